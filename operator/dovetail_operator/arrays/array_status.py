@@ -1,7 +1,7 @@
-"""An array or a sweep: its tasks are GPUJobs of their own, and its status tells how far they are. Pure.
+"""The status and the actions of an array or a sweep, whose tasks are GPUJobs. Pure.
 
-Which task comes next follows from the tasks that are there and from those whose end the status has noted: whoever
-starts anew at any point goes on from there, and no task comes twice.
+The next task follows from the existing tasks and from those whose end the status records. A restart at any point
+therefore continues from there, and creates no task twice.
 """
 
 from collections.abc import Sequence
@@ -24,14 +24,14 @@ from dovetail_operator.arrays.task_updates import is_in_line
 from dovetail_operator.job.actions import Action, CreateTask
 from dovetail_operator.job.observation import Observed
 
-# In one go, so that a large array leaves the others their turn.
+# The number of actions per reconcile, so that a large array does not block other jobs.
 _AT_ONCE: Final = 32
 _BEGUN: Final[frozenset[Phase]] = frozenset({"Running", "Starting"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """The tasks by what became of them: indexes of those that are over, and GPUJobs of those under way."""
+    """The tasks by outcome: indexes of the ended ones, and GPUJobs of the unfinished ones."""
 
     tasks: Sequence[Task]
     succeeded: frozenset[int]
@@ -40,18 +40,18 @@ class Progress:
 
     @property
     def in_line(self) -> list[GPUJob]:
-        """Those under way without those that somebody holds: a held task leaves its turn to others."""
+        """Unfinished tasks without those that a user holds: a held task leaves its turn to others."""
         return [task for task in self.under_way if is_in_line(task)]
 
     @property
     def missing(self) -> list[Task]:
-        """Tasks that have no GPUJob yet."""
+        """Tasks without a GPUJob."""
         there = {task_index(each) for each in self.under_way} | self.succeeded | self.failed
         return [task for task in self.tasks if task.index not in there]
 
 
 def reconcile(seen: Observed) -> tuple[GPUJobStatus, tuple[Action, ...]]:
-    """The status of an array or a sweep as it should be, and what has to be done first."""
+    """Decide the status of an array or a sweep, and the actions to run before it is written."""
     try:
         progress = progress_of(seen)
     except TasksError as error:
@@ -63,7 +63,7 @@ def reconcile(seen: Observed) -> tuple[GPUJobStatus, tuple[Action, ...]]:
 
 
 def progress_of(seen: Observed) -> Progress:
-    """How far the tasks are, by those that are there and by what the status has noted. Raises `TasksError`."""
+    """The progress of the tasks, from existing tasks and the status. Raises `TasksError`."""
     noted = seen.job.status.tasks
     succeeded = set(_read(noted.succeeded_indexes if noted else ""))
     failed = set(_read(noted.failed_indexes if noted else ""))
@@ -99,7 +99,7 @@ def _creations(seen: Observed, progress: Progress) -> list[Action]:
 
 
 def _in_the_way(seen: Observed, progress: Progress) -> tuple[Task, Obstacle] | None:
-    """The first task that cannot be made because another GPUJob has its name, and why; None where there is none."""
+    """The first task whose name another GPUJob has, and the obstacle; None without one."""
     return next(((task, seen.in_the_way[task.name]) for task in progress.missing if task.name in seen.in_the_way), None)
 
 
@@ -128,7 +128,7 @@ def _where(seen: Observed, progress: Progress) -> tuple[Phase, str, str]:
     if blocked is not None:
         reason, message = _with_blocked(seen, progress, *blocked, reason=reason, message=message)
     if seen.obstacle is not None and progress.missing:
-        # The others go on; why no further one is made would be told by none of them.
+        # The unfinished tasks continue, and none of them would show why no further task is created.
         message = f"{message}; no further task is made: {seen.obstacle.message}"
     return phase, reason, message
 
@@ -136,7 +136,7 @@ def _where(seen: Observed, progress: Progress) -> tuple[Phase, str, str]:
 def _with_blocked(
     seen: Observed, progress: Progress, task: Task, obstacle: Obstacle, *, reason: str, message: str
 ) -> tuple[str, str]:
-    """Reason and sentence of an array that cannot make a task; the others go on."""
+    """Reason and message of an array that cannot create a task. Its other tasks continue."""
     why = f"task {task.index} is not made: {obstacle.message}"
     if progress.under_way or any(each.name not in seen.in_the_way for each in progress.missing):
         return reason, f"{message}; {why}"
@@ -215,7 +215,7 @@ def _counted(progress: Progress) -> Tasks:
 
 
 def _conditions(seen: Observed, *, phase: Phase, reason: str, message: str) -> list[Condition]:
-    """Those of batch Job: Suspended while it is held, and at the end Complete or Failed."""
+    """The conditions, as on a batch Job: Suspended while held, at the end Complete or Failed."""
     held = phase in {"Held", "Suspended"}
     said: list[tuple[str, bool, str, str]] = []
     if held or find_condition(seen.job.status.conditions, "Suspended") is not None:

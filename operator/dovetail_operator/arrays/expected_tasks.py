@@ -1,7 +1,7 @@
-"""Tasks that are named before their array has made them: whose they will be. Pure.
+"""Tasks that a job names as dependencies before their array has created them. Pure.
 
-An array makes no task while its dependencies are not met, so whoever waits for such a task waits for those too. By
-`namespace/name` throughout.
+An array creates no task before its own dependencies are met, so a job that waits for such a task waits for those too.
+All keys are `namespace/name`.
 """
 
 from collections.abc import Collection, Iterable
@@ -18,13 +18,13 @@ def has_tasks(job: GPUJob) -> bool:
 
 
 def is_task(job: GPUJob) -> bool:
-    """Whether the job was made by an array."""
+    """Whether an array created the job."""
     return names.LABEL_ARRAY in job.metadata.labels
 
 
 def of(array: GPUJob, keys: Iterable[str]) -> list[str]:
-    """Those of the keys that are tasks of the array, there or not."""
-    # All its tasks begin so; most keys do not, and need no list of its tasks.
+    """The keys that name tasks of the array, whether or not they exist."""
+    # All its tasks begin with its name. Most keys do not, and need no list of its tasks.
     alike = [key for key in keys if key.startswith(f"{key_of(array.metadata)}-")]
     if not alike:
         return []
@@ -36,5 +36,5 @@ def of(array: GPUJob, keys: Iterable[str]) -> list[str]:
 
 
 def of_all(jobs: Iterable[GPUJob], keys: Collection[str]) -> dict[str, str]:
-    """Which of the keys are tasks of an array or a sweep among the jobs, and of which."""
+    """The keys that name tasks of an array or a sweep among the jobs, each with its array's key."""
     return {task: key_of(job.metadata) for job in jobs if has_tasks(job) for task in of(job, keys)}

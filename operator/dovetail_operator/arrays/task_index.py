@@ -1,8 +1,8 @@
-"""Which GPUJobs are tasks of which array or sweep, and which only have the name of one. Pure.
+"""Index of which GPUJobs are tasks of which array or sweep. Pure.
 
-Every user of the cluster may write labels and owner references on a GPUJob. So one counts as a task only where all of
-it agrees: namespace, label, the controlling GPUJob by kind, name and UID, and its own name, which is the one that the
-array gives to the task of that index.
+Every user of the cluster may write labels and owner references on a GPUJob. A GPUJob therefore counts as a task only if
+all of it agrees: namespace, label, the controlling GPUJob by kind, name and UID, and its own name, which has to be the
+one that the array gives to the task with that index.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,19 +19,19 @@ from dovetail.jobs.owner_reference import controlling_gpujob, is_of_an_earlier_o
 
 
 class TaskIndex:
-    """The tasks by their array. `put` and `drop` tell what changed."""
+    """The tasks by their array, kept up to date by `put` and `drop`."""
 
     def __init__(self) -> None:
         # By namespace and UID of the array that they name, then by their own UID.
         self._tasks: dict[tuple[str, str], dict[str, GPUJob]] = {}
         self._places: dict[str, tuple[str, str]] = {}
-        # The names that each array gives, by its UID: for which generation, and by index.
+        # The names that each array gives, by its UID: the generation that they belong to, and the names by index.
         self._names: dict[str, tuple[int, Mapping[int, str]]] = {}
-        # Arrays that cannot make a task, by the key of the GPUJob that has its name.
+        # Arrays that cannot create a task, by the key of the GPUJob that has the task's name.
         self._waiting: dict[str, str] = {}
 
     def put(self, job: GPUJob) -> None:
-        """A GPUJob is there, or has changed: its editors may remove its label."""
+        """Record a version of a GPUJob. A user may have removed its label."""
         uid, parent = job.metadata.uid, parent_uid(job)
         place = None if parent is None else (job.metadata.namespace, parent)
         if place != self._places.get(uid):
@@ -41,17 +41,17 @@ class TaskIndex:
             self._tasks.setdefault(place, {})[uid] = job
 
     def drop(self, job: GPUJob) -> None:
-        """A GPUJob is gone."""
+        """Record that a GPUJob is deleted."""
         self._names.pop(job.metadata.uid, None)
         self._take_out(job.metadata.uid)
 
     def of(self, parent: GPUJob) -> tuple[GPUJob, ...]:
-        """The tasks of an array that are there."""
+        """The existing tasks of an array."""
         claiming = self._tasks.get((parent.metadata.namespace, parent.metadata.uid), {})
         return tuple(each for each in claiming.values() if self._has_its_name(each, parent=parent))
 
     def in_the_way(self, parent: GPUJob, *, jobs: Mapping[str, GPUJob]) -> dict[str, Obstacle]:
-        """Why the array cannot make tasks of these names: another GPUJob has the name."""
+        """By name, why the array cannot create tasks: another GPUJob has the name."""
         array = key_of(parent.metadata)
         self._waiting = {key: waiting for key, waiting in self._waiting.items() if waiting != array}
         own = {each.metadata.name for each in self.of(parent)}
@@ -64,11 +64,11 @@ class TaskIndex:
         return found
 
     def waiting_for(self, key: str) -> str | None:
-        """The key of the array that can go on once the GPUJob of that key is gone."""
+        """The key of the array that can go on once the GPUJob with this key is deleted."""
         return self._waiting.get(key)
 
     def is_unnoted(self, task: GPUJob, *, parent: GPUJob) -> bool:
-        """Whether the array's status does not show yet how this task of it ended."""
+        """Whether the array's status does not show yet how this task ended."""
         if parent_uid(task) != parent.metadata.uid or not self._has_its_name(task, parent=parent):
             return False
         if parent.status.phase in FINISHED or is_going(parent):
@@ -98,7 +98,7 @@ class TaskIndex:
 
 
 def parent_uid(job: GPUJob) -> str | None:
-    """The UID of the array that a GPUJob says it is a task of, by its label and its controlling owner."""
+    """The UID of the array that a GPUJob claims, by its label and its controlling owner."""
     owner = controlling_gpujob(job.metadata)
     if owner is None or owner.name != job.metadata.labels.get(names.LABEL_ARRAY):
         return None
@@ -106,18 +106,18 @@ def parent_uid(job: GPUJob) -> str | None:
 
 
 def parent_key(job: GPUJob) -> str | None:
-    """`namespace/name` of the array that a GPUJob says it is a task of."""
+    """`namespace/name` of the array that a GPUJob claims by its label."""
     name = job.metadata.labels.get(names.LABEL_ARRAY)
     return None if name is None else f"{job.metadata.namespace}/{name}"
 
 
 def task_index(task: GPUJob) -> int:
-    """Which task of its array a GPUJob is; -1 where it does not say."""
+    """The index of a task in its array; -1 if its label has none."""
     return read_whole(task.metadata.labels.get(names.LABEL_TASK, ""), otherwise=-1)
 
 
 def obstacle_of(found: ObjectMeta, *, parent: GPUJob) -> Obstacle:
-    """Why a task cannot be made whose name another GPUJob has."""
+    """Why a task cannot be created whose name another GPUJob has."""
     if is_of_an_earlier_one(found, than=parent):
         message = f"Waiting for task {found.name} of an earlier job of this name to go"
         return Obstacle(reason="Evaluating", message=message)

@@ -1,4 +1,4 @@
-"""The tasks of an array or a sweep, each as a GPUJob of its own. Pure."""
+"""Manifests of the tasks of an array or a sweep, each a GPUJob. Pure."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from dovetail_operator.arrays.task_updates import noted_fields
 
 Manifest = dict[str, Any]
 
-# What the parent waits for or does itself, and no task of it.
+# What the parent itself waits for or does, and its tasks do not.
 _PARENTS_OWN: Final = (
     "array", "sweep", "suspend", "cancel", "beginTime", "dependencies", "dependencyPolicy", "onDependencyFailure",
 )  # fmt: skip
@@ -24,7 +24,7 @@ _CONTAINERS: Final = ("containers", "initContainers")
 
 
 def parallelism_of(job: GPUJob) -> int:
-    """How many tasks may be under way at a time."""
+    """How many tasks may be unfinished at a time."""
     if job.spec.array is not None:
         _, _, said = job.spec.array.indexes.partition("%")
         return int(said) if said else job.spec.array.parallelism or MAX_TASKS
@@ -32,9 +32,9 @@ def parallelism_of(job: GPUJob) -> int:
 
 
 def manifests_of(tasks: Sequence[Task], *, parent: GPUJob) -> list[Manifest]:
-    """The GPUJobs of these tasks: the parent's, each with its index and its parameters in environment and commands.
+    """The GPUJobs of these tasks, with index and parameters in environment and commands.
 
-    They share what they have in common: the template is decoded once.
+    The manifests share their common parts: the template is decoded once.
     """
     if not tasks:
         return []
@@ -77,7 +77,7 @@ def _for_task(spec: Manifest, task: Task) -> Manifest:
 
 
 def _container(container: Manifest, task: Task) -> Manifest:
-    # Kubernetes reads $$ as $, and $(NAME) as a variable: a value is to arrive as it was written.
+    # Kubernetes reads $$ as $, and $(NAME) as a variable. Escaped, a value arrives as it was written.
     values = {name: value.replace("$", "$$") for name, value in task.parameters.items()}
     ours = {**values, **dict.fromkeys(TASK_IDS, str(task.index))}
     theirs = [entry for entry in container.get("env") or () if entry.get("name") not in ours]
@@ -88,7 +88,10 @@ def _container(container: Manifest, task: Task) -> Manifest:
 
 
 def _with_values(words: Any, values: Mapping[str, str]) -> Any:
-    """A command with the parameters in it; what is none is left to the API server, which says so."""
+    """The command with the parameters filled in.
+
+    Anything but a list is left to the API server to refuse.
+    """
     if not isinstance(words, list):
         return words
     return [filled(word, values) if isinstance(word, str) else word for word in words]

@@ -1,7 +1,7 @@
-"""What the tasks of an array are told while they are under way: to end, to wait, to go on, and what has changed. Pure.
+"""Changes to unfinished tasks of an array: cancel, hold, release, and changed fields. Pure.
 
-A task notes which of the array's fields it was made with or told last. A field that the array has otherwise by now is
-told to it; one that somebody changed in the task alone stays as it is until the array's changes again.
+A task's annotation has the values that it last received from its array. A field that the array has changed since is
+copied to the task. A field that a user changed in the task alone stays until the array's field changes.
 """
 
 import json
@@ -13,7 +13,7 @@ from dovetail.api.gpujob import GPUJob, Phase
 from dovetail.decoding import UnreadableError, decode
 from dovetail_operator.job.actions import ChangeTask
 
-# What may change while a task is under way, by the field's name in the spec.
+# The fields that may change while a task is unfinished, by the field's name in the spec.
 _FOLLOWED: Final = (
     "priority", "activeDeadlineSeconds", "maximumExecutionTimeSeconds", "backoffLimit", "ttlSecondsAfterFinished",
     "policy", "pool", "group", "maxConcurrent",
@@ -24,17 +24,20 @@ _HELD_FOR_OTHERS: Final = "parallelism"
 
 
 def is_in_line(task: GPUJob) -> bool:
-    """Whether an unfinished task counts among those that are under way at a time: not so if somebody holds it."""
+    """Whether an unfinished task counts towards the array's parallelism.
+
+    A task that a user holds does not.
+    """
     return not task.spec.suspend or names.HELD_WITH in task.metadata.annotations or task.status.phase in _BEGUN
 
 
 def noted_fields(parent: GPUJob) -> dict[str, str]:
-    """The annotation by which a task knows what its array said last."""
+    """The annotation with the array's current values of the followed fields."""
     return {names.AS_ARRAY_SAYS: json.dumps(_said(parent), sort_keys=True)}
 
 
 def changes(parent: GPUJob, tasks: Sequence[GPUJob], *, at_a_time: int) -> list[ChangeTask]:
-    """What has to be changed in tasks that have not ended, of which `at_a_time` may be under way."""
+    """The changes to unfinished tasks, of which `at_a_time` may be released at once."""
     in_line = sorted((task for task in tasks if is_in_line(task)), key=lambda task: task.status.phase not in _BEGUN)
     surplus = {task.metadata.uid for task in in_line[at_a_time:] if task.status.phase not in _BEGUN}
     found = (_change(task, parent=parent, is_surplus=task.metadata.uid in surplus) for task in tasks)
@@ -42,10 +45,10 @@ def changes(parent: GPUJob, tasks: Sequence[GPUJob], *, at_a_time: int) -> list[
 
 
 def why_held(task: GPUJob) -> str:
-    """Why a task is held whose array holds it; empty for any other job."""
+    """Why a task is held by its array; empty for any other job."""
     array, held = task.metadata.labels.get(names.LABEL_ARRAY), task.metadata.annotations.get(names.HELD_WITH)
     if array is None or held is None or not task.metadata.owner_references:
-        # An array that was deleted and left its tasks behind holds none any more.
+        # A deleted array that left its tasks behind no longer holds any.
         return ""
     if held == _HELD_FOR_OTHERS:
         return f"Held by its array {array}, which has as many tasks under way as its parallelism allows"
@@ -73,7 +76,7 @@ def _holding(task: GPUJob, *, parent: GPUJob, is_surplus: bool) -> ChangeTask | 
 
 
 def _followed(task: GPUJob, *, parent: GPUJob) -> tuple[dict[str, Any], dict[str, str | None]]:
-    """The fields that the array has changed, and the annotation that says so."""
+    """The fields that the array has changed, and the annotation that records them."""
     said, own = _said(parent), _said(task)
     known = _read(task.metadata.annotations.get(names.AS_ARRAY_SAYS)) or own
     news = [field for field in _FOLLOWED if known.get(field) != said[field]]
@@ -92,7 +95,7 @@ def _said(job: GPUJob) -> dict[str, Any]:
 
 
 def _read(text: str | None) -> Mapping[str, Any]:
-    """What the annotation says; nothing where somebody wrote something else into it."""
+    """The values in the annotation; empty if a user wrote something else into it."""
     try:
         return decode(text or "{}", as_type=dict[str, Any])
     except UnreadableError:

@@ -37,10 +37,10 @@ _UNPROCESSABLE: Final = 422
 
 
 class ActionRunner:
-    """Runs actions for one job at a time; several jobs may be under way at once.
+    """Runs actions for one job at a time; several jobs may be in progress at once.
 
-    `term` is the fencing token of our term as leader, None without leader election. `mps_directory` is where pods find
-    MPS on their node, empty where they use none.
+    `term` is our fencing token as leader, None without leader election. `mps_directory` is where pods find MPS on their
+    node, empty if they use none.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class ActionRunner:
         self._mps_directory = mps_directory
 
     async def run(self, seen: Observed, *, actions: Sequence[Action]) -> bool:
-        """Run the actions in their order, the tasks of an array side by side. False once one cannot be done."""
+        """Run the actions in order, those of an array in parallel. False once one cannot be done."""
         if is_parent(seen.job):
             found = await asyncio.gather(*(self._run_one(seen, action) for action in actions), return_exceptions=True)
             for each in found:
@@ -89,7 +89,7 @@ class ActionRunner:
             return False
 
     def _await_news(self, seen: Observed, action: Action) -> None:
-        """The action rests on an object that has changed: the job's next reconcile waits for its newest version."""
+        """Let the job's next reconcile wait for the newest version of the object that has changed."""
         key = key_of(seen.job.metadata)
         match action:
             case PatchJob() | DeleteJob() if seen.child is not None:
@@ -132,7 +132,7 @@ class ActionRunner:
         except StatusError as error:
             if error.code != _UNPROCESSABLE or "template" not in action.spec:
                 raise
-            # Before Kubernetes 1.36 a batch Job that has started takes no other template: the next one replaces it.
+            # Before Kubernetes 1.36 a batch Job that has started accepts no other template, so a new one replaces it.
             await jobs.delete_job(self._client, child)
             return False
         self._pending.await_child(key_of(job.metadata), written=written, store=self._store)

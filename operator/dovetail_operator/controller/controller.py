@@ -1,6 +1,6 @@
-"""The operator at work: changes mark jobs dirty, workers bring each dirty job to what it should be, a loop queues.
+"""The controller: events mark jobs dirty, workers reconcile them, and a loop queues jobs.
 
-Nothing here is remembered that the API server does not have: after a kill at any point the same result comes about.
+Nothing is kept here that the API server does not have: a restart at any point leads to the same result.
 """
 
 import asyncio
@@ -35,9 +35,10 @@ _CLOCK_SECONDS: Final = 5.0
 
 
 class Controller:
-    """Drives all GPUJobs. Feed its `changes` every change, then `run` it; the other words are those of `ActionRunner`.
+    """Drives all GPUJobs. Pass every event to its `changes`, then `run` it.
 
-    `pod` finds a pod by namespace and name among all that the API server has.
+    `pod` finds a pod by namespace and name among all pods of the API server. The other parameters are those of
+    `ActionRunner`.
     """
 
     def __init__(
@@ -65,7 +66,7 @@ class Controller:
             numbers=numbers,
             counters=counters,
             dirty=self.queue.add,
-            # What is free is used before it is told why others wait.
+            # Start jobs on free devices before writing why other jobs wait.
             let_go=partial(self.queue.add, first=True),
             now=now,
             rng=rng,
@@ -112,7 +113,10 @@ class Controller:
         )
 
     async def run(self) -> None:
-        """Work until cancelled. All caches must be complete by now: a queue that sees half decides wrongly."""
+        """Run until cancelled.
+
+        All caches must be complete: a queue with half the objects decides wrongly.
+        """
         for key in self.state.store.jobs:
             self.queue.add(key)
         async with asyncio.TaskGroup() as tasks:

@@ -1,4 +1,4 @@
-"""What was seen of the cluster: it is taken over, and who it bears on is looked at again."""
+"""Handlers of watch events: update the store, and mark the affected jobs and the queue."""
 
 import asyncio
 from collections.abc import Callable
@@ -22,14 +22,14 @@ from dovetail_operator.state.state import State
 from dovetail_operator.state.usage import departed
 from dovetail_operator.writes.evictions import PodEvictions
 
-# What happens to a batch Job and its pods comes in bursts: one look at the job sees all of it.
+# Events of a batch Job and its pods come in bursts: one reconcile covers all of them.
 _BURST_SECONDS: Final = 0.1
 _OBSTACLE_SECONDS: Final = {"Evaluating": 1.0}
 _OBSTACLE_SECONDS_ELSE: Final = 30.0
 
 
 class Changes:
-    """Feed it every change: the state has it then, and `queue` the jobs, `queueing` the news, that follow from it."""
+    """Pass every event to this: it updates the state, `queue` and `queueing`."""
 
     def __init__(
         self,
@@ -51,14 +51,14 @@ class Changes:
         self._now = now
 
     def job_event(self, type_: EventType, job: GPUJob) -> None:
-        """A GPUJob has changed."""
+        """Handle an event of a GPUJob."""
         if type_ == "DELETED":
             self.job_gone(job)
         else:
             self.job_changed(job)
 
     def job_changed(self, job: GPUJob) -> None:
-        """A GPUJob was seen."""
+        """Handle an observed version of a GPUJob."""
         key = key_of(job.metadata)
         known = self.state.store.jobs.get(key)
         is_new = self.state.store.job_changed(job)
@@ -68,7 +68,7 @@ class Changes:
         if not is_new:
             return
         if known is not None and arrival.is_own_status:
-            # The status says what the operator decided: only others may have something to do now.
+            # The status has what the operator decided: only other jobs may have to react.
             if known.status.phase != job.status.phase:
                 self.wake_dependents(key)
             return
@@ -80,7 +80,7 @@ class Changes:
             self._queueing.room_changed()
 
     def job_gone(self, job: GPUJob) -> None:
-        """A GPUJob is no more."""
+        """Handle the deletion of a GPUJob."""
         key = key_of(job.metadata)
         if used := departed(self.state, job, now=self._now()):
             self.state.store.quotas.departed(used)
@@ -97,12 +97,12 @@ class Changes:
                 self._queue.add(array)
 
     def job_unreadable(self, meta: ObjectMeta, message: str) -> None:
-        """The newest version of a GPUJob cannot be read."""
+        """Handle a GPUJob whose newest version cannot be read."""
         self.state.store.job_unreadable(meta, message=message)
         self._queueing.look_again()
 
     def child_event(self, type_: EventType, child: Job) -> None:
-        """A batch Job with our label has changed."""
+        """Handle an event of a batch Job with our label."""
         key = self.state.store.child_event(type_, child)
         for owner in self._pending.observed("Job", child.metadata).resumed:
             self._queue.add(owner)
@@ -110,7 +110,7 @@ class Changes:
         if job is None:
             return
         if type_ == "DELETED":
-            # It may have stood in the way.
+            # It may have been the obstacle of the job.
             self.state.decisions.retry(job)
             self._queueing.look_again()
         self._queue.add_later(key, seconds=_BURST_SECONDS)
@@ -118,21 +118,21 @@ class Changes:
         self._queueing.room_changed()
 
     def pod_event(self, type_: EventType, pod: Pod) -> None:
-        """Any pod has changed."""
+        """Handle an event of any pod."""
         key = self.state.store.pod_event(type_, pod)
         if key is not None:
             self._queue.add_later(key, seconds=_BURST_SECONDS)
         self._queueing.room_changed()
 
     def refusal_event(self, type_: EventType, event: Event) -> None:
-        """The Job controller tells that it cannot make a pod."""
+        """Handle a Job controller's event that it cannot create a pod."""
         self.state.store.refused_pods.changed(type_, event)
         about = event.involved_object
         if f"{about.namespace}/{about.name}" in self.state.store.jobs:
             self._queueing.look_again()
 
     def node_event(self, type_: EventType, node: Node) -> None:
-        """A Node has changed."""
+        """Handle an event of a Node."""
         if type_ == "DELETED":
             self.state.store.view.node_gone(node.metadata.name)
         else:
@@ -140,7 +140,7 @@ class Changes:
         self._queueing.room_changed()
 
     def slice_event(self, type_: EventType, found: ResourceSlice) -> None:
-        """A ResourceSlice of a GPU vendor's driver has changed."""
+        """Handle an event of a ResourceSlice of a GPU vendor's driver."""
         if type_ == "DELETED":
             self.state.store.view.slice_gone(found)
         else:
@@ -148,7 +148,7 @@ class Changes:
         self._queueing.room_changed()
 
     def gpunode_event(self, type_: EventType, gpunode: GPUNode) -> None:
-        """A GPUNode has changed."""
+        """Handle an event of a GPUNode."""
         if type_ == "DELETED":
             self.state.store.gpunode_deleted(gpunode.metadata.name)
             self._evictions.gone(gpunode.metadata.name)
@@ -159,7 +159,7 @@ class Changes:
         self._queueing.room_changed()
 
     def quota_event(self, type_: EventType, quota: GPUQuota) -> None:
-        """A GPUQuota has changed."""
+        """Handle an event of a GPUQuota."""
         if type_ == "DELETED":
             self.state.store.quotas.drop(quota.metadata.name)
         elif not self.state.store.quotas.put(quota):
@@ -167,13 +167,13 @@ class Changes:
         self._queueing.limits_changed()
 
     def time_passes(self) -> None:
-        """Measurements grow old, and loads settle; room that strangers seemed to take may be free again."""
+        """Apply what time alone changes: old measurements, settled loads, room of unknown pods."""
         opened = self.state.store.view.drivers_pass()
         if self.state.store.view.time_passes() or self.state.store.quotas.keep_for_a_time or opened:
             self._queueing.room_changed()
 
     def wake_dependents(self, key: str) -> None:
-        """What became of a job decides on those that wait for it."""
+        """Reconcile the jobs that depend on this one, and its array."""
         job = self.state.store.jobs.get(key)
         if job is not None and (parent := parent_key(job)) is not None:
             self._queue.add(parent)
@@ -182,11 +182,11 @@ class Changes:
             self._queueing.look_again()
 
     def refuse(self, job: GPUJob, obstacle: Obstacle) -> None:
-        """A job cannot be started, for now."""
+        """Record that a job cannot be started for now, and schedule the next try."""
         self.state.decisions.refuse(job, obstacle=obstacle)
         wait = _OBSTACLE_SECONDS.get(obstacle.reason, _OBSTACLE_SECONDS_ELSE)
         asyncio.get_running_loop().call_later(wait, self._relent, job)
-        # The room that was kept for it is free again.
+        # The room that was reserved for it is free again.
         self._queueing.look_again()
 
     def _relent(self, job: GPUJob) -> None:
@@ -196,6 +196,9 @@ class Changes:
 
 
 def _is_edited(job: GPUJob, *, before: GPUJob) -> bool:
-    """Whether more than its status is another than before: most often it is ours that comes back to us."""
+    """Whether more than the status has changed.
+
+    Most events only bring back our own status write.
+    """
     version = job.metadata.resource_version
     return job.metadata != msgspec.structs.replace(before.metadata, resource_version=version)

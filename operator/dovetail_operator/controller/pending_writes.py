@@ -1,8 +1,8 @@
-"""Writes of the operator that the watch has not brought back yet. No I/O.
+"""Writes of the operator that the watch has not delivered yet. No I/O.
 
-The watch alone feeds the store, so right after a write the store is older than the API server. A reconcile in between
-would decide on what is no longer so, and write the same again. So a job's next reconcile waits for the watch, as the
-ReplicaSet controller's expectations do. The wait is bounded: a watch that is silent for longer costs a conflict or an
+Only the watch feeds the store, so right after a write the store is older than the API server. A reconcile in between
+would decide on outdated objects and write the same again. A job's next reconcile therefore waits for the watch, as with
+the ReplicaSet controller's expectations. The wait is bounded: a watch that is silent for longer costs a conflict or an
 `AlreadyExists`, and never a second batch Job.
 """
 
@@ -22,7 +22,7 @@ Kind = Literal["GPUJob", "Job"]
 
 
 class Arrival(NamedTuple):
-    """What an event ends: the GPUJobs to reconcile now, and whether it is a status that the operator wrote itself."""
+    """The effect of an event: GPUJobs to reconcile, and whether it is our own status write."""
 
     resumed: list[str]
     is_own_status: bool
@@ -30,7 +30,7 @@ class Arrival(NamedTuple):
 
 @dataclass(slots=True)
 class _Awaited:
-    """A version of one object; `owners` are the GPUJobs whose reconciles wait for it."""
+    """An awaited version of one object. `owners` are the GPUJobs whose reconciles wait for it."""
 
     version: int
     is_status: bool
@@ -38,7 +38,10 @@ class _Awaited:
 
 
 class PendingWrites:
-    """By the GPUJob whose reconcile wrote, `namespace/name`. `clock` is monotonic, in seconds."""
+    """Awaited versions, by the `namespace/name` of the GPUJob whose reconcile wrote.
+
+    `clock` is monotonic, in seconds.
+    """
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -47,25 +50,25 @@ class PendingWrites:
         self._deferred: set[str] = set()
 
     def await_job(self, owner: str, *, written: GPUJob, store: Store, is_status: bool = False) -> None:
-        """`owner` waits for a GPUJob that was written, unless the store has that version already."""
+        """Let `owner` wait for a written GPUJob, unless the store has that version already."""
         known = store.jobs.get(key_of(written.metadata))
         self._await(owner, "GPUJob", written.metadata, known=known, newer=0, is_status=is_status)
 
     def await_child(self, owner: str, *, written: Job, store: Store) -> None:
-        """`owner` waits for a batch Job that was written, unless the store has that version already."""
+        """Let `owner` wait for a written batch Job, unless the store has that version already."""
         known = store.child_named(key_of(written.metadata))
         self._await(owner, "Job", written.metadata, known=known, newer=0)
 
     def await_newer_job(self, owner: str, *, job: GPUJob, store: Store) -> None:
-        """`owner` waits for a later version of a GPUJob: a write to it has met a conflict."""
+        """Let `owner` wait for a later version of a GPUJob after a write conflict."""
         self._await(owner, "GPUJob", job.metadata, known=store.jobs.get(key_of(job.metadata)), newer=1)
 
     def await_newer_child(self, owner: str, *, child: Job, store: Store) -> None:
-        """`owner` waits for a later version of a batch Job: a write to it has met a conflict."""
+        """Let `owner` wait for a later version of a batch Job after a write conflict."""
         self._await(owner, "Job", child.metadata, known=store.child_named(key_of(child.metadata)), newer=1)
 
     def observed(self, kind: Kind, meta: ObjectMeta) -> Arrival:
-        """An event has brought this version of an object."""
+        """Take the version of an object that an event has brought."""
         name = (kind, key_of(meta))
         awaited = self._objects.get(name)
         if awaited is None or int(meta.resource_version) < awaited.version:
@@ -75,7 +78,10 @@ class PendingWrites:
         return Arrival(resumed, is_own_status=awaited.is_status and int(meta.resource_version) == awaited.version)
 
     def wait_seconds(self, owner: str) -> float:
-        """How long the GPUJob's next reconcile waits at most; 0 where nothing is awaited. `observed` resumes it."""
+        """The longest wait of the GPUJob's next reconcile in seconds; 0 without a pending write.
+
+        `observed` resumes it.
+        """
         now, deadlines = self._clock(), self._deadlines.get(owner, {})
         left = max(deadlines.values(), default=now) - now
         if left > 0:
@@ -85,7 +91,7 @@ class PendingWrites:
         return 0.0
 
     def forget(self, owner: str) -> None:
-        """The GPUJob is deleted, or has waited long enough."""
+        """Drop a GPUJob that is deleted or has waited long enough."""
         self._deferred.discard(owner)
         for name in self._deadlines.pop(owner, {}):
             awaited = self._objects.get(name)
@@ -115,7 +121,7 @@ class PendingWrites:
         self._deadlines.setdefault(owner, {})[name] = self._clock() + MAX_WAIT_SECONDS
 
     def _arrived(self, owner: str, name: tuple[Kind, str]) -> bool:
-        """Whether the GPUJob waits for nothing else, and a reconcile of it was deferred."""
+        """Whether the GPUJob waits for nothing else and a reconcile of it was deferred."""
         deadlines = self._deadlines.get(owner, {})
         deadlines.pop(name, None)
         if deadlines:

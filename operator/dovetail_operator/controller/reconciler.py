@@ -22,7 +22,7 @@ from dovetail_operator.writes.pods import announce_preemption
 
 
 class Reconciler:
-    """Reconciles one job at a time; several may be under way at once, each another."""
+    """Reconciles GPUJobs. Several may be in progress at once, each for another job."""
 
     def __init__(
         self,
@@ -48,21 +48,21 @@ class Reconciler:
         self._without_child: set[str] = set()
 
     async def reconcile(self, key: str) -> None:
-        """Bring one job to what it should be."""
+        """Observe one job, decide, run the actions and write its status."""
         seen = await self._observe(key)
         if seen is None:
             return
         if not self._is_decided(seen):
-            # Its time may have come, which no event tells.
+            # The job may be due by time, without an event.
             self._queueing.look_again()
         elif (outcome := self._outcome_of(seen)) is None:
-            # Our own code failed on it, and its status has to say so.
+            # Our own code failed on the job, and its status has to say so.
             self._queue.add(key)
         else:
             await self._carry_out(seen, outcome=outcome)
 
     async def _carry_out(self, seen: Observed, *, outcome: Outcome) -> None:
-        """Run the actions and write the status, the status first where others read a plan from it."""
+        """Run the actions and write the status, the status first if others read a plan from it."""
         job, key = seen.job, key_of(seen.job.metadata)
         # The annotation of the pods names the plan of the status, so the status comes first. An array's status says
         # that the array was seen before its many tasks are created.
@@ -71,7 +71,7 @@ class Reconciler:
         if status_first and not await self._statuses.write(job, status=outcome.status):
             return
         if not await self._actions.run(seen, actions=outcome.actions):
-            # What the outcome rests on has changed.
+            # An object that the outcome depends on has changed.
             self._queue.add(key)
             return
         if not status_first:
@@ -85,7 +85,7 @@ class Reconciler:
             self._queue.add_later(key, seconds=(outcome.wake_at - self._now()).total_seconds())
 
     async def _observe(self, key: str) -> Observed | None:
-        """All that bears on the job; None where there is none, or where it is not to be reconciled now."""
+        """Observe the job. None if it does not exist or must not be reconciled now."""
         if self._state.store.is_unreadable(key):
             # A status can only be written on the newest version. `UnreadableJobs` writes what is wrong with it.
             return None
@@ -101,9 +101,10 @@ class Reconciler:
         return seen
 
     async def _recovers_child(self, key: str, *, seen: Observed | None) -> bool:
-        """Whether the batch Job of a running job is at the API server and lost the label by which the watch finds it.
+        """Restore the label of a running job's batch Job, if only the label is missing.
 
-        It has the label again then, so the watch brings it. A job without a batch Job is looked up once.
+        With the label the watch brings the batch Job again. A job without a batch Job is looked up once. Returns
+        whether the batch Job exists.
         """
         if seen is None or seen.child is not None or seen.job.status.phase != "Running":
             self._without_child.discard(key)
@@ -118,7 +119,10 @@ class Reconciler:
         return True
 
     def _is_decided(self, seen: Observed) -> bool:
-        """Whether number and verdict are there; both come with the queue's next cycle, which makes the job dirty."""
+        """Whether number and verdict exist.
+
+        Both come with the queue's next cycle, which marks the job dirty.
+        """
         if is_going(seen.job):
             return True
         if seen.number is None:
@@ -126,7 +130,7 @@ class Reconciler:
         return bool(seen.verdict or seen.obstacle or not wants_admission(seen.job, seen.child))
 
     def _outcome_of(self, seen: Observed) -> Outcome | None:
-        """What follows for the job; None where our own code has just failed on it."""
+        """Decide what follows for the job; None if our own code has just failed on it."""
         if is_due(seen) and not self._queueing.still_makes_way(seen):
             self._state.decisions.withdraw_notice(seen.job.metadata.uid)
             seen = replace(seen, notice=None)

@@ -11,7 +11,7 @@ from dovetail_operator.state.refused_pods import FAILED_CREATE
 
 
 def refusals(client: Client, *, on_event: Callable[[EventType, Event], None]) -> Reflector[Event]:
-    """Follows the events that say that a batch Job's pods cannot be created."""
-    # One watch for all jobs: a query for one job makes the API server walk over all events each time.
+    """Build the informer of the events that a batch Job's pods cannot be created."""
+    # One watch for all jobs: for a query per job the API server scans all events each time.
     chosen = f"reason={FAILED_CREATE},involvedObject.kind=Job"
     return Reflector(client, EVENTS, Event, on_event=on_event, field_selector=chosen)

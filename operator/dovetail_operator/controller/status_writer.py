@@ -1,4 +1,4 @@
-"""Writes the status of GPUJobs, and posts the events that follow from it."""
+"""Writes the status of GPUJobs and posts the events that follow from it."""
 
 import time
 from collections.abc import Callable
@@ -20,7 +20,7 @@ log = get_logger("dovetail.operator")
 
 
 class StatusWriter:
-    """Writes a status where it differs; `queue` gets the jobs whose status is written later."""
+    """Writes a status if it differs. `queue` gets the jobs whose status is written later."""
 
     def __init__(
         self,

@@ -42,7 +42,7 @@ class _Restarts(msgspec.Struct, frozen=True, rename="camel"):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Again:
-    """The run has ended, and the job is to run again. `counted`: that costs one of its retries."""
+    """The run has ended, and the job runs again. `counted`: this uses one of its retries."""
 
     counted: bool
     reason: str

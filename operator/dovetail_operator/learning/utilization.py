@@ -1,7 +1,9 @@
-"""The mean utilization of the devices of a job while it ran, out of what agents report. In memory, no I/O.
+"""The mean utilization of a job's devices while it ran, from the agents' reports.
 
-A report counts until the next one. What was measured so far stands in the job's status, and whoever starts anew goes on
-from there: only what came since the last write of it is lost.
+In memory, no I/O.
+
+A report counts until the next one. The job's status has the mean so far, and a restarted operator continues from it.
+Only what came after the last status write is lost.
 """
 
 import time
@@ -15,7 +17,7 @@ from dovetail.engine.model.claims import Claim
 
 @dataclass(slots=True)
 class _Sum:
-    """Of one job: what is added up, and by device what was reported last and when."""
+    """One job's sum of utilization times seconds, and each device's last report with its time."""
 
     weighted: float = 0.0
     seconds: float = 0.0
@@ -28,14 +30,17 @@ class _Sum:
 
 
 class Utilization:
-    """What was measured of each job, by its UID. `clock` is monotonic, in seconds."""
+    """The measurements of each job, by its UID. `clock` is monotonic, in seconds."""
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._sums: dict[str, _Sum] = {}
 
     def reported(self, gpunode: GPUNode, *, claims: Iterable[Claim], jobs: Mapping[str, GPUJob]) -> None:
-        """An agent has reported. `claims` are those on its node, `jobs` the GPUJobs of pods by the pods' UIDs."""
+        """Add an agent's report.
+
+        `claims` are those on its node, `jobs` the GPUJobs by their pods' UIDs.
+        """
         now = self._clock()
         values = {device.uuid: device.utilization for device in gpunode.status.devices}
         for claim in claims:
@@ -50,7 +55,7 @@ class Utilization:
                     held.last[device.uuid] = (value, now)
 
     def of(self, job: GPUJob, *, running: bool) -> Measured | None:
-        """What was measured so far; with the end of its pods nothing more is added."""
+        """The mean utilization (0-1) so far. Once the pods have ended, nothing more is added."""
         held = self._sums.get(job.metadata.uid)
         if held is None:
             return job.status.measured
@@ -65,7 +70,7 @@ class Utilization:
         return Measured(mean_utilization=round(mean, 3), device_seconds=round(held.seconds, 1))
 
     def drop(self, job: GPUJob) -> None:
-        """The job is gone."""
+        """Drop a deleted job."""
         self._sums.pop(job.metadata.uid, None)
 
 

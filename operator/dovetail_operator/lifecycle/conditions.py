@@ -1,4 +1,4 @@
-"""The conditions of a GPUJob's status: the queue's word, and the batch Job's own mirrored. Pure."""
+"""The conditions of a GPUJob's status: the queue's own, and the batch Job's mirrored. Pure."""
 
 from datetime import datetime
 from typing import Final, Literal
@@ -27,8 +27,8 @@ _ORDER: Final = (
 
 
 def conditions_of(seen: Observed, stage: Stage) -> list[Condition]:
-    """The conditions as they are now, each with the time at which its status last changed."""
-    # What an earlier run came to is no word on this one.
+    """The current conditions, each with the time when its status last changed."""
+    # Other conditions of an earlier run say nothing about this run.
     found = {each.type: each for each in seen.job.status.conditions if each.type in {"Admitted", "Suspended"}}
     wanted = [*_of_the_queue(seen, stage), *_of_the_child(seen, stage), *_of_ours(seen, stage)]
     wanted += _of_devices(seen, stage)
@@ -62,7 +62,7 @@ def _of_the_child(seen: Observed, stage: Stage) -> list[Condition]:
         return []
     failing = true_condition(child, "FailureTarget")
     if stage.phase not in FINISHED and failing is not None and retries.again(seen, child, failing, how=""):
-        # This attempt fails, and the job does not.
+        # The attempt fails, but the job does not.
         return []
     return [_mirrored(condition, at=seen.now) for condition in child.status.conditions if _is_news(condition)]
 
@@ -82,7 +82,7 @@ def _mirrored(condition: builtin.Condition, *, at: datetime) -> Condition:
 
 
 def _of_ours(seen: Observed, stage: Stage) -> list[Condition]:
-    """What no batch Job can say: there is none, or it is deleted."""
+    """Conditions that no batch Job can have, because there is none or it is deleted."""
     over = seen.child is not None and has_ended(seen.child)
     if stage.phase == "Cancelled" or (stage.phase in {"TimedOut", "Failed"} and not over):
         return [_condition("Failed", "True", stage.reason, stage.message, at=seen.now)]
@@ -111,7 +111,7 @@ def _of_devices(seen: Observed, stage: Stage) -> list[Condition]:
         now=now,
     )
     if seen.ask is None and seen.enforcement:
-        # Its template was changed into one that cannot be read; what runs is of the one before.
+        # The template was changed to an unreadable one; the running pods come from the previous template.
         held = find_condition(had, enforcement.CONDITION)
     idle = idleness.condition_of(
         seen.idle_since, before=find_condition(had, idleness.CONDITION), finished=finished, now=now

@@ -1,4 +1,4 @@
-"""How a job ended whose batch Job is over, in one sentence, and whether it is tried again. Pure."""
+"""How a job ended whose batch Job is over, in one sentence, and whether it is retried. Pure."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from dovetail_operator.job.observation import Observed
 
 
 def end_of(seen: Observed, child: Job) -> Stage:
-    """The batch Job has ended: how, and whether the job is tried again."""
+    """The stage of a job whose batch Job has ended: its final phase, or another attempt."""
     if true_condition(child, "Complete"):
         return Stage(phase="Succeeded", admitted=True)
     failed = true_condition(child, "Failed", "FailureTarget")
@@ -43,7 +43,7 @@ def _over_limit(seen: Observed) -> str:
 
 
 def _no_pod_tells(seen: Observed, child: Job, failed: Condition) -> str:
-    """What the Job controller says; and that a pod is missing, where one failed that is not there any more."""
+    """The Job controller's message, with a note if the failed pod no longer exists."""
     said = attempts.without_rule(failed.message)
     if failed.reason != "BackoffLimitExceeded" or not child.status.failed:
         return said
@@ -53,9 +53,10 @@ def _no_pod_tells(seen: Observed, child: Job, failed: Condition) -> str:
 
 
 def _how_it_failed(pods: Sequence[Pod]) -> str:
-    """The last failure of a worker in one sentence; empty when no pod tells.
+    """The last failure of a worker in one sentence; empty if no pod shows one.
 
-    Of a gang the Job controller deletes the others when one fails, and kubelet tells their end as a failure too.
+    When one pod of a gang fails, the Job controller deletes the others, and kubelet reports their end as a failure too.
+    Pods without a deletion timestamp therefore come first.
     """
     failed = [pod for pod in pods if pod.status.phase == "Failed"]
     for pod in sorted(failed, key=_ended_by_itself_and_last, reverse=True):

@@ -1,7 +1,9 @@
-"""Jobs that another queue lets go: Kueue, which the GPUJob names by its label. Pure.
+"""Jobs that Kueue admits instead of our queue: the GPUJob names a Kueue queue by its label.
 
-Our queue stands aside. The batch Job is made suspended, with Kueue's labels; Kueue lets it go when its own quota has
-room, and may suspend it again. The devices on the node are still chosen by our scheduler.
+Pure.
+
+Our queue ignores these jobs. The operator creates the batch Job suspended, with Kueue's labels. Kueue resumes it when
+Kueue's quota has room, and may suspend it again. Our scheduler still chooses the devices on the node.
 """
 
 from typing import Any, Final
@@ -18,12 +20,12 @@ from dovetail_operator.manifests import rendezvous
 from dovetail_operator.manifests.batch_job import build_job, is_of_another_template
 
 _REASON: Final = "ExternallyManaged"
-# What keeps a job out of Kueue's queue. Other obstacles, such as pods that are about to end, pass by themselves.
+# Obstacles that keep a job out of Kueue's queue. Others, such as pods that are about to end, pass by themselves.
 _OUT_OF_QUEUE: Final = frozenset({"BeginTime", "Dependency", "DependencyFailed"})
 
 
 def stage_of(seen: Observed) -> Stage | None:
-    """Where such a job is while it does not run; None where it is as every other."""
+    """The stage of a Kueue job that does not run; None for any other job or state."""
     job, child = seen.job, seen.child
     if job.spec.cancel:
         return None
@@ -32,7 +34,7 @@ def stage_of(seen: Observed) -> Stage | None:
     if has_ended(child) or is_doomed(child) or is_past(job, child):
         return None
     if job.spec.suspend and (is_external(job) or _queue_of(child)):
-        # Suspended by us alone it would be let go by Kueue again: what is not there is not.
+        # Kueue would resume a batch Job that only we suspend, so the batch Job is deleted.
         message = "Held by spec.suspend: its Job is taken out of the Kueue queue"
         return Stage(phase=phase_of_held(job), reason="Held", message=message, admitted=False, actions=(DeleteJob(),))
     if _was_taken(child) and (child.spec.suspend or not bound_pods(seen.pods)):
@@ -55,18 +57,18 @@ def _waiting(seen: Observed, child: Job) -> Stage | None:
 
 
 def _out(*, reason: str, message: str) -> Stage:
-    """What waits in Kueue's queue and should not: a suspended batch Job that is there Kueue would let go."""
+    """The stage of a job that must leave Kueue's queue: its suspended batch Job is deleted."""
     return Stage(phase="Queued", reason=reason, message=message, admitted=False, actions=(DeleteJob(),))
 
 
 def _is_lost(seen: Observed) -> bool:
-    """Whether a dependency has failed, and the job is to end by that."""
+    """Whether a dependency has failed and the job is to be cancelled for it."""
     failed = seen.obstacle is not None and seen.obstacle.reason == "DependencyFailed"
     return failed and seen.job.spec.on_dependency_failure == "Cancel"
 
 
 def _wanted(job: GPUJob) -> dict[str, str]:
-    """The labels of Kueue that the batch Job must have, or, if empty, not have."""
+    """The Kueue labels of the batch Job; it must not have a label with an empty value."""
     return _kueues(job.metadata.labels) if is_external(job) else {names.KUEUE_QUEUE: ""}
 
 
@@ -75,12 +77,15 @@ def _queue_of(found: GPUJob | Job) -> str:
 
 
 def _was_taken(child: Job) -> bool:
-    """Whether Kueue took the batch Job by itself, as it takes all of a namespace that has a default queue."""
+    """Whether Kueue took the batch Job by itself, as in a namespace with a default queue."""
     return bool(_queue_of(child)) and names.HANDED_TO not in child.metadata.annotations
 
 
 def _goes_along(job: GPUJob, child: Job) -> Stage:
-    """What our queue has planned does not hold when Kueue lets go: the GPUJob is Kueue's from now on, and made so."""
+    """Move the GPUJob to the Kueue queue that took its batch Job.
+
+    Our plan would not hold when Kueue resumes the batch Job, so the batch Job is created again.
+    """
     queue = _queue_of(child)
     joins = () if is_external(job) else (JoinQueue(queue=queue),)
     message = f"Kueue took its Job into the queue {queue}"

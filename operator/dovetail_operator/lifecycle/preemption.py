@@ -1,8 +1,13 @@
-"""Making way: jobs that are told to, the notice in their pods, and their way back into the queue. Pure.
+"""Preemption of a running job: status, notice in its pods, suspension and requeue. Pure.
 
-The steps are: the status says when and for whom; the pods are told by an annotation, which a file in them shows; at
-that time, and only where the start of the other is proven anew, the batch Job is suspended. Each step follows from what
-the API server has, so that it goes on wherever it was broken off; without a proof the notice is taken back.
+The steps are:
+
+1. The status says when the job ends and for which job.
+2. An annotation announces the time to the pods, and a file in each pod shows it.
+3. At that time the batch Job is suspended, if a new cycle confirms that the other job starts.
+
+Without that confirmation the notice is withdrawn. Each step follows from what the API server has, so the operator can
+stop and resume between any two of them.
 """
 
 from dataclasses import dataclass, replace
@@ -23,14 +28,14 @@ _ENDED: Final = frozenset({"Succeeded", "Failed"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotifyPod:
-    """Let the pod say when it is going to be ended; None takes that back."""
+    """Annotate the pod with the time when it ends. None removes the annotation."""
 
     pod: Pod
     at: str | None
 
 
 def is_due(seen: Observed) -> bool:
-    """Whether the job has to make way now: its time has come, and what it was told still stands."""
+    """Whether the job has to end now: its time has come and the same notice still holds."""
     made, notice = seen.job.status.preemption, seen.notice
     if made is None or made.at is None or notice is None or notice.by != made.by:
         return False
@@ -38,7 +43,7 @@ def is_due(seen: Observed) -> bool:
 
 
 def with_preemption(seen: Observed, stage: Stage) -> Stage:
-    """The stage of a job that makes way or has made way; any other as it is."""
+    """The stage of a job that is or was preempted; any other stage unchanged."""
     made = seen.job.status.preemption
     if made is None:
         return stage
@@ -53,7 +58,7 @@ def with_preemption(seen: Observed, stage: Stage) -> Stage:
 
 
 def preemption_of(seen: Observed, stage: Stage) -> Preemption | None:
-    """What the status is to say of it."""
+    """The preemption entry of the status."""
     before, notice = seen.job.status.preemption, seen.notice
     if stage.phase in {"Starting", "Running"} and notice is not None:
         return _announced(before or Preemption(), notice, now=seen.now)
@@ -67,7 +72,10 @@ def preemption_of(seen: Observed, stage: Stage) -> Preemption | None:
 
 
 def to_notify(seen: Observed) -> tuple[NotifyPod, ...]:
-    """The pods that say something else than the status does. What is not written there yet is not told."""
+    """The pods whose annotation differs from the status.
+
+    What the status does not have yet is not announced.
+    """
     made = seen.job.status.preemption
     if made is None:
         return ()
@@ -81,22 +89,22 @@ def to_notify(seen: Observed) -> tuple[NotifyPod, ...]:
 
 
 def due_at(status: GPUJobStatus) -> datetime | None:
-    """When the job is to make way, by its status; None where it is not told to."""
+    """When the job has to end by its status; None without a preemption."""
     made = status.preemption
     return None if made is None or made.at is None else moment(made.at)
 
 
 def _announced(before: Preemption, notice: Notice, *, now: datetime) -> Preemption:
     if before.at is not None and before.by == notice.by:
-        # Priorities may have been changed since: what is said of them is to be true.
+        # Priorities may have changed since: keep the message correct.
         return msgspec.structs.replace(before, message=notice.message)
-    # Whole seconds, and never less than was promised.
+    # Timestamps have whole seconds. The extra second keeps the promised grace period.
     at = now + timedelta(seconds=notice.grace_seconds + 1)
     return msgspec.structs.replace(before, at=timestamp(at), by=notice.by, message=notice.message)
 
 
 def _taken_back(before: Preemption) -> Preemption | None:
     if not before.count:
-        # None would leave the pods with a notice that nobody takes back.
+        # None would leave a notice in the pods that is never withdrawn.
         return Preemption()
     return msgspec.structs.replace(before, at=None, by="", message="")

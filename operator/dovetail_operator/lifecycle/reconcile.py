@@ -1,6 +1,8 @@
-"""One GPUJob: what is observed in, the status that is true and what has to be done out. Pure, level-triggered.
+"""Decide the status and the actions of one GPUJob from its observation.
 
-Nothing is remembered between two calls: whoever restarts at any point comes to the same result.
+Pure, level-triggered.
+
+No state is kept between two calls: a restart at any point leads to the same result.
 """
 
 from dataclasses import dataclass
@@ -33,7 +35,10 @@ _NOTING_SECONDS: Final = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """The status as it should be, what has to be done first, and when to look again without any change."""
+    """The new status, the actions that precede its write, and the next reconcile.
+
+    `notify` are the pods whose preemption annotation has to change. `wake_at` is None if only an event matters.
+    """
 
     status: GPUJobStatus
     actions: tuple[Action, ...] = ()
@@ -42,7 +47,7 @@ class Outcome:
 
 
 def reconcile(seen: Observed) -> Outcome:
-    """What is true of the job and what has to be done about it."""
+    """Decide what the job's status should be and which actions lead there."""
     if is_going(seen.job) and (is_finished(seen.job) or seen.number is None or not kept_by(seen.job)):
         return Outcome(status=seen.job.status)
     if is_finished(seen.job):
@@ -69,9 +74,9 @@ def _of_array(seen: Observed) -> Outcome:
 
 
 def _finished(seen: Observed) -> Outcome:
-    """A job that is over keeps its status; what is left is to clear up."""
+    """A finished job keeps its status. What remains is to delete its objects."""
     generation, ttl = seen.job.metadata.generation, seen.job.spec.ttl_seconds_after_finished
-    # Whoever edits it is told that this was seen, and that it changed nothing.
+    # Tells an editor that the operator has seen the change, although it has no effect.
     status = msgspec.structs.replace(seen.job.status, observed_generation=generation)
     actions: list[Action] = []
     if status.phase == "Cancelled" and seen.child is not None and seen.child.metadata.deletion_timestamp is None:
@@ -80,7 +85,7 @@ def _finished(seen: Observed) -> Outcome:
         return Outcome(status=status, actions=tuple(actions))
     due = moment(status.completion_time) + timedelta(seconds=ttl)
     if due <= seen.now and (seen.awaited or not seen.recorded):
-        # Gone before those that wait for it have noted its end, it would be waited for for ever; and history keeps it.
+        # Dependents that have not recorded the job's end would wait forever, and the history would miss it.
         return Outcome(status=status, actions=tuple(actions), wake_at=seen.now + timedelta(seconds=_NOTING_SECONDS))
     if due <= seen.now:
         return Outcome(status=status, actions=(DeleteGPUJob(),))
@@ -123,7 +128,7 @@ def _status(seen: Observed, stage: Stage) -> GPUJobStatus:
         start_time=start,
         completion_time=end,
         elapsed=elapsed,
-        # A figure that changes with every look is written together with the run time.
+        # A figure that changes with every reconcile is written together with the run time.
         measured=before.measured if elapsed == before.elapsed and stage.phase == before.phase else seen.measured,
         attempt=before.attempt,
         retries=before.retries,
@@ -140,12 +145,12 @@ def _status(seen: Observed, stage: Stage) -> GPUJobStatus:
 
 def _device(seen: Observed, stage: Stage, *, start: str | None) -> DeviceKind | None:
     if stage.phase in FINISHED and (seen.job.status.device is not None or start is None):
-        # One that never began ran on nothing.
+        # A job that never began has run on no device.
         return seen.job.status.device
     if stage.phase not in {"Starting", "Running", *FINISHED}:
         return None
     if seen.ask is None:
-        # Its template was changed into one that cannot be read; what runs is of the one before.
+        # The template was changed to an unreadable one; the running pods come from the previous template.
         return seen.job.status.device
     return "cpu" if seen.ask.gpu is None else "cuda"
 
@@ -159,7 +164,7 @@ def _lease(seen: Observed, stage: Stage, *, start: str | None) -> Lease | None:
 
 
 def _placement(seen: Observed, stage: Stage) -> Placement | None:
-    """The plan that the job is under: the queue's word until its Job is at work, and from then on as it was written."""
+    """The plan that the job follows: the queue's until its batch Job runs, then the status's."""
     if stage.phase not in {"Starting", "Running"}:
         return None
     at_work = seen.child is not None and not seen.child.spec.suspend
@@ -167,16 +172,16 @@ def _placement(seen: Observed, stage: Stage) -> Placement | None:
 
 
 def _places(seen: Observed, stage: Stage) -> tuple[list[str], list[AssignedDevice]]:
-    """Nodes and devices: those of live pods while the job runs, those it had once it is over, none while it waits."""
+    """Nodes and devices: the current ones of a running job, the last ones of an ended job."""
     bound = bound_pods(seen.pods)
     nodes, over = [pod.spec.node_name for pod in bound], stage.phase in FINISHED
     if not over and stage.phase not in {"Starting", "Running"}:
         return [], []
-    # A worker that has done its part holds nothing more; one that failed ends the run, which is told with what it had.
+    # A worker that succeeded holds nothing. One that failed ends the run, whose status keeps what it held.
     holding = seen.pods if over else [pod for pod in seen.pods if pod.status.phase != "Succeeded"]
     devices = devices_of(holding, given=seen.given)
     if over or _is_at_work(seen):
-        # Pods that are over their time limit, or deleted, are gone before their Job says how it ended.
+        # Pods that exceed their time limit or are deleted disappear before their Job says how it ended.
         before, there = seen.job.status, {worker_of(pod) for pod in bound}
         devices = [*devices, *(device for device in before.devices if device.worker not in there)]
         nodes = [*(before.nodes if len(there) < seen.job.spec.workers else ()), *nodes]
@@ -192,7 +197,7 @@ def _is_ready(pod: Pod) -> bool:
 
 
 def _in_line(nodes: list[str]) -> str:
-    """The nodes for one cell of a table."""
+    """The nodes as one cell of a table."""
     shown = ",".join(nodes[:_NODES_IN_LINE])
     return shown if len(nodes) <= _NODES_IN_LINE else f"{shown},+{len(nodes) - _NODES_IN_LINE}"
 
@@ -206,7 +211,10 @@ def _admitted_time(seen: Observed, stage: Stage) -> str | None:
 
 
 def _start_time(seen: Observed, stage: Stage) -> str | None:
-    """When the first worker of this run began; kept when its pods are gone, forgotten when the job waits anew."""
+    """When the first worker of this run began.
+
+    Kept after its pods are gone, reset when the job is queued.
+    """
     if stage.phase in {"Held", "Suspended", "Cancelled"}:
         return seen.job.status.start_time
     if stage.ended is not None or seen.child is None or is_past(seen.job, seen.child):
@@ -219,7 +227,7 @@ def _start_time(seen: Observed, stage: Stage) -> str | None:
 
 
 def _began(pod: Pod) -> str | None:
-    """When the pod's first container began to run; the pod's own start where the container does not say."""
+    """When the pod's first container began to run, else the pod's own start time."""
     if pod.status.phase not in {"Running", "Succeeded", "Failed"}:
         return None
     times = [
@@ -236,7 +244,7 @@ def _start_of(child: Job | None) -> str | None:
 
 
 def _completion_time(seen: Observed) -> str:
-    """When the run ended, as the batch Job tells it; now for an end of our own making."""
+    """When the batch Job ended; the current time for an end that the operator decided."""
     if seen.child is None:
         return timestamp(seen.now)
     ended = true_condition(seen.child, "Complete", "Failed")
@@ -253,9 +261,9 @@ def _elapsed(seen: Observed, stage: Stage, *, start: str, end: str | None) -> st
 
 
 def _shown_seconds(seconds: float) -> tuple[int, int]:
-    """The run time to show and the one to show next: steps of 10 s, then of a tenth of what has passed.
+    """The run time to show and the next one: steps of 10 s, then of a tenth of the run time.
 
-    The steps are fixed, not counted from the last write, so that a restart writes nothing anew.
+    The steps do not depend on the last write, so a restart causes no write.
     """
     shown = 0
     while (following := shown + max(_REFRESH_SECONDS, shown // 10)) <= seconds:

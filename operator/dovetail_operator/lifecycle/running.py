@@ -1,4 +1,7 @@
-"""Where a job is whose batch Job is at work, and why not all of its workers have started. Pure."""
+"""The stage of a job whose batch Job runs, and why some of its workers have not started.
+
+Pure.
+"""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -12,13 +15,16 @@ from dovetail_operator.job import retries
 from dovetail_operator.job.actions import Action, DeleteJob, PatchJob, Stage
 from dovetail_operator.job.observation import Observed
 
-# Said when the batch Job is about to be made, and as long as it has no pods: one sentence is one write of the status.
+# The message before the batch Job is created and while it has no pods: one message means one status write.
 UNMADE: Final = "Waiting for the Job controller to create the pods"
 _ENDED_PODS: Final = frozenset({"Succeeded", "Failed"})
 
 
 def stage_at_work(seen: Observed, child: Job) -> Stage:
-    """The batch Job is at work: its pods say whether the job is starting or running."""
+    """The stage of a job whose batch Job runs.
+
+    Its pods decide whether it is starting or running.
+    """
     adjust = _adjustments(seen, child)
     ending = true_condition(child, "SuccessCriteriaMet", "FailureTarget")
     if ending is not None:
@@ -28,9 +34,9 @@ def stage_at_work(seen: Observed, child: Job) -> Stage:
 
 
 def _taken_back(seen: Observed, child: Job) -> Stage | None:
-    """Where it is to go on no longer, as it is; None where it may."""
+    """The stage of a job that may not go on as it is; None if it may."""
     if seen.overtaken:
-        # All of it or nothing: what is bound goes back, and the whole job is planned anew.
+        # A gang runs completely or not at all: bound pods are released, and the whole job gets a new plan.
         message = f"Gets a new plan: {seen.overtaken}"
         suspend = PatchJob(spec={"suspend": True})
         return Stage(phase="Queued", reason="Evaluating", message=message, admitted=False, actions=(suspend,))
@@ -41,7 +47,7 @@ def _taken_back(seen: Observed, child: Job) -> Stage | None:
         suspend = PatchJob(spec={"suspend": True})
         return Stage(phase="Queued", reason="Evaluating", message=message, admitted=False, actions=(suspend,))
     if size := _size_of_others(seen, child):
-        # A part of a gang waits in vain for the rest, and what nobody planned has no room.
+        # A part of a gang would wait for the rest forever, and added workers have no planned room.
         message = "Is started anew: somebody has changed the parallelism or completions of its Job"
         resize = PatchJob(spec={"suspend": True, **size})
         return Stage(phase="Queued", reason="Evaluating", message=message, admitted=False, actions=(resize,))
@@ -58,7 +64,7 @@ def _by_its_pods(seen: Observed, child: Job, *, adjust: tuple[Action, ...]) -> S
     reason, message = _why_not_started(waiting, leaving=leaving)
     if not started and (waiting or not ended):
         if leaving and not waiting and seen.job.status.phase == "Running":
-            # The Job controller ends pods before it says why; or somebody has deleted them.
+            # The Job controller ends pods before its status says why; or a user has deleted them.
             return Stage(phase="Running", message=message, admitted=True, actions=adjust)
         return Stage(phase="Starting", reason=reason, message=message, admitted=True, actions=adjust)
     absent = seen.job.spec.workers - len(started | ended) - _succeeded_before(child, ended)
@@ -69,10 +75,10 @@ def _by_its_pods(seen: Observed, child: Job, *, adjust: tuple[Action, ...]) -> S
 
 
 def _size_of_others(seen: Observed, child: Job) -> dict[str, int]:
-    """What has to be set right in a batch Job that somebody has made smaller or larger; empty where nobody has."""
+    """The fields that restore the size of a batch Job after an edit; empty without one."""
     workers, spec = seen.job.spec.workers, child.spec
     if is_external(seen.job) or spec.completions is None or spec.parallelism is None:
-        # Kueue may let a part of the workers go.
+        # Kueue may admit a part of the workers.
         return {}
     if spec.completions == workers and spec.parallelism >= workers:
         return {}
@@ -80,7 +86,7 @@ def _size_of_others(seen: Observed, child: Job) -> dict[str, int]:
 
 
 def _how_it_runs(seen: Observed, child: Job) -> str:
-    """What is out of the ordinary about a job all of whose workers run; mostly nothing."""
+    """What is unusual about a job whose workers all run; mostly empty."""
     if fell_back(child):
         return "Runs on the CPU: no GPU here could ever serve it (onNoGPU)"
     asked, workers = seen.asked_workers, seen.job.spec.workers
@@ -107,7 +113,7 @@ def _adjustments(seen: Observed, child: Job) -> tuple[Action, ...]:
 
 
 def _why_not_started(waiting: Sequence[Pod], *, leaving: bool) -> tuple[str, str]:
-    """Reason and sentence of the first worker that has not started; never empty."""
+    """Reason and message of the first worker that has not started. The message is never empty."""
     if not waiting:
         if leaving:
             return "Evaluating", "Waiting for pods to end that were told to"
@@ -128,7 +134,7 @@ def _why_unscheduled(scheduled: Condition) -> tuple[str, str]:
 
 
 def _why_not_running(pod: Pod) -> tuple[str, str]:
-    """A pod that has a node and does not run: what its kubelet says, in kubelet's own word."""
+    """Why a bound pod does not run, with kubelet's own reason."""
     for container in pod.status.container_statuses:
         if container.state.waiting is not None and container.state.waiting.reason:
             waiting = container.state.waiting

@@ -1,6 +1,6 @@
-"""Where a job is: phase, reason and sentence out of what is observed, and what has to be done. Pure.
+"""The stage of a job from its observation: phase, reason, message and actions. Pure.
 
-As long as no worker may run the queue has the word; then the batch Job's pods have, and in the end the batch Job.
+The queue decides as long as no worker may run. After that the batch Job's pods decide, and at the end the batch Job.
 """
 
 from dataclasses import replace
@@ -22,7 +22,7 @@ from dovetail_operator.manifests.batch_job import build_job, is_of_another_templ
 
 
 def stage_of(seen: Observed) -> Stage:
-    """Where an unfinished job is now, and what has to be done about it."""
+    """The stage of an unfinished job, and the actions that follow."""
     child = seen.child
     if child is not None and is_past(seen.job, child):
         return _going(seen) if is_going(seen.job) else _past(seen, child)
@@ -43,13 +43,13 @@ def stage_of(seen: Observed) -> Stage:
 
 
 def _going(seen: Observed) -> Stage:
-    """Nothing of it runs, and nothing will."""
+    """The stage of a job that is being deleted and of which nothing runs."""
     message = f"Is being deleted: waiting for the finalizer {', '.join(kept_by(seen.job))} to be removed"
     return Stage(phase="Queued", reason="Evaluating", message=message, admitted=False)
 
 
 def _past(seen: Observed, child: Job) -> Stage:
-    """An attempt is over, and nothing follows before its batch Job is gone."""
+    """The stage after an attempt: nothing follows before its batch Job is deleted."""
     actions = () if child.metadata.deletion_timestamp is not None else (DeleteJob(),)
     if seen.job.spec.cancel:
         return Stage(phase="Cancelled", reason="Cancelled", message="Cancelled by spec.cancel", actions=actions)
@@ -75,7 +75,7 @@ def _held(seen: Observed, child: Job | None) -> Stage:
 
 
 def _waiting(seen: Observed, child: Job | None) -> Stage:
-    """No worker may run yet: the queue has the word."""
+    """The stage of a job of which no worker may run yet, as the queue decides."""
     if seen.obstacle is not None:
         if seen.obstacle.reason == "DependencyFailed" and seen.job.spec.on_dependency_failure == "Cancel":
             clear: tuple[Action, ...] = () if child is None else (DeleteJob(),)
@@ -117,7 +117,7 @@ def _waiting(seen: Observed, child: Job | None) -> Stage:
 
 
 def _on_cpu(seen: Observed, child: Job | None) -> Stage:
-    """No GPU here could ever serve the job, and it would rather run without."""
+    """Start the job without a GPU, because no GPU in the cluster can ever serve it."""
     assert isinstance(seen.verdict, Waits), "falls back on what the queue has said"
     message = f"Runs on the CPU (onNoGPU): {seen.verdict.message}"
     if child is not None:
@@ -131,14 +131,14 @@ def _on_cpu(seen: Observed, child: Job | None) -> Stage:
 
 
 def _is_of_another_kind(child: Job, seen: Observed, verdict: Admitted) -> bool:
-    """Whether the queue has found room in another way, or for more or fewer, than the suspended batch Job asks it."""
+    """Whether the plan has another resource or size than the suspended batch Job."""
     asked = seen.ask.resource if seen.ask is not None else ""
     other_size = child.spec.completions not in {None, seen.job.spec.workers}
     return other_size or (verdict.ask is not None and verdict.ask.resource != asked)
 
 
 def _why_anew(child: Job, seen: Observed, verdict: Admitted) -> str:
-    """Why the suspended batch Job cannot just go on; empty where it can."""
+    """Why the suspended batch Job cannot be resumed as it is; empty if it can."""
     if _is_of_another_kind(child, seen, verdict):
         return "Admitted in another way than before"
     return "Its template was changed" if is_of_another_template(child, job=seen.job) else ""

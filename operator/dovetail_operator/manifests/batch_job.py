@@ -1,7 +1,9 @@
-"""A GPUJob as the batch Job that runs it. Pure: the same GPUJob gives the same manifest.
+"""The batch Job that runs a GPUJob, as a manifest.
 
-The pods are built complete: on our scheduler every container says which devices it sees, so that neither an image's own
-variable nor a user's can bring in a device that was not promised.
+Pure: the same GPUJob gives the same manifest.
+
+The pods are complete: on our scheduler every container states which devices it sees. Neither an image's own variable
+nor a user's can therefore add a device that was not promised.
 """
 
 import hashlib
@@ -33,12 +35,12 @@ Manifest = dict[str, Any]
 # GPUJob pods share one priority class that preempts nothing: only the operator evicts them.
 PRIORITY_CLASS: Final = "dovetail-gpujob"
 _ADMISSION_SETS: Final = ("priority", "preemptionPolicy")
-# Written at bind; and what a container asks, which the job's spec says.
+# Written at bind time; and each container's request, which the job's spec has.
 _NOT_THE_USERS: Final = (
     names.ALLOCATION, names.VISIBLE_DEVICES, names.MPS_PERCENTAGE, names.MPS_MEMORY, names.REQUEST, names.PLAN,
     names.PREEMPTING_AT,
 )  # fmt: skip
-# By which a pod proves what it is.
+# The labels by which a pod proves what it is.
 _PROOFS: Final = frozenset(
     {names.LABEL_JOB, names.LABEL_JOB_NUMBER, names.LABEL_RESERVATION, names.LABEL_ARRAY, names.LABEL_TASK}
 )
@@ -53,9 +55,10 @@ def build_job(
     placement: Placement | None = None,
     cluster_nodes: int | None = None,
 ) -> Manifest:
-    """The batch Job of `job`. Its name is the GPUJob's, so that a second one can never come to be.
+    """The batch Job of `job`. It has the GPUJob's name, so that a second one can never exist.
 
-    `memory` is what the promise of `ask` rests on; the pods go where `placement` says, in a cluster of that many nodes.
+    `memory` is the basis of the promise in `ask`. The pods go where `placement` says, in a cluster of `cluster_nodes`
+    nodes.
     """
     spec = job.spec
     labels = {names.LABEL_JOB: job.metadata.name, names.LABEL_JOB_NUMBER: str(number)}
@@ -69,7 +72,7 @@ def build_job(
         "completions": spec.workers,
         "parallelism": spec.workers,
         "backoffLimit": retries.inner_backoff_limit(job),
-        # A replacement beside a pod that is still leaving would hold a second set of devices.
+        # A replacement next to a pod that is still terminating would hold a second set of devices.
         "podReplacementPolicy": "Failed",
         "template": with_plan(template, job=job, placement=placement, cluster_nodes=cluster_nodes),
     }
@@ -95,20 +98,23 @@ def build_job(
 
 
 class _Written(Described, frozen=True, kw_only=True):
-    """A template as its digest takes it. Operators before kept templates in this form: their digests still hold."""
+    """A template in the form that its digest covers.
+
+    Earlier operators stored templates in this form, so their digests remain valid.
+    """
 
     spec: dict[str, Any]
     metadata: TemplateMetadata = TemplateMetadata()
 
 
 def is_of_another_template(child: Job, *, job: GPUJob) -> bool:
-    """Whether the batch Job was made of another template than the job has by now."""
+    """Whether the batch Job comes from another template than the job has now."""
     made_of = child.metadata.annotations.get(names.TEMPLATE)
     return made_of is not None and made_of != _digest(job)
 
 
 def _digest(job: GPUJob) -> str:
-    """Of what the template says, however it is written: the API server escapes characters that others do not."""
+    """The digest of the template's values. How a JSON encoder escapes them makes no difference."""
     template = job.spec.template
     written = _Written(spec=spec_of(template), metadata=template.metadata)
     return hashlib.sha256(msgspec.json.encode(written, order="deterministic")).hexdigest()[:16]
@@ -141,7 +147,7 @@ def _pod_spec(job: GPUJob, *, ask: Ask, number: int) -> Manifest:
     spec["priorityClassName"] = PRIORITY_CLASS
     spec.setdefault("restartPolicy", "Never")
     if ask.resource:
-        # The plugin says what the container sees, and in which runtime class that works is the site's business.
+        # The plugin decides what the container sees, and the site decides which runtime class that needs.
         first, *others = spec["containers"]
         spec["containers"] = [with_devices(first, amounts=resources_of(ask)), *others]
     else:
@@ -155,7 +161,7 @@ def _pod_spec(job: GPUJob, *, ask: Ask, number: int) -> Manifest:
 
 
 def _asked(ask: Ask) -> Parts:
-    """All devices of a job's pod are its first container's; a vendor's plugin gives them by resources alone."""
+    """The job's devices: all are the first container's, and none with a vendor's plugin."""
     if ask.gpu is None or ask.resource:
         return Parts()
     return Parts(mode=ask.mode, parts=(Part(index=0, container="", request=ask.gpu),))

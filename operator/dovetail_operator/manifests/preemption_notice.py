@@ -1,4 +1,4 @@
-"""The file in a pod that shows when the pod is going to be preempted. Pure."""
+"""The file in a pod that shows when the pod is preempted. Pure."""
 
 from typing import Any, Final
 
@@ -10,9 +10,11 @@ _FILE: Final = "preempting-at"
 
 
 def with_notice(spec: Manifest) -> Manifest:
-    """The pod's spec with the file /etc/dovetail/preempting-at in its first container: empty until it is told a time.
+    """Mount /etc/dovetail/preempting-at in the first container.
 
-    As it is where the pod has a volume of that name or something else in that place.
+    The file is empty without a notice.
+
+    Returns the spec unchanged if the pod already uses the volume's name or the mount path.
     """
     first, *others = spec["containers"]
     taken = {volume.get("name") for volume in spec.get("volumes") or ()}

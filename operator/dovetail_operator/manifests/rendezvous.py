@@ -1,7 +1,7 @@
-"""How the workers of a gang find each other: a headless Service, and what each framework wants to be told. Pure.
+"""How a gang's workers find each other: a headless Service and framework settings. Pure.
 
-Each pod's host name is the Job's name and its index, and the Service gives these names addresses before the pods are
-ready. Names stop at the Service: every pod's resolver completes them with its own namespace.
+Each pod's host name consists of the Job's name and the worker's index. The Service resolves these names before the pods
+are ready. Names end with the Service's name: every pod's resolver adds its own namespace.
 """
 
 import json
@@ -18,19 +18,19 @@ Manifest = dict[str, Any]
 HOSTFILE_FOLDER: Final = "/etc/mpi"
 HOSTFILE: Final = f"{HOSTFILE_FOLDER}/hostfile"
 _VOLUME: Final = "dovetail-mpi"
-# Up to how many workers TF_CONFIG is said unasked: it names all of them, and stands in the pod of each.
+# Up to this many workers TF_CONFIG is set without a framework: it names all workers, in the pod of each.
 _TF_CONFIG_UNASKED: Final = 128
 
 
 def meets(job: GPUJob) -> bool:
-    """Whether the job's workers are to find each other."""
-    # An elastic gang that started with one worker is told that it is alone.
+    """Whether the job's workers have to find each other."""
+    # An elastic gang that started with one worker learns from its settings that it is alone.
     several = job.spec.workers > 1 or job.spec.min_workers is not None
     return several and (job.spec.distributed is None or job.spec.distributed.framework != "None")
 
 
 def service_of(job: GPUJob) -> Manifest:
-    """The headless Service by which the workers know each other's addresses, by the GPUJob's name."""
+    """The headless Service that resolves the workers' names. It has the GPUJob's name."""
     port = _told(job).port
     return {
         "apiVersion": "v1",
@@ -52,13 +52,13 @@ def service_of(job: GPUJob) -> Manifest:
 
 
 def hosts(job: GPUJob) -> list[str]:
-    """The workers' names in the network, by index."""
+    """The workers' host names, by index."""
     name = job.metadata.name
     return [f"{name}-{index}.{name}" for index in range(job.spec.workers)]
 
 
 def environment(job: GPUJob, *, gpus: int) -> list[Manifest]:
-    """The variables of a worker that has that many GPUs; empty for a job whose workers need not meet."""
+    """The variables of a worker with `gpus` GPUs; empty if the workers need not find each other."""
     if not meets(job):
         return []
     told, first = _told(job), hosts(job)[0]
@@ -84,7 +84,7 @@ def environment(job: GPUJob, *, gpus: int) -> list[Manifest]:
             for name in ("OMPI_MCA_orte_default_hostfile", "PRTE_MCA_prte_default_hostfile", "I_MPI_HYDRA_HOST_FILE")
         ]
         variables.append({"name": "HYDRA_HOST_FILE", "value": HOSTFILE})
-        # Open MPI would cut a host's name at its first dot, and what is left no resolver knows.
+        # Open MPI would cut a host's name at its first dot, and no resolver knows the rest.
         variables += [
             {"name": name, "value": "true"}
             for name in ("OMPI_MCA_orte_keep_fqdn_hostnames", "PRTE_MCA_prte_keep_fqdn_hostnames")
@@ -93,19 +93,22 @@ def environment(job: GPUJob, *, gpus: int) -> list[Manifest]:
 
 
 def pod_annotations(job: GPUJob, *, gpus: int) -> dict[str, str]:
-    """What the pods carry beside: for MPI the hosts and how many processes each is good for."""
+    """Additional pod annotations: for MPI the hosts, and the number of processes on each."""
     if not _is_mpi(job):
         return {}
     return {names.HOSTFILE: "".join(f"{host} slots={max(1, gpus)}\n" for host in hosts(job))}
 
 
 def success_policy(job: GPUJob) -> Manifest | None:
-    """When the job has succeeded before all workers have: MPI's others wait to be called by the first, for ever."""
+    """The rule by which a job succeeds before all workers have; None without one.
+
+    The other workers of an MPI job wait for the first one forever.
+    """
     return {"rules": [{"succeededIndexes": "0"}]} if _is_mpi(job) else None
 
 
 def joined(spec: Manifest, *, job: GPUJob, gpus: int) -> Manifest:
-    """The pod's spec with the Service's name, the variables in its first container and MPI's hostfile."""
+    """Add the Service's name, the first container's variables and MPI's hostfile to a pod."""
     if not meets(job):
         return spec
     kept = {key: value for key, value in spec.items() if key != "hostname"}
@@ -128,7 +131,7 @@ def _with_hostfile(spec: Manifest) -> Manifest:
 
 
 def _torchrun(first: str, *, port: str, workers: str, index: Manifest, processes: int) -> list[Manifest]:
-    """What torchrun reads in the place of its options: one process for each GPU."""
+    """The variables that torchrun reads instead of its options: one process per GPU."""
     return [
         {"name": "PET_NNODES", "value": workers},
         {"name": "PET_NPROC_PER_NODE", "value": str(processes)},
@@ -140,7 +143,7 @@ def _torchrun(first: str, *, port: str, workers: str, index: Manifest, processes
 
 def _tf_config(job: GPUJob, *, port: int) -> str:
     cluster = {"worker": [f"{host}:{port}" for host in hosts(job)]}
-    # Kubernetes puts the value of RANK, which comes before, in the place of its name: a number, so without quotes.
+    # Kubernetes substitutes the value of RANK, which precedes: a number, so without quotes.
     return f'{{"cluster": {json.dumps(cluster)}, "task": {{"type": "worker", "index": $(RANK)}}}}'
 
 

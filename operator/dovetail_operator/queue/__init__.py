@@ -1,1 +1,1 @@
-"""The loop over the queue, and what it asks of the state."""
+"""The loop over the queue, and the questions that it asks the state."""

@@ -1,4 +1,4 @@
-"""A cycle of the queue over the operator's state: who waits, who is on the way, and what each is told. No I/O."""
+"""A scheduling cycle over the operator's state: its inputs and its verdicts. No I/O."""
 
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -30,48 +30,57 @@ from dovetail_operator.queue.preemption_candidates import running_jobs
 from dovetail_operator.state.state import State
 from dovetail_operator.state.usage import children_of_jobs, counted_jobs
 
-# A number in a sentence changes with every pod: written for each of thousands of jobs it would be all that we do.
-# So where the reason stays, sentence, place and estimate are renewed for the first jobs only, and not all the time.
+# A number in a message changes with every pod. Writing it for each of thousands of jobs would take all the time. If the
+# reason stays the same, only the first jobs get a new message, position and estimate, and only at intervals.
 RENEWED_JOBS: Final = 100
 RENEWAL_SECONDS: Final = 30.0
-# Jobs were told at many times: those that are due within so long are told with one look.
+# Jobs get their messages at different times: those due within this time share one cycle.
 _TOGETHER_SECONDS: Final = 5.0
-# What the estimate rests on of a job for which others make way.
+# The basis of the estimate for a job that preempts others.
 BASIS_OF_WAY: Final = "Those who make way for it have left by then at the latest"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cycle:
-    """What the queue has to decide on: jobs that want to start, and those that were let go and have no node yet.
-
-    `leaving` says when the bound pods of jobs are taken to end, from `now` on, and where the cycle `foresees` starts
-    also when they are likely to; `going` are those that are about to.
-    `doubts` are about plans that do not seem to hold, by UID; `planned` has the keys of jobs at work whose workers are
-    not all bound. `orders` say who makes way for whom, by the UID of the one that does, once all is decided. `failed`
-    has the keys of jobs on which our own code has just failed; `at_work` counts the jobs that run or start.
-    """
+    """What the queue decides on: waiting jobs, and admitted jobs that have workers without a node."""
 
     now: datetime
+    """The time of the cycle."""
     caches: CycleCaches = field(compare=False, repr=False)
+    """Caches that are kept from cycle to cycle."""
     foresees: bool = False
+    """Whether the cycle estimates starts: `leaving` then has likely ends of running jobs too."""
     waiting: list[Candidate] = field(default_factory=list)
+    """Jobs that want to start."""
     on_the_way: list[Candidate] = field(default_factory=list)
+    """Admitted jobs that have workers without a node."""
     leaving: list[Leaving] = field(default_factory=list)
+    """When bound pods are expected to end, in seconds from `now`."""
     going: set[str] = field(default_factory=set)
+    """Keys of the entries in `leaving` that are already ending."""
     doubts: dict[str, Doubt] = field(default_factory=dict)
+    """Plans that do not seem to hold, by the job's UID."""
     sites: dict[str, list[str]] = field(default_factory=dict)
+    """Eligible nodes, by site."""
     keys: dict[str, str] = field(default_factory=dict)
+    """The `namespace/name` of waiting and admitted jobs, by UID."""
     planned: dict[str, str] = field(default_factory=dict)
+    """The `namespace/name` of running jobs whose workers are not all bound, by UID."""
     orders: dict[str, Order] = field(default_factory=dict)
+    """Preemptions, by the UID of the preempted job. Filled once everything is decided."""
     failed: list[str] = field(default_factory=list)
+    """The `namespace/name` of jobs on which our own code has just failed."""
     at_work: int = 0
+    """How many jobs run or start."""
 
 
 def survey(state: State, *, now: datetime, foresees: bool = False, caches: CycleCaches | None = None) -> Cycle:
-    """All jobs that are the queue's business now. An admitted job whose batch Job is not there yet is on its way.
+    """Gather all jobs that the queue decides on.
 
-    When those that run are likely to end is told only to one that `foresees` starts. `caches` are those of the cycle
-    before.
+    An admitted job without a batch Job is on its way.
+
+    Only a cycle that `foresees` starts includes when running jobs are likely to end. `caches` are those of the previous
+    cycle.
     """
     caches = caches or caches_for(state)
     cycle, running = Cycle(now=now, foresees=foresees, caches=caches), set[str]()
@@ -80,7 +89,7 @@ def survey(state: State, *, now: datetime, foresees: bool = False, caches: Cycle
             continue
         try:
             _survey_one(job, key=key, state=state, cycle=cycle, running=running)
-        except Exception as error:  # noqa: BLE001 - one job stops nobody else
+        except Exception as error:  # noqa: BLE001 - one job must not stop the others
             if state.decisions.record_failure(job, error=error):
                 cycle.failed.append(key)
     caches.candidates.forget_others()
@@ -92,7 +101,7 @@ def survey(state: State, *, now: datetime, foresees: bool = False, caches: Cycle
 
 
 def _survey_one(job: GPUJob, *, key: str, state: State, cycle: Cycle, running: set[str]) -> None:
-    """Note what one job is to the queue, and the UID of its batch Job where that is at work."""
+    """Add one job to the cycle, and the UID of its batch Job to `running` if that is at work."""
     waiting = cycle.caches.candidates.still_waiting(job, key=key, state=state, sites=cycle.sites)
     if waiting is not None:
         cycle.keys[job.metadata.uid] = key
@@ -120,7 +129,7 @@ def _survey_one(job: GPUJob, *, key: str, state: State, cycle: Cycle, running: s
 
 
 def _note_at_work(at_work: AtWork, *, key: str, state: State, cycle: Cycle) -> None:
-    """Note when a job at work is going to leave, and which of its workers are still to come."""
+    """Add when a running job ends, and which of its workers have no node yet."""
     learned = state.store.expectations if cycle.foresees else None
     cycle.leaving.extend(at_work.run.leaving(now=cycle.now, learned=learned))
     if not at_work.workers:
@@ -144,10 +153,10 @@ def decide(
     told: Mapping[str, Verdict] | None = None,
     anew: Container[Reason] = (),
 ) -> Iterator[Verdict]:
-    """The verdicts on those that wait, in the queue's order; with the estimates of `foreseen`, by the job's UID.
+    """Yield the verdicts on waiting jobs in queue order, with the estimates of `foreseen`.
 
-    What a job was `told` stands where its reason does, but for the first jobs and for reasons that are told `anew`: it
-    then comes as it is.
+    `told` has the job's previous verdict. If the reason is the same, that verdict is yielded again, except for the
+    first jobs and for the reasons in `anew`.
     """
     ledger, leaving = _with_those_on_the_way(state, cycle)
     running = running_jobs(state, now=cycle.now)
@@ -166,7 +175,7 @@ def decide(
         if isinstance(verdict, Admitted):
             yield verdict
             continue
-        # What can never have room here stands in nobody's way.
+        # A job that no free room can ever serve delays no other job, so it has no position.
         position += verdict.reason != "ExceedsCapacity"
         before = told.get(verdict.key)
         if before is not None and stands(before, verdict, rank=rank) and verdict.reason not in anew:
@@ -185,13 +194,15 @@ def decide(
 
 
 def stands(before: Verdict, verdict: Waits, *, rank: int) -> bool:
-    """Whether what a job was told `before` stands: its reason does, and others are renewed. `rank` counts the queue
-    from 0."""
+    """Whether the previous verdict remains: same reason, and the job is not among the first.
+
+    `rank` is the position in the queue, from 0.
+    """
     return rank >= RENEWED_JOBS and isinstance(before, Waits) and before.reason == verdict.reason
 
 
 def _by_way(place: QueuePlace, *, at: str, now: datetime) -> QueuePlace:
-    """The estimate of a job for which others make way: none of those that wait for ends to come."""
+    """The estimate for a job that preempts others. It does not depend on estimated ends."""
     return msgspec.structs.replace(
         place,
         estimated_start=at,
@@ -202,9 +213,11 @@ def _by_way(place: QueuePlace, *, at: str, now: datetime) -> QueuePlace:
 
 
 def estimates(state: State, cycle: Cycle) -> Iterator[tuple[str, QueuePlace] | None]:
-    """When the first of those that wait are going to start, by UID; their positions are `decide`'s word.
+    """Yield when the first waiting jobs are likely to start, by UID.
 
-    None now and then, so that the work can be done in parts.
+    `decide` sets their positions.
+
+    Yields None from time to time, so that the caller can pause the work.
     """
     ledger, leaving = _with_those_on_the_way(state, cycle)
     counted, children = counted_jobs(state, waiting=cycle.keys, cache=cycle.caches.usage), children_of_jobs(state)
@@ -217,7 +230,7 @@ def estimates(state: State, cycle: Cycle) -> Iterator[tuple[str, QueuePlace] | N
     for start in foresee_with_range(
         cycle.waiting, ledger=ledger, sites=cycle.sites, leaving=leaving, gate=gate, coming=coming, windows=windows
     ):
-        # A long play is taken in parts: of a job that has gone meanwhile nothing is noted any more.
+        # A long simulation runs in parts, and the job may have been deleted in between.
         if start is None or not _is_there(state, cycle, start.key):
             yield None
         else:
@@ -230,7 +243,7 @@ def _is_there(state: State, cycle: Cycle, uid: str) -> bool:
 
 
 def _note_arrivals(state: State, cycle: Cycle) -> Iterator[None]:
-    """Learn what came, the oldest first."""
+    """Learn from new jobs, the oldest first."""
     for job in state.store.expectations.new(state.store.jobs.values()):
         state.store.expectations.came(
             job, cycle.caches.candidates.of(job, state=state, workers=job.spec.workers, sites=cycle.sites)
@@ -239,21 +252,21 @@ def _note_arrivals(state: State, cycle: Cycle) -> Iterator[None]:
 
 
 def _with_those_on_the_way(state: State, cycle: Cycle) -> tuple[Ledger, list[Leaving]]:
-    """A copy of the ledger in which those have their room that were let go, and all ends that are known."""
+    """A copy of the ledger with the room of admitted jobs, and all known ends."""
     ledger = state.store.view.ledger.copy()
     claimed = claim_on_the_way(
         cycle.on_the_way, ledger=ledger, sites=cycle.sites, going=cycle.going, standing=cycle.caches.standing
     )
     for uid in claimed.late:
-        # kube-scheduler is meant to refuse it until those have left that are leaving.
+        # kube-scheduler has to refuse the pod until the ending pods have left.
         cycle.doubts.pop(uid, None)
     cycle.doubts.update({uid: doubt_about(node, view=state.store.view) for uid, node in claimed.lost.items()})
     return ledger, [*cycle.leaving, *claimed.leaving]
 
 
 def _where(state: State, cycle: Cycle, verdict: Waits) -> str:
-    """The pools or nodes of which a shortage tells; empty where it is of all nodes."""
-    # A long cycle is taken in parts: meanwhile a job may go.
+    """The pools or nodes that a shortage is about; empty if it is about all nodes."""
+    # A long cycle runs in parts, and the job may have been deleted in between.
     job = state.store.jobs.get(cycle.keys[verdict.key])
     return (
         "" if job is None else reach(job, verdict.reason, pools=state.store.quotas.pools_of(job), view=state.store.view)
@@ -261,13 +274,13 @@ def _where(state: State, cycle: Cycle, verdict: Waits) -> str:
 
 
 class Teller:
-    """Decides which news a job is told, so that a sentence's numbers do not cost a write each time they change."""
+    """Decides which new verdicts a job's status gets, so that changing numbers cost few writes."""
 
     def __init__(self) -> None:
         self._told_at: dict[str, float] = {}
 
     def hold_back(self, verdict: Verdict, before: Verdict | None, *, rank: int, now: float) -> bool:
-        """Whether the job is not told `verdict` now. `rank` counts the queue from 0, `now` is in seconds."""
+        """Whether to hold the verdict back now. `rank` is the position from 0, `now` is in seconds."""
         if isinstance(verdict, Waits) and isinstance(before, Waits) and verdict.reason == before.reason:
             early = now < self._told_at.get(verdict.key, 0.0) + RENEWAL_SECONDS
             urgent = _is_first_estimate(verdict, before) or _keeps_other_room(verdict, before)
@@ -277,11 +290,11 @@ class Teller:
         return False
 
     def renewed_in(self, key: str, *, now: float) -> float:
-        """In how many seconds a job is to be told what was held back from it."""
+        """In how many seconds the held-back verdict is due."""
         return max(_TOGETHER_SECONDS, self._told_at.get(key, 0.0) + RENEWAL_SECONDS - now)
 
     def forget_all_but(self, keys: set[str]) -> None:
-        """Drop what was noted of jobs that no longer wait."""
+        """Drop the times of jobs that no longer wait."""
         self._told_at = {key: at for key, at in self._told_at.items() if key in keys}
 
 
@@ -291,7 +304,7 @@ def _is_first_estimate(verdict: Waits, before: Waits) -> bool:
 
 
 def _keeps_other_room(verdict: Waits, before: Waits) -> bool:
-    """Whether other room is kept for the job than before: the extender goes by what the status says."""
+    """Whether the job reserves other room than before: the extender follows the status."""
     known = before.queue.reserved if before.queue else None
     news = verdict.queue.reserved if verdict.queue else None
     return (known and known.kept) != (news and news.kept)

@@ -1,4 +1,4 @@
-"""What scheduling cycles remember of each other to save work. Dropping any of it changes no verdict."""
+"""What scheduling cycles cache for each other. Dropping any of it changes no verdict."""
 
 from dataclasses import dataclass, field
 
@@ -12,18 +12,18 @@ from dovetail_operator.state.usage import Counts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CycleCaches:
-    """Kept from cycle to cycle of one queue."""
+    """The caches of one queue, kept from cycle to cycle."""
 
     standing: Standing
-    """Where started workers that have no node yet got their room."""
+    """Where admitted workers without a node got their room."""
     candidates: Candidacies = field(default_factory=Candidacies)
     """Waiting and starting jobs as candidates."""
     running: Runs = field(default_factory=Runs)
-    """Jobs at work: what they hold and when they end."""
+    """Running jobs: what they hold and when they end."""
     usage: Counts = field(default_factory=Counts)
-    """What each job takes of the limits."""
+    """What each job takes of the quotas."""
     in_vain: InVain = field(default_factory=InVain)
-    """Jobs for which a victim search failed, and on which inputs."""
+    """The negative cache for preemption: failed victim searches and their inputs, by job."""
 
 
 def caches_for(state: State) -> CycleCaches:

@@ -1,7 +1,6 @@
-"""The queue at work: one look after the other at the jobs that wait, and beside it what they may expect.
+"""The scheduling loop: one cycle after another over waiting jobs, and estimates in parallel.
 
-Verdicts, plans that are overtaken and notices to make way are put into the state; the jobs of which that is news are
-marked dirty.
+Verdicts, overtaken plans and preemption notices go into the state. Jobs for which one of them has changed become dirty.
 """
 
 import asyncio
@@ -38,29 +37,29 @@ from dovetail_operator.state.state import State
 from dovetail_operator.writes.job_numbers import Numbers
 
 _SETTLING_SECONDS: Final = 0.05
-# The same where nobody waits: plans are still checked against the room that there is, but nobody is held up by that.
+# The same if no job waits: plans are still checked against the free room, but no start is delayed by that.
 _UNHURRIED_SECONDS: Final = 2.0
-# Cycles may take this part of the time, so that changes that come without end leave room for the rest: the first
-# where a job has changed, of which people wait to hear, the second where only room has, the third where nobody waits.
+# The share of time that cycles may take, so that constant changes leave room for other work: after a change to a job,
+# which its user waits for; after a change to the free room only; and if no job waits.
 _CYCLE_SHARE: Final = 0.2
 _CYCLE_SHARE_OF_ROOM: Final = 0.1
 _CYCLE_SHARE_UNHURRIED: Final = 0.04
 _SLICE_SECONDS: Final = 0.02
-# The same for what waiting jobs may expect, for which nobody waits as they wait for room.
+# The same for estimates, which delay no start.
 _FORESIGHT_SHARE: Final = 0.05
 _FORESIGHT_SECONDS: Final = 1.0
-# How long until plans that do not seem to hold are looked at again, without any change.
+# How long until doubtful plans are checked again without a change.
 _DOUBT_SECONDS: Final = 1.0
-# How long until it is looked again who may make way, without any change.
+# How long until preemption is checked again without a change.
 _EVICTION_SECONDS: Final = 5.0
-# Reasons whose sentences quote what a GPUQuota says.
+# Reasons whose messages quote a GPUQuota.
 _OF_LIMITS: Final[frozenset[Reason]] = frozenset({"Quota", "Reserved"})
 
 
 class Breath:
-    """Lets others have their turn while a long piece of work goes on, and rests for a while where that is wished.
+    """Yields to other tasks during long work, and optionally rests in between.
 
-    `busy_seconds` is the CPU time of the work alone: how long it took by the clock tells of the others too.
+    `busy_seconds` is the CPU time of the work alone. Wall-clock time would include the other tasks.
     """
 
     def __init__(self, *, rest_seconds: float = 0.0) -> None:
@@ -71,11 +70,11 @@ class Breath:
 
     @property
     def busy_seconds(self) -> float:
-        """How much of it there was so far."""
+        """The CPU time of the work so far, in seconds."""
         return self._before + time.thread_time() - self._since
 
     async def take(self) -> None:
-        """Pause if that is due."""
+        """Pause if a pause is due."""
         if time.monotonic() >= self._due:
             self._before = self.busy_seconds
             await asyncio.sleep(self._rest_seconds)
@@ -83,16 +82,19 @@ class Breath:
 
 
 def seconds_until_next_foresight(breath: Breath) -> float:
-    """How long the time is left to others after a foresight that took so much work.
+    """How long to leave the time to other work after estimates that took this much.
 
-    However long it took by the clock: on a machine that is busy, or stood still, nobody is to wait twenty times as long
-    for an estimate.
+    The CPU time counts and not the wall-clock time. Otherwise a busy or paused machine would delay the next estimates
+    by twenty times the pause.
     """
     return max(_FORESIGHT_SECONDS, breath.busy_seconds / _FORESIGHT_SHARE)
 
 
 class Queueing:
-    """Decides again and again while `run` goes on; `dirty` marks the job with that key, `let_go` one that may start."""
+    """Runs cycles while `run` goes on.
+
+    `dirty` marks a job as changed by its key, `let_go` one that may start.
+    """
 
     def __init__(
         self,
@@ -121,32 +123,32 @@ class Queueing:
         self._foreseen: dict[str, QueuePlace] = {}
         self._looked = asyncio.Event()
         self._other_limits = False
-        # Counts how often limits have changed, and what it was when starts were last foreseen.
+        # How often the limits have changed, and that count at the last estimates.
         self._limits = self._foreseen_under = 0
         self._somebody_waits = True
 
     def limits_changed(self) -> None:
-        """Limits are not what they were: what was told of them is told anew at once."""
+        """Run a cycle after the limits have changed, and renew all messages that quote them."""
         self._other_limits = True
         self._limits += 1
-        # Whoever is told another reason now is not to be told a start that was foreseen under other limits.
+        # A job must not get a new reason together with an estimate from the old limits.
         self._foreseen = {}
         self.look_again()
 
     def look_again(self) -> None:
-        """Something has changed that the queue goes by."""
+        """Run a cycle soon, because an input of the queue has changed."""
         self._unsettled.set()
         self._urgent.set()
 
     def room_changed(self) -> None:
-        """Room was taken or came free: of that a look has to be taken soon where somebody waits for some."""
+        """Run a cycle after room was taken or released: soon if a job waits, else later."""
         if self._somebody_waits:
             self._unsettled.set()
         else:
             self._renew_later(_UNHURRIED_SECONDS)
 
     async def run(self) -> None:
-        """Work until cancelled."""
+        """Run until cancelled."""
         self._unsettled.set()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._admit_always())
@@ -175,7 +177,7 @@ class Queueing:
             await self._rest(busy)
 
     async def _rest(self, busy_seconds: float) -> None:
-        """Leave the time to others after a cycle that took so much of it."""
+        """Leave time to other work after a cycle that took this much."""
         await asyncio.sleep(busy_seconds * (1 / _CYCLE_SHARE - 1))
         share = _CYCLE_SHARE_OF_ROOM if self._somebody_waits else _CYCLE_SHARE_UNHURRIED
         with suppress(TimeoutError):
@@ -183,7 +185,7 @@ class Queueing:
                 await self._urgent.wait()
 
     async def _number(self) -> None:
-        """Give every new job its number, all of them with one write."""
+        """Give every new job its number, with one write for all."""
         new = self._state.unnumbered()
         if not new:
             return
@@ -191,13 +193,13 @@ class Queueing:
         for job in new:
             key, uid = key_of(job.metadata), job.metadata.uid
             known = self._state.store.jobs.get(key)
-            # It may have gone meanwhile.
+            # The job may have been deleted meanwhile.
             if known is not None and known.metadata.uid == uid:
                 self._state.decisions.set_number(uid, number=given[uid])
                 self._dirty(key)
 
     async def _admit(self) -> float:
-        """One look at all jobs that wait; those whose verdict is news get dirty. The CPU time that it took."""
+        """Run one cycle. Jobs with a new verdict become dirty. Returns the CPU time in seconds."""
         breath = Breath()
         self._state.decisions.expire_refusals(now=self._now())
         cycle = survey(self._state, now=self._now(), caches=self._caches)
@@ -221,18 +223,18 @@ class Queueing:
         return breath.busy_seconds
 
     def _make_way(self, cycle: Cycle) -> None:
-        """Let those be told that have to make way now, and those that have not any more."""
+        """Announce the preemptions that are due, and withdraw those that no longer are."""
         before, now = self._state.decisions.notices, notices_of(cycle.orders, state=self._state)
         self._state.decisions.set_notices(now)
         for key, job in self._state.store.jobs.items() if before or now else ():
             if before.get(job.metadata.uid) != now.get(job.metadata.uid):
                 self._dirty(key)
         if self._state.preemption.gap and cycle.waiting:
-            # Time alone makes jobs old enough to make way.
+            # Jobs become old enough to be preempted by time alone.
             self._renew_later(_EVICTION_SECONDS)
 
     def still_makes_way(self, seen: Observed) -> bool:
-        """Whether the start for which the job is about to be ended is proven as things are at this moment."""
+        """Whether a cycle right now still starts the job for which this one is about to end."""
         cycle = survey(self._state, now=self._now(), caches=self._caches)
         for _ in decide(self._state, cycle):
             pass
@@ -240,19 +242,19 @@ class Queueing:
         return order is not None and seen.notice is not None and order.by.key == seen.notice.by
 
     def _doubt(self, cycle: Cycle) -> None:
-        """Find the plans that are overtaken; their jobs get dirty."""
+        """Find the overtaken plans. Their jobs become dirty."""
         overtaken = self._doubts.overtaken(cycle.doubts, now=time.monotonic())
         news = overtaken.keys() - self._state.decisions.overtaken.keys()
         self._state.decisions.set_overtaken(overtaken)
         for uid in news & cycle.planned.keys():
             key = cycle.planned[uid]
             job, rest = self._state.store.jobs.get(key), rest_after(cycle.doubts[uid], now=self._now())
-            # It may have gone since the look began.
+            # The job may have been deleted since the cycle began.
             if rest is not None and job is not None and job.metadata.uid == uid:
                 self._state.decisions.refuse(job, obstacle=rest)
             self._dirty(key)
         for uid in overtaken.keys() & cycle.keys.keys():
-            # Let go, but nothing is made of it yet: it waits again.
+            # Admitted, but without a batch Job yet: the job waits again.
             self._state.decisions.withdraw_verdict(uid)
             self.look_again()
         if cycle.doubts:
@@ -261,7 +263,7 @@ class Queueing:
     def _take_over(
         self, verdict: Verdict, before: Verdict | None, *, rank: int, key: str, at_once: bool = False
     ) -> None:
-        """Let the job be told of another verdict than `before`, now or after a while."""
+        """Give the job a new verdict, now or after a pause."""
         now = time.monotonic()
         if at_once or not self._teller.hold_back(verdict, before, rank=rank, now=now):
             self._state.decisions.set_verdict(verdict.key, verdict=verdict)
@@ -272,7 +274,7 @@ class Queueing:
     # --- what those who wait may expect ------------------------------------------------------------------------
 
     async def _foresee_always(self) -> None:
-        """Beside the queue, which must not wait for it, and not all the time."""
+        """Estimate starts in parallel to the queue, in a limited share of time."""
         while True:
             await self._looked.wait()
             self._looked.clear()
@@ -285,7 +287,7 @@ class Queueing:
             await asyncio.sleep(seconds_until_next_foresight(breath))
 
     async def _foresee(self, breath: Breath) -> None:
-        """Reckon when the waiting jobs are going to start; those for whom that is news get dirty."""
+        """Estimate when waiting jobs start. Jobs with a new estimate become dirty."""
         if not self._somebody_waits:
             return
         cycle = survey(self._state, now=self._now(), foresees=True, caches=self._caches)
@@ -297,7 +299,7 @@ class Queueing:
             foreseen.update([estimate] if estimate else ())
             await breath.take()
         if limits != self._limits:
-            # It was begun under other limits.
+            # The estimates began under other limits.
             self._looked.set()
             return
         if limits != self._foreseen_under:
@@ -311,11 +313,11 @@ class Queueing:
                 news = msgspec.structs.replace(told, queue=queue)
                 if news != told:
                     self._take_over(news, told, rank=position - 1, key=cycle.keys[uid])
-        # Time alone changes what may be expected.
+        # Estimates change with time alone.
         self._renew_later(RENEWAL_SECONDS)
 
     def _take_back(self, foreseen: Mapping[str, QueuePlace], *, cycle: Cycle) -> None:
-        """Let those be told at once that are foreseen to start no more."""
+        """Withdraw estimates at once from jobs that are no longer expected to start."""
         for uid, key in cycle.keys.items():
             told = self._state.decisions.verdicts.get(uid)
             if uid in foreseen or not isinstance(told, Waits) or told.queue is None:
@@ -326,7 +328,7 @@ class Queueing:
                 self._dirty(key)
 
     def _renew_later(self, seconds: float) -> None:
-        """Another look after that time at the latest: one timer for all that is held back."""
+        """Run a cycle within `seconds`. One timer serves all that is held back."""
         loop = asyncio.get_running_loop()
         if self._renewal is not None:
             if self._renewal.when() <= loop.time() + seconds:

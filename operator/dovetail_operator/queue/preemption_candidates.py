@@ -1,4 +1,7 @@
-"""Who may be preempted for whom, from the operator's state, and what the preempted jobs are told. No I/O."""
+"""Which jobs may be preempted for which, from the operator's state, and their notices.
+
+No I/O.
+"""
 
 from collections.abc import Container, Mapping
 from datetime import datetime
@@ -13,7 +16,7 @@ from dovetail_operator.state.state import State
 
 
 def running_jobs(state: State, *, now: datetime) -> list[Running]:
-    """The jobs that run, and those that have just been preempted; none where preemption is off."""
+    """Jobs that run or were just preempted; none if preemption is off."""
     if not state.preemption.gap:
         return []
     served = served_jobs(state.store.jobs.values())
@@ -35,7 +38,7 @@ def _running(state: State, key: str, job: GPUJob, *, served: Container[str], now
 
 
 def notices_of(orders: Mapping[str, Order], *, state: State) -> dict[str, Notice]:
-    """What the jobs that make way are told, by their UIDs."""
+    """The notices of the preempted jobs, by UID."""
     grace_seconds = state.preemption.grace_seconds
     by_uid = {job.metadata.uid: job for job in state.store.jobs.values() if job.metadata.uid in orders}
     return {
@@ -47,6 +50,6 @@ def notices_of(orders: Mapping[str, Order], *, state: State) -> dict[str, Notice
 
 def _for_whom(job: GPUJob, by: Candidate) -> str:
     namespace, _, name = by.name.partition("/")
-    # Names of other namespaces are nobody's business here.
+    # A message must not reveal the names of jobs in other namespaces.
     who = name if namespace == job.metadata.namespace else "a job of another namespace"
     return f"Makes way for {who} of priority {by.priority}, its own is {job.spec.priority}"

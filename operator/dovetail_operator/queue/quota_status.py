@@ -1,6 +1,7 @@
-"""What is used of each GPUQuota, written into its status: soon when a count changes, now and then when only time adds.
+"""Writes the use of each GPUQuota into its status.
 
-What was used of late has to outlive the operator; between two notes it follows from the jobs themselves.
+A changed count is written within 2 s, use that only time adds every 60 s. Past use has to survive a restart of the
+operator. Between two writes it follows from the jobs themselves.
 """
 
 from collections.abc import Callable
@@ -27,7 +28,7 @@ _NOTE_SECONDS: Final = 60.0
 
 
 class QuotaNotes:
-    """Keeps the status of the GPUQuotas true."""
+    """Keeps the status of all GPUQuotas current."""
 
     def __init__(self, client: Client, state: State, *, now: Callable[[], datetime]) -> None:
         self._client = client
@@ -36,7 +37,7 @@ class QuotaNotes:
         self._usage = Counts()
 
     async def run(self) -> None:
-        """Look again and again until cancelled."""
+        """Check every 2 s until cancelled."""
         await repeat(self._note, every_seconds=_LOOK_SECONDS, what="the status of quotas")
 
     async def _note(self) -> None:
@@ -46,11 +47,11 @@ class QuotaNotes:
             log.warning("a quota's status is written later", error=str(error))
 
     async def note(self) -> None:
-        """Write what is news."""
+        """Write the statuses that have changed."""
         quotas = self._state.store.quotas
         if not quotas.all:
             return
-        # Times are written in whole seconds: what is used is reckoned up to one of them.
+        # Timestamps have whole seconds, so the use is computed up to a whole second.
         now = self._now().replace(microsecond=0)
         children = children_of_jobs(self._state)
         counted = counted_jobs(self._state, waiting=self._state.decisions.verdicts, cache=self._usage)
@@ -68,12 +69,12 @@ class QuotaNotes:
         try:
             await self._client.patch(GPUQUOTAS, quota.metadata.name, patch, as_type=GPUQuota, subresource="status")
         except (Conflict, NotFound):
-            # The watch brings the newest version, and the next look compares with that.
+            # The watch brings the newest version, and the next check compares with it.
             return
 
 
 def is_news(before: GPUQuotaStatus, after: GPUQuotaStatus, *, now: datetime) -> bool:
-    """Whether a status is worth a write: another count, or a use that was noted a while ago."""
+    """Whether to write a status: a count has changed, or the use was written 60 s ago."""
     if _counts(before) != _counts(after):
         return True
     if before.uses == after.uses:
@@ -82,7 +83,7 @@ def is_news(before: GPUQuotaStatus, after: GPUQuotaStatus, *, now: datetime) -> 
 
 
 def _counts(status: GPUQuotaStatus) -> GPUQuotaStatus:
-    """The status without what time alone changes."""
+    """The status without the fields that time alone changes."""
     uses = [msgspec.structs.replace(use, gpu_seconds=0.0) for use in status.uses]
     uses.sort(key=lambda use: use.who)
     return msgspec.structs.replace(status, as_of=None, uses=uses)
