@@ -1,4 +1,4 @@
-"""The answer: what each node says, and what would have to change. Values only."""
+"""The answer: each node's reason, and what would help. Values only."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -17,9 +17,17 @@ ChangeKind = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeAnswer:
-    """One node. Where it fits, `reason` is empty and there are a score of 0 to 1, its terms, and the devices that the
-    pod would get; else `message` has the node's numbers and `text` is the same for every node of the cause.
-    `note` says why what was measured there does not count, if it does not."""
+    """The answer of one node.
+
+    - `node`: its name
+    - `reason`: why the pod does not fit; empty where it fits
+    - `message`: the reason with the node's numbers
+    - `text`: the reason in words that all nodes with the same cause share
+    - `score`: 0 to 1, where the pod fits
+    - `terms`: the terms of the score
+    - `devices`: what the pod would get
+    - `note`: why the node's measurements do not count; empty where they do
+    """
 
     node: str
     reason: RefusalKind | ExclusionKind | Literal[""] = ""
@@ -38,8 +46,11 @@ class NodeAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One thing that would make it fit, as a sentence; `node` is where, `request` what to ask instead if that is it.
-    `later`: not now, but once others have left."""
+    """One change that would make the request fit, as a sentence.
+
+    `node` is where the change happens, `request` what to request instead, if that is the change. `later` says that it
+    helps only once other jobs have left.
+    """
 
     kind: ChangeKind
     text: str
@@ -59,7 +70,10 @@ class Cause:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """All of it. `fits` says whether every worker has a place now; `reason` is the job's reason where not."""
+    """The whole answer.
+
+    `fits` says whether every worker has a place now; if not, `reason` is the job's reason.
+    """
 
     fits: bool
     summary: str
@@ -69,7 +83,7 @@ class Answer:
 
     @property
     def causes(self) -> list[Cause]:
-        """Refusals by cause, the most frequent first."""
+        """The refusals by cause, the most frequent first."""
         counts = Counter((node.reason, node.text) for node in self.nodes if not node.fits)
         ordered = sorted(counts.items(), key=lambda each: (-each[1], each[0]))
         return [Cause(reason=reason, text=text, nodes=count) for (reason, text), count in ordered]

@@ -1,4 +1,4 @@
-"""Claims whose end would make room: on the nodes where the fewest stand in the way."""
+"""Claims whose end would make room, on the nodes where the fewest jobs are in the way."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -12,14 +12,14 @@ from dovetail.explain.answer import Change
 from dovetail.explain.question import KEY, Holder, Question
 from dovetail.explain.what_if import Trial, nearest, needed
 
-# So many nodes are tried, and the best few of them are told.
+# The number of nodes to try; the answer names the best few.
 TRIED_NODES: Final = 16
 TOLD: Final = 3
 _FAR: Final = 1 << 20
 
 
 def departures(question: Question) -> list[Change]:
-    """The nodes that the fewest departures free, and whose."""
+    """The nodes where the fewest jobs would have to end, and which jobs."""
     if question.ask.gpu is None:
         return []
     ledger = question.view.ledger.copy()
@@ -27,14 +27,17 @@ def departures(question: Question) -> list[Change]:
     for node in _candidates(question):
         holders = _smallest(question, Trial(question, ledger=ledger, node=node))
         if holders:
-            # The fewest, then those whose end is known and first, then by name.
+            # The fewest first, then the earliest known end, then by name.
             ends = max(holder.ends_by or "9999" for holder in holders)
             found.append(((len(holders), ends, node), _change(holders, node=node)))
     return [change for _, change in sorted(found, key=lambda each: each[0])[:TOLD]]
 
 
 def _candidates(question: Question) -> list[str]:
-    """Nodes where a departure could help, those with the fewest tenants on the devices that matter first."""
+    """Nodes where the end of a job could help.
+
+    Those with the fewest tenants on the relevant devices first.
+    """
     judged = Judgement(question.view.ledger, question.ask, nodes=question.nodes, key=KEY)
     if not question.nodes or question.ask.gpu is None:
         return []
@@ -66,7 +69,7 @@ def _smallest(question: Question, trial: Trial) -> list[Holder] | None:
 
 
 def _device_rank(trial: Trial, claims: Sequence[Claim]) -> tuple[int, int]:
-    """Holders of the devices with the fewest tenants go first, and whoever has more devices of them."""
+    """Sorts holders on the devices with the fewest tenants first, then those with more of them."""
     crowd: dict[str, int] = {}
     for claim in trial.claims:
         for device in claim.devices:

@@ -1,4 +1,4 @@
-"""The question put to every node, and the summary of what they say."""
+"""Ask every node, and summarize the answers."""
 
 from dataclasses import asdict, replace
 from typing import Final
@@ -24,8 +24,11 @@ _EXCLUDED: Final[dict[ExclusionKind, str]] = {
 
 
 def answer(question: Question) -> Answer:
-    """Every node's answer: the best first, then those that a departure could mend, then the others, by name. And the
-    summary, with what would help where it does not fit."""
+    """The answer of every node, sorted, with the summary and what would help.
+
+    The best nodes come first, then those where an end of jobs could help, then others by name. With the summary, and
+    what would help where the request does not fit.
+    """
     fitting, refusing = _judged(question)
     nodes = (*fitting, *refusing, *_excluded(question))
     shortage = shortage_of(question)
@@ -61,7 +64,7 @@ def devices_text(answer: NodeAnswer) -> str:
 
 
 def _judged(question: Question) -> tuple[list[NodeAnswer], list[NodeAnswer]]:
-    """The nodes that the pods may go to: those that fit and those that do not, in their order."""
+    """The nodes that the pods may use: those that fit and those that do not, in order."""
     judged = Judgement(question.view.ledger, question.ask, nodes=question.nodes, key=KEY)
     rows = [row for row, fits in enumerate(judged.fits.tolist()) if fits]
     alone = Judgement(question.view.ledger, question.ask, nodes=[question.nodes[row] for row in rows], key=KEY)

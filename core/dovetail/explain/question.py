@@ -1,4 +1,4 @@
-"""What is asked, of which cluster. Values only."""
+"""The request in question, and the cluster. Values only."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,14 +10,16 @@ from dovetail.engine.model.claims import Ask
 from dovetail.engine.score.fragmentation_term import BestFit, FragmentationTerm
 from dovetail.pods.node_affinity import Exclusion, exclusion
 
-# No claim has this key: what is asked stands nowhere yet.
+# No claim has this key: the pod in question is not placed yet.
 KEY: Final = "explained"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
-    """Who stands behind a claim: `job 17`, `pod default/notebook`. `ends_by` is when its time limit ends it at the
-    latest (RFC 3339); empty without one."""
+    """The owner of a claim, such as `job 17` or `pod default/notebook`.
+
+    `ends_by` is when its time limit ends it at the latest (RFC 3339); empty without a limit.
+    """
 
     name: str
     ends_by: str = ""
@@ -25,10 +27,12 @@ class Holder:
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """`workers` times `ask`, by pods with `pod_spec` (as in JSON). `holders` names who is behind the view's claims.
+    """`workers` times `ask`, by pods with `pod_spec` (as in JSON).
 
-    The view is only looked at; what would be otherwise is tried on copies. `term` is the fragmentation term over the
-    view's ledger by which devices are chosen, and nodes too unless they are `planned`: the queue plans by best fit.
+    `holders` are the owners of the view's claims.
+
+    The view is read only; trials use copies. `term` is the fragmentation term over the view's ledger that chooses
+    devices, and also nodes unless they are `planned`: the queue plans by best fit.
     """
 
     view: ClusterView
@@ -41,19 +45,19 @@ class Question:
 
     @property
     def ranking(self) -> FragmentationTerm:
-        """The fragmentation term by which nodes are ranked."""
+        """The fragmentation term that ranks nodes."""
         return BestFit() if self.planned else self.term
 
     @cached_property
     def exclusions(self) -> dict[str, Exclusion]:
-        """What keeps the pods off nodes whatever room there is."""
+        """Why nodes are closed to the pods regardless of room."""
         nodes = self.view.nodes
         found = {name: exclusion(nodes[name], self.pod_spec) for name in self._known}
         return {name: each for name, each in found.items() if each is not None}
 
     @cached_property
     def nodes(self) -> list[str]:
-        """The nodes that the pods may go to, by name."""
+        """The nodes that the pods may use, by name."""
         return [name for name in self._known if name not in self.exclusions]
 
     @cached_property

@@ -1,4 +1,4 @@
-"""The same question with less asked: the largest that fits now, one part of the request at a time."""
+"""Smaller requests: the largest that fits now, for one part of the request at a time."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -26,7 +26,7 @@ _TOLERATES_ALL: Final = [{"operator": "Exists"}]
 
 
 def relaxed(question: Question) -> Iterator[Change]:
-    """For each part of the request the most that fits now, where that is less than what is asked."""
+    """For each part of the request the most that fits now, where that is less than requested."""
     yield from _fewer_workers(question)
     if question.ask.gpu is not None:
         yield from _less_gpu(question, question.ask.gpu)
@@ -42,7 +42,7 @@ def _fewer_workers(question: Question) -> Iterator[Change]:
 
 
 def most_workers(question: Question, *, below: int) -> int:
-    """The largest number of workers under `below` that fits now."""
+    """The largest number of workers below `below` that fits now."""
     return _most(below - 1, fits=lambda count: _fits(question, question.ask, workers=count))
 
 
@@ -67,7 +67,7 @@ def _fewer_gpus(question: Question, gpu: GPURequest) -> Iterator[Change]:
 
 
 def _smaller_share(question: Question, gpu: GPURequest) -> Iterator[Change]:
-    """For one device: a whole one may do with a part, if its memory need not be all."""
+    """For one device: a part may be enough, if the request does not need all the memory."""
     if gpu.count > 1 or question.ask.mode == "TimeShared" or question.ask.resource:
         return
     share = _most(gpu.share_milli - 1, fits=lambda milli: _fits_gpu(question, replace(gpu, share_milli=milli)))
@@ -87,7 +87,7 @@ def _less_memory(question: Question, gpu: GPURequest) -> Iterator[Change]:
 
 
 def _less_host(question: Question) -> Iterator[Change]:
-    """CPU and memory beside the devices: what the node with the most of what is short has."""
+    """CPU and memory: what the node with the most of the short resource has."""
     ask = question.ask
     if not (ask.cpu_milli or ask.memory_mib):
         return
@@ -111,7 +111,7 @@ def _less_host(question: Question) -> Iterator[Change]:
 
 
 def _part(amounts: Ints, *, of: int) -> Floats:
-    """How much of what is asked there is, 0 to 1; what is not asked for is not short."""
+    """The available part of the requested amount, 0 to 1, [n]; an amount of 0 is never short."""
     return amounts / of if of else np.ones(len(amounts))
 
 
@@ -120,7 +120,7 @@ def _reduced(word: str, asked: int, most: int, *, unit: str) -> list[str]:
 
 
 def _fewer_constraints(question: Question) -> Iterator[Change]:
-    """Without the node selector, the required affinity, or with every taint tolerated."""
+    """Without the node selector, without the required affinity, or with every taint tolerated."""
     kinds = {found.kind for found in question.exclusions.values()}
     for kind, field in _FIELD_OF.items():
         if kind not in kinds:
@@ -151,7 +151,7 @@ def _instead(question: Question, gpu: GPURequest, *, kind: ChangeKind, text: str
 
 
 def _ask_with(ask: Ask, gpu: GPURequest) -> Ask:
-    # A part of a device is not exclusive, whatever was asked before.
+    # A part of a device is not exclusive, whatever the mode was.
     mode = "Fractional" if ask.mode == "Exclusive" and not gpu.whole else ask.mode
     return replace(ask, gpu=gpu, mode=mode)
 
@@ -167,7 +167,7 @@ def _fits(question: Question, ask: Ask, *, workers: int) -> bool:
 
 
 def _place(question: Question, ask: Ask, *, workers: int) -> str | None:
-    """The nodes where all workers would go, None when they do not fit."""
+    """The nodes where all workers would go; None when they do not fit."""
     ledger = question.view.ledger
     if workers == 1:
         best = FitCache(ledger, term=question.ranking).best(ask, nodes=question.nodes, key=KEY, limit=1)
@@ -177,7 +177,10 @@ def _place(question: Question, ask: Ask, *, workers: int) -> str | None:
 
 
 def _most(highest: int, *, fits: Callable[[int], bool]) -> int:
-    """The largest number up to `highest` that fits, 0 when none does. What fits, fits with less, too."""
+    """The largest number up to `highest` that fits, 0 when none does.
+
+    Less of something that fits also fits.
+    """
     low, high = 0, highest
     while low < high:
         middle = (low + high + 1) // 2

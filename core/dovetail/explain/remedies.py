@@ -1,4 +1,4 @@
-"""What would have to change so that one more pod fits: few sentences, the same ones for the same cluster."""
+"""What would make one more pod fit: few sentences, always the same for the same cluster."""
 
 from collections.abc import Collection, Iterator
 from dataclasses import replace
@@ -14,8 +14,11 @@ from dovetail.explain.what_if import emptied, fits_whole
 
 
 def changes(question: Question) -> list[Change]:
-    """What others could do, then what the pod could ask instead; where nothing would do now, what it could ask and wait
-    for, and more nodes. A gang that is too large for the cluster as a whole is told all of the latter."""
+    """What others could do, then what the pod could request instead.
+
+    Where nothing helps now: what it could request and wait for, and more nodes. A gang that is too large for the whole
+    cluster gets only these last two.
+    """
     found = [*_of_others(question), *relaxed(question)]
     if not found or _is_too_large(question):
         found += [*_later(question, told={change.text for change in found}), _more(question)]
@@ -23,7 +26,10 @@ def changes(question: Question) -> list[Change]:
 
 
 def _later(question: Question, *, told: Collection[str]) -> Iterator[Change]:
-    """What the pod could ask instead on the same nodes, had all others left, where that is not `told` already."""
+    """Requests that would fit on the same nodes once all others have left.
+
+    Omits those already `told`.
+    """
     for change in relaxed(emptied(question)):
         if change.text in told:
             continue
@@ -31,7 +37,7 @@ def _later(question: Question, *, told: Collection[str]) -> Iterator[Change]:
 
 
 def _of_others(question: Question) -> Iterator[Change]:
-    """Of a gang: what gives one more worker a place, where in the end that can give all of them one."""
+    """For a gang: what makes room for one more worker, if that can finally make room for all."""
     if question.workers == 1:
         yield from departures(question)
         yield from mended(question)
@@ -45,18 +51,18 @@ def _of_others(question: Question) -> Iterator[Change]:
 
 
 def _is_too_large(question: Question) -> bool:
-    """Whether a gang has no place here whoever leaves and whatever is mended."""
+    """Whether a gang has no place even on an empty, repaired cluster."""
     return question.workers > 1 and not fits_whole(emptied(question, mended=True))
 
 
 def _next_worker(question: Question) -> Question:
-    """The question for one worker, with as many others in place as fit."""
+    """The question for one worker, with as many of the others placed as fit."""
     view = question.view.over(question.view.ledger.copy())
     workers = most_workers(question, below=question.workers)
     placed = place(view.ledger, question.ask, workers=workers, key=KEY, nodes=question.nodes) if workers else []
     for claim in placed if isinstance(placed, list) else ():
         view.ledger.commit(claim)
-    # Prices are reckoned over the ledger that they were made for.
+    # Prices belong to the ledger that they were computed for.
     return replace(question, view=view, workers=1, term=BestFit())
 
 

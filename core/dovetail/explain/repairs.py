@@ -1,4 +1,4 @@
-"""What people could mend: cordons, bad devices, nodes that are not ready, and strangers on a card."""
+"""What administrators could repair: cordons, bad devices, foreign processes, unready nodes."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -19,7 +19,7 @@ TOLD: Final = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Mending:
-    """One kind of mending: which devices are to be mended, and how they would be then."""
+    """One kind of repair: which devices need it, and their state after it."""
 
     kind: ChangeKind
     is_bad: Callable[[DeviceFacts], bool]
@@ -49,7 +49,7 @@ _MENDINGS: Final = (
 
 
 def mended(question: Question) -> Iterator[Change]:
-    """For each kind the nodes, by name, where it alone would be enough."""
+    """For each kind, the nodes, by name, where this repair alone is enough."""
     judged = Judgement(question.view.ledger, question.ask, nodes=question.nodes, key=KEY)
     refused = [question.nodes[row] for row in np.flatnonzero(~judged.fits).tolist()]
     ledger = question.view.ledger.copy()
@@ -66,7 +66,7 @@ def _few(changes: Iterable[Change | None]) -> list[Change]:
 
 
 def _bad(refused: Iterable[str], question: Question, *, mending: _Mending) -> list[str]:
-    """Refusing nodes with something of that kind to mend."""
+    """The nodes that refuse and have something of that kind to repair."""
     ledger, nodes = question.view.ledger, question.view.nodes
     found = []
     for name in refused:

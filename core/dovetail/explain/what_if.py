@@ -1,4 +1,4 @@
-"""What would be, tried on a copy of the ledger: one node after the other, each put back as it was."""
+"""Trials on a copy of the ledger: one node after the other, each restored afterwards."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -17,7 +17,10 @@ from dovetail.explain.question import KEY, Question
 
 
 def emptied(question: Question, *, mended: bool = False) -> Question:
-    """The question as it would be had all others left; `mended`: and were every node ready and every device good."""
+    """The question on a cluster without other pods.
+
+    With `mended` also with all nodes and devices repaired.
+    """
     ledger = Ledger(limits=question.view.ledger.limits, weights=question.view.ledger.weights)
     view = question.view.over(ledger)
     for name in question.view.ledger.nodes():
@@ -29,7 +32,7 @@ def emptied(question: Question, *, mended: bool = False) -> Question:
             devices = tuple(map(_good, devices))
         ledger.set_node(facts)
         ledger.set_devices(name, devices)
-    # Prices are reckoned over the ledger that they were made for.
+    # Prices belong to the ledger that they were computed for.
     return replace(question, view=view, term=BestFit())
 
 
@@ -47,7 +50,7 @@ T = TypeVar("T")
 
 
 class Trial:
-    """One node of a copied ledger, on which claims are released and facts are changed."""
+    """One node of a copied ledger, for trials that release claims and change facts."""
 
     def __init__(self, question: Question, *, ledger: Ledger, node: str) -> None:
         self.node = node
@@ -58,16 +61,16 @@ class Trial:
         self.conflict = question.view.conflict_of(node)
         self._note = ledger.note(node)
         self._ask = question.ask
-        # A gang's other workers are of the question and do not go.
+        # The gang's other workers are part of the question and stay.
         self._claims = [claim for claim in ledger.claims_on(node) if not claim.key.startswith(f"{KEY}/")]
 
     @property
     def claims(self) -> Sequence[Claim]:
-        """The claims that stand on the node."""
+        """The claims on the node."""
         return self._claims
 
     def fits_without(self, claims: Sequence[Claim]) -> bool:
-        """Whether the ask would fit if these claims were gone."""
+        """Whether the request would fit without these claims."""
         for claim in claims:
             self.ledger.release(claim.key)
         fits = self._fits()
@@ -76,7 +79,7 @@ class Trial:
         return fits
 
     def fits_with(self, devices: Sequence[DeviceFacts], *, node_ready: bool = False, uncordoned: bool = False) -> bool:
-        """Whether the ask would fit if these were the node's devices, and the node were ready or not cordoned."""
+        """Whether the request would fit if the node had these devices, were ready, or not cordoned."""
         facts = self.facts
         changed = replace(
             facts,
@@ -95,9 +98,11 @@ class Trial:
 
 
 def needed(parts: Sequence[T], *, enough: Callable[[Sequence[T]], bool]) -> list[T] | None:
-    """A small selection of `parts` that is enough: none of them can be left out. None when all are not enough.
+    """A small selection of `parts` that is enough and minimal. None when all are not enough.
 
-    A shortest beginning that does, and of it what cannot be missed.
+    None when all are not enough.
+
+    It takes the shortest prefix that is enough and drops what is not needed of it.
     """
     length = next((length for length in range(len(parts) + 1) if enough(parts[:length])), None)
     if length is None:
@@ -113,6 +118,6 @@ def needed(parts: Sequence[T], *, enough: Callable[[Sequence[T]], bool]) -> list
 def nearest(
     question: Question, *, rows: np.typing.NDArray[np.intp], distance: np.typing.NDArray[np.int64], most: int
 ) -> list[str]:
-    """The `most` nodes with the least distance, of equals the first by name."""
+    """The `most` nodes with the least `distance` [n], of equals the first by name."""
     order = np.argsort(distance[rows], kind="stable")[:most]
     return [question.nodes[row] for row in rows[order].tolist()]

@@ -1,8 +1,8 @@
-"""What a placement is worth by a policy's reckoning, whoever chooses: the protocol, and FGD's form of it.
+"""The value of a placement for a caller that chooses itself: the protocol, and FGD.
 
-The live engine decides itself what fits and on which devices, and asks here how good that is. A value is `static` plus
-`loss` at the `price` of the day. The first two change with their node alone, so that they can be kept for it; prices
-are the cluster's.
+The live engine decides itself what fits and on which devices, and gets from here how good that is. A value is `static`
+plus `loss` at the current `price`. The first two change only with their node, so that they can be kept for it; prices
+belong to the cluster.
 """
 
 from typing import Protocol
@@ -18,31 +18,31 @@ from dovetail.fragmentation.workload_mix import Mix, covering
 
 
 class Appraisal(Protocol):
-    """What a placement is worth, higher is better. `epoch` counts the changes of `price`, [M]."""
+    """The value of a placement; higher is better. `epoch` counts the changes of `price`, [M]."""
 
     gradient: Gradient
     price: Counts
     epoch: int
 
     def refresh(self) -> None:
-        """Come up to date with the columns, and with the prices when it is time."""
+        """Update from the columns, and update the prices when they are due."""
         ...
 
     def static(self, taking: Taking) -> Floats:
-        """What does not depend on prices, [n]."""
+        """The part of the value that does not depend on prices, [n]."""
         ...
 
     def loss(self, taking: Taking) -> Counts:
-        """The change of headroom by class, [n, M]."""
+        """The change of headroom by class, in pods, [n, M]."""
         ...
 
     def follow(self, columns: Columns) -> None:
-        """Go on with the columns of which the present ones are a copy."""
+        """Switch to the columns that the present ones are a copy of."""
         ...
 
 
 class FGDAppraisal:
-    """Fragmentation gradient descent: the integer score of the smallest growth of fragmentation, and no prices."""
+    """Fragmentation gradient descent: the score of the smallest growth of fragmentation."""
 
     def __init__(self, columns: Columns, mix: Mix) -> None:
         self.gradient = Gradient(columns, covering(mix, percent=COVERED_PERCENT))
@@ -50,17 +50,17 @@ class FGDAppraisal:
         self.epoch = 0
 
     def refresh(self) -> None:
-        """Recompute the nodes that were touched since the last look."""
+        """Recompute the nodes that were touched since the last call."""
         self.gradient.sync()
 
     def static(self, taking: Taking) -> Floats:
-        """0 to 100."""
+        """The score, 0 to 100, [n]."""
         return quantised(self.gradient.change_by_taking(taking))
 
     def loss(self, taking: Taking) -> Counts:
-        """None: nothing is priced."""
+        """Zero classes, [n, 0]: FGD has no prices."""
         return np.zeros((len(taking.rows), 0), dtype=np.float32)
 
     def follow(self, columns: Columns) -> None:
-        """Go on with the columns of which the present ones are a copy."""
+        """Switch to the columns that the present ones are a copy of."""
         self.gradient.columns = columns

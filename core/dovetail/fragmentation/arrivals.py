@@ -1,8 +1,8 @@
-"""The mix of classes learned from arrivals: recent ones weigh more, and a shape never seen is not starved.
+"""The mix of classes, learned from arrivals: recent ones weigh more.
 
-`Learner` counts; `drift` tells how far two mixes are apart; `LearnedMix` is the mix as it was when it last really
-moved; `Online` is a policy on that. What PH keeps per node follows from its mix, so it is built anew only then: looks
-become rarer as arrivals add up, and a look that finds nothing new costs next to nothing.
+`Learner` counts; `drift` is the distance of two mixes; `LearnedMix` is the mix at its last significant change; `Online`
+is a policy on that mix. What PH keeps per node follows from its mix and is rebuilt only when the mix changes. Checks
+become rarer as arrivals add up, and a check that finds no change costs almost nothing.
 """
 
 from collections.abc import Callable, Iterable
@@ -18,7 +18,7 @@ from dovetail.fragmentation.workload_mix import Mix, by_class, covering
 
 Make = Callable[[Columns, Mix], Policy]
 
-# Probabilities become whole weights: fine enough for one arrival in a hundred thousand.
+# Probabilities become whole weights, which resolve one arrival in a hundred thousand.
 _ONE: Final = 1 << 24
 _LARGEST_WEIGHT: Final = 1e12
 _FORGOTTEN: Final = 1e-9
@@ -26,9 +26,19 @@ _FORGOTTEN: Final = 1e-9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearningSettings:
-    """`half_life_arrivals` later an arrival counts half. The prior expects each shape of node to be asked for as a
-    whole, with this much of its CPU and memory. Beyond `most_shapes` the half that came the least is forgotten, and of
-    classes the `most_classes` that ask for the most devices in all are kept: what nodes keep is of that size."""
+    """How the mix is learned.
+
+    - `half_life_arrivals`: after so many arrivals an arrival counts half
+    - `covered_percent`: the classes of the mix cover this share of the arrivals
+    - `most_shapes`: above this number of shapes, the less frequent half is dropped
+    - `most_classes`: the mix keeps the classes with the largest total of devices, at most so many
+    - `prior_probability`: weight of the prior pod of each shape of node, which requests the whole node
+    - `prior_host_percent`: share of the node's CPU and memory that the prior pod requests
+    - `first_look`: number of arrivals before the first check of the mix
+    - `looks_factor`: factor between the numbers of arrivals at two checks
+    - `longest_between_looks`: the most arrivals between two checks
+    - `tolerated_drift`: smallest drift, 0 to 1, that changes the mix
+    """
 
     half_life_arrivals: float = 20_000.0
     covered_percent: int = 99
@@ -50,17 +60,17 @@ class Learner:
         self._prior: tuple[Shape, ...] = ()
         self.expect(columns)
         self._weights: dict[Shape, float] = {}
-        # An arrival weighs more than the one before, which is the same as letting the older ones decay.
+        # Each arrival weighs more than the one before, which equals a decay of the older ones.
         self._growth = 2.0 ** (1.0 / self._settings.half_life_arrivals)
         self._weight = 1.0
         self.arrivals = 0
 
     def expect(self, columns: Columns) -> None:
-        """Take the prior from the shapes of these nodes."""
+        """Derive the prior from the shapes of these nodes."""
         self._prior = tuple(whole_nodes(columns, percent=self._settings.prior_host_percent))
 
     def observe(self, shape: Shape) -> None:
-        """One more pod of this shape arrived."""
+        """Count the arrival of a pod of this shape."""
         self._weights[shape] = self._weights.get(shape, 0.0) + self._weight
         self._weight *= self._growth
         self.arrivals += 1
@@ -73,7 +83,10 @@ class Learner:
             self._weights = dict(heaviest[: self._settings.most_shapes // 2])
 
     def mix(self) -> Mix:
-        """The classes that cover 99 % of the arrivals, every class of several devices, and the prior."""
+        """The classes that cover `covered_percent` of the arrivals.
+
+        All classes of several devices and the prior are included.
+        """
         total = sum(self._weights.values())
         seen = by_class({one: max(1, round(weight / total * _ONE)) for one, weight in self._weights.items()})
         kept = set(covering(seen, percent=self._settings.covered_percent).classes)
@@ -88,7 +101,10 @@ class Learner:
 
 
 def whole_nodes(columns: Columns, *, percent: int) -> Iterable[Shape]:
-    """For each shape of node with devices: a pod that takes all of them and `percent` of CPU and memory."""
+    """For each shape of node with devices, a pod that takes all of them.
+
+    It also takes `percent` of CPU and memory.
+    """
     host = columns.capacity[columns.gpus > 0][:, [CPU, MEMORY]]
     kinds = np.unique(np.column_stack([host, columns.gpus[columns.gpus > 0]]), axis=0)
     for cpu_milli, memory_mib, gpus in kinds.tolist():
@@ -101,7 +117,10 @@ def whole_nodes(columns: Columns, *, percent: int) -> Iterable[Shape]:
 
 
 def drift(old: Mix, new: Mix) -> float:
-    """Total variation between two mixes: 0 for the same, 1 for nothing in common. Memory is left out."""
+    """The total variation distance of two mixes: 0 for equal, 1 for disjoint ones.
+
+    Ignores memory.
+    """
     before, after = _by_key(old), _by_key(new)
     return 0.5 * sum(abs(before.get(key, 0.0) - after.get(key, 0.0)) for key in before.keys() | after.keys())
 
@@ -114,7 +133,7 @@ def _by_key(mix: Mix) -> dict[tuple[int, int, int, tuple[str, ...]], float]:
 
 
 class LearnedMix:
-    """The mix of what has arrived so far, as it was when it last really moved."""
+    """The mix of the arrivals so far, as of its last significant change."""
 
     def __init__(self, columns: Columns, *, learning: LearningSettings | None = None) -> None:
         self._learning = learning or LearningSettings()
@@ -123,7 +142,7 @@ class LearnedMix:
         self.mix = self.learner.mix()
 
     def observe(self, shape: Shape, *, columns: Columns) -> bool:
-        """One more pod of this shape arrived. True when `mix` is another one now."""
+        """Count the arrival of a pod of this shape. Returns whether `mix` has changed."""
         self.learner.observe(shape)
         seen, learning = self.learner.arrivals, self._learning
         if seen < self._next_look:
@@ -137,13 +156,13 @@ class LearnedMix:
         return False
 
     def renew(self, columns: Columns) -> None:
-        """Take the mix as it is now, however little it moved."""
+        """Take the current mix, however small its change."""
         self.learner.expect(columns)
         self.mix = self.learner.mix()
 
 
 class Online:
-    """A policy on the mix of what has arrived so far. Every call of `choose` is one arrival."""
+    """A policy on the learned mix. Every call of `choose` counts as one arrival."""
 
     def __init__(self, columns: Columns, *, make: Make, learning: LearningSettings | None = None) -> None:
         self._columns = columns
@@ -153,21 +172,21 @@ class Online:
 
     @property
     def mix(self) -> Mix:
-        """The mix that the policy works on."""
+        """The mix that the policy uses."""
         return self._learned.mix
 
     @property
     def arrivals(self) -> int:
-        """How many pods have arrived."""
+        """The number of pods that have arrived."""
         return self._learned.learner.arrivals
 
     def choose(self, shape: Shape) -> Choice | None:
-        """The best place for a pod that arrives now."""
+        """The best place for a pod that arrives now, or None when it fits nowhere."""
         if self._learned.observe(shape, columns=self._columns):
             self._policy = self._make(self._columns, self.mix)
         return self._policy.choose(shape)
 
     def use(self, make: Make) -> None:
-        """Go on with another policy."""
+        """Switch to another policy."""
         self._make = make
         self._policy = make(self._columns, self.mix)

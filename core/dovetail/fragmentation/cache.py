@@ -1,4 +1,4 @@
-"""What policies keep for each shape, within a bound on memory: the shapes asked for last stay."""
+"""A cache of values by shape, bounded in memory; the least recently used go first."""
 
 from typing import Final, Generic, TypeVar
 
@@ -10,7 +10,7 @@ Value = TypeVar("Value")
 
 
 class Kept(Generic[Value]):
-    """Values by shape. Those not asked for the longest go first when all together exceed `most_bytes`."""
+    """Values by shape. The least recently used are dropped when the total exceeds `most_bytes`."""
 
     def __init__(self, *, most_bytes: int = MOST_BYTES) -> None:
         self._most_bytes = most_bytes
@@ -21,7 +21,7 @@ class Kept(Generic[Value]):
         return len(self._values)
 
     def get(self, shape: Shape) -> Value | None:
-        """What is kept for a shape, which makes it the one asked for last."""
+        """The value of a shape, or None; marks it as the most recently used."""
         found = self._values.pop(shape, None)
         if found is None:
             return None
@@ -29,7 +29,7 @@ class Kept(Generic[Value]):
         return found[0]
 
     def put(self, shape: Shape, value: Value, *, size_bytes: int) -> None:
-        """Keep a value for a shape that has none. The newest stays, however large it is."""
+        """Add a value for a shape that has none. The newest stays, whatever its size."""
         self._values[shape] = (value, size_bytes)
         self._bytes += size_bytes
         while self._bytes > self._most_bytes and len(self._values) > 1:

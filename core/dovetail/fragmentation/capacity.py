@@ -1,7 +1,7 @@
 """The free capacity of all nodes in columns: the one mutable state of this package.
 
-Rows are nodes in their static order, which settles ties. Every change appends its node to a log, so that whoever keeps
-something derived per node recomputes only what was touched since it last looked.
+Rows are nodes in their static order, which breaks ties. Every change appends its node to a log, so that a reader that
+derives something per node recomputes only the nodes touched since its last read.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ Bools = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Room:
-    """All of a node that placement looks at: what is free, and what there is when nothing runs."""
+    """Everything about a node that placement looks at: what is free, and what it has when empty."""
 
     model: str
     cpu_milli: int
@@ -44,11 +44,14 @@ HOST: Final = 2
 class Columns:
     """Free CPU, memory and device milli of N nodes with up to D devices.
 
-    `left` [N, D] is 0 for a device that is not there. `spare` [N, 4] holds free CPU milli, free memory MiB, the most
-    milli left on one device and the number of wholly free devices, so that one comparison tells whether a pod fits;
-    `capacity` is what it was when nothing ran. `distinct` [N, D] marks the first device of each residual on its node:
-    equal devices are scored once. `width` is the least D, and
-    `more_models` are those that nodes may have later.
+    - `left` [N, D]: free milli of each device; 0 for a device that does not exist
+    - `spare` [N, 4]: free CPU milli, free memory MiB, the most free milli on one device, number of wholly free devices;
+      one
+      comparison tells whether a pod fits
+    - `capacity` [N, 4]: the same when the node is empty
+    - `distinct` [N, D]: marks the first device of each residual on its node, so that equal devices are scored once
+
+    `width` is the least D. `more_models` are models that nodes may have later.
     """
 
     def __init__(
@@ -88,19 +91,19 @@ class Columns:
         return len(self.model)
 
     def allowed(self, shape: Shape) -> Bools:
-        """Which nodes have a model that the shape takes, [N]. Any does for a shape that names none."""
+        """Which nodes have a model that the shape allows, [N]. A shape without models allows all."""
         if not shape.models:
             return np.ones(len(self), dtype=np.bool_)
         return self.allowed_models(shape)[self.model]
 
     def allowed_models(self, shape: Shape) -> Bools:
-        """Which of `model_names` the shape takes."""
+        """Which of `model_names` the shape allows, [models]."""
         asked = [normalise(name) for name in shape.models]
         taken = [not asked or any(one.admits(normalise(name)) for one in asked) for name in self.model_names]
         return np.array(taken, dtype=np.bool_)
 
     def touched_since(self, change: int) -> Ints:
-        """Rows touched after the first `change` changes, each once, in rising order."""
+        """The rows that were touched after the first `change` changes, each once, ascending, [n]."""
         rows = self._log[change : self.changes]
         if len(rows) <= 1:
             return rows
@@ -109,7 +112,7 @@ class Columns:
         return mark.nonzero()[0]
 
     def alike(self, rows: Ints) -> tuple[Ints, Ints]:
-        """One row of each kind among `rows` that are equal in all, and for each row the position of its kind."""
+        """One of each set of equal rows, and for each of `rows` the position of its equal, [n]."""
         kind = self.kinds.of.take(rows)
         row_of, position = np.full((2, len(self)), -1)
         row_of[kind] = rows
@@ -118,15 +121,18 @@ class Columns:
         return row_of[present], position[kind]
 
     def place(self, choice: Choice) -> None:
-        """Take what the choice takes. It is taken to fit."""
+        """Subtract what the choice takes. The caller has checked that it fits."""
         self._move(choice, sign=-1)
 
     def release(self, choice: Choice) -> None:
-        """Give back what the choice took."""
+        """Add back what the choice took."""
         self._move(choice, sign=1)
 
     def become(self, node: int, room: Room) -> None:
-        """The node is like this now; its model is one of `model_names`. Nothing is touched when it was so before."""
+        """Set the state of a node; its model is one of `model_names`.
+
+        An unchanged node is not touched.
+        """
         model = self.model_names.index(room.model)
         free = np.array([room.cpu_milli, room.memory_mib])
         capacity = np.array([room.cpu_capacity_milli, room.memory_capacity_mib])
@@ -149,7 +155,7 @@ class Columns:
             self._derive(node)
 
     def copy(self) -> "Columns":
-        """The same capacity, with a log of its own."""
+        """A copy of the capacity, with its own log."""
         other: Columns = object.__new__(Columns)
         fields: dict[str, Any] = dict(self.__dict__)
         other.__dict__.update(
@@ -158,7 +164,7 @@ class Columns:
         return other
 
     def subset(self, rows: Ints) -> "Columns":
-        """A copy of some nodes, in the order of `rows`."""
+        """A copy of some nodes, in the order of `rows` [n]."""
         other = self.copy()
         for name in ("model", "gpus", "left", "distinct", "spare", "capacity"):
             setattr(other, name, getattr(self, name)[rows])
@@ -184,7 +190,10 @@ class Columns:
         self._derive(node, devices=bool(choice.devices))
 
     def _derive(self, node: int, *, devices: bool = True) -> None:
-        """What follows from a node's free capacity; `devices` says that those may have changed."""
+        """Recompute what follows from a node's free capacity.
+
+        `devices` says whether its devices may have changed.
+        """
         if devices:
             values = self.left[node].tolist()
             self.spare[node, MOST_LEFT] = max(values)
@@ -204,13 +213,13 @@ class Columns:
 
 
 def _state(columns: Columns, node: int) -> State:
-    """All of a node that a placement looks at."""
+    """Everything about a node that placement looks at, as a key."""
     host = columns.spare[node]
     return (int(columns.model[node]), int(host[CPU]), int(host[MEMORY]), *columns.left[node].tolist())
 
 
 def needs(shape: Shape) -> Ints:
-    """What a node's `spare` must reach for the shape to fit, [4]."""
+    """The values that a node's `spare` must reach for the shape to fit, [4]."""
     if shape.is_share:
         return np.array([shape.cpu_milli, shape.memory_mib, shape.share_milli, 0], dtype=np.int64)
     return np.array([shape.cpu_milli, shape.memory_mib, 0, shape.gpus], dtype=np.int64)
@@ -226,7 +235,7 @@ def free_devices(columns: Columns, *, node: int, count: int) -> tuple[int, ...]:
 
 
 def choice_of(columns: Columns, shape: Shape, *, node: int, device: int) -> Choice:
-    """The place on a node: for a share `device`, for whole devices the first free ones."""
+    """The choice of a node: `device` for a share, the first free devices for whole ones."""
     if shape.is_share:
         return Choice(shape=shape, node=node, devices=(device,))
     return Choice(shape=shape, node=node, devices=free_devices(columns, node=node, count=shape.gpus))

@@ -1,11 +1,11 @@
-"""What a piece of a device is worth for shares: dual values of the Gilmore-Gomory cutting-stock linear programme.
+"""The worth of a piece of a device for shares: Gilmore-Gomory dual values.
 
-Devices are rolls and share sizes are the pieces cut from them. The linear relaxation asks for the fewest rolls that
-serve the demand; its dual values say what one piece of each size is worth in rolls. A residual is worth the best set
-of pieces that can still be cut from it: a whole roll is worth 1, a residual too small for any piece 0.
+Devices are rolls, and share sizes are the pieces cut from them. The linear relaxation finds the fewest rolls that serve
+the demand; its dual values give the worth of one piece of each size in rolls. A residual is worth the best set of
+pieces that can still be cut from it: a whole roll is worth 1, a residual too small for any piece 0.
 
 P. C. Gilmore, R. E. Gomory, "A linear programming approach to the cutting-stock problem", Operations Research, 1961.
-The master is solved by HiGHS; patterns are priced by a knapsack in hundredths of a device.
+HiGHS solves the master; a knapsack in hundredths of a device prices the patterns.
 """
 
 from collections.abc import Mapping
@@ -24,12 +24,12 @@ _TOLERANCE: Final = 1e-9
 
 
 def available() -> bool:
-    """Whether HiGHS is installed: it comes with the extras `extender` and `simulate`."""
+    """Whether HiGHS is installed: the extras `extender` and `simulate` include it."""
     return find_spec("highspy") is not None
 
 
 def share_demand(mix: Mix) -> dict[int, float]:
-    """Probability of each share size in milli."""
+    """The probability of each share size, by size in milli."""
     demand: dict[int, float] = {}
     for one, probability in zip(mix.classes, mix.probability.tolist(), strict=True):
         if one.is_share:
@@ -38,7 +38,10 @@ def share_demand(mix: Mix) -> dict[int, float]:
 
 
 def residual_values(demand: Mapping[int, float]) -> Floats:
-    """Worth in devices of a device with r milli left, for r = 0 to 1000, under the demand by share size in milli."""
+    """The worth, in devices, of a device with r milli left, for r = 0 to 1000, [1001].
+
+    `demand` is the probability by share size in milli.
+    """
     pieces: dict[int, float] = {}
     for share_milli, amount in demand.items():
         size = -(-share_milli // _STEP_MILLI)
@@ -48,11 +51,11 @@ def residual_values(demand: Mapping[int, float]) -> Floats:
 
 
 def dual_values(demand: Mapping[int, float]) -> dict[int, float]:
-    """Worth in devices of one piece of each size in hundredths, by column generation."""
+    """The worth, in devices, of one piece of each size in hundredths, by column generation."""
     sizes = [size for size in sorted(demand) if demand[size] > 0]
     if not sizes:
         return {}
-    # Demands of the order of one, whatever the unit: HiGHS takes amounts below 1e-7 for zero.
+    # Scale demands to about one, whatever their unit: HiGHS treats amounts below 1e-7 as zero.
     scale = len(sizes) / sum(demand[size] for size in sizes)
     master = _Master([demand[size] * scale for size in sizes])
     for at, size in enumerate(sizes):
@@ -66,7 +69,7 @@ def dual_values(demand: Mapping[int, float]) -> dict[int, float]:
 
 
 def best_sets(worth: Mapping[int, float]) -> Floats:
-    """The most worth of pieces that can be cut from 0 to 100 hundredths, [101]: an unbounded knapsack."""
+    """The greatest worth of pieces that fit 0 to 100 hundredths, [101]: an unbounded knapsack."""
     value = np.zeros(HUNDREDTHS + 1)
     for room in range(1, HUNDREDTHS + 1):
         best = max((value[room - size] + one for size, one in worth.items() if size <= room), default=0.0)
@@ -75,7 +78,7 @@ def best_sets(worth: Mapping[int, float]) -> Floats:
 
 
 def _best_pattern(sizes: list[int], duals: list[float]) -> tuple[dict[int, int], float]:
-    """The pattern worth most, as the number of pieces by position in `sizes`, and its worth."""
+    """The pattern with the greatest worth, as pieces by position in `sizes`, and its worth."""
     value = best_sets(dict(zip(sizes, duals, strict=True)))
     pattern: dict[int, int] = {}
     room = HUNDREDTHS
@@ -90,7 +93,7 @@ def _best_pattern(sizes: list[int], duals: list[float]) -> tuple[dict[int, int],
 
 
 class _Master:
-    """Fewest rolls by how often each pattern is cut, every demand met."""
+    """The fewest rolls that meet every demand, by how often each pattern is cut."""
 
     def __init__(self, demand: list[float]) -> None:
         import highspy  # noqa: PLC0415 - an optional dependency: without it there are still best fit and FGD
@@ -102,12 +105,12 @@ class _Master:
             self._solver.addRow(amount, self._infinity, 0, np.array([], dtype=np.int32), np.array([]))
 
     def add(self, pattern: Mapping[int, int]) -> None:
-        """A further pattern: pieces by row."""
+        """Add a pattern: pieces by row."""
         rows = np.array(sorted(pattern), dtype=np.int32)
         counts = np.array([pattern[int(row)] for row in rows], dtype=np.float64)
         self._solver.addCol(1.0, 0.0, self._infinity, len(rows), rows, counts)
 
     def solve(self) -> list[float]:
-        """Dual values of the demands at the optimum."""
+        """The dual values of the demands at the optimum."""
         self._solver.run()
         return [max(0.0, dual) for dual in self._solver.getSolution().row_dual]

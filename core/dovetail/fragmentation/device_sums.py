@@ -1,4 +1,4 @@
-"""Sums over the devices of a node, of something that follows from what one device has left, and their change."""
+"""Sums over a node's devices of a function of each device's free milli, and their changes."""
 
 from typing import Generic, TypeVar
 
@@ -13,19 +13,19 @@ Number = TypeVar("Number", bound=np.floating)
 
 
 class DeviceSums(Generic[Number]):
-    """`by_milli` [1001, ...] says what one device with so many milli left adds."""
+    """`by_milli` [1001, ...] is what one device with so many milli left adds."""
 
     def __init__(self, by_milli: npt.NDArray[Number]) -> None:
         self.by_milli = by_milli
         self._steps: dict[int, npt.NDArray[Number]] = {}
 
     def of(self, left: Ints) -> npt.NDArray[Number]:
-        """The sums for nodes with so much left on their devices [n, D]: [n, ...]."""
+        """The sums for nodes with `left` milli on their devices [n, D]: [n, ...]."""
         sums: npt.NDArray[Number] = self.by_milli.take(left, axis=0).sum(axis=1)
         return sums
 
     def by_share(self, share_milli: int, *, left: Ints) -> npt.NDArray[Number]:
-        """How the sums change when a share is taken from one device that has `left` [n]."""
+        """The changes of the sums when a share is taken from a device with `left` [n]: [n, ...]."""
         step = self._steps.get(share_milli)
         if step is None:
             after = np.maximum(np.arange(WHOLE_MILLI + 1) - share_milli, 0)
@@ -33,5 +33,5 @@ class DeviceSums(Generic[Number]):
         return step.take(left, axis=0)
 
     def by_taking(self, taking: Taking) -> npt.NDArray[Number]:
-        """How the sums change by a taking."""
+        """The changes of the sums by a taking, [n, ...]."""
         return self.of(taking.after) - self.of(taking.before)

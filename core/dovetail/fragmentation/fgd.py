@@ -1,8 +1,8 @@
-"""Fragmentation gradient descent as published: Weng et al., "Beware of Fragmentation", USENIX ATC'23.
+"""Fragmentation gradient descent: Weng et al., "Beware of Fragmentation", USENIX ATC'23.
 
-The score is quantised to 101 steps, as kube-scheduler's are, and that is part of the policy: ties that exact scores
-would break by a hair go to the first node of the static order, which fills nodes one after the other. With exact
-scores it allocates a whole point less of the openb trace (94.1 against 95.1 %).
+The score is quantised to 101 steps, as kube-scheduler's is, and that is part of the policy: nearly equal scores become
+ties and go to the first node of the static order, which fills nodes one after the other. With exact scores it allocates
+a whole point less of the openb trace (94.1 instead of 95.1 %).
 """
 
 from typing import Final
@@ -19,13 +19,13 @@ COVERED_PERCENT: Final = 95
 
 
 class FGDScorer:
-    """The integer score 0 to 100 of the smallest growth of fragmentation."""
+    """The integer score, 0 to 100, of the smallest growth of fragmentation."""
 
     def __init__(self, columns: Columns, mix: Mix) -> None:
         self._gradient = Gradient(columns, covering(mix, percent=COVERED_PERCENT))
 
     def score(self, columns: Columns, shape: Shape, *, rows: Ints) -> tuple[Floats, Ints | None]:
-        """Score of each of `rows`, and for a share the first device with the highest."""
+        """The score of each of `rows`, [n], and for a share the first device that has it, [n]."""
         self._gradient.sync()
         if not shape.is_share:
             return quantised(self._gradient.change_by_whole(shape, rows=rows)), None
@@ -36,10 +36,10 @@ class FGDScorer:
 
 
 def quantised(change_milli: Floats) -> Floats:
-    """floor(100 sigmoid(-change in GPUs)): 50 for no change, more when fragmentation falls."""
+    """floor(100 sigmoid(-change in GPUs)), [n]: 50 for no change, more when fragmentation falls."""
     return np.floor(100.0 / (1.0 + np.exp(change_milli / WHOLE_MILLI)))
 
 
 def fgd(columns: Columns, mix: Mix) -> ScoredPolicy:
-    """The policy for a cluster and the mix that it expects."""
+    """The policy for a cluster and its expected mix."""
     return ScoredPolicy(columns, FGDScorer(columns, mix))

@@ -1,11 +1,13 @@
-"""The fragmentation of Weng et al. (USENIX ATC'23), kept per node, and its change by a placement.
+"""The fragmentation of Weng et al.
 
-For a node and a class m that fits there (model, CPU, enough devices with the milli), the milli on devices too small
-for m are fragments; where it does not fit, all idle milli are. F is the mean over the mix. Written the other way
-round, F = idle - usable, where usable sums over the classes that fit the milli on devices large enough for them.
+(USENIX ATC'23), kept per node, and its change by a placement.
 
-Classes with the same milli and number of devices differ in CPU alone: they share one column (a group), and a table
-by model and CPU tells how much of the group's weight fits. Some 90 classes become some 25 groups.
+For a node and a class m that fits there (model, CPU, enough devices with the milli), the milli on devices too small for
+m are fragments; where m does not fit, all idle milli are. F is the mean over the mix. In other words F = idle - usable,
+where usable sums, over the classes that fit, the milli on devices large enough for them.
+
+Classes with the same milli and number of devices differ only in CPU: they share one column (a group), and a table by
+model and CPU gives how much of the group's weight fits. Some 90 classes become some 25 groups.
 """
 
 import numpy as np
@@ -28,7 +30,7 @@ class Gradient:
         self._cpus: Ints = np.unique(mix.field("cpu_milli"))
         self._numbers: Floats = np.array([gpus for _, gpus in groups], dtype=np.float64)
         self._fitting = self._fitting_weights(classes, groups=groups)
-        # What one device with r milli left adds to each group: [0] itself, when large enough; [1] its milli.
+        # What one device with r milli left adds to each group: [0] one device, if large enough; [1] its milli.
         milli: Floats = np.arange(WHOLE_MILLI + 1, dtype=np.float64)[:, None]
         enough = milli >= np.array([level for level, _ in groups], dtype=np.float64)
         enough &= milli > 0
@@ -39,7 +41,7 @@ class Gradient:
         self._recompute(np.arange(len(columns)))
 
     def sync(self) -> None:
-        """Recompute the nodes that were touched since the last look."""
+        """Recompute the nodes that were touched since the last call."""
         if self._seen != self.columns.changes:
             rows = self.columns.touched_since(self._seen)
             self._seen = self.columns.changes
@@ -52,23 +54,23 @@ class Gradient:
         return amount
 
     def change_by_share(self, shape: Shape, *, rows: Ints, left: Ints) -> Floats:
-        """F after minus F before, in milli, if a share goes to a device of `rows` that has `left` milli, pair by pair.
+        """The change of F in milli if a share goes to a device of `rows`, pair by pair, [n].
 
-        The columns must be in sync.
+        The device has `left` milli [n]. The columns must be in sync.
         """
         sums = self._sums.take(rows, axis=0)
         sums += self._devices.by_share(shape.share_milli, left=left)
         return self._change(shape, rows=rows, sums=sums)
 
     def change_by_whole(self, shape: Shape, *, rows: Ints) -> Floats:
-        """The same for a shape that takes wholly free devices, or none."""
+        """The same for a shape that takes wholly free devices, or none, [n]."""
         sums = self._sums.take(rows, axis=0)
         if shape.gpus:
             sums -= shape.gpus * self._devices.by_milli[WHOLE_MILLI]
         return self._change(shape, rows=rows, sums=sums)
 
     def change_by_taking(self, taking: Taking) -> Floats:
-        """The same for a pod that takes whatever is said of any devices."""
+        """The same for a pod that takes any devices, [n]."""
         sums = self._sums.take(taking.rows, axis=0)
         sums += self._devices.by_taking(taking)
         lost = self._usable_lost(taking.rows, sums=sums, cpu_milli=taking.cpu_milli)
@@ -88,7 +90,7 @@ class Gradient:
         return lost
 
     def _cpu(self, rows: Ints) -> Ints:
-        # Whole rows first: a column of a matrix would be copied in full before anything is taken from it.
+        # Select rows first: otherwise NumPy copies a whole column of the matrix.
         return self.columns.spare.take(rows, axis=0)[:, CPU]
 
     def _recompute(self, rows: Ints) -> None:
@@ -97,7 +99,7 @@ class Gradient:
         self._usable[rows] = self._usable_milli(rows, sums=sums, cpu=self._cpu(rows))
 
     def _usable_milli(self, rows: Ints, *, sums: Floats, cpu: Ints) -> Floats:
-        """Usable milli times weight for device sums [n, 2, K] and free CPU [n]."""
+        """Usable milli times weight, [n], for device sums [n, 2, K] and free CPU [n]."""
         place = self.columns.model.take(rows)
         place *= len(self._cpus) + 1
         place += self._cpus.searchsorted(cpu, side="right")
@@ -107,7 +109,10 @@ class Gradient:
         return usable
 
     def _fitting_weights(self, classes: list[tuple[Shape, int]], *, groups: list[tuple[int, int]]) -> Floats:
-        """Weight of each group that fits, by model and by how many of the CPU steps are reached, [models * J, K]."""
+        """The weight of each group that fits, [models * J, K].
+
+        Rows are models by the number of CPU steps reached.
+        """
         weights = np.zeros((len(self.columns.model_names), len(self._cpus) + 1, len(groups)))
         place = {group: at for at, group in enumerate(groups)}
         for one, weight in classes:

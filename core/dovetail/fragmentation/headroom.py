@@ -1,7 +1,7 @@
-"""How many more pods of each class a node could take, kept per node and summed, and its change by a placement.
+"""How many more pods of each class nodes could take, and the change by a placement.
 
-H_m(n) = min over CPU, memory and devices; 0 where the model is not allowed. For shares the devices give
-sum over devices of left // milli, for whole devices free // number, and for pods without a device they set no limit.
+H_m(n) = min over CPU, memory and devices; 0 where the model is not allowed. For shares, the devices give the sum of
+left // milli; for whole devices, free // number; for pods without devices they set no limit.
 """
 
 from typing import Final
@@ -15,7 +15,7 @@ from dovetail.fragmentation.placement_delta import Taking
 from dovetail.fragmentation.pod_shapes import WHOLE_MILLI, Shape
 from dovetail.fragmentation.workload_mix import Mix
 
-# Single precision: a quotient of whole numbers below 2^24 is never rounded up to the next whole number.
+# Single precision: a quotient of whole numbers below 2^24 never rounds up to the next whole number.
 Counts = npt.NDArray[np.float32]
 _NO_LIMIT: Final = 1e9
 
@@ -31,7 +31,8 @@ class Headroom:
         self._number: Counts = np.maximum(gpus, 1).astype(np.float32)
         allowed = mix.allowed(columns)
         self._allowed: Counts | None = None if allowed.all() else allowed.astype(np.float32)
-        # Pods of each class that one device with r milli left could take, [1001, M]: any number that ask for none.
+        # Pods of each class that one device with r milli left could take, [1001, M]; unlimited for pods without
+        # devices.
         milli = np.arange(WHOLE_MILLI + 1)[:, None]
         taken = np.where(gpus > 0, milli // np.maximum(share_milli, 1), _NO_LIMIT)
         self._devices = DeviceSums(taken.astype(np.float32))
@@ -43,7 +44,7 @@ class Headroom:
         self._total: Floats = self._count.sum(axis=0, dtype=np.float64)
 
     def sync(self) -> None:
-        """Recompute the nodes that were touched since the last look."""
+        """Recompute the nodes that were touched since the last call."""
         if self._seen != self.columns.changes:
             rows = self.columns.touched_since(self._seen)
             self._seen = self.columns.changes
@@ -53,12 +54,14 @@ class Headroom:
 
     @property
     def total(self) -> Floats:
-        """H of the cluster by class, [M]. The columns must be in sync."""
+        """H of the cluster by class, in pods, [M]. The columns must be in sync."""
         return self._total
 
     def change(self, shape: Shape, *, rows: Ints, left: Ints | None) -> Counts:
-        """H after minus H before by class, [n, M], if the shape goes to each of `rows`; a share to a device with
-        `left` milli there. The columns must be in sync."""
+        """The change of H by class, [n, M], if the shape goes to each of `rows`.
+
+        A share goes to a device with `left` milli [n] there. The columns must be in sync.
+        """
         sums = self._sums.take(rows, axis=0)
         if left is not None:
             sums += self._devices.by_share(shape.share_milli, left=left)
@@ -69,7 +72,7 @@ class Headroom:
         return after
 
     def change_by_taking(self, taking: Taking) -> Counts:
-        """The same for a pod that takes whatever is said of any devices."""
+        """The same for a pod that takes any devices, [n, M]."""
         rows = taking.rows
         sums = self._sums.take(rows, axis=0)
         sums += self._devices.by_taking(taking)
@@ -83,7 +86,7 @@ class Headroom:
         self._count[rows] = self._after(rows, sums=sums)
 
     def _after(self, rows: Ints, *, sums: Counts, taken: Ints | None = None) -> Counts:
-        """Pods of each class for device sums [n, M], when so much CPU and memory is taken."""
+        """Pods of each class, [n, M], for device sums [n, M], once `taken` CPU and memory are gone."""
         spare = self.columns.spare.take(rows, axis=0)[:, :2]
         if taken is not None:
             spare -= taken

@@ -1,4 +1,7 @@
-"""Which nodes are equal in all that placement looks at: most of a cluster's room is on nodes of a few kinds."""
+"""Groups of nodes that are equal in all that placement looks at.
+
+Most room is on few kinds of nodes.
+"""
 
 from collections.abc import Iterable
 from typing import TypeAlias
@@ -10,7 +13,10 @@ State: TypeAlias = tuple[int, ...]
 
 
 class Kinds:
-    """A number for each node, below the number of nodes, that equal nodes share. Numbers no node has are used again."""
+    """A number for each node, below the number of nodes, that equal nodes share.
+
+    Free numbers are reused.
+    """
 
     def __init__(self, states: Iterable[State]) -> None:
         self._states = list(states)
@@ -22,7 +28,7 @@ class Kinds:
             self._enter(node, state)
 
     def move(self, node: int, state: State) -> None:
-        """The node is in another state now."""
+        """Change the state of the node."""
         before = self._states[node]
         number = self._numbers[before]
         self._members[number] -= 1
@@ -32,7 +38,7 @@ class Kinds:
         self._enter(node, state)
 
     def copy(self) -> "Kinds":
-        """The same numbers, which then go their own way."""
+        """An independent copy of the numbers."""
         other: Kinds = object.__new__(Kinds)
         other._states = self._states.copy()
         other._numbers = self._numbers.copy()

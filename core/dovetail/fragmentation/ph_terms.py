@@ -1,4 +1,4 @@
-"""The terms of PH for one mix, kept up to date: fragmentation, the worth of residuals, headroom and its prices."""
+"""The terms of PH for one mix, kept up to date: gradient, residuals, headroom, prices."""
 
 import numpy as np
 
@@ -27,17 +27,17 @@ class PHAppraisal:
         self._priced = -self.settings.refresh_placements
 
     def refresh(self) -> None:
-        """Sums of the touched nodes, and prices after every so many placements."""
+        """Recompute the touched nodes, and the prices once every `refresh_placements` placements."""
         self.sync()
         self.refresh_prices()
 
     def sync(self) -> None:
-        """Recompute the nodes that were touched since the last look."""
+        """Recompute the nodes that were touched since the last call."""
         self.gradient.sync()
         self.headroom.sync()
 
     def refresh_prices(self) -> None:
-        """Prices anew, if it is time."""
+        """Recompute the prices if they are due."""
         if self._columns.changes - self._priced >= self.settings.refresh_placements:
             self.headroom.sync()
             self.price = self._prices.at(self.headroom.total).astype(np.float32)
@@ -45,7 +45,7 @@ class PHAppraisal:
             self.epoch += 1
 
     def static(self, taking: Taking) -> Floats:
-        """The first two terms."""
+        """The first two terms in GPUs, [n]."""
         value = self.gradient.change_by_taking(taking)
         value *= -self.settings.gradient / WHOLE_MILLI
         if not taking.whole:
@@ -53,10 +53,10 @@ class PHAppraisal:
         return value
 
     def loss(self, taking: Taking) -> Counts:
-        """The change of headroom by class."""
+        """The change of headroom by class, in pods, [n, M]."""
         return self.headroom.change_by_taking(taking)
 
     def follow(self, columns: Columns) -> None:
-        """Go on with the columns of which the present ones are a copy."""
+        """Switch to the columns that the present ones are a copy of."""
         self._columns = self.gradient.columns = self.headroom.columns = columns
         self._prices.follow(columns)

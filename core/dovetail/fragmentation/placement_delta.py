@@ -7,8 +7,11 @@ from dovetail.fragmentation.capacity import Ints
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taking:
-    """A pod on each of `rows` [n], one at a time: so much CPU and memory, and `before` and `after` [n, k] the milli
-    left on each device that it takes there. `whole` says that it takes no pieces of devices."""
+    """A pod on each of `rows` [n], one at a time, with its CPU milli and memory MiB.
+
+    `before` and `after` [n, k] are the milli left on each device that it takes there. `whole` says that it takes no
+    parts of devices.
+    """
 
     rows: Ints
     before: Ints

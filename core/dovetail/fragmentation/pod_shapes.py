@@ -1,4 +1,4 @@
-"""What a pod asks for, and where it could go. Values only."""
+"""What a pod requests, and where it could go. Values only."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -8,8 +8,11 @@ WHOLE_MILLI: Final = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Shape:
-    """What a pod asks of one node. `share_milli` is asked of each of `gpus` devices; below 1000 it is a share, and of
-    one device. `models` are those allowed, any when empty."""
+    """What a pod requests of one node.
+
+    `share_milli` is requested of each of `gpus` devices; below 1000 it is a share, and of one device. `models` are the
+    allowed ones; empty allows all.
+    """
 
     cpu_milli: int
     memory_mib: int
@@ -24,7 +27,7 @@ class Shape:
 
     @property
     def gpu_milli(self) -> int:
-        """Milli of devices in all."""
+        """The milli of all its devices."""
         return self.gpus * self.share_milli
 
 

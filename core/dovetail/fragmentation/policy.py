@@ -1,8 +1,8 @@
-"""The protocol of policies, and the cache that all scored ones share.
+"""The protocol of policies, and the cache that all scored policies share.
 
-A new policy is one small file with a `Scorer`: it says how good each of some nodes is for a shape, and which device a
-share would get there. `ScoredPolicy` keeps the scores of all nodes for each shape, asks anew only for nodes touched
-since, and takes the best; ties go to the first node in the static order.
+A new policy is one small file with a `Scorer`: it scores nodes for a shape, and chooses the device of a share there.
+`ScoredPolicy` keeps the scores of all nodes for each shape, rescores only nodes touched since, and takes the best. Ties
+go to the first node in the static order.
 """
 
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ from dovetail.fragmentation.cache import Kept
 from dovetail.fragmentation.capacity import Bools, Columns, Floats, Ints, choice_of, needs
 from dovetail.fragmentation.pod_shapes import Choice, Shape
 
-# From so many rows on, finding equal ones costs less than scoring them.
+# From this number of rows on, grouping equal rows costs less than scoring them all.
 MANY_ROWS: Final = 64
 
 
 class Policy(Protocol):
-    """Where a pod goes. It looks at its columns and never changes them."""
+    """Chooses the place of a pod. A policy reads its columns and never changes them."""
 
     def choose(self, shape: Shape) -> Choice | None:
         """The place for a pod that arrives now, or None when it fits nowhere."""
@@ -27,16 +27,19 @@ class Policy(Protocol):
 
 
 class Scorer(Protocol):
-    """How good nodes are for a shape."""
+    """Scores nodes for a shape."""
 
     def score(self, columns: Columns, shape: Shape, *, rows: Ints) -> tuple[Floats, Ints | None]:
-        """Score of each of `rows`, which all fit, higher is better; and for a share the device there."""
+        """The score of each of `rows` [n], which all fit; higher is better.
+
+        For a share also its device, [n].
+        """
         ...
 
 
 @dataclass(slots=True)
 class _Scores:
-    """What is known for one shape: valid up to a change of the columns."""
+    """What is known for one shape, valid up to a change of the columns."""
 
     needs: Ints
     allowed: Bools | None
@@ -54,7 +57,7 @@ class ScoredPolicy:
         self._known: Kept[_Scores] = Kept()
 
     def choose(self, shape: Shape) -> Choice | None:
-        """The best node, the first of equals; or None when the shape fits nowhere."""
+        """The best node, the first of equals, or None when the shape fits nowhere."""
         known = self._known.get(shape)
         if known is None:
             known = self._unknown(shape)
@@ -91,14 +94,17 @@ class ScoredPolicy:
 
 
 def representatives(columns: Columns, *, rows: Ints) -> tuple[Ints, Ints | slice]:
-    """Rows to score for all of `rows`, and how their scores spread over them: many rows have few kinds among them."""
+    """The rows to score for all of `rows`, and how to spread their scores.
+
+    Many rows have few kinds.
+    """
     if rows.size < MANY_ROWS:
         return rows, slice(None)
     return columns.alike(rows)
 
 
 def fitting(columns: Columns, *, rows: Ints, needs: Ints, allowed: Bools | None) -> Bools:
-    """Which of `rows` have the room that `needs` tells, and an allowed model."""
+    """Which of `rows` have the room of `needs` [4] and an allowed model, [n]."""
     enough: Bools = columns.spare.take(rows, axis=0) >= needs
     fits: Bools = np.logical_and.reduce(enough, axis=1)
     if allowed is not None:
@@ -107,9 +113,9 @@ def fitting(columns: Columns, *, rows: Ints, needs: Ints, allowed: Bools | None)
 
 
 def distinct_devices(columns: Columns, shape: Shape, *, rows: Ints) -> tuple[Ints, Ints]:
-    """Devices of `rows` that a share fits on, one of each residual of a node and of those the first.
+    """The devices of `rows` that a share fits on, the first one of each residual of a node.
 
-    Pairs of positions in `rows` and devices, by node and then by device.
+    Returns pairs of positions in `rows` and devices, by node and then by device.
     """
     fits = columns.left.take(rows, axis=0) >= shape.share_milli
     fits &= columns.distinct.take(rows, axis=0)
@@ -118,7 +124,7 @@ def distinct_devices(columns: Columns, shape: Shape, *, rows: Ints) -> tuple[Int
 
 
 def best_device(value: Floats, *, at: Ints, device: Ints, count: int, width: int) -> tuple[Floats, Ints]:
-    """The highest value of each of `count` nodes and its device, the first of equals, from pairs of both."""
+    """The highest value of each of `count` nodes and its device, the first of equals, [count]."""
     dense = np.full((count, width), -np.inf)
     dense[at, device] = value
     best = dense.argmax(axis=1)

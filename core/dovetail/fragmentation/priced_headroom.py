@@ -1,8 +1,8 @@
-"""PH, priced headroom: scarcity-weighted loss of future capacity, share packing by dual prices, and the gradient.
+"""PH, priced headroom: future capacity by scarcity, shares by dual prices, the gradient.
 
-score = -1.5 dF + 10 dv + sum over classes of price_m dH_m, in GPUs: the growth of fragmentation (`gradient`), the loss
-in what the residual is worth to shares (`cutting_stock`), and the headroom lost (`headroom`) at today's prices
-(`prices`). The device inside a node is chosen by the first two terms.
+score = -1.5 dF + 10 dv + sum over classes of price_m dH_m, in GPUs: the growth of fragmentation (`gradient`), the
+change of the residual's worth for shares (`cutting_stock`), and the change of headroom (`headroom`) at current prices
+(`prices`). The first two terms choose the device inside a node.
 """
 
 from dataclasses import dataclass
@@ -20,14 +20,23 @@ from dovetail.fragmentation.policy import best_device, distinct_devices, fitting
 from dovetail.fragmentation.prices import PHSettings
 from dovetail.fragmentation.workload_mix import Mix
 
-# Scores this near in GPUs are equal and go to the first node: single precision tells no finer.
+# Scores this close, in GPUs, are equal and go to the first node: single precision resolves no less.
 TIE_GPUS: Final = 1e-5
 
 
 @dataclass(slots=True)
 class _Known:
-    """What is known for one shape, valid up to a change of the columns: `static` is the first two terms, `loss` the
-    change of headroom by class, and `score` their sum at the prices of `epoch`. -inf where the shape does not fit."""
+    """What is known for one shape, valid up to a change of the columns.
+
+    - `needs` [4]: what a node's `spare` must reach
+    - `allowed` [N]: nodes with an allowed model; None for all
+    - `static` [N]: the first two terms in GPUs
+    - `loss` [N, M]: the change of headroom by class, in pods
+    - `score` [N]: the sum of both at the prices of `epoch`; -inf where the shape does not fit
+    - `device` [N]: the device that a share gets
+    - `seen`: the change of the columns up to which this is valid
+    - `epoch`: the prices that `score` uses
+    """
 
     needs: Ints
     allowed: Bools | None
@@ -49,7 +58,7 @@ class PH:
         self._known: Kept[_Known] = Kept()
 
     def choose(self, shape: Shape) -> Choice | None:
-        """The best place for a pod that arrives now."""
+        """The best place for a pod that arrives now, or None when it fits nowhere."""
         score, device = self.scores(shape)
         best = score.max(initial=-np.inf)
         if best == -np.inf:
@@ -58,7 +67,10 @@ class PH:
         return choice_of(self._columns, shape, node=node, device=int(device[node]))
 
     def scores(self, shape: Shape) -> tuple[Counts, Ints]:
-        """The score of each node in GPUs, -inf where the shape does not fit, and the device that a share gets there."""
+        """The score of each node in GPUs, [N], -inf where the shape does not fit.
+
+        And a share's device, [N].
+        """
         known = self._known.get(shape)
         if known is None:
             known = self._unknown(shape)
@@ -71,7 +83,10 @@ class PH:
         return known.score, known.device
 
     def _reprice(self, known: _Known) -> None:
-        """The scores at new prices, of one node of each kind that fits: reading all losses is what takes the time."""
+        """Recompute scores at new prices, of one node of each kind that fits.
+
+        Reading all losses is what takes the time.
+        """
         known.epoch = self._terms.epoch
         rows = (known.static > -np.inf).nonzero()[0]
         if rows.size:
@@ -90,7 +105,7 @@ class PH:
         )
 
     def _size_bytes(self, known: _Known) -> int:
-        """Memory that is really taken: the system gives pages to rows that are written, which others never are."""
+        """The memory really in use: the system provides pages only for rows that are written."""
         rows = len(known.static) if known.allowed is None else int(known.allowed.sum())
         return int(rows * known.loss.itemsize * known.loss.shape[1] + 3 * known.device.nbytes)
 
@@ -120,7 +135,7 @@ class PH:
             known.score[rows] = (loss @ terms.price + static)[kind]
 
     def _static_of_shares(self, shape: Shape, *, rows: Ints) -> tuple[Floats, Ints]:
-        """The first two terms at the best device of each of `rows`, and that device."""
+        """The first two terms at the best device of each of `rows`, and that device, both [n]."""
         columns, terms = self._columns, self._terms
         at, device = distinct_devices(columns, shape, rows=rows)
         pairs = rows[at]

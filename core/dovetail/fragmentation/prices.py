@@ -1,7 +1,7 @@
-"""What one pod of headroom is worth now, by class, in GPUs: scarcity for all, and protection of rare big shapes.
+"""The price of one pod of headroom by class, in GPUs: scarcity, and rare large shapes.
 
-The second term is the newsvendor's: what is lost if the demand until the cluster turns over reaches the stock, times
-the probability that it does.
+The second term is the newsvendor's: the loss if the demand until the cluster turns over reaches the stock, times the
+probability that it does.
 """
 
 import math
@@ -13,13 +13,16 @@ import numpy as np
 from dovetail.fragmentation.capacity import Columns, Floats
 from dovetail.fragmentation.workload_mix import Mix
 
-# Up to here the Poisson tail is summed term by term, above it is approximated.
+# Up to this count the Poisson tail is summed term by term; above it is approximated.
 _SUMMED: Final = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriceSettings:
-    """Weights of both terms. `horizon` is h: 0.5 while a cluster only fills, 2 when pods also leave."""
+    """The weights of both terms.
+
+    `horizon` is h: 0.5 while a cluster only fills, 2 when pods also leave.
+    """
 
     scarcity: float = 0.15
     exponent: float = 0.8
@@ -30,7 +33,7 @@ class PriceSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PHSettings:
-    """Weights of the terms, and after how many placements prices are computed anew."""
+    """The weights of the terms, and the number of placements between two computations of prices."""
 
     gradient: float = 1.5
     residual: float = 10.0
@@ -39,7 +42,7 @@ class PHSettings:
 
 
 class Prices:
-    """Prices for a cluster and a mix."""
+    """The prices for a cluster and a mix."""
 
     def __init__(self, columns: Columns, mix: Mix, *, settings: PriceSettings) -> None:
         self._columns = columns
@@ -50,10 +53,10 @@ class Prices:
         self._mean_cpu_milli = float(self._probability @ mix.field("cpu_milli"))
 
     def at(self, headroom: Floats) -> Floats:
-        """Price by class for the headroom of the cluster by class, [M]."""
+        """The price by class, [M], in GPUs, for the headroom of the cluster by class, [M]."""
         settings, columns = self._settings, self._columns
         left = self._arrivals(milli=columns.idle_milli, cpu_milli=columns.idle_cpu_milli)
-        # Nodes come and go: the capacity is what it is now.
+        # Nodes are added and removed: use the current capacity.
         capacity = self._arrivals(milli=columns.capacity_milli, cpu_milli=columns.capacity_cpu_milli)
         weight = np.where(self._gpus > 0, 1.0, settings.without_device)
         expected = weight * self._probability * left
@@ -64,11 +67,11 @@ class Prices:
         return price
 
     def follow(self, columns: Columns) -> None:
-        """Go on with the columns of which the present ones are a copy."""
+        """Switch to the columns that the present ones are a copy of."""
         self._columns = columns
 
     def _arrivals(self, *, milli: int, cpu_milli: int) -> float:
-        """K: arrivals until that many milli or that much CPU are gone."""
+        """K: the number of arrivals that use up that many milli or that much CPU."""
         limits = [
             amount / mean for amount, mean in ((milli, self._mean_milli), (cpu_milli, self._mean_cpu_milli)) if mean > 0
         ]
@@ -76,9 +79,9 @@ class Prices:
 
 
 def reach(mean: Floats, count: Floats) -> Floats:
-    """P(Poisson(mean) >= count) for whole counts of at least 1.
+    """P(Poisson(mean) >= count), [M], for whole counts of at least 1.
 
-    Exact up to 32; above, the cube root of a gamma variable is nearly normal (Wilson and Hilferty, 1931), which is
+    Exact up to 32. Above, the cube root of a gamma variable is nearly normal (Wilson and Hilferty, 1931), which is
     within 1e-3.
     """
     mean = np.maximum(mean, 1e-300)

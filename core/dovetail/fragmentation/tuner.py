@@ -1,8 +1,8 @@
-"""The best of several policies for this cluster, found by replaying recent arrivals on a copy of it.
+"""The best of several policies for this cluster, by replays of arrivals on a copy of it.
 
-Where CPU is short, or nearly all pods take whole devices, PH can do worse than FGD; no rule tells beforehand, a replay
-does. `Tuner` replays in small steps, on copies only: the caller decides in which thread and when, and no placement ever
-waits for it. `SelfTuned` is a policy that goes on with whatever the last replays found best.
+Where CPU is short, or nearly all pods take whole devices, PH can be worse than FGD. No rule predicts that, but a replay
+shows it. `Tuner` replays in small steps, on copies only: the caller chooses the thread and the time, and no placement
+waits for it. `SelfTuned` is a policy that uses the result of the last round.
 """
 
 from collections import deque
@@ -25,9 +25,12 @@ from dovetail.fragmentation.workload_mix import Mix
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TunerSettings:
-    """A round replays arrivals drawn from the `recent` last ones until they ask for `asked_percent` of what is idle;
-    another policy must place more by `margin_percent` of the capacity to be preferred. Of a large cluster a sample of
-    `most_nodes` is replayed."""
+    """How a round of replays works.
+
+    A round replays arrivals drawn from the `recent` last ones until they request `asked_percent` of the idle devices.
+    Another policy must place more by `margin_percent` of the capacity to win. A sample of `most_nodes` stands for a
+    large cluster.
+    """
 
     recent: int = 4096
     most_nodes: int = 400
@@ -39,7 +42,7 @@ class TunerSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """One that a tuner chooses from: PH with these settings, or FGD without any."""
+    """A candidate of a tuner: PH with these settings, or FGD without."""
 
     name: str
     settings: PHSettings | None = None
@@ -49,14 +52,17 @@ class Candidate:
         return fgd(columns, mix) if self.settings is None else PH(columns, mix, settings=self.settings)
 
     def appraise(self, columns: Columns, mix: Mix) -> Appraisal:
-        """Its reckoning, for a caller that decides itself what fits."""
+        """Its appraisal, for a caller that decides itself what fits."""
         if self.settings is None:
             return FGDAppraisal(columns, mix)
         return PHAppraisal(columns, mix, settings=self.settings)
 
 
 def candidates(settings: PHSettings | None = None) -> dict[str, Candidate]:
-    """What a tuner chooses from: PH as set, three variants of its weights, and FGD. The first is the default."""
+    """The candidates of a tuner: PH as set, three variants of its weights, and FGD.
+
+    The first is the default.
+    """
     default = settings or PHSettings()
     variants: dict[str, PHSettings | None] = {
         "ph": default,
@@ -69,7 +75,10 @@ def candidates(settings: PHSettings | None = None) -> dict[str, Candidate]:
 
 
 class Tuner:
-    """Rounds of replays, in steps. `best` is the name of the policy that the last complete round preferred."""
+    """Rounds of replays, in steps.
+
+    `best` is the name of the policy that won the last complete round.
+    """
 
     def __init__(
         self, makes: Mapping[str, Make], *, random: np.random.Generator, settings: TunerSettings | None = None
@@ -84,15 +93,18 @@ class Tuner:
 
     @property
     def running(self) -> bool:
-        """Whether a round is under way."""
+        """Whether a round is in progress."""
         return bool(self._replays)
 
     def observe(self, shape: Shape) -> None:
-        """One more pod of this shape arrived."""
+        """Record the arrival of a pod of this shape."""
         self._recent.append(shape)
 
     def begin(self, columns: Columns, mix: Mix) -> None:
-        """Start a round from what the cluster is now. Takes a copy; the columns are not looked at afterwards."""
+        """Start a round from the current cluster.
+
+        Copies the columns and does not read them afterwards.
+        """
         count = min(len(columns), self._settings.most_nodes)
         rows = np.sort(self._random.choice(len(columns), size=count, replace=False))
         some = columns.subset(rows)
@@ -103,7 +115,10 @@ class Tuner:
         ]
 
     def step(self, *, arrivals: int = 64) -> bool:
-        """Replay a few more arrivals. True while the round goes on; at its end `best` is up to date."""
+        """Replay a few more arrivals.
+
+        Returns whether the round goes on; at its end `best` is up to date.
+        """
         open_replays = [one for one in self._replays if not one.over]
         if open_replays:
             open_replays[0].advance(arrivals)
@@ -158,10 +173,12 @@ class _Replay:
 
 
 class SelfTuned:
-    """The candidate that the last round of replays preferred, on a learned mix. Every call of `choose` is an arrival.
+    """The candidate that won the last round of replays, on a learned mix.
 
-    `step` does the replays and may run in another thread: it looks at copies only. Rounds are begun and their result
-    is taken over in `choose`, which costs a copy of some columns. With `arrivals_per_choice` it steps by itself.
+    `choose` counts an arrival.
+
+    `step` replays and may run in another thread: it reads copies only. `choose` starts rounds and takes over their
+    result, which costs a copy of some columns. With `arrivals_per_choice`, `choose` also calls `step`.
     """
 
     def __init__(
@@ -183,7 +200,7 @@ class SelfTuned:
         self.used = self._tuner.best
 
     def choose(self, shape: Shape) -> Choice | None:
-        """The best place for a pod that arrives now."""
+        """The best place for a pod that arrives now, or None when it fits nowhere."""
         self._tuner.observe(shape)
         choice = self._online.choose(shape)
         if not self._tuner.running:
@@ -193,7 +210,7 @@ class SelfTuned:
         return choice
 
     def step(self, *, arrivals: int = 64) -> bool:
-        """Replay a few more arrivals; True while there is something to replay."""
+        """Replay a few more arrivals. Returns whether there is more to replay."""
         return self._tuner.step(arrivals=arrivals)
 
     def _take_over(self) -> None:

@@ -1,4 +1,4 @@
-"""The classes of pods that are expected, and how often each comes. Values only.
+"""The classes of pods that are expected, and how often each arrives. Values only.
 
 A class is what decides whether a node can take a pod: CPU, devices and allowed models. Pods of a class may differ in
 memory; the class then carries their mean.
@@ -15,20 +15,22 @@ from dovetail.fragmentation.pod_shapes import Shape
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mix:
-    """Classes, the most frequent first, and their weights. Weights are whole numbers, which keeps sums of milli times
-    weight exact in floating point, so that ties are ties."""
+    """Classes, the most frequent first, and their weights.
+
+    Weights are whole numbers, so that sums of milli times weight are exact in floating point and ties remain ties.
+    """
 
     classes: tuple[Shape, ...]
     weights: tuple[int, ...]
 
     @property
     def total(self) -> int:
-        """Sum of the weights."""
+        """The sum of the weights."""
         return sum(self.weights)
 
     @property
     def probability(self) -> Floats:
-        """Share of the arrivals by class, [M]."""
+        """The share of the arrivals by class, [M]."""
         return np.array(self.weights, dtype=np.float64) / max(1, self.total)
 
     def field(self, name: str) -> Ints:
@@ -36,13 +38,13 @@ class Mix:
         return np.array([getattr(one, name) for one in self.classes], dtype=np.int64)
 
     def allowed(self, columns: Columns) -> Bools:
-        """Which classes each model of the cluster takes, [models, M]."""
+        """Which classes each model of the cluster can take, [models, M]."""
         taken = [columns.allowed_models(one) for one in self.classes]
         return np.array(taken, dtype=np.bool_).reshape(len(self.classes), len(columns.model_names)).T
 
 
 def by_class(counts: Mapping[Shape, int]) -> Mix:
-    """All classes among the counted shapes."""
+    """All classes of the counted shapes."""
     weights: dict[Shape, int] = {}
     memory: dict[Shape, int] = {}
     for shape, count in counts.items():
