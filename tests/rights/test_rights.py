@@ -27,6 +27,10 @@ SHOWN_ELSEWHERE: Final = {
     ("dovetail-operator", "update", "gpujobs.dovetail.dev/finalizers"): (
         "asked by the admission plugin OwnerReferencesPermissionEnforcement, which is off by default and in the sandbox"
     ),
+    ("dovetail-operator", "get", "gpujobs.dovetail.dev"): (
+        "asked after a conflict over the note of what was sent, and for a task of an array that exists already: "
+        "tests/operator_/notifications/test_notifier.py"
+    ),
     ("dovetail-agent", "create", "gpunodes.dovetail.dev"): (
         "asked where a server-side apply makes the object, recorded as patch: tests/cluster/test_stolen_agent.py"
     ),

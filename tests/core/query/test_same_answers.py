@@ -23,7 +23,7 @@ from dovetail.queue.limits.quotas import Quotas
 from dovetail.queue.verdicts import Admitted, Verdict
 from dovetail_operator.queue.cycle import decide, estimates, survey
 from dovetail_operator.queue.preemption_candidates import running_jobs
-from dovetail_operator.state.state import State
+from dovetail_operator.state.state import State, build_state
 from dovetail_operator.state.usage import children_of_jobs, counted_jobs
 from tests.core.query.clusters import RandomCluster, random_cluster
 from tests.operator_.builders import NOW, at
@@ -39,7 +39,7 @@ def state_of(cluster: RandomCluster) -> State:
         vendors=settings.vendors,
         freshness=Freshness(max_age_seconds=settings.measurement_max_age, clock=time.monotonic),
     )
-    state = State(
+    state = build_state(
         view,
         default_policy=settings.policy,
         learning=Learning(default=settings.memory_guard, look_seconds=settings.monitor_update_interval),
@@ -50,15 +50,15 @@ def state_of(cluster: RandomCluster) -> State:
     for node in cluster.nodes:
         view.node_changed(node)
     for gpunode in cluster.gpunodes:
-        state.gpunode_changed(gpunode)
+        state.store.gpunode_changed(gpunode)
     for quota in cluster.quotas:
-        state.quotas.put(quota)
+        state.store.quotas.put(quota)
     for job in cluster.jobs:
-        state.put_job(job)
+        state.store.job_changed(job)
     for child in cluster.children:
-        state.put_child(child)
+        state.store.child_changed(child)
     for pod in cluster.pods:
-        state.pod_changed("ADDED", pod)
+        state.store.pod_event("ADDED", pod)
     return reckoned(state)
 
 
@@ -66,7 +66,7 @@ def reckoned(state: State) -> State:
     """The state once the use of quotas was computed."""
     cycle = survey(state, now=NOW)
     counted = counted_jobs(state, waiting=cycle.keys)
-    state.quotas.reckon(counted, now=NOW, children=children_of_jobs(state))
+    state.store.quotas.reckon(counted, now=NOW, children=children_of_jobs(state))
     return state
 
 
@@ -106,7 +106,7 @@ def test_a_dry_run_says_what_the_operator_does_with_the_job_once_it_is_submitted
     asked = asked_of(cluster)
     foretold = dry_run(asked, cluster.objects(), now=NOW)
     state = state_of(cluster)
-    state.put_job(asked)
+    state.store.job_changed(asked)
     verdict = verdicts_of(reckoned(state))[asked.metadata.uid]
     if isinstance(verdict, Admitted):
         nodes = [claim.node for claim in verdict.claims]

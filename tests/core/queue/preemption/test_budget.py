@@ -8,7 +8,8 @@ import pytest
 from dovetail.api.gpujob import GPUJob
 from dovetail.config.groups import PreemptionRules
 from dovetail.formats.timestamps import timestamp
-from dovetail.queue.preemption.budget import rules_now, rules_of
+from dovetail.query.preemption_rules import rules_of
+from dovetail.queue.preemption.budget import rules_now
 from dovetail.queue.preemption.policy import Rules
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
