@@ -1,4 +1,4 @@
-"""The operator put together: caches and the controller."""
+"""Assemble the operator: informers, state, controller, watchers and history."""
 
 import asyncio
 import random
@@ -57,39 +57,64 @@ from dovetail_operator.writes.estimate_store import LastingMisses
 from dovetail_operator.writes.job_numbers import Numbers
 from dovetail_operator.writes.unreadable_jobs import UnreadableJobs
 
-# With so many jobs to look at, statuses come before events.
+# With this many jobs to reconcile, statuses come before events.
 _RUSH: Final = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What the configuration and the environment decide. `namespace` is the operator's own."""
+    """What the configuration and the environment decide."""
 
     namespace: str
+    """The operator's own namespace."""
     policy: Policy = "Balanced"
+    """The default placement policy."""
     namespace_policies: Mapping[str, Policy] = field(default_factory=dict)
+    """The default placement policy of some namespaces, by namespace."""
     memory_strategy: MemoryStrategy = "Conservative"
+    """The memory strategy of jobs that name none."""
     look_seconds: float = 30.0
+    """How often agents measure, in seconds."""
     limits: Limits = field(default_factory=Limits)
+    """How many tenants share a device, and how much of its memory is promised."""
     weights: Weights = DEFAULT_WEIGHTS
+    """The weights of the placement score."""
     smoothing_seconds: float = 120.0
+    """The time over which measured utilization is smoothed, in seconds."""
     measurement_max_age_seconds: float = 660.0
+    """The age from which a measurement no longer counts, in seconds."""
     vendors: Vendors = DEFAULT_VENDORS
+    """The GPU vendors' resources and device plugins."""
     run_times: RunTimes = field(default_factory=RunTimes)
+    """Default and maximum run times."""
     leaves_bad_cards: bool = False
+    """Whether jobs on unhealthy devices restart on other nodes."""
     idle: IdleRules = field(default_factory=IdleRules)
+    """When a job counts as idle, and what happens to it."""
     history_url: str = "sqlite://"
+    """The database of the history."""
     history_days: int = 400
+    """How many days a record is kept."""
     notify_url: str = ""
+    """The SMTP server or webhook of notifications; empty without one."""
     notify_from: str = "dovetail@localhost"
+    """The sender address of mails."""
     mail_rules: MailRules = field(default_factory=MailRules)
+    """Allowed mail domains, and mails per namespace and hour."""
     mps_directory: str = ""
+    """Where pods find MPS on their node; empty if they use none."""
     half_life_seconds: float = DEFAULT_HALF_LIFE_SECONDS
+    """The half-life of past use in fair share, in seconds."""
     preemption: Rules = field(default_factory=Rules)
+    """The rules of preemption."""
     endings: EndingRules = field(default_factory=EndingRules)
+    """Whether memory overuse ends pods, and in which namespaces it does not."""
     slices_absent_seconds: float = ABSENT_SECONDS
+    """For how long a missing DRA driver counts as present, in seconds."""
     job_limits: JobLimits = field(default_factory=JobLimits)
+    """The limits on the size of a GPUJob."""
     writes_tenants: bool = True
+    """Whether the operator writes GPUNodeTenants. False if agents read pods themselves."""
 
 
 def _state_of(options: Options, *, records: Dues) -> State:
@@ -116,7 +141,7 @@ def _state_of(options: Options, *, records: Dues) -> State:
 
 
 class Operator:
-    """One operator; `client` is open as long as it runs, and `office` is ours."""
+    """One operator. `client` is open as long as it runs, and `office` is its own candidacy."""
 
     def __init__(
         self,
@@ -196,7 +221,7 @@ class Operator:
         self._slices = SliceWatch(client, drivers=names.GPU_DRIVERS, on_event=self._controller.changes.slice_event)
 
     def ready(self) -> Mapping[str, Callable[[], str | None]]:
-        """What has to be complete before the operator decides anything, each as a check for /readyz."""
+        """The caches that must be complete before the operator decides, as checks for /readyz."""
         checks = {
             reflector.resource.plural: _check(reflector.resource.plural, reflector.synced)
             for reflector in self._reflectors
@@ -204,11 +229,11 @@ class Operator:
         return {**checks, "resourceslices": _check("resourceslices", self._slices.settled)}
 
     def ages_seconds(self) -> dict[str, float]:
-        """How long ago the API server last reported each kind of object; infinite before its first list."""
+        """Seconds since the API server last reported each kind of object; infinite before its list."""
         return {reflector.resource.plural: reflector.age_seconds for reflector in self._reflectors}
 
     async def run(self) -> None:
-        """Work until cancelled."""
+        """Run until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             for reflector in self._reflectors:
                 tasks.create_task(reflector.run())
@@ -255,7 +280,7 @@ class Operator:
         return self._controller.queue.load >= _RUSH
 
     async def _keep_history(self) -> None:
-        """Beside the queue, which does not wait for a database that is away."""
+        """Keep the history in parallel to the queue, which does not wait for the database."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._history.run())
             await self._history.synced.wait()
@@ -270,7 +295,7 @@ def _tenants_of(
     rng: random.Random,
     registry: CollectorRegistry,
 ) -> NodeTenants | None:
-    """What tells each node's programs of their pods; None where they read pods themselves."""
+    """The writer of GPUNodeTenants, registered for metrics; None if agents read pods themselves."""
     if not options.writes_tenants:
         return None
     tenants = NodeTenants(client, pods=pods, vendors=options.vendors, rng=rng)

@@ -29,8 +29,9 @@ _TOKEN_LIFE: Final = timedelta(minutes=5)
 class Process:
     """What the handlers share: kopf's memo.
 
-    `work` runs until `stop` is set. `said` is what the liveness probe shows; it fails no probe. `standard_login` says
-    that the connection is from $KUBECONFIG or the pod's service account, which kopf's own login reads too.
+    `work` runs until `stop` is set. `said` is what the liveness probe shows; it never makes the probe fail.
+    `standard_login` says that the connection is from $KUBECONFIG or the pod's service account, which kopf's own login
+    reads too.
     """
 
     connection: Connection
@@ -42,14 +43,17 @@ class Process:
 
 
 class _Backoffs:
-    """Waits between attempts, without end: kopf waits for an API server that is away."""
+    """Delays between attempts, without end: kopf waits for an unavailable API server."""
 
     def __iter__(self) -> Iterator[float]:
         return itertools.chain((0.2, 0.5, 1, 2, 5), itertools.repeat(10))
 
 
 async def run(process: Process, *, liveness_port: int | None = None) -> None:
-    """Run the operator until `process.stop` is set, a signal comes or the work ends; raises what ended the work."""
+    """Run the operator until `process.stop` is set, a signal comes or the work ends.
+
+    Raises the error that ended the work.
+    """
     logging.getLogger("kopf").setLevel(logging.WARNING)
     try:
         await kopf.operator(
@@ -68,12 +72,12 @@ async def run(process: Process, *, liveness_port: int | None = None) -> None:
 
 @kopf.on.startup(registry=registry, errors=kopf.ErrorsMode.PERMANENT)
 async def start(*, settings: kopf.OperatorSettings, memo: Process, **_: Any) -> None:
-    """Start the work: it elects the leader, fills the caches and acts."""
-    # kopf follows nothing, so it needs to see no CRD, no namespace and no peer, and posts no event.
+    """Start the work: elect the leader, fill the caches and run the controller."""
+    # kopf watches no objects, so it needs no CRDs, namespaces or peering, and posts no events.
     settings.scanning.disabled = True
     settings.posting.enabled = False
     settings.networking.error_backoffs = _Backoffs()
-    # `dovetail.process.serving` bounds the time to end, and kubelet does.
+    # `dovetail.process.serving` and kubelet limit the time to end.
     settings.process.ultimate_exiting_timeout = None
     memo.task = asyncio.create_task(memo.work(), name="operator")
     memo.task.add_done_callback(lambda _: memo.stop.set())
@@ -81,9 +85,9 @@ async def start(*, settings: kopf.OperatorSettings, memo: Process, **_: Any) -> 
 
 @kopf.on.login(registry=registry)
 def login(*, memo: Process, logger: kopf.Logger, settings: kopf.OperatorSettings, **_: Any) -> kopf.ConnectionInfo:
-    """Log in by kopf's own `login_via_client` if that leads to the operator's API server, else as the operator does.
+    """Log in by kopf's own `login_via_client` if that finds the operator's API server.
 
-    kopf runs this in a thread: a login may run a program.
+    Else kopf gets the operator's own connection. kopf runs this in a thread, because a login may run a program.
     """
     if memo.standard_login and (found := _by_official_client(memo.connection, logger=logger, settings=settings)):
         return found
@@ -104,9 +108,9 @@ def login(*, memo: Process, logger: kopf.Logger, settings: kopf.OperatorSettings
 def _by_official_client(
     connection: Connection, *, logger: kopf.Logger, settings: kopf.OperatorSettings
 ) -> kopf.ConnectionInfo | None:
-    """kopf's login, or None without the `kubernetes` package, or if it fails or finds another API server.
+    """kopf's login; None without the `kubernetes` package, on failure, or for another server.
 
-    It prefers the pod's service account to $KUBECONFIG, and of several files takes the last one's current context.
+    It prefers the pod's service account to $KUBECONFIG, and with several files takes the last one's current context.
     """
     try:
         found = kopf.login_via_client(logger=logger, settings=settings)
@@ -120,13 +124,16 @@ def _by_official_client(
 
 @kopf.on.probe(registry=registry, id="operator")
 async def probe(*, memo: Process, **_: Any) -> dict[str, str]:
-    """Show what the operator is doing. That it answers at all is the probe: an API server that is away fails none."""
+    """Show what the operator does.
+
+    The answer itself is the probe: an unavailable API server does not fail it.
+    """
     return dict(memo.said())
 
 
 @kopf.on.cleanup(registry=registry)
 async def finish(*, memo: Process, **_: Any) -> None:
-    """End the work and wait for it: it writes what it has begun and gives the lease back."""
+    """End the work and wait for it: it finishes its writes and releases the lease."""
     await _ended(memo)
 
 

@@ -1,8 +1,8 @@
-"""One operator acts: the others stand by, and take over when its lease ends.
+"""Leader election: one operator acts, the others take over when its lease ends.
 
-An operator that was stopped and goes on when another has taken over does no harm. Its client sends no write out of
-office; what was on its way already meets a newer resourceVersion or a name that is taken, and a batch Job that it
-creates carries a term of office that is over, which the chart's policy refuses.
+An operator that was paused and resumes after another has taken over does no harm. Its client sends no write without the
+lease. A write that was already sent meets a newer resourceVersion or an existing name. A batch Job that it creates has
+an expired fencing token, which the chart's policy refuses.
 """
 
 import asyncio
@@ -19,24 +19,28 @@ from dovetail.process.serving import Check, together
 log = get_logger("dovetail.operator.leader")
 
 LEASE: Final = "dovetail-operator"
-# A successor begins within this time and a look; the first lists and the queue's first cycle come on top.
+# A successor begins within the duration plus one look. The first lists and the queue's first cycle come on top.
 TIMES: Final = Times(duration_seconds=8, renew_seconds=2.5, look_seconds=1.0)
 
 
 def leadership(client: Client, *, namespace: str, environ: Mapping[str, str] = os.environ) -> Leadership:
-    """This operator's candidacy. `client` is for the lease alone: other requests must not keep it waiting."""
-    # The containers of a pod run one after the other, so the next one goes on where the last one was killed.
+    """This operator's candidacy.
+
+    `client` serves the lease alone: other requests must not delay it.
+    """
+    # The containers of a pod run one after the other, so a restarted container continues the term of the killed one.
     identity = environ.get("POD_NAME") or socket.gethostname()
     return Leadership(client, namespace=namespace, name=LEASE, identity=identity, times=TIMES)
 
 
 async def act(office: Leadership, run: Callable[[], Coroutine[Any, Any, None]], *, stop: asyncio.Event) -> None:
-    """Stand by, then `run` for as long as the lease is ours, until told to stop.
+    """Wait for the lease, then `run` as long as it is ours and `stop` is not set.
 
-    Sets `stop` when the lease is lost: what is in memory was true in office only, so the process ends and starts anew.
+    Sets `stop` when the lease is lost. The objects in memory were valid only with the lease, so the process ends and
+    restarts.
     """
     await together(stop, _in_office(office, run, lost=stop))
-    # What is still on its way is of a term that is over once another begins.
+    # Requests still in progress belong to a term that is over once another begins.
     await office.release()
 
 
@@ -52,7 +56,7 @@ async def _in_office(office: Leadership, run: Callable[[], Coroutine[Any, Any, N
 
 
 def ready(office: Leadership, *, acting: Mapping[str, Check]) -> dict[str, Check]:
-    """Checks for /readyz: one that stands by while another acts is ready too, or no node could ever be drained."""
+    """Checks for /readyz. A standby operator is ready too, otherwise no node could be drained."""
 
     def stands_by() -> bool:
         return office.term is None and office.holder not in {"", office.identity}

@@ -31,7 +31,7 @@ DEFAULT_METRICS_PORT: Final = 8080
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the operator until it is told to stop; the exit code."""
+    """Run the operator until a signal ends it. Returns the exit code."""
     return serving.run(_program, args=parser().parse_args(argv))
 
 
@@ -55,7 +55,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def make_options(settings: Settings, *, environ: Mapping[str, str]) -> Options:
-    """What the configuration and the environment decide about the operator."""
+    """The operator's options from the configuration and the environment."""
     namespace = environ.get("POD_NAMESPACE") or DEFAULT_NAMESPACE
     return Options(
         namespace=namespace,
@@ -123,7 +123,7 @@ async def _program(args: argparse.Namespace, settings: Settings, stop: asyncio.E
 
 
 def _said(office: Leadership, operator: Operator) -> dict[str, str]:
-    """What kopf's probe shows: who acts, and how long ago the API server last reported each kind of object."""
+    """What kopf's probe shows: the leader, and the age of each kind's last report."""
     ages = {plural: f"reported {age:.0f} s ago" for plural, age in operator.ages_seconds().items() if age < inf}
     return {"leader": office.holder or "none", **ages}
 

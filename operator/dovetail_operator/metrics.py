@@ -1,4 +1,4 @@
-"""The operator's metrics: counted where it happens, or read off the state when Prometheus asks."""
+"""The operator's metrics: counted as events happen, or read from the state at a scrape."""
 
 from collections import Counter as Tally
 from collections.abc import Iterable
@@ -19,7 +19,7 @@ _WAITS = (1, 5, 15, 60, 300, 900, 3600, 4 * 3600, 12 * 3600, 86400, 3 * 86400)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counters:
-    """What is counted where it happens."""
+    """Metrics that are counted as events happen."""
 
     admissions: Counter
     reconcile_seconds: Histogram
@@ -29,7 +29,7 @@ class Counters:
 
 
 def make_counters(registry: CollectorRegistry) -> Counters:
-    """The counters, registered."""
+    """Create and register the counters."""
     return Counters(
         admissions=Counter("dovetail_admissions", "Jobs that the queue has let go.", registry=registry),
         reconcile_seconds=Histogram(
@@ -60,7 +60,7 @@ class TenantsCollector(Collector):
         self._tenants = tenants
 
     def collect(self) -> Iterable[CounterMetricFamily]:
-        """The family."""
+        """The metric family."""
         yield CounterMetricFamily(
             "dovetail_node_tenants_writes",
             "Writes of the objects that tell a node's programs of its pods.",
@@ -69,13 +69,13 @@ class TenantsCollector(Collector):
 
 
 class JobsCollector(Collector):
-    """Jobs by phase, and those that wait by reason. Both label sets are closed."""
+    """Jobs by phase, and waiting jobs by reason. Both label sets are closed."""
 
     def __init__(self, state: State) -> None:
         self._state = state
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
-        """Count what is known now."""
+        """Count the jobs in the state."""
         jobs = GaugeMetricFamily("dovetail_jobs", "GPUJobs by phase.", labels=["phase"])
         waiting = GaugeMetricFamily(
             "dovetail_jobs_waiting", "GPUJobs that wait to be let go or are held, by reason.", labels=["reason"]

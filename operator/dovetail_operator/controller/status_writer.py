@@ -40,7 +40,7 @@ class StatusWriter:
         self._post = post
 
     async def write(self, job: GPUJob, *, status: GPUJobStatus) -> bool:
-        """Write the status if it differs, and post its events. False if the job has changed or is deleted."""
+        """Write a changed status and post its events. False if the job has changed or is deleted."""
         if not jobs.difference(job.status, status):
             return True
         key = key_of(job.metadata)
@@ -59,7 +59,7 @@ class StatusWriter:
         return True
 
     async def write_or_postpone(self, job: GPUJob, *, status: GPUJobStatus) -> None:
-        """Write the status, or add the job to the queue for the time when its status may be written again."""
+        """Write the status, or queue the job for the time when its status may be written again."""
         wait = self._pacing.wait_seconds(
             job.metadata.uid,
             before=job.status,

@@ -1,4 +1,4 @@
-"""What people are told of a job by Kubernetes events: once for each change that matters to them. Pure."""
+"""Which status change of a job becomes a Kubernetes event. Pure."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -13,7 +13,7 @@ _WARNINGS: Final = frozenset({"Invalid", "ExceedsCapacity", "Failed", "TimedOut"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Announcement:
-    """An event about the GPUJob whose metadata `about` is."""
+    """An event about the GPUJob with the metadata `about`."""
 
     about: ObjectMeta
     severity: Severity
@@ -22,7 +22,10 @@ class Announcement:
 
 
 def announcement(job: GPUJob, status: GPUJobStatus) -> Announcement | None:
-    """The event for a status that was written on `job`, or None: another phase, or another reason to wait."""
+    """The event for a status written on `job`: another phase, or another reason to wait.
+
+    Else None.
+    """
     before = job.status
     if (leaving := _leaving(before, status)) is not None:
         return Announcement(about=job.metadata, severity="Warning", reason="Preempting", message=leaving)
@@ -40,7 +43,7 @@ def announcement(job: GPUJob, status: GPUJobStatus) -> Announcement | None:
 
 
 def _leaving(before: GPUJobStatus, status: GPUJobStatus) -> str | None:
-    """For whom and when the job is to make way, where that is news."""
+    """The message of a new preemption notice; None without one."""
     made, known = status.preemption, before.preemption
     if made is None or made.at is None or (known is not None and known.at == made.at):
         return None

@@ -1,7 +1,7 @@
-"""Posts Kubernetes events, behind everything else: the status of a job has it all, and comes first.
+"""Records Kubernetes events in the background. Status writes come first.
 
-While the operator has its hands full, events come slowly; a Normal one then gives way to the next about the same job,
-so that in a rush each job is told where it is by now. An event tells when it happened, however late it is posted.
+While the operator is busy, events are sent slowly. A Normal event is then replaced by the next one about the same job,
+so that the event shows the job's current state. Each event has the time when it happened, however late it is sent.
 """
 
 import asyncio
@@ -31,11 +31,11 @@ log = get_logger("dovetail.operator.events")
 
 COMPONENT: Final = "dovetail-operator"
 _HANDS: Final = 2
-# Each hand rests before an event, so that what is left of a rush is none itself: some 70 a second go out at most, and
-# in a rush ten.
+# Each worker pauses before an event, so that the backlog after a busy time causes no burst: at most about 70 events per
+# second are sent, and 10 while the operator is busy.
 _REST_SECONDS: Final = 0.02
 _REST_SECONDS_IN_A_RUSH: Final = 0.2
-# Work comes in bursts, one for each look at the queue: between them the rush is not over.
+# Work comes in bursts, one per cycle of the queue: the operator counts as busy between them.
 _CALM_SECONDS: Final = 1.0
 _MOST_WAITING: Final = 5_000
 _MOST_TRIES: Final = 5
@@ -45,7 +45,7 @@ _PASSING: Final = (Unreachable, TooManyRequests, ServerFault)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Waiting:
-    """An event that is to be posted, and when it happened."""
+    """An event that is to be sent, and when it happened."""
 
     news: Announcement
     at: datetime
@@ -53,7 +53,10 @@ class _Waiting:
 
 
 class Poster:
-    """Takes events by `post`, posts them while `run` goes on. `in_a_rush` says whether something else comes first."""
+    """Takes events by `post` and sends them while `run` goes on.
+
+    `in_a_rush` says whether the operator has more urgent work.
+    """
 
     def __init__(
         self,
@@ -80,20 +83,20 @@ class Poster:
             self._count.labels(outcome)
 
     def post(self, news: Announcement) -> None:
-        """Post an event in the background. A warning is replaced by the same warning alone."""
+        """Send an event in the background. A warning is only replaced by the same warning."""
         key = f"{news.about.uid}/{news.reason if news.severity == 'Warning' else ''}"
         if key in self._waiting:
             self._count.labels("replaced").inc()
         elif len(self._waiting) >= _MOST_WAITING:
             del self._waiting[next(iter(self._waiting))]
             self._count.labels("dropped").inc()
-        # What else a job's metadata has may be long, and need not be kept for this.
+        # The rest of a job's metadata may be large and is not needed for the event.
         about = ObjectMeta(name=news.about.name, namespace=news.about.namespace, uid=news.about.uid)
         self._waiting[key] = _Waiting(news=replace(news, about=about), at=self._now())
         self._queue.add(key)
 
     async def run(self) -> None:
-        """Post until cancelled."""
+        """Send until cancelled."""
         await self._queue.serve(self._send, hands=_HANDS, failed=_tried_again, rng=self._rng, backoff=_BACKOFF)
 
     async def _send(self, key: str) -> None:
@@ -107,7 +110,7 @@ class Poster:
             if waiting.tries + 1 == _MOST_TRIES:
                 self._give_up(waiting, error)
                 return
-            # Unless there is newer news of the job by now.
+            # Keep a newer event of the job, if there is one.
             self._waiting.setdefault(key, replace(waiting, tries=waiting.tries + 1))
             raise
         except KubeError as error:
@@ -116,7 +119,10 @@ class Poster:
             self._count.labels("posted").inc()
 
     def rest_seconds(self, *, now: float) -> float:
-        """How long a hand rests before its next event; `now` is of a clock that only goes on."""
+        """How long a worker pauses before its next event.
+
+        All times are in seconds of a monotonic clock.
+        """
         if self._in_a_rush():
             self._rush_until = now + _CALM_SECONDS
         return self._rest_seconds_in_a_rush if now < self._rush_until else _REST_SECONDS

@@ -1,7 +1,9 @@
-"""What records add up to, computed by the database: statements alone, the same for SQLite and PostgreSQL.
+"""Sums over records, computed by the database.
 
-Whatever the number of records and groups, at most `most` + 1 sums come back: the groups with the most GPU
-seconds, of equals the first by name, and one sum for all the others.
+Statements only, equal for SQLite and PostgreSQL.
+
+At most `most` + 1 sums are returned, whatever the number of records and groups: the groups with the most GPU seconds,
+equal ones by name, and one sum for all others.
 """
 
 from collections.abc import Sequence
@@ -14,13 +16,13 @@ from dovetail.api.historyquery import MOST_GROUPS, OTHERS, Grouping, HistorySums
 from dovetail_operator.history.schema import JOBS
 
 Conditions = Sequence[sql.ColumnElement[bool]]
-# The label of records whose group is not among the largest. No group has it: names and users have no control
-# characters, and PostgreSQL takes this one, other than NUL.
+# The label of records whose group is not among the largest. No group has this name: names and users contain no control
+# characters, and PostgreSQL accepts this one, unlike NUL.
 _REST: Final = "\x01others"
 
 
 class _Grouped(NamedTuple):
-    """The records that are meant, each with its group's name or `_REST`."""
+    """The selected records, each with its group's name or `_REST`."""
 
     rows: sql.CTE
 
@@ -31,7 +33,7 @@ class _Grouped(NamedTuple):
 def sums(
     connection: sql.Connection, *, conditions: Conditions, by: Grouping, most: int = MOST_GROUPS
 ) -> list[HistorySums]:
-    """The sums by group, the most GPU time first, the others last."""
+    """The sums by group, the most GPU seconds first, the sum of all others last."""
     group = _group(by)
     # A record that cannot be read has no sums.
     meant = [*conditions, JOBS.c.whole_user.is_not(None)]
@@ -69,8 +71,11 @@ def _largest(conditions: Conditions, *, group: sql.ColumnElement[str], most: int
 
 
 def _grouped(conditions: Conditions, *, group: sql.ColumnElement[str], largest: Sequence[str] | None) -> _Grouped:
-    """Each record with its group's name, or `_REST` for one that is not among `largest` (None: all are)."""
-    # A list of names, and no join with the statement before: both databases look a name up in it by an index.
+    """Each record with its group's name, or `_REST` if it is not in `largest`.
+
+    None: all groups are.
+    """
+    # A list of names instead of a join with the previous statement: both databases use an index for it.
     label = group if largest is None else sql.case((group.in_(largest), group), else_=_REST)
     numbers = (JOBS.c.phase, JOBS.c.gpu_seconds, JOBS.c.run_seconds, JOBS.c.wait_seconds, JOBS.c.peak_mib)
     rows = sql.select(label.label("label"), *numbers, JOBS.c.mean_utilization).where(*conditions)
@@ -98,7 +103,10 @@ def _phases(grouped: _Grouped) -> sql.Select[Any]:
 
 
 def _waits(grouped: _Grouped) -> sql.Select[Any]:
-    """Median and 95th percentile: of the waits in their order the middle one or two, and the first that is enough."""
+    """Median and 95th percentile of the waits in seconds.
+
+    The median is the mean of the middle one or two. The percentile is the first wait that at least 95 % do not exceed.
+    """
     rows = grouped.rows.c
     place = sql.func.row_number().over(partition_by=rows.label, order_by=rows.wait_seconds)
     count = sql.func.count().over(partition_by=rows.label)

@@ -1,6 +1,7 @@
-"""Questions about the history, asked as objects (HistoryQuery) and answered in their status.
+"""Answers queries on the history: HistoryQuery objects, answered in their status.
 
-So whoever may ask is the API server's business, as with everything else, and no program needs a way to the operator.
+The API server therefore decides who may ask, as with all other objects, and no client needs a connection to the
+operator.
 """
 
 import asyncio
@@ -28,18 +29,18 @@ from dovetail_operator.history.store import HistoryError, HistoryStore
 
 log = get_logger("dovetail.operator.history")
 
-# Who asked takes the answer and deletes the question; this is for those who did not.
+# The client takes the answer and deletes the query. This is for queries that were not deleted.
 KEPT_SECONDS: Final = 60.0
-# What the API server could not take is tried again after that time.
+# An answer that the API server could not take is sent again after this time.
 AGAIN_SECONDS: Final = 10.0
 MOST_TRIES: Final = 30
-# etcd takes 1.5 MiB an object.
+# etcd accepts 1.5 MiB per object.
 _MOST_BYTES: Final = 900_000
 _MOST_WORDS: Final = 500
 
 
 class _Waiting:
-    """Questions that wait, by namespace: one of each in turn, so that a flood in one delays no other."""
+    """Waiting queries, one of each namespace in turn, so that a flood in one delays no other."""
 
     def __init__(self) -> None:
         self._by_namespace: dict[str, deque[HistoryQuery]] = {}
@@ -48,11 +49,11 @@ class _Waiting:
         return bool(self._by_namespace)
 
     def add(self, query: HistoryQuery) -> None:
-        """The question waits behind those of its namespace."""
+        """Add a query behind those of its namespace."""
         self._by_namespace.setdefault(query.metadata.namespace, deque()).append(query)
 
     def take(self) -> HistoryQuery:
-        """The next one. Its namespace comes last now."""
+        """Remove and return the next query. Its namespace moves to the end."""
         namespace, queries = next(iter(self._by_namespace.items()))
         del self._by_namespace[namespace]
         query = queries.popleft()
@@ -62,7 +63,7 @@ class _Waiting:
 
 
 class Answers:
-    """Answers each question once, namespace by namespace, in each in the order in which they come."""
+    """Answers each query once: namespaces in turn, and in each in order of arrival."""
 
     def __init__(self, client: Client, store: HistoryStore) -> None:
         self._client = client
@@ -70,7 +71,7 @@ class Answers:
         self._asked = _Waiting()
         self._arrived = asyncio.Event()
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        # How often the API server did not take an answer, by the question's UID.
+        # How often the API server refused an answer, by the query's UID.
         self._tries: dict[str, int] = {}
         self._old: asyncio.Queue[HistoryQuery] = asyncio.Queue()
         self._reflector = Reflector(client, HISTORYQUERIES, HistoryQuery, on_event=self._on_event)
@@ -107,12 +108,15 @@ class Answers:
                 await self._answer_or_give_up(self._asked.take())
 
     async def _answer_or_give_up(self, query: HistoryQuery) -> None:
-        """Answer; a refusal is the answer then, and what cannot be sent now is sent later, but not for ever."""
+        """Answer a query.
+
+        A refusal of the question is an answer; a failed write is retried `MOST_TRIES` times.
+        """
         uid, name = query.metadata.uid, key_of(query.metadata)
         try:
             await self._send(query, await asyncio.to_thread(answer, self._store, query))
         except (NotFound, Conflict):
-            # Its question is gone.
+            # The query is deleted.
             self._tries.pop(uid, None)
         except KubeError as error:
             self._tries[uid] = self._tries.get(uid, 0) + 1
@@ -129,7 +133,7 @@ class Answers:
             self._tries.pop(uid, None)
 
     async def _give_up(self, query: HistoryQuery, *, why: str) -> None:
-        """Say why there is no answer; where not even that is taken, the question is deleted."""
+        """Answer with the reason why there is no result. If even that fails, the query is deleted."""
         self._tries.pop(query.metadata.uid, None)
         try:
             await self._send(query, HistoryQueryStatus(answered=True, message=why[:_MOST_WORDS]))
@@ -160,7 +164,7 @@ class Answers:
 
 
 def answer(store: HistoryStore, query: HistoryQuery) -> HistoryQueryStatus:
-    """The answer, which is a sentence where the question cannot be answered. Blocks."""
+    """The answer, with a message if the question cannot be answered. Blocks."""
     question, namespace = query.spec, query.metadata.namespace
     try:
         _check(question)
@@ -176,14 +180,17 @@ def answer(store: HistoryStore, query: HistoryQuery) -> HistoryQueryStatus:
 
 
 def _passes(error: KubeError) -> bool:
-    """Whether the same answer may be taken later. etcd's own limit comes as a fault of the API server."""
+    """Whether the same answer may succeed later.
+
+    etcd's size limit appears as an API server error.
+    """
     if not isinstance(error, StatusError) or isinstance(error, TooManyRequests | Unauthorized):
         return True
     return isinstance(error, ServerFault) and "too large" not in error.message
 
 
 def _sums_that_fit(store: HistoryStore, query: HistoryQuery) -> list[HistorySums]:
-    """The sums of as many groups as one object holds: names may be long."""
+    """The sums of as many groups as fit in one object, because names may be long."""
     most = MOST_GROUPS
     while True:
         found = store.sums(query.metadata.namespace, query.spec, most=most)
@@ -202,7 +209,7 @@ def _check(question: HistoryQuerySpec) -> None:
 
 
 def _that_fit(records: list[JobRecord]) -> list[JobRecord]:
-    """The first records, as many as one object holds; at least one."""
+    """The first records that fit in one object; at least one."""
     total = 0
     for at, record in enumerate(records):
         total += len(msgspec.json.encode(record))

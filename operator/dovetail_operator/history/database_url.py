@@ -1,4 +1,4 @@
-"""The URL of the history's database: what it names, what of it may be shown, by what it is reached. Pure."""
+"""The history's database URL: parsing, display without secrets, connection parameters. Pure."""
 
 import ipaddress
 from collections.abc import Iterator, Mapping
@@ -9,8 +9,8 @@ import sqlalchemy as sql
 from sqlalchemy.engine import make_url
 
 LOCK_SECONDS: Final = 10
-# What libpq does about a network that swallows what is sent: else a connection that is dead takes hours to be known as
-# such, and all records wait for it.
+# libpq's settings for a network that drops packets. Without them a dead connection is noticed after hours, and all
+# records wait for it.
 _PATIENCE: Final[Mapping[str, Any]] = MappingProxyType(
     {
         "connect_timeout": LOCK_SECONDS,
@@ -25,7 +25,7 @@ _MASK: Final = "***"
 
 
 class HistoryURLError(ValueError):
-    """A URL that names no database of ours: where it says, and what is wrong, without its password."""
+    """A URL that names no usable database: which part is wrong and why, without its password."""
 
     def __init__(self, where: str, *, problem: str) -> None:
         self.where = where
@@ -34,17 +34,17 @@ class HistoryURLError(ValueError):
 
 
 def parse(url: str) -> sql.URL:
-    """What the URL says, with the driver that we have. Raises `HistoryURLError`."""
+    """Parse the URL and set our driver. Raises `HistoryURLError`."""
     try:
         parsed = make_url(url)
     except sql.exc.ArgumentError as error:
         raise HistoryURLError("url", problem=str(error)) from error
     except ValueError as error:
-        # Its own words may have a piece of the password.
+        # The original message may contain a part of the password.
         problem = "the port is no number: in a password write %40 for @, %3A for : and %2F for /"
         raise HistoryURLError("url", problem=problem) from error
     backend = parsed.get_backend_name()
-    # libpq takes both names.
+    # libpq accepts both names.
     if backend in {"postgresql", "postgres"}:
         return parsed.set(drivername="postgresql+psycopg")
     if backend != "sqlite" or not parsed.database:
@@ -53,32 +53,32 @@ def parse(url: str) -> sql.URL:
 
 
 def shown(url: sql.URL) -> str:
-    """The URL for people and logs: without its password, whether before the host or in the query."""
+    """The URL for users and logs, without passwords in front of the host or in the query."""
     masked = {name: _MASK if _is_secret(name, value) else value for name, value in url.query.items()}
     return url.set(query=masked).render_as_string().replace("%2A%2A%2A", _MASK)
 
 
 def without_secrets(text: str, *, url: sql.URL) -> str:
-    """A text of a driver or server, such as an error, without the URL's passwords."""
+    """A text from a driver or server, such as an error, without the URL's passwords."""
     for secret in _secrets(url):
         text = text.replace(secret, _MASK)
     return text
 
 
 def connect_args(url: sql.URL) -> dict[str, Any]:
-    """The parameters that PostgreSQL's driver gets in addition to those of the URL, which win.
+    """Parameters for PostgreSQL's driver in addition to the URL's, which take precedence.
 
-    Over a network the connection uses TLS. With libpq's own default, `prefer`, an attacker in the network answers that
-    the server has no TLS and reads everything. The certificate is checked only where the URL says sslmode=verify-full.
+    Over a network the connection uses TLS. With libpq's own default, `prefer`, an attacker in the network can claim
+    that the server has no TLS and read everything. The certificate is checked only if the URL says sslmode=verify-full.
     """
     added = dict(_PATIENCE) if _is_local(url) else {**_PATIENCE, "sslmode": "require"}
-    # A service file may say what it likes.
+    # A service file may set its own sslmode.
     known = {*url.query, *(["sslmode"] if "service" in url.query else [])}
     return {name: value for name, value in added.items() if name not in known}
 
 
 def _is_secret(name: str, value: str | tuple[str, ...]) -> bool:
-    # libpq takes a whole connection string in place of the database's name.
+    # libpq accepts a whole connection string instead of the database's name.
     return any(word in text.lower() for text in (name, *_texts(value)) for word in _SECRET_WORDS)
 
 
@@ -91,7 +91,7 @@ def _secrets(url: sql.URL) -> Iterator[str]:
 
 
 def _is_local(url: sql.URL) -> bool:
-    """Whether the server is reached without a network: by a socket in the file system, or on this machine."""
+    """Whether the server is reached without a network: by a file socket or on this machine."""
     said = url.query.get("hostaddr") or url.query.get("host") or url.host or ""
     hosts = [host for text in _texts(said) for host in text.split(",")]
     return all(_is_on_this_machine(host) for host in hosts)

@@ -1,6 +1,6 @@
-"""Jobs that seem to have failed because their namespace was deleted under them: records and mails say so.
+"""Jobs that failed because their namespace was deleted: records and mails say so.
 
-Of a namespace that goes pods are deleted before jobs, so that a batch Job tells the end of its workers as a failure.
+When a namespace is deleted, pods are deleted before Jobs, so a batch Job reports the end of its workers as a failure.
 """
 
 from collections.abc import Iterable
@@ -22,7 +22,7 @@ _MESSAGE = "Its namespace was deleted before it had ended"
 
 
 async def lost_with_namespace(client: Client, jobs: Iterable[GPUJob]) -> frozenset[str]:
-    """The UIDs of those of the jobs that failed while their namespace was going."""
+    """The UIDs of the jobs that failed while their namespace was being deleted."""
     failed = [job for job in jobs if job.status.phase == "Failed" and job.status.completion_time is not None]
     going = {
         namespace: await _going_since(client, namespace) for namespace in {job.metadata.namespace for job in failed}
@@ -36,13 +36,16 @@ async def lost_with_namespace(client: Client, jobs: Iterable[GPUJob]) -> frozens
 
 
 def cancelled(job: GPUJob) -> GPUJob:
-    """Such a job as it is told of."""
+    """The job as records and notifications show it: cancelled."""
     status = msgspec.structs.replace(job.status, phase="Cancelled", reason=DELETED, message=_MESSAGE)
     return msgspec.structs.replace(job, status=status)
 
 
 async def _going_since(client: Client, namespace: str) -> str | None:
-    """Since when the namespace is being deleted, long ago where it is gone; None where it stays, or nobody may know."""
+    """Since when the namespace is being deleted; 1970 if it is gone.
+
+    None if it is not being deleted, or if the operator cannot find out.
+    """
     try:
         found = await client.get(NAMESPACES, namespace, as_type=Namespace)
     except NotFound:

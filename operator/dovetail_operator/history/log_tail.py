@@ -1,4 +1,4 @@
-"""The last lines of a job's logs, as kubelet still has them when the job has ended."""
+"""The last lines of a job's logs, which kubelet still has when the job has ended."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -9,7 +9,7 @@ from dovetail.kube.client import Client
 from dovetail.kube.errors import KubeError
 
 LIMIT_BYTES: Final = 32 * 1024
-# kubelet counts lines from the end and bytes from there on: of long lines fewer are read, so that the end is there.
+# kubelet counts lines from the end and bytes from there on. Of long lines fewer are read, so that the end is included.
 LINES: Final = (100, 10, 1)
 READ_BYTES: Final = 256 * 1024
 _SECONDS: Final = 3.0
@@ -17,19 +17,24 @@ _ENDED: Final = frozenset({"Succeeded", "Failed"})
 
 
 async def last_lines(client: Client, pods: Sequence[Pod]) -> str:
-    """Of the worker that failed last, else of the first worker. Where kubelet has none (simulated nodes): empty."""
+    """The log of the worker that failed last, else of the first worker.
+
+    Empty if kubelet has none.
+
+    Simulated nodes have no logs.
+    """
     pod = _most_telling(pods)
     if pod is None:
         return ""
     try:
         return (await _tail(client, pod))[-LIMIT_BYTES:].decode(errors="replace")
     except KubeError:
-        # What was said is a service to people, the record must not wait for it.
+        # The log is optional: the record must not wait for it.
         return ""
 
 
 async def _tail(client: Client, pod: Pod) -> bytes:
-    """The last lines, as many as are no more than `READ_BYTES`; of one that is longer its beginning."""
+    """As many last lines as fit in `READ_BYTES`. Of a longer line its beginning."""
     found = b""
     for lines in LINES:
         found = await client.log(

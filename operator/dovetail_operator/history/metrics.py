@@ -1,4 +1,4 @@
-"""What was used, by whom, for whoever pays: GPU seconds of jobs that have ended, by namespace and user."""
+"""GPU seconds of ended jobs by namespace and user, for accounting."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -8,27 +8,27 @@ from prometheus_client.registry import Collector
 
 from dovetail.api.historyquery import OTHERS, JobRecord
 
-# So many series at most; what is beyond is summed up under this name.
+# The maximum number of series. All others are summed up under one name.
 MOST_SERIES: Final = 500
 
 
 class UsedCollector(Collector):
-    """Sums that go on where an earlier operator left off."""
+    """Sums that continue those of an earlier operator."""
 
     def __init__(self) -> None:
         self._used: dict[tuple[str, str], float] = {}
 
     def start(self, used: Mapping[tuple[str, str], float]) -> None:
-        """Begin with what the store adds up to."""
+        """Set the sums that the store returned."""
         self._used = dict(used)
 
     def add(self, record: JobRecord) -> None:
-        """A job has ended."""
+        """Add the record of an ended job."""
         key = record.namespace, record.user
         self._used[key] = self._used.get(key, 0.0) + record.gpu_seconds
 
     def collect(self) -> Iterable[CounterMetricFamily]:
-        """The largest ones by name, the rest as one."""
+        """The largest sums by namespace and user, and the rest as one."""
         family = CounterMetricFamily(
             "dovetail_gpu_seconds", "GPU seconds of jobs that have ended.", labels=["namespace", "user"]
         )

@@ -1,7 +1,8 @@
-"""Records of jobs: written when a job begins, ends or goes, before its object is deleted, and once however often.
+"""Writes a record when a job begins, ends or is deleted, and before its object is deleted.
 
-What is in the API server and what is in the store are enough to go on after a kill at any point: a job that has ended
-and has no final record gets it, and a record without an end whose job is gone was cut short while nobody looked.
+Each record is written once. The API server and the store together are enough to continue after a restart at any point:
+an ended job without a final record gets it. A record without an end whose job is gone gets its end, because the job was
+deleted while no operator ran.
 """
 
 import asyncio
@@ -31,10 +32,10 @@ from dovetail_operator.state.state import State
 
 log = get_logger("dovetail.operator.history")
 
-# Many jobs begin and end together: one write for all of them.
+# Many jobs begin and end together: one write covers them.
 _GATHER_SECONDS: Final = 0.2
 _LOGS_AT_ONCE: Final = 8
-# Where jobs end faster than kubelets answer, records go before logs.
+# If jobs end faster than kubelets answer, records take precedence over logs.
 _MOST_BEHIND: Final = 400
 _TIDY_SECONDS: Final = 3600.0
 _BACKOFF: Final = Backoff(first_seconds=1.0, longest_seconds=30.0)
@@ -70,7 +71,7 @@ class History:
         dues.call_on_change(self._changed.set)
 
     async def run(self) -> None:
-        """Keep records until cancelled. The state must be complete by now."""
+        """Keep records until cancelled. The state must be complete."""
         await self._until_done(self._begin, what="history cannot be opened")
         self.synced.set()
         async with asyncio.TaskGroup() as tasks:
@@ -141,7 +142,7 @@ class History:
         while True:
             try:
                 if failures:
-                    # The database may be another one by now, and without our table.
+                    # The database may be a different one by now, without our table.
                     await asyncio.to_thread(self.store.open)
                 await act()
             except Exception as error:
@@ -155,7 +156,7 @@ class History:
 
 
 def _is_record(found: JobRecord | BaseException, *, of: Due) -> TypeGuard[JobRecord]:
-    """Whether a record could be made: a job of which none can costs its own alone."""
+    """Whether a record was built. A job without one does not affect the others."""
     if isinstance(found, JobRecord):
         return True
     if not isinstance(found, Exception):

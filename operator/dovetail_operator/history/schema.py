@@ -1,4 +1,4 @@
-"""The table of records, and how a table of an earlier version gets the columns that it lacks. Statements alone."""
+"""The table of records, and its migration from earlier versions. Statements only."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -9,9 +9,9 @@ from dovetail.api.historyquery import JobRecord
 from dovetail.decoding import Decoder, UnreadableError
 
 METADATA: Final = sql.MetaData()
-# A service account's name alone may have more; the record has all of it.
+# The name of a service account alone may be longer; the record has all of it.
 USER_LENGTH: Final = 253
-# Times as sortable text in UTC; the whole record as JSON, and columns for what is searched for and summed.
+# Times are sortable text in UTC. The whole record is JSON, with columns for what is searched or summed.
 JOBS: Final = sql.Table(
     "dovetail_jobs",
     METADATA,
@@ -25,8 +25,8 @@ JOBS: Final = sql.Table(
     sql.Column("gpu_seconds", sql.Float, nullable=False),
     sql.Column("record", sql.Text, nullable=False),
     sql.Column("log", sql.Text, nullable=False, server_default=""),
-    # Added later: an earlier operator's rows have NULL in all of them until they are filled, and rows whose record
-    # cannot be read keep it. `whole_user` is not cut.
+    # Added later: rows of an earlier operator have NULL in all of them until they are filled. Rows whose record cannot
+    # be read keep it. `whole_user` is not shortened.
     sql.Column("whole_user", sql.Text),
     sql.Column("project", sql.String(63)),
     sql.Column("run_seconds", sql.Float),
@@ -36,13 +36,13 @@ JOBS: Final = sql.Table(
     sql.Index("dovetail_jobs_by_end", "namespace", "ended"),
 )
 _ADDED: Final = ("whole_user", "project", "run_seconds", "wait_seconds", "peak_mib", "mean_utilization")
-# All that sums need. SQLite keeps a row's columns in the order in which they were added: to read one that comes after
-# `record` and `log` is to read these too, which may be tens of kilobytes. PostgreSQL keeps long texts apart.
+# Everything that sums need. SQLite stores a row's columns in the order in which they were added. Reading a column after
+# `record` and `log` means reading these too, which may be tens of kilobytes. PostgreSQL stores long texts separately.
 _SUMS: Final = sql.Index(
     "dovetail_jobs_for_sums",
     *(JOBS.c[name] for name in ("namespace", "ended", "phase", "user", "name", "gpu_seconds", *_ADDED)),
 ).ddl_if(dialect="sqlite")
-# The few rows that an earlier operator wrote: to look for them at each start must not be to read the table.
+# The few rows of an earlier operator: searching for them at each start must not read the whole table.
 _IS_UNFILLED: Final = JOBS.c.whole_user.is_(None)
 _UNFILLED: Final = sql.Index(
     "dovetail_jobs_unfilled", JOBS.c.uid, sqlite_where=_IS_UNFILLED, postgresql_where=_IS_UNFILLED
@@ -52,7 +52,7 @@ _DECODER: Final = Decoder(JobRecord)
 
 
 def prepare(engine: sql.Engine) -> None:
-    """Make the table, or add the columns that it lacks and fill them. Raises SQLAlchemy's errors."""
+    """Create the table, or add and fill its missing columns. Raises SQLAlchemy's errors."""
     METADATA.create_all(engine)
     there = {column["name"] for column in sql.inspect(engine).get_columns(JOBS.name)}
     missing = [name for name in _ADDED if name not in there]
@@ -73,7 +73,7 @@ def prepare(engine: sql.Engine) -> None:
 
 
 def summed_columns(record: JobRecord) -> dict[str, Any]:
-    """What of a record is summed."""
+    """The columns of a record that are summed."""
     return {
         "whole_user": record.user,
         "project": record.project[:63],
@@ -95,6 +95,6 @@ def _filled(rows: list[sql.Row[Any]]) -> Iterator[Mapping[str, Any]]:
         try:
             record = _DECODER.decode(row.record)
         except UnreadableError:
-            # No sum counts it, as no answer has it.
+            # No sum counts it, and no answer contains it.
             continue
         yield {"row": row.uid, **summed_columns(record)}

@@ -1,7 +1,9 @@
-"""Where records of jobs are kept: SQLite in a file, or PostgreSQL, by URL. Every call blocks; call it in a thread.
+"""Stores records of jobs in a SQLite file or in PostgreSQL.
 
-SQLAlchemy's Core, because the same statements then hold for both, with the pool and the reconnecting that PostgreSQL
-needs. A record is keyed by its job's UID and is final once it has an end: what is written again is as good as nothing.
+Every call blocks: call it in a thread.
+
+SQLAlchemy's Core makes the same statements valid for both, and brings the pool and the reconnects that PostgreSQL
+needs. A record's key is its job's UID. It is final once it has an end, and further writes change nothing.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,7 +32,7 @@ UsedBy = Mapping[tuple[str, str], float]
 
 
 class HistoryError(Exception):
-    """The store cannot be used; the sentence names it without its password."""
+    """The store cannot be used. The message names it without its password."""
 
     def __init__(self, where: str, *, problem: str) -> None:
         super().__init__(f"history {where}: {problem}")
@@ -40,7 +42,7 @@ class HistoryStore:
     """The records in one database."""
 
     def __init__(self, url: str) -> None:
-        """Raises `HistoryError` for a URL that is none, or names a database whose driver is not there."""
+        """Raises `HistoryError` for an invalid URL or a missing driver."""
         try:
             self._url = parsed = database_url.parse(url)
             self.where = database_url.shown(parsed)
@@ -55,10 +57,10 @@ class HistoryStore:
         self._insert = (sqlite if self._file else postgresql).insert
 
     def open(self) -> None:
-        """Make the table where there is none; may be called again. Raises `HistoryError`."""
+        """Create the table if it is missing. May be called repeatedly. Raises `HistoryError`."""
         try:
             if self._file is not None:
-                # What is open may be a file that somebody has deleted or replaced since.
+                # The open file may have been deleted or replaced.
                 self._engine.dispose()
                 self._file.parent.mkdir(parents=True, exist_ok=True)
                 with self._engine.connect() as connection:
@@ -70,11 +72,14 @@ class HistoryStore:
             raise HistoryError(self.where, problem=self._problem(error)) from error
 
     def close(self) -> None:
-        """Let go of all connections."""
+        """Close all connections."""
         self._engine.dispose()
 
     def write(self, records: Iterable[JobRecord]) -> list[JobRecord]:
-        """Keep records; those that are final already stay as they are. Returns the ones that became final by this."""
+        """Write records, except over final ones. Returns the records that are final now.
+
+        Raises `HistoryError`.
+        """
         records = list(records)
         if self._file_there() != self._opened:
             log.warning("the history's file was deleted or replaced, and is opened anew", file=self.where)
@@ -86,7 +91,7 @@ class HistoryStore:
             raise HistoryError(self.where, problem=self._problem(error)) from error
 
     def _file_there(self) -> tuple[int, int] | None:
-        """Which file is there under our name by now; None where there is none, and of PostgreSQL."""
+        """The identity of the file under our name; None without a file, and for PostgreSQL."""
         try:
             found = None if self._file is None else self._file.stat()
         except OSError:
@@ -113,11 +118,11 @@ class HistoryStore:
         return found
 
     def unfinished(self) -> list[JobRecord]:
-        """Records of jobs that had begun and of which no end is known."""
+        """Records of jobs that have begun and have no known end."""
         return _records(self._read(sql.select(JOBS.c.uid, JOBS.c.record).where(JOBS.c.ended.is_(None))))
 
     def find(self, namespace: str, question: HistoryQuerySpec) -> tuple[list[JobRecord], str]:
-        """The records of a page, the latest end first, and where the next page begins ("" after the last)."""
+        """A page of records, the latest end first, and where the next begins ("" after the last)."""
         limit = min(question.limit, MOST_LOGS) if question.logs else question.limit
         logs = (JOBS.c.log,) if question.logs else ()
         conditions = _conditions(namespace, question)
@@ -127,8 +132,8 @@ class HistoryStore:
         return _records(rows[:limit]), "" if last is None else f"{last.ended} {last.uid}"
 
     def sums(self, namespace: str, question: HistoryQuerySpec, *, most: int = MOST_GROUPS) -> list[HistorySums]:
-        """What the records add up to that the question means; of so many groups at most, and of all others as one."""
-        # One snapshot for all of it, or the numbers would not belong together.
+        """Sum up the selected records, for the `most` largest groups and all others."""
+        # One snapshot for all statements, so that the numbers belong together.
         level = "SERIALIZABLE" if self._file else "REPEATABLE READ"
         try:
             with self._engine.connect().execution_options(isolation_level=level) as connection:
@@ -150,7 +155,7 @@ class HistoryStore:
         return MappingProxyType({(row.namespace, row.user): float(row.seconds) for row in rows})
 
     def forget(self, *, before: datetime) -> int:
-        """Drop what ended before that time; how many records that were."""
+        """Delete the records of jobs that ended before that time. Returns their number."""
         try:
             with self._engine.begin() as connection:
                 old = JOBS.c.ended < before.strftime(_UTC)
@@ -159,7 +164,7 @@ class HistoryStore:
             raise HistoryError(self.where, problem=self._problem(error)) from error
 
     def _problem(self, error: Exception) -> str:
-        """In a few words, without what the URL keeps secret."""
+        """The error in a few words, without the URL's secrets."""
         text = " ".join(str(getattr(error, "orig", None) or error).split())
         return database_url.without_secrets(text, url=self._url)[:_MOST_WORDS]
 
@@ -189,7 +194,7 @@ def _conditions(namespace: str, question: HistoryQuerySpec) -> list[sql.ColumnEl
 
 
 def _after(place: str) -> list[sql.ColumnElement[bool]]:
-    """What comes after that place, in the order of the pages."""
+    """The condition for records after that place, in the order of the pages."""
     if not place:
         return []
     ended, _, uid = place.partition(" ")
@@ -210,13 +215,13 @@ def _row(record: JobRecord) -> dict[str, Any]:
         "gpu_seconds": record.gpu_seconds,
         "record": msgspec.json.encode(whole).decode(),
         **summed_columns(record),
-        # PostgreSQL takes no NUL in text.
+        # PostgreSQL accepts no NUL in text.
         "log": record.log.replace("\x00", ""),
     }
 
 
 def _records(rows: Iterable[sql.Row[Any]]) -> list[JobRecord]:
-    """The records of those rows that can be read: one that cannot is no reason to know of no other."""
+    """The records of the readable rows: an unreadable one does not hide the others."""
     found = []
     for row in rows:
         try:
@@ -229,5 +234,8 @@ def _records(rows: Iterable[sql.Row[Any]]) -> list[JobRecord]:
 
 
 def _utc(text: str) -> str:
-    """An RFC 3339 time such that times compare as text. Raises `ValueError` for what is none."""
+    """Convert an RFC 3339 time so that times compare as text.
+
+    Raises `ValueError` for other text.
+    """
     return datetime.fromisoformat(text).astimezone(UTC).strftime(_UTC)

@@ -1,4 +1,4 @@
-"""Whom an installation lets jobs mail to, and how much. Pure: the clock is an argument."""
+"""Which addresses jobs may send mail to, and how much. Pure: the clock is an argument."""
 
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -10,9 +10,10 @@ HOUR_SECONDS: Final = 3600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MailRules:
-    """`domains` that mails may go to, any where it is empty; `*.example.org` means every domain below example.org.
+    """The allowed `domains` and the number of mails.
 
-    `per_hour` is how many mails each namespace may send within an hour; one to several addresses counts as several.
+    An empty list allows every domain; `*.example.org` means every domain below example.org. `per_hour` is how many
+    mails each namespace may send within an hour. A mail to several addresses counts once for each.
     """
 
     domains: Sequence[str] = ()
@@ -31,23 +32,26 @@ ANYBODY: Final = MailRules()
 
 @dataclass(slots=True)
 class _Sent:
-    # When how many mails went out, the latest last.
+    # The time and size of each batch of mails, the latest last.
     batches: deque[tuple[float, int]]
     total: int = 0
 
 
 class Allowance:
-    """How many mails each namespace may still send. Holds at most one entry for each mail of the last hour."""
+    """How many mails each namespace may still send.
+
+    Has at most one entry per mail of the last hour.
+    """
 
     def __init__(self, *, per_hour: int, clock: Callable[[], float]) -> None:
         self._per_hour = per_hour
         self._clock = clock
         self._sent: dict[str, _Sent] = {}
-        # When it was said last that a namespace has sent too many.
+        # When it was last reported that a namespace has sent too many.
         self._said: dict[str, float] = {}
 
     def take(self, namespace: str, mails: int) -> bool:
-        """Count these mails, if there is room for all of them."""
+        """Count these mails if there is room for all of them. Returns whether there is."""
         self._tidy()
         sent = self._sent.get(namespace)
         if (sent.total if sent else 0) + mails > self._per_hour:
@@ -59,14 +63,17 @@ class Allowance:
         return True
 
     def give_back(self, namespace: str, mails: int) -> None:
-        """The mails that were counted last did not go out."""
+        """Undo the last count: the mails were not sent."""
         sent = self._sent.get(namespace)
         if sent is not None and sent.batches and sent.batches[-1][1] == mails:
             sent.batches.pop()
             sent.total -= mails
 
     def is_news(self, namespace: str) -> bool:
-        """Whether to say that the namespace has sent too many: once an hour. Asking counts as saying it."""
+        """Whether to report that the namespace has sent too many: once an hour.
+
+        Asking counts as a report.
+        """
         self._tidy()
         if namespace in self._said:
             return False

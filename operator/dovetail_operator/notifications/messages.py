@@ -1,4 +1,4 @@
-"""What people are told of a job by mail or webhook: which changes there are to tell, and each in words. Pure."""
+"""Notifications of job changes by mail or webhook: which changes, and their text. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ MOST_NOTED: Final = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """Something that became of a job. `key` tells it from all others of the same job."""
+    """A reportable change of a job. `key` distinguishes it from all others of the same job."""
 
     event: NotifyEvent
     key: str
@@ -23,7 +23,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Letter:
-    """What is sent about one change. Whoever gets the same `id` twice was told the same thing twice."""
+    """The message about one change. Two messages with the same `id` are the same message."""
 
     id: str
     to: Sequence[str]
@@ -33,9 +33,9 @@ class Letter:
 
 
 def due(job: GPUJob) -> list[Change]:
-    """What the job's status tells that was asked for and is not noted as told, in the order in which it came."""
+    """The requested changes that the job's status shows and does not record as sent, in order."""
     asked = job.spec.notify
-    # Of an array all tasks together are told of, not each.
+    # An array is reported as a whole, not task by task.
     if asked is None or names.LABEL_ARRAY in job.metadata.labels:
         return []
     wanted = asked.events or ENDS
@@ -43,12 +43,12 @@ def due(job: GPUJob) -> list[Change]:
 
 
 def noted(job: GPUJob, changes: Sequence[Change]) -> list[str]:
-    """What the status is to say of changes that were told, with these."""
+    """The status field that records sent changes, with `changes` added."""
     return [*job.status.notified, *(change.key for change in changes)][-MOST_NOTED:]
 
 
 def letter(job: GPUJob, change: Change) -> Letter:
-    """The change in words."""
+    """The text of the change."""
     assert job.spec.notify is not None, "asked of jobs with somebody to tell"
     status, meta = job.status, job.metadata
     number = f"{status.number} " if status.number is not None else ""
@@ -91,7 +91,7 @@ def _changes(job: GPUJob) -> list[Change]:
 
 
 def _was_before(start: str, preempted: str | None) -> bool:
-    """Whether the start that the status knows is the one of a run that has made way since."""
+    """Whether the start in the status belongs to a run that has been preempted since."""
     return preempted is not None and datetime.fromisoformat(start) < datetime.fromisoformat(preempted)
 
 

@@ -1,8 +1,8 @@
-"""Tells people what becomes of their jobs, beside the queue and never in its way.
+"""Notifies users about their jobs, in parallel to the queue and without delaying it.
 
-What is due follows from a job's status alone, and what was told is noted there: an operator that starts anew goes on.
-A letter that went out just before a kill goes out once more, with the same id. What cannot be sent is tried again for
-a while, then given up with an event.
+Due notifications follow from a job's status alone, which also records the sent ones, so a restarted operator continues.
+A message that was sent right before a crash is sent once more, with the same id. A message that cannot be sent is
+retried for a while, then dropped with an event.
 """
 
 import random
@@ -31,13 +31,13 @@ log = get_logger("dovetail.operator.notify")
 
 # Each may wait for a slow server.
 _HANDS: Final = 4
-# About an hour and a half with these waits; then nobody waits for the news any more.
+# About an hour and a half with these delays; after that the message is no longer of interest.
 _MOST_TRIES: Final = 12
 _BACKOFF: Final = Backoff(first_seconds=2.0, longest_seconds=900.0)
 
 
 class Notifier:
-    """Sends what is due. `put` every job that is seen, `drop` those that are gone, and `run`."""
+    """Sends due notifications. `put` every observed job, `drop` every deleted one, and `run`."""
 
     def __init__(
         self,
@@ -57,10 +57,11 @@ class Notifier:
         self._post = post
         self._rng = rng
         self._queue = WorkQueue()
-        # By UID: jobs with something due, as they were seen last; and what was sent, whatever a status says.
+        # By UID: jobs with a due notification in their last version; and what was sent, whatever a status says.
         self._jobs: dict[str, GPUJob] = {}
         self._sent: dict[str, set[str]] = {}
-        # Whether a job that failed did so since its namespace was deleted: later that may be gone for another reason.
+        # Whether a failed job failed because its namespace was deleted. Later the namespace may be gone for another
+        # reason.
         self._lost: dict[str, bool] = {}
         self._gone: set[str] = set()
         self._tries: dict[str, int] = {}
@@ -71,7 +72,7 @@ class Notifier:
             self._count.labels(outcome)
 
     def put(self, job: GPUJob) -> None:
-        """A job was seen."""
+        """Take an observed job."""
         if job.spec.notify is None:
             return
         uid = job.metadata.uid
@@ -79,12 +80,12 @@ class Notifier:
             self._jobs.pop(uid, None)
             return
         self._jobs[uid] = job
-        # What waits for another try has its time.
+        # A job that waits for a retry has its own timer.
         if uid not in self._tries:
             self._queue.add(uid)
 
     def drop(self, job: GPUJob) -> None:
-        """A job's object is gone; what was due of it is told all the same."""
+        """Take a deleted job. Its due notifications are still sent."""
         uid = job.metadata.uid
         if uid in self._jobs:
             self._gone.add(uid)
@@ -118,7 +119,7 @@ class Notifier:
         self._sent.setdefault(uid, set()).add(change.key)
 
     async def _deliver(self, job: GPUJob, change: Change) -> bool:
-        """Send the change as what it really was; False where nobody asked to be told of that."""
+        """Send the change as what it really was. False if the user has not requested that event."""
         if change.event == "Failed" and await self._is_lost(job):
             job = deleted_namespaces.cancelled(job)
             found = [each for each in due(job) if each.event == "Cancelled"]
@@ -128,7 +129,7 @@ class Notifier:
         return await self._deliver_letter(job, self._addressed(job, letter(job, change)))
 
     def _addressed(self, job: GPUJob, found: Letter) -> Letter:
-        """The letter to those that mails may go to. Raises `SendError` where it is to none of them."""
+        """The message to the permitted addresses. Raises `SendError` if none is permitted."""
         admitted = [address for address in found.to if self._rules.admits(address)]
         if len(admitted) == len(found.to):
             return found
@@ -168,7 +169,7 @@ class Notifier:
         return self._lost[uid]
 
     async def _note(self, job: GPUJob) -> None:
-        """Note in the status what was told."""
+        """Record in the status what was sent."""
         meta = job.metadata
         precondition = {"uid": meta.uid, "resourceVersion": meta.resource_version}
         patch = {"metadata": precondition, "status": {"notified": noted(job, due(job))}}
@@ -183,7 +184,7 @@ class Notifier:
         if written is None:
             self._gone.add(meta.uid)
         elif self._jobs.get(meta.uid) is not job:
-            # It was seen anew meanwhile: that is looked at next.
+            # A newer version of the job was observed: it comes next.
             return
         elif self._unsent(written):
             self._jobs[meta.uid] = written
@@ -195,7 +196,7 @@ class Notifier:
         return [change for change in due(job) if change.key not in sent]
 
     async def _read(self, job: GPUJob) -> GPUJob | None:
-        """The job as it is now; None where it is gone, or another one has its name."""
+        """Read the job. None if it is gone, or another one has its name."""
         meta = job.metadata
         try:
             found = await self._client.get(GPUJOBS, meta.name, as_type=GPUJob, namespace=meta.namespace)

@@ -1,4 +1,7 @@
-"""By which letters go out: an SMTP server or a webhook, as one URL says. A password or path of it is never told."""
+"""The transports of notifications: an SMTP server or a webhook, chosen by one URL.
+
+No message or log contains the URL's password or path.
+"""
 
 import asyncio
 import re
@@ -18,12 +21,12 @@ _SECONDS: Final = 20.0
 _SMTP_PORT: Final = 25
 _SMTPS_PORT: Final = 465
 _ALLOWED: Final = "allowed are smtp://HOST:PORT, smtps://HOST:PORT, https://HOST/PATH and http://HOST/PATH"
-# Answers that another try may change: too many, or too slow.
+# Answers that a retry may change: too many requests, or too slow.
 _TRIED_AGAIN: Final = frozenset({408, 425, 429})
 
 
 class SendError(Exception):
-    """A letter did not go out. `final`: it never will."""
+    """A message was not sent. `final`: a retry cannot help."""
 
     def __init__(self, problem: str, *, final: bool) -> None:
         super().__init__(problem)
@@ -31,20 +34,23 @@ class SendError(Exception):
 
 
 class Sender(Protocol):
-    """Sends letters. `where` is who takes them, without secrets."""
+    """Sends messages. `where` names the receiver, without secrets."""
 
     @property
     def where(self) -> str:
-        """For sentences."""
+        """The receiver, for messages and logs."""
         ...
 
     async def send(self, letter: Letter) -> None:
-        """Hand the letter over. Raises `SendError`."""
+        """Send a message. Raises `SendError`."""
         ...
 
 
 def sender_of(url: str, *, sender: str) -> Sender:
-    """Who sends by that URL, from that address. Raises `ValueError` for a URL by which nobody does."""
+    """The sender for that URL, with `sender` as its address.
+
+    Raises `ValueError` for an unusable URL.
+    """
     if not url:
         return Nobody()
     try:
@@ -52,7 +58,7 @@ def sender_of(url: str, *, sender: str) -> Sender:
         _ = parts.port
     except ValueError:
         parts = SplitResult("", "", "", "", "")
-    # The value stays untold: it may have a password.
+    # The message omits the value, which may contain a password.
     if not parts.hostname or parts.scheme not in {"smtp", "smtps", "http", "https"}:
         raise ValueError(f"notify_url cannot be used: {_ALLOWED}")
     if parts.scheme in {"http", "https"}:
@@ -69,7 +75,7 @@ def sender_of(url: str, *, sender: str) -> Sender:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nobody:
-    """Stands where no way to tell people is configured."""
+    """The sender if no transport is configured."""
 
     where: str = "nobody"
 
@@ -80,7 +86,7 @@ class Nobody:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Webhook:
-    """POSTs each letter as JSON."""
+    """POSTs each message as JSON."""
 
     url: str = field(repr=False)
     where: str
@@ -92,14 +98,14 @@ class Webhook:
         try:
             async with (
                 aiohttp.ClientSession(timeout=timeout) as session,
-                # A redirect would take the letter to whom nobody configured.
+                # A redirect would send the message to a server that is not configured.
                 session.post(
                     self.url, json=body, headers={"Idempotency-Key": letter.id}, allow_redirects=False
                 ) as answer,
             ):
                 status = answer.status
         except (aiohttp.ClientError, TimeoutError) as error:
-            # Its text may have the URL.
+            # Its text may contain the URL.
             raise SendError(f"{self.where}: {type(error).__name__}", final=False) from error
         if not 200 <= status < 300:
             raise SendError(f"{self.where} answered {status}", final=status < 500 and status not in _TRIED_AGAIN)
@@ -107,7 +113,7 @@ class Webhook:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mail:
-    """Sends each letter by SMTP: by TLS where the server has it, and with a password never without."""
+    """Sends each message by SMTP: with TLS if the server has it, and a password only with TLS."""
 
     host: str
     port: int
@@ -122,7 +128,7 @@ class Mail:
         return f"{self.host}:{self.port}"
 
     async def send(self, letter: Letter) -> None:
-        """Raises `SendError` when the server does not take it."""
+        """Raises `SendError` if the server refuses the message."""
         if not letter.to:
             raise SendError("spec.notify names no mail address", final=True)
         try:
@@ -138,14 +144,17 @@ class Mail:
             raise SendError(f"{self.where}: {str(error) or type(error).__name__}", final=False) from error
 
     def message(self, letter: Letter) -> EmailMessage:
-        """The letter as a mail; sent twice, it has the same Message-ID, by which mail programs show it once."""
+        """The message as a mail.
+
+        Its Message-ID is the same when it is sent twice, so mail programs show it once.
+        """
         mail = EmailMessage()
         mail["From"] = self.sender
         mail["To"] = ", ".join(letter.to)
         mail["Subject"] = letter.subject
         mail["Date"] = formatdate()
         mail["Message-ID"] = f"<{re.sub(r'[^A-Za-z0-9.-]', '.', letter.id)}@dovetail.dev>"
-        # No machine is to answer it.
+        # Prevents automatic replies.
         mail["Auto-Submitted"] = "auto-generated"
         mail.set_content(letter.text)
         return mail

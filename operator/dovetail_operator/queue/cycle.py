@@ -42,7 +42,7 @@ BASIS_OF_WAY: Final = "Those who make way for it have left by then at the latest
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cycle:
-    """What the queue decides on: waiting jobs, and admitted jobs that have workers without a node."""
+    """What the queue decides on: waiting jobs, and admitted jobs with workers without a node."""
 
     now: datetime
     """The time of the cycle."""

@@ -212,7 +212,7 @@ class Store:
         return job is not None and any(pod.metadata.uid == uid for pod in self.pods.of(self.child_of(job)))
 
     def utilization_of(self, job: GPUJob, *, now: datetime) -> float | None:
-        """Utilization (0-1) of the job's busiest device; None where a device has no fresh measurement."""
+        """Utilization (0-1) of the job's busiest device; None if a device has no recent measurement."""
         found = []
         for held in job.status.devices:
             status = getattr(self._gpunodes.get(held.node), "status", None)

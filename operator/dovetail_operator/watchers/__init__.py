@@ -1,1 +1,1 @@
-"""Loops that run next to the queue: idle jobs, Kueue, Services, node tenants."""
+"""Loops that run in parallel to the queue: idle jobs, Kueue, Services, node tenants."""

@@ -1,4 +1,4 @@
-"""The idle policy at work: jobs that leave their GPUs idle are warned, then held or ended, as is configured."""
+"""Applies the idle policy: jobs that leave their GPUs idle are warned, then held or ended."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -25,7 +25,7 @@ _DONE: Final = {"Suspend": "held (gjob release lets it go on)", "End": "ended"}
 
 
 class IdleWatch:
-    """Looks at all jobs that run; `changed` is told the key of a job of which there is news."""
+    """Checks all running jobs. `changed` gets the key of each job whose idleness has changed."""
 
     def __init__(
         self,
@@ -47,12 +47,12 @@ class IdleWatch:
         self._guard = Guard("idle job")
 
     async def run(self) -> None:
-        """Look again and again until cancelled; return at once where the policy is off."""
+        """Check repeatedly until cancelled. Returns at once if the policy is off."""
         if self._rules.after_seconds:
             await repeat(self.look, every_seconds=_LOOK_SECONDS, what="idle jobs")
 
     async def look(self) -> None:
-        """One look at all jobs."""
+        """Check all jobs once."""
         running = {key: job for key, job in self._state.store.jobs.items() if job.status.phase == "Running"}
         uids = {job.metadata.uid for job in running.values() if job.status.devices}
         self._times.forget_all_but(uids)
@@ -90,7 +90,7 @@ class IdleWatch:
         try:
             await self._client.patch(GPUJOBS, meta.name, patch, as_type=GPUJob, namespace=meta.namespace)
         except (Conflict, NotFound):
-            # It changed meanwhile: the next look sees what it is now.
+            # The job changed meanwhile: the next check sees its current state.
             return
         except KubeError as error:
             log.warning("an idle job goes on for now", job=key_of(meta), error=str(error))

@@ -1,6 +1,6 @@
-"""What Kueue says of the Jobs that it has not let go yet, where Kueue is installed. Read only.
+"""What Kueue says about Jobs that it has not admitted yet, if Kueue is installed. Read only.
 
-Kueue keeps a Workload for each Job, and tells in its conditions what the Job waits for.
+Kueue keeps a Workload for each Job, whose conditions say what the Job waits for.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ log = get_logger("dovetail.operator.kueue")
 
 _LOOK_SECONDS: Final = 60.0
 _ABSENT: Final = "this cluster has no Kueue"
-# The first that the API server has; which one does not matter for the little that is read.
+# The first version that the API server has. Both have the few fields that are read.
 WORKLOADS: Final = tuple(
     Resource(group="kueue.x-k8s.io", version=version, plural="workloads", kind="Workload")
     for version in ("v1beta2", "v1beta1")
@@ -35,7 +35,7 @@ class _Read(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class WorkloadStatus(_Read, frozen=True, kw_only=True):
-    """How far Kueue is."""
+    """How far Kueue is with a Workload."""
 
     conditions: list[Condition] = []
 
@@ -48,7 +48,7 @@ class Workload(_Read, frozen=True, kw_only=True):
 
 
 def words(conditions: Sequence[Condition]) -> str:
-    """Why a Workload is not let go, in Kueue's words; empty for one that is, or of which nothing is said yet."""
+    """Why a Workload is not admitted, in Kueue's words; empty if it is or without a message."""
     found = {condition.type: condition for condition in conditions}
     if _holds(found.get("Admitted")):
         return ""
@@ -64,7 +64,10 @@ def _holds(condition: Condition | None) -> bool:
 
 
 class KueueWatch:
-    """Keeps the decisions' Kueue messages current; `changed` gets the key of each GPUJob with a new one."""
+    """Keeps the decisions' Kueue messages current.
+
+    `changed` gets the key of each GPUJob with a new one.
+    """
 
     def __init__(self, client: Client, state: State, *, changed: Callable[[str], None]) -> None:
         self._client = client
@@ -72,7 +75,10 @@ class KueueWatch:
         self._changed = changed
 
     async def run(self) -> None:
-        """Follow until cancelled. Where Kueue is not installed it is looked for now and then."""
+        """Follow Workloads until cancelled.
+
+        If Kueue is not installed, look for it from time to time.
+        """
         while (resource := await self._served()) is None:  # noqa: ASYNC110 - another program changes it
             await asyncio.sleep(_LOOK_SECONDS)
         self._tell_all("")
@@ -86,14 +92,14 @@ class KueueWatch:
                 async for _ in self._client.pages(resource, as_type=dict[str, Any], page_size=1):
                     return resource
             except KubeError as error:
-                # Not installed, most often; or the right to read was taken away.
+                # Kueue is usually not installed; or the right to read was removed.
                 log.debug("no Workloads of Kueue", version=resource.version, error=str(error))
                 absent = absent and isinstance(error, NotFound)
         self._tell_all(_ABSENT if absent else "")
         return None
 
     def _tell_all(self, told: str) -> None:
-        """The same of all Jobs that wait for Kueue, while there are no Workloads to read."""
+        """Set one message for all Jobs that wait for Kueue while no Workloads can be read."""
         waiting = {child.metadata.uid: key_of(child.metadata) for child in self._state.store.children()}
         waiting = {uid: key for uid, key in waiting.items() if is_external(self._state.store.jobs[key])}
         before = self._state.decisions.kueue

@@ -1,7 +1,7 @@
-"""Writes for each GPU node who is there: GPUNodeTenants, which the node's programs read in the place of pods.
+"""Writes GPUNodeTenants: a GPU node's tenants, which its programs read instead of pods.
 
-One object a node, written when it differs from what the API server has, at most once in a second. It is owned
-by its Node and goes with it. Nothing is remembered: a new operator compares with the objects that it lists.
+There is one object per node. It is written when it differs from the API server's version, at most once per second. Its
+Node owns it, so it is deleted with the Node. No state is kept: a new operator compares with the objects that it lists.
 """
 
 import random
@@ -35,9 +35,9 @@ _NO_TENANTS: Final[Mapping[str, NodeTenant]] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """How often one node's object is written: that long after a change, and not again for so long.
+    """How often one node's object is written: delay after a change, and pause after a write.
 
-    A gang's pods are bound one after the other, and a pod is seen to start soon after it is bound: one write for both.
+    A gang's pods are bound one after the other, and a pod starts soon after it is bound: one write covers both.
     """
 
     collect_seconds: float = 0.3
@@ -45,9 +45,9 @@ class Pace:
 
 
 class NodeTenants:
-    """Feed it every change of nodes, pods and GPUNodes; run its `reflector`, and then `run` it.
+    """Pass it every event of nodes, pods and GPUNodes. Run its `reflector`, then `run` it.
 
-    `pods` gives all pods that the operator knows, for nodes that become GPU nodes while it works.
+    `pods` returns all pods that the operator knows, for nodes that become GPU nodes later.
     """
 
     def __init__(
@@ -70,17 +70,17 @@ class NodeTenants:
         self._clock = clock
         self._queue = WorkQueue()
         self._owners: dict[str, OwnerReference] = {}
-        # Nodes that should have devices, and those whose agent reports; what each agent asks.
+        # Nodes that should have devices, nodes whose agent reports, and the question of each agent.
         self._expected: set[str] = set()
         self._asked: dict[str, int] = {}
-        # GPU nodes with their tenants by UID, and those of them whose pods are still to be looked up.
+        # GPU nodes with their tenants by UID, and those of them whose pods have not been looked up yet.
         self._tenants: dict[str, dict[str, NodeTenant]] = {}
         self._unread: set[str] = set()
         self._known: dict[str, GPUNodeTenants] = {}
         self._written_at: dict[str, float] = {}
 
     def node_event(self, type_: EventType, node: Node) -> None:
-        """A Node has changed."""
+        """Handle an event of a Node."""
         name = node.metadata.name
         self._expected.discard(name)
         if type_ == "DELETED":
@@ -92,7 +92,7 @@ class NodeTenants:
         self._judge(name)
 
     def gpunode_event(self, type_: EventType, gpunode: GPUNode) -> None:
-        """A GPUNode has changed."""
+        """Handle an event of a GPUNode."""
         name = gpunode.metadata.name
         before = self._asked.pop(name, None)
         if type_ != "DELETED":
@@ -101,7 +101,7 @@ class NodeTenants:
             self._look(name)
 
     def pod_event(self, type_: EventType, pod: Pod) -> None:
-        """Any pod has changed."""
+        """Handle an event of any pod."""
         tenants = self._tenants.get(pod.spec.node_name)
         if tenants is None:
             return
@@ -113,7 +113,7 @@ class NodeTenants:
             self._look(pod.spec.node_name)
 
     def object_event(self, type_: EventType, found: GPUNodeTenants) -> None:
-        """One of the objects has changed."""
+        """Handle an event of a GPUNodeTenants object."""
         name = found.metadata.name
         if type_ == "DELETED":
             self._known.pop(name, None)
@@ -122,7 +122,7 @@ class NodeTenants:
         self._look(name)
 
     async def run(self) -> None:
-        """Write until cancelled; all caches must be complete by now."""
+        """Write until cancelled. All caches must be complete."""
         for name in self._tenants:
             self._look(name)
         await self._queue.serve(self._settle, hands=_HANDS, failed=_tried_again, rng=self._rng)
@@ -132,7 +132,7 @@ class NodeTenants:
         return serves.managed or bool(serves.resource) or names.SIMULATED_DEVICES in node.metadata.annotations
 
     def _judge(self, name: str) -> bool:
-        """Whether that is a GPU node; one that has become so, or is so no more, is looked at."""
+        """Whether the node is a GPU node. Queues it if that has changed."""
         wanted = name in self._owners and (name in self._expected or name in self._asked)
         if wanted and name not in self._tenants:
             self._tenants[name] = {}
@@ -152,7 +152,7 @@ class NodeTenants:
         return max(0.0, self._pace.between_seconds - since)
 
     async def _settle(self, name: str) -> None:
-        # A change between the timer and this look has set another timer by the write before the last.
+        # A change between the timer and this call has set another timer, from the write before the last.
         if rest := self._rest_seconds(name):
             self._queue.add_later(name, seconds=rest)
             return
@@ -188,10 +188,10 @@ class NodeTenants:
             self._known.pop(name, None)
 
     async def _answers(self, name: str, *, known: GPUNodeTenants | None) -> int:
-        """The agent's question that the list answers.
+        """The agent's question that this list answers.
 
-        A watch may be silent for a minute before it is found to be broken, so a new question is answered only when a
-        list of the node's pods, made after it was asked, has no pod that is not known here.
+        A watch may be silent for a minute before it counts as broken. A new question is therefore answered only if a
+        list of the node's pods, made after the question, has no unknown pod.
         """
         asked, answered = self._asked.get(name, 0), known.spec.answers if known else 0
         if asked <= answered:
@@ -204,7 +204,7 @@ class NodeTenants:
         return answered
 
     def _read_pods(self) -> None:
-        """Look up the pods of nodes that have become GPU nodes; all of them in one pass."""
+        """Look up the pods of new GPU nodes, all in one pass."""
         if not self._unread:
             return
         unread, self._unread = self._unread, set()
@@ -214,7 +214,7 @@ class NodeTenants:
 
 
 def _listed(tenants: Mapping[str, NodeTenant], *, node: str) -> list[NodeTenant]:
-    """Those with devices first where there are too many for one object."""
+    """The tenants of an object: those with devices first if they exceed the limit."""
     listed = sorted(tenants.values(), key=lambda each: (not (each.devices or each.vendor_devices), each.uid))
     if len(listed) > MOST_TENANTS:
         log.warning("more pods than an object may list", node=node, pods=len(listed), listed=MOST_TENANTS)

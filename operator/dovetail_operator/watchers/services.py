@@ -1,6 +1,7 @@
-"""Services of gangs that somebody deleted are made again, as long as there are workers that look for each other.
+"""Recreates deleted Services of gangs as long as their workers look for each other.
 
-Beside the queue: a job's Service is made before its batch Job, so that nothing but somebody's hand makes one missing.
+This runs in parallel to the queue. A job's Service is created before its batch Job, so it is missing only if a user has
+deleted it.
 """
 
 import asyncio
@@ -30,17 +31,18 @@ from dovetail_operator.writes.services import Named
 log = get_logger("dovetail.operator")
 
 _HANDS: Final = 2
-# What goes with its namespace or its GPUJob goes before it: by then that one has gone too, most often.
+# A Service that is deleted with its namespace or GPUJob is deleted first: after this time the owner is usually gone
+# too.
 _SETTLE_SECONDS: Final = 1.0
 _BACKOFF: Final = Backoff(first_seconds=1.0, longest_seconds=30.0)
 
 
 class _InTheWayError(Exception):
-    """The Service cannot be made as things stand."""
+    """The Service cannot be created as long as an obstacle remains."""
 
 
 class ServiceKeeper:
-    """Follows the Services that carry our label. `run` it once the state is complete."""
+    """Follows the Services with our label. `run` it once the state is complete."""
 
     def __init__(
         self, client: Client, state: State, *, post: Callable[[Announcement], None], rng: random.Random
@@ -51,11 +53,11 @@ class ServiceKeeper:
         self._rng = rng
         self._queue = WorkQueue()
         self._services = Reflector(client, SERVICES, Named, on_event=self._on_event, label_selector=LABEL_JOB)
-        # Jobs whose people know by now that it cannot be made.
+        # Jobs whose owners have received the event that the Service cannot be created.
         self._told: set[str] = set()
 
     async def run(self) -> None:
-        """Keep them until cancelled."""
+        """Keep the Services until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._services.run())
             await self._services.synced.wait()
@@ -93,11 +95,11 @@ class ServiceKeeper:
 
 
 def needs_service(job: GPUJob, child: Job | None) -> bool:
-    """Whether there are workers of the job, or soon may be, that look for each other; `child` is its batch Job."""
+    """Whether workers of the job look for each other, or soon may. `child` is its batch Job."""
     if not rendezvous.meets(job) or not is_ours(job) or is_finished(job) or is_going(job):
         return False
     if child is None:
-        # Its batch Job may be on its way, made after a Service that has gone since.
+        # Its batch Job may be about to be created, after a Service that has been deleted since.
         return job.status.phase == "Starting"
     return not has_ended(child) and not is_past(job, child)
 

@@ -1,1 +1,1 @@
-"""The only place that writes to the API server."""
+"""The only package that writes to the API server."""

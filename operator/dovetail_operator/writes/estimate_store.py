@@ -1,6 +1,6 @@
-"""What was learned of missed estimates outlives the operator: kept in a ConfigMap, now and then.
+"""Stores the learned factors of start estimates in a ConfigMap, across restarts.
 
-It can be learned again, so nobody waits for it: what cannot be read or written is left, and said in the log.
+The factors can be learned again. A failed read or write is therefore only logged.
 """
 
 from typing import Final
@@ -22,23 +22,23 @@ _EVERY_SECONDS: Final = 300.0
 
 
 class LastingMisses:
-    """Keeps `misses`; `namespace` is where the ConfigMap lives."""
+    """Stores `misses` in a ConfigMap in `namespace`."""
 
     def __init__(self, client: Client, misses: Misses, *, namespace: str) -> None:
         self._client = client
         self._misses = misses
         self._namespace = namespace
-        # What nobody has learned yet need not be kept.
+        # The initial factors need not be stored.
         self._kept = _text(Misses().factors)
 
     async def run(self) -> None:
-        """Take up what is kept, then keep what is learned, until cancelled."""
+        """Load the stored factors, then store what is learned, until cancelled."""
         with Guard("what was learned of estimates").around():
             await self.take_up()
         await repeat(self.keep, every_seconds=_EVERY_SECONDS, what="what is learned of estimates")
 
     async def take_up(self) -> None:
-        """Begin with what was learned before, as far as that can be read."""
+        """Load the stored factors if they can be read."""
         try:
             found = await self._client.get(CONFIGMAPS, CONFIGMAP_NAME, as_type=ConfigMap, namespace=self._namespace)
             text = found.data.get(KEY, "")
@@ -51,7 +51,7 @@ class LastingMisses:
             self._kept = text
 
     async def keep(self) -> None:
-        """Write down what was learned, where that is news."""
+        """Store the factors if they have changed."""
         text = _text(self._misses.factors)
         if text == self._kept:
             return
@@ -63,7 +63,10 @@ class LastingMisses:
             self._kept = text
 
     async def _write(self, data: dict[str, str]) -> None:
-        """One acts at a time, and what is lost is learned again: the last writer is right."""
+        """Write the ConfigMap without a precondition.
+
+        One operator acts at a time, and lost factors are learned again.
+        """
         home = self._namespace
         try:
             await self._client.patch(CONFIGMAPS, CONFIGMAP_NAME, {"data": data}, as_type=ConfigMap, namespace=home)
@@ -77,6 +80,6 @@ def _text(factors: Factors) -> str:
 
 
 def _factors(text: str) -> Factors:
-    """What `_text` wrote. Raises `ValueError` for anything else."""
+    """Read what `_text` wrote. Raises `ValueError` for other text."""
     early, late = map(float, text.split())
     return Factors(early=early, late=late)

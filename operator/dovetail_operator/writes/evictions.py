@@ -1,6 +1,6 @@
-"""Evicts pods of no GPUJob that an agent reports for eviction, after `overuse_check` has confirmed the report.
+"""Evicts reported pods without a GPUJob, after `overuse_check` has confirmed the report.
 
-It uses the eviction API, so that disruption budgets hold: an eviction that a budget forbids is tried again, ever later.
+The eviction API respects disruption budgets. An eviction that a budget forbids is retried with a growing delay.
 """
 
 import random
@@ -22,18 +22,18 @@ from dovetail_operator.devices.overuse_check import EndingRules, Refusal, refusa
 
 log = get_logger("dovetail.operator")
 _HANDS: Final = 4
-# A node has at most some dozen tenants above their promise at once, and the worst one alone goes per look (30 s): an
-# honest agent stays far below this. A stolen token cannot empty its node before people see the first evictions.
+# A node has at most some dozen tenants above their promise, and an agent requests one eviction per look (30 s): a
+# correct agent stays far below this limit. A stolen token cannot empty its node before users see the first evictions.
 OF_A_NODE: Final = Allowance(burst=4, every_seconds=15.0)
-# Many nodes at once look like a wrong model table or a wrong policy rather than like many greedy pods.
+# Many nodes at once indicate a wrong model table or policy rather than many greedy pods.
 OF_ALL_NODES: Final = Allowance(burst=16, every_seconds=2.0)
 
 
 class PodEvictions:
-    """Feed it every report, then `run` it.
+    """Pass it every report, then `run` it.
 
-    `pod` finds a pod by namespace and name in the operator's own cache. `is_of_a_job` says by UID whether a pod is a
-    GPUJob's: then the job ends instead. `count` counts by `result`: Evicted, or a `Refusal`.
+    `pod` finds a pod by namespace and name in the operator's own cache. `is_of_a_job` says by UID whether a pod belongs
+    to a GPUJob: then the GPUJob ends instead. `count` counts by `result`: Evicted, or a `Refusal`.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class PodEvictions:
         self._rules = rules
         self._clock = clock
         self._wanted: dict[str, dict[str, Overuse]] = {}
-        # Refused reports that still stand, so that each is counted once: node, pod UID, device.
+        # Refused reports that are still current, so that each is counted once: node, pod UID, device.
         self._refused: dict[str, dict[tuple[str, str], Refusal]] = {}
         self._logged: set[tuple[str, Refusal]] = set()
         self._spent: dict[str, Spending] = {}
@@ -61,7 +61,7 @@ class PodEvictions:
         self._count = count
 
     def changed(self, gpunode: GPUNode) -> None:
-        """A report was seen."""
+        """Take a report."""
         node = gpunode.metadata.name
         self._wanted[node] = {each.uid: each for each in gpunode.status.overuses if each.evict}
         standing = {(each.uid, each.device) for each in self._wanted[node].values()}
@@ -71,7 +71,7 @@ class PodEvictions:
             self._queue.add(f"{node}/{uid}")
 
     def gone(self, node: str) -> None:
-        """Nobody reports of that node any more."""
+        """Drop a node that no agent reports on any more."""
         self._wanted.pop(node, None)
         self._refused.pop(node, None)
         self._logged = {key for key in self._logged if key[0] != node}
@@ -111,7 +111,7 @@ class PodEvictions:
         log.info("pod evicted", pod=f"{wanted.namespace}/{wanted.name}", used_mib=wanted.used_mib, node=node)
 
     def _wait_seconds(self, node: str) -> float:
-        """0 when an eviction may be sent now, which then counts; else how long to wait."""
+        """How many seconds to wait before an eviction may be sent. 0 counts it as sent."""
         now = self._clock()
         self._spent = {name: each for name, each in self._spent.items() if not each.is_full(now=now)}
         mine = self._spent.setdefault(node, Spending(OF_A_NODE))
@@ -127,7 +127,7 @@ class PodEvictions:
             return
         known[key] = why
         self._count.labels(why).inc()
-        # Once for a node and reason: a forged report may name another pod each time.
+        # Log once per node and reason: a forged report may name another pod each time.
         if (node, why) not in self._logged:
             self._logged.add((node, why))
             log.warning(

@@ -1,7 +1,7 @@
-"""Short numbers of jobs: unique in their namespace and never reused, whatever crashes when.
+"""Short numbers of jobs: unique in their namespace and never reused, even after a crash.
 
-The last number of each namespace stands in a ConfigMap. It is raised there before any status shows a number, one
-write for all jobs of a batch; a crash between the two leaves a gap, never a number given twice.
+A ConfigMap has the last number of each namespace. It is raised before any status shows a number, with one write per
+batch of jobs. A crash between the two leaves a gap, and never gives a number twice.
 """
 
 from collections.abc import Iterable, Mapping
@@ -25,7 +25,10 @@ _ATTEMPTS: Final = 5
 
 
 def allot(jobs: Iterable[GPUJob], *, last: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]:
-    """Numbers by UID for jobs in order of age, and the last number of each namespace after that. Pure."""
+    """Allot numbers by UID, in order of age. Also returns each namespace's new last number.
+
+    Pure.
+    """
     counters = dict(last)
     numbers: dict[str, int] = {}
     for job in sorted(jobs, key=lambda job: _age(job.metadata)):
@@ -36,14 +39,14 @@ def allot(jobs: Iterable[GPUJob], *, last: Mapping[str, int]) -> tuple[dict[str,
 
 
 def _age(job: ObjectMeta) -> tuple[str, int, str]:
-    """The older first: a time of creation has whole seconds, versions tell apart what came within one."""
+    """The sort key for age: creation times have whole seconds, versions order jobs within one."""
     return job.creation_timestamp, int(job.resource_version), job.name
 
 
 def read_counters(data: Mapping[str, str], *, shown: Iterable[GPUJob]) -> dict[str, int]:
-    """The last number of each namespace: what is written down, or the highest that a job shows if that is higher.
+    """The last number of each namespace: the stored one, or the highest that a job has.
 
-    The latter matters only if somebody deleted or edited the ConfigMap.
+    The latter matters only if a user deleted or edited the ConfigMap.
     """
     counters: dict[str, int] = {}
     for namespace, text in data.items():
@@ -58,17 +61,17 @@ def read_counters(data: Mapping[str, str], *, shown: Iterable[GPUJob]) -> dict[s
 
 
 class Numbers:
-    """Gives numbers; `namespace` is where the ConfigMap lives."""
+    """Allots numbers. `namespace` is where the ConfigMap is stored."""
 
     def __init__(self, client: Client, *, namespace: str) -> None:
         self._client = client
         self._namespace = namespace
         self._configmap: ConfigMap | None = None
-        # The last number given in each namespace: who edits or deletes the ConfigMap takes none of it back.
+        # The last number given in each namespace, which edits or deletion of the ConfigMap do not take back.
         self._given: dict[str, int] = {}
 
     async def give(self, jobs: Iterable[GPUJob], *, shown: Iterable[GPUJob]) -> dict[str, int]:
-        """A number by UID for each of `jobs`; on return they are written down. `shown` are all jobs there are."""
+        """Allot a number to each of `jobs`, by UID. They are stored on return. `shown` are all jobs."""
         jobs, shown = list(jobs), list(shown)
         for _ in range(_ATTEMPTS):
             try:
@@ -79,7 +82,7 @@ class Numbers:
                 data = {namespace: str(last) for namespace, last in sorted(counters.items())}
                 self._configmap = await self._write(msgspec.structs.replace(configmap, data=data))
             except (Conflict, AlreadyExists, NotFound):
-                # Somebody else wrote or deleted it: what we know is old.
+                # The ConfigMap was written or deleted by another client: our copy is outdated.
                 self._configmap = None
             else:
                 self._given = counters
@@ -97,6 +100,6 @@ class Numbers:
     async def _write(self, configmap: ConfigMap) -> ConfigMap:
         if not configmap.metadata.resource_version:
             return await self._client.create(CONFIGMAPS, configmap, as_type=ConfigMap, namespace=self._namespace)
-        # A patch leaves alone what we do not read, such as labels; the resourceVersion makes it conditional.
+        # A patch preserves what we do not read, such as labels. The resourceVersion makes it conditional.
         patch = {"metadata": {"resourceVersion": configmap.metadata.resource_version}, "data": configmap.data}
         return await self._client.patch(CONFIGMAPS, CONFIGMAP_NAME, patch, as_type=ConfigMap, namespace=self._namespace)

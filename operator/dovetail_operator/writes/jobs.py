@@ -1,4 +1,4 @@
-"""The operator's writes to the API server: batch Jobs, and the status of GPUJobs. Each says what it met."""
+"""Writes of batch Jobs and of GPUJobs, including their status."""
 
 from contextlib import suppress
 from typing import Any
@@ -23,16 +23,18 @@ from dovetail_operator.writes import services
 async def create_job(
     client: Client, job: GPUJob, action: CreateJob, *, term: int | None = None, mps_directory: str = ""
 ) -> Job | Obstacle:
-    """The batch Job, made now or found as one that we made before; or why it cannot be.
+    """Create the batch Job, or return the one that we created before.
 
-    With a `term` of office it is not made once a later term has begun. `mps_directory` is where its pods find MPS.
+    Returns why it cannot exist.
+
+    With a `term` the chart's policy refuses it once a later term has begun. `mps_directory` is where its pods find MPS.
     """
     if action.service is not None and (obstacle := await services.ensure(client, job, action.service)):
         return obstacle
     wanted = job_with_mps(action.manifest, directory=mps_directory)
     wanted = wanted if term is None else _of_term(wanted, term=term)
     try:
-        # A misspelt field of the template: a pod without what it says would run, and nobody would know why.
+        # Strict: a pod would run without a misspelled field of the template, and no message would say so.
         return await client.create(JOBS, wanted, as_type=Job, namespace=job.metadata.namespace, strict=True)
     except AlreadyExists:
         return await _existing(client, job)
@@ -47,7 +49,10 @@ def _of_term(manifest: Manifest, *, term: int) -> Manifest:
 
 
 async def _existing(client: Client, job: GPUJob) -> Job | Obstacle:
-    """The batch Job that has our name already: ours, or a stranger that is never adopted."""
+    """The batch Job that has our name already: our own, or an obstacle.
+
+    A foreign one is never adopted.
+    """
     name = job.metadata.name
     found = await client.get(JOBS, name, as_type=Job, namespace=job.metadata.namespace)
     if not is_child(found, job=job):
@@ -56,7 +61,10 @@ async def _existing(client: Client, job: GPUJob) -> Job | Obstacle:
 
 
 async def find_child(client: Client, job: GPUJob) -> Job | None:
-    """The job's own batch Job as it is now, with the label by which it is followed; None where there is none."""
+    """Get the job's own batch Job, and restore the label by which it is watched.
+
+    None without one.
+    """
     try:
         found = await client.get(JOBS, job.metadata.name, as_type=Job, namespace=job.metadata.namespace)
     except NotFound:
@@ -65,7 +73,7 @@ async def find_child(client: Client, job: GPUJob) -> Job | None:
 
 
 async def labelled(client: Client, job: GPUJob, child: Job) -> Job:
-    """The job's own batch Job with our label, also where somebody took it off: without it nobody follows the Job."""
+    """Restore our label on the job's own batch Job if it is missing: the watch selects by it."""
     if child.metadata.labels.get(LABEL_JOB) == job.metadata.name:
         return child
     labels = {LABEL_JOB: job.metadata.name}
@@ -76,26 +84,32 @@ async def labelled(client: Client, job: GPUJob, child: Job) -> Job:
 
 
 async def patch_job(client: Client, child: Job, action: PatchJob) -> Job:
-    """The batch Job with some fields of its spec changed. Raises `Conflict` when it is not as it was read."""
+    """Change some fields of the batch Job's spec.
+
+    Raises `Conflict` if it has changed since it was read.
+    """
     precondition = {"uid": child.metadata.uid, "resourceVersion": child.metadata.resource_version}
     patch = {"metadata": precondition, "spec": dict(action.spec)}
     return await client.patch(JOBS, child.metadata.name, patch, as_type=Job, namespace=child.metadata.namespace)
 
 
 async def delete_job(client: Client, child: Job) -> None:
-    """Delete the batch Job, and its pods by that; one that is gone already is as good. Raises `Conflict`."""
+    """Delete the batch Job, and with it its pods. A missing one is no error. Raises `Conflict`."""
     await _delete(client, JOBS, child.metadata)
 
 
 async def join_queue(client: Client, job: GPUJob, *, queue: str) -> GPUJob:
-    """The GPUJob with the label for that queue of Kueue. Raises `Conflict` when it is not as it was read."""
+    """Add the label of a Kueue queue to a GPUJob.
+
+    Raises `Conflict` if it has changed since it was read.
+    """
     labels = {KUEUE_QUEUE: queue}
     patch = {"metadata": {"uid": job.metadata.uid, "resourceVersion": job.metadata.resource_version, "labels": labels}}
     return await client.patch(GPUJOBS, job.metadata.name, patch, as_type=GPUJob, namespace=job.metadata.namespace)
 
 
 async def delete_gpujob(client: Client, job: GPUJob) -> None:
-    """Delete the GPUJob; what belongs to it follows. Raises `Conflict` when it is not as it was read."""
+    """Delete the GPUJob and what it owns. Raises `Conflict` if it has changed since it was read."""
     await _delete(client, GPUJOBS, job.metadata)
 
 
@@ -107,9 +121,9 @@ async def _delete(client: Client, resource: Resource, meta: ObjectMeta) -> None:
 
 
 async def write_status(client: Client, job: GPUJob, status: GPUJobStatus) -> GPUJob:
-    """The GPUJob with that status. Raises `Conflict` when somebody wrote the object since `job` was read.
+    """Write the status of a GPUJob. Raises `Conflict` if it has changed since `job` was read.
 
-    The whole status is written, since nobody but the operator writes any of it: that costs the API server less than a
+    This writes the whole status, because only the operator writes any of it: an update costs the API server less than a
     patch.
     """
     meta = job.metadata
@@ -121,7 +135,7 @@ async def write_status(client: Client, job: GPUJob, status: GPUJobStatus) -> GPU
 
 
 def difference(before: msgspec.Struct, after: msgspec.Struct) -> dict[str, Any]:
-    """The fields that differ, as a merge patch: null for what is no more; empty when nothing changed."""
+    """The differing fields as a merge patch, null for removed ones; empty if nothing changed."""
     if before == after:
         return {}
     old: dict[str, Any] = msgspec.to_builtins(before)

@@ -1,4 +1,4 @@
-"""Writes to the pods of jobs: when they are going to be preempted."""
+"""Writes to the pods of jobs: the time when they are preempted."""
 
 from dovetail import names
 from dovetail.api.builtin import Pod
@@ -8,7 +8,10 @@ from dovetail.kube.errors import Conflict, NotFound
 
 
 async def announce_preemption(client: Client, pod: Pod, *, at: str | None) -> None:
-    """Annotate the pod with the time at which it ends, or remove the time (None). A pod that is gone is no error."""
+    """Annotate the pod with the time when it ends, or remove it (None).
+
+    A deleted pod is no error.
+    """
     meta = pod.metadata
     patch = {"metadata": {"uid": meta.uid, "annotations": {names.PREEMPTING_AT: at}}}
     try:

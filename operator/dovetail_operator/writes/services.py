@@ -1,4 +1,4 @@
-"""The headless Service of a gang at the API server: made before the Job, and gone with the GPUJob."""
+"""Writes a gang's headless Service: created before the batch Job, deleted with the GPUJob."""
 
 from typing import Any
 
@@ -13,13 +13,13 @@ from dovetail_operator.job.retries import as_users_rules
 
 
 class Named(Described, frozen=True, kw_only=True):
-    """An object of which only the metadata matter."""
+    """An object of which only the metadata are read."""
 
     metadata: ObjectMeta = ObjectMeta()
 
 
 async def ensure(client: Client, job: GPUJob, manifest: dict[str, Any]) -> Obstacle | None:
-    """Make the Service, or find the one that was made before; the answer says why it cannot be."""
+    """Create the Service, or find the one that was created before. Returns why it cannot exist."""
     name, namespace = job.metadata.name, job.metadata.namespace
     try:
         await client.create(SERVICES, manifest, as_type=Named, namespace=namespace)
@@ -32,7 +32,7 @@ async def ensure(client: Client, job: GPUJob, manifest: dict[str, Any]) -> Obsta
 
 
 def in_the_way(meta: ObjectMeta, *, kind: str, of: GPUJob) -> Obstacle:
-    """What is to be said of an object that has a name which this GPUJob needs."""
+    """The obstacle for a GPUJob that needs a name which this object has."""
     if is_of_an_earlier_one(meta, than=of):
         return Obstacle(reason="Evaluating", message=f"Waiting for the {kind} of an earlier GPUJob of this name to go")
     name = of.metadata.name
@@ -42,7 +42,10 @@ def in_the_way(meta: ObjectMeta, *, kind: str, of: GPUJob) -> Obstacle:
 
 
 def refusal(error: StatusError, *, kind: str) -> Obstacle:
-    """What the API server has against an object, in words; raises what may pass by itself."""
+    """The API server's refusal of an object as an obstacle.
+
+    Raises an error that may pass by itself.
+    """
     if isinstance(error, (Conflict, TooManyRequests, Unauthorized)) or error.code >= 500:
         raise error
     reason: Reason = "Quota" if "exceeded quota" in error.message else "Invalid"

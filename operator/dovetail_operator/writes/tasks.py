@@ -1,4 +1,4 @@
-"""The tasks of an array at the API server: made, and told what becomes of all of them."""
+"""Writes the tasks of an array: creates them and changes their spec."""
 
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.resources import GPUJOBS
@@ -12,7 +12,10 @@ from dovetail_operator.writes import services
 
 
 async def create(client: Client, parent: GPUJob, action: CreateTask) -> GPUJob | Obstacle:
-    """The GPUJob of a task, made now or found as one that was made before; or why it cannot be."""
+    """Create the GPUJob of a task, or return the one that was created before.
+
+    Returns why it cannot exist.
+    """
     name, namespace = action.manifest["metadata"]["name"], parent.metadata.namespace
     try:
         return await client.create(GPUJOBS, action.manifest, as_type=GPUJob, namespace=namespace)
@@ -24,7 +27,7 @@ async def create(client: Client, parent: GPUJob, action: CreateTask) -> GPUJob |
 
 
 async def change(client: Client, action: ChangeTask) -> GPUJob:
-    """The task with those fields changed; only this very one. Raises `Conflict` and `NotFound`."""
+    """Change fields of exactly this task. Raises `Conflict` and `NotFound`."""
     meta = action.task.metadata
     patch = {"metadata": {"uid": meta.uid, "annotations": dict(action.annotations)}, "spec": dict(action.spec)}
     return await client.patch(GPUJOBS, meta.name, patch, as_type=GPUJob, namespace=meta.namespace)

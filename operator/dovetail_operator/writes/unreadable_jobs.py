@@ -1,7 +1,7 @@
-"""GPUJobs that cannot be read: their owners read why in the status, which is written without knowing the spec.
+"""Reports GPUJobs that cannot be read: their status says why, without use of the spec.
 
-The API server's schema leaves little that cannot be read: a template nested deeper than a decoder's stack, or what an
-older operator does not know. A status that cannot be read is never overwritten, for a newer operator wrote it.
+The API server's schema leaves few such cases: a template that is nested deeper than the decoder permits, or fields that
+an older operator does not know. A status that cannot be read is never overwritten, because a newer operator wrote it.
 """
 
 import random
@@ -23,7 +23,7 @@ from dovetail.kube.workqueue import WorkQueue
 from dovetail_operator.events.announcement import Announcement
 
 _HANDS: Final = 2
-# Of jobs whose status says it. More than these are written again when their next version comes.
+# The number of jobs whose reported status is remembered. Others are written again with their next version.
 _MOST_KNOWN: Final = 10_000
 _UNREAD: Final = "cannot be read: "
 _WHAT_AND_WHERE: Final = re.compile(r"(?s)(?P<what>.*?)(?: - at `\$\.?(?P<where>.*)`)?")
@@ -36,13 +36,13 @@ class _Found:
 
 
 class _Nothing(msgspec.Struct, frozen=True):
-    """Of an answer nothing."""
+    """An answer of which no field is read."""
 
 
 class UnreadableJobs:
     """Pass `report` to the reflector as its `on_unreadable`, then `run` it.
 
-    `jobs` are those that were read, `found` hears of each that cannot be. `post` posts an event.
+    `jobs` are the jobs that were read. `found` is called for each that cannot be. `post` posts an event.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class UnreadableJobs:
         self._told: dict[str, tuple[str, int, str]] = {}
 
     def report(self, meta: ObjectMeta, problem: str) -> None:
-        """A version of a GPUJob could not be read."""
+        """Take a version of a GPUJob that could not be read."""
         message = sentence_of(problem)
         if message is None:
             return
@@ -93,7 +93,7 @@ class UnreadableJobs:
             del self._found[key]
 
     def _has_begun(self, key: str, *, uid: str) -> bool:
-        """Whether the job runs or has run as it was read before: then its status is that of the run."""
+        """Whether the last readable version runs or has run: its status is that of the run."""
         known = self._jobs.get(key)
         if known is None or known.metadata.uid != uid:
             return False
@@ -110,12 +110,12 @@ class UnreadableJobs:
                 GPUJOBS, meta.name, patch, as_type=_Nothing, namespace=meta.namespace, subresource="status"
             )
         except (NotFound, Conflict, Invalid, Undecodable):
-            # It is gone, or another has its name. The answer is the whole object, which cannot be read.
+            # The job is gone, or another one has its name. The answer is the whole object, which cannot be read.
             return
 
 
 def sentence_of(problem: str) -> str | None:
-    """The sentence for the owner, with the field and what is allowed; None for what no owner can put right."""
+    """The owner's message, with field and allowed value; None if no owner can fix the cause."""
     if not problem.startswith(_UNREAD):
         return None
     told = _WHAT_AND_WHERE.fullmatch(problem.removeprefix(_UNREAD))
