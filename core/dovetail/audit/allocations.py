@@ -1,7 +1,9 @@
-"""The proof of the ledger: what the API server's objects promise, added up anew and compared with what there is. Pure.
+"""The proof of the ledger: the promises of the API server's objects against the capacities.
 
-Nothing of the engine is used here, so that a fault in its sums cannot hide itself: only the objects, the text of a
-request and the text of an allocation. Each finding names one object and says in one sentence what is wrong with it.
+Pure.
+
+It sums everything again without the engine, so that a fault in the engine's sums cannot hide itself: it uses only the
+objects, request texts and allocation texts. Each finding names one object and says in one sentence what is wrong.
 """
 
 from collections import defaultdict
@@ -23,7 +25,8 @@ from dovetail.pods.allocation import AllocatedDevice, Allocation, AllocationErro
 from dovetail.pods.effective_request import host_room_mib
 from dovetail.pods.tenancy import job_of, tenancy_in
 
-# The operator writes a job's devices after the pods have changed: such a finding counts when it is seen again later.
+# The operator updates a job's devices after the pods have changed: such a finding counts only when a later audit
+# repeats it.
 LAGGING: Final[frozenset[FindingKind]] = frozenset({"AllocationWithoutPod"})
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 _HOLDING: Final = frozenset({"Starting", "Running"})
@@ -31,8 +34,10 @@ _HOLDING: Final = frozenset({"Starting", "Running"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What was looked at, and what was found, in the order of kind and subject. `notes` tell what nobody promised
-    wrongly and somebody should know."""
+    """What was audited, and the findings by kind and subject.
+
+    `notes` are facts worth knowing that break no promise.
+    """
 
     pods: int
     devices: int
@@ -42,9 +47,9 @@ class Report:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What may be promised: the part of a shared device's memory, and how many tenants may take turns on one.
+    """What may be promised: a part of a shared device's memory, and a number of tenants.
 
-    `vendor_resources` are whole devices that kubelet gives out; the pods that ask them have no allocation.
+    `vendor_resources` are whole devices that kubelet assigns; the pods that request them have no allocation.
     """
 
     guard_fraction: float = 0.8
@@ -70,9 +75,9 @@ def audit(
     rules: Rules | None = None,
     slices: Iterable[ResourceSlice] = (),
 ) -> Report:
-    """Everything that the objects promise and must not. Pods that have ended promise nothing.
+    """Everything that the objects promise and must not promise. Ended pods promise nothing.
 
-    `slices` are those of GPU vendors' DRA drivers.
+    `slices` are the ResourceSlices of GPU vendors' DRA drivers.
     """
     rules = rules or Rules()
     nodes, gpunodes, pods = list(nodes), list(gpunodes), list(pods)
@@ -105,7 +110,7 @@ def audit(
 
 
 def _read(pods: Iterable[Pod]) -> tuple[dict[str, Allocation], list[Finding]]:
-    """The allocations by `namespace/name` of the pod, and a finding for each one that cannot be read."""
+    """The allocations by `namespace/name` of the pod, and a finding for each broken one."""
     allocations: dict[str, Allocation] = {}
     findings: list[Finding] = []
     for pod in pods:
@@ -141,7 +146,10 @@ def _promises(
 
 
 def _movable(pod: Pod, allocation: Allocation) -> bool:
-    """Contracts §3.1: whether its memory leaves the device for another's turn, which its one container has room for."""
+    """Contracts §3.1: whether its memory can leave the device for another tenant's turn.
+
+    Its one container must have room for it.
+    """
     if not allocation.movable or allocation.mode != "TimeShared" or len(allocation.containers) != 1:
         return False
     room = host_room_mib(pod.spec, container=allocation.containers[0].index)
@@ -172,7 +180,7 @@ def _of_pod(
 ) -> Iterator[Finding]:
     asked = _asked(pod)
     if allocation is None:
-        # A broken allocation has its own finding; here it is one that is missing.
+        # A broken allocation has its own finding; here it counts as missing.
         if asked and pod.spec.node_name and names.ALLOCATION not in pod.metadata.annotations:
             message = f"it is bound to {pod.spec.node_name} and asks {_list(asked)}, but has no allocation"
             yield Finding(kind="NotAllocated", subject=_name(pod), message=message)
@@ -221,7 +229,10 @@ def _of_place(
 
 
 def _against_resources(asked: Mapping[str, int], allocation: Allocation) -> str:
-    """What kube-scheduler and kubelet count for the pod against what it holds; empty when they agree."""
+    """What kube-scheduler and kubelet count for the pod, against what it holds.
+
+    Empty when they agree.
+    """
     held: dict[str, int] = {}
     if allocation.mode == "TimeShared":
         held[names.GPU_TURN] = len(allocation.devices)
@@ -236,7 +247,10 @@ def _against_resources(asked: Mapping[str, int], allocation: Allocation) -> str:
 
 
 def _requests(pod: Pod, allocation: Allocation) -> Iterator[tuple[str, Sequence[AllocatedDevice]]]:
-    """The text of each container's request, with what that container holds; a pod's own text is for one container."""
+    """The text of each container's request, with what that container holds.
+
+    A pod's own text is for one container.
+    """
     containers = [*pod.spec.containers, *pod.spec.init_containers]
     annotations = pod.metadata.annotations
     for held in allocation.containers:
@@ -271,7 +285,7 @@ def _against_mode(pod: Pod, allocation: Allocation) -> str:
 
 
 def _against_kind(text: str, devices: Sequence[Device]) -> str:
-    """The vendor and the models that a request names against the devices of its container."""
+    """The vendor and the models that a request names, against the devices of its container."""
     try:
         request = parse(text)
     except RequestError:
@@ -285,7 +299,10 @@ def _against_kind(text: str, devices: Sequence[Device]) -> str:
 
 
 def _asked(pod: Pod) -> dict[str, int]:
-    """The most of our resources that the pod asks at one time: containers and sidecars, or an init container."""
+    """The most of our resources that the pod requests at one time.
+
+    Either its containers and sidecars, or an init container.
+    """
     asked: dict[str, int] = {}
     brief = [each for each in pod.spec.init_containers if each.restart_policy != "Always"]
     lasting = [*pod.spec.containers, *(each for each in pod.spec.init_containers if each not in brief)]
@@ -317,7 +334,7 @@ def _of_device(device: Device, tenants: Sequence[_Promise], *, node: str, rules:
     if len(turns) > rules.turns_per_device:
         message = f"{len(turns)} take turns on it, allowed are {rules.turns_per_device}: {pods}"
         yield Finding(kind="TooManyTurns", subject=subject, message=message)
-    # Those that take turns overlap by intent: together they use one device's compute at the most.
+    # Tenants in turns overlap by design: together they use at most one device's compute.
     share = sum(tenant.device.share_milli for tenant in tenants if tenant.mode != "TimeShared")
     share += max((tenant.device.share_milli for tenant in turns), default=0)
     if share > WHOLE_MILLI:
@@ -330,7 +347,7 @@ def _of_device(device: Device, tenants: Sequence[_Promise], *, node: str, rules:
 
 
 def _at_one_time_mib(tenants: Sequence[_Promise]) -> int:
-    """All that stays on the device, and the largest of what leaves it by turns."""
+    """Device memory in MiB in use at one time: all that stays, and the largest that leaves."""
     stays = sum(tenant.device.memory_mib for tenant in tenants if not tenant.movable)
     return stays + max((tenant.device.memory_mib for tenant in tenants if tenant.movable), default=0)
 
@@ -341,7 +358,7 @@ def _stranded(
     devices: Mapping[tuple[str, str], Device],
     moving: Collection[str],
 ) -> Iterator[str]:
-    """Devices whose tenants were let in to be moved by turns, on nodes that move nobody now."""
+    """Devices whose tenants rely on moves by turns, on nodes that cannot move them now."""
     for (node, uuid), tenants in promises.items():
         device = devices[node, uuid]
         promised, usable = sum(tenant.device.memory_mib for tenant in tenants), _usable_mib(device, tenants)
@@ -353,7 +370,10 @@ def _stranded(
 
 
 def _usable_mib(device: Device, tenants: Sequence[_Promise]) -> int:
-    """Contracts §3.1: the strictest tenant decides; a whole device is exempt from the guard's fraction."""
+    """Usable device memory in MiB.
+
+    Contracts §3.1: the strictest tenant decides; a whole device is exempt from the guard.
+    """
     total = max(0, device.memory_mib - device.reserved_mib)
     exclusive = any(tenant.mode == "Exclusive" for tenant in tenants)
     return total if exclusive else int(total * min(tenant.fraction for tenant in tenants))
@@ -365,7 +385,7 @@ def _usable_mib(device: Device, tenants: Sequence[_Promise]) -> int:
 def _of_jobs(
     jobs: Iterable[GPUJob], *, pods: Iterable[Pod], allocations: Mapping[str, Allocation], by_vendor: VendorPods
 ) -> Iterator[Finding]:
-    """Devices that a running job's status names and that no live pod of it holds."""
+    """Devices in a running job's status that no live pod of the job holds."""
     held: dict[tuple[str, str], set[str]] = defaultdict(set)
     for pod in pods:
         allocation = allocations.get(_name(pod))

@@ -1,6 +1,8 @@
-"""The audit where kubelet gives out the devices: what pods ask of a vendor's plugin, against capacities and reports.
+"""The audit of devices that kubelet assigns: requests against capacities and node reports.
 
-Pure. Such a pod carries no allocation. What it asked counts, and what its node's report says that it got.
+Pure.
+
+Such a pod has no allocation. Its request counts, and what its node's report says it got.
 """
 
 from collections import defaultdict
@@ -19,7 +21,7 @@ from dovetail.gpu.request import RequestError, parse
 
 
 class VendorPods:
-    """The pods that ask a vendor's resource, and which devices the reports of their nodes give them."""
+    """The pods that request a vendor's resource, and the devices that reports give them."""
 
     def __init__(self, pods: Iterable[Pod], *, gpunodes: Iterable[GPUNode], resources: Sequence[str]) -> None:
         self._resources = resources
@@ -32,7 +34,7 @@ class VendorPods:
             self._given |= {(node, each.uid): list(each.devices) for each in gpunode.status.assignments}
 
     def given(self, pod: Pod) -> set[str]:
-        """Ids of the devices that the pod got, as far as they are reported."""
+        """The ids of the pod's devices, as far as they are reported."""
         return set(self._given.get((pod.spec.node_name, pod.metadata.uid), ()))
 
     def findings(self, nodes: Iterable[Node]) -> Iterator[Finding]:
@@ -53,7 +55,7 @@ class VendorPods:
     def _of_node(self, node: Node, pods: Sequence[Pod]) -> Iterator[Finding]:
         subject, said = node.metadata.name, ", ".join(sorted(map(_name, pods)))
         for resource in self._resources:
-            # A node that has no such resource gives its devices by resource claims, which have a count of their own.
+            # A node without such a resource assigns its devices by resource claims, which are counted elsewhere.
             if resource not in node.status.capacity:
                 continue
             asked = sum(_peak(pod, resource) for pod in pods)
@@ -78,7 +80,10 @@ class VendorPods:
                 yield Finding(kind="GivenTwice", subject=subject, message=message)
 
     def _against_report(self, pod: Pod) -> str:
-        """What the pod asked against what its node reports that it got; empty when they agree or nothing is known."""
+        """What the pod requested against what its node reports.
+
+        Empty when they agree or nothing is known.
+        """
         node, given = pod.spec.node_name, sorted(self.given(pod))
         if not given:
             return ""
@@ -92,7 +97,7 @@ class VendorPods:
 
 
 def served_twice(nodes: Iterable[Node], *, slices: Iterable[ResourceSlice]) -> Iterator[Finding]:
-    """Managed nodes whose devices a DRA driver hands out too, whether or not a pod holds one now."""
+    """Managed nodes whose devices a DRA driver also assigns, whether or not a pod holds one now."""
     drivers = drivers_now(slices)
     for node in nodes:
         found = drivers.serving(node, has_claims=False)
@@ -102,7 +107,10 @@ def served_twice(nodes: Iterable[Node], *, slices: Iterable[ResourceSlice]) -> I
 
 
 def model_of(device: Device) -> Model:
-    """The model of a device with its memory, which the card itself tells where the name leaves it out."""
+    """The model of a device with its memory.
+
+    Where the name leaves it out, the memory that the device reports.
+    """
     model = normalise(device.model)
     return model if model.memory_gb is not None else replace(model, memory_gb=round(device.memory_mib / 1024))
 
@@ -120,7 +128,10 @@ def _against_models(pod: Pod, devices: Sequence[Device]) -> str:
 
 
 def _peak(pod: Pod, resource: str) -> int:
-    """The most that the pod's containers ask at one time, as kubelet counts: sidecars stay, init ones come and go."""
+    """The most that the pod's containers request at one time.
+
+    As kubelet counts: init containers end, sidecars stay.
+    """
     sidecars = most = 0
     for container in pod.spec.init_containers:
         amount = _amount(container, resource)

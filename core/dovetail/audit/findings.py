@@ -1,4 +1,4 @@
-"""What an audit can find, as values."""
+"""The possible findings of an audit, as values."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -13,7 +13,10 @@ FindingKind = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Finding:
-    """One thing that must not be. `subject` is `node/index` for a device, `namespace/name` for a pod or a job."""
+    """One violation.
+
+    `subject` is `node/index` for a device, `namespace/name` for a pod or a job.
+    """
 
     kind: FindingKind
     subject: str

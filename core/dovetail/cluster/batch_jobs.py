@@ -1,4 +1,7 @@
-"""The batch Job that a GPUJob's status and pods imply, for a reader who may not see batch Jobs. Pure."""
+"""The batch Job that a GPUJob's status and pods imply, for readers without access to it.
+
+Pure.
+"""
 
 from collections.abc import Sequence
 
@@ -13,7 +16,10 @@ from dovetail.pods.tenancy import controller_of, job_of
 
 
 def inferred_batch_job(job: GPUJob, *, pods: Sequence[Pod]) -> Job | None:
-    """The batch Job at work; None for a job that neither starts nor runs. `pods` are those of the GPUJob."""
+    """The current batch Job; None for a job that neither starts nor runs.
+
+    `pods` are those of the GPUJob.
+    """
     status = job.status
     if status.phase not in {"Starting", "Running"} or is_parent(job):
         return None

@@ -1,7 +1,9 @@
-"""Which DRA drivers hand out a node's GPUs, by their ResourceSlices. Pure: the clock is an argument.
+"""The DRA drivers that assign a node's GPUs, from their ResourceSlices.
 
-kubelet deletes the slices of its node when it starts, and the driver publishes them again. So a slice counts for a
-while after it has gone: a guard that forgets at once opens exactly when kubelet restarts.
+Pure: the clock is an argument.
+
+kubelet deletes the slices of its node when it starts, and the driver publishes them again. So a deleted slice counts
+for some time: a guard that forgets at once would open exactly when kubelet restarts.
 """
 
 from collections import Counter
@@ -17,13 +19,13 @@ from dovetail.decoding import decode
 from dovetail.pods.node_affinity import term_admits
 
 ABSENT_SECONDS: Final = 60.0
-# What `serving` gives for a driver that is not known yet.
+# The name that `serving` returns for a driver that is not known yet.
 UNKNOWN: Final = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reach:
-    """From where a driver's devices can be used: one node, the nodes of a selector (as JSON), or every node."""
+    """Where a driver's devices can be used: one node, nodes of a selector (JSON), or all nodes."""
 
     driver: str
     node: str = ""
@@ -44,9 +46,9 @@ class Reach:
 class NodeDrivers:
     """The drivers by node. A slice counts until it has been absent for `absent_seconds`.
 
-    Of the time before this process nothing is known: a slice may have gone a moment ago. For that long after the start
-    a node whose pods hold resource claims counts as served by an unknown driver. One without such pods is open: no
-    driver has given a device away there, and none can before its slices are back.
+    The time before this process is unknown: a slice may have been deleted a moment ago. So for `absent_seconds` after
+    the start, a node whose pods hold resource claims counts as served by an unknown driver. A node without such pods is
+    open: no driver has assigned a device there, and none can before its slices are back.
     """
 
     def __init__(self, *, clock: Callable[[], float], absent_seconds: float = ABSENT_SECONDS) -> None:
@@ -62,7 +64,7 @@ class NodeDrivers:
         self._wide: set[Reach] = set()
 
     def slice_changed(self, found: ResourceSlice) -> Collection[Reach]:
-        """A ResourceSlice was added or modified. What begins to count."""
+        """A ResourceSlice was added or modified. Returns the reaches that begin to count."""
         name, reaches = found.metadata.name, frozenset(_reaches(found))
         before = self._slices.get(name, frozenset())
         self._slices[name] = reaches
@@ -74,13 +76,13 @@ class NodeDrivers:
         return new
 
     def slice_gone(self, found: ResourceSlice) -> None:
-        """A ResourceSlice was deleted: what it reached counts on for a while."""
+        """A ResourceSlice was deleted: its reach still counts for `absent_seconds`."""
         self._withdraw(self._slices.pop(found.metadata.name, frozenset()))
 
     def time_passes(self) -> Collection[Reach]:
-        """What no longer counts since the last call."""
+        """The reaches that stopped counting since the last call."""
         now = self._clock()
-        # A slice that came back is offered again, and only its mark is left.
+        # A slice that came back is offered again: drop its mark only.
         ended = [reach for reach, until in self._leaving.items() if until <= now or self._offered[reach] > 0]
         for reach in ended:
             del self._leaving[reach]
@@ -96,7 +98,10 @@ class NodeDrivers:
         return over
 
     def serving(self, node: Node, *, has_claims: bool) -> tuple[str, ...]:
-        """The drivers that hand out the node's devices, by name. `has_claims`: pods there hold resource claims."""
+        """The names of the drivers that assign the node's devices.
+
+        `has_claims`: pods there hold resource claims.
+        """
         reaches = [*self._by_node.get(node.metadata.name, ()), *(reach for reach in self._wide if reach.covers(node))]
         found = {reach.driver for reach in reaches}
         if not found and has_claims and self._starting:
@@ -118,7 +123,7 @@ class NodeDrivers:
 
 
 def drivers_now(slices: Iterable[ResourceSlice]) -> NodeDrivers:
-    """The drivers by these slices alone, as they are at one moment."""
+    """The drivers of these slices alone, at one moment."""
     drivers = NodeDrivers(clock=lambda: 0.0, absent_seconds=0.0)
     for each in slices:
         drivers.slice_changed(each)
@@ -126,7 +131,10 @@ def drivers_now(slices: Iterable[ResourceSlice]) -> NodeDrivers:
 
 
 def _reaches(found: ResourceSlice) -> Iterator[Reach]:
-    """Where the devices of a slice can be used from; each of its devices says so where the slice itself does not."""
+    """Where the devices of a slice can be used.
+
+    Each device says so where the slice itself does not.
+    """
     spec = found.spec
     devices = spec.devices or ()
     for said in (spec, *devices, *(device.basic for device in devices if device.basic is not None)):

@@ -1,4 +1,7 @@
-"""What a Node says of its GPUs: who serves them, and, where no agent reports, what its labels tell of them. Pure."""
+"""What a Node says about its GPUs: what serves them, and, without an agent, their labels.
+
+Pure.
+"""
 
 from dataclasses import dataclass
 from typing import Final
@@ -12,17 +15,21 @@ from dovetail.gpu import models
 from dovetail.gpu.device_plugins import Vendors, is_mig
 
 MAX_DEVICES: Final = 128
-# Of the labels that vendors' discovery writes, those that name the model; ours is for nodes that have none of them.
+# The discovery labels of vendors that name the model; ours is for nodes that have none of them.
 _MODEL_LABELS: Final = ("nvidia.com/gpu.product", "amd.com/gpu.product-name", names.LABEL_MODEL)
 _MEMORY_LABEL: Final = "nvidia.com/gpu.memory"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Serving:
-    """Who serves a node's devices: we (`managed`), a vendor's plugin by its `resource`, `count` of them in order, or
-    `drivers` of dynamic resource allocation (DRA), empty where it is not known which.
+    """What serves a node's devices.
 
-    Both at once is a mistake, since each would hand out what the other has promised: then neither gets pods.
+    - `managed`: Dovetail does
+    - `resource`: a vendor's device plugin does, under this resource name
+    - `count`: number of the plugin's devices that are healthy
+    - `drivers`: names of DRA drivers that do; an empty name for an unknown one
+
+    Two of them at once is a mistake, since each would assign what the other has promised: then the node gets no pods.
     """
 
     managed: bool = False
@@ -32,7 +39,7 @@ class Serving:
 
     @property
     def conflict(self) -> str:
-        """Why the node can take no pods with GPUs, empty when it can."""
+        """Why the node can take no pods with GPUs; empty when it can."""
         if not self.managed:
             return ""
         if self.resource:
@@ -45,14 +52,14 @@ class Serving:
 
 
 def serving(node: Node, *, vendors: Vendors, drivers: tuple[str, ...] = ()) -> Serving:
-    """Who serves the node's devices; `drivers` are known by their ResourceSlices.
+    """What serves the node's devices; `drivers` come from their ResourceSlices.
 
-    A plugin that is away leaves its resource in the capacity, with none in order.
+    A plugin that is down leaves its resource in the capacity, with 0 allocatable devices.
     """
     managed = node.metadata.labels.get(names.LABEL_MANAGED) == "true"
     found = vendors.amounts_in(node.status.capacity)
     if not found and managed:
-        # NVIDIA's plugin in its mixed strategy advertises each profile under a name of its own, and no nvidia.com/gpu.
+        # NVIDIA's plugin in its mixed strategy advertises each profile under its own name, and no nvidia.com/gpu.
         found = {name: amount for name, amount in node.status.capacity.items() if is_mig(name) and amount != "0"}
     if not found:
         return Serving(managed=managed, drivers=drivers)
@@ -62,10 +69,10 @@ def serving(node: Node, *, vendors: Vendors, drivers: tuple[str, ...] = ()) -> S
 
 
 def labelled_devices(node: Node, *, serves: Serving, vendors: Vendors) -> list[DeviceFacts]:
-    """The devices of a vendor's node as its labels tell them, all alike, under names of our own.
+    """The devices of a vendor's node according to its labels, all alike, with placeholder names.
 
-    A start where no agent reports: kubelet's count, the model by the vendor's feature discovery or our own label, the
-    memory by its label or the table of models (0 where neither tells).
+    Used until an agent reports: the count is kubelet's, the model comes from the vendor's feature discovery or our own
+    label, the memory in MiB from its label or the table of models (0 where neither has it).
     """
     labels = node.metadata.labels
     model = next((labels[label] for label in _MODEL_LABELS if labels.get(label)), "")
@@ -83,7 +90,7 @@ def labelled_devices(node: Node, *, serves: Serving, vendors: Vendors) -> list[D
 
 
 def _whole(text: str) -> int:
-    # Labels are free text: one that is no number tells nothing.
+    # Labels are free text: one that is not a number gives nothing.
     try:
         return max(0, whole(text, rounding="down"))
     except QuantityError:

@@ -1,4 +1,4 @@
-"""Pods into what the programs of their node need to know of them. Pure."""
+"""Pods into what the programs on their node need to know about them. Pure."""
 
 import logging
 from typing import Final
@@ -19,7 +19,7 @@ _ENDED: Final = frozenset({"Succeeded", "Failed"})
 
 
 def tenant_of_pod(pod: Pod, *, vendors: Vendors = DEFAULT_VENDORS) -> NodeTenant | None:
-    """What a node's programs know of a pod; None for one that is not bound or has ended."""
+    """What a node's programs know about a pod; None for one that is not bound or has ended."""
     if not pod.spec.node_name or pod.status.phase in _ENDED:
         return None
     cpu_milli, memory_mib = host_request(pod.spec)
@@ -47,7 +47,10 @@ def tenant_of_pod(pod: Pod, *, vendors: Vendors = DEFAULT_VENDORS) -> NodeTenant
 
 
 def _within_bounds(tenant: NodeTenant) -> NodeTenant:
-    """The tenant; without promises where one of its values is beyond the schema, which would refuse all others too."""
+    """The tenant.
+
+    Without its promises where one value violates the schema, which would refuse all tenants.
+    """
     try:
         return convert(msgspec.to_builtins(tenant), as_type=NodeTenant)
     except UnreadableError as error:
@@ -69,7 +72,7 @@ def _devices_of(allocation: Allocation | None) -> list[TenantDevice]:
 
 
 def _allocation_of(pod: Pod) -> Allocation | None:
-    # The audit reports a broken allocation; here it must not keep the other tenants from being seen.
+    # The audit reports a broken allocation; here it must not hide the other tenants.
     try:
         return allocation_in(pod.metadata.annotations)
     except AllocationError as error:

@@ -1,4 +1,4 @@
-"""The cluster's objects as they were read at one moment, and what follows from them alone. Pure."""
+"""The cluster's objects, read at one moment, and what follows from them alone. Pure."""
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,19 +24,19 @@ from dovetail.pods.tenancy import controller_of, job_it_was_of
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterObjects:
-    """What was read of the whole cluster."""
+    """The objects of the whole cluster."""
 
     nodes: Sequence[Node]
     gpunodes: Sequence[GPUNode]
     pods: Sequence[Pod]
     jobs: Sequence[GPUJob]
-    # The configuration that the cluster's components run with.
+    # The configuration of the cluster's components.
     settings: Settings
-    # None where the reader may not see them: nothing is known of limits then.
+    # None where the reader has no access: then limits are unknown.
     quotas: Sequence[GPUQuota] | None = ()
-    # Those of GPU vendors' DRA drivers; none where the reader may not see them.
+    # The slices of GPU vendors' DRA drivers; empty where the reader has no access.
     slices: Sequence[ResourceSlice] = ()
-    # Those with our label. None where the reader may not see them: then they are inferred from status and pods.
+    # The batch Jobs with our label. None where the reader has no access: then status and pods imply them.
     batch_jobs: Sequence[Job] | None = None
 
     def view(self) -> ClusterView:
@@ -56,7 +56,10 @@ class ClusterObjects:
         return view
 
     def pods_by_job(self) -> Mapping[str, Sequence[Pod]]:
-        """The pods that prove to be of each GPUJob, by `namespace/name`: a label alone is no proof."""
+        """The pods that provably belong to each GPUJob, by `namespace/name`.
+
+        A label alone is not proof.
+        """
         found: dict[str, list[Pod]] = {}
         for pod in self.pods:
             if (job := job_it_was_of(pod)) and controller_of(pod) is not None:
@@ -74,9 +77,9 @@ class ClusterObjects:
         return {job.metadata.uid: child for job, child in named if child is not None and is_child(child, job=job)}
 
     def asks_of_pods(self) -> Iterator[tuple[str, Ask | None]]:
-        """What each pod asks for that has not ended, by UID, the oldest first.
+        """What each pod that has not ended requests, by UID, the oldest first.
 
-        None for a pod that asks for nothing of ours, or whose request cannot be read.
+        None for a pod that requests nothing of ours, or whose request cannot be read.
         """
         living = (pod for pod in self.pods if pod.status.phase not in {"Succeeded", "Failed"})
         for pod in sorted(living, key=lambda pod: pod.metadata.creation_timestamp):

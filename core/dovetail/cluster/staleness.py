@@ -1,9 +1,11 @@
-"""How old each node's measurements are, and when they are too old to count. Pure: both clocks are arguments.
+"""The age of each node's measurements, and when they are too old to count.
 
-Agents write their own machine's time, which may be anything. So a report's age counts from when this process saw it
-change, by a clock that never jumps; only of a report that was there already when its node was first seen does the age
-come from the time in it, and then one from the future counts as new. A wrong clock can thus hide a silence for one
-bound at the most, or leave a node's measurements uncounted until its next report.
+Pure: clocks are arguments.
+
+Agents write the time of their own machine, which may be wrong. So a report's age counts from when this process saw it
+change, on a monotonic clock. Only a report that existed when its node was first seen gets its age from the time in it,
+and one from the future counts as new. A wrong clock can thus hide a silent agent for one bound at most, or make a
+node's measurements stale until its next report.
 """
 
 import heapq
@@ -21,7 +23,10 @@ class _Report:
 
 
 class Freshness:
-    """The age of each node's report. `clock` is monotonic, in seconds; `wall` is the time of day."""
+    """The age of each node's report.
+
+    `clock` is monotonic, in seconds; `wall` is the time of day.
+    """
 
     def __init__(
         self, *, max_age_seconds: float, clock: Callable[[], float], wall: Callable[[], datetime] | None = None
@@ -34,7 +39,7 @@ class Freshness:
         self._next: dict[str, float] = {}
 
     def report(self, name: str, status: GPUNodeStatus) -> str:
-        """A GPUNode was seen. Why its measurements do not count, or nothing when they do."""
+        """Record a GPUNode. Returns why its measurements do not count; empty when they do."""
         known = self._reports.get(name)
         if known is None:
             since = self.clock() - self._age_at_first_sight(status)
@@ -49,11 +54,11 @@ class Freshness:
         return self._note(name) if self._is_old(name) else ""
 
     def forget(self, name: str) -> None:
-        """The GPUNode is gone."""
+        """Drop a GPUNode that was deleted."""
         self._reports.pop(name, None)
 
     def grown_old(self) -> dict[str, str]:
-        """Nodes whose measurements have become too old since the last call, and why they do not count."""
+        """Nodes whose measurements have become too old since the last call, and the reason."""
         notes: dict[str, str] = {}
         while self._due and self._due[0][0] <= self.clock():
             due, name = heapq.heappop(self._due)
@@ -69,13 +74,13 @@ class Freshness:
         return notes
 
     def _look_at(self, name: str, *, due: float) -> None:
-        """Look at the node at that time at the latest: one entry a node, however often it reports."""
+        """Check the node at `due` at the latest: one entry a node, however often it reports."""
         if due < self._next.get(name, float("inf")):
             self._next[name] = due
             heapq.heappush(self._due, (due, name))
 
     def _is_old(self, name: str) -> bool:
-        # The same sum as that by which it is looked at: rounded differently it would be looked at for ever.
+        # The same sum as for the check: with other rounding the check would repeat forever.
         return self.clock() >= self._reports[name].since + self._max_age_seconds
 
     def _note(self, name: str) -> str:

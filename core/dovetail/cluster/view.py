@@ -1,4 +1,4 @@
-"""API objects into the ledger. Pure: the watching is done elsewhere."""
+"""API objects into the ledger. Pure: other modules watch the objects."""
 
 import logging
 import time
@@ -30,7 +30,10 @@ _ENDED: Final = frozenset({"Succeeded", "Failed"})
 
 
 class ClusterView:
-    """The ledger as the API server's objects have it. Feed it every change; the order between kinds does not matter."""
+    """The ledger according to the API server's objects.
+
+    Feed it every change, in any order between kinds.
+    """
 
     def __init__(
         self,
@@ -40,9 +43,10 @@ class ClusterView:
         vendors: Vendors = DEFAULT_VENDORS,
         drivers: NodeDrivers | None = None,
     ) -> None:
-        """Without `freshness` measurements count however old they are, and each report's load counts in full.
+        """Create a view.
 
-        Without `drivers` the ResourceSlices that are seen count as they are now.
+        Without `freshness`, measurements count whatever their age, and each report's load counts in full. Without
+        `drivers`, the ResourceSlices count only while they exist.
         """
         self.ledger = ledger
         self.vendors = vendors
@@ -51,34 +55,36 @@ class ClusterView:
         # Of each node the UIDs of the pods there that hold resource claims.
         self._claiming: dict[str, set[str]] = {}
         self.nodes: dict[str, Node] = {}
-        # Nodes of which an agent tells devices, and the UUIDs that kubelet gave to pods there, by the pods' UIDs.
+        # Nodes whose devices an agent reports, and the UUIDs that kubelet gave to pods there, by pod UID.
         self._reported: set[str] = set()
         self._given: dict[str, dict[str, tuple[str, ...]]] = {}
 
     def node_changed(self, node: Node) -> None:
-        """A Node was added or modified."""
+        """Update a Node that was added or modified."""
         name = node.metadata.name
         self.nodes[name] = node
         self.ledger.set_node(self.facts_of(name))
         self._read_labels(name)
 
     def node_gone(self, name: str) -> None:
-        """A Node was deleted."""
+        """Remove a Node that was deleted."""
         self.nodes.pop(name, None)
         self.ledger.drop_node(name)
 
     def slice_changed(self, found: ResourceSlice) -> None:
-        """A ResourceSlice of a GPU vendor's driver was added or modified: its nodes take no new work of ours."""
+        """Update a ResourceSlice of a GPU vendor's driver: its nodes take no new work of ours."""
         self._judge_again(self._drivers.slice_changed(found))
 
     def slice_gone(self, found: ResourceSlice) -> None:
-        """A ResourceSlice was deleted: `drivers_pass` opens its nodes when it has been absent for long enough."""
+        """Remove a deleted ResourceSlice: `drivers_pass` opens its nodes after its absence."""
         self._drivers.slice_gone(found)
 
     def drivers_pass(self) -> bool:
-        """Open the nodes whose ResourceSlices have been absent for long enough; call it every few seconds.
+        """Open the nodes whose ResourceSlices have been absent for long enough.
 
-        Whether there may be such nodes.
+        Call it every few seconds.
+
+        Returns whether there may be such nodes.
         """
         started, passed = self._drivers.start_is_over(), self._drivers.time_passes()
         self._judge_again(passed)
@@ -91,14 +97,14 @@ class ClusterView:
         return node_facts(self.nodes[name], vendors=self.vendors, drivers=self._drivers_of(name))
 
     def conflict_of(self, name: str) -> str:
-        """Why a Node that was seen takes no pods although it is ready; empty when one side alone serves it."""
+        """Why a ready Node takes no pods; empty when one side alone serves it."""
         return serving(self.nodes[name], vendors=self.vendors, drivers=self._drivers_of(name)).conflict
 
     def _drivers_of(self, name: str) -> tuple[str, ...]:
         return self._drivers.serving(self.nodes[name], has_claims=bool(self._claiming.get(name)))
 
     def gpunode_changed(self, gpunode: GPUNode) -> list[str]:
-        """A GPUNode was added or modified. UIDs of pods of which it tells other devices than before."""
+        """Update a GPUNode. Returns the UIDs of pods for which it reports other devices than before."""
         name, fresh = gpunode.metadata.name, self._freshness
         note = "" if fresh is None else fresh.report(name, gpunode.status)
         now = None if fresh is None else fresh.clock()
@@ -113,7 +119,7 @@ class ClusterView:
         return self._name_devices(name)
 
     def gpunode_gone(self, name: str) -> None:
-        """A GPUNode was deleted: its node keeps only the devices that a vendor's labels report."""
+        """Remove a GPUNode: its node keeps only the devices of a vendor's labels."""
         if self._freshness is not None:
             self._freshness.forget(name)
         self._reported.discard(name)
@@ -123,7 +129,7 @@ class ClusterView:
         self._name_devices(name)
 
     def pod_changed(self, pod: Pod) -> None:
-        """A Pod was added or modified. A bound one holds what its allocation says until it has ended or is gone."""
+        """Update a Pod. A bound one holds what its allocation says until it ends or is deleted."""
         self._note_claims(pod)
         if pod.status.phase in _ENDED:
             self.ledger.release(pod.metadata.uid)
@@ -131,12 +137,15 @@ class ClusterView:
             self.ledger.commit(self._named(claim_of_pod(pod, vendors=self.vendors)))
 
     def pod_gone(self, pod: Pod) -> None:
-        """A Pod was deleted: its claim or its hold goes."""
+        """Remove a Pod with its claim and its hold."""
         self._drop_claims(pod)
         self.ledger.release(pod.metadata.uid)
 
     def time_passes(self) -> list[str]:
-        """Let measurements grow old and loads settle; to be called every few seconds. What does not count any more."""
+        """Let measurements age and loads settle. Call it every few seconds.
+
+        Returns what no longer counts.
+        """
         if self._freshness is None:
             return []
         self.ledger.settle_utilization(self._freshness.clock())
@@ -146,7 +155,7 @@ class ClusterView:
         return list(notes.values())
 
     def _note_claims(self, pod: Pod) -> None:
-        """Keep which pods hold resource claims; a node whose first such pod is seen may have to be closed."""
+        """Record which pods hold resource claims; the first such pod of a node may close the node."""
         if pod.status.phase in _ENDED:
             self._drop_claims(pod)
             return
@@ -168,7 +177,7 @@ class ClusterView:
             self._judge_node(pod.spec.node_name)
 
     def _judge_again(self, reaches: Collection[Reach]) -> None:
-        """Judge again the nodes that the drivers' devices can be used from."""
+        """Check the nodes again where the drivers' devices can be used."""
         wide = any(not reach.node for reach in reaches)
         for name in list(self.nodes) if wide else {reach.node for reach in reaches}:
             self._judge_node(name)
@@ -182,7 +191,7 @@ class ClusterView:
             self.ledger.set_node(facts)
 
     def _read_labels(self, name: str) -> None:
-        """Where no agent reports, take the devices of a vendor's node as its labels tell them."""
+        """Without an agent, take the devices of a vendor's node from its labels."""
         node = self.nodes.get(name)
         if node is None or name in self._reported:
             return
@@ -192,7 +201,10 @@ class ClusterView:
             self.ledger.set_devices(name, devices)
 
     def _name_devices(self, name: str) -> list[str]:
-        """Let the claims on a vendor's node name the devices that kubelet gave them; keys of those that changed."""
+        """Give the claims on a vendor's node the devices that kubelet assigned.
+
+        Returns the keys of changed claims.
+        """
         given = self._given.get(name, {})
         claims = [claim for claim in self.ledger.claims_on(name) if claim.resource or claim.key in given]
         changed = [named for claim in claims if (named := self._named(claim)) != claim]
@@ -201,9 +213,11 @@ class ClusterView:
         return [claim.key for claim in changed]
 
     def _named(self, claim: Claim) -> Claim:
-        """A claim on what kubelet gives out, with the devices that the node's report names; the rest has no names.
+        """A claim on devices that kubelet assigns, with those that the node's report names.
 
-        A pod that asked nothing that we know of has what it was given all the same: by a resource claim of its own.
+        The rest has no names.
+
+        A pod without a request that we know still has what it was given: by its own resource claim.
         """
         given = self._given.get(claim.node, {}).get(claim.key, ())
         if not claim.resource and (claim.devices or not given):
@@ -221,18 +235,21 @@ class ClusterView:
         )
 
     def over(self, ledger: Ledger) -> "ClusterView":
-        """The same nodes over another ledger, which is left as it is; what is fed to one the other does not see."""
+        """The same nodes over another ledger. Neither view sees what is fed to the other."""
         view = ClusterView(ledger=ledger, vendors=self.vendors, drivers=self._drivers)
         view.nodes, view._claiming = self.nodes, self._claiming
         return view
 
     def eligible_nodes(self, pod_spec: Mapping[str, Any]) -> list[str]:
-        """Nodes that exist and that a pod with this spec may go to by selector, required affinity and taints."""
+        """The existing nodes that a pod may use, by selector, required affinity and taints."""
         return [name for name in self.ledger.nodes() if name in self.nodes and admits(self.nodes[name], pod_spec)]
 
 
 def node_facts(node: Node, *, vendors: Vendors = DEFAULT_VENDORS, drivers: tuple[str, ...] = ()) -> NodeFacts:
-    """What the ledger needs of a Node; `drivers` hand out devices there as their ResourceSlices tell."""
+    """What the ledger needs of a Node.
+
+    `drivers` assign devices there, according to their ResourceSlices.
+    """
     serves = serving(node, vendors=vendors, drivers=drivers)
     ready = next((condition for condition in node.status.conditions if condition.type == "Ready"), None)
     allocatable = node.status.allocatable
@@ -252,7 +269,7 @@ def node_facts(node: Node, *, vendors: Vendors = DEFAULT_VENDORS, drivers: tuple
 def device_facts(gpunode: GPUNode) -> list[DeviceFacts]:
     """What the ledger needs of a GPUNode. Devices that the agent cannot read are unhealthy.
 
-    MIG devices are left out: they are asked by resources of their own, and who asks a GPU must not be given a seventh.
+    MIG devices are left out: they have their own resources, and a request for a GPU must not get a seventh of one.
     """
     status, limits = gpunode.status, gpunode.spec.tenant_limits
     ready = find_condition(status.conditions, "Ready")
@@ -284,9 +301,11 @@ def device_facts(gpunode: GPUNode) -> list[DeviceFacts]:
 
 
 def claim_of_pod(pod: Pod, *, vendors: Vendors = DEFAULT_VENDORS) -> Claim:
-    """What a bound pod holds of its node. A broken allocation holds no device; the audit reports it.
+    """What a bound pod holds of its node.
 
-    Of a vendor's devices, whoever bound the pod, only the number is known here.
+    A broken allocation holds no device; the audit reports it.
+
+    Of a vendor's devices only the number is known here, whichever scheduler bound the pod.
     """
     by_vendor = vendor_devices(pod.spec, vendors=vendors) | claimed_devices(pod, vendors=vendors)
     allocation = None if by_vendor else _allocation_of(pod)

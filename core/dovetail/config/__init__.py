@@ -1,6 +1,9 @@
-"""The configuration of every deployable, `gpu_config.yaml`: what it may say, and what is wrong with it.
+"""The configuration of all deployables, `gpu_config.yaml`: its keys, and the errors in it.
 
-errors     ConfigError; importing it costs nothing
-settings   Settings and load_settings; pydantic comes with them
-document   the default configuration as a commented YAML text
+errors       ConfigError; its import is cheap
+settings     Settings and load_settings; they import pydantic
+groups       settings that are grouped under one key, and the types of fields
+messages     validation errors as one sentence
+credentials  URLs with a credential, which do not belong in the file
+template     the default configuration as commented YAML
 """

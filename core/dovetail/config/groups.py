@@ -1,4 +1,4 @@
-"""The settings that stand together under one key, and the fields that settings are made of."""
+"""The settings that are grouped under one key, and the fields that settings consist of."""
 
 from typing import Annotated, Any
 
@@ -9,7 +9,10 @@ from dovetail.jobs.idle import IdleAction
 
 
 def refuse_bool(value: Any) -> Any:
-    """A number, and not a word that YAML reads as true or false."""
+    """Refuse a word that YAML reads as true or false where a number belongs.
+
+    Raises `ValueError`.
+    """
     # pydantic reads true as 1, and YAML reads `yes` as true.
     if isinstance(value, bool):
         raise ValueError("must be a number")  # noqa: TRY004 - pydantic reports ValueErrors only
@@ -17,7 +20,7 @@ def refuse_bool(value: Any) -> Any:
 
 
 def _plain(limit: float) -> str:
-    """A limit as people write it, with all its digits."""
+    """A limit in plain decimal notation, with all its digits."""
     return str(int(limit)) if limit == int(limit) else f"{limit:g}"
 
 

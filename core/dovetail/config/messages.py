@@ -1,4 +1,4 @@
-"""A validation error as one sentence: which key, its value, where it stands, what is allowed. Pure."""
+"""A validation error as one sentence: the key, its value, its source, what is allowed. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,21 +16,21 @@ Location = Sequence[int | str]
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Values by key and what people call the place they come from."""
+    """Values by key, and the name of the source in messages."""
 
     name: str
     values: Mapping[str, Any]
     env_prefix: str | None = None
 
     def origin(self, location: Location) -> str | None:
-        """What to call the place of that key, or None when this source does not have it."""
+        """The name of the source of that key, or None when this source does not have it."""
         if not _has(self.values, location):
             return None
         return self.name if self.env_prefix is None else self.env_prefix + "__".join(map(str, location)).upper()
 
 
 def explain(error: ValidationError, *, model: type[BaseModel], sources: Sequence[Source]) -> ConfigError:
-    """The first thing that is wrong. `sources` come in the order in which they win; the last one is the file."""
+    """The first error. `sources` are ordered by precedence; the last one is the file."""
     first = error.errors()[0]
     location = first["loc"]
     found = (source.origin(location) for source in sources)
@@ -46,7 +46,7 @@ def _problem(details: ErrorDetails, *, location: Location, model: type[BaseModel
         return f'unknown key "{key}"{hint}'
     extra = _extra(model, location)
     said = details.get("ctx", {}).get("error")
-    # A rule between two keys has the sentence of its own; all others have the key's range.
+    # A rule between two keys has its own sentence; every other error shows the key's range.
     allowed = str(said) if said is not None and "which is" in str(said) else extra.get("allowed", details["msg"])
     value = details["input"]
     hint = suggestion(value, known=extra.get("choices", ())) if isinstance(value, str) else ""
@@ -67,7 +67,7 @@ def _has(values: Any, location: Location) -> bool:
 
 
 def _fields(model: type[BaseModel], location: Location) -> dict[str, FieldInfo]:
-    """The fields of the model that stands at `location`, which is the model itself or one within."""
+    """The fields of the model at `location`, which is the model itself or a nested one."""
     for part in location:
         inner = model.model_fields[str(part)].annotation
         if isinstance(inner, type) and issubclass(inner, BaseModel):
@@ -76,7 +76,7 @@ def _fields(model: type[BaseModel], location: Location) -> dict[str, FieldInfo]:
 
 
 def _extra(model: type[BaseModel], location: Location) -> Mapping[str, Any]:
-    """What the innermost known field at `location` says beside its type."""
+    """What the innermost known field at `location` declares in addition to its type."""
     extra: Mapping[str, Any] = {}
     for depth, part in enumerate(location, start=1):
         field = model.model_fields.get(str(part))

@@ -1,4 +1,4 @@
-"""The settings of `gpu_config.yaml`, loaded from command line, environment, file and defaults, in this order."""
+"""The settings of `gpu_config.yaml`, from command line, environment, file, defaults."""
 
 import os
 from collections.abc import Mapping
@@ -382,7 +382,10 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Use only the given values: `load_settings` merges the sources, so that errors can name them."""
+        """Use only the given values.
+
+        `load_settings` merges the sources, so that errors can name them.
+        """
         return (init_settings,)
 
     @field_validator("gpu_resource", mode="before")
@@ -433,10 +436,11 @@ class Settings(BaseSettings):
 
 
 def load_settings(path: Path | None = None, *, overrides: Mapping[str, Any] | None = None) -> Settings:
-    """Settings from `overrides` (the command line), else the environment, else the file, else the defaults.
+    """Load settings from `overrides` (the command line), environment, file and defaults.
 
-    The environment says `DOVETAIL_LOG_LEVEL=debug`, `DOVETAIL_SCORE_WEIGHTS__CPU=0.3`, and maps as JSON. Raises
-    `ConfigError`, also for a file with a credential; overrides that are None count as not given.
+    The first source that has a key wins. The environment has `DOVETAIL_LOG_LEVEL=debug`,
+    `DOVETAIL_SCORE_WEIGHTS__CPU=0.3`, and maps as JSON. Overrides that are None count as not given. Raises
+    `ConfigError`, also for a file with a credential.
     """
     given = {key: value for key, value in (overrides or {}).items() if value is not None}
     sources = (
@@ -471,7 +475,7 @@ def _environment() -> dict[str, Any]:
 
 
 def _refuse_misspelt(environ: Mapping[str, str]) -> None:
-    # Other variables with our prefix are none of our business: Kubernetes itself sets DOVETAIL_..._SERVICE_HOST.
+    # Other variables with our prefix are not ours: Kubernetes itself sets DOVETAIL_..._SERVICE_HOST.
     known = [ENV_PREFIX + key.upper() for key in Settings.model_fields]
     for name in environ:
         top = name.upper().split("__")[0]

@@ -1,4 +1,4 @@
-"""The default configuration as a YAML text with a comment for each key: the chart and the documentation show it."""
+"""The default configuration as YAML with a comment for each key."""
 
 import textwrap
 from typing import Any, Final
@@ -14,7 +14,7 @@ _WIDTH: Final = 100
 
 
 def default_yaml() -> str:
-    """`gpu_config.yaml` with all defaults; loading it gives `Settings()`."""
+    """`gpu_config.yaml` with all defaults; to load it gives `Settings()`."""
     defaults = Settings()
     blocks = [_block(name, field=field, value=getattr(defaults, name)) for name, field in Settings.model_fields.items()]
     return "\n\n".join([_HEAD, *blocks]) + "\n"

@@ -1,1 +1,4 @@
-"""Text forms of one value: timestamps, durations, quantities. Imports no other package of Dovetail."""
+"""Text forms of one value: timestamps, durations, quantities.
+
+Imports no other package of Dovetail.
+"""

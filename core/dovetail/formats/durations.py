@@ -7,7 +7,7 @@ from dovetail.formats.timestamps import after, moment, timestamp
 __all__ = ["after", "human", "moment", "timestamp"]
 
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "y": 365 * 86400}
-# Up to how many seconds a duration is told in which units, as apimachinery's HumanDuration does it.
+# The units up to each number of seconds, as in apimachinery's HumanDuration.
 _SCALE: Final = (
     (2 * 60, "s"),
     (10 * 60, "ms"),

@@ -1,24 +1,24 @@
-"""Kubernetes quantities (`100m`, `1.5Gi`, `1e3`) as exact integers: no float is ever in between.
+"""Kubernetes quantities (`100m`, `1.5Gi`, `1e3`) as exact integers, never as floats.
 
-A part of the unit that is left over rounds up, as Kubernetes itself does when it reads a quantity as a whole number.
-Where too much would be harmful (what a node has) ask for `rounding="down"`.
+A remaining part of the unit rounds up, as Kubernetes does when it reads a quantity as a whole number. Where too much
+would be harmful (the capacity of a node), pass `rounding="down"`.
 """
 
 import re
 from functools import lru_cache
 from typing import Final, Literal
 
-# Enough for whatever is counted here, and far below what Python refuses to read as a number.
+# Enough for every count here, and far below the number of digits that Python refuses to read.
 _MOST_DIGITS: Final = 9
 
 
 def read_whole(text: str, *, otherwise: int) -> int:
-    """The number that a text of a few ASCII digits is; `otherwise` for any other text."""
+    """The number in a text of a few ASCII digits; `otherwise` for any other text."""
     is_number = text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS
     return int(text) if is_number else otherwise
 
 
-# The API server writes texts; people's templates also hold plain numbers.
+# The API server writes texts; templates of users also contain plain numbers.
 Quantity = str | int | float
 Rounding = Literal["up", "down"]
 
@@ -32,7 +32,7 @@ _DECIMAL: Final = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "
 
 
 class QuantityError(ValueError):
-    """A text that is no quantity."""
+    """A text that is not a quantity."""
 
     def __init__(self, text: Quantity) -> None:
         self.text = text

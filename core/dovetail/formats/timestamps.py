@@ -12,10 +12,10 @@ def timestamp(moment: datetime) -> str:
 
 
 def moment(text: str) -> datetime:
-    """The time that RFC 3339 text says."""
+    """The time of an RFC 3339 text."""
     return datetime.fromisoformat(text)
 
 
 def after(start: datetime, *, seconds: float) -> datetime:
-    """The time so much later; the last one of the calendar where it would be beyond that."""
+    """The time `seconds` later; the last time of the calendar where it would be beyond that."""
     return start + timedelta(seconds=seconds) if seconds < (_LAST - start).total_seconds() else _LAST

@@ -1,1 +1,1 @@
-"""What a GPU is called and how it is requested: models, device plugins, requests. Pure."""
+"""The names of GPUs and how they are requested: models, device plugins, requests. Pure."""

@@ -1,8 +1,10 @@
-"""Vendor mode: whole devices that kubelet picks, asked by the resource of a vendor's device plugin. Pure, and data.
+"""Vendor mode: whole devices that kubelet picks, requested by a device plugin's resource.
 
-A node is of one kind: managed by us, or served by a vendor's plugin. On the latter kube-scheduler and kubelet count the
-vendor's resource, we choose the node by model, health and count, and the node's report says afterwards which devices
-the pod got.
+Pure.
+
+A node is of one kind: managed by Dovetail, or served by a vendor's plugin. On the latter, kube-scheduler and kubelet
+count the vendor's resource, Dovetail chooses the node by model, health and count, and the node's report later says
+which devices the pod got.
 """
 
 from collections.abc import Mapping
@@ -12,23 +14,23 @@ from typing import Any, Final, Literal
 from dovetail.gpu import models
 from dovetail.gpu.request import GPURequest
 
-# What NVIDIA's plugin puts between a card and the number of its replica, where several pods take turns on it.
+# NVIDIA's plugin puts this between a device and the number of its replica, where several pods take turns on it.
 _REPLICA: Final = "::"
 
 
 def card_of(device_id: str) -> str:
-    """The UUID of the card that an id means: `GPU-…::3` is a replica of `GPU-…`."""
+    """The UUID of the device of an id: `GPU-…::3` is a replica of `GPU-…`."""
     return device_id.partition(_REPLICA)[0]
 
 
 def is_replica(device_id: str) -> bool:
-    """Whether other pods may have the same card."""
+    """Whether other pods may have the same device."""
     return _REPLICA in device_id
 
 
 NodeKind = Literal["Managed", "Vendor"]
 
-# Short names, as configurations use them, and the extended resource that each means.
+# Short names, as configurations use them, and the extended resource of each.
 KNOWN_RESOURCES: Final[Mapping[str, str]] = {
     "gpu": "nvidia.com/gpu",
     "nvidia": "nvidia.com/gpu",
@@ -44,13 +46,17 @@ _MIG: Final = f"{_NVIDIA_DOMAIN}mig-"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vendors:
-    """Which resources are a vendor's devices, which one a request without vendor means, and the kind of node that a
-    job's whole devices are looked for first. `resources` has every one once, in the order of the configuration."""
+    """The resources of vendors' devices, and the defaults of requests.
+
+    `by_name` maps short names to resources, `default` is the resource of a request without vendor, and `first` the kind
+    of node that is tried first for a job's whole devices. `resources` has every resource once, in the order of the
+    configuration.
+    """
 
     by_name: Mapping[str, str] = field(default_factory=lambda: dict(KNOWN_RESOURCES))
     default: str = "nvidia.com/gpu"
     first: NodeKind = "Managed"
-    # Made once: every pod that is seen is asked for them.
+    # Computed once: every pod that is seen uses them.
     resources: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -58,11 +64,14 @@ class Vendors:
 
     @property
     def nvidia_resources(self) -> frozenset[str]:
-        """The configured resources whose plugin may say what a container sees by NVIDIA_VISIBLE_DEVICES."""
+        """The configured resources whose plugin may set NVIDIA_VISIBLE_DEVICES in a container."""
         return frozenset(name for name in self.resources if may_set_visible_devices(name))
 
     def vendor_of(self, resource: str) -> str | None:
-        """The vendor whose devices a resource means, by its domain, else by its short name; None when neither tells."""
+        """The vendor of a resource, by its domain, else by its short name.
+
+        None when neither says it.
+        """
         domain = resource.partition("/")[0]
         for known, vendor in _VENDOR_OF_DOMAIN.items():
             if domain == known or domain.endswith(f".{known}"):
@@ -71,9 +80,9 @@ class Vendors:
         return next((name for name in names if name in models.VENDORS), None)
 
     def resources_for(self, request: GPURequest) -> tuple[str, ...]:
-        """The resources by which a request may be asked: those of its vendor, else of its models' vendors.
+        """The resources that can meet a request: those of its vendor, else of its models' vendors.
 
-        One that tells neither means the default resource.
+        A request with neither means the default resource.
         """
         told = {request.vendor} if request.vendor else {models.vendor_of(model) for model in request.models}
         wanted = told - {None}
@@ -82,7 +91,7 @@ class Vendors:
         return (self.by_name.get(self.default, self.default),)
 
     def amounts_in(self, amounts: Mapping[str, Any]) -> dict[str, Any]:
-        """What of `amounts` (quantities by name) is a vendor's devices, without zeros."""
+        """The vendors' devices in `amounts` (quantities by name), without zeros."""
         return {name: amounts[name] for name in self.resources if str(amounts.get(name, "0")) != "0"}
 
 
@@ -90,17 +99,23 @@ DEFAULT_VENDORS: Final = Vendors()
 
 
 def may_set_visible_devices(resource: str) -> bool:
-    """Whether a plugin of that resource may set NVIDIA_VISIBLE_DEVICES: all but those of the other known vendors."""
+    """Whether a plugin of that resource may set NVIDIA_VISIBLE_DEVICES.
+
+    The other known vendors' plugins do not.
+    """
     domain = resource.partition("/")[0]
     others = (known for known, vendor in _VENDOR_OF_DOMAIN.items() if vendor != MANAGED_VENDOR)
     return not any(domain == known or domain.endswith(f".{known}") for known in others)
 
 
 def is_mig(resource: str) -> bool:
-    """Whether a resource is a MIG device as NVIDIA's plugin names them, such as `nvidia.com/mig-1g.10gb`."""
+    """Whether a resource is a MIG device of NVIDIA's plugin, such as `nvidia.com/mig-1g.10gb`."""
     return resource.startswith(_MIG)
 
 
 def is_nvidias(resource: str) -> bool:
-    """Whether a resource has NVIDIA's domain; not each is a GPU (`nvidia.com/hostdev` is a network card)."""
+    """Whether a resource has NVIDIA's domain.
+
+    Not every one is a GPU (`nvidia.com/hostdev` is a network card).
+    """
     return resource.startswith(_NVIDIA_DOMAIN)

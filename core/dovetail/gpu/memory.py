@@ -2,6 +2,6 @@
 
 from typing import Final
 
-# What the driver needs in addition to a process's memory: contexts on the device, buffers on the host.
+# In MiB: what the driver needs in addition to a process's memory, contexts on the device and buffers on the host.
 CARD_MARGIN_MIB: Final = 512
 HOST_MARGIN_MIB: Final = 512

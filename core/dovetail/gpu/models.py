@@ -1,4 +1,4 @@
-"""GPU models: one spelling for the many that drivers, labels, traces and people use. Data and names only."""
+"""GPU models: one spelling for the many that drivers, labels, traces and users write. Pure."""
 
 import re
 import tomllib
@@ -22,22 +22,29 @@ _SHORT_MEMORY: Final = re.compile(r"([A-Z]+[0-9]+[A-Z]*)M([0-9]{1,6})")
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A model as a family and, where the name tells, its memory in GB: `V100M32` is `Model("V100", 32)`."""
+    """A model as a family and, where the name has it, its memory in GB.
+
+    `V100M32` is `Model("V100", 32)`.
+    """
 
     family: str
     memory_gb: int | None = None
 
     def admits(self, actual: "Model") -> bool:
-        """Whether a request for this model takes a card of `actual`: `V100` takes both, `V100M32` only 32 GB."""
+        """Whether a request for this model accepts `actual`.
+
+        `V100` accepts both memory sizes, `V100M32` only 32 GB.
+        """
         return self.family == actual.family and self.memory_gb in {None, actual.memory_gb}
 
 
-# Names come from devices, and also from whoever asks for one.
+# Names come from devices and also from requests, so the cache is bounded.
 @lru_cache(maxsize=4096)
 def normalise(name: str) -> Model:
-    """The model that a name means: `Tesla V100-SXM2-32GB`, `V100M32` and `v100` are all of family `V100`.
+    """The model of a name.
 
-    An unknown name is its own family, in upper case without brand, form factor and separators.
+    `Tesla V100-SXM2-32GB`, `V100M32` and `v100` are all of family `V100`. An unknown name is its own family, in upper
+    case without brand, form factor and separators.
     """
     memory: int | None = None
     kept: list[str] = []
@@ -53,13 +60,13 @@ def normalise(name: str) -> Model:
 
 
 def vendor_of(name: str) -> str | None:
-    """The vendor of a model by the table, or None for a model it does not know."""
+    """The vendor of a model from the table, or None for an unknown model."""
     entry = _table().get(normalise(name).family)
     return entry[0] if entry else None
 
 
 def memory_mib(name: str) -> int | None:
-    """Memory of one card in MiB, by the name or else by the table; None for an unknown model."""
+    """Memory of one device in MiB, from the name or else the table; None for an unknown model."""
     model = normalise(name)
     if model.memory_gb is not None:
         return model.memory_gb * 1024
@@ -73,7 +80,7 @@ def known_families() -> tuple[str, ...]:
 
 
 def _known_family(family: str) -> str:
-    # Drivers say "RTX A6000", "GeForce RTX 3090" and "Ascend910B"; people say A6000, RTX3090 or 3090, and 910B.
+    # Drivers write "RTX A6000", "GeForce RTX 3090" and "Ascend910B"; users write A6000, RTX3090 or 3090, and 910B.
     table = _table()
     for candidate in (family, family.removeprefix("RTX"), f"RTX{family}", family.removeprefix("ASCEND")):
         if candidate in table:

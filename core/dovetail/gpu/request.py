@@ -22,17 +22,17 @@ from dovetail.gpu.models import VENDORS
 
 WHOLE_MILLI: Final = 1000
 MAX_COUNT: Final = 9999
-# Beyond every machine, and such that no sum of the engine leaves its 64 bits.
+# Beyond every machine, and small enough that no sum of the engine exceeds 64 bits.
 MAX_MEMORY_MIB: Final = 1 << 40
-# Characters of a text that errors repeat (the schema takes half as many), and of what is wrong with it.
+# The number of characters of a text that errors repeat (the schema takes half as many), and of the problem.
 _TEXT_SHOWN: Final = 256
 _PROBLEM_SHOWN: Final = 1024
 _MOST_DIGITS: Final = 64
 _LONGEST_NAME: Final = 128
 EXAMPLES: Final = "2, 0.5, 2(V100), 8G,0.5 or 2x8G,0.5(T4)"
 
-# The same language as a regular expression (RE2 and Python alike), for the schema: what it admits is read, but for
-# memory that is no whole number of MiB.
+# The same grammar as a regular expression (RE2 and Python alike), for the schema. Every text that it admits can be
+# read, except memory that is not a whole number of MiB.
 _COUNT_PATTERN: Final = r"[1-9][0-9]{0,3}(\.0+)?"
 _SHARE_PATTERN: Final = r"(1(\.0+)?|0\.(00[1-9]|0[1-9][0-9]?|[1-9][0-9]{0,2})0*)"
 _MEMORY_PATTERN: Final = r"[1-9][0-9]{0,8}(\.[0-9]+)?[MmGg]([Ii]?[Bb]?)\s*[,，]\s*"
@@ -56,7 +56,10 @@ _INDEX: Final = re.compile(r"cuda:([0-9]{1,3})(?![0-9])")
 
 
 class RequestError(ValueError):
-    """A request that cannot be read. `position` counts characters from 0 in `text`; None means all of it."""
+    """A request that cannot be read.
+
+    `position` counts characters of `text` from 0; None means all of it.
+    """
 
     def __init__(
         self, text: str, *, problem: str, field: str = "gpu", position: int | None = None, example: str = EXAMPLES
@@ -72,17 +75,21 @@ class RequestError(ValueError):
 
 
 def _shown(text: str, *, most: int) -> str:
-    """Of a text what a sentence has room for, with what cannot be seen written out."""
+    """As much of a text as a sentence has room for, with invisible characters escaped."""
     seen = "".join(character if character.isprintable() else ascii(character)[1:-1] for character in text)
     return seen if len(seen) <= most else f"{seen[:most]}…"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GPURequest:
-    """What one worker asks for: `count` devices, each with a share, and with memory where it is said.
+    """What one worker requests: `count` devices, each with a share and, if given, memory.
 
-    `share_milli` is thousandths of a device's compute, 1000 for whole devices. `memory_mib` is per device; None
-    leaves it to the memory guard (a share) or takes all (a whole device). `models` empty means any.
+    - `count`: number of devices
+    - `share_milli`: thousandths of each device's compute, 1000 for whole devices
+    - `memory_mib`: MiB of each device; None leaves it to the memory guard (a share) or takes all (a whole device)
+    - `models`: the allowed models; empty allows any
+    - `vendor`: the required vendor; None allows any
+    - `device_index`: the index of the device on its node; None allows any
     """
 
     count: int = 1
@@ -99,7 +106,7 @@ class GPURequest:
 
     @property
     def total_milli(self) -> int:
-        """Compute of all devices together, in thousandths: what `dovetail.dev/gpu-milli` asks."""
+        """Compute of all devices together, in thousandths: the amount of `dovetail.dev/gpu-milli`."""
         return self.count * self.share_milli
 
     def __str__(self) -> str:
@@ -110,11 +117,11 @@ class GPURequest:
 
 
 def parse(text: str | int) -> GPURequest:
-    """The request that `text` says. Raises `RequestError` with the place and a correct example."""
+    """The request in a text. Raises `RequestError` with the place and a correct example."""
     return _read(str(text))
 
 
-# Pods of a few requests come by the thousand, and each is read several times.
+# Thousands of pods have a few requests, and each is read several times.
 @lru_cache(maxsize=1024)
 def _read(text: str) -> GPURequest:
     return _Reader(text).request()

@@ -1,4 +1,4 @@
-"""Indexes of an array's tasks as people write them, such as `0-15:2,20`. Pure."""
+"""Indexes of an array's tasks as users write them, such as `0-15:2,20`. Pure."""
 
 from collections.abc import Iterable
 
@@ -6,13 +6,13 @@ from dovetail.api.gpujob import MAX_TASKS
 
 
 class IndexesError(ValueError):
-    """What is wrong with the indexes, in a sentence."""
+    """The problem with the indexes, in a sentence."""
 
 
 def indexes_in(text: str) -> list[int]:
-    """The indexes that the text names, in order, each once. Raises `IndexesError`.
+    """The indexes in a text, in order, each once. Raises `IndexesError`.
 
-    The text is as `spec.array.indexes` has it; what is behind % is left aside.
+    The text has the form of `spec.array.indexes`; anything after % is ignored.
     """
     found: set[int] = set()
     for part in text.partition("%")[0].split(","):
@@ -30,7 +30,7 @@ def indexes_in(text: str) -> list[int]:
 
 
 def as_text(indexes: Iterable[int]) -> str:
-    """Indexes in short, such as `0-3,7`."""
+    """Indexes in short form, such as `0-3,7`."""
     parts: list[list[int]] = []
     for index in sorted(indexes):
         if parts and index == parts[-1][-1] + 1:

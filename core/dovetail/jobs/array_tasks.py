@@ -1,6 +1,6 @@
-"""The tasks of an array or a sweep: which there are, what they are called, and their parameters. Pure.
+"""The tasks of an array or a sweep: their indexes, names and parameters. Pure.
 
-TasksError   what is wrong with an array or a sweep, in a sentence
+TasksError   the problem with an array or a sweep, in a sentence
 """
 
 import itertools
@@ -15,14 +15,14 @@ from dovetail.api.gpujob import MAX_TASKS, GPUJob, GPUJobSpec, SweepSpec
 from dovetail.jobs.array_indexes import IndexesError, indexes_in
 
 TASK_IDS: Final = (names.ENV_TASK_ID, names.ENV_GFLOW_TASK_ID, names.ENV_SLURM_TASK_ID)
-# What a parameter cannot be called: it would not be seen, or hide which devices there are.
+# Forbidden names of parameters: the task would not see them, or they would hide its devices.
 _RESERVED: Final = frozenset(
     {
         *TASK_IDS, names.ENV_JOB_ID, names.ENV_GPU_UUIDS, names.ENV_VISIBLE_DEVICES, names.ENV_CUDA_DEVICES,
         names.ENV_MPS_PERCENTAGE, names.ENV_MPS_MEMORY, names.ENV_MPS_PIPE,
     }
 )  # fmt: skip
-# The variables by which the workers of a gang find each other, in addition to torchrun's.
+# The variables that the workers of a gang use to find each other, in addition to torchrun's.
 _RENDEZVOUS: Final = frozenset(
     {
         "MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK", "LOCAL_WORLD_SIZE", "LOCAL_RANK", "TF_CONFIG",
@@ -37,7 +37,7 @@ _PLACEHOLDER: Final = re.compile(r"(?<!\$)\{([^{}]*)\}")
 
 
 class TasksError(Exception):
-    """What is wrong with an array or a sweep, in a sentence."""
+    """The problem with an array or a sweep, in a sentence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +90,7 @@ def _side_by_side(values: Sequence[Sequence[str]]) -> Iterable[tuple[str, ...]]:
 
 
 def _numbered(parent: str, index: int) -> str:
-    # Not a number alone: commands call a second job of one name that.
+    # Not a number alone: commands use that for a second job of the same name.
     return f"{parent}-t{index}"
 
 
@@ -99,7 +99,7 @@ def _name(parent: str, sweep: SweepSpec, index: int, parameters: Mapping[str, st
         return _numbered(parent, index)
     said = filled(sweep.name_template, {**parameters, "index": str(index)})
     fit = re.sub(r"[^a-z0-9]+", "-", said.lower()).strip("-")
-    # Of a value that no name can have nothing may be left.
+    # Of a value that no name can contain, nothing may be left.
     return f"{parent}-{fit}"[:_NAME_LIMIT].rstrip("-") if fit else _numbered(parent, index)
 
 
@@ -131,6 +131,6 @@ def _check_parameters(spec: GPUJobSpec) -> None:
 
 
 def filled(text: str, parameters: Mapping[str, str]) -> str:
-    """The text with `{name}` replaced; `${name}` is the shell's own business, and finds the variable."""
-    # In one go: a value that looks like another parameter is a value.
+    """The text with `{name}` replaced. `${name}` belongs to the shell, which finds the variable."""
+    # In one pass: a value that looks like another parameter stays a value.
     return _PLACEHOLDER.sub(lambda found: parameters.get(found[1], found[0]), text)

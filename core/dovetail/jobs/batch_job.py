@@ -1,4 +1,4 @@
-"""A GPUJob and its batch Job: whose it is, whether it is at work, which of its workers have a node. Pure."""
+"""A GPUJob and its batch Job: ownership, state, and which of its workers have a node. Pure."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -21,7 +21,7 @@ def is_child(child: Job, *, job: GPUJob) -> bool:
 
 
 def true_condition(child: Job, *types: str) -> Condition | None:
-    """The first of these conditions that holds for the batch Job."""
+    """The first of these conditions that is true for the batch Job."""
     held = {condition.type: condition for condition in child.status.conditions if condition.status == "True"}
     return next((held[name] for name in types if name in held), None)
 
@@ -32,18 +32,21 @@ def has_ended(child: Job) -> bool:
 
 
 def is_doomed(child: Job) -> bool:
-    """Whether a suspended batch Job is to fail as soon as it goes on: a rule took the end of its pods for a failure."""
+    """Whether a suspended batch Job fails once it resumes.
+
+    A rule took the end of its pods for a failure.
+    """
     # The Job controller writes Failed later: since Kubernetes 1.36 a suspended Job has no startTime, and needs one.
     return bool(child.spec.suspend) and true_condition(child, "FailureTarget") is not None
 
 
 def is_going(job: GPUJob) -> bool:
-    """Whether the job is being deleted: nothing more is begun for it."""
+    """Whether the job is being deleted: nothing new begins for it."""
     return job.metadata.deletion_timestamp is not None
 
 
 def kept_by(job: GPUJob) -> list[str]:
-    """The finalizers of others, by which a deleted job stays for as long as they like, and with it what it runs."""
+    """The finalizers of others, which keep a deleted job until their owners remove them."""
     return [name for name in job.metadata.finalizers if name not in _GARBAGE_COLLECTORS]
 
 
@@ -53,12 +56,12 @@ def is_finished(job: GPUJob) -> bool:
 
 
 def is_parent(job: GPUJob) -> bool:
-    """Whether the job is an array or a sweep: its tasks are GPUJobs of their own, and it runs nothing itself."""
+    """Whether the job is an array or a sweep: its tasks are GPUJobs, and it runs nothing itself."""
     return job.spec.array is not None or job.spec.sweep is not None
 
 
 def is_ours(job: GPUJob) -> bool:
-    """Whether Dovetail looks after the job at all."""
+    """Whether Dovetail manages the job at all."""
     return job.spec.managed_by in {None, names.MANAGER}
 
 
@@ -68,18 +71,18 @@ def is_external(job: GPUJob) -> bool:
 
 
 def attempt_of(child: Job) -> int:
-    """Which attempt of its GPUJob a batch Job is; the first where it does not say."""
+    """The attempt number of a batch Job; 1 where it does not say."""
     text = child.metadata.annotations.get(names.ATTEMPT, "")
     return read_whole(text, otherwise=1)
 
 
 def is_past(job: GPUJob, child: Job) -> bool:
-    """Whether a batch Job is on its way out: it is being deleted, or its attempt is over."""
+    """Whether a batch Job is about to go: it is being deleted, or its attempt is over."""
     return child.metadata.deletion_timestamp is not None or attempt_of(child) < job.status.attempt
 
 
 def wants_admission(job: GPUJob, child: Job | None) -> bool:
-    """Whether the queue is to decide on this job: nothing of it runs, and nothing holds it back."""
+    """Whether the queue decides about this job: nothing of it runs, and nothing holds it back."""
     if job.metadata.deletion_timestamp or is_finished(job) or job.spec.cancel or job.spec.suspend:
         return False
     if is_parent(job) or is_external(job) or not is_ours(job):
@@ -97,20 +100,20 @@ def is_on_the_way(job: GPUJob, child: Job | None) -> bool:
 
 
 def workers_without_node(job: GPUJob, child: Job, pods: Sequence[Pod]) -> int:
-    """Workers that still have to be bound: those without a pod that has a node or has done its work.
+    """The number of workers that are not bound yet: no pod of theirs has a node or succeeded.
 
-    Pods are believed before the batch Job's own count, which lags behind them.
+    Pods count before the batch Job's own count, which lags behind them.
     """
     provided = {worker_of(pod) for pod in pods if pod.spec.node_name and pod.status.phase != "Failed"}
     failures = sum(pod.status.phase == "Failed" for pod in pods)
     if failures > (child.spec.backoff_limit or 0):
-        # No further try: the batch Job is about to fail.
+        # No retry is left: the batch Job is about to fail.
         return 0
     return max(0, job.spec.workers - max(len(provided), child.status.succeeded))
 
 
 def worker_of(pod: Pod) -> int:
-    """Index of the worker that a pod is."""
+    """The worker index of a pod."""
     text = pod.metadata.annotations.get(names.COMPLETION_INDEX, "0")
     return read_whole(text, otherwise=0)
 

@@ -1,4 +1,4 @@
-"""After how long a run of a GPUJob ends, by its limits or its lease. Pure."""
+"""The time limit of a run of a GPUJob, from its limits or its lease. Pure."""
 
 from dovetail.api.builtin import Job
 from dovetail.api.gpujob import MAX_SECONDS, GPUJob
@@ -6,7 +6,10 @@ from dovetail.formats.timestamps import moment
 
 
 def deadline_seconds(job: GPUJob, *, child: Job | None = None) -> int | None:
-    """The time limit of the batch Job `child`, or of the one to be made. None for a job without a limit."""
+    """The time limit, in seconds, of the batch Job `child` or of a new one.
+
+    None for a job without a limit.
+    """
     if job.spec.reservation is not None:
         return _lease_seconds(job, child)
     limits = [job.spec.active_deadline_seconds, _left_seconds(job)]
@@ -19,7 +22,7 @@ def _left_seconds(job: GPUJob) -> int | None:
 
 
 def _lease_seconds(job: GPUJob, child: Job | None) -> int | None:
-    """The lease counts from the last renewal, the batch Job's limit from its start."""
+    """The lease counts from its last renewal, the batch Job's limit from its start."""
     lease = job.spec.reservation
     assert lease is not None, "asked for reservations alone"
     start = None if child is None else child.status.start_time

@@ -10,9 +10,9 @@ OFF: Final = 0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdleRules:
-    """From when on a job is idle, and what follows. It is all off while `after_seconds` is 0.
+    """When a job is idle, and what follows. Everything is off while `after_seconds` is 0.
 
-    A device works when its utilization is at least `below`. `grace_seconds` lie between the warning and what follows.
+    A device works when its utilization (0-1) is at least `below`. `grace_seconds` lie between the warning and `action`.
     """
 
     after_seconds: float = OFF
@@ -31,7 +31,7 @@ class IdleTimes:
     def look(
         self, uid: str, *, utilization: float | None, now: datetime, told_at: datetime | None = None
     ) -> datetime | None:
-        """Since when the job is idle, None while it works or has not been idle for long enough.
+        """Since when the job is idle; None while it works or has not been idle for long enough.
 
         `utilization` (0-1) is that of its busiest device now; None if it was not measured, which changes nothing.
         `told_at` is the time of the first idle warning, which survives a restart of this process.
@@ -46,11 +46,11 @@ class IdleTimes:
         return since if (now - since).total_seconds() >= self._rules.after_seconds else None
 
     def is_due(self, since: datetime, *, utilization: float | None, now: datetime) -> bool:
-        """Whether more than a warning follows now. Nothing is stopped on a measurement that is missing."""
+        """Whether an action follows now. A missing measurement stops nothing."""
         if self._rules.action == "Warn" or utilization is None:
             return False
         return (now - since).total_seconds() >= self._rules.after_seconds + self._rules.grace_seconds
 
     def forget_all_but(self, uids: set[str]) -> None:
-        """Drop what was noted of jobs that do not run any more."""
+        """Drop what was recorded of jobs that no longer run."""
         self._since = {uid: since for uid, since in self._since.items() if uid in uids}

@@ -1,11 +1,13 @@
-"""What jobs were measured to use of their devices' memory, and what that teaches about the next run of the same name.
+"""The measured device memory of jobs, and the estimate for the next run of the same name.
 
-Two GPUJobs of a namespace are runs of one name if their `metadata.generateName`, or without one their `metadata.name`,
-is the same; gbatch numbers `train`, `train-2`, `train-3` and says `train-` in the former. A run teaches if it ended
-well (or at its time limit) and lasted two looks of the agent. Each run notes those before it in its own status, so that
-they outlive their GPUJobs: what is learned is lost only with the last GPUJob of the name.
+Pure.
 
-A run that came up to what it was promised may have needed more: neither it nor what is older is believed.
+Two GPUJobs of a namespace are runs of one name if they have the same `metadata.generateName`, or without one the same
+`metadata.name`. gbatch numbers `train`, `train-2`, `train-3` and writes `train-` into the former. A run teaches if it
+succeeded (or ended at its time limit) and lasted for two readings of the agent. Each run records the ones before it in
+its own status, so that they outlive their GPUJobs: the last GPUJob of the name takes the knowledge with it.
+
+A run that reached its promise may have needed more: neither that run nor an older one counts.
 """
 
 import re
@@ -29,27 +31,30 @@ MARGIN_PERCENT: Final = 110
 # A run that used this part of its limit may have needed more.
 LIMIT_RATIO: Final = 0.95
 HISTORY: Final = 10
-# A peak is written to the status when it has grown by this factor, and at the end.
+# The status gets a peak when it has grown by this factor, and at the end.
 _NEWS_RATIO: Final = 1.02
 _TEACHING: Final[frozenset[Phase]] = frozenset({"Succeeded", "TimedOut"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peak:
-    """The most that a worker of a job was measured to use of one device; `limited` if that was all of its promise."""
+    """The most MiB that a worker of a job used of one device.
+
+    `limited` if that was its whole promise.
+    """
 
     mib: int = 0
     limited: bool = False
 
 
 def name_of_runs(job: GPUJob) -> tuple[str, str]:
-    """Namespace and name that the runs of one program share."""
+    """The namespace and name that the runs of one program share."""
     meta = job.metadata
     return meta.namespace, re.sub("-+$", "", meta.generate_name) or meta.name
 
 
 def peaks_in(gpunode: GPUNode, *, claims: Iterable[Claim]) -> Iterator[tuple[str, Peak]]:
-    """What each pod uses by a report, at most on one device, by its UID; `claims` are those on the node."""
+    """The most that each pod uses of one device, by its UID; `claims` are those on the node."""
     promised = {(claim.key, device.uuid): device.memory_mib for claim in claims for device in claim.devices}
     for device in gpunode.status.devices:
         for tenant in device.tenants:
@@ -59,7 +64,7 @@ def peaks_in(gpunode: GPUNode, *, claims: Iterable[Claim]) -> Iterator[tuple[str
 
 
 def told_by(job: GPUJob, *, two_looks: timedelta) -> list[EarlierRun]:
-    """The runs that a GPUJob's status tells of: those before it, and itself once it teaches."""
+    """The runs in a GPUJob's status: those before it, and itself once it teaches."""
     use = job.status.memory
     if use is None:
         return []
@@ -76,7 +81,7 @@ def newest(runs: Iterable[EarlierRun]) -> list[EarlierRun]:
 
 
 def believed(runs: Sequence[EarlierRun]) -> list[int]:
-    """The peaks that are believed of `runs`, which come newest first."""
+    """The peaks in MiB that count of `runs`, which are sorted newest first."""
     peaks: list[int] = []
     for run in runs:
         if run.limited:
@@ -86,9 +91,12 @@ def believed(runs: Sequence[EarlierRun]) -> list[int]:
 
 
 def plan(job: GPUJob, ask: Ask, *, strategy: MemoryStrategy, earlier: Sequence[EarlierRun], most_mib: int) -> MemoryUse:
-    """The basis of the job's memory promise if it is admitted now. `earlier` are the runs before it, the newest first.
+    """The basis of the job's memory promise if it is admitted now.
 
-    An estimate above `most_mib`, all that any device has to promise, would never fit: the peak alone is then enough.
+    `earlier` are earlier runs, newest first.
+
+    An estimate above `most_mib`, all that any device has to promise, would never fit: then the peak alone is the
+    estimate.
     """
     use = MemoryUse(strategy=strategy, basis="", earlier_runs=list(earlier))
     name, peaks = name_of_runs(job)[1], believed(earlier)
@@ -134,7 +142,10 @@ class _Name:
 
 
 class Learning:
-    """The peaks of jobs that run, and the runs of each name. `look_seconds` is how often agents look."""
+    """The peaks of running jobs, and the runs of each name.
+
+    `look_seconds` is the agents' interval.
+    """
 
     def __init__(self, *, default: MemoryStrategy = "Conservative", look_seconds: float = 30.0) -> None:
         self._default = default
@@ -143,7 +154,7 @@ class Learning:
         self._peaks: dict[str, Peak] = {}
 
     def put(self, job: GPUJob) -> None:
-        """A GPUJob is there, or has changed."""
+        """Add or update a GPUJob."""
         known = self._names.setdefault(name_of_runs(job), _Name())
         known.members.add(job.metadata.uid)
         told = told_by(job, two_looks=self._two_looks)
@@ -152,7 +163,7 @@ class Learning:
             known.runs = {run.uid: run for run in newest(known.runs.values())}
 
     def drop(self, job: GPUJob) -> None:
-        """A GPUJob is gone."""
+        """Remove a GPUJob that was deleted."""
         self._peaks.pop(job.metadata.uid, None)
         name = name_of_runs(job)
         known = self._names.get(name)
@@ -163,22 +174,22 @@ class Learning:
             del self._names[name]
 
     def measured(self, job: GPUJob, peak: Peak) -> bool:
-        """A worker of the job uses that much; whether that is so much more than the status says that it is news."""
+        """Record the use of a worker. Returns whether it exceeds the status by enough to report it."""
         uid, told = job.metadata.uid, _told(job)
         self._peaks[uid] = _higher(self._peaks.get(uid, told), peak)
         return (peak.limited and not told.limited) or peak.mib > told.mib * _NEWS_RATIO
 
     def estimates(self, job: GPUJob) -> bool:
-        """Whether what the job is promised goes by what its runs have used."""
+        """Whether the job's promise depends on the use of its earlier runs."""
         return (job.spec.memory.strategy or self._default) == "Dynamic"
 
     def use_of(
         self, job: GPUJob, ask: Ask | None, *, child: Job | None, most_mib: Callable[[], int]
     ) -> MemoryUse | None:
-        """What is to be said of the job's memory; None while there is nothing to say.
+        """The memory use to show for the job; None while there is nothing to show.
 
-        `ask` is as the job's spec has it, `child` its batch Job, `most_mib` tells the memory of the largest
-        device; it is asked only where something is estimated.
+        `ask` is the request in the job's spec, `child` its batch Job. `most_mib` returns the memory of the largest
+        device and is called only for an estimate.
         """
         if ask is None or ask.gpu is None:
             return job.status.memory

@@ -1,7 +1,9 @@
-"""Plans: where the workers of a job are to go, as its status and the annotation of its pods say it. Pure.
+"""Plans: the nodes for a job's workers, in its status and in the annotation of its pods.
 
-The status is the operator's word and what counts; the annotation tells of which plan a pod is. A pod counts by a plan
-only where the two agree.
+Pure.
+
+The status is written by the operator and decides; the annotation says which plan a pod belongs to. A pod counts for a
+plan only where the two agree.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,7 +23,7 @@ from dovetail.jobs.batch_job import worker_of
 
 
 class PlanOfPod(msgspec.Struct, frozen=True, kw_only=True):
-    """What a pod's annotation says: the plan `generation` of the GPUJob with the UID `job`."""
+    """A pod's annotation: plan `generation` of the GPUJob with the UID `job`."""
 
     job: str
     generation: int
@@ -46,7 +48,10 @@ def annotation_of(placement: Placement, *, job_uid: str) -> str:
 
 
 def worker_of_plan(pod: Pod) -> WorkerOfPlan | None:
-    """Which worker of which plan the pod says it is; None for a pod of no plan, or one whose annotation is not ours."""
+    """Which worker of which plan the pod claims to be.
+
+    None without a plan or with an invalid annotation.
+    """
     text = pod.metadata.annotations.get(names.PLAN)
     if text is None:
         return None
@@ -59,7 +64,7 @@ def worker_of_plan(pod: Pod) -> WorkerOfPlan | None:
 
 
 def planned_nodes(claims: Iterable[Claim]) -> list[PlannedNode]:
-    """The nodes of a plan in the order of its workers: all that go to one node follow each other."""
+    """The nodes of a plan in the order of its workers; the workers of a node are consecutive."""
     workers: dict[str, int] = {}
     for claim in claims:
         workers[claim.node] = workers.get(claim.node, 0) + 1
@@ -72,7 +77,7 @@ def nodes_by_worker(placement: Placement) -> tuple[str, ...]:
 
 
 def open_nodes(job: GPUJob, pods: Sequence[Pod], *, workers: int) -> tuple[str, ...]:
-    """The planned nodes of `workers` of the job's workers that have none yet; empty where nothing is planned."""
+    """The planned nodes of `workers` workers that have none yet; empty without a plan."""
     placement = job.status.placement
     if placement is None:
         return ()
@@ -97,7 +102,7 @@ def planned_worker(ask: Ask) -> PlannedWorker:
 
 
 def ask_of(worker: PlannedWorker, *, policy: Policy = "Balanced") -> Ask:
-    """What each worker of a plan asks of its node. Raises `RequestError`."""
+    """What each worker of a plan requests of its node. Raises `RequestError`."""
     return Ask(
         gpu=parse(worker.request),
         mode=worker.mode,
@@ -111,7 +116,7 @@ def ask_of(worker: PlannedWorker, *, policy: Policy = "Balanced") -> Ask:
 
 
 def kept_texts(claims: Sequence[Claim]) -> list[str]:
-    """What `claims` take of one node, as texts of requests: whole devices in one, shares one by one."""
+    """What `claims` take of one node, as request texts: whole devices in one, shares one by one."""
     whole = sum(claim.unnamed for claim in claims)
     shares = []
     for device in (device for claim in claims for device in claim.devices):

@@ -1,4 +1,4 @@
-"""What is kept of a job that has ended. Pure."""
+"""The record that is kept of a job that has ended. Pure."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -19,12 +19,12 @@ DELETED: Final = "Deleted"
 
 
 def is_worth_keeping(job: GPUJob) -> bool:
-    """Whether there is something to keep: it has ended, or runs and would be missed if it went now."""
+    """Whether there is something to keep: the job has ended, or has run."""
     return job.status.phase in FINISHED or (job.status.phase == "Running" and job.status.start_time is not None)
 
 
 def record_of(job: GPUJob) -> JobRecord:
-    """The record of a job as its status tells it."""
+    """The record of a job, from its status."""
     status = job.status
     phase: Phase = status.phase if status.phase in FINISHED else "Running"
     stopped = end_of_run(status) if phase in FINISHED else None
@@ -60,7 +60,10 @@ def record_of(job: GPUJob) -> JobRecord:
 
 
 def cut_short(record: JobRecord, *, now: datetime, message: str, stopped: str | None = None) -> JobRecord:
-    """The record of a job whose object was deleted before it had ended; `stopped` is when its run was, if it was."""
+    """The record of a job that was deleted before it ended.
+
+    `stopped` is when its run stopped, if it did.
+    """
     ended = now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     run_seconds = _seconds(record.started, stopped or ended)
     return msgspec.structs.replace(
@@ -75,12 +78,12 @@ def cut_short(record: JobRecord, *, now: datetime, message: str, stopped: str | 
 
 
 def _gpus(devices: Sequence[AssignedDevice]) -> float:
-    """GPUs that the job holds or held, as far as is known which they are."""
+    """The GPUs that the job holds or held, as far as they are known."""
     return sum(device.share_milli for device in devices) / WHOLE_MILLI
 
 
 def _asked_gpus(job: GPUJob) -> float:
-    """GPUs that its workers requested together, for a job whose devices are unknown or released."""
+    """The GPUs that its workers requested; for a job whose devices are unknown or released."""
     try:
         return workers_of(job) * parse(job.status.request).total_milli / WHOLE_MILLI
     except RequestError:
@@ -88,7 +91,10 @@ def _asked_gpus(job: GPUJob) -> float:
 
 
 def _earlier_gpu_seconds(status: GPUJobStatus, *, gpus: float) -> float:
-    """What the runs before the latest used, which has `gpus`; those of an elastic job may have had other numbers."""
+    """GPU seconds of the runs before the latest one, which has `gpus`.
+
+    Runs of an elastic job may differ in number.
+    """
     if status.elastic is None:
         return gpus * status.earlier_run_seconds
     return gpus / status.elastic.workers * status.elastic.earlier_worker_seconds

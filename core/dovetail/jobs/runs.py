@@ -1,5 +1,4 @@
-"""What a status tells of a run: when it came to its end, which may be long before the job was over, and how large it is
-or was. Pure."""
+"""A run in a job's status: its size, and its end, which may precede the job's end. Pure."""
 
 from dovetail.api.gpujob import GPUJob, GPUJobStatus
 from dovetail.api.meta import Condition, find_condition
@@ -7,14 +6,17 @@ from dovetail.formats.timestamps import moment
 
 
 def end_of_run(status: GPUJobStatus) -> str | None:
-    """When the run that began at `startTime` ended; None while it goes on, and for a job without one."""
+    """When the run that began at `startTime` ended.
+
+    None while it goes on, and for a job without one.
+    """
     if status.start_time is None:
         return None
     return earlier_end(status.completion_time, start=status.start_time, conditions=status.conditions)
 
 
 def earlier_end(end: str | None, *, start: str, conditions: list[Condition]) -> str | None:
-    """`end`, or when the run was suspended before that and did not go on."""
+    """`end`, or when the run was suspended before that and did not resume."""
     held = find_condition(conditions, "Suspended")
     since = held.last_transition_time if held is not None and held.status == "True" else None
     if since is None or moment(since) < moment(start) or (end is not None and moment(end) < moment(since)):
@@ -23,5 +25,5 @@ def earlier_end(end: str | None, *, start: str, conditions: list[Condition]) -> 
 
 
 def workers_of(job: GPUJob) -> int:
-    """How many workers the job runs or ran with: an elastic one may have fewer than it asks for."""
+    """How many workers the job runs or ran with: an elastic one may have fewer than it requests."""
     return job.spec.workers if job.status.elastic is None else job.status.elastic.workers

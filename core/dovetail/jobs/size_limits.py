@@ -1,7 +1,7 @@
-"""How large a GPUJob may be: its spec, its nesting, and the specs of an array's tasks together. Pure.
+"""Size limits of GPUJobs: spec, nesting, and the specs of an array's tasks together. Pure.
 
 The API server stores objects of 1.5 MiB, and a controller that keeps all of them in memory must not depend on who
-creates how many. The admission webhook refuses what is beyond a limit. The operator refuses it too: a job may be older
+creates how many. The admission webhook refuses what exceeds a limit. The operator also refuses it: a job may be older
 than the limit.
 """
 
@@ -19,7 +19,7 @@ from dovetail.jobs.array_tasks import TasksError, tasks_of
 
 # Pod specs nest some 12 levels deep. Python's own recursion ends near 1,000.
 MAX_DEPTH: Final = 64
-# The API server takes 256 KiB of annotations, and labels without a limit of their own.
+# The API server accepts 256 KiB of annotations, and labels without a limit of their own.
 MAX_METADATA_BYTES: Final = 320 << 10
 _NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
 # Labels and annotations that Dovetail reads: its own and Kueue's.
@@ -29,12 +29,12 @@ _STEPS: Final = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 
 
 class JobLimitError(ValueError):
-    """A GPUJob that is larger than is allowed, in a sentence."""
+    """A GPUJob that is larger than allowed, in a sentence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobLimits:
-    """`spec_bytes` of one GPUJob, `array_bytes` of the specs of all tasks of an array or a sweep."""
+    """The bytes allowed for the spec of one GPUJob, and for all tasks of an array or a sweep."""
 
     spec_bytes: int = 256 << 10
     array_bytes: int = 64 << 20
@@ -46,7 +46,7 @@ class _Numbering(msgspec.Struct, frozen=True):
 
 
 def refusal_of_spec(spec: bytes | msgspec.Raw, *, limits: JobLimits) -> str | None:
-    """What is wrong with the size of a GPUJob's spec, given as JSON; None where nothing is."""
+    """What is wrong with the size of a GPUJob's spec, given as JSON; None if nothing is."""
     size = _size(spec)
     if size > limits.spec_bytes:
         return (
@@ -63,14 +63,14 @@ def refusal_of_spec(spec: bytes | msgspec.Raw, *, limits: JobLimits) -> str | No
 
 
 def refusal_of_job(job: GPUJob, *, limits: JobLimits) -> str | None:
-    """The same for a GPUJob that is there, with its metadata."""
+    """The same for an existing GPUJob, with its metadata."""
     if (size := len(msgspec.json.encode(job.metadata))) > MAX_METADATA_BYTES:
         return f"metadata has {size:,} bytes and may have {MAX_METADATA_BYTES:,} at most: remove labels or annotations"
     return refusal_of_spec(msgspec.json.encode(job.spec), limits=limits)
 
 
 def refusal_of_depth(text: bytes | msgspec.Raw, *, field: str, within: int = 0) -> str | None:
-    """Why a `field` that is `within` that many levels of this JSON is nested too deeply; None where it is not."""
+    """Why a `field`, `within` levels deep in this JSON, is nested too deeply; None if it is not."""
     content = bytes(text)
     if content.count(b"[") + content.count(b"{") <= MAX_DEPTH:
         return None
@@ -87,7 +87,7 @@ def depth_of(text: bytes | msgspec.Raw) -> int:
 
 
 def without_bulk(meta: ObjectMeta) -> ObjectMeta:
-    """Metadata with no more of labels, annotations and owners than Dovetail itself reads."""
+    """Metadata with only the labels, annotations and owners that Dovetail itself reads."""
     return msgspec.structs.replace(
         meta,
         labels=_read_by_us(meta.labels),
@@ -105,7 +105,7 @@ def _size(spec: bytes | msgspec.Raw) -> int:
 
 
 def _count(spec: bytes | msgspec.Raw) -> int:
-    """How many tasks a spec means; 1 where it has none, or none that can be counted."""
+    """The number of tasks of a spec; 1 without tasks, or where they cannot be counted."""
     try:
         numbering = decoding.decode(spec, as_type=_Numbering)
         if numbering.array is None and numbering.sweep is None:

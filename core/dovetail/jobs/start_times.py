@@ -1,4 +1,7 @@
-"""Before when a GPUJob does not start: its beginTime, and the pause after an attempt that ended. Pure."""
+"""The earliest start of a GPUJob: its beginTime, and the pause after an attempt that ended.
+
+Pure.
+"""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -8,17 +11,17 @@ from dovetail.api.gpujob import Attempt, GPUJob
 from dovetail.formats.timestamps import moment, timestamp
 from dovetail.jobs.obstacle import Obstacle
 
-# As the Job controller waits between tries.
+# The pause of the Job controller between retries.
 _FIRST_PAUSE_SECONDS: Final = 10
 _LONGEST_PAUSE_SECONDS: Final = 360
-# A run that ended by no fault of its own starts again soon; not at once, since whatever ended it may go on.
+# A run that ended through no fault of its own restarts soon, but not at once: the cause may persist.
 _FREE_PAUSE_SECONDS: Final = 2
-# A run that took longer is no sign that the next one ends as soon.
+# A longer run does not suggest that the next one ends as soon.
 _SHORT_RUN_SECONDS: Final = 600
 
 
 def too_early(job: GPUJob, *, now: datetime) -> Obstacle | None:
-    """Why the job may not start before the time that it names; None where it names none, or it has come."""
+    """Why the job may not start before its beginTime; None without one, or once it has come."""
     try:
         begin = begin_of(job)
     except ValueError:
@@ -29,12 +32,12 @@ def too_early(job: GPUJob, *, now: datetime) -> Obstacle | None:
 
 
 def begin_of(job: GPUJob) -> datetime | None:
-    """The time before which the job does not start. Raises `ValueError` where it is none."""
+    """The time before which the job does not start. Raises `ValueError` for an invalid time."""
     return None if job.spec.begin_time is None else moment(job.spec.begin_time)
 
 
 def resting(job: GPUJob, *, now: datetime) -> Obstacle | None:
-    """Why the job is not tried again yet; None where it may be."""
+    """Why the next attempt may not begin yet; None where it may."""
     due = due_again(job)
     if due is None or due <= now:
         return None
@@ -43,7 +46,10 @@ def resting(job: GPUJob, *, now: datetime) -> Obstacle | None:
 
 
 def due_again(job: GPUJob) -> datetime | None:
-    """When the next attempt may begin; None for a job on its first, or on one that began before."""
+    """When the next attempt may begin.
+
+    None for a job on its first attempt, or on one that has begun before.
+    """
     status = job.status
     if not status.attempts or status.start_time is not None:
         return None
@@ -57,7 +63,10 @@ def due_again(job: GPUJob) -> datetime | None:
 
 
 def _short_free_runs(attempts: Sequence[Attempt]) -> int:
-    """How many runs in a row, the last one included, were short and cost no retry: what ends them seems to go on."""
+    """How many runs in a row up to the last one were short and cost no retry.
+
+    Their cause seems to persist.
+    """
     count = 0
     for each in reversed(attempts):
         ran = (moment(each.end_time) - moment(each.start_time or each.end_time)).total_seconds()
