@@ -50,7 +50,7 @@ class BadCards:
         return {uuid for uuid in before.keys() | after.keys() if before.get(uuid) != after.get(uuid)}
 
     def gone(self, node: str) -> None:
-        """Drop a node that no agent reports on any more."""
+        """Drop a node whose GPUNode is deleted."""
         self._of_node.pop(node, None)
 
     def of(self, pods: Iterable[Pod], *, ledger: Ledger) -> tuple[BadCard, ...]:

@@ -40,7 +40,7 @@ class Enforcements:
         return before != found
 
     def gone(self, node: str) -> None:
-        """Drop a node that no agent reports on any more."""
+        """Drop a node whose GPUNode is deleted."""
         self._of_node.pop(node, None)
 
     def of(self, pods: Iterable[Pod]) -> dict[str, Enforcement | None]:

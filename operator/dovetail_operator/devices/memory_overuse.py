@@ -39,7 +39,7 @@ class Overuses:
         return {key[0] for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
 
     def gone(self, node: str) -> None:
-        """Drop a node that no agent reports on any more."""
+        """Drop a node whose GPUNode is deleted."""
         self._of_node.pop(node, None)
 
     def of(self, pods: Iterable[Pod]) -> tuple[Overuse, ...]:

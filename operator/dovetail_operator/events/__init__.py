@@ -1,1 +1,1 @@
-"""Kubernetes Events for GPUJobs and their pods."""
+"""Kubernetes Events for GPUJobs: which status changes cause one, and their recorder."""

@@ -1,1 +1,12 @@
-"""Records that outlive their jobs: written to a database, answered from it."""
+"""Records that outlive their jobs: written to a database, and queries on them answered.
+
+recorder             when a record is written
+store                the database: SQLite or PostgreSQL
+schema               its table and the migration
+aggregates           sums over records
+answers              answers HistoryQuery objects
+database_url         the database's URL without its secrets
+deleted_namespaces   jobs that failed with their namespace
+log_tail             the last lines of a job's logs
+metrics              GPU seconds by namespace and user
+"""

@@ -126,7 +126,7 @@ class Answers:
             else:
                 log.warning("a question is given up", query=name, error=str(error))
                 await self._give_up(query, why=f"the API server does not take the answer: {error}")
-        except Exception:  # a question is whatever its author wrote: it costs only its answer
+        except Exception:  # an unforeseen question costs only its own answer
             log.exception("a question cannot be answered", query=name)
             await self._give_up(query, why="the operator cannot answer this question; its log says more")
         else:

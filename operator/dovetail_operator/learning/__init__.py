@@ -1,1 +1,1 @@
-"""What past runs teach: run time, memory and utilization. Pure, in memory."""
+"""The mean utilization that jobs reach, from agents' reports. Pure, in memory."""

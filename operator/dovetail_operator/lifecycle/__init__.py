@@ -1,1 +1,10 @@
-"""An observation in; stage, status and actions out. Pure."""
+"""Decides stage, status and actions of a job from one observation. Pure.
+
+reconcile    the entry: an observation in, status and actions out
+stages       the stage of a job
+running      the stage while the batch Job runs
+finished     the stage once the batch Job has ended
+kueue        the stage of jobs that Kueue admits
+preemption   notice, suspension and requeue
+conditions   the conditions of the status
+"""

@@ -1,1 +1,6 @@
-"""The objects that the operator creates, as manifests. Pure."""
+"""The manifests of what the operator creates for a job. Pure.
+
+batch_job           the batch Job
+rendezvous          the headless Service and each framework's variables
+preemption_notice   the file that announces a preemption in a pod
+"""

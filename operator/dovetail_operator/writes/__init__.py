@@ -1,1 +1,11 @@
-"""The only package that writes to the API server."""
+"""The controller's writes to the API server, each with its preconditions.
+
+jobs              batch Jobs, and the status of GPUJobs
+tasks             tasks of arrays
+services          headless Services of gangs
+pods              preemption notices
+evictions         evicts pods above their promised memory
+job_numbers       allots short numbers
+estimate_store    the learned factors of estimates
+unreadable_jobs   the status of GPUJobs that cannot be read
+"""

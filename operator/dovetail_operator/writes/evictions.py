@@ -71,7 +71,7 @@ class PodEvictions:
             self._queue.add(f"{node}/{uid}")
 
     def gone(self, node: str) -> None:
-        """Drop a node that no agent reports on any more."""
+        """Drop a node whose GPUNode is deleted."""
         self._wanted.pop(node, None)
         self._refused.pop(node, None)
         self._logged = {key for key in self._logged if key[0] != node}
