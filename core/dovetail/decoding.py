@@ -1,9 +1,11 @@
-"""JSON and plain values from outside into types: every failure is one error of ours. Pure.
+"""Decode JSON and plain values from outside into types, with one error for every failure.
 
-Whatever another party wrote (an API object, an annotation, a file, the answer of a program) is decoded here and nowhere
-else. msgspec raises more than its own errors: `RecursionError` for a text nested deeper than the interpreter's stack,
-`ValueError` for an integer of more than 4,300 digits, `OverflowError` for one that no machine word holds, and
-`UnicodeDecodeError`. A caller that catches only some of them ends with its process.
+Pure.
+
+Everything that another party wrote (an API object, an annotation, a file, the output of a program) is decoded only
+here. msgspec raises more than its own errors: `RecursionError` for a text nested deeper than the interpreter's stack,
+`ValueError` for an integer of more than 4,300 digits, `OverflowError` for one that exceeds a machine word, and
+`UnicodeDecodeError`. A caller that catches only some of them crashes.
 """
 
 from typing import Any, Final, Generic, TypeVar
@@ -19,7 +21,7 @@ _LONGEST_PROBLEM: Final = 300
 
 
 class UnreadableError(ValueError):
-    """A text or value from outside that does not have the shape asked for; `problem` says why in a few words."""
+    """A text or value from outside of the wrong shape; `problem` says why in a few words."""
 
     def __init__(self, problem: str) -> None:
         self.problem = problem
@@ -27,7 +29,10 @@ class UnreadableError(ValueError):
 
 
 class Decoder(Generic[T]):
-    """Decodes JSON of one type. Made once, used often: building the type's schema costs far more than a decode."""
+    """Decodes JSON of one type.
+
+    Create it once: to build the type's schema costs far more than a decode.
+    """
 
     def __init__(self, as_type: type[T]) -> None:
         self._decoder = msgspec.json.Decoder(as_type)
@@ -49,9 +54,11 @@ def decode(text: Text, *, as_type: type[T]) -> T:
 
 
 def convert(value: Any, *, as_type: type[T], strict: bool = True) -> T:
-    """Plain values (dictionaries, lists, texts) as a value of that type. Raises `UnreadableError`.
+    """Plain values (dictionaries, lists, texts) as a value of that type.
 
-    `strict=False` lets a text stand for a number, as Kubernetes' own decoders do.
+    Raises `UnreadableError`.
+
+    With `strict=False` a text may represent a number, as in Kubernetes' own decoders.
     """
     try:
         return msgspec.convert(value, as_type, strict=strict)
@@ -60,7 +67,10 @@ def convert(value: Any, *, as_type: type[T], strict: bool = True) -> T:
 
 
 def problem_of(error: Exception) -> str:
-    """What is wrong, in a few words for a log line or a status; bounded, as texts of others are in it."""
+    """The problem in a few words for a log line or a status.
+
+    Cut to a maximum length, because it quotes texts of others.
+    """
     if isinstance(error, RecursionError):
         return "it is nested too deeply"
     return str(error)[:_LONGEST_PROBLEM] or type(error).__name__

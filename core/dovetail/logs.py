@@ -1,4 +1,4 @@
-"""Logging for every deployable: structlog, one line per event, the standard library's loggers through the same door."""
+"""Logging for every deployable: structlog, one line per event, and the standard library's."""
 
 import logging
 import sys

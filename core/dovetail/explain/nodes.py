@@ -24,10 +24,9 @@ _EXCLUDED: Final[dict[ExclusionKind, str]] = {
 
 
 def answer(question: Question) -> Answer:
-    """The answer of every node, sorted, with the summary and what would help.
+    """The answer of every node, with the summary and what would help.
 
-    The best nodes come first, then those where an end of jobs could help, then others by name. With the summary, and
-    what would help where the request does not fit.
+    The best nodes come first, then those where an end of jobs could help, then others by name.
     """
     fitting, refusing = _judged(question)
     nodes = (*fitting, *refusing, *_excluded(question))

@@ -1,1 +1,4 @@
-"""What a pod with GPUs says, and what it must look like for it. Pure: objects in, objects out, no I/O."""
+"""What a pod with GPUs requests, and what its spec must contain.
+
+Pure: objects in, objects out.
+"""

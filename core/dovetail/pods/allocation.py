@@ -1,6 +1,6 @@
-"""The allocation in a pod's annotations: the extender writes it once. Values and text.
+"""The allocation in a pod's annotations, which the extender writes once. Values and text.
 
-AllocationError   an annotation that is no allocation: what is wrong with it
+AllocationError   an annotation that is not an allocation: what is wrong with it
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ MAX_PRIORITY: Final = 255
 
 
 class AllocationError(ValueError):
-    """An annotation that is no allocation."""
+    """An annotation that is not an allocation."""
 
 
 class AllocatedDevice(Described, frozen=True, kw_only=True, omit_defaults=False):
@@ -42,12 +42,18 @@ class ContainerAllocation(Described, frozen=True, kw_only=True, omit_defaults=Fa
 class Allocation(Described, frozen=True, kw_only=True, omit_defaults=False):
     """All devices of one pod.
 
-    `guard_fraction` is the part of their memory that the pod lets be promised to all tenants together, and `workload`
-    what it is to tenant limits: both as they were when it was bound, whatever its annotations and the configuration
-    say later. `movable`: it was bound where its device memory could be moved to the host for another's turn.
+    - `node`: name of the pod's node
+    - `mode`: how the pod uses its devices
+    - `containers`: the devices of each container
+    - `guard_fraction`: the part of their memory, 0 to 1, that may be promised to all tenants together
+    - `workload`: what the pod counts as for tenant limits
+    - `movable`: whether its device memory could move to the host for another tenant's turn
+    - `priority`, `reservation`, `job`: the pod's `tenancy.Tenancy`, verified by the extender; `priority` is None only
+      in an
+      allocation of an earlier version, which has none of the three
+    - `version`: the version of this format
 
-    `priority`, `reservation` and `job` are the pod's `tenancy.Tenancy` as the extender verified it at bind. `priority`
-    is None only in an allocation of an earlier version, which says nothing of the three.
+    All values are those at bind time, whatever the pod's annotations and the configuration say later.
     """
 
     node: str
@@ -68,14 +74,14 @@ class Allocation(Described, frozen=True, kw_only=True, omit_defaults=False):
 
 
 def annotations_of(allocation: Allocation) -> dict[str, str]:
-    """The annotations that the Binding carries: the allocation, and per container what its environment reads."""
+    """The annotations of the Binding: the allocation, and what containers' environments read."""
     texts = {names.ALLOCATION: msgspec.json.encode(allocation).decode()}
     for container in allocation.containers:
         key = container.index
         uuids = ",".join(device.uuid for device in container.devices)
         texts[names.per_container(names.VISIBLE_DEVICES, key)] = uuids
         if allocation.mode != "Exclusive":
-            # MPS counts devices as the client sees them: from 0 in the order of the visible ones.
+            # MPS counts devices as the client sees them: from 0, in the order of the visible ones.
             limits = ",".join(f"{i}={device.memory_mib}M" for i, device in enumerate(container.devices))
             percentage = max(1, min(device.share_milli for device in container.devices) // 10)
             texts[names.per_container(names.MPS_PERCENTAGE, key)] = str(percentage)
@@ -84,7 +90,7 @@ def annotations_of(allocation: Allocation) -> dict[str, str]:
 
 
 def allocation_in(annotations: Mapping[str, str]) -> Allocation | None:
-    """The allocation that a pod's annotations carry, or None. Raises `AllocationError` for one that is broken."""
+    """The allocation in a pod's annotations, or None. Raises `AllocationError` for a broken one."""
     text = annotations.get(names.ALLOCATION)
     if text is None:
         return None

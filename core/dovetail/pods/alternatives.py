@@ -1,4 +1,7 @@
-"""The ways in which a request may be met: on nodes that Dovetail manages, and by a vendor's device plugin. Pure."""
+"""The alternatives for a request: nodes that Dovetail manages, and a vendor's device plugin.
+
+Pure.
+"""
 
 from dataclasses import replace
 from typing import Final
@@ -12,9 +15,10 @@ _NEEDS_MANAGED: Final = "needs a node that Dovetail manages, and those are NVIDI
 
 
 def asks_by_kind(ask: Ask, *, vendors: Vendors = DEFAULT_VENDORS) -> tuple[Ask, ...]:
-    """The ways in which a job's ask may be met, the preferred first: on managed nodes, and by a vendor's resource.
+    """The alternatives for a job's request: managed nodes and a vendor's resource.
 
-    Raises `RequestError` for what only managed nodes have, of a vendor whose devices are never managed.
+    The preferred one comes first. Raises `RequestError` for features of managed nodes with a vendor whose devices are
+    never managed.
     """
     gpu = ask.gpu
     if gpu is None:
@@ -31,7 +35,10 @@ def asks_by_kind(ask: Ask, *, vendors: Vendors = DEFAULT_VENDORS) -> tuple[Ask, 
 
 
 def only_managed(ask: Ask) -> str:
-    """What in the ask exists on managed nodes only; empty when a vendor's plugin can meet it."""
+    """The part of the request that only managed nodes can meet.
+
+    Empty when a vendor's plugin can meet all of it.
+    """
     gpu = ask.gpu
     if gpu is not None and (ask.mode != "Exclusive" or not gpu.whole):
         return f"a share (mode {ask.mode})" if gpu.whole else "a share"

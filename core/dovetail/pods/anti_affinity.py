@@ -1,8 +1,8 @@
-"""Whether each worker of a job takes a node of its own, by what its template says. Pure.
+"""Whether each worker of a job needs its own node, according to its template. Pure.
 
-kube-scheduler would keep the second worker off a node: by an anti-affinity against pods like it, as its plugin
-InterPodAffinity reads that, or since both want the same port of the node (NodePorts). A plan that put them there could
-never be followed, and what could start of it would wait for the rest for ever.
+kube-scheduler would keep the second worker off a node: because of an anti-affinity against pods like it (plugin
+InterPodAffinity), or because both want the same port of the node (NodePorts). A plan with both on one node could never
+run, and the workers that start would wait for the rest forever.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from dovetail.pods.node_affinity import holds
 from dovetail.pods.template_types import LabelSelector, PodTerm, Whereabouts
 
 _HOSTNAME: Final = "kubernetes.io/hostname"
-# What the Job controller writes into all pods of a batch Job, which has the GPUJob's name.
+# The labels that the Job controller gives all pods of a batch Job, with the name of the GPUJob.
 _JOB_NAMES: Final = ("batch.kubernetes.io/job-name", "job-name")
 _JOB_UIDS: Final = ("batch.kubernetes.io/controller-uid", "controller-uid")
 # The label in which workers differ.
@@ -22,14 +22,17 @@ _INDEX: Final = "batch.kubernetes.io/job-completion-index"
 
 
 def is_apart(job: GPUJob, where: Whereabouts) -> bool:
-    """Whether no two workers of the job, whose pods say that of `where` they may go, can be on one node."""
+    """Whether no two workers of the job can share a node.
+
+    `where` is what their pods say about placement.
+    """
     return job.spec.workers > 1 and (_takes_a_port(where) or _avoids_its_like(job, where))
 
 
 def _takes_a_port(where: Whereabouts) -> bool:
     sidecars = [each for each in where.init_containers if each.restart_policy == "Always"]
     ports = [port for each in (*where.containers, *sidecars) for port in each.ports]
-    # With the node's network every port is the node's, whether that is said or not.
+    # With the node's network every port is a port of the node.
     return any(port.host_port or where.host_network for port in ports)
 
 
@@ -44,7 +47,10 @@ def _avoids_its_like(job: GPUJob, where: Whereabouts) -> bool:
 
 
 def _labels(job: GPUJob) -> dict[str, str]:
-    """The labels of each worker's pod, as far as they matter; that in which workers differ is the first's."""
+    """The labels of each worker's pod, as far as they matter.
+
+    Where workers differ, those of the first one.
+    """
     return {
         **job.spec.template.metadata.labels,
         names.LABEL_JOB: job.metadata.name,
@@ -59,7 +65,7 @@ def _is_of_its_namespace(term: PodTerm, *, job: GPUJob) -> bool:
     chosen = term.namespace_selector
     if chosen == LabelSelector():
         return True
-    # What labels its namespace has is not known here: then it is taken to be another.
+    # The labels of the namespace are not known here: a namespace selector counts as not matching.
     return job.metadata.namespace in term.namespaces or (chosen is None and not term.namespaces)
 
 

@@ -1,4 +1,4 @@
-"""What is assumed of a pod that cannot be read: its allocation, which is in its metadata, counts in full. Pure."""
+"""The assumption about an unreadable pod: the allocation in its metadata counts. Pure."""
 
 import msgspec
 
@@ -8,10 +8,10 @@ from dovetail.pods.allocation import AllocationError, allocation_in
 
 
 def assumed_pod(meta: ObjectMeta, known: Pod | None) -> Pod | None:
-    """The pod on the node of its allocation; None for a pod that was promised no device.
+    """The pod on the node of its allocation; None for a pod without promised devices.
 
-    Devices that are promised twice cost two users their work, and devices that are held too long cost some time: the
-    pod counts as running until it is deleted, even if it has ended since.
+    A device that is promised twice costs two users their work; a device that is held too long costs only time. So the
+    pod counts as running until it is deleted, even if it has ended.
     """
     try:
         allocation = allocation_in(meta.annotations)

@@ -1,9 +1,9 @@
-"""Which containers of a pod ask for which devices.
+"""The requests of a pod's containers.
 
-A pod says it in annotations: `dovetail.dev/gpu` for its first container, `dovetail.dev/gpu.<name>` for the container or
-sidecar of that name. Without annotations the resources of its containers say it. All of a pod's devices are in one
-mode. Each container has devices of its own, with one exception: an init container ends before the others start, so it
-may use the devices of one that asks the same.
+Annotations carry them: `dovetail.dev/gpu` for the first container, `dovetail.dev/gpu.<name>` for the container or
+sidecar of that name. Without annotations the resources of the containers count. All devices of a pod have one mode.
+Each container has its own devices, with one exception: an init container ends before the others start, so it may use
+the devices of a container with the same request.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,10 @@ _NAMED: Final = f"{names.REQUEST}."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """One container with devices of its own; `index` counts the pod's containers and then its init containers."""
+    """A container with its own devices.
+
+    `index` counts the pod's containers, then its init containers.
+    """
 
     index: int
     container: str
@@ -31,32 +34,37 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """What the containers of a pod ask, the largest first. `lent`: init containers that use the devices of a part, by
-    index, and that part's index."""
+    """The requests of a pod's containers, the largest first.
+
+    `lent` maps the index of an init container to the index of the part whose devices it uses.
+    """
 
     mode: Mode = "Exclusive"
     parts: tuple[Part, ...] = ()
     lent: Mapping[int, int] = field(default_factory=dict)
 
     def source(self, index: int) -> int | None:
-        """The index by which container `index` finds its devices in the pod's annotations; None if it has none."""
+        """The index under which container `index` finds its devices in the annotations.
+
+        None if it has none.
+        """
         if any(part.index == index for part in self.parts):
             return index
         return self.lent.get(index)
 
     def request(self, index: int) -> GPURequest | None:
-        """What container `index` asks; None if it has no devices."""
+        """The request of container `index`; None if it has no devices."""
         source = self.source(index)
         return next((part.request for part in self.parts if part.index == source), None)
 
 
 def every_container(spec: PodSpec) -> list[Container]:
-    """Containers and then init containers: the order that indices count."""
+    """Containers, then init containers: the order of indices."""
     return [*spec.containers, *spec.init_containers]
 
 
 def parts_of(pod: Pod) -> Parts:
-    """What each container of the pod asks. Raises `RequestError`."""
+    """The request of each container of the pod. Raises `RequestError`."""
     requests = _requests(pod)
     first_init = len(pod.spec.containers)
     containers = every_container(pod.spec)
@@ -71,25 +79,28 @@ def parts_of(pod: Pod) -> Parts:
 
 
 def requested(container: Container, resource: str) -> Quantity:
-    """What a container requests of a resource, as the API server defaults it: a limit alone is the request."""
+    """The amount of a resource that a container requests.
+
+    As in the API server, a limit alone is the request.
+    """
     resources = container.resources
     return resources.requests.get(resource) or resources.limits.get(resource) or 0
 
 
 def managed_amounts(container: Container) -> dict[str, int]:
-    """What a container asks of our resources; those that it does not ask are left out."""
+    """The container's requests of our resources, without those that it does not name."""
     amounts = {name: whole(requested(container, name)) for name in names.MANAGED_RESOURCES}
     return {name: amount for name, amount in amounts.items() if amount}
 
 
 def names_ours(container: Container) -> bool:
-    """Whether a container names a resource of ours, be it with the amount 0."""
+    """Whether a container names a resource of ours, even with the amount 0."""
     said = container.resources.requests.keys() | container.resources.limits.keys()
     return not said.isdisjoint(names.MANAGED_RESOURCES)
 
 
 def mode_of(text: str | None, request: GPURequest) -> Mode:
-    """The mode that is said, or the one that goes with the request. Raises `RequestError`."""
+    """The given mode, or the default mode of the request. Raises `RequestError`."""
     if text is None:
         return "Exclusive" if request.whole and request.memory_mib is None else "Fractional"
     if text not in MODES:
@@ -139,9 +150,10 @@ def _texts(pod: Pod) -> dict[int, str]:
 
 
 def _target(pod: Pod, *, named: Mapping[int, str]) -> int:
-    """The container that the pod's own annotation is for: the first, unless another one has its resources already.
+    """The container of the pod's own annotation.
 
-    A container that a webhook inserts before it later does not take its devices.
+    The first one, unless another one already has its resources. A container that a webhook later inserts before it does
+    not take its devices.
     """
     containers = pod.spec.containers
     if not containers:
@@ -159,7 +171,7 @@ def _target(pod: Pod, *, named: Mapping[int, str]) -> int:
 
 
 def _is_brief(container: Container, *, index: int, first_init: int) -> bool:
-    """Whether it is an init container that ends before the others start; a sidecar is none."""
+    """Whether it is an init container that ends before the others start; a sidecar is not."""
     return index >= first_init and container.restart_policy != "Always"
 
 
@@ -188,7 +200,7 @@ def _mode(pod: Pod, parts: list[Part]) -> Mode:
 
 
 def _request_from(asked: Mapping[str, int]) -> GPURequest:
-    """The request that bare resources mean: whole devices in thousands, or one share."""
+    """The request of bare resources: whole devices in thousands, or one share."""
     total = asked.get(names.GPU_MILLI, WHOLE_MILLI * asked.get(names.GPU_TURN, 0))
     memory_mib = asked.get(names.GPU_MEMORY_MIB)
     if memory_mib is not None and memory_mib > MAX_MEMORY_MIB:

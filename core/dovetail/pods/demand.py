@@ -1,4 +1,4 @@
-"""Pods and jobs into what they ask, and what they ask into resources. Pure."""
+"""Pods and jobs into requests, and requests into resources. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -23,7 +23,10 @@ from dovetail.pods.template_types import Whereabouts
 
 
 def estimated(ask: Ask, *, use: MemoryUse | None) -> Ask:
-    """The ask with the estimate as the memory that is promised: never more than was asked, where memory was."""
+    """The request with the estimate as promised memory.
+
+    Never more than the memory that was requested, if any was.
+    """
     if use is None or use.estimate_mib is None or ask.gpu is None or ask.mode == "Exclusive":
         return ask
     asked = ask.gpu.memory_mib
@@ -31,7 +34,7 @@ def estimated(ask: Ask, *, use: MemoryUse | None) -> Ask:
     return replace(ask, gpu=replace(ask.gpu, memory_mib=memory_mib), guard="Aggressive")
 
 
-# As far as a share of the structured form may be from whole thousandths: floating point is.
+# How far a share of the structured form may be from whole thousandths, because of floating point.
 _HAIR: Final = 1e-6
 POLICIES: Final[tuple[Policy, ...]] = get_args(Policy)
 MEMORY_STRATEGIES: Final[tuple[MemoryStrategy, ...]] = get_args(MemoryStrategy)
@@ -42,16 +45,16 @@ Spec = TypeVar("Spec", PodSpec, Whereabouts, PodAddedTo)
 # The container that holds the devices of a reservation.
 RESERVATION_CONTAINER: Final = "main"
 _RESERVATION_GRACE_SECONDS: Final = 5
-# Beyond every machine. The API server takes quantities whose sums no column of the ledger could hold.
+# Beyond every machine. The API server accepts quantities whose sums no column of the ledger can hold.
 MOST: Final = 1 << 40
 
 
 def ask_of_pod(pod: Pod, *, default_policy: Policy, vendors: Vendors = DEFAULT_VENDORS) -> Ask | None:
-    """What a pod asks, or None for a pod that names none of our resources and of no vendor's.
+    """The request of a pod, or None for a pod that names none of our resources and no vendor's.
 
-    One that names a resource of ours with the amount 0 asks for a place by its CPU and memory alone. Raises
-    `RequestError` when its annotations say something else than its resources: what kube-scheduler and kubelet count
-    must be what we promise.
+    A pod that names a resource of ours with the amount 0 requests a place by its CPU and memory alone. Raises
+    `RequestError` when its annotations contradict its resources: what kube-scheduler and kubelet count must be what we
+    promise.
     """
     if (found := vendor_request(pod, vendors=vendors)) is not None:
         return _vendor_ask(pod, resource=found[0], request=found[1], default_policy=default_policy)
@@ -90,9 +93,9 @@ def _vendor_ask(pod: Pod, *, resource: str, request: GPURequest, default_policy:
 
 
 def agree(pod: Pod, *, asked: Parts, missing_ok: bool = False) -> None:
-    """Check that the resources of each container are those of its request; `missing_ok` lets a container have none yet.
+    """Check that each container's resources equal its request. Raises `RequestError`.
 
-    Raises `RequestError`.
+    `missing_ok` accepts a container without resources.
     """
     for index, container in enumerate(every_container(pod.spec)):
         request = asked.request(index)
@@ -102,14 +105,16 @@ def agree(pod: Pod, *, asked: Parts, missing_ok: bool = False) -> None:
 
 
 def ask_of_job(job: GPUJob, *, default_policy: Policy, vendors: Vendors = DEFAULT_VENDORS) -> Ask:
-    """What each worker of a job asks, as managed nodes would meet it; `asks_by_kind` has all ways. Raises
-    `RequestError`."""
+    """The request of each worker of a job on managed nodes; `asks_by_kind` has all alternatives.
+
+    Raises `RequestError`.
+    """
     request = request_of_job(job)
     if (refusal := refusal_of_depth(job.spec.template.spec, field="spec.template.spec")) is not None:
         raise RequestError(job.metadata.name, field="job", problem=refusal, example="containers: [{name: main}]")
     said = template_spec(job)
     spec, where = _read(said, PodSpec, job=job), _read(said, Whereabouts, job=job)
-    # Code that adds to the spec later relies on lists where lists belong.
+    # Code that later adds to the spec relies on lists where lists belong.
     _read(said, PodAddedTo, job=job)
     _check_left_to_the_queue(said)
     cpu_milli, memory_mib = host_request(spec)
@@ -133,7 +138,10 @@ def ask_of_job(job: GPUJob, *, default_policy: Policy, vendors: Vendors = DEFAUL
 
 
 def _check_left_to_the_queue(said: Mapping[str, Any]) -> None:
-    """Refuse what would be overridden though the job rests on it: where its pods go and when is the queue's word."""
+    """Refuse fields that the queue overrides although the job depends on them.
+
+    These fields say where and when pods run. Raises `RequestError`.
+    """
     if node := said.get("nodeName"):
         raise RequestError(
             str(node), field="spec.template.spec.nodeName", problem="the queue decides where a job's pods go",
@@ -154,34 +162,34 @@ def _of_vendors(spec: PodSpec, *, vendors: Vendors) -> dict[str, int]:
 
 
 def guard_of(strategy: MemoryStrategy | None) -> Guard | None:
-    """The guard that a strategy means before anything is learned: Dynamic begins as Conservative."""
+    """The guard of a strategy before anything is learned: Dynamic begins as Conservative."""
     return "Conservative" if strategy == "Dynamic" else strategy
 
 
 def guard_in(annotations: Mapping[str, str]) -> Guard | None:
-    """The guard that a pod's annotations ask for; None for the configured one. Raises `RequestError`.
+    """The guard in a pod's annotations; None for the configured one. Raises `RequestError`.
 
-    What Dynamic learns is in the request of a GPUJob's pods; nothing is learned for any other pod.
+    What Dynamic learns is in the request of a GPUJob's pods; other pods learn nothing.
     """
     text = annotations.get(names.MEMORY_STRATEGY)
     return guard_of(_one_of(MEMORY_STRATEGIES, text, field="memory strategy"))
 
 
 def workload_in(annotations: Mapping[str, str]) -> Workload | None:
-    """The workload that a pod's annotations say. Raises `RequestError`."""
+    """The workload in a pod's annotations. Raises `RequestError`."""
     return _one_of(WORKLOADS, annotations.get(names.WORKLOAD), field="workload")
 
 
 def template_spec(job: GPUJob) -> dict[str, Any]:
-    """The pod spec of a job, a copy; what is null is left out, as the API server does with pods."""
+    """A copy of the pod spec of a job, without null values, which the API server also drops."""
     spec: dict[str, Any] = _without_nulls(written_spec(job))
     return spec
 
 
 def written_spec(job: GPUJob) -> dict[str, Any]:
-    """The pod spec of a job as it is written; that of a reservation is one container that waits.
+    """The pod spec of a job; for a reservation, one container that waits.
 
-    Decodes the template, which is kept as text: a reader that needs few fields takes `fields_of`.
+    Decodes the template, which is stored as text: a reader that needs few fields calls `fields_of`.
     """
     held = job.spec.reservation
     if held is None:
@@ -189,12 +197,12 @@ def written_spec(job: GPUJob) -> dict[str, Any]:
     container: dict[str, Any] = {"name": RESERVATION_CONTAINER, "image": held.image}
     if held.command:
         container["command"] = held.command
-    # What waits has nothing to bring to an end.
+    # A container that waits has no work to finish.
     return {"containers": [container], "terminationGracePeriodSeconds": _RESERVATION_GRACE_SECONDS}
 
 
 def fields_of(job: GPUJob, as_type: type[T]) -> T:
-    """Those fields of a job's pod spec that `as_type` names. Raises `UnreadableError`."""
+    """The fields of a job's pod spec that `as_type` names. Raises `UnreadableError`."""
     if job.spec.reservation is not None:
         return decoding.convert(written_spec(job), as_type=as_type, strict=False)
     return decoding.decode(job.spec.template.spec, as_type=as_type)
@@ -243,7 +251,7 @@ def request_of_resources(resources: ResourceRequest) -> GPURequest | None:
 
 
 def resources_of(ask: Ask) -> dict[str, str]:
-    """The extended resources that a container with this ask requests: the sums that kube-scheduler counts."""
+    """The extended resources that a container with this request needs, as kube-scheduler counts."""
     gpu = ask.gpu
     if gpu is None:
         return {}
@@ -258,9 +266,10 @@ def resources_of(ask: Ask) -> dict[str, str]:
 
 
 def host_request(spec: PodSpec) -> tuple[int, int]:
-    """CPU in milli and memory in MiB that a pod takes of its node, by Kubernetes' rule for init and sidecar containers.
+    """CPU in milli and memory in MiB that a pod takes of its node.
 
-    An amount beyond every machine counts as more than any node has. Raises `RequestError` for a quantity that is none.
+    By Kubernetes' rule for init containers and sidecars. An amount beyond every machine counts as more than any node
+    has. Raises `RequestError` for an invalid quantity.
     """
     try:
         return min(MOST, peak(spec, "cpu", read=milli)), min(MOST, peak(spec, "memory", read=mebibytes))
@@ -280,7 +289,7 @@ def _agree(request: GPURequest, *, mode: Mode, asked: Mapping[str, int]) -> None
 
 
 def priority_in(annotations: Mapping[str, str]) -> int | None:
-    """The weight in turns that a pod's annotations ask for; None where they ask for none. Raises `RequestError`."""
+    """The weight in turns in a pod's annotations; None without one. Raises `RequestError`."""
     text = annotations.get(names.PRIORITY)
     if text is None:
         return None
@@ -296,7 +305,7 @@ def _policy(text: str | None, *, default: Policy) -> Policy:
 
 
 def _one_of(allowed: tuple[Word, ...], text: str | None, *, field: str) -> Word | None:
-    """The allowed word that `text` is; None where nothing is said. Raises `RequestError` for any other."""
+    """The allowed word in `text`; None without text. Raises `RequestError` for any other word."""
     if text is None:
         return None
     for word in allowed:

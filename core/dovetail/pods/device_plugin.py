@@ -1,4 +1,4 @@
-"""What a pod asks of a vendor's device plugin: whole devices, counted by kubelet. Pure."""
+"""Requests to a vendor's device plugin: whole devices, counted by kubelet. Pure."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -14,12 +14,15 @@ from dovetail.pods.containers import Parts, every_container, managed_amounts, mo
 from dovetail.pods.effective_request import peak
 from dovetail.pods.errors import quantity_error
 
-# Beyond every machine, as the columns of the ledger could not hold it.
+# Beyond every machine; the columns of the ledger could not hold more.
 _MOST: Final = 1 << 20
 
 
 def vendor_devices(spec: PodSpec, *, vendors: Vendors) -> dict[str, int]:
-    """How many devices of vendors' plugins the pod holds at one time, by resource; kubelet counts the same."""
+    """The number of vendors' devices that the pod holds at one time, by resource.
+
+    kubelet counts the same.
+    """
     named = [name for name in vendors.resources if any(_names(each, name) for each in every_container(spec))]
     amounts = {name: min(_MOST, peak(spec, name, read=whole)) for name in named}
     return {name: amount for name, amount in amounts.items() if amount}
@@ -30,17 +33,19 @@ def _names(container: Container, resource: str) -> bool:
 
 
 def mig_devices(spec: PodSpec) -> dict[str, int]:
-    """How many MIG devices of NVIDIA's plugin the pod holds at one time, by resource."""
+    """The number of MIG devices of NVIDIA's plugin that the pod holds at one time, by resource."""
     named = {name for each in every_container(spec) for name in each.resources.limits if is_mig(name)}
     amounts = {name: min(_MOST, peak(spec, name, read=whole)) for name in sorted(named)}
     return {name: amount for name, amount in amounts.items() if amount}
 
 
 def refuse_no_devices(spec: PodSpec, *, vendors: Vendors) -> None:
-    """Refuse a container that names a vendor's device and asks 0 of it. Raises `RequestError`.
+    """Refuse a container that names a vendor's device and requests 0 of it.
 
-    It would look as if the plugin said what it sees, and no plugin is asked for 0. Who means a pod without devices says
-    so by leaving the resource out.
+    Raises `RequestError`.
+
+    It would look as if the plugin set its devices, but kubelet does not ask a plugin for 0. A pod without devices
+    leaves the resource out.
     """
     for container in every_container(spec):
         for name, amount in container.resources.limits.items():
@@ -59,10 +64,10 @@ def _is_none(amount: Quantity, *, spec: PodSpec) -> bool:
 
 
 def vendor_request(pod: Pod, *, vendors: Vendors) -> tuple[str, GPURequest] | None:
-    """The vendor's resource that the pod asks and what it asks of it; None for a pod that asks none.
+    """The vendor's resource that the pod requests, with the request; None for a pod without one.
 
-    The annotation `dovetail.dev/gpu` may add a model: `2(V100)`. Raises `RequestError` when it does not agree with the
-    resources, or asks for what a vendor's plugin has not.
+    The annotation `dovetail.dev/gpu` may add a model: `2(V100)`. Raises `RequestError` when it contradicts the
+    resources, or requests something that a vendor's plugin does not have.
     """
     asked = vendor_devices(pod.spec, vendors=vendors)
     if not asked:
@@ -80,12 +85,12 @@ def vendor_request(pod: Pod, *, vendors: Vendors) -> tuple[str, GPURequest] | No
 
 
 def plugin_for(pod: Pod, *, asked: Parts, vendors: Vendors) -> str:
-    """The vendor's resource by which a pod is to ask that only says what it wants; empty: it asks managed nodes.
+    """The vendor's resource for a pod that has only annotations; empty for managed nodes.
 
-    The preferred kind of node decides, and what only one kind has. Raises `RequestError` for what neither has.
+    The preferred kind of node decides, unless only one kind can meet the request. Raises `RequestError` if neither can.
     """
     says_itself = any(managed_amounts(container) for container in every_container(pod.spec))
-    # Of a request that a container's own annotation says only managed nodes are asked: kubelet's count is the pod's.
+    # Annotations of single containers need managed nodes: kubelet counts for the whole pod.
     if (
         says_itself
         or names.REQUEST not in pod.metadata.annotations
@@ -99,9 +104,10 @@ def plugin_for(pod: Pod, *, asked: Parts, vendors: Vendors) -> str:
 
 
 def with_devices(container: Mapping[str, Any], *, amounts: Mapping[str, str]) -> dict[str, Any]:
-    """A container (as in JSON) that asks devices of a vendor's plugin, which then says what it sees.
+    """A container (as in JSON) that requests devices of a vendor's plugin.
 
-    A variable of the user's would win over the plugin's: it goes, and so does what asks for managed devices.
+    The plugin sets its visible devices. A variable of the user would override the plugin's, so this removes it, and
+    also requests for managed devices.
     """
     resources = dict(container.get("resources") or {})
     for part in ("requests", "limits"):

@@ -1,4 +1,4 @@
-"""How much of a resource a pod takes of its node. Pure."""
+"""The amount of a resource that a pod takes of its node. Pure."""
 
 from collections.abc import Callable
 
@@ -9,9 +9,11 @@ from dovetail.pods.containers import every_container, requested
 
 
 def host_room_mib(spec: PodSpec, *, container: int) -> int:
-    """Device memory in MiB for which a container's memory request has room; 0 where there is no such container.
+    """The device memory in MiB that fits a container's memory request.
 
-    Its limit is no less than its request. What the program itself takes of it only the node can see.
+    0 if there is no such container.
+
+    Its limit is at least its request. Only the node can see what the program itself uses of it.
     """
     containers = every_container(spec)
     if not 0 <= container < len(containers):
@@ -21,9 +23,10 @@ def host_room_mib(spec: PodSpec, *, container: int) -> int:
 
 
 def peak(spec: PodSpec, resource: str, *, read: Callable[[Quantity], int]) -> int:
-    """The most of a resource that the pod's containers ask at one time: init ones one by one, sidecars stay.
+    """The most of a resource that the pod's containers request at one time.
 
-    Raises `QuantityError` for an amount that is no quantity or is below zero: it would lower what others add up to.
+    Init containers run one by one, sidecars stay. Raises `QuantityError` for an invalid or negative amount, which would
+    lower the sum of the others.
     """
     sidecars = most = 0
     for container in spec.init_containers:
@@ -39,7 +42,7 @@ def peak(spec: PodSpec, resource: str, *, read: Callable[[Quantity], int]) -> in
 def _asked(container: Container, resource: str, *, read: Callable[[Quantity], int]) -> int:
     amount = requested(container, resource)
     value = read(amount)
-    # By the thousandth: as whole MiB a few bytes below zero are zero.
+    # In thousandths: as whole MiB, a few bytes below zero would round to zero.
     if str(amount).startswith("-") and milli(amount) < 0:
         raise QuantityError(amount)
     return value

@@ -1,4 +1,4 @@
-"""Where a pod's spec cannot be read, and what it should say there. Pure."""
+"""Errors of a pod's spec: the field, its value, and what is allowed. Pure."""
 
 import re
 from typing import Final
@@ -10,7 +10,7 @@ from dovetail.gpu.request import RequestError
 
 _WHAT_AND_WHERE: Final = re.compile(r"(?s)(?P<what>.*?)(?: - at `\$(?P<where>.*)`)?")
 _WRONG_KIND: Final = re.compile(r"Expected `(?P<wanted>\w+(?: \| \w+)*)`, got `(?P<found>\w+)`")
-# By msgspec's word: ours, and how it is written.
+# msgspec's words for types, in our words and with their notation.
 _KINDS: Final = {
     "str": ("a text", '"1" in quotes'),
     "int": ("a whole number", "1"),
@@ -24,7 +24,7 @@ _OTHERWISE: Final = "containers: [{name: main, image: python}]"
 
 
 def template_error(error: UnreadableError, *, job: str) -> RequestError:
-    """The error of a job whose template is no pod: which field it is, what was found there, and what is allowed."""
+    """The error of a job with an invalid template: the field, its content, what is allowed."""
     told = _WHAT_AND_WHERE.fullmatch(str(error))
     assert told is not None, "it takes every text"
     what, example = _in_words(told["what"])
@@ -33,14 +33,14 @@ def template_error(error: UnreadableError, *, job: str) -> RequestError:
 
 
 def quantity_error(spec: PodSpec, text: Quantity) -> RequestError:
-    """The error of a pod with that quantity, which is none or is negative: whose it is."""
+    """The error of a pod with an invalid or negative quantity: its container and resource."""
     problem = "must be 0 or more" if str(text).startswith("-") else "is no quantity"
     return RequestError(str(text), field=_place_of(spec, text), problem=problem, example="500m or 1.5Gi")
 
 
 def _in_words(what: str) -> tuple[str, str]:
     kinds = _WRONG_KIND.fullmatch(what)
-    # What may be left out may be null too, which goes without saying, and what may be any number a whole one.
+    # A field that may be absent may also be null, which needs no mention; a field for any number accepts whole ones.
     wanted = [] if kinds is None else [each for each in kinds["wanted"].split(" | ") if each != "null"]
     wanted = [each for each in wanted if each != "int" or "float" not in wanted]
     if kinds is None or not {*wanted, kinds["found"]} <= _KINDS.keys():

@@ -1,7 +1,7 @@
-"""The pod spec that gives each container its devices and keeps every other container from any.
+"""The pod spec that gives containers their devices, and keeps all other containers from any.
 
-A container sees devices by its environment, which reads the annotations of the Binding; where it has none of its own it
-says `void`, since an image may say `all`. Completing a spec that is complete changes nothing.
+A container sees devices through its environment, which reads the annotations of the Binding. A container without
+devices gets `void`, since its image may say `all`. To complete a spec twice changes nothing.
 """
 
 from collections.abc import Collection, Mapping
@@ -29,16 +29,16 @@ _OURS: Final = frozenset(
         *names.ENV_OTHER_VISIBLE_DEVICES,
     }
 )
-# Kubelet appends the pod's own variables to those of a device plugin: one of these would win over the plugin's.
+# Kubelet appends the pod's own variables to those of a device plugin: one of these would override the plugin's.
 _GRANTING: Final = frozenset({names.ENV_VISIBLE_DEVICES, *names.ENV_OTHER_VISIBLE_DEVICES})
 
 
 def completed(
     spec: Manifest, *, asked: Parts, by_plugin: Collection[str] = DEFAULT_VENDORS.nvidia_resources
 ) -> Manifest:
-    """A copy of `spec` with scheduler, runtime class, resources and environment as `asked` needs them.
+    """A copy of `spec` with the scheduler, runtime class, resources and environment of `asked`.
 
-    A spec that asks nothing keeps its scheduler and its runtime class. A container that asks an amount above 0 of a
+    A spec without requests keeps its scheduler and its runtime class. A container that requests a positive amount of a
     resource of `by_plugin`, or a MIG device, gets its devices from the plugin's own variable and has none of ours;
     kube-scheduler places it only where a plugin advertises the resource.
     """
@@ -57,7 +57,7 @@ def completed(
 
 
 def visible_devices(index: int) -> Manifest:
-    """The variable by which a container sees the devices that the Binding gives to container `index`."""
+    """The variable that shows a container the devices of container `index`."""
     return _from_annotation(names.ENV_VISIBLE_DEVICES, names.VISIBLE_DEVICES, index=index)
 
 
@@ -81,7 +81,7 @@ def _container(container: Manifest, *, index: int, asked: Parts, by_plugin: Coll
 
 def _from_annotation(variable: str, annotation: str, *, index: int) -> Manifest:
     path = f"metadata.annotations['{names.per_container(annotation, index)}']"
-    # The API server adds the version; with it, completing what was stored changes nothing.
+    # The API server adds the version; with it, completion of a stored spec changes nothing.
     return {"name": variable, "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": path}}}
 
 
@@ -105,7 +105,7 @@ def _without_grants(container: Manifest) -> Manifest:
 
 
 def _with_environment(container: Manifest, ours: list[Manifest]) -> Manifest:
-    # Ours first, so that the user's own variables may refer to them as $(NAME).
+    # Ours first, so that the user's own variables can refer to them as $(NAME).
     theirs = [entry for entry in container.get("env") or () if entry.get("name") not in _OURS]
     return {**container, "env": [*ours, *theirs]}
 
@@ -119,5 +119,8 @@ def _with_resources(container: Manifest, amounts: Mapping[str, str]) -> Manifest
 
 
 def _takes(name: str, value: Any) -> bool:
-    """Whether it asks for a resource of ours; the amount 0 asks for none, but lets us place the pod."""
+    """Whether it requests a resource of ours.
+
+    The amount 0 requests none but lets Dovetail place the pod.
+    """
     return name in names.MANAGED_RESOURCES and str(value) != "0"

@@ -1,13 +1,13 @@
-"""What a pod's spec has where variables, volumes and commands are added to it, as far as we look at it. Values only.
+"""The parts of a pod's spec to which variables, volumes and commands are added. Values only.
 
-Read as this once, what is no pod is refused in a sentence, and whatever is added later finds what it expects.
+To decode a spec as these types once turns an invalid pod into one sentence; later code finds what it expects.
 """
 
 from msgspec import Struct
 
 
 class _Said(Struct, frozen=True, kw_only=True, rename="camel"):
-    """Fields that are not named here are whatever they are."""
+    """Other fields may have any value."""
 
 
 class Named(_Said, frozen=True, kw_only=True):
@@ -17,7 +17,7 @@ class Named(_Said, frozen=True, kw_only=True):
 
 
 class Mount(_Said, frozen=True, kw_only=True):
-    """A volume in a container."""
+    """A mount of a volume in a container."""
 
     name: str = ""
     mount_path: str = ""

@@ -1,10 +1,12 @@
-"""What a container needs to be a client of its node's MPS: the way to the daemon, and shared memory. Pure.
+"""What makes a container a client of its node's MPS: the daemon's pipe, and shared memory.
 
-Only containers with a share of a device get it. The one that takes turns has the device to itself while it runs, and
-MPS would keep it from being frozen alone.
+Pure.
 
-Both are ephemeral volumes of our driver on the node, which Pod Security `baseline` and `restricted` let through. The
-driver mounts them for pods with an allocation alone, whatever their spec says.
+Only containers with a share of a device get it. A container in turns has the device to itself while it runs, and with
+MPS it could not be frozen alone.
+
+Both are ephemeral volumes of our driver on the node, which Pod Security `baseline` and `restricted` admit. The driver
+mounts them only for pods with an allocation, whatever their spec says.
 """
 
 from typing import Any, Final
@@ -21,9 +23,9 @@ _KINDS: Final = ("containers", "initContainers")
 
 
 def with_mps(spec: Manifest, *, directory: str) -> Manifest:
-    """A completed pod spec whose containers with shares reach the MPS daemon in `directory` of their node.
+    """A completed pod spec whose containers with shares reach the MPS daemon in `directory`.
 
-    Without a directory, or without such a container, the spec is as it was; doing it twice changes nothing.
+    Without a directory, or without such a container, the spec stays the same. To do it twice changes nothing.
     """
     if not directory or not any(_shares(each) for kind in _KINDS for each in spec.get(kind) or ()):
         return spec
@@ -37,7 +39,7 @@ def with_mps(spec: Manifest, *, directory: str) -> Manifest:
 
 
 def job_with_mps(job: Manifest, *, directory: str) -> Manifest:
-    """A batch Job with its pods so."""
+    """A batch Job with such pods."""
     if not directory:
         return job
     template = job["spec"]["template"]
@@ -46,7 +48,7 @@ def job_with_mps(job: Manifest, *, directory: str) -> Manifest:
 
 
 def _volume(name: str, *, folder: str) -> Manifest:
-    """Whether it is read-only is the driver's to say, for all pods of a node alike."""
+    """The driver decides whether it is read-only, for all pods of a node."""
     return {"name": name, "csi": {"driver": names.MPS_DRIVER, "volumeAttributes": {names.MPS_FOLDER_ATTRIBUTE: folder}}}
 
 

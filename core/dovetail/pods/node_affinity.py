@@ -1,7 +1,7 @@
-"""Whether a node is one that a pod may go to at all: node selector, required node affinity and taints. Pure.
+"""Whether a pod may go to a node: node selector, required node affinity and taints. Pure.
 
-kube-scheduler decides this for the pod; the queue asks it beforehand, so that a job is not admitted onto nodes that its
-pods would be kept off. The rules are those of the Kubernetes scheduler's NodeAffinity and TaintToleration plugins.
+kube-scheduler decides this for the pod. The queue checks it beforehand, so that it admits no job to nodes that its pods
+may not use. The rules are those of the Kubernetes scheduler's plugins NodeAffinity and TaintToleration.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,8 +11,8 @@ from typing import Any, Final, Literal
 from dovetail.api.builtin import Node, Taint
 
 _KEEPING_OFF: Final = frozenset({"NoSchedule", "NoExecute"})
-# What Kubernetes says by these taints the ledger has from the node itself: it is cordoned, or not ready. A node that
-# comes back is one of those that a job could go to, so it is not out of the question for it.
+# The ledger knows these states from the node itself: cordoned, or not ready. A node that can come back remains possible
+# for a job.
 _STATES: Final = frozenset(
     {"node.kubernetes.io/unschedulable", "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"}
 )
@@ -22,19 +22,25 @@ ExclusionKind = Literal["NodeSelector", "Taint", "NodeAffinity"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exclusion:
-    """What keeps a pod off a node whatever room there is; `what` is the same for every node of one cause."""
+    """What keeps a pod off a node regardless of room.
+
+    `what` is the same for every node of one cause.
+    """
 
     kind: ExclusionKind
     what: str
 
 
 def admits(node: Node, pod_spec: Mapping[str, Any]) -> bool:
-    """Whether `node` is one that a pod with `pod_spec` (as in JSON) may go to."""
+    """Whether a pod with `pod_spec` (as in JSON) may go to `node`."""
     return exclusion(node, pod_spec) is None
 
 
 def exclusion(node: Node, pod_spec: Mapping[str, Any]) -> Exclusion | None:
-    """The first thing in `pod_spec` (as in JSON), or missing in it, that keeps a pod off `node`."""
+    """The first reason in `pod_spec` (as in JSON) that keeps a pod off `node`.
+
+    None if there is none.
+    """
     selector: Mapping[str, str] = pod_spec.get("nodeSelector") or {}
     unmet = [f"{name}={value}" for name, value in selector.items() if node.metadata.labels.get(name) != value]
     if unmet:
@@ -66,7 +72,10 @@ def _affinity_admits(node: Node, pod_spec: Mapping[str, Any]) -> bool:
 
 
 def term_admits(node: Node, term: Mapping[str, Any]) -> bool:
-    """Whether a term of a NodeSelector (as in JSON) selects the node. One without expressions selects none."""
+    """Whether a term of a NodeSelector (as in JSON) selects the node.
+
+    One without expressions selects none.
+    """
     labels, fields = term.get("matchExpressions") or (), term.get("matchFields") or ()
     if not labels and not fields:
         return False
@@ -76,7 +85,10 @@ def term_admits(node: Node, term: Mapping[str, Any]) -> bool:
 
 
 def holds(expression: Expression, value: str | None) -> bool:
-    """Whether an expression of a selector is true of a label with that value, None where there is no such label."""
+    """Whether a selector's expression holds for a label with that value.
+
+    None means that there is no such label.
+    """
     values: Sequence[str] = expression.get("values") or ()
     match expression.get("operator"):
         case "In":

@@ -1,6 +1,8 @@
-"""Devices that a pod has by a resource claim though it asked for a resource: the scheduler made the claim. Pure.
+"""Devices that a pod has by a resource claim that the scheduler created for a resource.
 
-Kubernetes may serve an extended resource by dynamic resource allocation (KEP-5004). Then no node advertises it, and the
+Pure.
+
+Kubernetes can serve an extended resource by dynamic resource allocation (KEP-5004). Then no node advertises it, and the
 pod's status says which container's request became which claim.
 """
 
@@ -12,16 +14,16 @@ from dovetail.formats.quantities import whole
 from dovetail.gpu.device_plugins import Vendors
 from dovetail.pods.containers import every_container
 
-# The resource name of a ledger claim that no extended resource represents.
+# The resource name of a ledger claim without an extended resource.
 BY_CLAIM: Final = "resource.k8s.io/claim"
 _BY_CLASS: Final = "deviceclass.resource.kubernetes.io/"
 
 
 def claimed_devices(pod: Pod, *, vendors: Vendors) -> dict[str, int]:
-    """Whole GPUs that the pod asked by the name of a device class, such as gpu.nvidia.com, by resource.
+    """Whole GPUs that the pod requested by a device class, such as gpu.nvidia.com, by resource.
 
-    What was asked by a vendor's resource is already counted there, whichever driver serves it.
-    MIG devices are no whole GPUs.
+    A request of a vendor's resource is already counted there, whichever driver serves it. MIG devices are not whole
+    GPUs.
     """
     told = pod.status.extended_resource_claim_status
     if told is None:

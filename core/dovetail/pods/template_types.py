@@ -1,8 +1,7 @@
-"""What a pod's spec says of where it may go and with whom, as far as we read it. Values only.
+"""The parts of a pod's spec that decide where and with whom it may run. Values only.
 
-The API server does not check a job's template before the Job is created.
-Read as this once, what is no pod is refused in a sentence, and
-whatever is read of it later is as it should be.
+The API server does not check a job's template before it creates the Job. To decode a spec as these types once turns an
+invalid pod into one sentence; later code finds valid values.
 """
 
 from msgspec import Struct, field
@@ -11,7 +10,7 @@ _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 class _Said(Struct, frozen=True, kw_only=True, rename="camel"):
-    """Fields that are not named here are whatever they are."""
+    """Other fields may have any value."""
 
 
 class Expression(_Said, frozen=True, kw_only=True):
@@ -23,14 +22,14 @@ class Expression(_Said, frozen=True, kw_only=True):
 
 
 class LabelSelector(_Said, frozen=True, kw_only=True):
-    """Chooses by labels; an empty one chooses all."""
+    """Selects by labels; an empty selector selects all."""
 
     match_labels: dict[str, str] = {}
     match_expressions: list[Expression] = []
 
 
 class PodTerm(_Said, frozen=True, kw_only=True):
-    """Pods that a pod keeps away from, on nodes alike in `topology_key`."""
+    """Pods to keep apart from, on nodes with equal labels `topology_key`."""
 
     topology_key: str = ""
     label_selector: LabelSelector | None = None
@@ -41,7 +40,7 @@ class PodTerm(_Said, frozen=True, kw_only=True):
 
 
 class PodAntiAffinity(_Said, frozen=True, kw_only=True):
-    """Whom a pod keeps away from."""
+    """The pods that a pod keeps apart from."""
 
     required: list[PodTerm] = field(default=[], name=_REQUIRED)
 
@@ -54,26 +53,26 @@ class NodeTerm(_Said, frozen=True, kw_only=True):
 
 
 class NodeTerms(_Said, frozen=True, kw_only=True):
-    """Nodes of which any term holds."""
+    """Nodes that match any of the terms."""
 
     node_selector_terms: list[NodeTerm] = []
 
 
 class NodeAffinity(_Said, frozen=True, kw_only=True):
-    """The nodes that a pod has to go to."""
+    """The nodes that a pod requires."""
 
     required: NodeTerms | None = field(default=None, name=_REQUIRED)
 
 
 class Affinity(_Said, frozen=True, kw_only=True):
-    """Nodes and neighbours."""
+    """Rules about nodes and other pods."""
 
     node_affinity: NodeAffinity | None = None
     pod_anti_affinity: PodAntiAffinity | None = None
 
 
 class Toleration(_Said, frozen=True, kw_only=True):
-    """A taint that a pod does not mind."""
+    """A taint that a pod tolerates."""
 
     key: str = ""
     operator: str = ""
@@ -88,14 +87,14 @@ class Port(_Said, frozen=True, kw_only=True):
 
 
 class PortsOf(_Said, frozen=True, kw_only=True):
-    """The ports of a container; a sidecar is one among the first that restarts `Always`."""
+    """The ports of a container; a sidecar is an init container that restarts `Always`."""
 
     ports: list[Port] = []
     restart_policy: str = ""
 
 
 class Whereabouts(_Said, frozen=True, kw_only=True):
-    """What a pod's spec says of it."""
+    """What a pod's spec says about placement."""
 
     node_selector: dict[str, str] = {}
     tolerations: list[Toleration] = []

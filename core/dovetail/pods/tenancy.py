@@ -1,7 +1,7 @@
-"""What a pod is to the other tenants of its devices, and which GPUJob it proves to belong to. Pure.
+"""What a pod is to the other tenants of its devices, and its proven GPUJob. Pure.
 
-A user who may edit a pod may write its labels and annotations at any time. So what others rest on is fixed when the pod
-is bound: the extender writes it into the allocation, admission keeps it as it is, and every reader takes it from there.
+A user with access to a pod can change its labels and annotations at any time. So what others rely on is fixed at bind:
+the extender writes it into the allocation, admission keeps it unchanged, and every reader takes it from there.
 """
 
 from dataclasses import dataclass
@@ -12,10 +12,10 @@ from dovetail.api.builtin import Pod
 from dovetail.api.meta import OwnerReference
 from dovetail.pods.allocation import Allocation, AllocationError, allocation_in
 
-# As a GPUJob has it that names none.
+# The default of a GPUJob without a priority.
 DEFAULT_PRIORITY: Final = 10
 _JOB: Final = ("batch/v1", "Job")
-# A batch Job, by namespace and UID: an owner of another namespace is none.
+# A batch Job, by namespace and UID; an owner in another namespace does not count.
 Child = tuple[str, str]
 
 
@@ -23,8 +23,8 @@ Child = tuple[str, str]
 class Tenancy:
     """What a pod is to the other tenants of its devices.
 
-    `job` is the GPUJob of its namespace whose worker it is, empty for a pod of none. `priority` (0-255) is its weight
-    in turns. A `reservation` keeps its devices for people who use them from outside the cluster.
+    `job` is the GPUJob of its namespace whose worker it is, empty for other pods. `priority` (0-255) is its weight in
+    turns. A `reservation` keeps its devices for people who use them from outside the cluster.
     """
 
     job: str = ""
@@ -33,10 +33,10 @@ class Tenancy:
 
 
 def tenancy_in(pod: Pod, *, allocation: Allocation | None) -> Tenancy:
-    """What a pod was when it was bound, as its allocation says.
+    """What a pod was when it was bound, according to its allocation.
 
-    Where kubelet chose the devices there is no allocation, and one of an earlier version says nothing of this: then the
-    job that the pod proves to be of counts, and its annotations do not.
+    Where kubelet chose the devices there is no allocation, and one of an earlier version does not contain this. Then
+    the job that the pod provably belongs to counts, and its annotations do not.
     """
     if allocation is not None and allocation.priority is not None:
         return Tenancy(job=allocation.job, priority=allocation.priority, reservation=allocation.reservation)
@@ -56,7 +56,7 @@ def job_of(pod: Pod) -> str:
 
 
 def job_it_was_of(pod: Pod) -> str:
-    """The same of a pod that its batch Job may have left behind: what its allocation says then counts."""
+    """The same for a pod that its batch Job may have left behind: then its allocation counts."""
     if name := job_of(pod):
         return name
     try:
@@ -67,11 +67,11 @@ def job_it_was_of(pod: Pod) -> str:
 
 
 def child_of(pod: Pod) -> Child | None:
-    """The batch Job of the GPUJob that the pod is of; None for a pod of none."""
+    """The batch Job of the GPUJob that the pod belongs to; None for other pods."""
     owner = controller_of(pod)
     return (pod.metadata.namespace, owner.uid) if owner is not None and job_of(pod) else None
 
 
 def controller_of(pod: Pod) -> OwnerReference | None:
-    """What looks after the pod, as its owner references say it."""
+    """The controller of the pod, according to its owner references."""
     return next((owner for owner in pod.metadata.owner_references if owner.controller), None)

@@ -1,1 +1,1 @@
-"""What every long-running process has: health and metrics endpoints, a graceful end, guarded loops."""
+"""What every long-running process has: health and metrics, a graceful end, guarded loops."""

@@ -1,4 +1,4 @@
-"""Endless work side by side: a failure of one round, or at one object, costs that and never the process."""
+"""Endless loops in parallel: an error in a round, or at an object, never ends the process."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
@@ -14,7 +14,10 @@ _MOST_REMEMBERED: Final = 1_000
 
 
 class Guard:
-    """Keeps the errors of one kind of work inside it: logged with their traceback once, as long as they repeat."""
+    """Contains the errors of one kind of work.
+
+    Repeated errors are logged with their traceback once.
+    """
 
     def __init__(self, what: str) -> None:
         self._what = what
@@ -22,7 +25,7 @@ class Guard:
 
     @contextmanager
     def around(self, key: str = "") -> Iterator[None]:
-        """Do not let an error out of the block, which is about the object `key`."""
+        """Catch every error of the block, which is about the object `key`."""
         try:
             yield
         except Exception as error:  # noqa: BLE001 - that is its purpose
@@ -41,7 +44,7 @@ class Guard:
 
 
 async def repeat(act: Callable[[], Awaitable[None] | None], *, every_seconds: float, what: str) -> None:
-    """Do it again after each pause, until cancelled, whatever a round of it raises."""
+    """Call `act` again after each pause, until cancelled, whatever a round raises."""
     guard = Guard(what)
     while True:
         await asyncio.sleep(every_seconds)

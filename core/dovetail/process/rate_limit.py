@@ -1,4 +1,7 @@
-"""How often something may happen: a burst at once, then one every so many seconds. Pure; the clock is an argument."""
+"""A rate limit: a burst at once, then one event per interval.
+
+Pure; the clock is an argument.
+"""
 
 from dataclasses import dataclass
 
@@ -12,7 +15,7 @@ class Allowance:
 
 
 class Spending:
-    """What of an allowance is left. It starts full."""
+    """What is left of an allowance. It starts full."""
 
     def __init__(self, allowance: Allowance) -> None:
         self._allowance = allowance
@@ -20,14 +23,14 @@ class Spending:
         self._full_at = float("-inf")
 
     def wait_seconds(self, *, now: float) -> float:
-        """How long until one may be spent; 0 where it may be now."""
+        """Seconds until one token may be spent; 0 where it may be now."""
         backlog = max(0.0, self._full_at - now)
         return max(0.0, backlog - (self._allowance.burst - 1) * self._allowance.every_seconds)
 
     def spend(self, *, now: float) -> None:
-        """Take one. Ask `wait_seconds` first."""
+        """Spend one token. Call `wait_seconds` first."""
         self._full_at = max(self._full_at, now) + self._allowance.every_seconds
 
     def is_full(self, *, now: float) -> bool:
-        """Whether nothing was spent for so long that a new one would be the same."""
+        """Whether nothing was spent for so long that a new bucket would be the same."""
         return self._full_at <= now

@@ -1,4 +1,4 @@
-"""What every deployable shares as a process: its common options, health and metrics, and a graceful end."""
+"""What every deployable shares as a process: options, health and metrics, a graceful end."""
 
 import argparse
 import asyncio
@@ -30,14 +30,14 @@ EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
 # Kubernetes gives a container 30 s between SIGTERM and SIGKILL.
 _GRACE_SECONDS: Final = 20.0
-# After how many objects more garbage is looked for, and how many such looks make a longer one. Python's 700 had the
-# operator look thousands of times a minute where hardly any garbage is in circles.
+# The number of new objects between two garbage collections, and of collections between two of an older generation. With
+# Python's 700 the operator collected thousands of times a minute and found almost no cycles.
 _COLLECTED_AFTER: Final = (5_000, 10, 10)
 log = logs.get_logger("dovetail.serving")
 
 
 def parser(prog: str, *, description: str) -> argparse.ArgumentParser:
-    """The options that every deployable has; each adds its own."""
+    """The options of every deployable; each adds its own."""
     options = argparse.ArgumentParser(prog=prog, description=description)
     options.add_argument("--config", type=Path, metavar="FILE", help="gpu_config.yaml; without it the defaults")
     options.add_argument(
@@ -48,10 +48,10 @@ def parser(prog: str, *, description: str) -> argparse.ArgumentParser:
 
 
 def run(program: Program, *, args: argparse.Namespace, grace_seconds: float = _GRACE_SECONDS) -> int:
-    """Run a deployable until it returns or is told to stop (SIGTERM, SIGINT), and give its exit code.
+    """Run a deployable until it returns or gets SIGTERM or SIGINT. Returns its exit code.
 
-    The program gets the options, the settings and an event that is set when it should end; what has not ended
-    `grace_seconds` later is cancelled. A configuration that cannot be used is one sentence on stderr and exit code 2.
+    The program gets the options, the settings and an event that is set when it must end. What has not ended
+    `grace_seconds` later is cancelled. An invalid configuration gives one sentence on stderr and exit code 2.
     """
     gc.set_threshold(*_COLLECTED_AFTER)
     try:
@@ -68,7 +68,10 @@ def run(program: Program, *, args: argparse.Namespace, grace_seconds: float = _G
 
 
 async def together(stop: asyncio.Event, *parts: Coroutine[Any, Any, None]) -> None:
-    """Run endless parts side by side until `stop` is set; when one of them fails, all end and its error is raised."""
+    """Run endless parts in parallel until `stop` is set.
+
+    If one fails, all end and its error is raised.
+    """
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(part) for part in parts]
         await stop.wait()
@@ -77,10 +80,10 @@ async def together(stop: asyncio.Event, *parts: Coroutine[Any, Any, None]) -> No
 
 
 def keep_for_good() -> None:
-    """Leave what is in memory by now out of every later garbage collection.
+    """Exclude everything that is in memory now from later garbage collections.
 
-    To be called once the caches are complete: with 40,000 pods a full collection looks at 570,000 objects and stops
-    everything for a quarter of a second and more. What is freed by its last reference is freed all the same.
+    Call this once the caches are complete: with 40,000 pods a full collection visits 570,000 objects and stops
+    everything for a quarter of a second or more. Objects without references are still freed.
     """
     gc.collect()
     gc.freeze()
@@ -89,8 +92,11 @@ def keep_for_good() -> None:
 def add_health(
     app: web.Application, *, ready: Mapping[str, Check], registry: "CollectorRegistry | None" = None
 ) -> None:
-    """Add `/livez`, `/readyz` and `/metrics`. A check answers None when all is well, else a sentence."""
-    # Deployables have this library, the core does not need it.
+    """Add `/livez`, `/readyz` and `/metrics`.
+
+    A check answers None when all is well, else a sentence.
+    """
+    # Deployables have this library; the core does not need it.
     from prometheus_client import REGISTRY  # noqa: PLC0415
     from prometheus_client.exposition import choose_encoder  # noqa: PLC0415
 
@@ -114,7 +120,7 @@ def add_health(
 async def listening(
     app: web.Application, *, host: str, port: int, tls: ssl.SSLContext | None = None
 ) -> AsyncIterator[int]:
-    """Serve `app` while inside; gives the port, which matters for port 0. Open requests get time to end."""
+    """Serve `app` within the block; gives the port, for port 0. Open requests get time to end."""
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=5.0)
     await runner.setup()
     try:

@@ -1,11 +1,15 @@
-"""The experiment: a trace in, policies, a curve of allocation against arrived load out. Pure, over NumPy columns.
+"""The experiment: a trace in, policies, curves of allocation against load out.
 
-trace        nodes, pods and arrivals from the text of files; faults in them as one sentence
-arrivals     arrivals drawn from the pods of a trace, tied to models on request, with lifetimes on request
-experiment   one policy meets the arrivals, one after the other
-curve        allocation, fragmentation and refusals at a load, from what an experiment noted
-snapshot     a live cluster at one moment, as a document
-staging      a snapshot as the stage of an experiment
-policies     every policy by name; the baselines are here, FGD and PH in `dovetail.fragmentation`
-plot         the curves as a picture
+Pure, over NumPy columns.
+
+trace         nodes, pods and arrivals from the text of files; errors in them as one sentence
+arrivals      arrivals drawn from a trace's pods, optionally with models and lifetimes
+experiment    one policy places the arrivals, one after the other
+curve         allocation, fragmentation and refusals at a load, from an experiment's outcome
+parallel      several policies at once, each in its own process
+snapshot      a live cluster at one moment, as a document
+scenario      a snapshot as the start of an experiment
+queue_replay  a queue over time, with real run times
+policies      every policy by name; the baselines are here, FGD and PH in `dovetail.fragmentation`
+plot          the curves as a picture
 """

@@ -1,4 +1,4 @@
-"""Arrivals drawn from the pods of a trace: with a seed, tied to models on request, with lifetimes on request."""
+"""Arrivals drawn from the pods of a trace by a seed, optionally with models and lifetimes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -24,7 +24,10 @@ def filling(shapes: Sequence[Shape]) -> list[Visit]:
 
 
 def sample(shapes: Sequence[Shape], *, capacity_milli: int, percent: float, random: np.random.Generator) -> list[Shape]:
-    """Shapes drawn with replacement until they ask for `percent` of the capacity. Some shape must ask for devices."""
+    """Draw shapes with replacement until they request `percent` of the capacity.
+
+    Some shape must request devices.
+    """
     drawn: list[Shape] = []
     wanted, arrived = capacity_milli * percent / 100, 0
     while arrived < wanted:
@@ -37,9 +40,9 @@ def sample(shapes: Sequence[Shape], *, capacity_milli: int, percent: float, rand
 
 
 def tied(shapes: Sequence[Shape], *, columns: Columns, percent: float, random: np.random.Generator) -> list[Shape]:
-    """The same arrivals, with `percent` of those that ask for devices tied to one model.
+    """The same arrivals, with `percent` of those that request devices tied to one model.
 
-    The model is drawn by its number of devices, among the models that have a node with enough of them.
+    The model is drawn by its number of devices, from the models with a node that has enough of them.
     """
     devices = np.array([columns.gpus[columns.model == code].sum() for code in range(len(columns.model_names))])
     most = np.array([columns.gpus[columns.model == code].max(initial=0) for code in range(len(columns.model_names))])
@@ -56,8 +59,8 @@ def tied(shapes: Sequence[Shape], *, columns: Columns, percent: float, random: n
 def visiting(shapes: Sequence[Shape], *, capacity_milli: int, load: float, random: np.random.Generator) -> list[Visit]:
     """The same arrivals as a process in balance, with exponential lifetimes of mean 1.
 
-    The first ones, which ask for `load` times the capacity, are there at time 0, as they would be after a long time if
-    none were refused; the others come as a Poisson process that asks for as much in each mean lifetime.
+    The first ones, which request `load` times the capacity, are present at time 0, as they would be after a long time
+    without refusals. The others arrive as a Poisson process that requests as much in each mean lifetime.
     """
     milli = np.array([shape.gpu_milli for shape in shapes], dtype=np.float64)
     present = int(np.count_nonzero(np.cumsum(milli) <= load * capacity_milli))

@@ -1,4 +1,4 @@
-"""Allocation, fragmentation and refusals at a load, from what an experiment noted. All in percent of the devices."""
+"""Allocation, fragmentation and refusals at a load, in percent of the devices."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -9,13 +9,16 @@ from dovetail.fragmentation.capacity import Floats
 from dovetail.simulator.experiment import Outcome
 
 LOADS: Final = (90, 95, 100, 110, 130)
-# Pods that leave: after a mean lifetime most of those that were there at first are gone, and with them their order.
+# When pods leave: after a mean lifetime, most of the first pods are gone, and with them their order.
 WARM_UP_LIFETIMES: Final = 1.0
 
 
 def allocation_at(outcome: Outcome, *, percent: int) -> float | None:
-    """Mean allocation over the arrivals at which the load, rounded, is `percent`; where one pod leaps over it, that
-    before the leap. None for a load that was not reached, and for one that was passed when it began."""
+    """The mean allocation over the arrivals at which the load, rounded, is `percent`.
+
+    Where one pod skips that load, the allocation before it. None for a load that was not reached, or that was exceeded
+    at the start.
+    """
     arrived = np.rint(100 * outcome.arrived_milli / outcome.capacity_milli)
     there = arrived == percent
     if there.any():
@@ -30,7 +33,10 @@ def allocation_at(outcome: Outcome, *, percent: int) -> float | None:
 
 
 def fragmentation_at(outcome: Outcome, *, percent: int) -> float | None:
-    """Fragments when the load first was `percent`, rounded; None for a load that was not reached."""
+    """The fragmentation when the load, rounded, first was `percent`.
+
+    None for a load that was not reached.
+    """
     reached = [load for load in outcome.fragments_milli if load <= percent]
     if not reached or max(outcome.fragments_milli) < percent:
         return None
@@ -38,7 +44,10 @@ def fragmentation_at(outcome: Outcome, *, percent: int) -> float | None:
 
 
 def average_allocation(outcome: Outcome, *, warm_up: float = WARM_UP_LIFETIMES) -> float | None:
-    """Allocation over time after the warm-up, for pods that leave. None when the run ends before."""
+    """The mean allocation over time after the warm-up, for pods that leave.
+
+    None when the run ends before.
+    """
     gaps: Floats = np.diff(outcome.at)
     gaps = np.where(outcome.at[:-1] >= warm_up, gaps, 0.0)
     if not gaps.sum():
@@ -59,7 +68,7 @@ def report(outcome: Outcome, *, departures: bool = False) -> dict[str, Any]:
 
 
 def by_kind(refused: Mapping[str, int]) -> dict[str, int]:
-    """Refused pods by kind: those without GPUs, shares, then by the number of GPUs."""
+    """Refused pods by kind: those without GPUs, shares, then by number of GPUs."""
     return {word: refused[word] for word in sorted(refused, key=lambda word: (_rank(word), word))}
 
 

@@ -1,4 +1,4 @@
-"""One policy meets the arrivals, one after the other, and what came of it is noted."""
+"""The experiment: one policy places the arrivals, one after the other."""
 
 import heapq
 from collections.abc import Callable, Sequence
@@ -18,10 +18,20 @@ _NOTICE_EVERY = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What came of one run. Arrays have one entry for each arrival; milli of devices are of the cluster's.
+    """The outcome of one run.
 
-    `begun_milli` was taken when it began, and counts as arrived and allocated. `fragments_milli` is F of the cluster by
-    whole percent arrived. `refused` counts by kind of pod. `seconds` is what the policy and the columns took.
+    Arrays have one entry per arrival, [n]; milli are of the cluster's devices.
+
+    - `policy`: name of the policy
+    - `capacity_milli`: capacity of the cluster
+    - `at` [n]: time of each arrival, in mean lifetimes
+    - `arrived_milli` [n]: what has arrived up to then, including `begun_milli`
+    - `allocated_milli` [n]: what is allocated then, including `begun_milli`
+    - `fragments_milli`: F of the cluster, by whole percent arrived
+    - `refused`: number of refused pods, by kind of pod
+    - `placed`: number of placed pods
+    - `seconds`: time that the policy and the columns took
+    - `begun_milli`: what was taken at the start
     """
 
     policy: str
@@ -37,12 +47,12 @@ class Outcome:
 
     @property
     def failed(self) -> int:
-        """Pods that fitted nowhere."""
+        """The number of pods that fitted nowhere."""
         return sum(self.refused.values())
 
     @property
     def placements_per_second(self) -> float:
-        """Pods placed in a second of the time that all took, refused ones included."""
+        """Pods placed per second of the time for all pods, including refused ones."""
         return self.placed / self.seconds if self.seconds > 0 else 0.0
 
 
@@ -56,8 +66,11 @@ def run(
     clock: Callable[[], float],
     notice: Callable[[int], None] = lambda _: None,
 ) -> Outcome:
-    """Let `policy` place `visits` on `columns`. `expected` is the mix that fragmentation is measured for, `clock`
-    tells seconds, and `notice` hears now and then how many have arrived."""
+    """Let `policy` place `visits` on `columns`.
+
+    `expected` is the mix for which fragmentation is measured, `clock` returns seconds, and `notice` regularly gets the
+    number of arrivals.
+    """
     lodging = _Lodging(columns, policy)
     gradient = Gradient(columns, expected)
     begun = columns.capacity_milli - columns.idle_milli
@@ -99,7 +112,7 @@ def kind(shape: Shape) -> str:
 
 
 class _Lodging:
-    """Takes pods in where the policy says, and lets them out when they leave."""
+    """Places pods where the policy says, and releases them when they leave."""
 
     def __init__(self, columns: Columns, policy: Policy) -> None:
         self._columns = columns

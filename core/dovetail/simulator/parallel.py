@@ -1,4 +1,7 @@
-"""Several policies at once, each in a process of its own. The only module here that starts processes."""
+"""Several policies at once, each in its own process.
+
+The only module here that starts processes.
+"""
 
 import multiprocessing
 import os
@@ -18,15 +21,17 @@ from dovetail.simulator.experiment import Outcome, run
 from dovetail.simulator.policies import POLICIES, Setting
 from dovetail.simulator.trace import Node, columns_of
 
-# One core is what placements a second are told for; a library that takes more would also slow the other processes.
+# Placements per second are per core; a library with more threads would also slow the other processes.
 _ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 _LOOK_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
-    """What all policies meet: nodes in their static order, what is taken of them when it begins, arrivals, and the pods
-    that the mix is taken from."""
+    """The input of all policies: nodes in static order, arrivals, and the pods of the mix.
+
+    `taken` is allocated on the nodes at the start.
+    """
 
     nodes: Sequence[Node]
     visits: Sequence[Visit]
@@ -37,7 +42,7 @@ class Scene:
 
 
 def run_one(name: str, scene: Scene, *, notice: Callable[[int], None] = lambda _: None) -> Outcome:
-    """One policy in this process, timed by its CPU time."""
+    """Run one policy in this process, timed by its CPU time."""
     mix = by_class(Counter(scene.pods))
     columns = columns_of(scene.nodes)
     for choice in scene.taken:
@@ -55,7 +60,7 @@ def run_one(name: str, scene: Scene, *, notice: Callable[[int], None] = lambda _
 
 
 def expected_mix(mix: Mix) -> Mix:
-    """The mix that fragmentation is measured for: FGD's."""
+    """The mix for which fragmentation is measured: FGD's."""
     return covering(mix, percent=COVERED_PERCENT)
 
 
@@ -66,8 +71,10 @@ def run_all(
     processes: int,
     notice: Callable[[str, int], None] = lambda _name, _done: None,
 ) -> list[Outcome]:
-    """Several policies, `processes` at a time, in the order of `names`. `notice` hears how many pods have arrived at
-    which; it is called here, not in the processes."""
+    """Run several policies, `processes` at a time, in the order of `names`.
+
+    `notice` gets a policy and its number of arrivals; it runs in this process.
+    """
     context = multiprocessing.get_context("spawn")
     before = {name: os.environ.get(name) for name in _ONE_THREAD}
     os.environ.update(_ONE_THREAD)  # a spawned process reads them when it imports NumPy

@@ -1,4 +1,4 @@
-"""The curves as a picture: allocation and fragmentation against the load, and refused pods by kind."""
+"""The curves as a picture: allocation and fragmentation by load, and refused pods by kind."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -12,9 +12,9 @@ from dovetail.simulator.experiment import Outcome
 
 _LOWEST_PERCENT: Final = 60
 _POINTS: Final = 400
-# Policies that do nearly the same lie on each other: a broken line shows what is beneath it.
+# The lines of similar policies overlap: a broken line shows what is beneath it.
 _DASHES: Final[tuple[Any, ...]] = ("-", (0, (4, 2)), "-.", (0, (1, 1.5)), (0, (7, 2)), (0, (3, 1, 1, 1, 1, 1)))
-# Beyond so many bars beside each other their numbers would not be read.
+# With more bars in a group their numbers would be illegible.
 _NUMBERED_POLICIES: Final = 6
 
 
@@ -48,12 +48,12 @@ def draw(outcomes: Sequence[Outcome], *, departures: bool = False) -> Figure:
 def _frame_allocation(axes: Any, outcomes: Sequence[Outcome], *, departures: bool) -> None:
     axes.set(title="Allocated", ylabel="allocated, % of GPUs")
     if departures:
-        # At time 0 the cluster fills at once; what comes after is of interest.
+        # At time 0 the cluster fills at once; only the time after that is of interest.
         later = [_percent(outcome, outcome.allocated_milli[outcome.at > 0]) for outcome in outcomes]
         lowest = min((float(one.min()) for one in later if one.size), default=0.0)
         axes.set(xlabel="mean lifetimes", ylim=(max(0.0, lowest - 5), 100.5))
         return
-    # Where nothing is refused all lines are one: what is of interest begins a little below the lowest end.
+    # Without refusals all lines are one: the range begins a little below the lowest end.
     ends = [float(_percent(outcome, outcome.allocated_milli[-1:])[0]) for outcome in outcomes]
     begun = max(100 * outcome.begun_milli / outcome.capacity_milli for outcome in outcomes)
     lowest = max(begun, min(_LOWEST_PERCENT, min(ends) - 15))
@@ -71,7 +71,7 @@ def _bars(axes: Any, outcomes: Sequence[Outcome]) -> None:
         if len(outcomes) <= _NUMBERED_POLICIES:
             axes.bar_label(bars, fontsize=6.5, rotation=90, padding=2)
     axes.set_xticks(np.arange(len(kinds)) + 0.4 - width / 2, kinds)
-    # Room above the highest bar for its number, on a logarithmic scale.
+    # Leave room above the highest bar for its number, on a logarithmic scale.
     most = max((count for outcome in outcomes for count in outcome.refused.values()), default=1)
     axes.set(title="Refused pods", ylabel="pods", yscale="symlog", ylim=(0, 4 * most))
 

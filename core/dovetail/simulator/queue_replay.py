@@ -1,6 +1,8 @@
-"""A queue over time: jobs come, the queue looks, jobs run as long as they really run. Pure; the clock is played.
+"""A queue over time: jobs arrive, the queue decides, jobs run for their real time.
 
-What decides who starts is an argument, so that other queues may be played on the same jobs.
+Pure; time is simulated.
+
+The policy that decides which jobs start is an argument, so that other queues can run on the same jobs.
 """
 
 import heapq
@@ -28,7 +30,7 @@ class Submission:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Running:
-    """A job that runs since `since_seconds` with `claims`."""
+    """A job that has run since `since_seconds` with `claims`."""
 
     of: Submission
     since_seconds: float
@@ -36,11 +38,11 @@ class Running:
 
     @property
     def end_seconds(self) -> float:
-        """When it really ends."""
+        """When it really ends, in seconds."""
         return self.since_seconds + self.of.ran_seconds
 
     def leaving(self, *, now: float) -> list[Leaving]:
-        """When its claims are taken to end, as the queue knows it."""
+        """The expected ends of its claims, as the queue knows them."""
         at_seconds = max(self.since_seconds + self.of.job.run_seconds - now, 60.0)
         assumed = not self.of.job.limited
         return [
@@ -51,7 +53,7 @@ class Running:
 
 @dataclass(slots=True, kw_only=True)
 class Scene:
-    """The queue at one moment. `ledger` has the claims of those that run."""
+    """The queue at one moment. `ledger` has the claims of running jobs."""
 
     ledger: Ledger
     now: float = 0.0
@@ -59,16 +61,16 @@ class Scene:
     running: dict[str, Running] = field(default_factory=dict)
 
     def candidates(self) -> list[Candidate]:
-        """Those that wait, in the queue's order."""
+        """The waiting jobs, in the queue's order."""
         return order(each.job for each in self.waiting.values())
 
     def leaving(self) -> list[Leaving]:
-        """When what runs is taken to end."""
+        """The expected ends of the running jobs."""
         return [each for run in self.running.values() for each in run.leaving(now=self.now)]
 
 
 class Policy(Protocol):
-    """Decides who of those that wait starts now. It changes nothing."""
+    """Decides which waiting jobs start now. It changes nothing."""
 
     def __call__(self, scene: Scene) -> Iterable[tuple[str, Sequence[Claim]]]: ...
 
@@ -92,10 +94,11 @@ def play(
     started: Callable[[Scene, Running], None] = lambda _scene, _run: None,
     ended: Callable[[Running], None] = lambda _run: None,
 ) -> dict[str, float]:
-    """When each job started, by key; jobs that never start are left out. `ledger` is used up.
+    """Simulate the queue.
 
-    `came` hears of each submission, `watch` sees the queue after each look, `started` and `ended` hear of what became
-    of the jobs.
+    Returns when each job started, by key; jobs that never start are left out.
+
+    Uses up `ledger`. `came` gets each submission, `watch` the queue after each cycle, `started` and `ended` each run.
     """
     scene, starts = Scene(ledger=ledger), {}
     coming = sorted(submissions, key=lambda each: each.at_seconds, reverse=True)
@@ -132,8 +135,10 @@ def likely(
     ran: Callable[[Candidate, float], float],
     within: Callable[[Candidate, float], Range] = lambda _job, _so_far: None,
 ) -> tuple[list[Candidate], list[Leaving]]:
-    """Those that wait and those that run, with what is likely: `ran(job, so_far)` tells how long a job runs in all, and
-    `within(job, so_far)` what it is with the same chance."""
+    """The waiting jobs and the expected ends, with likely run times.
+
+    `ran(job, so_far)` returns how long a job runs in total, and `within(job, so_far)` its equally likely run times.
+    """
     waiting = [replace(job, likely_seconds=ran(job, 0.0), likely_range=within(job, 0.0)) for job in scene.candidates()]
     leaving = []
     for run in scene.running.values():
@@ -147,5 +152,5 @@ def likely(
 
 
 def _left(in_all: float, so_far: float, *, at_most: float) -> float:
-    """How much is left of what takes so long in all."""
+    """The seconds that remain of a run with this total."""
     return min(max(0.0, in_all - so_far), at_most)

@@ -1,7 +1,9 @@
-"""A snapshot as the stage of an experiment: its nodes, what is taken of them, who waits, and the mix to come. Pure.
+"""A snapshot as the start of an experiment: nodes, allocations, waiting pods, and the mix.
 
-The experiment knows one model a node and no device memory: of a node with several models the most frequent counts,
-and memory that is promised or used beside the shares does not.
+Pure.
+
+The experiment knows one model per node and no device memory: of a node with several models the most frequent counts,
+and memory that is promised or used apart from the shares does not.
 """
 
 from collections import Counter
@@ -25,9 +27,15 @@ from dovetail.simulator.trace import Node, columns_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """`taken` stands on the nodes at the beginning; `waiting` arrives first, in the queue's order; `mix` are the shapes
-    of all that runs, waits or has run. Left out are `closed_nodes`, which take no pods, and `impossible` waiting pods,
-    which would fit on no node even if it were empty."""
+    """The start of an experiment.
+
+    - `nodes`: nodes that take pods
+    - `taken`: what is allocated at the start
+    - `waiting`: pods that arrive first, in the queue's order
+    - `mix`: the shapes of all pods that run, wait or have run
+    - `closed_nodes`: number of nodes that are left out because they take no pods
+    - `impossible`: number of waiting pods that are left out because they fit on no empty node
+    """
 
     nodes: tuple[Node, ...]
     taken: tuple[Choice, ...]
@@ -38,7 +46,7 @@ class Stage:
 
 
 def stage(snapshot: Snapshot) -> Stage:
-    """The stage of a snapshot. Raises `SnapshotError` for a request that cannot be read."""
+    """The start of an experiment from a snapshot. Raises `SnapshotError` for an invalid request."""
     usable = [node for node in snapshot.nodes if not node.obstacle and not node.cordoned]
     rows = {node.name: row for row, node in enumerate(usable)}
     devices = {node.name: [device for device in node.devices if _usable(device)] for node in usable}
@@ -98,7 +106,10 @@ def _node(node: SnapshotNode, devices: Sequence[SnapshotDevice]) -> Node:
 
 
 def _model(device: SnapshotDevice) -> str:
-    """The model with its memory, which the driver's name may leave out: a request may want a V100 of 16 GB."""
+    """The model with its memory, which the driver's name may leave out.
+
+    A request may want a V100 of 16 GB.
+    """
     known = normalise(device.model)
     return device.model if known.memory_gb is not None else f"{device.model} {round(device.memory_mib / 1024)}GB"
 
@@ -115,7 +126,10 @@ def _choices(
     devices: Mapping[str, Sequence[SnapshotDevice]],
     turn_milli: int,
 ) -> Iterable[Choice]:
-    """What a claim takes, one choice a device; the first one also takes the CPU and the memory."""
+    """What a claim takes, one choice per device.
+
+    The first one also takes the CPU and the memory.
+    """
     row = rows[claim.node]
     slots = {device.index: slot for slot, device in enumerate(devices[claim.node])}
     yield Choice(shape=Shape(cpu_milli=claim.cpu_milli, memory_mib=claim.memory_mib), node=row)
@@ -133,7 +147,7 @@ def _unnamed(
     *,
     beside: Iterable[Choice],
 ) -> Iterable[Choice]:
-    """Devices that kubelet picked and nobody has named: the first that nobody else has."""
+    """Devices that kubelet picked and that have no name yet: the first ones that are free."""
     used = {(choice.node, slot) for choice in beside for slot in choice.devices}
     for claim in claims:
         row = rows[claim.node]
@@ -146,7 +160,7 @@ def _unnamed(
 
 
 def _claimed(claim: SnapshotClaim, *, turn_milli: int) -> list[Shape]:
-    """What a pod of no job once asked, as far as its claim tells."""
+    """What a pod outside GPUJobs once requested, as far as its claim shows."""
     count = len(claim.devices) + claim.unnamed
     if not count:
         return []
@@ -156,7 +170,10 @@ def _claimed(claim: SnapshotClaim, *, turn_milli: int) -> list[Shape]:
 
 
 def _apart(shape: Shape) -> list[Shape]:
-    """Several shares of one pod as one pod each: the experiment knows shares of one device only."""
+    """Several shares of one pod, as one pod each.
+
+    The experiment knows shares of one device only.
+    """
     if shape.gpus <= 1 or shape.share_milli == WHOLE_MILLI:
         return [shape]
     each = replace(shape, gpus=1, cpu_milli=shape.cpu_milli // shape.gpus, memory_mib=shape.memory_mib // shape.gpus)
@@ -164,7 +181,7 @@ def _apart(shape: Shape) -> list[Shape]:
 
 
 class _Shapes:
-    """What jobs ask, as shapes: one for each worker."""
+    """The requests of jobs as shapes: one for each worker."""
 
     def __init__(self, snapshot: Snapshot, *, turn_milli: int) -> None:
         self._turn_milli = turn_milli

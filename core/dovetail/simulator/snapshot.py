@@ -1,8 +1,10 @@
-"""A cluster at one moment, as a document: nodes with their devices, what is promised, and the jobs. Values and text.
+"""A cluster at one moment, as a document: nodes with devices, promises, and jobs.
 
-SnapshotError   a text that is no snapshot: what is wrong and where
+Values and text.
 
-It holds what a simulation needs and nothing that is anyone's secret: no commands, no environment, no images.
+SnapshotError   a text that is not a snapshot: what is wrong and where
+
+It holds what a simulation needs and no secrets: no commands, no environment, no images.
 """
 
 from typing import Annotated, Any, Final, Literal
@@ -20,7 +22,7 @@ Count = Annotated[int, Meta(ge=0, le=1 << 40)]
 
 
 class SnapshotError(ValueError):
-    """A text that is no snapshot."""
+    """A text that is not a snapshot."""
 
 
 class SnapshotDevice(Described, frozen=True, kw_only=True, omit_defaults=False):
@@ -38,7 +40,10 @@ class SnapshotDevice(Described, frozen=True, kw_only=True, omit_defaults=False):
 
 
 class SnapshotNode(Described, frozen=True, kw_only=True, omit_defaults=False):
-    """A node. `obstacle` is why it takes no pods at all; `other_…` is what pods without devices take of it."""
+    """A node.
+
+    `obstacle` is why it takes no pods at all; `other_…` is what pods without devices take of it.
+    """
 
     name: str
     managed: bool
@@ -60,8 +65,17 @@ class SnapshotShare(Described, frozen=True, kw_only=True, omit_defaults=False):
 
 
 class SnapshotClaim(Described, frozen=True, kw_only=True, omit_defaults=False):
-    """What a bound pod holds. `job` is the name of its GPUJob; empty for a pod of none. `unnamed` counts whole devices
-    that kubelet picked for a vendor's plugin, of which the node has not told yet which ones they are."""
+    """What a bound pod holds.
+
+    - `pod`, `namespace`: the pod
+    - `job`: name of its GPUJob; empty for other pods
+    - `node`: name of its node
+    - `mode`: how it uses its devices
+    - `cpu_milli`, `memory_mib`: what it takes of the host
+    - `devices`: what it takes of each device
+    - `unnamed`: number of whole devices that kubelet picked for a vendor's plugin and that the node has not reported
+      yet
+    """
 
     pod: str
     namespace: str
@@ -75,7 +89,10 @@ class SnapshotClaim(Described, frozen=True, kw_only=True, omit_defaults=False):
 
 
 class SnapshotJob(Described, frozen=True, kw_only=True, omit_defaults=False):
-    """A GPUJob, or a pod of none that waits. Each worker asks `request` (`cpu` for no device), CPU and memory."""
+    """A GPUJob, or a waiting pod outside GPUJobs.
+
+    Each worker requests `request` (`cpu` for no device), CPU and memory.
+    """
 
     kind: Literal["GPUJob", "Pod"]
     name: str
@@ -95,7 +112,7 @@ class SnapshotJob(Described, frozen=True, kw_only=True, omit_defaults=False):
 
 
 class Snapshot(Described, frozen=True, kw_only=True, omit_defaults=False):
-    """All of it. `snapshot` is the version of this form."""
+    """The whole document. `snapshot` is the version of this format."""
 
     snapshot: int = VERSION
     taken_at: str
@@ -113,13 +130,16 @@ def to_json(snapshot: Snapshot) -> str:
 
 def to_yaml(snapshot: Snapshot) -> str:
     """YAML with the fields in their order."""
-    import yaml  # noqa: PLC0415 - whoever reads and writes JSON need not wait for it
+    import yaml  # noqa: PLC0415 - readers and writers of JSON need not load it
 
     return str(yaml.safe_dump(msgspec.to_builtins(snapshot), sort_keys=False, allow_unicode=True))
 
 
 def parse(text: str, *, source: str) -> Snapshot:
-    """The snapshot of a JSON or YAML text. Raises `SnapshotError`; `source` is what it calls the text."""
+    """The snapshot in a JSON or YAML text.
+
+    Raises `SnapshotError`, in which `source` names the text.
+    """
     document = _document(text, source=source)
     version = document.get("snapshot") if isinstance(document, dict) else None
     if version != VERSION:

@@ -1,6 +1,8 @@
-"""Nodes, pods and arrivals from the text of files. Reads no file itself; `source` is what errors call the text.
+"""Nodes, pods and arrivals from the text of files.
 
-TraceError   a line that cannot be: file, line, column, value and what is allowed
+Reads no files; errors name the text `source`.
+
+TraceError   an invalid line: file, line, column, value and what is allowed
 """
 
 import csv
@@ -14,7 +16,7 @@ from dovetail.fragmentation.pod_shapes import WHOLE_MILLI, Shape
 
 NODE_COLUMNS: Final = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
 POD_COLUMNS: Final = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli", "gpu_spec")
-# Seconds, where a trace has them; empty where a pod was never scheduled or never left.
+# In seconds, where a trace has them; empty where a pod was never scheduled or never left.
 TIME_COLUMNS: Final = ("creation_time", "scheduled_time", "deletion_time")
 MOST_DEVICES: Final = 64
 _MOST: Final = 1 << 40
@@ -22,7 +24,7 @@ _SECONDS: Final = re.compile(r"[0-9]{1,15}(\.[0-9]+)?")
 
 
 class TraceError(ValueError):
-    """A text that is no trace. `column` is empty where the whole line is meant."""
+    """A text that is not a trace. `column` is empty where the whole line is wrong."""
 
     def __init__(self, *, source: str, line: int, column: str, value: str, allowed: str) -> None:
         where = f'{source}, line {line}, column "{column}"' if column else f"{source}, line {line}"
@@ -42,7 +44,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pod:
-    """A pod as a trace lists it. `ran_seconds` is 0 for one that was never seen to end."""
+    """A pod as a trace lists it. `ran_seconds` is 0 for one without a recorded end."""
 
     name: str
     shape: Shape
@@ -51,7 +53,7 @@ class Pod:
 
 
 def parse_nodes(text: str, *, source: str) -> tuple[Node, ...]:
-    """The nodes of a CSV with the columns of `NODE_COLUMNS`, in its order."""
+    """The nodes of a CSV with the columns of `NODE_COLUMNS`, in its order. Raises `TraceError`."""
     nodes: dict[str, Node] = {}
     for row in _rows(text, source=source, columns=NODE_COLUMNS):
         node = Node(
@@ -68,12 +70,18 @@ def parse_nodes(text: str, *, source: str) -> tuple[Node, ...]:
 
 
 def parse_pods(text: str, *, source: str) -> dict[str, Shape]:
-    """What each pod asks for, by its name, from a CSV with the columns of `POD_COLUMNS`."""
+    """The request of each pod, by its name, from a CSV with the columns of `POD_COLUMNS`.
+
+    Raises `TraceError`.
+    """
     return {name: shape for name, shape, _ in _pods(text, source=source)}
 
 
 def parse_timed_pods(text: str, *, source: str) -> list[Pod]:
-    """The pods of such a CSV in the order of their arrival, with the times of `TIME_COLUMNS` that it has."""
+    """The pods of such a CSV in the order of arrival, with its `TIME_COLUMNS`.
+
+    Raises `TraceError`.
+    """
     pods = []
     for name, shape, row in _pods(text, source=source):
         created, began, ended = (row.seconds(column) for column in TIME_COLUMNS)
@@ -104,7 +112,7 @@ def _pods(text: str, *, source: str) -> Iterator[tuple[str, Shape, "_Row"]]:
 
 
 def parse_arrivals(text: str, *, source: str, pods: Mapping[str, Shape]) -> list[Shape]:
-    """The shapes of arriving pods from one name a line."""
+    """The shapes of arriving pods, from one name per line. Raises `TraceError`."""
     arriving = [pods[name] for name in _names(text, source=source, known=pods, kind="pod of the pod table")]
     if not any(shape.gpus for shape in arriving):
         raise TraceError(source=source, line=1, column="", value="", allowed="expected a pod that asks for a GPU")
@@ -112,7 +120,7 @@ def parse_arrivals(text: str, *, source: str, pods: Mapping[str, Shape]) -> list
 
 
 def parse_order(text: str, *, source: str, nodes: Sequence[Node]) -> tuple[Node, ...]:
-    """The nodes in a static order, one name a line; each exactly once."""
+    """The nodes in a static order, one name per line, each exactly once. Raises `TraceError`."""
     known = {node.name: node for node in nodes}
     ordered: dict[str, Node] = {}
     for line, name in enumerate(_names(text, source=source, known=known, kind="node of the node table"), start=1):
@@ -139,7 +147,7 @@ def columns_of(nodes: Sequence[Node]) -> Columns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Row:
-    """One line of a CSV, which knows where it is."""
+    """One line of a CSV, with its position."""
 
     source: str
     line: int
@@ -165,7 +173,7 @@ class _Row:
         return number
 
     def seconds(self, column: str) -> float | None:
-        """None where the table has no such column or nothing stands in it."""
+        """None where the table has no such column, or the cell is empty."""
         value = (self.cells.get(column) or "").strip()
         if not value:
             return None

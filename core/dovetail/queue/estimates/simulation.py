@@ -20,8 +20,8 @@ _ENDS_AHEAD: Final = 300
 class Start:
     """The estimated start of the job `key`, which requests `gpus` GPUs, in `in_seconds`.
 
-    `basis` says in one sentence what the estimate assumes. `range_seconds` contains nine of ten simulated starts.
-    `range_seconds` has nine in ten of the futures, where those were played.
+    `basis` says in one sentence what the estimate assumes. `range_seconds` contains nine of ten simulated starts; None
+    without simulated futures.
     """
 
     key: str

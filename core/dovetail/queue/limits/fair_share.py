@@ -1,10 +1,7 @@
 """Fair share: recent usage of each account, which decays by half every half-life. Pure.
 
 An account is what a quota with shares counts: a namespace, a user, or all subjects together. No sum is kept in memory:
-recorded usage and the use since then give the same number in every process, and a restart loses nothing. Pure.
-
-An account is a namespace, user or whole of a quota with shares. No sum is kept in memory: the usage recorded at some
-time and the use since then give the same number in every process, and a restart loses nothing.
+recorded usage and the use since then give the same number in every process, and a restart loses nothing.
 """
 
 import math

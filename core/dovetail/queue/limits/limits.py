@@ -82,7 +82,7 @@ class Limit:
 class Terms:
     """The limits of one job: `start` applies when it starts, `queue` while it waits.
 
-    `refused` keeps it waiting regardless of numbers. `refused` keeps it back whatever the numbers are.
+    `refused` keeps it waiting regardless of numbers.
     """
 
     start: tuple[Limit, ...] = ()

@@ -1,4 +1,7 @@
-"""The policies by name. A new one is one small file here or in `dovetail.fragmentation`, and one line in the table."""
+"""The policies by name.
+
+A new one is a file here or in `dovetail.fragmentation`, and a line below.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -20,7 +23,7 @@ from dovetail.simulator.policies.baselines import RandomFit, bestfit, gpupacking
 # h of the prices: how much of the cluster turns over while a price counts.
 HORIZON_FILLING: Final = 0.5
 HORIZON_WITH_DEPARTURES: Final = 2.0
-# The tuner's share of the time, as if it had a core or two of its own beside a cluster that is not busy.
+# The replays of the tuner per arrival, as if it had a core or two of its own on a cluster that is not busy.
 REPLAYED_PER_ARRIVAL: Final = 8
 
 
@@ -41,7 +44,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """A policy: how to make it, and what it does in one line."""
+    """A policy: how to create it, and its description in one line."""
 
     make: Callable[[Setting], Policy]
     help: str
@@ -52,7 +55,7 @@ def _online(setting: Setting) -> Policy:
 
 
 def _live(setting: Setting) -> PHSettings:
-    # On a live cluster pods leave, and prices there are made for it whatever this run is about.
+    # On a live cluster pods leave, so prices there assume it, whatever this run does.
     return replace(setting, departures=True).ph()
 
 

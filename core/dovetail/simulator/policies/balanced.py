@@ -1,7 +1,7 @@
-"""BALANCED: used nodes first, and among those that are as used the one where a placement costs the least later.
+"""BALANCED: used nodes first; among equally used ones the node with the lowest future cost.
 
-What jobs get for this word (design §6), where nothing is measured: 0.3 for promised device memory, which a trace has as
-milli, and 0.2 for CPU, and 0.1 for the fragmentation term, which is PH, scaled to 0-1 over the nodes that fit.
+The policy of this name for jobs (design §6), without measurements: 0.3 for promised device memory, which a trace has as
+milli, 0.2 for CPU, and 0.1 for the fragmentation term, which is PH, scaled to 0-1 over the nodes that fit.
 """
 
 from typing import Final
@@ -28,7 +28,7 @@ class Balanced:
         self._ph = PH(columns, mix, settings=settings)
 
     def choose(self, shape: Shape) -> Choice | None:
-        """The best place for a pod that arrives now."""
+        """The best place for a pod that arrives now, or None when it fits nowhere."""
         priced, device = self._ph.scores(shape)
         rows = (priced > -np.inf).nonzero()[0]
         if not rows.size:

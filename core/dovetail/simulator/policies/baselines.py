@@ -1,6 +1,7 @@
-"""GPU packing, as in the simulator of the FGD paper: used devices first, then free ones of used nodes, then idle nodes.
+"""Baselines of the FGD paper's simulator: random, spread, best fit and GPU packing.
 
-Not to be taken for PACK, the word that jobs use: that is PH.
+GPU packing takes used devices first, then free ones of used nodes, then idle nodes. It is not PACK, the policy of jobs:
+that is PH.
 """
 
 from typing import Final
@@ -13,7 +14,7 @@ from dovetail.fragmentation.policy import ScoredPolicy, fitting
 
 
 def tightest_device(columns: Columns, shape: Shape, *, rows: Ints) -> Ints | None:
-    """The device of each of `rows` with the least left that is enough for a share, the first of equals."""
+    """The device of each of `rows` with the least milli left that is enough for a share, [n]."""
     if not shape.is_share:
         return None
     left = columns.left[rows]
@@ -22,7 +23,7 @@ def tightest_device(columns: Columns, shape: Shape, *, rows: Ints) -> Ints | Non
 
 
 class RandomFit:
-    """Each feasible node is as likely as the other."""
+    """Chooses each feasible node with the same probability."""
 
     def __init__(self, columns: Columns, *, random: np.random.Generator) -> None:
         self._columns = columns
@@ -30,7 +31,7 @@ class RandomFit:
         self._rows = np.arange(len(columns))
 
     def choose(self, shape: Shape) -> Choice | None:
-        """Any place for a pod that arrives now."""
+        """A random place for a pod that arrives now, or None when it fits nowhere."""
         columns = self._columns
         fits = fitting(columns, rows=self._rows, needs=needs(shape), allowed=columns.allowed(shape))
         rows = fits.nonzero()[0]
@@ -50,7 +51,7 @@ class Spread:
     """How idle a node is, 0 to 1."""
 
     def score(self, columns: Columns, shape: Shape, *, rows: Ints) -> tuple[Floats, Ints | None]:
-        """Score of each of `rows`, and the device with the most left."""
+        """The score of each of `rows`, and the device with the most milli left, both [n]."""
         left = columns.left[rows]
         devices = left.sum(axis=1) / np.maximum(1, columns.gpus[rows] * WHOLE_MILLI)
         cpu = columns.spare[rows, CPU] / np.maximum(1, columns.capacity[rows, CPU])
@@ -68,10 +69,10 @@ LARGEST_GPU_MILLI: Final = 8_000
 
 
 class BestFit:
-    """Percent of the largest node that would not be left over."""
+    """The percentage of the largest node that would not be left over."""
 
     def score(self, columns: Columns, shape: Shape, *, rows: Ints) -> tuple[Floats, Ints | None]:
-        """Score of each of `rows`, and the tightest device."""
+        """The score of each of `rows`, and the tightest device, both [n]."""
         cpu = (columns.spare[rows, CPU] - shape.cpu_milli) / LARGEST_CPU_MILLI
         gpu = (columns.left[rows].sum(axis=1) - shape.gpu_milli) / LARGEST_GPU_MILLI
         score = np.trunc((1.0 - (cpu * 0.5 + gpu * 0.5)) * 100.0)
@@ -84,11 +85,14 @@ def bestfit(columns: Columns) -> ScoredPolicy:
 
 
 class GPUPacking:
-    """100 to 50 for a used device, by how little it has left; 50 to 33 for free devices of a used node, by how few
-    are taken; below for an idle node, by how few it has."""
+    """100 to 50 for a used device, 50 to 33 for free devices of a used node, else less.
+
+    A used device scores by how little it has left, free devices of a used node by how few the pod takes, and an idle
+    node by how few devices it has.
+    """
 
     def score(self, columns: Columns, shape: Shape, *, rows: Ints) -> tuple[Floats, Ints | None]:
-        """Score of each of `rows`, and the tightest device."""
+        """The score of each of `rows`, and the tightest device, both [n]."""
         device = tightest_device(columns, shape, rows=rows)
         if not shape.gpus:
             return np.zeros(len(rows)), device
