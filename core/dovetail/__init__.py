@@ -1,1 +1,4 @@
-"""The core library: the domain, and one thin client of the API server. It knows no deployable."""
+"""The core library: the domain, and one thin client of the API server.
+
+It knows no deployables.
+"""

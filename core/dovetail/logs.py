@@ -23,9 +23,9 @@ _SHARED: Final[Sequence[Processor]] = (
 
 
 def configure(*, level: str = "info", fmt: str = "auto", stream: TextIO | None = None) -> None:
-    """Set up logging for this process; a second call replaces the first. `auto` is console on a terminal, else JSON.
+    """Set up logging for this process; a second call replaces the first.
 
-    Raises `ValueError` for a level or a format that does not exist.
+    `auto` is console format on a terminal, else JSON. Raises `ValueError` for an unknown level or format.
     """
     _one_of("log_level", value=level, allowed=LEVELS)
     _one_of("log_format", value=fmt, allowed=FORMATS)
@@ -55,7 +55,10 @@ def configure(*, level: str = "info", fmt: str = "auto", stream: TextIO | None =
 
 
 def get_logger(name: str) -> structlog.stdlib.BoundLogger:
-    """A logger whose calls take an event and its values: `log.info("pod bound", pod="a/b", node="n1")`."""
+    """A logger whose calls take an event and its values.
+
+    For example `log.info("pod bound", pod="a/b", node="n1")`.
+    """
     logger: structlog.stdlib.BoundLogger = structlog.stdlib.get_logger(name)
     return logger
 

@@ -1,7 +1,4 @@
-"""Every shared name, once: API group, resources, labels, annotations, environment. Data only.
-
-`docs/contracts.md` lists them for people; `tests/core/test_contracts.py` holds the two together.
-"""
+"""Every shared name, once: API group, resources, labels, annotations, variables. Data only."""
 
 from typing import Final
 
@@ -51,7 +48,10 @@ TERM: Final = f"{GROUP}/term"
 
 
 def per_container(annotation: str, index: int) -> str:
-    """The annotation that container `index` reads by fieldRef, such as `dovetail.dev/visible-devices.0`."""
+    """The annotation that container `index` reads by fieldRef.
+
+    For example `dovetail.dev/visible-devices.0`.
+    """
     return f"{annotation}.{index}"
 
 

@@ -84,7 +84,7 @@ class IdlePolicy(BaseModel):
 
 
 class JobSizes(BaseModel):
-    """How large GPUJobs may be: what is beyond is refused, and not planned where it is there already."""
+    """The size limits of GPUJobs: larger ones are refused, or not planned if they exist."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -101,7 +101,7 @@ class JobSizes(BaseModel):
 
 
 class PreemptionRules(BaseModel):
-    """When a waiting job may take the place of running ones; nothing of the kind happens while priority_gap is 0."""
+    """When a waiting job may preempt running ones; never while priority_gap is 0."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

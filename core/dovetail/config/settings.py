@@ -59,7 +59,7 @@ def _memory_table() -> dict[str, int]:
 
 
 class Settings(BaseSettings):
-    """All keys of `gpu_config.yaml`. An instance that is created directly has the defaults and the given values."""
+    """All keys of `gpu_config.yaml`. A direct instance has the defaults and the given values."""
 
     model_config = SettingsConfigDict(extra="forbid", frozen=True, validate_default=True, env_prefix=ENV_PREFIX)
 
@@ -343,7 +343,7 @@ class Settings(BaseSettings):
 
     @property
     def guard_fraction(self) -> float:
-        """The part of a shared device's memory that may be promised to those that name no guard (0-1)."""
+        """The default part of a shared device's memory that may be promised, 0 to 1."""
         return GUARD_FRACTIONS["Conservative" if self.memory_guard == "Dynamic" else self.memory_guard]
 
     @property

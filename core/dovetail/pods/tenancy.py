@@ -45,10 +45,10 @@ def tenancy_in(pod: Pod, *, allocation: Allocation | None) -> Tenancy:
 
 
 def job_of(pod: Pod) -> str:
-    """The GPUJob of its namespace that the pod is of; empty where its label and its batch Job do not both name it.
+    """The GPUJob of its namespace that the pod belongs to.
 
-    A GPUJob and its batch Job share one name. With the chart's policies only the Job controller creates a pod with that
-    label, and only the operator a Job whose template has it.
+    Empty unless both its label and its batch Job name it. A GPUJob and its batch Job share one name. With the chart's
+    policies only the Job controller creates a pod with that label, and only the operator a Job whose template has it.
     """
     name, owner = pod.metadata.labels.get(names.LABEL_JOB, ""), controller_of(pod)
     is_proven = owner is not None and (owner.api_version, owner.kind, owner.name) == (*_JOB, name)

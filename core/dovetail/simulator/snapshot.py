@@ -26,7 +26,17 @@ class SnapshotError(ValueError):
 
 
 class SnapshotDevice(Described, frozen=True, kw_only=True, omit_defaults=False):
-    """A device of a node as its agent reports it."""
+    """A device of a node as its agent reports it.
+
+    - `index`: index on the node
+    - `uuid`: its UUID
+    - `vendor`, `model`: its vendor and model
+    - `memory_mib`: total memory
+    - `reserved_mib`: memory that the driver keeps for itself
+    - `foreign_mib`: memory in use beyond what was promised to tenants
+    - `healthy`: whether the agent reports it as healthy
+    - `cordoned`: whether it is cordoned, or foreign processes use it
+    """
 
     index: Count
     uuid: str
@@ -42,7 +52,13 @@ class SnapshotDevice(Described, frozen=True, kw_only=True, omit_defaults=False):
 class SnapshotNode(Described, frozen=True, kw_only=True, omit_defaults=False):
     """A node.
 
-    `obstacle` is why it takes no pods at all; `other_…` is what pods without devices take of it.
+    - `name`: its name
+    - `managed`: whether Dovetail manages its devices
+    - `obstacle`: why it takes no pods at all; empty otherwise
+    - `cordoned`: whether it is cordoned
+    - `cpu_milli`, `memory_mib`: the CPU and memory that it has
+    - `other_cpu_milli`, `other_memory_mib`: what pods without devices take of these
+    - `devices`: its devices
     """
 
     name: str
@@ -91,7 +107,16 @@ class SnapshotClaim(Described, frozen=True, kw_only=True, omit_defaults=False):
 class SnapshotJob(Described, frozen=True, kw_only=True, omit_defaults=False):
     """A GPUJob, or a waiting pod outside GPUJobs.
 
-    Each worker requests `request` (`cpu` for no device), CPU and memory.
+    - `kind`: which of the two
+    - `name`, `namespace`: its name and namespace
+    - `phase`: its phase
+    - `request`: what each worker requests, as text; `cpu` for no device
+    - `mode`, `policy`: how it uses devices, and how they are chosen
+    - `workers`: number of workers
+    - `priority`: its priority
+    - `cpu_milli`, `memory_mib`: what each worker requests of the host
+    - `submitted_at`, `started_at`, `ended_at`: RFC 3339 times; None if it has not started or ended
+    - `limit_seconds`: its time limit; None without one
     """
 
     kind: Literal["GPUJob", "Pod"]
