@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from dovetail.api.gpujob import FINISHED, GPUJob
+from dovetail.api.gpujob import GPUJob, is_finished
 from dovetail.api.resources import GPUJOBS
 from dovetail.kube.client import Client
 from dovetail_cli.cluster import audit
@@ -46,7 +46,7 @@ async def until_all_have_ended(jobs: Jobs) -> list[GPUJob]:
     async with asyncio.timeout(3 * PATIENCE_SECONDS):
         while True:
             found = await statuses(jobs)
-            if all(job.status.phase in FINISHED for job in found):
+            if all(is_finished(job) for job in found):
                 return found
             await asyncio.sleep(0.2)
 

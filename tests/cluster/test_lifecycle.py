@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from dovetail.api.builtin import Pod
-from dovetail.api.gpujob import FINISHED, GPUJob, GPUJobStatus
+from dovetail.api.gpujob import GPUJob, GPUJobStatus, is_finished
 from dovetail.api.resources import GPUJOBS, JOBS, PODS, SERVICES, Resource
 from dovetail.kube.client import Client
 from dovetail.kube.errors import StatusError
@@ -91,7 +91,7 @@ async def test_an_array_runs_as_many_tasks_at_a_time_as_it_may(jobs: Jobs) -> No
     async with asyncio.timeout(PATIENCE_SECONDS):
         while True:
             found = await tasks(jobs)
-            most = max(most, sum(task.status.phase not in FINISHED for task in found))
+            most = max(most, sum(not is_finished(task) for task in found))
             job = await jobs.client.get(GPUJOBS, "x", as_type=GPUJob, namespace=jobs.namespace)
             if job.status.phase == "Succeeded":
                 break

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from dovetail import names
-from dovetail.api.builtin import Pod
+from dovetail.api.builtin import Pod, is_terminated
 from dovetail.api.gpujob import GPUJob
 from dovetail.cluster.objects import ClusterObjects
 from dovetail.cluster.view import ClusterView
@@ -37,7 +37,6 @@ from dovetail_cli.ui.times import utc_now
 
 _FORMS: Final = ("json", "yaml")
 _SUFFIXES: Final = {".json": "json", ".yaml": "yaml", ".yml": "yaml"}
-_ENDED: Final = frozenset({"Succeeded", "Failed"})
 Rename = Callable[[str, str], str]
 
 
@@ -201,7 +200,7 @@ def _waiting_pods(taken: ClusterObjects, *, rename: Rename) -> list[SnapshotJob]
     waiting = []
     for pod in taken.pods:
         meta = pod.metadata
-        if pod.spec.node_name or pod.status.phase in _ENDED or names.LABEL_JOB in meta.labels:
+        if pod.spec.node_name or is_terminated(pod) or names.LABEL_JOB in meta.labels:
             continue
         try:
             ask = ask_of_pod(pod, default_policy=settings.policy_in(meta.namespace), vendors=settings.vendors)

@@ -156,6 +156,11 @@ class Pod(_Read, frozen=True, kw_only=True):
     status: PodStatus = PodStatus()
 
 
+def is_terminated(pod: Pod) -> bool:
+    """Whether the pod's containers have ended for good: its phase is Succeeded or Failed."""
+    return pod.status.phase in {"Succeeded", "Failed"}
+
+
 class Taint(_Read, frozen=True, kw_only=True):
     """Keeps pods off a node."""
 

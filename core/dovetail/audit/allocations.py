@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dovetail import names
-from dovetail.api.builtin import Container, Node, Pod, ResourceSlice
+from dovetail.api.builtin import Container, Node, Pod, ResourceSlice, is_terminated
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpunode import Device, GPUNode
 from dovetail.audit.device_plugins import VendorPods, model_of, served_twice
@@ -28,7 +28,6 @@ from dovetail.pods.tenancy import job_of, tenancy_in
 # The operator updates a job's devices after the pods have changed: such a finding counts only when a later audit
 # repeats it.
 LAGGING: Final[frozenset[FindingKind]] = frozenset({"AllocationWithoutPod"})
-_ENDED: Final = frozenset({"Succeeded", "Failed"})
 _HOLDING: Final = frozenset({"Starting", "Running"})
 
 
@@ -82,13 +81,11 @@ def audit(
     rules = rules or Rules()
     nodes, gpunodes, pods = list(nodes), list(gpunodes), list(pods)
     ours = [
-        pod
-        for pod in pods
-        if pod.status.phase not in _ENDED and (names.ALLOCATION in pod.metadata.annotations or _asked(pod))
+        pod for pod in pods if not is_terminated(pod) and (names.ALLOCATION in pod.metadata.annotations or _asked(pod))
     ]
     known = {node.metadata.name for node in nodes}
     by_vendor = VendorPods(
-        [pod for pod in pods if pod.status.phase not in _ENDED], gpunodes=gpunodes, resources=rules.vendor_resources
+        [pod for pod in pods if not is_terminated(pod)], gpunodes=gpunodes, resources=rules.vendor_resources
     )
     devices = {
         (gpunode.metadata.name, device.uuid): device for gpunode in gpunodes for device in gpunode.status.devices

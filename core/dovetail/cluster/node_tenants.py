@@ -1,11 +1,10 @@
 """Pods into what the programs on their node need to know about them. Pure."""
 
 import logging
-from typing import Final
 
 import msgspec
 
-from dovetail.api.builtin import Pod
+from dovetail.api.builtin import Pod, is_terminated
 from dovetail.api.gpunodetenants import NodeTenant, TenantDevice
 from dovetail.decoding import UnreadableError, convert
 from dovetail.gpu.device_plugins import DEFAULT_VENDORS, Vendors
@@ -15,12 +14,11 @@ from dovetail.pods.device_plugin import vendor_devices
 from dovetail.pods.tenancy import tenancy_in
 
 log = logging.getLogger("dovetail.node_tenants")
-_ENDED: Final = frozenset({"Succeeded", "Failed"})
 
 
 def tenant_of_pod(pod: Pod, *, vendors: Vendors = DEFAULT_VENDORS) -> NodeTenant | None:
     """What a node's programs know about a pod; None for one that is not bound or has ended."""
-    if not pod.spec.node_name or pod.status.phase in _ENDED:
+    if not pod.spec.node_name or is_terminated(pod):
         return None
     cpu_milli, memory_mib = host_request(pod.spec)
     allocation = _allocation_of(pod)

@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from dovetail.api.builtin import Job, Node, Pod, ResourceSlice
+from dovetail.api.builtin import Job, Node, Pod, ResourceSlice, is_terminated
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpunode import GPUNode
 from dovetail.api.gpuquota import GPUQuota
@@ -81,7 +81,7 @@ class ClusterObjects:
 
         None for a pod that requests nothing of ours, or whose request cannot be read.
         """
-        living = (pod for pod in self.pods if pod.status.phase not in {"Succeeded", "Failed"})
+        living = (pod for pod in self.pods if not is_terminated(pod))
         for pod in sorted(living, key=lambda pod: pod.metadata.creation_timestamp):
             policy = self.settings.policy_in(pod.metadata.namespace)
             try:

@@ -4,9 +4,9 @@ import logging
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
-from dovetail.api.builtin import Node, Pod, ResourceSlice
+from dovetail.api.builtin import Node, Pod, ResourceSlice, is_terminated
 from dovetail.api.gpunode import GPUNode
 from dovetail.api.meta import find_condition
 from dovetail.cluster.dra_drivers import NodeDrivers, Reach
@@ -25,8 +25,6 @@ from dovetail.pods.node_affinity import admits
 from dovetail.pods.resource_claims import BY_CLAIM, claimed_devices
 
 log = logging.getLogger("dovetail.cluster")
-
-_ENDED: Final = frozenset({"Succeeded", "Failed"})
 
 
 class ClusterView:
@@ -131,7 +129,7 @@ class ClusterView:
     def pod_changed(self, pod: Pod) -> None:
         """Update a Pod. A bound one holds what its allocation says until it ends or is deleted."""
         self._note_claims(pod)
-        if pod.status.phase in _ENDED:
+        if is_terminated(pod):
             self.ledger.release(pod.metadata.uid)
         elif pod.spec.node_name:
             self.ledger.commit(self._named(claim_of_pod(pod, vendors=self.vendors)))
@@ -156,7 +154,7 @@ class ClusterView:
 
     def _note_claims(self, pod: Pod) -> None:
         """Record which pods hold resource claims; the first such pod of a node may close the node."""
-        if pod.status.phase in _ENDED:
+        if is_terminated(pod):
             self._drop_claims(pod)
             return
         claims = pod.spec.resource_claims or pod.status.extended_resource_claim_status

@@ -6,7 +6,7 @@ from typing import Final
 
 from dovetail import names
 from dovetail.api.builtin import Condition, Job, Pod
-from dovetail.api.gpujob import FINISHED, GPUJob
+from dovetail.api.gpujob import GPUJob, is_finished
 from dovetail.formats.quantities import read_whole
 from dovetail.formats.timestamps import moment
 from dovetail.jobs.owner_reference import is_owned
@@ -48,11 +48,6 @@ def is_going(job: GPUJob) -> bool:
 def kept_by(job: GPUJob) -> list[str]:
     """The finalizers of others, which keep a deleted job until their owners remove them."""
     return [name for name in job.metadata.finalizers if name not in _GARBAGE_COLLECTORS]
-
-
-def is_finished(job: GPUJob) -> bool:
-    """Whether the GPUJob is over for good."""
-    return job.status.phase in FINISHED
 
 
 def is_parent(job: GPUJob) -> bool:

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from dovetail import names
-from dovetail.api.gpujob import FINISHED, AssignedDevice, GPUJob, GPUJobStatus, Phase
+from dovetail.api.gpujob import FINISHED, AssignedDevice, GPUJob, GPUJobStatus, Phase, is_finished
 from dovetail.api.historyquery import JobRecord
 from dovetail.gpu.request import WHOLE_MILLI, RequestError, parse
 from dovetail.jobs.runs import end_of_run, workers_of
@@ -20,7 +20,7 @@ DELETED: Final = "Deleted"
 
 def is_worth_keeping(job: GPUJob) -> bool:
     """Whether there is something to keep: the job has ended, or has run."""
-    return job.status.phase in FINISHED or (job.status.phase == "Running" and job.status.start_time is not None)
+    return is_finished(job) or (job.status.phase == "Running" and job.status.start_time is not None)
 
 
 def record_of(job: GPUJob) -> JobRecord:

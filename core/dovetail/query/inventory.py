@@ -6,13 +6,12 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from dovetail import names
-from dovetail.api.builtin import Pod
+from dovetail.api.builtin import Pod, is_terminated
 from dovetail.api.gpunode import Device, Enforcement, GPUNode
 from dovetail.gpu.device_plugins import card_of
 from dovetail.gpu.request import WHOLE_MILLI
 from dovetail.pods.allocation import AllocationError, allocation_in
 
-_ENDED: Final = frozenset({"Succeeded", "Failed"})
 # The engine's limit: a device is not free if foreign processes use more than this fraction of its memory.
 _FOREIGN_LIMIT: Final = 0.05
 
@@ -117,7 +116,7 @@ def holders(pods: Iterable[Pod]) -> dict[tuple[str, str], list[Holder]]:
     """
     held: dict[tuple[str, str], list[Holder]] = defaultdict(list)
     for pod in pods:
-        if pod.status.phase in _ENDED:
+        if is_terminated(pod):
             continue
         try:
             allocation = allocation_in(pod.metadata.annotations)
@@ -130,7 +129,7 @@ def holders(pods: Iterable[Pod]) -> dict[tuple[str, str], list[Holder]]:
 
 def given(pods: Iterable[Pod], *, gpunodes: Iterable[GPUNode]) -> dict[tuple[str, str], list[Holder]]:
     """The holders of devices that kubelet assigned for a vendor's plugin, by node and UUID."""
-    live = {pod.metadata.uid: pod for pod in pods if pod.status.phase not in _ENDED}
+    live = {pod.metadata.uid: pod for pod in pods if not is_terminated(pod)}
     held: dict[tuple[str, str], list[Holder]] = defaultdict(list)
     for gpunode in gpunodes:
         memory = {device.uuid: device.memory_mib - device.reserved_mib for device in gpunode.status.devices}

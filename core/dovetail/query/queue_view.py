@@ -10,13 +10,13 @@ from functools import partial
 from typing import Final
 
 from dovetail.api.builtin import Job, Pod
-from dovetail.api.gpujob import DependencyStatus, GPUJob, Placement, Reason
+from dovetail.api.gpujob import DependencyStatus, GPUJob, Placement, Reason, is_finished
 from dovetail.api.meta import key_of
 from dovetail.cluster.objects import ClusterObjects
 from dovetail.cluster.view import ClusterView
 from dovetail.engine.model.claims import Ask, Claim
 from dovetail.gpu.request import RequestError
-from dovetail.jobs.batch_job import is_finished, is_on_the_way, wants_admission
+from dovetail.jobs.batch_job import is_on_the_way, wants_admission
 from dovetail.jobs.plan import ask_of, nodes_by_worker
 from dovetail.jobs.start_times import resting, too_early
 from dovetail.pods.tenancy import Child

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from dovetail.api.gpujob import FINISHED, GPUJob, GPUJobStatus, Phase, Tasks
+from dovetail.api.gpujob import FINISHED, GPUJob, GPUJobStatus, Phase, Tasks, is_finished
 from dovetail.api.meta import Condition, find_condition
 from dovetail.formats.durations import human, moment, timestamp
 from dovetail.jobs.array_indexes import as_text, indexes_in
@@ -72,7 +72,7 @@ def progress_of(seen: Observed) -> Progress:
         index = task_index(each)
         if index in succeeded | failed:
             continue
-        if each.status.phase not in FINISHED:
+        if not is_finished(each):
             under_way.append(each)
         else:
             (succeeded if each.status.phase == "Succeeded" else failed).add(index)

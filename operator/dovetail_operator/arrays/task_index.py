@@ -8,7 +8,7 @@ one that the array gives to the task with that index.
 from collections.abc import Iterator, Mapping
 
 from dovetail import names
-from dovetail.api.gpujob import FINISHED, GPUJob
+from dovetail.api.gpujob import GPUJob, is_finished
 from dovetail.api.meta import ObjectMeta, key_of
 from dovetail.formats.quantities import read_whole
 from dovetail.jobs.array_indexes import indexes_in
@@ -71,7 +71,7 @@ class TaskIndex:
         """Whether the array's status does not show yet how this task ended."""
         if parent_uid(task) != parent.metadata.uid or not self._has_its_name(task, parent=parent):
             return False
-        if parent.status.phase in FINISHED or is_going(parent):
+        if is_finished(parent) or is_going(parent):
             return False
         return task_index(task) not in set(_noted(parent))
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from dovetail.api.builtin import Pod
+from dovetail.api.builtin import Pod, is_terminated
 from dovetail.api.gpujob import GPUJob, GPUJobStatus
 from dovetail.api.gpunode import GPUNode
 from dovetail.api.meta import Condition, find_condition
@@ -12,7 +12,6 @@ from dovetail.engine.ledger.ledger import Ledger
 from dovetail_operator.events.announcement import Announcement
 
 CONDITION: Final = "DevicesHealthy"
-_ENDED: Final = frozenset({"Succeeded", "Failed"})
 _SHOWN: Final = 4
 
 
@@ -56,9 +55,7 @@ class BadCards:
     def of(self, pods: Iterable[Pod], *, ledger: Ledger) -> tuple[BadCard, ...]:
         """The unhealthy devices that unfinished pods hold."""
         claims = [
-            claim
-            for pod in pods
-            if pod.status.phase not in _ENDED and (claim := ledger.claim(pod.metadata.uid)) is not None
+            claim for pod in pods if not is_terminated(pod) and (claim := ledger.claim(pod.metadata.uid)) is not None
         ]
         held = {(claim.node, device.uuid) for claim in claims for device in claim.devices}
         bad = (self._of_node.get(node, {}).get(uuid) for node, uuid in held)

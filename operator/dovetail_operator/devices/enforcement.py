@@ -7,13 +7,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from dovetail.api.builtin import Pod
+from dovetail.api.builtin import Pod, is_terminated
 from dovetail.api.gpujob import Mode
 from dovetail.api.gpunode import Enforcement, GPUNode
 from dovetail.api.meta import Condition
 
 CONDITION: Final = "Enforced"
-_ENDED: Final = frozenset({"Succeeded", "Failed"})
 _SHOWN: Final = 4
 Status = Literal["True", "False", "Unknown"]
 
@@ -45,7 +44,7 @@ class Enforcements:
 
     def of(self, pods: Iterable[Pod]) -> dict[str, Enforcement | None]:
         """The reports of the nodes that run unfinished pods; None for a node without a report."""
-        nodes = {pod.spec.node_name for pod in pods if pod.spec.node_name and pod.status.phase not in _ENDED}
+        nodes = {pod.spec.node_name for pod in pods if pod.spec.node_name and not is_terminated(pod)}
         return {node: self._of_node.get(node) for node in sorted(nodes)}
 
 

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from dovetail.api.builtin import Pod
+from dovetail.api.builtin import Pod, is_terminated
 from dovetail.api.gpujob import GPUJob, GPUJobStatus
 from dovetail.api.gpunode import GPUNode, Overuse
 from dovetail.api.meta import Condition, find_condition
@@ -18,7 +18,6 @@ from dovetail_operator.events.announcement import Announcement
 
 CONDITION: Final = "MemoryWithinPromise"
 REASON: Final = "MemoryOverPromise"
-_ENDED: Final = frozenset({"Succeeded", "Failed"})
 
 
 class Overuses:
@@ -46,7 +45,7 @@ class Overuses:
         """The overuses of unfinished pods."""
         found = []
         for pod in pods:
-            if pod.status.phase not in _ENDED:
+            if not is_terminated(pod):
                 on_node = self._of_node.get(pod.spec.node_name, {})
                 found += [self._checked(each, pod=pod) for (uid, _), each in on_node.items() if uid == pod.metadata.uid]
         return tuple(sorted(found, key=lambda each: (each.name, each.index)))

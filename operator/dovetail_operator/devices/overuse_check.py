@@ -10,7 +10,7 @@ agent cannot change it.
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
-from dovetail.api.builtin import Pod
+from dovetail.api.builtin import Pod, is_terminated
 from dovetail.api.gpunode import Overuse
 from dovetail.pods.allocation import Allocation, AllocationError, allocation_in
 
@@ -18,7 +18,6 @@ Refusal = Literal[
     "Policy", "UnknownPod", "Ended", "OtherNode", "ExemptNamespace", "NoAllocation", "WholeDevices", "OtherDevice"
 ]
 REFUSALS: Final[tuple[Refusal, ...]] = get_args(Refusal)
-_ENDED: Final = frozenset({"Succeeded", "Failed"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +40,7 @@ def refusal(overuse: Overuse, *, node: str, pod: Pod | None, rules: EndingRules)
         return "Policy"
     if pod is None or pod.metadata.uid != overuse.uid:
         return "UnknownPod"
-    if pod.status.phase in _ENDED:
+    if is_terminated(pod):
         return "Ended"
     if pod.spec.node_name != node:
         return "OtherNode"

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from dovetail.api.builtin import Pod
+from dovetail.api.builtin import Pod, is_terminated
 from dovetail.jobs.batch_job import worker_of
 from dovetail.kube.client import Client
 from dovetail.kube.errors import KubeError
@@ -13,7 +13,6 @@ LIMIT_BYTES: Final = 32 * 1024
 LINES: Final = (100, 10, 1)
 READ_BYTES: Final = 256 * 1024
 _SECONDS: Final = 3.0
-_ENDED: Final = frozenset({"Succeeded", "Failed"})
 
 
 async def last_lines(client: Client, pods: Sequence[Pod]) -> str:
@@ -51,7 +50,7 @@ async def _tail(client: Client, pod: Pod) -> bytes:
 
 
 def _most_telling(pods: Sequence[Pod]) -> Pod | None:
-    ended = [pod for pod in pods if pod.status.phase in _ENDED and pod.spec.node_name]
+    ended = [pod for pod in pods if is_terminated(pod) and pod.spec.node_name]
     failed = [pod for pod in ended if pod.status.phase == "Failed"]
     if failed:
         return max(failed, key=lambda pod: pod.metadata.creation_timestamp)

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeGuard
 import msgspec
 from prometheus_client import CollectorRegistry, Counter
 
-from dovetail.api.gpujob import FINISHED
+from dovetail.api.gpujob import is_finished
 from dovetail.api.historyquery import JobRecord
 from dovetail.api.meta import key_of
 from dovetail.jobs.records import cut_short, record_of
@@ -110,7 +110,7 @@ class History:
 
         async def record(due: Due) -> JobRecord:
             found = record_of(due.job)
-            if due.job.status.phase not in FINISHED:
+            if not is_finished(due.job):
                 message = "Its object was deleted before it had ended"
                 stopped = end_of_run(due.job.status)
                 return cut_short(found, now=self._now(), message=message, stopped=stopped) if due.gone else found

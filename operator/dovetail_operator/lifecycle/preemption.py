@@ -12,18 +12,15 @@ stop and resume between any two of them.
 
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Final
 
 import msgspec
 
 from dovetail import names
-from dovetail.api.builtin import Pod
+from dovetail.api.builtin import Pod, is_terminated
 from dovetail.api.gpujob import GPUJobStatus, Preemption
 from dovetail.formats.durations import moment, timestamp
 from dovetail_operator.job.actions import PatchJob, Stage
 from dovetail_operator.job.observation import Notice, Observed
-
-_ENDED: Final = frozenset({"Succeeded", "Failed"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +80,7 @@ def to_notify(seen: Observed) -> tuple[NotifyPod, ...]:
         NotifyPod(pod=pod, at=made.at)
         for pod in seen.pods
         if pod.metadata.deletion_timestamp is None
-        and pod.status.phase not in _ENDED
+        and not is_terminated(pod)
         and pod.metadata.annotations.get(names.PREEMPTING_AT) != made.at
     )
 

@@ -11,10 +11,10 @@ from typing import Final
 
 import msgspec
 
-from dovetail.api.builtin import Job, Pod
-from dovetail.api.gpujob import FINISHED, AssignedDevice, DeviceKind, GPUJobStatus, Lease, Placement
+from dovetail.api.builtin import Job, Pod, is_terminated
+from dovetail.api.gpujob import FINISHED, AssignedDevice, DeviceKind, GPUJobStatus, Lease, Placement, is_finished
 from dovetail.formats.durations import human, moment, timestamp
-from dovetail.jobs.batch_job import is_finished, is_going, is_parent, is_past, kept_by, true_condition, worker_of
+from dovetail.jobs.batch_job import is_going, is_parent, is_past, kept_by, true_condition, worker_of
 from dovetail.jobs.runs import earlier_end
 from dovetail.jobs.start_times import begin_of, due_again
 from dovetail.queue.inputs.ways import fell_back
@@ -228,7 +228,7 @@ def _start_time(seen: Observed, stage: Stage) -> str | None:
 
 def _began(pod: Pod) -> str | None:
     """When the pod's first container began to run, else the pod's own start time."""
-    if pod.status.phase not in {"Running", "Succeeded", "Failed"}:
+    if pod.status.phase != "Running" and not is_terminated(pod):
         return None
     times = [
         at

@@ -6,7 +6,7 @@ Pure.
 from collections.abc import Sequence
 from typing import Any, Final
 
-from dovetail.api.builtin import Condition, Job, Pod
+from dovetail.api.builtin import Condition, Job, Pod, is_terminated
 from dovetail.jobs.batch_job import is_external, true_condition, worker_of
 from dovetail.jobs.deadlines import deadline_seconds
 from dovetail.queue.inputs.ways import fell_back
@@ -17,7 +17,6 @@ from dovetail_operator.job.observation import Observed
 
 # The message before the batch Job is created and while it has no pods: one message means one status write.
 UNMADE: Final = "Waiting for the Job controller to create the pods"
-_ENDED_PODS: Final = frozenset({"Succeeded", "Failed"})
 
 
 def stage_at_work(seen: Observed, child: Job) -> Stage:
@@ -56,10 +55,10 @@ def _taken_back(seen: Observed, child: Job) -> Stage | None:
 
 def _by_its_pods(seen: Observed, child: Job, *, adjust: tuple[Action, ...]) -> Stage:
     pods = [pod for pod in seen.pods if pod.metadata.deletion_timestamp is None]
-    waiting = [pod for pod in pods if pod.status.phase not in {"Running", *_ENDED_PODS}]
+    waiting = [pod for pod in pods if pod.status.phase != "Running" and not is_terminated(pod)]
     started = {worker_of(pod) for pod in pods if pod.status.phase == "Running"}
     again = {worker_of(pod) for pod in waiting}
-    ended = {worker_of(pod) for pod in pods if pod.status.phase in _ENDED_PODS} - again
+    ended = {worker_of(pod) for pod in pods if is_terminated(pod)} - again
     leaving = len(pods) < len(seen.pods)
     reason, message = _why_not_started(waiting, leaving=leaving)
     if not started and (waiting or not ended):

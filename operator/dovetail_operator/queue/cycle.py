@@ -8,10 +8,10 @@ from typing import Final
 
 import msgspec
 
-from dovetail.api.gpujob import GPUJob, QueuePlace, Reason
+from dovetail.api.gpujob import GPUJob, QueuePlace, Reason, is_finished
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.formats.durations import timestamp
-from dovetail.jobs.batch_job import is_finished, wants_admission
+from dovetail.jobs.batch_job import wants_admission
 from dovetail.jobs.plan import nodes_by_worker
 from dovetail.queue.cycle import admit
 from dovetail.queue.estimates.monte_carlo import foresee_with_range

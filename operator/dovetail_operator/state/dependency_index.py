@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from dovetail.api.gpujob import FINISHED, DependencyStatus, GPUJob
+from dovetail.api.gpujob import DependencyStatus, GPUJob, is_finished
 from dovetail.api.meta import key_of
 from dovetail.jobs.obstacle import Obstacle
 from dovetail.queue.dependencies import Needs, circles, states_of, unmet
@@ -26,7 +26,7 @@ class Dependencies:
         """Record a version of a job. Its dependencies may differ from the previous version's."""
         key = key_of(job.metadata)
         awaited = tuple(_key(job, each.name) for each in job.spec.dependencies)
-        if (job.status.phase in FINISHED and key in self._circles) or key in self._unmade:
+        if (is_finished(job) and key in self._circles) or key in self._unmade:
             self._stale = True
         if awaited == self._awaited.get(key, ()):
             return
@@ -92,7 +92,7 @@ class Dependencies:
         return f"The dependencies go round in a circle, {way}{noted}: change or delete one of these jobs"
 
     def _has_to_note(self, dependent: GPUJob, name: str) -> bool:
-        if dependent.status.phase in FINISHED or dependent.metadata.deletion_timestamp:
+        if is_finished(dependent) or dependent.metadata.deletion_timestamp:
             return False
         now, noted = (
             {each.name: each.state for each in states}
@@ -110,7 +110,7 @@ class Dependencies:
         job = self._jobs.get(key)
         if key in self._unmade:
             return job is not None
-        return job is None or job.status.phase in FINISHED
+        return job is None or is_finished(job)
 
     def _find_circles(self) -> None:
         if not self._stale:
@@ -125,7 +125,7 @@ class Dependencies:
         self._news |= {key for key in {**before, **self._circles} if before.get(key) != self._circles.get(key)}
 
     def _needs(self, job: GPUJob) -> Needs:
-        if job.status.phase in FINISHED:
+        if is_finished(job):
             return Needs(keys=())
         waiting = [each for each in self.states_of(job) if each.state in {"Waiting", "Unknown"}]
         any_one = job.spec.dependency_policy == "Any"

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
-from dovetail.api.gpujob import FINISHED, GPUJob
+from dovetail.api.gpujob import GPUJob, is_finished
 from dovetail.jobs.batch_job import is_parent
 from dovetail.jobs.records import is_worth_keeping
 
@@ -38,7 +38,7 @@ class Dues:
         uid = job.metadata.uid
         if uid in self._kept or is_parent(job) or not is_worth_keeping(job):
             return
-        if job.status.phase in FINISHED or uid not in self._begun:
+        if is_finished(job) or uid not in self._begun:
             self._add(Due(job, gone=False))
 
     def drop(self, job: GPUJob) -> None:
@@ -71,7 +71,7 @@ class Dues:
             uid = due.job.metadata.uid
             if due.gone or (uid in self._due and self._due[uid].gone):
                 continue
-            (self._kept if due.job.status.phase in FINISHED else self._begun).add(uid)
+            (self._kept if is_finished(due.job) else self._begun).add(uid)
 
     def _add(self, due: Due) -> None:
         self._due[due.job.metadata.uid] = due

@@ -4,16 +4,13 @@ No I/O.
 """
 
 from collections.abc import Container, Iterable, Sequence
-from typing import Final
 
 from dovetail import names
-from dovetail.api.builtin import Job, Pod
+from dovetail.api.builtin import Job, Pod, is_terminated
 from dovetail.api.meta import EventType
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import DeviceClaim
 from dovetail.pods.tenancy import job_it_was_of
-
-_ENDED: Final = frozenset({"Succeeded", "Failed"})
 
 
 class JobPods:
@@ -110,7 +107,7 @@ class JobPods:
         return [
             pod
             for pod in self._labelled.get(key, {}).values()
-            if pod.status.phase not in _ENDED
+            if not is_terminated(pod)
             and pod.metadata.labels.get(names.LABEL_JOB_NUMBER) == str(number)
             and (child is None or _controller_of(pod) != child.metadata.uid)
         ]

@@ -5,8 +5,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from dovetail.api.builtin import Job
-from dovetail.api.gpujob import GPUJob
-from dovetail.jobs.batch_job import is_finished
+from dovetail.api.gpujob import GPUJob, is_finished
 from dovetail.pods.tenancy import Child
 from dovetail.queue.inputs.usage import use_of, use_of_deleted, use_of_ended
 from dovetail.queue.limits.quota_usage import Counted

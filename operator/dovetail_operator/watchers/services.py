@@ -10,10 +10,10 @@ from collections.abc import Callable
 from typing import Final
 
 from dovetail.api.builtin import Job
-from dovetail.api.gpujob import GPUJob
+from dovetail.api.gpujob import GPUJob, is_finished
 from dovetail.api.meta import EventType, key_of
 from dovetail.api.resources import SERVICES
-from dovetail.jobs.batch_job import has_ended, is_finished, is_going, is_ours, is_past
+from dovetail.jobs.batch_job import has_ended, is_going, is_ours, is_past
 from dovetail.jobs.owner_reference import is_owned
 from dovetail.kube.client import Client
 from dovetail.kube.reflector import Reflector

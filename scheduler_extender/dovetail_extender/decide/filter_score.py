@@ -15,7 +15,7 @@ from typing import Final
 
 import numpy as np
 
-from dovetail.api.builtin import Pod
+from dovetail.api.builtin import Pod, is_terminated
 from dovetail.api.gpujob import Policy
 from dovetail.cluster.view import ClusterView
 from dovetail.engine.filter.fit import Fit
@@ -195,7 +195,7 @@ class Decisions:
 
     def count_pods(self, pods: Iterable[Pod]) -> Iterator[int]:
         """Count bound pods as arrivals, in small steps; filter counts the other pods."""
-        bound = (pod for pod in pods if pod.spec.node_name and pod.status.phase not in {"Succeeded", "Failed"})
+        bound = (pod for pod in pods if pod.spec.node_name and not is_terminated(pod))
         return count_pods(self.fragments, ((pod.metadata.uid, self._ask_of_bound(pod)) for pod in bound))
 
     def _ask_of_bound(self, pod: Pod) -> Ask | None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from dovetail.api.builtin import Pod
+from dovetail.api.builtin import Pod, is_terminated
 from dovetail.engine.filter.fit import Fit, check
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Ask, Claim
@@ -23,7 +23,6 @@ REMEMBERED: Final = 1000
 _FOR_EVER: Final = float("inf")
 # The most by which our watch may lag behind kube-scheduler.
 _LAG_SECONDS: Final = 10.0
-_ENDED: Final = frozenset({"Succeeded", "Failed"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +75,7 @@ class Nominations:
         if pod.spec.node_name:
             self._pods.pop(uid, None)
             self._note_leaving(pod)
-        elif not node or pod.status.phase in _ENDED:
+        elif not node or is_terminated(pod):
             self._drop(uid)
         else:
             self._nominated(pod, node=node)

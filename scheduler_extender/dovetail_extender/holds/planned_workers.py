@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from dovetail.api.builtin import Pod
+from dovetail.api.builtin import Pod, is_terminated
 from dovetail.api.gpujob import Placement, Policy, QueuePlace
 from dovetail.api.meta import Described, ObjectMeta, key_of
 from dovetail.cluster.view import claim_of_pod
@@ -31,7 +31,6 @@ from dovetail_extender.holds.reserved import Reserved
 log = get_logger(__name__)
 
 FOR_EVER: Final = float("inf")
-_ENDED: Final = frozenset({"Succeeded", "Failed"})
 OVERTAKEN: Final = "the job's plan has failed: the queue makes a new one"
 ELSEWHERE: Final = "the job's plan has another node for this worker"
 
@@ -155,7 +154,7 @@ class Plans:
             elif ended:
                 self._unsettle(pod, said.plan)
         self._room_may_be_on(pod.spec.node_name)
-        if pod.status.phase in _ENDED:
+        if is_terminated(pod):
             self._left(pod)
 
     def pod_gone(self, pod: Pod) -> None:
@@ -164,7 +163,7 @@ class Plans:
         if said is not None and pod.status.phase != "Succeeded":
             self._unsettle(pod, said.plan)
         self._room_may_be_on(pod.spec.node_name)
-        if pod.status.phase not in _ENDED:
+        if not is_terminated(pod):
             self._left(pod)
 
     def review(self) -> None:

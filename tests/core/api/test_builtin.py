@@ -1,7 +1,7 @@
 import msgspec
 import pytest
 
-from dovetail.api.builtin import Event, Job, Node, Pod
+from dovetail.api.builtin import Event, Job, Node, Pod, PodStatus, is_terminated
 
 
 def test_a_pod_keeps_what_is_read_and_drops_the_rest() -> None:
@@ -37,3 +37,13 @@ def test_events_of_either_kind_of_writer_are_read() -> None:
 @pytest.mark.parametrize("kind", [Pod, Node, Job, Event])
 def test_an_object_with_nothing_in_it_is_read(kind: type) -> None:
     assert msgspec.json.decode(b"{}", type=kind) == kind()
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+def test_a_pod_that_succeeded_or_failed_is_terminated(phase: str) -> None:
+    assert is_terminated(Pod(status=PodStatus(phase=phase)))
+
+
+@pytest.mark.parametrize("phase", ["", "Pending", "Running", "Unknown"])
+def test_a_pod_of_any_other_phase_is_not_terminated(phase: str) -> None:
+    assert not is_terminated(Pod(status=PodStatus(phase=phase)))

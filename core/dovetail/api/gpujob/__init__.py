@@ -47,6 +47,7 @@ from dovetail.api.gpujob.spec import (
     GPUJobSpec,
     NotifyEvent,
     NotifySpec,
+    is_finished,
 )
 from dovetail.api.gpujob.status import (
     AssignedDevice,
@@ -127,6 +128,7 @@ __all__ = [
     "Tasks",
     "TemplateMetadata",
     "Workload",
+    "is_finished",
     "job_of",
     "spec_of",
     "template_of",

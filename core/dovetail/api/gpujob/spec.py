@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Meta
 
 from dovetail.api.gpujob.components import NO_TEMPLATE, Dependency, MemoryRequest, PodTemplate, ResourceRequest
-from dovetail.api.gpujob.enums import KIND, MAX_SECONDS, Mode, Policy, Workload
+from dovetail.api.gpujob.enums import FINISHED, KIND, MAX_SECONDS, Mode, Policy, Workload
 from dovetail.api.gpujob.execution import (
     ArraySpec,
     Distributed,
@@ -185,3 +185,8 @@ class GPUJob(Described, frozen=True, kw_only=True):
     api_version: str = API_VERSION
     kind: str = KIND
     status: GPUJobStatus = GPUJobStatus()
+
+
+def is_finished(job: GPUJob) -> bool:
+    """Whether the job is over for good: its phase is Succeeded, Failed, Cancelled or TimedOut."""
+    return job.status.phase in FINISHED

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from dovetail import names
-from dovetail.api.builtin import Job, Pod
+from dovetail.api.builtin import Job, Pod, is_terminated
 from dovetail.api.gpujob import FINISHED, GPUJob, GPUJobStatus
 from dovetail.cluster.batch_jobs import inferred_batch_job
 from dovetail.config.settings import Settings
@@ -80,7 +80,7 @@ def of_pod(raw: Mapping[str, Any], *, settings: Settings) -> Subject:
 
 
 def _pod_state(subject: Subject, pod: Pod) -> Subject:
-    if pod.status.phase in {"Succeeded", "Failed"}:
+    if is_terminated(pod):
         why = f" ({pod.status.reason})" if pod.status.reason else ""
         return replace(subject, state="ended", said=f"has ended: {pod.status.phase}{why}")
     if subject.ask is None:

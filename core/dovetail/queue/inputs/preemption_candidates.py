@@ -2,16 +2,13 @@
 
 from collections.abc import Callable, Container, Iterable
 from datetime import datetime
-from typing import Final
 
-from dovetail.api.builtin import Job, Pod
-from dovetail.api.gpujob import FINISHED, GPUJob
+from dovetail.api.builtin import Job, Pod, is_terminated
+from dovetail.api.gpujob import GPUJob, is_finished
 from dovetail.formats.timestamps import moment
 from dovetail.jobs.batch_job import is_external, is_on_the_way, true_condition
 from dovetail.queue.limits.quotas import Quotas
 from dovetail.queue.preemption.victims import Running
-
-_ENDED: Final = frozenset({"Succeeded", "Failed"})
 
 
 def served_jobs(jobs: Iterable[GPUJob]) -> frozenset[str]:
@@ -53,7 +50,7 @@ def running_of(
     """
     made = job.status.preemption
     yields_to = made.by if made is not None and (made.at is not None or made.by not in served) else ""
-    if job.status.phase in FINISHED or is_external(job):
+    if is_finished(job) or is_external(job):
         # Kueue would admit a job again that we suspend, and no other job would get its room.
         return None
     if is_on_the_way(job, child) and child is not None:
@@ -78,4 +75,4 @@ def running_of(
 
 
 def _claims(pods: Iterable[Pod]) -> list[str]:
-    return [pod.metadata.uid for pod in pods if pod.spec.node_name and pod.status.phase not in _ENDED]
+    return [pod.metadata.uid for pod in pods if pod.spec.node_name and not is_terminated(pod)]

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from dovetail.api.builtin import Job, Pod
+from dovetail.api.builtin import Job, Pod, is_terminated
 from dovetail.api.gpujob import GPUJob
 from dovetail.formats.durations import moment
 from dovetail.jobs.deadlines import deadline_seconds
@@ -17,7 +17,6 @@ from dovetail.queue.model.candidates import DAY_SECONDS, Leaving
 
 # Kubernetes' default termination grace period.
 _GRACE_SECONDS: Final = 30
-_ENDED: Final = frozenset({"Succeeded", "Failed"})
 # Assumed for pods that are leaving, and the least for a job that has exceeded its assumed run time.
 _SOON_SECONDS: Final = 60.0
 
@@ -106,7 +105,7 @@ def leaving_soon(pods: Iterable[Pod]) -> list[Leaving]:
 
 
 def _holds(pod: Pod) -> bool:
-    return bool(pod.spec.node_name) and pod.status.phase not in _ENDED
+    return bool(pod.spec.node_name) and not is_terminated(pod)
 
 
 class _Ending(msgspec.Struct, frozen=True, rename="camel"):
