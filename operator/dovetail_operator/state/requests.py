@@ -3,11 +3,9 @@
 Reading a spec takes longer than a lookup, so each generation of a job is read once. No I/O.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 from typing import NamedTuple
 
-from dovetail import names
 from dovetail.api.gpujob import GPUJob, MemoryUse, Policy
 from dovetail.engine.model.claims import GUARD_FRACTIONS, Ask
 from dovetail.gpu.device_plugins import Vendors
@@ -15,7 +13,7 @@ from dovetail.gpu.request import RequestError
 from dovetail.jobs.obstacle import Obstacle
 from dovetail.pods.alternatives import asks_by_kind
 from dovetail.pods.demand import ask_of_job, estimated
-from dovetail.queue.inputs.ways import fell_back, on_cpu
+from dovetail.queue.inputs.ways import chosen_way
 from dovetail.queue.verdicts import Admitted
 from dovetail_operator.state.decisions import Decisions
 from dovetail_operator.state.store import Store
@@ -51,20 +49,9 @@ class Requests:
 
         None if the request cannot be read.
         """
-        return self.chosen_of(job, ways=self.ways_of(job))
-
-    def chosen_of(self, job: GPUJob, *, ways: Sequence[Ask]) -> Ask | None:
-        """The alternative of `ways` that the job was started with, else the first. None without any."""
-        child = self._store.child_of(job)
-        if not ways:
-            return None
-        if fell_back(child):
-            return on_cpu(ways[0])
-        if child is not None:
-            return replace(ways[0], resource=child.metadata.annotations.get(names.GPU_RESOURCE, ""))
         verdict = self._decisions.verdicts.get(job.metadata.uid)
-        chosen = verdict.ask if isinstance(verdict, Admitted) else None
-        return next((way for way in ways if chosen is not None and way.resource == chosen.resource), ways[0])
+        admitted = verdict.ask if isinstance(verdict, Admitted) else None
+        return chosen_way(self.ways_of(job), child=self._store.child_of(job), admitted=admitted)
 
     def ways_of(self, job: GPUJob) -> list[Ask]:
         """All alternatives of what each worker requests, with the estimated memory."""
