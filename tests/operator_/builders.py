@@ -19,8 +19,8 @@ from dovetail.names import LABEL_JOB
 from dovetail.pods.allocation import AllocatedDevice, Allocation, ContainerAllocation, annotations_of
 from dovetail.pods.demand import ask_of_job
 from dovetail.queue.verdicts import Admitted, Verdict, Waits
+from dovetail_operator.job.failure_policy import inner_backoff_limit
 from dovetail_operator.job.observation import COMPLETION_INDEX, Observed
-from dovetail_operator.job.retries import inner_backoff_limit
 from dovetail_operator.state.due_records import Dues
 from dovetail_operator.state.state import State, build_state
 

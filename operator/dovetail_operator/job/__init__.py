@@ -2,8 +2,13 @@
 
 observation        everything that a job's next status depends on
 actions            what the operator may do about a job
-plan               a job's plan, and whether it still holds
+plan               a job's plan in its status
+plan_doubts        whether a plan still holds
+earlier_run        waits for the pods of an earlier run
 retries            which ends lead to another attempt
+failure_policy     the batch Job's podFailurePolicy
+attempts           the records of ended attempts
+run_time           the run time over all runs
 status_pacing      when a status change is written
 footprint          what of a job is kept in memory
 elastic            the workers of an elastic job

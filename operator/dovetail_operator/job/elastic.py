@@ -2,9 +2,9 @@
 
 from dovetail.api.gpujob import FINISHED, Elastic
 from dovetail.queue.verdicts import Admitted
-from dovetail_operator.job import retries
 from dovetail_operator.job.actions import Stage
 from dovetail_operator.job.observation import Observed
+from dovetail_operator.job.run_time import used_seconds
 
 
 def elastic_of(seen: Observed, stage: Stage, *, start: str | None) -> Elastic | None:
@@ -17,7 +17,7 @@ def elastic_of(seen: Observed, stage: Stage, *, start: str | None) -> Elastic | 
         return None
     earlier = 0 if before is None else before.earlier_worker_seconds
     if before is not None and start is None:
-        over = retries.used_seconds(seen) - seen.job.status.earlier_run_seconds
+        over = used_seconds(seen) - seen.job.status.earlier_run_seconds
         earlier += before.workers * over
     if stage.phase in {"Starting", "Running"} or (before is None and stage.phase in FINISHED and start is not None):
         return Elastic(workers=seen.job.spec.workers, limit=_limit(seen), earlier_worker_seconds=earlier)

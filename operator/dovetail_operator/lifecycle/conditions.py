@@ -11,9 +11,9 @@ from dovetail.api.meta import Condition, find_condition
 from dovetail.formats.durations import timestamp
 from dovetail.jobs.batch_job import has_ended, is_past, true_condition
 from dovetail_operator.devices import bad_devices, enforcement, idleness, memory_overuse
-from dovetail_operator.job import retries
 from dovetail_operator.job.actions import Stage
 from dovetail_operator.job.observation import Observed
+from dovetail_operator.job.retries import retry_of
 
 _MIRRORED: Final = ("Suspended", "SuccessCriteriaMet", "Complete", "FailureTarget", "Failed")
 _ORDER: Final = (
@@ -61,7 +61,7 @@ def _of_the_child(seen: Observed, stage: Stage) -> list[Condition]:
     if child is None or stage.ended is not None or is_past(seen.job, child):
         return []
     failing = true_condition(child, "FailureTarget")
-    if stage.phase not in FINISHED and failing is not None and retries.again(seen, child, failing, how=""):
+    if stage.phase not in FINISHED and failing is not None and retry_of(seen, child, failing, how=""):
         # The attempt fails, but the job does not.
         return []
     return [_mirrored(condition, at=seen.now) for condition in child.status.conditions if _is_news(condition)]

@@ -4,9 +4,12 @@ from collections.abc import Sequence
 
 from dovetail.api.builtin import Condition, Job, Pod
 from dovetail.jobs.batch_job import true_condition, worker_of
-from dovetail_operator.job import retries as attempts
 from dovetail_operator.job.actions import Stage
+from dovetail_operator.job.attempts import ended_attempt
+from dovetail_operator.job.failure_policy import why_final, without_rule
 from dovetail_operator.job.observation import Observed
+from dovetail_operator.job.retries import retry_of
+from dovetail_operator.job.run_time import is_used_up
 
 
 def end_of(seen: Observed, child: Job) -> Stage:
@@ -17,10 +20,10 @@ def end_of(seen: Observed, child: Job) -> Stage:
     assert failed is not None, "a Job that has ended is Complete or Failed, or about to be"
     late = failed.reason == "DeadlineExceeded"
     message = _over_limit(seen) if late else _how_it_failed(seen.pods) or _no_pod_tells(seen, child, failed)
-    if (why := attempts.again(seen, child, failed, how=message)) is not None:
-        ended = attempts.ended_attempt(seen, child, why)
+    if (why := retry_of(seen, child, failed, how=message)) is not None:
+        ended = ended_attempt(seen, child, why)
         return Stage(phase="Queued", reason="Evaluating", message=f"Is tried again: {why.message}", ended=ended)
-    message += attempts.why_final(seen.job, failed)
+    message += why_final(seen.job, failed)
     if seen.job.spec.backoff_limit and seen.job.status.attempts:
         retries = seen.job.status.retries
         used = f"{retries} {'retry' if retries == 1 else 'retries'} used"
@@ -33,7 +36,7 @@ def end_of(seen: Observed, child: Job) -> Stage:
 def _over_limit(seen: Observed) -> str:
     if seen.job.spec.reservation is not None:
         return "Its lease has ended: spec.reservation.renewTime was not renewed in time"
-    if attempts.is_used_up(seen):
+    if is_used_up(seen):
         limit = seen.job.spec.maximum_execution_time_seconds
         return f"Ran longer than its limit of {limit} s in all (spec.maximumExecutionTimeSeconds)"
     limit = seen.job.spec.active_deadline_seconds
@@ -44,7 +47,7 @@ def _over_limit(seen: Observed) -> str:
 
 def _no_pod_tells(seen: Observed, child: Job, failed: Condition) -> str:
     """The Job controller's message, with a note if the failed pod no longer exists."""
-    said = attempts.without_rule(failed.message)
+    said = without_rule(failed.message)
     if failed.reason != "BackoffLimitExceeded" or not child.status.failed:
         return said
     if any(pod.status.phase == "Failed" for pod in seen.pods):

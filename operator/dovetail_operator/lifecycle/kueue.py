@@ -13,9 +13,9 @@ from dovetail.api.builtin import Job
 from dovetail.api.gpujob import GPUJob
 from dovetail.engine.model.claims import Ask
 from dovetail.jobs.batch_job import has_ended, is_doomed, is_external, is_past
-from dovetail_operator.job import retries
 from dovetail_operator.job.actions import CreateJob, DeleteJob, JoinQueue, Stage, phase_of_held
 from dovetail_operator.job.observation import Observed, bound_pods
+from dovetail_operator.job.run_time import is_used_up, with_time_used
 from dovetail_operator.manifests import rendezvous
 from dovetail_operator.manifests.batch_job import build_job, is_of_another_template
 
@@ -39,7 +39,7 @@ def stage_of(seen: Observed) -> Stage | None:
         return Stage(phase=phase_of_held(job), reason="Held", message=message, admitted=False, actions=(DeleteJob(),))
     if _was_taken(child) and (child.spec.suspend or not bound_pods(seen.pods)):
         return _goes_along(job, child)
-    return _waiting(seen, child) if child.spec.suspend and not retries.is_used_up(seen) else None
+    return _waiting(seen, child) if child.spec.suspend and not is_used_up(seen) else None
 
 
 def _waiting(seen: Observed, child: Job) -> Stage | None:
@@ -93,11 +93,11 @@ def _goes_along(job: GPUJob, child: Job) -> Stage:
 
 
 def _made(seen: Observed) -> Stage | None:
-    if seen.job.spec.suspend or seen.obstacle is not None or retries.is_used_up(seen):
+    if seen.job.spec.suspend or seen.obstacle is not None or is_used_up(seen):
         return None
     if seen.ask is None or seen.number is None:
         return None
-    job = retries.with_time_used(seen)
+    job = with_time_used(seen)
     service = rendezvous.service_of(job) if rendezvous.meets(job) else None
     create = CreateJob(manifest=_suspended(job, ask=seen.ask, number=seen.number), service=service)
     return Stage(phase="Queued", reason=_REASON, message=_waits(job), admitted=False, actions=(create,))

@@ -19,11 +19,12 @@ from dovetail.jobs.runs import earlier_end
 from dovetail.jobs.start_times import begin_of, due_again
 from dovetail.queue.inputs.ways import fell_back
 from dovetail_operator.arrays import array_status
-from dovetail_operator.job import retries
 from dovetail_operator.job.actions import Action, DeleteGPUJob, DeleteJob, Stage
+from dovetail_operator.job.attempts import noted
 from dovetail_operator.job.elastic import elastic_of
 from dovetail_operator.job.observation import Observed, bound_pods, devices_of
 from dovetail_operator.job.plan import placement_of
+from dovetail_operator.job.run_time import used_seconds
 from dovetail_operator.lifecycle import kueue, preemption
 from dovetail_operator.lifecycle.conditions import conditions_of
 from dovetail_operator.lifecycle.stages import stage_of
@@ -133,14 +134,14 @@ def _status(seen: Observed, stage: Stage) -> GPUJobStatus:
         attempt=before.attempt,
         retries=before.retries,
         attempts=before.attempts,
-        earlier_run_seconds=retries.used_seconds(seen) if start is None else before.earlier_run_seconds,
+        earlier_run_seconds=used_seconds(seen) if start is None else before.earlier_run_seconds,
         device=_device(seen, stage, start=start),
         elastic=elastic_of(seen, stage, start=start),
         lease=_lease(seen, stage, start=start),
         notified=before.notified,
         conditions=conditions,
     )
-    return retries.noted(status, stage.ended)
+    return noted(status, stage.ended)
 
 
 def _device(seen: Observed, stage: Stage, *, start: str | None) -> DeviceKind | None:

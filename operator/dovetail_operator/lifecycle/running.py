@@ -11,8 +11,8 @@ from dovetail.jobs.batch_job import is_external, true_condition, worker_of
 from dovetail.jobs.deadlines import deadline_seconds
 from dovetail.queue.inputs.ways import fell_back
 from dovetail_operator.devices import bad_devices, memory_overuse
-from dovetail_operator.job import retries
 from dovetail_operator.job.actions import Action, DeleteJob, PatchJob, Stage
+from dovetail_operator.job.failure_policy import inner_backoff_limit
 from dovetail_operator.job.observation import Observed
 
 # The message before the batch Job is created and while it has no pods: one message means one status write.
@@ -104,7 +104,7 @@ def _adjustments(seen: Observed, child: Job) -> tuple[Action, ...]:
     """Limits that may change while the job runs, where they differ from the batch Job's."""
     job, batch = seen.job, child.spec
     changed: dict[str, Any] = {}
-    if batch.backoff_limit != (backoff_limit := retries.inner_backoff_limit(job)):
+    if batch.backoff_limit != (backoff_limit := inner_backoff_limit(job)):
         changed["backoffLimit"] = backoff_limit
     if batch.active_deadline_seconds != (limit := deadline_seconds(job, child=child)):
         changed["activeDeadlineSeconds"] = limit

@@ -10,15 +10,16 @@ from dovetail.jobs.batch_job import has_ended, is_doomed, is_going, is_past, kep
 from dovetail.queue.inputs.ways import on_cpu
 from dovetail.queue.verdicts import Admitted, Waits
 from dovetail_operator.arrays.task_updates import why_held
-from dovetail_operator.job import retries
 from dovetail_operator.job.actions import Action, CreateJob, DeleteJob, PatchJob, Stage, phase_of_held
 from dovetail_operator.job.cpu_fallback import falls_back
 from dovetail_operator.job.observation import Observed
-from dovetail_operator.job.plan import placement_of, resumed
+from dovetail_operator.job.plan import placement_of
+from dovetail_operator.job.run_time import is_used_up, with_time_used
 from dovetail_operator.lifecycle.finished import end_of
 from dovetail_operator.lifecycle.running import UNMADE, stage_at_work
 from dovetail_operator.manifests import rendezvous
 from dovetail_operator.manifests.batch_job import build_job, is_of_another_template
+from dovetail_operator.manifests.planned_template import resumed
 
 
 def stage_of(seen: Observed) -> Stage:
@@ -35,7 +36,7 @@ def stage_of(seen: Observed) -> Stage:
         return _held(seen, child)
     if child is not None and is_doomed(child):
         return end_of(seen, child)
-    if retries.is_used_up(seen) and (child is None or child.spec.suspend):
+    if is_used_up(seen) and (child is None or child.spec.suspend):
         return _used_up(seen)
     if child is None or child.spec.suspend:
         return _going(seen) if is_going(seen.job) else _waiting(seen, child)
@@ -94,7 +95,7 @@ def _waiting(seen: Observed, child: Job | None) -> Stage:
         message = f"{why}: its Job is made anew"
         return Stage(phase="Starting", reason="Evaluating", message=message, admitted=True, actions=(DeleteJob(),))
     placement = placement_of(seen.job, verdict)
-    job = retries.with_time_used(seen)
+    job = with_time_used(seen)
     manifest = build_job(
         job,
         ask=seen.ask,
@@ -124,7 +125,7 @@ def _on_cpu(seen: Observed, child: Job | None) -> Stage:
         return Stage(phase="Starting", reason="Evaluating", message=message, admitted=True, actions=(DeleteJob(),))
     if seen.number is None or seen.ask is None:
         return Stage(phase="Queued", reason="Evaluating", message=message, admitted=False)
-    job = retries.with_time_used(seen)
+    job = with_time_used(seen)
     manifest = build_job(job, ask=on_cpu(seen.ask), number=seen.number)
     create = CreateJob(manifest=manifest, service=rendezvous.service_of(job) if rendezvous.meets(job) else None)
     return Stage(phase="Starting", reason="Evaluating", message=message, admitted=True, actions=(create,))

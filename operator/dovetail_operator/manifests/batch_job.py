@@ -25,9 +25,9 @@ from dovetail.pods.demand import resources_of, template_spec
 from dovetail.pods.device_plugin import with_devices
 from dovetail.pods.injection import completed
 from dovetail.queue.limits.pools import in_pools
-from dovetail_operator.job import cpu_fallback, retries
-from dovetail_operator.job.plan import with_plan
+from dovetail_operator.job import cpu_fallback, failure_policy
 from dovetail_operator.manifests import rendezvous
+from dovetail_operator.manifests.planned_template import with_plan
 from dovetail_operator.manifests.preemption_notice import with_notice
 
 Manifest = dict[str, Any]
@@ -71,13 +71,13 @@ def build_job(
         "completionMode": "Indexed",
         "completions": spec.workers,
         "parallelism": spec.workers,
-        "backoffLimit": retries.inner_backoff_limit(job),
+        "backoffLimit": failure_policy.inner_backoff_limit(job),
         # A replacement next to a pod that is still terminating would hold a second set of devices.
         "podReplacementPolicy": "Failed",
         "template": with_plan(template, job=job, placement=placement, cluster_nodes=cluster_nodes),
     }
     if pod_spec["restartPolicy"] == "Never":
-        batch["podFailurePolicy"] = {"rules": retries.failure_rules(job)}
+        batch["podFailurePolicy"] = {"rules": failure_policy.failure_rules(job)}
     if (success := rendezvous.success_policy(job)) is not None:
         batch["successPolicy"] = success
     if (limit := deadline_seconds(job)) is not None:

@@ -24,7 +24,8 @@ from dovetail.queue.model.candidates import Candidate, Leaving, claim_on_the_way
 from dovetail.queue.preemption.budget import rules_now
 from dovetail.queue.preemption.policy import Evictor, Order
 from dovetail.queue.verdicts import Admitted, Verdict, Waits
-from dovetail_operator.job.plan import Doubt, doubt_about, doubt_of_refusal, placement_of, reserved_room
+from dovetail_operator.job.plan import placement_of, reserved_room
+from dovetail_operator.job.plan_doubts import Doubt, doubt_about, doubt_of_refusal
 from dovetail_operator.queue.cycle_caches import CycleCaches, caches_for
 from dovetail_operator.queue.preemption_candidates import running_jobs
 from dovetail_operator.state.state import State

@@ -19,7 +19,7 @@ from dovetail.kube.retry import BACKOFF
 from dovetail.kube.retry_log import log_failure
 from dovetail.queue.verdicts import Admitted, Verdict, Waits
 from dovetail_operator.job.observation import Observed
-from dovetail_operator.job.plan import Doubts, rest_after
+from dovetail_operator.job.plan_doubts import Doubts, rest_after
 from dovetail_operator.metrics import Counters
 from dovetail_operator.queue.cycle import (
     BASIS_OF_WAY,

@@ -14,7 +14,7 @@ from dovetail.api.gpujob import GPUJob, Reason
 from dovetail.api.meta import EventType
 from dovetail.formats.timestamps import moment
 from dovetail.jobs.batch_job import is_external, is_on_the_way, true_condition, worker_of
-from dovetail_operator.job.plan import Doubt
+from dovetail_operator.job.plan_doubts import Doubt
 
 # The Job controller retries by itself: a refusal that soon passes does not cost the job its room.
 _PATIENCE_SECONDS: Final = 4.0

@@ -21,8 +21,8 @@ from dovetail.queue.inputs.workers import sized
 from dovetail.queue.limits.quotas import Quotas
 from dovetail.queue.preemption.policy import Rules
 from dovetail_operator.devices.overuse_check import EndingRules
+from dovetail_operator.job.earlier_run import orphans_obstacle, suspension_obstacle
 from dovetail_operator.job.observation import Observed
-from dovetail_operator.job.plan import left_behind, unrest
 from dovetail_operator.job.status_pacing import refresh_seconds
 from dovetail_operator.state.decisions import Decisions
 from dovetail_operator.state.due_records import Dues
@@ -117,8 +117,8 @@ class State:
             or self.store.dependencies.obstacle_of(job)
             or reading.obstacle
             or self.decisions.refusal_of(job, now=now)
-            or unrest(job, child, self.store.pods.of(child))
-            or left_behind(self._left_over(job, child=child))
+            or suspension_obstacle(job, child=child, pods=self.store.pods.of(child))
+            or orphans_obstacle(self._left_over(job, child=child))
         )
 
     def is_left_to_itself(self, uid: str, *, key: str) -> bool:

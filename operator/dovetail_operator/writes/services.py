@@ -9,7 +9,7 @@ from dovetail.jobs.obstacle import Obstacle
 from dovetail.jobs.owner_reference import is_of_an_earlier_one, is_owned
 from dovetail.kube.client import Client
 from dovetail.kube.errors import AlreadyExists, Conflict, StatusError, TooManyRequests, Unauthorized
-from dovetail_operator.job.retries import as_users_rules
+from dovetail_operator.job.failure_policy import as_users_rules
 
 
 class Named(Described, frozen=True, kw_only=True):

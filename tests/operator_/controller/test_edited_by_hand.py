@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from dovetail_operator.job.actions import PatchJob
-from dovetail_operator.job.plan import resumed
 from dovetail_operator.lifecycle.reconcile import reconcile
+from dovetail_operator.manifests.planned_template import resumed
 from tests.operator_.builders import condition, make_child, make_job, make_pod, see
 
 

@@ -16,9 +16,11 @@ from dovetail.jobs.plan import open_nodes
 from dovetail.pods.demand import ask_of_job
 from dovetail.queue.verdicts import Admitted, Verdict, Waits
 from dovetail_operator.job.actions import CreateJob, DeleteJob, PatchJob
-from dovetail_operator.job.plan import Doubt, Doubts, is_told_first, placement_of, rest_after, with_plan
+from dovetail_operator.job.plan import is_told_first, placement_of
+from dovetail_operator.job.plan_doubts import Doubt, Doubts, rest_after
 from dovetail_operator.lifecycle.reconcile import reconcile
 from dovetail_operator.manifests.batch_job import build_job
+from dovetail_operator.manifests.planned_template import with_plan
 from dovetail_operator.queue.cycle import Teller, decide, survey
 from dovetail_operator.state.state import State
 from tests.operator_.builders import LET_GO, NOW, at, condition, make_child, make_job, make_pod, make_state, see

@@ -20,7 +20,8 @@ from dovetail.jobs.batch_job import worker_of
 from dovetail.jobs.plan import nodes_by_worker
 from dovetail.queue.verdicts import Waits
 from dovetail_operator.job.actions import Action, CreateJob, DeleteJob, PatchJob
-from dovetail_operator.job.plan import Doubts, is_told_first
+from dovetail_operator.job.plan import is_told_first
+from dovetail_operator.job.plan_doubts import Doubts
 from dovetail_operator.lifecycle.reconcile import reconcile
 from dovetail_operator.queue.cycle import decide, survey
 from dovetail_operator.queue.cycle_caches import caches_for

@@ -14,7 +14,7 @@ from dovetail.jobs.batch_job import is_on_the_way, wants_admission
 from dovetail.jobs.deadlines import deadline_seconds
 from dovetail.jobs.start_times import due_again, resting
 from dovetail.kube.errors import Status, StatusError
-from dovetail_operator.job import retries
+from dovetail_operator.job import failure_policy
 from dovetail_operator.job.actions import CreateJob, DeleteJob, PatchJob
 from dovetail_operator.lifecycle.reconcile import Outcome, reconcile
 from dovetail_operator.writes.services import refusal
@@ -197,7 +197,7 @@ def test_a_cancelled_job_is_not_tried_again() -> None:
 def test_where_kubelet_tries_again_the_operator_does_not() -> None:
     template = {"spec": {"restartPolicy": "OnFailure", "containers": [{"name": "main"}]}}
     job = make_job(backoffLimit=3, template=template, status=RAN)
-    assert retries.inner_backoff_limit(job) == 3
+    assert failure_policy.inner_backoff_limit(job) == 3
     assert failed(job, EXCEEDED).status.phase == "Failed"
 
 
@@ -244,7 +244,7 @@ def test_while_it_rests_the_job_says_until_when_and_why() -> None:
 def test_rules_stand_in_their_order_behind_the_one_on_disruptions() -> None:
     rules = [{"action": "Ignore", "onPodConditions": [{"type": "ConfigIssue"}]}]
     job = make_job(podFailurePolicy={"rules": rules}, retryPolicy={"exitCodes": [4, 3]})
-    assert retries.failure_rules(job) == [
+    assert failure_policy.failure_rules(job) == [
         {"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget"}]},
         {"action": "FailJob", "onPodConditions": [{"type": "ConfigIssue"}]},
         {"action": "FailJob", "onExitCodes": {"operator": "NotIn", "values": [3, 4]}},
@@ -253,7 +253,7 @@ def test_rules_stand_in_their_order_behind_the_one_on_disruptions() -> None:
 
 def test_exit_codes_are_handed_on_in_their_order_and_once() -> None:
     rule = {"action": "Count", "onExitCodes": {"operator": "In", "values": [9, 3, 9]}}
-    (_, ours) = retries.failure_rules(make_job(podFailurePolicy={"rules": [rule]}))
+    (_, ours) = failure_policy.failure_rules(make_job(podFailurePolicy={"rules": [rule]}))
     assert ours["onExitCodes"]["values"] == [3, 9]
 
 

@@ -6,7 +6,7 @@ import time
 from datetime import UTC, datetime
 from typing import Any, cast
 
-from dovetail_operator.job.plan import Doubt
+from dovetail_operator.job.plan_doubts import Doubt
 from dovetail_operator.queue.cycle import Cycle
 from dovetail_operator.queue.cycle_caches import caches_for
 from dovetail_operator.queue.loop import Breath, Queueing, seconds_until_next_foresight

@@ -10,7 +10,7 @@ from dovetail.api.builtin import Event, Job, Pod
 from dovetail.api.meta import EventType
 from dovetail.kube.client import Client
 from dovetail_operator.controller.refused_pods import refusals
-from dovetail_operator.job.plan import Doubt
+from dovetail_operator.job.plan_doubts import Doubt
 from dovetail_operator.queue.cycle import decide, survey
 from dovetail_operator.state.refused_pods import doubt_of, lacks_pods, refusal_in
 from dovetail_operator.state.state import State

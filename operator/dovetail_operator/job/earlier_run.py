@@ -1,0 +1,36 @@
+"""Why a job does not start while an earlier run of it has not ended completely. Pure."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from dovetail.api.builtin import Job, Pod
+from dovetail.api.gpujob import FINISHED, GPUJob
+from dovetail.jobs.batch_job import true_condition
+from dovetail.jobs.obstacle import Obstacle
+
+_ENDED: Final = frozenset({"Succeeded", "Failed"})
+_ENDING: Final = "Waiting for the pods of the run before to end"
+
+
+def suspension_obstacle(job: GPUJob, *, child: Job | None, pods: Sequence[Pod]) -> Obstacle | None:
+    """Why a suspended batch Job cannot take another plan yet.
+
+    It has to report that it is suspended, and its pods have to be deleted.
+    """
+    if child is None or not child.spec.suspend or job.status.phase in FINISHED:
+        return None
+    # The Job controller may count a pod that ends by the suspension as failed. Once deleted, it no longer does.
+    left = [pod for pod in pods if pod.status.phase not in _ENDED or pod.metadata.deletion_timestamp is not None]
+    started = child.status.start_time is not None
+    if left or child.status.active or (started and not true_condition(child, "Suspended")):
+        return Obstacle(reason="Evaluating", message=_ENDING)
+    return None
+
+
+def orphans_obstacle(pods: Sequence[Pod]) -> Obstacle | None:
+    """Why a job does not start while pods of a deleted batch Job remain: it would run twice."""
+    left = [pod for pod in pods if not pod.metadata.owner_references and pod.metadata.deletion_timestamp is None]
+    if left:
+        message = f"Pod {left[0].metadata.name} of the run before goes on without its Job: waiting for it to end"
+        return Obstacle(reason="Evaluating", message=f"{message} or to be deleted")
+    return Obstacle(reason="Evaluating", message=_ENDING) if pods else None

@@ -1,0 +1,101 @@
+"""Doubts about plans: why a started job's plan does not seem to hold, and when it counts as overtaken. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from dovetail.api.builtin import Pod
+from dovetail.api.gpujob import GPUJob, Reason
+from dovetail.cluster.view import ClusterView
+from dovetail.formats.durations import after, timestamp
+from dovetail.jobs.batch_job import refused_since, worker_of
+from dovetail.jobs.obstacle import Obstacle
+
+_ENDED: Final = frozenset({"Succeeded", "Failed"})
+# How long a doubtful plan is kept: without room on its node, and refused by kube-scheduler.
+_PATIENCE_SECONDS: Final = 3.0
+_REFUSED_SECONDS: Final = 5.0
+_LONGEST_REFUSED_SECONDS: Final = 60.0
+# The longest pause before a new plan for a job that kube-scheduler refuses repeatedly.
+_LONGEST_REST_SECONDS: Final = 300.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doubt:
+    """Why a plan does not seem to hold. After `patience_seconds` it counts as overtaken.
+
+    The job then gets no new plan for `rest_seconds`, and its status shows `words` with `reason`. `why` is the short
+    form for the message about the overtaken plan.
+    """
+
+    why: str
+    patience_seconds: float = 0.0
+    rest_seconds: float = 0.0
+    words: str = ""
+    reason: Reason = "Resources"
+
+
+def doubt_about(node: str, *, view: ClusterView) -> Doubt:
+    """The doubt about the plan of a worker that has no room on its planned node."""
+    found = view.nodes.get(node)
+    if found is None:
+        return Doubt(why=f"node {node} is gone")
+    if found.spec.unschedulable:
+        return Doubt(why=f"node {node} is cordoned")
+    if obstacle := view.ledger.obstacle(node):
+        return Doubt(why=f"{node}: {obstacle}")
+    # Another pod there may be about to end, or this is a state between two events.
+    return Doubt(why=f"the room on {node} is taken", patience_seconds=_PATIENCE_SECONDS)
+
+
+def doubt_of_refusal(job: GPUJob, pods: Sequence[Pod]) -> Doubt:
+    """Doubt a plan that kube-scheduler refuses, perhaps by rules that Dovetail does not model.
+
+    The patience doubles with each plan, up to 60 s. It stays at 5 s if some workers have started, because they would
+    wait for the others. From the second plan on, other jobs may use the room before the next try.
+    """
+    times = max(0, job.status.plans - 1)
+    half_started = any(pod.spec.node_name and pod.status.phase not in _ENDED for pod in pods)
+    patience = min(_LONGEST_REFUSED_SECONDS, _REFUSED_SECONDS * 2.0 ** min(10, times))
+    rest = min(_LONGEST_REST_SECONDS, _REFUSED_SECONDS * 2.0 ** min(10, times - 1)) if times else 0.0
+    return Doubt(
+        why="kube-scheduler found no place for a worker on its planned node",
+        patience_seconds=_REFUSED_SECONDS if half_started else patience,
+        rest_seconds=rest,
+        words=f"kube-scheduler: {_words_of_refusal(pods)}",
+    )
+
+
+def _words_of_refusal(pods: Sequence[Pod]) -> str:
+    """kube-scheduler's message on the first worker that it cannot place."""
+    refused = [pod for pod in pods if refused_since([pod]) is not None]
+    for pod in sorted(refused, key=worker_of):
+        for condition in pod.status.conditions:
+            if condition.type == "PodScheduled" and condition.message:
+                return condition.message
+    return "no node takes the pod"
+
+
+def rest_after(doubt: Doubt, *, now: datetime) -> Obstacle | None:
+    """The pause before a job with an overtaken plan gets a new one; None without a pause."""
+    if not doubt.rest_seconds:
+        return None
+    until = after(now, seconds=doubt.rest_seconds)
+    message = f"Gets a new plan at {timestamp(until)}: {doubt.words}"
+    return Obstacle(reason=doubt.reason, message=message, until=until)
+
+
+class Doubts:
+    """Since when plans are doubtful, by the job's UID."""
+
+    def __init__(self) -> None:
+        self._since: dict[str, float] = {}
+
+    def overtaken(self, doubts: Mapping[str, Doubt], *, now: float) -> dict[str, str]:
+        """Return the plans that have been doubtful for too long, with the reason.
+
+        `now` is in seconds.
+        """
+        self._since = {uid: self._since.get(uid, now) for uid in doubts}
+        return {uid: each.why for uid, each in doubts.items() if now - self._since[uid] >= each.patience_seconds}

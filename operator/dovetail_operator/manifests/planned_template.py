@@ -1,0 +1,75 @@
+"""The plan of a job in its pod template: a new template with it, and the patch of a batch Job that resumes. Pure."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from dovetail import names
+from dovetail.api.gpujob import GPUJob, Placement
+from dovetail.jobs import plan
+
+Manifest = dict[str, Any]
+
+_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+# In a cluster with fewer nodes kube-scheduler considers every node (minFeasibleNodesToFind in its schedule_one.go).
+# From this many terms on, the pod is large enough to slow down every component that handles it.
+_LOOKED_AT_WHOLE: Final = 100
+_MANY_TERMS: Final = 16
+# Pod annotations that change with what may change while a job waits: its plan, policy and priority.
+_FOLLOWED: Final = (names.PLAN, names.POLICY, names.PRIORITY)
+
+
+def with_plan(
+    template: Manifest, *, job: GPUJob, placement: Placement | None, cluster_nodes: int | None = None
+) -> Manifest:
+    """Add the plan to a pod template: its nodes as required affinity, and an annotation.
+
+    The extender steers each pod to its node. The affinity only spares kube-scheduler the other nodes. In a small
+    cluster it considers every node anyway, and many names would only enlarge each pod of a gang.
+    """
+    if placement is None:
+        return template
+    nodes = [node.name for node in placement.nodes]
+    is_small = cluster_nodes is not None and cluster_nodes < _LOOKED_AT_WHOLE
+    spec = template["spec"]
+    metadata = template["metadata"]
+    annotation = {names.PLAN: plan.annotation_of(placement, job_uid=job.metadata.uid)}
+    return {
+        **template,
+        "metadata": {**metadata, "annotations": {**metadata.get("annotations", {}), **annotation}},
+        "spec": spec if is_small and len(nodes) >= _MANY_TERMS else _on_nodes(spec, nodes=nodes),
+    }
+
+
+def _on_nodes(pod_spec: Manifest, *, nodes: Sequence[str]) -> Manifest:
+    """The pod spec with a required affinity for `nodes`, in addition to its own requirements."""
+    affinity = dict(pod_spec.get("affinity") or {})
+    of_nodes = dict(affinity.get("nodeAffinity") or {})
+    required = dict(of_nodes.get(_REQUIRED) or {})
+    # A field requirement accepts one name, so each node needs a term. A node has to match one term completely.
+    terms = [
+        {**term, "matchFields": [*(term.get("matchFields") or ()), _named(node)]}
+        for term in required.get("nodeSelectorTerms") or [{}]
+        for node in nodes
+    ]
+    of_nodes[_REQUIRED] = {**required, "nodeSelectorTerms": terms}
+    return {**pod_spec, "affinity": {**affinity, "nodeAffinity": of_nodes}}
+
+
+def _named(node: str) -> Mapping[str, Any]:
+    return {"key": "metadata.name", "operator": "In", "values": [node]}
+
+
+def resumed(manifest: Manifest) -> Manifest:
+    """The patch that resumes a suspended batch Job with the plan of `manifest`.
+
+    It is a single patch, so that no pod is created from the previous plan.
+    """
+    template = manifest["spec"]["template"]
+    annotations = template["metadata"].get("annotations", {})
+    of_nodes = (template["spec"].get("affinity") or {}).get("nodeAffinity")
+    change: Manifest = {
+        "metadata": {"annotations": {name: annotations.get(name) for name in _FOLLOWED}},
+        # Null removes an affinity that no longer applies, such as a node pool.
+        "spec": {"affinity": {"nodeAffinity": of_nodes}},
+    }
+    return {"suspend": False, "parallelism": manifest["spec"]["parallelism"], "template": change}
