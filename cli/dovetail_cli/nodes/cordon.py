@@ -9,6 +9,7 @@ from typing import Any, Final
 from dovetail.api.gpunode import GPUNode
 from dovetail.api.resources import GPUNODES
 from dovetail.kube.errors import Conflict
+from dovetail.kube.retry import retry_on_conflict
 from dovetail_cli.cluster.connection import Cluster
 from dovetail_cli.nodes.device_names import Named, named
 from dovetail_cli.ui.errors import CommandError
@@ -53,20 +54,20 @@ def sentence(row: dict[str, Any], *, mended: bool) -> str:
 async def _write(cluster: Cluster, gpunode: GPUNode, *, uuids: Collection[str], wish: Wish) -> set[str]:
     """One write for a node, from what it has at that moment; the UUIDs for which it was news."""
     name = gpunode.metadata.name
-    for _ in range(_TRIES):
-        news = set(uuids) - set(gpunode.spec.cordoned) if wish.cordoned else set(uuids) & set(gpunode.spec.cordoned)
-        patch = _patch(gpunode, news=news, uuids=uuids, wish=wish)
-        if not patch:
-            return news
-        # The patch replaces the whole list, so the resourceVersion guards against a concurrent change.
-        body = {"metadata": {"resourceVersion": gpunode.metadata.resource_version}, "spec": patch}
-        try:
+
+    async def write(attempt: int) -> set[str]:
+        found = await cluster.client.get(GPUNODES, name, as_type=GPUNode) if attempt else gpunode
+        news = set(uuids) - set(found.spec.cordoned) if wish.cordoned else set(uuids) & set(found.spec.cordoned)
+        if patch := _patch(found, news=news, uuids=uuids, wish=wish):
+            # The patch replaces the whole list, so the resourceVersion guards against a concurrent change.
+            body = {"metadata": {"resourceVersion": found.metadata.resource_version}, "spec": patch}
             await cluster.client.patch(GPUNODES, name, body, as_type=GPUNode)
-        except Conflict:
-            gpunode = await cluster.client.get(GPUNODES, name, as_type=GPUNode)
-        else:
-            return news
-    raise CommandError(f"GPUNode {name} was changed by others {_TRIES} times in between: try again")
+        return news
+
+    try:
+        return await retry_on_conflict(write, attempts=_TRIES)
+    except Conflict as error:
+        raise CommandError(f"GPUNode {name} was changed by others {_TRIES} times in between: try again") from error
 
 
 def _patch(gpunode: GPUNode, *, news: Collection[str], uuids: Collection[str], wish: Wish) -> dict[str, Any]:

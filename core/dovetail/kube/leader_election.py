@@ -27,6 +27,7 @@ from dovetail.api.meta import ObjectMeta
 from dovetail.api.resources import LEASES
 from dovetail.kube.client import Client
 from dovetail.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
+from dovetail.kube.retry import retry_on_conflict
 from dovetail.logs import get_logger
 from dovetail.names import GROUP
 
@@ -173,18 +174,18 @@ class Leadership:
         held, self._lease = self._lease, None
         if held is None:
             return
+
+        async def vacate(attempt: int) -> None:
+            # A conflict is our own renewal, whose answer did not arrive, or the annotation of a waiting candidate.
+            found = await self._read() if attempt else held
+            if (found.spec.holder_identity, found.spec.lease_transitions) == (
+                self.identity,
+                held.spec.lease_transitions,
+            ):
+                await self._vacate(found)
+
         try:
-            try:
-                await self._vacate(held)
-            except Conflict:
-                # The conflict is our own renewal, whose answer did not arrive, or the annotation of a waiting
-                # candidate.
-                found = await self._read()
-                if (found.spec.holder_identity, found.spec.lease_transitions) == (
-                    self.identity,
-                    held.spec.lease_transitions,
-                ):
-                    await self._vacate(found)
+            await retry_on_conflict(vacate, attempts=2)
         except KubeError as error:
             log.warning("the lease was not released and ends by itself", lease=self.name, error=str(error))
 

@@ -1,10 +1,26 @@
-"""How long to wait before a retry. Pure: randomness is an argument."""
+"""Retries: the one loop that tries failed work again, and what it waits for. Randomness and sleep are arguments.
 
+tenacity, the library for this, adds 94 µs to each request that succeeds, and 27 ms to the start of a command. Most of
+what is here would remain: a wait also depends on the API server's answer, and its jitter on a given generator.
+"""
+
+import asyncio
 import random
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
-from dovetail.kube.errors import KubeError, ServerFault, StatusError, TooManyRequests, Unauthorized, Unreachable
+from dovetail.kube.errors import (
+    Conflict,
+    KubeError,
+    ServerFault,
+    StatusError,
+    TooManyRequests,
+    Unauthorized,
+    Unreachable,
+)
+
+T = TypeVar("T")
 
 MAX_ATTEMPTS: Final = 5
 _LONGEST_RETRY_AFTER_SECONDS: Final = 60.0
@@ -26,9 +42,68 @@ class Backoff:
 
 
 BACKOFF: Final = Backoff()
+# A conflict is over once the newer object is read: only writers that keep meeting need to wait.
+_CONFLICT_BACKOFF: Final = Backoff(first_seconds=0.01, longest_seconds=0.1)
+# Spreads the retries of many clients, and guards nothing.
+_JITTER: Final = random.Random()  # noqa: S311
 
 
-def requested_wait_seconds(error: KubeError) -> float:
+def always(_error: Exception, _attempt: int) -> bool:
+    """Retry after any error, without end."""
+    return True
+
+
+def ignore(_error: Exception, _wait_seconds: float) -> None:
+    """Report no failure."""
+
+
+async def retrying(
+    act: Callable[[int], Awaitable[T]],
+    *,
+    may_retry: Callable[[Exception, int], bool],
+    failed: Callable[[Exception, float], None] = ignore,
+    backoff: Backoff = BACKOFF,
+    rng: random.Random = _JITTER,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+) -> T:
+    """The result of `act`, which gets the number of the attempt, counted from 0.
+
+    `may_retry` gets the error and the number of the attempt that raised it; an error that it refuses is raised.
+    `failed` gets the error and the seconds until the next attempt: the backoff, or longer if the API server said so.
+    """
+    attempt = 0
+    while True:
+        try:
+            return await act(attempt)
+        except Exception as error:
+            if not may_retry(error, attempt):
+                raise
+            wait = max(backoff.seconds(attempt, rng=rng), requested_wait_seconds(error))
+            failed(error, wait)
+        await sleep(wait)
+        attempt += 1
+
+
+async def retry_on_conflict(
+    act: Callable[[int], Awaitable[T]],
+    *,
+    attempts: int = MAX_ATTEMPTS,
+    conflicts: tuple[type[KubeError], ...] = (Conflict,),
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+) -> T:
+    """The result of a read, a change and a write of one object, again after each write of another client in between.
+
+    `act` gets the number of the attempt, counted from 0: from 1 on it reads the object again. Raises the last conflict
+    after `attempts`, and every other error at once.
+    """
+
+    def may_retry(error: Exception, attempt: int) -> bool:
+        return isinstance(error, conflicts) and attempt + 1 < attempts
+
+    return await retrying(act, may_retry=may_retry, backoff=_CONFLICT_BACKOFF, sleep=sleep)
+
+
+def requested_wait_seconds(error: Exception) -> float:
     """Seconds that the API server requested (Retry-After), at most 60; 0 if it requested none."""
     asked = error.retry_after_seconds if isinstance(error, StatusError) else None
     return min(asked or 0.0, _LONGEST_RETRY_AFTER_SECONDS)
@@ -43,7 +118,7 @@ def may_resume(error: KubeError) -> bool:
     return busy or isinstance(error, Unreachable)
 
 
-def may_retry(error: KubeError, *, method: str, attempt: int) -> bool:
+def may_resend(error: Exception, *, method: str, attempt: int) -> bool:
     """Whether the same request may be sent again: a read that met a transient failure.
 
     A write is sent again only when the API server rejected the credentials (a rotated token): that write had no effect.

@@ -15,7 +15,6 @@ from dovetail.kube.auth.bearer_token import BearerToken
 from dovetail.kube.auth.connection import Connection
 from dovetail.kube.errors import (
     DeadlineExceeded,
-    KubeError,
     Status,
     StatusError,
     status_error,
@@ -109,18 +108,16 @@ class Transport:
     async def _attempts(
         self, method: str, path: str, *, query: Query, data: bytes | None, content_type: str, most_bytes: int | None
     ) -> bytes:
-        for attempt in range(retry.MAX_ATTEMPTS):
-            try:
-                request = await self._request(
-                    method, path, query=query, data=data, content_type=content_type, most_bytes=most_bytes
-                )
-                return await self._answered(request)
-            except KubeError as error:
-                if not retry.may_retry(error, method=method, attempt=attempt):
-                    raise
-                wait = max(self._backoff.seconds(attempt, rng=self._rng), retry.requested_wait_seconds(error))
-            await asyncio.sleep(wait)
-        raise AssertionError("may_retry ends the attempts")
+        async def send(_attempt: int) -> bytes:
+            request = await self._request(
+                method, path, query=query, data=data, content_type=content_type, most_bytes=most_bytes
+            )
+            return await self._answered(request)
+
+        def may_resend(error: Exception, attempt: int) -> bool:
+            return retry.may_resend(error, method=method, attempt=attempt)
+
+        return await retry.retrying(send, may_retry=may_resend, backoff=self._backoff, rng=self._rng)
 
     async def _answered(self, request: Request) -> bytes:
         if self._guard is not None and request.method != "GET":

@@ -7,6 +7,7 @@ from typing import Final, TypeVar
 from prometheus_client.core import Metric
 
 from dovetail.api.gpunode import Assignment, GPUNodeStatus
+from dovetail.kube.retry import Backoff, always, retrying
 from dovetail.logs import get_logger
 from dovetail_agent.feature.protocol import Feature, Seen, Wake
 
@@ -66,12 +67,13 @@ class Beside:
             yield from _safely(feature, lambda it: list(it.metrics()), otherwise=nothing)
 
     async def _run(self, feature: Feature, *, wake: Wake) -> None:
-        while True:
-            try:
-                return await feature.run(wake)
-            except Exception as error:  # noqa: BLE001 - the agent goes on without it
-                _log(feature, error)
-            await asyncio.sleep(self._again_seconds)
+        # The agent goes on without it.
+        await retrying(
+            lambda _: feature.run(wake),
+            may_retry=always,
+            failed=lambda error, _: _log(feature, error),
+            backoff=Backoff(first_seconds=self._again_seconds, longest_seconds=self._again_seconds),
+        )
 
 
 def _amended(feature: Feature, status: GPUNodeStatus, *, seen: Seen) -> GPUNodeStatus:

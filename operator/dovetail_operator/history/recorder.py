@@ -21,7 +21,7 @@ from dovetail.api.meta import key_of
 from dovetail.jobs.records import cut_short, record_of
 from dovetail.jobs.runs import end_of_run
 from dovetail.kube.client import Client
-from dovetail.kube.retry import Backoff
+from dovetail.kube.retry import Backoff, always, retrying
 from dovetail.logs import get_logger
 from dovetail_operator.history import deleted_namespaces
 from dovetail_operator.history.log_tail import last_lines
@@ -138,21 +138,17 @@ class History:
             await asyncio.sleep(_TIDY_SECONDS)
 
     async def _until_done(self, act: Callable[[], Any], *, what: str) -> None:
-        failures = 0
-        while True:
-            try:
-                if failures:
-                    # The database may be a different one by now, without our table.
-                    await asyncio.to_thread(self.store.open)
-                await act()
-            except Exception as error:
-                wait = _BACKOFF.seconds(failures, rng=self._rng)
-                failures += 1
-                trace = None if isinstance(error, HistoryError) else error
-                log.warning(what, error=str(error), wait_seconds=round(wait, 1), exc_info=trace)
-                await asyncio.sleep(wait)
-            else:
-                return
+        async def once(attempt: int) -> None:
+            if attempt:
+                # The database may be a different one by now, without our table.
+                await asyncio.to_thread(self.store.open)
+            await act()
+
+        def failed(error: Exception, wait: float) -> None:
+            trace = None if isinstance(error, HistoryError) else error
+            log.warning(what, error=str(error), wait_seconds=round(wait, 1), exc_info=trace)
+
+        await retrying(once, may_retry=always, failed=failed, backoff=_BACKOFF, rng=self._rng)
 
 
 def _is_record(found: JobRecord | BaseException, *, of: Due) -> TypeGuard[JobRecord]:

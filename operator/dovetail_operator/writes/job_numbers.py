@@ -16,12 +16,14 @@ from dovetail.api.resources import CONFIGMAPS
 from dovetail.formats.quantities import read_whole
 from dovetail.kube.client import Client
 from dovetail.kube.errors import AlreadyExists, Conflict, NotFound
+from dovetail.kube.retry import retry_on_conflict
 from dovetail.logs import get_logger
 
 log = get_logger("dovetail.operator.numbers")
 
 CONFIGMAP_NAME: Final = "dovetail-job-numbers"
 _ATTEMPTS: Final = 5
+_CONFLICTS: Final = (Conflict, AlreadyExists, NotFound)
 
 
 def allot(jobs: Iterable[GPUJob], *, last: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]:
@@ -73,23 +75,24 @@ class Numbers:
     async def give(self, jobs: Iterable[GPUJob], *, shown: Iterable[GPUJob]) -> dict[str, int]:
         """Allot a number to each of `jobs`, by UID. They are stored on return. `shown` are all jobs."""
         jobs, shown = list(jobs), list(shown)
-        for _ in range(_ATTEMPTS):
-            try:
-                configmap = self._configmap or await self._read()
-                last = read_counters(configmap.data, shown=shown)
-                last |= {namespace: max(given, last.get(namespace, 0)) for namespace, given in self._given.items()}
-                numbers, counters = allot(jobs, last=last)
-                data = {namespace: str(last) for namespace, last in sorted(counters.items())}
-                self._configmap = await self._write(msgspec.structs.replace(configmap, data=data))
-            except (Conflict, AlreadyExists, NotFound):
-                # The ConfigMap was written or deleted by another client: our copy is outdated.
-                self._configmap = None
-            else:
-                self._given = counters
-                return numbers
-        raise RuntimeError(
-            f"ConfigMap {self._namespace}/{CONFIGMAP_NAME} was changed by others {_ATTEMPTS} times in a row"
-        )
+
+        async def give(_attempt: int) -> dict[str, int]:
+            # Our copy is outdated if the write fails: another client has written or deleted the ConfigMap.
+            configmap, self._configmap = self._configmap or await self._read(), None
+            last = read_counters(configmap.data, shown=shown)
+            last |= {namespace: max(given, last.get(namespace, 0)) for namespace, given in self._given.items()}
+            numbers, counters = allot(jobs, last=last)
+            data = {namespace: str(last) for namespace, last in sorted(counters.items())}
+            self._configmap = await self._write(msgspec.structs.replace(configmap, data=data))
+            self._given = counters
+            return numbers
+
+        try:
+            return await retry_on_conflict(give, attempts=_ATTEMPTS, conflicts=_CONFLICTS)
+        except _CONFLICTS as error:
+            raise RuntimeError(
+                f"ConfigMap {self._namespace}/{CONFIGMAP_NAME} was changed by others {_ATTEMPTS} times in a row"
+            ) from error
 
     async def _read(self) -> ConfigMap:
         try:
