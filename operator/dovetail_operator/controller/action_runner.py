@@ -29,7 +29,7 @@ from dovetail_operator.job.actions import (
 )
 from dovetail_operator.job.observation import Observed
 from dovetail_operator.metrics import Counters
-from dovetail_operator.queue.loop import Queueing
+from dovetail_operator.queue.loop import SchedulingLoop
 from dovetail_operator.state.store import Store
 from dovetail_operator.writes import jobs, tasks
 
@@ -49,7 +49,7 @@ class ActionRunner:
         store: Store,
         *,
         changes: Changes,
-        queueing: Queueing,
+        scheduling: SchedulingLoop,
         pending: PendingWrites,
         counters: Counters,
         post: Callable[[Announcement], None],
@@ -60,7 +60,7 @@ class ActionRunner:
         self._client = client
         self._store = store
         self._changes = changes
-        self._queueing = queueing
+        self._scheduling = scheduling
         self._pending = pending
         self._counters = counters
         self._post = post
@@ -138,7 +138,7 @@ class ActionRunner:
         self._pending.await_child(key_of(job.metadata), written=written, store=self._store)
         if action.spec.get("suspend") is False:
             self._count_admission(job)
-        self._queueing.room_changed()
+        self._scheduling.room_changed()
         return True
 
     async def _create(self, seen: Observed, action: CreateJob) -> bool:
@@ -154,7 +154,7 @@ class ActionRunner:
             self._post(warning)
         if not action.manifest["spec"].get("suspend"):
             self._count_admission(seen.job)
-        self._queueing.room_changed()
+        self._scheduling.room_changed()
         return True
 
     def _count_admission(self, job: GPUJob) -> None:

@@ -25,7 +25,7 @@ from dovetail_operator.devices.overuse_check import EndingRules
 from dovetail_operator.events.announcement import Announcement
 from dovetail_operator.job.status_pacing import Pacing
 from dovetail_operator.metrics import Counters
-from dovetail_operator.queue.loop import Queueing
+from dovetail_operator.queue.loop import SchedulingLoop
 from dovetail_operator.state.state import State
 from dovetail_operator.writes.evictions import PodEvictions
 from dovetail_operator.writes.job_numbers import Numbers
@@ -61,13 +61,13 @@ class Controller:
         self._counters = counters
         self._rng = rng
         pacing, pending = Pacing(), PendingWrites()
-        self._queueing = Queueing(
+        self._scheduling = SchedulingLoop(
             state,
             numbers=numbers,
             counters=counters,
-            dirty=self.queue.add,
+            changed=self.queue.add,
             # Start jobs on free devices before writing why other jobs wait.
-            let_go=partial(self.queue.add, first=True),
+            admitted=partial(self.queue.add, first=True),
             now=now,
             rng=rng,
         )
@@ -81,7 +81,7 @@ class Controller:
         self.changes = Changes(
             state,
             queue=self.queue,
-            queueing=self._queueing,
+            scheduling=self._scheduling,
             evictions=self._evictions,
             pacing=pacing,
             pending=pending,
@@ -92,7 +92,7 @@ class Controller:
             client,
             state.store,
             changes=self.changes,
-            queueing=self._queueing,
+            scheduling=self._scheduling,
             pending=pending,
             counters=counters,
             post=post,
@@ -105,7 +105,7 @@ class Controller:
             client,
             state,
             queue=self.queue,
-            queueing=self._queueing,
+            scheduling=self._scheduling,
             pending=pending,
             actions=actions,
             statuses=statuses,
@@ -121,7 +121,7 @@ class Controller:
             self.queue.add(key)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.queue.serve(self._timed, hands=WORKERS, failed=_tried_again, rng=self._rng))
-            tasks.create_task(self._queueing.run())
+            tasks.create_task(self._scheduling.run())
             tasks.create_task(repeat(self.changes.time_passes, every_seconds=_CLOCK_SECONDS, what="time"))
             tasks.create_task(self._evictions.run())
             tasks.create_task(self._refusals.run())

@@ -17,7 +17,7 @@ from dovetail.kube.workqueue import WorkQueue
 from dovetail_operator.arrays.task_index import parent_key
 from dovetail_operator.controller.pending_writes import PendingWrites
 from dovetail_operator.job.status_pacing import Pacing
-from dovetail_operator.queue.loop import Queueing
+from dovetail_operator.queue.loop import SchedulingLoop
 from dovetail_operator.state.state import State
 from dovetail_operator.state.usage import departed
 from dovetail_operator.writes.evictions import PodEvictions
@@ -29,14 +29,14 @@ _OBSTACLE_SECONDS_ELSE: Final = 30.0
 
 
 class Changes:
-    """Pass every event to this: it updates the state, `queue` and `queueing`."""
+    """Pass every event to this: it updates the state, `queue` and `scheduling`."""
 
     def __init__(
         self,
         state: State,
         *,
         queue: WorkQueue,
-        queueing: Queueing,
+        scheduling: SchedulingLoop,
         evictions: PodEvictions,
         pacing: Pacing,
         pending: PendingWrites,
@@ -44,7 +44,7 @@ class Changes:
     ) -> None:
         self.state = state
         self._queue = queue
-        self._queueing = queueing
+        self._scheduling = scheduling
         self._evictions = evictions
         self._pacing = pacing
         self._pending = pending
@@ -75,9 +75,9 @@ class Changes:
         self._queue.add(key)
         self.wake_dependents(key)
         if known is None or _is_edited(job, before=known):
-            self._queueing.look_again()
+            self._scheduling.jobs_changed()
         else:
-            self._queueing.room_changed()
+            self._scheduling.room_changed()
 
     def job_gone(self, job: GPUJob) -> None:
         """Handle the deletion of a GPUJob."""
@@ -90,7 +90,7 @@ class Changes:
         self._queue.forget(key)
         self._pacing.forget(job.metadata.uid)
         self._pending.forget(key)
-        self._queueing.look_again()
+        self._scheduling.jobs_changed()
         self.wake_dependents(key)
         for array in (parent_key(job), self.state.store.tasks.waiting_for(key)):
             if array is not None:
@@ -99,7 +99,7 @@ class Changes:
     def job_unreadable(self, meta: ObjectMeta, message: str) -> None:
         """Handle a GPUJob whose newest version cannot be read."""
         self.state.store.job_unreadable(meta, message=message)
-        self._queueing.look_again()
+        self._scheduling.jobs_changed()
 
     def child_event(self, type_: EventType, child: Job) -> None:
         """Handle an event of a batch Job with our label."""
@@ -112,24 +112,24 @@ class Changes:
         if type_ == "DELETED":
             # It may have been the obstacle of the job.
             self.state.decisions.retry(job)
-            self._queueing.look_again()
+            self._scheduling.jobs_changed()
         self._queue.add_later(key, seconds=_BURST_SECONDS)
         self.wake_dependents(key)
-        self._queueing.room_changed()
+        self._scheduling.room_changed()
 
     def pod_event(self, type_: EventType, pod: Pod) -> None:
         """Handle an event of any pod."""
         key = self.state.store.pod_event(type_, pod)
         if key is not None:
             self._queue.add_later(key, seconds=_BURST_SECONDS)
-        self._queueing.room_changed()
+        self._scheduling.room_changed()
 
     def refusal_event(self, type_: EventType, event: Event) -> None:
         """Handle a Job controller's event that it cannot create a pod."""
         self.state.store.refused_pods.changed(type_, event)
         about = event.involved_object
         if f"{about.namespace}/{about.name}" in self.state.store.jobs:
-            self._queueing.look_again()
+            self._scheduling.jobs_changed()
 
     def node_event(self, type_: EventType, node: Node) -> None:
         """Handle an event of a Node."""
@@ -137,7 +137,7 @@ class Changes:
             self.state.store.view.node_gone(node.metadata.name)
         else:
             self.state.store.view.node_changed(node)
-        self._queueing.room_changed()
+        self._scheduling.room_changed()
 
     def slice_event(self, type_: EventType, found: ResourceSlice) -> None:
         """Handle an event of a ResourceSlice of a GPU vendor's driver."""
@@ -145,7 +145,7 @@ class Changes:
             self.state.store.view.slice_gone(found)
         else:
             self.state.store.view.slice_changed(found)
-        self._queueing.room_changed()
+        self._scheduling.room_changed()
 
     def gpunode_event(self, type_: EventType, gpunode: GPUNode) -> None:
         """Handle an event of a GPUNode."""
@@ -156,7 +156,7 @@ class Changes:
             self._evictions.changed(gpunode)
             for key in self.state.store.gpunode_changed(gpunode):
                 self._queue.add_later(key, seconds=_BURST_SECONDS)
-        self._queueing.room_changed()
+        self._scheduling.room_changed()
 
     def quota_event(self, type_: EventType, quota: GPUQuota) -> None:
         """Handle an event of a GPUQuota."""
@@ -164,13 +164,13 @@ class Changes:
             self.state.store.quotas.drop(quota.metadata.name)
         elif not self.state.store.quotas.put(quota):
             return
-        self._queueing.limits_changed()
+        self._scheduling.limits_changed()
 
     def time_passes(self) -> None:
         """Apply what time alone changes: old measurements, settled loads, room of unknown pods."""
         opened = self.state.store.view.drivers_pass()
         if self.state.store.view.time_passes() or self.state.store.quotas.keep_for_a_time or opened:
-            self._queueing.room_changed()
+            self._scheduling.room_changed()
 
     def wake_dependents(self, key: str) -> None:
         """Reconcile the jobs that depend on this one, and its array."""
@@ -179,7 +179,7 @@ class Changes:
             self._queue.add(parent)
         for dependent in self.state.store.dependencies.dependents_of(key):
             self._queue.add(dependent)
-            self._queueing.look_again()
+            self._scheduling.jobs_changed()
 
     def refuse(self, job: GPUJob, obstacle: Obstacle) -> None:
         """Record that a job cannot be started for now, and schedule the next try."""
@@ -187,12 +187,12 @@ class Changes:
         wait = _OBSTACLE_SECONDS.get(obstacle.reason, _OBSTACLE_SECONDS_ELSE)
         asyncio.get_running_loop().call_later(wait, self._relent, job)
         # The room that was reserved for it is free again.
-        self._queueing.look_again()
+        self._scheduling.jobs_changed()
 
     def _relent(self, job: GPUJob) -> None:
         self.state.decisions.retry(job)
         self._queue.add(key_of(job.metadata))
-        self._queueing.look_again()
+        self._scheduling.jobs_changed()
 
 
 def _is_edited(job: GPUJob, *, before: GPUJob) -> bool:

@@ -15,7 +15,7 @@ from dovetail_operator.job.observation import Observed
 from dovetail_operator.job.plan import is_told_first
 from dovetail_operator.lifecycle.preemption import is_due
 from dovetail_operator.lifecycle.reconcile import Outcome, reconcile
-from dovetail_operator.queue.loop import Queueing
+from dovetail_operator.queue.loop import SchedulingLoop
 from dovetail_operator.state.state import State
 from dovetail_operator.writes import jobs
 from dovetail_operator.writes.pods import announce_preemption
@@ -30,7 +30,7 @@ class Reconciler:
         state: State,
         *,
         queue: WorkQueue,
-        queueing: Queueing,
+        scheduling: SchedulingLoop,
         pending: PendingWrites,
         actions: ActionRunner,
         statuses: StatusWriter,
@@ -39,7 +39,7 @@ class Reconciler:
         self._client = client
         self._state = state
         self._queue = queue
-        self._queueing = queueing
+        self._scheduling = scheduling
         self._pending = pending
         self._actions = actions
         self._statuses = statuses
@@ -54,7 +54,7 @@ class Reconciler:
             return
         if not self._is_decided(seen):
             # The job may be due by time, without an event.
-            self._queueing.look_again()
+            self._scheduling.jobs_changed()
         elif (outcome := self._outcome_of(seen)) is None:
             # Our own code failed on the job, and its status has to say so.
             self._queue.add(key)
@@ -131,7 +131,7 @@ class Reconciler:
 
     def _outcome_of(self, seen: Observed) -> Outcome | None:
         """Decide what follows for the job; None if our own code has just failed on it."""
-        if is_due(seen) and not self._queueing.still_makes_way(seen):
+        if is_due(seen) and not self._scheduling.notices.still_hold(seen):
             self._state.decisions.withdraw_notice(seen.job.metadata.uid)
             seen = replace(seen, notice=None)
         try:
@@ -140,5 +140,5 @@ class Reconciler:
             if not self._state.decisions.record_failure(seen.job, error=error):
                 raise
             # The room of its plan is free again.
-            self._queueing.look_again()
+            self._scheduling.jobs_changed()
             return None

@@ -1,8 +1,14 @@
 """The scheduling loop: cycles over waiting jobs, estimates, and the use of quotas.
 
-loop                    runs cycles and estimates
-cycle                   one cycle: inputs and verdicts
+loop                    runs one cycle after another
+wake_up                 when the next cycle runs
+time_slices             shares the event loop with other tasks
+cycle                   one cycle: inputs, verdicts, estimates
 cycle_caches            what cycles cache for each other
-preemption_candidates   which jobs may be preempted, and their notices
+verdict_updates         which new verdicts replace the previous ones
+overtaken_plans         plans that newer facts contradict
+preemption_candidates   which jobs may be preempted
+preemption_notices      which running jobs are to end, and for which job
+start_estimates         when waiting jobs start
 quota_status            writes the use of quotas
 """

@@ -28,15 +28,10 @@ from dovetail_operator.job.plan import placement_of, reserved_room
 from dovetail_operator.job.plan_doubts import Doubt, doubt_about, doubt_of_refusal
 from dovetail_operator.queue.cycle_caches import CycleCaches, caches_for
 from dovetail_operator.queue.preemption_candidates import running_jobs
+from dovetail_operator.queue.verdict_updates import is_kept
 from dovetail_operator.state.state import State
 from dovetail_operator.state.usage import children_of_jobs, counted_jobs
 
-# A number in a message changes with every pod. Writing it for each of thousands of jobs would take all the time. If the
-# reason stays the same, only the first jobs get a new message, position and estimate, and only at intervals.
-RENEWED_JOBS: Final = 100
-RENEWAL_SECONDS: Final = 30.0
-# Jobs get their messages at different times: those due within this time share one cycle.
-_TOGETHER_SECONDS: Final = 5.0
 # The basis of the estimate for a job that preempts others.
 BASIS_OF_WAY: Final = "Those who make way for it have left by then at the latest"
 
@@ -179,7 +174,7 @@ def decide(
         # A job that no free room can ever serve delays no other job, so it has no position.
         position += verdict.reason != "ExceedsCapacity"
         before = told.get(verdict.key)
-        if before is not None and stands(before, verdict, rank=rank) and verdict.reason not in anew:
+        if before is not None and is_kept(before, verdict, rank=rank) and verdict.reason not in anew:
             yield before
             continue
         message, made_way = verdict.message + _where(state, cycle, verdict), evictor.making_way_for(verdict.key)
@@ -192,14 +187,6 @@ def decide(
         if made_way and reserved is not None:
             place = _by_way(place, at=reserved.time, now=cycle.now)
         yield msgspec.structs.replace(verdict, message=message + made_way, queue=place, kept=None)
-
-
-def stands(before: Verdict, verdict: Waits, *, rank: int) -> bool:
-    """Whether the previous verdict remains: same reason, and the job is not among the first.
-
-    `rank` is the position in the queue, from 0.
-    """
-    return rank >= RENEWED_JOBS and isinstance(before, Waits) and before.reason == verdict.reason
 
 
 def _by_way(place: QueuePlace, *, at: str, now: datetime) -> QueuePlace:
@@ -272,40 +259,3 @@ def _where(state: State, cycle: Cycle, verdict: Waits) -> str:
     return (
         "" if job is None else reach(job, verdict.reason, pools=state.store.quotas.pools_of(job), view=state.store.view)
     )
-
-
-class Teller:
-    """Decides which new verdicts a job's status gets, so that changing numbers cost few writes."""
-
-    def __init__(self) -> None:
-        self._told_at: dict[str, float] = {}
-
-    def hold_back(self, verdict: Verdict, before: Verdict | None, *, rank: int, now: float) -> bool:
-        """Whether to hold the verdict back now. `rank` is the position from 0, `now` is in seconds."""
-        if isinstance(verdict, Waits) and isinstance(before, Waits) and verdict.reason == before.reason:
-            early = now < self._told_at.get(verdict.key, 0.0) + RENEWAL_SECONDS
-            urgent = _is_first_estimate(verdict, before) or _keeps_other_room(verdict, before)
-            if stands(before, verdict, rank=rank) or (early and not urgent):
-                return True
-        self._told_at[verdict.key] = now
-        return False
-
-    def renewed_in(self, key: str, *, now: float) -> float:
-        """In how many seconds the held-back verdict is due."""
-        return max(_TOGETHER_SECONDS, self._told_at.get(key, 0.0) + RENEWAL_SECONDS - now)
-
-    def forget_all_but(self, keys: set[str]) -> None:
-        """Drop the times of jobs that no longer wait."""
-        self._told_at = {key: at for key, at in self._told_at.items() if key in keys}
-
-
-def _is_first_estimate(verdict: Waits, before: Waits) -> bool:
-    known, news = before.queue, verdict.queue
-    return news is not None and news.estimated_start is not None and (known is None or known.estimated_start is None)
-
-
-def _keeps_other_room(verdict: Waits, before: Waits) -> bool:
-    """Whether the job reserves other room than before: the extender follows the status."""
-    known = before.queue.reserved if before.queue else None
-    news = verdict.queue.reserved if verdict.queue else None
-    return (known and known.kept) != (news and news.kept)

@@ -1,17 +1,11 @@
-"""Which jobs may be preempted for which, from the operator's state, and their notices.
+"""Which jobs may be preempted for which, from the operator's state. No I/O."""
 
-No I/O.
-"""
-
-from collections.abc import Container, Mapping
+from collections.abc import Container
 from datetime import datetime
 
 from dovetail.api.gpujob import GPUJob
 from dovetail.queue.inputs.preemption_candidates import running_of, served_jobs
-from dovetail.queue.model.candidates import Candidate
-from dovetail.queue.preemption.policy import Order
 from dovetail.queue.preemption.victims import Running
-from dovetail_operator.job.observation import Notice
 from dovetail_operator.state.state import State
 
 
@@ -35,21 +29,3 @@ def _running(state: State, key: str, job: GPUJob, *, served: Container[str], now
         quotas=state.store.quotas,
         now=now,
     )
-
-
-def notices_of(orders: Mapping[str, Order], *, state: State) -> dict[str, Notice]:
-    """The notices of the preempted jobs, by UID."""
-    grace_seconds = state.preemption.grace_seconds
-    by_uid = {job.metadata.uid: job for job in state.store.jobs.values() if job.metadata.uid in orders}
-    return {
-        uid: Notice(by=order.by.key, message=_for_whom(by_uid[uid], order.by), grace_seconds=grace_seconds)
-        for uid, order in orders.items()
-        if uid in by_uid
-    }  # fmt: skip
-
-
-def _for_whom(job: GPUJob, by: Candidate) -> str:
-    namespace, _, name = by.name.partition("/")
-    # A message must not reveal the names of jobs in other namespaces.
-    who = name if namespace == job.metadata.namespace else "a job of another namespace"
-    return f"Makes way for {who} of priority {by.priority}, its own is {job.spec.priority}"

@@ -4,12 +4,12 @@ The table is lost with the process and rebuilt from the store. Each column has o
 
 | column | written by |
 |---|---|
-| `verdicts` | `queue.loop`; withdrawn when the job is refused, fails or cannot be read |
-| `notices` | `queue.loop`: jobs that others preempt |
-| `overtaken` | `queue.loop`: why a started job's plan no longer holds |
+| `verdicts` | `queue.verdict_updates`; withdrawn when the job is refused, fails or cannot start |
+| `notices` | `queue.preemption_notices`: jobs that others preempt |
+| `overtaken` | `queue.overtaken_plans`: why a started job's plan no longer holds |
 | `numbers` | `queue.loop`: numbers that are allotted and not in a status yet |
 | `running_jobs` | `queue.loop`: how many jobs run or start |
-| refusals | `controller`: why the API server refuses the job's objects; `queue.loop`: the pause after a plan fails |
+| refusals | `controller`: why the API server refuses the job's objects; `queue.overtaken_plans`: pauses after plans |
 | `failures` | whatever catches an error of our own code: `queue.cycle`, `controller.reconciler`, `state.requests` |
 | `idle` | `watchers.idle`: since when a job leaves its devices idle |
 | `kueue` | `watchers.kueue`: why Kueue has not admitted a batch Job, by the batch Job's UID |

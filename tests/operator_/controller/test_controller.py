@@ -196,8 +196,8 @@ async def test_a_failure_to_foresee_stops_neither_the_queue_nor_the_next_estimat
             raise failure
         return estimates(*args)
 
-    monkeypatch.setattr("dovetail_operator.queue.loop.estimates", failing_once)
-    monkeypatch.setattr("dovetail_operator.queue.loop._FORESIGHT_SECONDS", 0.01)
+    monkeypatch.setattr("dovetail_operator.queue.start_estimates.estimates", failing_once)
+    monkeypatch.setattr("dovetail_operator.queue.start_estimates._PAUSE_SECONDS", 0.01)
     await test_a_job_that_waits_is_told_its_place_and_when_it_may_start(rig, api)
     assert next(failures, None) is None
 

@@ -21,7 +21,7 @@ class Asked:
     def __init__(self) -> None:
         self.how: list[str] = []
 
-    def look_again(self) -> None:
+    def jobs_changed(self) -> None:
         self.how.append("soon")
 
     def room_changed(self) -> None:
@@ -35,12 +35,12 @@ def asked() -> Asked:
 
 @pytest.fixture
 def changes(asked: Asked) -> Changes:
-    queueing: Any = asked
+    scheduling: Any = asked
     evictions: Any = None
     return Changes(
         make_state(),
         queue=WorkQueue(),
-        queueing=queueing,
+        scheduling=scheduling,
         evictions=evictions,
         pacing=Pacing(),
         pending=PendingWrites(),

@@ -21,7 +21,8 @@ from dovetail_operator.job.plan_doubts import Doubt, Doubts, rest_after
 from dovetail_operator.lifecycle.reconcile import reconcile
 from dovetail_operator.manifests.batch_job import build_job
 from dovetail_operator.manifests.planned_template import with_plan
-from dovetail_operator.queue.cycle import Teller, decide, survey
+from dovetail_operator.queue.cycle import decide, survey
+from dovetail_operator.queue.verdict_updates import VerdictPacing
 from dovetail_operator.state.state import State
 from tests.operator_.builders import LET_GO, NOW, at, condition, make_child, make_job, make_pod, make_state, see
 
@@ -467,7 +468,7 @@ def test_what_is_kept_for_the_first_job_that_waits_stands_in_its_status() -> Non
 
 
 def test_other_room_that_is_kept_is_told_at_once() -> None:
-    teller = Teller()
+    teller = VerdictPacing()
     room = ReservedRoom(time=at(0), nodes=[], kept=[KeptOnNode(name="a", keeps=["1"])])
     told = Waits(key="x", reason="Resources", message="", queue=QueuePlace(position=1, reserved=room))
     later = msgspec.structs.replace(room, time=at(9))

@@ -10,7 +10,8 @@ from dovetail.jobs.obstacle import Obstacle
 from dovetail.pods.allocation import AllocatedDevice, Allocation, ContainerAllocation, annotations_of
 from dovetail.queue.verdicts import Admitted, Verdict, Waits
 from dovetail_operator.lifecycle.reconcile import reconcile
-from dovetail_operator.queue.cycle import RENEWAL_SECONDS, RENEWED_JOBS, Teller, decide, estimates, survey
+from dovetail_operator.queue.cycle import decide, estimates, survey
+from dovetail_operator.queue.verdict_updates import RENEWAL_SECONDS, RENEWED_JOBS, VerdictPacing
 from dovetail_operator.state.state import State
 from tests.operator_.builders import NO_ROOM, NOW, at, condition, make_child, make_job, make_pod, make_state
 
@@ -136,13 +137,13 @@ def renewed(message: str, *, reason: str = "Resources") -> Waits:
 
 
 def test_another_reason_is_told_at_once() -> None:
-    teller = Teller()
+    teller = VerdictPacing()
     assert not teller.hold_back(NO_ROOM, None, rank=5000, now=0)
     assert not teller.hold_back(renewed("apart", reason="Fragmentation"), NO_ROOM, rank=5000, now=0.1)
 
 
 def test_other_numbers_are_told_to_the_first_jobs_now_and_then() -> None:
-    teller = Teller()
+    teller = VerdictPacing()
     teller.hold_back(NO_ROOM, None, rank=0, now=0)
     news = renewed("Need 4 GPUs, only 2 available")
     assert teller.hold_back(news, NO_ROOM, rank=0, now=RENEWAL_SECONDS - 1)
@@ -151,7 +152,7 @@ def test_other_numbers_are_told_to_the_first_jobs_now_and_then() -> None:
 
 
 def test_what_is_held_back_is_told_as_soon_as_it_is_due_and_not_a_whole_renewal_later() -> None:
-    teller = Teller()
+    teller = VerdictPacing()
     teller.hold_back(NO_ROOM, None, rank=0, now=100)
     assert teller.renewed_in(NO_ROOM.key, now=110) == RENEWAL_SECONDS - 10
     # Together with others that are due soon.
@@ -159,13 +160,13 @@ def test_what_is_held_back_is_told_as_soon_as_it_is_due_and_not_a_whole_renewal_
 
 
 def test_other_numbers_are_not_told_far_back_in_the_queue() -> None:
-    teller = Teller()
+    teller = VerdictPacing()
     teller.hold_back(NO_ROOM, None, rank=RENEWED_JOBS, now=0)
     assert teller.hold_back(renewed("Need 4 GPUs, only 2 available"), NO_ROOM, rank=RENEWED_JOBS, now=1e6)
 
 
 def test_what_was_noted_of_a_job_goes_with_it() -> None:
-    teller = Teller()
+    teller = VerdictPacing()
     teller.hold_back(NO_ROOM, None, rank=0, now=100)
     teller.forget_all_but(set())
     assert not teller.hold_back(renewed("Need 4 GPUs, only 2 available"), NO_ROOM, rank=0, now=101)
@@ -246,7 +247,7 @@ def test_an_estimate_that_counts_on_a_job_without_a_limit_says_so() -> None:
 
 
 def test_a_first_estimate_is_told_at_once_and_another_after_a_while() -> None:
-    teller = Teller()
+    teller = VerdictPacing()
     waits = msgspec.structs.replace(NO_ROOM, queue=QueuePlace(position=1))
     teller.hold_back(waits, None, rank=0, now=0)
     first = msgspec.structs.replace(NO_ROOM, queue=QueuePlace(position=1, estimated_start=at(60)))

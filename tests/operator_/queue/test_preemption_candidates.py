@@ -1,8 +1,7 @@
 """Who may make way, out of the operator's state, and what follows in a look at the queue."""
 
-import random
 from datetime import timedelta
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
@@ -12,8 +11,10 @@ from dovetail.queue.preemption.policy import Rules
 from dovetail.queue.verdicts import Admitted, Verdict, Waits
 from dovetail_operator.job.observation import Notice
 from dovetail_operator.queue.cycle import Cycle, decide, survey
-from dovetail_operator.queue.loop import Queueing
-from dovetail_operator.queue.preemption_candidates import notices_of, running_jobs
+from dovetail_operator.queue.cycle_caches import caches_for
+from dovetail_operator.queue.preemption_candidates import running_jobs
+from dovetail_operator.queue.preemption_notices import PreemptionNotices, notices_of
+from dovetail_operator.queue.wake_up import WakeUp
 from dovetail_operator.state.state import State
 from tests.operator_.builders import NOW, at, make_child, make_job, make_pod, make_state
 
@@ -112,19 +113,13 @@ def test_jobs_that_made_way_within_the_hour_are_counted() -> None:
 
 def still_makes_way(state: State, *, by: str = "uid-boss") -> bool:
     """Whether the low job, which was told to make way for `by`, is ended when its time has come."""
-    queueing = Queueing(
-        state,
-        numbers=cast("Any", None),
-        counters=cast("Any", None),
-        dirty=lambda _key: None,
-        let_go=lambda _key: None,
-        now=lambda: NOW,
-        rng=random.Random(7),
+    notices = PreemptionNotices(
+        state, caches=caches_for(state), changed=lambda _key: None, wake_up=WakeUp(), now=lambda: NOW
     )
     state.decisions.set_notices({"uid-low": Notice(by=by, message="", grace_seconds=30)})
     seen = state.observe("team/low", now=NOW)
     assert seen is not None
-    return queueing.still_makes_way(seen)
+    return notices.still_hold(seen)
 
 
 def test_a_job_is_ended_only_while_the_start_of_the_one_that_it_was_told_of_is_proven() -> None:

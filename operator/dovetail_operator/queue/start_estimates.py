@@ -1,0 +1,129 @@
+"""Estimates of when waiting jobs start, computed in parallel to the cycles in a limited share of time.
+
+A cycle writes the latest estimates into the verdicts of the jobs that wait.
+"""
+
+import asyncio
+from collections.abc import Callable, Container, Mapping
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from dovetail.api.gpujob import QueuePlace
+from dovetail.kube.retry_log import log_failure
+from dovetail.queue.verdicts import Waits
+from dovetail_operator.queue.cycle import BASIS_OF_WAY, Cycle, estimates, survey
+from dovetail_operator.queue.cycle_caches import CycleCaches
+from dovetail_operator.queue.time_slices import SLICE_SECONDS, TimeSlices
+from dovetail_operator.queue.verdict_updates import RENEWAL_SECONDS, VerdictUpdates
+from dovetail_operator.queue.wake_up import WakeUp
+from dovetail_operator.state.state import State
+
+# The share of time that estimates may take, which delay no start, and the shortest time between two.
+_SHARE: Final = 0.05
+_PAUSE_SECONDS: Final = 1.0
+
+
+class StartEstimates:
+    """Estimates starts after cycles, as long as `run` runs.
+
+    `places` has the latest estimates, by UID.
+    """
+
+    def __init__(
+        self,
+        state: State,
+        *,
+        caches: CycleCaches,
+        updates: VerdictUpdates,
+        wake_up: WakeUp,
+        now: Callable[[], datetime],
+    ) -> None:
+        self.places: dict[str, QueuePlace] = {}
+        self._state = state
+        self._caches = caches
+        self._updates = updates
+        self._wake_up = wake_up
+        self._now = now
+        self._due = asyncio.Event()
+        # How often the limits have changed, and that count at the last estimates.
+        self._limits = self._limits_before = 0
+
+    def request(self) -> None:
+        """Estimate again: a cycle has ended with waiting jobs."""
+        self._due.set()
+
+    def keep(self, uids: Container[str]) -> None:
+        """Drop the estimates of all other jobs, which no longer wait."""
+        self.places = {uid: place for uid, place in self.places.items() if uid in uids}
+
+    def limits_changed(self) -> None:
+        """Drop all estimates: a job must not get a new reason together with an estimate from the old limits."""
+        self._limits += 1
+        self.places = {}
+
+    async def run(self) -> None:
+        """Estimate until cancelled."""
+        while True:
+            await self._due.wait()
+            self._due.clear()
+            slices = TimeSlices(rest_seconds=SLICE_SECONDS)
+            try:
+                await self._estimate(slices)
+            except Exception as error:  # noqa: BLE001 - estimates may be late, the queue must go on
+                log_failure("starts are foreseen again", error, _PAUSE_SECONDS)
+                self._due.set()
+            await asyncio.sleep(seconds_until_next(slices))
+
+    async def _estimate(self, slices: TimeSlices) -> None:
+        """Estimate when waiting jobs start, and update their verdicts."""
+        cycle = survey(self._state, now=self._now(), foresees=True, caches=self._caches)
+        if not cycle.waiting:
+            return
+        places: dict[str, QueuePlace] = {}
+        limits = self._limits
+        for estimate in estimates(self._state, cycle):
+            places.update([estimate] if estimate else ())
+            await slices.pause_if_due()
+        if limits != self._limits:
+            # The estimates began under other limits.
+            self._due.set()
+            return
+        if limits != self._limits_before:
+            self._withdraw(places, cycle=cycle)
+        self.places, self._limits_before = places, limits
+        self._update_verdicts(cycle)
+        # Estimates change with time alone.
+        self._wake_up.within(seconds=RENEWAL_SECONDS)
+
+    def _update_verdicts(self, cycle: Cycle) -> None:
+        """Put new estimates into the verdicts of waiting jobs. Their positions stay."""
+        for uid, place in self.places.items():
+            known = self._state.decisions.verdicts.get(uid)
+            if isinstance(known, Waits) and known.queue is not None and known.queue.basis != BASIS_OF_WAY:
+                position, reserved = known.queue.position, known.queue.reserved
+                queue = msgspec.structs.replace(place, position=position, reserved=reserved)
+                news = msgspec.structs.replace(known, queue=queue)
+                if news != known:
+                    self._updates.update(news, before=known, rank=position - 1, key=cycle.keys[uid])
+
+    def _withdraw(self, places: Mapping[str, QueuePlace], *, cycle: Cycle) -> None:
+        """Withdraw estimates at once from jobs that are no longer expected to start."""
+        for uid, key in cycle.keys.items():
+            known = self._state.decisions.verdicts.get(uid)
+            if uid in places or not isinstance(known, Waits) or known.queue is None:
+                continue
+            if known.queue.estimated_start is not None and known.queue.basis != BASIS_OF_WAY:
+                queue = QueuePlace(position=known.queue.position, reserved=known.queue.reserved)
+                news, rank = msgspec.structs.replace(known, queue=queue), queue.position - 1
+                self._updates.update(news, before=known, rank=rank, key=key, at_once=True)
+
+
+def seconds_until_next(slices: TimeSlices) -> float:
+    """How long to leave the time to other work after estimates that took this much.
+
+    The CPU time counts and not the wall-clock time. Otherwise a busy or paused machine would delay the next estimates
+    by twenty times the pause.
+    """
+    return max(_PAUSE_SECONDS, slices.busy_seconds / _SHARE)

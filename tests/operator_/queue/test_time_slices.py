@@ -1,0 +1,31 @@
+"""How the queue shares the time with the rest of the operator."""
+
+import asyncio
+import time
+
+from dovetail_operator.queue.start_estimates import seconds_until_next
+from dovetail_operator.queue.time_slices import TimeSlices
+
+
+def work(seconds: float) -> None:
+    """Use that much CPU time."""
+    until = time.thread_time() + seconds
+    while time.thread_time() < until:
+        pass
+
+
+async def test_what_others_do_meanwhile_does_not_count_as_the_queues_own_work() -> None:
+    slices = TimeSlices()
+    asyncio.get_running_loop().call_soon(work, 0.5)
+    work(0.05)
+    await slices.pause_if_due()
+    work(0.05)
+    assert 0.1 <= slices.busy_seconds < 0.5
+
+
+async def test_an_estimate_that_others_held_up_is_made_anew_as_soon_as_any_other() -> None:
+    slices = TimeSlices()
+    asyncio.get_running_loop().call_soon(work, 0.5)
+    work(0.03)
+    await slices.pause_if_due()
+    assert seconds_until_next(slices) < 0.5 / 0.05
