@@ -1,5 +1,7 @@
 """Devices that fall ill, as people are told of them."""
 
+from dataclasses import replace
+
 import msgspec
 
 from dovetail.api.gpunode import Device, GPUNode, GPUNodeStatus
@@ -43,3 +45,11 @@ async def test_another_reason_is_told() -> None:
 async def test_what_was_reported_is_not_told_again_nor_is_a_healthy_card() -> None:
     for now in (status("GpuIsLost"), status()):
         assert (await told(now, before=status("GpuIsLost"))).of_node == []
+
+
+async def test_a_pod_with_healthy_devices_too_hears_of_the_bad_one() -> None:
+    both = replace(OWNER, devices=(*OWNER.devices, *OTHER.devices))
+    teller = Told()
+    seen = Seen(node=make_node(), now=NOON, gpunode=None, tenants=(both, OTHER))
+    await BadCardsFeature(teller).act(seen, status=status("GpuIsLost"))  # type: ignore[arg-type]  # as much as it uses
+    assert teller.of_pods == [("train", "BadGPU")]

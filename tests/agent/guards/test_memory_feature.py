@@ -273,3 +273,7 @@ async def test_the_agent_itself_signals_no_process_that_it_has_not_identified(ch
     seen = look(A, B, first=GREEDY, pids={"a": (child.pid,)})
     await guard.act(seen, status=guard.amend(GPUNodeStatus(), seen=seen))
     assert child.poll() is None
+
+
+def test_memory_on_a_device_that_a_pod_was_not_given_is_a_stranger_s_and_no_overuse() -> None:
+    assert overuses(look(A, B, first={}, second={"a": 9000}), rules=rules("Kill")) == []

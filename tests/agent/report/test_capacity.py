@@ -75,3 +75,55 @@ def test_what_a_restarted_kubelet_set_to_zero_is_advertised_again() -> None:
 @pytest.mark.parametrize(("capacity", "does"), [({}, False), (dict.fromkeys(TEXTS, "0"), False), (TEXTS, True)])
 def test_a_node_advertises_when_it_has_any_to_give(capacity: dict[str, str], does: bool) -> None:
     assert advertises(make_node(capacity=capacity)) is does
+
+
+def card(index: int, *, health: str = "Healthy", mig_profile: str = "") -> Device:
+    found = msgspec.structs.replace(device(health=health), index=index, uuid=f"GPU-{index}", memory_mib=10000)
+    return msgspec.structs.replace(found, mig_profile=mig_profile)
+
+
+def holding(*held: tuple[int, int], mode: Mode = "Fractional", uid: str = "x") -> Tenant:
+    """A tenant with half of each of these devices, and so many MiB."""
+    devices = tuple(
+        AllocatedDevice(uuid=f"GPU-{index}", index=index, share_milli=500, memory_mib=mib) for index, mib in held
+    )
+    return Tenant(uid=uid, node="a", workload=uid, running=True, mode=mode, devices=devices)
+
+
+def test_tenants_of_sick_devices_count_with_what_they_hold_there_and_not_with_what_they_hold_elsewhere() -> None:
+    devices = [card(0), card(1, health="Unhealthy"), card(2, health="Unhealthy")]
+    tenants = [
+        holding((0, 100), (1, 200), uid="x"),
+        holding((1, 300), (2, 400), uid="y"),
+        holding((2, 500), mode="TimeShared", uid="z"),
+    ]
+    assert advertised(devices, tenants=tenants, turns_per_device=4) == {
+        "dovetail.dev/gpu-milli": 1000 + 3 * 500,
+        "dovetail.dev/gpu-memory-mib": 10000 + 200 + 300 + 400 + 500,
+        "dovetail.dev/gpu-turn": 4 + 1,
+    }
+
+
+def test_what_is_held_of_a_mig_device_counts_as_it_is_held() -> None:
+    found = advertised([card(0), card(1, mig_profile="1g.10gb")], tenants=[holding((1, 300))], turns_per_device=4)
+    assert found["dovetail.dev/gpu-milli"] == 1500
+    assert found["dovetail.dev/gpu-memory-mib"] == 10300
+
+
+def test_tenants_that_hold_more_than_all_turns_of_a_device_count_in_full() -> None:
+    tenants = [holding((0, 9000), mode="TimeShared", uid=uid) for uid in "abc"]
+    found = advertised([card(0), card(1)], tenants=tenants, turns_per_device=2, moved=True)
+    assert found["dovetail.dev/gpu-memory-mib"] == 27000 + 20000
+
+
+@pytest.mark.parametrize("field", ["capacity", "allocatable"])
+def test_only_the_field_that_lost_an_amount_is_written(field: str) -> None:
+    node = make_node(capacity=TEXTS)
+    held = {**getattr(node.status, field), "dovetail.dev/gpu-turn": "31"}
+    changed = msgspec.structs.replace(node, status=msgspec.structs.replace(node.status, **{field: held}))
+    assert capacity_patch(changed, wanted=WANTED) == {"status": {field: {"dovetail.dev/gpu-turn": "32"}}}
+
+
+@pytest.mark.parametrize("name", list(TEXTS))
+def test_one_amount_is_enough_to_advertise(name: str) -> None:
+    assert advertises(make_node(capacity=dict.fromkeys(TEXTS, "0") | {name: "1"}))

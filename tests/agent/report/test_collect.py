@@ -1,19 +1,25 @@
 """One look at a node, as it is reported: which devices are in it, and what of them stands from before."""
 
 from datetime import timedelta
+from typing import Any
 
 import msgspec
+import pytest
+from structlog.testing import capture_logs
 
 from dovetail.api.builtin import Node
-from dovetail.api.gpunode import Device, Fault, GPUNode, GPUNodeStatus
+from dovetail.api.gpunode import Assignment, Device, Fault, GPUNode, GPUNodeStatus
 from dovetail.api.meta import ObjectMeta
 from dovetail.gpu.device_plugins import DEFAULT_VENDORS
-from dovetail_agent.devices.model import Provider
+from dovetail_agent.devices.model import Inventory, InventoryUnreadable, Provider, Sample
 from dovetail_agent.devices.multi_vendor import ManyProvider
-from dovetail_agent.devices.simulated.provider import SimulatedProvider
+from dovetail_agent.devices.simulated.provider import SimulatedProvider, device_uuid
+from dovetail_agent.feature.protocol import Feature, Seen
 from dovetail_agent.feature.runner import Beside
 from dovetail_agent.report.collect import Eyes, Look
-from tests.agent.builders import NOON, V100S, make_node
+from dovetail_agent.tenants import Tenant
+from tests.agent.builders import NOON, V100S, make_node, make_tenant
+from tests.agent.devices.test_assignments import asking
 from tests.agent.devices.test_multi_vendor import Part
 
 
@@ -54,3 +60,99 @@ def test_a_fault_of_before_is_told_again_with_its_time() -> None:
     again = look(node, provider=SimulatedProvider(), gpunode=GPUNode(metadata=ObjectMeta(name="v100-0"), status=status))
     assert [device.health_reason for device in again.status.devices] == ["", "Xid79FellOffTheBus"]
     assert again.status.devices[1].faults == [fault]
+
+
+class Failing(Part):
+    """A provider whose sample, but not its inventory, cannot be read."""
+
+    def sample(self, inventory: Inventory, *, node: Any, **_: Any) -> Sample:
+        raise InventoryUnreadable("mixed", problem="the driver hangs", reason="DriverHangs")
+
+
+def eyes(provider: Any, *features: Feature) -> Eyes:
+    return Eyes(provider, vendors=DEFAULT_VENDORS, beside=Beside(features))
+
+
+@pytest.mark.parametrize("provider", [Part("nvidia", cards=1, problem="no driver"), Failing("nvidia", cards=1)])
+def test_a_node_that_cannot_be_read_has_the_problem_and_neither_inventory_nor_sample(provider: Part) -> None:
+    seen, found = eyes(provider).look(NODE, gpunode=None, tenants=[make_tenant()], now=NOON)
+    assert (seen.inventory, seen.sample, found.inventory, found.sample) == (None, None, None, None)
+    assert seen.problem == found.status.conditions[0].message
+    assert seen.problem in {"node mixed: no driver", "node mixed: the driver hangs"}
+    assert found.tenants == (make_tenant(),)
+
+
+def test_the_reason_of_the_problem_is_the_reason_of_the_condition() -> None:
+    (ready,) = look(NODE, provider=Failing("nvidia", cards=1)).status.conditions  # type: ignore[arg-type]  # as much as is read
+    assert (ready.status, ready.reason) == ("False", "DriverHangs")
+
+
+def test_a_look_carries_the_answered_question_and_the_previous_report() -> None:
+    gpunode = GPUNode(metadata=ObjectMeta(name="v100-0"), status=GPUNodeStatus(tenants_asked=4))
+    seen, _ = eyes(SimulatedProvider()).look(make_node(), gpunode=gpunode, tenants=[], now=NOON, answers=3)
+    assert (seen.answers, seen.previous, seen.problem) == (3, gpunode.status, "")
+
+
+def test_devices_that_are_left_out_are_in_the_log_once_for_each_node() -> None:
+    both = eyes(ManyProvider([Anywhere("nvidia", cards=2), Anywhere("amd", cards=1)]))
+    with capture_logs() as logs:
+        for name in ("one", "two", "one"):
+            both.look(make_node(name, devices=None), gpunode=None, tenants=[], now=NOON)
+    assert [(each["node"], each["devices"]) for each in logs] == [("one", 1), ("two", 1)]
+
+
+class Anywhere(Part):
+    """A provider of every node."""
+
+    def serves(self, node: Any) -> bool:
+        return True
+
+
+def test_a_node_with_nvidia_s_devices_alone_leaves_nothing_out() -> None:
+    with capture_logs() as logs:
+        found = look(NODE, provider=Part("nvidia", cards=2))  # type: ignore[arg-type]  # as much as is read
+    assert ([device.uuid for device in found.status.devices], logs) == (["nvidia-0", "nvidia-1"], [])
+
+
+class Kubelet(Feature):
+    """A feature with kubelet's answer."""
+
+    def __init__(self, *answer: Assignment) -> None:
+        self.answer = answer
+
+    def assignments(self, seen: Seen) -> list[Assignment]:
+        return list(self.answer)
+
+
+PLUGIN = unmanaged(make_node(capacity={"nvidia.com/gpu": "2"}))
+
+
+def test_what_kubelet_assigned_is_reported_and_is_what_its_pod_holds() -> None:
+    uuid = device_uuid("v100-0", index=1)
+    told = Assignment(uid="asked", namespace="ml", name="pod-asked", devices=[uuid])
+    _, found = eyes(SimulatedProvider(), Kubelet(told)).look(
+        PLUGIN, gpunode=None, tenants=[asking(1, uid="asked")], now=NOON
+    )
+    assert found.status.assignments == [told]
+    assert [[device.uuid for device in tenant.devices] for tenant in found.tenants] == [[uuid]]
+
+
+def test_an_answer_without_assignments_is_an_answer() -> None:
+    _, found = eyes(SimulatedProvider(), Kubelet()).look(PLUGIN, gpunode=None, tenants=[asking(1, uid="x")], now=NOON)
+    assert found.status.assignments == []
+
+
+def test_assignments_that_were_reported_stay_from_look_to_look() -> None:
+    first = look_at(PLUGIN, asking(1, uid="b"))
+    assert [each.uid for each in first.assignments] == ["b"]
+    gpunode = GPUNode(metadata=ObjectMeta(name="v100-0"), status=first)
+    second = look_at(PLUGIN, asking(1, uid="a"), asking(1, uid="b"), gpunode=gpunode)
+    assert {each.uid: each.devices for each in second.assignments}["b"] == first.assignments[0].devices
+
+
+def test_a_managed_node_has_no_assignments_of_a_plugin() -> None:
+    assert look_at(make_node(), asking(1, uid="b")).assignments == []
+
+
+def look_at(node: Node, *tenants: Tenant, gpunode: GPUNode | None = None) -> GPUNodeStatus:
+    return eyes(SimulatedProvider()).look(node, gpunode=gpunode, tenants=tenants, now=NOON)[1].status

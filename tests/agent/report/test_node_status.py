@@ -1,10 +1,12 @@
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
+import msgspec
 import pytest
 
-from dovetail.api.gpunode import GPUNodeStatus
+from dovetail.api.gpunode import Enforcement, Fault, GPUNodeStatus, Links
 from dovetail.pods.allocation import AllocatedDevice
+from dovetail_agent.devices import model
 from dovetail_agent.devices.model import DeviceInfo, DeviceSample, Inventory, Sample
 from dovetail_agent.devices.simulated.provider import SimulatedProvider
 from dovetail_agent.report import node_status
@@ -120,3 +122,126 @@ def test_figures_outside_their_bounds_are_brought_back() -> None:
     odd = Sample(devices=(DeviceSample(utilization=1.3), DeviceSample(utilization=-0.1)))
     seen = node_status.readable(inventory, odd, provider="simulated", tenants=[], previous=None, now=NOON)
     assert [device.utilization for device in seen.devices] == [1.0, 0.0]
+
+
+CARD = DeviceInfo(
+    index=3, uuid="g", vendor="nvidia", model="V100", memory_mib=1000, reserved_mib=7, compute_capability="7.0",
+    mig_profile="1g.10gb", pci_bus_id="0000:3b:00.0", numa_node=1, links=Links(nvlink=[2]),
+)  # fmt: skip
+FULL = DeviceSample(
+    used_mib=700, utilization=0.456, temperature_celsius=61, power_watts=250, unhealthy_reason="Xid79",
+    faults=(model.Fault(reason="Xid79", at=NOON - timedelta(hours=1)),),
+)  # fmt: skip
+
+
+def read(*states: DeviceSample, previous: GPUNodeStatus | None = None, **sample: Any) -> GPUNodeStatus:
+    """The report of devices like CARD in these states."""
+    inventory = Inventory(
+        devices=(CARD,) * len(states), driver_version="550", runtime_version="12.4", enforcement=Enforcement(mps=True)
+    )
+    taken = Sample(devices=states, **sample)
+    return node_status.readable(inventory, taken, provider="nvml", tenants=[], previous=previous, now=NOON)
+
+
+def test_every_fact_of_a_device_is_in_its_report() -> None:
+    (device,) = read(FULL).devices
+    assert (device.index, device.uuid, device.vendor, device.model) == (3, "g", "nvidia", "V100")
+    assert (device.memory_mib, device.reserved_mib, device.used_mib, device.foreign_mib) == (1000, 7, 700, 700)
+    assert (device.compute_capability, device.mig_profile, device.pci_bus_id) == ("7.0", "1g.10gb", "0000:3b:00.0")
+    assert (device.numa_node, device.links) == (1, Links(nvlink=[2]))
+    assert (device.utilization, device.temperature_celsius, device.power_watts) == (0.46, 61, 250)
+    assert (device.health, device.health_reason) == ("Unhealthy", "Xid79")
+    assert device.faults == [Fault(reason="Xid79", at="2026-11-21T11:00:00Z")]
+
+
+def test_every_fact_of_a_node_is_in_its_report() -> None:
+    found = read(DeviceSample(), measured_at=NOON - timedelta(minutes=2), cpu_utilization=0.127, memory_utilization=0.5)
+    assert (found.observed_at, found.measured_at) == ("2026-11-21T12:00:00Z", "2026-11-21T11:58:00Z")
+    assert (found.driver_version, found.runtime_version, found.enforcement.mps) == ("550", "12.4", True)
+    assert (found.cpu_utilization, found.memory_utilization) == (0.13, 0.5)
+
+
+def test_devices_that_were_just_read_have_the_time_of_the_report() -> None:
+    assert read(DeviceSample()).measured_at == "2026-11-21T12:00:00Z"
+
+
+@pytest.mark.parametrize(
+    ("states", "message"),
+    [
+        ((DeviceSample(), DeviceSample()), "2 devices, all healthy"),
+        ((FULL, DeviceSample(), FULL), "3 devices, 2 unhealthy"),
+        ((), "0 devices, all healthy"),
+    ],
+)
+def test_the_condition_counts_unhealthy_devices(states: tuple[DeviceSample, ...], message: str) -> None:
+    (ready,) = read(*states).conditions
+    assert (ready.type, ready.status, ready.reason, ready.message) == ("Ready", "True", "DevicesRead", message)
+
+
+def test_a_node_that_can_be_read_again_has_the_time_of_that() -> None:
+    broken = node_status.unreadable("no", provider="nvml", previous=None, now=NOON - timedelta(hours=2))
+    assert [each.last_transition_time for each in read(previous=broken).conditions] == ["2026-11-21T12:00:00Z"]
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "kept"),
+    [
+        ("nvml", "nvml", 1),
+        ("nvml", "amd", 1),
+        ("simulated", "nvml", 0),
+        ("nvml", "simulated", 0),
+        ("simulated", "simulated", 1),
+    ],
+)
+def test_devices_that_were_simulated_are_not_kept_as_real_ones(before: str, now: str, kept: int) -> None:
+    previous = msgspec.structs.replace(read(DeviceSample()), provider=before)
+    found = node_status.unreadable("no", provider=now, previous=previous, now=NOON, reason="NoLibrary")
+    assert (len(found.devices), found.provider, found.conditions[0].reason) == (kept, now, "NoLibrary")
+
+
+def test_a_node_that_cannot_be_read_keeps_when_it_was_last_measured() -> None:
+    found = node_status.unreadable("no", provider="nvml", previous=read(DeviceSample()), now=NOON + timedelta(hours=1))
+    assert (found.observed_at, found.measured_at) == ("2026-11-21T13:00:00Z", "2026-11-21T12:00:00Z")
+    assert [(each.type, each.reason) for each in found.conditions] == [("Ready", "InventoryUnreadable")]
+
+
+def test_a_status_apply_leaves_out_what_is_unknown_of_the_node_and_of_each_device() -> None:
+    status = msgspec.structs.replace(read(DeviceSample(), FULL), measured_at=None)
+    body = node_status.applied_status("a", status)
+    assert body["metadata"] == {"name": "a"}
+    assert "measuredAt" not in body["status"]
+    assert [("powerWatts" in device) for device in body["status"]["devices"]] == [False, True]
+    assert body["status"]["devices"][0]["usedMiB"] == 0, "nothing in use is a figure"
+
+
+def test_the_summary_groups_devices_by_model_and_memory() -> None:
+    devices = [
+        msgspec.structs.replace(each, model=name, memory_mib=mib)
+        for each, (name, mib) in zip(
+            read(*(DeviceSample(),) * 4).devices, (("A", 1), ("A", 1), ("A", 2), ("B", 1)), strict=True
+        )
+    ]
+    status = msgspec.structs.replace(read(), devices=devices)
+    assert node_status.summary(status) == "2 x A (1 MiB), 1 x A (2 MiB), 1 x B (1 MiB)"
+    assert node_status.summary(GPUNodeStatus(devices=devices)).startswith("2 x A"), "a report without conditions"
+
+
+def test_the_facts_of_a_device_leave_out_what_is_unknown() -> None:
+    assert "power_watts" not in node_status.facts(read(DeviceSample()).devices[0])
+    assert node_status.facts(read(FULL).devices[0])["power_watts"] == 250
+
+
+def test_a_time_is_written_in_utc_to_the_second() -> None:
+    there = datetime(2026, 11, 21, 14, 0, 0, 999999, tzinfo=timezone(timedelta(hours=2)))
+    assert node_status.timestamp(there) == node_status.timestamp(NOON.astimezone(UTC)) == "2026-11-21T12:00:00Z"
+
+
+def test_uses_have_the_order_of_uids_and_name_tenants_of_the_device_only() -> None:
+    sample = Sample(devices=(DeviceSample(used_mib=9, used_by_tenant_mib={"b": 2, "a": 1, "gone": 3}),))
+    here = AllocatedDevice(uuid="g", index=3, share_milli=500, memory_mib=800)
+    tenants = [make_tenant(here, uid=uid) for uid in ("b", "a", "idle")]
+    found = node_status.readable(
+        Inventory(devices=(CARD,)), sample, provider="nvml", tenants=tenants, previous=None, now=NOON
+    )
+    assert [(each.uid, each.used_mib) for each in found.devices[0].tenants] == [("a", 1), ("b", 2)]
+    assert found.devices[0].foreign_mib == 6

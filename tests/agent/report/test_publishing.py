@@ -65,6 +65,9 @@ def test_an_object_without_a_report_gets_one() -> None:
         pytest.param(seen(tenants=[use(0, uid="new")]), None, id="a new tenant uses none yet"),
         pytest.param(seen(tenants=[]), None, id="a tenant left"),
         pytest.param(seen(cpu_utilization=0.2), Why.LOAD, id="the host's load moved"),
+        pytest.param(seen(cpu_utilization=0.05), None, id="the host's load moved by the threshold"),
+        pytest.param(seen(foreign_mib=50), None, id="foreign memory appeared by the threshold of the total"),
+        pytest.param(seen(foreign_mib=51), Why.LOAD, id="foreign memory appeared beyond it"),
         pytest.param(seen(temperature_celsius=80, power_watts=300), None, id="temperature and power are for metrics"),
         pytest.param(seen(health="Unhealthy", health_reason="XID79"), Why.CHANGE, id="a device broke"),
         pytest.param(seen(devices=[DEVICE, DEVICE]), Why.CHANGE, id="a device more"),
@@ -109,3 +112,60 @@ def test_an_error_that_comes_again_and_again_is_told_once() -> None:
 def test_only_another_load_waits_for_more_of_its_kind(why: Why | None, after_seconds: float, wait: float) -> None:
     pace = replace(PACE, between=timedelta(seconds=5))
     assert pace.wait_seconds(why, seen(after_seconds=after_seconds), published=PUBLISHED) == wait
+
+
+@pytest.mark.parametrize(("used", "why"), [(0.05, None), (0.06, Why.LOAD)])
+def test_the_hosts_memory_is_worth_a_write_beyond_the_threshold(used: float, why: Why | None) -> None:
+    now = msgspec.structs.replace(seen(), memory_utilization=used)
+    assert worth_publishing(now, published=PUBLISHED, pace=PACE) == why
+
+
+SECOND = msgspec.structs.replace(DEVICE, index=1, uuid="GPU-1")
+BOTH = msgspec.structs.replace(PUBLISHED, devices=[DEVICE, SECOND])
+
+
+@pytest.mark.parametrize("changed", [{"utilization": 0.56}, {"used_mib": 151}, {"tenants": [use(106)]}])
+def test_the_load_of_any_device_is_worth_a_write(changed: dict[str, Any]) -> None:
+    first = seen(devices=[msgspec.structs.replace(DEVICE, **changed), SECOND])
+    second = seen(devices=[DEVICE, msgspec.structs.replace(SECOND, **changed)])
+    assert [worth_publishing(each, published=BOTH, pace=PACE) for each in (first, second)] == [Why.LOAD] * 2
+    assert worth_publishing(seen(devices=[DEVICE, SECOND]), published=BOTH, pace=PACE) is None
+
+
+def test_the_use_of_each_tenant_is_compared_with_its_own() -> None:
+    two = msgspec.structs.replace(
+        PUBLISHED, devices=[msgspec.structs.replace(DEVICE, tenants=[use(10, uid="a"), use(90)])]
+    )
+    assert worth_publishing(seen(tenants=[use(10, uid="a"), use(90)]), published=two, pace=PACE) is None
+    assert worth_publishing(seen(tenants=[use(90, uid="a"), use(10)]), published=two, pace=PACE) == Why.LOAD
+
+
+def test_a_device_without_a_known_memory_is_worth_a_write_for_any_use() -> None:
+    """MIG parents report no memory of their own."""
+    blank = msgspec.structs.replace(DEVICE, memory_mib=0, used_mib=0, tenants=[])
+    published = msgspec.structs.replace(PUBLISHED, devices=[blank])
+    again = seen(devices=[msgspec.structs.replace(blank, used_mib=1)])
+    assert worth_publishing(again, published=published, pace=PACE) == Why.LOAD
+    assert worth_publishing(seen(devices=[blank]), published=published, pace=PACE) is None
+
+
+@pytest.mark.parametrize("after_seconds", [0, 4, 5, 6])
+def test_a_load_waits_until_the_pause_since_the_last_report_is_over(after_seconds: int) -> None:
+    pace = replace(PACE, between=timedelta(seconds=5))
+    wait = pace.wait_seconds(Why.LOAD, seen(after_seconds=after_seconds), published=PUBLISHED)
+    assert wait == max(0, 5 - after_seconds)
+
+
+def test_a_load_without_an_earlier_report_does_not_wait() -> None:
+    pace = replace(PACE, between=timedelta(seconds=5))
+    assert pace.wait_seconds(Why.LOAD, seen(), published=None) == 0
+
+
+def test_a_repeated_overuse_or_condition_is_news_only_when_it_says_something_else() -> None:
+    ready = node_status.condition("Ready", "True", reason="DevicesRead", message="one", previous=None, now=NOON)
+    later = msgspec.structs.replace(ready, last_transition_time="2030-01-01T00:00:00Z")
+    other = msgspec.structs.replace(ready, message="two")
+    published = msgspec.structs.replace(PUBLISHED, conditions=[ready])
+    for condition, why in ((later, None), (other, Why.CHANGE)):
+        now = msgspec.structs.replace(seen(), conditions=[condition])
+        assert worth_publishing(now, published=published, pace=PACE) == why
