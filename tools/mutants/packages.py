@@ -31,8 +31,7 @@ PACKAGES: Final = (
     "dovetail_agent.mps.limits",
     "dovetail_agent.report",
 )
-# The tests of a package of each deployable. They are not looked for by name only: a rule of one package may have its
-# test in another folder of the same deployable.
+# All tests of the deployable: a rule of one package may have its test in the folder of another.
 _FOLDERS: Final = {
     "dovetail": "tests/core",
     "dovetail_operator": "tests/operator_",

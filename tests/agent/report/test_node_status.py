@@ -73,6 +73,7 @@ def test_each_tenants_use_is_told_where_processes_can_be_told_apart(by_tenant: A
         pytest.param(9000, {"a": 3000, "b": 6000}, {"a": 4000, "b": 8000}, 0, id="tenants within their promises"),
         pytest.param(9000, None, {"a": 8000}, 1000, id="processes cannot be told apart"),
         pytest.param(None, None, {"a": 8000}, 0, id="use is not available"),
+        pytest.param(7000, None, {"a": 8000}, 0, id="a promise is larger than the use"),
     ],
 )
 def test_foreign_memory_is_what_no_promise_covers(
@@ -245,3 +246,9 @@ def test_uses_have_the_order_of_uids_and_name_tenants_of_the_device_only() -> No
     )
     assert [(each.uid, each.used_mib) for each in found.devices[0].tenants] == [("a", 1), ("b", 2)]
     assert found.devices[0].foreign_mib == 6
+
+
+def test_figures_that_the_driver_does_not_report_are_zero() -> None:
+    found = read(DeviceSample())
+    assert (found.cpu_utilization, found.memory_utilization, found.devices[0].utilization) == (0, 0, 0)
+    assert (found.devices[0].used_mib, found.devices[0].foreign_mib) == (0, 0)

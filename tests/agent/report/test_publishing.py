@@ -63,6 +63,7 @@ def test_an_object_without_a_report_gets_one() -> None:
         pytest.param(seen(tenants=[use(106)]), Why.LOAD, id="a tenant grew beyond it"),
         pytest.param(seen(tenants=[use(106), use(1, uid="new")]), Why.LOAD, id="a new tenant uses memory"),
         pytest.param(seen(tenants=[use(0, uid="new")]), None, id="a new tenant uses none yet"),
+        pytest.param(seen(tenants=[use(1, uid="new")]), Why.LOAD, id="a new tenant uses 1 MiB"),
         pytest.param(seen(tenants=[]), None, id="a tenant left"),
         pytest.param(seen(cpu_utilization=0.2), Why.LOAD, id="the host's load moved"),
         pytest.param(seen(cpu_utilization=0.05), None, id="the host's load moved by the threshold"),
