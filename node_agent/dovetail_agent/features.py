@@ -11,13 +11,14 @@ from typing import Final
 
 from dovetail.config.settings import Settings
 from dovetail.kube.client import Client
+from dovetail.kube.event_recorder import EventRecorder
 from dovetail_agent.checkpoint.feature import CheckpointFeature
 from dovetail_agent.checkpoint.helper_process import HelperCalls
 from dovetail_agent.checkpoint.node_state import SeenWorld
 from dovetail_agent.checkpoint.probe import probed
 from dovetail_agent.checkpoint.state_files import CheckpointMarks
 from dovetail_agent.feature.enforcement import Discovery
-from dovetail_agent.feature.events import Teller
+from dovetail_agent.feature.events import LIMITS, Events
 from dovetail_agent.feature.protocol import Feature
 from dovetail_agent.guards.bad_devices import BadCardsFeature
 from dovetail_agent.guards.memory import GuardRules
@@ -37,11 +38,13 @@ _COMPONENT: Final = "dovetail-agent"
 
 def features_of(args: argparse.Namespace, *, settings: Settings, client: Client) -> Sequence[Feature]:
     """Return the configured features in the order in which they amend the report."""
+    events = EventRecorder(client, component=_COMPONENT, limits=LIMITS)
     return (
+        Events(events),
         StartupTree(sys.stdout),
         *_kubelet(args, settings=settings),
-        *_watchful(settings, client=client),
-        *_turns(args, settings=settings, client=client),
+        *_watchful(settings, events=events),
+        *_turns(args, settings=settings, events=events),
         *_mps(args),
         Discovery(),
     )
@@ -52,7 +55,7 @@ def _mps(args: argparse.Namespace) -> Iterator[Feature]:
         yield MpsFeature(args.mps_state)
 
 
-def _turns(args: argparse.Namespace, *, settings: Settings, client: Client) -> Iterator[Feature]:
+def _turns(args: argparse.Namespace, *, settings: Settings, events: EventRecorder) -> Iterator[Feature]:
     if args.turns is None:
         return
     turns = partial(
@@ -64,12 +67,12 @@ def _turns(args: argparse.Namespace, *, settings: Settings, client: Client) -> I
     if not args.suspend_to_host:
         yield turns()
         return
-    mover = suspend_to_host(args, settings=settings, teller=Teller(client, component=_COMPONENT))
+    mover = suspend_to_host(args, settings=settings, events=events)
     yield turns(around=mover.around, away=mover.away, shortest_turn=mover.shortest_turn, in_the_way=mover.in_the_way)
     yield mover
 
 
-def suspend_to_host(args: argparse.Namespace, *, settings: Settings, teller: Teller) -> CheckpointFeature:
+def suspend_to_host(args: argparse.Namespace, *, settings: Settings, events: EventRecorder) -> CheckpointFeature:
     """Return the suspend-to-host feature, with the driver's calls in a process of their own."""
     calls, cards = HelperCalls(variables=os.environ), NvmlCards()
     return CheckpointFeature(
@@ -77,17 +80,16 @@ def suspend_to_host(args: argparse.Namespace, *, settings: Settings, teller: Tel
         marks=CheckpointMarks(args.turns / "at-host", proc=PROC),
         world=SeenWorld(cards=cards, cgroups=args.cgroups, proc=PROC, mps_clients=partial(clients_in, args.mps_state)),
         probe=partial(probed, calls, cards=cards, variables=os.environ),
-        teller=teller,
+        events=events,
         turn_seconds=settings.suspend_turn_seconds,
     )
 
 
-def _watchful(settings: Settings, *, client: Client) -> Iterator[Feature]:
-    teller = Teller(client, component=_COMPONENT)
-    yield StrangersFeature(teller, policy=settings.strangers)
-    yield BadCardsFeature(teller)
+def _watchful(settings: Settings, *, events: EventRecorder) -> Iterator[Feature]:
+    yield StrangersFeature(events, policy=settings.strangers)
+    yield BadCardsFeature(events)
     rules = GuardRules(policy=settings.memory_overuse, grace=timedelta(seconds=settings.memory_overuse_grace))
-    yield MemoryGuardFeature(teller, rules=rules)
+    yield MemoryGuardFeature(events, rules=rules)
 
 
 def _kubelet(args: argparse.Namespace, *, settings: Settings) -> Iterator[Feature]:

@@ -38,7 +38,7 @@ from dovetail.queue.limits.quotas import DEFAULT_HALF_LIFE_SECONDS, Quotas
 from dovetail.queue.preemption.policy import Rules
 from dovetail_operator.controller.controller import Controller
 from dovetail_operator.devices.overuse_check import EndingRules
-from dovetail_operator.events.recorder import Poster
+from dovetail_operator.events.recorder import JobEvents
 from dovetail_operator.history.answers import Answers
 from dovetail_operator.history.recorder import History
 from dovetail_operator.history.store import HistoryStore
@@ -154,13 +154,13 @@ class Operator:
         rng = random.Random()  # noqa: S311 - spreads retries, guards nothing
         dues = Dues()
         state = _state_of(options, records=dues)
-        self._poster = Poster(client, in_a_rush=self._in_a_rush, registry=registry, now=_now, rng=rng)
+        self._events = JobEvents(client, is_busy=self._is_busy, registry=registry, now=_now, rng=rng)
         self._controller = Controller(
             client,
             state,
             numbers=Numbers(client, namespace=options.namespace),
             counters=make_counters(registry),
-            post=self._poster.post,
+            post=self._events.post,
             now=_now,
             rng=rng,
             term=lambda: office.term,
@@ -180,15 +180,15 @@ class Operator:
             state,
             options.idle,
             changed=self._controller.queue.add,
-            post=self._poster.post,
+            post=self._events.post,
             now=_now,
         )
         self._kueue = KueueWatch(client, state, changed=self._controller.queue.add)
-        self._services = ServiceKeeper(client, state, post=self._poster.post, rng=rng)
+        self._services = ServiceKeeper(client, state, post=self._events.post, rng=rng)
         self._notifier = Notifier(
             client,
             sender_of(options.notify_url, sender=options.notify_from),
-            post=self._poster.post,
+            post=self._events.post,
             registry=registry,
             rng=rng,
             rules=options.mail_rules,
@@ -200,7 +200,7 @@ class Operator:
         self._pods = Reflector(client, PODS, Pod, on_event=self._pod_event, stand_in=assumed_pod)
         changes = self._controller.changes
         self._unreadable = UnreadableJobs(
-            client, jobs=state.store.jobs, found=changes.job_unreadable, post=self._poster.post, rng=rng
+            client, jobs=state.store.jobs, found=changes.job_unreadable, post=self._events.post, rng=rng
         )
         self._reflectors: list[Reflector[Any]] = [
             Reflector(
@@ -244,7 +244,7 @@ class Operator:
                 await reflector.synced.wait()
             serving.keep_for_good()
             tasks.create_task(self._controller.run())
-            tasks.create_task(self._poster.run())
+            tasks.create_task(self._events.run())
             tasks.create_task(self._keep_history())
             tasks.create_task(self._idle.run())
             tasks.create_task(self._notes.run())
@@ -276,7 +276,7 @@ class Operator:
         if self._tenants is not None:
             self._tenants.gpunode_event(type_, gpunode)
 
-    def _in_a_rush(self) -> bool:
+    def _is_busy(self) -> bool:
         return self._controller.queue.load >= _RUSH
 
     async def _keep_history(self) -> None:

@@ -13,6 +13,9 @@ from tests.agent.builders import NOON
 from tests.agent.nvml_stub import Scenario, Stub
 from tests.agent.procfs import make_proc
 from tests.agent.vendors import Played
+from tests.core.kube.conftest import api, client
+
+__all__ = ["api", "client"]
 
 PACES = Paces(look=3600, ending=0.02)
 See = Callable[..., Known]

@@ -21,7 +21,7 @@ from dovetail_agent.main import rules_of
 from dovetail_agent.metrics import AgentCollector
 from dovetail_certificates.metrics import Metrics as CertificatesMetrics
 from dovetail_extender.metrics import Metrics, Reading
-from dovetail_operator.events.recorder import Poster
+from dovetail_operator.events.recorder import JobEvents
 from dovetail_operator.history.recorder import History
 from dovetail_operator.history.store import HistoryStore
 from dovetail_operator.metrics import JobsCollector, TenantsCollector, make_counters
@@ -74,7 +74,7 @@ def exposed() -> set[str]:
     store = HistoryStore("sqlite:///never-opened")
     History(client, state, store, dues=Dues(), keep_days=1, registry=operator, now=lambda: NOON, rng=Random(0))
     Notifier(client, Nobody(), post=lambda _: None, registry=operator, rng=Random(0))
-    Poster(client, in_a_rush=lambda: False, registry=operator, now=lambda: NOON, rng=Random(0))
+    JobEvents(client, is_busy=lambda: False, registry=operator, now=lambda: NOON, rng=Random(0))
     extender = Metrics(ledger=ledger, read=lambda: Reading(ages_seconds={"nodes": 1.0})).registry
     agent = CollectorRegistry()
     agent.register(

@@ -45,7 +45,7 @@ BACKOFF: Final = Backoff()
 # A conflict is over once the newer object is read: only writers that keep meeting need to wait.
 _CONFLICT_BACKOFF: Final = Backoff(first_seconds=0.01, longest_seconds=0.1)
 # Spreads the retries of many clients, and guards nothing.
-_JITTER: Final = random.Random()  # noqa: S311
+JITTER: Final = random.Random()  # noqa: S311
 
 
 def always(_error: Exception, _attempt: int) -> bool:
@@ -63,7 +63,7 @@ async def retrying(
     may_retry: Callable[[Exception, int], bool],
     failed: Callable[[Exception, float], None] = ignore,
     backoff: Backoff = BACKOFF,
-    rng: random.Random = _JITTER,
+    rng: random.Random = JITTER,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> T:
     """The result of `act`, which gets the number of the attempt, counted from 0.

@@ -10,13 +10,14 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from dovetail.api.gpunode import GPUNodeStatus
 from dovetail.api.meta import Condition, find_condition
 from dovetail.decoding import convert
+from dovetail.kube.event_recorder import EventRecorder
 from dovetail.logs import get_logger
 from dovetail_agent.checkpoint.calls import Calls
 from dovetail_agent.checkpoint.node_state import SeenWorld
 from dovetail_agent.checkpoint.state_files import CheckpointMarks
 from dovetail_agent.checkpoint.suspend_to_host import SuspendToHost
 from dovetail_agent.feature.enforcement import said
-from dovetail_agent.feature.events import Teller
+from dovetail_agent.feature.events import warn_pod
 from dovetail_agent.feature.protocol import Feature, Seen, Wake
 from dovetail_agent.mps.probe import Verdict
 from dovetail_agent.report.node_status import timestamp
@@ -47,14 +48,14 @@ class CheckpointFeature(Feature):
         marks: CheckpointMarks,
         world: SeenWorld,
         probe: Callable[[], Verdict],
-        teller: Teller,
+        events: EventRecorder,
         turn_seconds: float,
     ) -> None:
         self._calls = calls
         self._marks = marks
         self._world = world
         self._probe = probe
-        self._teller = teller
+        self._events = events
         self._turn_seconds = turn_seconds
         self._verdict = _NOT_TRIED
         self._suspender: SuspendToHost | None = None
@@ -121,7 +122,7 @@ class CheckpointFeature(Feature):
         for uid, trouble in suspender.troubles.items():
             if tenant := tenants.get(uid):
                 reason = "SuspendedMemoryLost" if trouble.lost else "NotMovedToHost"
-                await self._teller.pod(tenant, reason=reason, message=trouble.message)
+                warn_pod(self._events, tenant, reason=reason, message=trouble.message)
 
     def metrics(self) -> Iterable[Metric]:
         """Gauges of suspended and lost tenants, and a counter of successful calls."""

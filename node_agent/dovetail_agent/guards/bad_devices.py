@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 
 from dovetail.api.gpunode import Device, GPUNodeStatus
-from dovetail_agent.feature.events import Teller
+from dovetail.kube.event_recorder import EventRecorder
+from dovetail_agent.feature.events import warn_node, warn_pod
 from dovetail_agent.feature.protocol import Feature, Seen
 
 
@@ -15,8 +16,8 @@ class BadCardsFeature(Feature):
 
     name = "bad-cards"
 
-    def __init__(self, teller: Teller) -> None:
-        self._teller = teller
+    def __init__(self, events: EventRecorder) -> None:
+        self._events = events
 
     async def act(self, seen: Seen, *, status: GPUNodeStatus) -> None:
         """Post events about each newly unhealthy device."""
@@ -24,10 +25,10 @@ class BadCardsFeature(Feature):
             why = f": {device.health_reason}" if device.health_reason else ""
             called = f"GPU {device.index} ({device.uuid}) of {seen.node.metadata.name}"
             text = f"{called} is unhealthy{why}; it takes no new work"
-            await self._teller.node(seen.node, reason="BadGPU", message=text)
+            warn_node(self._events, seen.node, reason="BadGPU", message=text)
             for tenant in seen.tenants:
                 if any(each.uuid == device.uuid for each in tenant.devices):
-                    await self._teller.pod(tenant, reason="BadGPU", message=f"{text}, and this pod has it")
+                    warn_pod(self._events, tenant, reason="BadGPU", message=f"{text}, and this pod has it")
 
 
 def _news(status: GPUNodeStatus, *, before: GPUNodeStatus | None) -> Iterator[Device]:

@@ -14,9 +14,10 @@ import msgspec
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from dovetail.api.gpunode import GPUNodeStatus, Overuse
+from dovetail.kube.event_recorder import EventRecorder
 from dovetail.logs import get_logger
 from dovetail_agent.devices.model import Process
-from dovetail_agent.feature.events import Teller
+from dovetail_agent.feature.events import warn_pod
 from dovetail_agent.feature.protocol import Feature, Seen
 from dovetail_agent.guards.memory import GuardRules, overuses, sentence
 from dovetail_agent.processes.identity import KillResult, kill_same
@@ -38,12 +39,12 @@ class MemoryGuardFeature(Feature):
 
     def __init__(
         self,
-        teller: Teller,
+        events: EventRecorder,
         *,
         rules: GuardRules,
         kill: Callable[[Process], KillResult] = _kill,
     ) -> None:
-        self._teller = teller
+        self._events = events
         self._rules = rules
         self._kill = kill
         self._above: dict[str, list[Overuse]] = {}
@@ -68,10 +69,10 @@ class MemoryGuardFeature(Feature):
                 continue
             known = before.get((each.uid, each.device))
             if known is None:
-                await self._tell(tenant, each, then=self._threat())
+                self._tell(tenant, each, then=self._threat())
             if each.evict and not (known and known.evict):
                 self._ended["evict"] += 1
-                await self._tell(tenant, each, then="; it is to be evicted")
+                self._tell(tenant, each, then="; it is to be evicted")
             if each.ends and not each.evict:
                 await self._end(tenant, each, seen=seen)
 
@@ -92,7 +93,7 @@ class MemoryGuardFeature(Feature):
             return
         self._ended["kill"] += 1
         which = ", ".join(map(str, killed))
-        await self._tell(tenant, overuse, then=f"; killed: process {which}")
+        self._tell(tenant, overuse, then=f"; killed: process {which}")
 
     def _asks_operator(self, overuse: Overuse) -> bool:
         return self._rules.policy == "Evict" or overuse.uid in self._unkillable
@@ -105,10 +106,10 @@ class MemoryGuardFeature(Feature):
             return ""
         return f"; it is ended unless that is over in {self._rules.grace.total_seconds():g} s"
 
-    async def _tell(self, tenant: Tenant, overuse: Overuse, *, then: str) -> None:
+    def _tell(self, tenant: Tenant, overuse: Overuse, *, then: str) -> None:
         said = f"It {sentence(overuse, node=tenant.node)}{then}"
         log.warning("memory over promise", pod=f"{tenant.namespace}/{tenant.name}", said=said)
-        await self._teller.pod(tenant, reason=REASON, message=said)
+        warn_pod(self._events, tenant, reason=REASON, message=said)
 
     def metrics(self) -> Iterable[Metric]:
         """Memory above promises by device in bytes, and how many tenants were ended for it."""

@@ -13,8 +13,9 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from dovetail.api.gpunode import Device, GPUNodeStatus, Stranger
 from dovetail.api.meta import Condition
 from dovetail.config.settings import StrangerPolicy
+from dovetail.kube.event_recorder import EventRecorder
 from dovetail_agent.devices.process_memory import command_of
-from dovetail_agent.feature.events import Teller
+from dovetail_agent.feature.events import warn_node, warn_pod
 from dovetail_agent.feature.protocol import Feature, Seen, Wake
 from dovetail_agent.guards.strangers import MOST, pairs, sentence, strangers_on
 from dovetail_agent.processes.identity import PROC
@@ -40,8 +41,10 @@ class StrangersFeature(Feature):
 
     name = "strangers"
 
-    def __init__(self, teller: Teller, *, policy: StrangerPolicy, proc: Path = PROC, grace: timedelta = GRACE) -> None:
-        self._teller = teller
+    def __init__(
+        self, events: EventRecorder, *, policy: StrangerPolicy, proc: Path = PROC, grace: timedelta = GRACE
+    ) -> None:
+        self._events = events
         self._policy = policy
         self._proc = proc
         self._grace = grace
@@ -78,9 +81,9 @@ class StrangersFeature(Feature):
                     continue
                 called = f"GPU {device.index} ({device.uuid}) of {seen.node.metadata.name}"
                 text = sentence(stranger, called=called, tainted=bool(device.taint))
-                await self._teller.node(seen.node, reason="StrangerOnGPU", message=text)
+                warn_node(self._events, seen.node, reason="StrangerOnGPU", message=text)
                 if stranger.uid in pods:
-                    await self._teller.pod(pods[stranger.uid], reason="NotItsGPU", message=text)
+                    warn_pod(self._events, pods[stranger.uid], reason="NotItsGPU", message=text)
 
     def metrics(self) -> Iterable[Metric]:
         """Strangers on each device, and which devices take no work because of them."""

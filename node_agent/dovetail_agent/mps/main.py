@@ -21,11 +21,12 @@ from prometheus_client.registry import Collector
 from dovetail.config.settings import Settings
 from dovetail.kube.auth.connection import load_connection
 from dovetail.kube.client import Client
+from dovetail.kube.event_recorder import EventRecorder
 from dovetail.kube.unreadable_objects import UnreadableCollector
 from dovetail.logs import get_logger
 from dovetail.process import serving
 from dovetail.process.guarded_loops import Guard
-from dovetail_agent.feature.events import Teller
+from dovetail_agent.feature.events import LIMITS, warn_pod
 from dovetail_agent.mps import pod_modes, state_file
 from dovetail_agent.mps.control import PROGRAM, Control, environment
 from dovetail_agent.mps.daemon import Daemon
@@ -71,7 +72,9 @@ async def serve(args: argparse.Namespace, settings: Settings, stop: asyncio.Even
         async with serving.listening(health(work), host="0.0.0.0", port=args.metrics_port):  # noqa: S104 - kubelet and Prometheus come from outside
             log.info("MPS supervisor started", node=args.node, directory=str(args.directory))
             try:
-                await serving.together(stop, work.tenants.reflector.run(), work.run(), work.list_tenants())
+                await serving.together(
+                    stop, work.tenants.reflector.run(), work.run(), work.list_tenants(), work.events.run()
+                )
             finally:
                 work.supervisor.stop()
                 work.disclaim("Stopped", "the supervisor was ended, and the control daemon with it")
@@ -93,7 +96,7 @@ class Work:
 
     def __init__(self, client: Client, *, args: argparse.Namespace, settings: Settings) -> None:
         self._file = args.directory / "state" / "mps.json"
-        self._teller = Teller(client, component="dovetail-mps")
+        self.events = EventRecorder(client, component="dovetail-mps", limits=LIMITS)
         self._list = pod_modes.path_in(args.directory)
         self._changed, self._unlisted, self._told = asyncio.Event(), asyncio.Event(), asyncio.Event()
         before = state_file.read(self._file) or State(at=0.0)
@@ -135,7 +138,7 @@ class Work:
         done = await asyncio.to_thread(self.supervisor.step, self.tenants.of(self._node))
         self.state = done.state
         state_file.write(self._file, done.state)
-        await self._tell(done.lost)
+        self._tell(done.lost)
 
     async def list_tenants(self) -> None:
         """Write the list of tenants for the volume driver, also while a step blocks.
@@ -160,12 +163,12 @@ class Work:
         for event in (self._changed, self._unlisted, self._told):
             event.set()
 
-    async def _tell(self, lost: Mapping[str, str]) -> None:
+    def _tell(self, lost: Mapping[str, str]) -> None:
         tenants = {tenant.uid: tenant for tenant in self.tenants.of(self._node)}
         for uid, how in lost.items():
             if tenant := tenants.get(uid):
                 message = f"What it had on the card under MPS is lost: {how}"
-                await self._teller.pod(tenant, reason="MPSClientLost", message=message)
+                warn_pod(self.events, tenant, reason="MPSClientLost", message=message)
 
 
 def supervisor_of(args: argparse.Namespace, *, kept: Sequence[str]) -> Supervisor:

@@ -22,6 +22,7 @@ from dovetail_agent.turns.contenders import contenders
 from dovetail_agent.turns.suspender import Refusal
 from tests.agent.builders import NOON, allocated, make_node, make_tenant
 from tests.agent.mps_machine import FakeCards
+from tests.agent.recorded import Recorded
 from tests.agent.suspension import FakeFreezer, Rig
 
 UID, OTHER = "11111111-2222-4333-8444-555555555555", "66666666-2222-4333-8444-555555555555"
@@ -149,23 +150,13 @@ def test_who_is_at_the_host_still_wants_its_turn() -> None:
     assert {each.uid for each, _ in contenders(look, away={UID})} == {UID, OTHER}
 
 
-class Told:
-    """What pods were told."""
-
-    def __init__(self) -> None:
-        self.events: list[tuple[str, str]] = []
-
-    async def pod(self, about: Tenant, *, reason: str, message: str) -> None:
-        self.events.append((about.uid, reason))
-
-
-def feature(folder: Path, world: SeenWorld, verdict: Verdict) -> CheckpointFeature:
+def feature(folder: Path, world: SeenWorld, verdict: Verdict, *, recorded: Recorded | None = None) -> CheckpointFeature:
     made = CheckpointFeature(
         calls=Rig(folder=folder / "rig").suspender._calls,
         marks=CheckpointMarks(folder / "marks", proc=folder),
         world=world,
         probe=lambda: verdict,
-        teller=Told(),  # type: ignore[arg-type]  # as far as it is used
+        events=recorded or Recorded(),
         turn_seconds=30.0,
     )
     made._verdict = verdict
@@ -196,7 +187,8 @@ def test_it_is_claimed_when_proven_and_turns_are_there_to_use_it(tmp_path: Path,
 
 
 def test_a_tenant_that_is_lost_is_told_by_the_node_and_by_an_event(tmp_path: Path, world: SeenWorld) -> None:
-    made = feature(tmp_path, world, LIVE)
+    recorded = Recorded()
+    made = feature(tmp_path, world, LIVE, recorded=recorded)
     made.around(FakeFreezer())
     assert made._suspender is not None
     made._suspender._troubles = {
@@ -205,7 +197,8 @@ def test_a_tenant_that_is_lost_is_told_by_the_node_and_by_an_event(tmp_path: Pat
     }
     look = seen(tenant(), tenant(OTHER), used={})
     asyncio.run(made.act(look, status=GPUNodeStatus()))
-    assert made._teller.events == [(UID, "SuspendedMemoryLost"), (OTHER, "NotMovedToHost")]  # type: ignore[attr-defined]
+    told = [(each.uid, each.reason) for each in recorded.events]
+    assert told == [(UID, "SuspendedMemoryLost"), (OTHER, "NotMovedToHost")]
     _, _, condition = reported(made, look)
     assert (condition.status, condition.reason, condition.message) == ("False", "TenantLost", "ml/job-1 is lost")
 

@@ -1,84 +1,37 @@
-"""Events of the node's programs: what is posted, what is not said twice, and that nothing is raised."""
+"""Events of the node's programs: what they are about, and that they are sent."""
 
 import asyncio
-from typing import Any
+from dataclasses import replace
 
-import pytest
-
-from dovetail.kube.errors import Unreachable
-from dovetail_agent.feature.events import AGAIN, Teller
+from dovetail.kube.client import Client
+from dovetail.kube.event_recorder import EventRecorder
+from dovetail_agent.feature.events import LIMITS, Events, warn_node, warn_pod
 from tests.agent.builders import make_node, make_tenant
+from tests.agent.recorded import Recorded, RecordedEvent
+from tests.background import running
+from tests.core.kube.api import Answer, Api
 
 
-class Posted:
-    """A client that keeps what it is to create."""
-
-    def __init__(self, error: Exception | None = None) -> None:
-        self.bodies: list[dict[str, Any]] = []
-        self.namespaces: list[str] = []
-        self._error = error
-
-    async def create(self, _resource: Any, body: dict[str, Any], *, namespace: str, **_: Any) -> None:
-        if self._error:
-            raise self._error
-        self.bodies.append(body)
-        self.namespaces.append(namespace)
+def test_a_warning_about_a_pod_names_it_and_the_node_that_reports_it() -> None:
+    recorded = Recorded()
+    warn_pod(recorded, replace(make_tenant(uid="u1"), name="a"), reason="Lost", message="m")
+    assert recorded.events == [RecordedEvent(kind="Pod", name="a", uid="u1", reason="Lost", message="m", host="v100-0")]
 
 
-class Clock:
-    now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def test_kubectl_finds_a_warning_about_a_node_by_the_name_in_place_of_its_uid() -> None:
+    recorded = Recorded()
+    warn_node(recorded, make_node(), reason="R", message="m")
+    assert recorded.events == [
+        RecordedEvent(kind="Node", name="v100-0", uid="v100-0", reason="R", message="m", host="v100-0")
+    ]
 
 
-def teller(posted: Posted, clock: Clock) -> Teller:
-    return Teller(posted, component="dovetail-agent", clock=clock)  # type: ignore[arg-type]  # as far as it is used
-
-
-def test_an_event_of_a_pod_names_it_and_says_who_says_so(clock: Clock) -> None:
-    posted = Posted()
-    asyncio.run(teller(posted, clock).pod(make_tenant(uid="u1"), reason="Lost", message="m"))
-    (body,) = posted.bodies
-    assert (body["involvedObject"]["kind"], body["involvedObject"]["uid"]) == ("Pod", "u1")
-    assert (body["type"], body["reason"], body["message"]) == ("Warning", "Lost", "m")
-    assert body["source"] == {"component": "dovetail-agent", "host": "v100-0"}
-
-
-def test_an_event_of_a_node_is_where_kubectl_looks_for_it(clock: Clock) -> None:
-    posted = Posted()
-    asyncio.run(teller(posted, clock).node(make_node(), reason="R", message="m", severity="Normal"))
-    assert posted.namespaces == ["default"]
-    assert posted.bodies[0]["involvedObject"]["uid"] == "v100-0"
-
-
-def test_what_was_said_is_not_said_again_for_a_while(clock: Clock) -> None:
-    posted = Posted()
-    told = teller(posted, clock)
-
-    async def say(message: str) -> None:
-        await told.pod(make_tenant(), reason="R", message=message)
-
-    asyncio.run(say("m"))
-    asyncio.run(say("m"))
-    asyncio.run(say("another"))
-    assert len(posted.bodies) == 2
-    clock.now += AGAIN
-    asyncio.run(say("m"))
-    assert len(posted.bodies) == 3
-
-
-def test_a_long_sentence_is_cut_to_what_the_api_server_takes(clock: Clock) -> None:
-    posted = Posted()
-    asyncio.run(teller(posted, clock).pod(make_tenant(), reason="R", message="x" * 5000))
-    assert len(posted.bodies[0]["message"]) == 1024
-
-
-def test_an_event_that_cannot_be_posted_is_nobody_s_trouble(clock: Clock) -> None:
-    nobody = Posted(Unreachable("https://api", problem="gone"))
-    asyncio.run(teller(nobody, clock).node(make_node(), reason="R", message="m"))
+async def test_the_feature_sends_an_event_that_each_look_records_once(api: Api, client: Client) -> None:
+    api.answer(post := "POST /api/v1/namespaces/default/events", Answer(body={}))
+    recorder = EventRecorder(client, component="dovetail-agent", limits=LIMITS)
+    for _ in range(3):
+        warn_node(recorder, make_node(), reason="R", message="m")
+    async with running(Events(recorder).run(lambda: None)), asyncio.timeout(20):
+        while not api.of(post):  # noqa: ASYNC110 - a request arrives over HTTP
+            await asyncio.sleep(0.001)
+    assert api.of(post)[0].body["source"] == {"component": "dovetail-agent", "host": "v100-0"}

@@ -23,6 +23,7 @@ from dovetail_agent.processes.identity import KillResult, kill_same, started
 from dovetail_agent.report.publishing import Pace, worth_publishing
 from dovetail_agent.tenants import Tenant
 from tests.agent.builders import NOON, allocated, make_node, make_tenant
+from tests.agent.recorded import Recorded
 
 NODE = make_node(devices={"model": "V100", "count": 2, "memoryMiB": 32768})
 GPU_0 = device_uuid("v100-0", index=0)
@@ -171,25 +172,15 @@ def test_warn_ends_nobody_ever() -> None:
     assert ended(seen(A, B, used={"a": 30000, "b": 0}, before=first, after=9999), policy="Warn") == []
 
 
-class Told:
-    """Stands for the API server: an event is a name and a text."""
-
-    def __init__(self) -> None:
-        self.said: list[tuple[str, str, str]] = []
-
-    async def pod(self, tenant: Tenant, *, reason: str, message: str, severity: str = "Warning") -> None:
-        self.said.append((tenant.name, reason, message))
-
-
 class Guard:
     """The feature, with what it told and whom it killed."""
 
     def __init__(self, policy: Policy, *, error: Exception | None = None, result: KillResult = "Killed") -> None:
-        self.told = Told()
+        self.recorded = Recorded()
         self.killed: list[int] = []
         self._error = error
         self._result = result
-        self.feature = MemoryGuardFeature(self.told, rules=rules(policy), kill=self._kill)  # type: ignore[arg-type]  # the one method that is asked
+        self.feature = MemoryGuardFeature(self.recorded, rules=rules(policy), kill=self._kill)
 
     def _kill(self, process: Process) -> KillResult:
         if self._error:
@@ -214,9 +205,9 @@ async def test_its_pod_is_told_once_and_a_metric_says_how_much() -> None:
     guard, first = Guard("Warn"), seen(A, B, used=GREEDY)
     await guard.look(first)
     await guard.look(seen(A, B, used=GREEDY, before=first, after=30))
-    ((name, reason, message),) = guard.told.said
-    assert (name, reason) == ("a", "MemoryOverPromise")
-    assert message.startswith("It uses 30,000 MiB of GPU 0")
+    (event,) = guard.recorded.events
+    assert (event.kind, event.name, event.reason) == ("Pod", "a", "MemoryOverPromise")
+    assert event.message.startswith("It uses 30,000 MiB of GPU 0")
     assert guard.counted("dovetail_device_over_promise_bytes") == {"0": (30000 - 8192) * 2**20}
 
 
@@ -224,7 +215,7 @@ async def test_evict_asks_the_operator_and_kills_nobody() -> None:
     guard = Guard("Evict")
     (found,) = await guard.look(seen(A, B, used=GREEDY, pids=True))
     assert (found.ends, found.evict, guard.killed) == (True, True, [])
-    assert guard.told.said[-1][2].endswith("; it is to be evicted")
+    assert guard.recorded.events[-1].message.endswith("; it is to be evicted")
     assert guard.counted("dovetail_memory_guard_ended_total") == {"evict": 1, "kill": 0}
 
 
@@ -232,7 +223,7 @@ async def test_kill_ends_the_processes_of_that_pod_and_no_others() -> None:
     guard = Guard("Kill")
     (found,) = await guard.look(seen(A, B, used=GREEDY, pids=True))
     assert (found.evict, guard.killed) == (False, [100])
-    assert guard.told.said[-1][2].endswith("; killed: process 100")
+    assert guard.recorded.events[-1].message.endswith("; killed: process 100")
 
 
 @pytest.mark.parametrize(("pids", "error"), [

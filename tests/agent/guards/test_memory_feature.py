@@ -19,7 +19,8 @@ from dovetail_agent.guards.memory_feature import MemoryGuardFeature
 from dovetail_agent.processes.identity import KillResult
 from dovetail_agent.tenants import Tenant
 from tests.agent.builders import NOON, allocated, make_node, make_tenant
-from tests.agent.guards.test_memory import Told, rules
+from tests.agent.guards.test_memory import rules
+from tests.agent.recorded import Recorded
 
 CARDS = tuple(
     DeviceInfo(
@@ -65,11 +66,11 @@ class Guard:
     def __init__(
         self, policy: str, *, error: OSError | None = None, kills: dict[int, KillResult] | None = None
     ) -> None:
-        self.told = Told()
+        self.recorded = Recorded()
         self.tried: list[int] = []
         self.error = error
         self._kills = kills or {}
-        self.feature = MemoryGuardFeature(self.told, rules=rules(policy), kill=self._kill)  # type: ignore[arg-type]  # the one method that is called
+        self.feature = MemoryGuardFeature(self.recorded, rules=rules(policy), kill=self._kill)
 
     def _kill(self, process: Process) -> KillResult:
         if self.error is not None:
@@ -85,7 +86,7 @@ class Guard:
     @property
     def messages(self) -> list[str]:
         """What pods were told, without the figures."""
-        return [f"{name}{message.partition(' MiB;')[2]}" for name, _, message in self.told.said]
+        return [f"{each.name}{each.message.partition(' MiB;')[2]}" for each in self.recorded.events]
 
     def counted(self, name: str) -> dict[tuple[str, ...], float]:
         samples = [sample for family in self.feature.metrics() for sample in family.samples if sample.name == name]
@@ -145,14 +146,15 @@ async def test_a_pod_is_told_of_each_device_once() -> None:
     first = await guard.look(look(BOTH, first={"a": 1500}))
     second = await guard.look(look(BOTH, first={"a": 1600}, second={"a": 2500}, after=30, reported=first))
     await guard.look(look(BOTH, first={"a": 1700}, second={"a": 2600}, after=60, reported=second))
-    assert [message.split(" of v100-0")[0].split("GPU ")[1][0] for _, _, message in guard.told.said] == ["0", "1"]
+    assert [each.message.split(" of v100-0")[0].split("GPU ")[1][0] for each in guard.recorded.events] == ["0", "1"]
 
 
 @pytest.mark.parametrize(("policy", "threat"), [("Warn", ""), ("Evict", THREAT), ("Kill", THREAT)])
 async def test_the_first_message_says_how_long_the_pod_has(policy: str, threat: str) -> None:
     guard = Guard(policy)
     await guard.look(look(A, first={"a": 9000}))
-    ((_, _, message),) = guard.told.said
+    message = guard.recorded.events[0].message
+    assert len(guard.recorded.events) == 1
     assert message == (
         f"It uses 9,000 MiB of GPU 0 ({CARDS[0].uuid}) of v100-0, but was promised 8,000 MiB{threat}"
     )  # fmt: skip
@@ -162,7 +164,7 @@ async def test_a_pod_that_the_report_names_and_that_has_gone_hides_no_other() ->
     guard = Guard("Warn")
     status = guard.feature.amend(GPUNodeStatus(), seen=look(A, B, first={"a": 9000, "b": 9000}))
     await guard.feature.act(look(B, first={"a": 9000, "b": 9000}), status=status)
-    assert [name for name, _, _ in guard.told.said] == ["b"]
+    assert [each.name for each in guard.recorded.events] == ["b"]
 
 
 async def test_an_eviction_is_requested_counted_and_told_once() -> None:
@@ -269,7 +271,7 @@ def child() -> Iterator["subprocess.Popen[bytes]"]:
 
 
 async def test_the_agent_itself_signals_no_process_that_it_has_not_identified(child: "subprocess.Popen[bytes]") -> None:
-    guard = MemoryGuardFeature(Told(), rules=rules("Kill"))  # type: ignore[arg-type]  # the one method that is called
+    guard = MemoryGuardFeature(Recorded(), rules=rules("Kill"))
     seen = look(A, B, first=GREEDY, pids={"a": (child.pid,)})
     await guard.act(seen, status=guard.amend(GPUNodeStatus(), seen=seen))
     assert child.poll() is None

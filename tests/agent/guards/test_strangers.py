@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from dovetail.api.builtin import Node
 from dovetail.api.gpunode import GPUNode, GPUNodeStatus, Stranger
 from dovetail.api.meta import ObjectMeta, find_condition
 from dovetail_agent.devices.model import DeviceInfo, DeviceSample, Inventory, Process, Sample
@@ -20,6 +19,7 @@ from dovetail_agent.report.node_status import readable
 from dovetail_agent.tenants import Tenant
 from tests.agent.builders import NOON, allocated, make_node, make_tenant
 from tests.agent.devices.test_assignments import asking
+from tests.agent.recorded import Recorded
 
 CARD = DeviceInfo(index=0, uuid=allocated(0).uuid, vendor="nvidia", model="V100", memory_mib=32768)
 OWNER = replace(make_tenant(allocated(0), uid="owner"), namespace="ml", name="train")
@@ -104,20 +104,6 @@ def test_a_sentence_names_the_process_its_pod_and_the_device(stranger: Stranger,
     assert sentence(stranger, called="GPU 0", tainted=tainted) == text
 
 
-class Told:
-    """A teller that keeps what it is told."""
-
-    def __init__(self) -> None:
-        self.of_node: list[tuple[str, str]] = []
-        self.of_pods: list[tuple[str, str]] = []
-
-    async def node(self, node: Node, *, reason: str, message: str) -> None:
-        self.of_node.append((reason, message))
-
-    async def pod(self, tenant: Tenant, *, reason: str, message: str) -> None:
-        self.of_pods.append((tenant.name, reason))
-
-
 INVENTORY = Inventory(devices=(CARD,))
 
 
@@ -141,8 +127,8 @@ def seen(
     )
 
 
-def watching(tmp_path: Path, *, policy: Any = "Taint", told: Told | None = None) -> StrangersFeature:
-    return StrangersFeature(told or Told(), policy=policy, proc=tmp_path)  # type: ignore[arg-type]  # as much as it uses
+def watching(tmp_path: Path, *, policy: Any = "Taint", recorded: Recorded | None = None) -> StrangersFeature:
+    return StrangersFeature(recorded or Recorded(), policy=policy, proc=tmp_path)
 
 
 def amended(feature: StrangersFeature, look: Seen) -> GPUNodeStatus:
@@ -190,8 +176,8 @@ def test_an_agent_that_starts_anew_believes_the_last_report(tmp_path: Path) -> N
 
 
 async def test_news_is_told_of_the_node_and_of_the_pod_and_what_is_known_is_not_told_again(tmp_path: Path) -> None:
-    told = Told()
-    feature = watching(tmp_path, told=told)
+    recorded = Recorded()
+    feature = watching(tmp_path, recorded=recorded)
     amended(feature, seen(of("other")))
     look = seen(of("other"), later=GRACE)
     status = amended(feature, look)
@@ -201,12 +187,13 @@ async def test_news_is_told_of_the_node_and_of_the_pod_and_what_is_known_is_not_
         f"process 7 of pod ml/other uses GPU 0 ({CARD.uuid}) of v100-0, which the pod was not given; "
         "it takes no new work meanwhile"
     )
-    assert told.of_node == [("StrangerOnGPU", sentence)]
-    assert told.of_pods == [("other", "NotItsGPU")]
+    assert recorded.about("Node") == [("v100-0", "StrangerOnGPU")]
+    assert recorded.about("Pod") == [("other", "NotItsGPU")]
+    assert {each.message for each in recorded.events} == {sentence}
 
 
 async def test_a_second_look_is_asked_for_when_the_grace_is_over(tmp_path: Path) -> None:
-    feature = StrangersFeature(Told(), policy="Taint", proc=tmp_path, grace=timedelta(0))  # type: ignore[arg-type]
+    feature = StrangersFeature(Recorded(), policy="Taint", proc=tmp_path, grace=timedelta(0))
     woken = asyncio.Event()
     task = asyncio.create_task(feature.run(woken.set))
     amended(feature, seen(LOGIN))

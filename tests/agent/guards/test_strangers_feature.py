@@ -16,7 +16,8 @@ from dovetail_agent.guards.strangers import MOST
 from dovetail_agent.guards.strangers_feature import GRACE, StrangersFeature
 from dovetail_agent.report.node_status import readable
 from tests.agent.builders import NOON, allocated, make_node
-from tests.agent.guards.test_strangers import OTHER, OWNER, Told
+from tests.agent.guards.test_strangers import OTHER, OWNER
+from tests.agent.recorded import Recorded
 from tests.virtual_time import run
 
 CARDS = tuple(
@@ -62,8 +63,8 @@ class Watch:
     """The feature, with what it told; a look's answer is the report."""
 
     def __init__(self, proc: Path, *, policy: str = "Taint") -> None:
-        self.told = Told()
-        self.feature = StrangersFeature(self.told, policy=policy, proc=proc)  # type: ignore[arg-type]  # as much as it uses
+        self.recorded = Recorded()
+        self.feature = StrangersFeature(self.recorded, policy=policy, proc=proc)
 
     def look(self, seen: Seen) -> GPUNodeStatus:
         assert seen.inventory is not None
@@ -200,12 +201,12 @@ async def test_only_news_is_posted_whatever_the_order_of_strangers_and_devices(w
     watch.look(look(both, [process(7)], after=2 * GRACE, reported=known))
     seen = look(both, [process(7)], after=3 * GRACE, reported=known)
     await watch.feature.act(seen, status=watch.look(seen))
-    posted = [message.split(";")[0] for _, message in watch.told.of_node]
+    posted = [each.message.split(";")[0] for each in watch.recorded.events]
     assert posted == [
         f"process 8 of no pod uses GPU 0 ({CARDS[0].uuid}) of v100-0",
         f"process 7 of no pod uses GPU 1 ({CARDS[1].uuid}) of v100-0",
     ]
-    assert watch.told.of_pods == []
+    assert watch.recorded.about("Pod") == []
 
 
 async def test_where_strangers_are_only_reported_the_event_promises_no_taint(tmp_path: Path) -> None:
@@ -213,7 +214,7 @@ async def test_where_strangers_are_only_reported_the_event_promises_no_taint(tmp
     watch.look(look([process(7)]))
     seen = look([process(7)], after=GRACE)
     await watch.feature.act(seen, status=watch.look(seen))
-    assert [message for _, message in watch.told.of_node] == [
+    assert [each.message for each in watch.recorded.events] == [
         f"process 7 of no pod uses GPU 0 ({CARDS[0].uuid}) of v100-0"
     ]
 

@@ -3,7 +3,6 @@
 import asyncio
 from argparse import Namespace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,11 +11,14 @@ from dovetail.api.gpunodetenants import GPUNodeTenants, GPUNodeTenantsSpec
 from dovetail.api.meta import ObjectMeta
 from dovetail.cluster.node_tenants import tenant_of_pod
 from dovetail.config.settings import Settings
+from dovetail.kube.auth.connection import Connection
+from dovetail.kube.client import Client
 from dovetail_agent.mps import pod_modes, state_file
 from dovetail_agent.mps.main import MpsCollector, Work, health, parser
 from dovetail_agent.mps.pod_modes import KnownPod
 from dovetail_agent.mps.state_file import State
 from tests.agent.builders import allocated, make_pod
+from tests.agent.recorded import Recorded
 
 KEPT = State(at=1.0, live=True, reason="Probed", message="m", exclusive=["GPU-a"])
 
@@ -27,16 +29,6 @@ def told_of(*pods: Pod) -> GPUNodeTenants:
     return GPUNodeTenants(metadata=ObjectMeta(name="a"), spec=GPUNodeTenantsSpec(tenants=tenants))
 
 
-class Nobody:
-    """No API server; it keeps what was to be created."""
-
-    def __init__(self) -> None:
-        self.events: list[dict[str, Any]] = []
-
-    async def create(self, _resource: Any, body: dict[str, Any], **_: Any) -> None:
-        self.events.append(body)
-
-
 def arguments(folder: Path) -> Namespace:
     return parser().parse_args([f"--directory={folder}", "--node=a", "--metrics-port=0"])
 
@@ -45,7 +37,7 @@ def arguments(folder: Path) -> Namespace:
 def work(tmp_path: Path) -> Work:
     (tmp_path / "state").mkdir()
     state_file.write(tmp_path / "state" / "mps.json", KEPT)
-    return Work(Nobody(), args=arguments(tmp_path), settings=Settings())  # type: ignore[arg-type]  # as far as it is used
+    return Work(Client(Connection(server="http://127.0.0.1:1")), args=arguments(tmp_path), settings=Settings())
 
 
 def test_a_node_and_a_folder_must_be_said(capsys: pytest.CaptureFixture[str]) -> None:
@@ -71,10 +63,11 @@ def test_what_the_last_one_proved_is_not_claimed_of_a_daemon_that_is_yet_to_begi
 
 def test_pods_whose_clients_were_lost_are_told_how(work: Work) -> None:
     work.tenants._on_object("ADDED", told_of(make_pod()))
-    asyncio.run(work._tell({"pod-uid": "its MPS server has ended", "gone": "too"}))
-    (event,) = work._teller._client.events  # type: ignore[attr-defined]
-    assert (event["reason"], event["involvedObject"]["name"]) == ("MPSClientLost", "train-0")
-    assert event["message"].endswith("is lost: its MPS server has ended")
+    work.events = recorded = Recorded()
+    work._tell({"pod-uid": "its MPS server has ended", "gone": "too"})
+    (event,) = recorded.events
+    assert (event.kind, event.name, event.reason) == ("Pod", "train-0", "MPSClientLost")
+    assert event.message.endswith("is lost: its MPS server has ended")
 
 
 def test_tenants_come_and_go_as_the_operator_says(work: Work) -> None:
