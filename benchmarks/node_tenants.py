@@ -12,6 +12,7 @@ import asyncio
 import json
 import random
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ import msgspec
 from dovetail import names
 from dovetail.api.builtin import Node, Pod, PodSpec, PodStatus
 from dovetail.api.gpunodetenants import GPUNodeTenants
-from dovetail.api.meta import ObjectMeta
+from dovetail.api.meta import EventType, ObjectMeta
 from dovetail.gpu.device_plugins import DEFAULT_VENDORS
 from dovetail.pods.allocation import AllocatedDevice, Allocation, ContainerAllocation, annotations_of
 from dovetail_operator.watchers.node_tenants import NodeTenants
@@ -39,9 +40,10 @@ class Cost:
 
 
 class Server:
-    """Stores objects, and counts what is written."""
+    """Counts what is written, and brings it back as a watch does."""
 
     def __init__(self) -> None:
+        self.watch: Callable[[EventType, GPUNodeTenants], None] = lambda _type, _object: None
         self.writes = 0
         self.bytes = 0
 
@@ -55,7 +57,11 @@ class Server:
         text = msgspec.json.encode(body)
         self.writes += 1
         self.bytes += len(text)
-        return msgspec.json.decode(text, type=GPUNodeTenants)
+        found = msgspec.json.decode(text, type=GPUNodeTenants)
+        metadata = msgspec.structs.replace(found.metadata, resource_version=str(self.writes))
+        stored = msgspec.structs.replace(found, metadata=metadata)
+        asyncio.get_running_loop().call_soon(self.watch, "MODIFIED", stored)
+        return stored
 
 
 def main() -> None:
@@ -79,6 +85,7 @@ async def measure(*, nodes: int, rate: float, seconds: float) -> Cost:
     server = Server()
     client: Any = server
     tenants = NodeTenants(client, pods=list, vendors=DEFAULT_VENDORS, rng=random.Random(1))
+    server.watch = tenants.object_event
     for number in range(nodes):
         meta = ObjectMeta(name=f"n{number}", uid=f"uid-{number}", labels={names.LABEL_MANAGED: "true"})
         tenants.node_event("ADDED", Node(metadata=meta))

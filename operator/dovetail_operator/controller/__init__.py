@@ -5,6 +5,5 @@ event_handlers   updates the store, and marks affected jobs and the queue
 reconciler       one reconcile of one job
 action_runner    runs the actions of a reconcile
 status_writer    writes a status and posts its events
-pending_writes   our writes that the watch has not delivered yet
 refused_pods     the informer of refused pod creations
 """

@@ -14,7 +14,6 @@ from dovetail.jobs.obstacle import Obstacle
 from dovetail.kube.client import Client
 from dovetail.kube.errors import Conflict, StatusError
 from dovetail_operator.controller.event_handlers import Changes
-from dovetail_operator.controller.pending_writes import PendingWrites
 from dovetail_operator.events.announcement import Announcement
 from dovetail_operator.job import liveness_warning
 from dovetail_operator.job.actions import (
@@ -30,6 +29,7 @@ from dovetail_operator.job.actions import (
 from dovetail_operator.job.observation import Observed
 from dovetail_operator.metrics import Counters
 from dovetail_operator.queue.loop import SchedulingLoop
+from dovetail_operator.state.pending_writes import PendingWrites
 from dovetail_operator.state.store import Store
 from dovetail_operator.writes import jobs, tasks
 

@@ -17,7 +17,6 @@ from dovetail.kube.workqueue import WorkQueue
 from dovetail.process.guarded_loops import repeat
 from dovetail_operator.controller.action_runner import ActionRunner
 from dovetail_operator.controller.event_handlers import Changes
-from dovetail_operator.controller.pending_writes import PendingWrites
 from dovetail_operator.controller.reconciler import Reconciler
 from dovetail_operator.controller.refused_pods import refusals
 from dovetail_operator.controller.status_writer import StatusWriter
@@ -26,6 +25,7 @@ from dovetail_operator.events.announcement import Announcement
 from dovetail_operator.job.status_pacing import Pacing
 from dovetail_operator.metrics import Counters
 from dovetail_operator.queue.loop import SchedulingLoop
+from dovetail_operator.state.pending_writes import PendingWrites
 from dovetail_operator.state.state import State
 from dovetail_operator.writes.evictions import PodEvictions
 from dovetail_operator.writes.job_numbers import Numbers

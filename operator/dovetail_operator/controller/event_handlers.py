@@ -15,9 +15,9 @@ from dovetail.api.meta import EventType, ObjectMeta, key_of
 from dovetail.jobs.obstacle import Obstacle
 from dovetail.kube.workqueue import WorkQueue
 from dovetail_operator.arrays.task_index import parent_key
-from dovetail_operator.controller.pending_writes import PendingWrites
 from dovetail_operator.job.status_pacing import Pacing
 from dovetail_operator.queue.loop import SchedulingLoop
+from dovetail_operator.state.pending_writes import PendingWrites
 from dovetail_operator.state.state import State
 from dovetail_operator.state.usage import departed
 from dovetail_operator.writes.evictions import PodEvictions

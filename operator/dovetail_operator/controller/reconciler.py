@@ -9,13 +9,13 @@ from dovetail.jobs.batch_job import is_going, is_parent, wants_admission
 from dovetail.kube.client import Client
 from dovetail.kube.workqueue import WorkQueue
 from dovetail_operator.controller.action_runner import ActionRunner
-from dovetail_operator.controller.pending_writes import PendingWrites
 from dovetail_operator.controller.status_writer import StatusWriter
 from dovetail_operator.job.observation import Observed
 from dovetail_operator.job.plan import is_told_first
 from dovetail_operator.lifecycle.preemption import is_due
 from dovetail_operator.lifecycle.reconcile import Outcome, reconcile
 from dovetail_operator.queue.loop import SchedulingLoop
+from dovetail_operator.state.pending_writes import PendingWrites
 from dovetail_operator.state.state import State
 from dovetail_operator.writes import jobs
 from dovetail_operator.writes.pods import announce_preemption

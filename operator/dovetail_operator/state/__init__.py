@@ -3,6 +3,7 @@
 state              everything about one job: the store and the decisions together
 store              observed objects; only watch events change it
 decisions          decisions that are not written yet, with one writer per column
+pending_writes     our writes that the watch has not delivered yet
 requests           what each worker requests
 usage              what every job takes of the quotas
 candidate_cache    candidates, from cycle to cycle

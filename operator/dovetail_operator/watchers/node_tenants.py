@@ -2,6 +2,10 @@
 
 There is one object per node. It is written when it differs from the API server's version, at most once per second. Its
 Node owns it, so it is deleted with the Node. No state is kept: a new operator compares with the objects that it lists.
+
+Only the watch says what the API server has. After a write, the next comparison of that node waits for the watch to
+bring the written version. An answer kept as the API server's version could overwrite a newer one that the watch has
+brought before it, such as another writer's edit, and nothing would correct that edit.
 """
 
 import random
@@ -26,6 +30,7 @@ from dovetail.kube.errors import NotFound
 from dovetail.kube.reflector import Reflector
 from dovetail.kube.workqueue import WorkQueue
 from dovetail.logs import get_logger
+from dovetail_operator.state.pending_writes import PendingWrites
 
 log = get_logger("dovetail.operator")
 
@@ -69,6 +74,7 @@ class NodeTenants:
         self._pace = pace
         self._clock = clock
         self._queue = WorkQueue()
+        self._pending = PendingWrites()
         self._owners: dict[str, OwnerReference] = {}
         # Nodes that should have devices, nodes whose agent reports, and the question of each agent.
         self._expected: set[str] = set()
@@ -119,6 +125,7 @@ class NodeTenants:
             self._known.pop(name, None)
         else:
             self._known[name] = found
+        self._pending.observed("GPUNodeTenants", found.metadata)
         self._look(name)
 
     async def run(self) -> None:
@@ -153,8 +160,8 @@ class NodeTenants:
 
     async def _settle(self, name: str) -> None:
         # A change between the timer and this call has set another timer, from the write before the last.
-        if rest := self._rest_seconds(name):
-            self._queue.add_later(name, seconds=rest)
+        if wait := max(self._rest_seconds(name), self._pending.wait_seconds(name)):
+            self._queue.add_later(name, seconds=wait)
             return
         self._read_pods()
         known, owner = self._known.get(name), self._owners.get(name)
@@ -174,18 +181,22 @@ class NodeTenants:
         meta = ObjectMeta(name=name, owner_references=[owner], resource_version=version)
         body = GPUNodeTenants(metadata=meta, spec=spec)
         if known is None:
-            self._known[name] = await self._client.create(GPUNODETENANTS, body, as_type=GPUNodeTenants)
+            written = await self._client.create(GPUNODETENANTS, body, as_type=GPUNodeTenants)
         else:
-            self._known[name] = await self._client.update(GPUNODETENANTS, name, body, as_type=GPUNodeTenants)
+            written = await self._client.update(GPUNODETENANTS, name, body, as_type=GPUNodeTenants)
         self.writes_total += 1
+        seen = self._known.get(name)
+        self._pending.await_object(
+            name, kind="GPUNodeTenants", written=written.metadata, known=None if seen is None else seen.metadata
+        )
 
     async def _drop(self, name: str, *, known: GPUNodeTenants | None) -> None:
         self._written_at.pop(name, None)
+        self._pending.forget(name)
         self._queue.forget(name)
         if known is not None:
             with suppress(NotFound):  # its Node has gone, and it with that
                 await self._client.delete(GPUNODETENANTS, name, uid=known.metadata.uid)
-            self._known.pop(name, None)
 
     async def _answers(self, name: str, *, known: GPUNodeTenants | None) -> int:
         """The agent's question that this list answers.

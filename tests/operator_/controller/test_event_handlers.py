@@ -10,8 +10,8 @@ from dovetail.api.builtin import Event
 from dovetail.api.gpujob import GPUJob
 from dovetail.kube.workqueue import WorkQueue
 from dovetail_operator.controller.event_handlers import Changes
-from dovetail_operator.controller.pending_writes import PendingWrites
 from dovetail_operator.job.status_pacing import Pacing
+from dovetail_operator.state.pending_writes import PendingWrites
 from tests.operator_.builders import make_job, make_state
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from itertools import pairwise
 from typing import Any
 
@@ -13,7 +13,7 @@ from dovetail import names
 from dovetail.api.builtin import Node, Pod
 from dovetail.api.gpunode import GPUNode, GPUNodeStatus
 from dovetail.api.gpunodetenants import GPUNodeTenants, NodeTenant
-from dovetail.api.meta import ObjectMeta
+from dovetail.api.meta import EventType, ObjectMeta
 from dovetail.api.resources import PODS
 from dovetail.cluster.node_tenants import tenant_of_pod
 from dovetail.gpu.device_plugins import DEFAULT_VENDORS
@@ -26,14 +26,16 @@ PACE = Pace(collect_seconds=0.01, between_seconds=0.05)
 
 
 class Server:
-    """The API server as far as it is asked: objects with versions, and the pods of a node."""
+    """The API server as far as it is asked: objects with versions, their watches, and the pods of a node."""
 
     def __init__(self) -> None:
         self.objects: dict[str, GPUNodeTenants] = {}
         self.pods: dict[str, Pod] = {}
         self.writes: list[tuple[float, str]] = []
         self.deleted: list[str] = []
+        self.watches: list[Callable[[EventType, GPUNodeTenants], None]] = []
         self.lists = 0
+        self.version = 0
 
     async def create(self, _resource: Any, body: GPUNodeTenants, **_: Any) -> GPUNodeTenants:
         assert body.metadata.name not in self.objects
@@ -49,7 +51,7 @@ class Server:
     async def delete(self, _resource: Any, name: str, **_: Any) -> None:
         if name not in self.objects:
             raise NotFound(Status(code=404, reason="NotFound"))
-        del self.objects[name]
+        self._tell("DELETED", self.objects.pop(name))
         self.deleted.append(name)
 
     async def list(self, resource: Any, *, field_selector: str, **_: Any) -> Any:
@@ -60,12 +62,29 @@ class Server:
 
     def _put(self, body: GPUNodeTenants) -> GPUNodeTenants:
         self.writes.append((asyncio.get_running_loop().time(), body.metadata.name))
-        version = str(len(self.writes))
-        stored = msgspec.structs.replace(
-            body, metadata=msgspec.structs.replace(body.metadata, resource_version=version, uid=f"uid-{version}")
+        self._store(body)
+        return self.objects[body.metadata.name]
+
+    def _store(self, body: GPUNodeTenants) -> None:
+        self.version += 1
+        meta = msgspec.structs.replace(
+            body.metadata, resource_version=str(self.version), uid=body.metadata.uid or f"uid-{self.version}"
         )
-        self.objects[body.metadata.name] = stored
-        return stored
+        self.objects[body.metadata.name] = stored = msgspec.structs.replace(body, metadata=meta)
+        self._tell("MODIFIED", stored)
+
+    def _tell(self, event: EventType, stored: GPUNodeTenants) -> None:
+        for watch in self.watches:
+            watch(event, stored)
+
+
+class EditedServer(Server):
+    """Another writer empties each object right after its first write, and the watch is faster than the answer."""
+
+    async def create(self, resource: Any, body: GPUNodeTenants, **options: Any) -> GPUNodeTenants:
+        ours = await super().create(resource, body, **options)
+        self._store(msgspec.structs.replace(ours, spec=msgspec.structs.replace(ours.spec, tenants=[])))
+        return ours
 
 
 class Scene:
@@ -77,6 +96,7 @@ class Scene:
         self.tenants = NodeTenants(
             client, pods=server.pods.values, vendors=DEFAULT_VENDORS, rng=random.Random(7), pace=pace
         )
+        server.watches.append(self.tenants.object_event)
 
     def node(self, name: str = "n1", *, uid: str = "uid-n1", event: Any = "ADDED", **labels: str) -> None:
         labels = labels or {names.LABEL_MANAGED: "true"}
@@ -287,3 +307,25 @@ async def test_a_write_that_lost_a_race_is_made_again(scene: Scene) -> None:
     assert stale.spec == newer.spec
     scene.tenants.object_event("MODIFIED", newer)
     await scene.until(lambda: len(scene.of()) == 2)
+
+
+async def test_an_edit_that_is_seen_before_the_answer_to_our_write_is_corrected() -> None:
+    scene = Scene(EditedServer())
+    scene.node()
+    pod = scene.pod()
+    task = asyncio.create_task(scene.tenants.run())
+    await scene.until(lambda: len(scene.server.writes) == 2)
+    task.cancel()
+    assert [each.uid for each in scene.of()] == [pod.metadata.uid]
+
+
+async def test_after_a_write_the_next_one_waits_for_the_watch(scene: Scene) -> None:
+    scene.server.watches.clear()
+    scene.node()
+    await scene.until(lambda: "n1" in scene.server.objects)
+    scene.pod()
+    await scene.quiet()
+    assert len(scene.server.writes) == 1
+    scene.tenants.object_event("ADDED", scene.server.objects["n1"])
+    await scene.until(scene.of)
+    assert len(scene.server.writes) == 2

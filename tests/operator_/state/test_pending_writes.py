@@ -4,7 +4,7 @@ import pytest
 
 from dovetail.api.builtin import Job
 from dovetail.api.gpujob import GPUJob
-from dovetail_operator.controller.pending_writes import MAX_WAIT_SECONDS, PendingWrites
+from dovetail_operator.state.pending_writes import MAX_WAIT_SECONDS, PendingWrites
 from dovetail_operator.state.store import Store
 from tests.operator_.builders import make_child, make_job, make_state
 

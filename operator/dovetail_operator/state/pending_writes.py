@@ -1,8 +1,8 @@
 """Writes of the operator that the watch has not delivered yet. No I/O.
 
 Only the watch feeds the store, so right after a write the store is older than the API server. A reconcile in between
-would decide on outdated objects and write the same again. A job's next reconcile therefore waits for the watch, as with
-the ReplicaSet controller's expectations. The wait is bounded: a watch that is silent for longer costs a conflict or an
+would decide on outdated objects and write the same again. The next reconcile therefore waits for the watch, as with the
+ReplicaSet controller's expectations. The wait is bounded: a watch that is silent for longer costs a conflict or an
 `AlreadyExists`, and never a second batch Job.
 """
 
@@ -18,11 +18,11 @@ from dovetail_operator.state.store import Store
 
 MAX_WAIT_SECONDS: Final = 5.0
 
-Kind = Literal["GPUJob", "Job"]
+Kind = Literal["GPUJob", "Job", "GPUNodeTenants"]
 
 
 class Arrival(NamedTuple):
-    """The effect of an event: GPUJobs to reconcile, and whether it is our own status write."""
+    """The effect of an event: owners to reconcile, and whether it is our own status write."""
 
     resumed: list[str]
     is_own_status: bool
@@ -30,7 +30,7 @@ class Arrival(NamedTuple):
 
 @dataclass(slots=True)
 class _Awaited:
-    """An awaited version of one object. `owners` are the GPUJobs whose reconciles wait for it."""
+    """An awaited version of one object. The reconciles of its `owners` wait for it."""
 
     version: int
     is_status: bool
@@ -38,7 +38,7 @@ class _Awaited:
 
 
 class PendingWrites:
-    """Awaited versions, by the `namespace/name` of the GPUJob whose reconcile wrote.
+    """Awaited versions, by their owner: the key of the GPUJob or node whose reconcile wrote.
 
     `clock` is monotonic, in seconds.
     """
@@ -51,21 +51,27 @@ class PendingWrites:
 
     def await_job(self, owner: str, *, written: GPUJob, store: Store, is_status: bool = False) -> None:
         """Let `owner` wait for a written GPUJob, unless the store has that version already."""
-        known = store.jobs.get(key_of(written.metadata))
+        known = _version_of(store.jobs.get(key_of(written.metadata)))
         self._await(owner, "GPUJob", written.metadata, known=known, newer=0, is_status=is_status)
 
     def await_child(self, owner: str, *, written: Job, store: Store) -> None:
         """Let `owner` wait for a written batch Job, unless the store has that version already."""
-        known = store.child_named(key_of(written.metadata))
+        known = _version_of(store.child_named(key_of(written.metadata)))
         self._await(owner, "Job", written.metadata, known=known, newer=0)
+
+    def await_object(self, owner: str, *, kind: Kind, written: ObjectMeta, known: ObjectMeta | None) -> None:
+        """Let `owner` wait for a written object, unless the version that its informer has, `known`, is not older."""
+        self._await(owner, kind, written, known=_version(known), newer=0)
 
     def await_newer_job(self, owner: str, *, job: GPUJob, store: Store) -> None:
         """Let `owner` wait for a later version of a GPUJob after a write conflict."""
-        self._await(owner, "GPUJob", job.metadata, known=store.jobs.get(key_of(job.metadata)), newer=1)
+        known = _version_of(store.jobs.get(key_of(job.metadata)))
+        self._await(owner, "GPUJob", job.metadata, known=known, newer=1)
 
     def await_newer_child(self, owner: str, *, child: Job, store: Store) -> None:
         """Let `owner` wait for a later version of a batch Job after a write conflict."""
-        self._await(owner, "Job", child.metadata, known=store.child_named(key_of(child.metadata)), newer=1)
+        known = _version_of(store.child_named(key_of(child.metadata)))
+        self._await(owner, "Job", child.metadata, known=known, newer=1)
 
     def observed(self, kind: Kind, meta: ObjectMeta) -> Arrival:
         """Take the version of an object that an event has brought."""
@@ -78,7 +84,7 @@ class PendingWrites:
         return Arrival(resumed, is_own_status=awaited.is_status and int(meta.resource_version) == awaited.version)
 
     def wait_seconds(self, owner: str) -> float:
-        """The longest wait of the GPUJob's next reconcile in seconds; 0 without a pending write.
+        """The longest wait of the owner's next reconcile in seconds; 0 without a pending write.
 
         `observed` resumes it.
         """
@@ -91,7 +97,7 @@ class PendingWrites:
         return 0.0
 
     def forget(self, owner: str) -> None:
-        """Drop a GPUJob that is deleted or has waited long enough."""
+        """Drop an owner that is deleted or has waited long enough."""
         self._deferred.discard(owner)
         for name in self._deadlines.pop(owner, {}):
             awaited = self._objects.get(name)
@@ -106,12 +112,12 @@ class PendingWrites:
         kind: Kind,
         meta: ObjectMeta,
         *,
-        known: GPUJob | Job | None,
+        known: int,
         newer: int,
         is_status: bool = False,
     ) -> None:
         version, name = int(meta.resource_version) + newer, (kind, key_of(meta))
-        if known is not None and int(known.metadata.resource_version) >= version:
+        if known >= version:
             return
         awaited = self._objects.get(name)
         if awaited is None or awaited.version < version:
@@ -121,7 +127,7 @@ class PendingWrites:
         self._deadlines.setdefault(owner, {})[name] = self._clock() + MAX_WAIT_SECONDS
 
     def _arrived(self, owner: str, name: tuple[Kind, str]) -> bool:
-        """Whether the GPUJob waits for nothing else and a reconcile of it was deferred."""
+        """Whether the owner waits for nothing else and a reconcile of it was deferred."""
         deadlines = self._deadlines.get(owner, {})
         deadlines.pop(name, None)
         if deadlines:
@@ -131,3 +137,12 @@ class PendingWrites:
             return False
         self._deferred.discard(owner)
         return True
+
+
+def _version_of(known: GPUJob | Job | None) -> int:
+    return _version(None if known is None else known.metadata)
+
+
+def _version(known: ObjectMeta | None) -> int:
+    """The version that the watch has brought; -1 without one."""
+    return -1 if known is None else int(known.resource_version)
