@@ -17,6 +17,7 @@ from dovetail.kube.errors import (
     Unauthorized,
     Unreachable,
 )
+from dovetail.query.errors import InvalidQueryError, NotFoundError
 from dovetail_cli import app
 from dovetail_cli.ui import error_messages
 from dovetail_cli.ui.errors import UsageError
@@ -149,6 +150,8 @@ def refusal(kind: type[StatusError], code: int, message: str, **details: object)
         ),
         (refusal(StatusError, 409, "somebody else wrote"), 1, "somebody else wrote"),
         (UsageError("no"), 2, "no"),
+        (InvalidQueryError("what"), 2, "what"),
+        (NotFoundError("no job 7"), 3, "no job 7"),
         (ValueError("two\nlines"), 1, "two lines"),
         (KeyError("surprise"), 1, "KeyError: 'surprise' (this should not happen"),
     ],

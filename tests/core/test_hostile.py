@@ -9,7 +9,7 @@ from dovetail.api.builtin import Pod
 from dovetail.api.gpujob import GPUJob
 from dovetail.audit.allocations import audit
 from dovetail.kube import watch_stream
-from dovetail_cli.jobs.job_rows import View, record
+from dovetail.query.jobs.rows import job_row
 from tests.core import hostile
 
 HOSTILE = settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
@@ -39,5 +39,5 @@ def test_the_tables_take_every_job(texts: list[bytes]) -> None:
     jobs = watch_stream.page(
         page([*texts, healthy]), as_type=GPUJob, path="/gpujobs", on_unreadable=lambda *_: None
     ).items
-    rows = [record(job, view=View(now=datetime(2026, 11, 22, tzinfo=UTC))) for job in jobs or ()]
-    assert rows[-1]["name"] == "healthy"
+    rows = [job_row(job, now=datetime(2026, 11, 22, tzinfo=UTC)) for job in jobs or ()]
+    assert rows[-1].name == "healthy"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.meta import ObjectMeta
 from dovetail.api.resources import GPUJOBS, Resource
+from dovetail.query.jobs.groups import in_order
 
 if TYPE_CHECKING:
     from dovetail.kube.client import Client
@@ -64,7 +65,7 @@ def work(
 async def list_jobs(cluster: Cluster) -> list[GPUJob]:
     """The jobs of the namespace in the order of their numbers; those without one yet come last."""
     jobs = await read_jobs(cluster, namespace=cluster.namespace)
-    return sorted(jobs, key=lambda job: (job.status.number is None, job.status.number, job.metadata.name))
+    return in_order(jobs)
 
 
 async def read_jobs(cluster: Cluster, *, namespace: str | None = None) -> list[GPUJob]:

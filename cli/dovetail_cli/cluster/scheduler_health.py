@@ -5,9 +5,10 @@ from typing import Final
 
 from dovetail.api.meta import Described, ObjectMeta
 from dovetail.api.resources import LEASES, Resource
+from dovetail.formats.timestamps import moment
 from dovetail.kube.errors import Forbidden, NotFound
 from dovetail_cli.cluster.connection import RELEASE_NAMESPACE, Cluster
-from dovetail_cli.ui.times import brief, parse_timestamp, utc_now
+from dovetail_cli.ui.times import brief, utc_now
 
 NAME: Final = "dovetail-scheduler"
 _DEPLOYMENTS: Final = Resource(group="apps", plural="deployments", kind="Deployment")
@@ -58,10 +59,10 @@ async def scheduler_status(cluster: Cluster) -> str:
 
 def judge_lease(lease: Lease, *, now: datetime) -> str:
     """A holder that has renewed within the lease's time is running."""
-    renewed = parse_timestamp(lease.spec.renew_time)
-    if not lease.spec.holder_identity or renewed is None:
+    renewed = lease.spec.renew_time
+    if not lease.spec.holder_identity or not renewed:
         return "Not running (nobody holds its Lease)"
-    age = (now - renewed).total_seconds()
+    age = (now - moment(renewed)).total_seconds()
     if age <= (lease.spec.lease_duration_seconds or 0):
         return "Running"
     return f"Not running (last seen {brief(age)} ago)"

@@ -57,8 +57,9 @@ def gbatch(
     A script's text travels in the pod; its #! line says what runs it. Options may stand in it in # GFLOW lines, and
     Slurm's in #SBATCH lines; the command line wins.
     """
+    from dovetail.query.jobs.owners import check_project
     from dovetail_cli.submit import arrays, config_file, dependencies, manifest, notify, submit
-    from dovetail_cli.ui import job_names, output, projects, times
+    from dovetail_cli.ui import job_names, output, times
 
     output.check_format(form, allowed=DOCUMENTS)
     many = arrays.read(
@@ -86,7 +87,7 @@ def gbatch(
         workdir=workdir,
         policy=manifest.parse_policy(policy),
         pool=None if pool is None else manifest.check_pool(pool),
-        project=None if project is None else projects.check(project, option="--project"),
+        project=None if project is None else check_project(project, field="--project"),
         begin_time=None if begin is None else times.begin_time(begin, now=times.local_now()),
         wait_on_failure=no_auto_cancel,
         notify=notify.read(notify_email or (), notify_on or ()),

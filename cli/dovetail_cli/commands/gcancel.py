@@ -18,8 +18,8 @@ def gcancel(
     context: Context = None,
 ) -> None:
     """Cancel jobs: what waits never starts, what runs is ended. Jobs that have ended stay as they are."""
+    from dovetail.query.jobs import selection
     from dovetail_cli.jobs import cancel
-    from dovetail_cli.ui import selection
 
-    wanted = selection.parse_ids(ids, option="gcancel")
+    wanted = selection.parse_ids(ids, field="gcancel")
     cancel.cancel(wanted, dry_run=dry_run, kubeconfig=kubeconfig, context=context, namespace=namespace)

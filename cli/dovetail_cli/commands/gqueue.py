@@ -63,20 +63,22 @@ def gqueue(
 
     Jobs that have ended are shown with -a, -c or --since, or when -s, -j or -N asks for them.
     """
-    from dovetail_cli.jobs import job_rows, layouts, listing
-    from dovetail_cli.ui import output, projects, selection, times
+    from dovetail.query.jobs import columns, owners, selection
+    from dovetail.query.jobs.states import parse_states
+    from dovetail_cli.jobs import layouts, listing
+    from dovetail_cli.ui import output, times
 
     question = listing.Question(
-        states=job_rows.parse_states(states),
-        ids=selection.parse_ids(jobs, option="-j") if jobs else [],
+        states=parse_states(states, field="-s"),
+        ids=selection.parse_ids(jobs, field="-j") if jobs else [],
         names=listing.parse_names(names),
-        fields=job_rows.parse_fields(fields),
-        sort=job_rows.parse_sort(sort),
+        fields=columns.parse_fields(fields, field="-f"),
+        sort=columns.parse_sort(sort, field="-r"),
         limit=listing.parse_limit(limit),
         everything=everything,
         completed=completed,
         users=listing.parse_users(users),
-        projects=projects.read(project, option="-P"),
+        projects=owners.parse_projects(project, field="-P"),
         by_state=by_state,
         tree=tree,
         since=None if since is None else times.since_time(since, now=times.local_now(), option="--since"),

@@ -30,15 +30,16 @@ def gstats(
     context: Context = None,
 ) -> None:
     """Sum up the jobs of a namespace that have ended: how, after which wait, and how many GPU hours they used."""
+    from dovetail.query.jobs.owners import parse_projects
     from dovetail_cli.jobs import listing, statistics
-    from dovetail_cli.ui import output, projects, times
+    from dovetail_cli.ui import output, times
 
     output.check_format(form)
     question = statistics.question(
         since=times.since_time(since, now=times.local_now(), option="--since"),
         users=listing.parse_names(users),
         names=listing.parse_names(names),
-        projects=projects.read(project, option="-P"),
+        projects=parse_projects(project, field="-P"),
         by=by,
     )
     statistics.show(question, form=form, kubeconfig=kubeconfig, context=context, namespace=namespace)

@@ -6,6 +6,7 @@ from typing import Final
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpunode import Device
 from dovetail.gpu.request import WHOLE_MILLI
+from dovetail.query.jobs.columns import View
 from dovetail_cli.jobs import job_rows
 from dovetail_cli.replay.device_holders import Held, held_devices
 from dovetail_cli.replay.tally import Tally, is_waiting
@@ -39,7 +40,7 @@ def waiting_lines(tally: Tally) -> list[str]:
     return [*lines, f"and {len(waiting) - _MOST_WAITING} more"] if len(waiting) > _MOST_WAITING else lines
 
 
-def job_table(jobs: Sequence[GPUJob], *, view: job_rows.View) -> str:
+def job_table(jobs: Sequence[GPUJob], *, view: View) -> str:
     """All jobs by number."""
     ordered = sorted(jobs, key=lambda job: (job.status.number is None, job.status.number))
     rows = [job_rows.row(job, JOB_FIELDS, view=view) for job in ordered]

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from dovetail.query.jobs.columns import View
 from dovetail_cli.cluster.connection import Cluster, work
 from dovetail_cli.demo import board, workload
-from dovetail_cli.jobs import job_rows
 from dovetail_cli.replay import campaign, progress
 from dovetail_cli.replay.report import Summary, summarise
 from dovetail_cli.replay.tally import Standing, Tally
@@ -72,7 +72,7 @@ def _frame(tally: Tally, standing: Standing) -> "RenderableType":
 
 def _ending(tally: Tally, summary: Summary, *, kubeconfig: str) -> str:
     jobs = list(tally.seen.values())
-    view = job_rows.View(now=times.utc_now())
+    view = View(now=times.utc_now())
     return "\n".join(
         [
             board.job_table(jobs, view=view),

@@ -13,10 +13,11 @@ from dovetail.api.meta import Condition, ObjectMeta, find_condition
 from dovetail.cluster.dra_drivers import drivers_now
 from dovetail.cluster.node_kind import Serving, serving
 from dovetail.config.settings import Settings
+from dovetail.formats.timestamps import moment
 from dovetail.gpu.device_plugins import Vendors
 from dovetail_cli.doctor.findings import Finding, Unseen, unknown
 from dovetail_cli.doctor.reads import Picture
-from dovetail_cli.ui.times import brief, parse_timestamp
+from dovetail_cli.ui.times import brief
 
 _REUSE: Final = "helm upgrade dovetail helm/dovetail --namespace dovetail-system --reuse-values"
 _AGENTS: Final = (
@@ -121,8 +122,8 @@ def _report(seen: Seen) -> Iterator[Finding]:
             mend = f"{_REUSE} --set agent.nodeSelector.LABEL=VALUE, a label that all GPU nodes carry"
             yield _finding(seen, "warning", message, mend=mend)
         return
-    observed = parse_timestamp(seen.report.status.observed_at)
-    age = None if observed is None else seen.picture.now - observed
+    observed = seen.report.status.observed_at
+    age = seen.picture.now - moment(observed) if observed else None
     if age is None or age > seen.heartbeat + _LATE:
         silent = "has never reported" if age is None else f"has been silent for {brief(age.total_seconds())}"
         yield _finding(seen, "error", f"its agent {silent}", mend=f"look whether it runs: {_AGENTS}")

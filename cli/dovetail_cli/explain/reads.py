@@ -11,11 +11,12 @@ from dovetail.kube.errors import NotFound
 from dovetail.query.explain import subjects
 from dovetail.query.explain.explanation import Explanation, explain
 from dovetail.query.explain.subjects import Subject
+from dovetail.query.jobs import selection
 from dovetail_cli.cluster import snapshot
 from dovetail_cli.cluster.connection import Cluster, work
 from dovetail_cli.explain.requests import of_request
-from dovetail_cli.ui import selection, times
-from dovetail_cli.ui.errors import MissingError, UsageError
+from dovetail_cli.ui import times
+from dovetail_cli.ui.errors import MissingError
 from dovetail_cli.ui.progress import patiently
 
 Find = Callable[[Cluster, ClusterObjects], Awaitable[Subject]]
@@ -48,14 +49,12 @@ def find_pod(name: str) -> Find:
 
 
 def find_job(text: str) -> Find:
-    """A job of the namespace by number or name. Raises `MissingError` and `UsageError`."""
-    wanted = selection.parse_ids([text], option="JOB")
-    if len(wanted) != 1 or not wanted[0].single:
-        raise UsageError(f'JOB "{text}": name one job, such as 7 or train-resnet')
+    """A job of the namespace by number or name. Raises `InvalidQueryError`, and later `MissingError`."""
+    wanted = selection.parse_one(text, field="JOB")
 
     async def find(cluster: Cluster, taken: ClusterObjects) -> Subject:
         ours = [job for job in taken.jobs if job.metadata.namespace == cluster.namespace]
-        chosen, missing = selection.select(ours, wanted)
+        chosen, missing = selection.select(ours, [wanted])
         if missing:
             raise MissingError(f"{selection.none_such(missing)} in namespace {cluster.namespace}")
         job = chosen[0]

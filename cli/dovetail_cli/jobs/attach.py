@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from dovetail.kube.auth.connection import default_kubeconfigs
+from dovetail.query.jobs.selection import parse_one
 from dovetail_cli.cluster.connection import Cluster, work
 from dovetail_cli.jobs import details, logs
 from dovetail_cli.ui.errors import CommandError
@@ -24,7 +25,7 @@ def attach(
     namespace: str | None,
 ) -> None:
     """Become `kubectl exec` into the worker. Raises `CommandError` where that cannot be."""
-    wanted = details.parse(word)
+    wanted = parse_one(word, field="JOB")
     kubectl = shutil.which("kubectl")
     if kubectl is None:
         raise CommandError("gjob attach runs `kubectl exec`, and there is no kubectl on PATH")

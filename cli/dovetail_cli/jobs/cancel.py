@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.resources import GPUJOBS
 from dovetail.kube.errors import NotFound
+from dovetail.query.jobs import dependents, selection
+from dovetail.query.jobs.states import is_unfinished, phase_of
 from dovetail_cli.cluster.connection import Cluster, list_jobs, work
-from dovetail_cli.jobs import dependents, job_rows
-from dovetail_cli.ui import selection
 from dovetail_cli.ui.errors import MissingError
 
 
@@ -48,15 +48,15 @@ async def cancel_those(cluster: Cluster, wanted: Sequence[selection.Wanted], *, 
 def sentence(job: GPUJob, *, dry_run: bool) -> str:
     """What became of one job, in the words that gcancel is known for."""
     called = job.status.number or job.metadata.name
-    if not job_rows.is_unfinished(job):
-        return f"Job {called} has ended already ({job_rows.phase_of(job)})."
+    if not is_unfinished(job):
+        return f"Job {called} has ended already ({phase_of(job)})."
     return f"Job {called} would be cancelled." if dry_run else f"Job {called} cancelled."
 
 
 def those_that_fall(jobs: Sequence[GPUJob], chosen: Sequence[GPUJob], *, dry_run: bool) -> Iterator[str]:
     """A sentence for each job that is cancelled too, because it waits for a cancelled job."""
     called = {job.metadata.name: job.status.number or job.metadata.name for job in jobs}
-    cancelled = {job.metadata.name for job in chosen if job_rows.is_unfinished(job)}
+    cancelled = {job.metadata.name for job in chosen if is_unfinished(job)}
     for name, why in dependents.falling(jobs, cancelled=cancelled).items():
         if name not in cancelled:
             verb = "would fall" if dry_run else "falls"
@@ -65,7 +65,7 @@ def those_that_fall(jobs: Sequence[GPUJob], chosen: Sequence[GPUJob], *, dry_run
 
 async def _cancel(cluster: Cluster, job: GPUJob) -> bool:
     """Cancel the job unless it has ended; False if it has been deleted meanwhile."""
-    if not job_rows.is_unfinished(job):
+    if not is_unfinished(job):
         return True
     try:
         await cluster.client.patch(

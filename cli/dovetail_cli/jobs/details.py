@@ -1,29 +1,23 @@
 """One job found by its number or name, and shown in sections of `key=value`."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
-from dovetail import names
-from dovetail.api.builtin import Event
-from dovetail.api.gpujob import ENDS, AssignedDevice, GPUJob
+from dovetail.api.gpujob import GPUJob, Preemption, Tasks
 from dovetail.api.historyquery import HistoryQuerySpec, JobRecord
-from dovetail.jobs.runs import end_of_run
+from dovetail.gpu.request import WHOLE_MILLI
+from dovetail.query.jobs import selection
+from dovetail.query.jobs.details import JobDetails, job_details
+from dovetail.query.jobs.records import last_run_seconds
+from dovetail.query.jobs.rows import JobDevice
 from dovetail_cli.cluster.connection import Cluster, list_jobs, work
-from dovetail_cli.jobs import history, job_events, job_rows
-from dovetail_cli.ui import output, projects, selection, times
-from dovetail_cli.ui.errors import MissingError, UsageError
+from dovetail_cli.jobs import history, job_events
+from dovetail_cli.ui import output, times
+from dovetail_cli.ui.errors import MissingError
 
 Pairs = list[tuple[str, Any]]
-
-
-def parse(word: str) -> selection.Wanted:
-    """The one job that a word names. Raises `UsageError`."""
-    found = selection.parse_ids([word], option="JOB")
-    if len(found) > 1 or not found[0].single:
-        raise UsageError(f'JOB "{word}": name one job, such as 7 or train-resnet')
-    return found[0]
 
 
 async def find(cluster: Cluster, wanted: selection.Wanted) -> GPUJob:
@@ -47,23 +41,24 @@ async def remembered(cluster: Cluster, wanted: selection.Wanted, *, logs: bool =
 
 def show(word: str, *, form: str, kubeconfig: str | None, context: str | None, namespace: str | None) -> str:
     """The job, else what the history has of it, as text."""
-    wanted = parse(word)
+    wanted = selection.parse_one(word, field="JOB")
 
     async def go(cluster: Cluster) -> str:
         try:
             job = await find(cluster, wanted)
         except MissingError:
             return recorded(await remembered(cluster, wanted), form=form)
-        return told(job, await job_events.events_of(cluster, job), form=form)
+        events = await job_events.events_of(cluster, job)
+        return shown(job_details(job, events=events, now=times.utc_now()), form=form)
 
     return work(go, kubeconfig=kubeconfig, context=context, namespace=namespace)
 
 
-def told(job: GPUJob, events: Sequence[Event] | None, *, form: str) -> str:
-    """A job that is there and what has happened to it, as text or for programs."""
+def shown(job: JobDetails, *, form: str) -> str:
+    """A job whose object exists, as text or for programs."""
     if form == "table":
-        return "\n".join(part for part in (text(sections(job)), job_events.section(events)) if part)
-    return _printed({**record(job), "events": job_events.records(events)}, form=form)
+        return "\n".join(part for part in (text(sections(job)), job_events.section(job.events)) if part)
+    return _printed(msgspec.to_builtins(job), form=form)
 
 
 def recorded(found: JobRecord, *, form: str) -> str:
@@ -73,21 +68,6 @@ def recorded(found: JobRecord, *, form: str) -> str:
 
 def _printed(value: Any, *, form: str) -> str:
     return output.as_json(value) if form == "json" else output.as_yaml(value)
-
-
-def record(job: GPUJob) -> dict[str, Any]:
-    """What programs get: what gqueue tells of it, and the rest of what the status knows."""
-    status = job.status
-    return {
-        **job_rows.record(job, view=job_rows.View(now=times.utc_now())),
-        "user": job.metadata.annotations.get(names.USER, ""),
-        "device": status.device,
-        "attempt": status.attempt,
-        "attempts": [msgspec.to_builtins(each) for each in status.attempts],
-        "peak_memory_mib": status.memory.peak_mib if status.memory else None,
-        "mean_utilization": status.measured.mean_utilization if status.measured else None,
-        "conditions": [msgspec.to_builtins(each) for each in status.conditions],
-    }
 
 
 def text(parts: Sequence[tuple[str, Pairs]]) -> str:
@@ -101,62 +81,58 @@ def _earlier(seconds: float) -> str | None:
     return times.elapsed(seconds) if seconds >= 1 else None
 
 
-def _request(job: GPUJob) -> Pairs:
-    status, spec = job.status, job.spec
-    limit = spec.active_deadline_seconds
+def sections(job: JobDetails) -> list[tuple[str, Pairs]]:
+    """The sections of a job whose object exists."""
     return [
-        ("Gpus", status.request or spec.gpu),
-        ("Device", status.device),
-        ("Workers", spec.workers),
-        ("TimeLimit", "UNLIMITED" if limit is None else times.elapsed(limit)),
-        ("Retries", f"{status.retries} of {spec.backoff_limit}"),
-    ]
-
-
-def _times(job: GPUJob) -> Pairs:
-    status = job.status
-    running = times.run_seconds(status.start_time, end_of_run(status), now=times.utc_now())
-    return [
-        ("SubmitTime", job.metadata.creation_timestamp),
-        ("BeginTime", job.spec.begin_time),
-        ("AdmittedTime", status.admitted_time),
-        ("StartTime", status.start_time),
-        ("EndTime", status.completion_time),
-        ("LeaseEnds", status.lease.expiration_time if status.lease else None),
-        ("RunTime", None if running is None else times.elapsed(running)),
-        ("EarlierRunTime", _earlier(status.earlier_run_seconds)),
-    ]
-
-
-def sections(job: GPUJob) -> list[tuple[str, Pairs]]:
-    """A job that is there."""
-    status, spec = job.status, job.spec
-    place = job_rows.place_or_reason(job, job_rows.View(now=times.utc_now()))
-    return [
-        (
-            "Job",
-            [
-                ("JobId", status.number),
-                ("JobName", job.metadata.name),
-                ("Namespace", job.metadata.namespace),
-                ("UserId", job.metadata.annotations.get(names.USER)),
-                ("Project", projects.of(job)),
-                ("JobState", job_rows.phase_of(job)),
-                ("Reason", status.reason or None),
-                ("Message", status.message),
-                ("Priority", spec.priority),
-            ],
-        ),
-        ("Queue", list(_queue(job))),
+        ("Job", _identity(job)),
+        ("Queue", [("Position", job.position), ("EstimatedStart", job.estimated_start), ("Basis", job.estimate_basis)]),
         ("Request", _request(job)),
-        ("Place", [("NodeList", place if status.nodes else None), *_devices(job)]),
+        ("Place", [("NodeList", job.place if job.nodes else None), *map(_device, job.devices)]),
         ("Times", _times(job)),
-        ("Tasks", _tasks(job)),
-        ("Preemption", _preemption(job)),
+        ("Tasks", _tasks(job.tasks)),
+        ("Preemption", _preemption(job.preemption)),
         ("Measured", _measured(job)),
         ("Notifications", _notifications(job)),
-        ("Attempts", [(f"Attempt{each.number}", f"{each.reason}: {each.message}") for each in status.attempts]),
-        ("Depends on", [(each.name, f"{each.condition} ({each.state})") for each in status.dependencies]),
+        ("Attempts", [(f"Attempt{each.number}", f"{each.reason}: {each.message}") for each in job.attempts]),
+        ("Depends on", [(each.name, f"{each.condition} ({each.state})") for each in job.dependencies]),
+    ]
+
+
+def _identity(job: JobDetails) -> Pairs:
+    return [
+        ("JobId", job.id),
+        ("JobName", job.name),
+        ("Namespace", job.namespace),
+        ("UserId", job.user),
+        ("Project", job.project),
+        ("JobState", job.state),
+        ("Reason", job.reason),
+        ("Message", job.message),
+        ("Priority", job.priority),
+    ]
+
+
+def _request(job: JobDetails) -> Pairs:
+    limit = job.time_limit_seconds
+    return [
+        ("Gpus", job.request),
+        ("Device", job.device),
+        ("Workers", job.workers),
+        ("TimeLimit", "UNLIMITED" if limit is None else times.elapsed(limit)),
+        ("Retries", f"{job.retries} of {job.max_retries}"),
+    ]
+
+
+def _times(job: JobDetails) -> Pairs:
+    return [
+        ("SubmitTime", job.submit_time),
+        ("BeginTime", job.begin_time),
+        ("AdmittedTime", job.admitted_time),
+        ("StartTime", job.start_time),
+        ("EndTime", job.completion_time),
+        ("LeaseEnds", job.lease_end_time),
+        ("RunTime", None if job.run_seconds is None else times.elapsed(job.run_seconds)),
+        ("EarlierRunTime", _earlier(job.earlier_run_seconds)),
     ]
 
 
@@ -186,8 +162,8 @@ def recorded_sections(found: JobRecord) -> list[tuple[str, Pairs]]:
                 ("StartTime", found.started),
                 ("EndTime", found.ended),
                 ("WaitTime", None if found.wait_seconds is None else times.elapsed(found.wait_seconds)),
-                ("RunTime", times.elapsed(history.last_run_seconds(found))),
-                ("EarlierRunTime", _earlier(found.run_seconds - history.last_run_seconds(found))),
+                ("RunTime", times.elapsed(last_run_seconds(found))),
+                ("EarlierRunTime", _earlier(found.run_seconds - last_run_seconds(found))),
             ],
         ),
         (
@@ -201,25 +177,12 @@ def recorded_sections(found: JobRecord) -> list[tuple[str, Pairs]]:
     ]
 
 
-def _queue(job: GPUJob) -> Iterator[tuple[str, Any]]:
-    place = job.status.queue
-    if place is not None:
-        yield "Position", place.position
-        yield "EstimatedStart", place.estimated_start
-        yield "Basis", place.basis
+def _device(device: JobDevice) -> tuple[str, Any]:
+    share, memory = device.share_milli / WHOLE_MILLI, device.memory_mib
+    return f"Worker{device.worker}", f"{device.node}:{device.index} {device.uuid} share={share:g} memory={memory}MiB"
 
 
-def _devices(job: GPUJob) -> Pairs:
-    return [(f"Worker{device.worker}", _device(device)) for device in job.status.devices]
-
-
-def _device(device: AssignedDevice) -> str:
-    share, memory = device.share_milli / 1000, device.memory_mib
-    return f"{device.node}:{device.index} {device.uuid} share={share:g} memory={memory}MiB"
-
-
-def _tasks(job: GPUJob) -> Pairs:
-    tasks = job.status.tasks
+def _tasks(tasks: Tasks | None) -> Pairs:
     if tasks is None:
         return []
     return [
@@ -231,28 +194,23 @@ def _tasks(job: GPUJob) -> Pairs:
     ]
 
 
-def _preemption(job: GPUJob) -> Pairs:
-    made = job.status.preemption
+def _preemption(made: Preemption | None) -> Pairs:
     if made is None:
         return []
     return [("Times", made.count or None), ("LastTime", made.last_time), ("EndsAt", made.at), ("Why", made.message)]
 
 
-def _notifications(job: GPUJob) -> Pairs:
-    asked = job.spec.notify
-    if asked is None:
-        return []
+def _notifications(job: JobDetails) -> Pairs:
     return [
-        ("To", ",".join(asked.emails)),
-        ("Events", ",".join(asked.events or ENDS)),
-        ("Told", ",".join(job.status.notified)),
+        ("To", ",".join(job.notify_emails)),
+        ("Events", ",".join(job.notify_events)),
+        ("Told", ",".join(job.notified)),
     ]
 
 
-def _measured(job: GPUJob) -> Pairs:
-    memory, measured = job.status.memory, job.status.measured
+def _measured(job: JobDetails) -> Pairs:
     return [
-        ("PeakMemoryMiB", memory.peak_mib if memory else None),
-        ("MemoryBasis", memory.basis if memory else None),
-        ("MeanUtilization", f"{measured.mean_utilization:.2f}" if measured else None),
+        ("PeakMemoryMiB", job.peak_memory_mib),
+        ("MemoryBasis", job.memory_basis),
+        ("MeanUtilization", None if job.mean_utilization is None else f"{job.mean_utilization:.2f}"),
     ]

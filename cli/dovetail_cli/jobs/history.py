@@ -1,19 +1,13 @@
 """Jobs that have ended, by the history's records: a question is an object that the operator answers."""
 
 import asyncio
-import math
-from collections.abc import Sequence
-from datetime import timedelta
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
-from dovetail import names
-from dovetail.api.gpujob import GPUJob, job_of
 from dovetail.api.historyquery import HistoryQuery, HistoryQuerySpec, HistoryQueryStatus, JobRecord
 from dovetail.api.meta import ObjectMeta
 from dovetail.api.resources import HISTORYQUERIES
-from dovetail.formats.timestamps import moment, timestamp
 from dovetail.kube.errors import NotFound
 from dovetail_cli.cluster.connection import Cluster
 from dovetail_cli.ui.errors import CommandError
@@ -46,63 +40,6 @@ async def records(cluster: Cluster, question: HistoryQuerySpec) -> list[JobRecor
         if not answer.next:
             return found
         question = msgspec.structs.replace(question, after=answer.next)
-
-
-def last_run_seconds(record: JobRecord) -> float:
-    """How long the last of its runs was: it may have had earlier ones, or been suspended long before its end."""
-    if record.started is None or record.ended is None:
-        return record.run_seconds
-    return min(record.run_seconds, (moment(record.ended) - moment(record.started)).total_seconds())
-
-
-def as_job(record: JobRecord) -> GPUJob:
-    """A job that is no more as the lists know jobs, as far as its record tells."""
-    status = {
-        "number": record.number,
-        "phase": record.phase,
-        "reason": record.reason,
-        "message": record.message,
-        "request": record.request,
-        "gpus": math.ceil(record.gpus),
-        "nodes": record.nodes,
-        "nodeList": ",".join(record.nodes),
-        "startTime": record.started,
-        "completionTime": record.ended,
-        "attempt": record.attempts,
-        "conditions": _stopped(record),
-    }
-    metadata = {
-        "name": record.name,
-        "namespace": record.namespace,
-        "uid": record.uid,
-        "creationTimestamp": record.submitted,
-        "annotations": {names.USER: record.user} if record.user else {},
-        "labels": {names.LABEL_PROJECT: record.project} if record.project else {},
-    }
-    spec: dict[str, Any] = {
-        "gpu": record.request or None,
-        "priority": record.priority,
-        "workers": record.workers,
-        "template": {"spec": {"containers": []}},
-    }
-    return job_of({"metadata": metadata, "spec": spec, "status": status})
-
-
-def _stopped(record: JobRecord) -> list[dict[str, str]]:
-    """As a job says that its run was suspended, where that was before its end."""
-    if record.started is None or record.ended is None:
-        return []
-    at = timestamp(moment(record.started) + timedelta(seconds=last_run_seconds(record)))
-    if moment(at) >= moment(record.ended):
-        return []
-    return [{"type": "Suspended", "status": "True", "reason": "Held", "message": "", "lastTransitionTime": at}]
-
-
-def joined(jobs: Sequence[GPUJob], past: Sequence[JobRecord]) -> list[GPUJob]:
-    """The jobs that are there, and behind them those of which only a record is left, in the order of their numbers."""
-    there = {job.metadata.uid for job in jobs}
-    gone = [as_job(record) for record in past if record.uid not in there]
-    return sorted([*jobs, *gone], key=lambda job: (job.status.number is None, job.status.number, job.metadata.name))
 
 
 async def _answered(cluster: Cluster, asked: HistoryQuery, *, seconds: float) -> HistoryQueryStatus:

@@ -1,99 +1,51 @@
-"""Which jobs a person asks for, in which order and form, and the looking itself."""
+"""Lists of jobs: reads them, and prints those that the query means."""
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime
 from typing import Final
 
-from dovetail import names
+import msgspec
+
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpunode import GPUNode
 from dovetail.api.historyquery import HistoryQuerySpec
 from dovetail.api.resources import GPUNODES
 from dovetail.kube.errors import Forbidden, NotFound
+from dovetail.query.jobs.columns import DEFAULT_FIELDS, View
+from dovetail.query.jobs.filters import JobQuery, choose
+from dovetail.query.jobs.records import joined
+from dovetail.query.jobs.rows import job_row
 from dovetail_cli.cluster.connection import Cluster, list_jobs, work
 from dovetail_cli.jobs import history, job_rows, layouts
-from dovetail_cli.ui import output, projects, selection, times
-from dovetail_cli.ui.errors import MissingError, UsageError
+from dovetail_cli.ui import output, times
+from dovetail_cli.ui.errors import UsageError
 
 _SHORTEST_SECONDS: Final = 0.1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
-    """The query of a list command: which jobs, in which order, and how they are shown.
+class Question(JobQuery, frozen=True, kw_only=True):
+    """The query of a list command, and how its answer is shown.
 
-    states      only these states, as Slurm's letters
-    ids         only these numbers, ranges and names; each must exist
-    names       only jobs of these names
-    fields      the columns
-    sort        the columns to sort by
-    limit       the first jobs, or the last ones if negative; None for all
-    everything  ended jobs too
-    completed   only ended jobs
-    users       only jobs of these users
-    projects    only jobs of these projects
-    since       no jobs that ended before this time (RFC 3339)
-    by_state    one table for each state
-    tree        one table with jobs below those that they wait for
+    fields    the columns
+    by_state  one table for each state
+    tree      one table with jobs below those that they wait for
     """
 
-    states: frozenset[str] = frozenset()
-    ids: Sequence[selection.Wanted] = ()
-    names: frozenset[str] = frozenset()
-    fields: Sequence[str] = job_rows.DEFAULT_FIELDS
-    sort: Sequence[str] = ()
-    limit: int | None = None
-    everything: bool = False
-    completed: bool = False
-    users: frozenset[str] = frozenset()
-    projects: frozenset[str] = frozenset()
-    since: str | None = None
+    fields: Sequence[str] = DEFAULT_FIELDS
     by_state: bool = False
     tree: bool = False
 
-    def choose(self, jobs: Sequence[GPUJob], *, view: job_rows.View) -> list[GPUJob]:
-        """The jobs that are asked for. Raises `MissingError` when one is named that does not exist."""
-        if self.ids:
-            jobs, missing = selection.select(jobs, self.ids)
-            if missing:
-                raise MissingError(selection.none_such(missing))
-        if self.since is not None:
-            began = times.parse_timestamp(self.since)
-            jobs = [job for job in jobs if not _has_ended_before(job, began)]
-        if self.names:
-            jobs = [job for job in jobs if job.metadata.name in self.names]
-        if self.users:
-            jobs = [job for job in jobs if job.metadata.annotations.get(names.USER) in self.users]
-        if self.projects:
-            jobs = [job for job in jobs if projects.of(job) in self.projects]
-        if self.states:
-            jobs = [job for job in jobs if job_rows.SHORT[job_rows.phase_of(job)] in self.states]
-        elif self.completed:
-            jobs = [job for job in jobs if not job_rows.is_unfinished(job)]
-        elif not (self.everything or self.ids or self.names or self.since):
-            jobs = [job for job in jobs if job_rows.is_unfinished(job)]
-        jobs = job_rows.sort_jobs(jobs, self.sort, view=view)
-        if self.limit is None:
-            return jobs
-        return jobs[: self.limit] if self.limit > 0 else jobs[self.limit :]
-
-    def answer(self, jobs: Sequence[GPUJob], view: job_rows.View, *, form: str) -> str:
+    def answer(self, jobs: Sequence[GPUJob], view: View, *, form: str) -> str:
         """The text to print."""
-        chosen = self.choose(jobs, view=view)
+        chosen = choose(jobs, self, view=view)
         if form in {"json", "yaml"}:
-            return output.render([job_rows.record(job, view=view) for job in chosen], columns=(), form=form)
+            rows = [msgspec.to_builtins(job_row(job, now=view.now)) for job in chosen]
+            return output.render(rows, columns=(), form=form)
         if self.by_state or self.tree:
             arrange = layouts.by_state if self.by_state else layouts.tree
             return arrange(chosen, self.fields, view=view)
         rows = [job_rows.row(job, self.fields, view=view) for job in chosen]
         return output.render(rows, columns=self.fields, form=form)
-
-
-def _has_ended_before(job: GPUJob, moment: datetime | None) -> bool:
-    ended = times.parse_timestamp(job.status.completion_time)
-    return moment is not None and ended is not None and ended < moment
 
 
 def parse_limit(text: str | None) -> int | None:
@@ -144,8 +96,8 @@ def show(
         while True:
             jobs, view = await _look(cluster)
             if question.since is not None:
-                past_ones = await history.records(cluster, HistoryQuerySpec(since=question.since))
-                jobs = history.joined(jobs, past_ones)
+                past = await history.records(cluster, HistoryQuerySpec(since=question.since))
+                jobs = joined(jobs, past)
             text = question.answer(jobs, view, form=form)
             if again_seconds is None:
                 print(text)
@@ -161,9 +113,9 @@ def show(
             raise
 
 
-async def _look(cluster: Cluster) -> tuple[list[GPUJob], job_rows.View]:
+async def _look(cluster: Cluster) -> tuple[list[GPUJob], View]:
     jobs, gpu_nodes = await asyncio.gather(list_jobs(cluster), _gpu_nodes(cluster))
-    return jobs, job_rows.View(now=times.utc_now(), one_node=gpu_nodes == 1)
+    return jobs, View(now=times.utc_now(), one_node=gpu_nodes == 1)
 
 
 async def _gpu_nodes(cluster: Cluster) -> int | None:

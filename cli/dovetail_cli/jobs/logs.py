@@ -7,9 +7,11 @@ from dovetail.api.builtin import Pod
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.resources import PODS
 from dovetail.kube.errors import NotFound, StatusError
+from dovetail.query.jobs import selection
+from dovetail.query.jobs.selection import parse_one
+from dovetail.query.jobs.states import is_unfinished, phase_of
 from dovetail_cli.cluster.connection import Cluster, work
-from dovetail_cli.jobs import details, job_rows
-from dovetail_cli.ui import selection
+from dovetail_cli.jobs import details
 from dovetail_cli.ui.errors import CommandError, MissingError
 
 _INDEX = "batch.kubernetes.io/job-completion-index"
@@ -28,7 +30,7 @@ def show(
     namespace: str | None,
 ) -> None:
     """Print it. Raises `CommandError` where nothing is to be had."""
-    wanted = details.parse(word)
+    wanted = parse_one(word, field="JOB")
 
     async def go(cluster: Cluster) -> None:
         pod = await _pod(cluster, wanted, worker=worker)
@@ -73,10 +75,10 @@ def _nothing_to_read(job: GPUJob) -> str:
     called, status = job.status.number or job.metadata.name, job.status
     if job.spec.array is not None or job.spec.sweep is not None:
         return f"job {called} is many tasks, and each has a log of its own: gqueue -a lists them by name"
-    if not job_rows.is_unfinished(job):
+    if not is_unfinished(job):
         return ""
     why = f" ({status.reason}: {status.message})" if status.reason else ""
-    return f"job {called} has no pods now, and so no log: {job_rows.phase_of(job)}{why}"
+    return f"job {called} has no pods now, and so no log: {phase_of(job)}{why}"
 
 
 async def _read(cluster: Cluster, pod: Pod, *, tail: int | None) -> bytes:

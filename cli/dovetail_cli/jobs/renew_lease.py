@@ -6,15 +6,17 @@ from typing import Any
 from dovetail.api.gpujob import MAX_SECONDS, GPUJob
 from dovetail.api.resources import GPUJOBS
 from dovetail.kube.errors import StatusError
+from dovetail.query.jobs.selection import parse_one
+from dovetail.query.jobs.states import is_unfinished, phase_of
 from dovetail_cli.cluster.connection import Cluster, work
-from dovetail_cli.jobs import details, job_rows
+from dovetail_cli.jobs import details
 from dovetail_cli.ui import error_messages, times
 from dovetail_cli.ui.errors import CommandError, UsageError
 
 
 def renew(word: str, *, lasting: str | None, kubeconfig: str | None, context: str | None, namespace: str | None) -> str:
     """Renew the lease of the reservation that is meant, and say until when it holds its devices."""
-    wanted = details.parse(word)
+    wanted = parse_one(word, field="JOB")
     seconds = None if lasting is None else whole_seconds(lasting)
 
     async def go(cluster: Cluster) -> str:
@@ -41,8 +43,8 @@ async def renewed(cluster: Cluster, job: GPUJob, *, seconds: int | None, now: da
         raise CommandError(
             f"Job {called} is no reservation: only those are renewed (gjob update -t gives it more time)"
         )
-    if not job_rows.is_unfinished(job):
-        raise CommandError(f"Job {called} has ended already ({job_rows.phase_of(job)}): gjob redo {called} asks anew")
+    if not is_unfinished(job):
+        raise CommandError(f"Job {called} has ended already ({phase_of(job)}): gjob redo {called} asks anew")
     lease: dict[str, Any] = {"renewTime": now.strftime("%Y-%m-%dT%H:%M:%SZ")}
     if seconds is not None:
         lease["durationSeconds"] = seconds

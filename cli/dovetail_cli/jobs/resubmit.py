@@ -5,6 +5,7 @@ import msgspec
 from dovetail import names
 from dovetail.api.gpujob import GPUJob, GPUJobStatus, ReservationSpec
 from dovetail.api.meta import ObjectMeta
+from dovetail.query.jobs.selection import parse_one
 from dovetail_cli.cluster.connection import Cluster, work
 from dovetail_cli.jobs import details
 from dovetail_cli.submit import config_file, create
@@ -13,7 +14,7 @@ from dovetail_cli.ui.errors import CommandError, MissingError
 
 def redo(word: str, *, kubeconfig: str | None, context: str | None, namespace: str | None) -> str:
     """Submit a new job with the spec of the one that is meant, and say what it is called."""
-    wanted = details.parse(word)
+    wanted = parse_one(word, field="JOB")
 
     async def go(cluster: Cluster) -> str:
         try:

@@ -1,9 +1,12 @@
 """Sums over jobs that have ended, for people and for programs."""
 
 from collections.abc import Collection, Sequence
-from typing import Any, Final
+from typing import Final
 
-from dovetail.api.historyquery import Grouping, HistoryQuerySpec, HistorySums
+import msgspec
+
+from dovetail.api.historyquery import Grouping, HistoryQuerySpec
+from dovetail.query.jobs.statistics import JobStatistics, job_statistics
 from dovetail_cli.cluster.connection import Cluster, work
 from dovetail_cli.jobs import history
 from dovetail_cli.ui import output
@@ -11,7 +14,6 @@ from dovetail_cli.ui.errors import UsageError
 from dovetail_cli.ui.times import brief
 
 _GROUPS: Final[dict[str, Grouping]] = {"user": "User", "name": "Name", "project": "Project", "day": "Day"}
-_HOUR: Final = 3600.0
 # What is a number, for CSV; the counts by phase are no single one.
 NUMBERS: Final = (
     "group", "jobs", "success_rate", "gpu_hours", "run_hours", "mean_wait_seconds", "median_wait_seconds",
@@ -40,18 +42,18 @@ def show(
 ) -> None:
     """Print the answer."""
 
-    async def go(cluster: Cluster) -> Sequence[HistorySums]:
-        return (await history.ask(cluster, asked)).sums
+    async def go(cluster: Cluster) -> list[JobStatistics]:
+        return [job_statistics(sums) for sums in (await history.ask(cluster, asked)).sums]
 
     print(render(work(go, kubeconfig=kubeconfig, context=context, namespace=namespace, brief=True), asked, form=form))
 
 
-def render(sums: Sequence[HistorySums], asked: HistoryQuerySpec, *, form: str) -> str:
+def render(sums: Sequence[JobStatistics], asked: HistoryQuerySpec, *, form: str) -> str:
     """The sums in any of the formats; as text, all jobs together are lines of their own."""
     if form in {"json", "yaml"}:
-        return output.render([record(each) for each in sums], columns=(), form=form)
+        return output.render([msgspec.to_builtins(each) for each in sums], columns=(), form=form)
     if form == "csv":
-        return output.as_csv([record(each) for each in sums], columns=NUMBERS)
+        return output.as_csv([msgspec.to_builtins(each) for each in sums], columns=NUMBERS)
     if asked.group_by == "Nothing":
         return _lines(sums[0]) if sums else "No job has ended in that time."
     first = (asked.group_by or "").upper()
@@ -59,38 +61,20 @@ def render(sums: Sequence[HistorySums], asked: HistoryQuerySpec, *, form: str) -
     return output.render(rows, columns=(first, *COLUMNS), form=form)
 
 
-def record(sums: HistorySums) -> dict[str, Any]:
-    """The sums as programs read them: numbers as numbers."""
-    return {
-        "group": sums.group,
-        "jobs": sums.jobs,
-        "by_phase": dict(sums.by_phase),
-        "success_rate": _success(sums),
-        "gpu_hours": sums.gpu_seconds / _HOUR,
-        "run_hours": sums.run_seconds / _HOUR,
-        "mean_wait_seconds": sums.mean_wait_seconds,
-        "median_wait_seconds": sums.median_wait_seconds,
-        "p95_wait_seconds": sums.p95_wait_seconds,
-        "mean_run_seconds": sums.run_seconds / sums.jobs,
-        "mean_utilization": sums.mean_utilization,
-        "peak_memory_mib": sums.peak_mib,
-    }
-
-
-def _cells(sums: HistorySums) -> dict[str, str]:
+def _cells(sums: JobStatistics) -> dict[str, str]:
     return {
         "JOBS": str(sums.jobs),
-        "SUCCEEDED": f"{100 * _success(sums):.0f} %",
-        "GPU-HOURS": f"{sums.gpu_seconds / _HOUR:.2f}",
+        "SUCCEEDED": f"{100 * sums.success_rate:.0f} %",
+        "GPU-HOURS": f"{sums.gpu_hours:.2f}",
         "WAIT-MEAN": _span(sums.mean_wait_seconds),
         "WAIT-MEDIAN": _span(sums.median_wait_seconds),
         "WAIT-P95": _span(sums.p95_wait_seconds),
-        "RUN-MEAN": brief(sums.run_seconds / sums.jobs),
+        "RUN-MEAN": brief(sums.mean_run_seconds),
         "UTILIZATION": "-" if sums.mean_utilization is None else f"{100 * sums.mean_utilization:.0f} %",
     }
 
 
-def _lines(sums: HistorySums) -> str:
+def _lines(sums: JobStatistics) -> str:
     phases = ", ".join(f"{count} {phase}" for phase, count in sums.by_phase.items())
     cells = _cells(sums)
     told = [
@@ -98,15 +82,11 @@ def _lines(sums: HistorySums) -> str:
         ("Success rate", cells["SUCCEEDED"]),
         ("GPU hours", cells["GPU-HOURS"]),
         ("Wait", f"mean {cells['WAIT-MEAN']}, median {cells['WAIT-MEDIAN']}, 95 % within {cells['WAIT-P95']}"),
-        ("Run time", f"mean {cells['RUN-MEAN']}, in all {sums.run_seconds / _HOUR:.2f} h"),
+        ("Run time", f"mean {cells['RUN-MEAN']}, in all {sums.run_hours:.2f} h"),
         ("GPU utilization", cells["UTILIZATION"]),
-        ("Peak memory", f"{sums.peak_mib} MiB" if sums.peak_mib else "-"),
+        ("Peak memory", f"{sums.peak_memory_mib} MiB" if sums.peak_memory_mib else "-"),
     ]
     return "\n".join(f"{name + ':':<17}{text}" for name, text in told)
-
-
-def _success(sums: HistorySums) -> float:
-    return sums.by_phase.get("Succeeded", 0) / sums.jobs
 
 
 def _span(seconds: float | None) -> str:

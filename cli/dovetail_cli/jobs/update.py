@@ -8,9 +8,10 @@ from typing import Any
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.resources import GPUJOBS
 from dovetail.kube.errors import StatusError
+from dovetail.query.jobs import selection
+from dovetail.query.jobs.states import is_unfinished, phase_of
 from dovetail_cli.cluster.connection import Cluster, list_jobs, work
-from dovetail_cli.jobs import job_rows
-from dovetail_cli.ui import error_messages, selection, times
+from dovetail_cli.ui import error_messages, times
 from dovetail_cli.ui.errors import CommandError, MissingError, UsageError
 
 _NONE = "none"
@@ -28,7 +29,7 @@ def released(at: str | None) -> Fields:
 
 def _beginning(job: GPUJob, *, begin: str, option: str) -> dict[str, Any]:
     """The field that lets a job begin at a time. Raises `CommandError` for one that has begun."""
-    if job_rows.phase_of(job) in {"Starting", "Running"} and job.status.tasks is None:
+    if phase_of(job) in {"Starting", "Running"} and job.status.tasks is None:
         called = job.status.number or job.metadata.name
         raise CommandError(f"Job {called} has begun already: {option} is about jobs that wait")
     return {"beginTime": begin}
@@ -80,7 +81,7 @@ def change(
     namespace: str | None,
 ) -> None:
     """Change each job that is meant, and say what became of it. What was refused or missing is raised last."""
-    wanted = selection.parse_ids(words, option="gjob")
+    wanted = selection.parse_ids(words, field="gjob")
 
     async def go(cluster: Cluster) -> tuple[list[str], list[str]]:
         chosen, missing = selection.select(await list_jobs(cluster), wanted)
@@ -99,8 +100,8 @@ def change(
 
 async def _change(cluster: Cluster, job: GPUJob, fields: Fields, *, done: str) -> tuple[str, bool]:
     called = job.status.number or job.metadata.name
-    if not job_rows.is_unfinished(job):
-        return f"Job {called} has ended already ({job_rows.phase_of(job)})", True
+    if not is_unfinished(job):
+        return f"Job {called} has ended already ({phase_of(job)})", True
     try:
         wanted = fields(job) if callable(fields) else fields
         await cluster.client.patch(

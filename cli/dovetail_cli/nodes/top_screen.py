@@ -9,7 +9,7 @@ from dovetail import names
 from dovetail.api.gpujob import GPUJob
 from dovetail.gpu.request import WHOLE_MILLI
 from dovetail.query.inventory import DeviceUse, Holder, Inventory
-from dovetail_cli.jobs import job_rows
+from dovetail.query.jobs.states import short_state
 from dovetail_cli.nodes import inventory
 from dovetail_cli.ui import output
 
@@ -85,7 +85,7 @@ class Screen:
         )
 
     def _count(self, short: str) -> int:
-        return sum(job_rows.SHORT[job_rows.phase_of(job)] == short for job in self.jobs)
+        return sum(short_state(job) == short for job in self.jobs)
 
     def _device(self, node: str, use: DeviceUse) -> list[str]:
         device = use.device

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from dovetail.api.gpujob import GPUJob
 from dovetail.gpu.request import WHOLE_MILLI
-from dovetail_cli.jobs import job_rows
+from dovetail.query.jobs.states import phase_of
 
 # Job number and share of every holder, by node and index of the device.
 Held = Mapping[tuple[str, int], Sequence[tuple[int, int]]]
@@ -18,7 +18,7 @@ Held = Mapping[tuple[str, int], Sequence[tuple[int, int]]]
 def held_devices(jobs: Iterable[GPUJob]) -> Held:
     """The holders of each held device, in the order of their admission."""
     holders: dict[tuple[str, int], list[tuple[GPUJob, int]]] = defaultdict(list)
-    holding = (job for job in jobs if job_rows.phase_of(job) in {"Starting", "Running"})
+    holding = (job for job in jobs if phase_of(job) in {"Starting", "Running"})
     for job in sorted(holding, key=_let_go, reverse=True):
         for device in job.status.devices:
             there = holders[device.node, device.index]

@@ -8,7 +8,7 @@ from typing import Final
 from dovetail.api.gpujob import FINISHED, GPUJob
 from dovetail.api.gpunode import Device
 from dovetail.gpu.request import WHOLE_MILLI
-from dovetail_cli.jobs import job_rows
+from dovetail.query.jobs.states import phase_of
 from dovetail_cli.replay.device_holders import allocated_milli
 
 # Reasons that remain even when other jobs end. The report lists such a job, and the campaign does not wait for it.
@@ -68,7 +68,7 @@ class Tally:
         name = job.metadata.name
         before = self.seen.get(name)
         self.seen[name] = job
-        if before is None or job_rows.phase_of(before) != job_rows.phase_of(job):
+        if before is None or phase_of(before) != phase_of(job):
             self.changed_at = at
         if name not in self.placed_at and job.status.nodes:
             self.placed_at[name] = at
@@ -80,7 +80,7 @@ class Tally:
 
     def standing(self) -> Standing:
         """How things are now."""
-        phases = Counter(job_rows.phase_of(job) for job in self.seen.values())
+        phases = Counter(phase_of(job) for job in self.seen.values())
         waiting = [job for job in self.seen.values() if is_waiting(job)]
         reasons = Counter(job.status.reason or "Evaluating" for job in waiting)
         # Accepted by the API server, but not yet in the watch.
@@ -135,7 +135,7 @@ class Tally:
 
 def is_waiting(job: GPUJob) -> bool:
     """Whether the job has no place yet."""
-    return job_rows.phase_of(job) in {"Queued", "Held", "Suspended", "Preempted"}
+    return phase_of(job) in {"Queued", "Held", "Suspended", "Preempted"}
 
 
 def quantile(ordered: list[float], ratio: float) -> float | None:

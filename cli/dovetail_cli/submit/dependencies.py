@@ -9,8 +9,8 @@ from typing import Any, Final
 from dovetail import names
 from dovetail.api.gpujob import Dependency, GPUJob
 from dovetail.api.resources import Resource
+from dovetail.query.jobs import selection
 from dovetail_cli.cluster.connection import Cluster, list_jobs
-from dovetail_cli.ui import selection
 from dovetail_cli.ui.errors import MissingError, UsageError
 
 _LAST: Final = re.compile(r"@(?:~(\d{1,4}))?")
@@ -41,7 +41,7 @@ def read(one: str | None, *, all_of: str | None, any_of: str | None) -> Wanted |
         raise UsageError(f'{option} "{text}": name a job by number or name, such as 7, or @ for your last one')
     for word in words:
         if not _LAST.fullmatch(word):
-            (found,) = selection.parse_ids([word], option=option)
+            (found,) = selection.parse_ids([word], field=option)
             if not found.single:
                 raise UsageError(f'{option} "{word}": name each job by itself, such as 1,2,3')
     return Wanted(words=words, any_one=option == "--depends-on-any")
@@ -62,7 +62,7 @@ def _name_of(word: str, *, jobs: Sequence[GPUJob], own: Sequence[GPUJob]) -> str
         if back >= len(own):
             raise MissingError(f"{word}: you have submitted {len(own)} of the jobs in this namespace")
         return own[-1 - back].metadata.name
-    meant = selection.parse_ids([word], option="-d")
+    meant = selection.parse_ids([word], field="-d")
     chosen, missing = selection.select(jobs, meant)
     if chosen:
         return chosen[0].metadata.name

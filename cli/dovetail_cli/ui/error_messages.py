@@ -1,7 +1,8 @@
 """Errors of libraries as a command's errors: a sentence that says what to do, an exit code."""
 
 from dovetail.kube.errors import Forbidden, Invalid, KubeconfigError, NotFound, StatusError, Unauthorized, Unreachable
-from dovetail_cli.ui.errors import CommandError, MissingError, NoConnectionError
+from dovetail.query.errors import InvalidQueryError, NotFoundError
+from dovetail_cli.ui.errors import CommandError, MissingError, NoConnectionError, UsageError
 
 
 def explain(error: Exception) -> CommandError:
@@ -13,6 +14,10 @@ def explain(error: Exception) -> CommandError:
     match error:
         case KubeconfigError() | Unreachable():
             return NoConnectionError(str(error))
+        case InvalidQueryError():
+            return UsageError(str(error))
+        case NotFoundError():
+            return MissingError(str(error))
         case OSError() | ValueError():
             return CommandError(" ".join(str(error).split()))
         case _:

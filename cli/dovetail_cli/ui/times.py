@@ -89,19 +89,6 @@ def _of_the_clock(text: str, *, now: datetime) -> datetime | None:
     return date if date.tzinfo else date.replace(tzinfo=now.tzinfo)
 
 
-def parse_timestamp(text: str | None) -> datetime | None:
-    """An RFC 3339 time of the API, or None for none."""
-    return datetime.fromisoformat(text) if text else None
-
-
-def run_seconds(start: str | None, end: str | None, *, now: datetime) -> float | None:
-    """Seconds from `start` to `end`, or until now without an end; None before the start."""
-    began = parse_timestamp(start)
-    if began is None:
-        return None
-    return max(0.0, ((parse_timestamp(end) or now) - began).total_seconds())
-
-
 def elapsed(seconds: float | None) -> str:
     """`[D-]HH:MM:SS` as Slurm's TIME; a job that has not started has run for `00:00:00`."""
     whole = int(seconds or 0)

@@ -19,3 +19,10 @@ def moment(text: str) -> datetime:
 def after(start: datetime, *, seconds: float) -> datetime:
     """The time `seconds` later; the last time of the calendar where it would be beyond that."""
     return start + timedelta(seconds=seconds) if seconds < (_LAST - start).total_seconds() else _LAST
+
+
+def seconds_between(start: str | None, end: str | None, *, now: datetime) -> float | None:
+    """The seconds from `start` to `end`, or to `now` without an end; None without a start, and never negative."""
+    if not start:
+        return None
+    return max(0.0, ((moment(end) if end else now) - moment(start)).total_seconds())

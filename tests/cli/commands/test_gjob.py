@@ -9,22 +9,29 @@ import yaml
 
 from dovetail.api.conversion import values_of
 from dovetail.api.gpujob import ArraySpec, GPUJobSpec, Preemption, ReservationSpec, Tasks
+from dovetail.formats.timestamps import moment
+from dovetail.query.errors import InvalidQueryError
+from dovetail.query.jobs.details import job_details
+from dovetail.query.jobs.selection import parse_one
 from dovetail_cli.app import run
 from dovetail_cli.cluster.connection import Cluster
 from dovetail_cli.jobs import details, job_events, logs, renew_lease, resubmit, update
 from dovetail_cli.submit import create
 from dovetail_cli.ui import times
 from dovetail_cli.ui.errors import CommandError, MissingError, UsageError
-from tests.cli.builders import ago, make_job
-from tests.cli.jobs.test_history import asked, record, script
+from tests.cli.builders import NOW, ago, make_job
+from tests.cli.jobs.test_history import asked, script
 from tests.core.kube.api import Answer, Api, refusal
+from tests.core.query.jobs.test_records import record
 
 JOBS = "/apis/dovetail.dev/v1alpha1/namespaces/default/gpujobs"
 PODS = "/api/v1/namespaces/default/pods"
 
 
 def shown(job: Any) -> str:
-    return details.text(details.sections(job) if hasattr(job, "status") else details.recorded_sections(job))
+    if hasattr(job, "status"):
+        return details.text(details.sections(job_details(job, events=(), now=times.utc_now())))
+    return details.text(details.recorded_sections(job))
 
 
 def listed(*jobs: Any) -> Answer:
@@ -51,7 +58,7 @@ def test_a_job_that_runs_is_shown_with_its_devices() -> None:
 def test_a_job_that_runs_without_the_gpus_that_it_asked_for_is_shown_so() -> None:
     job = make_job(number=7, phase="Running", request="4(H100)", device="cpu", nodes=["a"], start_time=ago(hours=1))
     assert "  Gpus=4(H100)\n  Device=cpu\n" in shown(job)
-    assert details.record(job)["device"] == "cpu"
+    assert job_details(job, events=(), now=NOW).device == "cpu"
 
 
 def test_of_a_job_that_is_gone_its_record_is_shown() -> None:
@@ -80,13 +87,13 @@ async def test_what_has_happened_to_a_job_is_shown_from_the_first_event_on(api: 
     job = make_job(number=7, phase="Running", nodes=["a"])
     api.answer(f"GET {EVENTS}", Answer(body={"metadata": {"resourceVersion": "1"}, "items": HAPPENED}))
     events = await job_events.events_of(cluster, job)
-    assert details.told(job, events, form="table").endswith(
+    assert details.shown(job_details(job, events=events, now=NOW), form="table").endswith(
         "Events\n  2026-11-21T11:00:01Z  Resources: Need 4 GPUs (×3)\n  2026-11-21T11:00:05Z  Running: Running on a"
     )
     wanted = [("2026-11-21T11:00:01Z", "Resources", 3), ("2026-11-21T11:00:05Z", "Running", 1)]
     for found in (
-        json.loads(details.told(job, events, form="json")),
-        yaml.safe_load(details.told(job, events, form="yaml")),
+        json.loads(details.shown(job_details(job, events=events, now=NOW), form="json")),
+        yaml.safe_load(details.shown(job_details(job, events=events, now=NOW), form="yaml")),
     ):
         assert [(each["time"], each["reason"], each["count"]) for each in found["events"]] == wanted
     (seen,) = api.of(f"GET {EVENTS}")
@@ -98,24 +105,28 @@ async def test_who_may_not_list_events_sees_the_job_all_the_same(api: Api, clust
     api.answer(f"GET {EVENTS}", refusal(403))
     events = await job_events.events_of(cluster, job)
     assert events is None
-    assert "not shown: that takes the right to list events" in details.told(job, events, form="table")
-    assert json.loads(details.told(job, events, form="json"))["events"] is None
+    assert "not shown: that takes the right to list events" in details.shown(
+        job_details(job, events=events, now=NOW), form="table"
+    )
+    assert json.loads(details.shown(job_details(job, events=events, now=NOW), form="json"))["events"] is None
 
 
 def test_a_job_of_which_no_event_is_left_has_no_such_section() -> None:
-    assert "Events" not in details.told(make_job(number=7, phase="Running"), [], form="table")
+    assert "Events" not in details.shown(
+        job_details(make_job(number=7, phase="Running"), events=[], now=NOW), form="table"
+    )
 
 
 @pytest.mark.parametrize("word", ["1-3", "1,2", "0", "Bad_Name"])
 def test_one_job_is_named_by_one_number_or_name(word: str) -> None:
-    with pytest.raises(UsageError):
-        details.parse(word)
+    with pytest.raises(InvalidQueryError):
+        parse_one(word, field="JOB")
 
 
 async def test_a_job_that_never_was_is_missing(api: Api, cluster: Cluster) -> None:
     script(api, asked(answered=True))
     with pytest.raises(MissingError, match="no job 7"):
-        await details.remembered(cluster, details.parse("7"))
+        await details.remembered(cluster, parse_one("7", field="JOB"))
 
 
 def test_what_update_changes_is_what_it_was_told() -> None:
@@ -192,7 +203,7 @@ def reserved(**status: Any) -> Any:
 
 
 async def test_a_reservation_is_renewed_from_now_on(api: Api, cluster: Cluster) -> None:
-    job, now = reserved(phase="Running", start_time=ago(hours=1)), times.parse_timestamp(ago())
+    job, now = reserved(phase="Running", start_time=ago(hours=1)), moment(ago())
     assert now is not None
     api.answer(f"PATCH {JOBS}/notebook", Answer(body=values_of(job)), Answer(body=values_of(job)))
     told = "Job 7 renewed: it holds its devices until"
@@ -306,7 +317,7 @@ async def test_a_job_that_has_printed_nothing_says_why_and_is_not_taken_for_none
     api.answer(f"GET {JOBS}", listed(job))
     api.answer(f"GET {PODS}", Answer(body={"metadata": {"resourceVersion": "1"}, "items": []}))
     with pytest.raises(CommandError, match=why):
-        await logs._pod(cluster, details.parse(job.metadata.name), worker=0)
+        await logs._pod(cluster, parse_one(job.metadata.name, field="JOB"), worker=0)
 
 
 @pytest.mark.parametrize(
@@ -317,7 +328,7 @@ async def test_of_pods_that_are_gone_the_last_lines_are_kept(
 ) -> None:
     kept = values_of(record(log="one\ntwo\nthree\n"))
     script(api, asked(answered=True, records=[kept]))
-    await logs._remembered(cluster, details.parse("job-1"), tail=tail)
+    await logs._remembered(cluster, parse_one("job-1", field="JOB"), tail=tail)
     assert capfdbinary.readouterr().out == said
     assert api.of("POST " + JOBS.replace("gpujobs", "historyqueries"))[0].body["spec"]["logs"] is True
 

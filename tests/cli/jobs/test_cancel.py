@@ -3,9 +3,9 @@
 import pytest
 
 from dovetail.api.conversion import values_of
+from dovetail.query.jobs import selection
 from dovetail_cli.cluster.connection import Cluster
 from dovetail_cli.jobs import cancel
-from dovetail_cli.ui import selection
 from tests.cli.builders import make_job
 from tests.core.kube.api import Answer, Api, refusal
 
@@ -24,7 +24,7 @@ async def test_a_job_that_goes_meanwhile_is_missing_and_hides_none_of_the_others
     api.answer(f"GET {JOBS}", Answer(body={"metadata": {"resourceVersion": "1"}, "items": items}))
     api.answer(f"PATCH {JOBS}/gone", refusal(404, message="not found"))
     api.answer(f"PATCH {JOBS}/runs", Answer(body=items[1]))
-    wanted = selection.parse_ids(["1-3,9"], option="gcancel")
+    wanted = selection.parse_ids(["1-3,9"], field="gcancel")
     assert await cancel.cancel_those(cluster, wanted, dry_run=False) == ["9", "gone"]
     assert capsys.readouterr().out == "Job 2 cancelled.\nJob 3 has ended already (Succeeded).\n"
     assert [seen.body for seen in api.of(f"PATCH {JOBS}/runs")] == [{"spec": {"cancel": True}}]

@@ -9,27 +9,20 @@ import msgspec
 import pytest
 
 from dovetail.api.conversion import values_of
-from dovetail.api.historyquery import HistoryQuerySpec, HistorySums, JobRecord
-from dovetail.api.meta import ObjectMeta
+from dovetail.api.historyquery import HistoryQuerySpec, HistorySums
+from dovetail.query.jobs.records import as_job
+from dovetail.query.jobs.statistics import job_statistics
 from dovetail_cli.cluster.connection import Cluster
 from dovetail_cli.jobs import details, history, statistics
 from dovetail_cli.jobs.listing import Question
 from dovetail_cli.ui.errors import CommandError, UsageError
 from dovetail_cli.ui.times import since_time
-from tests.cli.builders import NOW, ago, make_job
+from tests.cli.builders import NOW, ago
 from tests.cli.jobs.test_queue import VIEW
 from tests.core.kube.api import Answer, Api
+from tests.core.query.jobs.test_records import record
 
 QUERIES = "/apis/dovetail.dev/v1alpha1/namespaces/default/historyqueries"
-
-
-def record(number: int = 1, **more: Any) -> JobRecord:
-    told = {
-        "uid": f"uid-{number}", "namespace": "default", "name": f"job-{number}", "number": number, "user": "ada",
-        "phase": "Succeeded", "gpus": 0.5, "request": "0.5", "nodes": ["a"], "submitted": ago(hours=2),
-        "started": ago(hours=1), "ended": ago(minutes=50), "runSeconds": 600, **more,
-    }  # fmt: skip
-    return msgspec.convert(told, JobRecord)
 
 
 def asked(**status: Any) -> Answer:
@@ -70,18 +63,9 @@ async def test_where_nobody_answers_that_is_said(api: Api, cluster: Cluster) -> 
     assert api.of(f"DELETE {QUERIES}/ask-1")
 
 
-def test_jobs_that_are_there_are_not_listed_twice() -> None:
-    there = make_job("job-2", number=2, phase="Running")
-    there = msgspec.structs.replace(there, metadata=ObjectMeta(name="job-2", uid="uid-2"))
-    found = history.joined([there], [record(2), record(1)])
-    assert [(job.metadata.name, job.status.phase) for job in found] == [("job-1", "Succeeded"), ("job-2", "Running")]
-
-
 def test_a_record_reads_like_the_job_that_it_was() -> None:
     question = Question(since=ago(hours=1), fields=("JOBID", "NAME", "ST", "TIME", "NODES", "NODELIST", "GPUS"))
-    assert (
-        question.answer([history.as_job(record())], VIEW, form="csv").splitlines()[1] == "1,job-1,CD,00:10:00,1,a,0.5"
-    )
+    assert question.answer([as_job(record())], VIEW, form="csv").splitlines()[1] == "1,job-1,CD,00:10:00,1,a,0.5"
 
 
 @pytest.mark.parametrize(
@@ -94,19 +78,9 @@ def test_the_time_of_a_job_that_is_gone_is_that_of_its_last_run_as_of_one_that_i
 ) -> None:
     found = record(runSeconds=run_seconds)
     question = Question(since=ago(hours=1), fields=("TIME",))
-    assert question.answer([history.as_job(found)], VIEW, form="csv").splitlines()[1:] == [time]
+    assert question.answer([as_job(found)], VIEW, form="csv").splitlines()[1:] == [time]
     times = dict(dict(details.recorded_sections(found))["Times"])
     assert (times["RunTime"], times["EarlierRunTime"]) == (time, earlier)
-
-
-def test_since_leaves_out_what_ended_before_and_keeps_what_has_not_ended() -> None:
-    jobs = [
-        make_job("old", number=1, phase="Succeeded", completion_time=ago(hours=3)),
-        make_job("new", number=2, phase="Failed", completion_time=ago(minutes=3)),
-        make_job("waits", number=3, phase="Queued"),
-    ]
-    chosen = Question(since=ago(hours=1)).choose(jobs, view=VIEW)
-    assert [job.metadata.name for job in chosen] == ["new", "waits"]
 
 
 @pytest.mark.parametrize(
@@ -132,16 +106,18 @@ def test_a_since_that_is_no_time_that_has_passed_is_refused(text: str) -> None:
         since_time(text, now=NOW, option="--since")
 
 
-SUMS = HistorySums(
-    group="ada",
-    jobs=4,
-    by_phase={"Failed": 1, "Succeeded": 3},
-    gpu_seconds=7200,
-    run_seconds=3600,
-    mean_wait_seconds=90,
-    median_wait_seconds=5,
-    p95_wait_seconds=400,
-    peak_mib=1024,
+SUMS = job_statistics(
+    HistorySums(
+        group="ada",
+        jobs=4,
+        by_phase={"Failed": 1, "Succeeded": 3},
+        gpu_seconds=7200,
+        run_seconds=3600,
+        mean_wait_seconds=90,
+        median_wait_seconds=5,
+        p95_wait_seconds=400,
+        peak_mib=1024,
+    )
 )
 
 
@@ -180,7 +156,7 @@ def test_programs_get_numbers() -> None:
 
 def test_csv_has_the_numbers_of_json() -> None:
     (row,) = csv.DictReader(io.StringIO(statistics.render([SUMS], question("user"), form="csv")))
-    told = statistics.record(SUMS)
+    told = msgspec.to_builtins(SUMS)
     assert {key for key in told if key not in row} == {"by_phase"}
     assert row == {key: "" if told[key] is None else str(told[key]) for key in row}
 

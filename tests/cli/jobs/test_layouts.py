@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from dovetail.api.gpujob import Dependency, GPUJob
+from dovetail.query.jobs.columns import View
 from dovetail_cli.jobs import cancel, layouts, listing
-from dovetail_cli.jobs.job_rows import View
 from dovetail_cli.jobs.listing import Question
 from dovetail_cli.ui.errors import UsageError
 from tests.cli.builders import NOW, make_job
@@ -43,11 +43,6 @@ def test_jobs_stand_below_those_that_they_wait_for() -> None:
     assert "\n  └ test" in text
 
 
-def test_a_circle_is_shown_once_each() -> None:
-    circle = [waiting("a", "b", number=1), waiting("b", "a", number=2), waiting("c", "c", number=3)]
-    assert layouts.tree(circle, ["NAME"], view=VIEW).split() == ["NAME", "c", "a", "└", "b"]
-
-
 def test_each_state_has_its_table_and_number() -> None:
     assert shown(by_state=True) == [
         "Queued (PD): 3", "JOBID NAME", "2 train", "3 other", "4 test", "", "Running (R): 1", "JOBID NAME", "1 load",
@@ -63,8 +58,8 @@ def test_users_and_completed_jobs_are_chosen() -> None:
 @pytest.mark.parametrize(
     ("by_state", "tree", "form"), [(True, True, "table"), (True, False, "json"), (False, True, "csv")]
 )
-def test_shapes_that_go_not_together_are_refused(by_state: bool, tree: bool, form: str) -> None:
-    with pytest.raises(UsageError, match=r"go not together|cannot go with -o"):
+def test_layouts_that_exclude_each_other_are_refused(by_state: bool, tree: bool, form: str) -> None:
+    with pytest.raises(UsageError, match=r"exclude each other|cannot go with -o"):
         layouts.check(by_state=by_state, tree=tree, form=form)
 
 
@@ -74,10 +69,3 @@ def test_those_that_fall_with_a_cancelled_job_are_named_in_turn() -> None:
     assert list(cancel.those_that_fall(JOBS, JOBS[2:3], dry_run=True)) == [
         "Job 4 would fall with it: it waits for job 3."
     ]
-
-
-def test_jobs_that_wait_on_or_have_another_choice_do_not_fall() -> None:
-    patient = waiting("patient", "load", number=7, on_dependency_failure="Wait")
-    either = waiting("either", "load", "other", number=8, dependency_policy="Any")
-    runs = waiting("runs", "load", number=9, phase="Running")
-    assert not list(cancel.those_that_fall([*JOBS[:1], JOBS[2], patient, either, runs], JOBS[:1], dry_run=False))

@@ -5,8 +5,8 @@ from msgspec.structs import replace
 
 from dovetail.audit.allocations import Report
 from dovetail.audit.findings import Finding
+from dovetail.query.jobs.columns import View
 from dovetail_cli.demo import board, live_view
-from dovetail_cli.jobs.job_rows import View
 from dovetail_cli.replay import progress
 from dovetail_cli.replay.campaign import Ended
 from dovetail_cli.replay.device_holders import held_devices

@@ -8,6 +8,7 @@ import pytest
 from dovetail import names
 from dovetail.api.conversion import values_of
 from dovetail.api.gpujob import GPUJob
+from dovetail.query.errors import InvalidQueryError
 from dovetail_cli.cluster.connection import Cluster
 from dovetail_cli.submit import dependencies
 from dovetail_cli.ui.errors import MissingError, UsageError
@@ -40,7 +41,7 @@ def test_the_options_name_one_all_or_any() -> None:
     ],
 )  # fmt: skip
 def test_what_names_no_job_is_refused_in_a_sentence(options: dict[str, str], problem: str) -> None:
-    with pytest.raises(UsageError, match=problem):
+    with pytest.raises((UsageError, InvalidQueryError), match=problem):
         read(**options)  # type: ignore[arg-type]
 
 

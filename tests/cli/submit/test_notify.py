@@ -3,10 +3,11 @@
 import pytest
 
 from dovetail.api.gpujob import NotifySpec
+from dovetail.query.jobs.details import job_details
 from dovetail_cli.jobs import details
 from dovetail_cli.submit import manifest, notify
 from dovetail_cli.ui.errors import UsageError
-from tests.cli.builders import make_job
+from tests.cli.builders import NOW, make_job
 
 
 def test_addresses_and_events_are_read_in_any_case_each_once() -> None:
@@ -44,6 +45,6 @@ def test_the_job_carries_it_and_gjob_shows_it() -> None:
     job = manifest.build(submission, namespace="default")
     assert job.spec.notify == asked
     assert "Notifications\n  To=a@x.org\n  Events=Succeeded,Failed,TimedOut,Cancelled" in details.text(
-        details.sections(job)
+        details.sections(job_details(job, events=(), now=NOW))
     )
-    assert "Notifications" not in details.text(details.sections(make_job()))
+    assert "Notifications" not in details.text(details.sections(job_details(make_job(), events=(), now=NOW)))

@@ -6,7 +6,6 @@ import pytest
 
 from dovetail_cli.ui import times
 from dovetail_cli.ui.errors import UsageError
-from tests.cli.builders import NOW, ago
 
 
 @pytest.mark.parametrize(
@@ -51,21 +50,6 @@ def test_a_span_that_is_none_names_its_option() -> None:
 )
 def test_run_time_is_shown_as_slurm_shows_it(seconds: float | None, text: str) -> None:
     assert times.elapsed(seconds) == text
-
-
-@pytest.mark.parametrize(
-    ("start", "end", "seconds"),
-    [
-        (None, None, None),
-        (ago(minutes=5), None, 300),
-        (ago(minutes=5), ago(minutes=3), 120),
-        (ago(minutes=-1), None, 0),
-    ],
-)
-def test_run_time_counts_from_the_start_to_the_end_or_now(
-    start: str | None, end: str | None, seconds: float | None
-) -> None:
-    assert times.run_seconds(start, end, now=NOW) == seconds
 
 
 @pytest.mark.parametrize(

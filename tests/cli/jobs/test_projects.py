@@ -7,15 +7,16 @@ import pytest
 
 from dovetail import names
 from dovetail.api.gpujob import GPUJob
+from dovetail.query.jobs.details import job_details
+from dovetail.query.jobs.owners import parse_projects, project_of
+from dovetail.query.jobs.records import as_job
 from dovetail_cli.app import run
-from dovetail_cli.jobs import details, history, statistics
+from dovetail_cli.jobs import details, statistics
 from dovetail_cli.jobs.listing import Question
 from dovetail_cli.submit import manifest
-from dovetail_cli.ui import projects
-from dovetail_cli.ui.errors import UsageError
-from tests.cli.builders import ago, make_job
-from tests.cli.jobs.test_history import record
+from tests.cli.builders import NOW, ago, make_job
 from tests.cli.jobs.test_queue import VIEW
+from tests.core.query.jobs.test_records import record
 
 
 def of_project(project: str, job: GPUJob) -> GPUJob:
@@ -32,11 +33,11 @@ JOBS = [
 
 def test_gbatch_labels_the_job_with_its_project() -> None:
     submission = manifest.Submission(name="a", command=["a"], request=None, image="busybox", project="vision")
-    assert projects.of(manifest.build(submission, namespace="default")) == "vision"
+    assert project_of(manifest.build(submission, namespace="default")) == "vision"
 
 
 def test_gqueue_lists_projects_and_chooses_by_them() -> None:
-    question = Question(fields=("NAME", "PROJECT"), projects=projects.read(["speech,vision"], option="-P"))
+    question = Question(fields=("NAME", "PROJECT"), projects=parse_projects(["speech,vision"], field="-P"))
     assert question.answer(JOBS, VIEW, form="csv") == "NAME,PROJECT\nsee,vision\nhear,speech"
     assert Question(fields=("PROJECT",)).answer(JOBS[2:], VIEW, form="csv") == "PROJECT\n-"
     told = json.loads(Question().answer(JOBS, VIEW, form="json"))
@@ -44,22 +45,16 @@ def test_gqueue_lists_projects_and_chooses_by_them() -> None:
 
 
 def test_gjob_shows_the_project_also_of_a_job_that_is_gone() -> None:
-    assert "  Project=vision" in details.text(details.sections(JOBS[0]))
-    assert "Project" not in details.text(details.sections(JOBS[2]))
+    assert "  Project=vision" in details.text(details.sections(job_details(JOBS[0], events=(), now=NOW)))
+    assert "Project" not in details.text(details.sections(job_details(JOBS[2], events=(), now=NOW)))
     assert "  Project=vision" in details.text(details.recorded_sections(record(project="vision")))
-    assert projects.of(history.as_job(record(project="vision"))) == "vision"
-    assert projects.of(history.as_job(record())) == ""
+    assert project_of(as_job(record(project="vision"))) == "vision"
+    assert project_of(as_job(record())) == ""
 
 
 def test_gstats_asks_by_project() -> None:
     asked = statistics.question(since=ago(days=1), users=(), names=(), projects={"vision"}, by="PROJECT")
     assert (asked.projects, asked.group_by) == (["vision"], "Project")
-
-
-@pytest.mark.parametrize("text", ["a b", "-a", "a-", "ä", "a/b", "x" * 64, ""])
-def test_a_name_that_no_label_can_have_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match=f'--project "{text}": write at most 63 letters'):
-        projects.check(text, option="--project")
 
 
 def test_gqueue_and_gstats_refuse_such_names_too(capsys: pytest.CaptureFixture[str]) -> None:

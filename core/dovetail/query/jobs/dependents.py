@@ -1,18 +1,18 @@
-"""Which jobs fall with others that are cancelled: those whose dependencies can then never be met. Pure."""
+"""The jobs that are cancelled after others, because their dependencies can then never be met. Pure."""
 
 from collections.abc import Collection, Sequence
 
 import msgspec
 
 from dovetail.api.gpujob import GPUJob
+from dovetail.query.jobs.states import phase_of
 from dovetail.queue.dependencies import states_of, unmet
-from dovetail_cli.jobs import job_rows
 
 
 def falling(jobs: Sequence[GPUJob], *, cancelled: Collection[str]) -> dict[str, str]:
-    """The jobs of the namespace, by name, that the operator cancels in turn; each with one that it waits for.
+    """The names of the jobs that the operator cancels in turn, each with the name of a job that it waits for.
 
-    `cancelled` are names.
+    `jobs` are those of one namespace, and `cancelled` are names.
     """
     named = {job.metadata.name: job for job in jobs}
     named |= {name: _ended(named[name]) for name in cancelled}
@@ -24,8 +24,8 @@ def falling(jobs: Sequence[GPUJob], *, cancelled: Collection[str]) -> dict[str, 
 
 
 def _hangs_on(job: GPUJob, named: dict[str, GPUJob]) -> str:
-    """The ended job for which this one can never start and is cancelled; empty where it may, or waits on."""
-    waits = job_rows.phase_of(job) in {"Queued", "Held"} and not job.spec.cancel
+    """The ended job because of which this one is cancelled; empty if it may start, or keeps waiting."""
+    waits = phase_of(job) in {"Queued", "Held"} and not job.spec.cancel
     if not waits or not job.spec.dependencies or job.spec.on_dependency_failure != "Cancel":
         return ""
     states = states_of(job.spec.dependencies, job_named=named.get, before=job.status.dependencies)

@@ -1,4 +1,4 @@
-"""Which jobs a person means: numbers, ranges and names. Pure."""
+"""Jobs by number, range or name. Pure."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dovetail.api.gpujob import GPUJob
-from dovetail_cli.ui.errors import UsageError
+from dovetail.query.errors import InvalidQueryError
 
 _MOST_IN_RANGE: Final = 100_000
 _NAME: Final = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
@@ -15,7 +15,7 @@ _RANGE: Final = re.compile(r"(\d{1,9})-(\d{1,9})")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """One word of the command line: numbers from `first` to `last`, or a name."""
+    """One word of a query: numbers from `first` to `last`, or a name."""
 
     text: str
     first: int = 0
@@ -23,7 +23,7 @@ class Wanted:
     name: str = ""
 
     def means(self, job: GPUJob) -> bool:
-        """Whether this job is meant."""
+        """Whether the word means this job."""
         if self.name:
             return job.metadata.name == self.name
         return self.first <= (job.status.number or 0) <= self.last
@@ -34,32 +34,42 @@ class Wanted:
         return bool(self.name) or self.first == self.last
 
 
-def parse_ids(texts: Iterable[str], *, option: str) -> list[Wanted]:
-    """`1`, `1,3`, `1-5` and names, also mixed. Raises `UsageError`."""
+def parse_ids(texts: Iterable[str], *, field: str) -> list[Wanted]:
+    """The words of texts such as `1`, `1,3`, `1-5` and `train,7`. Raises `InvalidQueryError`."""
     words = [word.strip() for text in texts for word in text.split(",") if word.strip()]
     if not words:
-        raise UsageError(f"{option}: name at least one job, such as 7, 1,3, 1-5 or train-resnet")
-    return [_parse(word, option=option) for word in words]
+        raise InvalidQueryError(f"{field}: name at least one job, such as 7, 1,3, 1-5 or train-resnet")
+    return [_parse(word, field=field) for word in words]
 
 
-def _parse(word: str, *, option: str) -> Wanted:
+def parse_one(word: str, *, field: str) -> Wanted:
+    """The word for one job: a number or a name. Raises `InvalidQueryError`."""
+    found = parse_ids([word], field=field)
+    if len(found) > 1 or not found[0].single:
+        raise InvalidQueryError(f'{field} "{word}": name one job, such as 7 or train-resnet')
+    return found[0]
+
+
+def _parse(word: str, *, field: str) -> Wanted:
     found = _RANGE.fullmatch(word)
     if found:
         first, last = int(found[1]), int(found[2])
         if not 1 <= first <= last or last - first >= _MOST_IN_RANGE:
-            raise UsageError(f'{option} "{word}": a range goes from a smaller number, at least 1, to a larger one')
+            raise InvalidQueryError(
+                f'{field} "{word}": a range goes from a smaller number, at least 1, to a larger one'
+            )
         return Wanted(text=word, first=first, last=last)
     if word.isascii() and word.isdigit():
         if int(word) < 1:
-            raise UsageError(f'{option} "{word}": job numbers begin at 1')
+            raise InvalidQueryError(f'{field} "{word}": job numbers begin at 1')
         return Wanted(text=word, first=int(word), last=int(word))
     if not _NAME.fullmatch(word):
-        raise UsageError(f'{option} "{word}": neither a number, a range such as 1-5, nor the name of a job')
+        raise InvalidQueryError(f'{field} "{word}": neither a number, a range such as 1-5, nor the name of a job')
     return Wanted(text=word, name=word)
 
 
 def select(jobs: Sequence[GPUJob], wanted: Iterable[Wanted]) -> tuple[list[GPUJob], list[str]]:
-    """The jobs meant, in the order of `jobs`, each once; and the words that mean none though they name one job."""
+    """The jobs that the words mean, in the order of `jobs`; and the words for one job that does not exist."""
     wanted = list(wanted)
     chosen = [job for job in jobs if any(one.means(job) for one in wanted)]
     missing = [one.text for one in wanted if one.single and not any(one.means(job) for job in chosen)]
