@@ -1,7 +1,7 @@
 """What runs beside a test for a while, and where it listens."""
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -18,6 +18,13 @@ async def running(part: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
+
+
+async def eventually(holds: Callable[[], bool], *, within_seconds: float = 60.0) -> None:
+    """Wait for what another task is about to do."""
+    async with asyncio.timeout(within_seconds):
+        while not holds():  # noqa: ASYNC110 - what is waited for has no event
+            await asyncio.sleep(0.002)
 
 
 def free_ports(*, count: int, taken: Iterable[int] = ()) -> list[int]:

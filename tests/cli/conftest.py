@@ -8,14 +8,9 @@ from dovetail.kube.auth.connection import Connection
 from dovetail.kube.client import Client
 from dovetail_cli.cluster.connection import Cluster
 from tests.core.kube.api import Api
+from tests.core.kube.conftest import api
 
-
-@pytest.fixture
-async def api() -> AsyncIterator[Api]:
-    api = Api()
-    await api.start()
-    yield api
-    await api.stop()
+__all__ = ["api"]
 
 
 @pytest.fixture

@@ -26,7 +26,8 @@ from dovetail_cli.cluster import audit
 from dovetail_sandbox import bringup, cluster, progress
 from dovetail_sandbox.cluster import Cluster
 from tests.cluster import record
-from tests.cluster.jobs import PATIENCE_SECONDS
+from tests.cluster.jobs import PATIENCE_SECONDS, Jobs
+from tests.cluster.mallory import an_editor
 
 NODES = Path(__file__).with_name("nodes.yaml")
 # Jobs of the second priority take the place of jobs of the first, and no others do: only one test has such.
@@ -87,6 +88,21 @@ async def namespace(client: Client) -> AsyncIterator[str]:
     await _until_pods_are_taken(client, name)
     yield name
     await client.delete(NAMESPACES, name)
+
+
+@pytest.fixture
+async def jobs(client: Client, namespace: str) -> AsyncIterator[Jobs]:
+    """The GPUJobs of the namespace; they are gone before the next test wants the devices."""
+    jobs = Jobs(client, namespace=namespace)
+    yield jobs
+    await jobs.clear()
+
+
+@pytest.fixture
+async def mallory(client: Client, namespace: str, sandbox: Cluster) -> AsyncIterator[Client]:
+    """An editor of the namespace, in a cluster with the runtime classes of a site."""
+    async with an_editor(client, namespace=namespace, sandbox=sandbox) as theirs:
+        yield theirs
 
 
 async def _until_pods_are_taken(client: Client, namespace: str) -> None:

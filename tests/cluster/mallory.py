@@ -14,8 +14,8 @@ from dovetail.api.resources import NAMESPACES, PODS, RUNTIMECLASSES, SERVICEACCO
 from dovetail.kube.client import Client
 from dovetail.kube.errors import KubeError
 from dovetail_sandbox.cluster import Cluster
+from tests.cluster.accounts import ROLE_BINDINGS, ROLES, connection_of, until_the_rights_count
 from tests.cluster.jobs import Jobs
-from tests.cluster.test_admission import ROLE_BINDINGS, ROLES, connection_of, until_the_rights_count
 from tests.visibility import SAFE, VARIABLE, Manifest, sights
 
 AT_ONCE: Final = 24

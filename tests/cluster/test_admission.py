@@ -4,7 +4,6 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,11 +13,12 @@ from dovetail import names
 from dovetail.api.builtin import Node, Pod
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.resources import EVENTS, GPUJOBS, GPUNODES, NODES, PODS, SERVICEACCOUNTS, Resource
-from dovetail.kube.auth.connection import Connection, load_connection
+from dovetail.kube.auth.connection import load_connection
 from dovetail.kube.client import Client
 from dovetail.kube.errors import KubeError, NotFound
 from dovetail.pods.allocation import Allocation, allocation_in
 from dovetail_sandbox.cluster import Cluster
+from tests.cluster.accounts import ROLE_BINDINGS, ROLES, connection_of, until_the_rights_count
 from tests.cluster.jobs import Jobs, manifest
 from tests.cluster.test_chart import rendered, run
 from tests.cluster.webhooks import without_ours
@@ -29,8 +29,6 @@ PATIENCE_SECONDS = 60
 DEPLOYMENTS = Resource(group="apps", plural="deployments", kind="Deployment")
 # The older way in.
 BINDINGS = Resource(plural="bindings", kind="Binding")
-ROLES = Resource(group="rbac.authorization.k8s.io", plural="roles", kind="Role")
-ROLE_BINDINGS = Resource(group="rbac.authorization.k8s.io", plural="rolebindings", kind="RoleBinding")
 CLUSTER_KINDS = {
     kind: Resource(group=group, plural=plural, kind=kind, namespaced=False)
     for group, kind, plural in (
@@ -68,30 +66,6 @@ async def mallory(client: Client, namespace: str, sandbox: Cluster) -> AsyncIter
     async with Client(await connection_of("mallory", client, namespace=namespace, sandbox=sandbox)) as theirs:
         await until_the_rights_count(theirs, namespace=namespace)
         yield theirs
-
-
-async def until_the_rights_count(account: Client, *, namespace: str) -> None:
-    """The API server hears of new roles and bindings by a watch of its own."""
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while True:
-            try:
-                await account.list(PODS, as_type=Pod, namespace=namespace)
-            except KubeError:
-                await asyncio.sleep(0.05)
-            else:
-                return
-
-
-async def connection_of(
-    account: str, client: Client, *, namespace: str, sandbox: Cluster, spec: Manifest | None = None
-) -> Connection:
-    """The API server as a service account reaches it; `spec` is that of the request for its token."""
-    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec or {}}
-    answer = await client.create(
-        SERVICEACCOUNTS, request, as_type=Manifest, namespace=namespace, name=account, subresource="token"
-    )
-    connection = load_connection(sandbox.kubeconfig)
-    return replace(connection, client_certificate=None, client_key=None, token=answer["status"]["token"])
 
 
 @pytest.fixture(autouse=True)

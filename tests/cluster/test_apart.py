@@ -1,21 +1,12 @@
 """Gangs whose workers take a node each, on a real kube-scheduler; and a template that is no pod's beside them."""
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
-from dovetail.kube.client import Client
 from tests.cluster.jobs import Jobs, manifest
 
 pytestmark = pytest.mark.cluster
-
-
-@pytest.fixture
-async def jobs(client: Client, namespace: str) -> AsyncIterator[Jobs]:
-    jobs = Jobs(client, namespace=namespace)
-    yield jobs
-    await jobs.clear()
 
 
 def template(**spec: Any) -> dict[str, Any]:

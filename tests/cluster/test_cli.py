@@ -60,14 +60,6 @@ def shell(sandbox: Cluster, namespace: str) -> Iterator[Shell]:
     return Shell(kubeconfig=sandbox.kubeconfig, namespace=namespace)
 
 
-@pytest.fixture
-async def jobs(client: Client, namespace: str) -> Any:
-    """The jobs of the namespace; they are gone before the next test wants the devices."""
-    found = Jobs(client, namespace=namespace)
-    yield found
-    await found.clear()
-
-
 async def test_a_job_is_submitted_listed_shown_and_cancelled(shell: Shell, jobs: Jobs) -> None:
     assert await shell("gbatch", "--gpus", "1", "-n", "train", "sleep", "600") == "Submitted batch job 1 (train)\n"
     status = await jobs.phase("Running", "train")

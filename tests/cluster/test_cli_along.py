@@ -18,11 +18,11 @@ from dovetail.api.gpujob import GPUJob, spec_of
 from dovetail.api.resources import CONFIGMAPS, GPUJOBS
 from dovetail.kube.client import Client
 from tests.cluster.jobs import PATIENCE_SECONDS, Jobs
-from tests.cluster.test_cli import Shell, jobs, main_output, shell
+from tests.cluster.test_cli import Shell, main_output, shell
 
 pytestmark = pytest.mark.cluster
 
-__all__ = ["jobs", "shell"]
+__all__ = ["shell"]
 
 
 async def files(client: Client, namespace: str) -> list[dict[str, Any]]:

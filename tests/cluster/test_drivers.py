@@ -52,13 +52,6 @@ class Slices:
 
 
 @pytest.fixture
-async def jobs(client: Client, namespace: str) -> AsyncIterator[Jobs]:
-    jobs = Jobs(client, namespace=namespace)
-    yield jobs
-    await jobs.clear()
-
-
-@pytest.fixture
 async def slices(client: Client) -> AsyncIterator[Slices]:
     slices = Slices(client)
     yield slices

@@ -1,23 +1,13 @@
 """Batch Jobs of GPUJobs that somebody deletes or changes with kubectl: nothing runs twice, in part, or unseen."""
 
-from collections.abc import AsyncIterator
-
 import pytest
 
 from dovetail.api.builtin import Job, Pod
 from dovetail.api.resources import JOBS, PODS
-from dovetail.kube.client import Client
 from dovetail.names import LABEL_JOB
 from tests.cluster.jobs import Jobs
 
 pytestmark = pytest.mark.cluster
-
-
-@pytest.fixture
-async def jobs(client: Client, namespace: str) -> AsyncIterator[Jobs]:
-    jobs = Jobs(client, namespace=namespace)
-    yield jobs
-    await jobs.clear()
 
 
 async def edit(jobs: Jobs, patch: dict[str, object]) -> None:

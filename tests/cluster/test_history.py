@@ -15,11 +15,8 @@ from dovetail_cli.cluster.connection import Cluster as Commands
 from dovetail_cli.jobs import history
 from dovetail_sandbox.cluster import Cluster
 from tests.cluster.jobs import FOR_EVER, PATIENCE_SECONDS, Jobs, run
-from tests.cluster.test_operator_faults import jobs
 
 pytestmark = pytest.mark.cluster
-
-__all__ = ["jobs"]
 
 
 async def until_recorded(jobs: Jobs, count: int) -> dict[str, JobRecord]:

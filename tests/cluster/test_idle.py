@@ -18,11 +18,8 @@ from dovetail_sandbox.nodes.node_sets import SimulatedNode
 from tests.cluster.gate import Operator
 from tests.cluster.jobs import FOR_EVER, Jobs, condition
 from tests.cluster.test_agent import until
-from tests.cluster.test_operator_faults import jobs
 
 pytestmark = pytest.mark.cluster
-
-__all__ = ["jobs"]
 
 POLICY = {"DOVETAIL_IDLE__AFTER": "3", "DOVETAIL_IDLE__GRACE": "3", "DOVETAIL_IDLE__ACTION": "Suspend"}
 

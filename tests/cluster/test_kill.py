@@ -2,13 +2,11 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
 
 import pytest
 
 from dovetail.api.gpujob import GPUJob, is_finished
 from dovetail.api.resources import GPUJOBS
-from dovetail.kube.client import Client
 from dovetail_cli.cluster import audit
 from dovetail_sandbox.cluster import Cluster
 from tests.cluster.jobs import PATIENCE_SECONDS, Jobs
@@ -19,13 +17,6 @@ pytestmark = pytest.mark.cluster
 JOBS = 12
 # On the six nodes of the tests' sandbox a few of these run at once and the others wait.
 REQUESTS = ("4", "2", "0.5", "8G,0.25")
-
-
-@pytest.fixture
-async def jobs(client: Client, namespace: str) -> AsyncIterator[Jobs]:
-    jobs = Jobs(client, namespace=namespace)
-    yield jobs
-    await jobs.clear()
 
 
 async def statuses(jobs: Jobs) -> list[GPUJob]:

@@ -38,13 +38,6 @@ SIZE = 1_040_000
 
 
 @pytest.fixture
-async def jobs(client: Client, namespace: str) -> AsyncIterator[Jobs]:
-    jobs = Jobs(client, namespace=namespace)
-    yield jobs
-    await jobs.clear()
-
-
-@pytest.fixture
 async def operators(sandbox: Cluster) -> AsyncIterator[Client]:
     """The operator's account, which the webhook lets pass: as if the jobs were older than the limit."""
     async with Client(load_connection(sandbox.folder / "kubeconfigs" / "operator"), deadline_seconds=60) as client:

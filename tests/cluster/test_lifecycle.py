@@ -1,7 +1,6 @@
 """What becomes of jobs beyond a single run: gangs that start anew, arrays, sweeps, leases, other queues."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ import yaml
 from dovetail.api.builtin import Pod
 from dovetail.api.gpujob import GPUJob, GPUJobStatus, is_finished
 from dovetail.api.resources import GPUJOBS, JOBS, PODS, SERVICES, Resource
-from dovetail.kube.client import Client
 from dovetail.kube.errors import StatusError
 from dovetail.names import LABEL_ARRAY
 from tests.cluster.jobs import PATIENCE_SECONDS, Jobs, condition, manifest
@@ -32,13 +30,6 @@ SEEN = {
 }
 DEPLOYMENTS = Resource(group="apps", plural="deployments", kind="Deployment")
 EVICTED = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
-
-
-@pytest.fixture
-async def jobs(client: Client, namespace: str) -> AsyncIterator[Jobs]:
-    jobs = Jobs(client, namespace=namespace)
-    yield jobs
-    await jobs.clear()
 
 
 async def running_pods(jobs: Jobs, *, count: int, other_than: frozenset[str] = frozenset()) -> list[Pod]:

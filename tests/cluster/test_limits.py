@@ -16,10 +16,10 @@ from dovetail.kube.errors import Forbidden, StatusError
 from dovetail.names import LABEL_POOL, PREEMPTING_AT
 from dovetail_sandbox.cluster import Cluster
 from dovetail_sandbox.installed.chart import NAMESPACE
+from tests.cluster.accounts import connection_of
 from tests.cluster.conftest import PREEMPTING
 from tests.cluster.jobs import PATIENCE_SECONDS, Jobs
 from tests.cluster.killing import kill
-from tests.cluster.test_admission import connection_of
 
 pytestmark = pytest.mark.cluster
 T = TypeVar("T")
@@ -31,13 +31,6 @@ async def until(read: Callable[[], Awaitable[T]], holds: Callable[[T], bool]) ->
         while not holds(found := await read()):  # noqa: ASYNC110 - what is waited for has no event
             await asyncio.sleep(0.05)
     return found
-
-
-@pytest.fixture
-async def jobs(client: Client, namespace: str) -> AsyncIterator[Jobs]:
-    jobs = Jobs(client, namespace=namespace)
-    yield jobs
-    await jobs.clear()
 
 
 class Quotas:

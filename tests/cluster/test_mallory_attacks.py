@@ -32,7 +32,6 @@ from tests.cluster.mallory import (
     PLUGINS,
     VOID,
     an_account,
-    an_editor,
     attempt,
     harm,
     make_pod,
@@ -51,12 +50,6 @@ pytestmark = pytest.mark.cluster
 EVERY_CLASS: Final = ("nvidia", *CLASSES)
 VOLUME: Final = {"name": "v", "emptyDir": {}}
 ONE: Final = {"resources": {"limits": {"nvidia.com/gpu": "1"}}}
-
-
-@pytest.fixture
-async def mallory(client: Client, namespace: str, sandbox: Cluster) -> AsyncIterator[Client]:
-    async with an_editor(client, namespace=namespace, sandbox=sandbox) as theirs:
-        yield theirs
 
 
 def env(*entries: Manifest, **more: Any) -> Manifest:

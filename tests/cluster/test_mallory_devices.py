@@ -6,7 +6,7 @@ kubelet's and the runtime's rules and none of ours.
 """
 
 import itertools
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,7 +22,6 @@ from tests.cluster.mallory import (
     OTHER_CLASS,
     PLUGINS,
     VOID,
-    an_editor,
     harm,
     others_go_on,
     side_by_side,
@@ -103,12 +102,6 @@ def cases() -> Iterator[Case]:
             amount=amount, resource=resource, environment=environment, is_labelled=is_labelled,
             runtime_class=runtime_class, kind=kind,
         )  # fmt: skip
-
-
-@pytest.fixture
-async def mallory(client: Client, namespace: str, sandbox: Cluster) -> AsyncIterator[Client]:
-    async with an_editor(client, namespace=namespace, sandbox=sandbox) as theirs:
-        yield theirs
 
 
 async def test_no_pod_of_the_matrix_sees_a_device_that_it_was_not_given(

@@ -1,23 +1,13 @@
 """Memory and tenants of shared devices on a real control plane: learned, measured, promised, limited."""
 
-from collections.abc import AsyncIterator
-
 import pytest
 
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.resources import GPUJOBS
-from dovetail.kube.client import Client
 from dovetail.names import MEMORY_STRATEGY, REQUEST
 from tests.cluster.jobs import Jobs, manifest
 
 pytestmark = pytest.mark.cluster
-
-
-@pytest.fixture
-async def jobs(client: Client, namespace: str) -> AsyncIterator[Jobs]:
-    jobs = Jobs(client, namespace=namespace)
-    yield jobs
-    await jobs.clear()
 
 
 async def has_run(jobs: Jobs, name: str, *, peak_mib: int) -> None:

@@ -20,13 +20,6 @@ EXTRA_MIB = 4096
 
 
 @pytest.fixture
-async def jobs(client: Client, namespace: str) -> AsyncIterator[Jobs]:
-    jobs = Jobs(client, namespace=namespace)
-    yield jobs
-    await jobs.clear()
-
-
-@pytest.fixture
 async def take(client: Client) -> AsyncIterator[Callable[..., Any]]:
     """Let a pod use more of its own device; in the end no pod does."""
     nodes: set[str] = set()

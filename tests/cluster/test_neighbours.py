@@ -47,13 +47,6 @@ def sandbox() -> Iterator[Cluster]:
 
 
 @pytest.fixture
-async def jobs(client: Client, namespace: str) -> AsyncIterator[Jobs]:
-    jobs = Jobs(client, namespace=namespace)
-    yield jobs
-    await jobs.clear()
-
-
-@pytest.fixture
 async def one_gpu(client: Client, namespace: str) -> AsyncIterator[None]:
     """The namespace has Kueue's queue `team`, with one GPU."""
     await make_queue(client, namespace=namespace, gpus=1)

@@ -7,12 +7,12 @@ import pytest
 from dovetail_sandbox.cluster import Cluster
 from tests.cluster.gate import Operator
 from tests.cluster.jobs import Jobs
-from tests.cluster.test_operator_faults import jobs, stopped
+from tests.cluster.test_operator_faults import stopped
 from tests.operator_ import mail
 
 pytestmark = pytest.mark.cluster
 
-__all__ = ["jobs", "stopped"]
+__all__ = ["stopped"]
 
 TOLD = {"emails": ["ada@example.org"], "events": ["Started", "Succeeded", "Failed"]}
 

@@ -24,13 +24,6 @@ pytestmark = pytest.mark.cluster
 
 
 @pytest.fixture
-async def jobs(client: Client, namespace: str) -> AsyncIterator[Jobs]:
-    jobs = Jobs(client, namespace=namespace)
-    yield jobs
-    await jobs.clear()
-
-
-@pytest.fixture
 async def stopped(sandbox: Cluster) -> AsyncIterator[None]:
     """The operator does not run, until the test starts it."""
     await asyncio.to_thread(sandbox.stop, "operator")

@@ -21,11 +21,11 @@ from dovetail_cli.jobs import history
 from dovetail_sandbox.cluster import Cluster
 from tests.cluster.gate import Forward, Gate, Operator, Write, let_through
 from tests.cluster.jobs import PATIENCE_SECONDS, Jobs
-from tests.cluster.test_operator_faults import jobs, stopped
+from tests.cluster.test_operator_faults import stopped
 
 pytestmark = pytest.mark.cluster
 
-__all__ = ["jobs", "stopped"]
+__all__ = ["stopped"]
 
 WORKERS = 2
 ANSWERED_BY_NOBODY = 503, b"{}"

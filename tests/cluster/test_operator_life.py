@@ -1,7 +1,7 @@
 """The whole life of a GPUJob on a real control plane: through operator, kube-scheduler, extender and KWOK."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -20,13 +20,6 @@ from tests.cluster.jobs import FOR_EVER, Jobs, condition, run
 pytestmark = pytest.mark.cluster
 
 Kubectl = Callable[..., tuple[str, ...]]
-
-
-@pytest.fixture
-async def jobs(client: Client, namespace: str) -> AsyncIterator[Jobs]:
-    jobs = Jobs(client, namespace=namespace)
-    yield jobs
-    await jobs.clear()
 
 
 @pytest.fixture

@@ -13,11 +13,11 @@ from dovetail_operator.leader import LEASE
 from dovetail_sandbox.cluster import Cluster
 from tests.cluster.gate import Forward, Gate, Operator, Write
 from tests.cluster.jobs import PATIENCE_SECONDS, Jobs
-from tests.cluster.test_operator_faults import jobs, stopped
+from tests.cluster.test_operator_faults import stopped
 
 pytestmark = pytest.mark.cluster
 
-__all__ = ["jobs", "stopped"]
+__all__ = ["stopped"]
 
 
 async def until_held_by(client: Client, identity: str) -> Lease:

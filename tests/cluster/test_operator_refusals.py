@@ -1,6 +1,5 @@
 """GPUJobs that no one should submit: the API server refuses them in one sentence, and nothing reaches the operator."""
 
-from collections.abc import AsyncIterator
 from typing import Any, Final
 
 import pytest
@@ -13,13 +12,6 @@ from tests.cluster.jobs import Jobs
 
 pytestmark = pytest.mark.cluster
 RESOURCE_QUOTAS: Final = Resource(plural="resourcequotas", kind="ResourceQuota")
-
-
-@pytest.fixture
-async def jobs(client: Client, namespace: str) -> AsyncIterator[Jobs]:
-    jobs = Jobs(client, namespace=namespace)
-    yield jobs
-    await jobs.clear()
 
 
 ALWAYS = {"spec": {"containers": [{"name": "main", "image": "busybox"}], "restartPolicy": "Always"}}

@@ -22,9 +22,10 @@ from dovetail.kube.auth.connection import load_connection
 from dovetail.kube.client import Client
 from dovetail.kube.errors import KubeError
 from dovetail_sandbox.cluster import Cluster
+from tests.cluster.accounts import ROLE_BINDINGS, connection_of
 from tests.cluster.conftest import _until_pods_are_taken
 from tests.cluster.jobs import PATIENCE_SECONDS, Jobs, manifest
-from tests.cluster.test_admission import ROLE_BINDINGS, VOID, asking, bound, connection_of, make_pod
+from tests.cluster.test_admission import VOID, asking, bound, make_pod
 
 pytestmark = pytest.mark.cluster
 
@@ -46,14 +47,6 @@ async def fresh_namespace(client: Client, prefix: str) -> AsyncIterator[str]:
     await _until_pods_are_taken(client, name)
     yield name
     await client.delete(NAMESPACES, name)
-
-
-@pytest.fixture
-async def jobs(client: Client, namespace: str) -> AsyncIterator[Jobs]:
-    """The victims' jobs."""
-    jobs = Jobs(client, namespace=namespace)
-    yield jobs
-    await jobs.clear()
 
 
 @pytest.fixture(autouse=True)

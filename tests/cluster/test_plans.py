@@ -2,7 +2,7 @@
 replaces a plan that no longer holds as a whole."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -20,13 +20,6 @@ from tests.cluster.test_extender import refuses
 
 pytestmark = pytest.mark.cluster
 HOUR = 3600
-
-
-@pytest.fixture
-async def jobs(client: Client, namespace: str) -> AsyncIterator[Jobs]:
-    jobs = Jobs(client, namespace=namespace)
-    yield jobs
-    await jobs.clear()
 
 
 async def cordon(client: Client, node: str, *, off: bool = True) -> None:

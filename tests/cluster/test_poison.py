@@ -18,7 +18,7 @@ from dovetail.kube.client import Client
 from dovetail.kube.errors import Forbidden, Invalid
 from dovetail_sandbox.cluster import Cluster
 from tests.cluster.jobs import PATIENCE_SECONDS, manifest
-from tests.cluster.mallory import an_editor, others_go_on
+from tests.cluster.mallory import others_go_on
 from tests.cluster.test_admission import unsigned
 from tests.cluster.test_chart import run
 from tests.cluster.webhooks import without_ours
@@ -33,12 +33,6 @@ COMPONENTS: Final = ("operator", "extender", "agent")
 # Which of them a user may write on a pod, the chart's policies decide; these are free.
 POISON: Final = {names.PRIORITY: "9" * DIGITS, names.COMPLETION_INDEX: "9" * DIGITS, names.PARAMETERS: nested(LEVELS)}
 MERGE: Final = "application/merge-patch+json"
-
-
-@pytest.fixture
-async def mallory(client: Client, namespace: str, sandbox: Cluster) -> AsyncIterator[Client]:
-    async with an_editor(client, namespace=namespace, sandbox=sandbox) as theirs:
-        yield theirs
 
 
 async def test_what_a_user_stores_costs_nobody_else_anything(

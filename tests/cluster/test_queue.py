@@ -1,6 +1,5 @@
 """The queue on a real control plane: who goes first, who waits for whom, and what those who wait are told."""
 
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -8,20 +7,12 @@ import pytest
 from dovetail.api.gpujob import GPUJobStatus
 from dovetail.api.resources import GPUJOBS
 from dovetail.formats.durations import moment, timestamp
-from dovetail.kube.client import Client
 from dovetail.kube.errors import StatusError
 from tests.cluster.jobs import Jobs, condition
 
 pytestmark = pytest.mark.cluster
 
 HOUR = 3600
-
-
-@pytest.fixture
-async def jobs(client: Client, namespace: str) -> AsyncIterator[Jobs]:
-    jobs = Jobs(client, namespace=namespace)
-    yield jobs
-    await jobs.clear()
 
 
 async def test_a_pipeline_runs_in_order_whatever_the_order_of_submission(jobs: Jobs) -> None:

@@ -5,7 +5,7 @@ The token is bound to the node v100-0, as kubelet asks for it for a DaemonSet's 
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
@@ -32,13 +32,6 @@ ITS_NODE = "v100-0"
 SECRETS = Resource(plural="secrets", kind="Secret")
 SECRET = "the-word-of-another-namespace"
 REFUSED = "reported overuse does not end the pod"
-
-
-@pytest.fixture
-async def jobs(client: Client, namespace: str) -> AsyncIterator[Jobs]:
-    jobs = Jobs(client, namespace=namespace)
-    yield jobs
-    await jobs.clear()
 
 
 async def refused(attempt: Awaitable[Any]) -> bool:

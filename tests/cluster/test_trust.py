@@ -29,13 +29,6 @@ FIRST, SECOND = "t4-0", "t4-1"
 
 
 @pytest.fixture
-async def jobs(client: Client, namespace: str) -> AsyncIterator[Jobs]:
-    jobs = Jobs(client, namespace=namespace)
-    yield jobs
-    await jobs.clear()
-
-
-@pytest.fixture
 async def dovetail(sandbox: Cluster) -> AsyncIterator[Callable[..., Any]]:
     """`dovetail …` as a person types it: exit code and output. In the end no T4 is cordoned."""
 

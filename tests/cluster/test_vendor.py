@@ -89,13 +89,6 @@ async def scene(client: Client, namespace: str, sandbox: Cluster) -> AsyncIterat
     await scene.clear()
 
 
-@pytest.fixture
-async def jobs(client: Client, namespace: str) -> AsyncIterator[Jobs]:
-    jobs = Jobs(client, namespace=namespace)
-    yield jobs
-    await jobs.clear()
-
-
 def job_on(node: VendorNode) -> dict[str, Any]:
     annotations = {names.RUN_SECONDS: "100000"}
     spec = {"containers": [{"name": "main", "image": "busybox"}], **node.place}

@@ -14,8 +14,8 @@ from dovetail_extender.decide.filter_score import Decisions, Rules
 from dovetail_extender.decide.preempt import Preempting
 from dovetail_extender.holds.planned_workers import Place, PlannedJob
 from dovetail_extender.protocol import MetaPod, MetaVictims, PreemptArgs, ScheduledPod
+from tests.clock import Clock
 from tests.extender.builders import make_gpunode, make_node
-from tests.extender.harness import Clock
 
 
 class Desk:

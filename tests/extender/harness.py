@@ -1,7 +1,7 @@
 """A real extender over a real client, asked over HTTP as kube-scheduler does."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -13,18 +13,10 @@ from dovetail.kube.leader_election import Leadership, Times
 from dovetail.kube.retry import Backoff
 from dovetail_extender.server import MAX_BODY_BYTES
 from dovetail_extender.service import LEASE, Extender, Options
+from tests.background import eventually
+from tests.clock import Clock
 from tests.extender.api_server import ApiServer
 from tests.extender.builders import asking, binding
-
-
-class Clock:
-    """Time that passes only when the test says so."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class Face:
@@ -97,10 +89,3 @@ async def watching(
             with suppress(asyncio.CancelledError):
                 await running
             await extender.resign()
-
-
-async def eventually(holds: Callable[[], bool], *, within_seconds: float = 60.0) -> None:
-    """Wait for what another task is about to do."""
-    async with asyncio.timeout(within_seconds):
-        while not holds():  # noqa: ASYNC110 - what is waited for has no event
-            await asyncio.sleep(0.002)

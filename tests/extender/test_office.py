@@ -14,11 +14,13 @@ from dovetail_extender.bind.binder import Binder
 from dovetail_extender.decide.filter_score import Decisions, Rules
 from dovetail_extender.protocol import BindingArgs
 from dovetail_extender.service import IDLE_SECONDS, Options
+from tests.background import eventually
+from tests.clock import Clock
 from tests.core.engine.builders import make_ledger
 from tests.extender.api_server import ApiServer
 from tests.extender.bind.test_never_twice import InOffice, Truth
 from tests.extender.builders import asking, binding, make_pod
-from tests.extender.harness import Clock, Face, eventually, watching
+from tests.extender.harness import Face, watching
 
 QUICK = Times(duration_seconds=1, renew_seconds=1, look_seconds=0.01)
 PROMPT = Times(renew_seconds=0.5, look_seconds=0.01)

@@ -16,10 +16,9 @@ from dovetail.config.settings import Settings
 from dovetail.engine.model.settings import Weights
 from dovetail_extender.main import options_of, times_of
 from dovetail_extender.service import Options
-from tests.background import free_ports
+from tests.background import eventually, free_ports
 from tests.extender.api_server import ApiServer
 from tests.extender.builders import asking, binding, make_pod
-from tests.extender.harness import eventually
 
 PROGRAM = (sys.executable, "-c", "from dovetail_extender.main import main; raise SystemExit(main())")
 

@@ -2,11 +2,11 @@
 
 import asyncio
 import threading
-from collections.abc import Callable
 
 import pytest
 
 from dovetail_webhook.slots import Slots
+from tests.background import eventually
 
 
 class Gate:
@@ -31,7 +31,7 @@ class Gate:
 async def test_no_more_runs_at_one_time_than_there_is_room_for(memory: int, most: int) -> None:
     slots, gate = Slots(count=4, memory=100), Gate()
     tasks = [asyncio.create_task(slots.run(gate.work, memory=memory)) for _ in range(9)]
-    await until(lambda: gate.running == most)
+    await eventually(lambda: gate.running == most)
     gate.open.set()
     await asyncio.gather(*tasks)
     assert gate.most == most
@@ -54,15 +54,9 @@ async def test_who_waits_no_longer_is_passed_over() -> None:
     first = asyncio.create_task(slots.run(gate.work, memory=1))
     large = asyncio.create_task(slots.run(lambda: "large", memory=10))
     small = asyncio.create_task(slots.run(lambda: "small", memory=1))
-    await until(lambda: gate.running == 1)
+    await eventually(lambda: gate.running == 1)
     large.cancel()
     gate.open.set()
     assert await asyncio.wait_for(small, timeout=30) == "small"
     await first
     assert large.cancelled()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
-        while not condition():  # noqa: ASYNC110 - what it waits for happens in other threads
-            await asyncio.sleep(0.001)

@@ -19,7 +19,7 @@ from dovetail_agent.guards.memory_feature import MemoryGuardFeature
 from dovetail_agent.processes.identity import KillResult
 from dovetail_agent.tenants import Tenant
 from tests.agent.builders import NOON, allocated, make_node, make_tenant
-from tests.agent.guards.test_memory import rules
+from tests.agent.guards.test_memory import Policy, rules
 from tests.agent.recorded import Recorded
 
 CARDS = tuple(
@@ -64,7 +64,7 @@ class Guard:
     """The feature with its policy; `kills` has the result for each process, and an error instead if one is given."""
 
     def __init__(
-        self, policy: str, *, error: OSError | None = None, kills: dict[int, KillResult] | None = None
+        self, policy: Policy, *, error: OSError | None = None, kills: dict[int, KillResult] | None = None
     ) -> None:
         self.recorded = Recorded()
         self.tried: list[int] = []

@@ -10,6 +10,7 @@ import pytest
 
 from dovetail.api.gpunode import GPUNode, GPUNodeStatus
 from dovetail.api.meta import ObjectMeta, find_condition
+from dovetail.config.settings import StrangerPolicy
 from dovetail_agent.devices.model import DeviceInfo, DeviceSample, Inventory, Process, Sample
 from dovetail_agent.feature.protocol import Seen
 from dovetail_agent.guards.strangers import MOST
@@ -62,7 +63,7 @@ def look(
 class Watch:
     """The feature, with what it told; a look's answer is the report."""
 
-    def __init__(self, proc: Path, *, policy: str = "Taint") -> None:
+    def __init__(self, proc: Path, *, policy: StrangerPolicy = "Taint") -> None:
         self.recorded = Recorded()
         self.feature = StrangersFeature(self.recorded, policy=policy, proc=proc)
 

@@ -1,7 +1,6 @@
 """Reading the whole cluster from an API server that plays its part from a script; and the word while it takes long."""
 
 import io
-from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
@@ -39,17 +38,14 @@ def refusal(code: int, reason: str) -> Answer:
 
 
 @pytest.fixture
-async def api() -> AsyncIterator[Api]:
-    api = Api()
-    await api.start()
+def api(api: Api) -> Api:
     api.answer(NODES, page(make_node("a")))
     api.answer(GPUNODES, page(make_gpunode("a")))
     api.answer(JOBS, page(make_job("x", number=1)))
     api.answer(BATCH_JOBS, refusal(403, "Forbidden"))
     api.answer(SLICES, refusal(403, "Forbidden"))
     api.answer(CONFIG, Answer(body={"data": {"gpu_config.yaml": "policy: Spread\n"}}))
-    yield api
-    await api.stop()
+    return api
 
 
 async def test_everything_is_read_page_by_page_and_counted(api: Api, cluster: Cluster) -> None:

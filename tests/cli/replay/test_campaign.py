@@ -1,14 +1,12 @@
 """What ends a campaign before its jobs have ended, against an API server that plays its part from a script."""
 
-from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from dovetail import names
 from dovetail.api.conversion import values_of
-from dovetail.kube.auth.connection import Connection
-from dovetail.kube.client import Client
 from dovetail_cli.app import main
 from dovetail_cli.cluster.connection import Cluster
 from dovetail_cli.replay import campaign
@@ -25,18 +23,14 @@ NO_CONFIG = Answer(status=404, body={"code": 404, "reason": "NotFound", "message
 
 
 @pytest.fixture
-async def api() -> AsyncIterator[Api]:
-    api = Api()
-    await api.start()
+def api(api: Api) -> Api:
     api.answer("POST /api/v1/namespaces", Answer(body={}))
-    yield api
-    await api.stop()
+    return api
 
 
 @pytest.fixture
-async def cluster(api: Api) -> AsyncIterator[Cluster]:
-    async with Client(Connection(server=api.url)) as client:
-        yield Cluster(client=client, namespace="replay")
+def cluster(cluster: Cluster) -> Cluster:
+    return replace(cluster, namespace="replay")
 
 
 def listing(*objects: Any) -> Answer:

@@ -15,18 +15,11 @@ from dovetail.engine.filter.fit import Fit, check
 from dovetail.engine.gang.placement import place
 from dovetail.engine.gang.shortage import Shortage
 from dovetail.engine.ledger.ledger import Ledger
+from tests.clock import Clock
 from tests.core.builders import make_gpunode, make_node
 from tests.core.engine.builders import make_ask
 
 NVIDIA, AMD, CHANNELS = "gpu.nvidia.com", "gpu.amd.com", "compute-domain.nvidia.com"
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def make_slice(name: str = "s", *, driver: str = NVIDIA, **spec: Any) -> ResourceSlice:

@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 
@@ -13,6 +13,7 @@ from dovetail.kube.client import Client
 from dovetail.kube.event_correlator import EventLimits, ObjectReference
 from dovetail.kube.event_recorder import EventRecorder, Outcome, Pace
 from dovetail.kube.retry import Backoff
+from tests.background import eventually
 from tests.core.kube.api import Answer, Api, refusal
 
 POST = "POST /api/v1/namespaces/team/events"
@@ -70,17 +71,11 @@ def desk(client: Client, api: Api) -> Desk:
     return Desk(client, api)
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not condition():  # noqa: ASYNC110 - a request arrives over HTTP
-            await asyncio.sleep(0.001)
-
-
 async def test_an_event_names_its_object_what_happened_and_when(desk: Desk, api: Api) -> None:
     api.answer(POST, Answer(body={}))
     desk.record()
     async with desk.at_work():
-        await until(lambda: desk.count("posted") == 1)
+        await eventually(lambda: desk.count("posted") == 1)
     body = api.of(POST)[0].body
     assert body["involvedObject"] == {
         "apiVersion": "v1",
@@ -101,7 +96,7 @@ async def test_an_event_about_an_object_without_a_namespace_is_where_kubectl_loo
     api.answer(POST_OF_NODES, Answer(body={}))
     desk.recorder.event(NODE, severity="Warning", reason="R", message="m", host="n")
     async with desk.at_work():
-        await until(lambda: desk.count("posted") == 1)
+        await eventually(lambda: desk.count("posted") == 1)
     body = api.of(POST_OF_NODES)[0].body
     assert body["involvedObject"] == {"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "n"}
     assert body["source"] == {"component": "dovetail-test", "host": "n"}
@@ -112,7 +107,7 @@ async def test_a_long_message_and_a_long_name_are_cut_to_what_the_api_server_tak
     api.answer(POST, Answer(body={}))
     desk.record("x" * 200, message="m" * 5000)
     async with desk.at_work():
-        await until(lambda: desk.count("posted") == 1)
+        await eventually(lambda: desk.count("posted") == 1)
     body = api.of(POST)[0].body
     assert len(body["message"]) == 1024
     assert body["metadata"]["generateName"] == "x" * 50 + "."
@@ -127,7 +122,7 @@ async def test_while_it_waits_a_normal_event_is_replaced_by_the_next_and_a_warni
     desk.record(reason="OverPromise", severity="Warning")
     desk.record(reason="OverPromise", message="again", severity="Warning")
     async with desk.at_work():
-        await until(lambda: desk.count("posted") == 5)
+        await eventually(lambda: desk.count("posted") == 5)
     assert sorted(desk.posted) == [
         ("x", "BadCard"), ("x", "OverPromise"), ("x", "OverPromise"), ("x", "Running"), ("y", "Starting"),
     ]  # fmt: skip
@@ -140,7 +135,7 @@ async def test_repeats_of_a_waiting_event_are_one_event_with_their_count(desk: D
         desk.seconds = second
         desk.record(severity="Warning")
     async with desk.at_work():
-        await until(lambda: desk.count("posted") == 1)
+        await eventually(lambda: desk.count("posted") == 1)
     body = api.of(POST)[0].body
     assert (body["count"], body["firstTimestamp"], body["lastTimestamp"]) == (
         3, "2026-11-22T08:30:00Z", "2026-11-22T08:31:00Z",
@@ -152,10 +147,10 @@ async def test_repeats_of_a_sent_event_are_not_sent_within_the_interval(client: 
     api.answer(POST, *[Answer(body={})] * 2)
     async with desk.at_work():
         desk.record()
-        await until(lambda: desk.count("posted") == 1)
+        await eventually(lambda: desk.count("posted") == 1)
         for desk.seconds in (100, 200, 300):
             desk.record()
-        await until(lambda: desk.count("posted") == 2)
+        await eventually(lambda: desk.count("posted") == 2)
     assert desk.count("replaced") == 2
     assert [seen.body["count"] for seen in api.of(POST)] == [1, 3]
 
@@ -167,7 +162,7 @@ async def test_a_flood_about_one_object_is_dropped_beyond_its_burst(client: Clie
         desk.record(message=str(number), severity="Warning")
     desk.record("y")
     async with desk.at_work():
-        await until(lambda: desk.count("posted") == 3)
+        await eventually(lambda: desk.count("posted") == 3)
     assert desk.count("dropped") == 8
     assert sorted(desk.posted) == [("x", "Running"), ("x", "Running"), ("y", "Running")]
 
@@ -192,10 +187,10 @@ async def test_newer_news_that_comes_while_an_event_is_sent_is_posted(
     api.answer(POST, Answer(status=status, body={}, released=released), Answer(body={}))
     async with desk.at_work():
         desk.record(reason="Starting")
-        await until(lambda: len(api.of(POST)) == 1)
+        await eventually(lambda: len(api.of(POST)) == 1)
         desk.record(reason="Running")
         released.set()
-        await until(lambda: desk.count("posted") == posted)
+        await eventually(lambda: desk.count("posted") == posted)
     assert desk.posted == [("x", "Starting"), ("x", "Running")]
     assert not desk.recorder._waiting
 
@@ -204,7 +199,7 @@ async def test_an_event_is_tried_again_when_the_trouble_passes(desk: Desk, api: 
     api.answer(POST, refusal(503), refusal(429), Answer(body={}))
     desk.record()
     async with desk.at_work():
-        await until(lambda: desk.count("posted") == 1)
+        await eventually(lambda: desk.count("posted") == 1)
     assert desk.count("dropped") == 0
 
 
@@ -213,11 +208,11 @@ async def test_an_event_that_cannot_be_posted_delays_no_other(desk: Desk, api: A
     api.answer(POST, refusal(403), Answer(body={}), *[refusal(500)] * PACE.max_tries_per_event)
     async with desk.at_work():
         desk.record("a")
-        await until(lambda: desk.count("dropped") == 1)
+        await eventually(lambda: desk.count("dropped") == 1)
         desk.record("b")
-        await until(lambda: desk.count("posted") == 1)
+        await eventually(lambda: desk.count("posted") == 1)
         desk.record("c")
-        await until(lambda: desk.count("dropped") == 2)
+        await eventually(lambda: desk.count("dropped") == 2)
     assert [name for name, _ in desk.posted] == ["a", "b", *["c"] * PACE.max_tries_per_event]
 
 
@@ -228,5 +223,5 @@ async def test_of_too_many_waiting_events_the_oldest_are_dropped(client: Client,
         desk.record(name)
     assert desk.count("dropped") == 1
     async with desk.at_work():
-        await until(lambda: desk.count("posted") == 2)
+        await eventually(lambda: desk.count("posted") == 2)
     assert sorted(name for name, _ in desk.posted) == ["b", "c"]

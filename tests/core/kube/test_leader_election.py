@@ -9,8 +9,9 @@ import pytest
 
 from dovetail.kube.client import Client
 from dovetail.kube.leader_election import Leadership, LeaseLostError, Times
+from tests.background import eventually
+from tests.clock import Clock
 from tests.extender.api_server import ApiServer
-from tests.extender.harness import Clock, eventually
 
 # A request may take as long as it is until the next renewal. Where none is waited for, none is ever late.
 CALM = Times(duration_seconds=15, renew_seconds=60, look_seconds=0.005)

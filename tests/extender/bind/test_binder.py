@@ -11,9 +11,10 @@ from dovetail import names
 from dovetail.pods.allocation import allocation_in
 from dovetail_extender.metrics import HOLD_STATES
 from dovetail_extender.service import Options
+from tests.background import eventually
 from tests.extender.api_server import ApiServer
 from tests.extender.builders import binding, make_gpunode, make_node, make_pod, make_share
-from tests.extender.harness import Face, eventually, watching
+from tests.extender.harness import Face, watching
 
 IMPATIENT = Options(bind_deadline_seconds=1)
 

@@ -26,8 +26,8 @@ from dovetail_extender.bind.binder import Binder
 from dovetail_extender.bind.unsettled import SETTLE_SECONDS
 from dovetail_extender.decide.filter_score import Decisions, Rules
 from dovetail_extender.protocol import BindingArgs, ScheduledPod
+from tests.clock import Clock
 from tests.extender.builders import make_gpunode, make_node, make_pod, make_share
-from tests.extender.harness import Clock
 
 NODES = ("a", "b")
 Fate = Literal["answered", "lost", "unanswered", "late"]

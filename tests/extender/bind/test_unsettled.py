@@ -12,8 +12,8 @@ from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Claim
 from dovetail.kube.errors import DeadlineExceeded, KubeError, NotFound, Status
 from dovetail_extender.bind.unsettled import READ_SECONDS, SETTLE_SECONDS, Settling
+from tests.clock import Clock
 from tests.extender.builders import make_pod
-from tests.extender.harness import Clock
 
 UNBOUND = msgspec.convert(make_pod(), Pod)
 BOUND = msgspec.convert(make_pod(nodeName="a"), Pod)

@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 
 from dovetail.cluster.dra_drivers import ABSENT_SECONDS
+from tests.background import eventually
 from tests.extender.api_server import ApiServer
 from tests.extender.builders import make_pod
-from tests.extender.harness import Face, eventually, watching
+from tests.extender.harness import Face, watching
 
 SENTENCE = "both Dovetail and the DRA driver gpu.nvidia.com hand out the node's GPUs"
 

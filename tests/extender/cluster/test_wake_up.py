@@ -4,10 +4,12 @@ import pytest
 
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail_extender.decide.unschedulable import PAUSE_SECONDS, Waiting
+from tests.background import eventually
+from tests.clock import Clock
 from tests.core.engine.builders import add_node, hold_devices, make_ask, make_device, make_ledger
 from tests.extender.api_server import ApiServer
 from tests.extender.builders import make_gpunode, make_node, make_pod, make_share
-from tests.extender.harness import Clock, Face, eventually
+from tests.extender.harness import Face
 
 
 class Scene:

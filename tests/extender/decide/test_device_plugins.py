@@ -8,9 +8,10 @@ import pytest
 from dovetail import names
 from dovetail.config.settings import Settings
 from dovetail_extender.main import options_of
+from tests.background import eventually
 from tests.extender.api_server import ApiServer
 from tests.extender.builders import make_gpunode, make_node, make_pod
-from tests.extender.harness import Face, eventually, watching
+from tests.extender.harness import Face, watching
 
 GPU = "nvidia.com/gpu"
 

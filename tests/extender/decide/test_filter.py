@@ -1,9 +1,10 @@
 """Filter over HTTP, against a real ledger that is fed by watching."""
 
 from dovetail import names
+from tests.background import eventually
 from tests.extender.api_server import ApiServer
 from tests.extender.builders import make_gpunode, make_node, make_pod, make_share
-from tests.extender.harness import Face, eventually, watching
+from tests.extender.harness import Face, watching
 
 SOFT_NODE = {
     "nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference": {}}]},

@@ -9,9 +9,10 @@ from dovetail.api.builtin import Node, Pod
 from dovetail.api.gpunode import GPUNode
 from dovetail.audit.allocations import audit
 from dovetail.pods.allocation import allocation_in
+from tests.background import eventually
 from tests.extender.api_server import ApiServer
 from tests.extender.builders import make_gpunode, make_node, make_pod
-from tests.extender.harness import Face, eventually
+from tests.extender.harness import Face
 
 
 def make_tenant(name: str, *, host_memory: str = "21Gi") -> dict[str, Any]:

@@ -6,9 +6,10 @@ import pytest
 
 from dovetail import names
 from dovetail.api.builtin import Pod
+from tests.background import eventually
 from tests.extender.api_server import ApiServer
 from tests.extender.builders import make_gpunode, make_node, make_pod, make_share
-from tests.extender.harness import Face, eventually, watching
+from tests.extender.harness import Face, watching
 
 
 class Scene:

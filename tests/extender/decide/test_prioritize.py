@@ -1,9 +1,10 @@
 """Prioritize over HTTP, and the hold that it leaves."""
 
+from tests.background import eventually
 from tests.extender.api_server import ApiServer
 from tests.extender.builders import asking, make_pod, make_share
 from tests.extender.decide.test_filter import SOFT_NODE
-from tests.extender.harness import Face, eventually
+from tests.extender.harness import Face
 
 
 async def bound(api: ApiServer, face: Face, node: str, milli: int = 500, name: str = "there") -> None:

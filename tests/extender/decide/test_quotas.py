@@ -6,9 +6,10 @@ import pytest
 
 from dovetail import names
 from dovetail.pods.allocation import allocation_in
+from tests.background import eventually
 from tests.extender.api_server import ApiServer
 from tests.extender.builders import asking, make_gpunode, make_node, make_pod, make_share
-from tests.extender.harness import Face, eventually
+from tests.extender.harness import Face
 from tests.extender.holds.test_planned_workers import make_job
 
 

@@ -7,9 +7,10 @@ import pytest
 
 from dovetail import names
 from dovetail_extender.holds.planned_workers import ELSEWHERE, OVERTAKEN
+from tests.background import eventually
 from tests.extender.api_server import ApiServer
 from tests.extender.builders import make_gpunode, make_node, make_pod
-from tests.extender.harness import Face, eventually, watching
+from tests.extender.harness import Face, watching
 
 
 def make_job(

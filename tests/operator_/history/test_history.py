@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
@@ -27,7 +27,7 @@ from dovetail_operator.job.actions import DeleteGPUJob
 from dovetail_operator.lifecycle.reconcile import reconcile
 from dovetail_operator.state.due_records import Dues
 from dovetail_operator.state.state import State
-from tests.background import running
+from tests.background import eventually, running
 from tests.core.kube.api import Answer, Api, Stream, line, refusal
 from tests.operator_ import history_rows
 from tests.operator_.builders import NOW, at, make_child, make_job, make_pod, make_state, see
@@ -89,12 +89,6 @@ class Keeping:
                 await asyncio.sleep(0.01)
 
 
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
-        while not holds():  # noqa: ASYNC110 - a database has no event
-            await asyncio.sleep(0.01)
-
-
 async def test_jobs_that_have_ended_are_recorded_once_also_by_the_next_operator(
     client: Client, store: HistoryStore
 ) -> None:
@@ -102,11 +96,11 @@ async def test_jobs_that_have_ended_are_recorded_once_also_by_the_next_operator(
     async with first.running():
         await first.until("x")
         # It is counted once it is in the store.
-        await until(lambda: first.registry.get_sample_value(*FINISHED_WELL) == 1)
+        await eventually(lambda: first.registry.get_sample_value(*FINISHED_WELL) == 1)
     again = Keeping(client, store, make_job(status=ENDED))
     async with again.running():
         await again.until("x")
-        await until(lambda: again.dues.is_kept(make_job()))
+        await eventually(lambda: again.dues.is_kept(make_job()))
     assert again.registry.get_sample_value(*FINISHED_WELL) is None
     used = again.registry.get_sample_value("dovetail_gpu_seconds_total", {"namespace": "team", "user": ""})
     assert used == 60
@@ -129,7 +123,7 @@ async def test_a_job_that_went_while_no_operator_looked_is_closed_at_the_next_st
     keeping = Keeping(client, store, make_job(status=RUNS))
     async with keeping.running():
         await keeping.history.synced.wait()
-        await until(lambda: bool(store.unfinished()))
+        await eventually(lambda: bool(store.unfinished()))
     after = Keeping(client, store)
     async with after.running():
         (found,) = await after.until("x")
@@ -161,7 +155,7 @@ async def test_a_table_that_went_while_it_was_open_is_made_anew(client: Client, 
         with store._engine.begin() as connection:
             connection.exec_driver_sql("DROP TABLE dovetail_jobs")
         keeping.state.store.job_changed(make_job(status=ENDED))
-        await until(lambda: keeping.dues.is_kept(make_job()))
+        await eventually(lambda: keeping.dues.is_kept(make_job()))
         await keeping.until("x")
 
 
@@ -396,7 +390,7 @@ async def test_a_flood_of_questions_in_one_namespace_delays_no_other(
         api.answer(f"PATCH {path}/{name}/status", Answer(body=items[-1]))
     api.answer("GET /apis/dovetail.dev/v1alpha1/historyqueries", Answer(body={"metadata": {}, "items": items}))
     async with running(Answers(client, store).run()):
-        await until(lambda: sum(seen.method == "PATCH" for seen in api.seen) == len(asked))
+        await eventually(lambda: sum(seen.method == "PATCH" for seen in api.seen) == len(asked))
     order = [seen.path.split("/")[-2] for seen in api.seen if seen.method == "PATCH"]
     assert order == ["q0", "late", "q1", "q2", "q3", "q4"]
     store.close()

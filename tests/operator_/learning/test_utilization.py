@@ -1,28 +1,13 @@
 """Mean utilization out of reports that come now and then."""
 
 import msgspec
-import pytest
 
 from dovetail.api.gpujob import Measured
 from dovetail.api.gpunode import GPUNode
 from dovetail.engine.model.claims import Claim, DeviceClaim
 from dovetail_operator.learning.utilization import Utilization
+from tests.clock import Clock
 from tests.operator_.builders import make_job
-
-
-class Clock:
-    """Seconds that pass when a test says so."""
-
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
 
 JOB = make_job()
 CLAIM = Claim(key="pod", node="n", devices=(DeviceClaim(index=0, uuid="a", share_milli=1000, memory_mib=1),))

@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
@@ -20,7 +20,7 @@ from dovetail_operator.notifications.mail_limits import ANYBODY, HOUR_SECONDS, M
 from dovetail_operator.notifications.messages import due, letter
 from dovetail_operator.notifications.notifier import Notifier
 from dovetail_operator.notifications.transports import sender_of
-from tests.background import running
+from tests.background import eventually, running
 from tests.core.kube.api import Answer, Api
 from tests.operator_ import mail
 from tests.operator_.builders import at, make_job, see
@@ -118,12 +118,6 @@ class Told:
 
     def running(self) -> AbstractAsyncContextManager[None]:
         return running(self.notifier.run())
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
-        while not holds():  # noqa: ASYNC110 - a mailbox has no event
-            await asyncio.sleep(0.01)
 
 
 @asynccontextmanager
@@ -236,9 +230,9 @@ async def test_a_job_that_is_deleted_is_told_of_all_the_same(client: Client, api
     async with at_work(client, api) as (told, box):
         box.answers = ["451 later"]
         told.notifier.put(job)
-        await until(lambda: told.count("retried") == 1)
+        await eventually(lambda: told.count("retried") == 1)
         told.notifier.drop(job)
-        await until(lambda: len(box.mails) == 2)
+        await eventually(lambda: len(box.mails) == 2)
     assert api.seen == []
 
 
@@ -284,7 +278,7 @@ async def test_a_job_that_went_while_it_was_noted_is_let_be(client: Client, api:
     api.answer(STATUS, Answer(status=404, body={"code": 404, "reason": "NotFound", "message": "gone"}))
     async with at_work(client, api) as (told, box):
         told.notifier.put(told_job(**RUNS))
-        await until(lambda: len(api.seen) == 1)
+        await eventually(lambda: len(api.seen) == 1)
         assert box.subjects == ["Job 7 (x) has started"]
 
 

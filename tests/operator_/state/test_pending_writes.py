@@ -6,23 +6,10 @@ from dovetail.api.builtin import Job
 from dovetail.api.gpujob import GPUJob
 from dovetail_operator.state.pending_writes import MAX_WAIT_SECONDS, PendingWrites
 from dovetail_operator.state.store import Store
+from tests.clock import Clock
 from tests.operator_.builders import make_child, make_job, make_state
 
 KEY = "team/x"
-
-
-class Clock:
-    """Seconds that a test sets."""
-
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
 
 
 @pytest.fixture
