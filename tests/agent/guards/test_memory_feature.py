@@ -14,12 +14,12 @@ from dovetail.api.gpunode import GPUNode, GPUNodeStatus
 from dovetail.api.meta import ObjectMeta
 from dovetail_agent.devices.model import DeviceInfo, DeviceSample, Inventory, Process, Sample
 from dovetail_agent.feature.protocol import Seen
-from dovetail_agent.guards.memory import overuses
+from dovetail_agent.guards.memory import Policy, overuses
 from dovetail_agent.guards.memory_feature import MemoryGuardFeature
 from dovetail_agent.processes.identity import KillResult
 from dovetail_agent.tenants import Tenant
 from tests.agent.builders import NOON, allocated, make_node, make_tenant
-from tests.agent.guards.test_memory import Policy, rules
+from tests.agent.guards.test_memory import rules
 from tests.agent.recorded import Recorded
 
 CARDS = tuple(
