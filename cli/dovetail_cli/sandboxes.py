@@ -19,9 +19,14 @@ def kubeconfig(name: str) -> Path:
     return folder.with_name(name) / "kubeconfig"
 
 
-def up(name: str, *, nodes: str | None = None, limit_nodes: int | None = None) -> None:
-    """Start a sandbox, or keep a running one. Raises `CommandError` if it does not start."""
+def up(name: str, *, local: bool = False, nodes: str | None = None, limit_nodes: int | None = None) -> None:
+    """Start a sandbox, or keep a running one. With `local`, it runs jobs on this machine.
+
+    Raises `CommandError` if it does not start.
+    """
     arguments = ["up", "--name", name]
+    if local:
+        arguments.append("--local")
     if nodes is not None:
         arguments += ["--nodes", nodes]
     if limit_nodes is not None:

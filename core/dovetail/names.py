@@ -31,6 +31,11 @@ MEMORY_STRATEGY: Final = f"{GROUP}/gpu-memory-strategy"
 WORKLOAD: Final = f"{GROUP}/gpu-workload"
 PRIORITY: Final = f"{GROUP}/gpu-priority"
 
+# The same for the local node: the file with the job's environment, and where its output and errors go.
+ENVIRONMENT: Final = f"{GROUP}/environment"
+OUTPUT_FILE: Final = f"{GROUP}/output"
+ERROR_FILE: Final = f"{GROUP}/error"
+
 # Annotation of a GPUJob: who made it, set by admission.
 USER: Final = f"{GROUP}/user"
 

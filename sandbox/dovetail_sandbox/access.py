@@ -4,8 +4,9 @@ import asyncio
 import base64
 import json
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 import yaml
@@ -13,6 +14,7 @@ import yaml
 from dovetail.api.builtin import Node
 from dovetail.api.resources import NODES, SERVICEACCOUNTS
 from dovetail.kube.auth.connection import load_connection
+from dovetail.kube.auth.kubeconfig import LOCAL_NODE
 from dovetail.kube.client import Client
 from dovetail.kube.errors import AlreadyExists
 from dovetail_sandbox.errors import ChartError, SandboxError
@@ -25,13 +27,32 @@ _READY_SECONDS: Final = 60.0
 _READY_PER_SECOND: Final = 10.0  # far below the slowest rate seen, on a busy machine
 
 
-def write_admin_kubeconfig(path: Path, *, name: str, pki: Path, port: int) -> None:
-    """Write a self-contained administrator's kubeconfig; its context is `dovetail-<name>`."""
-    user = {
-        "client-certificate-data": _base64(pki / "admin.crt"),
-        "client-key-data": _base64(pki / "admin.key"),
-    }
-    _write_kubeconfig(path, context=f"dovetail-{name}", ca=pki / "ca.crt", port=port, user=user)
+def write_admin_kubeconfig(
+    path: Path, *, name: str, ca: Path, certificate: Path, key: Path, port: int, local_data: Path | None = None
+) -> None:
+    """Write a self-contained administrator's kubeconfig; its context is `dovetail-<name>`.
+
+    `local_data` is the folder in which the local node of this cluster finds what `gbatch` leaves for it.
+    """
+    local = {} if local_data is None else {"extensions": [{"name": LOCAL_NODE, "extension": {"data": str(local_data)}}]}
+    write_certificate_kubeconfig(
+        path, context=f"dovetail-{name}", ca=ca, certificate=certificate, key=key, port=port, of_context=local
+    )
+
+
+def write_certificate_kubeconfig(
+    path: Path,
+    *,
+    context: str,
+    ca: Path,
+    certificate: Path,
+    key: Path,
+    port: int,
+    of_context: Mapping[str, Any] = MappingProxyType({}),
+) -> None:
+    """Write a self-contained kubeconfig for the user of a certificate."""
+    user = {"client-certificate-data": _base64(certificate), "client-key-data": _base64(key)}
+    _write_kubeconfig(path, context=context, ca=ca, port=port, user=user, of_context=of_context)
 
 
 def write_account_kubeconfig(
@@ -127,7 +148,14 @@ async def _tokens(kubeconfig: Path, *, accounts: Sequence[str], namespace: str) 
 
 
 def _write_kubeconfig(
-    path: Path, *, context: str, ca: Path, port: int, user: dict[str, str], namespace: str = "default"
+    path: Path,
+    *,
+    context: str,
+    ca: Path,
+    port: int,
+    user: dict[str, str],
+    namespace: str = "default",
+    of_context: Mapping[str, Any] = MappingProxyType({}),
 ) -> None:
     server = {"server": f"https://127.0.0.1:{port}", "certificate-authority-data": _base64(ca)}
     document = {
@@ -135,7 +163,9 @@ def _write_kubeconfig(
         "kind": "Config",
         "clusters": [{"name": context, "cluster": server}],
         "users": [{"name": context, "user": user}],
-        "contexts": [{"name": context, "context": {"cluster": context, "user": context, "namespace": namespace}}],
+        "contexts": [
+            {"name": context, "context": {"cluster": context, "user": context, "namespace": namespace, **of_context}}
+        ],
         "current-context": context,
     }
     path.parent.mkdir(parents=True, exist_ok=True)

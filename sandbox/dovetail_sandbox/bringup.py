@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
+from dovetail.process import identity
 from dovetail_sandbox import access, realnode, state
 from dovetail_sandbox.cluster import CONTROL_PLANE, KWOK_CLUSTER, Cluster, get, tail
 from dovetail_sandbox.errors import ChartError, ComponentFailedError, InvalidInputError, SandboxError
@@ -19,6 +20,8 @@ from dovetail_sandbox.installed import chart, neighbours, workloads
 from dovetail_sandbox.installed import neighbour_webhooks as beside
 from dovetail_sandbox.installed.chart import Rendered
 from dovetail_sandbox.installed.neighbours import Neighbour
+from dovetail_sandbox.localnode import setup as localnode
+from dovetail_sandbox.localnode.setup import LocalNode
 from dovetail_sandbox.nodes import kwok, node_sets
 from dovetail_sandbox.nodes.node_sets import SimulatedNode
 from dovetail_sandbox.processes import ports, processes
@@ -42,11 +45,12 @@ _POLL_SECONDS: Final = 0.1
 class Plan:
     """The content of a sandbox.
 
-    `without` names components of the chart that the user runs by hand, `beside` the neighbours. With `request_log`, the
-    API server records each request of the chart's accounts.
+    With `local_node`, this machine is a node of it. `without` names components of the chart that the user runs by hand,
+    `beside` the neighbours. With `request_log`, the API server records each request of the chart's accounts.
     """
 
     nodes: Sequence[SimulatedNode]
+    local_node: bool = False
     real_node: bool = False
     overrides: Sequence[str] = ()
     without: Collection[str] = ()
@@ -60,6 +64,7 @@ def up(
     report: Reporter,
     nodes_file: Path | None = None,
     limit_nodes: int | None = None,
+    local_node: bool = False,
     real_node: bool = False,
     overrides: Sequence[str] = (),
     without: Collection[str] = (),
@@ -68,17 +73,20 @@ def up(
 ) -> Cluster:
     """Create a sandbox, and return when everything in it is ready.
 
-    A running sandbox stays unchanged. If it fails, its processes end, and its folder stays for `logs` until the next
-    `up` or `down`. Raises `SandboxError`.
+    With `local_node`, this machine is its one node, and jobs run as the user's processes; otherwise its nodes are
+    simulated. A running sandbox stays unchanged. If it fails, its processes end, and its folder stays for `logs` until
+    the next `up` or `down`. Raises `SandboxError`.
     """
     cluster = get(name)
-    nodes = node_sets.read(nodes_file, limit=limit_nodes)
+    nodes = _nodes(nodes_file, limit=limit_nodes, local_node=local_node)
     others = neighbours.chosen(with_)
     if _is_up(cluster, report=report):
+        _check_kind(cluster, local_node=local_node)
         return cluster
     real_node = real_node and _can_have_a_real_node(report)
     plan = Plan(
         nodes=nodes,
+        local_node=local_node,
         real_node=real_node,
         overrides=overrides,
         without=without,
@@ -115,6 +123,20 @@ def fetch(programs: Sequence[str], *, real_node: bool, report: Reporter) -> list
     return sorted(found)
 
 
+def _nodes(file: Path | None, *, limit: int | None, local_node: bool) -> list[SimulatedNode]:
+    if local_node and (file is not None or limit is not None):
+        raise InvalidInputError("local", value="with simulated nodes", allowed="--local, or --nodes and --limit-nodes")
+    return [] if local_node else node_sets.read(file, limit=limit)
+
+
+def _check_kind(cluster: Cluster, *, local_node: bool) -> None:
+    """Raise `SandboxError` for a running sandbox whose nodes are of the other kind."""
+    if cluster.state().local_node != local_node:
+        has, wanted = ("simulated nodes", "a local node") if local_node else ("a local node", "simulated nodes")
+        hint = f"dovetail sandbox down --name {cluster.name}"
+        raise SandboxError(f"Sandbox {cluster.name!r} is up with {has}. For {wanted}, end it first: {hint}")
+
+
 def _can_have_a_real_node(report: Reporter) -> bool:
     reason = realnode.capable()
     if reason:
@@ -135,9 +157,9 @@ def _is_up(cluster: Cluster, *, report: Reporter) -> bool:
     if not cluster.folder.exists():
         return False
     known = state.read(cluster.folder)
-    if known and known.phase == "starting" and processes.alive(known.starter):
+    if known and known.phase == "starting" and identity.alive(known.starter):
         raise SandboxError(f"Sandbox {cluster.name!r} is being started by process {known.starter.pid}.")  # type: ignore[union-attr]  # alive
-    if known and known.phase == "ready" and processes.alive(known.supervisor):
+    if known and known.phase == "ready" and identity.alive(known.supervisor):
         for component in cluster.observed().values():
             if component.state in {"exited", "waiting"}:
                 raise cluster.failure(component)
@@ -160,13 +182,19 @@ def _begin(cluster: Cluster, *, plan: Plan) -> None:
         began = State(
             name=cluster.name,
             created_at=datetime.now(UTC).isoformat(timespec="seconds"),
-            ports=ports.choose([*kwok.PORTS, *PORT_VALUES, *neighbours.ports_of(plan.beside)], taken=taken),
-            starter=processes.identify(os.getpid()),
+            ports=ports.choose(_ports_of(plan), taken=taken),
+            starter=identity.identify(os.getpid()),
             nodes=len(plan.nodes),
             devices=sum(node.devices for node in plan.nodes),
+            local_node=plan.local_node,
             real_node=plan.real_node,
         )
         state.write(cluster.folder, began)
+
+
+def _ports_of(plan: Plan) -> list[str]:
+    local = localnode.PORTS if plan.local_node else ()
+    return [*kwok.PORTS, *PORT_VALUES, *local, *neighbours.ports_of(plan.beside)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,13 +210,19 @@ class _Bringup:
         workloads.check_names(rendered, names=self.plan.without, option="without")
         with self.report.task("Control plane: etcd, kube-apiserver, controllers, kwok"):
             self._start_control_plane()
-        with self.report.task(f"{len(self.plan.nodes)} simulated nodes"):
-            access.create_nodes(self.cluster.kubeconfig, manifests=[kwok.manifest(node) for node in self.plan.nodes])
+        if self.plan.nodes:
+            with self.report.task(f"{len(self.plan.nodes)} simulated nodes"):
+                access.create_nodes(
+                    self.cluster.kubeconfig, manifests=[kwok.manifest(node) for node in self.plan.nodes]
+                )
         with self.report.task("What the chart installs: CRDs, roles, classes, configuration"):
             access.apply(rendered, kubectl=self.programs["kubectl"], kubeconfig=self.cluster.kubeconfig)
         started = self._start_deployables(rendered)
         with self.report.task(f"Dovetail: {', '.join(started) or 'nothing, as asked'}"):
             self.cluster.wait_ready(started)
+        if self.plan.local_node:
+            with self.report.task("This machine as a node: local"):
+                self._start_local_node()
         for each in self.plan.beside:
             with self.report.task(f"Beside it: {each.name}"):
                 self._start_neighbour(each)
@@ -230,8 +264,51 @@ class _Bringup:
         state.write_desired(cluster.folder, desired)
         self._start_supervisor()
         self._wait_for_control_plane()
-        port = known.ports["kube-apiserver"]
-        access.write_admin_kubeconfig(cluster.kubeconfig, name=cluster.name, pki=cluster.pki, port=port)
+        self._write_admin_kubeconfig(port=known.ports["kube-apiserver"])
+
+    def _write_admin_kubeconfig(self, *, port: int) -> None:
+        cluster = self.cluster
+        if not self.plan.local_node:
+            access.write_admin_kubeconfig(
+                cluster.kubeconfig,
+                name=cluster.name,
+                ca=cluster.pki / "ca.crt",
+                certificate=cluster.pki / "admin.crt",
+                key=cluster.pki / "admin.key",
+                port=port,
+            )
+            return
+        node = self._local_node()
+        node.write_certificates()
+        access.write_admin_kubeconfig(
+            cluster.kubeconfig,
+            name=cluster.name,
+            ca=cluster.pki / "ca.crt",
+            certificate=node.certificate("user"),
+            key=node.key("user"),
+            port=port,
+            local_data=node.data,
+        )
+
+    def _local_node(self) -> LocalNode:
+        return LocalNode(sandbox=self.cluster.name, folder=self.cluster.folder, pki=self.cluster.pki)
+
+    def _start_local_node(self) -> None:
+        cluster, node = self.cluster, self._local_node()
+        rights = Rendered(text="", workloads=(), objects=tuple(localnode.rights()))
+        access.apply(rights, kubectl=self.programs["kubectl"], kubeconfig=cluster.kubeconfig)
+        access.write_certificate_kubeconfig(
+            self._kubeconfig(localnode.COMPONENT),
+            context=localnode.COMPONENT,
+            ca=cluster.pki / "ca.crt",
+            certificate=node.certificate("client"),
+            key=node.key("client"),
+            port=cluster.state().ports["kube-apiserver"],
+        )
+        component = node.component(ports=cluster.state().ports, kubeconfig=self._kubeconfig(localnode.COMPONENT))
+        desired = state.read_desired(cluster.folder)
+        cluster.desire(msgspec.structs.replace(desired, components=[*desired.components, component]))
+        cluster.wait_ready([component.name])
 
     def _request_log(self) -> kwok.RequestLog:
         policy = self.cluster.folder / "audit-policy.yaml"
@@ -249,7 +326,7 @@ class _Bringup:
             file_actions=processes.output_to(log),
             setsid=True,
         )
-        self._note(supervisor=processes.identify(pid))
+        self._note(supervisor=identity.identify(pid))
 
     def _wait_for_control_plane(self) -> None:
         limit = time.monotonic() + _CONTROL_PLANE_SECONDS
@@ -259,7 +336,7 @@ class _Bringup:
                 raise self.cluster.failure(dead)
             if observed.get(_KWOKCTL) and observed[_KWOKCTL].state == "done" and observed.keys() >= set(CONTROL_PLANE):
                 return
-            if not processes.alive(self.cluster.state().supervisor) or time.monotonic() > limit:
+            if not identity.alive(self.cluster.state().supervisor) or time.monotonic() > limit:
                 log = self.cluster.folder / "logs" / "supervisor.log"
                 what = f"did not bring the control plane up in {_CONTROL_PLANE_SECONDS:g} s"
                 raise ComponentFailedError("supervisor", what=what, log=log, tail=tail(log))
@@ -294,7 +371,10 @@ class _Bringup:
         for path, text in workloads.files(rendered, place=place).items():
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
-        found = list(workloads.components(rendered, place=place, without=self.plan.without))
+        found = [
+            (account, localnode.with_real_devices(component) if self.plan.local_node else component)
+            for account, component in workloads.components(rendered, place=place, without=self.plan.without)
+        ]
         accounts = [account for account, _ in found]
         tokens = access.tokens(cluster.kubeconfig, accounts=accounts, namespace=namespace)
         for account, component in found:

@@ -17,6 +17,7 @@ from dovetail_cli.ui.errors import CommandError, MissingError, UsageError
 from dovetail_sandbox import cluster, progress, state
 from dovetail_sandbox.cluster import Status
 from dovetail_sandbox.errors import InvalidInputError, NotRunningError, SandboxError
+from dovetail_sandbox.state import State
 
 app = typer.Typer(
     help="A real Kubernetes control plane with simulated GPU nodes, as processes of this machine.", no_args_is_help=True
@@ -39,6 +40,9 @@ def up(
         typer.Option(help="Simulated nodes: YAML node sets, or a trace's CSV. Default: 8 GPU nodes, 1 without."),
     ] = None,
     limit_nodes: Annotated[int | None, typer.Option(help="Only the first N of these nodes.")] = None,
+    local: Annotated[
+        bool, typer.Option("--local", help="This machine is the node: jobs run as your processes (docs/local.md).")
+    ] = False,
     real_node: Annotated[
         bool, typer.Option("--real-node", help="Add a real kubelet node, where this machine can.")
     ] = False,
@@ -68,14 +72,14 @@ def up(
             report=progress.reporter(),
             nodes_file=nodes,
             limit_nodes=limit_nodes,
+            local_node=local,
             real_node=real_node,
             overrides=set_ or (),
             without=without or (),
             with_=with_ or (),
             request_log=request_log,
         )
-        known = made.state()
-        typer.echo(f"Sandbox {name!r} is up: {known.nodes} simulated nodes with {known.devices} GPUs.")
+        typer.echo(f"Sandbox {name!r} is up: {_nodes(made.state())}.")
         typer.echo(f"  export KUBECONFIG={made.kubeconfig}")
         if made.request_log.exists():
             typer.echo(f"  requests of Dovetail's accounts: {made.request_log}")
@@ -177,12 +181,16 @@ def _contents(path: Path, *, follow: bool) -> Iterator[str]:
                 time.sleep(0.2)
 
 
+def _nodes(found: Status | State) -> str:
+    if found.local_node:
+        return "jobs run on this machine"
+    return f"{found.nodes} simulated nodes with {found.devices} GPUs"
+
+
 def _show(found: Status) -> None:
     console = Console()
     real = ", 1 real node" if found.real_node else ""
-    console.print(
-        f"Sandbox {found.name!r}: {found.phase}. {found.nodes} simulated nodes with {found.devices} GPUs{real}."
-    )
+    console.print(f"Sandbox {found.name!r}: {found.phase}. {_nodes(found)}{real}.")
     if found.message:
         console.print(found.message, markup=False, highlight=False)
     if found.phase == "Failed":

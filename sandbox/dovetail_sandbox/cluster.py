@@ -16,6 +16,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from dovetail.process import identity
 from dovetail_sandbox import realnode, state
 from dovetail_sandbox.errors import ComponentFailedError, InvalidInputError, NotRunningError, SandboxError
 from dovetail_sandbox.processes import processes
@@ -51,6 +52,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     - `context`: that kubeconfig's context.
     - `nodes`: number of simulated nodes.
     - `devices`: number of their devices.
+    - `local_node`: whether this machine is its node.
     - `real_node`: whether a real node runs.
     - `components`: its programs.
     """
@@ -62,6 +64,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     context: str
     nodes: int
     devices: int
+    local_node: bool
     real_node: bool
     components: list[ComponentStatus]
 
@@ -110,9 +113,9 @@ class Cluster:
         """
         told = state.read_observed(self.folder)
         known = state.read(self.folder)
-        if known is None or processes.alive(known.supervisor):
+        if known is None or identity.alive(known.supervisor):
             return told
-        return {name: each if processes.alive(each.process) else _gone(each) for name, each in told.items()}
+        return {name: each if identity.alive(each.process) else _gone(each) for name, each in told.items()}
 
     def pid(self, component: str) -> int:
         """Return the PID of a running component.
@@ -134,12 +137,12 @@ class Cluster:
         missing = [name for name in CONTROL_PLANE if known.phase == "ready" and name not in self.observed()]
         running = all(each.state == "running" for each in observed) and not missing
         phase: Literal["Ready", "Starting", "Degraded", "Failed"]
-        if known.phase == "failed" or (known.phase == "starting" and not processes.alive(known.starter)):
+        if known.phase == "failed" or (known.phase == "starting" and not identity.alive(known.starter)):
             phase = "Failed"
         elif known.phase == "starting":
             phase = "Starting"
         else:
-            phase = "Ready" if running and processes.alive(known.supervisor) else "Degraded"
+            phase = "Ready" if running and identity.alive(known.supervisor) else "Degraded"
         return Status(
             name=self.name,
             phase=phase,
@@ -148,6 +151,7 @@ class Cluster:
             context=f"dovetail-{self.name}",
             nodes=known.nodes,
             devices=known.devices,
+            local_node=known.local_node,
             real_node=known.real_node and realnode.running(self.folder),
             components=[_component_status(each, with_tail=phase == "Degraded") for each in observed],
         )
@@ -172,7 +176,7 @@ class Cluster:
         """Set the wanted components, and wake the supervisor. Raises `ComponentFailedError`."""
         state.write_desired(self.folder, desired)
         supervisor = self.state().supervisor
-        if supervisor is None or not processes.send(supervisor, signal.SIGHUP):
+        if supervisor is None or not identity.send(supervisor, signal.SIGHUP):
             raise self._unsupervised()
 
     def wait_ready(self, components: Iterable[str], *, seconds: float = 60.0) -> None:
@@ -187,7 +191,7 @@ class Cluster:
                 found = self.observed().get(name)
                 if found and found.state == "waiting" and found.crashes >= _CRASHES_TO_GIVE_UP:
                     raise self.failure(found)
-                if not processes.alive(self.state().supervisor):
+                if not identity.alive(self.state().supervisor):
                     raise self._unsupervised()
                 if time.monotonic() > limit:
                     raise self._late(specs[name], found=found, seconds=seconds)
@@ -217,7 +221,7 @@ class Cluster:
             processes.end([known.supervisor], grace_seconds=_SUPERVISOR_GRACE_SECONDS)
             processes.forget(known.supervisor)
         # A supervisor that ended by itself leaves no process. After kill -9, or an incomplete start, there can be some.
-        processes.end(processes.marked(self.folder), grace_seconds=2.0)
+        processes.end(processes.of_sandbox(self.folder), grace_seconds=2.0)
 
     def down(self) -> bool:
         """End everything and remove every file. Return False if there was nothing."""
@@ -300,9 +304,9 @@ def _gone(each: Observed) -> Observed:
 def _message(known: State) -> str:
     if known.phase == "failed":
         return known.error
-    if known.phase == "starting" and not processes.alive(known.starter):
+    if known.phase == "starting" and not identity.alive(known.starter):
         return "`up` ended before it was done; `dovetail sandbox up` starts afresh."
-    if known.phase == "ready" and not processes.alive(known.supervisor):
+    if known.phase == "ready" and not identity.alive(known.supervisor):
         return "The supervisor does not run; `dovetail sandbox up` starts afresh."
     return ""
 

@@ -22,19 +22,13 @@ from typing import Any, Final, Literal, TypeVar
 import msgspec
 
 from dovetail.decoding import UnreadableError, decode
+from dovetail.process.identity import ProcessId
 from dovetail_sandbox.errors import InvalidInputError
 
 Phase = Literal["starting", "ready", "failed"]
 Struct = TypeVar("Struct", bound=msgspec.Struct)
 DEFAULT_NAME: Final = "default"
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,28}[a-z0-9])?")
-
-
-class ProcessId(msgspec.Struct, frozen=True):
-    """A process, identified by its PID and its start time in clock ticks since boot."""
-
-    pid: int
-    started: int
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,6 +42,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     - `supervisor`: the supervisor's process.
     - `nodes`: number of simulated nodes.
     - `devices`: number of their devices.
+    - `local_node`: whether this machine is its node.
     - `real_node`: whether it has a real node.
     - `error`: why it failed; empty otherwise.
     """
@@ -60,6 +55,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     supervisor: ProcessId | None = None
     nodes: int = 0
     devices: int = 0
+    local_node: bool = False
     real_node: bool = False
     error: str = ""
 

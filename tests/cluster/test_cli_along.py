@@ -45,7 +45,7 @@ async def test_a_file_goes_along_stays_for_a_second_run_and_goes_with_the_last(
     (container,) = spec_of(job.spec.template)["containers"]
     assert container["command"][-2:] == ["--config", "/etc/dovetail-config/train.yaml"]
     where = ["--kubeconfig", str(shell.kubeconfig), "--namespace", shell.namespace]
-    assert await asyncio.to_thread(main_output, "gjob", "redo", *where, "train") == "Submitted batch job 2 (train-2)\n"
+    assert await asyncio.to_thread(main_output, "gjob", "redo", *where, "train") == "Submitted batch job 2\n"
     (copy,) = await files(client, shell.namespace)
     assert [owner["name"] for owner in copy["metadata"]["ownerReferences"]] == ["train", "train-2"]
     for name in ("train", "train-2"):

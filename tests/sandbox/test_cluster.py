@@ -5,12 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from dovetail.process import identity
+from dovetail.process.identity import ProcessId
 from dovetail_cli.app import main
 from dovetail_sandbox import cluster, state
 from dovetail_sandbox.cluster import Cluster
 from dovetail_sandbox.errors import ComponentFailedError, InvalidInputError, NotRunningError
-from dovetail_sandbox.processes import processes
-from dovetail_sandbox.state import Observed, Phase, ProcessId, State
+from dovetail_sandbox.state import Observed, Phase, State
 
 
 @pytest.fixture
@@ -20,7 +21,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
 
 
 def myself() -> ProcessId:
-    found = processes.identify(os.getpid())
+    found = identity.identify(os.getpid())
     assert found
     return found
 

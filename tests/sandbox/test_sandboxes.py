@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from dovetail.process import identity
 from dovetail_sandbox import bringup, cluster, progress, state
 from dovetail_sandbox.cluster import Cluster
 from dovetail_sandbox.errors import ChartError, ComponentFailedError
@@ -93,7 +94,7 @@ def test_two_sandboxes_live_side_by_side_and_end_without_a_trace(home: Path) -> 
         folders = [one.folder, two.folder]
         one.down()
         assert two.status().phase == "Ready"
-    assert [processes.marked(folder) for folder in folders] == [[], []]
+    assert [processes.of_sandbox(folder) for folder in folders] == [[], []]
     assert not set(state.names()) & {"one", "two"}
     assert not [folder for folder in folders if folder.exists()]
 
@@ -128,7 +129,7 @@ def test_a_component_that_cannot_start_is_reported_by_up_and_leaves_no_process()
     said = r"kube-scheduler ended with exit code 1 after [2-9] restarts\. The end of its log \("
     assert re.match(said, str(failed.value))
     assert "/nowhere" in str(failed.value)
-    assert processes.marked(made.folder) == []
+    assert processes.of_sandbox(made.folder) == []
     assert (made.status().phase, made.status().message) == ("Failed", str(failed.value))
     assert made.log_file("kube-scheduler").exists()
     assert made.down()
@@ -157,11 +158,11 @@ def test_down_after_the_supervisor_was_killed_leaves_nothing() -> None:
     with sandbox("one") as made:
         supervisor = made.state().supervisor
         assert supervisor
-        processes.send(supervisor, signal.SIGKILL)
-        until(lambda: not processes.alive(supervisor))
+        identity.send(supervisor, signal.SIGKILL)
+        until(lambda: not identity.alive(supervisor))
         assert made.status().phase == "Degraded"
         made.down()
-        assert processes.marked(made.folder) == []
+        assert processes.of_sandbox(made.folder) == []
 
 
 def test_interrupting_up_leaves_nothing(home: Path) -> None:
@@ -171,7 +172,7 @@ def test_interrupting_up_leaves_nothing(home: Path) -> None:
         until(lambda: "etcd" in state.read_observed(folder), seconds=60)
         starting.send_signal(signal.SIGINT)
         assert starting.wait(timeout=60) == 130
-    assert processes.marked(folder) == []
+    assert processes.of_sandbox(folder) == []
     assert not folder.exists()
 
 
@@ -182,9 +183,9 @@ def test_half_an_up_is_told_and_taken_away(home: Path) -> None:
         until(lambda: "etcd" in state.read_observed(made.folder), seconds=60)
         starting.kill()
     assert made.status().phase == "Failed"
-    assert processes.marked(made.folder)
+    assert processes.of_sandbox(made.folder)
     made.down()
-    assert processes.marked(made.folder) == []
+    assert processes.of_sandbox(made.folder) == []
     assert not made.folder.exists()
 
 

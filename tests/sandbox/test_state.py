@@ -2,9 +2,10 @@ from pathlib import Path
 
 import pytest
 
+from dovetail.process.identity import ProcessId
 from dovetail_sandbox import state
 from dovetail_sandbox.errors import InvalidInputError
-from dovetail_sandbox.state import Component, Desired, Observed, ProcessId, State
+from dovetail_sandbox.state import Component, Desired, Observed, State
 
 
 @pytest.fixture(autouse=True)

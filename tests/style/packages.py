@@ -17,6 +17,7 @@ PARTS: Final = {
     "node_agent/dovetail_agent": "Node agent",
     "admission_webhook/dovetail_webhook": "Webhook",
     "admission_webhook/dovetail_certificates": "Certificates",
+    "local_node/dovetail_local_node": "Local node",
     "cli/dovetail_cli": "Commands",
     "sandbox/dovetail_sandbox": "Sandbox",
 }

@@ -42,6 +42,7 @@ FOLDERS: Final = {
     "extender": ("scheduler_extender",),
     "agent": ("node_agent",),
     "webhook": ("admission_webhook",),
+    "local node": ("local_node",),
     "cli": ("cli",),
     "sandbox": ("sandbox",),
     "images": ("images", "Makefile", "pyproject.toml"),

@@ -4,7 +4,7 @@ import typer
 
 from dovetail_cli.submit import options as asked
 from dovetail_cli.submit.script_directives import SCRIPT, WithScriptLines
-from dovetail_cli.ui.options import DEFAULT_IMAGE, DOCUMENTS, Context, Kubeconfig, Namespace, OutputOfOne
+from dovetail_cli.ui.options import DEFAULT_IMAGE, DOCUMENTS, Context, Kubeconfig, Namespace
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
@@ -46,8 +46,10 @@ def gbatch(
     workdir: asked.Workdir = None,
     policy: asked.Policy = None,
     pool: asked.Pool = None,
+    export: asked.Export = None,
+    output_file: asked.OutputFile = None,
+    error_file: asked.ErrorFile = None,
     dry_run: asked.DryRun = False,
-    form: OutputOfOne = "table",
     namespace: Namespace = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
@@ -58,10 +60,10 @@ def gbatch(
     Slurm's in #SBATCH lines; the command line wins.
     """
     from dovetail.query.jobs.owners import check_project
-    from dovetail_cli.submit import arrays, config_file, dependencies, manifest, notify, submit
-    from dovetail_cli.ui import job_names, output, times
+    from dovetail_cli.submit import arrays, config_file, dependencies, local, manifest, notify, submit
+    from dovetail_cli.ui import job_names, times
 
-    output.check_format(form, allowed=DOCUMENTS)
+    form = output_file if output_file in DOCUMENTS else "table"
     many = arrays.read(
         array=array,
         params=param or (),
@@ -97,6 +99,7 @@ def gbatch(
         submission,
         after=after,
         file=file,
+        local=local.Local(export=export, output=None if output_file in DOCUMENTS else output_file, error=error_file),
         dry_run=dry_run,
         form=form,
         kubeconfig=kubeconfig,

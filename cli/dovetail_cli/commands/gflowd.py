@@ -1,11 +1,13 @@
-"""`gflowd`: for scripts that begin by starting the daemon of a queue. Here that is the local sandbox."""
+"""`gflowd`: the queue of one's own machine, up and down. It is the local sandbox `default`."""
+
+from typing import Annotated
 
 import typer
 
 from dovetail_cli import sandboxes
 
 app = typer.Typer(
-    help=f"Start, show and stop the local sandbox ({sandboxes.DEFAULT}). A real cluster needs no daemon of yours.",
+    help=f"Start, show and stop the queue of this machine, the sandbox {sandboxes.DEFAULT}. A cluster needs no daemon.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -14,16 +16,17 @@ app = typer.Typer(
 
 
 @app.command()
-def up() -> None:
-    """Start the local sandbox; one that is up stays as it is."""
-    sandboxes.up(sandboxes.DEFAULT)
-    if sandboxes.is_meant(sandboxes.DEFAULT):
-        print("There is no daemon to start: the local sandbox is up, and gbatch, gqueue and ginfo use it.")
-    else:
-        print(
-            "There is no daemon to start: the local sandbox is up, but $KUBECONFIG names another cluster, "
-            "which gbatch, gqueue and ginfo use."
-        )
+def up(
+    simulated: Annotated[
+        bool, typer.Option("--simulated", help="Simulated nodes with GPUs: jobs are scheduled, and nothing runs.")
+    ] = False,
+) -> None:
+    """Start the queue of this machine: jobs run as your processes. One that is up stays as it is."""
+    sandboxes.up(sandboxes.DEFAULT, local=not simulated)
+    runs = "Jobs are simulated: nothing runs." if simulated else "Jobs run on this machine, as your processes."
+    print(f"The local sandbox is up. {runs}")
+    if not sandboxes.is_meant(sandboxes.DEFAULT):
+        print("But $KUBECONFIG names another cluster, which gbatch, gqueue and ginfo use.")
 
 
 @app.command()

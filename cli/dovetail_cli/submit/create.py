@@ -94,7 +94,7 @@ def submitted(number: int, *, job: GPUJob, form: str) -> str:
         case "yaml":
             return output.as_yaml(answer)
         case _:
-            return f"Submitted batch job {number} ({job.metadata.name})"
+            return f"Submitted batch job {number}"
 
 
 async def _patiently(number: asyncio.Future[int], *, said: str) -> int:

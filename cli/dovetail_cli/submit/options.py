@@ -88,6 +88,17 @@ Policy = Annotated[str | None, typer.Option("--policy", metavar="POLICY", help="
 Pool = Annotated[
     str | None, typer.Option("--pool", metavar="NAME", help="Only nodes of this pool (label dovetail.dev/pool).")
 ]
+Export = Annotated[
+    str | None,
+    typer.Option("--export", metavar="NAMES", help="Variables that a job on this machine gets: ALL, NONE, A,B=1."),
+]
+OutputFile = Annotated[
+    str | None,
+    typer.Option("-o", "--output", metavar="FILE", help="File for the job's output, %j is its number; or json, yaml."),
+]
+ErrorFile = Annotated[
+    str | None, typer.Option("-e", "--error", metavar="FILE", help="File for the job's errors [that of its output].")
+]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Check the job and say where and when it would start; submit nothing.")
 ]

@@ -10,6 +10,7 @@ from dovetail.kube.errors import Forbidden, KubeError
 from dovetail_cli.cluster.connection import Cluster, work
 from dovetail_cli.submit import config_file, create, manifest, scripts
 from dovetail_cli.submit import dependencies as depending
+from dovetail_cli.submit import local as local_node
 from dovetail_cli.ui import output
 from dovetail_cli.ui.errors import MissingError
 
@@ -19,6 +20,7 @@ def submit(
     *,
     after: depending.Wanted | None,
     file: config_file.ConfigFile | None,
+    local: local_node.Local,
     dry_run: bool,
     form: str,
     kubeconfig: str | None,
@@ -31,15 +33,17 @@ def submit(
     """
 
     async def go(cluster: Cluster) -> str:
-        wanted = submission
+        data = cluster.client.connection.local_data
+        wanted = local_node.for_local_node(submission, asked=local, data=data, dry_run=dry_run)
         if after is not None:
             dependencies = await depending.resolve(after, cluster=cluster)
-            wanted = replace(submission, dependencies=dependencies, any_dependency=after.any_one)
+            wanted = replace(wanted, dependencies=dependencies, any_dependency=after.any_one)
         job = manifest.build(wanted, namespace=cluster.namespace)
         if dry_run:
             return await _checked(job, file=file, cluster=cluster, form=form)
         created = await (create.create(cluster, job) if file is None else create_with(cluster, job, file=file))
         number = await create.wait_for_number(cluster, created)
+        local_node.announce(created.metadata.name)
         return create.submitted(number, job=created, form=form)
 
     print(work(go, kubeconfig=kubeconfig, context=context, namespace=namespace))

@@ -1,8 +1,4 @@
-"""Identifies, signals and ends processes of this machine. Linux only, through /proc.
-
-A PID alone identifies no process: PIDs are reused. Here a PID and a start time identify a process, and a signal goes
-through a pidfd, so that it cannot reach a later process with the same PID.
-"""
+"""Starts and ends the processes of sandboxes."""
 
 import os
 import signal
@@ -12,43 +8,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from dovetail_sandbox.state import ProcessId
+from dovetail.process import identity
+from dovetail.process.identity import ProcessId, alive, send
 
 MARK: Final = "DOVETAIL_SANDBOX"  # in the environment of every process of a sandbox: its folder
-_PROC: Final = Path("/proc")
 _POLL_SECONDS: Final = 0.02
-_ENDED: Final = frozenset("ZX")
-
-
-def identify(pid: int) -> ProcessId | None:
-    """Return the process that has this PID now; None if there is none, or only a zombie."""
-    fields = _stat(pid)
-    return None if not fields or fields[0] in _ENDED else ProcessId(pid, int(fields[19]))
-
-
-def exit_status(pid: int) -> int | None:
-    """Return the exit status of a zombie, in waitpid's format; None if it is not a zombie."""
-    fields = _stat(pid)
-    return int(fields[49]) if fields and fields[0] in _ENDED else None
-
-
-def alive(process: ProcessId | None) -> bool:
-    """Whether this process still runs."""
-    return process is not None and identify(process.pid) == process
-
-
-def send(process: ProcessId, signal_number: int) -> bool:
-    """Send a signal to this process. Return False if it is gone."""
-    with suppress(ProcessLookupError):
-        handle = os.pidfd_open(process.pid)
-        try:
-            if not alive(process):
-                return False
-            signal.pidfd_send_signal(handle, signal_number)
-        finally:
-            os.close(handle)
-        return True
-    return False
 
 
 def output_to(log: str) -> list[tuple[int, int, str, int, int] | tuple[int, int, int]]:
@@ -60,18 +24,9 @@ def output_to(log: str) -> list[tuple[int, int, str, int, int] | tuple[int, int,
     ]
 
 
-def marked(folder: Path) -> list[ProcessId]:
+def of_sandbox(folder: Path) -> list[ProcessId]:
     """Return every process of the sandbox in that folder, except the caller."""
-    wanted = f"{MARK}={folder}".encode()
-    found = []
-    for entry in _PROC.iterdir():
-        if not entry.name.isdecimal() or int(entry.name) == os.getpid():
-            continue
-        process = identify(int(entry.name))
-        with suppress(OSError):
-            if process and wanted in (entry / "environ").read_bytes().split(b"\0"):
-                found.append(process)
-    return found
+    return identity.marked(MARK, value=str(folder))
 
 
 def end(processes: Iterable[ProcessId], *, grace_seconds: float) -> None:
@@ -91,16 +46,6 @@ def forget(process: ProcessId) -> None:
     """Reap an ended process if it is a child of ours. Otherwise it stays a zombie until we end."""
     with suppress(ChildProcessError):
         os.waitpid(process.pid, os.WNOHANG)
-
-
-def _stat(pid: int) -> list[str]:
-    """The fields of /proc/<pid>/stat from the third, the state, on; empty without a process."""
-    try:
-        stat = (_PROC / str(pid) / "stat").read_text()
-    except OSError:
-        return []
-    # The second field, the name in brackets, can contain anything: count from the last bracket.
-    return stat[stat.rindex(")") + 2 :].split()
 
 
 def _wait_gone(processes: list[ProcessId], *, seconds: float) -> list[ProcessId]:

@@ -17,9 +17,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from dovetail.process import identity
+from dovetail.process.identity import ProcessId
 from dovetail_sandbox import state
 from dovetail_sandbox.processes import processes
-from dovetail_sandbox.state import Component, Observed, ProcessId
+from dovetail_sandbox.state import Component, Observed
 
 GRACE_SECONDS: Final = 5.0
 STEADY_SECONDS: Final = 60.0  # after this time a program counts as stable: its next restart is immediate
@@ -140,7 +142,7 @@ class Supervisor:
         """
         ours = [child.process for child in self.children.values() if child.process and not child.adopted]
         processes.end(ours, grace_seconds=GRACE_SECONDS)
-        processes.end(processes.marked(self.folder), grace_seconds=0)
+        processes.end(processes.of_sandbox(self.folder), grace_seconds=0)
 
     def reconcile(self, *, now: float) -> None:
         """Compare the wanted with the running programs once; start, or ask to end, what differs."""
@@ -177,7 +179,7 @@ class Supervisor:
                     _tell(f"{child.spec.name} ended: {how}")
         for child in self.children.values():
             # As long as kwokctl runs, what it started is its child, so we get no signal.
-            if child.adopted and child.process and not processes.alive(child.process):
+            if child.adopted and child.process and not identity.alive(child.process):
                 child.ended(self._how_ended(child.process.pid), success=False, now=now)
 
     def _start(self, child: Child, *, now: float) -> None:
@@ -199,16 +201,16 @@ class Supervisor:
             return
         if child.last_exit:
             child.restarts += 1
-        child.process, child.started_at = processes.identify(pid) or ProcessId(pid, 0), now
+        child.process, child.started_at = identity.identify(pid) or ProcessId(pid, 0), now
         _tell(f"{spec.name} started as {pid}")
 
     def _ask_to_end(self, child: Child, *, now: float) -> None:
         assert child.process
         if child.kill_at is None:
             child.kill_at = now + GRACE_SECONDS
-            processes.send(child.process, signal.SIGTERM)
+            identity.send(child.process, signal.SIGTERM)
         elif child.kill_at <= now:
-            processes.send(child.process, signal.SIGKILL)
+            identity.send(child.process, signal.SIGKILL)
 
     def _adopt(self, folder: Path, *, logs: Path, now: float) -> None:
         for file in sorted(folder.glob("*.pid")):
@@ -217,14 +219,14 @@ class Supervisor:
                 if name in self.children:
                     continue
                 pid = int(file.read_text())
-                process = processes.identify(pid)
+                process = identity.identify(pid)
                 how = "" if process else self._how_ended(pid)
                 spec = Component(name=name, argv=[], log=str(logs / f"{file.stem}.log"))
                 child = Child(spec=spec, adopted=True, process=process, started_at=now, last_exit=how)
                 self.children[name] = child
 
     def _how_ended(self, pid: int) -> str:
-        status = processes.exit_status(pid)
+        status = identity.exit_status(pid)
         return self._unclaimed.get(pid, "unknown") if status is None else describe_exit(status)
 
     def _idle_seconds(self, *, now: float) -> float:

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from dovetail.process import identity
+from dovetail.process.identity import ProcessId
 from dovetail_sandbox.processes import processes
-from dovetail_sandbox.state import ProcessId
 
 
 @pytest.fixture
@@ -20,25 +21,25 @@ def sleeper(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def identify(child: subprocess.Popen[bytes]) -> ProcessId:
-    found = processes.identify(child.pid)
+    found = identity.identify(child.pid)
     assert found
     return found
 
 
 def test_a_process_is_known_by_number_and_start(sleeper: subprocess.Popen[bytes]) -> None:
-    assert processes.alive(identify(sleeper))
+    assert identity.alive(identify(sleeper))
 
 
 def test_another_process_of_the_same_number_is_not_the_same(sleeper: subprocess.Popen[bytes]) -> None:
     earlier = ProcessId(sleeper.pid, identify(sleeper).started - 1)
 
-    assert not processes.alive(earlier)
+    assert not identity.alive(earlier)
 
 
 def test_a_signal_never_reaches_a_later_process_of_the_same_number(sleeper: subprocess.Popen[bytes]) -> None:
     earlier = ProcessId(sleeper.pid, identify(sleeper).started - 1)
 
-    assert not processes.send(earlier, signal.SIGKILL)
+    assert not identity.send(earlier, signal.SIGKILL)
     processes.end([earlier], grace_seconds=0)
     assert sleeper.poll() is None
 
@@ -47,9 +48,9 @@ def test_what_has_ended_is_not_alive_even_while_its_remains_are_there(sleeper: s
     known = identify(sleeper)
     processes.end([known], grace_seconds=5)
 
-    assert not processes.alive(known)  # nobody has waited for it yet: it is a zombie
-    assert processes.identify(sleeper.pid) is None
-    assert not processes.send(known, signal.SIGTERM)
+    assert not identity.alive(known)  # nobody has waited for it yet: it is a zombie
+    assert identity.identify(sleeper.pid) is None
+    assert not identity.send(known, signal.SIGTERM)
 
 
 def test_what_does_not_listen_is_killed() -> None:
@@ -63,10 +64,10 @@ def test_what_does_not_listen_is_killed() -> None:
 
 
 def test_processes_of_a_sandbox_are_found_by_their_mark(sleeper: subprocess.Popen[bytes], tmp_path: Path) -> None:
-    assert processes.marked(tmp_path) == [identify(sleeper)]
-    assert processes.marked(tmp_path / "other") == []
+    assert processes.of_sandbox(tmp_path) == [identify(sleeper)]
+    assert processes.of_sandbox(tmp_path / "other") == []
 
 
 def test_no_process_is_not_alive() -> None:
-    assert not processes.alive(None)
-    assert processes.identify(2**22 + 1) is None
+    assert not identity.alive(None)
+    assert identity.identify(2**22 + 1) is None

@@ -10,10 +10,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from dovetail.process import identity
+from dovetail.process.identity import ProcessId
 from dovetail_sandbox import state
 from dovetail_sandbox.processes import processes
 from dovetail_sandbox.processes.supervisor import Child, backoff_seconds, describe_exit
-from dovetail_sandbox.state import Component, Desired, Observed, ProcessId
+from dovetail_sandbox.state import Component, Desired, Observed
 
 Supervisor = subprocess.Popen[bytes]
 
@@ -62,13 +64,13 @@ def harness(tmp_path: Path) -> Iterator[Harness]:
     if harness.process:
         harness.process.terminate()
         assert harness.process.wait(timeout=60) == 0
-    assert processes.marked(tmp_path) == []
+    assert processes.of_sandbox(tmp_path) == []
 
 
 def test_a_component_that_is_killed_is_started_again_and_counted(harness: Harness) -> None:
     harness.start(harness.component("c", "exec sleep 60"))
     first = harness.pid("c")
-    processes.send(first, signal.SIGKILL)
+    identity.send(first, signal.SIGKILL)
 
     again = harness.until("c", lambda each: each.state == "running" and each.process != first)
     assert (again.restarts, again.last_exit) == (1, "signal SIGKILL")
@@ -102,7 +104,7 @@ def test_a_new_epoch_is_a_restart(harness: Harness) -> None:
     harness.desire(msgspec.structs.replace(spec, epoch=1))
 
     harness.until("c", lambda each: each.epoch == 1 and each.state == "running")
-    assert not processes.alive(first)
+    assert not identity.alive(first)
 
 
 def test_a_stopped_component_stays_away_until_it_is_wanted(harness: Harness) -> None:
@@ -122,9 +124,9 @@ def test_what_is_no_longer_wanted_ends(harness: Harness) -> None:
     harness.desire(harness.component("d", "exec sleep 60"))
 
     limit = time.monotonic() + 60
-    while processes.alive(first) and time.monotonic() < limit:
+    while identity.alive(first) and time.monotonic() < limit:
         time.sleep(0.02)
-    assert not processes.alive(first)
+    assert not identity.alive(first)
 
 
 def test_what_a_component_leaves_behind_is_adopted_and_its_end_is_known(harness: Harness, tmp_path: Path) -> None:
@@ -133,7 +135,7 @@ def test_what_a_component_leaves_behind_is_adopted_and_its_end_is_known(harness:
     leave = f"sleep 60 & echo -n $! > {pids}/etcd.pid"
     harness.start(harness.component("kwokctl", leave, once=True), adopt=pids)
     orphan = harness.pid("etcd")
-    processes.send(orphan, signal.SIGKILL)
+    identity.send(orphan, signal.SIGKILL)
 
     exited = harness.until("etcd", lambda each: each.state == "exited")
     assert exited.last_exit == "signal SIGKILL"
@@ -160,8 +162,8 @@ def test_the_end_of_the_supervisor_is_the_end_of_all(harness: Harness) -> None:
     harness.process.terminate()
     harness.process.wait(timeout=60)
 
-    assert not any(processes.alive(child) for child in children)
-    assert processes.marked(harness.folder) == []
+    assert not any(identity.alive(child) for child in children)
+    assert processes.of_sandbox(harness.folder) == []
 
 
 @pytest.mark.parametrize(("crashes", "seconds"), [(0, 0), (1, 0), (2, 1), (3, 2), (4, 4), (7, 30), (99, 30)])

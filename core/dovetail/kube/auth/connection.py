@@ -45,6 +45,7 @@ class Connection:
     tls_server_name: str | None = None  # the name in the server's certificate, if it is not the host of `server`
     insecure: bool = False
     proxy_url: str | None = field(default=None, repr=False)
+    local_data: Path | None = None  # where the cluster's local node on this machine reads submissions, if it has one
 
     def read_token(self, *, renew: bool = False) -> str | None:
         """The bearer token as it is now, or None. May block: it reads a file or runs a login program."""
@@ -130,6 +131,7 @@ def _from_files(paths: Sequence[Path], *, context: str | None) -> Connection:
         tls_server_name=cluster.tls_server_name,
         insecure=cluster.insecure_skip_tls_verify,
         proxy_url=cluster.proxy_url,
+        local_data=choice.local_data,
     )
     if user.logs_in:
         return _with_login(connection, choice=choice, paths=paths)

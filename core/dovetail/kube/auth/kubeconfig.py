@@ -20,6 +20,8 @@ from dovetail.kube.errors import KubeconfigError
 
 T = TypeVar("T")
 
+# The extension of a context whose cluster runs jobs as processes of this machine.
+LOCAL_NODE: Final = "dovetail.dev/local-node"
 # libyaml's loader reads a kubeconfig ten times faster; PyYAML may be built without it.
 _LOADER: Final[type[Any]] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -55,12 +57,26 @@ class User(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
         return bool((self.exec or self.auth_provider) and not (self.token or self.token_file))
 
 
+class Extension(msgspec.Struct, frozen=True, kw_only=True):
+    """What a program other than kubectl keeps in a context."""
+
+    name: str = ""
+    extension: dict[str, Any] | None = None
+
+
 class Context(msgspec.Struct, frozen=True, kw_only=True):
     """Which user goes to which cluster, and the default namespace."""
 
     cluster: str = ""
     user: str = ""
     namespace: str = ""
+    extensions: list[Extension] | None = None
+
+    @property
+    def local_data(self) -> Path | None:
+        """The folder of the cluster's local node on this machine; None for any other cluster."""
+        found = [each.extension or {} for each in self.extensions or () if each.name == LOCAL_NODE]
+        return Path(str(found[0]["data"])) if found and found[0].get("data") else None
 
 
 class _Named(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,6 +101,7 @@ class Choice:
 
     context: str
     namespace: str
+    local_data: Path | None
     cluster: Cluster
     cluster_file: Path
     user: User
@@ -137,6 +154,7 @@ def choose(paths: Sequence[Path], *, context: str | None = None) -> Choice:
     choice = Choice(
         context=name,
         namespace=chosen.namespace or "default",
+        local_data=chosen.local_data,
         cluster=cluster,
         cluster_file=cluster_file,
         user=user or User(),

@@ -1,0 +1,95 @@
+"""What a submission leaves on this machine for the local node: the environment, and where output goes."""
+
+import os
+import secrets
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from dovetail import names
+from dovetail.jobs.local_submission import Folders
+from dovetail_cli.submit.manifest import Submission
+from dovetail_cli.ui.errors import CommandError, UsageError
+
+_ALL: Final = "ALL"
+_NONE: Final = "NONE"
+# What a job gets in addition to the variables that --export names.
+_MINIMAL: Final = ("HOME", "LOGNAME", "USER", "SHELL", "PATH", "LANG", "TZ", "TMPDIR", "XDG_RUNTIME_DIR")
+# Variables of the job that gbatch may be called in. Another job must not inherit them.
+_OF_A_JOB: Final = (names.ENV_TASK_ID, names.ENV_GFLOW_TASK_ID, names.ENV_SLURM_TASK_ID, names.ENV_CONFIG)
+_PRIVATE: Final = 0o600
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Local:
+    """gbatch's options that only a local node knows: the environment to export, and files for the output."""
+
+    export: str | None = None
+    output: str | None = None
+    error: str | None = None
+
+
+def for_local_node(submission: Submission, *, asked: Local, data: Path | None, dry_run: bool = False) -> Submission:
+    """The submission with what the local node needs; unchanged for a cluster without one.
+
+    Writes the environment's file unless it is a `dry_run`. Raises `UsageError` for options that the cluster does not
+    know, and `CommandError` if the file cannot be written.
+    """
+    if data is None:
+        _check_elsewhere(asked)
+        return submission
+    directory = Path.cwd() if submission.workdir is None else Path(submission.workdir)
+    files = {names.OUTPUT_FILE: asked.output, names.ERROR_FILE: asked.error}
+    annotations = {**submission.annotations, **{name: file for name, file in files.items() if file is not None}}
+    environment = exported(asked.export, environ=os.environ)
+    if environment is not None:
+        name = secrets.token_hex(16)
+        if not dry_run:
+            _leave(environment, file=Folders(data).environments / name)
+        annotations[names.ENVIRONMENT] = name
+    return replace(submission, workdir=str(directory.absolute()), annotations=annotations)
+
+
+def exported(text: str | None, *, environ: Mapping[str, str]) -> dict[str, str] | None:
+    """The variables that `--export` means, as with Slurm; None for NONE. Raises `UsageError`."""
+    words = (text or _ALL).split(",")
+    if words == [_NONE]:
+        return None
+    if _NONE in words or "" in words:
+        raise UsageError(f'--export "{text}": write ALL, NONE, or names such as ALL,LR=0.1 or PATH,LR')
+    everything = {name: value for name, value in environ.items() if name not in _OF_A_JOB}
+    found = everything if _ALL in words else {name: environ[name] for name in _MINIMAL if name in environ}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if equals:
+            found[name] = value
+        elif word != _ALL and word in environ:
+            found[name] = environ[word]
+    return found
+
+
+def _check_elsewhere(asked: Local) -> None:
+    given = {"--export": asked.export, "--output": asked.output, "--error": asked.error}
+    if options := [option for option, value in given.items() if value is not None]:
+        raise UsageError(
+            f"{options[0]} is for jobs on this machine (`gflowd up`): in a cluster, gjob log shows the output"
+        )
+
+
+def _leave(environment: Mapping[str, str], *, file: Path) -> None:
+    data = b"".join(os.fsencode(f"{name}={value}") + b"\0" for name, value in environment.items())
+    try:
+        file.parent.mkdir(parents=True, mode=0o700, exist_ok=True)
+        handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _PRIVATE)
+        with os.fdopen(handle, "wb") as opened:
+            opened.write(data)
+    except OSError as error:
+        raise CommandError(f"{file}: the job's environment cannot be kept there: {error.strerror}") from error
+
+
+def announce(name: str) -> None:
+    """Say the job's name on a terminal. Standard output is for the number alone."""
+    if sys.stderr.isatty():
+        print(f"Its name is {name}.", file=sys.stderr)

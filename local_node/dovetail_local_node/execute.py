@@ -1,0 +1,39 @@
+"""Turns into the process of a job: `python -I -S execute.py FOLDER`.
+
+It runs between the shim and the job, so that neither the shim nor Python sees the job's environment, which may hold
+secrets and settings such as LD_PRELOAD. It imports nothing but the standard library.
+"""
+
+import os
+import sys
+from typing import NoReturn
+
+NOT_FOUND = 127
+NOT_EXECUTABLE = 126
+
+
+def main(folder: str) -> NoReturn:
+    """Read `execute` in the folder, and execute what it says; exits 126 or 127 if that is not possible."""
+    with open(os.path.join(folder, "execute"), "rb") as file:  # noqa: PTH118, PTH123 - pathlib takes 5 ms to import
+        directory, count, *rest = file.read().split(b"\0")
+    words, environment = rest[: int(count)], rest[int(count) :]
+    try:
+        os.chdir(directory)
+    except OSError as error:
+        _end(folder, error=error, what=directory)
+    try:
+        os.execvpe(words[0], words, dict(entry.split(b"=", 1) for entry in environment))  # noqa: S606 - its purpose
+    except OSError as error:
+        _end(folder, error=error, what=words[0])
+
+
+def _end(folder: str, *, error: OSError, what: bytes) -> NoReturn:
+    problem = f"{os.fsdecode(what)}: {error.strerror}"
+    sys.stderr.write(f"dovetail: {problem}\n")
+    with open(os.path.join(folder, "problem"), "w", encoding="utf-8") as file:  # noqa: PTH118, PTH123 - as above
+        file.write(problem)
+    raise SystemExit(NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

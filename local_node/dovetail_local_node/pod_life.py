@@ -1,0 +1,255 @@
+"""The life of one pod: checked, started, followed, ended, reported.
+
+Each step first looks at what the run's files say, so that a new local node continues where the previous one was killed.
+"""
+
+import asyncio
+import signal
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from random import Random
+from typing import Final, TypeVar
+
+from dovetail import names
+from dovetail.api.resources import GPUJOBS, PODS
+from dovetail.kube import retry
+from dovetail.kube.client import Client
+from dovetail.kube.errors import Conflict, KubeError, NotFound
+from dovetail.logs import get_logger
+from dovetail.process.identity import ProcessId
+from dovetail_local_node import admission, pod_status, processes
+from dovetail_local_node.admission import Refusal
+from dovetail_local_node.environments import Environments
+from dovetail_local_node.launch import Launch, Place, launch_of
+from dovetail_local_node.pod_object import LocalPod, Submitted
+from dovetail_local_node.runs import Ended, Run, Runs
+
+log = get_logger("dovetail.local_node.pods")
+
+_ENDED: Final = frozenset({"Succeeded", "Failed"})
+_KILLED: Final = 137
+_BY_BOOT: Final = 255
+_DEFAULT_GRACE_SECONDS: Final = 30
+_POLL_SECONDS: Final = 0.002
+_BOOTED: Final = "The machine was started again while the job ran."
+_LOST: Final = Refusal(reason="Lost", message="The local node has no record of this run, so it is not started again.")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """What all lives share."""
+
+    client: Client
+    runs: Runs
+    environments: Environments
+    place: Place
+    boot_id: str
+    rng: Random
+    now: Callable[[], datetime]
+    extra: dict[str, str]
+
+
+@dataclass(slots=True, kw_only=True)
+class PodLife:
+    """One pod. `seen` brings it each version of the pod, `gone` its disappearance."""
+
+    node: Node
+    pod: LocalPod
+    _going: asyncio.Event = field(default_factory=asyncio.Event)
+    _gone: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def seen(self, pod: LocalPod) -> None:
+        """Take the pod's newest version; a deleted pod is asked to end."""
+        self.pod = pod
+        if pod.metadata.deletion_timestamp is not None:
+            self._going.set()
+
+    def gone(self) -> None:
+        """Note that the pod does not exist any more: its processes end at once."""
+        self._gone.set()
+        self._going.set()
+
+    async def run(self) -> None:
+        """Live until the pod is gone."""
+        self.seen(self.pod)
+        if self.pod.status.phase not in _ENDED:
+            await self._live()
+        await self._going.wait()
+        await self._delete()
+        self.node.runs.remove(self.pod.metadata.uid)
+
+    async def _live(self) -> None:
+        uid = self.pod.metadata.uid
+        if self.node.runs.read(uid) is None:
+            if self._going.is_set():
+                return
+            refusal = _LOST if self.pod.status.phase == "Running" else await self._begin()
+            if refusal is not None:
+                log.info("pod refused", pod=self.pod.metadata.name, reason=refusal.reason, message=refusal.message)
+                await self._report(pod_status.refused(refusal=refusal, now=self.node.now()))
+                return
+        if admission.is_reservation(self.pod):
+            await self._hold()
+        else:
+            await self._follow()
+
+    async def _begin(self) -> Refusal | None:
+        refusal = admission.check(self.pod, submitter=await self._submitter(), user=self.node.place.user)
+        if refusal is not None:
+            return refusal
+        base = self.node.environments.of(self.pod)
+        if isinstance(base, Refusal):
+            return base
+        launch = launch_of(self.pod, base=base, extra=self.node.extra, place=self.node.place)
+        try:
+            self._write_run(launch)
+        except OSError as error:
+            return Refusal(reason="StartError", message=f"{error.filename or launch.output}: {error.strerror}")
+        return None
+
+    async def _submitter(self) -> str | None:
+        """The user whom admission recorded in the pod's GPUJob; None without such a job."""
+        name = admission.job_name(self.pod)
+        if not name:
+            return None
+        where = self.pod.metadata.namespace
+
+        async def read() -> str | None:
+            try:
+                found = await self.node.client.get(GPUJOBS, name, as_type=Submitted, namespace=where)
+            except NotFound:
+                return None
+            return found.metadata.annotations.get(names.USER, "")
+
+        return await self._until_done(read)
+
+    def _write_run(self, launch: Launch) -> None:
+        meta = self.pod.metadata
+        run = Run(
+            uid=meta.uid,
+            namespace=meta.namespace,
+            name=meta.name,
+            boot_id=self.node.boot_id,
+            output=str(launch.output),
+            error=str(launch.error or ""),
+            offset=processes.prepare(launch),
+        )
+        self.node.runs.write(run, launch=launch)
+
+    async def _hold(self) -> None:
+        """A reservation runs nothing: it holds its devices until its pod is deleted."""
+        await self._report(pod_status.running(self.pod, started_at=self.node.now()))
+        await self._going.wait()
+        end = Ended(exit_code=_KILLED, at=self.node.now())
+        await self._report(pod_status.ended(self.pod, started_at=end.at, end=end))
+
+    async def _follow(self) -> None:
+        runs, uid = self.node.runs, self.pod.metadata.uid
+        process = await self._started()
+        started_at = runs.started_at(uid) or self.node.now()
+        if runs.ended(uid) is None and self._is_of_this_boot():
+            reporting = asyncio.create_task(self._report(pod_status.running(self.pod, started_at=started_at)))
+            await self._until_end(process)
+            await reporting
+        end = self._end_of()
+        log.info("pod ended", pod=self.pod.metadata.name, exit_code=end.exit_code)
+        await self._report(pod_status.ended(self.pod, started_at=started_at, end=end))
+
+    async def _started(self) -> ProcessId:
+        """Start the run unless a shim has started it already; the process of that shim."""
+        runs, uid = self.node.runs, self.pod.metadata.uid
+        if (process := runs.process(uid)) is not None:
+            return process
+        run = runs.read(uid)
+        assert run is not None
+        pid = processes.start(runs.of(uid), output=Path(run.output), error=Path(run.error) if run.error else None)
+        while (process := runs.process(uid)) is None:  # noqa: ASYNC110 - another program writes it
+            await asyncio.sleep(_POLL_SECONDS)
+        if process.pid != pid:
+            # The shim of an earlier local node was first, so ours has ended.
+            processes.reap(pid)
+        return process
+
+    def _is_of_this_boot(self) -> bool:
+        run = self.node.runs.read(self.pod.metadata.uid)
+        return run is not None and run.boot_id == self.node.boot_id
+
+    async def _until_end(self, process: ProcessId) -> None:
+        """Follow a process until it has ended, by itself or because the pod is deleted. No process of it stays."""
+        ending = asyncio.create_task(processes.until_gone(process))
+        going = asyncio.create_task(self._going.wait())
+        await asyncio.wait({ending, going}, return_when=asyncio.FIRST_COMPLETED)
+        going.cancel()
+        if not ending.done():
+            await self._stop(process, ending=ending)
+        processes.kill_rest(self.pod.metadata.uid)
+        processes.reap(process.pid)
+
+    async def _stop(self, process: ProcessId, *, ending: asyncio.Task[None]) -> None:
+        processes.signal_group(process, signal.SIGTERM)
+        gone = asyncio.create_task(self._gone.wait())
+        await asyncio.wait({ending, gone}, timeout=self._grace_seconds(), return_when=asyncio.FIRST_COMPLETED)
+        gone.cancel()
+        if not ending.done():
+            processes.signal_group(process, signal.SIGKILL)
+            await ending
+
+    def _grace_seconds(self) -> float:
+        asked, usual = self.pod.metadata.deletion_grace_period_seconds, self.pod.spec.termination_grace_period_seconds
+        return float(next((each for each in (asked, usual) if each is not None), _DEFAULT_GRACE_SECONDS))
+
+    def _end_of(self) -> Ended:
+        """How the run ended. A shim that ends without an exit code was killed together with its process."""
+        if (end := self.node.runs.ended(self.pod.metadata.uid)) is not None:
+            return end
+        if not self._is_of_this_boot():
+            return Ended(exit_code=_BY_BOOT, at=self.node.now(), problem=_BOOTED)
+        return Ended(exit_code=_KILLED, at=self.node.now())
+
+    async def _report(self, status: pod_status.Status) -> None:
+        """Write a status. A pod that does not exist any more, or was replaced, needs none."""
+        meta = self.pod.metadata
+        patch = {"metadata": {"uid": meta.uid}, "status": status}
+
+        async def write() -> None:
+            with suppress(NotFound, Conflict):
+                await self.node.client.patch(
+                    PODS,
+                    meta.name,
+                    patch,
+                    as_type=LocalPod,
+                    kind="strategic",
+                    namespace=meta.namespace,
+                    subresource="status",
+                )
+
+        await self._until_done(write)
+
+    async def _delete(self) -> None:
+        """Remove a deleted pod from the API server, as kubelet does once its processes have ended."""
+        meta = self.pod.metadata
+        if self._gone.is_set():
+            return
+
+        async def delete() -> None:
+            with suppress(NotFound, Conflict):
+                await self.node.client.delete(
+                    PODS, meta.name, namespace=meta.namespace, uid=meta.uid, grace_period_seconds=0
+                )
+
+        await self._until_done(delete)
+
+    async def _until_done(self, act: Callable[[], Awaitable[T]]) -> T:
+        failures = 0
+        while True:
+            try:
+                return await act()
+            except KubeError as error:
+                wait = retry.BACKOFF.seconds(failures, rng=self.node.rng)
+                failures += 1
+                log.warning("retrying", pod=self.pod.metadata.name, error=str(error), again_in_seconds=round(wait, 1))
+                await asyncio.sleep(wait)

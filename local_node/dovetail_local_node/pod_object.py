@@ -1,0 +1,92 @@
+"""The fields of a pod that a kubelet reads, beyond those that Dovetail's other parts read. Data only."""
+
+from msgspec import field
+
+from dovetail.api.meta import Described, ObjectMeta
+
+
+class FieldRef(Described, frozen=True, kw_only=True):
+    """A field of the pod, such as `metadata.annotations['key']`."""
+
+    field_path: str
+
+
+class EnvSource(Described, frozen=True, kw_only=True):
+    """Where a variable's value comes from. The local node resolves fields of the pod only."""
+
+    field_ref: FieldRef | None = None
+    config_map_key_ref: dict[str, object] | None = None
+    secret_key_ref: dict[str, object] | None = None
+    resource_field_ref: dict[str, object] | None = None
+
+
+class EnvVar(Described, frozen=True, kw_only=True):
+    """One variable of a container."""
+
+    name: str
+    value: str = ""
+    value_from: EnvSource | None = None
+
+
+class Amounts(Described, frozen=True, kw_only=True):
+    """What a container requests, and its limits."""
+
+    requests: dict[str, str | int | float] = {}
+    limits: dict[str, str | int | float] = {}
+
+
+class Mount(Described, frozen=True, kw_only=True):
+    """Where a container has a volume."""
+
+    name: str
+    mount_path: str
+
+
+class Container(Described, frozen=True, kw_only=True):
+    """A container: here, one process with its children."""
+
+    name: str
+    image: str = ""
+    command: list[str] = []
+    args: list[str] = []
+    working_dir: str = ""
+    env: list[EnvVar] = []
+    env_from: list[dict[str, object]] = []
+    resources: Amounts = Amounts()
+    volume_mounts: list[Mount] = []
+
+
+class LocalPodSpec(Described, frozen=True, kw_only=True):
+    """What a pod runs."""
+
+    node_name: str = ""
+    containers: list[Container] = []
+    init_containers: list[Container] = []
+    termination_grace_period_seconds: int | None = None
+
+
+class LocalPodStatus(Described, frozen=True, kw_only=True):
+    """How a pod is."""
+
+    phase: str = ""
+    start_time: str | None = None
+
+
+class LocalMeta(ObjectMeta, frozen=True, kw_only=True):
+    """Metadata with the grace period of a deletion."""
+
+    deletion_grace_period_seconds: int | None = None
+
+
+class Submitted(Described, frozen=True, kw_only=True):
+    """What is read of a GPUJob: its annotations name its submitter."""
+
+    metadata: ObjectMeta = ObjectMeta()
+
+
+class LocalPod(Described, frozen=True, kw_only=True):
+    """A pod that is bound to the local node."""
+
+    metadata: LocalMeta = field(default_factory=LocalMeta)
+    spec: LocalPodSpec = LocalPodSpec()
+    status: LocalPodStatus = LocalPodStatus()

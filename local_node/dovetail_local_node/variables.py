@@ -1,0 +1,74 @@
+"""The environment of a pod's process. Pure.
+
+Three layers, the later ones win: the environment in which `gbatch` was typed, the container's variables as kubelet
+resolves them, and what follows from the devices that the pod holds.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from dovetail import names
+from dovetail_local_node.pod_object import EnvVar, LocalPod
+
+_REFERENCE: Final = re.compile(r"\$(?:\$|\(([A-Za-z_.-][A-Za-z0-9_.-]*)\))")
+_KEYED: Final = re.compile(r"metadata\.(annotations|labels)\['([^']*)'\]")
+# An empty value of these would be an invalid limit.
+_ONLY_WITH_VALUE: Final = (names.ENV_MPS_PERCENTAGE, names.ENV_MPS_MEMORY)
+
+
+def container_variables(pod: LocalPod, *, address: str) -> dict[str, str]:
+    """The variables of the pod's container, with fields of the pod and `$(NAME)` references resolved."""
+    found: dict[str, str] = {}
+    for each in pod.spec.containers[0].env:
+        found[each.name] = _value(each, pod=pod, address=address, known=found)
+    return found
+
+
+def expanded(text: str, *, known: Mapping[str, str]) -> str:
+    """`text` with `$(NAME)` replaced, as kubelet does it: unknown names stay, and `$$` is one `$`."""
+
+    def replaced(match: re.Match[str]) -> str:
+        if match[1] is None:
+            return "$"
+        return known.get(match[1], match[0])
+
+    return _REFERENCE.sub(replaced, text)
+
+
+def with_devices(variables: Mapping[str, str]) -> dict[str, str]:
+    """The variables with CUDA's list of devices: the promised ones by UUID, or none.
+
+    A process sees all devices of the machine. CUDA hides those that this variable does not name.
+    """
+    promised = variables.get(names.ENV_VISIBLE_DEVICES, "")
+    shown = "" if promised == names.NO_DEVICES else promised
+    kept = {name: value for name, value in variables.items() if value or name not in _ONLY_WITH_VALUE}
+    return kept | {names.ENV_CUDA_DEVICES: shown}
+
+
+def parse_environment(data: bytes) -> dict[bytes, bytes]:
+    """An environment as /proc shows it: `NAME=value` with NUL after each."""
+    entries = (entry.partition(b"=") for entry in data.split(b"\0") if entry)
+    return {name: value for name, _, value in entries if name}
+
+
+def _value(each: EnvVar, *, pod: LocalPod, address: str, known: Mapping[str, str]) -> str:
+    if each.value_from is None or each.value_from.field_ref is None:
+        return expanded(each.value, known=known)
+    return _field(each.value_from.field_ref.field_path, pod=pod, address=address)
+
+
+def _field(path: str, *, pod: LocalPod, address: str) -> str:
+    meta = pod.metadata
+    if keyed := _KEYED.fullmatch(path):
+        return (meta.annotations if keyed[1] == "annotations" else meta.labels).get(keyed[2], "")
+    fields = {
+        "metadata.name": meta.name,
+        "metadata.namespace": meta.namespace,
+        "metadata.uid": meta.uid,
+        "spec.nodeName": pod.spec.node_name,
+        "status.hostIP": address,
+        "status.podIP": address,
+    }
+    return fields.get(path, "")

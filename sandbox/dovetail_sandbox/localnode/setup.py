@@ -1,0 +1,122 @@
+"""What a sandbox adds for its local node: files, rights and the component. Writes below the sandbox's folder only."""
+
+import getpass
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from dovetail import names
+from dovetail_sandbox.localnode import credentials
+from dovetail_sandbox.localnode.credentials import Subject
+from dovetail_sandbox.processes.processes import MARK
+from dovetail_sandbox.state import DEFAULT_NAME, Component
+
+NODE_NAME: Final = "local"
+COMPONENT: Final = "local-node"
+PORTS: Final = ("local-node", "local-node.metrics")
+_ADDRESS: Final = "127.0.0.1"
+_NODE_USER: Final = f"system:node:{NODE_NAME}"
+_ROLE: Final = "dovetail-local-node"
+_PROVIDER: Final = "--provider="
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalNode:
+    """The local node of the sandbox in `folder`, whose control plane has its certificates in `pki`."""
+
+    sandbox: str
+    folder: Path
+    pki: Path
+
+    @property
+    def data(self) -> Path:
+        """The folder of the user's logs and environments. It outlives the sandbox."""
+        home = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
+        return Path(home) / ("gflow" if self.sandbox == DEFAULT_NAME else f"gflow-{self.sandbox}")
+
+    @property
+    def _files(self) -> Path:
+        return self.folder / "local-node"
+
+    def write_certificates(self) -> None:
+        """Write the certificates of the node, of its log server, and of the user as administrator."""
+        self._files.mkdir(mode=0o700, exist_ok=True)
+        self._sign("client", subject=Subject(user=_NODE_USER, group="system:nodes"))
+        self._sign("server", subject=Subject(user=_NODE_USER, address=_ADDRESS))
+        self._sign("user", subject=Subject(user=user(), group="system:masters"))
+
+    def _sign(self, name: str, *, subject: Subject) -> None:
+        credentials.sign(subject, pki=self.pki, certificate=self.certificate(name), key=self.key(name))
+
+    def certificate(self, name: str) -> Path:
+        """The file of a certificate: `client`, `server` or `user`."""
+        return self._files / f"{name}.crt"
+
+    def key(self, name: str) -> Path:
+        """The file of its key."""
+        return self._files / f"{name}.key"
+
+    def component(self, *, ports: dict[str, int], kubeconfig: Path) -> Component:
+        """The node's process, for the supervisor."""
+        port, metrics = (ports[name] for name in PORTS)
+        options = {
+            "node": NODE_NAME,
+            "user": user(),
+            "state": self._files,
+            "data": self.data,
+            "mark": f"{MARK}={self.folder}",
+            "certificate": self.certificate("server"),
+            "key": self.key("server"),
+            "client-ca": self.pki / "ca.crt",
+            "port": port,
+            "metrics-port": metrics,
+            "kubeconfig": kubeconfig,
+        }
+        return Component(
+            name=COMPONENT,
+            argv=[
+                *(sys.executable, "-P", "-m", "dovetail_local_node.main"),
+                *(f"--{name}={value}" for name, value in options.items()),
+            ],
+            log=str(self.folder / "logs" / f"{COMPONENT}.log"),
+            ready_url=f"http://{_ADDRESS}:{metrics}/readyz",
+        )
+
+
+def user() -> str:
+    """The name of the user whose jobs run."""
+    return getpass.getuser()
+
+
+def with_real_devices(component: Component) -> Component:
+    """The agent of a sandbox with a local node: it reports this machine's devices, and no simulated ones."""
+    if not any(word.startswith(_PROVIDER) for word in component.argv):
+        return component
+    words = [word for word in component.argv if not word.startswith(_PROVIDER)]
+    return Component(
+        name=component.name,
+        argv=[*words, f"{_PROVIDER}auto", f"--node={NODE_NAME}"],
+        env=component.env,
+        log=component.log,
+        ready_url=component.ready_url,
+    )
+
+
+def rights() -> list[dict[str, Any]]:
+    """What the node may do beyond a kubelet's rights: read the GPUJobs of its pods, to check who submitted them."""
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": _ROLE}
+    rule = {"apiGroups": [names.GROUP], "resources": ["gpujobs"], "verbs": ["get"]}
+    subject = {"apiGroup": role["apiGroup"], "kind": "User", "name": _NODE_USER}
+    version = f"{role['apiGroup']}/v1"
+    return [
+        {"apiVersion": version, "kind": "ClusterRole", "metadata": {"name": _ROLE}, "rules": [rule]},
+        {
+            "apiVersion": version,
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": _ROLE},
+            "roleRef": role,
+            "subjects": [subject],
+        },
+    ]

@@ -1,0 +1,61 @@
+"""Which pods run as a user's processes."""
+
+import pytest
+
+from dovetail import names
+from dovetail_local_node import admission
+from dovetail_local_node.pod_object import EnvSource, EnvVar, LocalPod
+from tests.local_node import builders
+
+
+def test_the_users_own_job_runs() -> None:
+    assert admission.check(builders.pod("true"), submitter="alice", user="alice") is None
+
+
+def test_a_job_of_another_user_is_refused_with_both_names() -> None:
+    refusal = admission.check(builders.pod("true"), submitter="mallory", user="alice")
+    assert refusal is not None
+    assert (refusal.reason, refusal.message) == (
+        "ForeignUser",
+        "The local node runs jobs of alice only; mallory submitted this one.",
+    )
+
+
+def test_a_job_without_a_recorded_user_is_refused() -> None:
+    refusal = admission.check(builders.pod("true"), submitter="", user="alice")
+    assert refusal is not None
+    assert refusal.reason == "ForeignUser"
+
+
+def test_a_pod_without_a_job_is_refused() -> None:
+    refusal = admission.check(builders.pod("true"), submitter=None, user="alice")
+    assert refusal is not None
+    assert refusal.reason == "NotAJob"
+
+
+@pytest.mark.parametrize("owner", ["", "another"])
+def test_a_label_without_the_controlling_job_proves_nothing(owner: str) -> None:
+    assert admission.job_name(builders.pod("true", owner=owner)) == ""
+
+
+def test_label_and_controlling_job_together_name_the_gpujob() -> None:
+    assert admission.job_name(builders.pod("true")) == "train"
+
+
+@pytest.mark.parametrize(
+    ("pod", "reason"),
+    [
+        (builders.pod("true", containers=2), "SeveralContainers"),
+        (builders.pod(), "NoCommand"),
+        (builders.pod("true", env=[EnvVar(name="A", value_from=EnvSource(secret_key_ref={}))]), "UnknownVariable"),
+    ],
+)
+def test_a_pod_that_needs_more_than_one_process_is_refused(pod: LocalPod, reason: str) -> None:
+    refusal = admission.check(pod, submitter="alice", user="alice")
+    assert refusal is not None
+    assert refusal.reason == reason
+
+
+def test_a_reservation_needs_no_command() -> None:
+    held = builders.pod(labels={names.LABEL_RESERVATION: "true"})
+    assert admission.check(held, submitter="alice", user="alice") is None

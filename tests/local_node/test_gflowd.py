@@ -1,0 +1,249 @@
+"""`gflowd up` as a person has it: jobs are typed into a shell, and real processes run on this machine."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dovetail.process import identity
+from dovetail_cli.cluster import audit
+from dovetail_local_node.launch import MARK
+from dovetail_sandbox import cluster
+from dovetail_sandbox.processes import processes
+
+pytestmark = pytest.mark.cluster
+
+PATIENCE_SECONDS = 60.0
+ENDED = {"Succeeded", "Failed", "Cancelled", "TimedOut"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """A user's machine with a queue of its own: commands are typed in `work`."""
+
+    work: Path
+    environment: Mapping[str, str]
+
+    def run(self, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
+        """The outcome of a command, whatever it is; `more` are further variables."""
+        return subprocess.run(
+            [sys.executable, "-m", "dovetail_cli", *words],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+            cwd=self.work,
+            env={**self.environment, **more},
+        )
+
+    def __call__(self, *words: str, **more: str) -> str:
+        """Standard output; the command must do what it is asked."""
+        done = self.run(*words, **more)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def submit(self, *words: str, **more: str) -> str:
+        """The number of a job."""
+        printed = self("gbatch", *words, **more)
+        found = re.fullmatch(r"Submitted batch job (\d+)\n", printed)
+        assert found, printed
+        return found[1]
+
+    def show(self, job: str) -> dict[str, Any]:
+        shown: dict[str, Any] = json.loads(self("gjob", "show", "-o", "json", job))
+        return shown
+
+    def ended(self, job: str) -> dict[str, Any]:
+        """The job once it has ended."""
+        until(lambda: self.show(job)["state"] in ENDED, what=lambda: str(self.show(job)))
+        return self.show(job)
+
+    def log(self, job: str) -> str:
+        return Path(self.environment["XDG_DATA_HOME"], "gflow", "logs", f"{job}.log").read_text()
+
+    def printed(self, job: str, text: str) -> None:
+        """Wait until the job has printed a text."""
+        path = Path(self.environment["XDG_DATA_HOME"], "gflow", "logs", f"{job}.log")
+        until(lambda: path.exists() and text in path.read_text(), what=lambda: str(self.show(job)))
+
+
+def until(holds: Callable[[], bool], *, what: Callable[[], str] = str) -> None:
+    limit = time.monotonic() + PATIENCE_SECONDS
+    while not holds():
+        assert time.monotonic() < limit, what()
+        time.sleep(0.05)
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
+    folder = tmp_path_factory.mktemp("machine")
+    (folder / "work").mkdir()
+    own = {"XDG_STATE_HOME": str(folder / "state"), "XDG_DATA_HOME": str(folder / "data")}
+    kept = {name: value for name, value in os.environ.items() if name not in {"KUBECONFIG", "DOVETAIL_SANDBOX"}}
+    made = Machine(work=folder / "work", environment={**kept, **own})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", own["XDG_STATE_HOME"])
+        try:
+            assert "Jobs run on this machine" in made("gflowd", "up")
+            yield made
+            report = audit.prove(kubeconfig=str(cluster.get().kubeconfig), context=None)
+            assert not report.findings
+        finally:
+            sandbox = cluster.get().folder
+            print(made("gflowd", "down"))
+        assert processes.of_sandbox(sandbox) == []
+
+
+def write(machine: Machine, name: str, text: str) -> str:
+    path = machine.work / name
+    path.write_text(text)
+    path.chmod(0o755)
+    return name
+
+
+def test_a_script_runs_where_it_was_typed_with_the_users_environment(machine: Machine) -> None:
+    script = write(machine, "train.sh", '#!/bin/sh\necho "$PWD $LR $1 [$CUDA_VISIBLE_DEVICES] $DOVETAIL_JOB_ID"\n')
+    job = machine.submit(script, "first", LR="0.1")
+    assert machine.ended(job)["state"] == "Succeeded"
+    assert machine.log(job) == f"{machine.work} 0.1 first [] {job}\n"
+    assert machine("gjob", "log", job) == machine.log(job)
+
+
+def test_the_exit_code_is_the_jobs(machine: Machine) -> None:
+    job = machine.submit("sh", "-c", "exit 3")
+    shown = machine.ended(job)
+    assert shown["state"] == "Failed"
+    assert shown["message"] == "Worker 0 failed on local: container main ended with exit code 3"
+
+
+def test_a_command_that_does_not_exist_fails_with_a_sentence_in_its_log(machine: Machine) -> None:
+    job = machine.submit("no-such-command")
+    assert "exit code 127" in machine.ended(job)["message"]
+    assert machine("gjob", "log", job) == "dovetail: no-such-command: No such file or directory\n"
+
+
+def test_the_environment_is_not_in_the_api(machine: Machine) -> None:
+    job = machine.submit("true", TOKEN="canary-7f3a")
+    machine.ended(job)
+    kubectl = [str(next((Path.home() / ".cache" / "dovetail" / "bin").glob("kubectl-*/kubectl")))]
+    asked = ["get", "gpujobs,jobs,pods,events,configmaps,secrets", "--all-namespaces", "-o", "json"]
+    everything = subprocess.run(
+        [*kubectl, f"--kubeconfig={cluster.get().kubeconfig}", *asked], capture_output=True, text=True, check=True
+    ).stdout
+    assert job in everything
+    assert "canary-7f3a" not in everything
+
+
+def test_export_none_keeps_the_users_variables_out(machine: Machine) -> None:
+    job = machine.submit("--export=NONE", "sh", "-c", 'echo "[$LR] $HOME"', LR="0.1")
+    machine.ended(job)
+    assert machine.log(job) == f"[] {Path.home()}\n"
+
+
+def test_a_job_whose_gpus_this_machine_does_not_have_waits_and_says_why(machine: Machine) -> None:
+    job = machine.submit("--gpus", "64", "sleep", "600")
+    until(lambda: bool(machine.show(job)["reason"]), what=lambda: str(machine.show(job)))
+    shown = machine.show(job)
+    assert shown["state"] == "Queued"
+    assert re.match(r"Need 64 GPUs, only \d+ ", shown["message"])
+    machine("gcancel", job)
+
+
+def test_output_and_errors_go_to_the_files_that_are_named(machine: Machine) -> None:
+    job = machine.submit("-o", "out/%j.txt", "-e", "%x-err.txt", "-n", "files", "sh", "-c", "echo out; echo err >&2")
+    machine.ended(job)
+    assert (machine.work / "out" / f"{job}.txt").read_text() == "out\n"
+    assert (machine.work / "files-err.txt").read_text() == "err\n"
+    assert machine("gjob", "log", job) == "out\n"
+
+
+def test_a_log_is_followed_while_the_job_runs(machine: Machine) -> None:
+    job = machine.submit("sh", "-c", "echo first; while [ ! -e go ]; do sleep 0.05; done; echo second")
+    machine.printed(job, "first")
+    following = subprocess.Popen(
+        [sys.executable, "-m", "dovetail_cli", "gjob", "log", "-f", job],
+        stdout=subprocess.PIPE, text=True, cwd=machine.work, env=dict(machine.environment),
+    )  # fmt: skip
+    assert following.stdout is not None
+    assert following.stdout.readline() == "first\n"
+    (machine.work / "go").touch()
+    assert following.stdout.read() == "second\n"
+    assert following.wait(PATIENCE_SECONDS) == 0
+
+
+def test_cancelling_sends_sigterm_and_leaves_no_process(machine: Machine) -> None:
+    trap = "trap 'echo saving; exit 0' TERM; setsid sleep 600 & echo ready; while :; do sleep 0.05; done"
+    job = machine.submit("sh", "-c", trap)
+    machine.printed(job, "ready")
+    uid = _uid(machine, job)
+    assert machine("gcancel", job) == f"Job {job} cancelled.\n"
+    assert machine.ended(job)["state"] == "Cancelled"
+    machine.printed(job, "saving")
+    until(lambda: identity.marked(MARK, value=uid) == [])
+
+
+def test_a_time_limit_ends_the_processes(machine: Machine) -> None:
+    job = machine.submit("-t", "00:00:02", "sh", "-c", "echo ready; exec sleep 600")
+    machine.printed(job, "ready")
+    uid = _uid(machine, job)
+    assert machine.ended(job)["state"] == "TimedOut"
+    until(lambda: identity.marked(MARK, value=uid) == [])
+
+
+def test_a_killed_local_node_loses_no_job_and_runs_none_twice(machine: Machine) -> None:
+    lines = "echo begins; while [ ! -e adopted ]; do sleep 0.05; done; echo ends; exit 5"
+    running = machine.submit("sh", "-c", lines)
+    short = machine.submit("sh", "-c", "echo begins; while [ ! -e killed ]; do sleep 0.02; done; exit 6")
+    machine.printed(running, "begins")
+    machine.printed(short, "begins")
+    sandbox = cluster.get()
+    before = sandbox.pid("local-node")
+    os.kill(before, signal.SIGKILL)
+    (machine.work / "killed").touch()
+    until(lambda: sandbox.observed()["local-node"].process is not None and sandbox.pid("local-node") != before)
+    assert machine.ended(short)["message"].endswith("exit code 6")
+    (machine.work / "adopted").touch()
+    assert machine.ended(running)["message"].endswith("exit code 5")
+    assert machine.log(running) == "begins\nends\n"
+    assert machine.log(short) == "begins\n"
+
+
+def test_an_array_runs_each_index_once(machine: Machine) -> None:
+    machine.submit("--array", "0-3", "-n", "grid", "sh", "-c", 'echo "$GFLOW_ARRAY_TASK_ID" >> indexes')
+    indexes = machine.work / "indexes"
+    until(lambda: indexes.exists() and len(indexes.read_text().split()) == 4)
+    assert sorted(indexes.read_text().split()) == ["0", "1", "2", "3"]
+
+
+def test_a_dependent_job_starts_after_the_first_has_ended(machine: Machine) -> None:
+    first = machine.submit("sh", "-c", "sleep 0.5; echo made > made")
+    second = machine.submit("--depends-on", first, "cat", "made")
+    assert machine.ended(second)["state"] == "Succeeded"
+    assert machine.log(second) == "made\n"
+
+
+def test_a_pod_of_no_gpujob_is_refused(machine: Machine) -> None:
+    kubectl = str(next((Path.home() / ".cache" / "dovetail" / "bin").glob("kubectl-*/kubectl")))
+    base = [kubectl, f"--kubeconfig={cluster.get().kubeconfig}"]
+    overrides = json.dumps({"spec": {"nodeName": "local"}})
+    make = ["run", "stray", "--image=x", "--restart=Never", f"--overrides={overrides}", "--", "touch", "/tmp/stray"]
+    subprocess.run([*base, *make], check=True, capture_output=True)
+    read = [*base, "get", "pod", "stray", "-o", "jsonpath={.status.phase} {.status.reason}"]
+    until(lambda: subprocess.run(read, capture_output=True, text=True, check=True).stdout == "Failed NotAJob")
+    subprocess.run([*base, "delete", "pod", "stray"], check=True, capture_output=True)
+
+
+def _uid(machine: Machine, job: str) -> str:
+    """The UID of the pod that runs a job, from its environment."""
+    folder = cluster.get().folder / "local-node" / "runs"
+    number = f"DOVETAIL_JOB_ID={job}".encode()
+    return next(path.parent.name for path in folder.glob("*/execute") if number in path.read_bytes().split(b"\0"))

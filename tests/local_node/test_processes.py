@@ -1,0 +1,200 @@
+"""Real processes: started once, waited for, ended with everything that they started."""
+
+import asyncio
+import os
+import signal
+import stat
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from dovetail.process import identity
+from dovetail.process.identity import ProcessId
+from dovetail_local_node import processes
+from dovetail_local_node.launch import MARK, Launch
+from dovetail_local_node.runs import Ended, Run, Runs
+from tests.local_node.builders import UID
+
+PATIENCE_SECONDS = 30.0
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Wait for what another process does."""
+    while not holds():  # noqa: ASYNC110 - see above
+        await asyncio.sleep(0.005)
+
+
+class Started:
+    """One run in a temporary folder."""
+
+    def __init__(self, folder: Path, *words: str, environment: Mapping[bytes, bytes] | None = None) -> None:
+        self.runs = Runs(folder=folder / "runs")
+        self.output = folder / "job.log"
+        variables = {b"PATH": os.defpath.encode(), MARK.encode(): UID.encode(), **(environment or {})}
+        self.launch = Launch(
+            words=tuple(word.encode() for word in words),
+            directory=bytes(folder),
+            environment=variables,
+            output=self.output,
+        )
+        offset = processes.prepare(self.launch)
+        run = Run(uid=UID, namespace="default", name="a", boot_id="b", output=str(self.output), offset=offset)
+        self.runs.write(run, launch=self.launch)
+        self.pid = self.shim()
+
+    def shim(self) -> int:
+        return processes.start(self.runs.of(UID), output=self.output, error=None)
+
+    async def process(self) -> ProcessId:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await until(lambda: self.runs.process(UID) is not None)
+        found = self.runs.process(UID)
+        assert found is not None
+        return found
+
+    async def end(self) -> Ended | None:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            process = await self.process()
+            await processes.until_gone(process)
+        processes.reap(process.pid)
+        return self.runs.ended(UID)
+
+    async def printed(self, text: str) -> None:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await until(lambda: text in self.output.read_text())
+
+
+@pytest.mark.parametrize("code", [0, 3, 255])
+async def test_the_exit_code_is_that_of_the_command(tmp_path: Path, code: int) -> None:
+    end = await Started(tmp_path, "sh", "-c", f"exit {code}").end()
+    assert end is not None
+    assert (end.exit_code, end.problem) == (code, "")
+
+
+async def test_a_command_that_ends_by_a_signal_has_the_shells_code(tmp_path: Path) -> None:
+    end = await Started(tmp_path, "sh", "-c", "kill -SEGV $$").end()
+    assert end is not None
+    assert end.exit_code == 128 + signal.SIGSEGV
+
+
+async def test_both_streams_are_in_the_log_in_order(tmp_path: Path) -> None:
+    started = Started(tmp_path, "sh", "-c", "echo a; echo b >&2; echo c")
+    await started.end()
+    assert started.output.read_text() == "a\nb\nc\n"
+
+
+async def test_the_environment_is_exactly_the_launchs(tmp_path: Path) -> None:
+    odd = {b"BASH_FUNC_f%%": b"() { :; }", b"B": b"\xff", b"LD_PRELOAD": b""}
+    started = Started(tmp_path, "env", "-0", environment=odd)
+    await started.end()
+    entries = {entry for entry in started.output.read_bytes().split(b"\0") if entry}
+    assert entries == {name + b"=" + value for name, value in started.launch.environment.items()}
+
+
+async def test_the_command_runs_in_its_directory(tmp_path: Path) -> None:
+    started = Started(tmp_path, "pwd")
+    await started.end()
+    assert started.output.read_text() == f"{tmp_path}\n"
+
+
+async def test_a_command_that_does_not_exist_is_127_with_a_sentence(tmp_path: Path) -> None:
+    started = Started(tmp_path, "no-such-command", "x")
+    end = await started.end()
+    assert end is not None
+    assert (end.exit_code, end.problem) == (127, "no-such-command: No such file or directory")
+    assert started.output.read_text() == "dovetail: no-such-command: No such file or directory\n"
+
+
+async def test_a_file_that_is_no_program_is_126(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("x")
+    end = await Started(tmp_path, str(tmp_path / "data")).end()
+    assert end is not None
+    assert (end.exit_code, end.problem) == (126, f"{tmp_path}/data: Permission denied")
+
+
+async def test_a_missing_directory_is_named(tmp_path: Path) -> None:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    started = Started(folder, "sleep", "0")
+    gone = Launch(words=(b"pwd",), directory=b"/nowhere", environment={}, output=folder / "job.log")
+    await started.end()
+    started.runs.remove(UID)
+    started.runs.write(Run(uid=UID, namespace="", name="", boot_id="", output=""), launch=gone)
+    started.shim()
+    end = await started.end()
+    assert end is not None
+    assert end.problem == "/nowhere: No such file or directory"
+
+
+async def test_a_second_shim_of_a_run_runs_nothing(tmp_path: Path) -> None:
+    started = Started(tmp_path, "sh", "-c", "echo once")
+    first = await started.process()
+    second = started.shim()
+    await started.end()
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        await until(lambda: identity.identify(second) is None)
+    processes.reap(second)
+    assert started.runs.process(UID) == first
+    assert started.output.read_text() == "once\n"
+
+
+async def test_two_shims_at_once_run_the_command_once(tmp_path: Path) -> None:
+    started = Started(tmp_path, "sh", "-c", "echo once")
+    others = [started.shim() for _ in range(5)]
+    await started.end()
+    for pid in {started.pid, *others}:
+        processes.reap(pid)
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        await until(lambda: not any(identity.identify(pid) for pid in others))
+    assert started.output.read_text() == "once\n"
+
+
+async def test_sigterm_reaches_the_command_and_its_own_exit_code_counts(tmp_path: Path) -> None:
+    started = Started(tmp_path, "sh", "-c", "trap 'echo bye; exit 7' TERM; echo ready; while :; do sleep 0.05; done")
+    await started.printed("ready")
+    processes.signal_group(await started.process(), signal.SIGTERM)
+    end = await started.end()
+    assert end is not None
+    assert end.exit_code == 7
+    assert started.output.read_text().endswith("bye\n")
+
+
+async def test_a_command_without_a_handler_ends_by_sigterm(tmp_path: Path) -> None:
+    started = Started(tmp_path, "sh", "-c", "echo ready; exec sleep 600")
+    await started.printed("ready")
+    processes.signal_group(await started.process(), signal.SIGTERM)
+    end = await started.end()
+    assert end is not None
+    assert end.exit_code == 128 + signal.SIGTERM
+
+
+async def test_sigkill_ends_the_shim_too_and_leaves_no_exit_code(tmp_path: Path) -> None:
+    started = Started(tmp_path, "sh", "-c", "trap '' TERM; echo ready; sleep 600")
+    await started.printed("ready")
+    processes.signal_group(await started.process(), signal.SIGKILL)
+    assert await started.end() is None
+
+
+async def test_what_left_the_process_group_is_killed_by_its_mark(tmp_path: Path) -> None:
+    started = Started(tmp_path, "sh", "-c", "setsid sleep 600 & echo $!; exit 0")
+    await started.end()
+    left = identity.marked(MARK, value=UID)
+    assert len(left) == 1
+    processes.kill_rest(UID)
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        await processes.until_gone(left[0])
+    assert identity.marked(MARK, value=UID) == []
+
+
+async def test_the_environment_file_is_its_users_alone(tmp_path: Path) -> None:
+    started = Started(tmp_path, "true")
+    await started.end()
+    assert stat.S_IMODE((started.runs.of(UID) / "execute").stat().st_mode) == 0o600
+    assert stat.S_IMODE(started.runs.of(UID).stat().st_mode) == 0o700
+
+
+async def test_a_process_that_is_gone_already_is_not_waited_for() -> None:
+    earlier = ProcessId(os.getpid(), 1)
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        await processes.until_gone(earlier)
