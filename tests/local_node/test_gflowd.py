@@ -169,15 +169,15 @@ def test_output_and_errors_go_to_the_files_that_are_named(machine: Machine) -> N
 def test_a_log_is_followed_while_the_job_runs(machine: Machine) -> None:
     job = machine.submit("sh", "-c", "echo first; while [ ! -e go ]; do sleep 0.05; done; echo second")
     machine.printed(job, "first")
-    following = subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, "-m", "dovetail_cli", "gjob", "log", "-f", job],
         stdout=subprocess.PIPE, text=True, cwd=machine.work, env=dict(machine.environment),
-    )  # fmt: skip
-    assert following.stdout is not None
-    assert following.stdout.readline() == "first\n"
-    (machine.work / "go").touch()
-    assert following.stdout.read() == "second\n"
-    assert following.wait(PATIENCE_SECONDS) == 0
+    ) as following:  # fmt: skip
+        assert following.stdout is not None
+        assert following.stdout.readline() == "first\n"
+        (machine.work / "go").touch()
+        assert following.stdout.read() == "second\n"
+        assert following.wait(PATIENCE_SECONDS) == 0
 
 
 def test_cancelling_sends_sigterm_and_leaves_no_process(machine: Machine) -> None:
