@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from random import Random
 
 from aiohttp import web
 
@@ -81,7 +80,6 @@ def _node(args: argparse.Namespace, *, client: Client, boot_id: str) -> Node:
         environments=Environments(folder=data.environments, own=os.environ),
         place=Place(user=args.user, node=args.node, address=node_object.ADDRESS, logs=data.logs, home=Path.home()),
         boot_id=boot_id,
-        rng=Random(),  # noqa: S311 - spreads retries, guards nothing
         now=partial(datetime.now, UTC),
         extra={name: value} if name else {},
     )

@@ -10,14 +10,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from random import Random
 from typing import Final, TypeVar
 
 from dovetail import names
 from dovetail.api.resources import GPUJOBS, PODS
-from dovetail.kube import retry
 from dovetail.kube.client import Client
 from dovetail.kube.errors import Conflict, KubeError, NotFound
+from dovetail.kube.retry import retrying
 from dovetail.logs import get_logger
 from dovetail.process.identity import ProcessId
 from dovetail_local_node import admission, pod_status, processes
@@ -48,7 +47,6 @@ class Node:
     environments: Environments
     place: Place
     boot_id: str
-    rng: Random
     now: Callable[[], datetime]
     extra: dict[str, str]
 
@@ -118,7 +116,7 @@ class PodLife:
             return None
         where = self.pod.metadata.namespace
 
-        async def read() -> str | None:
+        async def read(_attempt: int) -> str | None:
             try:
                 found = await self.node.client.get(GPUJOBS, name, as_type=Submitted, namespace=where)
             except NotFound:
@@ -215,7 +213,7 @@ class PodLife:
         meta = self.pod.metadata
         patch = {"metadata": {"uid": meta.uid}, "status": status}
 
-        async def write() -> None:
+        async def write(_attempt: int) -> None:
             with suppress(NotFound, Conflict):
                 await self.node.client.patch(
                     PODS,
@@ -235,7 +233,7 @@ class PodLife:
         if self._gone.is_set():
             return
 
-        async def delete() -> None:
+        async def delete(_attempt: int) -> None:
             with suppress(NotFound, Conflict):
                 await self.node.client.delete(
                     PODS, meta.name, namespace=meta.namespace, uid=meta.uid, grace_period_seconds=0
@@ -243,13 +241,14 @@ class PodLife:
 
         await self._until_done(delete)
 
-    async def _until_done(self, act: Callable[[], Awaitable[T]]) -> T:
-        failures = 0
-        while True:
-            try:
-                return await act()
-            except KubeError as error:
-                wait = retry.BACKOFF.seconds(failures, rng=self.node.rng)
-                failures += 1
-                log.warning("retrying", pod=self.pod.metadata.name, error=str(error), again_in_seconds=round(wait, 1))
-                await asyncio.sleep(wait)
+    async def _until_done(self, act: Callable[[int], Awaitable[T]]) -> T:
+        """Repeat a request until the API server has answered it."""
+        return await retrying(act, may_retry=_is_of_api, failed=self._failed)
+
+    def _failed(self, error: Exception, wait_seconds: float) -> None:
+        again = round(wait_seconds, 1)
+        log.warning("request failed", pod=self.pod.metadata.name, error=str(error), again_in_seconds=again)
+
+
+def _is_of_api(error: Exception, _attempt: int) -> bool:
+    return isinstance(error, KubeError)
