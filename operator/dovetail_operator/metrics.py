@@ -10,6 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from dovetail.api.gpujob import Phase, Reason
+from dovetail.kube.unreadable_objects import UnreadableCollector
 from dovetail_operator.state.state import State
 from dovetail_operator.watchers.node_tenants import NodeTenants
 
@@ -51,6 +52,14 @@ def make_counters(registry: CollectorRegistry) -> Counters:
             registry=registry,
         ),
     )
+
+
+def register_collectors(registry: CollectorRegistry, *, state: State, tenants: NodeTenants | None) -> None:
+    """Register what is read at a scrape. `tenants` is None if the operator writes none."""
+    registry.register(JobsCollector(state))
+    registry.register(UnreadableCollector())
+    if tenants is not None:
+        registry.register(TenantsCollector(tenants))
 
 
 class TenantsCollector(Collector):

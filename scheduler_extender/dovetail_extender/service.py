@@ -10,10 +10,8 @@ from dovetail.api.builtin import Pod
 from dovetail.api.gpujob import ReservedRoom
 from dovetail.api.gpuquota import GPUQuota
 from dovetail.api.meta import EventType
-from dovetail.cluster.dra_drivers import ABSENT_SECONDS, NodeDrivers
-from dovetail.cluster.staleness import Freshness
-from dovetail.cluster.view import ClusterView
-from dovetail.engine.ledger.ledger import Ledger
+from dovetail.cluster.dra_drivers import ABSENT_SECONDS
+from dovetail.cluster.view import build_view
 from dovetail.engine.model.settings import DEFAULT_WEIGHTS, Limits, Weights
 from dovetail.gpu.device_plugins import DEFAULT_VENDORS, Vendors
 from dovetail.kube.client import Client
@@ -81,19 +79,21 @@ class Extender:
         leadership: Leadership,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.ledger = Ledger(
-            limits=options.limits, smoothing_seconds=options.smoothing_seconds, weights=options.weights
+        self._view = view = build_view(
+            limits=options.limits,
+            weights=options.weights,
+            smoothing_seconds=options.smoothing_seconds,
+            max_age_seconds=options.measurement_max_age_seconds,
+            vendors=options.vendors,
+            absent_seconds=options.slices_absent_seconds,
+            clock=clock,
         )
+        self.ledger = view.ledger
         self._leadership = leadership
         self._calm = False
         self._asked_at = float("-inf")
         self._bind_deadline_seconds = options.bind_deadline_seconds
         self._clock = clock
-        freshness = Freshness(max_age_seconds=options.measurement_max_age_seconds, clock=clock)
-        drivers = NodeDrivers(clock=clock, absent_seconds=options.slices_absent_seconds)
-        self._view = view = ClusterView(
-            ledger=self.ledger, freshness=freshness, vendors=options.vendors, drivers=drivers
-        )
         self._decisions = decisions = Decisions(view=view, rules=options.rules, clock=clock)
         self._waiting = Waiting(ledger=self.ledger, clock=clock)
         self.watching = Watching(client, view=view, on_pod=self._on_pod, on_job=self._on_job, on_quota=self._on_quota)

@@ -18,7 +18,8 @@ from dovetail.gpu.device_plugins import DEFAULT_VENDORS
 from dovetail.kube.auth.connection import Connection
 from dovetail.kube.client import Client
 from dovetail.kube.reflector import Reflector
-from dovetail_operator.controller.controller import Controller
+from dovetail.kube.workqueue import WorkQueue
+from dovetail_operator.controller.controller import build_controller
 from dovetail_operator.lifecycle.reconcile import reconcile
 from dovetail_operator.metrics import make_counters
 from dovetail_operator.queue.cycle import decide, survey
@@ -37,15 +38,16 @@ class Followed:
         client = Client(Connection(server="http://127.0.0.1:1"))
         state = make_state(a=2)
         registry = CollectorRegistry()
-        controller = Controller(
+        controller = build_controller(
             client,
             state,
+            queue=WorkQueue(),
             numbers=Numbers(client, namespace="dovetail-system"),
             counters=make_counters(registry),
             post=lambda _: None,
             now=lambda: NOW,
             rng=random.Random(1),
-            pod=lambda _namespace, _name: None,
+            pods={},
         )
         changes = controller.changes
         self.state = state

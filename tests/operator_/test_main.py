@@ -6,7 +6,8 @@ from dovetail.config.groups import ScoreWeights
 from dovetail.config.settings import Settings
 from dovetail.engine.model.settings import Weights
 from dovetail.queue.inputs.run_ends import RunTimes
-from dovetail_operator.main import main, make_options, parser
+from dovetail_operator.main import main, parser
+from dovetail_operator.options import make_options
 
 # Nobody listens there, and nobody is asked.
 KUBECONFIG = """

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +15,7 @@ from dovetail.cluster.staleness import Freshness
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Claim, DeviceClaim
 from dovetail.engine.model.inventory import ANY_NUMBER, NOT_READY, DeviceFacts, NodeFacts
+from dovetail.engine.model.settings import Limits, Weights
 from dovetail.formats.quantities import mebibytes, milli, whole
 from dovetail.gpu.device_plugins import DEFAULT_VENDORS, Vendors, card_of, is_replica
 from dovetail.gpu.request import WHOLE_MILLI
@@ -241,6 +242,29 @@ class ClusterView:
     def eligible_nodes(self, pod_spec: Mapping[str, Any]) -> list[str]:
         """The existing nodes that a pod may use, by selector, required affinity and taints."""
         return [name for name in self.ledger.nodes() if name in self.nodes and admits(self.nodes[name], pod_spec)]
+
+
+def build_view(
+    *,
+    limits: Limits,
+    weights: Weights,
+    smoothing_seconds: float,
+    max_age_seconds: float,
+    vendors: Vendors,
+    absent_seconds: float,
+    clock: Callable[[], float],
+) -> ClusterView:
+    """Build an empty view, as the long-running components need it.
+
+    Measurements count until `max_age_seconds`, and their load is smoothed over `smoothing_seconds`. A DRA driver's
+    ResourceSlices count for `absent_seconds` after they are gone. `clock` is monotonic, in seconds.
+    """
+    return ClusterView(
+        ledger=Ledger(limits=limits, smoothing_seconds=smoothing_seconds, weights=weights),
+        freshness=Freshness(max_age_seconds=max_age_seconds, clock=clock),
+        vendors=vendors,
+        drivers=NodeDrivers(clock=clock, absent_seconds=absent_seconds),
+    )
 
 
 def node_facts(node: Node, *, vendors: Vendors = DEFAULT_VENDORS, drivers: tuple[str, ...] = ()) -> NodeFacts:

@@ -5,20 +5,21 @@ Nothing is kept here that the API server does not have: a restart at any point l
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import partial
 from typing import Final
 
-from dovetail.api.builtin import Pod
+from dovetail.api.builtin import Event, Pod
 from dovetail.kube.client import Client
+from dovetail.kube.reflector import Reflector
 from dovetail.kube.retry_log import log_failure
 from dovetail.kube.workqueue import WorkQueue
 from dovetail.process.guarded_loops import repeat
 from dovetail_operator.controller.action_runner import ActionRunner
 from dovetail_operator.controller.event_handlers import Changes
+from dovetail_operator.controller.informers import build_refusals
 from dovetail_operator.controller.reconciler import Reconciler
-from dovetail_operator.controller.refused_pods import refusals
 from dovetail_operator.controller.status_writer import StatusWriter
 from dovetail_operator.devices.overuse_check import EndingRules
 from dovetail_operator.events.announcement import Announcement
@@ -35,89 +36,37 @@ _CLOCK_SECONDS: Final = 5.0
 
 
 class Controller:
-    """Drives all GPUJobs. Pass every event to its `changes`, then `run` it.
-
-    `pod` finds a pod by namespace and name among all pods of the API server. The other parameters are those of
-    `ActionRunner`.
-    """
+    """Drives all GPUJobs. Pass every event to its `changes`, then `run` it. `build_controller` builds it."""
 
     def __init__(
         self,
-        client: Client,
         state: State,
         *,
-        numbers: Numbers,
+        queue: WorkQueue,
+        scheduling: SchedulingLoop,
+        changes: Changes,
+        evictions: PodEvictions,
+        refusals: Reflector[Event],
+        reconciler: Reconciler,
         counters: Counters,
-        post: Callable[[Announcement], None],
-        now: Callable[[], datetime],
         rng: random.Random,
-        term: Callable[[], int | None] = lambda: None,
-        mps_directory: str = "",
-        endings: EndingRules | None = None,
-        pod: Callable[[str, str], Pod | None],
     ) -> None:
-        self.state = state
-        self.queue = WorkQueue()
+        self.queue = queue
+        self.changes = changes
+        self.reconciler = reconciler
+        self._state = state
+        self._scheduling = scheduling
+        self._evictions = evictions
+        self._refusals = refusals
         self._counters = counters
         self._rng = rng
-        pacing, pending = Pacing(), PendingWrites()
-        self._scheduling = SchedulingLoop(
-            state,
-            numbers=numbers,
-            counters=counters,
-            changed=self.queue.add,
-            # Start jobs on free devices before writing why other jobs wait.
-            admitted=partial(self.queue.add, first=True),
-            now=now,
-            rng=rng,
-        )
-        self._evictions = PodEvictions(
-            client,
-            is_of_a_job=state.store.is_of_a_job,
-            pod=pod,
-            rules=endings or EndingRules(),
-            count=counters.overuse_evictions,
-        )
-        self.changes = Changes(
-            state,
-            queue=self.queue,
-            scheduling=self._scheduling,
-            evictions=self._evictions,
-            pacing=pacing,
-            pending=pending,
-            now=now,
-        )
-        self._refusals = refusals(client, on_event=self.changes.refusal_event)
-        actions = ActionRunner(
-            client,
-            state.store,
-            changes=self.changes,
-            scheduling=self._scheduling,
-            pending=pending,
-            counters=counters,
-            post=post,
-            now=now,
-            term=term,
-            mps_directory=mps_directory,
-        )
-        statuses = StatusWriter(client, state, queue=self.queue, pacing=pacing, pending=pending, post=post)
-        self.reconciler = Reconciler(
-            client,
-            state,
-            queue=self.queue,
-            scheduling=self._scheduling,
-            pending=pending,
-            actions=actions,
-            statuses=statuses,
-            now=now,
-        )
 
     async def run(self) -> None:
         """Run until cancelled.
 
         All caches must be complete: a queue with half the objects decides wrongly.
         """
-        for key in self.state.store.jobs:
+        for key in self._state.store.jobs:
             self.queue.add(key)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.queue.serve(self._timed, hands=WORKERS, failed=_tried_again, rng=self._rng))
@@ -129,6 +78,83 @@ class Controller:
     async def _timed(self, key: str) -> None:
         with self._counters.reconcile_seconds.time():
             await self.reconciler.reconcile(key)
+
+
+def build_controller(
+    client: Client,
+    state: State,
+    *,
+    queue: WorkQueue,
+    numbers: Numbers,
+    counters: Counters,
+    post: Callable[[Announcement], None],
+    now: Callable[[], datetime],
+    rng: random.Random,
+    term: Callable[[], int | None] = lambda: None,
+    mps_directory: str = "",
+    endings: EndingRules | None = None,
+    pods: Mapping[str, Pod],
+) -> Controller:
+    """Build the controller of all GPUJobs in `state`.
+
+    `queue` gets the keys of GPUJobs to reconcile. `pods` are all pods of the API server, by `namespace/name`. The other
+    parameters are those of `ActionRunner`.
+    """
+    pacing, pending = Pacing(), PendingWrites()
+    scheduling = SchedulingLoop(
+        state,
+        numbers=numbers,
+        counters=counters,
+        changed=queue.add,
+        # Start jobs on free devices before writing why other jobs wait.
+        admitted=partial(queue.add, first=True),
+        now=now,
+        rng=rng,
+    )
+    evictions = PodEvictions(
+        client,
+        is_of_a_job=state.store.is_of_a_job,
+        pod=lambda namespace, name: pods.get(f"{namespace}/{name}"),
+        rules=endings or EndingRules(),
+        count=counters.overuse_evictions,
+    )
+    changes = Changes(
+        state, queue=queue, scheduling=scheduling, evictions=evictions, pacing=pacing, pending=pending, now=now
+    )
+    actions = ActionRunner(
+        client,
+        state.store,
+        changes=changes,
+        scheduling=scheduling,
+        pending=pending,
+        counters=counters,
+        post=post,
+        now=now,
+        term=term,
+        mps_directory=mps_directory,
+    )
+    statuses = StatusWriter(client, state, queue=queue, pacing=pacing, pending=pending, post=post)
+    reconciler = Reconciler(
+        client,
+        state,
+        queue=queue,
+        scheduling=scheduling,
+        pending=pending,
+        actions=actions,
+        statuses=statuses,
+        now=now,
+    )
+    return Controller(
+        state,
+        queue=queue,
+        scheduling=scheduling,
+        changes=changes,
+        evictions=evictions,
+        refusals=build_refusals(client, on_event=changes.refusal_event),
+        reconciler=reconciler,
+        counters=counters,
+        rng=rng,
+    )
 
 
 def _tried_again(key: str, error: Exception, wait: float) -> None:

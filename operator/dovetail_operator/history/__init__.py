@@ -1,5 +1,6 @@
 """Records that outlive their jobs: written to a database, and queries on them answered.
 
+service              the history as one part of the operator
 recorder             when a record is written
 store                the database: SQLite or PostgreSQL
 schema               its table and the migration

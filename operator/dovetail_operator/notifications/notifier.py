@@ -25,7 +25,7 @@ from dovetail_operator.events.announcement import Announcement
 from dovetail_operator.history import deleted_namespaces
 from dovetail_operator.notifications.mail_limits import ANYBODY, Allowance, MailRules
 from dovetail_operator.notifications.messages import Change, Letter, due, letter, noted
-from dovetail_operator.notifications.transports import Sender, SendError
+from dovetail_operator.notifications.transports import Sender, SendError, sender_of
 
 log = get_logger("dovetail.operator.notify")
 
@@ -221,3 +221,17 @@ class Notifier:
         self._lost.pop(uid, None)
         self._tries.pop(uid, None)
         self._gone.discard(uid)
+
+
+def build_notifier(
+    client: Client,
+    *,
+    url: str,
+    sender: str,
+    post: Callable[[Announcement], None],
+    registry: CollectorRegistry,
+    rng: random.Random,
+    rules: MailRules,
+) -> Notifier:
+    """Build the notifier that sends by the server or webhook at `url`, with mails from `sender`."""
+    return Notifier(client, sender_of(url, sender=sender), post=post, registry=registry, rng=rng, rules=rules)

@@ -20,8 +20,9 @@ from dovetail.cluster.staleness import Freshness
 from dovetail.cluster.view import ClusterView
 from dovetail.jobs.obstacle import Obstacle
 from dovetail.kube.client import Client
+from dovetail.kube.workqueue import WorkQueue
 from dovetail_operator.controller import reconciler
-from dovetail_operator.controller.controller import Controller
+from dovetail_operator.controller.controller import build_controller
 from dovetail_operator.events.announcement import Announcement
 from dovetail_operator.metrics import JobsCollector, make_counters
 from dovetail_operator.queue import cycle
@@ -65,15 +66,16 @@ class Rig:
         self.events: asyncio.Queue[Announcement] = asyncio.Queue()
         self.registry = CollectorRegistry()
         self.registry.register(JobsCollector(state))
-        self.controller = Controller(
+        self.controller = build_controller(
             cast("Client", watched),
             state,
+            queue=WorkQueue(),
             numbers=Numbers(client, namespace="home"),
             counters=make_counters(self.registry),
             post=self.events.put_nowait,
             now=lambda: NOW,
             rng=random.Random(7),
-            pod=lambda _namespace, _name: None,
+            pods={},
         )
 
         watched.seen = self.see
@@ -464,7 +466,7 @@ async def test_a_job_goes_when_the_one_that_it_waits_for_has_ended(rig: Rig, api
         rig.accept_status(waits, version=version, number=1, phase="Queued", reason="Dependency")
     rig.accept_status(first, number=1, phase="Succeeded", completionTime="2026-01-01T11:00:00Z")
     api.answer(f"POST {JOBS}", created(waits))
-    rig.controller.state.store.child_changed(make_child(first, uid="uid-first-child"))
+    rig.state.store.child_changed(make_child(first, uid="uid-first-child"))
     for job in (first, waits):
         rig.controller.changes.job_changed(job)
     async with rig.running():

@@ -9,7 +9,7 @@ import pytest
 from dovetail.api.builtin import Event, Job, Pod
 from dovetail.api.meta import EventType
 from dovetail.kube.client import Client
-from dovetail_operator.controller.refused_pods import refusals
+from dovetail_operator.controller.informers import build_refusals
 from dovetail_operator.job.plan_doubts import Doubt
 from dovetail_operator.queue.cycle import decide, survey
 from dovetail_operator.state.refused_pods import doubt_of, lacks_pods, refusal_in
@@ -160,7 +160,7 @@ async def test_only_what_the_job_controller_cannot_make_is_followed(client: Clie
     seen: list[str] = []
     body = {"metadata": {"resourceVersion": "5"}, "items": [event("Error creating: x")]}
     api.answer(EVENTS, Answer(body=body))
-    reflector = refusals(client, on_event=lambda _type, each: seen.append(each.message))
+    reflector = build_refusals(client, on_event=lambda _type, each: seen.append(each.message))
     following = asyncio.create_task(reflector.run())
     await reflector.synced.wait()
     following.cancel()

@@ -1,0 +1,121 @@
+"""The operator's options: what the configuration and the environment decide. Values only."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from dovetail.api.gpujob import MemoryStrategy, Policy
+from dovetail.cluster.dra_drivers import ABSENT_SECONDS
+from dovetail.config.settings import Settings
+from dovetail.engine.model.settings import DEFAULT_WEIGHTS, Limits, Weights
+from dovetail.gpu.device_plugins import DEFAULT_VENDORS, Vendors
+from dovetail.jobs.idle import IdleRules
+from dovetail.jobs.size_limits import JobLimits
+from dovetail.query.preemption_rules import rules_of
+from dovetail.queue.inputs.run_ends import RunTimes
+from dovetail.queue.limits.quotas import DEFAULT_HALF_LIFE_SECONDS
+from dovetail.queue.preemption.policy import Rules
+from dovetail_operator.devices.overuse_check import EndingRules
+from dovetail_operator.notifications.mail_limits import MailRules
+
+DEFAULT_NAMESPACE: Final = "dovetail-system"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What the configuration and the environment decide."""
+
+    namespace: str
+    """The operator's own namespace."""
+    policy: Policy = "Balanced"
+    """The default placement policy."""
+    namespace_policies: Mapping[str, Policy] = field(default_factory=dict)
+    """The default placement policy of some namespaces, by namespace."""
+    memory_strategy: MemoryStrategy = "Conservative"
+    """The memory strategy of jobs that name none."""
+    look_seconds: float = 30.0
+    """How often agents measure, in seconds."""
+    limits: Limits = field(default_factory=Limits)
+    """How many tenants share a device, and how much of its memory is promised."""
+    weights: Weights = DEFAULT_WEIGHTS
+    """The weights of the placement score."""
+    smoothing_seconds: float = 120.0
+    """The time over which measured utilization is smoothed, in seconds."""
+    measurement_max_age_seconds: float = 660.0
+    """The age from which a measurement no longer counts, in seconds."""
+    vendors: Vendors = DEFAULT_VENDORS
+    """The GPU vendors' resources and device plugins."""
+    run_times: RunTimes = field(default_factory=RunTimes)
+    """Default and maximum run times."""
+    leaves_bad_cards: bool = False
+    """Whether jobs on unhealthy devices restart on other nodes."""
+    idle: IdleRules = field(default_factory=IdleRules)
+    """When a job counts as idle, and what happens to it."""
+    history_url: str = "sqlite://"
+    """The database of the history."""
+    history_days: int = 400
+    """How many days a record is kept."""
+    notify_url: str = ""
+    """The SMTP server or webhook of notifications; empty without one."""
+    notify_from: str = "dovetail@localhost"
+    """The sender address of mails."""
+    mail_rules: MailRules = field(default_factory=MailRules)
+    """Allowed mail domains, and mails per namespace and hour."""
+    mps_directory: str = ""
+    """Where pods find MPS on their node; empty if they use none."""
+    half_life_seconds: float = DEFAULT_HALF_LIFE_SECONDS
+    """The half-life of past use in fair share, in seconds."""
+    preemption: Rules = field(default_factory=Rules)
+    """The rules of preemption."""
+    endings: EndingRules = field(default_factory=EndingRules)
+    """Whether memory overuse ends pods, and in which namespaces it does not."""
+    slices_absent_seconds: float = ABSENT_SECONDS
+    """For how long a missing DRA driver counts as present, in seconds."""
+    job_limits: JobLimits = field(default_factory=JobLimits)
+    """The limits on the size of a GPUJob."""
+    writes_tenants: bool = True
+    """Whether the operator writes GPUNodeTenants. False if agents read pods themselves."""
+
+
+def make_options(settings: Settings, *, environ: Mapping[str, str]) -> Options:
+    """The operator's options from the configuration and the environment."""
+    namespace = environ.get("POD_NAMESPACE") or DEFAULT_NAMESPACE
+    return Options(
+        namespace=namespace,
+        policy=settings.policy,
+        namespace_policies=settings.namespace_policies,
+        memory_strategy=settings.memory_guard,
+        look_seconds=settings.monitor_update_interval,
+        limits=settings.limits,
+        weights=settings.weights,
+        smoothing_seconds=settings.utilization_smoothing,
+        measurement_max_age_seconds=settings.measurement_max_age,
+        vendors=settings.vendors,
+        slices_absent_seconds=settings.dra_driver_absence,
+        leaves_bad_cards=settings.bad_card == "Restart",
+        mps_directory=settings.mps_directory,
+        idle=IdleRules(
+            after_seconds=settings.idle.after,
+            below=settings.idle.below,
+            grace_seconds=settings.idle.grace,
+            action=settings.idle.action,
+        ),
+        history_url=settings.history_url,
+        history_days=settings.history_days,
+        notify_url=settings.notify_url,
+        notify_from=settings.notify_from,
+        mail_rules=MailRules(domains=settings.notify_domains, per_hour=settings.notify_per_hour),
+        run_times=RunTimes(default_seconds=settings.default_time_limit, by_namespace=settings.namespace_time_limits),
+        half_life_seconds=settings.fair_share_half_life,
+        preemption=rules_of(settings.preemption),
+        endings=_endings(settings, namespace=namespace),
+        job_limits=settings.job_limits,
+        writes_tenants=not settings.agents_read_pods,
+    )
+
+
+def _endings(settings: Settings, *, namespace: str) -> EndingRules:
+    return EndingRules(
+        ends=settings.memory_overuse != "Warn",
+        exempt_namespaces=frozenset({"kube-system", namespace, *settings.exempt_namespaces}),
+    )

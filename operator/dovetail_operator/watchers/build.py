@@ -1,0 +1,31 @@
+"""Builds the watchers."""
+
+import random
+from collections.abc import Callable
+from datetime import datetime
+
+from dovetail.jobs.idle import IdleRules
+from dovetail.kube.client import Client
+from dovetail_operator.events.announcement import Announcement
+from dovetail_operator.state.state import State
+from dovetail_operator.watchers.idle import IdleWatch
+from dovetail_operator.watchers.kueue import KueueWatch
+from dovetail_operator.watchers.services import ServiceKeeper
+
+
+def build_watchers(
+    client: Client,
+    state: State,
+    *,
+    idle: IdleRules,
+    changed: Callable[[str], None],
+    post: Callable[[Announcement], None],
+    now: Callable[[], datetime],
+    rng: random.Random,
+) -> tuple[IdleWatch, KueueWatch, ServiceKeeper]:
+    """Build the watchers of GPUJobs. `changed` gets the key of each job that a watcher has news about."""
+    return (
+        IdleWatch(client, state, idle, changed=changed, post=post, now=now),
+        KueueWatch(client, state, changed=changed),
+        ServiceKeeper(client, state, post=post, rng=rng),
+    )
