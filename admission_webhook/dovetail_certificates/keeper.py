@@ -82,16 +82,23 @@ class Target:
 
 
 class Keeper:
-    """Checks every ten seconds; `problem` says why the last check failed, empty if it succeeded."""
+    """Checks every `look_seconds`; `problem` says why the last check failed, empty if it succeeded."""
 
     def __init__(
-        self, client: Client, *, target: Target, metrics: Metrics, now: Callable[[], datetime] = utc_now
+        self,
+        client: Client,
+        *,
+        target: Target,
+        metrics: Metrics,
+        now: Callable[[], datetime] = utc_now,
+        look_seconds: float = _LOOK_SECONDS,
     ) -> None:
         self.problem = "it has not looked yet"
         self._client = client
         self._target = target
         self._metrics = metrics
         self._now = now
+        self._look_seconds = look_seconds
         # The successor's CA, and the time from which every webhook of the configuration had it.
         self._published: tuple[bytes, datetime] | None = None
 
@@ -104,7 +111,7 @@ class Keeper:
             except (KubeError, ForeignSecretError) as error:
                 self.problem = str(error)
                 log.warning("the certificate is not kept", secret=self._target.secret, error=str(error))
-            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(self._look_seconds)
 
     async def look(self) -> None:
         """Read both objects and write what differs. Raises `KubeError` and `ForeignSecretError`."""

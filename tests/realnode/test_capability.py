@@ -39,10 +39,8 @@ def test_missing_programs_are_named_with_the_command_that_installs_them(
         (tmp_path / program).symlink_to("/bin/true")
     static = tmp_path / "busybox"
     static.write_bytes(b"\x7fELF")
-    monkeypatch.setattr(capability, "BUSYBOX", static)
-    monkeypatch.setattr(capability, "CNI_PLUGIN_FOLDERS", (tmp_path,))
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert capability.capable() == (
+    assert capability.capable(busybox=static, plugin_folders=(tmp_path,)) == (
         "A real node needs runc, nft, the CNI plugins ptp, host-local, loopback: "
         "apt-get install --no-install-recommends containernetworking-plugins nftables runc"
     )

@@ -130,9 +130,9 @@ class Clock:
         return self.now
 
 
-def make_keeper(client: Client, *, clock: Clock, names: tuple[str, ...] = NAMES) -> Keeper:
+def make_keeper(client: Client, *, clock: Clock, names: tuple[str, ...] = NAMES, look_seconds: float = 10.0) -> Keeper:
     target = Target(namespace="dovetail-system", secret="dovetail-webhook", names=names, configuration="dovetail")
-    return Keeper(client, target=target, metrics=Metrics(), now=clock)
+    return Keeper(client, target=target, metrics=Metrics(), now=clock, look_seconds=look_seconds)
 
 
 def names_of(data: dict[str, bytes]) -> frozenset[str]:
@@ -237,12 +237,11 @@ async def test_anothers_secret_of_that_name_is_never_overwritten() -> None:
     assert (json.dumps(api.secret), api.writes) == (before, [])
 
 
-async def test_a_look_that_fails_is_told_by_readiness_and_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dovetail_certificates.keeper._LOOK_SECONDS", 0.01)
+async def test_a_look_that_fails_is_told_by_readiness_and_tried_again() -> None:
     api, clock = Api(), Clock()
     api.secret = {"metadata": {"name": "dovetail-webhook"}, "type": "Opaque"}
     async with api.running() as client:
-        keeper = make_keeper(client, clock=clock)
+        keeper = make_keeper(client, clock=clock, look_seconds=0.01)
         assert keeper.problem == "it has not looked yet"
         async with running(keeper.run()), asyncio.timeout(30):
             while "was not made by" not in keeper.problem:  # noqa: ASYNC110 - it looks by itself

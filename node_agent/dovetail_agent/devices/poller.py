@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Final
 
 from dovetail.logs import get_logger
 from dovetail_agent.devices.driver import Driver, LibraryError, LibraryGone
@@ -19,9 +18,6 @@ from dovetail_agent.processes.host_load import HostLoad, HostMeter
 from dovetail_agent.processes.identity import PROC
 
 log = get_logger(__name__)
-
-# Errors come in bursts: one sample serves all of them.
-_STORM_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +36,9 @@ class Known:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paces:
-    """Intervals in seconds: samples, inventory; `ending` is the longest delay of a stop.
+    """Intervals in seconds: samples, inventory.
+
+    `ending` is the longest delay of a stop, and `burst` that of a sample after a device's error.
 
     All figures of a device are read together: the memory of a device and of its processes belong to one moment.
     Otherwise a growing pod would look like a stranger for a while.
@@ -49,6 +47,8 @@ class Paces:
     look: float = 15.0
     inventory: float = 600.0
     ending: float = 1.0
+    # Errors come in bursts: one sample serves all of them.
+    burst: float = 1.0
 
 
 def _nobody() -> None:
@@ -143,7 +143,7 @@ class Watch:
         until = time.monotonic() + self.paces.look
         while not self._stopping.is_set() and (left := until - time.monotonic()) > 0:
             if self._hear(seconds=min(left, self.paces.ending)):
-                until = min(until, time.monotonic() + _STORM_SECONDS)
+                until = min(until, time.monotonic() + self.paces.burst)
 
     def _hear(self, *, seconds: float) -> bool:
         try:

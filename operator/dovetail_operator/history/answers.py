@@ -30,10 +30,10 @@ from dovetail_operator.history.store import HistoryError, HistoryStore
 log = get_logger("dovetail.operator.history")
 
 # The client takes the answer and deletes the query. This is for queries that were not deleted.
-KEPT_SECONDS: Final = 60.0
+_KEPT_SECONDS: Final = 60.0
 # An answer that the API server could not take is sent again after this time.
-AGAIN_SECONDS: Final = 10.0
-MOST_TRIES: Final = 30
+_AGAIN_SECONDS: Final = 10.0
+_MOST_TRIES: Final = 30
 # etcd accepts 1.5 MiB per object.
 _MOST_BYTES: Final = 900_000
 _MOST_WORDS: Final = 500
@@ -63,11 +63,26 @@ class _Waiting:
 
 
 class Answers:
-    """Answers each query once: namespaces in turn, and in each in order of arrival."""
+    """Answers each query once: namespaces in turn, and in each in order of arrival.
 
-    def __init__(self, client: Client, store: HistoryStore) -> None:
+    An answered query is deleted after `kept_seconds`. What the API server does not take is sent again after
+    `again_seconds`, an answer at most `most_tries` times.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        store: HistoryStore,
+        *,
+        kept_seconds: float = _KEPT_SECONDS,
+        again_seconds: float = _AGAIN_SECONDS,
+        most_tries: int = _MOST_TRIES,
+    ) -> None:
         self._client = client
         self._store = store
+        self._kept_seconds = kept_seconds
+        self._again_seconds = again_seconds
+        self._most_tries = most_tries
         self._asked = _Waiting()
         self._arrived = asyncio.Event()
         self._timers: dict[str, asyncio.TimerHandle] = {}
@@ -92,7 +107,7 @@ class Answers:
         elif query.status.answered:
             if uid not in self._timers:
                 loop = asyncio.get_running_loop()
-                self._timers[uid] = loop.call_later(KEPT_SECONDS, self._old.put_nowait, query)
+                self._timers[uid] = loop.call_later(self._kept_seconds, self._old.put_nowait, query)
         elif type_ == "ADDED":
             self._ask(query)
 
@@ -110,7 +125,7 @@ class Answers:
     async def _answer_or_give_up(self, query: HistoryQuery) -> None:
         """Answer a query.
 
-        A refusal of the question is an answer; a failed write is retried `MOST_TRIES` times.
+        A refusal of the question is an answer; a failed write is sent at most `most_tries` times.
         """
         uid, name = query.metadata.uid, key_of(query.metadata)
         try:
@@ -120,9 +135,9 @@ class Answers:
             self._tries.pop(uid, None)
         except KubeError as error:
             self._tries[uid] = self._tries.get(uid, 0) + 1
-            if _passes(error) and self._tries[uid] < MOST_TRIES:
+            if _passes(error) and self._tries[uid] < self._most_tries:
                 log.warning("a question is answered later", query=name, error=str(error))
-                asyncio.get_running_loop().call_later(AGAIN_SECONDS, self._ask, query)
+                asyncio.get_running_loop().call_later(self._again_seconds, self._ask, query)
             else:
                 log.warning("a question is given up", query=name, error=str(error))
                 await self._give_up(query, why=f"the API server does not take the answer: {error}")
@@ -160,7 +175,7 @@ class Answers:
                 continue
             except KubeError as error:
                 log.warning("an answer stays for now", query=key_of(meta), error=str(error))
-                asyncio.get_running_loop().call_later(AGAIN_SECONDS, self._old.put_nowait, query)
+                asyncio.get_running_loop().call_later(self._again_seconds, self._old.put_nowait, query)
 
 
 def answer(store: HistoryStore, query: HistoryQuery) -> HistoryQueryStatus:

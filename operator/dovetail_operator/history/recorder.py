@@ -55,6 +55,8 @@ class History:
         registry: CollectorRegistry,
         now: Callable[[], datetime],
         rng: random.Random,
+        gather_seconds: float = _GATHER_SECONDS,
+        backoff: Backoff = _BACKOFF,
     ) -> None:
         self.store = store
         self.synced = asyncio.Event()
@@ -63,6 +65,8 @@ class History:
         self._keep_days = keep_days
         self._now = now
         self._rng = rng
+        self._gather_seconds = gather_seconds
+        self._backoff = backoff
         self._changed = asyncio.Event()
         self._used = UsedCollector()
         self._finished = Counter("dovetail_jobs_finished", "Jobs that have ended.", ["phase"], registry=registry)
@@ -90,7 +94,7 @@ class History:
     async def _write_always(self) -> None:
         while True:
             await self._changed.wait()
-            await asyncio.sleep(_GATHER_SECONDS)
+            await asyncio.sleep(self._gather_seconds)
             self._changed.clear()
             while dues := self._dues.take():
                 await self._until_done(partial(self._write, dues), what="records wait")
@@ -148,7 +152,7 @@ class History:
             trace = None if isinstance(error, HistoryError) else error
             log.warning(what, error=str(error), wait_seconds=round(wait, 1), exc_info=trace)
 
-        await retrying(once, may_retry=always, failed=failed, backoff=_BACKOFF, rng=self._rng)
+        await retrying(once, may_retry=always, failed=failed, backoff=self._backoff, rng=self._rng)
 
 
 def _is_record(found: JobRecord | BaseException, *, of: Due) -> TypeGuard[JobRecord]:

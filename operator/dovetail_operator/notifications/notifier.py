@@ -49,6 +49,7 @@ class Notifier:
         rng: random.Random,
         rules: MailRules = ANYBODY,
         clock: Callable[[], float] = time.monotonic,
+        backoff: Backoff = _BACKOFF,
     ) -> None:
         self._client = client
         self._sender = sender
@@ -56,6 +57,7 @@ class Notifier:
         self._allowance = Allowance(per_hour=rules.per_hour, clock=clock)
         self._post = post
         self._rng = rng
+        self._backoff = backoff
         self._queue = WorkQueue()
         # By UID: jobs with a due notification in their last version; and what was sent, whatever a status says.
         self._jobs: dict[str, GPUJob] = {}
@@ -94,7 +96,7 @@ class Notifier:
 
     async def run(self) -> None:
         """Send until cancelled."""
-        await self._queue.serve(self._tell, hands=_HANDS, failed=self._failed, rng=self._rng, backoff=_BACKOFF)
+        await self._queue.serve(self._tell, hands=_HANDS, failed=self._failed, rng=self._rng, backoff=self._backoff)
 
     async def _tell(self, uid: str) -> None:
         while (job := self._jobs.get(uid)) is not None:

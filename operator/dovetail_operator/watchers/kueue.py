@@ -69,18 +69,26 @@ class KueueWatch:
     `changed` gets the key of each GPUJob with a new one.
     """
 
-    def __init__(self, client: Client, state: State, *, changed: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        client: Client,
+        state: State,
+        *,
+        changed: Callable[[str], None],
+        look_seconds: float = _LOOK_SECONDS,
+    ) -> None:
         self._client = client
         self._state = state
         self._changed = changed
+        self._look_seconds = look_seconds
 
     async def run(self) -> None:
         """Follow Workloads until cancelled.
 
-        If Kueue is not installed, look for it from time to time.
+        If Kueue is not installed, look for it every `look_seconds`.
         """
         while (resource := await self._served()) is None:  # noqa: ASYNC110 - another program changes it
-            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(self._look_seconds)
         self._tell_all("")
         log.info("Kueue is here: its words are passed on", version=resource.version)
         await Reflector(self._client, resource, Workload, on_event=self._on_event).run()

@@ -45,12 +45,21 @@ class ServiceKeeper:
     """Follows the Services with our label. `run` it once the state is complete."""
 
     def __init__(
-        self, client: Client, state: State, *, post: Callable[[Announcement], None], rng: random.Random
+        self,
+        client: Client,
+        state: State,
+        *,
+        post: Callable[[Announcement], None],
+        rng: random.Random,
+        settle_seconds: float = _SETTLE_SECONDS,
+        backoff: Backoff = _BACKOFF,
     ) -> None:
         self._client = client
         self._state = state
         self._post = post
         self._rng = rng
+        self._settle_seconds = settle_seconds
+        self._backoff = backoff
         self._queue = WorkQueue()
         self._services = Reflector(client, SERVICES, Named, on_event=self._on_event, label_selector=LABEL_JOB)
         # Jobs whose owners have received the event that the Service cannot be created.
@@ -65,12 +74,12 @@ class ServiceKeeper:
                 if self._is_missing(job):
                     self._queue.add(key)
             tasks.create_task(
-                self._queue.serve(self._keep, hands=_HANDS, failed=_tried_again, rng=self._rng, backoff=_BACKOFF)
+                self._queue.serve(self._keep, hands=_HANDS, failed=_tried_again, rng=self._rng, backoff=self._backoff)
             )
 
     def _on_event(self, type_: EventType, service: Named) -> None:
         if type_ == "DELETED":
-            self._queue.add_later(key_of(service.metadata), seconds=_SETTLE_SECONDS)
+            self._queue.add_later(key_of(service.metadata), seconds=self._settle_seconds)
 
     def _is_missing(self, job: GPUJob) -> bool:
         found = self._services.store.get(key_of(job.metadata))

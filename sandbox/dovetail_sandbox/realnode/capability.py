@@ -3,6 +3,7 @@
 import os
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from dovetail_sandbox.realnode.commands import succeeds
@@ -24,14 +25,14 @@ BUSYBOX = Path("/bin/busybox")
 CAP_SYS_ADMIN = 21
 
 
-def capable() -> str | None:
+def capable(*, busybox: Path = BUSYBOX, plugin_folders: Sequence[Path] = CNI_PLUGIN_FOLDERS) -> str | None:
     """Return None if a real node can run here, otherwise a sentence with reason and fix."""
-    return _wrong_system() or _missing_packages() or _missing_in_kernel()
+    return _wrong_system() or _missing_packages(busybox=busybox, plugin_folders=plugin_folders) or _missing_in_kernel()
 
 
-def cni_plugins() -> Path | None:
+def cni_plugins(folders: Sequence[Path] = CNI_PLUGIN_FOLDERS) -> Path | None:
     """Return the folder with every CNI plugin that the node uses."""
-    for folder in CNI_PLUGIN_FOLDERS:
+    for folder in folders:
         if all((folder / plugin).exists() for plugin in CNI_PLUGINS):
             return folder
     return None
@@ -52,11 +53,11 @@ def _has_capability(number: int) -> bool:
     return bool(int(line.split()[1], 16) >> number & 1)
 
 
-def _missing_packages() -> str | None:
+def _missing_packages(*, busybox: Path, plugin_folders: Sequence[Path]) -> str | None:
     missing = {program: package for program, package in PROGRAMS.items() if shutil.which(program) is None}
-    if cni_plugins() is None:
+    if cni_plugins(plugin_folders) is None:
         missing[f"the CNI plugins {', '.join(CNI_PLUGINS)}"] = "containernetworking-plugins"
-    if not is_static(BUSYBOX):
+    if not is_static(busybox):
         missing["a static busybox"] = "busybox-static"
     if not missing:
         return None

@@ -26,7 +26,6 @@ from dovetail_operator.controller.controller import build_controller
 from dovetail_operator.events.announcement import Announcement
 from dovetail_operator.metrics import JobsCollector, make_counters
 from dovetail_operator.queue import cycle
-from dovetail_operator.queue.cycle import estimates
 from dovetail_operator.state.state import State
 from dovetail_operator.writes.job_numbers import Numbers
 from tests.background import running
@@ -186,22 +185,6 @@ async def test_what_a_job_passes_through_is_written_together_with_its_start(rig:
         rig.controller.changes.pod_event("MODIFIED", make_pod(phase="Running", node="a"))
         await until_phase(rig, "Running")
     assert len(api.of(f"PUT {GPUJOBS}/x/status")) == 1
-
-
-async def test_a_failure_to_foresee_stops_neither_the_queue_nor_the_next_estimate(
-    rig: Rig, api: Api, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    failures = iter([RuntimeError("once")])
-
-    def failing_once(*args: Any) -> Any:
-        for failure in failures:
-            raise failure
-        return estimates(*args)
-
-    monkeypatch.setattr("dovetail_operator.queue.start_estimates.estimates", failing_once)
-    monkeypatch.setattr("dovetail_operator.queue.start_estimates._PAUSE_SECONDS", 0.01)
-    await test_a_job_that_waits_is_told_its_place_and_when_it_may_start(rig, api)
-    assert next(failures, None) is None
 
 
 async def test_a_job_that_waits_is_told_its_place_and_when_it_may_start(rig: Rig, api: Api) -> None:

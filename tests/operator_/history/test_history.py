@@ -18,7 +18,8 @@ from dovetail.api.historyquery import MOST_GROUPS, MOST_LOGS, OTHERS, HistoryQue
 from dovetail.api.meta import ObjectMeta
 from dovetail.jobs.records import record_of
 from dovetail.kube.client import Client
-from dovetail_operator.history import answers, log_tail, recorder
+from dovetail.kube.retry import Backoff
+from dovetail_operator.history import log_tail
 from dovetail_operator.history.answers import Answers, answer
 from dovetail_operator.history.metrics import MOST_SERIES, UsedCollector
 from dovetail_operator.history.recorder import History
@@ -37,12 +38,6 @@ QUERIES = "/apis/dovetail.dev/v1alpha1/namespaces/team/historyqueries"
 ENDED: dict[str, Any] = {"phase": "Succeeded", "startTime": at(-60), "completionTime": at(0), "gpus": 1}
 FINISHED_WELL = "dovetail_jobs_finished_total", {"phase": "Succeeded"}
 RUNS: dict[str, Any] = {"phase": "Running", "startTime": at(-60), "gpus": 2}
-
-
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recorder, "_GATHER_SECONDS", 0.0)
-    monkeypatch.setattr(recorder, "_BACKOFF", recorder.Backoff(first_seconds=0.001, longest_seconds=0.001))
 
 
 @pytest.fixture
@@ -66,6 +61,8 @@ class Keeping:
             registry=self.registry,
             now=lambda: NOW,
             rng=random.Random(7),
+            gather_seconds=0.0,
+            backoff=Backoff(first_seconds=0.001, longest_seconds=0.001),
         )
         for job in jobs:
             self.state.store.job_changed(job)
@@ -361,17 +358,15 @@ async def test_an_answer_that_is_refused_is_given_up_with_a_reason_else_the_ques
 
 
 async def test_a_question_that_can_never_be_answered_is_not_tried_for_ever(
-    api: Api, client: Client, store: HistoryStore, monkeypatch: pytest.MonkeyPatch
+    api: Api, client: Client, store: HistoryStore
 ) -> None:
-    monkeypatch.setattr(answers, "AGAIN_SECONDS", 0.001)
-    monkeypatch.setattr(answers, "MOST_TRIES", 3)
     store.open()
     question = msgspec.to_builtins(ask())
     everywhere = "/apis/dovetail.dev/v1alpha1/historyqueries"
     api.answer(f"GET {everywhere}", Answer(body={"metadata": {"resourceVersion": "5"}, "items": [question]}))
     api.answer(f"PATCH {QUERIES}/q/status", *[refusal(503)] * 4)
     api.answer(f"DELETE {QUERIES}/q", Answer(body={}))
-    async with running(Answers(client, store).run()):
+    async with running(Answers(client, store, again_seconds=0.001, most_tries=3).run()):
         await api.until(f"DELETE {QUERIES}/q", count=1)
     assert len(api.of(f"PATCH {QUERIES}/q/status")) == 4
     store.close()
@@ -398,11 +393,9 @@ async def test_a_flood_of_questions_in_one_namespace_delays_no_other(
 
 @pytest.mark.parametrize("troubles", [0, 2])
 async def test_each_question_is_answered_once_and_deleted_after_a_while(
-    api: Api, client: Client, store: HistoryStore, monkeypatch: pytest.MonkeyPatch, troubles: int
+    api: Api, client: Client, store: HistoryStore, troubles: int
 ) -> None:
     """Also by an API server that could not take the answer, or the end of the question, at first."""
-    monkeypatch.setattr(answers, "KEPT_SECONDS", 0.01)
-    monkeypatch.setattr(answers, "AGAIN_SECONDS", 0.01)
     store.open()
     store.write([record()])
     everywhere = "/apis/dovetail.dev/v1alpha1/historyqueries"
@@ -412,7 +405,8 @@ async def test_each_question_is_answered_once_and_deleted_after_a_while(
     api.answer(f"PATCH {QUERIES}/q/status", *[refusal(503)] * troubles, Answer(body=told))
     api.answer(f"WATCH {everywhere}", Stream(chunks=[line("MODIFIED", told)]))
     api.answer(f"DELETE {QUERIES}/q", *[refusal(503)] * troubles, Answer(body={}))
-    task = asyncio.create_task(Answers(client, store).run())
+    asked = Answers(client, store, kept_seconds=0.01, again_seconds=0.01)
+    task = asyncio.create_task(asked.run())
     await api.until(f"PATCH {QUERIES}/q/status", count=1 + troubles)
     await api.until(f"DELETE {QUERIES}/q", count=1 + troubles)
     task.cancel()

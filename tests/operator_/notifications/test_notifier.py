@@ -13,9 +13,9 @@ from prometheus_client import CollectorRegistry
 from dovetail.api.conversion import values_of
 from dovetail.api.gpujob import GPUJob
 from dovetail.kube.client import Client
+from dovetail.kube.retry import Backoff
 from dovetail_operator.events.announcement import Announcement
 from dovetail_operator.lifecycle.reconcile import reconcile
-from dovetail_operator.notifications import notifier
 from dovetail_operator.notifications.mail_limits import ANYBODY, HOUR_SECONDS, MailRules
 from dovetail_operator.notifications.messages import due, letter
 from dovetail_operator.notifications.notifier import Notifier
@@ -90,11 +90,6 @@ def test_what_was_told_stays_in_the_status_that_the_operator_writes() -> None:
     assert reconcile(see(job)).status.notified == ["Started/1.0"]
 
 
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(notifier, "_BACKOFF", notifier.Backoff(first_seconds=0.001, longest_seconds=0.001))
-
-
 class Told:
     """A notifier at work with a real SMTP server, and the API server that keeps what it notes."""
 
@@ -111,6 +106,7 @@ class Told:
             rng=random.Random(7),
             rules=rules,
             clock=lambda: self.now,
+            backoff=Backoff(first_seconds=0.001, longest_seconds=0.001),
         )
 
     def count(self, outcome: str) -> float | None:

@@ -56,10 +56,10 @@ def page(*items: dict[str, Any]) -> Answer:
 
 
 class Rig:
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, *, look_seconds: float = 60.0) -> None:
         self.state: State = make_state(a=1)
         self.changed: asyncio.Queue[str] = asyncio.Queue()
-        self.watch = KueueWatch(client, self.state, changed=self.changed.put_nowait)
+        self.watch = KueueWatch(client, self.state, changed=self.changed.put_nowait, look_seconds=look_seconds)
 
 
 async def test_of_a_job_of_ours_it_is_passed_on_and_taken_back(client: Client) -> None:
@@ -115,10 +115,9 @@ async def test_where_there_is_no_kueue_a_job_that_waits_for_it_says_so(api: Api,
     assert [rig.changed.get_nowait() for _ in range(rig.changed.qsize())] == ["team/x", "team/x"]
 
 
-async def test_without_kueue_it_is_looked_for_again(api: Api, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    rig = Rig(client)
+async def test_without_kueue_it_is_looked_for_again(api: Api, client: Client) -> None:
+    rig = Rig(client, look_seconds=0.0)
     rig.state.store.job_changed(make_job(meta={"labels": LABELS}))
-    monkeypatch.setattr(kueue, "_LOOK_SECONDS", 0.0)
     api.answer(f"GET {WORKLOADS.format('v1beta1')}", refusal(404), refusal(403))
     api.answer(
         f"GET {WORKLOADS.format('v1beta2')}",

@@ -11,10 +11,10 @@ import pytest
 
 from dovetail.api.gpujob import GPUJob
 from dovetail.kube.client import Client
+from dovetail.kube.retry import Backoff
 from dovetail_operator.events.announcement import Announcement
 from dovetail_operator.manifests.rendezvous import service_of
 from dovetail_operator.state.state import State
-from dovetail_operator.watchers import services
 from dovetail_operator.watchers.services import ServiceKeeper, needs_service
 from tests.background import running
 from tests.core.kube.api import Answer, Api, Stream, refusal
@@ -35,16 +35,21 @@ class Rig:
         self.state.store.job_changed(self.job)
         self.state.store.child_changed(make_child(self.job))
         self.events: asyncio.Queue[Announcement] = asyncio.Queue()
-        self.keeper = ServiceKeeper(client, self.state, post=self.events.put_nowait, rng=random.Random(7))
+        self.keeper = ServiceKeeper(
+            client,
+            self.state,
+            post=self.events.put_nowait,
+            rng=random.Random(7),
+            settle_seconds=0.0,
+            backoff=Backoff(first_seconds=0.001, longest_seconds=0.001),
+        )
 
     def running(self) -> AbstractAsyncContextManager[None]:
         return running(self.keeper.run())
 
 
 @pytest.fixture
-def rig(api: Api, client: Client, monkeypatch: pytest.MonkeyPatch) -> Rig:
-    monkeypatch.setattr(services, "_BACKOFF", services.Backoff(first_seconds=0.001, longest_seconds=0.001))
-    monkeypatch.setattr(services, "_SETTLE_SECONDS", 0.0)
+def rig(api: Api, client: Client) -> Rig:
     return Rig(api, client)
 
 

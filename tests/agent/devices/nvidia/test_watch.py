@@ -7,7 +7,6 @@ from typing import Any
 import pynvml
 import pytest
 
-from dovetail_agent.devices import poller as watching
 from dovetail_agent.devices.model import Inventory
 from dovetail_agent.devices.poller import Known, Paces, Watch
 from tests.agent.builders import NOON
@@ -92,12 +91,9 @@ def test_a_card_that_was_reset_answers_to_the_library_begun_anew(
     eventually(watch, lambda known: len(begun) == 2 and reasons(known) == ["", ""])
 
 
-def test_an_xid_of_the_card_s_own_makes_it_unhealthy_at_once(
-    nvml: Stub, watch_on: WatchOn, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(watching, "_STORM_SECONDS", 0.01)
+def test_an_xid_of_the_card_s_own_makes_it_unhealthy_at_once(nvml: Stub, watch_on: WatchOn) -> None:
     nvml.play(Scenario())
-    watch = watch_on(paces=Paces(look=3600, ending=0.01))
+    watch = watch_on(paces=Paces(look=3600, ending=0.01, burst=0.01))
     nvml.play(Scenario(xids=[(1, 79)]))
     known = eventually(watch, lambda known: any(reasons(known)))
     assert reasons(known) == ["", "Xid79FellOffTheBus"]
