@@ -5,16 +5,19 @@ from dataclasses import asdict, replace
 from functools import partial
 from typing import Any, Final
 
+import msgspec
+
 from dovetail import names
 from dovetail.api.builtin import Node, Pod, ResourceSlice
 from dovetail.api.gpunode import GPUNode
 from dovetail.api.meta import ObjectMeta
 from dovetail.api.resources import GPUNODES, NODES, PODS, Resource
-from dovetail.audit.allocations import LAGGING, Report, Rules, audit
+from dovetail.audit.allocations import Report, Rules, audit
 from dovetail.audit.findings import Finding
 from dovetail.kube.cluster_reads import read_settings
 from dovetail.kube.errors import Forbidden
 from dovetail.kube.resource_slices import list_slices
+from dovetail.query.audit import confirmed, is_final, rules_of
 from dovetail_cli.cluster.connection import RELEASE_NAMESPACE, Cluster, read_jobs, work
 from dovetail_cli.ui import output
 
@@ -32,21 +35,19 @@ def prove(*, kubeconfig: str | None, context: str | None) -> Report:
 async def look(cluster: Cluster) -> Report:
     """The audit as of now. Findings that a status merely lags behind for count when they are there again later."""
     first = await _look_once(cluster)
-    if not any(finding.kind in LAGGING for finding in first.findings):
+    if is_final(first):
         return first
     await asyncio.sleep(_SECOND_LOOK_SECONDS)
-    again = await _look_once(cluster)
-    lasting = [found for found in first.findings if found.kind not in LAGGING or found in again.findings]
-    return replace(first, findings=tuple(lasting))
+    return confirmed(first, again=await _look_once(cluster))
 
 
 def render(report: Report, *, form: str) -> str:
     """The report to print."""
     match form:
         case "json":
-            return output.as_json(_told(report))
+            return output.as_json(msgspec.to_builtins(report))
         case "yaml":
-            return output.as_yaml(_told(report))
+            return output.as_yaml(msgspec.to_builtins(report))
         case "csv":
             return output.as_csv(_rows(report), columns=COLUMNS)
         case _:
@@ -60,15 +61,6 @@ def summary(report: Report) -> str:
 
 def _rows(report: Report) -> list[dict[str, Any]]:
     return [asdict(finding) for finding in report.findings]
-
-
-def _told(report: Report) -> dict[str, Any]:
-    return {
-        "pods": report.pods,
-        "devices": report.devices,
-        "findings": _rows(report),
-        "notes": list(report.notes),
-    }
 
 
 def _findings(report: Report) -> str:
@@ -119,9 +111,4 @@ async def _slices(cluster: Cluster) -> list[ResourceSlice] | None:
 
 
 async def _rules(cluster: Cluster) -> Rules:
-    settings = await read_settings(cluster.client, namespace=RELEASE_NAMESPACE)
-    return Rules(
-        guard_fraction=settings.guard_fraction,
-        turns_per_device=settings.tenants_per_device,
-        vendor_resources=settings.vendors.resources,
-    )
+    return rules_of(await read_settings(cluster.client, namespace=RELEASE_NAMESPACE))

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from dovetail.config.credentials import exposed
 from dovetail.config.settings import Settings
-from dovetail_cli.cluster.scheduler_health import judge_lease
+from dovetail.query.scheduler import judge_lease
 from dovetail_cli.doctor.findings import Finding, Unseen, unknown
 from dovetail_cli.doctor.reads import LEASED, Picture, Right
 

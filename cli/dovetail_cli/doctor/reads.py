@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any, Final, NamedTuple, TypeVar
 
 from dovetail import names
-from dovetail.api.builtin import ConfigMap, Namespace, Node, Pod, ResourceSlice
+from dovetail.api.builtin import ConfigMap, Lease, Namespace, Node, Pod, ResourceSlice
 from dovetail.api.gpunode import GPUNode
 from dovetail.api.meta import Described, ObjectMeta
 from dovetail.api.resources import (
@@ -31,7 +31,6 @@ from dovetail.kube.errors import Forbidden, NotFound, Status
 from dovetail.kube.resource_slices import list_slices
 from dovetail.pods.containers import every_container
 from dovetail_cli.cluster.connection import RELEASE_NAMESPACE, Cluster
-from dovetail_cli.cluster.scheduler_health import Lease
 from dovetail_cli.doctor.findings import Unseen
 from dovetail_cli.ui.times import utc_now
 

@@ -10,8 +10,8 @@ from dovetail.api.gpunode import GPUNode
 from dovetail.api.resources import GPUNODES
 from dovetail.kube.errors import Conflict
 from dovetail.kube.retry import retry_on_conflict
+from dovetail.query.nodes.device_names import Named, named
 from dovetail_cli.cluster.connection import Cluster
-from dovetail_cli.nodes.device_names import Named, named
 from dovetail_cli.ui.errors import CommandError
 from dovetail_cli.ui.times import utc_now
 

@@ -1,4 +1,4 @@
-"""What ginfo prints: the nodes and devices of `dovetail.query.inventory` as text and for programs."""
+"""What ginfo prints: nodes and devices as text and for programs."""
 
 import asyncio
 import sys
@@ -11,7 +11,8 @@ from dovetail.api.builtin import Pod
 from dovetail.api.gpunode import Enforcement, GPUNode
 from dovetail.api.resources import GPUNODES, PODS
 from dovetail.kube.errors import Forbidden, NotFound
-from dovetail.query.inventory import DeviceUse, Inventory, enforcing, take
+from dovetail.query.nodes.inventory import DeviceUse, Inventory, enforcing, take
+from dovetail.query.nodes.rows import inventory_row, node_rows
 from dovetail_cli.cluster import scheduler_health
 from dovetail_cli.cluster.connection import Cluster, work
 from dovetail_cli.ui import output
@@ -40,31 +41,9 @@ def text(found: Inventory) -> str:
     return "\n".join(lines)
 
 
-def record(found: Inventory) -> dict[str, Any]:
-    """For programs."""
-    devices = found.devices
-    return {
-        "scheduler": found.scheduler,
-        "total_gpus": len(devices),
-        "available_gpus": sum(device.available for device in devices),
-        "nodes": [
-            {
-                "name": node,
-                "enforcement": msgspec.to_builtins(found.enforcement.get(node, Enforcement())),
-                "devices": [_device_record(use, namespace=found.namespace) for use in uses],
-            }
-            for node, uses in found.nodes.items()
-        ],
-    }
-
-
 def rows(found: Inventory) -> list[dict[str, Any]]:
-    """One flat row a device."""
-    return [
-        {"node": node, **_device_record(use, namespace=found.namespace)}
-        for node, uses in found.nodes.items()
-        for use in uses
-    ]
+    """One flat row for each device, for CSV."""
+    return [{"node": node.name, **msgspec.to_builtins(device)} for node in node_rows(found) for device in node.devices]
 
 
 def _device_lines(use: DeviceUse, *, namespace: str) -> list[str]:
@@ -85,41 +64,15 @@ def _or_not(value: int | None, *, unit: str) -> str:
     return "not available" if value is None else f"{value} {unit}"
 
 
-def _device_record(use: DeviceUse, *, namespace: str) -> dict[str, Any]:
-    device = use.device
-    return {
-        "index": device.index,
-        "model": device.model,
-        "uuid": device.uuid,
-        "status": use.status(namespace=namespace),
-        "available": use.available,
-        "holders": [
-            {
-                "namespace": holder.namespace,
-                "pod": holder.pod,
-                "job": holder.job,
-                "share_milli": holder.share_milli,
-                "memory_mib": holder.memory_mib,
-            }
-            for holder in use.holders
-        ],
-        "memory_used_mib": device.used_mib,
-        "memory_total_mib": device.memory_mib,
-        "utilization": device.utilization,
-        "temperature_celsius": device.temperature_celsius,
-        "power_watts": device.power_watts,
-    }
-
-
 def show(*, form: str, kubeconfig: str | None, context: str | None, namespace: str | None) -> str:
     """Look, and return the text to print."""
     found = work(look, kubeconfig=kubeconfig, context=context, namespace=namespace, brief=True)
     tell_what_lacks(found)
     match form:
         case "json":
-            return output.as_json(record(found))
+            return output.as_json(msgspec.to_builtins(inventory_row(found)))
         case "yaml":
-            return output.as_yaml(record(found))
+            return output.as_yaml(msgspec.to_builtins(inventory_row(found)))
         case "csv":
             return output.as_csv(rows(found), columns=CSV_COLUMNS)
         case _:

@@ -1,93 +1,56 @@
-"""What `dovetail quota` shows: a row for each whom a quota counts. The rows are pure; `show` looks."""
+"""What `dovetail quota` shows: a row for each namespace or user that a quota counts."""
 
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any, Final
 
-from dovetail.api.gpuquota import GPUQuota, QuotaUse
+import msgspec
+
+from dovetail.api.gpuquota import GPUQuota
 from dovetail.api.resources import GPUQUOTAS
+from dovetail.query.quotas import QuotaRow, QuotaUseRow, choose, quota_row
 from dovetail_cli.cluster.connection import Cluster, work
 from dovetail_cli.ui import output
-from dovetail_cli.ui.errors import MissingError
 
 COLUMNS: Final = ("QUOTA", "WHO", "GPUS", "RUNNING", "QUEUED", "SHARES", "GPU_HOURS", "POOLS")
 _HOUR_SECONDS: Final = 3600
+_NO_USE: Final = QuotaUseRow(who="", gpus=0, running_jobs=0, queued_jobs=0, gpu_seconds=0)
 
 
 def show(names: Collection[str], *, form: str, kubeconfig: str | None, context: str | None) -> str:
-    """The text to print. Raises `MissingError` for a quota that there is not."""
+    """The text to print. Raises `NotFoundError` for a quota that does not exist."""
 
     async def look(cluster: Cluster) -> list[GPUQuota]:
         return list((await cluster.client.list(GPUQUOTAS, as_type=GPUQuota)).items)
 
-    chosen = choose(work(look, kubeconfig=kubeconfig, context=context, brief=True), names=names)
+    found = work(look, kubeconfig=kubeconfig, context=context, brief=True)
+    chosen = [quota_row(quota) for quota in choose(found, names=names)]
     if form in {"json", "yaml"}:
-        return output.render([record(quota) for quota in chosen], columns=(), form=form)
+        return output.render([msgspec.to_builtins(quota) for quota in chosen], columns=(), form=form)
     return output.render(list(rows(chosen)), columns=COLUMNS, form=form)
 
 
-def choose(quotas: Iterable[GPUQuota], *, names: Collection[str]) -> list[GPUQuota]:
-    """The quotas by name, those that are named or all. Raises `MissingError`."""
-    found = sorted(quotas, key=lambda quota: quota.metadata.name)
-    missing = sorted(set(names) - {quota.metadata.name for quota in found})
-    if missing:
-        raise MissingError(f"no GPUQuota {', '.join(missing)}")
-    return [quota for quota in found if not names or quota.metadata.name in names]
-
-
-def rows(quotas: Iterable[GPUQuota]) -> Iterator[dict[str, Any]]:
-    """A row for each whom a quota counts, one at least for each quota."""
+def rows(quotas: Iterable[QuotaRow]) -> Iterator[dict[str, Any]]:
+    """A row for each namespace or user that a quota counts, and at least one for each quota."""
     for quota in quotas:
-        spec = quota.spec
-        for use in quota.status.uses or [QuotaUse(who="")]:
+        for use in quota.uses or [_NO_USE]:
             yield {
-                "QUOTA": quota.metadata.name,
+                "QUOTA": quota.name,
                 "WHO": _who(quota, use),
-                "GPUS": _of(use.gpus, spec.gpus),
-                "RUNNING": _of(use.running_jobs, spec.running_jobs),
-                "QUEUED": _of(use.queued_jobs, spec.queued_jobs),
-                "SHARES": "-" if spec.shares is None else spec.shares,
-                "GPU_HOURS": "-" if spec.shares is None else f"{use.gpu_seconds / _HOUR_SECONDS:.1f}",
-                "POOLS": ",".join(spec.pools) or "any",
+                "GPUS": _of(use.gpus, quota.limits.gpus),
+                "RUNNING": _of(use.running_jobs, quota.limits.running_jobs),
+                "QUEUED": _of(use.queued_jobs, quota.limits.queued_jobs),
+                "SHARES": "-" if quota.shares is None else quota.shares,
+                "GPU_HOURS": "-" if quota.shares is None else f"{use.gpu_seconds / _HOUR_SECONDS:.1f}",
+                "POOLS": ",".join(quota.pools) or "any",
             }
 
 
-def record(quota: GPUQuota) -> dict[str, Any]:
-    """The quota as programs read it: what is not limited is null."""
-    spec, status = quota.spec, quota.status
-    return {
-        "name": quota.metadata.name,
-        "namespaces": list(spec.namespaces),
-        "users": list(spec.users),
-        "per": spec.per,
-        "shares": spec.shares,
-        "pools": list(spec.pools),
-        "max_priority": spec.max_priority,
-        "may_preempt": spec.may_preempt,
-        "limits": {"gpus": spec.gpus, "running_jobs": spec.running_jobs, "queued_jobs": spec.queued_jobs},
-        "used": {"gpus": status.gpus, "running_jobs": status.running_jobs, "queued_jobs": status.queued_jobs},
-        "uses": [
-            {
-                "who": use.who,
-                "gpus": use.gpus,
-                "running_jobs": use.running_jobs,
-                "queued_jobs": use.queued_jobs,
-                "gpu_seconds": use.gpu_seconds,
-            }
-            for use in status.uses
-        ],
-        "reservations": [
-            {"name": each.name, "start": each.start, "end": each.end, "gpus": each.gpus, "pool": each.pool}
-            for each in spec.reservations
-        ],
-    }
+def _who(quota: QuotaRow, use: QuotaUseRow) -> str:
+    """The namespaces or users that the numbers are of."""
+    if quota.per != "Together":
+        return use.who or ("-" if not quota.uses else "(no name)")
+    return ",".join([*quota.namespaces, *quota.users]) or "everybody"
 
 
-def _who(quota: GPUQuota, use: QuotaUse) -> str:
-    """Whom the numbers are of."""
-    if quota.spec.per != "Together":
-        return use.who or ("-" if not quota.status.uses else "(no name)")
-    return ",".join([*quota.spec.namespaces, *quota.spec.users]) or "everybody"
-
-
-def _of(used: float, most: int | None) -> str:
-    return f"{used:g}" if most is None else f"{used:g}/{most}"
+def _of(used: float, most: float | None) -> str:
+    return f"{used:g}" if most is None else f"{used:g}/{most:g}"

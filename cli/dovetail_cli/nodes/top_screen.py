@@ -5,11 +5,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
+import msgspec
+
 from dovetail import names
 from dovetail.api.gpujob import GPUJob
 from dovetail.gpu.request import WHOLE_MILLI
-from dovetail.query.inventory import DeviceUse, Holder, Inventory
-from dovetail.query.jobs.states import short_state
+from dovetail.query.nodes.inventory import DeviceUse, Holder, Inventory
+from dovetail.query.nodes.totals import Totals, job_counts, overview, totals
 from dovetail_cli.nodes import inventory
 from dovetail_cli.ui import output
 
@@ -39,7 +41,7 @@ class Screen:
             table = [list(_DEVICES), *(self._device(node, use) for node, use in devices)]
             left = 0
         else:
-            nodes = sorted(self.inventory.nodes, key=lambda node: -_utilization(self.inventory.nodes[node]))
+            nodes = sorted(self.inventory.nodes, key=lambda node: -totals(self.inventory.nodes[node]).utilization)
             table = [list(_NODES), *(self._node(node) for node in nodes[:room])]
             left = max(0, len(nodes) - room)
         lines = [self._whole(), "", *output.table(table).splitlines()]
@@ -48,21 +50,8 @@ class Screen:
 
     def record(self) -> dict[str, Any]:
         """For programs."""
-        found = inventory.record(self.inventory)
-        uses = self.inventory.devices
-        used, total = _memory(uses)
-        return {
-            "time": self.now.strftime("%Y-%m-%dT%H:%M:%SZ"),
-            "total_gpus": found["total_gpus"],
-            "available_gpus": found["available_gpus"],
-            "held_gpus": sum(bool(use.holders) for use in uses),
-            "utilization": round(_utilization(uses), 4),
-            "memory_used_mib": used,
-            "memory_total_mib": total,
-            "jobs_running": self._count("R"),
-            "jobs_waiting": self._count("PD"),
-            "nodes": found["nodes"],
-        }
+        found: dict[str, Any] = msgspec.to_builtins(overview(self.inventory, jobs=self.jobs, now=self.now))
+        return found
 
     def rows(self) -> list[dict[str, Any]]:
         """One flat row a device."""
@@ -73,19 +62,14 @@ class Screen:
         ]
 
     def _whole(self) -> str:
-        uses = self.inventory.devices
-        if not uses:
+        sums, jobs = totals(self.inventory.devices), job_counts(self.jobs)
+        if not sums.total_gpus:
             return f"{self.now:%H:%M:%S} UTC  No node reports a GPU."
-        used, total = _memory(uses)
-        held, available = sum(bool(use.holders) for use in uses), sum(use.available for use in uses)
         return (
-            f"{self.now:%H:%M:%S} UTC  {len(self.inventory.nodes)} nodes, {len(uses)} GPUs: {held} held, {available} "
-            f"available; {_utilization(uses):.0%} busy, {used / 1024:.1f}/{total / 1024:.1f} GiB in use; "
-            f"jobs: {self._count('R')} run, {self._count('PD')} wait"
+            f"{self.now:%H:%M:%S} UTC  {len(self.inventory.nodes)} nodes, {sums.total_gpus} GPUs: "
+            f"{sums.held_gpus} held, {sums.available_gpus} available; {sums.utilization:.0%} busy, "
+            f"{_memory(sums)} in use; jobs: {jobs.running} run, {jobs.waiting} wait"
         )
-
-    def _count(self, short: str) -> int:
-        return sum(short_state(job) == short for job in self.jobs)
 
     def _device(self, node: str, use: DeviceUse) -> list[str]:
         device = use.device
@@ -103,15 +87,15 @@ class Screen:
 
     def _node(self, node: str) -> list[str]:
         uses = self.inventory.nodes[node]
-        used, total = _memory(uses)
+        sums = totals(uses)
         held = dict.fromkeys(self._holder(holder, share=False) for use in uses for holder in use.holders)
         more = f", … ({len(held)} in all)" if len(held) > _MOST_JOBS else ""
         return [
             node,
-            str(len(uses)),
-            str(sum(use.available for use in uses)),
-            f"{_bar(_utilization(uses))} {_utilization(uses):>4.0%}",
-            f"{used / 1024:.1f}/{total / 1024:.1f} GiB",
+            str(sums.total_gpus),
+            str(sums.available_gpus),
+            f"{_bar(sums.utilization)} {sums.utilization:>4.0%}",
+            _memory(sums),
             ", ".join(list(held)[:_MOST_JOBS]) + more,
         ]
 
@@ -139,12 +123,8 @@ def called(jobs: Sequence[GPUJob]) -> dict[tuple[str, int], str]:
     return found
 
 
-def _utilization(uses: Sequence[DeviceUse]) -> float:
-    return sum(use.device.utilization for use in uses) / len(uses) if uses else 0.0
-
-
-def _memory(uses: Sequence[DeviceUse]) -> tuple[int, int]:
-    return sum(use.device.used_mib for use in uses), sum(use.device.memory_mib for use in uses)
+def _memory(sums: Totals) -> str:
+    return f"{sums.memory_used_mib / 1024:.1f}/{sums.memory_total_mib / 1024:.1f} GiB"
 
 
 def _bar(ratio: float) -> str:

@@ -281,6 +281,19 @@ class Lease(_Read, frozen=True, kw_only=True):
     spec: LeaseSpec = LeaseSpec()
 
 
+class DeploymentStatus(_Read, frozen=True, kw_only=True):
+    """How many of its pods can serve."""
+
+    available_replicas: int = 0
+
+
+class Deployment(_Read, frozen=True, kw_only=True):
+    """A Deployment."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    status: DeploymentStatus = DeploymentStatus()
+
+
 class NamespaceStatus(_Read, frozen=True, kw_only=True):
     """Active, or Terminating."""
 

@@ -8,13 +8,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from dovetail.api.builtin import ConfigMap, Namespace, Node, ResourceSlice
+from dovetail.api.builtin import ConfigMap, Lease, Namespace, Node, ResourceSlice
 from dovetail.api.gpunode import Device, Enforcement, GPUNode, GPUNodeStatus, Stranger
 from dovetail.api.meta import Condition, ObjectMeta
 from dovetail.api.resources import NODES
 from dovetail_cli import app
 from dovetail_cli.cluster.connection import Cluster
-from dovetail_cli.cluster.scheduler_health import Lease
 from dovetail_cli.doctor import control_plane, diagnosis, findings
 from dovetail_cli.doctor.findings import Finding, Unseen
 from dovetail_cli.doctor.reads import LEASED, RIGHTS, Picture, job_namespaces, listed, look, resources_asked, seen
@@ -117,7 +116,7 @@ def leases(**others: Any) -> dict[str, Any]:
         ({"kinds": {"gpujobs": GONE}}, "error", "kinds", "the cluster does not know it"),
         ({"kinds": {"gpujobs": FORBIDDEN}}, "unknown", "kinds", "not looked at: you may not"),
         ({"leases": leases(operator=GONE)}, "error", "components", "nobody has ever held its Lease: no job starts"),
-        ({"leases": leases(extender=lease(ago=timedelta(hours=2)))}, "error", "components", "last seen 2h"),
+        ({"leases": leases(extender=lease(ago=timedelta(hours=2)))}, "error", "components", "last seen 120m ago"),
         ({"leases": leases(scheduler=FORBIDDEN)}, "unknown", "components", "not looked at"),
         ({"agents": agents(wanted=3, runtime="nvidia")}, "error", "agents", "2 of 3 are not ready"),
         ({"agents": agents(wanted=0, runtime="nvidia")}, "warning", "agents", "matches none"),

@@ -7,11 +7,11 @@ import pytest
 
 from dovetail.api.conversion import values_of
 from dovetail.api.gpunode import GPUNode
+from dovetail.query.errors import NotFoundError
 from dovetail_cli.cluster.connection import Cluster
 from dovetail_cli.nodes import cordon
 from dovetail_cli.nodes.cordon import Wish, sentence
-from dovetail_cli.nodes.device_names import Named, named
-from dovetail_cli.ui.errors import CommandError, MissingError, UsageError
+from dovetail_cli.ui.errors import CommandError
 from tests.cli.builders import make_gpunode
 from tests.core.kube.api import Answer, Api
 
@@ -33,52 +33,6 @@ def wire(gpunode: GPUNode) -> Answer:
 
 def listed(*gpunodes: GPUNode) -> Answer:
     return Answer(body={"metadata": {"resourceVersion": "1"}, "items": [values_of(each) for each in gpunodes]})
-
-
-@pytest.mark.parametrize(
-    ("words", "uuids"),
-    [
-        (["a:1"], ["GPU-a-1"]),
-        (["a:0,1"], ["GPU-a-0", "GPU-a-1"]),
-        (["a:0-1"], ["GPU-a-0", "GPU-a-1"]),
-        (["a:all"], ["GPU-a-0", "GPU-a-1"]),
-        (["a:GPU-a-1"], ["GPU-a-1"]),
-        (["GPU-b-0"], ["GPU-b-0"]),
-        (["a:1", "GPU-a-1", "b:1"], ["GPU-a-1", "GPU-b-1"]),
-    ],
-)
-def test_the_devices_that_are_meant(words: list[str], uuids: list[str]) -> None:
-    assert [each.uuid for each in named(words, gpunodes=[node("a"), node("b")])] == uuids
-
-
-def test_a_cordoned_device_that_was_taken_out_of_the_node_can_still_be_meant() -> None:
-    assert named(["GPU-old"], gpunodes=[node(cordoned=("GPU-old",))]) == [Named(node="a", index=None, uuid="GPU-old")]
-
-
-@pytest.mark.parametrize(
-    ("word", "error", "says"),
-    [
-        ("x:0", MissingError, '"x:0": no node x reports devices; those that do: a, b'),
-        ("a:9", MissingError, '"a:9": a has no device 9; of devices it has 2 \\(0 to 1\\)'),
-        ("GPU-none", MissingError, 'no node reports a device "GPU-none": write node:2'),
-        ("a:GPU-b-0", UsageError, '"GPU-b-0" is neither an index, a range nor a UUID of that node'),
-        ("a", UsageError, '"a" is a node: write a:2 for one of its devices, or a:all'),
-        ("a:", UsageError, '"a:" names no device'),
-        (":1", UsageError, '":1" names no device'),
-        ("a:1-0", UsageError, "the range 1-0 goes from a smaller index to a larger one"),
-        ("a:-1", UsageError, '"-1" is neither an index'),
-        ("a:0,,1", UsageError, '"" is neither an index'),
-        ("a:²", UsageError, '"²" is neither an index'),
-    ],
-)
-def test_what_names_no_device_is_refused_with_a_sentence(word: str, error: type[CommandError], says: str) -> None:
-    with pytest.raises(error, match=says):
-        named([word], gpunodes=[node("a"), node("b")])
-
-
-def test_without_any_report_it_is_said_that_there_is_none() -> None:
-    with pytest.raises(MissingError, match="none does yet"):
-        named(["a:0"], gpunodes=[])
 
 
 async def test_cordoning_adds_to_what_is_cordoned_with_one_write_for_a_node(api: Api, cluster: Cluster) -> None:
@@ -130,7 +84,7 @@ async def test_a_node_that_never_stands_still_is_given_up(api: Api, cluster: Clu
 
 async def test_nothing_is_written_when_one_of_the_devices_does_not_exist(api: Api, cluster: Cluster) -> None:
     api.answer(f"GET {NODES}", listed(node()))
-    with pytest.raises(MissingError):
+    with pytest.raises(NotFoundError):
         await cordon.cordon(cluster, ["a:0", "a:9"], wish=CORDON)
     assert api.of(f"PATCH {NODES}/a") == []
 

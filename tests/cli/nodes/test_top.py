@@ -11,6 +11,7 @@ from dovetail.api.conversion import values_of
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpunode import GPUNode
 from dovetail.kube.errors import Forbidden
+from dovetail.query.nodes.inventory import take
 from dovetail_cli.app import run
 from dovetail_cli.cluster.connection import Cluster
 from dovetail_cli.nodes import inventory, top, top_screen
@@ -36,7 +37,7 @@ PODS = [
 
 
 def screen(*gpunodes: GPUNode, pods: Sequence[Pod] = (), jobs: Sequence[GPUJob] = ()) -> Screen:
-    found = inventory.take(gpunodes, pods, scheduler="Running", namespace="default")
+    found = take(gpunodes, pods, scheduler="Running", namespace="default")
     return Screen(now=NOW, inventory=found, jobs=jobs, called=top_screen.called(jobs))
 
 

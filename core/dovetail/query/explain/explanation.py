@@ -23,10 +23,10 @@ from dovetail.gpu.request import WHOLE_MILLI, RequestError
 from dovetail.pods.allocation import AllocationError, allocation_in
 from dovetail.pods.alternatives import asks_by_kind
 from dovetail.pods.device_plugin import vendor_devices
-from dovetail.query import inventory
 from dovetail.query.explain.limits import BLIND, kept_to_pools, limited, told_of_pools
 from dovetail.query.explain.subjects import Subject
-from dovetail.query.inventory import DeviceUse
+from dovetail.query.nodes import inventory
+from dovetail.query.nodes.inventory import DeviceUse
 from dovetail.query.queue_view import QueueView, queue_view
 from dovetail.queue.inputs.run_ends import is_limited
 from dovetail.queue.model.candidates import Candidate, way_of

@@ -1,11 +1,11 @@
-"""Which devices a person means: `node:2`, `node:0,2`, `node:0-3`, `node:all`, `node:GPU-…` or a UUID alone. Pure."""
+"""Devices by name: `node:2`, `node:0,2`, `node:0-3`, `node:all`, `node:GPU-…` or a UUID alone. Pure."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from dovetail.api.gpunode import GPUNode
-from dovetail_cli.ui.errors import MissingError, UsageError
+from dovetail.query.errors import InvalidQueryError, NotFoundError
 
 ALL: Final = "all"
 _EXAMPLES: Final = "write node:2, node:0,2, node:0-3, node:all, or a device's UUID"
@@ -14,7 +14,7 @@ _MOST_INDEX: Final = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Named:
-    """A device that is meant; without an index one that the node does not report any more, but that is cordoned."""
+    """A device; `index` is None for a cordoned device that its node no longer reports."""
 
     node: str
     index: int | None
@@ -24,7 +24,7 @@ class Named:
 def named(words: Iterable[str], *, gpunodes: Sequence[GPUNode]) -> list[Named]:
     """The devices that the words mean, each once, in the words' order.
 
-    Raises `UsageError` for a word that is none, `MissingError` for a node or device that does not exist.
+    Raises `InvalidQueryError` for a word that is none, `NotFoundError` for a node or device that does not exist.
     """
     found = [device for word in words for device in _of_word(word, gpunodes=gpunodes)]
     return list(dict.fromkeys(found))
@@ -35,10 +35,10 @@ def _of_word(word: str, *, gpunodes: Sequence[GPUNode]) -> list[Named]:
     if not colon:
         return [_by_uuid(word, gpunodes=gpunodes)]
     if not name or not which:
-        raise UsageError(f'"{word}" names no device: {_EXAMPLES}')
+        raise InvalidQueryError(f'"{word}" names no device: {_EXAMPLES}')
     node = next((each for each in gpunodes if each.metadata.name == name), None)
     if node is None:
-        raise MissingError(f'"{word}": no node {name} reports devices{_those_that_do(gpunodes)}')
+        raise NotFoundError(f'"{word}": no node {name} reports devices{_those_that_do(gpunodes)}')
     devices = {device.index: device.uuid for device in node.status.devices}
     if which == ALL:
         return [Named(node=name, index=index, uuid=uuid) for index, uuid in devices.items()]
@@ -51,7 +51,7 @@ def _by_index(index: int, *, word: str, node: str, devices: dict[int, str]) -> N
     if index in devices:
         return Named(node=node, index=index, uuid=devices[index])
     has = f"{len(devices)} ({min(devices)} to {max(devices)})" if devices else "none"
-    raise MissingError(f'"{word}": {node} has no device {index}; of devices it has {has}')
+    raise NotFoundError(f'"{word}": {node} has no device {index}; of devices it has {has}')
 
 
 def _by_uuid(uuid: str, *, gpunodes: Sequence[GPUNode]) -> Named:
@@ -59,8 +59,10 @@ def _by_uuid(uuid: str, *, gpunodes: Sequence[GPUNode]) -> Named:
         if found := _known(node).get(uuid):
             return found
     if any(node.metadata.name == uuid for node in gpunodes):
-        raise UsageError(f'"{uuid}" is a node: write {uuid}:2 for one of its devices, or {uuid}:{ALL} for each of them')
-    raise MissingError(f'no node reports a device "{uuid}": {_EXAMPLES}')
+        raise InvalidQueryError(
+            f'"{uuid}" is a node: write {uuid}:2 for one of its devices, or {uuid}:{ALL} for each of them'
+        )
+    raise NotFoundError(f'no node reports a device "{uuid}": {_EXAMPLES}')
 
 
 def _known(node: GPUNode) -> dict[str, Named]:
@@ -76,9 +78,11 @@ def _indexes(which: str, *, word: str) -> list[int]:
         first, dash, last = part.partition("-")
         ends = [first, last] if dash else [first]
         if not all(end.isascii() and end.isdigit() and int(end) < _MOST_INDEX for end in ends):
-            raise UsageError(f'"{word}": "{part}" is neither an index, a range nor a UUID of that node; {_EXAMPLES}')
+            raise InvalidQueryError(
+                f'"{word}": "{part}" is neither an index, a range nor a UUID of that node; {_EXAMPLES}'
+            )
         if int(ends[0]) > int(ends[-1]):
-            raise UsageError(f'"{word}": the range {part} goes from a smaller index to a larger one')
+            raise InvalidQueryError(f'"{word}": the range {part} goes from a smaller index to a larger one')
         found += range(int(ends[0]), int(ends[-1]) + 1)
     return found
 

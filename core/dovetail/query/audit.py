@@ -1,0 +1,42 @@
+"""The audit of objects that were read, by the rules of their configuration. Pure.
+
+`dovetail.audit` computes it; this module knows where its rules come from.
+"""
+
+from dataclasses import replace
+
+from dovetail.audit.allocations import LAGGING, Report, Rules, audit
+from dovetail.cluster.objects import ClusterObjects
+from dovetail.config.settings import Settings
+
+
+def audit_of(objects: ClusterObjects) -> Report:
+    """The audit of all objects of a cluster."""
+    return audit(
+        nodes=objects.nodes,
+        gpunodes=objects.gpunodes,
+        pods=objects.pods,
+        jobs=objects.jobs,
+        rules=rules_of(objects.settings),
+        slices=objects.slices,
+    )
+
+
+def rules_of(settings: Settings) -> Rules:
+    """What a configuration allows to be promised."""
+    return Rules(
+        guard_fraction=settings.guard_fraction,
+        turns_per_device=settings.tenants_per_device,
+        vendor_resources=settings.vendors.resources,
+    )
+
+
+def is_final(report: Report) -> bool:
+    """Whether no finding needs a second audit, as a status does that lags behind its pods."""
+    return not any(finding.kind in LAGGING for finding in report.findings)
+
+
+def confirmed(first: Report, *, again: Report) -> Report:
+    """The first report, without the findings of a lagging status that a later report does not have."""
+    kept = tuple(found for found in first.findings if found.kind not in LAGGING or found in again.findings)
+    return replace(first, findings=kept)

@@ -1,0 +1,1 @@
+"""Answers about nodes and devices: who holds what, sums, and names as people write them. Pure."""

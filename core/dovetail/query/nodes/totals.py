@@ -1,0 +1,84 @@
+"""Sums over devices, of a node or of the whole cluster. Pure."""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+import msgspec
+
+from dovetail.api.gpujob import GPUJob
+from dovetail.formats.timestamps import timestamp
+from dovetail.query.jobs.states import short_state
+from dovetail.query.nodes.inventory import DeviceUse, Inventory
+from dovetail.query.nodes.rows import NodeRow, node_rows
+
+
+class Totals(msgspec.Struct, frozen=True, kw_only=True):
+    """Sums over devices.
+
+    total_gpus        the number of devices
+    available_gpus    how many of them a job could take as a whole
+    held_gpus         how many of them pods hold, also as shares
+    utilization       their mean utilization, from 0 to 1; 0 without devices
+    memory_used_mib   the memory in use, in MiB
+    memory_total_mib  their memory, in MiB
+    """
+
+    total_gpus: int
+    available_gpus: int
+    held_gpus: int
+    utilization: float
+    memory_used_mib: int
+    memory_total_mib: int
+
+
+class JobCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """The jobs that run, and the jobs that wait in the queue or start."""
+
+    running: int
+    waiting: int
+
+
+class Overview(Totals, frozen=True, kw_only=True):
+    """The cluster at one time.
+
+    time          when it was read (RFC 3339)
+    jobs_running  the number of jobs that run
+    jobs_waiting  the number of jobs that wait in the queue, or start
+    nodes         the nodes, by name
+    """
+
+    time: str
+    jobs_running: int
+    jobs_waiting: int
+    nodes: list[NodeRow]
+
+
+def totals(uses: Sequence[DeviceUse]) -> Totals:
+    """The sums over these devices."""
+    return Totals(
+        total_gpus=len(uses),
+        available_gpus=sum(use.available for use in uses),
+        held_gpus=sum(bool(use.holders) for use in uses),
+        utilization=sum(use.device.utilization for use in uses) / len(uses) if uses else 0.0,
+        memory_used_mib=sum(use.device.used_mib for use in uses),
+        memory_total_mib=sum(use.device.memory_mib for use in uses),
+    )
+
+
+def job_counts(jobs: Iterable[GPUJob]) -> JobCounts:
+    """How many of the jobs run and wait."""
+    states = [short_state(job) for job in jobs]
+    return JobCounts(running=states.count("R"), waiting=states.count("PD"))
+
+
+def overview(found: Inventory, *, jobs: Iterable[GPUJob], now: datetime) -> Overview:
+    """The cluster's sums, jobs and nodes. The utilization is rounded to four digits."""
+    sums, counts = totals(found.devices), job_counts(jobs)
+    rounded = msgspec.structs.replace(sums, utilization=round(sums.utilization, 4))
+    return Overview(
+        **msgspec.structs.asdict(rounded),
+        time=timestamp(now),
+        jobs_running=counts.running,
+        jobs_waiting=counts.waiting,
+        nodes=node_rows(found),
+    )

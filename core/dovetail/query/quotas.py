@@ -1,0 +1,128 @@
+"""GPUQuotas as rows of numbers: limits, and who uses how much of them. Pure."""
+
+from collections.abc import Collection, Iterable
+
+import msgspec
+
+from dovetail.api.gpuquota import GPUQuota, Per, QuotaUse, Window
+from dovetail.query.errors import NotFoundError
+
+
+class QuotaAmounts(msgspec.Struct, frozen=True, kw_only=True):
+    """Limits, or the use of them; None is what is not limited.
+
+    gpus          the number of GPUs; a share counts as a fraction
+    running_jobs  the number of jobs that run
+    queued_jobs   the number of jobs that wait
+    """
+
+    gpus: float | None
+    running_jobs: int | None
+    queued_jobs: int | None
+
+
+class QuotaUseRow(msgspec.Struct, frozen=True, kw_only=True):
+    """What one namespace or user uses.
+
+    who           the namespace or user; empty if the quota counts all of them together
+    gpus          the number of GPUs
+    running_jobs  the number of jobs that run
+    queued_jobs   the number of jobs that wait
+    gpu_seconds   the recent use that fair share counts, in GPUs times seconds
+    """
+
+    who: str
+    gpus: float
+    running_jobs: int
+    queued_jobs: int
+    gpu_seconds: float
+
+
+class QuotaReservationRow(msgspec.Struct, frozen=True, kw_only=True):
+    """An advance reservation.
+
+    name   its name
+    start  when it begins (RFC 3339)
+    end    when it ends (RFC 3339)
+    gpus   the number of GPUs
+    pool   the pool that it is in; None for any
+    """
+
+    name: str
+    start: str
+    end: str
+    gpus: int
+    pool: str | None
+
+
+class QuotaRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A GPUQuota.
+
+    name          its name
+    namespaces    the namespaces that it concerns
+    users         the users that it concerns
+    per           whether it counts each namespace or user, or all of them together
+    shares        the shares of its namespaces or users in the cluster; None for no fair share
+    pools         the pools that it allows; empty for all
+    max_priority  the highest priority that it allows; None for no limit
+    may_preempt   whether its jobs may preempt others
+    limits        its limits
+    used          what is used of them by all together
+    uses          what each namespace or user uses
+    reservations  its advance reservations
+    """
+
+    name: str
+    namespaces: list[str]
+    users: list[str]
+    per: Per
+    shares: int | None
+    pools: list[str]
+    max_priority: int | None
+    may_preempt: bool
+    limits: QuotaAmounts
+    used: QuotaAmounts
+    uses: list[QuotaUseRow]
+    reservations: list[QuotaReservationRow]
+
+
+def choose(quotas: Iterable[GPUQuota], *, names: Collection[str]) -> list[GPUQuota]:
+    """The quotas of these names, or all without names, by name. Raises `NotFoundError`."""
+    found = sorted(quotas, key=lambda quota: quota.metadata.name)
+    missing = sorted(set(names) - {quota.metadata.name for quota in found})
+    if missing:
+        raise NotFoundError(f"no GPUQuota {', '.join(missing)}")
+    return [quota for quota in found if not names or quota.metadata.name in names]
+
+
+def quota_row(quota: GPUQuota) -> QuotaRow:
+    """The quota for programs."""
+    spec, status = quota.spec, quota.status
+    return QuotaRow(
+        name=quota.metadata.name,
+        namespaces=spec.namespaces,
+        users=spec.users,
+        per=spec.per,
+        shares=spec.shares,
+        pools=spec.pools,
+        max_priority=spec.max_priority,
+        may_preempt=spec.may_preempt,
+        limits=QuotaAmounts(gpus=spec.gpus, running_jobs=spec.running_jobs, queued_jobs=spec.queued_jobs),
+        used=QuotaAmounts(gpus=status.gpus, running_jobs=status.running_jobs, queued_jobs=status.queued_jobs),
+        uses=[_use(use) for use in status.uses],
+        reservations=[_reservation(each) for each in spec.reservations],
+    )
+
+
+def _use(use: QuotaUse) -> QuotaUseRow:
+    return QuotaUseRow(
+        who=use.who,
+        gpus=use.gpus,
+        running_jobs=use.running_jobs,
+        queued_jobs=use.queued_jobs,
+        gpu_seconds=use.gpu_seconds,
+    )
+
+
+def _reservation(each: Window) -> QuotaReservationRow:
+    return QuotaReservationRow(name=each.name, start=each.start, end=each.end, gpus=each.gpus, pool=each.pool)

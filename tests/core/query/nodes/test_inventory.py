@@ -1,0 +1,83 @@
+"""Devices, their holders, and their sums."""
+
+import msgspec
+import pytest
+
+from dovetail import names
+from dovetail.api.builtin import Pod
+from dovetail.api.gpunode import Assignment
+from dovetail.query.nodes.inventory import Inventory, take
+from dovetail.query.nodes.rows import inventory_row
+from dovetail.query.nodes.totals import overview, totals
+from tests.cli.builders import NOW, make_gpunode, make_job, make_pod
+
+
+def inventory_of(*pods: Pod, **device: object) -> Inventory:
+    return take([make_gpunode("a", **device)], pods, scheduler="Running", namespace="default")  # type: ignore[arg-type]
+
+
+def job_pod(number: int, *, index: int = 0, share: int = 1000, **changes: object) -> Pod:
+    labels = {names.LABEL_JOB_NUMBER: str(number)}
+    return make_pod(f"p{number}", held=((index, share, 1024),), labels=labels, **changes)  # type: ignore[arg-type]
+
+
+def test_a_device_that_kubelet_assigned_is_in_use_as_its_node_reports() -> None:
+    pod = make_pod("p5", asks={"nvidia.com/gpu": "1"}, labels={names.LABEL_JOB_NUMBER: "5"})
+    gone = Assignment(uid="uid-gone", namespace="default", name="gone", devices=["GPU-a-0"])
+    mine = Assignment(uid="uid-p5", namespace="default", name="p5", devices=["GPU-a-1"])
+    gpunode = make_gpunode("a")
+    status = msgspec.structs.replace(gpunode.status, assignments=[gone, mine])
+    reporting = msgspec.structs.replace(gpunode, status=status)
+    found = take([reporting], [pod], scheduler="Running", namespace="default")
+    assert [use.status(namespace="default") for use in found.devices] == ["Available", "In use by job 5"]
+
+
+@pytest.mark.parametrize(
+    ("pods", "device", "status", "available"),
+    [
+        ((), {}, "Available", 2),
+        ((job_pod(5),), {}, "In use by job 5", 1),
+        ((job_pod(5, share=500), job_pod(6, share=250)), {}, "In use by job 5 (0.5), job 6 (0.25)", 1),
+        ((make_pod("note", held=((0, 1000, 1),)),), {}, "In use by pod note", 1),
+        ((job_pod(5, phase="Succeeded"),), {}, "Available", 2),
+        ((make_pod("bad", annotations={names.ALLOCATION: "{"}),), {}, "Available", 2),
+        ((), {"foreign_mib": 4096}, "unmanaged", 0),
+        ((), {"foreign_mib": 100}, "Available", 2),
+        ((job_pod(5),), {"health": "Unhealthy", "health_reason": "XID 79"}, "unhealthy (XID 79)", 0),
+    ],
+)
+def test_each_device_has_its_status(
+    pods: tuple[Pod, ...], device: dict[str, object], status: str, available: int
+) -> None:
+    found = inventory_of(*pods, **device)
+    assert inventory_row(found).nodes[0].devices[0].status == status
+    assert inventory_row(found).available_gpus == available
+
+
+def test_a_job_of_another_namespace_is_named_with_it() -> None:
+    found = take([make_gpunode("a")], [job_pod(5)], scheduler="Running", namespace="mine")
+    assert found.devices[0].status(namespace="mine") == "In use by job 5 (default)"
+
+
+def test_holders_are_rows_of_numbers() -> None:
+    (device, _) = inventory_row(inventory_of(job_pod(5, share=500))).nodes[0].devices
+    assert msgspec.to_builtins(device)["holders"] == [
+        {"namespace": "default", "pod": "p5", "job": 5, "share_milli": 500, "memory_mib": 1024}
+    ]
+
+
+def test_sums_are_over_all_devices_and_the_utilization_is_their_mean() -> None:
+    sums = totals(inventory_of(job_pod(5), utilization=0.25, used_mib=100).devices)
+    assert (sums.total_gpus, sums.available_gpus, sums.held_gpus) == (2, 1, 1)
+    assert (sums.utilization, sums.memory_used_mib, sums.memory_total_mib) == (0.25, 200, 65536)
+
+
+def test_no_device_has_no_utilization() -> None:
+    assert totals([]).utilization == 0
+
+
+def test_an_overview_counts_the_jobs_that_run_and_wait_and_no_ended_ones() -> None:
+    jobs = [make_job("run", phase="Running"), make_job("wait", phase="Starting"), make_job("old", phase="Failed")]
+    found = overview(inventory_of(utilization=1 / 3), jobs=jobs, now=NOW)
+    assert (found.time, found.jobs_running, found.jobs_waiting) == ("2026-11-21T12:00:00Z", 1, 1)
+    assert (found.utilization, [node.name for node in found.nodes]) == (0.3333, ["a"])

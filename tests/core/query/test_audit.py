@@ -1,0 +1,37 @@
+"""The audit of objects that were read, and its repetition."""
+
+from dovetail.audit.allocations import Report
+from dovetail.audit.findings import Finding, FindingKind
+from dovetail.cluster.objects import ClusterObjects
+from dovetail.config.settings import Settings
+from dovetail.query.audit import audit_of, confirmed, is_final
+from tests.cli.builders import make_gpunode, make_node, make_pod
+
+
+def report(*kinds: FindingKind) -> Report:
+    findings = tuple(Finding(kind=kind, subject="a/0", message="") for kind in kinds)
+    return Report(pods=1, devices=1, findings=findings)
+
+
+def shared(*shares_milli: int, settings: Settings) -> ClusterObjects:
+    pods = [
+        make_pod(f"p{share}", held=((0, share, 9000),), mode="Fractional", request=f"0.{share // 100}")
+        for share in shares_milli
+    ]
+    return ClusterObjects(
+        nodes=[make_node("a")], gpunodes=[make_gpunode("a", memory_mib=20000)], pods=pods, jobs=[], settings=settings
+    )
+
+
+def test_the_configuration_says_how_much_memory_may_be_promised() -> None:
+    found = audit_of(shared(400, 500, settings=Settings(memory_guard="Conservative")))
+    assert "MemoryOverpromised" in {finding.kind for finding in found.findings}
+    found = audit_of(shared(400, 500, settings=Settings(memory_guard="Aggressive")))
+    assert "MemoryOverpromised" not in {finding.kind for finding in found.findings}
+
+
+def test_a_lagging_status_is_a_finding_only_if_it_lasts() -> None:
+    first = report("NotSole", "AllocationWithoutPod")
+    assert (is_final(first), is_final(report("NotSole"))) == (False, True)
+    assert confirmed(first, again=report()) == report("NotSole")
+    assert confirmed(first, again=first) == first
