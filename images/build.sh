@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # Builds the product's images without a registry: a Debian base by mmdebstrap, the wheel by pip, the rest by buildah.
 #
-#   images/build.sh [operator|extender|agent|webhook|certificates|cli]...     all six without arguments
+#   images/build.sh [operator|extender|agent|webhook|certificates|gateway|cli]...     all seven without arguments
 #
 # Prints the path of each archive (`docker save` form, for `ctr images import`); says on stderr what it does.
 # Archives are kept in the cache under a hash of what went into them, so a second run prints at once.
 set -euo pipefail
 
 readonly PACKAGES=python3,python3-venv,ca-certificates
-readonly DEPLOYABLES="operator extender agent webhook certificates cli"
+readonly DEPLOYABLES="operator extender agent webhook certificates gateway cli"
 readonly SOURCE=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 # shellcheck source=images/lib.sh
 source "$SOURCE/images/lib.sh"

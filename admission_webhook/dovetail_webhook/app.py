@@ -7,10 +7,10 @@ from typing import Final
 from aiohttp import web
 
 from dovetail import logs
+from dovetail.process.bodies import Bodies, BodyError
+from dovetail.process.connections import Connections
 from dovetail_webhook import admission_review
 from dovetail_webhook.admission_review import ReviewError
-from dovetail_webhook.bodies import Bodies, BodyError
-from dovetail_webhook.connections import Connections
 from dovetail_webhook.handler import MAX_MEMORY, Answer, Reviewer, refused, too_heavy
 from dovetail_webhook.metrics import Metrics
 from dovetail_webhook.slots import Slots
@@ -22,6 +22,8 @@ _BODY_SECONDS: Final = 3.0
 _ANSWER_SECONDS: Final = 4.0
 _SEND_SECONDS: Final = 5.0
 # With 60 MiB for the program, the sum stays below the chart's limit of 256Mi. docs/performance.md has the figures.
+# An object in etcd is smaller than 1.5 MiB, and the review of an update contains two.
+MAX_BODY_BYTES: Final = 3_584 << 10
 _BODIES_BYTES: Final = 16 << 20
 _REVIEWS_BYTES: Final = MAX_MEMORY
 log = logs.get_logger("dovetail.webhook")
@@ -48,7 +50,7 @@ class _Desk:
         self._metrics = metrics
         self._connections = connections
         self._seconds = seconds
-        self._bodies = Bodies(memory=_BODIES_BYTES, seconds=min(_BODY_SECONDS, seconds))
+        self._bodies = Bodies(most_bytes=MAX_BODY_BYTES, memory=_BODIES_BYTES, seconds=min(_BODY_SECONDS, seconds))
         self._slots = Slots(count=AT_ONCE, memory=_REVIEWS_BYTES)
 
     async def mutate(self, http: web.Request) -> web.StreamResponse:

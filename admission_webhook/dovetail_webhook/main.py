@@ -9,11 +9,10 @@ from typing import Final
 from aiohttp import web
 
 from dovetail.config.settings import Settings
-from dovetail.process import serving
-from dovetail_webhook import connections
+from dovetail.process import connections, serving
+from dovetail.process.connections import Connections
 from dovetail_webhook.app import application
 from dovetail_webhook.certificate import appearing
-from dovetail_webhook.connections import Connections
 from dovetail_webhook.handler import Reviewer
 from dovetail_webhook.metrics import Metrics
 

@@ -5,6 +5,7 @@ import base64
 import json
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
@@ -12,7 +13,7 @@ from typing import Any, Final
 import yaml
 
 from dovetail.api.builtin import Node
-from dovetail.api.resources import NODES, SERVICEACCOUNTS
+from dovetail.api.resources import CLUSTERROLEBINDINGS, NODES, ROLEBINDINGS, SERVICEACCOUNTS
 from dovetail.kube.auth.connection import load_connection
 from dovetail.kube.auth.kubeconfig import LOCAL_NODE
 from dovetail.kube.client import Client
@@ -21,6 +22,10 @@ from dovetail_sandbox.errors import ChartError, SandboxError
 from dovetail_sandbox.installed.chart import NAMESPACE, Manifest, Rendered
 
 TOKEN_SECONDS: Final = 365 * 24 * 3600
+# The account of `dovetail sandbox token`.
+USER: Final = "sandbox-user"
+USER_SECONDS: Final = 8 * 3600
+_USER_NAMESPACE: Final = "default"
 _AT_ONCE: Final = 32
 _POLL_SECONDS: Final = 0.5
 _READY_SECONDS: Final = 60.0
@@ -97,6 +102,40 @@ def apply(rendered: Rendered, *, kubectl: Path, kubeconfig: Path, namespace: str
         raise ChartError(f"The API server refuses the chart: {done.stderr.strip()}")
 
 
+def user_token(kubeconfig: Path, *, namespace: str = "") -> str:
+    """Return a token of the sandbox's user for `USER_SECONDS`, for the gateway and other clients without a kubeconfig.
+
+    The user is a service account: an administrator of the cluster, or of `namespace` alone with the role `edit`.
+    """
+    return asyncio.run(_user_token(kubeconfig, namespace=namespace))
+
+
+async def _user_token(kubeconfig: Path, *, namespace: str) -> str:
+    where = namespace or _USER_NAMESPACE
+    bindings, role = (ROLEBINDINGS, "edit") if namespace else (CLUSTERROLEBINDINGS, "cluster-admin")
+    subject = {"kind": "ServiceAccount", "name": USER, "namespace": where}
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role}
+    async with Client(load_connection(kubeconfig)) as client:
+        with suppress(AlreadyExists):
+            await client.create(SERVICEACCOUNTS, {"metadata": {"name": USER}}, as_type=dict[str, Any], namespace=where)
+        binding = {"metadata": {"name": USER}, "roleRef": reference, "subjects": [subject]}
+        with suppress(AlreadyExists):
+            await client.create(bindings, binding, as_type=dict[str, Any], namespace=namespace or None)
+        return await _token(client, account=USER, namespace=where, seconds=USER_SECONDS)
+
+
+async def _token(client: Client, *, account: str, namespace: str, seconds: int) -> str:
+    request = {
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenRequest",
+        "spec": {"expirationSeconds": seconds},
+    }
+    answer = await client.create(
+        SERVICEACCOUNTS, request, as_type=dict[str, Any], namespace=namespace, name=account, subresource="token"
+    )
+    return str(answer["status"]["token"])
+
+
 async def _create_nodes(kubeconfig: Path, *, manifests: Sequence[Manifest]) -> None:
     gate = asyncio.Semaphore(_AT_ONCE)
     async with Client(load_connection(kubeconfig)) as client:
@@ -132,18 +171,10 @@ async def _ready(client: Client) -> int:
 
 
 async def _tokens(kubeconfig: Path, *, accounts: Sequence[str], namespace: str) -> dict[str, str]:
-    request = {
-        "apiVersion": "authentication.k8s.io/v1",
-        "kind": "TokenRequest",
-        "spec": {"expirationSeconds": TOKEN_SECONDS},
-    }
     found = {}
     async with Client(load_connection(kubeconfig)) as client:
         for account in accounts:
-            answer = await client.create(
-                SERVICEACCOUNTS, request, as_type=dict[str, Any], namespace=namespace, name=account, subresource="token"
-            )
-            found[account] = str(answer["status"]["token"])
+            found[account] = await _token(client, account=account, namespace=namespace, seconds=TOKEN_SECONDS)
     return found
 
 

@@ -33,8 +33,11 @@ from dovetail_sandbox.state import Component, Desired, State
 # Values of the chart that are ports. Each sandbox has its own.
 PORT_VALUES: Final = (
     "operator.metricsPort", "operator.livenessPort", "extender.port", "extender.metricsPort", "agent.metricsPort",
-    "scheduler.securePort", "webhook.port", "webhook.metricsPort", "certificates.metricsPort",
+    "scheduler.securePort", "webhook.port", "webhook.metricsPort", "certificates.metricsPort", "gateway.metricsPort",
 )  # fmt: skip
+# Scripts of the systems that Dovetail replaces call this port.
+GATEWAY_PORT: Final = "gateway.port"
+FIRST_GATEWAY_PORT: Final = 8000
 _KWOKCTL: Final = "kwokctl"
 _CONTROL_PLANE_SECONDS: Final = 120.0
 _NEIGHBOUR_SECONDS: Final = 120.0  # they take longer than our components
@@ -182,7 +185,8 @@ def _begin(cluster: Cluster, *, plan: Plan) -> None:
         began = State(
             name=cluster.name,
             created_at=datetime.now(UTC).isoformat(timespec="seconds"),
-            ports=ports.choose(_ports_of(plan), taken=taken),
+            ports=ports.choose(_ports_of(plan), taken=taken)
+            | {GATEWAY_PORT: ports.first_from(FIRST_GATEWAY_PORT, taken=taken)},
             starter=identity.identify(os.getpid()),
             nodes=len(plan.nodes),
             devices=sum(node.devices for node in plan.nodes),
@@ -345,6 +349,11 @@ class _Bringup:
     def _render(self) -> Rendered:
         cluster = self.cluster
         values: dict[str, object] = {key: cluster.state().ports[key] for key in PORT_VALUES}
+        values |= {
+            GATEWAY_PORT: cluster.state().ports[GATEWAY_PORT],
+            "gateway.enabled": True,
+            "gateway.host": "127.0.0.1",
+        }
         values |= {"simulation.enabled": True, "scheduler.kubeconfig": str(self._kubeconfig("kube-scheduler"))}
         # Here the API server is a local process and reaches the webhook by an address.
         values |= {"webhook.url": f"https://127.0.0.1:{values['webhook.port']}", "webhook.replicas": 1}

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from dovetail_cli.ui.errors import CommandError, MissingError, UsageError
-from dovetail_sandbox import cluster, progress, state
+from dovetail_sandbox import access, cluster, progress, state
 from dovetail_sandbox.cluster import Status
 from dovetail_sandbox.errors import InvalidInputError, NotRunningError, SandboxError
 from dovetail_sandbox.state import State
@@ -52,7 +52,7 @@ def up(
     without: Annotated[
         list[str] | None,
         typer.Option(
-            help="Leave a component out, to run your own: operator, extender, agent, webhook, kube-scheduler."
+            help="Leave a component out, to run your own: operator, extender, agent, webhook, gateway, kube-scheduler."
         ),
     ] = None,
     with_: Annotated[
@@ -155,6 +155,20 @@ def restart(
         typer.echo(f"{component} runs again, as process {made.pid(component)}.")
 
 
+@app.command()
+def token(
+    name: Name = state.DEFAULT_NAME,
+    namespace: Annotated[
+        str, typer.Option("--namespace", "-n", help="Of a user with the role `edit` in this namespace alone.")
+    ] = "",
+) -> None:
+    """Print a bearer token for the gateway, for 8 hours: an administrator's, or that of one namespace's user."""
+    with _told():
+        made = cluster.get(name)
+        made.state()
+        typer.echo(access.user_token(made.kubeconfig, namespace=namespace))
+
+
 @contextmanager
 def _told() -> Iterator[None]:
     """Convert the sandbox's errors to those of every command: one text, exit status by kind."""
@@ -203,4 +217,6 @@ def _show(found: Status) -> None:
         if each.log_tail:
             console.print(f"\nThe end of {each.name}'s log ({each.log}):", markup=False, highlight=False)
             console.print(each.log_tail, markup=False, highlight=False)
+    if found.gateway:
+        console.print(f"\nREST: {found.gateway}/api/docs", markup=False, highlight=False)
     console.print(f"\nexport KUBECONFIG={found.kubeconfig}", markup=False, highlight=False, soft_wrap=True)

@@ -50,6 +50,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     - `message`: why it failed or does not run; empty otherwise.
     - `kubeconfig`: path of the administrator's kubeconfig.
     - `context`: that kubeconfig's context.
+    - `gateway`: the URL of its REST API; empty without one.
     - `nodes`: number of simulated nodes.
     - `devices`: number of their devices.
     - `local_node`: whether this machine is its node.
@@ -62,6 +63,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     message: str = ""
     kubeconfig: str
     context: str
+    gateway: str = ""
     nodes: int
     devices: int
     local_node: bool
@@ -149,6 +151,7 @@ class Cluster:
             message=_message(known),
             kubeconfig=str(self.kubeconfig),
             context=f"dovetail-{self.name}",
+            gateway=_gateway(known, observed),
             nodes=known.nodes,
             devices=known.devices,
             local_node=known.local_node,
@@ -309,6 +312,11 @@ def _message(known: State) -> str:
     if known.phase == "ready" and not identity.alive(known.supervisor):
         return "The supervisor does not run; `dovetail sandbox up` starts afresh."
     return ""
+
+
+def _gateway(known: State, observed: Iterable[Observed]) -> str:
+    runs = any(each.name == "gateway" for each in observed)
+    return f"http://127.0.0.1:{known.ports['gateway.port']}" if runs else ""
 
 
 def _component_status(each: Observed, *, with_tail: bool) -> ComponentStatus:

@@ -22,7 +22,7 @@ PAGE: Final = CHART.parents[1] / "docs" / "install.md"
 BEGIN: Final = "<!-- rights: written by `python -m tests.chart.rights` -->"
 END: Final = "<!-- end of rights -->"
 # Everything that brings an account or a right with it.
-EVERYTHING: Final = ("mps.enabled=true", "agent.turns.enabled=true")
+EVERYTHING: Final = ("mps.enabled=true", "agent.turns.enabled=true", "gateway.enabled=true")
 _ROLES: Final = ("ClusterRole", "Role")
 
 

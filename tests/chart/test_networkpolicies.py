@@ -29,6 +29,7 @@ COMBINATIONS: dict[str, dict[str, Any]] = {
     "cert-manager": {"webhook__issuer__name": "internal"},
     "no webhook": {"webhook__enabled": False, "users__required": False},
     "two operators with a database": {"operator__replicas": 2, "history__secretName": "pg"},
+    "a gateway": {"gateway__enabled": True},
     "a volume": {"history__persistence__enabled": True},
 }
 
@@ -108,7 +109,7 @@ def test_metrics_are_for_the_monitoring_namespace_and_the_webhook_for_the_api_se
     for pod in pods(chart):
         for name, port in pod.ports().items():
             # Only kubelet asks whether a process lives; a policy never keeps the pod's own node out.
-            expected = {"webhook": [ANYONE], "liveness": []}.get(name, monitoring)
+            expected = {"webhook": [ANYONE], "api": [ANYONE], "liveness": []}.get(name, monitoring)
             assert pod.peers("ingress", port) == expected, (pod.name, name)
 
 
@@ -164,7 +165,9 @@ def test_the_operator_reaches_the_servers_that_the_values_name(
 
 def test_where_no_namespace_is_named_nobody_scrapes(render: Render) -> None:
     for pod in pods(render(networkPolicies__monitoringNamespace="")):
-        assert all(pod.peers("ingress", port) == [] for name, port in pod.ports().items() if name != "webhook")
+        assert all(
+            pod.peers("ingress", port) == [] for name, port in pod.ports().items() if name not in {"webhook", "api"}
+        )
 
 
 def test_they_can_be_left_out(render: Render) -> None:

@@ -35,8 +35,10 @@ class ApiServer:
     `binding_status`: bindings get that status and do not happen.
     """
 
+    lists = LISTS
+
     def __init__(self) -> None:
-        self.objects: dict[str, dict[str, dict[str, Any]]] = {kind: {} for kind in LISTS}
+        self.objects: dict[str, dict[str, dict[str, Any]]] = {kind: {} for kind in self.lists}
         self.bindings: list[dict[str, Any]] = []
         self.waiting_bindings = 0
         self.wakeups = 0
@@ -53,20 +55,13 @@ class ApiServer:
         self.waiting_leases = 0
         self.answers_leases = True
         self._versions = itertools.count(1)
-        self._watches: dict[str, dict[asyncio.Queue[dict[str, Any]], str]] = {kind: {} for kind in LISTS}
+        self._watches: dict[str, dict[asyncio.Queue[dict[str, Any]], str]] = {kind: {} for kind in self.lists}
         self._closing = asyncio.Event()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Self]:
         app = web.Application()
-        for kind, path in LISTS.items():
-            app.router.add_get(path, self._list_or_watch(kind))
-        app.router.add_get(_POD, self._read)
-        app.router.add_post(f"{_POD}/binding", self._bind)
-        app.router.add_get(f"{LEASES}/{{name}}", self._read_lease)
-        app.router.add_post(LEASES, self._write_lease)
-        app.router.add_put(f"{LEASES}/{{name}}", self._write_lease)
-        app.router.add_patch(WAKEUP, self._wake)
+        self.add_to(app)
         server = TestServer(app, host="127.0.0.1")
         await server.start_server(shutdown_timeout=0.1)
         self.connection = Connection(server=str(server.make_url("")).rstrip("/"))
@@ -76,6 +71,17 @@ class ApiServer:
             self.answering.set()
             self._closing.set()
             await server.close()
+
+    def add_to(self, app: web.Application) -> None:
+        """Add every path that is served."""
+        for kind, path in self.lists.items():
+            app.router.add_get(path, self._list_or_watch(kind))
+        app.router.add_get(_POD, self._read)
+        app.router.add_post(f"{_POD}/binding", self._bind)
+        app.router.add_get(f"{LEASES}/{{name}}", self._read_lease)
+        app.router.add_post(LEASES, self._write_lease)
+        app.router.add_put(f"{LEASES}/{{name}}", self._write_lease)
+        app.router.add_patch(WAKEUP, self._wake)
 
     def put(self, kind: str, subject: dict[str, Any]) -> None:
         """Create or change an object."""

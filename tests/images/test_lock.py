@@ -12,7 +12,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 SOURCE = Path(__file__).parents[2]
-EXTRAS = ("operator", "extender", "agent", "webhook", "cli")
+EXTRAS = ("operator", "extender", "agent", "webhook", "gateway", "cli")
 
 
 def lock(*arguments: str) -> "subprocess.CompletedProcess[str]":
@@ -66,7 +66,7 @@ def test_no_tool_of_the_tests_enters_an_image() -> None:
 
 def test_no_image_of_a_cluster_has_the_official_client() -> None:
     # 81 MB. In a cluster the credentials are a token file and an authority (docs/decisions/0012-client-of-our-own.md).
-    for extra in ("operator", "extender", "agent", "webhook", "certificates"):
+    for extra in ("operator", "extender", "agent", "webhook", "certificates", "gateway"):
         assert "kubernetes" not in names_in(lock(extra).stdout)
     assert "kubernetes" in names_in(lock("login").stdout)
 

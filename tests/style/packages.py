@@ -18,6 +18,7 @@ PARTS: Final = {
     "admission_webhook/dovetail_webhook": "Webhook",
     "admission_webhook/dovetail_certificates": "Certificates",
     "local_node/dovetail_local_node": "Local node",
+    "gateway/dovetail_gateway": "Gateway",
     "cli/dovetail_cli": "Commands",
     "sandbox/dovetail_sandbox": "Sandbox",
 }

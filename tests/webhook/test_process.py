@@ -12,7 +12,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from dovetail_webhook.bodies import MAX_BODY_BYTES
+from dovetail_webhook.app import MAX_BODY_BYTES
 from tests.webhook.served import Served, webhook
 from tests.webhook.test_app import make_review
 

@@ -54,6 +54,16 @@ CRDS: Final = Resource(
     kind="CustomResourceDefinition",
     namespaced=False,
 )
+ROLEBINDINGS: Final = Resource(group="rbac.authorization.k8s.io", plural="rolebindings", kind="RoleBinding")
+CLUSTERROLEBINDINGS: Final = Resource(
+    group="rbac.authorization.k8s.io", plural="clusterrolebindings", kind="ClusterRoleBinding", namespaced=False
+)
+SELFSUBJECTACCESSREVIEWS: Final = Resource(
+    group="authorization.k8s.io", plural="selfsubjectaccessreviews", kind="SelfSubjectAccessReview", namespaced=False
+)
+SELFSUBJECTREVIEWS: Final = Resource(
+    group="authentication.k8s.io", plural="selfsubjectreviews", kind="SelfSubjectReview", namespaced=False
+)
 GPUJOBS: Final = Resource(group=names.GROUP, version=names.VERSION, plural="gpujobs", kind="GPUJob")
 GPUNODES: Final = Resource(
     group=names.GROUP, version=names.VERSION, plural="gpunodes", kind="GPUNode", namespaced=False

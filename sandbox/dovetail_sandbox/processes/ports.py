@@ -9,6 +9,7 @@ from dovetail_sandbox.errors import SandboxError
 
 # Below Linux's range for outgoing connections (32768 and up), above the well-known ports.
 RANGE: Final = range(21000, 32000)
+_NEXT: Final = 100
 
 
 def choose(components: Sequence[str], *, taken: Iterable[int]) -> dict[str, int]:
@@ -24,6 +25,18 @@ def choose(components: Sequence[str], *, taken: Iterable[int]) -> dict[str, int]
     if len(chosen) < len(components):
         raise SandboxError(f"No {len(components)} free ports between {RANGE.start} and {RANGE.stop}.")
     return chosen
+
+
+def first_from(first: int, *, taken: Iterable[int]) -> int:
+    """Choose the first free port from `first` on. The caller holds the same lock as for `choose`.
+
+    Raises `SandboxError` if none of a hundred is free.
+    """
+    used = set(taken)
+    found = next((port for port in range(first, first + _NEXT) if port not in used and _bindable(port)), None)
+    if found is None:
+        raise SandboxError(f"No free port between {first} and {first + _NEXT - 1}.")
+    return found
 
 
 def _bindable(port: int) -> bool:

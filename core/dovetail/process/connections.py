@@ -25,7 +25,8 @@ _HANDSHAKE_SECONDS: Final = 5.0
 _MOST_CONNECTIONS: Final = 256
 _LINGER_SECONDS: Final = 1.0
 _READ_BYTES: Final = 16 << 10
-log = logs.get_logger("dovetail.webhook")
+_HEADER_BYTES: Final = 8190
+log = logs.get_logger("dovetail.connections")
 
 
 class Connections:
@@ -128,22 +129,30 @@ class _Connection(asyncio.Protocol):
 
 @asynccontextmanager
 async def listening(
-    app: web.Application, *, host: str, port: int, tls: ssl.SSLContext, connections: Connections
+    app: web.Application,
+    *,
+    host: str,
+    port: int,
+    tls: ssl.SSLContext | None,
+    connections: Connections,
+    most_header_bytes: int = _HEADER_BYTES,
 ) -> AsyncIterator[int]:
-    """Serve `app` over TLS inside the block, and yield the port, which matters for port 0.
+    """Serve `app` inside the block, over TLS if `tls` is set, and yield the port, which matters for port 0.
 
-    Running requests get 5 s to end. Raises `ConfigError` if the address cannot be bound.
+    Each handler runs inside `connections.answering`. A header may have `most_header_bytes`. Running requests get 5 s
+    to end. Raises `ConfigError` if the address cannot be bound.
     """
     runner = web.AppRunner(
         app,
         access_log=None,
         shutdown_timeout=5.0,
         handler_cancellation=True,
-        # The size of a decompressed body is known too late, and API servers do not compress reviews.
+        # The size of a decompressed body is known too late, and no client needs to compress requests this small.
         auto_decompress=False,
         keepalive_timeout=_IDLE_SECONDS,
         lingering_time=_LINGER_SECONDS,
         read_bufsize=_READ_BYTES,
+        max_field_size=most_header_bytes,
     )
     await runner.setup()
     try:
@@ -155,7 +164,7 @@ async def listening(
                 host,
                 port,
                 ssl=tls,
-                ssl_handshake_timeout=_HANDSHAKE_SECONDS,
+                ssl_handshake_timeout=None if tls is None else _HANDSHAKE_SECONDS,
             )
         except OSError as error:
             raise ConfigError("command line", problem=f"cannot listen on {host}:{port}: {error.strerror}") from error

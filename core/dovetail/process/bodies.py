@@ -10,8 +10,6 @@ from typing import Final
 
 from aiohttp import web
 
-# An object in etcd is smaller than 1.5 MiB, and the review of an update contains two.
-MAX_BODY_BYTES: Final = 3_584 << 10
 # How long concurrent bodies wait for memory before the oldest is given up.
 _BURST_SECONDS: Final = 0.5
 _TOO_LARGE: Final = 413
@@ -27,13 +25,13 @@ class BodyError(Exception):
 
 
 class Bodies:
-    """Reads bodies, each within `seconds`, and holds at most `memory` bytes of them at a time.
+    """Reads bodies of at most `most_bytes`, each within `seconds`, and holds at most `memory` bytes of them at a time.
 
-    Beyond that bound, the body that began first is given up. The API server sends a body within milliseconds, so slow
-    senders cannot keep its reviews out.
+    Beyond that bound, the body that began first is given up: slow senders cannot keep the others out.
     """
 
-    def __init__(self, *, memory: int, seconds: float) -> None:
+    def __init__(self, *, most_bytes: int, memory: int, seconds: float) -> None:
+        self._most_bytes = most_bytes
         self._memory = memory
         self._seconds = seconds
         self._held = 0
@@ -44,8 +42,8 @@ class Bodies:
     @asynccontextmanager
     async def of(self, request: web.BaseRequest) -> AsyncIterator[bytearray]:
         """Read the body, which counts as held until the end of the block. Raises `BodyError`."""
-        if (request.content_length or 0) > MAX_BODY_BYTES:
-            raise _too_large()
+        if (request.content_length or 0) > self._most_bytes:
+            raise self._too_large()
         body = bytearray()
         try:
             await self._fill(body, request=request)
@@ -60,8 +58,8 @@ class Bodies:
                 self._coming[deadline] = None
                 try:
                     while chunk := await request.content.readany():
-                        if len(body) + len(chunk) > MAX_BODY_BYTES:
-                            raise _too_large()
+                        if len(body) + len(chunk) > self._most_bytes:
+                            raise self._too_large()
                         await self._room_for(len(chunk), besides=deadline)
                         body += chunk
                         self._held += len(chunk)
@@ -89,6 +87,5 @@ class Bodies:
                 deadline.reschedule(now)
                 return
 
-
-def _too_large() -> BodyError:
-    return BodyError(_TOO_LARGE, f"the body is above {MAX_BODY_BYTES} bytes, which no review of one object is")
+    def _too_large(self) -> BodyError:
+        return BodyError(_TOO_LARGE, f"the body is above {self._most_bytes} bytes")

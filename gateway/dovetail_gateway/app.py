@@ -1,0 +1,101 @@
+"""The gateway put together: cache, access, routes, and the application that serves them."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from aiohttp import web
+
+from dovetail.api.gpujob import GPUJobSpec, GPUJobStatus
+from dovetail.config.settings import Settings
+from dovetail.kube.auth.connection import Connection
+from dovetail.kube.client import Client
+from dovetail.process.connections import Connections
+from dovetail_gateway.access.callers import Clients
+from dovetail_gateway.access.legacy_account import Account, LegacyAccount
+from dovetail_gateway.access.limits import Hosts, RateLimit, Rates
+from dovetail_gateway.access.reviews import Reviews
+from dovetail_gateway.cluster.cache import ClusterCache
+from dovetail_gateway.metrics import Metrics
+from dovetail_gateway.pages.serve import add_pages
+from dovetail_gateway.routing.openapi import document
+from dovetail_gateway.routing.server import Admission, Server
+from dovetail_gateway.routing.table import Route
+from dovetail_gateway.v3.jobs import Jobs
+from dovetail_gateway.v3.me import Myself
+from dovetail_gateway.v3.nodes import Nodes
+from dovetail_gateway.v3.routes import routes as v3_routes
+
+_MOST_CONNECTIONS: Final = 2048
+VERSION: Final = "v1alpha1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What the command line says.
+
+    - `hosts`: the names by which the gateway is called, besides loopback
+    - `rates`: the limits of requests; None for no limit
+    - `legacy`: the account of requests to v1 and v2 without a token; None refuses them
+    - `anonymous_loopback`: whether requests from this machine without a token have the kubeconfig's rights
+    """
+
+    hosts: tuple[str, ...] = ()
+    rates: Rates | None = field(default_factory=Rates)
+    legacy: Account | None = None
+    anonymous_loopback: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gateway:
+    """The parts of a running gateway."""
+
+    cache: ClusterCache
+    clients: Clients
+    application: web.Application
+    connections: Connections
+    metrics: Metrics
+
+
+def utc_now() -> datetime:
+    """The time now."""
+    return datetime.now(UTC)
+
+
+@asynccontextmanager
+async def gateway(
+    connection: Connection, *, settings: Settings, options: Options, now: Callable[[], datetime] = utc_now
+) -> AsyncIterator[Gateway]:
+    """A gateway to the connection's API server. Its cache fills once the caller runs `cache.run()`."""
+    async with (
+        Client(connection, user_agent="dovetail-gateway") as own,
+        Clients(connection, own=own) as clients,
+    ):
+        reviews = Reviews(clients)
+        cache = ClusterCache(own, settings=settings, reviews=reviews)
+        metrics, connections = Metrics(), Connections(most=_MOST_CONNECTIONS)
+        admission = Admission(
+            hosts=Hosts(options.hosts),
+            rates=RateLimit(options.rates),
+            legacy=None if options.legacy is None else LegacyAccount(options.legacy, client=own),
+            anonymous_loopback=options.anonymous_loopback,
+        )
+        table = routes(cache, clients=clients, reviews=reviews, now=now)
+        server = Server(sight=cache, admission=admission, metrics=metrics, connections=connections)
+        app = server.application(table)
+        add_pages(app, document=openapi(table))
+        yield Gateway(cache=cache, clients=clients, application=app, connections=connections, metrics=metrics)
+
+
+def routes(cache: ClusterCache, *, clients: Clients, reviews: Reviews, now: Callable[[], datetime]) -> list[Route]:
+    """Every route, in the order of the document."""
+    return v3_routes(
+        jobs=Jobs(cache, clients=clients, now=now), nodes=Nodes(cache), myself=Myself(cache, reviews=reviews)
+    )
+
+
+def openapi(table: list[Route]) -> dict[str, Any]:
+    """The document that `/openapi.json` serves."""
+    return document(table, title="Dovetail", version=VERSION, types=[GPUJobSpec, GPUJobStatus])

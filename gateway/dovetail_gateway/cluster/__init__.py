@@ -1,0 +1,1 @@
+"""The cluster in memory: informers, what changed, and the same cluster under other names."""

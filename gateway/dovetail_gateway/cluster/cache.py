@@ -1,0 +1,227 @@
+"""The cluster as the informers have it, indexed for answers, and which of it changed."""
+
+import asyncio
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from dovetail import names
+from dovetail.api.builtin import Job, Node, Pod, ResourceSlice
+from dovetail.api.gpujob import GPUJob
+from dovetail.api.gpunode import GPUNode
+from dovetail.api.gpuquota import GPUQuota
+from dovetail.api.meta import EventType, key_of
+from dovetail.api.resources import GPUJOBS, GPUNODES, GPUQUOTAS, JOBS, NODES, PODS
+from dovetail.cluster.objects import ClusterObjects
+from dovetail.config.settings import Settings
+from dovetail.kube.client import Client
+from dovetail.kube.reflector import Reflector
+from dovetail.kube.resource_slices import SliceWatch
+from dovetail.pods.assumed_allocation import assumed_pod
+from dovetail.query.nodes import inventory
+from dovetail.query.nodes.inventory import DeviceUse
+from dovetail_gateway.access.callers import Caller
+from dovetail_gateway.access.reviews import Reviews
+from dovetail_gateway.access.visibility import Visibility
+
+# Answers about a cluster that has been silent for longer would be about another cluster.
+OLDEST_SECONDS: Final = 300.0
+
+
+@dataclass(slots=True)
+class Changes:
+    """What changed since the last look: GPUJobs by `namespace/name`, nodes by name. Mutable: the cache fills it."""
+
+    jobs: set[str] = field(default_factory=set)
+    nodes: set[str] = field(default_factory=set)
+
+    def __bool__(self) -> bool:
+        return bool(self.jobs or self.nodes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeUse:
+    """A node with GPUs, its report, and its devices with their holders."""
+
+    node: Node | None
+    gpunode: GPUNode
+    uses: tuple[DeviceUse, ...]
+
+    @property
+    def name(self) -> str:
+        """The node's name."""
+        return self.gpunode.metadata.name
+
+    @property
+    def takes_work(self) -> bool:
+        """Whether the node is there, ready and not cordoned."""
+        if self.node is None or self.node.spec.unschedulable:
+            return False
+        return any(each.type == "Ready" and each.status == "True" for each in self.node.status.conditions)
+
+    @property
+    def available(self) -> list[DeviceUse]:
+        """The devices that a job could take whole."""
+        return [use for use in self.uses if use.available] if self.takes_work else []
+
+
+class ClusterCache:
+    """Follows the cluster with the gateway's own account; `run()` does so until it is cancelled."""
+
+    def __init__(self, client: Client, *, settings: Settings, reviews: Reviews) -> None:
+        self.settings = settings
+        # Counts changes, so that an answer can be kept while nothing has changed.
+        self.version = 0
+        self._reviews = reviews
+        self._changes = Changes()
+        self._node_uses: dict[str, NodeUse] = {}
+        self._pods_on: dict[str, dict[str, Pod]] = defaultdict(dict)
+        self._node_of: dict[str, str] = {}
+        self._namespaces: Counter[str] = Counter()
+        self._slices: dict[str, ResourceSlice] = {}
+        self._nodes = Reflector(client, NODES, Node, on_event=self._on_node)
+        self._gpunodes = Reflector(client, GPUNODES, GPUNode, on_event=self._on_gpunode)
+        self._pods = Reflector(client, PODS, Pod, on_event=self._on_pod, stand_in=assumed_pod)
+        self._jobs = Reflector(client, GPUJOBS, GPUJob, on_event=self._on_job)
+        self._quotas = Reflector(client, GPUQUOTAS, GPUQuota, on_event=self._on_other)
+        self._batch_jobs = Reflector(client, JOBS, Job, on_event=self._on_other, label_selector=names.LABEL_JOB)
+        self._slice_watch = SliceWatch(client, drivers=names.GPU_DRIVERS, on_event=self._on_slice)
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for reflector in self._reflectors:
+                group.create_task(reflector.run(), name=f"watch {reflector.resource.plural}")
+            group.create_task(self._slice_watch.run(), name="watch resourceslices")
+
+    @property
+    def obstacle(self) -> str:
+        """Why no answer is possible; empty when everything is listed and not too old."""
+        missing = [each.resource.plural for each in self._reflectors if not each.synced.is_set()]
+        if not self._slice_watch.settled.is_set():
+            missing.append("resourceslices")
+        if missing:
+            return f"not listed yet: {', '.join(missing)}"
+        age = self.age_seconds
+        if age > OLDEST_SECONDS:
+            return f"the API server has sent nothing for {age:.0f} s, more than {OLDEST_SECONDS:g} s"
+        return ""
+
+    @property
+    def age_seconds(self) -> float:
+        """Seconds since the quietest watch last heard from the API server; infinite before the first list."""
+        return max(each.age_seconds for each in self._reflectors)
+
+    @property
+    def reachable(self) -> bool:
+        """Whether no watch has an error now."""
+        return all(each.last_error is None for each in self._reflectors)
+
+    async def seen_by(self, caller: Caller) -> Visibility:
+        """The namespaces with pods or GPUJobs that the caller may see. Raises `KubeError`."""
+        return await self._reviews.visibility(caller, among=list(self._namespaces))
+
+    @property
+    def jobs(self) -> Mapping[str, GPUJob]:
+        """All GPUJobs by `namespace/name`. A live view: it changes only while the caller awaits."""
+        return self._jobs.store
+
+    @property
+    def gpunodes(self) -> Mapping[str, GPUNode]:
+        """All GPUNodes by name. A live view."""
+        return self._gpunodes.store
+
+    @property
+    def quotas(self) -> Collection[GPUQuota]:
+        """All GPUQuotas. A live view."""
+        return self._quotas.store.values()
+
+    def pods_on(self, node: str) -> Collection[Pod]:
+        """The pods that are bound to a node. A live view."""
+        return self._pods_on.get(node, {}).values()
+
+    def node_use(self, name: str) -> NodeUse | None:
+        """A node with GPUs and who holds them; None for another node."""
+        if (known := self._node_uses.get(name)) is not None:
+            return known
+        gpunode = self._gpunodes.store.get(name)
+        if gpunode is None:
+            return None
+        uses = inventory.take([gpunode], self.pods_on(name), scheduler="", namespace="").nodes[name]
+        found = NodeUse(node=self._nodes.store.get(name), gpunode=gpunode, uses=tuple(uses))
+        self._node_uses[name] = found
+        return found
+
+    def node_uses(self) -> list[NodeUse]:
+        """All nodes with GPUs, by name."""
+        found = map(self.node_use, sorted(self._gpunodes.store))
+        return [each for each in found if each is not None]
+
+    def objects(self) -> ClusterObjects:
+        """Everything at this moment, for `dovetail.query`."""
+        return ClusterObjects(
+            nodes=list(self._nodes.store.values()),
+            gpunodes=list(self._gpunodes.store.values()),
+            pods=list(self._pods.store.values()),
+            jobs=list(self._jobs.store.values()),
+            settings=self.settings,
+            quotas=list(self._quotas.store.values()),
+            slices=list(self._slices.values()),
+            batch_jobs=list(self._batch_jobs.store.values()),
+        )
+
+    def take_changes(self) -> Changes:
+        """What changed since this was last called."""
+        taken, self._changes = self._changes, Changes()
+        return taken
+
+    @property
+    def _reflectors(self) -> tuple[Reflector[Any], ...]:
+        return self._nodes, self._gpunodes, self._pods, self._jobs, self._quotas, self._batch_jobs
+
+    def _on_node(self, _event: EventType, node: Node) -> None:
+        self._touch([node.metadata.name])
+
+    def _on_gpunode(self, _event: EventType, gpunode: GPUNode) -> None:
+        self._touch([gpunode.metadata.name])
+
+    def _on_pod(self, event: EventType, pod: Pod) -> None:
+        key, before = key_of(pod.metadata), self._node_of.pop(key_of(pod.metadata), "")
+        self._count(event, pod.metadata.namespace)
+        if before:
+            self._pods_on[before].pop(key, None)
+        now = "" if event == "DELETED" else pod.spec.node_name
+        if now:
+            self._pods_on[now][key] = pod
+            self._node_of[key] = now
+        self._touch({before, now} - {""})
+
+    def _on_job(self, event: EventType, job: GPUJob) -> None:
+        self._count(event, job.metadata.namespace)
+        self.version += 1
+        self._changes.jobs.add(key_of(job.metadata))
+
+    def _on_other(self, _event: EventType, _subject: object) -> None:
+        self.version += 1
+
+    def _on_slice(self, event: EventType, found: ResourceSlice) -> None:
+        self.version += 1
+        if event == "DELETED":
+            self._slices.pop(found.metadata.name, None)
+        else:
+            self._slices[found.metadata.name] = found
+
+    def _touch(self, nodes: Iterable[str]) -> None:
+        self.version += 1
+        for name in nodes:
+            self._node_uses.pop(name, None)
+            self._changes.nodes.add(name)
+
+    def _count(self, event: EventType, namespace: str) -> None:
+        if event == "ADDED":
+            self._namespaces[namespace] += 1
+        elif event == "DELETED":
+            self._namespaces[namespace] -= 1
+            if self._namespaces[namespace] <= 0:
+                del self._namespaces[namespace]

@@ -1,0 +1,162 @@
+"""The same cluster with random words instead of the names of hidden namespaces, and its sentences without them. Pure.
+
+A decision depends on no name's text, only on which names are equal; so the queue decides on the renamed cluster as on
+the real one. Its sentences can then be shown: what names a hidden object is a random word, and `readable` replaces the
+phrases around these words.
+"""
+
+import hashlib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final, TypeVar
+
+import msgspec
+from msgspec.structs import replace as with_fields
+
+from dovetail import names
+from dovetail.api.builtin import Job, Pod
+from dovetail.api.gpujob import GPUJob
+from dovetail.api.gpuquota import GPUQuota
+from dovetail.api.meta import ObjectMeta, OwnerReference
+from dovetail.cluster.objects import ClusterObjects
+from dovetail.config.settings import Settings
+from dovetail.decoding import UnreadableError, decode
+from dovetail_gateway.access.visibility import Visibility
+
+S = TypeVar("S", Pod, Job, GPUJob)
+# A word that is a valid name everywhere, and that nobody has chosen.
+_PREFIX: Final = "zz-hidden-"
+_WORD: Final = rf"{_PREFIX}[0-9a-f]{{12}}"
+ANOTHER: Final = "another tenant"
+_PHRASES: Final = (
+    re.compile(rf"\bjob (?:[0-9]+|{_WORD}) of namespace {_WORD}"),
+    re.compile(rf"\b(?:pod|job|namespace|user|GPUQuota) {_WORD}(?:/{_WORD})?"),
+    re.compile(rf"{_WORD}(?:/{_WORD})?"),
+)
+# Labels and annotations that name a job or a project.
+_NAMING: Final = frozenset({names.LABEL_JOB, names.LABEL_PROJECT, names.LABEL_ARRAY})
+
+
+class OtherNames:
+    """Random words for the names that are hidden from one caller; `secret` makes them unpredictable."""
+
+    def __init__(self, *, sees: Visibility, jobs: Sequence[GPUJob], secret: bytes) -> None:
+        """`jobs` are all of the cluster: users with jobs that the caller sees are not hidden."""
+        self._sees = sees
+        self._secret = secret
+        self._users = {_user(job) for job in jobs if sees.sees(job.metadata.namespace)}
+
+    def namespace(self, name: str) -> str:
+        """The namespace, or its word."""
+        return name if self._sees.sees(name) else self._word(name)
+
+    def user(self, name: str) -> str:
+        """The user, or a word for one without jobs that the caller sees."""
+        return name if name in self._users else self._word(name)
+
+    def cluster(self, objects: ClusterObjects) -> ClusterObjects:
+        """The cluster with the hidden names replaced."""
+        if self._sees.everything:
+            return objects
+        return replace(
+            objects,
+            pods=self._renamed(objects.pods, as_hidden=self._pod),
+            jobs=self._renamed(objects.jobs, as_hidden=self._job),
+            batch_jobs=None if objects.batch_jobs is None else self._renamed(objects.batch_jobs, as_hidden=self._batch),
+            quotas=None if objects.quotas is None else [self._quota(each) for each in objects.quotas],
+            settings=self._settings(objects.settings),
+        )
+
+    def _word(self, name: str) -> str:
+        return _PREFIX + hashlib.blake2s(name.encode(), key=self._secret, digest_size=6).hexdigest()
+
+    def _renamed(self, found: Sequence[S], *, as_hidden: Callable[[S], S]) -> list[S]:
+        return [each if self._sees.sees(each.metadata.namespace) else as_hidden(each) for each in found]
+
+    def _pod(self, pod: Pod) -> Pod:
+        return with_fields(pod, metadata=self._meta(pod.metadata))
+
+    def _batch(self, job: Job) -> Job:
+        return with_fields(job, metadata=self._meta(job.metadata))
+
+    def _job(self, job: GPUJob) -> GPUJob:
+        dependencies = [with_fields(each, name=self._word(each.name)) for each in job.spec.dependencies]
+        group = None if job.spec.group is None else self._word(job.spec.group)
+        return with_fields(
+            job,
+            metadata=self._meta(job.metadata),
+            spec=with_fields(job.spec, dependencies=dependencies, group=group),
+        )
+
+    def _meta(self, meta: ObjectMeta) -> ObjectMeta:
+        return with_fields(
+            meta,
+            name=self._word(meta.name),
+            generate_name=self._word(meta.generate_name) if meta.generate_name else "",
+            namespace=self._word(meta.namespace),
+            labels=self._naming(meta.labels),
+            annotations=self._naming(meta.annotations),
+            owner_references=[self._owner(each) for each in meta.owner_references],
+        )
+
+    def _naming(self, found: Mapping[str, str]) -> dict[str, str]:
+        return {key: self._value(key, value) for key, value in found.items()}
+
+    def _value(self, key: str, value: str) -> str:
+        if key in _NAMING:
+            return self._word(value)
+        if key == names.USER:
+            return self.user(value)
+        return self._allocation(value) if key == names.ALLOCATION else value
+
+    def _allocation(self, text: str) -> str:
+        """The allocation with another name of its job; one that cannot be read is left, since no sentence quotes it."""
+        try:
+            found = decode(text, as_type=dict[str, Any])
+        except UnreadableError:
+            return text
+        job = found.get("job")
+        return msgspec.json.encode({**found, "job": self._word(job)}).decode() if isinstance(job, str) and job else text
+
+    def _owner(self, owner: OwnerReference) -> OwnerReference:
+        return with_fields(owner, name=self._word(owner.name))
+
+    def _quota(self, quota: GPUQuota) -> GPUQuota:
+        spec = quota.spec
+        hidden = self.hides(quota)
+        return with_fields(
+            quota,
+            metadata=with_fields(quota.metadata, name=self._word(quota.metadata.name)) if hidden else quota.metadata,
+            spec=with_fields(
+                spec, namespaces=list(map(self.namespace, spec.namespaces)), users=list(map(self.user, spec.users))
+            ),
+        )
+
+    def hides(self, quota: GPUQuota) -> bool:
+        """Whether a quota applies to hidden namespaces or users alone."""
+        spec = quota.spec
+        of_others = bool(spec.namespaces) and not any(map(self._sees.sees, spec.namespaces))
+        return of_others or (bool(spec.users) and self._users.isdisjoint(spec.users))
+
+    def _settings(self, settings: Settings) -> Settings:
+        def renamed(found: Mapping[str, Any]) -> dict[str, Any]:
+            return {self.namespace(name): value for name, value in found.items()}
+
+        return settings.model_copy(
+            update={
+                "namespace_policies": renamed(settings.namespace_policies),
+                "namespace_time_limits": renamed(settings.namespace_time_limits),
+            }
+        )
+
+
+def readable(sentence: str) -> str:
+    """A sentence about the renamed cluster with `another tenant` where it names something hidden."""
+    for phrase in _PHRASES:
+        sentence = phrase.sub(ANOTHER, sentence)
+    return sentence
+
+
+def _user(job: GPUJob) -> str:
+    return job.metadata.annotations.get(names.USER, "")

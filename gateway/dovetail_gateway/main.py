@@ -1,0 +1,121 @@
+"""The program `dovetail-gateway`."""
+
+import argparse
+import asyncio
+import ssl
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from aiohttp import web
+
+from dovetail.config.errors import ConfigError
+from dovetail.config.settings import Settings
+from dovetail.kube.auth.connection import load_connection
+from dovetail.process import connections, serving
+from dovetail_gateway.access.legacy_account import Account
+from dovetail_gateway.access.limits import Rates
+from dovetail_gateway.app import Gateway, Options, gateway
+
+DEFAULT_PORT: Final = 8000
+DEFAULT_METRICS_PORT: Final = 8085
+# Bearer tokens of identity providers can be large.
+_HEADER_BYTES: Final = 32 << 10
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Serve until a signal stops the process, and return the exit code."""
+    return serving.run(_serve, args=_parser().parse_args(argv))
+
+
+def _parser() -> argparse.ArgumentParser:
+    options = serving.parser("dovetail-gateway", description="REST for scripts, the SDK and the console.")
+    options.add_argument("--host", default="127.0.0.1", help="address of the API (default: %(default)s)")
+    options.add_argument(
+        "--port", type=int, default=DEFAULT_PORT, metavar="N", help="port of the API (default: %(default)s)"
+    )
+    options.add_argument(
+        "--metrics-port",
+        type=int,
+        default=DEFAULT_METRICS_PORT,
+        metavar="N",
+        help="port of /livez, /readyz and /metrics (default: %(default)s)",
+    )
+    options.add_argument("--tls", type=Path, metavar="FOLDER", help="where tls.crt and tls.key are; without it http")
+    options.add_argument(
+        "--allowed-host",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a name by which the gateway may be called, besides loopback; repeatable",
+    )
+    options.add_argument(
+        "--legacy-service-account",
+        metavar="NAMESPACE/NAME",
+        help="requests to v1 and v2 without a token act as this account; without it they are refused",
+    )
+    options.add_argument(
+        "--anonymous-loopback",
+        action="store_true",
+        help="requests from this machine without a token act as the gateway's kubeconfig",
+    )
+    options.add_argument(
+        "--rate", type=float, default=Rates().each, metavar="N", help="requests per second and address; 0: no limit"
+    )
+    return options
+
+
+def options_of(args: argparse.Namespace) -> Options:
+    """The gateway's options. Raises `ConfigError`."""
+    rates = None if args.rate == 0 else Rates(each=args.rate, all=max(args.rate * 10, Rates().all))
+    if args.rate < 0:
+        raise ConfigError("command line", problem=f"--rate {args.rate:g}: allowed are 0 (no limit) and more")
+    return Options(
+        hosts=tuple(args.allowed_host),
+        rates=rates,
+        legacy=_account(args.legacy_service_account),
+        anonymous_loopback=args.anonymous_loopback,
+    )
+
+
+def _account(text: str | None) -> Account | None:
+    if not text:
+        return None
+    namespace, slash, name = text.partition("/")
+    if not (namespace and slash and name) or "/" in name:
+        raise ConfigError("command line", problem=f'--legacy-service-account "{text}": write NAMESPACE/NAME')
+    return Account(namespace=namespace, name=name)
+
+
+async def _serve(args: argparse.Namespace, settings: Settings, stop: asyncio.Event) -> None:
+    options, tls = options_of(args), _tls(args.tls)
+    async with gateway(load_connection(args.kubeconfig), settings=settings, options=options) as made:
+        health = web.Application()
+        serving.add_health(health, ready=_ready(made), registry=made.metrics.registry)
+        async with (
+            serving.listening(health, host="0.0.0.0", port=args.metrics_port),  # noqa: S104 - probes come from outside
+            connections.listening(
+                made.application,
+                host=args.host,
+                port=args.port,
+                tls=tls,
+                connections=made.connections,
+                most_header_bytes=_HEADER_BYTES,
+            ),
+        ):
+            await serving.together(stop, made.cache.run())
+
+
+def _ready(made: Gateway) -> dict[str, serving.Check]:
+    return {"cache": lambda: made.cache.obstacle or None}
+
+
+def _tls(folder: Path | None) -> ssl.SSLContext | None:
+    if folder is None:
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    try:
+        context.load_cert_chain(folder / "tls.crt", folder / "tls.key")
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError("command line", problem=f"--tls {folder}: {error}") from error
+    return context

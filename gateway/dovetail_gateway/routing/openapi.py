@@ -1,0 +1,137 @@
+"""The OpenAPI 3.1 document of a route table. Pure."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from dovetail_gateway.routing.table import Route
+
+_TEMPLATE: Final = "#/components/schemas/{name}"
+# What every route may answer, besides what it declares.
+_ALWAYS: Final = {
+    400: "The request cannot be read.",
+    408: "The body did not come in time.",
+    413: "The body is too large.",
+    415: "The body is not JSON.",
+    421: "The Host header does not name the gateway.",
+    422: "A value is not allowed; the sentence names it.",
+    429: "Too many requests; Retry-After says how long to wait.",
+}
+_WITH_TOKEN: Final = {401: "No token, or one that the API server does not know.", 403: "The right is missing."}
+_FROM_CACHE: Final = {
+    502: "The API server is away.",
+    503: "The gateway has no synced view of the cluster yet.",
+    504: "The answer took too long.",
+}
+_DESCRIPTIONS: Final = {
+    200: "Done.",
+    201: "Created.",
+    404: "There is no such object.",
+    409: "Refused: the reason says why.",
+}
+
+
+def document(routes: Sequence[Route], *, title: str, version: str, types: Sequence[type] = ()) -> dict[str, Any]:
+    """The document; `types` are schemas that are only referred to."""
+    wanted = list(dict.fromkeys([*_types(routes), *types]))
+    schemas, components = msgspec.json.schema_components(wanted, ref_template=_TEMPLATE)
+    by_type = dict(zip(map(_key, wanted), schemas, strict=True))
+    paths: dict[str, Any] = {}
+    for each in routes:
+        paths.setdefault(each.path, {})[each.method.lower()] = _operation(each, by_type=by_type)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": title, "version": version, "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"}},
+        "servers": [{"url": "/"}],
+        "paths": paths,
+        "components": {
+            "schemas": dict(sorted(components.items())),
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+    }
+
+
+def _types(routes: Iterable[Route]) -> Iterable[Any]:
+    for each in routes:
+        yield each.errors.as_type
+        if each.body_type is not None:
+            yield each.body_type
+        yield from (kind for kind in each.answers.values() if kind is not None)
+
+
+def _key(kind: Any) -> Any:
+    return kind if isinstance(kind, type) else str(kind)
+
+
+def _operation(each: Route, *, by_type: dict[Any, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "operationId": each.operation,
+        "summary": each.summary,
+        "tags": [each.tag],
+        "x-required-right": str(each.right),
+        "parameters": [
+            *_parameters(each.path_type, place="path"),
+            *_parameters(each.query_type, place="query"),
+            *(_header(header.name, header.description, pattern=header.pattern) for header in each.headers),
+        ],
+        "responses": _responses(each, by_type=by_type),
+    }
+    if each.right.by != "nobody":
+        found["security"] = [{"token": []}]
+    if each.body_type is not None:
+        schema = by_type[_key(each.body_type)]
+        found["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
+    return found
+
+
+def _header(name: str, description: str, *, pattern: str) -> dict[str, Any]:
+    return {
+        "name": name,
+        "in": "header",
+        "required": False,
+        "description": description,
+        "schema": {"type": "string", "pattern": pattern},
+    }
+
+
+def _parameters(kind: type[msgspec.Struct], *, place: str) -> Iterable[dict[str, Any]]:
+    _, components = msgspec.json.schema_components([kind], ref_template=_TEMPLATE)
+    properties = components.get(kind.__name__, {}).get("properties", {})
+    for info in msgspec.structs.fields(kind):
+        schema = _without_null(properties[info.encode_name])
+        description = schema.pop("description", "")
+        required = place == "path" or info.required
+        yield {
+            "name": info.encode_name,
+            "in": place,
+            "required": required,
+            "schema": schema,
+        } | ({"description": description} if description else {})
+
+
+def _without_null(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """The schema of a parameter, which is absent where a field would be null."""
+    kinds = [kind for kind in schema.get("anyOf", ()) if kind != {"type": "null"}]
+    if len(kinds) != 1:
+        return dict(schema)
+    rest = {key: value for key, value in schema.items() if key not in {"anyOf", "default"}}
+    return {**kinds[0], **rest}
+
+
+def _responses(each: Route, *, by_type: dict[Any, Any]) -> dict[str, Any]:
+    found = {str(status): _response(each, status, kind, by_type=by_type) for status, kind in each.answers.items()}
+    content = {each.errors.content_type: {"schema": by_type[_key(each.errors.as_type)]}}
+    always = {**_ALWAYS, **({} if each.right.by == "nobody" else _WITH_TOKEN), **_FROM_CACHE}
+    for status, description in always.items():
+        found.setdefault(str(status), {"description": description, "content": content})
+    return dict(sorted(found.items()))
+
+
+def _response(each: Route, status: int, kind: Any, *, by_type: dict[Any, Any]) -> dict[str, Any]:
+    description = _DESCRIPTIONS[status]
+    if each.streams and status == 200:
+        return {"description": description, "content": {"text/event-stream": {"schema": {"type": "string"}}}}
+    is_error = kind is each.errors.as_type
+    content_type = each.errors.content_type if is_error else "application/json"
+    return {"description": description, "content": {content_type: {"schema": by_type[_key(kind)]}}}

@@ -1,0 +1,110 @@
+"""Errors as callers get them: a status and one sentence, in the shape of each API version. Pure."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Final
+
+import msgspec
+
+from dovetail.kube.errors import KubeError, StatusError
+
+
+class FieldProblem(msgspec.Struct, frozen=True, kw_only=True):
+    """One field that is wrong."""
+
+    field: str
+    message: str
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An error by RFC 9457.
+
+    `reason` is one word for programs, `errors` names the fields that the API server objects to.
+    """
+
+    title: str
+    status: int
+    detail: str
+    type: str = "about:blank"
+    reason: str = ""
+    errors: list[FieldProblem] = []
+
+
+class Refused(msgspec.Struct, frozen=True, kw_only=True):
+    """An error of v1."""
+
+    success: bool = False
+    reason: str
+    message: str
+
+
+class RequestFailedError(Exception):
+    """A request that cannot be served: a status, one word and one sentence."""
+
+    def __init__(
+        self,
+        status: int,
+        *,
+        reason: str,
+        message: str,
+        errors: tuple[FieldProblem, ...] = (),
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        self.status = status
+        self.reason = reason
+        self.message = message
+        self.errors = errors
+        self.headers = headers or {}
+        super().__init__(message)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorShape:
+    """How an API version writes its errors."""
+
+    as_type: type[msgspec.Struct]
+    content_type: str
+    write: Callable[[RequestFailedError], Any]
+
+
+def _problem(error: RequestFailedError) -> Problem:
+    return Problem(
+        title=HTTPStatus(error.status).phrase,
+        status=error.status,
+        detail=error.message,
+        reason=error.reason,
+        errors=list(error.errors),
+    )
+
+
+PROBLEM: Final = ErrorShape(as_type=Problem, content_type="application/problem+json", write=_problem)
+REFUSED: Final = ErrorShape(
+    as_type=Refused,
+    content_type="application/json",
+    write=lambda error: Refused(reason=error.reason, message=error.message),
+)
+_PASSED_ON: Final = frozenset({400, 401, 403, 404, 409, 410, 413, 422, 429})
+
+
+def unauthorized(message: str) -> RequestFailedError:
+    """401: no token, or one that the API server does not know."""
+    return RequestFailedError(401, reason="Unauthorized", message=message, headers={"WWW-Authenticate": "Bearer"})
+
+
+def of_kube(error: KubeError) -> RequestFailedError:
+    """The API server's refusal with its own status; 502 where it is away or fails."""
+    if not isinstance(error, StatusError) or error.code not in _PASSED_ON:
+        return RequestFailedError(
+            502, reason="APIServer", message=f"the API server does not answer as expected: {error}"
+        )
+    if error.code == HTTPStatus.UNAUTHORIZED:
+        return unauthorized("the API server does not accept the token: it may have expired")
+    wait = error.retry_after_seconds
+    return RequestFailedError(
+        error.code,
+        reason=error.reason or HTTPStatus(error.code).phrase,
+        message=error.message or str(error),
+        errors=tuple(FieldProblem(field=each.field, message=each.message) for each in error.details.causes or ()),
+        headers={} if wait is None else {"Retry-After": str(max(1, round(wait)))},
+    )

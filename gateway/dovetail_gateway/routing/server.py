@@ -1,0 +1,282 @@
+"""The aiohttp application of a route table: limits, caller, decoding, right, handler, answer."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, Protocol
+
+import msgspec
+from aiohttp import web
+
+from dovetail.decoding import Decoder, UnreadableError, convert
+from dovetail.kube.errors import KubeError
+from dovetail.logs import get_logger
+from dovetail.process.bodies import Bodies, BodyError
+from dovetail.process.connections import Connections
+from dovetail_gateway.access.callers import LOCAL, NOBODY, Caller, caller_of
+from dovetail_gateway.access.legacy_account import LegacyAccount
+from dovetail_gateway.access.limits import Hosts, RateLimit
+from dovetail_gateway.access.tokens import TokenError, bearer
+from dovetail_gateway.access.visibility import Visibility
+from dovetail_gateway.metrics import Metrics
+from dovetail_gateway.routing.problems import PROBLEM, ErrorShape, RequestFailedError, of_kube, unauthorized
+from dovetail_gateway.routing.table import Answer, Call, Route
+
+log = get_logger("dovetail.gateway")
+
+# An object in etcd has at most 1.5 MiB.
+MAX_BODY_BYTES: Final = 2 << 20
+_BODIES_BYTES: Final = 32 << 20
+_BODY_SECONDS: Final = 10.0
+_ANSWER_SECONDS: Final = 30.0
+_NOTHING_SEEN: Final = Visibility(frozenset())
+_ENCODER: Final = msgspec.json.Encoder()
+_HEADERS: Final = {
+    "Cache-Control": "no-store",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+}
+_LOOPBACK: Final = frozenset({"127.0.0.1", "::1"})
+
+
+class Sight(Protocol):
+    """What the server needs of the cluster's cache: whether it is complete, and what a caller sees of it."""
+
+    @property
+    def obstacle(self) -> str:
+        """Why no answer is possible yet; empty when the cache is complete."""
+
+    async def seen_by(self, caller: Caller) -> Visibility:
+        """What the caller may see. Raises `KubeError`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admission:
+    """Who gets in: names of the gateway, rates, and who may come without a token."""
+
+    hosts: Hosts
+    rates: RateLimit
+    legacy: LegacyAccount | None = None
+    # Whether requests from this machine without a token have the rights of the gateway's own kubeconfig.
+    anonymous_loopback: bool = False
+
+
+Stream = Callable[[web.Request, Caller], Awaitable[web.StreamResponse]]
+
+
+class Server:
+    """Serves routes. `connections` gets the deadlines of each connection."""
+
+    def __init__(
+        self,
+        *,
+        sight: Sight,
+        admission: Admission,
+        metrics: Metrics,
+        connections: Connections,
+    ) -> None:
+        self._sight = sight
+        self._admission = admission
+        self._metrics = metrics
+        self._connections = connections
+        self._bodies = Bodies(most_bytes=MAX_BODY_BYTES, memory=_BODIES_BYTES, seconds=_BODY_SECONDS)
+
+    def application(self, routes: Sequence[Route], *, streams: Sequence[tuple[Route, Stream]] = ()) -> web.Application:
+        """The application with all routes. What no route serves is a problem too."""
+        app = web.Application(middlewares=[self._around], client_max_size=MAX_BODY_BYTES)
+        for each in routes:
+            # GET serves HEAD too.
+            add = app.router.add_get if each.method == "GET" else partial(app.router.add_route, each.method)
+            add(each.path, self._handler(each))
+        for each, stream in streams:
+            app.router.add_route(each.method, each.path, self._streaming(each, stream))
+        return app
+
+    @property
+    def _around(self) -> Any:
+        @web.middleware
+        async def around(
+            request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+        ) -> web.StreamResponse:
+            shape: ErrorShape = getattr(request.match_info.handler, "errors", PROBLEM)
+            started = time.perf_counter()
+            status = 500
+            with self._connections.answering(request):
+                try:
+                    self._admit(request)
+                    response = await handler(request)
+                except RequestFailedError as error:
+                    response = _failed(error, shape=shape)
+                except KubeError as error:
+                    response = _failed(of_kube(error), shape=shape)
+                except BodyError as error:
+                    response = _failed(RequestFailedError(error.status, reason="Body", message=str(error)), shape=shape)
+                    response.force_close()
+                except web.HTTPRedirection:
+                    raise
+                except web.HTTPException as error:
+                    response = _failed(_of_router(error), shape=shape)
+                except Exception:
+                    log.exception("a request failed", method=request.method, route=_name(request))
+                    response = _failed(
+                        RequestFailedError(500, reason="Internal", message="the gateway failed; its log has the cause"),
+                        shape=shape,
+                    )
+                status = response.status
+                self._metrics.observe(_name(request), status=status, seconds=time.perf_counter() - started)
+                return response
+
+        return around
+
+    def _admit(self, request: web.Request) -> None:
+        if not self._admission.hosts.admits(request.headers.get("Host", "")):
+            raise RequestFailedError(
+                421, reason="Host", message="the Host header names no host of this gateway: see --allowed-host"
+            )
+        if wait := self._admission.rates.wait_seconds(request.remote or ""):
+            raise RequestFailedError(
+                429,
+                reason="TooManyRequests",
+                message=f"too many requests: try again in {max(1, round(wait))} s",
+                headers={"Retry-After": str(max(1, round(wait)))},
+            )
+
+    def _handler(self, each: Route) -> Callable[[web.Request], Awaitable[web.Response]]:
+        handler, decoder = each.handler, None if each.body_type is None else Decoder(each.body_type)
+        assert handler is not None, "only streams have no handler"
+
+        async def serve(request: web.Request) -> web.Response:
+            caller, sees = await self._caller(request, route=each)
+            path = _decoded(request.match_info, as_type=each.path_type)
+            query = _decoded(_query(request), as_type=each.query_type)
+            async with self._bodies.of(request) as body:
+                content = None if decoder is None else _body(request, body, decoder=decoder)
+                try:
+                    async with asyncio.timeout(_ANSWER_SECONDS):
+                        answer = await handler(
+                            Call(
+                                path=path, query=query, body=content, caller=caller, sees=sees, headers=request.headers
+                            )
+                        )
+                except TimeoutError as error:
+                    raise RequestFailedError(
+                        504, reason="Timeout", message=f"no answer within {_ANSWER_SECONDS:g} s"
+                    ) from error
+            return _response(answer, route=each)
+
+        serve.errors = each.errors  # type: ignore[attr-defined]  # the middleware reads it, also before the handler runs
+        return serve
+
+    def _streaming(self, each: Route, stream: Stream) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+        async def serve(request: web.Request) -> web.StreamResponse:
+            caller, _ = await self._caller(request, route=each)
+            return await stream(request, caller)
+
+        return serve
+
+    async def _caller(self, request: web.Request, *, route: Route) -> tuple[Caller, Visibility]:
+        """The caller and what it sees. Raises `RequestFailedError` without the route's right."""
+        caller = NOBODY if route.right.by == "nobody" else await self._identified(request, route=route)
+        if route.synced and (obstacle := self._sight.obstacle):
+            raise RequestFailedError(
+                503, reason="NotSynced", message=f"not ready: {obstacle}", headers={"Retry-After": "1"}
+            )
+        if route.right.by != "reviews":
+            return caller, _NOTHING_SEEN
+        sees = await self._sight.seen_by(caller)
+        if not sees.everything and not sees.namespaces:
+            raise RequestFailedError(
+                403,
+                reason="Forbidden",
+                message=f"you may not {route.right.verb} {route.right.resource} in any namespace that has some",
+            )
+        return caller, sees
+
+    async def _identified(self, request: web.Request, *, route: Route) -> Caller:
+        if header := request.headers.get("Authorization"):
+            try:
+                caller = caller_of(bearer(header))
+            except TokenError as error:
+                raise unauthorized(str(error)) from error
+            if caller.expires_at is not None and caller.expires_at <= time.time():
+                raise unauthorized("the token has expired")
+            return caller
+        if self._admission.anonymous_loopback and request.remote in _LOOPBACK and not _from_a_page(request):
+            return LOCAL
+        if self._admission.legacy is not None and not route.path.startswith("/api/v3/"):
+            return caller_of(await self._admission.legacy.token())
+        raise unauthorized("send a token: Authorization: Bearer TOKEN (kubectl create token NAME gives one)")
+
+
+def _from_a_page(request: web.Request) -> bool:
+    """Whether a browser sent the request for a page, which must not use the rights of the local user."""
+    return "Origin" in request.headers or request.headers.get("Sec-Fetch-Site", "none") != "none"
+
+
+def _query(request: web.Request) -> dict[str, str]:
+    query = request.query
+    if len(query) != len(set(query)):
+        twice = next(name for name in query if len(query.getall(name)) > 1)
+        raise RequestFailedError(400, reason="Invalid", message=f"the query has {twice!r} more than once")
+    return dict(query)
+
+
+def _decoded(values: Any, *, as_type: type[msgspec.Struct]) -> Any:
+    try:
+        return convert(dict(values), as_type=as_type, strict=False)
+    except UnreadableError as error:
+        raise RequestFailedError(422, reason="Invalid", message=_sentence(error)) from error
+
+
+def _body(request: web.Request, body: bytearray, *, decoder: Decoder[Any]) -> Any:
+    if request.content_type != "application/json":
+        message = f"the body's Content-Type is {request.content_type}; send application/json"
+        raise RequestFailedError(415, reason="ContentType", message=message)
+    try:
+        return decoder.decode(bytes(body))
+    except UnreadableError as error:
+        is_json = isinstance(error.__cause__, msgspec.ValidationError)
+        raise RequestFailedError(422 if is_json else 400, reason="Invalid", message=_sentence(error)) from error
+
+
+def _sentence(error: UnreadableError) -> str:
+    return f"the request cannot be read: {error.problem}"
+
+
+def _response(answer: Answer, *, route: Route) -> web.Response:
+    assert answer.status in route.answers, f"{route.operation} declares no answer {answer.status}"
+    declared = route.answers[answer.status]
+    is_error = declared is route.errors.as_type
+    body = answer.encoded if answer.encoded is not None else _ENCODER.encode(answer.value)
+    return web.Response(
+        body=body,
+        status=answer.status,
+        content_type=route.errors.content_type if is_error else "application/json",
+        headers={**_HEADERS, **answer.headers},
+    )
+
+
+def _failed(error: RequestFailedError, *, shape: ErrorShape) -> web.Response:
+    return web.Response(
+        body=_ENCODER.encode(shape.write(error)),
+        status=error.status,
+        content_type=shape.content_type,
+        headers={**_HEADERS, **error.headers},
+    )
+
+
+def _of_router(error: web.HTTPException) -> RequestFailedError:
+    headers = {"Allow": error.headers["Allow"]} if "Allow" in error.headers else {}
+    messages = {404: "no such path: /openapi.json lists all of them", 405: "the path has other methods: see Allow"}
+    message = messages.get(error.status, error.reason or "refused")
+    return RequestFailedError(
+        error.status, reason=(error.reason or "").replace(" ", ""), message=message, headers=headers
+    )
+
+
+def _name(request: web.Request) -> str:
+    """The route's own path, so that metrics have few labels."""
+    resource = request.match_info.route.resource
+    return "none" if resource is None else resource.canonical

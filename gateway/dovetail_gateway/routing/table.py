@@ -1,0 +1,137 @@
+"""Routes as values: what is served where, with which types, answers and right."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Generic, Literal, TypeVar
+
+import msgspec
+
+from dovetail_gateway.access.callers import Caller
+from dovetail_gateway.access.visibility import Visibility
+from dovetail_gateway.routing.problems import PROBLEM, ErrorShape
+
+Method = Literal["GET", "POST", "PATCH", "DELETE"]
+P = TypeVar("P", bound=msgspec.Struct)
+Q = TypeVar("Q", bound=msgspec.Struct)
+B = TypeVar("B")
+
+
+class Nothing(msgspec.Struct, frozen=True):
+    """No parameters; unknown ones are ignored."""
+
+
+class Strictly(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """No parameters; unknown ones are refused."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Right:
+    """What a caller must be allowed to do.
+
+    `by` says who decides: `reviews` before the handler runs, from SelfSubjectAccessReviews; `API server` when the
+    handler sends the request with the caller's token; `token` lets every token pass; `nobody` needs none.
+    """
+
+    by: Literal["reviews", "API server", "token", "nobody"]
+    verb: str = ""
+    resource: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.verb} {self.resource}".strip() or {"token": "a token", "nobody": "none"}.get(self.by, self.by)
+
+
+OPEN: Final = Right(by="nobody")
+TOKEN: Final = Right(by="token")
+READ: Final = Right(by="reviews", verb="list", resource="gpujobs.dovetail.dev")
+
+
+def acts(verb: str, resource: str = "gpujobs.dovetail.dev") -> Right:
+    """A right that the API server checks when it gets the caller's request."""
+    return Right(by="API server", verb=verb, resource=resource)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call(Generic[P, Q, B]):
+    """One request, decoded. `sees` is what the caller may see; everything hidden for a right that is not READ."""
+
+    path: P
+    query: Q
+    body: B
+    caller: Caller
+    sees: Visibility
+    headers: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """A status and a value of the type that the route declares for it; `encoded` is a value that is JSON already."""
+
+    status: int = 200
+    value: Any = None
+    encoded: bytes | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Header:
+    """A request header that the route reads."""
+
+    name: str
+    description: str
+    pattern: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """One operation. `streams` is set for an answer of server-sent events, which the handler writes itself."""
+
+    method: Method
+    path: str
+    operation: str
+    summary: str
+    tag: str
+    right: Right
+    answers: Mapping[int, Any]
+    handler: Callable[[Call[Any, Any, Any]], Awaitable[Answer]] | None
+    path_type: type[msgspec.Struct] = Nothing
+    query_type: type[msgspec.Struct] = Strictly
+    body_type: Any = None
+    headers: tuple[Header, ...] = ()
+    errors: ErrorShape = PROBLEM
+    synced: bool = True
+    streams: bool = False
+
+
+def route(
+    method: Method,
+    path: str,
+    handler: Callable[[Call[P, Q, B]], Awaitable[Answer]],
+    *,
+    summary: str,
+    tag: str,
+    right: Right,
+    answers: Mapping[int, Any],
+    path_type: type[P],
+    query_type: type[Q],
+    body_type: type[B] | None = None,
+    headers: tuple[Header, ...] = (),
+    errors: ErrorShape = PROBLEM,
+    synced: bool = True,
+) -> Route:
+    """A route whose handler takes exactly these types; the handler's name is the operation's."""
+    return Route(
+        method=method,
+        path=path,
+        operation=f"{tag}_{handler.__name__}",
+        summary=summary,
+        tag=tag,
+        right=right,
+        answers=answers,
+        handler=handler,
+        path_type=path_type,
+        query_type=query_type,
+        body_type=body_type,
+        headers=headers,
+        errors=errors,
+        synced=synced,
+    )

@@ -1,0 +1,214 @@
+"""v3: lists of jobs from the cache; creating, changing and ending them with the caller's token."""
+
+import hashlib
+import secrets
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+
+from dovetail.api.builtin import Event
+from dovetail.api.gpujob import FINISHED, GPUJob
+from dovetail.api.resources import EVENTS, GPUJOBS
+from dovetail.decoding import UnreadableError, decode
+from dovetail.formats.timestamps import timestamp
+from dovetail.kube.errors import AlreadyExists, NotFound
+from dovetail.names import GROUP
+from dovetail_gateway.access.callers import Caller, Clients
+from dovetail_gateway.access.visibility import Visibility
+from dovetail_gateway.cluster.cache import ClusterCache
+from dovetail_gateway.routing.problems import RequestFailedError
+from dovetail_gateway.routing.table import Answer, Call, Nothing, Strictly
+from dovetail_gateway.v3.paging import page
+from dovetail_gateway.v3.rows import job_row, project_of, user_of
+from dovetail_gateway.v3.types import (
+    DryRunFlag,
+    EventList,
+    EventRow,
+    JobChange,
+    JobDetails,
+    JobFilter,
+    JobList,
+    JobPath,
+    NewJob,
+    Position,
+    Removed,
+)
+
+IDEMPOTENCY_KEY: Final = "Idempotency-Key"
+# On a GPUJob: the digest of the request that created it with an idempotency key.
+_REQUEST_DIGEST: Final = f"{GROUP}/request-digest"
+_ENCODER: Final = msgspec.json.Encoder()
+
+
+class Jobs:
+    """The handlers of `/api/v3/jobs`."""
+
+    def __init__(self, cache: ClusterCache, *, clients: Clients, now: Callable[[], datetime]) -> None:
+        self._cache = cache
+        self._clients = clients
+        self._now = now
+
+    async def list_jobs(self, call: Call[Nothing, JobFilter, Any]) -> Answer:
+        """A page of the jobs that the caller may list, by namespace and name."""
+        wanted = call.query
+        keys = sorted(key for key, job in self._cache.jobs.items() if _matches(job, wanted, sees=call.sees))
+        chosen, after = page(keys, cursor=wanted.cursor, limit=wanted.limit)
+        rows = [job_row(self._cache.jobs[key]) for key in chosen]
+        return Answer(value=JobList(items=rows, next=after, total=len(keys)))
+
+    async def get_job(self, call: Call[JobPath, Strictly, Any]) -> Answer:
+        """One job."""
+        job = self.find(call.path, sees=call.sees)
+        details = JobDetails(row=job_row(job), spec=_raw(job.spec), status=_raw(job.status))
+        return Answer(value=details)
+
+    async def get_position(self, call: Call[JobPath, Strictly, Any]) -> Answer:
+        """The job's place in the queue."""
+        status = self.find(call.path, sees=call.sees).status
+        place = status.queue
+        return Answer(
+            value=Position(
+                phase=status.phase or "Queued",
+                reason=status.reason,
+                message=status.message,
+                position=None if place is None else place.position,
+                estimated_start=None if place is None else place.estimated_start,
+                earliest=None if place is None else place.estimated_start_earliest,
+                latest=None if place is None else place.estimated_start_latest,
+                basis="" if place is None else place.basis,
+            )
+        )
+
+    async def list_events(self, call: Call[JobPath, Strictly, Any]) -> Answer:
+        """What happened to the job, as the API server lets the caller read it."""
+        job = self.find(call.path, sees=call.sees)
+        async with self._clients.of(call.caller) as client:
+            found = await client.list(
+                EVENTS,
+                as_type=Event,
+                namespace=job.metadata.namespace,
+                field_selector=f"involvedObject.uid={job.metadata.uid}",
+            )
+        rows = sorted(map(_event, found.items), key=lambda row: row.at or "")
+        return Answer(value=EventList(items=rows))
+
+    async def create_job(self, call: Call[Nothing, DryRunFlag, NewJob]) -> Answer:
+        """Create a job as the caller. The same idempotency key gives the same job again."""
+        new, key = call.body, call.headers.get(IDEMPOTENCY_KEY, "")
+        name = new.name or f"{new.name_prefix}-{_suffix(key, caller=call.caller)}"
+        digest = hashlib.sha256(_ENCODER.encode(new)).hexdigest()
+        annotations = new.annotations | ({_REQUEST_DIGEST: digest} if key else {})
+        manifest = {
+            "metadata": {
+                "name": name,
+                "generateName": f"{new.name or new.name_prefix}-",
+                "namespace": new.namespace,
+                "labels": new.labels,
+                "annotations": annotations,
+            },
+            "spec": _plain(new.spec),
+        }
+        try:
+            async with self._clients.of(call.caller) as client:
+                job = await client.create(
+                    GPUJOBS,
+                    manifest,
+                    as_type=GPUJob,
+                    namespace=new.namespace,
+                    dry_run=call.query.dry_run,
+                    strict=True,
+                )
+        except AlreadyExists:
+            if not key:
+                raise
+            return Answer(status=200, value=job_row(await self._created_before(call.caller, new, name, digest)))
+        return Answer(status=201, value=job_row(job))
+
+    async def _created_before(self, caller: Caller, new: NewJob, name: str, digest: str) -> GPUJob:
+        """The job that the same request created. Raises `RequestFailedError` if it was another request."""
+        async with self._clients.of(caller) as client:
+            job = await client.get(GPUJOBS, name, as_type=GPUJob, namespace=new.namespace)
+        if job.metadata.annotations.get(_REQUEST_DIGEST) == digest:
+            return job
+        message = f"another request created GPUJob {new.namespace}/{name}: use another Idempotency-Key or name"
+        raise RequestFailedError(409, reason="AlreadyExists", message=message)
+
+    async def change_job(self, call: Call[JobPath, Strictly, JobChange]) -> Answer:
+        """Hold, release, reprioritize or renew a job as the caller."""
+        change, spec = call.body, dict[str, Any]()
+        if change.held is not None:
+            spec["suspend"] = change.held
+        if change.priority is not None:
+            spec["priority"] = change.priority
+        if change.renew:
+            spec["reservation"] = {"renewTime": timestamp(self._now())}
+        if not spec:
+            raise RequestFailedError(422, reason="Invalid", message="say what to change: held, priority or renew")
+        return Answer(value=job_row(await self._patched(call.caller, call.path, spec)))
+
+    async def cancel_job(self, call: Call[JobPath, Strictly, Any]) -> Answer:
+        """Cancel a job as the caller; it stays, with the phase Cancelled. Idempotent."""
+        return Answer(value=job_row(await self._patched(call.caller, call.path, {"cancel": True})))
+
+    async def delete_job(self, call: Call[JobPath, Strictly, Any]) -> Answer:
+        """Delete a job and its pods as the caller. Idempotent."""
+        path, found = call.path, True
+        async with self._clients.of(call.caller) as client:
+            try:
+                await client.delete(GPUJOBS, path.name, namespace=path.namespace)
+            except NotFound:
+                found = False
+        return Answer(value=Removed(namespace=path.namespace, name=path.name, found=found))
+
+    def find(self, path: JobPath, *, sees: Visibility) -> GPUJob:
+        """A job that the caller may see. Raises `RequestFailedError`: a hidden job and none look the same."""
+        job = self._cache.jobs.get(f"{path.namespace}/{path.name}")
+        if job is None or not sees.sees(path.namespace):
+            message = f"there is no GPUJob {path.name} in namespace {path.namespace} that you may list"
+            raise RequestFailedError(404, reason="NotFound", message=message)
+        return job
+
+    async def _patched(self, caller: Caller, path: JobPath, spec: dict[str, Any]) -> GPUJob:
+        async with self._clients.of(caller) as client:
+            return await client.patch(GPUJOBS, path.name, {"spec": spec}, as_type=GPUJob, namespace=path.namespace)
+
+
+def _matches(job: GPUJob, wanted: JobFilter, *, sees: Visibility) -> bool:
+    if not sees.sees(job.metadata.namespace):
+        return False
+    if wanted.namespace is not None and job.metadata.namespace != wanted.namespace:
+        return False
+    phase = job.status.phase or "Queued"
+    if (wanted.phase is not None and phase != wanted.phase) or (wanted.unfinished and phase in FINISHED):
+        return False
+    return wanted.user in {None, user_of(job)} and wanted.project in {None, project_of(job)}
+
+
+def _suffix(key: str, *, caller: Caller) -> str:
+    """The end of a name: of an idempotency key always the same for one caller, otherwise random."""
+    if not key:
+        return secrets.token_hex(4)
+    return hashlib.sha256(caller.key + key.encode()).hexdigest()[:16]
+
+
+def _plain(spec: msgspec.Raw) -> dict[str, Any]:
+    try:
+        return decode(spec, as_type=dict[str, Any])
+    except UnreadableError as error:
+        raise RequestFailedError(422, reason="Invalid", message=f"spec must be an object: {error.problem}") from error
+
+
+def _raw(value: msgspec.Struct) -> msgspec.Raw:
+    return msgspec.Raw(_ENCODER.encode(value))
+
+
+def _event(event: Event) -> EventRow:
+    return EventRow(
+        type=event.type,
+        reason=event.reason,
+        message=event.message,
+        count=event.count or 1,
+        at=event.last_timestamp or event.first_timestamp,
+    )

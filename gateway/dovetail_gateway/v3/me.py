@@ -1,0 +1,32 @@
+"""v3: who the caller is, and what it may see."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from dovetail.formats.timestamps import timestamp
+from dovetail_gateway.access.reviews import Reviews
+from dovetail_gateway.cluster.cache import ClusterCache
+from dovetail_gateway.routing.table import Answer, Call, Nothing, Strictly
+from dovetail_gateway.v3.types import Me
+
+
+class Myself:
+    """The handler of `/api/v3/me`."""
+
+    def __init__(self, cache: ClusterCache, *, reviews: Reviews) -> None:
+        self._cache = cache
+        self._reviews = reviews
+
+    async def get_me(self, call: Call[Nothing, Strictly, Any]) -> Answer:
+        """Who the API server says the caller is."""
+        who, sees = await self._reviews.who(call.caller), await self._cache.seen_by(call.caller)
+        ends = call.caller.expires_at
+        return Answer(
+            value=Me(
+                username=who.username,
+                groups=who.groups,
+                everywhere=sees.everything,
+                namespaces=sorted(sees.namespaces or ()),
+                expires_at=None if ends is None else timestamp(datetime.fromtimestamp(ends, tz=UTC)),
+            )
+        )

@@ -1,0 +1,103 @@
+"""v3: nodes, devices and quotas from the cache, as far as the caller may see them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from dovetail.api.gpuquota import GPUQuota
+from dovetail.gpu.models import normalise
+from dovetail_gateway.access.visibility import Visibility
+from dovetail_gateway.cluster.cache import ClusterCache, NodeUse
+from dovetail_gateway.routing.problems import RequestFailedError
+from dovetail_gateway.routing.table import Answer, Call, Nothing, Strictly
+from dovetail_gateway.v3.paging import page
+from dovetail_gateway.v3.rows import device_rows, node_row, user_of
+from dovetail_gateway.v3.types import DeviceList, NodeFilter, NodeList, NodePath, QuotaList, QuotaRow, QuotaUse
+
+
+class Nodes:
+    """The handlers of nodes, devices and quotas."""
+
+    def __init__(self, cache: ClusterCache) -> None:
+        self._cache = cache
+
+    async def list_nodes(self, call: Call[Nothing, NodeFilter, Any]) -> Answer:
+        """A page of the nodes with GPUs, by name."""
+        nodes, after, total = self._page(call.query)
+        return Answer(value=NodeList(items=[node_row(node, sees=call.sees) for node in nodes], next=after, total=total))
+
+    async def list_devices(self, call: Call[Nothing, NodeFilter, Any]) -> Answer:
+        """The devices of a page of nodes."""
+        nodes, after, _ = self._page(call.query)
+        rows = [row for node in nodes for row in device_rows(node, sees=call.sees)]
+        return Answer(value=DeviceList(items=rows, next=after))
+
+    async def get_node(self, call: Call[NodePath, Strictly, Any]) -> Answer:
+        """One node with GPUs."""
+        node = self._cache.node_use(call.path.name)
+        if node is None:
+            raise RequestFailedError(404, reason="NotFound", message=f"there is no node {call.path.name} with GPUs")
+        return Answer(value=node_row(node, sees=call.sees))
+
+    async def list_quotas(self, call: Call[Nothing, Strictly, Any]) -> Answer:
+        """The quotas that apply to the caller's namespaces, and what is used of them."""
+        users = self._users(call.sees)
+        found = [_quota(each, sees=call.sees, users=users) for each in self._cache.quotas]
+        rows = sorted((row for row in found if row is not None), key=lambda row: row.name)
+        return Answer(value=QuotaList(items=rows))
+
+    def _page(self, wanted: NodeFilter) -> tuple[Sequence[NodeUse], str | None, int]:
+        names = sorted(name for name in self._cache.gpunodes if self._has(name, model=wanted.model))
+        chosen, after = page(names, cursor=wanted.cursor, limit=wanted.limit)
+        found = [self._cache.node_use(name) for name in chosen]
+        return [node for node in found if node is not None], after, len(names)
+
+    def _has(self, name: str, *, model: str | None) -> bool:
+        if model is None:
+            return True
+        wanted = normalise(model)
+        return any(wanted.admits(normalise(each.model)) for each in self._cache.gpunodes[name].status.devices)
+
+    def _users(self, sees: Visibility) -> frozenset[str]:
+        """The users with jobs that the caller sees."""
+        return frozenset(user_of(job) for job in self._cache.jobs.values() if sees.sees(job.metadata.namespace))
+
+
+def _quota(quota: GPUQuota, *, sees: Visibility, users: frozenset[str]) -> QuotaRow | None:
+    """The row of a quota; None for one of hidden namespaces or users alone."""
+    spec, status = quota.spec, quota.status
+    namespaces = list(filter(sees.sees, spec.namespaces))
+    shown = list(spec.users) if sees.everything else [user for user in spec.users if user in users]
+    if (spec.namespaces and not namespaces) or (spec.users and not shown):
+        return None
+    return QuotaRow(
+        name=quota.metadata.name,
+        per=spec.per,
+        gpus_limit=spec.gpus,
+        running_jobs_limit=spec.running_jobs,
+        queued_jobs_limit=spec.queued_jobs,
+        shares=spec.shares,
+        max_priority=spec.max_priority,
+        gpus=status.gpus,
+        running_jobs=status.running_jobs,
+        queued_jobs=status.queued_jobs,
+        namespaces=namespaces,
+        users=shown,
+        other_namespaces=len(spec.namespaces) - len(namespaces),
+        other_users=len(spec.users) - len(shown),
+        uses=[
+            QuotaUse(
+                who=use.who,
+                gpus=use.gpus,
+                running_jobs=use.running_jobs,
+                queued_jobs=use.queued_jobs,
+                gpu_seconds=use.gpu_seconds,
+            )
+            for use in status.uses
+            if sees.everything or _is_shown(use.who, per=spec.per, sees=sees, users=users)
+        ],
+        as_of=status.as_of,
+    )
+
+
+def _is_shown(who: str, *, per: str, sees: Visibility, users: frozenset[str]) -> bool:
+    return who == "" or (sees.sees(who) if per == "Namespace" else who in users)

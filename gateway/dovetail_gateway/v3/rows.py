@@ -1,0 +1,125 @@
+"""Rows of jobs and nodes, as a caller may see them. Pure."""
+
+from collections.abc import Sequence
+
+from dovetail import names
+from dovetail.api.gpujob import GPUJob
+from dovetail.query.nodes.inventory import DeviceUse, Holder, enforcing
+from dovetail_gateway.access.visibility import Visibility
+from dovetail_gateway.cluster.cache import NodeUse
+from dovetail_gateway.v3.types import DeviceRow, JobDevice, JobRow, NodeRow, OtherTenants, TenantRow
+
+
+def user_of(job: GPUJob) -> str:
+    """The user who submitted the job; empty if unknown."""
+    return job.metadata.annotations.get(names.USER, "")
+
+
+def project_of(job: GPUJob) -> str:
+    """The project that the job counts for; empty for none."""
+    return job.metadata.labels.get(names.LABEL_PROJECT, "")
+
+
+def job_row(job: GPUJob) -> JobRow:
+    """The row of a job."""
+    meta, spec, status = job.metadata, job.spec, job.status
+    place = status.queue
+    return JobRow(
+        namespace=meta.namespace,
+        name=meta.name,
+        uid=meta.uid,
+        number=status.number,
+        user=user_of(job),
+        project=project_of(job),
+        phase=status.phase or "Queued",
+        reason=status.reason,
+        message=status.message,
+        request=status.request,
+        gpus=status.gpus,
+        workers=spec.workers,
+        priority=spec.priority,
+        reservation=spec.reservation is not None,
+        position=None if place is None else place.position,
+        estimated_start=None if place is None else place.estimated_start,
+        nodes=status.nodes,
+        devices=[
+            JobDevice(
+                worker=each.worker,
+                node=each.node,
+                index=each.index,
+                uuid=each.uuid,
+                share_milli=each.share_milli,
+                memory_mib=each.memory_mib,
+            )
+            for each in status.devices
+        ],
+        submitted_at=meta.creation_timestamp,
+        started_at=status.start_time,
+        completed_at=status.completion_time,
+        lease_ends_at=None if status.lease is None else status.lease.expiration_time,
+    )
+
+
+def node_row(node: NodeUse, *, sees: Visibility) -> NodeRow:
+    """The row of a node; tenants of hidden namespaces are sums."""
+    status = node.gpunode.status
+    labels = {} if node.node is None else node.node.metadata.labels
+    return NodeRow(
+        name=node.name,
+        takes_work=node.takes_work,
+        pool=labels.get(names.LABEL_POOL, ""),
+        driver_version=status.driver_version,
+        enforces=enforcing(status.enforcement),
+        observed_at=status.observed_at,
+        devices=device_rows(node, sees=sees),
+    )
+
+
+def device_rows(node: NodeUse, *, sees: Visibility) -> list[DeviceRow]:
+    """The rows of a node's devices."""
+    takes_work = node.takes_work
+    return [_device(use, node=node.name, takes_work=takes_work, sees=sees) for use in node.uses]
+
+
+def _device(use: DeviceUse, *, node: str, takes_work: bool, sees: Visibility) -> DeviceRow:
+    device = use.device
+    shown = [holder for holder in use.holders if sees.sees(holder.namespace)]
+    return DeviceRow(
+        node=node,
+        index=device.index,
+        uuid=device.uuid,
+        vendor=device.vendor,
+        model=device.model,
+        memory_mib=device.memory_mib,
+        used_mib=device.used_mib,
+        utilization=device.utilization,
+        temperature_celsius=device.temperature_celsius,
+        power_watts=device.power_watts,
+        health=device.health,
+        health_reason=device.health_reason,
+        cordoned=use.cordoned,
+        available=takes_work and use.available,
+        strangers=len(device.strangers),
+        tenants=list(map(_tenant, shown)),
+        others=_others([holder for holder in use.holders if not sees.sees(holder.namespace)]),
+    )
+
+
+def _tenant(holder: Holder) -> TenantRow:
+    return TenantRow(
+        namespace=holder.namespace,
+        pod=holder.pod,
+        job=holder.job,
+        share_milli=holder.share_milli,
+        memory_mib=holder.memory_mib,
+    )
+
+
+def _others(holders: Sequence[Holder]) -> OtherTenants | None:
+    if not holders:
+        return None
+    return OtherTenants(
+        tenants=len(holders),
+        share_milli=sum(holder.share_milli for holder in holders),
+        memory_mib=sum(holder.memory_mib for holder in holders),
+    )

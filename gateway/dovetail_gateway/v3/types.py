@@ -1,0 +1,303 @@
+"""What v3 takes and answers. Data only; names on the wire are camelCase, times RFC 3339, units in the names."""
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from dovetail.api.gpujob import Phase
+from dovetail.api.meta import wire_name
+from dovetail_gateway.routing.table import Strictly
+
+_NAME = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
+NamespaceName = Annotated[str, Meta(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=63)]
+ObjectName = Annotated[str, Meta(pattern=_NAME, max_length=253)]
+JobName = Annotated[str, Meta(pattern=_NAME, max_length=63)]
+Limit = Annotated[int, Meta(ge=1, le=1000, description="How many at most.")]
+Cursor = Annotated[str, Meta(max_length=512, description="`next` of the page before.")]
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True, rename=wire_name):
+    """The common shape of answers: every field is there, null where it is not known."""
+
+
+class Input(msgspec.Struct, frozen=True, kw_only=True, rename=wire_name, forbid_unknown_fields=True):
+    """The common shape of requests: an unknown field is an error."""
+
+
+class JobPath(Strictly, frozen=True, kw_only=True):
+    """A GPUJob."""
+
+    namespace: NamespaceName
+    name: JobName
+
+
+class NodePath(Strictly, frozen=True, kw_only=True):
+    """A node."""
+
+    name: ObjectName
+
+
+class JobFilter(Input, frozen=True, kw_only=True):
+    """Which jobs, and which page of them."""
+
+    namespace: NamespaceName | None = None
+    phase: Annotated[Phase | None, Meta(description="Only jobs of this phase.")] = None
+    user: Annotated[Annotated[str, Meta(max_length=253)] | None, Meta(description="Only jobs of this user.")] = None
+    project: Annotated[Annotated[str, Meta(max_length=63)] | None, Meta(description="Only jobs of this project.")] = (
+        None
+    )
+    unfinished: Annotated[bool, Meta(description="Only jobs that have not ended.")] = False
+    limit: Limit = 100
+    cursor: Cursor = ""
+
+
+class NodeFilter(Input, frozen=True, kw_only=True):
+    """Which nodes, and which page of them."""
+
+    model: Annotated[
+        Annotated[str, Meta(max_length=63)] | None, Meta(description="Only nodes with devices of this model.")
+    ] = None
+    limit: Limit = 100
+    cursor: Cursor = ""
+
+
+class JobDevice(Row, frozen=True, kw_only=True):
+    """A device that a worker holds or held."""
+
+    worker: int
+    node: str
+    index: int
+    uuid: str
+    share_milli: int
+    memory_mib: int
+
+
+class JobRow(Row, frozen=True, kw_only=True):
+    """A GPUJob in one row."""
+
+    namespace: str
+    name: str
+    uid: str
+    number: int | None
+    user: str
+    project: str
+    phase: Phase
+    reason: str
+    message: str
+    request: str
+    gpus: int
+    workers: int
+    priority: int
+    reservation: bool
+    position: int | None
+    estimated_start: str | None
+    nodes: list[str]
+    devices: list[JobDevice]
+    submitted_at: str
+    started_at: str | None
+    completed_at: str | None
+    lease_ends_at: str | None
+
+
+class JobList(Row, frozen=True, kw_only=True):
+    """A page of jobs. `next` is the cursor of the next page; null for the last one."""
+
+    items: list[JobRow]
+    next: str | None
+    total: int
+
+
+class TenantRow(Row, frozen=True, kw_only=True):
+    """A pod that holds a device or a share of it; `job` is its job's number."""
+
+    namespace: str
+    pod: str
+    job: int | None
+    share_milli: int
+    memory_mib: int
+
+
+class OtherTenants(Row, frozen=True, kw_only=True):
+    """The tenants of a device whose namespaces you may not list, summed up."""
+
+    tenants: int
+    share_milli: int
+    memory_mib: int
+
+
+class DeviceRow(Row, frozen=True, kw_only=True):
+    """A device. `available` says whether a job could take it whole now."""
+
+    node: str
+    index: int
+    uuid: str
+    vendor: str
+    model: str
+    memory_mib: int
+    used_mib: int
+    utilization: float
+    temperature_celsius: int | None
+    power_watts: int | None
+    health: Literal["Healthy", "Unhealthy"]
+    health_reason: str
+    cordoned: bool
+    available: bool
+    strangers: int
+    tenants: list[TenantRow]
+    others: OtherTenants | None
+
+
+class NodeRow(Row, frozen=True, kw_only=True):
+    """A node with GPUs."""
+
+    name: str
+    takes_work: bool
+    pool: str
+    driver_version: str
+    enforces: str
+    observed_at: str | None
+    devices: list[DeviceRow]
+
+
+class NodeList(Row, frozen=True, kw_only=True):
+    """A page of nodes."""
+
+    items: list[NodeRow]
+    next: str | None
+    total: int
+
+
+class DeviceList(Row, frozen=True, kw_only=True):
+    """The devices of a page of nodes."""
+
+    items: list[DeviceRow]
+    next: str | None
+
+
+class JobDetails(Row, frozen=True, kw_only=True):
+    """A GPUJob: its row, and the spec and status of the API object."""
+
+    row: JobRow
+    spec: Annotated[msgspec.Raw, Meta(extra_json_schema={"$ref": "#/components/schemas/GPUJobSpec"})]
+    status: Annotated[msgspec.Raw, Meta(extra_json_schema={"$ref": "#/components/schemas/GPUJobStatus"})]
+
+
+class NewJob(Input, frozen=True, kw_only=True):
+    """A GPUJob to create. Without a name, the gateway makes one of `namePrefix`."""
+
+    namespace: NamespaceName
+    spec: Annotated[msgspec.Raw, Meta(extra_json_schema={"$ref": "#/components/schemas/GPUJobSpec"})]
+    name: JobName | None = None
+    name_prefix: Annotated[str, Meta(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=40)] = "job"
+    labels: Annotated[dict[str, str], Meta(max_length=64)] = {}
+    annotations: Annotated[dict[str, str], Meta(max_length=64)] = {}
+
+
+class DryRunFlag(Input, frozen=True, kw_only=True):
+    """Whether to store anything."""
+
+    dry_run: Annotated[bool, Meta(description="Validate only: nothing is created.")] = False
+
+
+class JobChange(Input, frozen=True, kw_only=True, omit_defaults=True):
+    """What to change of a job; absent fields stay."""
+
+    held: Annotated[bool | None, Meta(description="true holds the job, false releases it.")] = None
+    priority: Annotated[int, Meta(ge=0, le=255)] | None = None
+    renew: Annotated[bool, Meta(description="Renew the lease of a reservation as of now.")] = False
+
+
+class Removed(Row, frozen=True, kw_only=True):
+    """A job that is cancelled or deleted; `found` is false if it was gone already."""
+
+    namespace: str
+    name: str
+    found: bool
+
+
+class Position(Row, frozen=True, kw_only=True):
+    """The place of a job in the queue; null for one that does not wait for room."""
+
+    phase: Phase
+    reason: str
+    message: str
+    position: int | None
+    estimated_start: str | None
+    earliest: str | None
+    latest: str | None
+    basis: str
+
+
+class EventRow(Row, frozen=True, kw_only=True):
+    """Something that happened to a job."""
+
+    type: str
+    reason: str
+    message: str
+    count: int
+    at: str | None
+
+
+class EventList(Row, frozen=True, kw_only=True):
+    """The events of a job, the oldest first."""
+
+    items: list[EventRow]
+
+
+class QuotaUse(Row, frozen=True, kw_only=True):
+    """What a namespace or user uses of a quota."""
+
+    who: str
+    gpus: float
+    running_jobs: int
+    queued_jobs: int
+    gpu_seconds: float
+
+
+class QuotaRow(Row, frozen=True, kw_only=True):
+    """A quota that applies to a namespace you may list.
+
+    `otherNamespaces` and `otherUsers` count those that you may not list.
+    """
+
+    name: str
+    per: str
+    gpus_limit: float | None
+    running_jobs_limit: int | None
+    queued_jobs_limit: int | None
+    shares: int | None
+    max_priority: int | None
+    gpus: float
+    running_jobs: int
+    queued_jobs: int
+    namespaces: list[str]
+    users: list[str]
+    other_namespaces: int
+    other_users: int
+    uses: list[QuotaUse]
+    as_of: str | None
+
+
+class QuotaList(Row, frozen=True, kw_only=True):
+    """The quotas."""
+
+    items: list[QuotaRow]
+
+
+class NamespaceRight(Row, frozen=True, kw_only=True):
+    """What you may do with GPUJobs in a namespace."""
+
+    namespace: str
+    list: bool
+    create: bool
+
+
+class Me(Row, frozen=True, kw_only=True):
+    """Who the API server says you are. `everywhere` says whether you may list the GPUJobs of all namespaces."""
+
+    username: str
+    groups: list[str]
+    everywhere: bool
+    namespaces: list[str]
+    expires_at: str | None

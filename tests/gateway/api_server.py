@@ -1,0 +1,149 @@
+"""The tests' API server with what the gateway asks for more: tokens, their rights, and GPUJobs that callers change."""
+
+import itertools
+from dataclasses import dataclass, field
+from typing import Any
+
+from aiohttp import web
+
+from tests.extender.api_server import LISTS, ApiServer, _status
+
+_JOBS = "/apis/dovetail.dev/v1alpha1/namespaces/{namespace}/gpujobs"
+_ALL = "*"
+
+
+@dataclass
+class User:
+    """A user with verbs on GPUJobs by namespace; `*` stands for all namespaces."""
+
+    name: str
+    verbs: dict[str, set[str]] = field(default_factory=dict)
+
+    def may(self, verb: str, namespace: str) -> bool:
+        return verb in self.verbs.get(_ALL, set()) or (bool(namespace) and verb in self.verbs.get(namespace, set()))
+
+
+EDIT = {"get", "list", "watch", "create", "patch", "delete"}
+
+
+class GatewayApiServer(ApiServer):
+    """`users` by token. `reviews` and `requests` are what was asked, with the user's name."""
+
+    lists = {**LISTS, "jobs": "/apis/batch/v1/jobs"}
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.users = {
+            "admin-token": User("admin", {_ALL: EDIT}),
+            "red-token": User("rita", {"red": EDIT}),
+            "reader-token": User("rob", {"red": {"list", "watch"}}),
+            "nobody-token": User("nina"),
+        }
+        self.reviews: list[tuple[str, str, str]] = []
+        self.requests: list[tuple[str, str, str]] = []
+        self.token_requests = 0
+        self._uids = itertools.count(1)
+
+    def add_to(self, app: web.Application) -> None:
+        super().add_to(app)
+        app.router.add_post("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", self._review)
+        app.router.add_post("/apis/authentication.k8s.io/v1/selfsubjectreviews", self._who)
+        app.router.add_post("/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token", self._token)
+        app.router.add_get("/api/v1/namespaces/{namespace}/events", self._events)
+        app.router.add_post(_JOBS, self._create)
+        app.router.add_get(_JOBS + "/{name}", self._get)
+        app.router.add_patch(_JOBS + "/{name}", self._patch)
+        app.router.add_delete(_JOBS + "/{name}", self._delete)
+
+    def run(self, key: str, *, devices: list[dict[str, Any]]) -> None:
+        """Do what the operator does once a job's workers run on these devices."""
+        job = self.objects["gpujobs"][key]
+        nodes = list(dict.fromkeys(device["node"] for device in devices))
+        lease = {"expirationTime": "2100-01-01T00:00:00Z"}
+        job["status"] = {"phase": "Running", "number": 1, "nodes": nodes, "devices": devices, "lease": lease}
+        self.put("gpujobs", job)
+
+    def _user(self, request: web.Request) -> User | None:
+        return self.users.get(request.headers.get("Authorization", "").removeprefix("Bearer "))
+
+    async def _review(self, request: web.Request) -> web.Response:
+        user = self._user(request)
+        if user is None:
+            return _status(401, "Unauthorized", "Unauthorized")
+        asked = (await request.json())["spec"]["resourceAttributes"]
+        self.reviews.append((user.name, asked["verb"], asked.get("namespace", "")))
+        allowed = user.may(asked["verb"], asked.get("namespace", ""))
+        return web.json_response({"status": {"allowed": allowed}}, status=201)
+
+    async def _who(self, request: web.Request) -> web.Response:
+        user = self._user(request)
+        if user is None:
+            return _status(401, "Unauthorized", "Unauthorized")
+        info = {"username": user.name, "groups": ["system:authenticated"]}
+        return web.json_response({"status": {"userInfo": info}}, status=201)
+
+    async def _token(self, request: web.Request) -> web.Response:
+        self.token_requests += 1
+        return web.json_response({"status": {"token": "red-token"}}, status=201)
+
+    async def _events(self, request: web.Request) -> web.Response:
+        event = {"metadata": {"name": "e"}, "type": "Normal", "reason": "Queued", "message": "it waits"}
+        refused = self._refused(request, "list", "x")
+        return refused or web.json_response({"metadata": {"resourceVersion": "1"}, "items": [event]})
+
+    async def _create(self, request: web.Request) -> web.Response:
+        job = await request.json()
+        namespace, name = request.match_info["namespace"], job["metadata"]["name"]
+        if refused := self._refused(request, "create", name):
+            return refused
+        if f"{namespace}/{name}" in self.objects["gpujobs"]:
+            return _status(409, "AlreadyExists", f'gpujobs.dovetail.dev "{name}" already exists')
+        if not {"gpu", "resources"} & job["spec"].keys():
+            return _status(422, "Invalid", "spec: exactly one of gpu and resources")
+        user = self._user(request)
+        assert user is not None
+        job["metadata"] |= {"namespace": namespace, "uid": f"made-{next(self._uids)}"}
+        job["metadata"].setdefault("annotations", {})["dovetail.dev/user"] = user.name
+        job["metadata"]["creationTimestamp"] = "2026-11-01T00:00:00Z"
+        if request.query.get("dryRun") != "All":
+            self.put("gpujobs", job)
+        return web.json_response(job, status=201)
+
+    async def _get(self, request: web.Request) -> web.Response:
+        refused, job = self._found(request, "get")
+        return refused or web.json_response(job)
+
+    async def _patch(self, request: web.Request) -> web.Response:
+        refused, job = self._found(request, "patch")
+        if refused is not None:
+            return refused
+        for field_, value in (await request.json())["spec"].items():
+            job["spec"][field_] = {**job["spec"].get(field_, {}), **value} if isinstance(value, dict) else value
+        self.put("gpujobs", job)
+        return web.json_response(job)
+
+    async def _delete(self, request: web.Request) -> web.Response:
+        refused, _ = self._found(request, "delete")
+        if refused is not None:
+            return refused
+        self.delete("gpujobs", "{namespace}/{name}".format(**request.match_info))
+        return web.json_response({"kind": "Status", "status": "Success"})
+
+    def _found(self, request: web.Request, verb: str) -> tuple[web.Response | None, dict[str, Any]]:
+        name = request.match_info["name"]
+        if refused := self._refused(request, verb, name):
+            return refused, {}
+        job = self.objects["gpujobs"].get("{namespace}/{name}".format(**request.match_info))
+        return (
+            (_status(404, "NotFound", f'gpujobs.dovetail.dev "{name}" not found'), {}) if job is None else (None, job)
+        )
+
+    def _refused(self, request: web.Request, verb: str, name: str) -> web.Response | None:
+        user, namespace = self._user(request), request.match_info["namespace"]
+        if user is None:
+            return _status(401, "Unauthorized", "Unauthorized")
+        self.requests.append((user.name, verb, f"{namespace}/{name}"))
+        if user.may(verb, namespace):
+            return None
+        message = f'User "{user.name}" cannot {verb} resource "gpujobs" in the namespace "{namespace}"'
+        return _status(403, "Forbidden", message)

@@ -1,0 +1,54 @@
+"""GPUJobs and pods as the API server has them."""
+
+import json
+from typing import Any
+
+from dovetail import names
+
+
+def make_job(
+    name: str, *, namespace: str, number: int = 1, user: str = "", status: dict[str, Any] | None = None, **spec: Any
+) -> dict[str, Any]:
+    return {
+        "apiVersion": "dovetail.dev/v1alpha1",
+        "kind": "GPUJob",
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "uid": f"{namespace}-{name}",
+            "creationTimestamp": "2026-11-01T00:00:00Z",
+            "annotations": {names.USER: user},
+            "labels": {names.LABEL_PROJECT: f"{namespace}-project"},
+        },
+        "spec": {"gpu": 1, "template": {"spec": {"containers": [{"name": "main", "image": "busybox"}]}}} | spec,
+        "status": status or {"phase": "Running", "number": number, "gpus": 1, "request": "1", "nodes": ["a"]},
+    }
+
+
+def make_bound_pod(name: str, *, namespace: str, job: str, number: int, device: str, node: str = "a") -> dict[str, Any]:
+    allocation = {
+        "version": 1,
+        "node": node,
+        "mode": "Exclusive",
+        "job": job,
+        "priority": 10,
+        "containers": [{"index": 0, "devices": [{"uuid": device, "index": 0, "shareMilli": 1000, "memoryMiB": 32768}]}],
+    }
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": job, "uid": f"batch-{job}", "controller": True}
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "uid": f"pod-{namespace}-{name}",
+            "creationTimestamp": "2026-11-01T00:00:00Z",
+            "annotations": {names.REQUEST: "1", names.ALLOCATION: json.dumps(allocation)},
+            "labels": {names.LABEL_JOB: job, names.LABEL_JOB_NUMBER: str(number)},
+            "ownerReferences": [owner],
+        },
+        "spec": {
+            "nodeName": node,
+            "schedulerName": names.SCHEDULER_NAME,
+            "containers": [{"name": "main", "resources": {"limits": {names.GPU_MILLI: "1000"}}}],
+        },
+        "status": {"phase": "Running"},
+    }

@@ -1,0 +1,81 @@
+"""A gateway over a real port, in front of the tests' API server."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import aiohttp
+
+from dovetail.config.settings import Settings
+from dovetail.process import connections
+from dovetail_gateway.app import Gateway, Options, gateway
+from tests.gateway.api_server import GatewayApiServer
+
+NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class Reply:
+    """A status, headers, the body, and the body decoded."""
+
+    status: int
+    headers: Any
+    text: str
+    json: Any
+
+
+@dataclass(frozen=True)
+class Face:
+    """The gateway as callers meet it."""
+
+    made: Gateway
+    session: aiohttp.ClientSession
+    url: str
+
+    async def ask(
+        self, method: str, path: str, *, token: str = "", headers: dict[str, str] | None = None, **options: Any
+    ) -> Reply:
+        sent = {"Authorization": f"Bearer {token}"} if token else {}
+        async with self.session.request(
+            method, self.url + path, headers={**sent, **(headers or {})}, allow_redirects=False, **options
+        ) as response:
+            text = await response.text()
+            is_json = "json" in response.content_type and text
+            return Reply(
+                response.status, response.headers, text, await response.json(content_type=None) if is_json else None
+            )
+
+    async def get(self, path: str, *, token: str = "", **options: Any) -> Reply:
+        return await self.ask("GET", path, token=token, **options)
+
+    async def until_synced(self) -> None:
+        async with asyncio.timeout(20):
+            while self.made.cache.obstacle:  # noqa: ASYNC110 - the cache has no event
+                await asyncio.sleep(0.005)
+
+
+@asynccontextmanager
+async def serving(
+    api: GatewayApiServer, *, options: Options | None = None, settings: Settings | None = None, synced: bool = True
+) -> AsyncIterator[Face]:
+    made = gateway(
+        api.connection, settings=settings or Settings(), options=options or Options(rates=None), now=lambda: NOW
+    )
+    async with made as running:
+        following = asyncio.create_task(running.cache.run())
+        listening = connections.listening(
+            running.application, host="127.0.0.1", port=0, tls=None, connections=running.connections
+        )
+        async with listening as port, aiohttp.ClientSession() as session:
+            face = Face(running, session, f"http://127.0.0.1:{port}")
+            if synced:
+                await face.until_synced()
+            try:
+                yield face
+            finally:
+                following.cancel()
+                with suppress(asyncio.CancelledError):
+                    await following

@@ -1,0 +1,189 @@
+"""Who gets in, what the API server is asked, and how long an answer counts."""
+
+import base64
+import json
+import time
+from io import BytesIO
+
+import pytest
+
+from dovetail_gateway.access.callers import caller_of
+from dovetail_gateway.access.legacy_account import Account
+from dovetail_gateway.access.limits import Hosts, RateLimit, Rates
+from dovetail_gateway.access.reviews import ALLOWED_SECONDS, DENIED_SECONDS, Act, Reviews
+from dovetail_gateway.access.tokens import TokenError, bearer, token_of
+from dovetail_gateway.app import Options
+from tests.gateway.api_server import GatewayApiServer
+from tests.gateway.served import Face, serving
+
+JOBS = "/api/v3/jobs"
+READ = Act(verb="list")
+
+
+def jwt(**claims: float) -> str:
+    payload = base64.urlsafe_b64encode(json.dumps(claims).encode()).decode().rstrip("=")
+    return f"h.{payload}.s"
+
+
+async def test_a_request_without_a_token_is_asked_for_one(face: Face) -> None:
+    found = await face.get(JOBS)
+    assert (found.status, found.headers["WWW-Authenticate"]) == (401, "Bearer")
+
+
+async def test_a_token_that_the_api_server_does_not_know_is_refused(face: Face) -> None:
+    found = await face.get(JOBS, token="unknown")
+    assert (found.status, found.json["reason"]) == (401, "Unauthorized")
+
+
+async def test_a_token_that_has_expired_by_its_own_words_asks_nothing(api: GatewayApiServer, face: Face) -> None:
+    found = await face.get(JOBS, token=jwt(exp=time.time() - 1))
+    assert (found.status, found.json["detail"]) == (401, "the token has expired")
+    assert not api.reviews
+
+
+@pytest.mark.parametrize("header", ["", "Basic eA==", "Bearer", "Bearer a b", "Bearer ü", "Bearer " + "x" * 40_000])
+def test_a_header_without_a_bearer_token_is_an_error(header: str) -> None:
+    with pytest.raises(TokenError):
+        bearer(header)
+
+
+@pytest.mark.parametrize("text", ["x", "a.b.c", jwt(), "a.bnVsbA.c", "....", "a.W10.c"])
+def test_a_token_that_does_not_say_when_it_ends_ends_when_the_api_server_says(text: str) -> None:
+    assert token_of(text).expires_at is None
+
+
+def test_no_token_is_shown_by_repr() -> None:
+    assert "secret" not in repr(caller_of(token_of("secret")))
+
+
+async def test_a_caller_without_rights_is_refused_with_verb_and_resource(face: Face) -> None:
+    found = await face.get(JOBS, token="nobody-token")
+    assert (found.status, "list gpujobs.dovetail.dev" in found.json["detail"]) == (403, True)
+
+
+async def test_all_namespaces_are_asked_for_first_and_single_ones_only_if_that_is_denied(
+    api: GatewayApiServer, face: Face
+) -> None:
+    await face.get(JOBS, token="admin-token")
+    assert api.reviews == [("admin", "list", "")]
+    await face.get(JOBS, token="red-token")
+    assert sorted(api.reviews[1:]) == [("rita", "list", ""), ("rita", "list", "canaryns"), ("rita", "list", "red")]
+
+
+async def test_an_answer_counts_for_its_time_and_a_denial_for_less(api: GatewayApiServer, face: Face) -> None:
+    now = 0.0
+    reviews = Reviews(face.made.clients, clock=lambda: now)
+    admin, nina = caller_of(token_of("admin-token")), caller_of(token_of("nobody-token"))
+    for at in (0.0, DENIED_SECONDS * 0.8, DENIED_SECONDS * 1.01, ALLOWED_SECONDS * 0.8, ALLOWED_SECONDS * 1.01):
+        now = at
+        assert await reviews.may(admin, READ)
+        assert not await reviews.may(nina, READ)
+    assert [name for name, _, _ in api.reviews].count("admin") == 2
+    assert [name for name, _, _ in api.reviews].count("nina") == 3
+
+
+async def test_a_right_that_is_taken_away_ends_with_the_kept_answer(api: GatewayApiServer, face: Face) -> None:
+    now = 0.0
+    reviews, rita = Reviews(face.made.clients, clock=lambda: now), caller_of(token_of("red-token"))
+    assert (await reviews.visibility(rita, among=["red"])).namespaces == {"red"}
+    api.users["red-token"].verbs.clear()
+    now = ALLOWED_SECONDS * 1.01
+    assert (await reviews.visibility(rita, among=["red"])).namespaces == frozenset()
+
+
+async def test_a_host_that_is_not_the_gateways_is_refused_before_anything_else(face: Face) -> None:
+    found = await face.get(JOBS, token="admin-token", headers={"Host": "evil.example"})
+    assert (found.status, found.json["reason"]) == (421, "Host")
+
+
+@pytest.mark.parametrize(
+    ("header", "admitted"),
+    [
+        ("localhost", True),
+        ("LOCALHOST:8000", True),
+        ("127.0.0.1:1", True),
+        ("[::1]:8000", True),
+        ("gpu.example.com", True),
+        ("gpu.example.com:443", True),
+        ("evil.example.com", False),
+        ("localhost.evil.com", False),
+        ("localhost:8000:1", False),
+        ("", False),
+        ("localhost:x", False),
+    ],
+)
+def test_hosts_are_loopback_and_those_that_are_named(header: str, *, admitted: bool) -> None:
+    assert Hosts(["gpu.example.com"]).admits(header) is admitted
+
+
+def test_one_address_cannot_use_up_the_requests_of_another_but_all_share_a_limit() -> None:
+    now = 0.0
+    limit = RateLimit(Rates(each=1.0, all=1.5), clock=lambda: now)
+    assert [limit.wait_seconds("a") > 0 for _ in range(4)] == [False, False, True, True]
+    assert limit.wait_seconds("b") == 0
+    assert limit.wait_seconds("b") > 0, "together they have sent three at once"
+
+
+async def test_too_many_requests_are_refused_before_authentication(api: GatewayApiServer) -> None:
+    async with serving(api, options=Options(rates=Rates(each=1, all=100))) as face:
+        found = [await face.get(JOBS) for _ in range(3)]
+    assert [each.status for each in found] == [401, 401, 429]
+    assert int(found[-1].headers["Retry-After"]) >= 1
+
+
+async def test_large_bodies_and_other_types_are_refused(face: Face) -> None:
+    headers = {"Content-Type": "application/json"}
+    large = await face.ask("POST", JOBS, token="red-token", data=BytesIO(b"[" * (3 << 20)), headers=headers)
+    assert large.status == 413
+    text = await face.ask("POST", JOBS, token="red-token", data=b"{}", headers={"Content-Type": "text/plain"})
+    assert text.status == 415
+    broken = await face.ask("POST", JOBS, token="red-token", data=b"{", headers=headers)
+    assert broken.status == 400
+    deep = await face.ask("POST", JOBS, token="red-token", data=b"[" * 100_000, headers=headers)
+    assert deep.status == 422
+
+
+async def test_no_answer_permits_another_site_to_read_it(face: Face) -> None:
+    found = await face.get(JOBS, token="admin-token", headers={"Origin": "https://evil.example"})
+    assert not [name for name in found.headers if name.lower().startswith("access-control-")]
+    preflight = await face.ask("OPTIONS", JOBS, headers={"Origin": "https://evil.example"})
+    assert (preflight.status, preflight.headers["Allow"]) == (405, "GET,HEAD,POST")
+
+
+async def test_an_unknown_path_and_a_wrong_method_are_problems(face: Face) -> None:
+    assert (await face.get("/api/v3/none")).json["status"] == 404
+    assert (await face.ask("PUT", JOBS)).json["status"] == 405
+
+
+async def test_until_the_cluster_is_listed_the_answer_is_503_with_the_reason(api: GatewayApiServer) -> None:
+    api.listing.clear()
+    async with serving(api, synced=False) as face:
+        found = await face.get(JOBS, token="admin-token")
+        api.listing.set()
+    assert (found.status, found.json["reason"]) == (503, "NotSynced")
+    assert "not listed yet" in found.json["detail"]
+
+
+async def test_anonymous_requests_from_this_machine_need_the_flag_and_no_page_may_send_them(
+    api: GatewayApiServer,
+) -> None:
+    api.users[""] = api.users["admin-token"]
+    async with serving(api, options=Options(rates=None, anonymous_loopback=True)) as face:
+        assert (await face.get(JOBS)).status == 200
+        for header in ({"Origin": "http://localhost"}, {"Sec-Fetch-Site": "same-origin"}):
+            assert (await face.get(JOBS, headers=header)).status == 401
+    async with serving(api) as face:
+        assert (await face.get(JOBS)).status == 401
+
+
+async def test_the_gateways_own_credentials_never_go_along_with_a_token(api: GatewayApiServer) -> None:
+    async with serving(api) as face:
+        bare = face.made.clients.bare
+    assert (bare.client_certificate, bare.client_key, bare.token, bare.token_file) == (None, None, None, None)
+
+
+async def test_a_legacy_account_is_not_for_v3(api: GatewayApiServer) -> None:
+    options = Options(rates=None, legacy=Account(namespace="dovetail-system", name="legacy"))
+    async with serving(api, options=options) as face:
+        assert (await face.get(JOBS)).status == 401
+    assert api.token_requests == 0

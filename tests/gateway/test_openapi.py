@@ -1,0 +1,39 @@
+"""The document: the file, what the server serves, and the page that shows it."""
+
+import json
+
+from dovetail_gateway.app import routes
+from tests.gateway.openapi import PAGE, document
+from tests.gateway.served import Face
+
+
+async def test_the_file_equals_what_the_running_server_serves(face: Face) -> None:
+    served = await face.get("/openapi.json")
+    assert served.json == json.loads(PAGE.read_text(encoding="utf-8")), "run `python -m tests.gateway.openapi`"
+
+
+def test_each_route_is_described_with_its_right_and_each_of_its_answers() -> None:
+    found = document()
+    for each in routes(None, clients=None, reviews=None, now=None):  # type: ignore[arg-type]  # no handler runs
+        described = found["paths"][each.path][each.method.lower()]
+        assert described["x-required-right"]
+        assert {str(status) for status in each.answers} <= described["responses"].keys()
+        assert ("security" in described) == (each.right.by != "nobody")
+
+
+def test_each_reference_of_the_document_leads_somewhere() -> None:
+    found = document()
+    text = json.dumps(found)
+    named = {part.split('"')[0] for part in text.split('"#/components/schemas/')[1:]}
+    assert named <= found["components"]["schemas"].keys()
+
+
+async def test_the_page_takes_nothing_from_another_server_and_allows_no_inline_script(face: Face) -> None:
+    redirect = await face.get("/api/docs")
+    assert redirect.headers["Location"] == "/api/docs/docs.html"
+    page = await face.get("/api/docs/docs.html")
+    assert "script-src 'self'" in page.headers["Content-Security-Policy"]
+    for name in ("docs.html", "docs.css", "docs.js"):
+        served = await face.get(f"/api/docs/{name}")
+        assert served.status == 200
+        assert "//" not in served.text.replace("// Shows", ""), f"{name} names another server"

@@ -1,0 +1,219 @@
+"""v3 over a real port: lists, pages, writes with the caller's token, and the errors of each."""
+
+from typing import Any
+
+import pytest
+
+from tests.gateway.api_server import GatewayApiServer
+from tests.gateway.builders import make_job
+from tests.gateway.served import Face
+
+NEW = {"namespace": "red", "spec": {"gpu": 1, "template": {"spec": {"containers": [{"name": "m", "image": "x"}]}}}}
+TRAIN = "/api/v3/jobs/red/train"
+
+
+async def test_a_caller_of_one_namespace_sees_its_jobs_alone(face: Face) -> None:
+    found = await face.get("/api/v3/jobs", token="red-token")
+    assert [(row["namespace"], row["name"], row["number"]) for row in found.json["items"]] == [("red", "train", 1)]
+    assert found.json["total"] == 1
+
+
+async def test_a_caller_of_all_namespaces_sees_all_jobs(face: Face) -> None:
+    found = await face.get("/api/v3/jobs", token="admin-token")
+    assert [row["name"] for row in found.json["items"]] == ["canaryjob", "train"]
+
+
+async def test_pages_give_every_job_once_while_the_list_changes(api: GatewayApiServer, face: Face) -> None:
+    for at in range(5):
+        api.put("gpujobs", make_job(f"j{at}", namespace="red", number=10 + at))
+    first = await _until_total(face, 6)
+    assert [row["name"] for row in first.json["items"]] == ["j0", "j1"]
+    api.delete("gpujobs", "red/j1")
+    await _until_total(face, 5)
+    second = await face.get(f"/api/v3/jobs?limit=2&cursor={first.json['next']}", token="red-token")
+    assert [row["name"] for row in second.json["items"]] == ["j2", "j3"]
+
+
+async def _until_total(face: Face, total: int) -> Any:
+    for _ in range(1000):
+        found = await face.get("/api/v3/jobs?limit=2", token="red-token")
+        if found.json["total"] == total:
+            return found
+    raise AssertionError(f"there are never {total} jobs")
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("namespace=red", ["train"]),
+        ("namespace=none", []),
+        ("phase=Running", ["canaryjob", "train"]),
+        ("phase=Queued", []),
+        ("user=rita", ["train"]),
+        ("project=red-project", ["train"]),
+        ("unfinished=true", ["canaryjob", "train"]),
+    ],
+)
+async def test_filters_choose_jobs(face: Face, query: str, expected: list[str]) -> None:
+    found = await face.get(f"/api/v3/jobs?{query}", token="admin-token")
+    assert [row["name"] for row in found.json["items"]] == expected
+
+
+@pytest.mark.parametrize(
+    ("query", "word"),
+    [
+        ("limit=0", "limit"),
+        ("phase=Odd", "phase"),
+        ("colour=red", "colour"),
+        ("cursor=%%%", "cursor"),
+        ("limit=x", "limit"),
+    ],
+)
+async def test_a_wrong_query_is_refused_with_a_sentence_that_names_it(face: Face, query: str, word: str) -> None:
+    found = await face.get(f"/api/v3/jobs?{query}", token="admin-token")
+    assert found.status == 422
+    assert word in found.json["detail"]
+    assert found.headers["Content-Type"].startswith("application/problem+json")
+
+
+async def test_a_parameter_that_comes_twice_is_refused(face: Face) -> None:
+    found = await face.get("/api/v3/jobs?limit=1&limit=2", token="admin-token")
+    assert (found.status, "limit" in found.json["detail"]) == (400, True)
+
+
+async def test_one_job_comes_with_its_spec_and_status(face: Face) -> None:
+    found = await face.get(TRAIN, token="red-token")
+    assert found.json["row"]["user"] == "rita"
+    assert found.json["spec"]["gpu"] == 1
+    assert found.json["status"]["phase"] == "Running"
+
+
+async def test_a_hidden_job_and_none_look_the_same(face: Face) -> None:
+    hidden = await face.get("/api/v3/jobs/canaryns/canaryjob", token="red-token")
+    none = await face.get("/api/v3/jobs/canaryns/other", token="red-token")
+    assert hidden.status == none.status == 404
+    assert hidden.json["detail"].replace("canaryjob", "other") == none.json["detail"]
+
+
+async def test_a_job_is_created_as_the_caller(api: GatewayApiServer, face: Face) -> None:
+    made = await face.ask("POST", "/api/v3/jobs", token="red-token", json={**NEW, "name": "new"})
+    assert (made.status, made.json["name"], made.json["user"]) == (201, "new", "rita")
+    assert ("rita", "create", "red/new") in api.requests
+
+
+async def test_a_retry_with_the_same_key_gives_the_same_job(api: GatewayApiServer, face: Face) -> None:
+    key = {"Idempotency-Key": "k1"}
+    first = await face.ask("POST", "/api/v3/jobs", token="red-token", json=NEW, headers=key)
+    second = await face.ask("POST", "/api/v3/jobs", token="red-token", json=NEW, headers=key)
+    assert (first.status, second.status) == (201, 200)
+    assert first.json["uid"] == second.json["uid"]
+    assert len([job for job in api.objects["gpujobs"] if job.startswith("red/job-")]) == 1
+
+
+async def test_the_same_key_for_another_job_is_refused(face: Face) -> None:
+    key = {"Idempotency-Key": "k1"}
+    await face.ask("POST", "/api/v3/jobs", token="red-token", json=NEW, headers=key)
+    other = {**NEW, "spec": {**NEW["spec"], "gpu": 2}}
+    found = await face.ask("POST", "/api/v3/jobs", token="red-token", json=other, headers=key)
+    assert (found.status, found.json["reason"]) == (409, "AlreadyExists")
+
+
+async def test_what_the_api_server_refuses_comes_with_its_status_and_sentence(face: Face) -> None:
+    found = await face.ask("POST", "/api/v3/jobs", token="red-token", json={**NEW, "namespace": "canaryns"})
+    assert (found.status, found.json["reason"]) == (403, "Forbidden")
+    assert 'cannot create resource "gpujobs"' in found.json["detail"]
+    invalid = await face.ask("POST", "/api/v3/jobs", token="red-token", json={**NEW, "spec": {}})
+    assert (invalid.status, invalid.json["detail"]) == (422, "spec: exactly one of gpu and resources")
+
+
+async def test_a_dry_run_creates_nothing(api: GatewayApiServer, face: Face) -> None:
+    made = await face.ask("POST", "/api/v3/jobs?dryRun=true", token="red-token", json={**NEW, "name": "new"})
+    assert made.status == 201
+    assert "red/new" not in api.objects["gpujobs"]
+
+
+@pytest.mark.parametrize(
+    ("change", "spec"),
+    [
+        ({"held": True}, {"suspend": True}),
+        ({"held": False}, {"suspend": False}),
+        ({"priority": 20}, {"priority": 20}),
+        ({"renew": True}, {"reservation": {"durationSeconds": 60, "renewTime": "2026-11-01T12:00:00Z"}}),
+    ],
+)
+async def test_a_change_is_written_as_the_caller(
+    api: GatewayApiServer, face: Face, change: dict[str, Any], spec: dict[str, Any]
+) -> None:
+    held = make_job("train", namespace="red", reservation={"durationSeconds": 60, "renewTime": "2026-10-31T00:00:00Z"})
+    api.put("gpujobs", held)
+    found = await face.ask("PATCH", TRAIN, token="red-token", json=change)
+    assert found.status == 200
+    assert spec.items() <= api.objects["gpujobs"]["red/train"]["spec"].items()
+    assert api.requests[-1] == ("rita", "patch", "red/train")
+
+
+@pytest.mark.parametrize("change", [{}, {"priority": 300}, {"held": "yes"}, {"colour": 1}, []])
+async def test_a_wrong_change_is_refused_before_the_api_server_hears_of_it(
+    api: GatewayApiServer, face: Face, change: Any
+) -> None:
+    found = await face.ask("PATCH", TRAIN, token="red-token", json=change)
+    assert found.status == 422
+    assert not api.requests
+
+
+async def test_cancel_sets_the_field_and_delete_is_idempotent(api: GatewayApiServer, face: Face) -> None:
+    await face.ask("POST", f"{TRAIN}/cancel", token="red-token")
+    assert api.objects["gpujobs"]["red/train"]["spec"]["cancel"] is True
+    first = await face.ask("DELETE", TRAIN, token="red-token")
+    second = await face.ask("DELETE", TRAIN, token="red-token")
+    assert (first.json["found"], second.json["found"]) == (True, False)
+
+
+async def test_a_reader_changes_nothing(face: Face) -> None:
+    found = await face.ask("DELETE", TRAIN, token="reader-token")
+    assert (found.status, found.json["reason"]) == (403, "Forbidden")
+
+
+async def test_tenants_of_other_namespaces_are_a_sum(face: Face) -> None:
+    node = (await face.get("/api/v3/nodes/a", token="red-token")).json
+    own, other = node["devices"][0], node["devices"][1]
+    assert [(each["namespace"], each["pod"], each["job"]) for each in own["tenants"]] == [("red", "train-0", 1)]
+    assert (other["tenants"], other["available"]) == ([], False)
+    assert other["others"] == {"tenants": 1, "shareMilli": 1000, "memoryMiB": 32768}
+
+
+async def test_nodes_come_in_pages_and_by_model(face: Face) -> None:
+    first = (await face.get("/api/v3/nodes?limit=1", token="red-token")).json
+    assert ([node["name"] for node in first["items"]], first["total"]) == (["a"], 2)
+    second = (await face.get(f"/api/v3/nodes?limit=1&cursor={first['next']}", token="red-token")).json
+    assert ([node["name"] for node in second["items"]], second["next"]) == (["b"], None)
+    assert (await face.get("/api/v3/nodes?model=A100", token="red-token")).json["items"] == []
+    assert len((await face.get("/api/v3/devices?model=Tesla-V100-SXM2", token="red-token")).json["items"]) == 16
+
+
+async def test_the_events_of_a_job_come_with_the_callers_token(api: GatewayApiServer, face: Face) -> None:
+    found = await face.get(f"{TRAIN}/events", token="red-token")
+    assert [(row["reason"], row["message"]) for row in found.json["items"]] == [("Queued", "it waits")]
+    assert api.requests[-1][:2] == ("rita", "list")
+
+
+async def test_quotas_show_the_callers_namespaces_and_count_the_others(api: GatewayApiServer, face: Face) -> None:
+    uses = [{"who": "red", "gpus": 1}, {"who": "canaryns", "gpus": 2}]
+    spec = {"namespaces": ["red", "canaryns"], "per": "Namespace", "gpus": 4}
+    api.put("gpuquotas", {"metadata": {"name": "q", "uid": "q"}, "spec": spec, "status": {"gpus": 3, "uses": uses}})
+    only = {"namespaces": ["canaryns"], "per": "Together"}
+    api.put("gpuquotas", {"metadata": {"name": "canaryquota", "uid": "r"}, "spec": only, "status": {}})
+    for _ in range(1000):
+        found = (await face.get("/api/v3/quotas", token="red-token")).json["items"]
+        everything = (await face.get("/api/v3/quotas", token="admin-token")).json["items"]
+        if len(everything) == 2:
+            break
+    assert [row["name"] for row in everything] == ["canaryquota", "q"]
+    assert [(row["name"], row["namespaces"], row["otherNamespaces"]) for row in found] == [("q", ["red"], 1)]
+    assert [use["who"] for use in found[0]["uses"]] == ["red"]
+
+
+async def test_me_says_who_the_api_server_sees(face: Face) -> None:
+    found = (await face.get("/api/v3/me", token="red-token")).json
+    assert (found["username"], found["everywhere"], found["namespaces"]) == ("rita", False, ["red"])
+    assert (await face.get("/api/v3/me", token="admin-token")).json["everywhere"] is True
