@@ -19,6 +19,8 @@ MANAGED_RESOURCES: Final = (GPU_MILLI, GPU_MEMORY_MIB, GPU_TURN)
 LABEL_MANAGED: Final = f"{GROUP}/managed"
 LABEL_POOL: Final = f"{GROUP}/pool"
 LABEL_MODEL: Final = f"{GROUP}/gpu-model"
+# On nodes that only pretend to run pods: KWOK's annotation.
+SIMULATED_NODE: Final = "kwok.x-k8s.io/node"
 SIMULATED_DEVICES: Final = f"{GROUP}/simulated-devices"
 SIMULATED_FAULTS: Final = f"{GROUP}/simulated-faults"
 SIMULATED_STRANGERS: Final = f"{GROUP}/simulated-strangers"

@@ -65,7 +65,7 @@ async def test_a_job_is_submitted_listed_shown_and_cancelled(shell: Shell, jobs:
     status = await jobs.phase("Running", "train")
     (device,) = status.devices
     text = await shell("gqueue")
-    assert re.search(rf"^1 +train +R +00:0\d:\d\d +1 +{device.node}:{device.index}$", text, re.MULTILINE)
+    assert re.search(rf"^1 +train +R +00:0\d:\d\d +1 +{device.node}:{device.index} \(simulated\)$", text, re.MULTILINE)
     info = await shell("ginfo")
     assert info.startswith("Scheduler Status: ")
     assert f"UUID: {device.uuid}\n    Status: In use by job 1\n" in info
@@ -106,7 +106,8 @@ async def test_a_script_travels_in_the_pod(shell: Shell, jobs: Jobs, client: Cli
     script.write_text("#!/bin/bash -e\n#SBATCH -t 5 -c 2 -o x\n# GFLOW -p 20 -n other\necho $1\n", encoding="utf-8")
     done = await asyncio.to_thread(shell.run, "gbatch", "-n", "scripted", "-t", "1:30", str(script), "hello")
     assert done.returncode == 0
-    assert done.stderr == "dovetail: train.sh: ignored #SBATCH -o: Dovetail has no equivalent\n"
+    ignored = "dovetail: train.sh: ignored #SBATCH -o: Dovetail has no equivalent\n"
+    assert done.stderr == f"{ignored}dovetail: simulated: the nodes of this cluster run nothing.\n"
     job = await client.get(GPUJOBS, "scripted", as_type=GPUJob, namespace=shell.namespace)
     (container,) = spec_of(job.spec.template)["containers"]
     text = script.read_text(encoding="utf-8")

@@ -106,6 +106,7 @@ def _identity(job: JobDetails) -> Pairs:
         ("UserId", job.user),
         ("Project", job.project),
         ("JobState", job.state),
+        ("Simulated", "yes: nothing of it really runs" if job.simulated else None),
         ("Reason", job.reason),
         ("Message", job.message),
         ("Priority", job.priority),

@@ -31,8 +31,9 @@ def redo(word: str, *, kubeconfig: str | None, context: str | None, namespace: s
         created = await create.create(cluster, again(job))
         if config_map is not None:
             await config_file.give(cluster, config_map, to=created)
-        number = await create.wait_for_number(cluster, created)
-        return create.submitted(number, job=created, form="table")
+        numbered = await create.until_numbered(cluster, created)
+        create.announce(numbered)
+        return create.submitted(numbered, form="table")
 
     return work(go, kubeconfig=kubeconfig, context=context, namespace=namespace)
 

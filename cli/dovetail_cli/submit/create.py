@@ -18,6 +18,7 @@ from dovetail_cli.ui import output
 from dovetail_cli.ui.errors import CommandError
 
 NUMBER_SECONDS: Final = 30.0
+_FOR_REAL: Final = " To run jobs on this machine: gflowd down, then gflowd up."
 _SILENT_SECONDS: Final = 1.0
 _MOST_NAMESAKES: Final = 1000
 
@@ -50,17 +51,17 @@ async def create(cluster: Cluster, job: GPUJob, *, dry_run: bool = False) -> GPU
     raise CommandError(f'there are {_MOST_NAMESAKES} jobs called "{name}" already: choose another name')
 
 
-async def wait_for_number(cluster: Cluster, job: GPUJob, *, seconds: float = NUMBER_SECONDS) -> int:
-    """The number that the operator gives the job. Raises `CommandError` when none does in time, or the job is gone."""
-    number: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+async def until_numbered(cluster: Cluster, job: GPUJob, *, seconds: float = NUMBER_SECONDS) -> GPUJob:
+    """The job once the operator has numbered it. Raises `CommandError` if that takes too long, or the job is gone."""
+    numbered: asyncio.Future[GPUJob] = asyncio.get_running_loop().create_future()
 
     def look(event: EventType, seen: GPUJob) -> None:
-        if number.done():
+        if numbered.done():
             return
         if event == "DELETED":
-            number.set_exception(CommandError(f'job "{seen.metadata.name}" was deleted before it got a number'))
+            numbered.set_exception(CommandError(f'job "{seen.metadata.name}" was deleted before it got a number'))
         elif seen.status.number is not None:
-            number.set_result(seen.status.number)
+            numbered.set_result(seen)
 
     reflector = Reflector(
         cluster.client,
@@ -73,7 +74,7 @@ async def wait_for_number(cluster: Cluster, job: GPUJob, *, seconds: float = NUM
     following = asyncio.create_task(reflector.run())
     try:
         async with asyncio.timeout(seconds):
-            return await _patiently(number, said=f"Waiting for a number for {job.metadata.name} …")
+            return await _patiently(numbered, said=f"Waiting for a number for {job.metadata.name} …")
     except TimeoutError as error:
         raise CommandError(
             f'job "{job.metadata.name}" is submitted, but no operator has numbered it within {seconds:g} s: '
@@ -85,9 +86,25 @@ async def wait_for_number(cluster: Cluster, job: GPUJob, *, seconds: float = NUM
             await following
 
 
-def submitted(number: int, *, job: GPUJob, form: str) -> str:
+def announce(job: GPUJob) -> None:
+    """Say on standard error what scripts do not read: on a terminal the job's name, and whether it is simulated."""
+    on_terminal = sys.stderr.isatty()
+    if on_terminal:
+        print(f"Its name is {job.metadata.name}.", file=sys.stderr)
+    if job.status.simulated:
+        how = _FOR_REAL if on_terminal else ""
+        print(f"dovetail: simulated: the nodes of this cluster run nothing.{how}", file=sys.stderr)
+
+
+def submitted(job: GPUJob, *, form: str) -> str:
     """The sentence, or its facts, that scripts read the number from."""
-    answer = {"id": number, "name": job.metadata.name, "namespace": job.metadata.namespace}
+    number = job.status.number
+    answer = {
+        "id": number,
+        "name": job.metadata.name,
+        "namespace": job.metadata.namespace,
+        "simulated": job.status.simulated,
+    }
     match form:
         case "json":
             return output.as_json(answer)
@@ -97,9 +114,9 @@ def submitted(number: int, *, job: GPUJob, form: str) -> str:
             return f"Submitted batch job {number}"
 
 
-async def _patiently(number: asyncio.Future[int], *, said: str) -> int:
+async def _patiently(numbered: asyncio.Future[GPUJob], *, said: str) -> GPUJob:
     """Wait, and say so once it takes longer than people expect."""
-    done, _ = await asyncio.wait([number], timeout=_SILENT_SECONDS)
+    done, _ = await asyncio.wait([numbered], timeout=_SILENT_SECONDS)
     if not done and sys.stderr.isatty():
         print(said, file=sys.stderr)
-    return await number
+    return await numbered

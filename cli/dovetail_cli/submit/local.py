@@ -2,7 +2,6 @@
 
 import os
 import secrets
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -87,9 +86,3 @@ def _leave(environment: Mapping[str, str], *, file: Path) -> None:
             opened.write(data)
     except OSError as error:
         raise CommandError(f"{file}: the job's environment cannot be kept there: {error.strerror}") from error
-
-
-def announce(name: str) -> None:
-    """Say the job's name on a terminal. Standard output is for the number alone."""
-    if sys.stderr.isatty():
-        print(f"Its name is {name}.", file=sys.stderr)

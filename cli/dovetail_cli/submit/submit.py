@@ -42,9 +42,9 @@ def submit(
         if dry_run:
             return await _checked(job, file=file, cluster=cluster, form=form)
         created = await (create.create(cluster, job) if file is None else create_with(cluster, job, file=file))
-        number = await create.wait_for_number(cluster, created)
-        local_node.announce(created.metadata.name)
-        return create.submitted(number, job=created, form=form)
+        numbered = await create.until_numbered(cluster, created)
+        create.announce(numbered)
+        return create.submitted(numbered, form=form)
 
     print(work(go, kubeconfig=kubeconfig, context=context, namespace=namespace))
 

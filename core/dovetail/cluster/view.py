@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
+from dovetail import names
 from dovetail.api.builtin import Node, Pod, ResourceSlice, is_terminated
 from dovetail.api.gpunode import GPUNode
 from dovetail.api.meta import find_condition
@@ -54,6 +55,8 @@ class ClusterView:
         # Of each node the UIDs of the pods there that hold resource claims.
         self._claiming: dict[str, set[str]] = {}
         self.nodes: dict[str, Node] = {}
+        # The nodes that only pretend to run pods.
+        self._simulated: set[str] = set()
         # Nodes whose devices an agent reports, and the UUIDs that kubelet gave to pods there, by pod UID.
         self._reported: set[str] = set()
         self._given: dict[str, dict[str, tuple[str, ...]]] = {}
@@ -62,13 +65,21 @@ class ClusterView:
         """Update a Node that was added or modified."""
         name = node.metadata.name
         self.nodes[name] = node
+        (self._simulated.add if names.SIMULATED_NODE in node.metadata.annotations else self._simulated.discard)(name)
         self.ledger.set_node(self.facts_of(name))
         self._read_labels(name)
 
     def node_gone(self, name: str) -> None:
         """Remove a Node that was deleted."""
         self.nodes.pop(name, None)
+        self._simulated.discard(name)
         self.ledger.drop_node(name)
+
+    def is_simulated(self, on: Collection[str]) -> bool:
+        """Whether nothing of a job on these nodes really runs; without nodes, whether that is so wherever it goes."""
+        if on:
+            return not self._simulated.isdisjoint(on)
+        return bool(self.nodes) and len(self._simulated) == len(self.nodes)
 
     def slice_changed(self, found: ResourceSlice) -> None:
         """Update a ResourceSlice of a GPU vendor's driver: its nodes take no new work of ours."""

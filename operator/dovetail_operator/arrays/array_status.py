@@ -192,6 +192,7 @@ def _told(seen: Observed, progress: Progress | None, *, phase: Phase, reason: st
         request=before.request if seen.ask is None else str(seen.ask.gpu or "cpu"),
         gpus=sum(each.status.gpus for each in tasks if each.status.phase == "Running"),
         dependencies=list(seen.dependencies),
+        simulated=seen.simulated,
         tasks=before.tasks if progress is None else _counted(progress),
         start_time=start,
         completion_time=end,

@@ -92,6 +92,8 @@ class Observed:
     """The preemption notice of a running job; None if it is not preempted."""
     kueue: str = ""
     """Why Kueue has not admitted the job, in Kueue's words; empty without a reason."""
+    simulated: bool = False
+    """Whether nothing of the job really runs: it is on simulated nodes, or there are no others."""
     given: Mapping[str, Sequence[DeviceClaim]] = field(default_factory=dict)
     """The devices that a vendor's device plugin gave each pod, by pod UID."""
 

@@ -136,6 +136,7 @@ def _status(seen: Observed, stage: Stage) -> GPUJobStatus:
         attempts=before.attempts,
         earlier_run_seconds=used_seconds(seen) if start is None else before.earlier_run_seconds,
         device=_device(seen, stage, start=start),
+        simulated=seen.simulated,
         elastic=elastic_of(seen, stage, start=start),
         lease=_lease(seen, stage, start=start),
         notified=before.notified,

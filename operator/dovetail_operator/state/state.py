@@ -22,7 +22,7 @@ from dovetail.queue.limits.quotas import Quotas
 from dovetail.queue.preemption.policy import Rules
 from dovetail_operator.devices.overuse_check import EndingRules
 from dovetail_operator.job.earlier_run import orphans_obstacle, suspension_obstacle
-from dovetail_operator.job.observation import Observed
+from dovetail_operator.job.observation import Observed, bound_pods
 from dovetail_operator.job.status_pacing import refresh_seconds
 from dovetail_operator.state.decisions import Decisions
 from dovetail_operator.state.due_records import Dues
@@ -74,6 +74,7 @@ class State:
             cluster_nodes=len(store.view.nodes),
             child=child,
             pods=pods,
+            simulated=store.view.is_simulated([pod.spec.node_name for pod in bound_pods(pods)] or job.status.nodes),
             given=store.pods.given(pods),
             ask=self.requests.ask_of(job),
             memory=self.requests.memory_of(job),

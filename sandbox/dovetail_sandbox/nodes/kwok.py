@@ -12,7 +12,6 @@ import yaml
 from dovetail import names
 from dovetail_sandbox.nodes.node_sets import SimulatedNode
 
-FAKE_NODE: Final = "kwok.x-k8s.io/node"
 # the first of kube-apiserver's default service range; pods reach the API server there
 SERVICE_ADDRESS: Final = "10.0.0.1"
 PORTS: Final = ("etcd", "etcd-peer", "kube-apiserver", "kube-controller-manager", "default-scheduler", "kwok")
@@ -39,7 +38,7 @@ def manifest(node: SimulatedNode) -> dict[str, Any]:
         "kubernetes.io/os": "linux",
         "kubernetes.io/arch": "amd64",
     }
-    annotations = {FAKE_NODE: "fake"}
+    annotations = {names.SIMULATED_NODE: "fake"}
     if node.devices:
         labels |= {names.LABEL_MODEL: node.model}
         if node.resource:
@@ -180,7 +179,7 @@ def _patches(*, pki: Path, real_node: bool, requests: RequestLog | None) -> list
             "extraEnvs": _SELDOM_COLLECTED,
             "extraArgs": [
                 _argument("manage-all-nodes", "false", override=True),
-                _argument("manage-nodes-with-annotation-selector", f"{FAKE_NODE}=fake"),
+                _argument("manage-nodes-with-annotation-selector", f"{names.SIMULATED_NODE}=fake"),
             ],
         },
     ]

@@ -1,5 +1,6 @@
 """Submitting against an API server that plays its part from a script."""
 
+import sys
 from typing import Any
 
 import msgspec
@@ -55,18 +56,43 @@ async def test_the_number_is_the_one_that_the_operator_writes(api: Api, cluster:
     numbered = make_job("train", number=42, resource_version="2")
     api.answer(f"GET {JOBS}", listing(make_job("train")))
     api.answer(f"WATCH {JOBS}", Stream(chunks=[event("MODIFIED", numbered)]))
-    assert await create.wait_for_number(cluster, make_job("train"), seconds=10) == 42
+    assert (await create.until_numbered(cluster, make_job("train"), seconds=10)).status.number == 42
     assert api.of(f"GET {JOBS}")[0].query["fieldSelector"] == "metadata.name=train"
 
 
 async def test_without_an_operator_the_wait_ends_with_a_hint(api: Api, cluster: Cluster) -> None:
     api.answer(f"GET {JOBS}", listing(make_job("train")))
     with pytest.raises(CommandError, match=r'"train" is submitted, but .* is dovetail-operator running\?'):
-        await create.wait_for_number(cluster, make_job("train"), seconds=0.05)
+        await create.until_numbered(cluster, make_job("train"), seconds=0.05)
 
 
 async def test_a_job_that_is_deleted_meanwhile_ends_the_wait(api: Api, cluster: Cluster) -> None:
     api.answer(f"GET {JOBS}", listing(make_job("train")))
     api.answer(f"WATCH {JOBS}", Stream(chunks=[event("DELETED", make_job("train"))]))
     with pytest.raises(CommandError, match="was deleted before it got a number"):
-        await create.wait_for_number(cluster, make_job("train"), seconds=10)
+        await create.until_numbered(cluster, make_job("train"), seconds=10)
+
+
+def test_standard_output_has_the_number_alone() -> None:
+    assert create.submitted(make_job("train", number=42), form="table") == "Submitted batch job 42"
+
+
+def test_a_simulated_job_says_so_without_a_number_that_a_script_could_take(capsys: pytest.CaptureFixture[str]) -> None:
+    create.announce(make_job("train", number=42, simulated=True))
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err) == ("", "dovetail: simulated: the nodes of this cluster run nothing.\n")
+
+
+def test_on_a_terminal_the_name_is_said_and_how_to_run_jobs_for_real(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    create.announce(make_job("train", number=42, simulated=True))
+    name, simulated = capsys.readouterr().err.splitlines()
+    assert name == "Its name is train."
+    assert simulated.endswith("To run jobs on this machine: gflowd down, then gflowd up.")
+
+
+def test_a_job_that_really_runs_says_nothing_where_no_one_reads(capsys: pytest.CaptureFixture[str]) -> None:
+    create.announce(make_job("train", number=42))
+    assert capsys.readouterr() == ("", "")

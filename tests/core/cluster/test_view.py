@@ -202,3 +202,35 @@ def test_a_device_tells_what_the_agent_reports_of_it() -> None:
         (0, "a-0", True, False),
         (1, "a-1", True, False),
     ]
+
+
+def make_simulated(name: str) -> Any:
+    node = make_node(name=name)
+    annotations = {names.SIMULATED_NODE: "fake"}
+    return msgspec.structs.replace(node, metadata=msgspec.structs.replace(node.metadata, annotations=annotations))
+
+
+def test_a_job_on_a_simulated_node_is_simulated_and_one_on_a_real_node_is_not() -> None:
+    view = make_view()
+    view.node_changed(make_simulated("fake"))
+    assert view.is_simulated(["fake"])
+    assert view.is_simulated(["a", "fake"])
+    assert not view.is_simulated(["a"])
+
+
+def test_a_job_without_a_node_is_simulated_if_all_nodes_are() -> None:
+    view = ClusterView(ledger=Ledger())
+    assert not view.is_simulated([])
+    view.node_changed(make_simulated("fake"))
+    assert view.is_simulated([])
+    view.node_changed(make_node(name="a"))
+    assert not view.is_simulated([])
+    view.node_gone("a")
+    assert view.is_simulated([])
+
+
+def test_a_node_that_turns_real_is_no_longer_simulated() -> None:
+    view = ClusterView(ledger=Ledger())
+    view.node_changed(make_simulated("a"))
+    view.node_changed(make_node(name="a"))
+    assert not view.is_simulated(["a"])

@@ -640,3 +640,8 @@ def test_a_running_job_whose_template_cannot_be_read_any_more_keeps_what_was_tol
     kept = find_condition(status.conditions, "Enforced")
     assert kept is not None
     assert (kept.reason, kept.status) == ("WholeDevices", "True")
+
+
+@pytest.mark.parametrize("simulated", [True, False])
+def test_the_status_says_whether_a_job_is_simulated(simulated: bool) -> None:
+    assert reconcile(replace(see(make_job()), simulated=simulated)).status.simulated is simulated

@@ -192,4 +192,4 @@ def test_a_manifest_without_devices_is_not_managed() -> None:
 
     assert names.LABEL_MANAGED not in metadata["labels"]
     assert names.SIMULATED_DEVICES not in metadata["annotations"]
-    assert metadata["annotations"][kwok.FAKE_NODE] == "fake"
+    assert metadata["annotations"][names.SIMULATED_NODE] == "fake"

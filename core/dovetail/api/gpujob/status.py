@@ -259,6 +259,10 @@ class GPUJobStatus(Described, frozen=True, kw_only=True):
         DeviceKind | None,
         Meta(description="What it runs on: cuda, or cpu if it requests no GPU or falls back; unset while it waits."),
     ] = None
+    simulated: Annotated[
+        bool,
+        Meta(description="Whether nothing of it really runs: it is on simulated nodes, or the cluster has no others."),
+    ] = False
     attempt: Annotated[int, Meta(description="Which attempt this is, from 1.", ge=1)] = 1
     retries: Annotated[int, Meta(description="How many of the retries of backoffLimit are used.", ge=0)] = 0
     attempts: Annotated[

@@ -8,13 +8,17 @@ from dovetail.query.jobs.states import phase_of
 
 
 def place_or_reason(job: GPUJob, *, one_node: bool = False) -> str:
-    """`node-3:0,1` for a job that has a place, `(Resources: Need 4 GPUs, only 1 available)` for one that has none."""
+    """`node-3:0,1` for a job that has a place, `(Resources: Need 4 GPUs, only 1 available)` for one that has none.
+
+    On simulated nodes, where nothing really runs: `node-3:0,1 (simulated)`.
+    """
     status = job.status
     if status.reason and phase_of(job) != "Running":
         return f"({status.reason}: {status.message})" if status.message else f"({status.reason})"
     if status.phase is None:
         return "(Evaluating: no operator has seen it yet)"
-    return devices_text(status.devices, one_node=one_node) or ",".join(status.nodes)
+    place = devices_text(status.devices, one_node=one_node) or ",".join(status.nodes)
+    return f"{place} (simulated)" if place and status.simulated else place
 
 
 def devices_text(devices: Iterable[AssignedDevice], *, one_node: bool = False) -> str:

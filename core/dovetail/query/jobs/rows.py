@@ -66,6 +66,7 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     estimate_basis      what the estimate rests on
     dependencies        the jobs that it waits for
     workers             the number of workers that it requests
+    simulated           whether nothing of it really runs
     nodes               the nodes of its workers
     devices             the devices of its workers
     run_seconds         how long its latest run has lasted, in seconds
@@ -93,6 +94,7 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     estimate_basis: str
     dependencies: list[JobDependency]
     workers: int
+    simulated: bool
     nodes: list[str]
     devices: list[JobDevice]
     run_seconds: float | None
@@ -126,6 +128,7 @@ def job_row(job: GPUJob, *, now: datetime) -> JobRow:
             JobDependency(name=each.name, condition=each.condition, state=each.state) for each in status.dependencies
         ],
         workers=spec.workers,
+        simulated=status.simulated,
         nodes=status.nodes,
         devices=[job_device(device) for device in status.devices],
         run_seconds=run_seconds(status, now=now),

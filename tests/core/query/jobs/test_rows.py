@@ -66,3 +66,10 @@ def test_events_of_one_time_keep_the_order_of_their_writes() -> None:
 def test_events_that_the_reader_may_not_list_are_none_and_not_empty() -> None:
     assert job_details(make_job(), events=None, now=NOW).events is None
     assert job_details(make_job(), events=[], now=NOW).events == []
+
+
+def test_the_place_of_a_simulated_job_says_that_it_is_simulated() -> None:
+    running = {"phase": "Running", "devices": [("a", 1, 1000)]}
+    assert job_row(make_job(**running, simulated=True), now=NOW).place == "a:1 (simulated)"
+    assert job_row(make_job(**running), now=NOW).place == "a:1"
+    assert job_row(make_job(phase="Succeeded", nodes=["a"], simulated=True), now=NOW).place == "a (simulated)"
