@@ -78,6 +78,52 @@ def test_a_node_that_came_after_the_refusal_was_not_asked_about() -> None:
     assert not scene.wakes(), "kube-scheduler hears of new nodes itself"
 
 
+def test_room_on_any_node_of_many_that_were_asked_about_wakes() -> None:
+    for at in range(20):
+        scene = Scene()
+        for number in range(20):
+            add_node(scene.ledger, f"n{number}", gpus=1)
+            scene.fill(f"n{number}")
+        scene.refuse("pod", *(f"n{number}" for number in range(20) if number % 2))
+        scene.empty(f"n{at}")
+        assert scene.wakes() == bool(at % 2)
+
+
+def test_the_refused_pods_that_are_remembered_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dovetail_extender.decide.unschedulable.REMEMBERED", 2)
+    scene = Scene()
+    scene.refuse("second", "b")
+    assert len(scene.waiting) == 2
+    scene.refuse("third", "b")
+    assert len(scene.waiting) == 2
+    scene.empty("a")
+    assert not scene.wakes(), "the first one was forgotten"
+
+
+def test_a_pod_that_is_refused_again_counts_once_and_for_the_later_nodes() -> None:
+    scene = Scene()
+    scene.refuse("pod", "b")
+    assert len(scene.waiting) == 1
+    scene.empty("a")
+    assert not scene.wakes()
+    scene.fill("b")
+    scene.empty("b")
+    assert scene.wakes()
+
+
+def test_a_hold_of_the_pod_s_own_is_room_for_it_alone() -> None:
+    scene = Scene()
+    scene.waiting.forget("pod")
+    hold_devices(scene.ledger, "b", 0, key="plan/0")
+    scene.waiting.refused("worker", ask=make_ask("1"), nodes=["b"], key="plan/0")
+    scene.waiting.refused("other", ask=make_ask("1"), nodes=["b"])
+    scene.ledger.set_devices("b", [make_device("b", 0)])
+    assert scene.wakes()
+    scene.waiting.forget("worker")
+    scene.clock.now += 10
+    assert not scene.wakes()
+
+
 def test_a_device_that_is_well_again_wakes() -> None:
     scene = Scene()
     scene.empty("a")

@@ -9,7 +9,7 @@ from dovetail import names
 from dovetail.api.builtin import Pod
 from dovetail.gpu.device_plugins import DEFAULT_VENDORS
 from dovetail.gpu.request import RequestError
-from dovetail_extender.decide.demand import Asks
+from dovetail_extender.decide.demand import REMEMBERED, Asks
 
 
 def make_pod(gpu: str = "0.5", *, milli: str = "500", version: str = "1", namespace: str = "a") -> Pod:
@@ -58,3 +58,29 @@ def test_a_namespace_may_have_a_policy(asks: Asks) -> None:
     asked = asks.of(make_pod(namespace="tidy"))
     assert asked is not None
     assert asked.policy == "Pack"
+
+
+def test_of_very_many_pods_the_first_is_read_again(asks: Asks) -> None:
+    first, second = (asks.of(make_pod(version=str(number))) for number in (1, 2))
+    for number in range(3, REMEMBERED + 2):
+        asks.of(make_pod(version=str(number)))
+    assert asks.of(make_pod(version="2")) is second
+    again = asks.of(make_pod(version="1"))
+    assert again == first
+    assert again is not first
+
+
+@pytest.mark.parametrize("missing", ["uid", "resource_version"])
+def test_a_pod_without_a_uid_or_a_version_is_not_kept(asks: Asks, missing: str) -> None:
+    pod = make_pod()
+    unnamed = msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, **{missing: ""}))
+    assert asks.of(unnamed) is not asks.of(unnamed)
+
+
+def test_a_version_number_of_another_pod_is_another_request(asks: Asks) -> None:
+    asks.of(make_pod())
+    pod = make_pod("0.25", milli="250")
+    other = asks.of(msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, uid="other")))
+    assert other is not None
+    assert other.gpu is not None
+    assert other.gpu.share_milli == 250
