@@ -1,0 +1,131 @@
+"""What each worker of a job requests: once for each generation, with the alternative that was chosen."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from dovetail import names
+from dovetail.api.gpujob import GPUJob
+from dovetail.cluster.view import ClusterView
+from dovetail.engine.ledger.ledger import Ledger
+from dovetail.jobs.size_limits import JobLimits
+from dovetail.queue.inputs.ways import CPU
+from dovetail.queue.verdicts import Admitted
+from dovetail_operator.state.state import State, build_state
+from tests.operator_.builders import NO_ROOM, NOW, at, make_child, make_job, make_state
+
+PLUGIN = "nvidia.com/gpu"
+
+
+@pytest.fixture
+def state() -> State:
+    return make_state(a=2)
+
+
+def put(state: State, job: GPUJob) -> GPUJob:
+    state.store.job_changed(job)
+    return job
+
+
+def resource(state: State, job: GPUJob) -> str:
+    ask = state.requests.ask_of(job)
+    assert ask is not None
+    return ask.resource
+
+
+def test_a_generation_is_read_once_and_the_next_one_anew(state: State) -> None:
+    job = put(state, make_job(gpu=1))
+    first = state.requests.read(job)
+    assert state.requests.read(make_job(gpu=2)) is first
+    edited = state.requests.read(make_job(gpu=2, meta={"generation": 2}))
+    assert edited.asks[0].gpu is not None
+    assert edited.asks[0].gpu.count == 2
+
+
+def test_a_deleted_job_s_reading_is_forgotten_and_another_s_stays(state: State) -> None:
+    job, other = put(state, make_job()), put(state, make_job("y"))
+    first, second = state.requests.read(job), state.requests.read(other)
+    state.store.job_deleted("team/x", uid="uid-x")
+    state.store.job_deleted("team/x", uid="uid-x")
+    assert state.requests.read(job) is not first
+    assert state.requests.read(other) is second
+
+
+def test_the_preferred_way_is_asked_until_another_is_chosen(state: State) -> None:
+    job = put(state, make_job(gpu=1))
+    ways = state.requests.ways_of(job)
+    assert [way.resource for way in ways] == ["", PLUGIN]
+    assert resource(state, job) == ""
+    state.decisions.set_verdict("uid-x", verdict=NO_ROOM)
+    assert resource(state, job) == ""
+    state.decisions.set_verdict("uid-x", verdict=Admitted(key="uid-x", ask=ways[1]))
+    assert resource(state, job) == PLUGIN
+    state.decisions.set_verdict("uid-x", verdict=Admitted(key="uid-x"))
+    assert resource(state, job) == ""
+
+
+def test_a_batch_job_says_which_way_its_pods_go_whatever_the_verdict_is(state: State) -> None:
+    job = put(state, make_job(gpu=1))
+    ways = state.requests.ways_of(job)
+    state.decisions.set_verdict("uid-x", verdict=Admitted(key="uid-x", ask=ways[1]))
+    child = make_child(job)
+    state.store.child_changed(child)
+    assert resource(state, job) == ""
+    annotated = msgspec.structs.replace(child.metadata, annotations={names.GPU_RESOURCE: PLUGIN}, resource_version="21")
+    state.store.child_changed(msgspec.structs.replace(child, metadata=annotated))
+    assert resource(state, job) == PLUGIN
+
+
+def test_a_batch_job_that_runs_without_its_gpus_asks_for_none(state: State) -> None:
+    job = put(state, make_job(gpu=1))
+    child = make_child(job)
+    annotated = msgspec.structs.replace(child.metadata, annotations={names.DEVICE: CPU})
+    state.store.child_changed(msgspec.structs.replace(child, metadata=annotated))
+    ask = state.requests.ask_of(job)
+    assert ask is not None
+    assert (ask.gpu, ask.resource) == (None, "")
+
+
+def test_a_request_that_cannot_be_read_asks_for_nothing(state: State) -> None:
+    job = put(state, make_job(gpu="8X,0.5"))
+    assert (state.requests.ask_of(job), state.requests.ways_of(job), state.requests.estimate_of(job)) == (
+        None,
+        [],
+        None,
+    )
+
+
+def test_a_job_without_a_policy_gets_its_namespace_s_or_else_the_default() -> None:
+    state = build_state(ClusterView(ledger=Ledger()), default_policy="Spread", namespace_policies={"team": "Pack"})
+    policies = [
+        state.requests.read(put(state, job)).asks[0].policy
+        for job in (make_job(), make_job("y", meta={"namespace": "other"}), make_job("z", policy="Balanced"))
+    ]
+    assert policies == ["Pack", "Spread", "Balanced"]
+
+
+def test_a_job_beyond_the_limit_of_its_size_has_its_refusal_and_no_request() -> None:
+    state = make_state(job_limits=JobLimits(spec_bytes=10))
+    job = put(state, make_job())
+    reading = state.requests.read(job)
+    assert reading.asks == ()
+    assert reading.obstacle is not None
+    assert state.obstacle_of(job, now=NOW) == reading.obstacle
+
+
+def test_memory_that_was_learned_is_asked_for_only_by_a_job_that_estimates(state: State) -> None:
+    shared: dict[str, Any] = {"gpu": "0.5", "memory": {"strategy": "Dynamic"}}
+    told = {"strategy": "Dynamic", "basis": "", "peakMiB": 5000}
+    put(
+        state,
+        make_job(
+            "train-1",
+            status={"phase": "Succeeded", "startTime": at(-900), "completionTime": at(-100), "memory": told},
+            meta={"generateName": "train-"},
+            **shared,
+        ),
+    )
+    estimating = put(state, make_job("train-2", meta={"generateName": "train-"}, **shared))
+    fixed = put(state, make_job("train-3", meta={"generateName": "train-"}, gpu="0.5"))
+    assert (state.requests.estimate_of(estimating), state.requests.estimate_of(fixed)) == (5500, None)
