@@ -4,6 +4,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from dovetail.api.gpujob import GPUJob
 from dovetail_operator.controller import reconciler
@@ -47,6 +48,45 @@ def test_another_generation_of_the_job_is_tried_at_once() -> None:
     edited = make_job(meta={"generation": 2})
     assert failing.obstacle_of(edited, now=NOW) is None
     assert failing.note(edited, FAULT)
+
+
+def test_the_log_has_a_failure_once_for_each_generation_of_the_job() -> None:
+    failing, logs = Failing(), []
+    for generation, seconds in ((1, 0), (1, 30), (1, 200), (2, 200)):
+        job = make_job(meta={"generation": generation})
+        failing.obstacle_of(job, now=later(seconds))
+        with capture_logs() as found:
+            failing.note(job, FAULT)
+        logs.append([each["job"] for each in found])
+    assert logs == [["team/x"], [], [], ["team/x"]]
+
+
+def test_a_job_is_tried_again_only_when_its_pause_is_over_and_only_in_its_generation() -> None:
+    failing, job = Failing(), make_job()
+    assert not failing.is_tried(job)
+    failing.note(job, FAULT)
+    assert failing.obstacle_of(job, now=NOW) is not None
+    assert not failing.is_tried(job)
+    assert failing.obstacle_of(job, now=later(30)) is None
+    assert (failing.is_tried(job), failing.is_tried(make_job(meta={"generation": 2}))) == (True, False)
+    assert failing.note(job, FAULT)
+    assert not failing.is_tried(job)
+
+
+def test_a_job_that_is_deleted_and_made_again_begins_with_the_shortest_pause() -> None:
+    failing, job = Failing(), make_job()
+    for _ in range(2):
+        failing.note(job, FAULT)
+        failing.obstacle_of(job, now=NOW)
+        failing.obstacle_of(job, now=later(600))
+    assert job.metadata.uid in failing
+    failing.forget(job.metadata.uid)
+    failing.forget(job.metadata.uid)
+    assert job.metadata.uid not in failing
+    failing.note(job, FAULT)
+    obstacle = failing.obstacle_of(job, now=NOW)
+    assert obstacle is not None
+    assert obstacle.until == later(30)
 
 
 def test_a_job_that_waits_for_another_try_is_looked_at_when_it_is_due() -> None:
