@@ -123,3 +123,52 @@ def test_the_event_comes_with_each_news_of_a_bad_card_and_not_again() -> None:
     written = msgspec.structs.replace(job, status=status)
     assert announcement_of(written, status) is None
     assert announcement_of(job, job.status) is None
+
+
+def test_four_devices_are_all_named_and_the_fifth_is_counted() -> None:
+    four = [replace(CARD, index=index) for index in range(4)]
+    assert told(four) == "; ".join(each.sentence for each in four)
+    assert told([*four, CARD]) == told(four) + " and 1 more"
+
+
+def test_each_pod_s_devices_are_looked_up_on_its_own_node_in_order() -> None:
+    state = make_state(n1=2, n2=2)
+    cards = BadCards()
+    for name in ("n2", "n1"):
+        gpunode = make_gpunode(name)
+        devices = [
+            msgspec.structs.replace(each, uuid=f"GPU-{name}-{each.index}", health="Unhealthy", health_reason="x")
+            for each in reversed(gpunode.status.devices)
+        ]
+        cards.changed(msgspec.structs.replace(gpunode, status=msgspec.structs.replace(gpunode.status, devices=devices)))
+    pods = [make_pod(1, node="n2", devices=1), make_pod(0, node="n1", devices=2), make_pod(2, node="")]
+    for pod in pods:
+        state.store.pod_event("ADDED", pod)
+    ledger = state.store.view.ledger
+    assert [(card.node, card.index) for card in cards.of(pods, ledger=ledger)] == [("n1", 0), ("n1", 1), ("n2", 0)]
+    cards.gone("n1")
+    cards.gone("n1")
+    assert [(card.node, card.index) for card in cards.of(pods, ledger=ledger)] == [("n2", 0)]
+
+
+def test_a_device_that_leaves_the_report_is_news_and_bad_no_more() -> None:
+    cards = BadCards()
+    cards.changed(report(0, 1))
+    without = msgspec.structs.replace(report(), status=msgspec.structs.replace(report().status, devices=[]))
+    assert cards.changed(without) == {"a-0", "a-1"}
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "posted"),
+    [
+        pytest.param("False", CARD.sentence, False, id="the same is known"),
+        pytest.param("False", "another device", True, id="another device was known"),
+        pytest.param("True", CARD.sentence, True, id="it was healthy again in between"),
+        pytest.param(None, "", True, id="nothing was known"),
+    ],
+)
+def test_an_unhealthy_device_is_an_event_where(status: str | None, message: str, posted: bool) -> None:
+    known = [] if status is None else [condition(CONDITION, status=status, message=message)]
+    job = make_job(status={"phase": "Running", "conditions": known})
+    found = announcement_of(job, running(leaves=False).status)
+    assert (found is not None) is posted

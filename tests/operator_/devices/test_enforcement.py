@@ -85,3 +85,42 @@ def pod(node: str, *, phase: str = "Running") -> Pod:
         spec=PodSpec(node_name=node),
         status=PodStatus(phase=phase),
     )
+
+
+def test_four_nodes_are_named_and_a_fifth_is_counted() -> None:
+    four, five = (told(**dict.fromkeys("abcde"[:count], NOTHING)) for count in (4, 5))
+    assert four is not None
+    assert five is not None
+    assert four.message.endswith("(on a, b, c, d)")
+    assert five.message.endswith("(on a, b, c, d and 1 more)")
+
+
+def test_of_two_nodes_that_enforce_nothing_the_one_without_any_sharing_speaks() -> None:
+    condition = told("TimeShared", a=Enforcement(time_slicing=True), b=Enforcement())
+    assert condition is not None
+    assert (condition.reason, condition.message) == ("None", "Nothing shares the devices' time (on b)")
+
+
+def test_a_node_where_it_is_unknown_is_weaker_than_one_that_enforces_and_stronger_than_one_that_does_not() -> None:
+    found = [told(a=first, b=second) for first, second in ((None, MPS), (NOTHING, None), (MPS, MPS))]
+    assert [each.status for each in found if each is not None] == ["Unknown", "False", "True"]
+
+
+def test_a_report_that_enforces_something_else_is_news_on_its_own_node() -> None:
+    known = Enforcements()
+    reports = [("a", MPS), ("b", MPS), ("a", NOTHING), ("a", NOTHING), ("b", MPS)]
+    news = [
+        known.changed(GPUNode(metadata=ObjectMeta(name=name), status=GPUNodeStatus(enforcement=found)))
+        for name, found in reports
+    ]
+    assert news == [True, True, True, False, False]
+    known.gone("c")
+    assert known.of([pod("b"), pod("a"), pod("a", phase="Failed")]) == {"a": NOTHING, "b": MPS}
+
+
+def test_a_job_that_runs_keeps_nothing_of_what_was_said_before() -> None:
+    before = told(a=MPS)
+    found = condition_of({"a": NOTHING}, mode="Fractional", before=before, finished=False, now=NOON)
+    assert found is not None
+    assert found.status == "False"
+    assert condition_of({}, mode="Fractional", before=before, finished=False, now=NOON) is None

@@ -1,18 +1,28 @@
 """Jobs above their promise: what they are told, and when they end for it."""
 
 from dataclasses import replace
+from typing import Any
 
 import msgspec
+import pytest
 
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpunode import GPUNode, Overuse
-from dovetail.api.meta import find_condition
-from dovetail_operator.devices.memory_overuse import CONDITION, REASON, Overuses, announcement_of, told
+from dovetail.api.meta import Condition, find_condition
+from dovetail_operator.devices.memory_overuse import (
+    CONDITION,
+    REASON,
+    Overuses,
+    announcement_of,
+    condition_of,
+    ending,
+    told,
+)
 from dovetail_operator.devices.overuse_check import EndingRules
 from dovetail_operator.job.actions import DeleteJob
 from dovetail_operator.lifecycle.reconcile import Outcome, reconcile
 from tests.core.builders import make_gpunode
-from tests.operator_.builders import NOW, make_child, make_job, make_pod, make_state, see
+from tests.operator_.builders import NOW, condition, make_child, make_job, make_pod, make_state, see
 
 OVERUSE = Overuse(
     uid="pod-0", namespace="team", name="x-0", device="GPU-1", index=1, promised_mib=8192, used_mib=9000, since="then"
@@ -83,9 +93,9 @@ def settled(*overuses: Overuse, job: GPUJob | None = None) -> Outcome:
 
 def test_a_running_job_above_its_promise_runs_on_and_says_so() -> None:
     result = settled(OVERUSE)
-    condition = find_condition(result.status.conditions, CONDITION)
-    assert condition is not None
-    assert (condition.status, condition.reason, condition.message) == ("False", REASON, SENTENCE)
+    found = find_condition(result.status.conditions, CONDITION)
+    assert found is not None
+    assert (found.status, found.reason, found.message) == ("False", REASON, SENTENCE)
     assert result.status.phase == "Running"
 
 
@@ -113,6 +123,62 @@ def test_a_job_that_keeps_to_its_promise_again_says_so() -> None:
     above = settled(OVERUSE).status
     job = msgspec.structs.replace(make_job(), status=above)
     after = settled(job=job).status
-    condition = find_condition(after.conditions, CONDITION)
-    assert condition is not None
-    assert condition.status == "True"
+    found = find_condition(after.conditions, CONDITION)
+    assert found is not None
+    assert found.status == "True"
+
+
+def overuse(uid: str = "pod-0", **changes: Any) -> Overuse:
+    return msgspec.structs.replace(OVERUSE, uid=uid, **changes)
+
+
+def test_each_device_of_a_pod_is_news_by_itself() -> None:
+    known = Overuses(RULES)
+    first, second = overuse(), overuse(device="GPU-2", index=2)
+    reports = (report(first), report(first, second), report(second), report(overuse("pod-1")))
+    assert [known.changed(each) for each in reports] == [{"pod-0"}, {"pod-0"}, {"pod-0"}, {"pod-0", "pod-1"}]
+
+
+def test_a_job_has_the_overuses_of_its_unfinished_pods_by_name_and_device() -> None:
+    known = Overuses(RULES)
+    a, b, ended = make_pod(0), make_pod(1), make_pod(2, phase="Failed")
+    known.changed(
+        report(
+            overuse(b.metadata.uid, name="x-1", index=0),
+            overuse(a.metadata.uid, name="x-0", index=3, device="GPU-3"),
+            overuse(a.metadata.uid, name="x-0", index=2, device="GPU-2"),
+            overuse(ended.metadata.uid, name="x-2"),
+            overuse("another"),
+        )
+    )
+    found = known.of([b, ended, a, make_pod(3, node="n2")])
+    assert [(each.name, each.index) for each in found] == [("x-0", 2), ("x-0", 3), ("x-1", 0)]
+
+
+def test_only_overuses_that_end_a_pod_say_why_the_job_ends() -> None:
+    assert ending([]) == ending([OVERUSE]) == ""
+    asked = overuse(name="x-1", evict=True)
+    assert ending([OVERUSE, asked]) == f"Ended by memory_overuse: {told([asked])}"
+
+
+@pytest.mark.parametrize(
+    ("overuses", "before", "finished", "status"),
+    [
+        pytest.param((OVERUSE,), None, False, "False", id="above its promise"),
+        pytest.param((OVERUSE,), "True", True, "False", id="above its promise at its end"),
+        pytest.param((), None, False, None, id="never above it"),
+        pytest.param((), "False", False, "True", id="below it again"),
+        pytest.param((), "False", True, "False", id="over while above it"),
+    ],
+)
+def test_the_condition_is(overuses: tuple[Overuse, ...], before: Any, finished: bool, status: str | None) -> None:
+    known = msgspec.convert(condition(CONDITION, status=before), Condition) if before else None
+    found = condition_of(overuses, before=known, finished=finished, now="now")
+    assert (found.status if found else None) == status
+
+
+@pytest.mark.parametrize(("before", "posted"), [(None, True), ("True", True), ("False", False)])
+def test_an_overuse_is_an_event_when_the_job_kept_to_its_promise_before(before: str | None, posted: bool) -> None:
+    known = [] if before is None else [condition(CONDITION, status=before)]
+    found = announcement_of(make_job(status={"conditions": known}), settled(OVERUSE).status)
+    assert (found is not None) is posted
