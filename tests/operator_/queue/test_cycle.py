@@ -355,3 +355,26 @@ def test_a_time_that_is_none_is_told_and_stops_no_other_job() -> None:
     obstacle = state.obstacle_of(state.store.jobs["team/wrong"], now=NOW)
     assert obstacle is not None
     assert obstacle.message.startswith('beginTime "2026-02-31T25:61:00Z" is no time')
+
+
+def test_a_plan_on_devices_of_a_pod_that_is_being_deleted_is_not_doubted() -> None:
+    state = make_state(a=1)
+    ending = make_pod(5, node="a", devices=1, owner="uid-gone", meta={"labels": {}, "ownerReferences": []})
+    state.store.pod_event("ADDED", ending)
+    submit(state, "first")
+    (found,) = verdicts_on_an_empty_node("first")
+    state.decisions.set_verdict("uid-first", verdict=found)
+    taken = survey(state, now=NOW)
+    list(decide(state, taken))
+    assert list(taken.doubts) == ["uid-first"], "the pod stays"
+    state.store.pod_event("MODIFIED", replace_meta(ending, deletion_timestamp=at(30)))
+    leaving = survey(state, now=NOW)
+    list(decide(state, leaving))
+    assert leaving.doubts == {}
+
+
+def verdicts_on_an_empty_node(name: str) -> list[Verdict]:
+    """The verdict on a job that finds node `a` empty."""
+    state = make_state(a=1)
+    submit(state, name)
+    return list(verdicts(state).values())

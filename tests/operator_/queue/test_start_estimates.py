@@ -1,40 +1,221 @@
-"""Estimates of starts go on in parallel to the queue, whatever fails."""
+"""When starts are estimated, and which estimates are dropped when limits change: in virtual time."""
 
 import asyncio
-from collections.abc import Iterator
-from datetime import datetime
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
 
+import msgspec
+import pytest
+from structlog.testing import capture_logs
+
+from dovetail.api.gpujob import QueuePlace
+from dovetail.queue.verdicts import Verdict, Waits
+from dovetail_operator.queue.cycle import BASIS_OF_WAY, Cycle, estimates
 from dovetail_operator.queue.cycle_caches import caches_for
 from dovetail_operator.queue.start_estimates import StartEstimates
 from dovetail_operator.queue.verdict_updates import VerdictUpdates
 from dovetail_operator.queue.wake_up import WakeUp
-from tests import virtual_time
-from tests.background import running
-from tests.operator_.builders import NOW, make_state
-from tests.operator_.queue.test_cycle import occupy, submit
+from dovetail_operator.state.state import State
+from tests.operator_.builders import LET_GO, NOW, at, make_child, make_job, make_pod, make_state
+from tests.virtual_time import run
+
+UID = "uid-x"
+WAITS = Waits(key=UID, reason="Resources", message="", queue=QueuePlace(position=1))
 
 
-def test_a_failure_to_estimate_is_followed_by_the_next_estimate() -> None:
-    virtual_time.run(_estimate_after_failures(2))
+class Rig:
+    """Estimates of a state whose one GPU is taken for an hour, and a job that waits for it."""
+
+    def __init__(self) -> None:
+        self.state: State = make_state(a=1)
+        first = make_job("runs", status={"number": 1}, activeDeadlineSeconds=3600)
+        self.state.store.job_changed(first)
+        self.state.store.child_changed(make_child(first, uid="child-runs", status={"startTime": at(0)}))
+        meta = {"labels": {"dovetail.dev/job": "runs"}, "uid": "pod-runs"}
+        self.state.store.pod_event("ADDED", make_pod(node="a", devices=1, owner="child-runs", meta=meta))
+        self.state.store.job_changed(make_job("x", status={"number": 2}))
+        self.state.decisions.set_verdict(UID, verdict=WAITS)
+        self.changed: list[str] = []
+        self.wake_up = WakeUp()
+        self.surveys: list[float] = []
+        self.on_survey: Callable[[], object] = lambda: None
+        updates = VerdictUpdates(
+            self.state.decisions, changed=self.changed.append, admitted=self.changed.append, wake_up=self.wake_up
+        )
+        caches = caches_for(self.state)
+        self.estimates = StartEstimates(self.state, caches=caches, updates=updates, wake_up=self.wake_up, now=self._now)
+
+    def _now(self) -> Any:
+        self.surveys.append(asyncio.get_running_loop().time())
+        self.on_survey()
+        return NOW
+
+    def say(self, **place: Any) -> None:
+        """The job's verdict has this place in the queue."""
+        self.state.decisions.set_verdict(UID, verdict=msgspec.structs.replace(WAITS, queue=QueuePlace(**place)))
+
+    @property
+    def place(self) -> QueuePlace:
+        verdict = self.state.decisions.verdicts[UID]
+        assert isinstance(verdict, Waits)
+        assert verdict.queue is not None
+        return verdict.queue
+
+    async def estimate(self) -> None:
+        self.estimates.request()
+        await asyncio.sleep(10)
 
 
-async def _estimate_after_failures(failures: int) -> None:
-    state, wake_up = make_state(a=1), WakeUp()
-    occupy(state, gpus=1, seconds=3600)
-    submit(state, "waits")
-    times: Iterator[datetime] = iter([NOW])
+def play(scenario: Callable[[Rig], Coroutine[Any, Any, None]]) -> Rig:
+    async def together() -> Rig:
+        rig = Rig()
+        task = asyncio.create_task(rig.estimates.run())
+        await scenario(rig)
+        assert not task.done()
+        task.cancel()
+        return rig
 
-    def now() -> datetime:
-        nonlocal failures
-        failures -= 1
-        if failures >= 0:
-            raise RuntimeError("no estimate")
-        return next(times)
+    return run(together())
 
-    updates = VerdictUpdates(state.decisions, changed=list[str]().append, admitted=list[str]().append, wake_up=wake_up)
-    estimates = StartEstimates(state, caches=caches_for(state), updates=updates, wake_up=wake_up, now=now)
-    estimates.request()
-    async with running(estimates.run()), asyncio.timeout(60):
-        while not estimates.places:  # noqa: ASYNC110 - estimates have no event
-            await asyncio.sleep(0.1)
-    assert list(estimates.places) == ["uid-waits"]
+
+def test_an_estimate_is_made_once_for_each_request_and_reaches_the_verdict() -> None:
+    async def scenario(rig: Rig) -> None:
+        await asyncio.sleep(100)
+        assert rig.surveys == []
+        await rig.estimate()
+        assert rig.wake_up._timer is not None, "an estimate changes by time alone"
+        await asyncio.sleep(100)
+
+    rig = play(scenario)
+    assert (len(rig.surveys), list(rig.estimates.places), rig.changed) == (1, [UID], ["team/x"])
+    assert rig.place.estimated_start == at(3630)
+
+
+def test_a_verdict_keeps_its_position_and_reserved_room() -> None:
+    async def scenario(rig: Rig) -> None:
+        rig.say(position=7)
+        await rig.estimate()
+
+    rig = play(scenario)
+    assert (rig.place.position, rig.place.estimated_start) == (7, at(3630))
+
+
+@pytest.mark.parametrize(("position", "comes"), [(100, True), (101, False)])
+def test_only_the_first_hundred_jobs_get_an_estimate_between_cycles(position: int, comes: bool) -> None:
+    async def scenario(rig: Rig) -> None:
+        rig.say(position=position)
+        await rig.estimate()
+
+    assert (play(scenario).place.estimated_start is not None) is comes
+
+
+@pytest.mark.parametrize("verdict", [LET_GO, msgspec.structs.replace(WAITS, queue=None), None])
+def test_a_job_that_meanwhile_may_start_or_never_can_gets_no_estimate_in_its_verdict(
+    verdict: Verdict | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(rig: Rig) -> None:
+        def decided() -> None:
+            rig.state.decisions.withdraw_verdict(UID)
+            if verdict is not None:
+                rig.state.decisions.set_verdict(UID, verdict=verdict)
+
+        during_an_estimate(monkeypatch, decided)
+        await rig.estimate()
+
+    rig = play(scenario)
+    assert (rig.state.decisions.verdicts.get(UID), rig.changed) == (verdict, [])
+    assert list(rig.estimates.places) == [UID]
+
+
+def test_an_estimate_of_a_preemption_is_not_replaced() -> None:
+    async def scenario(rig: Rig) -> None:
+        rig.say(position=1, estimated_start=at(60), basis=BASIS_OF_WAY)
+        await rig.estimate()
+
+    rig = play(scenario)
+    assert (rig.place.estimated_start, rig.changed) == (at(60), [])
+
+
+def test_the_same_estimate_marks_no_job_again() -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.estimate()
+        await rig.estimate()
+
+    rig = play(scenario)
+    assert (len(rig.surveys), rig.changed) == (2, ["team/x"])
+
+
+def test_estimates_that_began_under_other_limits_are_dropped_and_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(rig: Rig) -> None:
+        during_an_estimate(monkeypatch, rig.estimates.limits_changed)
+        await rig.estimate()
+
+    rig = play(scenario)
+    assert (len(rig.surveys), list(rig.estimates.places), rig.changed) == (2, [UID], ["team/x"])
+
+
+def during_an_estimate(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]) -> None:
+    """What happens once, while starts are estimated."""
+    left = [happens]
+
+    def estimated(state: State, cycle: Cycle) -> Iterator[tuple[str, QueuePlace] | None]:
+        for found in estimates(state, cycle):
+            if left:
+                left.pop()()
+            yield found
+
+    monkeypatch.setattr("dovetail_operator.queue.start_estimates.estimates", estimated)
+
+
+def test_after_other_limits_an_estimate_that_no_longer_holds_is_withdrawn_at_once() -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.estimate()
+        gone = make_job("x", status={"number": 2}, gpu=8, meta={"resourceVersion": "11", "generation": 2})
+        rig.state.store.job_changed(gone)
+        await rig.estimate()
+        assert rig.place.estimated_start == at(3630), "only the next cycle says otherwise"
+        rig.estimates.limits_changed()
+        await rig.estimate()
+
+    rig = play(scenario)
+    assert (rig.place.estimated_start, rig.place.position, rig.estimates.places) == (None, 1, {})
+    assert rig.changed == ["team/x", "team/x"]
+
+
+def test_estimates_of_jobs_that_wait_no_more_are_dropped() -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.estimate()
+        rig.estimates.keep({UID})
+        assert list(rig.estimates.places) == [UID]
+        rig.estimates.keep(())
+        assert rig.estimates.places == {}
+
+    play(scenario)
+
+
+def test_without_a_waiting_job_nothing_is_estimated_and_no_cycle_is_asked_for() -> None:
+    async def scenario(rig: Rig) -> None:
+        rig.state.store.job_deleted("team/x", uid=UID)
+        await rig.estimate()
+
+    rig = play(scenario)
+    assert (rig.estimates.places, rig.wake_up._timer) == ({}, None)
+
+
+def test_an_estimate_that_fails_is_made_again_after_a_pause_of_a_second() -> None:
+    async def scenario(rig: Rig) -> None:
+        def fails() -> None:
+            if len(rig.surveys) < 3:
+                raise RuntimeError
+
+        rig.on_survey = fails
+        await rig.estimate()
+        await asyncio.sleep(1000)
+
+    with capture_logs() as logs:
+        rig = play(scenario)
+    assert [each["event"] for each in logs] == ["starts are foreseen again"] * 2
+    first, second, third = rig.surveys
+    assert second - first >= 1
+    assert third - second >= 1
+    assert list(rig.estimates.places) == [UID]

@@ -29,3 +29,24 @@ async def test_an_estimate_that_others_held_up_is_made_anew_as_soon_as_any_other
     work(0.03)
     await slices.pause_if_due()
     assert seconds_until_next(slices) < 0.5 / 0.05
+
+
+async def test_a_pause_is_due_after_a_slice_of_work_and_not_before() -> None:
+    others: list[int] = []
+    slices = TimeSlices()
+    asyncio.get_running_loop().call_soon(others.append, 1)
+    await slices.pause_if_due()
+    assert others == [], "no slice is over"
+    work(0.03)
+    await slices.pause_if_due()
+    assert others == [1]
+    asyncio.get_running_loop().call_soon(others.append, 2)
+    await slices.pause_if_due()
+    assert others == [1], "the next slice has just begun"
+
+
+async def test_estimates_leave_nineteen_times_their_own_time_and_a_second_at_least() -> None:
+    slices = TimeSlices()
+    assert seconds_until_next(slices) == 1
+    work(0.1)
+    assert 2 <= seconds_until_next(slices) < 10

@@ -1,0 +1,273 @@
+"""The scheduling loop in virtual time: when it runs a cycle, and what it does when something fails."""
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine, Iterable
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from dovetail.api.builtin import Job
+from dovetail.api.gpujob import GPUJob
+from dovetail.jobs.batch_job import wants_admission
+from dovetail.kube.retry import BACKOFF
+from dovetail.queue.verdicts import Admitted, Waits
+from dovetail_operator.metrics import make_counters
+from dovetail_operator.queue.loop import SchedulingLoop
+from dovetail_operator.state.state import State
+from tests.operator_.builders import LET_GO, NOW, make_child, make_job, make_pod, make_state
+from tests.operator_.queue.test_quotas import make_quota
+from tests.virtual_time import run
+
+CYCLES = "dovetail_queue_cycle_duration_seconds_count"
+
+
+class Counting:
+    """Numbers without an API server: `fails` is how often in a row a write fails."""
+
+    def __init__(self) -> None:
+        self.fails = 0
+        self.asked: list[float] = []
+        self.meanwhile: Callable[[], object] = lambda: None
+
+    async def give(self, jobs: Iterable[GPUJob], *, shown: Iterable[GPUJob]) -> dict[str, int]:
+        self.asked.append(asyncio.get_running_loop().time())
+        await asyncio.sleep(0)
+        self.meanwhile()
+        if self.fails:
+            self.fails -= 1
+            raise RuntimeError
+        return {job.metadata.uid: number for number, job in enumerate(jobs, start=1)}
+
+
+class Rig:
+    """A loop over a node with one GPU."""
+
+    def __init__(self, *, gpus: int = 1) -> None:
+        self.state: State = make_state(a=gpus)
+        self.numbers = Counting()
+        self.changed: list[str] = []
+        self.admitted: list[str] = []
+        self.registry = CollectorRegistry()
+        self.loop = SchedulingLoop(
+            self.state,
+            numbers=self.numbers,  # type: ignore[arg-type]  # the one method that is called
+            counters=make_counters(self.registry),
+            changed=self.changed.append,
+            admitted=self.admitted.append,
+            now=lambda: NOW,
+            rng=random.Random(7),
+        )
+
+    def put(self, name: str, *, numbered: bool = True, **spec: Any) -> GPUJob:
+        job = make_job(name, status={"number": 1} if numbered else {}, **spec)
+        self.state.store.job_changed(job)
+        return job
+
+    def fill(self) -> None:
+        """A running job takes the node."""
+        job = self.put("runs")
+        self.state.store.child_changed(make_child(job, uid="child-runs"))
+        meta = {"labels": {"dovetail.dev/job": "runs"}, "uid": "pod-runs"}
+        self.state.store.pod_event("ADDED", make_pod(node="a", devices=1, owner="child-runs", meta=meta))
+
+    @property
+    def cycles(self) -> int:
+        return int(self.registry.get_sample_value(CYCLES) or 0)
+
+    def verdict(self, name: str) -> Waits:
+        found = self.state.decisions.verdicts[f"uid-{name}"]
+        assert isinstance(found, Waits)
+        return found
+
+
+def play(rig: Callable[[], Rig], scenario: Callable[[Rig], Coroutine[Any, Any, None]]) -> Rig:
+    """Run the scenario next to the loop."""
+
+    async def together() -> Rig:
+        made = rig()
+        task = asyncio.create_task(made.loop.run())
+        await scenario(made)
+        assert not task.done()
+        task.cancel()
+        return made
+
+    return run(together())
+
+
+def test_it_begins_with_a_cycle_and_runs_no_other_while_nothing_changes() -> None:
+    async def scenario(rig: Rig) -> None:
+        await asyncio.sleep(0)
+        assert rig.cycles == 0
+        await asyncio.sleep(3600)
+
+    assert play(Rig, scenario).cycles == 1
+
+
+def test_a_new_job_gets_a_number_and_may_start_in_the_same_cycle() -> None:
+    async def scenario(rig: Rig) -> None:
+        rig.put("x", numbered=False)
+        await asyncio.sleep(1)
+
+    rig = play(Rig, scenario)
+    assert (rig.changed, rig.admitted) == (["team/x"], ["team/x"])
+    assert rig.state.decisions.numbers == {"uid-x": 1}
+    assert isinstance(rig.state.decisions.verdicts["uid-x"], Admitted)
+
+
+@pytest.mark.parametrize("later", [None, "uid-later"], ids=["gone", "replaced"])
+def test_a_job_that_goes_while_it_gets_its_number_keeps_the_numbers_of_no_other_back(later: str | None) -> None:
+    async def scenario(rig: Rig) -> None:
+        rig.put("first", numbered=False)
+        rig.put("second", numbered=False)
+
+        def goes() -> None:
+            rig.state.store.job_deleted("team/first", uid="uid-first")
+            if later is not None:
+                rig.numbers.meanwhile = lambda: None
+                rig.put("first", meta={"uid": later})
+
+        rig.numbers.meanwhile = goes
+        await asyncio.sleep(1)
+
+    assert play(Rig, scenario).state.decisions.numbers == {"uid-second": 2}
+
+
+def test_failed_cycles_are_tried_again_with_growing_pauses_that_end_with_the_first_success() -> None:
+    async def scenario(rig: Rig) -> None:
+        rig.numbers.fails = 3
+        rig.put("x", numbered=False)
+        await asyncio.sleep(100)
+        rig.numbers.fails = 1
+        rig.put("y", numbered=False)
+        rig.loop.jobs_changed()
+        await asyncio.sleep(100)
+
+    asked = play(Rig, scenario).numbers.asked
+    rng = random.Random(7)
+    expected = [BACKOFF.seconds(attempt, rng=rng) for attempt in (0, 1, 2, 0)]
+    pauses = [later - earlier for earlier, later in pairwise(asked)]
+    assert len(asked) == 6
+    # 0.05 s collect the requests of a burst.
+    assert [*pauses[:3], pauses[4]] == pytest.approx([each + 0.05 for each in expected])
+
+
+def test_room_that_changes_brings_a_cycle_soon_only_while_a_job_waits() -> None:
+    async def scenario(rig: Rig) -> None:
+        await asyncio.sleep(10)
+        rig.loop.room_changed()
+        await asyncio.sleep(1)
+        assert rig.cycles == 1
+        await asyncio.sleep(9)
+        assert rig.cycles == 2
+        rig.fill()
+        rig.put("x")
+        rig.loop.jobs_changed()
+        await asyncio.sleep(1)
+        assert rig.cycles == 3
+        rig.loop.room_changed()
+        await asyncio.sleep(1)
+        assert rig.cycles == 4
+
+    play(Rig, scenario)
+
+
+def test_changed_limits_renew_the_messages_that_quote_them_at_once_and_only_once() -> None:
+    async def scenario(rig: Rig) -> None:
+        rig.state.store.quotas.put(make_quota(gpus=0))
+        rig.put("x")
+        rig.loop.jobs_changed()
+        await asyncio.sleep(2)
+        assert "may run 0 GPUs" in rig.verdict("x").message
+        rig.state.store.quotas.put(make_quota(gpus=0, namespaces=["team"]))
+        rig.loop.jobs_changed()
+        await asyncio.sleep(2)
+        before = rig.verdict("x").message
+        assert "Namespace team" not in before
+        rig.loop.limits_changed()
+        await asyncio.sleep(2)
+        assert "Namespace team" in rig.verdict("x").message
+        rig.state.store.quotas.put(make_quota(gpus=0))
+        rig.loop.jobs_changed()
+        await asyncio.sleep(2)
+        assert "Namespace team" in rig.verdict("x").message
+
+    play(Rig, scenario)
+
+
+def test_changed_limits_renew_no_message_that_quotes_none() -> None:
+    async def scenario(rig: Rig) -> None:
+        rig.fill()
+        rig.put("x", gpu=1)
+        await asyncio.sleep(2)
+        known = rig.verdict("x")
+        rig.put("y", priority=99)
+        rig.loop.limits_changed()
+        await asyncio.sleep(2)
+        assert rig.verdict("x").message == known.message
+        assert rig.changed.count("team/x") == 1
+
+    play(Rig, scenario)
+
+
+def test_a_job_that_waits_no_more_keeps_no_verdict_and_running_jobs_are_counted() -> None:
+    async def scenario(rig: Rig) -> None:
+        rig.fill()
+        rig.put("x")
+        await asyncio.sleep(1)
+        assert list(rig.state.decisions.verdicts) == ["uid-x"]
+        assert rig.state.decisions.running_jobs == 1
+        rig.state.store.job_deleted("team/x", uid="uid-x")
+        rig.loop.jobs_changed()
+        await asyncio.sleep(1)
+        assert rig.state.decisions.verdicts == {}
+
+    play(Rig, scenario)
+
+
+def test_a_job_on_which_the_cycle_fails_is_marked_and_stops_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(job: GPUJob, child: Job | None) -> bool:
+        if job.metadata.name == "odd":
+            raise AttributeError
+        return wants_admission(job, child)
+
+    monkeypatch.setattr("dovetail_operator.queue.cycle.wants_admission", failing)
+
+    async def scenario(rig: Rig) -> None:
+        rig.put("odd")
+        rig.put("x")
+        await asyncio.sleep(1)
+
+    rig = play(Rig, scenario)
+    assert (rig.changed, rig.admitted) == (["team/odd"], ["team/x"])
+
+
+def test_a_verdict_that_stays_the_same_marks_no_job_again() -> None:
+    async def scenario(rig: Rig) -> None:
+        rig.fill()
+        rig.put("x")
+        rig.state.decisions.set_verdict("uid-other", verdict=LET_GO)
+        for _ in range(5):
+            rig.loop.jobs_changed()
+            await asyncio.sleep(10)
+
+    rig = play(Rig, scenario)
+    assert rig.changed.count("team/x") <= 2, "its first verdict, and its first estimate"
+
+
+@pytest.mark.parametrize(("waits", "seconds"), [(True, 9), (False, 24)])
+def test_a_long_cycle_leaves_most_of_the_time_to_other_work(waits: bool, seconds: int) -> None:
+    async def scenario(*, urgent_after: float | None) -> float:
+        loop, rig = asyncio.get_running_loop(), Rig()
+        rig.loop._some_job_waits = waits
+        start = loop.time()
+        if urgent_after is not None:
+            loop.call_later(urgent_after, rig.loop.jobs_changed)
+        await rig.loop._rest(1.0)
+        return round(loop.time() - start, 3)
+
+    assert run(scenario(urgent_after=None)) == seconds
+    assert run(scenario(urgent_after=6)) == 6, "a job's change comes sooner"
+    assert run(scenario(urgent_after=1)) == 4, "but not at once"

@@ -1,0 +1,80 @@
+"""Preemption notices from cycle to cycle: who is marked, and when the next check comes."""
+
+from dovetail.queue.preemption.policy import Rules
+from dovetail.queue.verdicts import Verdict
+from dovetail_operator.queue.cycle import Cycle, decide, survey
+from dovetail_operator.queue.cycle_caches import caches_for
+from dovetail_operator.queue.preemption_notices import PreemptionNotices
+from dovetail_operator.queue.wake_up import WakeUp
+from dovetail_operator.state.state import State
+from tests.operator_.builders import NOW, make_job
+from tests.operator_.queue.test_preemption_candidates import with_boss
+
+
+class Rig:
+    """The notices of a state in which `low` runs on the devices that `boss` wants."""
+
+    def __init__(self) -> None:
+        self.state: State = with_boss()
+        self.state.store.job_changed(make_job("other", status={"number": 3}, suspend=True))
+        self.changed: list[str] = []
+        self.wake_up = WakeUp()
+        self.notices = PreemptionNotices(
+            self.state,
+            caches=caches_for(self.state),
+            changed=self.changed.append,
+            wake_up=self.wake_up,
+            now=lambda: NOW,
+        )
+
+    def cycle(self) -> list[Verdict]:
+        cycle: Cycle = survey(self.state, now=NOW)
+        found = list(decide(self.state, cycle))
+        self.notices.update(cycle)
+        return found
+
+
+async def test_a_preempted_job_is_marked_when_its_notice_comes_and_when_it_goes() -> None:
+    rig = Rig()
+    for _ in range(2):
+        rig.cycle()
+    assert (rig.changed, list(rig.state.decisions.notices)) == (["team/low"], ["uid-low"])
+    rig.state.store.job_deleted("team/boss", uid="uid-boss")
+    rig.cycle()
+    assert (rig.changed, rig.state.decisions.notices) == (["team/low", "team/low"], {})
+    rig.cycle()
+    assert len(rig.changed) == 2
+
+
+async def test_preemption_is_checked_again_by_time_only_while_a_job_waits_and_it_is_switched_on() -> None:
+    rig = Rig()
+    rig.state.preemption = Rules()
+    rig.cycle()
+    assert rig.wake_up._timer is None
+    idle = Rig()
+    idle.state.store.job_deleted("team/boss", uid="uid-boss")
+    idle.cycle()
+    assert idle.wake_up._timer is None
+    waiting = Rig()
+    waiting.cycle()
+    assert waiting.wake_up._timer is not None
+
+
+async def test_a_notice_holds_as_long_as_the_same_job_would_start() -> None:
+    rig = Rig()
+    rig.cycle()
+    seen = rig.state.observe("team/low", now=NOW)
+    assert seen is not None
+    assert rig.notices.still_hold(seen)
+    rig.state.store.job_deleted("team/boss", uid="uid-boss")
+    assert not rig.notices.still_hold(seen)
+    later = make_job("chief", gpu=2, priority=60, status={"number": 9})
+    rig.state.store.job_changed(later)
+    assert not rig.notices.still_hold(seen), "another job would start"
+
+
+async def test_a_job_without_a_notice_is_not_about_to_end() -> None:
+    rig = Rig()
+    seen = rig.state.observe("team/low", now=NOW)
+    assert seen is not None
+    assert not rig.notices.still_hold(seen)
