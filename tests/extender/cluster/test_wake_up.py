@@ -111,6 +111,25 @@ def test_a_pod_that_is_refused_again_counts_once_and_for_the_later_nodes() -> No
     assert scene.wakes()
 
 
+def test_a_pod_that_asks_for_more_the_second_time_is_not_woken_for_the_first_request() -> None:
+    scene = Scene()
+    scene.refuse("pod", "a", gpu="2")
+    assert len(scene.waiting) == 1
+    scene.empty("a")
+    assert not scene.wakes()
+
+
+def test_of_several_pods_one_that_is_due_is_enough_to_wake() -> None:
+    scene = Scene()
+    scene.empty("a")
+    assert scene.wakes()
+    scene.fill("a")
+    scene.clock.now += 1.5
+    scene.refuse("later", "a")
+    scene.empty("a")
+    assert scene.wakes(), "the first one is due in 2 s, and the second one now"
+
+
 def test_a_hold_of_the_pod_s_own_is_room_for_it_alone() -> None:
     scene = Scene()
     scene.waiting.forget("pod")

@@ -1,5 +1,6 @@
 """What quotas count for pods, namespace by namespace, without a process."""
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -112,6 +113,16 @@ def test_every_planned_worker_counts_until_the_job_has_no_plan() -> None:
     desk.quotas.job_planned(namespace="default", uid="job", workers=0)
     desk.quotas.job_planned(namespace="default", uid="job", workers=0)
     assert desk.refusal(pod("next", gpus=3)) == ""
+
+
+def test_devices_that_kubelet_has_not_named_yet_count_as_whole_ones() -> None:
+    desk = Limited(quota(gpus=4))
+    desk.uses(pod("first"))
+    claim = desk.ledger.claim("uid-first")
+    assert claim is not None
+    desk.ledger.commit(replace(claim, devices=(), unnamed=3, resource="nvidia.com/gpu"))
+    assert "3 run, this pod needs 2" in desk.refusal(pod("next", gpus=2))
+    assert desk.refusal(pod("next")) == ""
 
 
 def test_the_first_exceeded_quota_refuses() -> None:
