@@ -3,7 +3,7 @@
 import pytest
 
 from dovetail.engine.ledger.ledger import Ledger
-from dovetail_extender.decide.unschedulable import PAUSE_SECONDS, Waiting
+from dovetail_extender.decide.unschedulable import PAUSE_SECONDS, REMEMBERED, Waiting
 from tests.background import eventually
 from tests.clock import Clock
 from tests.core.engine.builders import add_node, hold_devices, make_ask, make_device, make_ledger
@@ -89,15 +89,16 @@ def test_room_on_any_node_of_many_that_were_asked_about_wakes() -> None:
         assert scene.wakes() == bool(at % 2)
 
 
-def test_the_refused_pods_that_are_remembered_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dovetail_extender.decide.unschedulable.REMEMBERED", 2)
+def test_of_very_many_refused_pods_the_first_is_forgotten() -> None:
     scene = Scene()
-    scene.refuse("second", "b")
-    assert len(scene.waiting) == 2
-    scene.refuse("third", "b")
-    assert len(scene.waiting) == 2
+    for number in range(REMEMBERED - 1):
+        scene.refuse(f"p{number}", "b")
     scene.empty("a")
-    assert not scene.wakes(), "the first one was forgotten"
+    assert scene.wakes()
+    scene.refuse("one-more", "b")
+    assert len(scene.waiting) == REMEMBERED
+    scene.clock.now += 60
+    assert not scene.wakes()
 
 
 def test_a_pod_that_is_refused_again_counts_once_and_for_the_later_nodes() -> None:

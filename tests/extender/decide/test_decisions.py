@@ -3,7 +3,6 @@
 from typing import Any
 
 import msgspec
-import pytest
 
 from dovetail.engine.model.claims import Claim
 from dovetail.engine.model.refusals import Refusal
@@ -43,17 +42,6 @@ def test_the_held_claim_is_what_bind_promises() -> None:
     desk, pod = Desk(a=8, b=8), make_share()
     prioritize(desk, pod, "a", "b")
     assert claim(desk, pod) is held(desk)
-
-
-def test_of_many_decisions_the_oldest_is_checked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dovetail_extender.decide.filter_score.REMEMBERED", 1)
-    desk, first, second = Desk(a=8, b=8), make_share("first"), make_share("second")
-    prioritize(desk, first, "a")
-    prioritize(desk, second, "b")
-    assert claim(desk, second) is held(desk, "second")
-    again = claim(desk, first)
-    assert again == held(desk, "first")
-    assert again is not held(desk, "first")
 
 
 def test_a_node_that_has_changed_is_checked_again_and_may_refuse() -> None:

@@ -1,6 +1,7 @@
 """Mean utilization out of reports that come now and then."""
 
 import msgspec
+import pytest
 
 from dovetail.api.gpujob import Measured
 from dovetail.api.gpunode import GPUNode
