@@ -6,5 +6,6 @@ running      the stage while the batch Job runs
 finished     the stage once the batch Job has ended
 kueue        the stage of jobs that Kueue admits
 preemption   notice, suspension and requeue
+status       the status in a stage: times, places, figures
 conditions   the conditions of the status
 """

@@ -155,18 +155,16 @@ def decide(
     first jobs and for the reasons in `anew`.
     """
     ledger, leaving = _with_those_on_the_way(state, cycle)
-    running = running_jobs(state, now=cycle.now)
-    rules = rules_now(state.preemption, state.store.jobs.values(), now=cycle.now)
-    evictor = Evictor(running=running, rules=rules, orders=cycle.orders, in_vain=cycle.caches.in_vain)
+    evictor = _evictor(state, cycle)
     counted = counted_jobs(state, waiting=cycle.keys, cache=cycle.caches.usage)
-    gate, position = state.store.quotas.gate(counted, children=children_of_jobs(state)), 0
+    gate = state.store.quotas.gate(counted, children=children_of_jobs(state))
     windows = windows_of(
         state.store.quotas, counted, view=state.store.view, ledger=ledger, leaving=leaving, now=cycle.now
     )
     verdicts = admit(
         cycle.waiting, ledger=ledger, sites=cycle.sites, leaving=leaving, gate=gate, evictor=evictor, windows=windows
     )
-    told, places = told or {}, foreseen or {}
+    told, places, position = told or {}, foreseen or {}, 0
     for rank, verdict in enumerate(verdicts):
         if isinstance(verdict, Admitted):
             yield verdict
@@ -176,17 +174,34 @@ def decide(
         before = told.get(verdict.key)
         if before is not None and is_kept(before, verdict, rank=rank) and verdict.reason not in anew:
             yield before
-            continue
-        message, made_way = verdict.message + _where(state, cycle, verdict), evictor.making_way_for(verdict.key)
-        if verdict.reason == "ExceedsCapacity":
-            yield msgspec.structs.replace(verdict, message=message)
-            continue
-        known = places.get(verdict.key, QueuePlace(position=1))
-        reserved = None if verdict.kept is None else reserved_room(verdict.kept, now=cycle.now)
-        place = msgspec.structs.replace(known, position=position, reserved=reserved)
-        if made_way and reserved is not None:
-            place = _by_way(place, at=reserved.time, now=cycle.now)
-        yield msgspec.structs.replace(verdict, message=message + made_way, queue=place, kept=None)
+        else:
+            known = places.get(verdict.key, QueuePlace(position=1))
+            yield _with_place(state, cycle, verdict=verdict, evictor=evictor, known=known, position=position)
+
+
+def _evictor(state: State, cycle: Cycle) -> Evictor:
+    """Finds victims among the jobs that run now, and notes them in the cycle's orders."""
+    rules = rules_now(state.preemption, state.store.jobs.values(), now=cycle.now)
+    running = running_jobs(state, now=cycle.now)
+    return Evictor(running=running, rules=rules, orders=cycle.orders, in_vain=cycle.caches.in_vain)
+
+
+def _with_place(
+    state: State, cycle: Cycle, *, verdict: Waits, evictor: Evictor, known: QueuePlace, position: int
+) -> Waits:
+    """The verdict on a waiting job as its status shows it: with nodes, position, reserved room and estimate.
+
+    `known` has the latest estimate.
+    """
+    message = verdict.message + _where(state, cycle, verdict)
+    if verdict.reason == "ExceedsCapacity":
+        return msgspec.structs.replace(verdict, message=message)
+    preempts = evictor.making_way_for(verdict.key)
+    reserved = None if verdict.kept is None else reserved_room(verdict.kept, now=cycle.now)
+    place = msgspec.structs.replace(known, position=position, reserved=reserved)
+    if preempts and reserved is not None:
+        place = _by_way(place, at=reserved.time, now=cycle.now)
+    return msgspec.structs.replace(verdict, message=message + preempts, queue=place, kept=None)
 
 
 def _by_way(place: QueuePlace, *, at: str, now: datetime) -> QueuePlace:

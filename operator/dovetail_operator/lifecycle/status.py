@@ -1,0 +1,203 @@
+"""The status that follows from an observation and the job's stage: times, places, figures. Pure."""
+
+from datetime import timedelta
+from typing import Final
+
+from dovetail.api.builtin import Job, Pod, is_terminated
+from dovetail.api.gpujob import FINISHED, AssignedDevice, DeviceKind, GPUJobStatus, Lease, Placement
+from dovetail.formats.durations import human, moment, timestamp
+from dovetail.jobs.batch_job import is_past, true_condition, worker_of
+from dovetail.jobs.runs import earlier_end
+from dovetail.queue.inputs.ways import fell_back
+from dovetail_operator.job.actions import Stage
+from dovetail_operator.job.attempts import noted
+from dovetail_operator.job.elastic import elastic_of
+from dovetail_operator.job.observation import Observed, bound_pods, devices_of
+from dovetail_operator.job.plan import placement_of
+from dovetail_operator.job.run_time import used_seconds
+from dovetail_operator.lifecycle import preemption
+from dovetail_operator.lifecycle.conditions import conditions_of
+
+_NODES_IN_LINE: Final = 4
+_REFRESH_SECONDS: Final = 10
+
+
+def status_of(seen: Observed, stage: Stage) -> GPUJobStatus:
+    """The status of a job in this stage. Figures that change constantly follow the steps of the run time."""
+    before, child = seen.job.status, seen.child
+    nodes, devices = _places(seen, stage)
+    start = _start_time(seen, stage)
+    end = _completion_time(seen) if stage.phase in FINISHED else None
+    active = [pod for pod in seen.pods if pod.status.phase in {"Pending", "Running"}]
+    request = "" if seen.ask is None or (fell_back(child) and before.request) else str(seen.ask.gpu or "cpu")
+    placement = _placement(seen, stage)
+    conditions = conditions_of(seen, stage)
+    stopped = None if start is None else earlier_end(end, start=start, conditions=conditions)
+    elapsed = _elapsed(seen, stage, start=start, end=stopped) if start else ""
+    status = GPUJobStatus(
+        observed_generation=seen.job.metadata.generation,
+        number=seen.number,
+        phase=stage.phase,
+        reason=stage.reason,
+        message=stage.message,
+        request=request or before.request,
+        gpus=before.gpus if seen.ask is None else (seen.ask.gpu.count if seen.ask.gpu else 0) * seen.job.spec.workers,
+        queue=stage.queue,
+        placement=placement,
+        preemption=preemption.preemption_of(seen, stage),
+        plans=before.plans if placement is None else placement.generation,
+        dependencies=list(seen.dependencies),
+        workers_active=len(active),
+        workers_ready=sum(_is_ready(pod) for pod in active),
+        workers_succeeded=child.status.succeeded if child else 0,
+        workers_failed=child.status.failed if child else 0,
+        nodes=nodes,
+        node_list=_in_line(nodes),
+        devices=devices,
+        memory=seen.memory,
+        admitted_time=_admitted_time(seen, stage),
+        start_time=start,
+        completion_time=end,
+        elapsed=elapsed,
+        # A figure that changes with every reconcile is written together with the run time.
+        measured=before.measured if elapsed == before.elapsed and stage.phase == before.phase else seen.measured,
+        attempt=before.attempt,
+        retries=before.retries,
+        attempts=before.attempts,
+        earlier_run_seconds=used_seconds(seen) if start is None else before.earlier_run_seconds,
+        device=_device(seen, stage, start=start),
+        simulated=seen.simulated,
+        elastic=elastic_of(seen, stage, start=start),
+        lease=_lease(seen, stage, start=start),
+        notified=before.notified,
+        conditions=conditions,
+    )
+    return noted(status, stage.ended)
+
+
+def _device(seen: Observed, stage: Stage, *, start: str | None) -> DeviceKind | None:
+    if stage.phase in FINISHED and (seen.job.status.device is not None or start is None):
+        # A job that never began has run on no device.
+        return seen.job.status.device
+    if stage.phase not in {"Starting", "Running", *FINISHED}:
+        return None
+    if seen.ask is None:
+        # The template was changed to an unreadable one; the running pods come from the previous template.
+        return seen.job.status.device
+    return "cpu" if seen.ask.gpu is None else "cuda"
+
+
+def _lease(seen: Observed, stage: Stage, *, start: str | None) -> Lease | None:
+    spec = seen.job.spec.reservation
+    if spec is None or start is None or stage.phase not in {"Starting", "Running"}:
+        return None
+    since = moment(start) if spec.renew_time is None else max(moment(start), moment(spec.renew_time))
+    return Lease(expiration_time=timestamp(since + timedelta(seconds=spec.duration_seconds)))
+
+
+def _placement(seen: Observed, stage: Stage) -> Placement | None:
+    """The plan that the job follows: the queue's until its batch Job runs, then the status's."""
+    if stage.phase not in {"Starting", "Running"}:
+        return None
+    at_work = seen.child is not None and not seen.child.spec.suspend
+    return seen.job.status.placement if at_work else placement_of(seen.job, seen.verdict)
+
+
+def _places(seen: Observed, stage: Stage) -> tuple[list[str], list[AssignedDevice]]:
+    """Nodes and devices: the current ones of a running job, the last ones of an ended job."""
+    bound = bound_pods(seen.pods)
+    nodes, over = [pod.spec.node_name for pod in bound], stage.phase in FINISHED
+    if not over and stage.phase not in {"Starting", "Running"}:
+        return [], []
+    # A worker that succeeded holds nothing. One that failed ends the run, whose status keeps what it held.
+    holding = seen.pods if over else [pod for pod in seen.pods if pod.status.phase != "Succeeded"]
+    devices = devices_of(holding, given=seen.given)
+    if over or _is_at_work(seen):
+        # Pods that exceed their time limit or are deleted disappear before their Job says how it ended.
+        before, there = seen.job.status, {worker_of(pod) for pod in bound}
+        devices = [*devices, *(device for device in before.devices if device.worker not in there)]
+        nodes = [*(before.nodes if len(there) < seen.job.spec.workers else ()), *nodes]
+    return list(dict.fromkeys(nodes)), sorted(devices, key=lambda device: device.worker)
+
+
+def _is_at_work(seen: Observed) -> bool:
+    return seen.child is not None and not seen.child.spec.suspend and not is_past(seen.job, seen.child)
+
+
+def _is_ready(pod: Pod) -> bool:
+    return any(condition.type == "Ready" and condition.status == "True" for condition in pod.status.conditions)
+
+
+def _in_line(nodes: list[str]) -> str:
+    """The nodes as one cell of a table."""
+    shown = ",".join(nodes[:_NODES_IN_LINE])
+    return shown if len(nodes) <= _NODES_IN_LINE else f"{shown},+{len(nodes) - _NODES_IN_LINE}"
+
+
+def _admitted_time(seen: Observed, stage: Stage) -> str | None:
+    before = seen.job.status
+    if not stage.admitted:
+        return before.admitted_time
+    was = any(condition.type == "Admitted" and condition.status == "True" for condition in before.conditions)
+    return before.admitted_time if was and before.admitted_time else timestamp(seen.now)
+
+
+def _start_time(seen: Observed, stage: Stage) -> str | None:
+    """When the first worker of this run began.
+
+    Kept after its pods are gone, reset when the job is queued.
+    """
+    if stage.phase in {"Held", "Suspended", "Cancelled"}:
+        return seen.job.status.start_time
+    if stage.ended is not None or seen.child is None or is_past(seen.job, seen.child):
+        return None
+    if seen.child.spec.suspend and stage.phase not in FINISHED:
+        return None
+    started = [time for pod in seen.pods if (time := _began(pod)) is not None]
+    kept = [seen.job.status.start_time] if seen.job.status.start_time else []
+    return min([*kept, *started], default=_start_of(seen.child) if stage.phase in FINISHED else None)
+
+
+def _began(pod: Pod) -> str | None:
+    """When the pod's first container began to run, else the pod's own start time."""
+    if pod.status.phase != "Running" and not is_terminated(pod):
+        return None
+    times = [
+        at
+        for container in pod.status.container_statuses
+        for state in (container.state.running, container.state.terminated)
+        if state is not None and (at := state.started_at) is not None
+    ]
+    return min(times, default=pod.status.start_time)
+
+
+def _start_of(child: Job | None) -> str | None:
+    return None if child is None else child.status.start_time
+
+
+def _completion_time(seen: Observed) -> str:
+    """When the batch Job ended; the current time for an end that the operator decided."""
+    if seen.child is None:
+        return timestamp(seen.now)
+    ended = true_condition(seen.child, "Complete", "Failed")
+    told = seen.child.status.completion_time or (ended.last_transition_time if ended else None)
+    return told or timestamp(seen.now)
+
+
+def _elapsed(seen: Observed, stage: Stage, *, start: str, end: str | None) -> str:
+    if end is not None:
+        return human((moment(end) - moment(start)).total_seconds())
+    if stage.phase in {"Held", "Suspended"}:
+        return seen.job.status.elapsed
+    return human(shown_seconds((seen.now - moment(start)).total_seconds())[0])
+
+
+def shown_seconds(seconds: float) -> tuple[int, int]:
+    """The run time to show and the next one: steps of 10 s, then of a tenth of the run time.
+
+    The steps do not depend on the last write, so a restart causes no write.
+    """
+    shown = 0
+    while (following := shown + max(_REFRESH_SECONDS, shown // 10)) <= seconds:
+        shown = following
+    return shown, following
