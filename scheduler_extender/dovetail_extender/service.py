@@ -1,4 +1,4 @@
-"""One extender, assembled over one client: cluster view, decisions, binds and periodic work."""
+"""One extender, assembled over one client: informers, decisions, binds, verbs and background work."""
 
 import asyncio
 import time
@@ -6,10 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from dovetail.api.builtin import Pod
-from dovetail.api.gpujob import ReservedRoom
-from dovetail.api.gpuquota import GPUQuota
-from dovetail.api.meta import EventType
 from dovetail.cluster.dra_drivers import ABSENT_SECONDS
 from dovetail.cluster.view import build_view
 from dovetail.engine.model.settings import DEFAULT_WEIGHTS, Limits, Weights
@@ -17,10 +13,10 @@ from dovetail.gpu.device_plugins import DEFAULT_VENDORS, Vendors
 from dovetail.kube.client import Client
 from dovetail.kube.leader_election import Leadership
 from dovetail.logs import get_logger
-from dovetail.process import serving
-from dovetail.process.guarded_loops import Guard, repeat
 from dovetail.process.serving import Check
+from dovetail_extender.background import Background
 from dovetail_extender.bind.binder import Binder
+from dovetail_extender.cluster.event_handlers import EventHandlers
 from dovetail_extender.cluster.informers import Watching
 from dovetail_extender.cluster.wake_up import Waking
 from dovetail_extender.decide.filter_score import Decisions, Rules
@@ -28,16 +24,15 @@ from dovetail_extender.decide.preempt import Preempting
 from dovetail_extender.decide.quotas import PodQuotas
 from dovetail_extender.decide.unschedulable import Waiting
 from dovetail_extender.holds.nominations import Nominations
-from dovetail_extender.holds.planned_workers import PlannedJob, Plans
+from dovetail_extender.holds.planned_workers import Plans
 from dovetail_extender.metrics import Metrics, Reading
 from dovetail_extender.server import Verbs
 
 log = get_logger(__name__)
 
-CHORES_SECONDS: Final = 1.0
+_LOOK_SECONDS: Final = 1.0
 # After this time without a request, the extender yields the lease to another extender that receives requests.
 IDLE_SECONDS: Final = 5.0
-LEARNING_PAUSE_SECONDS: Final = 0.02
 DEFAULT_NAMESPACE: Final = "dovetail-system"
 LEASE: Final = "dovetail-extender"
 
@@ -79,7 +74,7 @@ class Extender:
         leadership: Leadership,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._view = view = build_view(
+        view = build_view(
             limits=options.limits,
             weights=options.weights,
             smoothing_seconds=options.smoothing_seconds,
@@ -96,7 +91,10 @@ class Extender:
         self._clock = clock
         self._decisions = decisions = Decisions(view=view, rules=options.rules, clock=clock)
         self._waiting = Waiting(ledger=self.ledger, clock=clock)
-        self.watching = Watching(client, view=view, on_pod=self._on_pod, on_job=self._on_job, on_quota=self._on_quota)
+        handlers = EventHandlers(decisions=decisions, waiting=self._waiting)
+        self.watching = Watching(
+            client, view=view, on_pod=handlers.pod_event, on_job=handlers.job_event, on_quota=handlers.quota_event
+        )
         self._binder = Binder(
             ledger=self.ledger,
             pods=self.watching,
@@ -106,7 +104,7 @@ class Extender:
             clock=clock,
         )
         self.metrics = Metrics(ledger=self.ledger, read=self._read)
-        self._waking = Waking(client, waiting=self._waiting, namespace=options.namespace, metrics=self.metrics)
+        self.waking = Waking(client, waiting=self._waiting, namespace=options.namespace, metrics=self.metrics)
         self.verbs = Verbs(
             decisions=decisions,
             waiting=self._waiting,
@@ -118,9 +116,18 @@ class Extender:
             on_request=self._on_request,
             metrics=self.metrics,
         )
+        self.background = Background(
+            ledger=self.ledger,
+            view=view,
+            decisions=decisions,
+            binder=self._binder,
+            watching=self.watching,
+            obstacle=self.obstacle,
+            clock=clock,
+        )
 
     async def run(self) -> None:
-        """Acquire the lease, then watch and do the periodic work until cancelled.
+        """Acquire the lease, then watch and do the background work until cancelled.
 
         Raises `LeaseLostError`, in an exception group.
         """
@@ -147,6 +154,21 @@ class Extender:
 
         return {"lease": lease, "answers": lambda: self.obstacle() or None}
 
+    @property
+    def quotas(self) -> PodQuotas:
+        """The quotas over pods that belong to no plan."""
+        return self._decisions.quotas
+
+    @property
+    def nominations(self) -> Nominations:
+        """The pods that kube-scheduler has nominated to nodes."""
+        return self._decisions.nominations
+
+    @property
+    def plans(self) -> Plans:
+        """The plans of jobs, and the room that is reserved for waiting jobs."""
+        return self._decisions.plans
+
     async def until_wanted_elsewhere(self) -> None:
         """Return when this extender no longer receives requests and another extender does.
 
@@ -154,13 +176,17 @@ class Extender:
         extender whose kube-scheduler leads.
         """
         while not self._is_wanted_elsewhere():  # noqa: ASYNC110 - time passes, which has no event
-            await asyncio.sleep(CHORES_SECONDS)
-        log.info("making way", lease=self._leadership.name, wanted_by=self._leadership.wanted_by)
+            await asyncio.sleep(_LOOK_SECONDS)
+        log.info("the lease is given up", lease=self._leadership.name, wanted_by=self._leadership.wanted_by)
 
     async def resign(self) -> None:
         """Release the lease, so that the next extender starts at once, unless a bind is unsettled."""
         if not self._binder.unsettled:
             await self._leadership.release()
+
+    async def drain(self) -> None:
+        """Wait for the running binds; each ends by its deadline."""
+        await self._binder.drain()
 
     def _is_wanted_elsewhere(self) -> bool:
         return bool(self._leadership.wanted_by) and self._clock() - self._asked_at >= IDLE_SECONDS
@@ -188,30 +214,6 @@ class Extender:
             ages_seconds=self.watching.ages_seconds(),
         )
 
-    def _on_pod(self, event: EventType, pod: Pod) -> None:
-        gone = event == "DELETED"
-        if gone or pod.spec.node_name:
-            self._waiting.forget(pod.metadata.uid)
-        (self.nominations.pod_gone if gone else self.nominations.pod_changed)(pod)
-        (self.plans.pod_gone if gone else self.plans.pod_changed)(pod)
-        self.quotas.pod_event(event, pod)
-
-    def _on_quota(self, event: EventType, quota: GPUQuota) -> None:
-        self.quotas.quota_event(event, quota)
-        self._decisions.tenancies.quota_event(event, quota)
-        kept = [] if event == "DELETED" else quota.status.kept
-        room = ReservedRoom(time="", nodes=[], kept=kept) if kept else None
-        self.plans.reserved.job_changed(f"quota/{quota.metadata.name}", room)
-
-    def _on_job(self, event: EventType, job: PlannedJob) -> None:
-        gone = event == "DELETED"
-        (self.plans.job_gone if gone else self.plans.job_changed)(job)
-        tenancies = self._decisions.tenancies
-        (tenancies.job_gone if gone else tenancies.job_changed)(job)
-        placement = None if gone else job.status.placement
-        workers = 0 if placement is None else sum(node.workers for node in placement.nodes)
-        self.quotas.job_planned(namespace=job.metadata.namespace, uid=job.metadata.uid, workers=workers)
-
     async def _act(self) -> None:
         if self._leadership.vacancy != "released":
             # The previous holder may still have binds in flight. They end by their deadline; only a list made after it
@@ -220,88 +222,5 @@ class Extender:
         self._calm = True
         async with asyncio.TaskGroup() as group:
             group.create_task(self.watching.run(), name="watching")
-            # Separate tasks: settling waits for the API server, and the expiry of holds must not wait for that.
-            group.create_task(repeat(self._let_time_pass, every_seconds=CHORES_SECONDS, what="time"), name="time")
-            group.create_task(repeat(self.settle, every_seconds=CHORES_SECONDS, what="binds"), name="binds")
-            group.create_task(self._waking.run(), name="waking")
-            group.create_task(self._learn_again_and_again(), name="learning")
-            group.create_task(self._keep_what_was_listed(), name="memory")
-            group.create_task(self._learn_from_those_here(), name="experience")
-
-    @property
-    def quotas(self) -> PodQuotas:
-        """The quotas over pods that belong to no plan."""
-        return self._decisions.quotas
-
-    @property
-    def nominations(self) -> Nominations:
-        """The pods that kube-scheduler has nominated to nodes."""
-        return self._decisions.nominations
-
-    @property
-    def plans(self) -> Plans:
-        """The plans of jobs, and the room that is reserved for waiting jobs."""
-        return self._decisions.plans
-
-    def expire_holds(self) -> None:
-        """Release the holds that have expired, then review nominations and plans."""
-        for claim in self.ledger.expire_holds(self._clock()):
-            log.info("hold expired", pod_uid=claim.key, node=claim.node)
-        self.nominations.review()
-        self.plans.review()
-
-    def age_measurements(self) -> None:
-        """Advance the smoothed utilization, and drop measurements that are too old."""
-        for note in self._view.time_passes():
-            log.warning("measurements do not count", why=note)
-
-    def open_nodes(self) -> None:
-        """Open the nodes whose DRA driver has been absent for `slices_absent_seconds`."""
-        self._view.drivers_pass()
-
-    async def settle(self) -> None:
-        """Settle the binds that the cache does not show."""
-        await self._binder.settle()
-
-    async def wake(self) -> None:
-        """Wake the unschedulable pods that would fit now."""
-        await self._waking.look()
-
-    async def drain(self) -> None:
-        """Wait for the running binds; each ends by its deadline."""
-        await self._binder.drain()
-
-    def _let_time_pass(self) -> None:
-        self.expire_holds()
-        self.age_measurements()
-        self.open_nodes()
-
-    async def _keep_what_was_listed(self) -> None:
-        await self._listed()
-        serving.keep_for_good()
-
-    async def _listed(self) -> None:
-        while self.watching.missing:  # noqa: ASYNC110 - of several lists that are on their way
-            await asyncio.sleep(CHORES_SECONDS)
-
-    async def _learn_from_those_here(self) -> None:
-        """Learn the usual mix from the pods in the cluster, so that a restart keeps it."""
-        await self._listed()
-        with Guard("learning from the pods that are here").around():
-            for _ in self._decisions.count_pods(list(self.watching.pods())):
-                await asyncio.sleep(LEARNING_PAUSE_SECONDS)
-
-    async def _learn_again_and_again(self) -> None:
-        fragments = self._decisions.fragments
-        if fragments.shortcoming:
-            log.warning(fragments.shortcoming)
-        # In small steps: Python code in another thread delays the event loop.
-        guard = Guard("learning")
-        while True:
-            more = False
-            with guard.around():
-                if not self.obstacle():
-                    # Take in new nodes here, not within a request: they can arrive by the hundred.
-                    fragments.follow()
-                more = await asyncio.to_thread(fragments.work)
-            await asyncio.sleep(LEARNING_PAUSE_SECONDS if more else CHORES_SECONDS)
+            group.create_task(self.waking.run(), name="waking")
+            group.create_task(self.background.run(), name="background")

@@ -56,9 +56,8 @@ class Face:
 
     async def chores(self) -> None:
         """What the extender does every second."""
-        self.extender.expire_holds()
-        self.extender.age_measurements()
-        await self.extender.settle()
+        self.extender.background.let_time_pass()
+        await self.extender.background.settle()
 
     async def sees(self, key: str) -> None:
         """Wait until the cache has the pod."""

@@ -47,8 +47,7 @@ async def test_no_pod_and_no_job_ends_a_handler_or_hides_another_pod(pods: list[
         hostile.feed(watching._pods, text)
     hostile.feed(watching._pods, hostile.text_of(bound("healthy")))
     assert extender.ledger.claim("uid-healthy") is not None
-    extender.expire_holds()
-    extender.age_measurements()
+    extender.background.let_time_pass()
     extender.metrics.registry.get_sample_value("dovetail_extender_devices")
     list(extender._decisions.count_pods(list(watching.pods())))
     assert hostile.unhandled(watching._pods) + hostile.unhandled(watching._jobs) == []
@@ -65,7 +64,7 @@ async def test_no_pod_and_no_job_ends_a_handler_or_hides_another_pod(pods: list[
 def test_no_report_ends_a_handler(gpunode: bytes) -> None:
     extender = make_extender()
     hostile.feed(extender.watching._gpunodes, gpunode)
-    extender.age_measurements()
+    extender.background.let_time_pass()
     assert not extender.watching._gpunodes.unreadable
 
 

@@ -1,1 +1,1 @@
-"""The informers that keep the ledger current, and the wake-up of unschedulable pods."""
+"""The informers that keep the ledger current, their handlers, and the wake-up of unschedulable pods."""

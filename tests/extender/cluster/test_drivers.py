@@ -58,10 +58,10 @@ async def test_a_minute_after_the_slice_has_gone_the_node_takes_pods_again(api: 
     api.put("resourceslices", make_slice("later", node="b"))
     await eventually(lambda: bool(face.ledger.obstacle("b")))
     face.clock.now += ABSENT_SECONDS - 1
-    face.extender.open_nodes()
+    face.extender.background.let_time_pass()
     assert closed(face)
     face.clock.now += 1
-    face.extender.open_nodes()
+    face.extender.background.let_time_pass()
     assert (await face.filter(make_pod(), "a"))["NodeNames"] == ["a"]
 
 
