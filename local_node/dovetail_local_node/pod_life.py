@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from dovetail import names
+from dovetail.api.builtin import is_terminal
 from dovetail.api.resources import GPUJOBS, PODS
 from dovetail.kube.client import Client
 from dovetail.kube.errors import Conflict, KubeError, NotFound
@@ -28,7 +29,6 @@ from dovetail_local_node.runs import Ended, Run, Runs
 
 log = get_logger("dovetail.local_node.pods")
 
-_ENDED: Final = frozenset({"Succeeded", "Failed"})
 _KILLED: Final = 137
 _BY_BOOT: Final = 255
 _DEFAULT_GRACE_SECONDS: Final = 30
@@ -74,7 +74,7 @@ class PodLife:
     async def run(self) -> None:
         """Live until the pod is gone."""
         self.seen(self.pod)
-        if self.pod.status.phase not in _ENDED:
+        if not is_terminal(self.pod.status.phase):
             await self._live()
         await self._going.wait()
         await self._delete()

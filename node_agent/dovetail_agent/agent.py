@@ -5,7 +5,6 @@ changes nothing. The decisions are in `report`.
 """
 
 import asyncio
-import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -24,6 +23,7 @@ from dovetail.gpu.device_plugins import DEFAULT_VENDORS, Vendors
 from dovetail.kube.client import Client
 from dovetail.kube.errors import KubeError, NotFound
 from dovetail.kube.reflector import Reflector
+from dovetail.kube.retry import JITTER
 from dovetail.kube.workqueue import WorkQueue
 from dovetail.logs import get_logger
 from dovetail_agent.devices.model import Provider
@@ -120,7 +120,7 @@ class Agent:
                     self._look_at,
                     hands=_HANDS,
                     failed=self._failed,
-                    rng=random.Random(),  # noqa: S311 - spreads retries, guards nothing
+                    rng=JITTER,
                 )
             )
 

@@ -13,6 +13,7 @@ from dovetail.cluster.view import build_view
 from dovetail.jobs.memory_use import Learning
 from dovetail.kube.client import Client
 from dovetail.kube.leader_election import Leadership
+from dovetail.kube.retry import JITTER
 from dovetail.kube.workqueue import WorkQueue
 from dovetail.process import serving
 from dovetail.queue.limits.quotas import Quotas
@@ -67,7 +68,7 @@ def build_operator(client: Client, options: Options, *, office: Leadership, regi
 
     Raises `HistoryError` for a database that it cannot use.
     """
-    rng = random.Random()  # noqa: S311 - spreads retries, guards nothing
+    rng = JITTER
     dues, queue = Dues(), WorkQueue()
     state = _build_state(options, records=dues)
     informers = Informers(client, transform=state.store.lean)

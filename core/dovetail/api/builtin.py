@@ -156,9 +156,14 @@ class Pod(_Read, frozen=True, kw_only=True):
     status: PodStatus = PodStatus()
 
 
+def is_terminal(phase: str) -> bool:
+    """Whether a pod in this phase stays in it: Succeeded or Failed."""
+    return phase in {"Succeeded", "Failed"}
+
+
 def is_terminated(pod: Pod) -> bool:
-    """Whether the pod's containers have ended for good: its phase is Succeeded or Failed."""
-    return pod.status.phase in {"Succeeded", "Failed"}
+    """Whether the pod's containers have ended for good."""
+    return is_terminal(pod.status.phase)
 
 
 class Taint(_Read, frozen=True, kw_only=True):

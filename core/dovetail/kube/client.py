@@ -61,7 +61,7 @@ class Client:
         user_agent: str = "dovetail",
         deadline_seconds: float = 30.0,
         backoff: retry.Backoff = retry.BACKOFF,
-        rng: random.Random | None = None,
+        rng: random.Random = retry.JITTER,
         guard: Callable[[], None] | None = None,
         on_unreadable: Callable[[Resource, ObjectMeta, str], None] | None = None,
         make_session: MakeSession = aiohttp_session,
@@ -73,7 +73,7 @@ class Client:
             user_agent=user_agent,
             deadline_seconds=deadline_seconds,
             backoff=backoff,
-            rng=rng or random.Random(),  # noqa: S311 - spreads retries, guards nothing
+            rng=rng,
             guard=guard,
             make_session=make_session,
         )

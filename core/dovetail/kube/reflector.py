@@ -74,7 +74,7 @@ class Reflector(Generic[T]):
         silence_seconds: float = _SILENCE_SECONDS,
         backoff: retry.Backoff = retry.BACKOFF,
         clock: Callable[[], float] = time.monotonic,
-        rng: random.Random | None = None,
+        rng: random.Random = retry.JITTER,
     ) -> None:
         self.resource = resource
         self.synced = asyncio.Event()
@@ -90,7 +90,7 @@ class Reflector(Generic[T]):
         self._silence_seconds = silence_seconds
         self._backoff = backoff
         self._clock = clock
-        self._rng = rng or random.Random()  # noqa: S311 - spreads retries, guards nothing
+        self._rng = rng
         self._decoder = watch_stream.decoder(as_type)
         self._store: dict[str, T] = {}
         self._unreadable = UnreadableObjects(resource.kind, report=on_unreadable)

@@ -3,12 +3,11 @@
 from collections.abc import Sequence
 from typing import Final
 
-from dovetail.api.builtin import Job, Pod
+from dovetail.api.builtin import Job, Pod, is_terminated
 from dovetail.api.gpujob import FINISHED, GPUJob
 from dovetail.jobs.batch_job import true_condition
 from dovetail.jobs.obstacle import Obstacle
 
-_ENDED: Final = frozenset({"Succeeded", "Failed"})
 _ENDING: Final = "Waiting for the pods of the run before to end"
 
 
@@ -20,7 +19,7 @@ def suspension_obstacle(job: GPUJob, *, child: Job | None, pods: Sequence[Pod]) 
     if child is None or not child.spec.suspend or job.status.phase in FINISHED:
         return None
     # The Job controller may count a pod that ends by the suspension as failed. Once deleted, it no longer does.
-    left = [pod for pod in pods if pod.status.phase not in _ENDED or pod.metadata.deletion_timestamp is not None]
+    left = [pod for pod in pods if not is_terminated(pod) or pod.metadata.deletion_timestamp is not None]
     started = child.status.start_time is not None
     if left or child.status.active or (started and not true_condition(child, "Suspended")):
         return Obstacle(reason="Evaluating", message=_ENDING)

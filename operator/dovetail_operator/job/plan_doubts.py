@@ -5,14 +5,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from dovetail.api.builtin import Pod
+from dovetail.api.builtin import Pod, is_terminated
 from dovetail.api.gpujob import GPUJob, Reason
 from dovetail.cluster.view import ClusterView
 from dovetail.formats.durations import after, timestamp
 from dovetail.jobs.batch_job import refused_since, worker_of
 from dovetail.jobs.obstacle import Obstacle
 
-_ENDED: Final = frozenset({"Succeeded", "Failed"})
 # How long a doubtful plan is kept: without room on its node, and refused by kube-scheduler.
 _PATIENCE_SECONDS: Final = 3.0
 _REFUSED_SECONDS: Final = 5.0
@@ -56,7 +55,7 @@ def doubt_of_refusal(job: GPUJob, pods: Sequence[Pod]) -> Doubt:
     wait for the others. From the second plan on, other jobs may use the room before the next try.
     """
     times = max(0, job.status.plans - 1)
-    half_started = any(pod.spec.node_name and pod.status.phase not in _ENDED for pod in pods)
+    half_started = any(pod.spec.node_name and not is_terminated(pod) for pod in pods)
     patience = min(_LONGEST_REFUSED_SECONDS, _REFUSED_SECONDS * 2.0 ** min(10, times))
     rest = min(_LONGEST_REST_SECONDS, _REFUSED_SECONDS * 2.0 ** min(10, times - 1)) if times else 0.0
     return Doubt(

@@ -13,7 +13,7 @@ from typing import Final
 
 from dovetail.api.gpujob import Reason
 from dovetail.api.meta import key_of
-from dovetail.kube.retry import BACKOFF
+from dovetail.kube.retry import always, retrying
 from dovetail.kube.retry_log import log_failure
 from dovetail.queue.verdicts import Waits
 from dovetail_operator.metrics import Counters
@@ -96,22 +96,25 @@ class SchedulingLoop:
             tasks.create_task(self._estimates.run())
 
     async def _run_cycles(self) -> None:
-        failures = 0
         while True:
-            await self._wake_up.wait()
-            started, busy_seconds = time.monotonic(), 0.0
-            try:
-                await self._number_jobs()
-                busy_seconds = await self._run_cycle()
-                failures = 0
-            except Exception as error:  # noqa: BLE001 - the queue must go on
-                wait = BACKOFF.seconds(failures, rng=self._rng)
-                failures += 1
-                log_failure("queue is tried again", error, wait)
-                self._wake_up.soon()
-                await asyncio.sleep(wait)
+            # The queue must go on, whatever fails.
+            await self._rest(
+                await retrying(self._run_due_cycle, may_retry=always, failed=self._request_again, rng=self._rng)
+            )
+
+    async def _run_due_cycle(self, _attempt: int) -> float:
+        """Wait until a cycle is due, and run it. Returns its CPU time in seconds."""
+        await self._wake_up.wait()
+        started = time.monotonic()
+        try:
+            await self._number_jobs()
+            return await self._run_cycle()
+        finally:
             self._counters.cycle_seconds.observe(time.monotonic() - started)
-            await self._rest(busy_seconds)
+
+    def _request_again(self, error: Exception, wait_seconds: float) -> None:
+        log_failure("queue is tried again", error, wait_seconds)
+        self._wake_up.soon()
 
     async def _number_jobs(self) -> None:
         """Give every new job its number, with one write for all."""

@@ -3,7 +3,6 @@
 The eviction API respects disruption budgets. An eviction that a budget forbids is retried with a growing delay.
 """
 
-import random
 import time
 from collections.abc import Callable
 from typing import Any, Final
@@ -15,6 +14,7 @@ from dovetail.api.gpunode import GPUNode, Overuse
 from dovetail.api.resources import PODS
 from dovetail.kube.client import Client
 from dovetail.kube.errors import Conflict, NotFound
+from dovetail.kube.retry import JITTER
 from dovetail.kube.workqueue import WorkQueue
 from dovetail.logs import get_logger
 from dovetail.process.rate_limit import Allowance, Spending
@@ -78,8 +78,7 @@ class PodEvictions:
 
     async def run(self) -> None:
         """Evict until cancelled."""
-        rng = random.Random()  # noqa: S311 - spreads retries, guards nothing
-        await self._queue.serve(self._evict, hands=_HANDS, failed=_tried_again, rng=rng)
+        await self._queue.serve(self._evict, hands=_HANDS, failed=_tried_again, rng=JITTER)
 
     async def _evict(self, key: str) -> None:
         node, _, uid = key.partition("/")
