@@ -17,12 +17,17 @@ from dovetail_gateway.access.callers import Clients
 from dovetail_gateway.access.legacy_account import Account, LegacyAccount
 from dovetail_gateway.access.limits import Hosts, RateLimit, Rates
 from dovetail_gateway.access.reviews import Reviews
+from dovetail_gateway.cluster.answers import Answers
 from dovetail_gateway.cluster.cache import ClusterCache
 from dovetail_gateway.metrics import Metrics
 from dovetail_gateway.pages.serve import add_pages
 from dovetail_gateway.routing.openapi import document
 from dovetail_gateway.routing.server import Admission, Server
 from dovetail_gateway.routing.table import Route
+from dovetail_gateway.v1.allocations import WAIT_SECONDS, Allocations
+from dovetail_gateway.v1.routes import routes as v1_routes
+from dovetail_gateway.v1.setup import SetupCalls
+from dovetail_gateway.v1.status import StatusCalls
 from dovetail_gateway.v3.jobs import Jobs
 from dovetail_gateway.v3.me import Myself
 from dovetail_gateway.v3.nodes import Nodes
@@ -39,12 +44,16 @@ class Options:
     - `hosts`: the names by which the gateway is called, besides loopback
     - `rates`: the limits of requests; None for no limit
     - `legacy`: the account of requests to v1 and v2 without a token; None refuses them
+    - `allocation_namespace`: the namespace of v1's allocations
+    - `allocation_wait_seconds`: how long an allocation may wait for its devices
     - `anonymous_loopback`: whether requests from this machine without a token have the kubeconfig's rights
     """
 
     hosts: tuple[str, ...] = ()
     rates: Rates | None = field(default_factory=Rates)
     legacy: Account | None = None
+    allocation_namespace: str = "default"
+    allocation_wait_seconds: float = WAIT_SECONDS
     anonymous_loopback: bool = False
 
 
@@ -82,18 +91,35 @@ async def gateway(
             legacy=None if options.legacy is None else LegacyAccount(options.legacy, client=own),
             anonymous_loopback=options.anonymous_loopback,
         )
-        table = routes(cache, clients=clients, reviews=reviews, now=now)
+        table = routes(cache, clients=clients, reviews=reviews, options=options, now=now)
         server = Server(sight=cache, admission=admission, metrics=metrics, connections=connections)
         app = server.application(table)
         add_pages(app, document=openapi(table))
         yield Gateway(cache=cache, clients=clients, application=app, connections=connections, metrics=metrics)
 
 
-def routes(cache: ClusterCache, *, clients: Clients, reviews: Reviews, now: Callable[[], datetime]) -> list[Route]:
+def routes(
+    cache: ClusterCache, *, clients: Clients, reviews: Reviews, options: Options, now: Callable[[], datetime]
+) -> list[Route]:
     """Every route, in the order of the document."""
-    return v3_routes(
+    answers = Answers(cache, now=now)
+    allocations = Allocations(
+        cache,
+        clients=clients,
+        reviews=reviews,
+        answers=answers,
+        namespace=options.allocation_namespace,
+        wait_seconds=options.allocation_wait_seconds,
+    )
+    v1 = v1_routes(
+        status=StatusCalls(cache, now=now),
+        allocations=allocations,
+        setup=SetupCalls(cache, allocations=allocations),
+    )
+    v3 = v3_routes(
         jobs=Jobs(cache, clients=clients, now=now), nodes=Nodes(cache), myself=Myself(cache, reviews=reviews)
     )
+    return [*v1, *v3]
 
 
 def openapi(table: list[Route]) -> dict[str, Any]:

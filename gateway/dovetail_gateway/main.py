@@ -55,6 +55,9 @@ def _parser() -> argparse.ArgumentParser:
         help="requests to v1 and v2 without a token act as this account; without it they are refused",
     )
     options.add_argument(
+        "--allocation-namespace", default="default", metavar="NAME", help="of v1's allocations (default: %(default)s)"
+    )
+    options.add_argument(
         "--anonymous-loopback",
         action="store_true",
         help="requests from this machine without a token act as the gateway's kubeconfig",
@@ -74,6 +77,7 @@ def options_of(args: argparse.Namespace) -> Options:
         hosts=tuple(args.allowed_host),
         rates=rates,
         legacy=_account(args.legacy_service_account),
+        allocation_namespace=args.allocation_namespace,
         anonymous_loopback=args.anonymous_loopback,
     )
 

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
-from dovetail_gateway.app import openapi, routes
+from dovetail_gateway.app import Options, openapi, routes
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "openapi.json"
 
@@ -12,7 +12,7 @@ PAGE: Final = Path(__file__).parents[2] / "docs" / "openapi.json"
 def document() -> dict[str, Any]:
     """The document of the route table, which needs no cluster."""
     nothing: Any = None
-    return openapi(routes(nothing, clients=nothing, reviews=nothing, now=nothing))
+    return openapi(routes(nothing, clients=nothing, reviews=nothing, options=Options(), now=nothing))
 
 
 def text() -> str:

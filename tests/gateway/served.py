@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -59,10 +59,18 @@ class Face:
 
 @asynccontextmanager
 async def serving(
-    api: GatewayApiServer, *, options: Options | None = None, settings: Settings | None = None, synced: bool = True
+    api: GatewayApiServer,
+    *,
+    options: Options | None = None,
+    settings: Settings | None = None,
+    synced: bool = True,
+    wait_seconds: float = 5.0,
 ) -> AsyncIterator[Face]:
     made = gateway(
-        api.connection, settings=settings or Settings(), options=options or Options(rates=None), now=lambda: NOW
+        api.connection,
+        settings=settings or Settings(),
+        options=replace(options or Options(rates=None), allocation_wait_seconds=wait_seconds),
+        now=lambda: NOW,
     )
     async with made as running:
         following = asyncio.create_task(running.cache.run())

@@ -1,5 +1,6 @@
 """GPU models: one spelling for the many that drivers, labels, traces and users write. Pure."""
 
+import math
 import re
 import tomllib
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ _BRANDS: Final = frozenset(
     }
 )  # fmt: skip
 _FORM: Final = re.compile(r"SXM\d*|PCIE|NVL\d*|OAM|HBM\d*E?|MIG")
+# Vendors count in GB or GiB, and reports are rounded.
+_ROUNDING_GB: Final = 0.5
 _MEMORY: Final = re.compile(r"([0-9]{1,6})(?:GB|G)")
 _SHORT_MEMORY: Final = re.compile(r"([A-Z]+[0-9]+[A-Z]*)M([0-9]{1,6})")
 
@@ -72,6 +75,19 @@ def memory_mib(name: str) -> int | None:
         return model.memory_gb * 1024
     entry = _table().get(model.family)
     return entry[1][0] * 1024 if entry else None
+
+
+def nominal_gb(name: str, *, memory_mib: int) -> int:
+    """The size in GB under which a device with this name and measured memory is sold.
+
+    The driver keeps some of it: a card of 80 GB may report 79.2 GiB. Without a size in the table, the measured one,
+    rounded up.
+    """
+    model = normalise(name)
+    entry = _table().get(model.family)
+    sizes = [model.memory_gb] if model.memory_gb is not None else sorted(entry[1] if entry else ())
+    measured = memory_mib / 1024
+    return next((size for size in sizes if size >= measured - _ROUNDING_GB), math.ceil(measured - _ROUNDING_GB))
 
 
 def known_families() -> tuple[str, ...]:

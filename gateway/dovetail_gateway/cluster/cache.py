@@ -2,7 +2,8 @@
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -80,6 +81,7 @@ class ClusterCache:
         self._node_of: dict[str, str] = {}
         self._namespaces: Counter[str] = Counter()
         self._slices: dict[str, ResourceSlice] = {}
+        self._waiting: dict[str, set[asyncio.Future[None]]] = {}
         self._nodes = Reflector(client, NODES, Node, on_event=self._on_node)
         self._gpunodes = Reflector(client, GPUNODES, GPUNode, on_event=self._on_gpunode)
         self._pods = Reflector(client, PODS, Pod, on_event=self._on_pod, stand_in=assumed_pod)
@@ -171,6 +173,25 @@ class ClusterCache:
             batch_jobs=list(self._batch_jobs.store.values()),
         )
 
+    async def until(self, key: str, *, holds: Callable[[GPUJob | None], bool], seconds: float) -> GPUJob | None:
+        """The GPUJob once it is as asked, or as it is after `seconds`; None if there is none."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while not holds(self._jobs.store.get(key)):
+                    await self._next_change(key)
+        return self._jobs.store.get(key)
+
+    async def _next_change(self, key: str) -> None:
+        changed = asyncio.get_running_loop().create_future()
+        waiting = self._waiting.setdefault(key, set())
+        waiting.add(changed)
+        try:
+            await changed
+        finally:
+            waiting.discard(changed)
+            if not waiting:
+                self._waiting.pop(key, None)
+
     def take_changes(self) -> Changes:
         """What changed since this was last called."""
         taken, self._changes = self._changes, Changes()
@@ -200,7 +221,11 @@ class ClusterCache:
     def _on_job(self, event: EventType, job: GPUJob) -> None:
         self._count(event, job.metadata.namespace)
         self.version += 1
-        self._changes.jobs.add(key_of(job.metadata))
+        key = key_of(job.metadata)
+        self._changes.jobs.add(key)
+        for waiting in self._waiting.get(key, ()):
+            if not waiting.done():
+                waiting.set_result(None)
 
     def _on_other(self, _event: EventType, _subject: object) -> None:
         self.version += 1

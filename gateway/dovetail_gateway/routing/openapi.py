@@ -129,7 +129,7 @@ def _responses(each: Route, *, by_type: dict[Any, Any]) -> dict[str, Any]:
 
 
 def _response(each: Route, status: int, kind: Any, *, by_type: dict[Any, Any]) -> dict[str, Any]:
-    description = _DESCRIPTIONS[status]
+    description = _DESCRIPTIONS.get(status) or _FROM_CACHE[status]
     if each.streams and status == 200:
         return {"description": description, "content": {"text/event-stream": {"schema": {"type": "string"}}}}
     is_error = kind is each.errors.as_type

@@ -1,0 +1,61 @@
+"""Answers of `dovetail.query` about the cached cluster, for one caller: true decisions, without hidden names."""
+
+import asyncio
+import secrets
+from collections.abc import Callable
+from datetime import datetime
+from typing import Final, TypeVar
+
+from dovetail.api.gpujob import GPUJob
+from dovetail.api.meta import key_of
+from dovetail.audit.allocations import Report
+from dovetail.cluster.objects import ClusterObjects
+from dovetail.query.audit import audit_of
+from dovetail.query.dry_run import DryRun, dry_run
+from dovetail.query.explain import subjects
+from dovetail.query.explain.explanation import Explanation, explain
+from dovetail_gateway.access.visibility import Visibility
+from dovetail_gateway.cluster.cache import ClusterCache
+from dovetail_gateway.cluster.other_names import OtherNames
+
+T = TypeVar("T")
+# They compute for up to seconds on a large cluster; more at once would only make each of them slower.
+_AT_ONCE: Final = 2
+
+
+class Answers:
+    """Computes answers in threads, a few at a time."""
+
+    def __init__(self, cache: ClusterCache, *, now: Callable[[], datetime]) -> None:
+        self._cache = cache
+        self._now = now
+        self._secret = secrets.token_bytes(32)
+        self._slots = asyncio.Semaphore(_AT_ONCE)
+
+    async def dry_run(self, job: GPUJob, *, sees: Visibility) -> DryRun:
+        """Where and when the job would start if it were submitted now."""
+        return await self._computed(lambda objects, now: dry_run(job, objects, now=now), sees=sees)
+
+    async def explain(self, job: GPUJob, *, sees: Visibility) -> Explanation:
+        """Why a job of the cluster waits, or where it is."""
+
+        def compute(objects: ClusterObjects, now: datetime) -> Explanation:
+            pods = objects.pods_by_job().get(key_of(job.metadata), ())
+            child = objects.batch_job_of([job]).get(job.metadata.uid)
+            subject = subjects.of_job(job, pods=pods, settings=objects.settings, child=child)
+            return explain(subject, objects, now=now)
+
+        return await self._computed(compute, sees=sees)
+
+    async def audit(self) -> Report:
+        """The proof that nothing is promised twice, for a caller who sees everything."""
+        return await self._computed(lambda objects, _now: audit_of(objects), sees=Visibility(None))
+
+    async def _computed(self, compute: Callable[[ClusterObjects, datetime], T], *, sees: Visibility) -> T:
+        async with self._slots:
+            # Taken in the loop, so that no informer changes it meanwhile.
+            objects, now = self._cache.objects(), self._now()
+            return await asyncio.to_thread(lambda: compute(self._renamed(objects, sees=sees), now))
+
+    def _renamed(self, objects: ClusterObjects, *, sees: Visibility) -> ClusterObjects:
+        return OtherNames(sees=sees, jobs=objects.jobs, secret=self._secret).cluster(objects)

@@ -1,0 +1,232 @@
+"""v1: validate, allocate and release. An allocation is a GPUJob with `spec.reservation`, written as the caller."""
+
+import asyncio
+import secrets
+from collections.abc import Sequence
+from typing import Any, Final
+
+from dovetail.api.gpujob import FINISHED, GPUJob
+from dovetail.api.gpunode import Device
+from dovetail.api.resources import GPUJOBS
+from dovetail.decoding import UnreadableError, convert
+from dovetail.kube.client import Client
+from dovetail.kube.errors import NotFound
+from dovetail_gateway.access.callers import Caller, Clients
+from dovetail_gateway.access.reviews import Act, Reviews
+from dovetail_gateway.cluster.answers import Answers
+from dovetail_gateway.cluster.cache import ClusterCache, NodeUse
+from dovetail_gateway.cluster.other_names import readable
+from dovetail_gateway.routing.problems import Refused, RequestFailedError
+from dovetail_gateway.routing.table import Answer, Call, Nothing
+from dovetail_gateway.v1.request import NoSuchGPU, of_type, reservation, size_of
+from dovetail_gateway.v1.types import (
+    Allocated,
+    AllocatedDevice,
+    AllocationPath,
+    GPUConfig,
+    Released,
+    Validity,
+    Wanted,
+)
+
+WAIT_SECONDS: Final = 5.0
+_PREFIX: Final = "alloc-"
+# The queue's reasons that no wait changes.
+_NEVER: Final = frozenset({"ExceedsCapacity", "Invalid"})
+
+
+class Allocations:
+    """The handlers of validate, allocate and release; `namespace` is where allocations are."""
+
+    def __init__(
+        self,
+        cache: ClusterCache,
+        *,
+        clients: Clients,
+        reviews: Reviews,
+        answers: Answers,
+        namespace: str,
+        wait_seconds: float = WAIT_SECONDS,
+    ) -> None:
+        self._cache = cache
+        self._clients = clients
+        self._reviews = reviews
+        self._answers = answers
+        self._namespace = namespace
+        self._wait_seconds = wait_seconds
+        self._withdrawing = set[asyncio.Task[None]]()
+
+    async def validate(self, call: Call[Nothing, Nothing, Wanted]) -> Answer:
+        """Whether the request would get its GPUs now."""
+        nodes = self._cache.node_uses()
+        asked = reservation(call.body, nodes=nodes)
+        if isinstance(asked, NoSuchGPU):
+            return Answer(
+                value=Validity(
+                    valid=False, reason="ExceedsCapacity", message=asked.message, suggestion=asked.suggestion
+                )
+            )
+        found = await self._answers.dry_run(self._as_job(asked.spec), sees=call.sees)
+        starts = found.outcome == "Starts"
+        return Answer(
+            value=Validity(
+                valid=starts,
+                reason=found.reason,
+                message=readable(found.message),
+                suggestion="" if starts else suggestion(call.body, nodes=nodes),
+            )
+        )
+
+    async def allocate(self, call: Call[Nothing, Nothing, Wanted]) -> Answer:
+        """Reserve the GPUs, wait for them, and withdraw the request if it does not get them in time."""
+        await self._permit(call.caller)
+        asked = reservation(call.body, nodes=self._cache.node_uses())
+        if isinstance(asked, NoSuchGPU):
+            return _no(reason="ExceedsCapacity", message=f"{asked.message}; {asked.suggestion}")
+        name = _PREFIX + secrets.token_hex(5)
+        manifest = {"metadata": {"name": name, "generateName": _PREFIX}, "spec": asked.spec}
+        async with self._clients.of(call.caller) as client:
+            await client.create(GPUJOBS, manifest, as_type=GPUJob, namespace=self._namespace, strict=True)
+        holds = False
+        try:
+            job = await self._cache.until(f"{self._namespace}/{name}", holds=_is_decided, seconds=self._wait_seconds)
+            holds = job is not None and _holds(job)
+        finally:
+            # Also when the client has hung up: nobody would release what it does not know of.
+            if not holds:
+                await self._withdraw(call.caller, name)
+        if job is None or not holds:
+            return _refused(job, seconds=self._wait_seconds)
+        return Answer(value=self._allocated(job, call.body))
+
+    async def release(self, call: Call[AllocationPath, Nothing, Any]) -> Answer:
+        """Release an allocation as the caller. Idempotent."""
+        name, released = call.path.id, True
+        async with self._clients.of(call.caller) as client:
+            try:
+                await self._delete(client, name)
+            except NotFound:
+                released = False
+        return Answer(value=Released(success=True, allocation_id=name, released=released))
+
+    async def find(self, caller: Caller, name: str) -> GPUJob:
+        """An allocation, as the API server lets the caller read it. Raises `KubeError` and `RequestFailedError`."""
+        async with self._clients.of(caller) as client:
+            return await self._read(client, name)
+
+    async def _permit(self, caller: Caller) -> None:
+        """Raise `RequestFailedError` unless the caller may create jobs: even a refusal tells about the cluster."""
+        if not await self._reviews.may(caller, Act(verb="create", namespace=self._namespace)):
+            message = f"you may not create gpujobs.dovetail.dev in namespace {self._namespace}"
+            raise RequestFailedError(403, reason="Forbidden", message=message)
+
+    async def _read(self, client: Client, name: str) -> GPUJob:
+        job = await client.get(GPUJOBS, name, as_type=GPUJob, namespace=self._namespace)
+        if job.spec.reservation is None:
+            message = f"{name} is a job and no allocation: DELETE /api/v3/jobs/{self._namespace}/{name} deletes it"
+            raise RequestFailedError(409, reason="NoAllocation", message=message)
+        return job
+
+    async def _delete(self, client: Client, name: str) -> None:
+        job = await self._read(client, name)
+        await client.delete(GPUJOBS, name, namespace=self._namespace, uid=job.metadata.uid)
+
+    async def _withdraw(self, caller: Caller, name: str) -> None:
+        """Delete the reservation even if this request is cancelled meanwhile."""
+
+        async def delete() -> None:
+            async with self._clients.of(caller) as client:
+                try:
+                    await client.delete(GPUJOBS, name, namespace=self._namespace)
+                except NotFound:
+                    return
+
+        task = asyncio.ensure_future(delete())
+        self._withdrawing.add(task)
+        task.add_done_callback(self._withdrawing.discard)
+        await asyncio.shield(task)
+
+    def _as_job(self, spec: dict[str, Any]) -> GPUJob:
+        try:
+            return convert({"metadata": {"name": "asked", "namespace": self._namespace}, "spec": spec}, as_type=GPUJob)
+        except UnreadableError as error:
+            raise RequestFailedError(422, reason="Invalid", message=error.problem) from error
+
+    def _allocated(self, job: GPUJob, wanted: Wanted) -> Allocated:
+        devices = allocated_devices(job, cache=self._cache)
+        nodes = list(dict.fromkeys(device.node for device in devices)) or job.status.nodes
+        lease, smallest = job.status.lease, min((device.memory_mib for device in devices), default=0)
+        return Allocated(
+            success=True,
+            node_name=nodes[0] if nodes else "",
+            gpu_config=GPUConfig(
+                gpu_count=len(devices),
+                gpu_type=devices[0].gpu_type if devices else "",
+                memory_gb=round(smallest / 1024),
+                nodes=nodes,
+                devices=devices,
+                visible_devices=",".join(str(device.index) for device in devices if device.node == nodes[0]),
+                distributed_training=wanted.distributed_training,
+                mixed_precision=wanted.mixed_precision,
+                gpu_memory_fraction=wanted.gpu_memory_fraction,
+                namespace=job.metadata.namespace,
+                expires_at=None if lease is None else lease.expiration_time,
+            ),
+            allocation_id=job.metadata.name,
+        )
+
+
+def allocated_devices(job: GPUJob, *, cache: ClusterCache) -> list[AllocatedDevice]:
+    """The devices that a job holds, in the order of its workers."""
+    found = []
+    for device in job.status.devices:
+        node = cache.node_use(device.node)
+        models = {use.device.uuid: use.device.model for use in node.uses} if node else {}
+        found.append(
+            AllocatedDevice(
+                node=device.node,
+                index=device.index,
+                uuid=device.uuid,
+                gpu_type=models.get(device.uuid, ""),
+                memory_mib=device.memory_mib,
+            )
+        )
+    return found
+
+
+def suggestion(wanted: Wanted, *, nodes: Sequence[NodeUse]) -> str:
+    """The largest number, or else the largest memory, that would fit now."""
+    free = [use.device for node in nodes for use in node.available]
+    fitting = [sum(_meets(use.device, wanted) for use in node.available) for node in nodes]
+    most = sum(fitting) if wanted.distributed_training else max(fitting, default=0)
+    kind, where = wanted.gpu_type or "GPUs", "in all" if wanted.distributed_training else "on one node"
+    if most:
+        return f"ask for at most {most} {kind}: as many are free {where}"
+    if not free:
+        return "no GPU is free: wait until a job ends, or allocate with a higher priority"
+    return f"ask for another gpu_type or at most {max(map(size_of, free))} GB: no {kind} of that size is free"
+
+
+def _meets(device: Device, wanted: Wanted) -> bool:
+    return of_type(device, wanted.gpu_type) and size_of(device) >= (wanted.memory_gb or 0)
+
+
+def _is_decided(job: GPUJob | None) -> bool:
+    if job is None:
+        return False
+    return _holds(job) or job.status.phase in FINISHED or job.status.reason in _NEVER
+
+
+def _holds(job: GPUJob) -> bool:
+    return job.status.phase == "Running" and bool(job.status.devices)
+
+
+def _refused(job: GPUJob | None, *, seconds: float) -> Answer:
+    status = None if job is None else job.status
+    reason = (status.reason if status else "") or "Resources"
+    message = (status.message if status else "") or f"no place within {seconds:g} s"
+    return _no(reason=reason, message=message)
+
+
+def _no(*, reason: str, message: str) -> Answer:
+    return Answer(status=409, value=Refused(reason=reason, message=message))

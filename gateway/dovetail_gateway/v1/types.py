@@ -1,0 +1,203 @@
+"""What v1 takes and answers. Data only; unknown fields are ignored, GB are nominal, utilizations are ratios."""
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from dovetail_gateway.routing.table import Nothing
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """The common shape of answers: every field is there, null where it is not known."""
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """A request for GPUs; `gpu_requirement` is the compact text, such as `2(V100)`, and takes precedence."""
+
+    gpu_count: Annotated[int, Meta(ge=1, le=9999)] = 1
+    gpu_type: Annotated[str, Meta(max_length=63)] | None = None
+    memory_gb: Annotated[
+        Annotated[float, Meta(ge=0, le=4096)] | None, Meta(description="The least nominal memory of each GPU in GB.")
+    ] = None
+    distributed_training: Annotated[bool, Meta(description="The GPUs may be on several nodes.")] = False
+    mixed_precision: bool = False
+    gpu_memory_fraction: Annotated[
+        Annotated[float, Meta(gt=0, le=1)] | None, Meta(description="The part of each GPU's memory to use.")
+    ] = None
+    priority: Annotated[int, Meta(ge=0, le=255)] = 10
+    gpu_requirement: Annotated[str, Meta(max_length=128)] | None = None
+    allocation_id: Annotated[
+        Annotated[str, Meta(max_length=63)] | None, Meta(description="For set-up: the allocation whose devices to use.")
+    ] = None
+
+
+class AllocationPath(Nothing, frozen=True, kw_only=True):
+    """An allocation."""
+
+    id: Annotated[str, Meta(pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", max_length=63)]
+
+
+class NodesQuery(Nothing, frozen=True, kw_only=True):
+    """Which nodes."""
+
+    gpu_type: Annotated[str, Meta(max_length=63)] | None = None
+    min_memory_gb: Annotated[float, Meta(ge=0, le=4096)] | None = None
+
+
+class NodeRow(Row, frozen=True, kw_only=True):
+    """A node with GPUs; `memory_per_gpu` in GB as sold, `utilization` the mean of its devices."""
+
+    node_name: str
+    gpu_type: str
+    available_gpus: int
+    memory_per_gpu: int
+    utilization: float
+
+
+class Utilization(Row, frozen=True, kw_only=True):
+    """Means over all devices of the cluster."""
+
+    gpu_utilization: float
+    gpu_memory_usage: float
+
+
+class Status(Row, frozen=True, kw_only=True):
+    """The cluster in numbers; `available_nodes` are those with a free GPU."""
+
+    utilization: Utilization
+    available_nodes: list[NodeRow]
+    total_nodes: int
+    timestamp: str
+
+
+class AllocatedDevice(Row, frozen=True, kw_only=True):
+    """A device of an allocation."""
+
+    node: str
+    index: int
+    uuid: str
+    gpu_type: str
+    memory_mib: int
+
+
+class GPUConfig(Row, frozen=True, kw_only=True):
+    """What was allocated."""
+
+    gpu_count: int
+    gpu_type: str
+    memory_gb: int
+    nodes: list[str]
+    devices: list[AllocatedDevice]
+    visible_devices: str
+    distributed_training: bool
+    mixed_precision: bool
+    gpu_memory_fraction: float | None
+    namespace: str
+    expires_at: str | None
+
+
+class Allocated(Row, frozen=True, kw_only=True):
+    """An allocation that holds its devices."""
+
+    success: bool
+    node_name: str
+    gpu_config: GPUConfig
+    allocation_id: str
+
+
+class Released(Row, frozen=True, kw_only=True):
+    """An allocation that holds nothing any more; `released` is false if it was gone already."""
+
+    success: bool
+    allocation_id: str
+    released: bool
+
+
+class Validity(Row, frozen=True, kw_only=True):
+    """Whether the request would get its GPUs now; otherwise why not, and what would fit."""
+
+    valid: bool
+    reason: str
+    message: str
+    suggestion: str
+
+
+class Distribution(Row, frozen=True, kw_only=True):
+    """How the processes find each other."""
+
+    enabled: bool
+    strategy: str
+    world_size: int
+    nodes: list[str]
+    processes_per_node: int
+    master_address: str
+    master_port: int
+    backend: str
+
+
+class Setup(Row, frozen=True, kw_only=True):
+    """The settings of a framework; `precision` is TensorFlow's policy, or the dtype of PyTorch's autocast."""
+
+    success: bool
+    framework: str
+    visible_devices: str
+    memory_limit_mib: int | None
+    memory_fraction: float | None
+    mixed_precision: bool
+    precision: str
+    distribution: Distribution
+    environment: dict[str, str]
+
+
+class Checks(Row, frozen=True, kw_only=True):
+    """What the health rests on."""
+
+    api_server: bool
+    cache_age_seconds: float | None
+    nodes_reporting: int
+
+
+class Health(Row, frozen=True, kw_only=True):
+    """Whether the gateway answers about the cluster as it is now."""
+
+    status: str
+    checks: Checks
+
+
+class DeviceAllocation(Row, frozen=True, kw_only=True):
+    """Who holds a device; null names belong to another tenant."""
+
+    namespace: str | None
+    pod: str | None
+    share: float
+    memory_mib: int
+
+
+class DeviceData(Row, frozen=True, kw_only=True):
+    """The measurements of a device; null is a value that the driver does not report."""
+
+    index: int
+    uuid: str
+    gpu_type: str
+    utilization: float
+    memory_used_mib: int
+    memory_total_mib: int
+    temperature_celsius: int | None
+    power_watts: int | None
+    health: str
+    allocations: list[DeviceAllocation]
+
+
+class NodeData(Row, frozen=True, kw_only=True):
+    """A node's devices."""
+
+    node_name: str
+    devices: list[DeviceData]
+
+
+class Monitoring(Row, frozen=True, kw_only=True):
+    """All nodes with GPUs."""
+
+    nodes: list[NodeData]
+    timestamp: str

@@ -1,0 +1,265 @@
+"""v1 over a real port: each call field for field, and what becomes of an allocation that gets no place."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from dovetail.api.builtin import Node
+from dovetail.api.gpunode import GPUNode
+from dovetail.decoding import convert
+from dovetail.gpu.models import nominal_gb
+from dovetail.query.nodes.inventory import take
+from dovetail_gateway.access.legacy_account import Account
+from dovetail_gateway.app import Options
+from dovetail_gateway.cluster.cache import NodeUse
+from dovetail_gateway.v1.request import NoSuchGPU, reservation
+from dovetail_gateway.v1.setup import pytorch, tensorflow
+from dovetail_gateway.v1.types import Wanted
+from tests.extender.builders import make_gpunode, make_node
+from tests.gateway.api_server import GatewayApiServer
+from tests.gateway.served import Face, serving
+
+ROOT = "/api/v1/gpu"
+RED = Options(rates=None, allocation_namespace="red")
+
+
+@pytest.fixture
+async def red(api: GatewayApiServer) -> Any:
+    """A gateway whose allocations are in the namespace `red`."""
+    async with serving(api, options=RED) as started:
+        yield started
+
+
+def use_of(node: str = "a", **gpunode: Any) -> NodeUse:
+    made = convert(make_gpunode(node, **gpunode), as_type=GPUNode)
+    uses = take([made], [], scheduler="", namespace="").nodes[node]
+    return NodeUse(node=convert(make_node(node), as_type=Node), gpunode=made, uses=tuple(uses))
+
+
+async def test_status_has_each_field(face: Face) -> None:
+    found = (await face.get(f"{ROOT}/status", token="red-token")).json
+    assert found["utilization"] == {"gpu_utilization": 0.0, "gpu_memory_usage": 0.0}
+    assert found["total_nodes"] == 2
+    assert found["timestamp"] == "2026-11-01T12:00:00Z"
+    row = {"gpu_type": "V100", "memory_per_gpu": 32, "utilization": 0.0}
+    assert found["available_nodes"] == [
+        {"node_name": "a", "available_gpus": 6, **row},
+        {"node_name": "b", "available_gpus": 8, **row},
+    ]
+
+
+async def test_status_follows_the_cluster(api: GatewayApiServer, face: Face) -> None:
+    await face.get(f"{ROOT}/status", token="red-token")
+    api.delete("pods", "red/train-0")
+    for _ in range(1000):
+        found = (await face.get(f"{ROOT}/status", token="red-token")).json
+        if found["available_nodes"][0]["available_gpus"] == 7:
+            return
+    raise AssertionError("the pod that is gone holds its device for ever")
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [("", ["a", "b"]), ("gpu_type=V100&min_memory_gb=16", ["a", "b"]), ("min_memory_gb=33", []), ("gpu_type=T4", [])],
+)
+async def test_nodes_are_chosen_by_type_and_nominal_size(face: Face, query: str, expected: list[str]) -> None:
+    found = (await face.get(f"{ROOT}/nodes?{query}", token="red-token")).json
+    assert [row["node_name"] for row in found] == expected
+
+
+async def test_unknown_fields_and_parameters_are_ignored(red: Face) -> None:
+    assert (await red.get(f"{ROOT}/nodes?colour=red", token="red-token")).status == 200
+    asked = await red.ask("POST", f"{ROOT}/validate", token="red-token", json={"gpu_count": 1, "colour": "red"})
+    assert asked.json["valid"] is True
+
+
+async def test_monitoring_names_no_other_tenant(face: Face) -> None:
+    found = (await face.get(f"{ROOT}/monitoring", token="red-token")).json
+    first, second = found["nodes"][0]["devices"][:2]
+    assert first["allocations"] == [{"namespace": "red", "pod": "train-0", "share": 1.0, "memory_mib": 32768}]
+    assert second["allocations"] == [{"namespace": None, "pod": None, "share": 1.0, "memory_mib": 32768}]
+    assert first["memory_total_mib"] == 32768
+
+
+async def test_health_needs_no_token_and_is_503_until_the_cluster_is_listed(api: GatewayApiServer) -> None:
+    api.listing.clear()
+    async with serving(api, synced=False) as face:
+        before = await face.get(f"{ROOT}/health")
+        api.listing.set()
+        await face.until_synced()
+        after = await face.get(f"{ROOT}/health")
+    assert (before.status, before.json["checks"]["cache_age_seconds"]) == (503, None)
+    assert (after.status, after.json["status"], after.json["checks"]["nodes_reporting"]) == (200, "healthy", 2)
+
+
+async def test_what_fits_is_valid_and_what_does_not_gets_a_suggestion(red: Face) -> None:
+    fits = await red.ask("POST", f"{ROOT}/validate", token="red-token", json={"gpu_count": 8})
+    assert fits.json == {"valid": True, "reason": "", "message": "", "suggestion": ""}
+    none = await red.ask("POST", f"{ROOT}/validate", token="red-token", json={"gpu_count": 9, "gpu_type": "V100"})
+    assert none.json["valid"] is False
+    assert "8" in none.json["message"]
+    assert none.json["suggestion"] == "ask for at most 8 V100: as many are free on one node"
+    large = await red.ask("POST", f"{ROOT}/validate", token="red-token", json={"memory_gb": 80})
+    assert (large.json["reason"], large.json["suggestion"]) == ("ExceedsCapacity", "ask for at most 32 GB")
+
+
+async def test_a_request_that_cannot_be_read_is_refused_with_the_place(red: Face) -> None:
+    found = await red.ask("POST", f"{ROOT}/validate", token="red-token", json={"gpu_requirement": "2(V100"})
+    assert (found.status, found.json["success"]) == (422, False)
+    assert "2(V100" in found.json["message"]
+
+
+async def test_an_allocation_is_a_reservation_of_the_caller_that_holds_its_devices(
+    api: GatewayApiServer, red: Face
+) -> None:
+    asked = {"gpu_count": 2, "gpu_type": "V100", "memory_gb": 16, "mixed_precision": True, "gpu_memory_fraction": 0.5}
+    asking = asyncio.create_task(red.ask("POST", f"{ROOT}/allocate", token="red-token", json=asked))
+    name = await _reserved(api)
+    job = api.objects["gpujobs"][f"red/{name}"]
+    assert job["spec"]["reservation"] == {"durationSeconds": 86400}
+    assert job["spec"]["resources"] == {"count": 2, "models": ["V100"]}
+    assert job["metadata"]["annotations"]["dovetail.dev/user"] == "rita"
+    devices = [
+        {"worker": 0, "node": "b", "index": at, "uuid": f"b-{at}", "shareMilli": 1000, "memoryMiB": 32768}
+        for at in range(2)
+    ]
+    api.run(f"red/{name}", devices=devices)
+    found = await asking
+    assert found.status == 200
+    assert found.json["success"] is True
+    assert (found.json["node_name"], found.json["allocation_id"]) == ("b", name)
+    config = found.json["gpu_config"]
+    assert (config["gpu_count"], config["visible_devices"], config["memory_gb"]) == (2, "0,1", 32)
+    assert config["expires_at"] == "2100-01-01T00:00:00Z"
+    setup = await red.ask("POST", f"{ROOT}/setup-pytorch", token="red-token", json={**asked, "allocation_id": name})
+    assert (setup.json["visible_devices"], setup.json["memory_limit_mib"]) == ("b-0,b-1", 16384)
+    released = await red.ask("DELETE", f"{ROOT}/allocations/{name}", token="red-token")
+    again = await red.ask("DELETE", f"{ROOT}/allocations/{name}", token="red-token")
+    assert (released.json["released"], again.json["released"], again.status) == (True, False, 200)
+
+
+async def _reserved(api: GatewayApiServer) -> str:
+    async with asyncio.timeout(10):
+        while True:
+            names = [key for key in api.objects["gpujobs"] if key.startswith("red/alloc-")]
+            if names:
+                return names[0].removeprefix("red/")
+            await asyncio.sleep(0)
+
+
+async def test_an_allocation_without_a_place_is_withdrawn_and_refused_with_the_queues_sentence(
+    api: GatewayApiServer,
+) -> None:
+    async with serving(api, options=RED, wait_seconds=0.3) as face:
+        asking = asyncio.create_task(face.ask("POST", f"{ROOT}/allocate", token="red-token", json={"gpu_count": 8}))
+        name = await _reserved(api)
+        job = api.objects["gpujobs"][f"red/{name}"]
+        job["status"] = {"phase": "Queued", "reason": "Resources", "message": "Need 8 GPUs, only 6 available"}
+        api.put("gpujobs", job)
+        found = await asking
+    assert found.status == 409
+    assert found.json == {"success": False, "reason": "Resources", "message": "Need 8 GPUs, only 6 available"}
+    assert f"red/{name}" not in api.objects["gpujobs"]
+
+
+async def test_a_request_that_could_never_fit_is_refused_without_a_wait(api: GatewayApiServer) -> None:
+    async with serving(api, options=RED, wait_seconds=3600) as face:
+        asking = asyncio.create_task(face.ask("POST", f"{ROOT}/allocate", token="red-token", json={"gpu_count": 9}))
+        job = api.objects["gpujobs"][f"red/{await _reserved(api)}"]
+        job["status"] = {"phase": "Queued", "reason": "ExceedsCapacity", "message": "Need 9 GPUs, only 8 available"}
+        api.put("gpujobs", job)
+        assert ((await asking).status, (await asking).json["reason"]) == (409, "ExceedsCapacity")
+
+
+async def test_an_allocation_whose_client_hangs_up_is_withdrawn(api: GatewayApiServer, red: Face) -> None:
+    asking = asyncio.create_task(red.ask("POST", f"{ROOT}/allocate", token="red-token", json={"gpu_count": 1}))
+    name = await _reserved(api)
+    asking.cancel()
+    async with asyncio.timeout(10):
+        while f"red/{name}" in api.objects["gpujobs"]:  # noqa: ASYNC110 - the tests' API server has no event
+            await asyncio.sleep(0.01)
+
+
+async def test_who_may_not_create_jobs_learns_nothing_from_allocate(red: Face) -> None:
+    for asked in ({"gpu_count": 1}, {"memory_gb": 4000}):
+        found = await red.ask("POST", f"{ROOT}/allocate", token="reader-token", json=asked)
+        assert (found.status, found.json["reason"]) == (403, "Forbidden")
+
+
+async def test_a_job_that_is_no_allocation_is_not_released(api: GatewayApiServer, red: Face) -> None:
+    found = await red.ask("DELETE", f"{ROOT}/allocations/train", token="red-token")
+    assert (found.status, found.json["reason"]) == (409, "NoAllocation")
+    assert "red/train" in api.objects["gpujobs"]
+
+
+async def test_scripts_without_a_token_act_as_the_configured_account(api: GatewayApiServer) -> None:
+    options = Options(
+        rates=None, allocation_namespace="red", legacy=Account(namespace="dovetail-system", name="legacy")
+    )
+    async with serving(api, options=options) as face:
+        for _ in range(2):
+            assert (await face.get(f"{ROOT}/status")).status == 200
+        await face.ask("DELETE", f"{ROOT}/allocations/none")
+    assert api.token_requests == 1
+    assert api.requests[-1] == ("rita", "get", "red/none")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "spec"),
+    [
+        ({"gpu_count": 2}, {"resources": {"count": 2}, "workers": 1}),
+        ({"gpu_type": "v100"}, {"resources": {"count": 1, "models": ["v100"]}, "workers": 1}),
+        ({"memory_gb": 32}, {"resources": {"count": 1, "models": ["V100"]}, "workers": 1}),
+        ({"gpu_count": 12, "distributed_training": True}, {"resources": {"count": 6}, "workers": 2}),
+        ({"gpu_count": 16, "distributed_training": True}, {"resources": {"count": 8}, "workers": 2}),
+        ({"gpu_count": 4, "distributed_training": True}, {"resources": {"count": 4}, "workers": 1}),
+        ({"gpu_requirement": "8G,0.5", "gpu_count": 3}, {"gpu": "8G,0.5"}),
+        ({"priority": 200}, {"priority": 200}),
+    ],
+)
+def test_a_request_becomes_a_spec(wanted: dict[str, Any], spec: dict[str, Any]) -> None:
+    found = reservation(Wanted(**wanted), nodes=[use_of("a"), use_of("b")])
+    assert not isinstance(found, NoSuchGPU)
+    assert spec.items() <= found.spec.items()
+
+
+def test_a_model_with_a_device_that_is_too_small_does_not_count() -> None:
+    mixed = [use_of("a"), use_of("b", memoryMiB=16384)]
+    assert isinstance(reservation(Wanted(memory_gb=32), nodes=mixed), NoSuchGPU)
+
+
+@pytest.mark.parametrize(
+    ("name", "mib", "expected"),
+    [
+        ("NVIDIA H100 80GB HBM3", 81559, 80),
+        ("NVIDIA A100-SXM4-40GB", 40960, 40),
+        ("A100", 81920, 80),
+        ("A100", 40536, 40),
+        ("Tesla T4", 15360, 16),
+        ("V100", 16160, 16),
+        ("Unknown 9", 12000, 12),
+    ],
+)
+def test_the_nominal_size_is_that_on_the_box(name: str, mib: int, expected: int) -> None:
+    assert nominal_gb(name, memory_mib=mib) == expected
+
+
+def test_pytorch_of_several_gpus_uses_ddp_over_nccl_and_autocast() -> None:
+    wanted = Wanted(gpu_count=4, distributed_training=True, mixed_precision=True, memory_gb=16, gpu_memory_fraction=0.5)
+    found = pytorch(wanted)
+    spread = found.distribution
+    assert (found.visible_devices, found.precision, found.memory_limit_mib) == ("0,1,2,3", "float16", 8192)
+    assert (spread.strategy, spread.world_size, spread.backend, spread.master_address) == (
+        "ddp",
+        4,
+        "nccl",
+        "127.0.0.1",
+    )
+    assert found.environment["WORLD_SIZE"] == "4"
+
+
+def test_tensorflow_of_one_gpu_has_no_strategy_and_a_precision_policy() -> None:
+    found = tensorflow(Wanted(mixed_precision=True))
+    assert (found.precision, found.distribution.enabled, found.memory_limit_mib) == ("mixed_float16", False, None)
+    assert tensorflow(Wanted(gpu_count=2, distributed_training=True)).distribution.strategy == "MirroredStrategy"
