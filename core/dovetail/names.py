@@ -38,6 +38,9 @@ ENVIRONMENT: Final = f"{GROUP}/environment"
 OUTPUT_FILE: Final = f"{GROUP}/output"
 ERROR_FILE: Final = f"{GROUP}/error"
 
+# Annotation of a GPUJob: what people call it, if its object cannot have that name.
+DISPLAY_NAME: Final = f"{GROUP}/display-name"
+
 # Annotation of a GPUJob: who made it, set by admission.
 USER: Final = f"{GROUP}/user"
 

@@ -13,7 +13,7 @@ from dovetail_local_node.pod_object import LocalPod
 
 # In the environment of each process of a pod: by it, processes are found that have left their process group.
 MARK: Final = "DOVETAIL_POD_UID"
-_PLACEHOLDER: Final = re.compile(r"%([%jxauN])")
+_PLACEHOLDER: Final = re.compile(r"%([%jAxauN])")
 _NO_OUTPUT: Final = "/dev/null"
 
 
@@ -67,10 +67,12 @@ def _output(pod: LocalPod, *, pattern: str | None, known: Mapping[str, str], pla
 def _path(pattern: str, *, pod: LocalPod, known: Mapping[str, str], place: Place) -> Path:
     """A file name with Slurm's placeholders, such as `%j` for the job's number."""
     labels = pod.metadata.labels
+    called = pod.metadata.annotations.get(names.DISPLAY_NAME) or labels.get(names.LABEL_JOB, "")
     values = {
         "%": "%",
         "j": labels.get(names.LABEL_JOB_NUMBER, ""),
-        "x": labels.get(names.LABEL_JOB, ""),
+        "A": labels.get(names.LABEL_JOB_NUMBER, ""),
+        "x": called.replace("/", "-"),
         "a": known.get(names.ENV_TASK_ID, ""),
         "u": place.user,
         "N": place.node,

@@ -77,7 +77,7 @@ def test_every_command_of_the_table_is_there(name: str) -> None:
         (["gbatch", "--param-file", "/nowhere.csv", "true"], 3, "--param-file /nowhere.csv: there is no such file"),
         (["gjob", "release", "7", "--at", "soon"], 2, '--at "soon": write HH:MM'),
         (["gjob", "log", "7", "--worker", "-1"], 2, '--worker "-1": should be greater than or equal to 0'),
-        (["gcancel", "x..y"], 2, "neither a number, a range"),
+        (["gcancel", "1..2"], 2, "neither a number, a range"),
         (["replay", "--pods", "/nowhere.csv"], 3, "/nowhere.csv: there is no such file"),
         (["gqueue"], 4, "/nonexistent/kubeconfig"),
         (["gbatch", "sleep", "5"], 4, "/nonexistent/kubeconfig"),

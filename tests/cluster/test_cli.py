@@ -106,7 +106,7 @@ async def test_a_script_travels_in_the_pod(shell: Shell, jobs: Jobs, client: Cli
     script.write_text("#!/bin/bash -e\n#SBATCH -t 5 -c 2 -o x\n# GFLOW -p 20 -n other\necho $1\n", encoding="utf-8")
     done = await asyncio.to_thread(shell.run, "gbatch", "-n", "scripted", "-t", "1:30", str(script), "hello")
     assert done.returncode == 0
-    ignored = "dovetail: train.sh: ignored #SBATCH -o: Dovetail has no equivalent\n"
+    ignored = "dovetail: --output is ignored in a cluster: gjob log shows the output\n"
     assert done.stderr == f"{ignored}dovetail: simulated: the nodes of this cluster run nothing.\n"
     job = await client.get(GPUJOBS, "scripted", as_type=GPUJob, namespace=shell.namespace)
     (container,) = spec_of(job.spec.template)["containers"]

@@ -231,6 +231,28 @@ def test_a_dependent_job_starts_after_the_first_has_ended(machine: Machine) -> N
     assert machine.log(second) == "made\n"
 
 
+def test_a_job_has_the_name_that_its_user_gave_it(machine: Machine) -> None:
+    job = machine.submit("-n", "lr0.001_bs32", "-o", "%x.out", "echo", "hello")
+    shown = machine.ended("lr0.001_bs32")
+    assert (shown["id"], shown["name"]) == (int(job), "lr0.001_bs32")
+    assert shown["object_name"].startswith("lr0-001-bs32-")
+    assert re.search(rf"^{job} +lr0.001_bs32 +CD ", machine("gqueue", "-a"), re.MULTILINE)
+    assert (machine.work / "lr0.001_bs32.out").read_text() == "hello\n"
+    again = machine.submit("-n", "lr0.001_bs32", "true")
+    refused = machine.run("gjob", "show", "lr0.001_bs32")
+    assert refused.returncode == 2
+    assert refused.stderr == f'dovetail: "lr0.001_bs32" is the name of jobs {job}, {again}: use a number\n'
+
+
+def test_lines_of_slurm_in_a_script_choose_its_files(machine: Machine) -> None:
+    script = write(machine, "slurm.sh", "#!/bin/sh\n#SBATCH -J Slurm.Job -o slurm-%j.out\n#SBATCH --export=NONE\nenv\n")
+    job = machine.submit(script, CANARY="seen")
+    machine.ended(job)
+    printed = (machine.work / f"slurm-{job}.out").read_text()
+    assert "DOVETAIL_JOB_ID=" in printed
+    assert "CANARY" not in printed
+
+
 def test_a_pod_of_no_gpujob_is_refused(machine: Machine) -> None:
     kubectl = str(next((Path.home() / ".cache" / "dovetail" / "bin").glob("kubectl-*/kubectl")))
     base = [kubectl, f"--kubeconfig={cluster.get().kubeconfig}"]

@@ -102,6 +102,7 @@ def _identity(job: JobDetails) -> Pairs:
     return [
         ("JobId", job.id),
         ("JobName", job.name),
+        ("Object", None if job.object_name == job.name else job.object_name),
         ("Namespace", job.namespace),
         ("UserId", job.user),
         ("Project", job.project),

@@ -44,7 +44,8 @@ def again(job: GPUJob) -> GPUJob:
     # Done once more, a task of an array is a job of its own.
     of_its_array = {names.LABEL_ARRAY, names.LABEL_TASK}
     labels = {name: value for name, value in job.metadata.labels.items() if name not in of_its_array}
-    metadata = ObjectMeta(name=_first_name(job), namespace=job.metadata.namespace, labels=labels)
+    kept = {name: value for name, value in job.metadata.annotations.items() if name == names.DISPLAY_NAME}
+    metadata = ObjectMeta(name=_first_name(job), namespace=job.metadata.namespace, labels=labels, annotations=kept)
     return msgspec.structs.replace(job, metadata=metadata, spec=spec, status=GPUJobStatus())
 
 

@@ -54,7 +54,7 @@ def _read_pods(path: Path) -> list[Pod]:
     except TraceError as error:
         raise UsageError(str(error)) from error
     for pod in pods:
-        job_names.check_name(pod.name, field=f'{path}, column "name":')
+        job_names.check_object_name(pod.name, field=f'{path}, column "name":')
     return pods
 
 

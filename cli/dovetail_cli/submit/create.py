@@ -10,6 +10,7 @@ import msgspec
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.meta import EventType
 from dovetail.api.resources import GPUJOBS
+from dovetail.jobs.display_name import display_name
 from dovetail.kube.client import typed
 from dovetail.kube.errors import AlreadyExists
 from dovetail.kube.reflector import Reflector
@@ -90,7 +91,7 @@ def announce(job: GPUJob) -> None:
     """Say on standard error what scripts do not read: on a terminal the job's name, and whether it is simulated."""
     on_terminal = sys.stderr.isatty()
     if on_terminal:
-        print(f"Its name is {job.metadata.name}.", file=sys.stderr)
+        print(f"Its name is {display_name(job.metadata)}.", file=sys.stderr)
     if job.status.simulated:
         how = _FOR_REAL if on_terminal else ""
         print(f"dovetail: simulated: the nodes of this cluster run nothing.{how}", file=sys.stderr)
@@ -101,7 +102,8 @@ def submitted(job: GPUJob, *, form: str) -> str:
     number = job.status.number
     answer = {
         "id": number,
-        "name": job.metadata.name,
+        "name": display_name(job.metadata),
+        "object_name": job.metadata.name,
         "namespace": job.metadata.namespace,
         "simulated": job.status.simulated,
     }

@@ -9,6 +9,7 @@ from typing import Any, Final
 from dovetail import names
 from dovetail.api.gpujob import Dependency, GPUJob
 from dovetail.api.resources import Resource
+from dovetail.jobs.display_name import object_name
 from dovetail.query.jobs import selection
 from dovetail_cli.cluster.connection import Cluster, list_jobs
 from dovetail_cli.ui.errors import MissingError, UsageError
@@ -68,7 +69,7 @@ def _name_of(word: str, *, jobs: Sequence[GPUJob], own: Sequence[GPUJob]) -> str
         return chosen[0].metadata.name
     if meant[0].name:
         print(f"dovetail: there is no job {word} yet: the new one waits until it is there", file=sys.stderr)
-        return meant[0].name
+        return object_name(meant[0].name)
     raise MissingError(selection.none_such(missing))
 
 

@@ -2,12 +2,14 @@
 
 import os
 import secrets
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from dovetail import names
+from dovetail.jobs.display_name import is_object_name
 from dovetail.jobs.local_submission import Folders
 from dovetail_cli.submit.manifest import Submission
 from dovetail_cli.ui.errors import CommandError, UsageError
@@ -33,13 +35,15 @@ class Local:
 def for_local_node(submission: Submission, *, asked: Local, data: Path | None, dry_run: bool = False) -> Submission:
     """The submission with what the local node needs; unchanged for a cluster without one.
 
-    Writes the environment's file unless it is a `dry_run`. Raises `UsageError` for options that the cluster does not
-    know, and `CommandError` if the file cannot be written.
+    Writes the environment's file unless it is a `dry_run`. Raises `CommandError` if it cannot be written.
     """
     if data is None:
-        _check_elsewhere(asked)
+        _warn_elsewhere(asked)
         return submission
     directory = Path.cwd() if submission.workdir is None else Path(submission.workdir)
+    if not is_object_name(submission.name):
+        kept = {**submission.annotations, names.DISPLAY_NAME: submission.name}
+        submission = replace(submission, annotations=kept)
     files = {names.OUTPUT_FILE: asked.output, names.ERROR_FILE: asked.error}
     annotations = {**submission.annotations, **{name: file for name, file in files.items() if file is not None}}
     environment = exported(asked.export, environ=os.environ)
@@ -69,12 +73,11 @@ def exported(text: str | None, *, environ: Mapping[str, str]) -> dict[str, str] 
     return found
 
 
-def _check_elsewhere(asked: Local) -> None:
+def _warn_elsewhere(asked: Local) -> None:
     given = {"--export": asked.export, "--output": asked.output, "--error": asked.error}
     if options := [option for option, value in given.items() if value is not None]:
-        raise UsageError(
-            f"{options[0]} is for jobs on this machine (`gflowd up`): in a cluster, gjob log shows the output"
-        )
+        verb = "is" if len(options) == 1 else "are"
+        print(f"dovetail: {', '.join(options)} {verb} ignored in a cluster: gjob log shows the output", file=sys.stderr)
 
 
 def _leave(environment: Mapping[str, str], *, file: Path) -> None:

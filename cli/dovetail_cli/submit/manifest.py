@@ -22,6 +22,7 @@ from dovetail.api.gpujob import (
 from dovetail.api.meta import ObjectMeta
 from dovetail.formats import quantities
 from dovetail.gpu.request import GPURequest, RequestError, parse
+from dovetail.jobs.display_name import object_name
 from dovetail_cli.ui.errors import UsageError
 
 CONTAINER: Final = "main"
@@ -196,9 +197,11 @@ def build(submission: Submission, *, namespace: str) -> GPUJob:
     """The GPUJob to create."""
     request = submission.request
     mode: Mode | None = "TimeShared" if submission.shared else None
+    name = object_name(submission.name)
+    called = {} if name == submission.name else {names.DISPLAY_NAME: submission.name}
     labels = {names.LABEL_PROJECT: submission.project} if submission.project else {}
     return GPUJob(
-        metadata=ObjectMeta(name=submission.name, namespace=namespace, labels=labels),
+        metadata=ObjectMeta(name=name, namespace=namespace, labels=labels, annotations=called),
         spec=GPUJobSpec(
             gpu=None if request is None else str(request),
             resources=ResourceRequest(device="cpu") if request is None else None,

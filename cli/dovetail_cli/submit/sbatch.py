@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from dovetail_cli.ui.errors import UsageError
-from dovetail_cli.ui.job_names import MAX_LENGTH
 
 _SHORT: Final = {
     "J": "job-name", "t": "time", "N": "nodes", "n": "ntasks", "c": "cpus-per-task", "p": "partition", "a": "array",
     "d": "dependency", "b": "begin", "D": "chdir", "G": "gpus", "A": "account",
+    "o": "output", "e": "error",
 }  # fmt: skip
 # Options that take no value: what follows them is the next option.
 _FLAGS: Final = frozenset(
@@ -25,10 +25,12 @@ _PLAIN: Final = {
     "begin": "--begin",
     "chdir": "--workdir",
     "account": "--project",
+    "job-name": "--name",
+    "output": "--output",
+    "error": "--error",
+    "export": "--export",
 }
 _GPUS: Final = re.compile(r"(?:gpu(?::|$))?(?:([A-Za-z][\w.-]*):)?(\d{1,4})?(?:\(.*\))?")
-# What Slurm allows in a job's name and Kubernetes does not.
-_UNNAMED: Final = re.compile(r"[^a-z0-9]+")
 _NO_LIMIT: Final = frozenset({"0", "UNLIMITED", "INFINITE"})
 _DAYS: Final = re.compile(r"(\d+)-(\d+)(:\d+)?")
 _MEMORY: Final = re.compile(r"(\d+)([KMGT]?)B?", re.IGNORECASE)
@@ -87,13 +89,6 @@ def _plain(said: Mapping[str, str]) -> Iterator[str]:
     for name, option in _PLAIN.items():
         if name in said:
             yield from (option, said[name])
-
-
-def _name(said: Mapping[str, str]) -> Iterator[str]:
-    if "job-name" in said:
-        # One of which nothing is left stays as it is, and is refused by gbatch's own rule.
-        fitting = _UNNAMED.sub("-", said["job-name"].lower())[:MAX_LENGTH].strip("-")
-        yield from ("--name", fitting or said["job-name"])
 
 
 def _time(said: Mapping[str, str]) -> Iterator[str]:
@@ -213,7 +208,7 @@ def _mebibytes(said: Mapping[str, str], name: str) -> int:
 
 
 _TELLERS: Final[Sequence[Callable[[Mapping[str, str]], Iterator[str]]]] = (
-    _plain, _name, _time, _nodes, _gpus, _host, _partition, _dependency, _mails,
+    _plain, _time, _nodes, _gpus, _host, _partition, _dependency, _mails,
 )  # fmt: skip
 _MEANT: Final = frozenset(
     {*_SHORT.values(), "gres", "gpus-per-node", "ntasks-per-node", "mem", "mem-per-cpu", "mail-user", "mail-type"}

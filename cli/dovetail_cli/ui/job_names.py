@@ -4,10 +4,10 @@ import random
 import re
 from typing import Final
 
+from dovetail.jobs import display_name
+from dovetail.jobs.display_name import MAX_OBJECT_LENGTH
 from dovetail_cli.ui.errors import UsageError
 
-# The Job and the pods' labels contain the name, and so do the pods' names, with an index and a suffix.
-MAX_LENGTH: Final = 52
 MAX_NAMESPACE_LENGTH: Final = 63
 _ALLOWED: Final = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
 
@@ -34,11 +34,18 @@ def random_name(rng: random.Random | None = None) -> str:
     return f"{rng.choice(_ADJECTIVES)}-{rng.choice(_NOUNS)}-{rng.randrange(1000, 10000)}"
 
 
-def check_name(name: str, *, field: str = "--name") -> str:
-    """The name of a job as a user gave it. Raises `UsageError` for one that Kubernetes would refuse."""
-    if len(name) > MAX_LENGTH or not _ALLOWED.fullmatch(name):
+def check_name(name: str) -> str:
+    """The name of a job as a user gave it. Raises `UsageError` for one that no job can have."""
+    if problem := display_name.problem_of(name):
+        raise UsageError(f'--name "{name}": {problem}')
+    return name
+
+
+def check_object_name(name: str, *, field: str) -> str:
+    """The name of a job's object. Raises `UsageError` for one that Kubernetes would refuse."""
+    if not display_name.is_object_name(name):
         raise UsageError(
-            f'{field} "{name}": write up to {MAX_LENGTH} lower-case letters, digits and hyphens, '
+            f'{field} "{name}": write up to {MAX_OBJECT_LENGTH} lower-case letters, digits and hyphens, '
             "with a letter or digit at both ends"
         )
     return name

@@ -136,10 +136,21 @@ def test_a_job_without_a_name_is_called_by_two_words_and_a_number() -> None:
     assert job_names.check_name(name) == name
 
 
-@pytest.mark.parametrize("name", ["Train", "-x", "x-", "a_b", "", "x" * 53, "a.b"])
-def test_a_name_that_kubernetes_would_refuse_is_refused(name: str) -> None:
-    with pytest.raises(UsageError, match="lower-case letters"):
+@pytest.mark.parametrize("name", ["Train", "lr0.001_bs32", "My run 7", "x" * 100, "日本"])
+def test_names_that_people_have_are_taken(name: str) -> None:
+    assert job_names.check_name(name) == name
+
+
+@pytest.mark.parametrize("name", ["", " x", "x ", "a\tb", "a,b", "@", "x" * 101])
+def test_a_name_that_could_not_be_typed_again_is_refused(name: str) -> None:
+    with pytest.raises(UsageError, match="--name"):
         job_names.check_name(name)
+
+
+@pytest.mark.parametrize("name", ["Train", "-x", "x-", "a_b", "", "x" * 53, "a.b"])
+def test_a_name_of_an_object_that_kubernetes_would_refuse_is_refused(name: str) -> None:
+    with pytest.raises(UsageError, match="lower-case letters"):
+        job_names.check_object_name(name, field="name")
 
 
 @pytest.mark.parametrize("image", ["", " ", "busybox latest", "-x"])

@@ -7,6 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from dovetail.api.gpujob import GPUJob
+from dovetail.jobs.display_name import display_name
 from dovetail.query.errors import InvalidQueryError
 from dovetail.query.jobs.owners import project_of, user_of
 from dovetail.query.jobs.places import place_or_reason
@@ -39,7 +40,7 @@ def _place(job: GPUJob, view: View) -> str:
 # host memory, ETA is RFC 3339.
 COLUMNS: Final[Mapping[str, Column]] = {
     "JOBID": lambda job, _: job.status.number,
-    "NAME": lambda job, _: job.metadata.name,
+    "NAME": lambda job, _: display_name(job.metadata),
     "ST": lambda job, _: short_state(job),
     "STATE": lambda job, _: phase_of(job),
     "TIME": lambda job, view: run_seconds(job.status, now=view.now),

@@ -7,6 +7,7 @@ import msgspec
 
 from dovetail.api.gpujob import GPUJob
 from dovetail.formats.timestamps import moment
+from dovetail.jobs.display_name import display_name
 from dovetail.query.errors import NotFoundError
 from dovetail.query.jobs.columns import View, sort_jobs
 from dovetail.query.jobs.owners import project_of, user_of
@@ -30,7 +31,7 @@ class JobQuery(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     ids: Sequence[Wanted] = ()
-    names: Collection[str] = frozenset()
+    names: frozenset[str] = frozenset()
     users: Collection[str] = frozenset()
     projects: Collection[str] = frozenset()
     since: str | None = None
@@ -58,7 +59,7 @@ def _by_id(jobs: Iterable[GPUJob], ids: Sequence[Wanted]) -> Iterable[GPUJob]:
 
 def _matches(job: GPUJob, query: JobQuery) -> bool:
     return (
-        (not query.names or job.metadata.name in query.names)
+        (not query.names or not query.names.isdisjoint({job.metadata.name, display_name(job.metadata)}))
         and (not query.users or user_of(job) in query.users)
         and (not query.projects or project_of(job) in query.projects)
         and (query.since is None or not _has_ended_before(job, moment(query.since)))

@@ -6,6 +6,7 @@ import msgspec
 
 from dovetail.api.gpujob import AssignedDevice, DependencyCondition, DependencyState, GPUJob, GPUJobStatus, Phase
 from dovetail.formats.timestamps import seconds_between
+from dovetail.jobs.display_name import display_name
 from dovetail.jobs.runs import end_of_run
 from dovetail.query.jobs.owners import project_of, user_of
 from dovetail.query.jobs.places import place_or_reason
@@ -49,7 +50,8 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     """A job. Times are RFC 3339; None is what does not apply or is not known yet.
 
     id                  its number in its namespace
-    name                its name
+    name                what people call it
+    object_name         the name of its GPUJob
     namespace           its namespace
     state               its phase
     st                  the phase in Slurm's letters
@@ -78,6 +80,7 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
 
     id: int | None
     name: str
+    object_name: str
     namespace: str
     state: Phase
     st: str
@@ -109,7 +112,8 @@ def job_row(job: GPUJob, *, now: datetime) -> JobRow:
     status, spec, place = job.status, job.spec, job.status.queue
     return JobRow(
         id=status.number,
-        name=job.metadata.name,
+        name=display_name(job.metadata),
+        object_name=job.metadata.name,
         namespace=job.metadata.namespace,
         state=phase_of(job),
         st=short_state(job),

@@ -6,10 +6,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from dovetail.api.gpujob import GPUJob
+from dovetail.jobs import display_name as display_names
+from dovetail.jobs.display_name import display_name
 from dovetail.query.errors import InvalidQueryError
 
 _MOST_IN_RANGE: Final = 100_000
-_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
+# A number or a range with a slip of the finger, rather than a name.
+_NEARLY_NUMBERS: Final = re.compile(r"[\d.-]+")
 _RANGE: Final = re.compile(r"(\d{1,9})-(\d{1,9})")
 
 
@@ -25,7 +28,7 @@ class Wanted:
     def means(self, job: GPUJob) -> bool:
         """Whether the word means this job."""
         if self.name:
-            return job.metadata.name == self.name
+            return self.name in {job.metadata.name, display_name(job.metadata)}
         return self.first <= (job.status.number or 0) <= self.last
 
     @property
@@ -63,17 +66,32 @@ def _parse(word: str, *, field: str) -> Wanted:
         if int(word) < 1:
             raise InvalidQueryError(f'{field} "{word}": job numbers begin at 1')
         return Wanted(text=word, first=int(word), last=int(word))
-    if not _NAME.fullmatch(word):
+    if _NEARLY_NUMBERS.fullmatch(word) or display_names.problem_of(word):
         raise InvalidQueryError(f'{field} "{word}": neither a number, a range such as 1-5, nor the name of a job')
     return Wanted(text=word, name=word)
 
 
 def select(jobs: Sequence[GPUJob], wanted: Iterable[Wanted]) -> tuple[list[GPUJob], list[str]]:
-    """The jobs that the words mean, in the order of `jobs`; and the words for one job that does not exist."""
+    """The jobs that the words mean, in the order of `jobs`; and the words for one job that does not exist.
+
+    Raises `InvalidQueryError` for a name that several jobs have.
+    """
     wanted = list(wanted)
-    chosen = [job for job in jobs if any(one.means(job) for one in wanted)]
+    meant = {id(job) for one in wanted for job in _meant_by(one, jobs=jobs)}
+    chosen = [job for job in jobs if id(job) in meant]
     missing = [one.text for one in wanted if one.single and not any(one.means(job) for job in chosen)]
     return chosen, missing
+
+
+def _meant_by(one: Wanted, *, jobs: Sequence[GPUJob]) -> list[GPUJob]:
+    """The jobs of one word. An object's own name comes before what people call another job."""
+    found = [job for job in jobs if one.means(job)]
+    if not one.name or len(found) < 2:
+        return found
+    if exact := [job for job in found if job.metadata.name == one.name]:
+        return exact
+    numbers = ", ".join(str(job.status.number or job.metadata.name) for job in found)
+    raise InvalidQueryError(f'"{one.name}" is the name of jobs {numbers}: use a number')
 
 
 def none_such(missing: Sequence[str]) -> str:

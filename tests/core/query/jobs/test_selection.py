@@ -1,5 +1,8 @@
+import msgspec
 import pytest
 
+from dovetail import names
+from dovetail.api.gpujob import GPUJob
 from dovetail.query.errors import InvalidQueryError
 from dovetail.query.jobs import selection
 from tests.cli.builders import make_job
@@ -36,10 +39,33 @@ def test_a_job_without_a_number_is_found_by_its_name_only() -> None:
     assert selection.select(jobs, selection.parse_ids(["new"], field="-j"))[0] == jobs
 
 
-@pytest.mark.parametrize("text", ["0", "5-1", "0-3", "", ",", "A", "1..5", "1-999999999"])
+@pytest.mark.parametrize("text", ["0", "5-1", "0-3", "", ",", "-5", "1..5", "1-999999999"])
 def test_other_words_are_refused(text: str) -> None:
     with pytest.raises(InvalidQueryError, match="-j"):
         selection.parse_ids([text], field="-j")
+
+
+def called(text: str, *, object_name: str, number: int) -> GPUJob:
+    job = make_job(object_name, number=number)
+    metadata = msgspec.structs.replace(job.metadata, annotations={names.DISPLAY_NAME: text})
+    return msgspec.structs.replace(job, metadata=metadata)
+
+
+def test_a_job_is_found_by_what_people_call_it_and_by_its_object() -> None:
+    job = called("lr0.001_bs32", object_name="lr0-001-bs32-1f0c6a", number=3)
+    for word in ("lr0.001_bs32", "lr0-001-bs32-1f0c6a"):
+        assert selection.select([*JOBS, job], selection.parse_ids([word], field="-j")) == ([job], [])
+
+
+def test_a_name_that_several_jobs_have_is_refused_with_their_numbers() -> None:
+    twins = [called("My Run", object_name=f"my-run-{number}", number=number) for number in (3, 8)]
+    with pytest.raises(InvalidQueryError, match='"My Run" is the name of jobs 3, 8: use a number'):
+        selection.select(twins, selection.parse_ids(["My Run"], field="-j"))
+
+
+def test_an_objects_own_name_comes_before_what_people_call_another() -> None:
+    other = called("train", object_name="train-5d1e0a", number=9)
+    assert selection.select([*JOBS, other], selection.parse_ids(["train"], field="-j"))[0] == [JOBS[-1]]
 
 
 @pytest.mark.parametrize(("missing", "text"), [(["7"], "no job 7"), (["7", "x"], "no jobs 7, x")])
