@@ -76,6 +76,12 @@ def test_annotations_decorators_and_settings_have_no_mutants(module: ModuleType)
     }
 
 
+def test_type_aliases_have_no_mutants_and_values_that_are_looked_up_have(tmp_path: Path) -> None:
+    path = tmp_path / "aliases.py"
+    path.write_text('Key = tuple[str, int]\nSites = dict[str, list[str]]\nLIMIT = LIMITS["a", "b"]\n')
+    assert {mutant.line for mutant in mutants_of("aliases", path)} == {3}
+
+
 def test_a_change_that_is_no_program_is_known_as_one(tmp_path: Path) -> None:
     path = tmp_path / "named.py"
     path.write_text("def first(words):\n    if word := next(iter(words), None):\n        return word\n    return ''\n")

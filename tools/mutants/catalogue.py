@@ -15,6 +15,7 @@ from cosmic_ray.operators.operator import Operator
 from tools.mutants.operators import operators
 
 MODULE_LEVEL = "<module>"
+_GENERICS = frozenset({"dict", "list", "set", "frozenset", "tuple", "Callable", "Mapping", "Sequence"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,7 +166,7 @@ def _excluded(tree: ast.AST) -> Iterator[_Place]:
                 yield _place(annotation, name="")
             case ast.Call(func=ast.Name(id="cast" | "TypeVar" | "NewType" | "ParamSpec")):
                 yield from (_place(each, name="") for each in node.args[:1])
-            case ast.Assign(value=ast.BinOp(op=ast.BitOr()) as alias) if _is_alias(alias):
+            case ast.Assign(value=ast.BinOp(op=ast.BitOr()) | ast.Subscript() as alias) if _is_alias(alias):
                 yield _place(alias, name="")
 
 
@@ -199,5 +200,7 @@ def _signature(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[_Pl
 
 
 def _is_alias(node: ast.expr) -> bool:
+    if isinstance(node, ast.Subscript):
+        return isinstance(node.value, ast.Name) and node.value.id in _GENERICS
     names = [each.id for each in ast.walk(node) if isinstance(each, ast.Name)]
     return all(name[0].isupper() or name in ("int", "str", "float", "bool", "list", "dict") for name in names)

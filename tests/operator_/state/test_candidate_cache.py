@@ -62,6 +62,15 @@ def test_other_workers_and_another_plan_make_another_candidate() -> None:
     assert (one.workers, one.nodes) == (2, ("a", "a"))
 
 
+def test_a_job_that_gets_the_first_number_is_another_candidate() -> None:
+    state = make_state(a=2)
+    job = make_job("train")
+    state.store.job_changed(job)
+    assert look(state, job).number == 0
+    state.decisions.set_number(job.metadata.uid, number=1)
+    assert look(state, job).number == 1
+
+
 def test_an_edited_job_is_another_candidate() -> None:
     state = make_state(a=2)
     assert look(state, put(state)).priority == 10

@@ -1,6 +1,7 @@
 """Jobs that wait for others, in the operator's state."""
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -230,3 +231,65 @@ def test_a_circle_over_a_task_ends_once_a_job_of_that_name_is_there_and_is_one_a
     assert obstacle(state, "arr") == Obstacle(reason="Dependency", message="Waits for x to succeed")
     state.store.job_deleted("team/arr-t0", uid="uid-arr-t0")
     assert getattr(obstacle(state), "reason", None) == "Invalid"
+
+
+def circle(state: State, first: str, second: str) -> None:
+    state.store.job_changed(after(second, name=first))
+    state.store.job_changed(after(first, name=second))
+
+
+def test_a_circle_that_opens_is_news_to_its_own_jobs_and_to_no_other() -> None:
+    state = make_state(a=1)
+    circle(state, "a", "b")
+    circle(state, "c", "d")
+    assert state.store.dependencies.take_news() == {"team/a", "team/b", "team/c", "team/d"}
+    state.store.job_deleted("team/a", uid="uid-a")
+    assert state.store.dependencies.take_news() == {"team/a", "team/b"}
+
+
+def test_a_job_that_needs_any_of_several_is_in_no_circle_once_one_of_them_has_succeeded() -> None:
+    state = make_state(a=1)
+    state.store.job_changed(make_job("done", status={"phase": "Running"}))
+    state.store.job_changed(after("done", "b", name="a", dependencyPolicy="Any"))
+    state.store.job_changed(after("a", name="b"))
+    state.store.job_changed(make_job("done", status={"phase": "Succeeded"}, meta={"resourceVersion": "12"}))
+    assert obstacle(state, "a") is None
+    assert obstacle(state, "b") == Obstacle(reason="Dependency", message="Waits for a to succeed")
+    assert state.store.dependencies.take_news() == set()
+
+
+def test_a_job_that_others_wait_for_and_that_is_in_no_circle_is_no_news_when_it_goes() -> None:
+    state = make_state(a=1)
+    state.store.job_changed(make_job("first"))
+    state.store.job_changed(after("first", name="second"))
+    state.store.dependencies.take_news()
+    state.store.job_deleted("team/first", uid="uid-first")
+    assert state.store.dependencies.take_news() == set()
+    assert state.store.dependencies.dependents_of("team/first") == ["team/second"]
+    state.store.job_deleted("team/second", uid="uid-second")
+    assert state.store.dependencies.dependents_of("team/first") == []
+
+
+@pytest.mark.parametrize(
+    ("dependent", "awaited"),
+    [
+        pytest.param({}, True, id="it waits"),
+        pytest.param({"phase": "Cancelled"}, False, id="it is over"),
+        pytest.param(
+            {"dependencies": [{"name": "first", "condition": "Succeeded", "state": "Met"}]},
+            False,
+            id="it has noted the end",
+        ),
+        pytest.param(
+            {"dependencies": [{"name": "first", "condition": "Succeeded", "state": "Waiting"}]},
+            True,
+            id="it has noted an earlier state",
+        ),
+    ],
+)
+def test_an_ended_job_is_kept_until_its_dependents_have_noted_its_end(dependent: dict[str, Any], awaited: bool) -> None:
+    state = make_state(a=1)
+    first = make_job("first", status={"phase": "Succeeded"})
+    state.store.job_changed(first)
+    state.store.job_changed(make_job("second", status=dependent, dependencies=[{"name": "first"}]))
+    assert state.store.dependencies.is_awaited(first) is awaited

@@ -96,3 +96,57 @@ def test_nothing_is_awaited_for_a_job_that_is_deleted(pending: PendingWrites, st
     pending.await_child(KEY, written=child_at_20(), store=store)
     pending.forget(KEY)
     assert pending.wait_seconds(KEY) == 0
+
+
+def test_a_write_that_is_no_status_is_not_taken_for_one(pending: PendingWrites, store: Store) -> None:
+    pending.await_job(KEY, written=job_at(11), store=store)
+    assert pending.observed("GPUJob", job_at(11).metadata) == ([], False)
+
+
+def test_the_latest_of_several_writes_is_awaited_whatever_their_order(pending: PendingWrites, store: Store) -> None:
+    for version in (12, 13, 11):
+        pending.await_job(KEY, written=job_at(version), store=store)
+    pending.wait_seconds(KEY)
+    assert [pending.observed("GPUJob", job_at(version).metadata).resumed for version in (12, 13)] == [[], [KEY]]
+
+
+def test_a_job_that_waits_for_two_objects_goes_on_with_the_second(pending: PendingWrites, store: Store) -> None:
+    pending.await_job(KEY, written=job_at(11), store=store)
+    pending.await_child(KEY, written=child_at_20(), store=store)
+    pending.wait_seconds(KEY)
+    assert pending.observed("GPUJob", job_at(11).metadata).resumed == []
+    assert pending.observed("Job", child_at_20().metadata).resumed == [KEY]
+
+
+def test_owners_of_one_object_go_on_together_but_for_one_that_is_forgotten(
+    pending: PendingWrites, store: Store
+) -> None:
+    for owner in ("team/a", "team/b", "team/c"):
+        pending.await_job(owner, written=job_at(11), store=store)
+        pending.wait_seconds(owner)
+    pending.forget("team/b")
+    pending.forget("team/b")
+    assert sorted(pending.observed("GPUJob", job_at(11).metadata).resumed) == ["team/a", "team/c"]
+
+
+def test_the_last_write_decides_how_long_the_job_waits(pending: PendingWrites, store: Store, clock: Clock) -> None:
+    pending.await_job(KEY, written=job_at(11), store=store)
+    clock.now += 2
+    pending.await_child(KEY, written=child_at_20(), store=store)
+    assert pending.wait_seconds(KEY) == MAX_WAIT_SECONDS
+    clock.now += MAX_WAIT_SECONDS
+    assert pending.wait_seconds(KEY) == 0
+    assert pending.observed("GPUJob", job_at(11).metadata).resumed == [], "it has gone on already"
+
+
+def test_a_version_that_the_store_has_is_awaited_only_after_a_conflict(pending: PendingWrites, store: Store) -> None:
+    store.job_changed(job_at(11))
+    store.child_changed(child_at_20())
+    pending.await_job(KEY, written=job_at(11), store=store)
+    pending.await_child(KEY, written=child_at_20(), store=store)
+    assert pending.wait_seconds(KEY) == 0
+    pending.await_newer_job(KEY, job=job_at(10), store=store)
+    assert pending.wait_seconds(KEY) == 0, "the watch was first"
+    pending.await_newer_job(KEY, job=job_at(11), store=store)
+    pending.await_newer_child(KEY, child=child_at_20(), store=store)
+    assert pending.wait_seconds(KEY) == MAX_WAIT_SECONDS

@@ -9,6 +9,8 @@ import pytest
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpunode import Enforcement, GPUNode
 from dovetail.api.meta import ObjectMeta
+from dovetail.names import LABEL_JOB
+from dovetail.pods.allocation import AllocatedDevice, Allocation, ContainerAllocation, annotations_of
 from dovetail_operator.state.state import State
 from tests.operator_.builders import LET_GO, NOW, at, make_child, make_job, make_pod, make_state
 
@@ -255,3 +257,26 @@ def test_use_that_a_report_brought_before_its_pod_counts_when_the_pod_comes() ->
     told = {"memory": {"strategy": "Dynamic", "basis": "", "peakMiB": 6000, "limited": True}}
     with_job(state, gpu="0.5", memory={"strategy": "Dynamic"}, status=told, meta={"resourceVersion": "11"})
     assert state.store.gpunode_changed(report(devices=1, tenants=more)) == [], "the status has it"
+
+
+def test_a_device_that_falls_ill_concerns_the_jobs_on_it_and_no_others_of_the_node() -> None:
+    state = make_state(n1=2)
+    for worker, name in enumerate(("x", "y")):
+        job = with_job(state, name)
+        state.store.child_changed(make_child(job, uid=f"child-{name}"))
+        held = Allocation(
+            node="n1",
+            mode="Exclusive",
+            containers=[
+                ContainerAllocation(
+                    index=0,
+                    devices=[AllocatedDevice(uuid=f"GPU-n1-{worker}", index=worker, share_milli=1000, memory_mib=1)],
+                )
+            ],
+        )
+        meta = {"labels": {LABEL_JOB: name}, "uid": f"pod-{name}", "annotations": annotations_of(held)}
+        state.store.pod_event("ADDED", make_pod(owner=f"child-{name}", meta=meta))
+    state.store.gpunode_changed(report())
+    first, second = report().status.devices
+    ill = msgspec.structs.replace(second, health="Unhealthy")
+    assert state.store.gpunode_changed(report(of_node={"devices": [first, ill]})) == ["team/y"]

@@ -13,7 +13,7 @@ from dovetail.engine.model.claims import Claim
 from dovetail.queue.limits.quota_usage import Counted
 from dovetail.queue.verdicts import Admitted
 from dovetail_operator.state.state import State
-from dovetail_operator.state.usage import Counts, counted_jobs
+from dovetail_operator.state.usage import Counts, children_of_jobs, counted_jobs
 from tests.operator_.builders import at, make_child, make_job, make_state
 
 
@@ -123,3 +123,21 @@ def test_what_every_quota_has_noted_is_not_counted_any_more() -> None:
     assert len(counted_jobs(state, waiting=())) == 1
     state.store.quotas.drop("s")
     assert counted_jobs(state, waiting=()) == []
+
+
+def test_without_quotas_only_jobs_of_groups_are_counted_whatever_comes_before_them() -> None:
+    state = make_state(a=8)
+    for job in (make_job("alone"), make_job("x", group="g"), make_job("last")):
+        state.store.job_changed(job)
+    found = counted_jobs(state, waiting=("uid-alone", "uid-x", "uid-last"))
+    assert [each.uid for each in found] == ["uid-x"]
+
+
+def test_without_quotas_no_batch_job_is_looked_up() -> None:
+    state = make_state(a=8)
+    job = make_job()
+    state.store.job_changed(job)
+    state.store.child_changed(make_child(job))
+    assert children_of_jobs(state) == frozenset()
+    state.store.quotas.put(quota())
+    assert children_of_jobs(state) == {("team", "uid-child")}
