@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Callable
 from typing import Final
 
 SLICE_SECONDS: Final = 0.02
@@ -10,12 +11,14 @@ SLICE_SECONDS: Final = 0.02
 class TimeSlices:
     """Yields to other tasks after each slice of the work, and optionally rests before the next.
 
-    `busy_seconds` is the CPU time of the work alone. Wall-clock time would include the other tasks.
+    `busy_seconds` is the CPU time of the work alone. Wall-clock time would include the other tasks. `clock` is
+    monotonic, in seconds.
     """
 
-    def __init__(self, *, rest_seconds: float = 0.0) -> None:
+    def __init__(self, *, rest_seconds: float = 0.0, clock: Callable[[], float] = time.monotonic) -> None:
         self._rest_seconds = rest_seconds
-        self._due = time.monotonic() + SLICE_SECONDS
+        self._clock = clock
+        self._due = clock() + SLICE_SECONDS
         self._since = time.thread_time()
         self._before = 0.0
 
@@ -26,7 +29,7 @@ class TimeSlices:
 
     async def pause_if_due(self) -> None:
         """Pause if the slice is over."""
-        if time.monotonic() >= self._due:
+        if self._clock() >= self._due:
             self._before = self.busy_seconds
             await asyncio.sleep(self._rest_seconds)
-            self._due, self._since = time.monotonic() + SLICE_SECONDS, time.thread_time()
+            self._due, self._since = self._clock() + SLICE_SECONDS, time.thread_time()

@@ -222,6 +222,15 @@ def test_those_that_wait_have_a_position_each() -> None:
     assert [place and place.position for place in places] == [None, 1, 2]
 
 
+def test_a_job_that_can_never_run_hides_none_that_waits_for_room() -> None:
+    state = make_state(a=1)
+    submit(state, "huge", gpu=8, priority=20)
+    submit(state, "one")
+    submit(state, "two")
+    found = verdicts(state)
+    assert [isinstance(found[name], Admitted) for name in ("huge", "one", "two")] == [False, True, False]
+
+
 def test_an_estimate_has_a_time_and_what_it_rests_on() -> None:
     state = make_state(a=4)
     occupy(state, gpus=2, seconds=3600)
@@ -276,6 +285,7 @@ def test_only_the_first_are_told_anew_what_their_reason_is_already() -> None:
     told = told_before(state, reason="Resources")
     assert told_anew(state, told) == RENEWED_JOBS
     assert told_anew(state, told, anew={"Resources"}) == RENEWED_JOBS + 2
+    assert [verdict.key for verdict in decide(state, survey(state, now=NOW), told=told)] == list(told)
     assert told_anew(state, told_before(state, reason="Quota")) == RENEWED_JOBS + 2
 
 

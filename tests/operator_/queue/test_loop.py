@@ -13,11 +13,12 @@ from dovetail.api.builtin import Job
 from dovetail.api.gpujob import GPUJob
 from dovetail.jobs.batch_job import wants_admission
 from dovetail.kube.retry import BACKOFF
+from dovetail.queue.preemption.policy import Rules
 from dovetail.queue.verdicts import Admitted, Waits
 from dovetail_operator.metrics import make_counters
 from dovetail_operator.queue.loop import SchedulingLoop
 from dovetail_operator.state.state import State
-from tests.operator_.builders import LET_GO, NOW, make_child, make_job, make_pod, make_state
+from tests.operator_.builders import LET_GO, NOW, at, make_child, make_job, make_pod, make_state
 from tests.operator_.queue.test_quotas import make_quota
 from tests.virtual_time import run
 
@@ -242,6 +243,19 @@ def test_a_job_on_which_the_cycle_fails_is_marked_and_stops_no_other(monkeypatch
 
     rig = play(Rig, scenario)
     assert (rig.changed, rig.admitted) == (["team/odd"], ["team/x"])
+
+
+def test_a_cycle_ends_with_the_notices_of_the_jobs_that_others_preempt() -> None:
+    async def scenario(rig: Rig) -> None:
+        rig.fill()
+        rig.state.preemption = Rules(gap=10, min_run_seconds=0)
+        status = {"number": 1, "phase": "Running", "startTime": at(-600)}
+        rig.state.store.job_changed(make_job("runs", status=status, meta={"resourceVersion": "11"}))
+        rig.put("boss", priority=90)
+        await asyncio.sleep(1)
+        assert list(rig.state.decisions.notices) == ["uid-runs"]
+
+    assert "team/runs" in play(Rig, scenario).changed
 
 
 def test_a_verdict_that_stays_the_same_marks_no_job_again() -> None:

@@ -78,3 +78,13 @@ async def test_a_job_without_a_notice_is_not_about_to_end() -> None:
     seen = rig.state.observe("team/low", now=NOW)
     assert seen is not None
     assert not rig.notices.still_hold(seen)
+
+
+async def test_a_job_that_has_gone_since_the_cycle_began_gets_no_notice() -> None:
+    rig = Rig()
+    cycle = survey(rig.state, now=NOW)
+    list(decide(rig.state, cycle))
+    assert list(cycle.orders) == ["uid-low"]
+    rig.state.store.job_deleted("team/low", uid="uid-low")
+    rig.notices.update(cycle)
+    assert (rig.state.decisions.notices, rig.changed) == ({}, [])

@@ -8,12 +8,12 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from dovetail.api.gpuquota import GPUQuota
+from dovetail.api.gpuquota import GPUQuota, GPUQuotaStatus, QuotaUse
 from dovetail.kube.client import Client
-from dovetail_operator.queue.quota_status import QuotaNotes
+from dovetail_operator.queue.quota_status import QuotaNotes, is_news
 from dovetail_operator.state.state import State
 from tests.core.kube.api import Answer, Api, refusal
-from tests.operator_.builders import NO_ROOM, NOW, make_job, make_state
+from tests.operator_.builders import NO_ROOM, NOW, at, make_job, make_state
 from tests.operator_.queue.test_quotas import add, plain
 
 PATH = "/apis/dovetail.dev/v1alpha1/gpuquotas/{}/status"
@@ -82,6 +82,16 @@ async def test_jobs_that_wait_are_counted_by_their_verdicts(rig: Rig) -> None:
 async def test_a_quota_that_was_changed_or_deleted_meanwhile_holds_up_no_other(rig: Rig, status: int) -> None:
     found = await rig.note(("q", refusal(status)), written("r"))
     assert [body["metadata"]["uid"] for body in found] == ["uid-q", "uid-r"]
+
+
+def test_the_order_of_uses_and_what_time_adds_are_no_news() -> None:
+    ada, bob = (QuotaUse(who=who, gpu_seconds=1.0) for who in ("ada", "bob"))
+    before = GPUQuotaStatus(as_of=at(0), uses=[ada, bob])
+    later = GPUQuotaStatus(as_of=at(30), uses=[bob, msgspec.structs.replace(ada, gpu_seconds=9.0)])
+    more = GPUQuotaStatus(as_of=at(30), uses=[bob, msgspec.structs.replace(ada, running_jobs=1)])
+    assert not is_news(before, later, now=NOW + timedelta(seconds=59))
+    assert is_news(before, later, now=NOW + timedelta(seconds=60))
+    assert is_news(before, more, now=NOW)
 
 
 async def test_without_quotas_nothing_is_read_or_written(rig: Rig) -> None:

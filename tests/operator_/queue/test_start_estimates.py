@@ -182,6 +182,29 @@ def test_after_other_limits_an_estimate_that_no_longer_holds_is_withdrawn_at_onc
     assert rig.changed == ["team/x", "team/x"]
 
 
+def test_after_other_limits_an_estimate_that_still_holds_stays_without_a_write() -> None:
+    async def scenario(rig: Rig) -> None:
+        await rig.estimate()
+        rig.estimates.limits_changed()
+        await rig.estimate()
+
+    rig = play(scenario)
+    assert (rig.place.estimated_start, rig.changed) == (at(3630), ["team/x"])
+
+
+def test_after_other_limits_a_job_that_may_start_or_never_can_is_left_as_it_is() -> None:
+    async def scenario(rig: Rig) -> None:
+        for name, verdict in (("starts", LET_GO), ("never", msgspec.structs.replace(WAITS, queue=None))):
+            rig.state.store.job_changed(make_job(name, status={"number": 3}, gpu=8))
+            rig.state.decisions.set_verdict(f"uid-{name}", verdict=verdict)
+        rig.estimates.limits_changed()
+        with capture_logs() as logs:
+            await rig.estimate()
+        assert logs == []
+
+    assert play(scenario).changed == ["team/x"]
+
+
 def test_estimates_of_jobs_that_wait_no_more_are_dropped() -> None:
     async def scenario(rig: Rig) -> None:
         await rig.estimate()

@@ -4,7 +4,8 @@ import asyncio
 import time
 
 from dovetail_operator.queue.start_estimates import seconds_until_next
-from dovetail_operator.queue.time_slices import TimeSlices
+from dovetail_operator.queue.time_slices import SLICE_SECONDS, TimeSlices
+from tests.clock import Clock
 
 
 def work(seconds: float) -> None:
@@ -31,18 +32,15 @@ async def test_an_estimate_that_others_held_up_is_made_anew_as_soon_as_any_other
     assert seconds_until_next(slices) < 0.5 / 0.05
 
 
-async def test_a_pause_is_due_after_a_slice_of_work_and_not_before() -> None:
-    others: list[int] = []
-    slices = TimeSlices()
-    asyncio.get_running_loop().call_soon(others.append, 1)
-    await slices.pause_if_due()
-    assert others == [], "no slice is over"
-    work(0.03)
-    await slices.pause_if_due()
-    assert others == [1]
-    asyncio.get_running_loop().call_soon(others.append, 2)
-    await slices.pause_if_due()
-    assert others == [1], "the next slice has just begun"
+async def test_a_pause_is_due_after_a_slice_of_time_and_not_before(clock: Clock) -> None:
+    loop, others, slices = asyncio.get_running_loop(), list[float](), TimeSlices(clock=clock)
+    for after in (0.0, SLICE_SECONDS, SLICE_SECONDS / 2, SLICE_SECONDS):
+        clock.now += after
+        loop.call_soon(others.append, after)
+        await slices.pause_if_due()
+        assert bool(others) is (after == SLICE_SECONDS)
+        await asyncio.sleep(0)
+        others.clear()
 
 
 async def test_estimates_leave_nineteen_times_their_own_time_and_a_second_at_least() -> None:
