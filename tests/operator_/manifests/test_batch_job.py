@@ -1,12 +1,14 @@
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 import pytest
 
 from dovetail import names
-from dovetail.api.builtin import Pod
+from dovetail.api.builtin import Job, Pod
+from dovetail.api.gpujob import GPUJob, MemoryUse
 from dovetail.pods.demand import ask_of_job, ask_of_pod
-from dovetail_operator.manifests.batch_job import Manifest, build_job
+from dovetail_operator.manifests.batch_job import Manifest, build_job, is_of_another_template
 from tests.operator_.builders import make_job
 
 FIELD_REF = "metadata.annotations['dovetail.dev/{}.0']"
@@ -195,3 +197,96 @@ def test_a_template_s_own_labels_say_nothing_of_whose_its_pods_are() -> None:
     made = build(template={"metadata": {"labels": forged}, **template()})
     labels = made["spec"]["template"]["metadata"]["labels"]
     assert labels == {"dovetail.dev/job": "x", "dovetail.dev/job-number": "42", "app": "a"}
+
+
+def built(job: GPUJob, *, resource: str = "", **how: Any) -> Manifest:
+    """The batch Job of a job whose workers ask this resource of a vendor's plugin, if one is given."""
+    return build_job(job, ask=replace(ask_of_job(job, default_policy="Balanced"), resource=resource), number=42, **how)
+
+
+def test_the_batch_job_says_which_attempt_it_is_and_what_its_promise_rests_on() -> None:
+    job = make_job(status={"attempt": 3})
+    assert built(job)["metadata"]["annotations"][names.ATTEMPT] == "3"
+    assert names.MEMORY_ESTIMATE not in built(job)["metadata"]["annotations"]
+    use = MemoryUse(strategy="Dynamic", basis="1 run", estimate_mib=5500)
+    text = built(job, memory=use)["metadata"]["annotations"][names.MEMORY_ESTIMATE]
+    assert msgspec.json.decode(text, type=MemoryUse) == use
+
+
+def test_a_batch_job_is_of_another_template_once_the_template_is_edited() -> None:
+    job = make_job()
+    child = msgspec.convert(built(job), Job)
+    assert not is_of_another_template(child, job=job)
+    assert not is_of_another_template(child, job=make_job(priority=99, gpu=4))
+    edited = template(restartPolicy="OnFailure")
+    assert is_of_another_template(child, job=make_job(template=edited))
+    assert is_of_another_template(child, job=make_job(template={**template(), "metadata": {"labels": {"a": "b"}}}))
+    unknown = msgspec.structs.replace(child.metadata, annotations={})
+    assert not is_of_another_template(msgspec.structs.replace(child, metadata=unknown), job=make_job(template=edited))
+
+
+def test_a_vendor_s_resource_is_asked_of_the_plugin_and_named_on_the_batch_job() -> None:
+    made = built(make_job(gpu=2, template=template(runtimeClassName="site")), resource="amd.com/gpu")
+    assert made["metadata"]["annotations"][names.GPU_RESOURCE] == "amd.com/gpu"
+    spec = pod_spec(made)
+    assert spec["runtimeClassName"] == "site"
+    assert spec["containers"][0]["resources"]["limits"] == {"amd.com/gpu": "2"}
+    assert names.GPU_RESOURCE not in built(make_job(gpu=2))["metadata"]["annotations"]
+
+
+def test_the_pods_of_a_reservation_prove_that_they_are_of_one() -> None:
+    made = build(reservation={"durationSeconds": 60})
+    labels = made["spec"]["template"]["metadata"]["labels"]
+    assert made["metadata"]["labels"] == labels
+    assert labels[names.LABEL_RESERVATION] == "true"
+    assert names.LABEL_RESERVATION not in build()["metadata"]["labels"]
+
+
+def test_a_job_of_a_pool_goes_to_its_nodes_and_any_other_anywhere() -> None:
+    assert names.LABEL_POOL in str(pod_spec(build(pool="fast"))["affinity"])
+    assert "affinity" not in pod_spec(build())
+
+
+@pytest.mark.parametrize(
+    ("spec", "annotation", "value"),
+    [
+        ({"gpu": "0.5", "mode": "TimeShared", "priority": 7}, names.PRIORITY, "7"),
+        ({"gpu": "0.5", "priority": 7}, names.PRIORITY, None),
+        ({"gpu": 1, "priority": 7}, names.PRIORITY, None),
+        ({"gpu": "0.5", "workload": "Inference"}, names.WORKLOAD, "Inference"),
+        ({"gpu": "0.5"}, names.WORKLOAD, None),
+        ({"gpu": "0.5", "memory": {"strategy": "Aggressive"}}, names.MEMORY_STRATEGY, "Aggressive"),
+        ({"gpu": "0.5"}, names.MEMORY_STRATEGY, None),
+    ],
+)
+def test_what_the_job_says_of_its_share_replaces_what_the_template_says(
+    spec: dict[str, Any], annotation: str, value: str | None
+) -> None:
+    own = {"annotations": {names.PRIORITY: "255", names.WORKLOAD: "Training", names.MEMORY_STRATEGY: "Strict"}}
+    made = build(template={**template(), "metadata": own}, **spec)
+    assert made["spec"]["template"]["metadata"]["annotations"].get(annotation) == value
+
+
+def test_a_job_s_own_variable_for_its_number_is_replaced_in_the_first_container_only() -> None:
+    own = [{"name": names.ENV_JOB_ID, "value": "1"}, {"name": "MINE", "value": "2"}]
+    containers = [{"name": "main", "env": own}, {"name": "side", "env": own}]
+    main, side = pod_spec(build(template=template(containers=containers)))["containers"]
+    assert (environment(main)[names.ENV_JOB_ID], environment(main)["MINE"]) == ("42", "2")
+    assert environment(side)[names.ENV_JOB_ID] == "1"
+
+
+def test_a_job_without_a_deadline_has_none() -> None:
+    assert "activeDeadlineSeconds" not in build()["spec"]
+
+
+@pytest.mark.parametrize(("resource", "seen"), [("nvidia.com/gpu", None), ("amd.com/gpu", "void")])
+def test_only_nvidia_s_plugin_says_itself_which_of_its_devices_a_container_sees(
+    resource: str, seen: str | None
+) -> None:
+    made = built(make_job(gpu=2), resource=resource)
+    assert environment(pod_spec(made)["containers"][0]).get("NVIDIA_VISIBLE_DEVICES") == seen
+
+
+def test_a_job_without_gpus_gets_no_notice_of_preemption_for_them() -> None:
+    assert names.NOTICE_VOLUME in str(pod_spec(build())["volumes"])
+    assert "volumes" not in pod_spec(build(resources={"device": "cpu"}))

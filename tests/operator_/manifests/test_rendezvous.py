@@ -142,3 +142,35 @@ def test_the_service_gives_names_to_workers_that_are_not_ready_yet() -> None:
         "selector": {"dovetail.dev/job": "x"},
         "ports": [{"name": "rendezvous", "port": 29500}],
     }
+
+
+def test_a_gang_of_cpus_has_a_slot_on_each_host_and_a_process_in_each_pod() -> None:
+    built = pod(workers=2, resources={"device": "cpu"}, distributed={"framework": "MPI"})
+    assert built["metadata"]["annotations"]["dovetail.dev/mpi-hostfile"] == "x-0.x slots=1\nx-1.x slots=1\n"
+    told = environment(pod(workers=2, resources={"device": "cpu"}, distributed={"framework": "PyTorch"}))
+    assert told["PET_NPROC_PER_NODE"] == "1"
+
+
+def test_a_user_s_volumes_and_mounts_stay_before_the_hostfile() -> None:
+    own = {"containers": [{"name": "main", "volumeMounts": [{"name": "v", "mountPath": "/v"}]}, {"name": "side"}]}
+    built = pod(workers=2, distributed={"framework": "MPI"}, template={"spec": own | {"volumes": [{"name": "v"}]}})
+    assert built["spec"]["volumes"][0] == {"name": "v"}
+    main, side = built["spec"]["containers"]
+    assert main["volumeMounts"][0] == {"name": "v", "mountPath": "/v"}
+    assert [mount["readOnly"] for mount in main["volumeMounts"] if mount["mountPath"] == "/etc/mpi"] == [True]
+    assert "volumeMounts" not in side
+
+
+def test_only_a_gang_of_mpi_has_hosts_in_its_annotations_and_hydra_s_variables() -> None:
+    torch = pod(workers=2, distributed={"framework": "PyTorch"})
+    assert "dovetail.dev/mpi-hostfile" not in torch["metadata"]["annotations"]
+    assert not {"HYDRA_HOST_FILE", "I_MPI_HYDRA_HOST_FILE"} & environment(torch).keys()
+    assert "PET_NNODES" not in environment(pod(workers=2, distributed={"framework": "TensorFlow"}))
+    assert environment(pod(workers=2, distributed={"framework": "MPI"}))["HYDRA_HOST_FILE"] == "/etc/mpi/hostfile"
+
+
+def test_the_service_of_a_gang_has_its_own_port_and_name() -> None:
+    service = rendezvous.service_of(make_job("y", workers=2, distributed={"framework": "PyTorch", "port": 1234}))
+    assert (service["metadata"]["namespace"], service["metadata"]["labels"]) == ("team", {"dovetail.dev/job": "y"})
+    assert service["spec"]["ports"] == [{"name": "rendezvous", "port": 1234}]
+    assert rendezvous.hosts(make_job("y", workers=3)) == ["y-0.y", "y-1.y", "y-2.y"]
