@@ -290,3 +290,8 @@ def test_only_nvidia_s_plugin_says_itself_which_of_its_devices_a_container_sees(
 def test_a_job_without_gpus_gets_no_notice_of_preemption_for_them() -> None:
     assert names.NOTICE_VOLUME in str(pod_spec(build())["volumes"])
     assert "volumes" not in pod_spec(build(resources={"device": "cpu"}))
+
+
+def test_the_digest_of_a_template_is_the_one_that_earlier_operators_wrote() -> None:
+    """Another digest would restart every running job when the operator is upgraded."""
+    assert built(make_job())["metadata"]["annotations"][names.TEMPLATE] == "1e8e5fb6f42070b0"
