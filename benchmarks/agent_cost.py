@@ -174,7 +174,7 @@ async def add_node(client: Client, *, devices: int) -> None:
         "metadata": {"name": NODE, "labels": {names.LABEL_MANAGED: "true"}},
         "status": {"capacity": host, "allocatable": host},
     }
-    await client.create(NODES, node, as_type=dict[str, Any])
+    await client.create(NODES, body=node, as_type=dict[str, Any])
     for index in range(devices):
         device = AllocatedDevice(uuid=card_uuid(index), index=index, share_milli=1000, memory_mib=81008)
         containers = [ContainerAllocation(index=0, devices=[device])]
@@ -183,7 +183,7 @@ async def add_node(client: Client, *, devices: int) -> None:
             Allocation(node=NODE, mode="Exclusive", containers=containers)
         )
         body["spec"]["nodeName"] = NODE
-        await client.create(PODS, body, as_type=dict[str, Any], namespace="default")
+        await client.create(PODS, body=body, as_type=dict[str, Any], namespace="default")
 
 
 async def cpu_percent(pid: int, *, seconds: float) -> float:
@@ -235,7 +235,7 @@ async def hung(client: Client, made: Cluster, *, devices: int, pids: Sequence[in
         told, last = set(), before
         end = time.monotonic() + 40
         while time.monotonic() < end:
-            last = await client.get(GPUNODES, NODE, as_type=GPUNode)
+            last = await client.get(GPUNODES, name=NODE, as_type=GPUNode)
             told.add(last.status.observed_at)
             await asyncio.sleep(0.5)
     return len(told) - 1, seconds_of(last.status.observed_at) - seconds_of(last.status.measured_at)
@@ -255,7 +255,7 @@ async def reported(client: Client, *, devices: int, after: float = 0.0) -> GPUNo
 
 async def until(client: Client, holds: Callable[[GPUNode], bool]) -> GPUNode:
     """Wait until the condition holds, and return the GPUNode."""
-    get: Callable[[], Awaitable[GPUNode]] = lambda: client.get(GPUNODES, NODE, as_type=GPUNode)  # noqa: E731 - short
+    get: Callable[[], Awaitable[GPUNode]] = lambda: client.get(GPUNODES, name=NODE, as_type=GPUNode)  # noqa: E731 - short
     end = time.monotonic() + 120
     while time.monotonic() < end:
         try:

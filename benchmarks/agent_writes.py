@@ -111,7 +111,7 @@ async def add_nodes(client: Client, *, count: int) -> None:
     ]
 
     async def add(body: dict[str, Any]) -> None:
-        await client.create(NODES, body, as_type=dict[str, Any])
+        await client.create(NODES, body=body, as_type=dict[str, Any])
 
     await plane.each(bodies, add, what="nodes")
 

@@ -205,7 +205,7 @@ async def _binds(client: Client) -> AsyncIterator[dict[str, float]]:
         if event != "DELETED" and pod.spec.node_name:
             bound.setdefault(pod.metadata.name, time.monotonic())
 
-    reflector: Reflector[Any] = Reflector(client, PODS, Pod, namespace="default", on_event=note)
+    reflector: Reflector[Any] = Reflector(client, resource=PODS, as_type=Pod, namespace="default", on_event=note)
     task = asyncio.create_task(reflector.run())
     await reflector.synced.wait()
     try:

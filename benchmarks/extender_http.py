@@ -144,7 +144,7 @@ def fill(ledger: Ledger, *, nodes: int, pods_per_node: int) -> None:
             DeviceFacts(index=index, uuid=f"GPU-{node}-{index}", vendor="nvidia", model="V100", memory_mib=MEMORY_MIB)
             for index in range(DEVICES)
         ]
-        ledger.set_devices(node, devices)
+        ledger.set_devices(node, devices=devices)
         for pod in range(pods_per_node):
             device = devices[pod % DEVICES]
             share = DeviceClaim(

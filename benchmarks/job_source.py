@@ -147,8 +147,8 @@ async def by_reflector(server: str, state: State, *, jobs: int, stop: asyncio.Ev
     async with Client(Connection(server=server)) as client:
         reflector = Reflector(
             client,
-            GPUJOBS,
-            GPUJob,
+            resource=GPUJOBS,
+            as_type=GPUJob,
             on_event=lambda _, job: state.store.job_changed(job),
             transform=state.store.lean,
             rng=random.Random(7),

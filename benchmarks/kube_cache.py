@@ -100,7 +100,7 @@ def serve(pipe: Pipe, pods: int) -> None:
 
 async def follow(client: Client) -> object:
     """The cache as the deployables have it: a reflector that has listed."""
-    reflector = Reflector(client, PODS, Pod)
+    reflector = Reflector(client, resource=PODS, as_type=Pod)
     task = asyncio.create_task(reflector.run())
     await reflector.synced.wait()
     task.cancel()

@@ -70,7 +70,7 @@ async def create(client: Client, body: dict[str, Any]) -> None:
     for attempt in range(ATTEMPTS):
         try:
             with suppress(AlreadyExists):
-                await client.create(GPUJOBS, body, as_type=dict[str, Any], namespace=NAMESPACE)
+                await client.create(GPUJOBS, body=body, as_type=dict[str, Any], namespace=NAMESPACE)
         except ServerFault:
             if attempt + 1 == ATTEMPTS:
                 raise

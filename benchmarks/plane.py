@@ -88,7 +88,7 @@ async def _until_pods_can_be_made(made: Cluster) -> None:
     async with client_of(made) as client:
         while True:
             with suppress(NotFound):
-                await client.get(SERVICEACCOUNTS, "default", as_type=dict[str, Any], namespace="default")
+                await client.get(SERVICEACCOUNTS, name="default", as_type=dict[str, Any], namespace="default")
                 return
             await asyncio.sleep(0.1)
 
@@ -124,14 +124,16 @@ async def add_nodes(client: Client, shapes: Iterable[NodeShape]) -> None:
 
     async def add(shape: NodeShape) -> None:
         node = _node(shape)
-        await client.create(NODES, node, as_type=dict[str, Any])
-        await client.patch(NODES, shape.name, {"status": node["status"]}, as_type=dict[str, Any], subresource="status")
+        await client.create(NODES, body=node, as_type=dict[str, Any])
+        await client.patch(
+            NODES, name=shape.name, patch={"status": node["status"]}, as_type=dict[str, Any], subresource="status"
+        )
         # Admission marks a new node as not ready; who takes that away is paused.
-        await client.patch(NODES, shape.name, {"spec": {"taints": None}}, as_type=dict[str, Any])
+        await client.patch(NODES, name=shape.name, patch={"spec": {"taints": None}}, as_type=dict[str, Any])
         gpunode = _gpunode(shape)
-        await client.create(GPUNODES, gpunode, as_type=dict[str, Any])
+        await client.create(GPUNODES, body=gpunode, as_type=dict[str, Any])
         status = {"status": gpunode["status"]}
-        await client.patch(GPUNODES, shape.name, status, as_type=dict[str, Any], subresource="status")
+        await client.patch(GPUNODES, name=shape.name, patch=status, as_type=dict[str, Any], subresource="status")
 
     await each(shapes, add, what="nodes")
 
@@ -215,7 +217,7 @@ async def add_pods(client: Client, bodies: Iterable[dict[str, Any]], *, what: st
     """Creates pods in the namespace `default`."""
 
     async def add(body: dict[str, Any]) -> None:
-        await client.create(PODS, body, as_type=dict[str, Any], namespace="default")
+        await client.create(PODS, body=body, as_type=dict[str, Any], namespace="default")
 
     await each(bodies, add, what=what)
 
@@ -225,7 +227,7 @@ async def clear_pods(client: Client) -> None:
     found = await client.list(PODS, as_type=dict[str, Any], namespace="default")
 
     async def delete(body: dict[str, Any]) -> None:
-        await client.delete(PODS, body["metadata"]["name"], namespace="default", grace_period_seconds=0)
+        await client.delete(PODS, name=body["metadata"]["name"], namespace="default", grace_period_seconds=0)
 
     await each(found.items, delete, what="tidying")
 

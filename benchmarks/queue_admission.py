@@ -111,7 +111,7 @@ async def clear(client: Client) -> None:
         found, _ = await client.list(resource, as_type=dict[str, Any], namespace=NAMESPACE)
 
         async def delete(body: dict[str, Any], resource: Any = resource) -> None:
-            await client.delete(resource, body["metadata"]["name"], namespace=NAMESPACE)
+            await client.delete(resource, name=body["metadata"]["name"], namespace=NAMESPACE)
 
         await plane.each(found, delete, what="tidying")
 
@@ -152,7 +152,9 @@ async def reasons(made: Cluster, client: Client, *, rate: float, count: int, gpu
 @asynccontextmanager
 async def followed(client: Client, resource: Any, as_type: Any, note: Any) -> AsyncIterator[None]:
     """A watch on the namespace, from a complete list on."""
-    reflector: Reflector[Any] = Reflector(client, resource, as_type, namespace=NAMESPACE, on_event=note)
+    reflector: Reflector[Any] = Reflector(
+        client, resource=resource, as_type=as_type, namespace=NAMESPACE, on_event=note
+    )
     task = asyncio.create_task(reflector.run())
     await reflector.synced.wait()
     try:
@@ -205,7 +207,12 @@ async def complete(client: Client, child: Job) -> None:
         "conditions": [{"type": "SuccessCriteriaMet", **ended}, {"type": "Complete", **ended}],
     }
     await client.patch(
-        JOBS, child.metadata.name, {"status": status}, as_type=dict[str, Any], namespace=NAMESPACE, subresource="status"
+        JOBS,
+        name=child.metadata.name,
+        patch={"status": status},
+        as_type=dict[str, Any],
+        namespace=NAMESPACE,
+        subresource="status",
     )
 
 

@@ -90,12 +90,12 @@ async def gang(client: Client, name: str, *, workers: int) -> float:
     async with followed(client, PODS, Pod, pod):
         began = time.monotonic()
         body = queue_plane.job(name, workers=workers)
-        await client.create(GPUJOBS, body, as_type=dict[str, Any], namespace=NAMESPACE)
+        await client.create(GPUJOBS, body=body, as_type=dict[str, Any], namespace=NAMESPACE)
         while len(bound) < workers:  # noqa: ASYNC110 - a watch fills it
             await asyncio.sleep(0.05)
         seconds = time.monotonic() - began
     print(f"{name}: {workers} pods bound after {seconds:.1f} s", flush=True)
-    await client.delete(GPUJOBS, name, namespace=NAMESPACE)
+    await client.delete(GPUJOBS, name=name, namespace=NAMESPACE)
     while (await client.list(PODS, as_type=Pod, namespace=NAMESPACE)).items:  # noqa: ASYNC110 - others change it
         await asyncio.sleep(0.5)
     return round(seconds, 2)

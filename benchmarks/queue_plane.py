@@ -97,7 +97,7 @@ async def submit(client: Client, bodies: Sequence[dict[str, Any]], *, per_second
         at, body = numbered
         if per_second is not None:
             await asyncio.sleep(max(0.0, began + at / per_second - loop.time()))
-        await client.create(GPUJOBS, body, as_type=dict[str, Any], namespace=NAMESPACE)
+        await client.create(GPUJOBS, body=body, as_type=dict[str, Any], namespace=NAMESPACE)
 
     await plane.each(enumerate(bodies), one, what="jobs")
 

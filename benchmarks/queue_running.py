@@ -103,7 +103,7 @@ async def until_told(client: Client, *, asks: int) -> dict[str, Any]:
         async with followed(client, GPUJOBS, GPUJob, job):
             began = time.monotonic()
             body = queue_plane.job(name)
-            await client.create(GPUJOBS, body, as_type=dict[str, Any], namespace=NAMESPACE)
+            await client.create(GPUJOBS, body=body, as_type=dict[str, Any], namespace=NAMESPACE)
             await told.wait()
             waits.append(time.monotonic() - began)
     spread = {key: round(value, 3) for key, value in queue_plane.percentiles(waits).items()}

@@ -42,7 +42,7 @@ def cluster(nodes: int) -> Ledger:
         ledger.set_node(NodeFacts(name=name, cpu_milli=128_000, memory_mib=1_048_576))
         ledger.set_devices(
             name,
-            [
+            devices=[
                 DeviceFacts(index=index, uuid=f"{name}-{index}", model="V100", vendor="nvidia", memory_mib=32_768)
                 for index in range(DEVICES)
             ],

@@ -48,7 +48,7 @@ def main() -> None:
     options.add_argument("--json", type=Path, default=Path("out/replay_pack.json"), help="where it is written too")
     args = options.parse_args()
     scene = _scene(args)
-    [simulated] = run_all(["pack"], scene, processes=1)
+    [simulated] = run_all(["pack"], scene=scene, processes=1)
     started = time.monotonic()
     with plane.plane() as made:
         real = asyncio.run(replay(made, scene))
@@ -130,12 +130,12 @@ async def _arrive(client: Client, shapes: Sequence[Shape]) -> np.typing.NDArray[
             placed[at] = bool(pod.spec.node_name)
             gate.release()
 
-    reflector: Reflector[Any] = Reflector(client, PODS, Pod, namespace="default", on_event=note)
+    reflector: Reflector[Any] = Reflector(client, resource=PODS, as_type=Pod, namespace="default", on_event=note)
     task = asyncio.create_task(reflector.run())
     await reflector.synced.wait()
     for at, shape in enumerate(shapes):
         await gate.acquire()
-        await client.create(PODS, _pod(at, shape), as_type=dict[str, Any], namespace="default")
+        await client.create(PODS, body=_pod(at, shape), as_type=dict[str, Any], namespace="default")
         if sys.stderr.isatty() and at % 50 == 0:
             print(f"\r{at} of {len(shapes)} arrived, {int(placed.sum())} placed", end="", file=sys.stderr)
     while len(decided) < len(shapes):  # noqa: ASYNC110 - a watch fills it

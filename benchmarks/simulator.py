@@ -129,7 +129,7 @@ def leaving(scene: Scene) -> Scene:
 
 
 def measure(names: Sequence[str], scene: Scene, *, processes: int) -> list[dict[str, Any]]:
-    outcomes = run_all(names, scene, processes=processes)
+    outcomes = run_all(names, scene=scene, processes=processes)
     return [report(outcome, departures=scene.departures) for outcome in outcomes]
 
 

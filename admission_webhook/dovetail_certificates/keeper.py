@@ -150,7 +150,7 @@ class Keeper:
     async def _secret(self) -> Secret | None:
         try:
             found = await self._client.get(
-                SECRETS, self._target.secret, as_type=Secret, namespace=self._target.namespace
+                SECRETS, name=self._target.secret, as_type=Secret, namespace=self._target.namespace
             )
         except NotFound:
             return None
@@ -160,7 +160,7 @@ class Keeper:
 
     async def _configuration(self) -> Configuration | None:
         try:
-            return await self._client.get(MUTATING, self._target.configuration, as_type=Configuration)
+            return await self._client.get(MUTATING, name=self._target.configuration, as_type=Configuration)
         except NotFound:
             return None
 
@@ -177,8 +177,8 @@ class Keeper:
         }
         await self._client.apply(
             SECRETS,
-            self._target.secret,
-            body,
+            name=self._target.secret,
+            body=body,
             as_type=Secret,
             field_manager=MANAGER,
             force=True,
@@ -195,7 +195,9 @@ class Keeper:
             "metadata": {"resourceVersion": configuration.metadata.resource_version},
             "webhooks": [{"name": name, "clientConfig": {"caBundle": bundle}} for name in stale],
         }
-        await self._client.patch(MUTATING, configuration.metadata.name, patch, as_type=Configuration, kind="strategic")
+        await self._client.patch(
+            MUTATING, name=configuration.metadata.name, patch=patch, as_type=Configuration, kind="strategic"
+        )
         log.info("CAs published", configuration=configuration.metadata.name, webhooks=stale)
 
     def _tell(self, step: Plan) -> None:

@@ -115,7 +115,7 @@ def patch_of_pod(
     """
     if subresource:
         spec = completed(pod["spec"], asked=Parts(), by_plugin=vendors.nvidia_resources)
-        return _changes(pod["spec"], spec, keys=[EPHEMERAL])
+        return _changes(pod["spec"], after=spec, keys=[EPHEMERAL])
     try:
         spec = with_mps(_completed(pod, policy=policy, vendors=vendors), directory=mps_directory)
     except UnreadableError as error:
@@ -124,10 +124,10 @@ def patch_of_pod(
         ) from error
     except QuantityError as error:
         raise RequestError(str(error.text), field="resources", problem="no quantity", example="100m or 2Gi") from error
-    return _changes(pod["spec"], spec, keys=spec)
+    return _changes(pod["spec"], after=spec, keys=spec)
 
 
-def _changes(before: Manifest, after: Manifest, *, keys: Iterable[str]) -> Patch:
+def _changes(before: Manifest, *, after: Manifest, keys: Iterable[str]) -> Patch:
     # In a JSON patch, `add` also replaces an existing value.
     return [
         {"op": "add", "path": f"/spec/{key}", "value": after[key]} for key in keys if after.get(key) != before.get(key)
@@ -233,7 +233,7 @@ def _completed(pod: Manifest, *, policy: Policy, vendors: Vendors) -> Manifest:
         asked = parts_of(typed)
         agree(typed, asked=asked, missing_ok=True)
         if resource := plugin_for(typed, asked=asked, vendors=vendors):
-            spec = _asking(spec, asked, resource=resource)
+            spec = _asking(spec, asked=asked, resource=resource)
             asked = Parts()
     annotated = names.REQUEST in typed.metadata.annotations
     if asked.parts or annotated:
@@ -247,7 +247,7 @@ def _completed(pod: Manifest, *, policy: Policy, vendors: Vendors) -> Manifest:
     return spec
 
 
-def _asking(spec: Manifest, asked: Parts, *, resource: str) -> Manifest:
+def _asking(spec: Manifest, *, asked: Parts, resource: str) -> Manifest:
     """The spec, with the request of its one GPU container moved to a vendor's device plugin."""
     (part,) = asked.parts
     containers = list(spec["containers"])

@@ -65,37 +65,37 @@ def dovetail() -> None:
 
 def gbatch() -> None:
     """Entry point of `gbatch`."""
-    sys.exit(run("gbatch", sys.argv[1:], prog="gbatch"))
+    sys.exit(run("gbatch", arguments=sys.argv[1:], prog="gbatch"))
 
 
 def gqueue() -> None:
     """Entry point of `gqueue`."""
-    sys.exit(run("gqueue", sys.argv[1:], prog="gqueue"))
+    sys.exit(run("gqueue", arguments=sys.argv[1:], prog="gqueue"))
 
 
 def ginfo() -> None:
     """Entry point of `ginfo`."""
-    sys.exit(run("ginfo", sys.argv[1:], prog="ginfo"))
+    sys.exit(run("ginfo", arguments=sys.argv[1:], prog="ginfo"))
 
 
 def gcancel() -> None:
     """Entry point of `gcancel`."""
-    sys.exit(run("gcancel", sys.argv[1:], prog="gcancel"))
+    sys.exit(run("gcancel", arguments=sys.argv[1:], prog="gcancel"))
 
 
 def gjob() -> None:
     """Entry point of `gjob`."""
-    sys.exit(run("gjob", sys.argv[1:], prog="gjob"))
+    sys.exit(run("gjob", arguments=sys.argv[1:], prog="gjob"))
 
 
 def gstats() -> None:
     """Entry point of `gstats`."""
-    sys.exit(run("gstats", sys.argv[1:], prog="gstats"))
+    sys.exit(run("gstats", arguments=sys.argv[1:], prog="gstats"))
 
 
 def gflowd() -> None:
     """Entry point of `gflowd`."""
-    sys.exit(run("gflowd", sys.argv[1:], prog="gflowd"))
+    sys.exit(run("gflowd", arguments=sys.argv[1:], prog="gflowd"))
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -111,7 +111,7 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     if name not in COMMANDS:
         return _tell(UsageError(unknown(name)))
-    return run(name, rest, prog=f"dovetail {name}")
+    return run(name, arguments=rest, prog=f"dovetail {name}")
 
 
 def overview() -> str:
@@ -140,19 +140,19 @@ def unknown(name: str) -> str:
     return f'no command "{name}": {guess}allowed are {", ".join(COMMANDS)}'
 
 
-def run(name: str, arguments: Sequence[str], *, prog: str) -> int:
+def run(name: str, *, arguments: Sequence[str], prog: str) -> int:
     """Run one command of the table and return the exit code."""
     _print_what_can_be()
     try:
         target = _target(name)
-        if (plain := _plain(target, arguments)) is not None:
-            return _call(target, plain)
+        if (plain := _plain(target, arguments=arguments)) is not None:
+            return _call(target, arguments=plain)
         app = _typer_app(target, name=name)
         if not arguments and len(app.registered_commands) > 1:
             # A command of several commands is nothing without one of them.
-            _invoke(app, ["--help"], prog=prog)
+            _invoke(app, arguments=["--help"], prog=prog)
             return UsageError.exit_code
-        return _invoke(app, arguments, prog=prog)
+        return _invoke(app, arguments=arguments, prog=prog)
     except KeyboardInterrupt:
         # Before the command itself had begun, which ends by the same code.
         return _INTERRUPTED
@@ -174,7 +174,7 @@ def _target(name: str) -> Any:
     return getattr(_module(module_name, command=name), attribute)
 
 
-def _plain(target: Any, arguments: Sequence[str]) -> dict[str, Any] | None:
+def _plain(target: Any, *, arguments: Sequence[str]) -> dict[str, Any] | None:
     """The function's arguments where no typer is needed to read them, else None."""
     if "dovetail_cli.ui.command_line" not in sys.modules:
         # The command's module would have imported it to declare its options.
@@ -185,7 +185,7 @@ def _plain(target: Any, arguments: Sequence[str]) -> dict[str, Any] | None:
     return command_line.read(target, words=arguments) if declared else None
 
 
-def _call(function: Callable[..., None], arguments: Mapping[str, Any]) -> int:
+def _call(function: Callable[..., None], *, arguments: Mapping[str, Any]) -> int:
     """Run the command; exit as typer does if the reader of the output, such as `head`, has ended."""
     try:
         function(**arguments)
@@ -222,7 +222,7 @@ def _module(module_name: str, *, command: str) -> Any:
         ) from error
 
 
-def _invoke(app: "typer.Typer", arguments: Sequence[str], *, prog: str) -> int:
+def _invoke(app: "typer.Typer", *, arguments: Sequence[str], prog: str) -> int:
     from typer.exceptions import TyperException
     from typer.main import get_command
 

@@ -43,7 +43,7 @@ def status(name: str) -> int:
     """Print what a sandbox is and does; the exit code, 0 where all of it runs."""
     from dovetail_cli import app
 
-    return app.run("sandbox", ["status", "--name", name], prog="dovetail sandbox")
+    return app.run("sandbox", arguments=["status", "--name", name], prog="dovetail sandbox")
 
 
 def is_meant(name: str, *, environ: Mapping[str, str] = os.environ) -> bool:
@@ -60,6 +60,6 @@ def _sandbox(arguments: list[str], *, failed: str) -> None:
 
     # Standard output is for the command's own result.
     with contextlib.redirect_stdout(sys.stderr):
-        code = app.run("sandbox", arguments, prog="dovetail sandbox")
+        code = app.run("sandbox", arguments=arguments, prog="dovetail sandbox")
     if code != 0:
         raise CommandError(failed)

@@ -57,7 +57,7 @@ MPS_MEMORY: Final = f"{GROUP}/mps-memory"
 TERM: Final = f"{GROUP}/term"
 
 
-def per_container(annotation: str, index: int) -> str:
+def per_container(annotation: str, *, index: int) -> str:
     """The annotation that container `index` reads by fieldRef.
 
     For example `dovetail.dev/visible-devices.0`.

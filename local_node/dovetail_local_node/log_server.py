@@ -50,7 +50,7 @@ class LogServer:
             return web.Response(status=404, text=f'pod "{asked["pod"]}" has not started here, so it has no log\n')
         answer = web.StreamResponse(headers={"Content-Type": "text/plain"})
         await answer.prepare(request)
-        left = _number(request, "limitBytes")
+        left = _number(request, name="limitBytes")
         async for chunk in self._chunks(run, request=request):
             await answer.write(chunk if left is None else chunk[:left])
             left = None if left is None else left - len(chunk)
@@ -67,7 +67,7 @@ class LogServer:
             yield f"dovetail: {run.output}: {error.strerror}\n".encode()
             return
         with file:
-            file.seek(_start(run, tail=_number(request, "tailLines")))
+            file.seek(_start(run, tail=_number(request, name="tailLines")))
             while True:
                 # Asked before the read: what was written before the end is read after it.
                 ended = not self._runs_still(run.uid)
@@ -81,7 +81,7 @@ class LogServer:
         return self.runs.ended(uid) is None and alive(self.runs.process(uid))
 
 
-def _number(request: web.Request, name: str) -> int | None:
+def _number(request: web.Request, *, name: str) -> int | None:
     text = request.query.get(name, "")
     return int(text) if text.isascii() and text.isdigit() else None
 

@@ -118,7 +118,7 @@ class PodLife:
 
         async def read(_attempt: int) -> str | None:
             try:
-                found = await self.node.client.get(GPUJOBS, name, as_type=Submitted, namespace=where)
+                found = await self.node.client.get(GPUJOBS, name=name, as_type=Submitted, namespace=where)
             except NotFound:
                 return None
             return found.metadata.annotations.get(names.USER, "")
@@ -188,12 +188,12 @@ class PodLife:
         processes.reap(process.pid)
 
     async def _stop(self, process: ProcessId, *, ending: asyncio.Task[None]) -> None:
-        processes.signal_group(process, signal.SIGTERM)
+        processes.signal_group(process, number=signal.SIGTERM)
         gone = asyncio.create_task(self._gone.wait())
         await asyncio.wait({ending, gone}, timeout=self._grace_seconds(), return_when=asyncio.FIRST_COMPLETED)
         gone.cancel()
         if not ending.done():
-            processes.signal_group(process, signal.SIGKILL)
+            processes.signal_group(process, number=signal.SIGKILL)
             await ending
 
     def _grace_seconds(self) -> float:
@@ -217,8 +217,8 @@ class PodLife:
             with suppress(NotFound, Conflict):
                 await self.node.client.patch(
                     PODS,
-                    meta.name,
-                    patch,
+                    name=meta.name,
+                    patch=patch,
                     as_type=LocalPod,
                     kind="strategic",
                     namespace=meta.namespace,
@@ -236,7 +236,7 @@ class PodLife:
         async def delete(_attempt: int) -> None:
             with suppress(NotFound, Conflict):
                 await self.node.client.delete(
-                    PODS, meta.name, namespace=meta.namespace, uid=meta.uid, grace_period_seconds=0
+                    PODS, name=meta.name, namespace=meta.namespace, uid=meta.uid, grace_period_seconds=0
                 )
 
         await self._until_done(delete)

@@ -24,7 +24,11 @@ class Pods:
 
     def __init__(self, node: Node, *, name: str) -> None:
         self.reflector = Reflector(
-            node.client, PODS, LocalPod, on_event=self._on_event, field_selector=f"spec.nodeName={name}"
+            node.client,
+            resource=PODS,
+            as_type=LocalPod,
+            on_event=self._on_event,
+            field_selector=f"spec.nodeName={name}",
         )
         self._node = node
         self._lives: dict[str, PodLife] = {}
@@ -78,9 +82,9 @@ class Pods:
             process = self._node.runs.process(run.uid)
             if process is not None and run.boot_id == self._node.boot_id:
                 log.info("ending processes of a deleted pod", pod=run.name)
-                processes.signal_group(process, signal.SIGTERM)
+                processes.signal_group(process, number=signal.SIGTERM)
                 with suppress(TimeoutError):
                     await asyncio.wait_for(processes.until_gone(process), _ORPHAN_GRACE_SECONDS)
-                processes.signal_group(process, signal.SIGKILL)
+                processes.signal_group(process, number=signal.SIGKILL)
                 processes.kill_rest(run.uid)
             self._node.runs.remove(run.uid)

@@ -71,7 +71,7 @@ def reap(pid: int) -> None:
         os.waitpid(pid, os.WNOHANG)
 
 
-def signal_group(process: ProcessId, number: signal.Signals) -> None:
+def signal_group(process: ProcessId, *, number: signal.Signals) -> None:
     """Send a signal to the process group that this process leads; does nothing if it has ended."""
     if identity.alive(process):
         with suppress(ProcessLookupError, PermissionError):
@@ -81,4 +81,4 @@ def signal_group(process: ProcessId, number: signal.Signals) -> None:
 def kill_rest(uid: str) -> None:
     """Send SIGKILL to every process of a pod, wherever it has gone."""
     for process in identity.marked(MARK, value=uid):
-        identity.send(process, signal.SIGKILL)
+        identity.send(process, signal_number=signal.SIGKILL)

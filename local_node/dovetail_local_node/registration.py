@@ -49,17 +49,19 @@ class Registration:
 
     async def _register(self) -> None:
         with suppress(AlreadyExists):
-            await self.client.create(NODES, node_object.manifest(self.name, machine=self.machine), as_type=Node)
+            await self.client.create(NODES, body=node_object.manifest(self.name, machine=self.machine), as_type=Node)
         status = node_object.status(machine=self.machine, port=self.port, now=self.now())
         await self.client.patch(
-            NODES, self.name, {"status": status}, as_type=Node, kind="strategic", subresource="status"
+            NODES, name=self.name, patch={"status": status}, as_type=Node, kind="strategic", subresource="status"
         )
 
     async def _renew(self) -> None:
-        node = await self.client.get(NODES, self.name, as_type=Node)
+        node = await self.client.get(NODES, name=self.name, as_type=Node)
         lease = node_object.lease(self.name, node_uid=node.metadata.uid, now=self.now())
         where = node_object.LEASE_NAMESPACE
         try:
-            await self.client.patch(LEASES, self.name, {"spec": lease["spec"]}, as_type=Lease, namespace=where)
+            await self.client.patch(
+                LEASES, name=self.name, patch={"spec": lease["spec"]}, as_type=Lease, namespace=where
+            )
         except NotFound:
-            await self.client.create(LEASES, lease, as_type=Lease, namespace=where)
+            await self.client.create(LEASES, body=lease, as_type=Lease, namespace=where)

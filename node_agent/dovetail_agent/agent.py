@@ -86,15 +86,17 @@ class Agent:
         named = None if node is None else f"metadata.name={node}"
         self.nodes = Reflector(
             client,
-            NODES,
-            Node,
+            resource=NODES,
+            as_type=Node,
             on_event=self._on_node,
             field_selector=named,
         )
         self.tenants = TenantSource(
             client, node=node, reads_pods=rules.reads_pods, vendors=rules.vendors, changed=self._ask_for
         )
-        self.gpunodes = Reflector(client, GPUNODES, GPUNode, on_event=self._on_gpunode, field_selector=named)
+        self.gpunodes = Reflector(
+            client, resource=GPUNODES, as_type=GPUNode, on_event=self._on_gpunode, field_selector=named
+        )
 
     @property
     def reflectors(self) -> tuple[Reflector[Any], ...]:
@@ -176,11 +178,11 @@ class Agent:
             answers=self.tenants.answers(name),
             now=self._clock(),
         )
-        self._announce(name, look)
+        self._announce(name, look=look)
         self._looks[name] = look
         self._queue.add_later(name, seconds=self._rules.look_every.total_seconds())
-        await self._publish(node, look.status)
-        await self._advertise(node, look)
+        await self._publish(node, status=look.status)
+        await self._advertise(node, look=look)
         self.beside.act(seen, status=look.status)
 
     def _waits_for_tenants(self, name: str) -> bool:
@@ -193,7 +195,7 @@ class Agent:
         now = time.monotonic()
         return now - self._waited_since.setdefault(name, now) < _PATIENCE_SECONDS
 
-    def _announce(self, name: str, look: Look) -> None:
+    def _announce(self, name: str, *, look: Look) -> None:
         """Log a node's devices when they are first seen, and each time they or their health change."""
         before, found = self._looks.get(name), node_status.summary(look.status)
         if before is not None and node_status.summary(before.status) == found:
@@ -205,29 +207,35 @@ class Agent:
         for device in look.status.devices:
             log.debug("device", node=name, **node_status.facts(device))
 
-    async def _publish(self, node: Node, status: GPUNodeStatus) -> None:
+    async def _publish(self, node: Node, *, status: GPUNodeStatus) -> None:
         name = node.metadata.name
         known = self._known.get(name)
         why = worth_publishing(status, published=known.status if known else None, pace=self._rules.pace)
         owned = known is not None and node_status.owner_of(node) in known.metadata.owner_references
         if why is None and owned:
             return
-        wait = self._rules.pace.wait_seconds(why, status, published=known.status if known else None)
+        wait = self._rules.pace.wait_seconds(why, report=status, published=known.status if known else None)
         if wait > 0 and owned:
             self._queue.add_later(name, seconds=wait)
             return
         if not owned:
-            await self._apply(name, node_status.applied_object(node))
+            await self._apply(name, body=node_status.applied_object(node))
         with suppress(NotFound):  # deleted meanwhile: the watch reports the deletion and triggers another pass
-            await self._apply(name, node_status.applied_status(name, status), subresource="status")
+            await self._apply(name, body=node_status.applied_status(name, status=status), subresource="status")
             self.published_total[why or Why.CHANGE] += 1
 
-    async def _apply(self, name: str, body: dict[str, object], *, subresource: str = "") -> None:
+    async def _apply(self, name: str, *, body: dict[str, object], subresource: str = "") -> None:
         self._known[name] = await self._client.apply(
-            GPUNODES, name, body, as_type=GPUNode, field_manager=FIELD_MANAGER, force=True, subresource=subresource
+            GPUNODES,
+            name=name,
+            body=body,
+            as_type=GPUNode,
+            field_manager=FIELD_MANAGER,
+            force=True,
+            subresource=subresource,
         )
 
-    async def _advertise(self, node: Node, look: Look) -> None:
+    async def _advertise(self, node: Node, *, look: Look) -> None:
         serves = serving(node, vendors=self._rules.vendors)
         ours = serves.managed and not serves.conflict
         if not ours and not capacity.advertises(node):
@@ -245,7 +253,7 @@ class Agent:
         if patch is None:
             return
         with suppress(NotFound):  # the node is deleted: the watch reports it
-            await self._client.patch(NODES, node.metadata.name, patch, as_type=Node, subresource="status")
+            await self._client.patch(NODES, name=node.metadata.name, patch=patch, as_type=Node, subresource="status")
 
 
 def _in_loop(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:

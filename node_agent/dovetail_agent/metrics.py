@@ -66,7 +66,7 @@ class AgentCollector(Collector):
             for name, text in _DEVICE_GAUGES.items()
         }
         for labels, device, sample, look in self._readings():
-            for name, value in _values(device, sample, look=look).items():
+            for name, value in _values(device, sample=sample, look=look).items():
                 if value is not None:
                     families[name].add_metric(labels, value)
         yield from families.values()
@@ -133,7 +133,7 @@ class AgentCollector(Collector):
         yield age
 
 
-def _values(device: DeviceInfo, sample: DeviceSample, *, look: Look) -> dict[str, float | None]:
+def _values(device: DeviceInfo, *, sample: DeviceSample, look: Look) -> dict[str, float | None]:
     shares = [promised_milli(tenant, uuid=device.uuid) for tenant in look.tenants]
     return {
         "utilization_ratio": sample.utilization,
@@ -145,12 +145,14 @@ def _values(device: DeviceInfo, sample: DeviceSample, *, look: Look) -> dict[str
         "promised_share_ratio": sum(shares) / 1000,
         "promised_memory_bytes": sum(promised_mib(tenant, uuid=device.uuid) for tenant in look.tenants) * _MIB,
         "tenants": sum(1 for share in shares if share),
-        "foreign_memory_bytes": None if sample.used_mib is None else _foreign_mib(device, sample, look=look) * _MIB,
+        "foreign_memory_bytes": None
+        if sample.used_mib is None
+        else _foreign_mib(device, sample=sample, look=look) * _MIB,
         "remapped_rows": sample.remapped_rows,
     }
 
 
-def _foreign_mib(device: DeviceInfo, sample: DeviceSample, *, look: Look) -> int:
+def _foreign_mib(device: DeviceInfo, *, sample: DeviceSample, look: Look) -> int:
     promised = {tenant.uid: promised_mib(tenant, uuid=device.uuid) for tenant in look.tenants}
     return foreign_mib(sample, promised=promised)
 

@@ -35,16 +35,16 @@ class TenantSource:
         self.reflector: Reflector[Any] = (
             Reflector(
                 client,
-                PODS,
-                Pod,
+                resource=PODS,
+                as_type=Pod,
                 on_event=self._on_pod,
                 field_selector="spec.nodeName!=" if node is None else f"spec.nodeName={node}",
             )
             if reads_pods
             else Reflector(
                 client,
-                GPUNODETENANTS,
-                GPUNodeTenants,
+                resource=GPUNODETENANTS,
+                as_type=GPUNodeTenants,
                 on_event=self._on_object,
                 field_selector=None if node is None else f"metadata.name={node}",
             )

@@ -63,7 +63,7 @@ class Operator:
                 tasks.create_task(part.run())
 
 
-def build_operator(client: Client, options: Options, *, office: Leadership, registry: CollectorRegistry) -> Operator:
+def build_operator(client: Client, *, options: Options, office: Leadership, registry: CollectorRegistry) -> Operator:
     """Build an operator. `client` is open as long as it runs, and `office` is its own candidacy.
 
     Raises `HistoryError` for a database that it cannot use.
@@ -75,7 +75,7 @@ def build_operator(client: Client, options: Options, *, office: Leadership, regi
     events = JobEvents(client, is_busy=lambda: queue.load >= _RUSH, registry=registry, now=_now, rng=rng)
     controller = build_controller(
         client,
-        state,
+        state=state,
         queue=queue,
         numbers=Numbers(client, namespace=options.namespace),
         counters=make_counters(registry),
@@ -89,7 +89,7 @@ def build_operator(client: Client, options: Options, *, office: Leadership, regi
     )
     history = build_history(
         client,
-        state,
+        state=state,
         url=options.history_url,
         dues=dues,
         keep_days=options.history_days,
@@ -97,7 +97,9 @@ def build_operator(client: Client, options: Options, *, office: Leadership, regi
         now=_now,
         rng=rng,
     )
-    watchers = build_watchers(client, state, idle=options.idle, changed=queue.add, post=events.post, now=_now, rng=rng)
+    watchers = build_watchers(
+        client, state=state, idle=options.idle, changed=queue.add, post=events.post, now=_now, rng=rng
+    )
     notifier = build_notifier(
         client,
         url=options.notify_url,
@@ -108,14 +110,22 @@ def build_operator(client: Client, options: Options, *, office: Leadership, regi
         rules=options.mail_rules,
     )
     state.store.follow(notifier)
-    misses = LastingMisses(client, state.store.expectations.misses, namespace=options.namespace)
+    misses = LastingMisses(client, misses=state.store.expectations.misses, namespace=options.namespace)
     unreadable = UnreadableJobs(
         client, jobs=state.store.jobs, found=controller.changes.job_unreadable, post=events.post, rng=rng
     )
-    tenants = _build_tenants(client, options, informers=informers, rng=rng)
+    tenants = _build_tenants(client, options=options, informers=informers, rng=rng)
     informers.connect(controller.changes, on_unreadable_job=unreadable.report, tenants=tenants)
     register_collectors(registry, state=state, tenants=tenants)
-    parts: list[Part] = [controller, events, history, *watchers, QuotaNotes(client, state, now=_now), misses, notifier]
+    parts: list[Part] = [
+        controller,
+        events,
+        history,
+        *watchers,
+        QuotaNotes(client, state=state, now=_now),
+        misses,
+        notifier,
+    ]
     if tenants is not None:
         parts.append(tenants)
     return Operator(informers, early=[unreadable], parts=parts)
@@ -146,7 +156,7 @@ def _build_state(options: Options, *, records: Dues) -> State:
     )
 
 
-def _build_tenants(client: Client, options: Options, *, informers: Informers, rng: random.Random) -> NodeTenants | None:
+def _build_tenants(client: Client, *, options: Options, informers: Informers, rng: random.Random) -> NodeTenants | None:
     """The writer of GPUNodeTenants; None if agents read pods themselves."""
     if not options.writes_tenants:
         return None

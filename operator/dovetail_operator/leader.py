@@ -33,18 +33,18 @@ def leadership(client: Client, *, namespace: str, environ: Mapping[str, str] = o
     return Leadership(client, namespace=namespace, name=LEASE, identity=identity, times=TIMES)
 
 
-async def act(office: Leadership, run: Callable[[], Coroutine[Any, Any, None]], *, stop: asyncio.Event) -> None:
+async def act(office: Leadership, *, run: Callable[[], Coroutine[Any, Any, None]], stop: asyncio.Event) -> None:
     """Wait for the lease, then `run` as long as it is ours and `stop` is not set.
 
     Sets `stop` when the lease is lost. The objects in memory were valid only with the lease, so the process ends and
     restarts.
     """
-    await together(stop, _in_office(office, run, lost=stop))
+    await together(stop, _in_office(office, run=run, lost=stop))
     # Requests still in progress belong to a term that is over once another begins.
     await office.release()
 
 
-async def _in_office(office: Leadership, run: Callable[[], Coroutine[Any, Any, None]], *, lost: asyncio.Event) -> None:
+async def _in_office(office: Leadership, *, run: Callable[[], Coroutine[Any, Any, None]], lost: asyncio.Event) -> None:
     await office.acquire()
     try:
         async with asyncio.TaskGroup() as group:

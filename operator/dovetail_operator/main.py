@@ -55,13 +55,13 @@ async def _program(args: argparse.Namespace, settings: Settings, stop: asyncio.E
     lease_client = Client(connection, user_agent="dovetail-operator-lease")
     office = leader.leadership(lease_client, namespace=options.namespace, environ=os.environ)
     client = Client(connection, user_agent="dovetail-operator", guard=office.guard)
-    operator = _operator(client, options, office=office)
+    operator = _operator(client, options=options, office=office)
     app = web.Application()
     serving.add_health(app, ready=leader.ready(office, acting=operator.informers.ready()), registry=REGISTRY)
 
     async def work() -> None:
         async with lease_client, client, serving.listening(app, host="0.0.0.0", port=args.metrics_port):  # noqa: S104 - probes come from outside
-            await leader.act(office, operator.run, stop=stop)
+            await leader.act(office, run=operator.run, stop=stop)
 
     process = handlers.Process(
         connection=connection,
@@ -81,8 +81,8 @@ def _said(office: Leadership, operator: Operator) -> dict[str, str]:
     return {"leader": office.holder or "none", **ages}
 
 
-def _operator(client: Client, options: Options, *, office: Leadership) -> Operator:
+def _operator(client: Client, *, options: Options, office: Leadership) -> Operator:
     try:
-        return build_operator(client, options, office=office, registry=REGISTRY)
+        return build_operator(client, options=options, office=office, registry=REGISTRY)
     except HistoryError as error:
         raise ConfigError("history_url", problem=str(error)) from error

@@ -117,10 +117,12 @@ async def _user_token(kubeconfig: Path, *, namespace: str) -> str:
     reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role}
     async with Client(load_connection(kubeconfig)) as client:
         with suppress(AlreadyExists):
-            await client.create(SERVICEACCOUNTS, {"metadata": {"name": USER}}, as_type=dict[str, Any], namespace=where)
+            await client.create(
+                SERVICEACCOUNTS, body={"metadata": {"name": USER}}, as_type=dict[str, Any], namespace=where
+            )
         binding = {"metadata": {"name": USER}, "roleRef": reference, "subjects": [subject]}
         with suppress(AlreadyExists):
-            await client.create(bindings, binding, as_type=dict[str, Any], namespace=namespace or None)
+            await client.create(bindings, body=binding, as_type=dict[str, Any], namespace=namespace or None)
         return await _token(client, account=USER, namespace=where, seconds=USER_SECONDS)
 
 
@@ -131,7 +133,7 @@ async def _token(client: Client, *, account: str, namespace: str, seconds: int) 
         "spec": {"expirationSeconds": seconds},
     }
     answer = await client.create(
-        SERVICEACCOUNTS, request, as_type=dict[str, Any], namespace=namespace, name=account, subresource="token"
+        SERVICEACCOUNTS, body=request, as_type=dict[str, Any], namespace=namespace, name=account, subresource="token"
     )
     return str(answer["status"]["token"])
 
@@ -143,7 +145,7 @@ async def _create_nodes(kubeconfig: Path, *, manifests: Sequence[Manifest]) -> N
         async def create(manifest: Manifest) -> None:
             async with gate:
                 try:
-                    await client.create(NODES, manifest, as_type=dict[str, Any])
+                    await client.create(NODES, body=manifest, as_type=dict[str, Any])
                 except AlreadyExists:
                     return
 

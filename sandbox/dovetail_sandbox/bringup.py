@@ -109,7 +109,7 @@ def up(
         raise
     except Exception as error:
         cluster.end_processes()
-        state.write(cluster.folder, msgspec.structs.replace(cluster.state(), phase="failed", error=str(error)))
+        state.write(cluster.folder, state=msgspec.structs.replace(cluster.state(), phase="failed", error=str(error)))
         raise
     return cluster
 
@@ -193,7 +193,7 @@ def _begin(cluster: Cluster, *, plan: Plan) -> None:
             local_node=plan.local_node,
             real_node=plan.real_node,
         )
-        state.write(cluster.folder, began)
+        state.write(cluster.folder, state=began)
 
 
 def _ports_of(plan: Plan) -> list[str]:
@@ -265,7 +265,7 @@ class _Bringup:
             once=True,
         )
         desired = Desired(components=[kwokctl], adopt=str(folder / "pids"), adopt_logs=str(folder / "logs"))
-        state.write_desired(cluster.folder, desired)
+        state.write_desired(cluster.folder, desired=desired)
         self._start_supervisor()
         self._wait_for_control_plane()
         self._write_admin_kubeconfig(port=known.ports["kube-apiserver"])
@@ -441,4 +441,4 @@ class _Bringup:
         return Path(found)
 
     def _note(self, **changes: Any) -> None:
-        state.write(self.cluster.folder, msgspec.structs.replace(self.cluster.state(), **changes))
+        state.write(self.cluster.folder, state=msgspec.structs.replace(self.cluster.state(), **changes))

@@ -151,7 +151,7 @@ class Cluster:
             message=_message(known),
             kubeconfig=str(self.kubeconfig),
             context=f"dovetail-{self.name}",
-            gateway=_gateway(known, observed),
+            gateway=_gateway(known, observed=observed),
             nodes=known.nodes,
             devices=known.devices,
             local_node=known.local_node,
@@ -161,25 +161,25 @@ class Cluster:
 
     def restart(self, component: str) -> None:
         """End a component and start it again. Return when it is ready."""
-        self._change(component, lambda each: msgspec.structs.replace(each, epoch=each.epoch + 1, stopped=False))
+        self._change(component, change=lambda each: msgspec.structs.replace(each, epoch=each.epoch + 1, stopped=False))
         self._wait(lambda: self._is_current(component), what=f"{component} does not restart")
         self.wait_ready([component])
 
     def stop(self, component: str) -> None:
         """End a component. It does not run until `start`."""
-        self._change(component, lambda each: msgspec.structs.replace(each, stopped=True))
+        self._change(component, change=lambda each: msgspec.structs.replace(each, stopped=True))
         self._wait(lambda: self.observed()[component].state == "stopped", what=f"{component} does not end")
 
     def start(self, component: str) -> None:
         """Start a component that `stop` ended. Return when it is ready."""
-        self._change(component, lambda each: msgspec.structs.replace(each, stopped=False))
+        self._change(component, change=lambda each: msgspec.structs.replace(each, stopped=False))
         self.wait_ready([component])
 
     def desire(self, desired: Desired) -> None:
         """Set the wanted components, and wake the supervisor. Raises `ComponentFailedError`."""
-        state.write_desired(self.folder, desired)
+        state.write_desired(self.folder, desired=desired)
         supervisor = self.state().supervisor
-        if supervisor is None or not identity.send(supervisor, signal.SIGHUP):
+        if supervisor is None or not identity.send(supervisor, signal_number=signal.SIGHUP):
             raise self._unsupervised()
 
     def wait_ready(self, components: Iterable[str], *, seconds: float = 60.0) -> None:
@@ -233,7 +233,7 @@ class Cluster:
         shutil.rmtree(self.folder, ignore_errors=True)
         return was_there
 
-    def _change(self, component: str, change: Callable[[Component], Component]) -> None:
+    def _change(self, component: str, *, change: Callable[[Component], Component]) -> None:
         self.state()
         desired = state.read_desired(self.folder)
         names = [each.name for each in desired.components if not each.once]
@@ -314,7 +314,7 @@ def _message(known: State) -> str:
     return ""
 
 
-def _gateway(known: State, observed: Iterable[Observed]) -> str:
+def _gateway(known: State, *, observed: Iterable[Observed]) -> str:
     runs = any(each.name == "gateway" for each in observed)
     return f"http://127.0.0.1:{known.ports['gateway.port']}" if runs else ""
 

@@ -75,7 +75,7 @@ class Bars:
         self._tasks += 1
         begin = time.monotonic()
         try:
-            yield _Shown(progress, identity)
+            yield _Shown(progress, identity=identity)
         finally:
             progress.remove_task(identity)
             self._tasks -= 1
@@ -115,7 +115,7 @@ class _Silent:
 
 
 class _Shown:
-    def __init__(self, progress: Progress, identity: TaskID) -> None:
+    def __init__(self, progress: Progress, *, identity: TaskID) -> None:
         self._progress, self._identity = progress, identity
 
     def detail(self, text: str) -> None:

@@ -128,9 +128,9 @@ def read(folder: Path) -> State | None:
     return _read(folder / "state.json", shape=State)
 
 
-def write(folder: Path, state: State) -> None:
+def write(folder: Path, *, state: State) -> None:
     """Replace the state atomically: a reader sees the old or the new one."""
-    _write(folder / "state.json", state)
+    _write(folder / "state.json", value=state)
 
 
 def read_desired(folder: Path) -> Desired:
@@ -138,9 +138,9 @@ def read_desired(folder: Path) -> Desired:
     return _read(folder / "desired.json", shape=Desired) or Desired()
 
 
-def write_desired(folder: Path, desired: Desired) -> None:
+def write_desired(folder: Path, *, desired: Desired) -> None:
     """Write the wanted components. The supervisor reads them at SIGHUP."""
-    _write(folder / "desired.json", desired)
+    _write(folder / "desired.json", value=desired)
 
 
 def read_observed(folder: Path) -> dict[str, Observed]:
@@ -152,9 +152,9 @@ def read_observed(folder: Path) -> dict[str, Observed]:
     return {each.name: each for each in listed}
 
 
-def write_observed(folder: Path, observed: list[Observed]) -> None:
+def write_observed(folder: Path, *, observed: list[Observed]) -> None:
     """Write what the supervisor runs."""
-    _write(folder / "observed.json", observed)
+    _write(folder / "observed.json", value=observed)
 
 
 @contextmanager
@@ -176,7 +176,7 @@ def _read(path: Path, *, shape: type[Struct]) -> Struct | None:
         return None
 
 
-def _write(path: Path, value: Any) -> None:
+def _write(path: Path, *, value: Any) -> None:
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
     fresh.write_text(json.dumps(msgspec.to_builtins(value), indent=1) + "\n", encoding="utf-8")
     fresh.replace(path)

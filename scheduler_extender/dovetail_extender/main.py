@@ -87,11 +87,11 @@ async def _serve(extender: Extender, *, args: argparse.Namespace, stop: asyncio.
     async with AsyncExitStack() as stack:
         if args.metrics_port is not None:
             health = web.Application()
-            _add_health(health, extender)
+            _add_health(health, extender=extender)
             await stack.enter_async_context(serving.listening(health, host="0.0.0.0", port=args.metrics_port))  # noqa: S104 - kubelet and Prometheus come from outside the pod
         verbs = web.Application(client_max_size=MAX_BODY_BYTES)
         extender.verbs.add_to(verbs)
-        _add_health(verbs, extender)
+        _add_health(verbs, extender=extender)
         async with asyncio.TaskGroup() as group:
             running = group.create_task(extender.run())
             # The order of shutdown: stop accepting requests, finish running binds, stop the watches, release the lease.
@@ -146,5 +146,5 @@ def times_of(options: Options) -> Times:
     return replace(times, duration_seconds=max(times.duration_seconds, math.ceil(needed)))
 
 
-def _add_health(app: web.Application, extender: Extender) -> None:
+def _add_health(app: web.Application, *, extender: Extender) -> None:
     serving.add_health(app, ready=extender.ready(), registry=extender.metrics.registry)

@@ -108,30 +108,34 @@ class _State(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield the gauges with their current values."""
         totals = self._ledger.totals()
-        yield _gauge("devices", "Healthy devices of the cluster.", totals.devices)
-        yield _gauge("share_milli", "Compute of these devices, in thousandths of one.", totals.milli)
-        yield _gauge("promised_share_milli", "Compute that is promised, in thousandths.", totals.promised_milli)
-        yield _gauge("memory_bytes", "Device memory that could be promised.", totals.memory_mib * _MIB)
-        yield _gauge("promised_memory_bytes", "Device memory that is promised.", totals.promised_mib * _MIB)
+        yield _gauge("devices", text="Healthy devices of the cluster.", value=totals.devices)
+        yield _gauge("share_milli", text="Compute of these devices, in thousandths of one.", value=totals.milli)
+        yield _gauge(
+            "promised_share_milli", text="Compute that is promised, in thousandths.", value=totals.promised_milli
+        )
+        yield _gauge("memory_bytes", text="Device memory that could be promised.", value=totals.memory_mib * _MIB)
+        yield _gauge("promised_memory_bytes", text="Device memory that is promised.", value=totals.promised_mib * _MIB)
         found = self._read()
-        yield _gauge("fragmented_gpus", "Idle compute that no pod of the usual mix could use.", found.fragmented_gpus)
-        yield _gauge("idle_gpus", "Idle compute.", found.idle_gpus)
-        yield _gauge("waiting_pods", "Pods that were refused and wait.", found.waiting_pods)
-        yield _by("holds", "Promises to pods that are not seen bound yet.", state=found.holds)
-        yield _gauge("unsettled_binds", "Binds whose result is not known yet.", found.unsettled_binds)
-        yield _gauge("lease_held", "1 while this extender may bind, else 0.", found.in_office)
+        yield _gauge(
+            "fragmented_gpus", text="Idle compute that no pod of the usual mix could use.", value=found.fragmented_gpus
+        )
+        yield _gauge("idle_gpus", text="Idle compute.", value=found.idle_gpus)
+        yield _gauge("waiting_pods", text="Pods that were refused and wait.", value=found.waiting_pods)
+        yield _by("holds", text="Promises to pods that are not seen bound yet.", state=found.holds)
+        yield _gauge("unsettled_binds", text="Binds whose result is not known yet.", value=found.unsettled_binds)
+        yield _gauge("lease_held", text="1 while this extender may bind, else 0.", value=found.in_office)
         yield _by(
             "cache_age_seconds",
-            "Time since the API server last said anything about these objects.",
+            text="Time since the API server last said anything about these objects.",
             kind=found.ages_seconds,
         )
 
 
-def _gauge(name: str, text: str, value: float) -> Metric:
+def _gauge(name: str, *, text: str, value: float) -> Metric:
     return GaugeMetricFamily(f"dovetail_extender_{name}", text, value=value)
 
 
-def _by(name: str, text: str, **values: Mapping[str, float]) -> Metric:
+def _by(name: str, *, text: str, **values: Mapping[str, float]) -> Metric:
     """A gauge with one label, named after the keyword argument."""
     ((label, by_value),) = values.items()
     family = GaugeMetricFamily(f"dovetail_extender_{name}", text, labels=[label])

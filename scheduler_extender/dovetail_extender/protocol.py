@@ -173,7 +173,7 @@ _BINDING = Decoder(BindingArgs)
 
 def read_filter_args(body: bytes) -> FilterArgs:
     """Decode a request of filter or prioritize. Raises `WireError`."""
-    args = _decoded(_ARGS, body)
+    args = _decoded(_ARGS, body=body)
     if args.pod is None:
         raise WireError("Pod is missing")
     if args.node_names is None:
@@ -186,7 +186,7 @@ def read_filter_args(body: bytes) -> FilterArgs:
 
 def read_preempt_args(body: bytes) -> PreemptArgs:
     """Decode a request of preempt. Raises `WireError`."""
-    args = _decoded(_PREEMPT, body)
+    args = _decoded(_PREEMPT, body=body)
     if args.pod is None or not args.pod.metadata.uid:
         raise WireError("Pod.metadata.uid is missing")
     victims = {
@@ -202,10 +202,10 @@ def read_preempt_args(body: bytes) -> PreemptArgs:
 
 def read_binding_args(body: bytes) -> BindingArgs:
     """Decode a request of bind. Raises `WireError`."""
-    return _decoded(_BINDING, body)
+    return _decoded(_BINDING, body=body)
 
 
-def _decoded(decoder: Decoder[T], body: bytes) -> T:
+def _decoded(decoder: Decoder[T], *, body: bytes) -> T:
     try:
         return decoder.decode(body)
     except UnreadableError as error:

@@ -71,13 +71,13 @@ class Verbs:
         """Add a route for each verb, under the verb's name."""
         for handler in (self.filter, self.prioritize, self.preempt, self.bind):
             verb = handler.__name__
-            app.router.add_post(f"/{verb}", self._served(verb, handler))
+            app.router.add_post(f"/{verb}", self._served(verb, handler=handler))
 
     async def filter(self, body: bytes) -> web.Response:
         """Answer the nodes on which the pod fits. Raises `WireError`."""
         args = self._read(body, verb="filter")
         found = self._decisions.filter(args.pod, nodes=args.nodes)
-        self._remember(args.pod.metadata.uid, found, nodes=args.nodes)
+        self._remember(args.pod.metadata.uid, found=found, nodes=args.nodes)
         self._metrics.nodes_out.observe(len(found.nodes))
         self._count(found, nodes=len(args.nodes))
         return _answer(_wire(found, nodes=args.nodes))
@@ -115,7 +115,7 @@ class Verbs:
         self._metrics.nodes_in.labels(verb).observe(len(args.nodes))
         return args
 
-    def _remember(self, uid: str, found: Filtered, *, nodes: Sequence[str]) -> None:
+    def _remember(self, uid: str, *, found: Filtered, nodes: Sequence[str]) -> None:
         if found.nodes or found.ask is None:
             self._waiting.forget(uid)
         else:
@@ -130,7 +130,7 @@ class Verbs:
         for kind, count in Counter(refusal.kind for refusal in found.refusals.values()).items():
             self._metrics.refusals.labels(kind).inc(count)
 
-    def _served(self, verb: str, handler: Handler) -> Callable[[web.Request], Awaitable[web.Response]]:
+    def _served(self, verb: str, *, handler: Handler) -> Callable[[web.Request], Awaitable[web.Response]]:
         async def serve(request: web.Request) -> web.Response:
             self._on_request()
             if obstacle := self._obstacle():

@@ -85,7 +85,7 @@ class Driver:
         tenants = [replace(fractional(0, uid=uid), mode=mode or "Exclusive", name=f"pod-{uid}") for uid in uids]
         if not mode:
             tenants = [replace(each, devices=()) for each in tenants]
-        pod_modes.write(pod_modes.path_in(self.folder / "mps"), tenants)
+        pod_modes.write(pod_modes.path_in(self.folder / "mps"), tenants=tenants)
 
     def target(self, uid: str, *, folder: str = "pipe") -> Path:
         """Where kubelet wants a volume of a pod; its parent is there, as kubelet makes it."""

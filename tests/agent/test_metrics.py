@@ -33,7 +33,9 @@ def look(*tenants, **node) -> Look:
     provider, made = SimulatedProvider(), make_node(**node)
     inventory = provider.inventory(made)
     sample = provider.sample(inventory, node=made, tenants=tenants, now=NOON)
-    status = node_status.readable(inventory, sample, provider="simulated", tenants=tenants, previous=None, now=NOON)
+    status = node_status.readable(
+        inventory, sample=sample, provider="simulated", tenants=tenants, previous=None, now=NOON
+    )
     return Look(status=status, tenants=tenants, inventory=inventory, sample=sample)
 
 

@@ -72,8 +72,10 @@ def exposed() -> set[str]:
     operator.register(JobsCollector(state))
     operator.register(TenantsCollector(NodeTenants(client, pods=list, vendors=Settings().vendors, rng=Random(0))))
     store = HistoryStore("sqlite:///never-opened")
-    History(client, state, store, dues=Dues(), keep_days=1, registry=operator, now=lambda: NOON, rng=Random(0))
-    Notifier(client, Nobody(), post=lambda _: None, registry=operator, rng=Random(0))
+    History(
+        client, state=state, store=store, dues=Dues(), keep_days=1, registry=operator, now=lambda: NOON, rng=Random(0)
+    )
+    Notifier(client, sender=Nobody(), post=lambda _: None, registry=operator, rng=Random(0))
     JobEvents(client, is_busy=lambda: False, registry=operator, now=lambda: NOON, rng=Random(0))
     extender = Metrics(ledger=ledger, read=lambda: Reading(ages_seconds={"nodes": 1.0})).registry
     agent = CollectorRegistry()

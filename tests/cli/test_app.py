@@ -44,7 +44,8 @@ def test_help_lists_every_command_without_importing_any() -> None:
 @pytest.mark.parametrize("command", ["gbatch", "gqueue", "ginfo", "gcancel", "audit", "replay", "demo"])
 def test_the_help_of_a_command_imports_nothing_that_takes_time(command: str) -> None:
     program = (
-        f"import sys; from dovetail_cli import app; code = app.run('{command}', ['--help'], prog='{command}'); "
+        "import sys; from dovetail_cli import app; "
+        f"code = app.run('{command}', arguments=['--help'], prog='{command}'); "
         "print(code, sorted(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
@@ -166,10 +167,10 @@ def test_a_part_that_is_not_installed_is_named_with_the_way_to_get_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(app.COMMANDS, "sandbox", app.Entry("dovetail_sandbox.not_there:app", ""))
-    assert app.run("sandbox", [], prog="dovetail sandbox") == 1
+    assert app.run("sandbox", arguments=[], prog="dovetail sandbox") == 1
     assert 'pip install "dovetail-gpu[sandbox]"' in capsys.readouterr().err
 
 
 def test_a_command_of_commands_alone_shows_its_help(capsys: pytest.CaptureFixture[str]) -> None:
-    assert app.run("sandbox", [], prog="dovetail sandbox") == 2
+    assert app.run("sandbox", arguments=[], prog="dovetail sandbox") == 2
     assert "up" in capsys.readouterr().out

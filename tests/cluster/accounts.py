@@ -35,7 +35,7 @@ async def connection_of(
     """The API server as a service account reaches it; `spec` is that of the request for its token."""
     request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec or {}}
     answer = await client.create(
-        SERVICEACCOUNTS, request, as_type=Manifest, namespace=namespace, name=account, subresource="token"
+        SERVICEACCOUNTS, body=request, as_type=Manifest, namespace=namespace, name=account, subresource="token"
     )
     connection = load_connection(sandbox.kubeconfig)
     return replace(connection, client_certificate=None, client_key=None, token=answer["status"]["token"])

@@ -84,10 +84,10 @@ async def client(sandbox: Cluster) -> AsyncIterator[Client]:
 async def namespace(client: Client) -> AsyncIterator[str]:
     """A fresh namespace; what is in it goes with it."""
     name = f"test-{uuid.uuid4().hex[:8]}"
-    await client.create(NAMESPACES, {"metadata": {"name": name}}, as_type=dict[str, Any])
+    await client.create(NAMESPACES, body={"metadata": {"name": name}}, as_type=dict[str, Any])
     await _until_pods_are_taken(client, name)
     yield name
-    await client.delete(NAMESPACES, name)
+    await client.delete(NAMESPACES, name=name)
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ async def _until_pods_are_taken(client: Client, namespace: str) -> None:
     async with asyncio.timeout(PATIENCE_SECONDS):
         while True:
             try:
-                await client.get(SERVICEACCOUNTS, "default", as_type=dict[str, Any], namespace=namespace)
+                await client.get(SERVICEACCOUNTS, name="default", as_type=dict[str, Any], namespace=namespace)
             except NotFound:
                 await asyncio.sleep(0.01)
             else:

@@ -44,15 +44,15 @@ class Jobs:
 
     async def submit(self, name: str = "x", **spec: Any) -> GPUJob:
         """Create one; see `manifest`."""
-        return await self.client.create(GPUJOBS, manifest(name, **spec), as_type=GPUJob, namespace=self.namespace)
+        return await self.client.create(GPUJOBS, body=manifest(name, **spec), as_type=GPUJob, namespace=self.namespace)
 
     async def change(self, name: str = "x", **spec: Any) -> None:
         """Change fields of its spec."""
-        await self.client.patch(GPUJOBS, name, {"spec": spec}, as_type=GPUJob, namespace=self.namespace)
+        await self.client.patch(GPUJOBS, name=name, patch={"spec": spec}, as_type=GPUJob, namespace=self.namespace)
 
     async def delete(self, name: str = "x") -> None:
         """Delete it, as kubectl does."""
-        await self.client.delete(GPUJOBS, name, namespace=self.namespace)
+        await self.client.delete(GPUJOBS, name=name, namespace=self.namespace)
 
     async def until(self, name: str, holds: Callable[[GPUJobStatus], bool]) -> GPUJobStatus:
         """Its status once it is as it should be."""
@@ -60,7 +60,7 @@ class Jobs:
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):
                 while True:
-                    job = await self.client.get(GPUJOBS, name, as_type=GPUJob, namespace=self.namespace)
+                    job = await self.client.get(GPUJOBS, name=name, as_type=GPUJob, namespace=self.namespace)
                     status = job.status
                     if holds(status):
                         return status
@@ -76,7 +76,7 @@ class Jobs:
 
     async def child(self, name: str = "x") -> Job:
         """Its batch Job."""
-        return await self.client.get(JOBS, name, as_type=Job, namespace=self.namespace)
+        return await self.client.get(JOBS, name=name, as_type=Job, namespace=self.namespace)
 
     async def made_child(self, name: str = "x") -> Job:
         """Its batch Job once there is one."""
@@ -118,7 +118,12 @@ class Jobs:
             "containerStatuses": [container | {"state": {"terminated": ended}}],
         }
         await self.client.patch(
-            PODS, pod.metadata.name, {"status": status}, as_type=Pod, namespace=self.namespace, subresource="status"
+            PODS,
+            name=pod.metadata.name,
+            patch={"status": status},
+            as_type=Pod,
+            namespace=self.namespace,
+            subresource="status",
         )
 
     async def events(self, name: str = "x") -> list[Event]:
@@ -141,7 +146,7 @@ class Jobs:
         async with asyncio.timeout(PATIENCE_SECONDS):
             while True:
                 with suppress(NotFound):
-                    await self.client.get(resource, name, as_type=dict[str, Any], namespace=self.namespace)
+                    await self.client.get(resource, name=name, as_type=dict[str, Any], namespace=self.namespace)
                     return
                 await asyncio.sleep(0.05)
 
@@ -150,7 +155,7 @@ class Jobs:
         async with asyncio.timeout(PATIENCE_SECONDS):
             while True:
                 try:
-                    await self.client.get(resource, name, as_type=dict[str, Any], namespace=self.namespace)
+                    await self.client.get(resource, name=name, as_type=dict[str, Any], namespace=self.namespace)
                 except NotFound:
                     return
                 await asyncio.sleep(0.05)
@@ -177,7 +182,7 @@ class Jobs:
 
 def condition(status: GPUJobStatus, type_: str) -> tuple[str, str] | None:
     """Status and reason of a condition, None where it is not there."""
-    found = find_condition(status.conditions, type_)
+    found = find_condition(status.conditions, type=type_)
     return None if found is None else (found.status, found.reason)
 
 

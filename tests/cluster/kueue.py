@@ -27,7 +27,7 @@ async def make_queue(client: Client, *, namespace: str, gpus: int, name: str = "
     unlimited = {"nominalQuota": "1000"}
     covered = {"dovetail.dev/gpu-milli": {"nominalQuota": str(1000 * gpus)}, "cpu": unlimited, "memory": unlimited}
     flavor = {"metadata": {"name": namespace}, "spec": {"nodeLabels": {"dovetail.dev/managed": "true"}}}
-    await client.create(FLAVORS, flavor, as_type=dict[str, Any])
+    await client.create(FLAVORS, body=flavor, as_type=dict[str, Any])
     resources = [{"name": resource, **quota} for resource, quota in covered.items()]
     spec = {
         "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
@@ -36,6 +36,6 @@ async def make_queue(client: Client, *, namespace: str, gpus: int, name: str = "
         ],
         "preemption": {"withinClusterQueue": "LowerPriority"},
     }
-    await client.create(CLUSTERQUEUES, {"metadata": {"name": namespace}, "spec": spec}, as_type=dict[str, Any])
+    await client.create(CLUSTERQUEUES, body={"metadata": {"name": namespace}, "spec": spec}, as_type=dict[str, Any])
     local = {"metadata": {"name": name}, "spec": {"clusterQueue": namespace}}
-    await client.create(LOCALQUEUES, local, as_type=dict[str, Any], namespace=namespace)
+    await client.create(LOCALQUEUES, body=local, as_type=dict[str, Any], namespace=namespace)

@@ -42,8 +42,8 @@ async def an_account(
 ) -> AsyncIterator[Client]:
     """A service account with these rights in its namespace."""
     named = {"metadata": {"name": name}}
-    await client.create(SERVICEACCOUNTS, named, as_type=Manifest, namespace=namespace)
-    await client.create(ROLES, {**named, "rules": rules}, as_type=Manifest, namespace=namespace)
+    await client.create(SERVICEACCOUNTS, body=named, as_type=Manifest, namespace=namespace)
+    await client.create(ROLES, body={**named, "rules": rules}, as_type=Manifest, namespace=namespace)
     await bind_role(client, account=name, kind="Role", role=name, namespace=namespace)
     connection = await connection_of(name, client, namespace=namespace, sandbox=sandbox)
     async with Client(connection) as theirs:
@@ -57,7 +57,7 @@ async def bind_role(client: Client, *, account: str, kind: str, role: str, names
         "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": namespace}],
         "roleRef": {"apiGroup": ROLE_BINDINGS.group, "kind": kind, "name": role},
     }
-    await client.create(ROLE_BINDINGS, binding, as_type=Manifest, namespace=namespace)
+    await client.create(ROLE_BINDINGS, body=binding, as_type=Manifest, namespace=namespace)
 
 
 @asynccontextmanager
@@ -73,7 +73,7 @@ async def an_editor(client: Client, *, namespace: str, sandbox: Cluster) -> Asyn
         await until_the_classes_count(theirs, namespace=namespace)
         yield theirs
         for each in (await client.list(PODS, as_type=Manifest, namespace=namespace)).items:
-            await client.delete(PODS, each["metadata"]["name"], namespace=namespace, grace_period_seconds=0)
+            await client.delete(PODS, name=each["metadata"]["name"], namespace=namespace, grace_period_seconds=0)
 
 
 @asynccontextmanager
@@ -81,12 +81,12 @@ async def a_site_s_classes(client: Client) -> AsyncIterator[None]:
     """The RuntimeClasses that a site with NVIDIA's GPU operator has, one that nobody configured, and another's."""
     wanted = {**CLASSES, OTHER_CLASS: "runc"}
     for name, handler in wanted.items():
-        await client.create(RUNTIMECLASSES, {"metadata": {"name": name}, "handler": handler}, as_type=Manifest)
+        await client.create(RUNTIMECLASSES, body={"metadata": {"name": name}, "handler": handler}, as_type=Manifest)
     try:
         yield
     finally:
         for name in wanted:
-            await client.delete(RUNTIMECLASSES, name)
+            await client.delete(RUNTIMECLASSES, name=name)
 
 
 async def until_the_classes_count(account: Client, *, namespace: str) -> None:
@@ -125,7 +125,7 @@ def make_pod(*tried: Manifest, metadata: Manifest | None = None, **spec: object)
 async def attempt(account: Client, pod: Manifest, *, namespace: str) -> Manifest | str:
     """The pod as the API server would store it, or the sentence with which it is refused."""
     try:
-        return await account.create(PODS, pod, as_type=Manifest, namespace=namespace, dry_run=True)
+        return await account.create(PODS, body=pod, as_type=Manifest, namespace=namespace, dry_run=True)
     except KubeError as error:
         return str(error)
 
@@ -156,7 +156,7 @@ def harm(stored: Manifest, *, nvidia: bool) -> str:
 async def others_go_on(client: Client) -> None:
     """Another namespace's job starts within five seconds."""
     name = f"other-{time.monotonic_ns()}"
-    await client.create(NAMESPACES, {"metadata": {"name": name}}, as_type=Manifest)
+    await client.create(NAMESPACES, body={"metadata": {"name": name}}, as_type=Manifest)
     jobs = Jobs(client, namespace=name)
     try:
         begun = time.monotonic()
@@ -165,4 +165,4 @@ async def others_go_on(client: Client) -> None:
         assert time.monotonic() - begun < 5
     finally:
         await jobs.clear()
-        await client.delete(NAMESPACES, name)
+        await client.delete(NAMESPACES, name=name)

@@ -59,10 +59,10 @@ async def mallory(client: Client, namespace: str, sandbox: Cluster) -> AsyncIter
     subject = {"kind": "ServiceAccount", "name": "mallory", "namespace": namespace}
     role = {"apiGroup": ROLES.group, "kind": "Role", "name": "mallory"}
     named = {"metadata": {"name": "mallory"}}
-    await client.create(SERVICEACCOUNTS, named, as_type=Manifest, namespace=namespace)
-    await client.create(ROLES, {**named, "rules": rules}, as_type=Manifest, namespace=namespace)
+    await client.create(SERVICEACCOUNTS, body=named, as_type=Manifest, namespace=namespace)
+    await client.create(ROLES, body={**named, "rules": rules}, as_type=Manifest, namespace=namespace)
     binding = {**named, "subjects": [subject], "roleRef": role}
-    await client.create(ROLE_BINDINGS, binding, as_type=Manifest, namespace=namespace)
+    await client.create(ROLE_BINDINGS, body=binding, as_type=Manifest, namespace=namespace)
     async with Client(await connection_of("mallory", client, namespace=namespace, sandbox=sandbox)) as theirs:
         await until_the_rights_count(theirs, namespace=namespace)
         yield theirs
@@ -75,10 +75,10 @@ async def tidy(client: Client, namespace: str) -> AsyncIterator[None]:
     for resource in (DEPLOYMENTS, GPUJOBS):
         for each in (await client.list(resource, as_type=Manifest, namespace=namespace)).items:
             with suppress(NotFound):
-                await client.delete(resource, each["metadata"]["name"], namespace=namespace)
+                await client.delete(resource, name=each["metadata"]["name"], namespace=namespace)
     for pod in (await client.list(PODS, as_type=Pod, namespace=namespace)).items:
         with suppress(NotFound):
-            await client.delete(PODS, pod.metadata.name, namespace=namespace, grace_period_seconds=0)
+            await client.delete(PODS, name=pod.metadata.name, namespace=namespace, grace_period_seconds=0)
 
 
 def make_pod(
@@ -102,7 +102,7 @@ async def bound(client: Client, *, namespace: str, name: str = "p") -> tuple[Pod
     """The pod once it is bound, and its allocation."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         while True:
-            pod = await client.get(PODS, name, as_type=Pod, namespace=namespace)
+            pod = await client.get(PODS, name=name, as_type=Pod, namespace=namespace)
             allocation = allocation_in(pod.metadata.annotations)
             if pod.spec.node_name and allocation is not None:
                 return pod, allocation
@@ -122,7 +122,9 @@ async def test_a_deployment_with_nothing_but_the_annotation_gets_its_share(clien
     template = make_pod("", {"name": "server"}, {"name": "proxy", "env": [ALL]}, annotations=asking("8G,0.5"))
     template["metadata"]["labels"] = {"app": "x"}
     spec = {"replicas": 2, "selector": {"matchLabels": {"app": "x"}}, "template": template}
-    await client.create(DEPLOYMENTS, {"metadata": {"name": "x"}, "spec": spec}, as_type=Manifest, namespace=namespace)
+    await client.create(
+        DEPLOYMENTS, body={"metadata": {"name": "x"}, "spec": spec}, as_type=Manifest, namespace=namespace
+    )
     async with asyncio.timeout(PATIENCE_SECONDS):
         while len(pods := (await client.list(PODS, as_type=Pod, namespace=namespace)).items) < 2:  # noqa: ASYNC110
             await asyncio.sleep(0.1)
@@ -142,7 +144,7 @@ async def test_containers_and_a_sidecar_each_get_what_they_ask(client: Client, n
         "p", {"name": "a"}, {"name": "b"}, initContainers=[side, warm],
         annotations=asking("0.5", b="2x4G,0.25", side="0.125", warm="0.5"),
     )  # fmt: skip
-    await client.create(PODS, pod, as_type=Pod, namespace=namespace)
+    await client.create(PODS, body=pod, as_type=Pod, namespace=namespace)
     found, allocation = await bound(client, namespace=namespace)
     held = {each.index: each.devices for each in allocation.containers}
     assert {index: [device.share_milli for device in devices] for index, devices in held.items()} == {
@@ -155,17 +157,17 @@ async def test_containers_and_a_sidecar_each_get_what_they_ask(client: Client, n
 
 async def test_a_request_that_cannot_be_read_is_refused_where_it_is_written(client: Client, namespace: str) -> None:
     with pytest.raises(KubeError, match=r'gpu "8Q,0.5": unknown memory unit "Q" \(allowed: M, G\) at character 2'):
-        await client.create(PODS, make_pod(annotations=asking("8Q,0.5")), as_type=Pod, namespace=namespace)
+        await client.create(PODS, body=make_pod(annotations=asking("8Q,0.5")), as_type=Pod, namespace=namespace)
 
 
 async def test_a_debugging_container_sees_no_device(mallory: Client, client: Client, namespace: str) -> None:
-    await mallory.create(PODS, make_pod(annotations=asking("1")), as_type=Pod, namespace=namespace)
+    await mallory.create(PODS, body=make_pod(annotations=asking("1")), as_type=Pod, namespace=namespace)
     debug = {"name": "debug", "image": "none", "env": [ALL]}
     await mallory.patch(
-        PODS, "p", {"spec": {"ephemeralContainers": [debug]}}, as_type=Pod, namespace=namespace,
+        PODS, name="p", patch={"spec": {"ephemeralContainers": [debug]}}, as_type=Pod, namespace=namespace,
         subresource="ephemeralcontainers",
     )  # fmt: skip
-    pod = await client.get(PODS, "p", as_type=Manifest, namespace=namespace)
+    pod = await client.get(PODS, name="p", as_type=Manifest, namespace=namespace)
     assert pod["spec"]["ephemeralContainers"][0]["env"] == [VOID]
 
 
@@ -173,29 +175,29 @@ async def test_a_debugging_container_sees_no_device(mallory: Client, client: Cli
 async def test_nobody_makes_a_pod_that_has_devices_already(client: Client, namespace: str, annotation: str) -> None:
     """Not even an administrator: there is no path by which devices could be chosen past the ledger."""
     with pytest.raises(KubeError, match=f"{annotation} {WRITTEN}"):
-        await client.create(PODS, make_pod(annotations={annotation: "GPU-1"}), as_type=Pod, namespace=namespace)
+        await client.create(PODS, body=make_pod(annotations={annotation: "GPU-1"}), as_type=Pod, namespace=namespace)
 
 
 @pytest.mark.parametrize("subresource", ["", "status"])
 async def test_nobody_changes_the_devices_of_a_pod(mallory: Client, namespace: str, subresource: str) -> None:
-    await mallory.create(PODS, make_pod(annotations=asking("0.5")), as_type=Pod, namespace=namespace)
+    await mallory.create(PODS, body=make_pod(annotations=asking("0.5")), as_type=Pod, namespace=namespace)
     pod, _ = await bound(mallory, namespace=namespace)
     for value in ("GPU-another", None):
         patch = {"metadata": {"annotations": {f"{names.VISIBLE_DEVICES}.0": value}}}
         with pytest.raises(KubeError, match=WRITTEN):
-            await mallory.patch(PODS, "p", patch, as_type=Pod, namespace=namespace, subresource=subresource)
+            await mallory.patch(PODS, name="p", patch=patch, as_type=Pod, namespace=namespace, subresource=subresource)
     after, _ = await bound(mallory, namespace=namespace)
     assert after.metadata.annotations == pod.metadata.annotations
 
 
 async def test_only_the_extender_binds_with_devices(mallory: Client, client: Client, namespace: str) -> None:
     pod = await mallory.create(
-        PODS, make_pod(annotations=asking("1"), nodeSelector={"none": "such"}), as_type=Pod, namespace=namespace
+        PODS, body=make_pod(annotations=asking("1"), nodeSelector={"none": "such"}), as_type=Pod, namespace=namespace
     )
     name = {"metadata": {"name": "p", "annotations": {f"{names.VISIBLE_DEVICES}.0": "GPU-1"}}}
     body = {**name, "target": {"kind": "Node", "name": "v100-0"}}
     with pytest.raises(KubeError, match=f"{WRITTEN} alone, not by"):
-        await mallory.create(BINDINGS, body, as_type=Manifest, namespace=namespace)
+        await mallory.create(BINDINGS, body=body, as_type=Manifest, namespace=namespace)
     for who in (mallory, client):
         with pytest.raises(KubeError, match=f"{WRITTEN} alone, not by"):
             await who.bind(
@@ -209,7 +211,7 @@ async def test_only_the_extender_binds_with_devices(mallory: Client, client: Cli
 async def test_another_schedulers_pod_gets_no_devices_of_ours(mallory: Client, namespace: str) -> None:
     main = {"name": "main", "resources": {"limits": {names.GPU_MILLI: "1000"}}}
     with pytest.raises(KubeError, match="a pod with GPUs of Dovetail is scheduled by dovetail"):
-        await mallory.create(PODS, make_pod("p", main, schedulerName="nobody"), as_type=Pod, namespace=namespace)
+        await mallory.create(PODS, body=make_pod("p", main, schedulerName="nobody"), as_type=Pod, namespace=namespace)
 
 
 async def test_where_no_webhook_completes_a_pod_the_policies_hold(
@@ -230,11 +232,11 @@ async def test_where_no_webhook_completes_a_pod_the_policies_hold(
             pod = make_pod("p", {"name": "main", "env": env}, runtimeClassName=names.RUNTIME_CLASS)
             pod["metadata"] |= ours
             with pytest.raises(KubeError, match="container main must have NVIDIA_VISIBLE_DEVICES once, as void or"):
-                await theirs.create(PODS, pod, as_type=Pod, namespace=namespace)
+                await theirs.create(PODS, body=pod, as_type=Pod, namespace=namespace)
         pod = make_pod("p", {"name": "main", "env": [VOID], "resources": {"limits": {names.GPU_MILLI: "1000"}}})
         pod["metadata"] |= ours
         with pytest.raises(KubeError, match="schedulerName must be dovetail, not default-scheduler"):
-            await theirs.create(PODS, pod, as_type=Pod, namespace=namespace)
+            await theirs.create(PODS, body=pod, as_type=Pod, namespace=namespace)
 
 
 async def test_while_the_webhook_is_away_pods_that_ask_and_new_jobs_are_refused_and_those_that_exist_go_on(
@@ -243,14 +245,14 @@ async def test_while_the_webhook_is_away_pods_that_ask_and_new_jobs_are_refused_
     # The tasks of the array are created by the operator, once it is back and the webhook away.
     await asyncio.to_thread(sandbox.stop, "operator")
     job = manifest("array", array={"indexes": "0-1"})
-    await mallory.create(GPUJOBS, job, as_type=GPUJob, namespace=namespace)
+    await mallory.create(GPUJOBS, body=job, as_type=GPUJob, namespace=namespace)
     await asyncio.to_thread(sandbox.stop, "webhook")
     try:
-        await client.create(PODS, make_pod("plain"), as_type=Pod, namespace=namespace)
+        await client.create(PODS, body=make_pod("plain"), as_type=Pod, namespace=namespace)
         with pytest.raises(KubeError, match="failed calling webhook"):
-            await client.create(PODS, make_pod("asks", annotations=asking("1")), as_type=Pod, namespace=namespace)
+            await client.create(PODS, body=make_pod("asks", annotations=asking("1")), as_type=Pod, namespace=namespace)
         with pytest.raises(KubeError, match="failed calling webhook"):
-            await mallory.create(GPUJOBS, manifest("job"), as_type=GPUJob, namespace=namespace)
+            await mallory.create(GPUJOBS, body=manifest("job"), as_type=GPUJob, namespace=namespace)
         await asyncio.to_thread(sandbox.start, "operator")
         async with asyncio.timeout(PATIENCE_SECONDS):
             while "Running" not in [each.status.phase for each in await tasks(client, namespace=namespace)]:  # noqa: ASYNC110 - of another process
@@ -258,10 +260,10 @@ async def test_while_the_webhook_is_away_pods_that_ask_and_new_jobs_are_refused_
         users = {each.metadata.annotations[names.USER] for each in await tasks(client, namespace=namespace)}
         assert users == {f"system:serviceaccount:{namespace}:mallory"}
         for spec in ({"priority": 11}, {"suspend": True}, {"cancel": True}):
-            await mallory.patch(GPUJOBS, "array", {"spec": spec}, as_type=GPUJob, namespace=namespace)
+            await mallory.patch(GPUJOBS, name="array", patch={"spec": spec}, as_type=GPUJob, namespace=namespace)
         with pytest.raises(KubeError, match="failed calling webhook"):
             await mallory.patch(
-                GPUJOBS, "array", {"spec": {"activeDeadlineSeconds": 9}}, as_type=GPUJob, namespace=namespace
+                GPUJOBS, name="array", patch={"spec": {"activeDeadlineSeconds": 9}}, as_type=GPUJob, namespace=namespace
             )
     finally:
         await asyncio.to_thread(sandbox.start, "operator")
@@ -279,7 +281,7 @@ async def test_a_job_that_no_webhook_saw_is_refused_unless_it_names_who_makes_it
     """As where an administrator has switched the webhook off, or its configuration is gone."""
     async with without_ours(client), asyncio.timeout(PATIENCE_SECONDS):
         while (sentence := await unsigned(mallory, namespace=namespace)) == "":
-            await mallory.delete(GPUJOBS, "unsigned", namespace=namespace)
+            await mallory.delete(GPUJOBS, name="unsigned", namespace=namespace)
     assert 'annotation dovetail.dev/user is who made the job, "system:serviceaccount:' in sentence
     assert 'and not "": Dovetail\'s webhook writes it' in sentence
     async with asyncio.timeout(PATIENCE_SECONDS):
@@ -290,7 +292,7 @@ async def test_a_job_that_no_webhook_saw_is_refused_unless_it_names_who_makes_it
 async def unsigned(account: Client, *, namespace: str) -> str:
     """The sentence with which a job that does not say its user is refused, empty when it comes in."""
     try:
-        await account.create(GPUJOBS, manifest("unsigned", suspend=True), as_type=GPUJob, namespace=namespace)
+        await account.create(GPUJOBS, body=manifest("unsigned", suspend=True), as_type=GPUJob, namespace=namespace)
     except KubeError as error:
         return str(error)
     return ""
@@ -305,7 +307,7 @@ async def test_a_job_with_a_deep_template_is_refused_with_a_sentence_and_the_nex
         job = json.dumps(manifest("deep", suspend=True)).replace('"busybox"', f'"busybox","x":{nested(levels)}')
         done = await asyncio.to_thread(run, *create, "--raw", path, text=job)
         assert (done.returncode, "nested" in done.stderr) == (1, True), (levels, done.stderr)
-    await mallory.create(GPUJOBS, manifest("next", suspend=True), as_type=GPUJob, namespace=namespace)
+    await mallory.create(GPUJOBS, body=manifest("next", suspend=True), as_type=GPUJob, namespace=namespace)
 
 
 def nested(levels: int) -> str:
@@ -331,15 +333,15 @@ async def agent(client: Client, namespace: str, sandbox: Cluster) -> AsyncIterat
         "roleRef": {"apiGroup": ROLES.group, "kind": "ClusterRole", "name": "dovetail-agent"},
         "subjects": [{"kind": "ServiceAccount", "name": "agent", "namespace": namespace}],
     })  # fmt: skip
-    await client.create(SERVICEACCOUNTS, {"metadata": {"name": "agent"}}, as_type=Manifest, namespace=namespace)
+    await client.create(SERVICEACCOUNTS, body={"metadata": {"name": "agent"}}, as_type=Manifest, namespace=namespace)
     for each in objects:
-        await client.create(CLUSTER_KINDS[each["kind"]], each, as_type=Manifest)
-    node = await client.get(NODES, "v100-0", as_type=Node)
+        await client.create(CLUSTER_KINDS[each["kind"]], body=each, as_type=Manifest)
+    node = await client.get(NODES, name="v100-0", as_type=Node)
     spec = {"boundObjectRef": {"apiVersion": "v1", "kind": "Node", "name": "v100-0", "uid": node.metadata.uid}}
     async with Client(await connection_of("agent", client, namespace=namespace, sandbox=sandbox, spec=spec)) as own:
         yield own
     for each in objects:
-        await client.delete(CLUSTER_KINDS[each["kind"]], each["metadata"]["name"])
+        await client.delete(CLUSTER_KINDS[each["kind"]], name=each["metadata"]["name"])
 
 
 NOT_ITS_NODE = 'the agent of node "v100-0" may not write for node v100-1'
@@ -392,7 +394,7 @@ async def telling(agent: Client, *, kind: str, name: str, host: str, namespace: 
         "source": {"component": "dovetail-agent", "host": host},
     }  # fmt: skip
     try:
-        await agent.create(EVENTS, body, as_type=Manifest, namespace=namespace)
+        await agent.create(EVENTS, body=body, as_type=Manifest, namespace=namespace)
     except KubeError as error:
         return str(error)
     return ""
@@ -408,7 +410,7 @@ async def until_the_policy_counts(agent: Client) -> None:
 async def refused(agent: Client, resource: Resource, name: str, patch: Manifest, subresource: str) -> str:
     """The sentence with which a write of an agent's is refused, empty when it is not."""
     try:
-        await agent.patch(resource, name, patch, as_type=Manifest, subresource=subresource)
+        await agent.patch(resource, name=name, patch=patch, as_type=Manifest, subresource=subresource)
     except KubeError as error:
         return str(error)
     return ""
@@ -417,12 +419,12 @@ async def refused(agent: Client, resource: Resource, name: str, patch: Manifest,
 async def test_a_job_carries_the_name_of_who_made_it_for_good(mallory: Client, namespace: str) -> None:
     job = manifest("x", suspend=True)
     job["metadata"]["annotations"] = {names.USER: "somebody-else"}
-    made = await mallory.create(GPUJOBS, job, as_type=GPUJob, namespace=namespace)
+    made = await mallory.create(GPUJOBS, body=job, as_type=GPUJob, namespace=namespace)
     assert made.metadata.annotations[names.USER] == f"system:serviceaccount:{namespace}:mallory"
     for value in ("somebody-else", None):
         patch = {"metadata": {"annotations": {names.USER: value}}}
         with pytest.raises(KubeError, match="is who made the job"):
-            await mallory.patch(GPUJOBS, "x", patch, as_type=GPUJob, namespace=namespace)
+            await mallory.patch(GPUJOBS, name="x", patch=patch, as_type=GPUJob, namespace=namespace)
 
 
 async def test_the_operator_tells_a_pod_that_it_makes_way_and_changes_nothing_else_of_it(
@@ -441,16 +443,16 @@ async def test_the_operator_tells_a_pod_that_it_makes_way_and_changes_nothing_el
     ]
     where = {"as_type": Manifest, "namespace": namespace, "subresource": "status"}
     async with Client(load_connection(sandbox.folder / "kubeconfigs" / "operator")) as theirs:
-        await theirs.patch(PODS, pod.metadata.name, noticed, **where)
+        await theirs.patch(PODS, name=pod.metadata.name, patch=noticed, **where)
         for patch in others:
             with pytest.raises(KubeError, match=r"nothing else of a pod|is written by Dovetail"):
-                await theirs.patch(PODS, pod.metadata.name, patch, **where)
+                await theirs.patch(PODS, name=pod.metadata.name, patch=patch, **where)
     await jobs.clear()
 
 
 async def test_the_operator_tells_no_pod_that_is_no_job_s(client: Client, namespace: str, sandbox: Cluster) -> None:
-    await client.create(PODS, make_pod(), as_type=Manifest, namespace=namespace)
+    await client.create(PODS, body=make_pod(), as_type=Manifest, namespace=namespace)
     patch = {"metadata": {"annotations": {names.PREEMPTING_AT: "2026-01-01T00:00:00Z"}}}
     async with Client(load_connection(sandbox.folder / "kubeconfigs" / "operator")) as theirs:
         with pytest.raises(KubeError, match="nothing else of a pod"):
-            await theirs.patch(PODS, "p", patch, as_type=Manifest, namespace=namespace, subresource="status")
+            await theirs.patch(PODS, name="p", patch=patch, as_type=Manifest, namespace=namespace, subresource="status")

@@ -43,25 +43,25 @@ class Scene:
             "spec": {"taints": [{"key": "test", "effect": "NoSchedule"}]},
             "status": {"capacity": HOST, "allocatable": HOST},
         }
-        return await self.client.create(NODES, body, as_type=Node)
+        return await self.client.create(NODES, body=body, as_type=Node)
 
     async def annotate(self, **annotations: str | None) -> None:
         """Set annotations of `dovetail.dev/`, or take them away."""
         changes = {f"{names.GROUP}/{name.replace('_', '-')}": text for name, text in annotations.items()}
-        await self.client.patch(NODES, self.name, {"metadata": {"annotations": changes}}, as_type=Node)
+        await self.client.patch(NODES, name=self.name, patch={"metadata": {"annotations": changes}}, as_type=Node)
 
     async def node(self, holds: Callable[[Node | None], bool]) -> Node | None:
         """The Node once it is as it should be."""
-        return await until(lambda: self.client.get(NODES, self.name, as_type=Node), holds)
+        return await until(lambda: self.client.get(NODES, name=self.name, as_type=Node), holds)
 
     async def gpunode(self, holds: Callable[[GPUNode | None], bool]) -> GPUNode | None:
         """The GPUNode once it is as it should be; None where it should be gone."""
-        return await until(lambda: self.client.get(GPUNODES, self.name, as_type=GPUNode), holds)
+        return await until(lambda: self.client.get(GPUNODES, name=self.name, as_type=GPUNode), holds)
 
     async def remove(self) -> None:
         """Delete the node, if it is there."""
         try:
-            await self.client.delete(NODES, self.name)
+            await self.client.delete(NODES, name=self.name)
         except NotFound:
             return
 
@@ -94,7 +94,7 @@ def reported(gpunode: GPUNode | None) -> bool:
 
 def ready(status: str) -> Callable[[GPUNode | None], bool]:
     def holds(gpunode: GPUNode | None) -> bool:
-        told = find_condition(gpunode.status.conditions, "Ready") if gpunode else None
+        told = find_condition(gpunode.status.conditions, type="Ready") if gpunode else None
         return told is not None and told.status == status
 
     return holds
@@ -164,14 +164,14 @@ async def test_a_device_that_breaks_is_unhealthy_and_no_longer_counted(scene: Sc
 async def test_what_a_restarted_kubelet_sets_to_zero_is_advertised_again(scene: Scene) -> None:
     await scene.node(advertising(2000))
     zeroed = {"status": {"capacity": {names.GPU_MILLI: "0"}, "allocatable": {names.GPU_MILLI: "0"}}}
-    await scene.client.patch(NODES, scene.name, zeroed, as_type=Node, subresource="status")
+    await scene.client.patch(NODES, name=scene.name, patch=zeroed, as_type=Node, subresource="status")
     await scene.node(advertising(2000))
 
 
 async def test_a_deleted_gpunode_comes_back(scene: Scene) -> None:
     before = await scene.gpunode(reported)
     assert before is not None
-    await scene.client.delete(GPUNODES, scene.name)
+    await scene.client.delete(GPUNODES, name=scene.name)
     after = await scene.gpunode(
         lambda each: reported(each) and each is not None and each.metadata.uid != before.metadata.uid
     )
@@ -191,7 +191,7 @@ async def test_a_gpunode_goes_with_its_node_and_comes_back_with_it(scene: Scene)
 
 async def test_a_device_s_load_follows_the_pod_that_was_promised_it(scene: Scene, namespace: str) -> None:
     await scene.gpunode(reported)
-    await scene.client.create(PODS, _pod(scene.name), as_type=Pod, namespace=namespace)
+    await scene.client.create(PODS, body=_pod(scene.name), as_type=Pod, namespace=namespace)
     busy = await scene.gpunode(lambda each: each is not None and any(utilizations(each)))
     assert busy is not None
     idle, used = sorted(busy.status.devices, key=lambda device: device.utilization)
@@ -199,7 +199,7 @@ async def test_a_device_s_load_follows_the_pod_that_was_promised_it(scene: Scene
     assert used.utilization > 0.2
     assert 0 < used.used_mib <= 16000
     assert used.foreign_mib == 0
-    await scene.client.delete(PODS, "tenant", namespace=namespace, grace_period_seconds=0)
+    await scene.client.delete(PODS, name="tenant", namespace=namespace, grace_period_seconds=0)
     await scene.gpunode(lambda each: each is not None and not any(utilizations(each)))
 
 

@@ -92,7 +92,7 @@ async def test_a_card_that_fell_off_its_bus_stays_bad_over_a_restart_until_a_per
         assert healths(after) == ["", "Xid79FellOffTheBus"]
         assert after.status.devices[1].faults == before.status.devices[1].faults
         mended = {"spec": {"mended": {card_uuid(1): "2999-01-01T00:00:00Z"}}}
-        await client.patch(GPUNODES, scene.name, mended, as_type=GPUNode)
+        await client.patch(GPUNODES, name=scene.name, patch=mended, as_type=GPUNode)
         await scene.gpunode(lambda node: healths(node) == ["", ""])
 
 

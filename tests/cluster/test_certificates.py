@@ -31,11 +31,11 @@ Manifest = dict[str, Any]
 
 
 async def secret_of(client: Client) -> Secret:
-    return await client.get(SECRETS, "dovetail-webhook", as_type=Secret, namespace=NAMESPACE)
+    return await client.get(SECRETS, name="dovetail-webhook", as_type=Secret, namespace=NAMESPACE)
 
 
 async def bundles(client: Client) -> set[bytes]:
-    configuration = await client.get(MUTATING, "dovetail", as_type=Configuration)
+    configuration = await client.get(MUTATING, name="dovetail", as_type=Configuration)
     return {each.client_config.ca_bundle for each in configuration.webhooks or ()}
 
 
@@ -46,7 +46,7 @@ async def is_completed(client: Client, *, namespace: str) -> bool:
         "spec": {"containers": [{"name": "main", "image": "busybox"}]},
     }
     try:
-        made = await client.create(PODS, pod, as_type=Pod, namespace=namespace, dry_run=True)
+        made = await client.create(PODS, body=pod, as_type=Pod, namespace=namespace, dry_run=True)
     except KubeError as error:
         if "failed calling webhook" not in str(error):
             raise
@@ -71,7 +71,7 @@ async def asked(client: Client, namespace: str) -> AsyncIterator[list[bool]]:
 
 async def test_a_deleted_secret_is_made_again_and_no_request_fails_meanwhile(client: Client, asked: list[bool]) -> None:
     before = await secret_of(client)
-    await client.delete(SECRETS, "dovetail-webhook", namespace=NAMESPACE)
+    await client.delete(SECRETS, name="dovetail-webhook", namespace=NAMESPACE)
     async with asyncio.timeout(PATIENCE_SECONDS):
         while True:
             await asyncio.sleep(0.2)
@@ -153,18 +153,18 @@ async def test_its_account_may_write_that_secret_and_no_other(client: Client, sa
     async with Client(replace(load_connection(kubeconfig))) as certificates:
         for forbidden in (
             certificates.list(SECRETS, as_type=Manifest, namespace=NAMESPACE),
-            certificates.get(SECRETS, "other", as_type=Manifest, namespace=NAMESPACE),
-            certificates.create(SECRETS, {"metadata": {"name": "other"}}, as_type=Manifest, namespace=NAMESPACE),
+            certificates.get(SECRETS, name="other", as_type=Manifest, namespace=NAMESPACE),
+            certificates.create(SECRETS, body={"metadata": {"name": "other"}}, as_type=Manifest, namespace=NAMESPACE),
             certificates.apply(
                 SECRETS,
-                "other",
-                {"metadata": {"name": "other"}},
+                name="other",
+                body={"metadata": {"name": "other"}},
                 as_type=Manifest,
                 field_manager="x",
                 namespace=NAMESPACE,
             ),
-            certificates.get(SECRETS, "dovetail-webhook", as_type=Manifest, namespace="default"),
-            certificates.patch(MUTATING, "other", {}, as_type=Manifest),
+            certificates.get(SECRETS, name="dovetail-webhook", as_type=Manifest, namespace="default"),
+            certificates.patch(MUTATING, name="other", patch={}, as_type=Manifest),
         ):
             with pytest.raises(Forbidden):
                 await forbidden

@@ -85,10 +85,10 @@ def test_the_api_server_takes_every_object(sandbox: Cluster, simulation: str, fe
 @pytest.mark.parametrize("simulation", FORMS.values(), ids=FORMS)
 async def test_every_pod_passes_pod_security_restricted(client: Client, namespace: str, simulation: str) -> None:
     label = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
-    await client.patch(NAMESPACES, namespace, label, as_type=dict)
+    await client.patch(NAMESPACES, name=namespace, patch=label, as_type=dict)
     for manifest in yaml.safe_load_all(rendered(simulation=simulation, namespace=namespace)):
         if manifest and "template" in manifest.get("spec", {}):
             template = manifest["spec"]["template"]
             spec = template["spec"] | {"serviceAccountName": "default"}
             pod = {"metadata": {"name": manifest["metadata"]["name"]}, "spec": spec}
-            await client.create(PODS, pod, as_type=dict, namespace=namespace, dry_run=True)
+            await client.create(PODS, body=pod, as_type=dict, namespace=namespace, dry_run=True)

@@ -108,7 +108,7 @@ async def test_a_script_travels_in_the_pod(shell: Shell, jobs: Jobs, client: Cli
     assert done.returncode == 0
     ignored = "dovetail: --output is ignored in a cluster: gjob log shows the output\n"
     assert done.stderr == f"{ignored}dovetail: simulated: the nodes of this cluster run nothing.\n"
-    job = await client.get(GPUJOBS, "scripted", as_type=GPUJob, namespace=shell.namespace)
+    job = await client.get(GPUJOBS, name="scripted", as_type=GPUJob, namespace=shell.namespace)
     (container,) = spec_of(job.spec.template)["containers"]
     text = script.read_text(encoding="utf-8")
     assert container["command"] == ["/bin/bash", "-e", "-c", text, "train.sh", "hello"]
@@ -136,7 +136,7 @@ async def test_a_dry_run_and_an_explanation_tell_a_limit_as_the_operator_does(
         "metadata": {"name": f"{shell.namespace}-cli"},
         "spec": {"namespaces": [shell.namespace], "gpus": 2},
     }
-    await client.create(GPUQUOTAS, quota, as_type=GPUQuota)
+    await client.create(GPUQUOTAS, body=quota, as_type=GPUQuota)
     try:
         await shell("gbatch", "-g", "1", "-n", "first", "sleep", "600")
         await jobs.phase("Running", "first")
@@ -148,7 +148,7 @@ async def test_a_dry_run_and_an_explanation_tell_a_limit_as_the_operator_does(
         explained = await asyncio.to_thread(main_output, "explain", "job", *where, "second")
         assert explained.startswith(f"Job 2 (second) waits: {status.message}\n")
     finally:
-        await client.delete(GPUQUOTAS, f"{shell.namespace}-cli")
+        await client.delete(GPUQUOTAS, name=f"{shell.namespace}-cli")
 
 
 async def test_cancelling_for_a_try_changes_nothing(shell: Shell, jobs: Jobs) -> None:
@@ -168,7 +168,7 @@ async def test_the_audit_of_a_good_cluster_is_one_line(shell: Shell) -> None:
 
 
 async def test_a_gpu_pod_that_went_past_the_extender_is_found(shell: Shell, client: Client) -> None:
-    sneak = await client.create(PODS, waiting_for_ever(), as_type=Pod, namespace=shell.namespace)
+    sneak = await client.create(PODS, body=waiting_for_ever(), as_type=Pod, namespace=shell.namespace)
     await client.bind(sneak, node="v100-0", annotations={}, deadline_seconds=PATIENCE_SECONDS)
     try:
         done = await asyncio.to_thread(shell.run, "audit", "-o", "json")
@@ -193,11 +193,11 @@ def waiting_for_ever() -> dict[str, Any]:
 
 
 async def remove(client: Client, *, namespace: str) -> None:
-    await client.delete(PODS, "sneak", namespace=namespace, grace_period_seconds=0)
+    await client.delete(PODS, name="sneak", namespace=namespace, grace_period_seconds=0)
     async with asyncio.timeout(PATIENCE_SECONDS):
         while True:
             try:
-                await client.get(PODS, "sneak", as_type=dict[str, Any], namespace=namespace)
+                await client.get(PODS, name="sneak", as_type=dict[str, Any], namespace=namespace)
             except NotFound:
                 return
             await asyncio.sleep(0.1)

@@ -41,7 +41,7 @@ async def test_a_file_goes_along_stays_for_a_second_run_and_goes_with_the_last(
     await shell("gbatch", "-n", "train", "-P", "vision", "--config", str(file), "python", "train.py")
     (copy,) = await files(client, shell.namespace)
     assert (copy["data"], copy["immutable"]) == ({"config": "lr: 0.1\n"}, True)
-    job = await client.get(GPUJOBS, "train", as_type=GPUJob, namespace=shell.namespace)
+    job = await client.get(GPUJOBS, name="train", as_type=GPUJob, namespace=shell.namespace)
     (container,) = spec_of(job.spec.template)["containers"]
     assert container["command"][-2:] == ["--config", "/etc/dovetail-config/train.yaml"]
     where = ["--kubeconfig", str(shell.kubeconfig), "--namespace", shell.namespace]

@@ -43,11 +43,11 @@ class Slices:
         }
         self.made.append(name)
         body = {"metadata": {"name": name}, "spec": spec}
-        await self.client.create(RESOURCESLICES[0], body, as_type=ResourceSlice, strict=True)
+        await self.client.create(RESOURCESLICES[0], body=body, as_type=ResourceSlice, strict=True)
         return name
 
     async def remove(self, name: str) -> None:
-        await self.client.delete(RESOURCESLICES[0], name)
+        await self.client.delete(RESOURCESLICES[0], name=name)
         self.made.remove(name)
 
 
@@ -57,7 +57,7 @@ async def slices(client: Client) -> AsyncIterator[Slices]:
     yield slices
     for name in slices.made:
         with suppress(NotFound):
-            await client.delete(RESOURCESLICES[0], name)
+            await client.delete(RESOURCESLICES[0], name=name)
     # Other tests have the node as it was.
     await asyncio.sleep(DRIVER_ABSENCE_SECONDS if slices.made else 0)
 

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.cluster
 
 
 async def edit(jobs: Jobs, patch: dict[str, object]) -> None:
-    await jobs.client.patch(JOBS, "x", patch, as_type=Job, namespace=jobs.namespace)
+    await jobs.client.patch(JOBS, name="x", patch=patch, as_type=Job, namespace=jobs.namespace)
 
 
 async def test_a_job_whose_label_was_taken_off_its_batch_job_is_followed_to_its_end(jobs: Jobs) -> None:
@@ -40,11 +40,11 @@ async def test_a_job_does_not_run_beside_pods_that_were_left_behind(jobs: Jobs) 
     await jobs.submit()
     await jobs.phase("Running")
     (left,) = await jobs.pods()
-    await jobs.client.delete(JOBS, "x", namespace=jobs.namespace, propagation="Orphan")
+    await jobs.client.delete(JOBS, name="x", namespace=jobs.namespace, propagation="Orphan")
     told = await jobs.until("x", lambda status: left.metadata.name in status.message)
     assert (told.phase, told.reason) == ("Queued", "Evaluating")
     assert [pod.metadata.uid for pod in await jobs.pods()] == [left.metadata.uid]
-    await jobs.client.delete(PODS, left.metadata.name, namespace=jobs.namespace)
+    await jobs.client.delete(PODS, name=left.metadata.name, namespace=jobs.namespace)
     await jobs.phase("Running")
     (pod,) = await running(jobs)
     assert pod.metadata.uid != left.metadata.uid

@@ -80,11 +80,11 @@ async def test_a_full_cluster_explains_who_waits_for_whom(
     assert {node["reason"] for node in told["nodes"]} == {"DevicesBusy", "TooFewDevices", "NoGPU"}
     assert {change["kind"] for change in told["changes"]} == {"Departure"}
 
-    await client.create(PODS, waiting_pod(), as_type=dict[str, Any], namespace=namespace)
+    await client.create(PODS, body=waiting_pod(), as_type=dict[str, Any], namespace=namespace)
     done = await asyncio.to_thread(explain, "pod", "notebook", "-o", "json")
     told = json.loads(done.stdout)
     assert told["summary"] == f"Pod {namespace}/notebook waits: Need 2 GPUs, only 0 available"
-    await client.delete(PODS, "notebook", namespace=namespace, grace_period_seconds=0)
+    await client.delete(PODS, name="notebook", namespace=namespace, grace_period_seconds=0)
 
     done = await asyncio.to_thread(explain, "job", "a", "-o", "json")
     told = json.loads(done.stdout)

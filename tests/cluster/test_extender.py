@@ -52,7 +52,7 @@ class Scene:
                 **spec,
             },
         }
-        return await self.client.create(PODS, body, as_type=Pod, namespace=self.namespace)
+        return await self.client.create(PODS, body=body, as_type=Pod, namespace=self.namespace)
 
     async def shares(self, count: int, *, milli: int, **more: str) -> list[Pod]:
         """That many pods, each with a share of one device."""
@@ -69,7 +69,7 @@ class Scene:
     async def is_bound(self, name: str) -> Pod:
         """The pod once it is bound."""
         return await until(
-            lambda: self.client.get(PODS, name, as_type=Pod, namespace=self.namespace),
+            lambda: self.client.get(PODS, name=name, as_type=Pod, namespace=self.namespace),
             lambda pod: bool(pod.spec.node_name),
         )
 
@@ -90,7 +90,7 @@ class Scene:
     async def clear(self) -> None:
         """All pods gone, so that the next test finds the devices free."""
         for pod in (await self.client.list(PODS, as_type=Pod, namespace=self.namespace)).items:
-            await self.client.delete(PODS, pod.metadata.name, namespace=self.namespace, grace_period_seconds=0)
+            await self.client.delete(PODS, name=pod.metadata.name, namespace=self.namespace, grace_period_seconds=0)
 
     async def _allocations(self) -> list[Allocation]:
         pods = (await self.client.list(PODS, as_type=Pod, namespace=self.namespace)).items
@@ -149,12 +149,12 @@ async def scene(client: Client, namespace: str, sandbox: Cluster) -> Any:
 async def test_a_bound_pod_carries_its_devices_in_annotations(scene: Scene) -> None:
     await scene.create("two", "2(V100)", milli=2000)
     allocation = (await scene.bound(1))[0]
-    pod = await scene.client.get(PODS, "two", as_type=Pod, namespace=scene.namespace)
+    pod = await scene.client.get(PODS, name="two", as_type=Pod, namespace=scene.namespace)
     assert pod.spec.node_name == allocation.node
     assert allocation.node.startswith("v100-")
     uuids = [device.uuid for device in allocation.devices]
     assert len(set(uuids)) == 2
-    assert pod.metadata.annotations[names.per_container(names.VISIBLE_DEVICES, 0)] == ",".join(uuids)
+    assert pod.metadata.annotations[names.per_container(names.VISIBLE_DEVICES, index=0)] == ",".join(uuids)
 
 
 async def test_four_quarters_share_one_device(scene: Scene) -> None:
@@ -182,7 +182,7 @@ async def test_what_no_single_device_has_left_waits_until_a_share_goes(scene: Sc
     await scene.create("late", "0.5", milli=500, model="T4")
     await scene.events("no GPU has a share of 0.5 left")
     first = (await scene.client.list(PODS, as_type=Pod, namespace=scene.namespace)).items[0]
-    await scene.client.delete(PODS, first.metadata.name, namespace=scene.namespace, grace_period_seconds=0)
+    await scene.client.delete(PODS, name=first.metadata.name, namespace=scene.namespace, grace_period_seconds=0)
     await scene.is_bound("late")
 
 
@@ -194,30 +194,30 @@ async def test_a_device_that_is_not_cordoned_any_more_wakes_a_waiting_pod(scene:
     )
     (found,) = [each for each in listed.items if each.metadata.name == "a100-0"]
     cordoned = [found.status.devices[0].uuid]
-    await scene.client.patch(GPUNODES, "a100-0", {"spec": {"cordoned": cordoned}}, as_type=GPUNode)
+    await scene.client.patch(GPUNODES, name="a100-0", patch={"spec": {"cordoned": cordoned}}, as_type=GPUNode)
     try:
         await refuses(scene.sandbox, "a100-0", gpu="2(A100)", milli=2000, reason="not cordoned")
         await scene.create("late", "2(A100)", milli=2000)
         await scene.events("fewer than 2 GPUs not cordoned")
     finally:
-        await scene.client.patch(GPUNODES, "a100-0", {"spec": {"cordoned": []}}, as_type=GPUNode)
+        await scene.client.patch(GPUNODES, name="a100-0", patch={"spec": {"cordoned": []}}, as_type=GPUNode)
     await scene.is_bound("late")
 
 
 async def test_a_hold_that_goes_wakes_a_waiting_pod(scene: Scene) -> None:
     await scene.create("holder", "2(A100)", milli=2000, model=NO_NODE)
-    body = await scene.client.get(PODS, "holder", as_type=dict[str, Any], namespace=scene.namespace)
+    body = await scene.client.get(PODS, name="holder", as_type=dict[str, Any], namespace=scene.namespace)
     await scene.ask("prioritize", {"Pod": body, "Nodes": None, "NodeNames": ["a100-0"]})
     await scene.create("late", "2(A100)", milli=2000)
     await scene.events("GPUs are held for other pods")
-    await scene.client.delete(PODS, "holder", namespace=scene.namespace, grace_period_seconds=0)
+    await scene.client.delete(PODS, name="holder", namespace=scene.namespace, grace_period_seconds=0)
     await scene.is_bound("late")
 
 
 async def test_a_hold_that_ends_by_itself_wakes_a_waiting_pod(scene: Scene) -> None:
     """No object changes when a hold's time is over."""
     await scene.create("holder", "2(A100)", milli=2000, model=NO_NODE)
-    body = await scene.client.get(PODS, "holder", as_type=dict[str, Any], namespace=scene.namespace)
+    body = await scene.client.get(PODS, name="holder", as_type=dict[str, Any], namespace=scene.namespace)
     await scene.ask("prioritize", {"Pod": body, "Nodes": None, "NodeNames": ["a100-0"]})
     await scene.create("late", "2(A100)", milli=2000)
     await scene.events("GPUs are held for other pods")
@@ -238,11 +238,11 @@ async def test_a_device_that_is_well_again_or_left_by_a_stranger_wakes_a_waiting
 
     async def annotate(value: str | None) -> None:
         change = {"metadata": {"annotations": {annotation: value}}}
-        await scene.client.patch(NODES, "a100-0", change, as_type=Node)
+        await scene.client.patch(NODES, name="a100-0", patch=change, as_type=Node)
 
     await annotate(said)
     try:
-        await until(lambda: scene.client.get(GPUNODES, "a100-0", as_type=GPUNode), _is_troubled)
+        await until(lambda: scene.client.get(GPUNODES, name="a100-0", as_type=GPUNode), _is_troubled)
         await refuses(scene.sandbox, "a100-0", gpu="1(A100)@cuda:0", milli=1000, reason=reason)
         await scene.create("late", "1(A100)@cuda:0", milli=1000)
         await scene.events(reason)
@@ -281,13 +281,13 @@ async def test_among_nodes_that_are_equal_to_us_the_pod_s_own_preference_decides
 
 async def test_a_pod_that_was_deleted_before_bind_frees_its_hold(scene: Scene) -> None:
     pod = await scene.create("held", "2", milli=2000, model=NO_NODE)
-    body = await scene.client.get(PODS, "held", as_type=dict[str, Any], namespace=scene.namespace)
+    body = await scene.client.get(PODS, name="held", as_type=dict[str, Any], namespace=scene.namespace)
     other = {**body, "metadata": {**body["metadata"], "uid": str(uuid.uuid4())}}
     asked = {"Nodes": None, "NodeNames": ["a100-0"]}
     await scene.ask("prioritize", {"Pod": body, **asked})
     held = await scene.ask("filter", {"Pod": other, **asked})
     assert held["FailedNodes"] == {"a100-0": "GPUs are held for other pods"}
-    await scene.client.delete(PODS, "held", namespace=scene.namespace, grace_period_seconds=0)
+    await scene.client.delete(PODS, name="held", namespace=scene.namespace, grace_period_seconds=0)
     await until(lambda: scene.ask("filter", {"Pod": other, **asked}), lambda answer: answer["NodeNames"] == ["a100-0"])
     assert await scene.bind(pod, "a100-0") == "the pod was deleted"
 
@@ -309,7 +309,7 @@ async def test_a_restart_between_hold_and_bind_promises_nothing_twice(scene: Sce
     """The extender forgets the holds: the first bind gets the devices, and no other pod gets the same ones."""
     pods = await scene.shares(3, milli=600, model=NO_NODE)
     for pod in pods[:2]:
-        body = await scene.client.get(PODS, pod.metadata.name, as_type=dict[str, Any], namespace=scene.namespace)
+        body = await scene.client.get(PODS, name=pod.metadata.name, as_type=dict[str, Any], namespace=scene.namespace)
         await scene.ask("prioritize", {"Pod": body, "Nodes": None, "NodeNames": ["t4-0"]})
     assert "held" in await scene.bind(pods[2], "t4-0")
     await asyncio.to_thread(scene.sandbox.restart, "extender")
@@ -328,7 +328,7 @@ async def test_a_killed_extender_forgets_no_bound_pod_and_loses_no_waiting_one(s
 
 async def test_while_the_api_server_hangs_filter_answers_and_bind_fails_by_its_deadline(scene: Scene) -> None:
     pod = await scene.create("unlucky", "1", milli=1000, model=NO_NODE)
-    body = await scene.client.get(PODS, "unlucky", as_type=dict[str, Any], namespace=scene.namespace)
+    body = await scene.client.get(PODS, name="unlucky", as_type=dict[str, Any], namespace=scene.namespace)
     server = scene.sandbox.pid("kube-apiserver")
     os.kill(server, signal.SIGSTOP)
     try:

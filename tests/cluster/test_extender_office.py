@@ -76,7 +76,7 @@ def kubeconfig(sandbox: Cluster) -> Path:
 
 
 async def lease(client: Client) -> Lease:
-    return await client.get(LEASES, LEASE, as_type=Lease, namespace="dovetail-system")
+    return await client.get(LEASES, name=LEASE, as_type=Lease, namespace="dovetail-system")
 
 
 async def post(port: int, verb: str, body: dict[str, Any]) -> tuple[int, str]:
@@ -114,7 +114,9 @@ async def test_a_holder_that_was_stopped_binds_nothing_while_another_is_in_offic
             status, said = await asked
             # There is room for it: that its time in office is over is all that keeps it from binding.
             assert "lease" in said or status == 0, said
-            assert not (await scene.client.get(PODS, "first", as_type=Pod, namespace=scene.namespace)).spec.node_name
+            assert not (
+                await scene.client.get(PODS, name="first", as_type=Pod, namespace=scene.namespace)
+            ).spec.node_name
             # kube-scheduler asks only the old one. The other one gets no request and releases the lease.
             await scene.create("third", "0.5", milli=500)
             await scene.is_bound("third")
@@ -158,7 +160,7 @@ async def test_a_bind_that_was_checked_and_is_sent_when_another_is_in_office_is_
                 code, said = await asyncio.wait_for(answers.get(), PATIENCE_SECONDS)
                 assert (code, b"of the lease dovetail-extender" in said) == (403, True), said
                 asked.cancel()
-    assert not (await scene.client.get(PODS, "first", as_type=Pod, namespace=scene.namespace)).spec.node_name
+    assert not (await scene.client.get(PODS, name="first", as_type=Pod, namespace=scene.namespace)).spec.node_name
 
 
 async def test_what_was_sent_in_an_earlier_term_is_refused_whenever_it_arrives(scene: Scene) -> None:

@@ -27,10 +27,10 @@ async def classes(client: Client) -> AsyncIterator[None]:
     for name, value in CLASSES.items():
         with suppress(AlreadyExists):
             body = {"metadata": {"name": name}, "value": value}
-            await client.create(PRIORITYCLASSES, body, as_type=dict[str, Any])
+            await client.create(PRIORITYCLASSES, body=body, as_type=dict[str, Any])
     yield
     for name in CLASSES:
-        await client.delete(PRIORITYCLASSES, name)
+        await client.delete(PRIORITYCLASSES, name=name)
 
 
 async def create(scene: Scene, name: str, gpu: str, *, milli: int, priority: str) -> None:
@@ -45,7 +45,7 @@ async def create(scene: Scene, name: str, gpu: str, *, milli: int, priority: str
             "containers": [{"name": "main", "image": "none", "resources": resources}],
         },
     }
-    await scene.client.create(PODS, body, as_type=Pod, namespace=scene.namespace)
+    await scene.client.create(PODS, body=body, as_type=Pod, namespace=scene.namespace)
 
 
 async def device_of(scene: Scene, name: str) -> str:
@@ -56,7 +56,7 @@ async def device_of(scene: Scene, name: str) -> str:
 
 async def is_there(scene: Scene, name: str) -> bool:
     try:
-        pod = await scene.client.get(PODS, name, as_type=Pod, namespace=scene.namespace)
+        pod = await scene.client.get(PODS, name=name, as_type=Pod, namespace=scene.namespace)
     except NotFound:
         return False
     return pod.metadata.deletion_timestamp is None
@@ -91,7 +91,9 @@ async def test_pods_of_gpujobs_are_not_evicted_for_a_pod_of_higher_priority(clie
     await create(scene, "next", "1(T4)", milli=1000, priority="test-low")
     await scene.is_bound("next")
     assert [pod.metadata.uid for pod in await jobs.pods("train")] == before
-    assert (await client.get(PODS, "urgent", as_type=Pod, namespace=scene.namespace)).status.nominated_node_name == ""
+    assert (
+        await client.get(PODS, name="urgent", as_type=Pod, namespace=scene.namespace)
+    ).status.nominated_node_name == ""
     await jobs.delete("train")
     await until(lambda: jobs.pods("train"), lambda pods: not pods)
     await scene.is_bound("urgent")

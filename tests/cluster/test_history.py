@@ -24,7 +24,7 @@ async def until_recorded(jobs: Jobs, count: int) -> dict[str, JobRecord]:
     commands = Commands(client=jobs.client, namespace=jobs.namespace)
     async with asyncio.timeout(PATIENCE_SECONDS):
         while True:
-            found = await history.records(commands, HistoryQuerySpec())
+            found = await history.records(commands, question=HistoryQuerySpec())
             if len(found) >= count:
                 assert len(found) == count
                 return {record.name: record for record in found}
@@ -90,4 +90,4 @@ async def test_what_went_while_no_operator_looked_is_recorded_when_one_looks_aga
 async def test_a_question_that_cannot_be_answered_is_answered_with_a_sentence(jobs: Jobs) -> None:
     commands = Commands(client=jobs.client, namespace=jobs.namespace)
     with pytest.raises(Exception, match='phases "Lost": a job that has ended is one of'):
-        await history.ask(commands, HistoryQuerySpec(phases=["Lost"]))
+        await history.ask(commands, question=HistoryQuerySpec(phases=["Lost"]))

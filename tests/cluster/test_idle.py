@@ -35,10 +35,10 @@ async def notebooks(client: Client) -> AsyncIterator[str]:
     annotations = node["metadata"]["annotations"]
     devices = json.loads(annotations[names.SIMULATED_DEVICES]) | {"load": "HoldsAndIdles"}
     annotations[names.SIMULATED_DEVICES] = json.dumps(devices)
-    await client.create(NODES, node, as_type=dict[str, Any])
+    await client.create(NODES, body=node, as_type=dict[str, Any])
     yield "H100"
-    await client.delete(NODES, "notebooks")
-    await until(lambda: client.get(GPUNODES, "notebooks", as_type=GPUNode), lambda gpunode: gpunode is None)
+    await client.delete(NODES, name="notebooks")
+    await until(lambda: client.get(GPUNODES, name="notebooks", as_type=GPUNode), lambda gpunode: gpunode is None)
 
 
 @pytest.fixture

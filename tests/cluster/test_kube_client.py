@@ -29,7 +29,7 @@ async def create_pod(client: Client, *, namespace: str) -> Pod:
     """A pod that no scheduler takes."""
     spec = {"schedulerName": "nobody", "containers": [{"name": "c", "image": "none"}]}
     body = {"metadata": {"generateName": "bind-"}, "spec": spec}
-    return await client.create(PODS, body, as_type=Pod, namespace=namespace)
+    return await client.create(PODS, body=body, as_type=Pod, namespace=namespace)
 
 
 async def any_node(client: Client) -> str:
@@ -37,26 +37,34 @@ async def any_node(client: Client) -> str:
 
 
 async def test_every_verb_and_its_refusal(client: Client, namespace: str) -> None:
-    made = await client.create(CONFIGMAPS, config_map("a", k="1"), as_type=ConfigMap, namespace=namespace)
+    made = await client.create(CONFIGMAPS, body=config_map("a", k="1"), as_type=ConfigMap, namespace=namespace)
     with pytest.raises(AlreadyExists):
-        await client.create(CONFIGMAPS, config_map("a"), as_type=ConfigMap, namespace=namespace)
-    patched = await client.patch(CONFIGMAPS, "a", {"data": {"k": "2"}}, as_type=ConfigMap, namespace=namespace)
+        await client.create(CONFIGMAPS, body=config_map("a"), as_type=ConfigMap, namespace=namespace)
+    patched = await client.patch(
+        CONFIGMAPS, name="a", patch={"data": {"k": "2"}}, as_type=ConfigMap, namespace=namespace
+    )
     assert patched.data == {"k": "2"}
     stale = {"metadata": {"name": "a", "resourceVersion": made.metadata.resource_version}}
     with pytest.raises(Conflict):
-        await client.update(CONFIGMAPS, "a", stale, as_type=ConfigMap, namespace=namespace)
+        await client.update(CONFIGMAPS, name="a", body=stale, as_type=ConfigMap, namespace=namespace)
     with pytest.raises(Conflict):
-        await client.delete(CONFIGMAPS, "a", namespace=namespace, uid=str(uuid.uuid4()))
-    await client.delete(CONFIGMAPS, "a", namespace=namespace, uid=made.metadata.uid)
+        await client.delete(CONFIGMAPS, name="a", namespace=namespace, uid=str(uuid.uuid4()))
+    await client.delete(CONFIGMAPS, name="a", namespace=namespace, uid=made.metadata.uid)
     with pytest.raises(NotFound):
-        await client.get(CONFIGMAPS, "a", as_type=ConfigMap, namespace=namespace)
+        await client.get(CONFIGMAPS, name="a", as_type=ConfigMap, namespace=namespace)
 
 
 async def test_apply_gives_way_to_another_owner_unless_forced(client: Client, namespace: str) -> None:
     async def apply(value: str, *, manager: str, force: bool = False) -> ConfigMap:
         body = config_map("owned", k=value)
         return await client.apply(
-            CONFIGMAPS, "owned", body, as_type=ConfigMap, field_manager=manager, force=force, namespace=namespace
+            CONFIGMAPS,
+            name="owned",
+            body=body,
+            as_type=ConfigMap,
+            field_manager=manager,
+            force=force,
+            namespace=namespace,
         )
 
     await apply("1", manager="first")
@@ -69,20 +77,24 @@ async def test_an_api_server_that_cannot_be_trusted_is_not_talked_to(sandbox: An
     distrustful = dataclasses.replace(load_connection(sandbox.kubeconfig), ca=None)
     async with Client(distrustful, deadline_seconds=5) as client:
         with pytest.raises(Unreachable, match="its certificate is not trusted"):
-            await client.delete(NODES, "no-such-node")
+            await client.delete(NODES, name="no-such-node")
 
 
 async def test_a_dry_run_stores_nothing(client: Client, namespace: str) -> None:
-    await client.create(CONFIGMAPS, config_map("dry"), as_type=ConfigMap, namespace=namespace, dry_run=True)
+    await client.create(CONFIGMAPS, body=config_map("dry"), as_type=ConfigMap, namespace=namespace, dry_run=True)
     with pytest.raises(NotFound):
-        await client.get(CONFIGMAPS, "dry", as_type=ConfigMap, namespace=namespace)
+        await client.get(CONFIGMAPS, name="dry", as_type=ConfigMap, namespace=namespace)
 
 
 async def test_a_refused_job_names_its_field(client: Client, namespace: str) -> None:
     spec = {"gpu": "0", "template": {"spec": {"containers": [{"name": "c", "image": "i"}]}}}
     with pytest.raises(Invalid) as error:
         await client.create(
-            GPUJOBS, {"metadata": {"name": "zero"}, "spec": spec}, as_type=GPUJob, namespace=namespace, dry_run=True
+            GPUJOBS,
+            body={"metadata": {"name": "zero"}, "spec": spec},
+            as_type=GPUJob,
+            namespace=namespace,
+            dry_run=True,
         )
     assert error.value.details.causes[0].field == "spec.gpu"
 
@@ -90,7 +102,7 @@ async def test_a_refused_job_names_its_field(client: Client, namespace: str) -> 
 async def test_pages_of_a_real_list_add_up(client: Client, namespace: str) -> None:
     names = {f"page-{number}" for number in range(25)}
     await asyncio.gather(
-        *(client.create(CONFIGMAPS, config_map(name), as_type=ConfigMap, namespace=namespace) for name in names)
+        *(client.create(CONFIGMAPS, body=config_map(name), as_type=ConfigMap, namespace=namespace) for name in names)
     )
     pages = [page async for page in client.pages(CONFIGMAPS, as_type=ConfigMap, namespace=namespace, page_size=10)]
     assert len(pages) == 3
@@ -100,7 +112,7 @@ async def test_pages_of_a_real_list_add_up(client: Client, namespace: str) -> No
 async def test_a_binding_carries_the_annotations_into_the_pod_once(client: Client, namespace: str) -> None:
     pod, node = await create_pod(client, namespace=namespace), await any_node(client)
     await client.bind(pod, node=node, annotations={"example.com/k": "v"}, deadline_seconds=60)
-    bound = await client.get(PODS, pod.metadata.name, as_type=Pod, namespace=namespace)
+    bound = await client.get(PODS, name=pod.metadata.name, as_type=Pod, namespace=namespace)
     assert (bound.spec.node_name, bound.metadata.annotations["example.com/k"]) == (node, "v")
     with pytest.raises(Conflict):
         await client.bind(pod, node=node, annotations={}, deadline_seconds=60)
@@ -108,10 +120,10 @@ async def test_a_binding_carries_the_annotations_into_the_pod_once(client: Clien
 
 async def test_a_binding_of_a_pod_that_was_replaced_is_refused(client: Client, namespace: str) -> None:
     pod = await create_pod(client, namespace=namespace)
-    await client.delete(PODS, pod.metadata.name, namespace=namespace, grace_period_seconds=0)
+    await client.delete(PODS, name=pod.metadata.name, namespace=namespace, grace_period_seconds=0)
     spec = {"schedulerName": "nobody", "containers": [{"name": "c", "image": "none"}]}
     body = {"metadata": {"name": pod.metadata.name}, "spec": spec}
-    await client.create(PODS, body, as_type=Pod, namespace=namespace)
+    await client.create(PODS, body=body, as_type=Pod, namespace=namespace)
     with pytest.raises(Conflict):
         await client.bind(pod, node=await any_node(client), annotations={}, deadline_seconds=60)
 
@@ -121,7 +133,9 @@ class Follower:
 
     def __init__(self, client: Client, *, namespace: str) -> None:
         self._changes: asyncio.Queue[tuple[EventType, ConfigMap]] = asyncio.Queue()
-        self.reflector = Reflector(client, CONFIGMAPS, ConfigMap, namespace=namespace, on_event=self._record)
+        self.reflector = Reflector(
+            client, resource=CONFIGMAPS, as_type=ConfigMap, namespace=namespace, on_event=self._record
+        )
 
     def _record(self, kind: EventType, found: ConfigMap) -> None:
         if found.metadata.name.startswith("f-"):
@@ -143,9 +157,9 @@ async def following(client: Client, *, namespace: str) -> AsyncIterator[Follower
 
 async def test_a_reflector_follows_what_happens(client: Client, namespace: str) -> None:
     async with following(client, namespace=namespace) as follower:
-        await client.create(CONFIGMAPS, config_map("f-a", k="1"), as_type=ConfigMap, namespace=namespace)
-        await client.patch(CONFIGMAPS, "f-a", {"data": {"k": "2"}}, as_type=ConfigMap, namespace=namespace)
-        await client.delete(CONFIGMAPS, "f-a", namespace=namespace)
+        await client.create(CONFIGMAPS, body=config_map("f-a", k="1"), as_type=ConfigMap, namespace=namespace)
+        await client.patch(CONFIGMAPS, name="f-a", patch={"data": {"k": "2"}}, as_type=ConfigMap, namespace=namespace)
+        await client.delete(CONFIGMAPS, name="f-a", namespace=namespace)
         seen = [await follower.next() for _ in range(3)]
         assert [(kind, found.data) for kind, found in seen] == [
             ("ADDED", {"k": "1"}),
@@ -158,6 +172,6 @@ async def test_a_reflector_follows_what_happens(client: Client, namespace: str) 
 async def test_the_largest_object_that_is_allowed_comes_through_a_watch(client: Client, namespace: str) -> None:
     async with following(client, namespace=namespace) as follower:
         body = config_map("f-large", k="x" * 1_000_000)
-        await client.create(CONFIGMAPS, body, as_type=ConfigMap, namespace=namespace)
+        await client.create(CONFIGMAPS, body=body, as_type=ConfigMap, namespace=namespace)
         _, found = await follower.next()
         assert len(found.data["k"]) == 1_000_000

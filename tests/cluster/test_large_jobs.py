@@ -48,11 +48,11 @@ async def operators(sandbox: Cluster) -> AsyncIterator[Client]:
 async def crowded(client: Client) -> AsyncIterator[str]:
     """A namespace of its own for the jobs that flood."""
     name = f"crowded-{uuid.uuid4().hex[:8]}"
-    await client.create(NAMESPACES, {"metadata": {"name": name}}, as_type=dict[str, Any])
+    await client.create(NAMESPACES, body={"metadata": {"name": name}}, as_type=dict[str, Any])
     yield name
-    await client.delete(NAMESPACES, name)
+    await client.delete(NAMESPACES, name=name)
     with suppress(KubeError):
-        await client._transport.send("DELETE", GPUJOBS.path(namespace=name), body={}, deadline_seconds=60)
+        await client._transport.send("DELETE", path=GPUJOBS.path(namespace=name), body={}, deadline_seconds=60)
 
 
 def large(number: int) -> dict[str, Any]:
@@ -66,7 +66,7 @@ def large(number: int) -> dict[str, Any]:
 async def store(client: Client, bodies: Iterator[dict[str, Any]], *, namespace: str) -> None:
     async def some() -> None:
         for body in bodies:
-            await client.create(GPUJOBS, body, as_type=_Nothing, namespace=namespace)
+            await client.create(GPUJOBS, body=body, as_type=_Nothing, namespace=namespace)
 
     await asyncio.gather(*(some() for _ in range(AT_ONCE)))
 
@@ -147,13 +147,13 @@ async def bind_to(most: int, client: Client, *, namespace: str) -> None:
     quota = {"metadata": {"name": "few"}, "spec": {"hard": {"count/gpujobs.dovetail.dev": str(most)}}}
     async with asyncio.timeout(3 * PATIENCE_SECONDS):
         while True:
-            await client.create(RESOURCE_QUOTAS, quota, as_type=_Nothing, namespace=namespace)
+            await client.create(RESOURCE_QUOTAS, body=quota, as_type=_Nothing, namespace=namespace)
             for _ in range(50):
-                found = await client.get(RESOURCE_QUOTAS, "few", as_type=dict[str, Any], namespace=namespace)
+                found = await client.get(RESOURCE_QUOTAS, name="few", as_type=dict[str, Any], namespace=namespace)
                 if (found.get("status") or {}).get("used"):
                     return
                 await asyncio.sleep(0.1)
-            await client.delete(RESOURCE_QUOTAS, "few", namespace=namespace)
+            await client.delete(RESOURCE_QUOTAS, name="few", namespace=namespace)
 
 
 async def flood(client: Client, *, namespace: str) -> int:
@@ -165,7 +165,7 @@ async def flood(client: Client, *, namespace: str) -> int:
         for number in names:
             with suppress(Forbidden, Conflict):
                 await client.create(
-                    GPUJOBS, manifest(f"more-{number}", gpu="1(A100)"), as_type=_Nothing, namespace=namespace
+                    GPUJOBS, body=manifest(f"more-{number}", gpu="1(A100)"), as_type=_Nothing, namespace=namespace
                 )
                 made += 1
 
@@ -183,7 +183,7 @@ async def seconds_to_a_reason(jobs: Jobs, name: str) -> float:
 
 async def test_no_user_creates_or_changes_a_job_beyond_the_limit(client: Client, namespace: str, jobs: Jobs) -> None:
     with pytest.raises(StatusError, match=r"spec has 1,04.* at most"):
-        await client.create(GPUJOBS, large(1), as_type=GPUJob, namespace=namespace)
+        await client.create(GPUJOBS, body=large(1), as_type=GPUJob, namespace=namespace)
     await jobs.submit("small", suspend=True)
     with pytest.raises(StatusError, match=r"spec has 1,04.* at most"):
         await jobs.change("small", template=large(1)["spec"]["template"])
@@ -191,7 +191,7 @@ async def test_no_user_creates_or_changes_a_job_beyond_the_limit(client: Client,
     array["spec"]["template"]["spec"]["containers"][0]["args"] = ["x" * 100_000]
     array["spec"]["array"] = {"indexes": "0-999"}
     with pytest.raises(StatusError, match=r"the specs of 1,000 tasks with 100,.* 67,108,864 at most"):
-        await client.create(GPUJOBS, array, as_type=GPUJob, namespace=namespace)
+        await client.create(GPUJOBS, body=array, as_type=GPUJob, namespace=namespace)
 
 
 async def test_the_owner_of_a_job_that_cannot_be_read_reads_why(operators: Client, crowded: str, jobs: Jobs) -> None:
@@ -201,13 +201,13 @@ async def test_the_owner_of_a_job_that_cannot_be_read_reads_why(operators: Clien
     )
     body = head + b'{"spec":{"containers":[{"name":"main","image":"x"}],"a":' + deep + b"}}}}"
     path = GPUJOBS.path(namespace=crowded)
-    await operators._transport.send("POST", path, body=msgspec.Raw(body), deadline_seconds=30)
+    await operators._transport.send("POST", path=path, body=msgspec.Raw(body), deadline_seconds=30)
     async with asyncio.timeout(PATIENCE_SECONDS):
         while True:
-            stored = await operators._transport.send("GET", f"{path}/deep", deadline_seconds=30)
+            stored = await operators._transport.send("GET", path=f"{path}/deep", deadline_seconds=30)
             if b"spec.template is nested too deeply: it may be 64 levels deep at most" in stored:
                 break
             await asyncio.sleep(0.1)
     await starts_soon(jobs, "beside")
     with suppress(NotFound):
-        await operators.delete(GPUJOBS, "deep", namespace=crowded)
+        await operators.delete(GPUJOBS, name="deep", namespace=crowded)

@@ -83,7 +83,7 @@ async def test_an_array_runs_as_many_tasks_at_a_time_as_it_may(jobs: Jobs) -> No
         while True:
             found = await tasks(jobs)
             most = max(most, sum(not is_finished(task) for task in found))
-            job = await jobs.client.get(GPUJOBS, "x", as_type=GPUJob, namespace=jobs.namespace)
+            job = await jobs.client.get(GPUJOBS, name="x", as_type=GPUJob, namespace=jobs.namespace)
             if job.status.phase == "Succeeded":
                 break
             await asyncio.sleep(0.05)
@@ -124,7 +124,7 @@ async def test_a_held_job_goes_on_with_the_template_that_it_has_by_then(jobs: Jo
     await jobs.phase("Suspended")
     await jobs.change(suspend=False, template={"spec": {"containers": [{"name": "main", "image": "another"}]}})
     await jobs.phase("Running")
-    child = await jobs.client.get(JOBS, "x", as_type=RawJob, namespace=jobs.namespace)
+    child = await jobs.client.get(JOBS, name="x", as_type=RawJob, namespace=jobs.namespace)
     assert child.spec["template"]["spec"]["containers"][0]["image"] == "another"
 
 
@@ -144,7 +144,7 @@ async def tasks(jobs: Jobs) -> list[GPUJob]:
 async def test_a_lease_ends_unless_it_is_renewed(jobs: Jobs) -> None:
     await jobs.client.create(
         GPUJOBS,
-        {"metadata": {"name": "x"}, "spec": {"gpu": 1, "reservation": {"durationSeconds": 3600}}},
+        body={"metadata": {"name": "x"}, "spec": {"gpu": 1, "reservation": {"durationSeconds": 3600}}},
         as_type=GPUJob,
         namespace=jobs.namespace,
     )
@@ -160,13 +160,15 @@ async def test_a_lease_ends_unless_it_is_renewed(jobs: Jobs) -> None:
 async def test_kueue_lets_its_jobs_go_and_we_choose_the_devices(jobs: Jobs) -> None:
     wanted = manifest("x", gpu=1)
     wanted["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "team"}
-    await jobs.client.create(GPUJOBS, wanted, as_type=GPUJob, namespace=jobs.namespace)
+    await jobs.client.create(GPUJOBS, body=wanted, as_type=GPUJob, namespace=jobs.namespace)
     await jobs.phase("Queued", reason="ExternallyManaged")
     child = await jobs.made_child()
     assert child.spec.suspend
     assert child.metadata.labels["kueue.x-k8s.io/queue-name"] == "team"
     # As Kueue does.
-    await jobs.client.patch(JOBS, "x", {"spec": {"suspend": False}}, as_type=dict[str, Any], namespace=jobs.namespace)
+    await jobs.client.patch(
+        JOBS, name="x", patch={"spec": {"suspend": False}}, as_type=dict[str, Any], namespace=jobs.namespace
+    )
     status = await jobs.phase("Running")
     assert len(status.devices) == 1
 
@@ -177,9 +179,9 @@ async def test_a_job_and_a_deployment_that_ask_by_annotation_need_no_gpujob(jobs
         "spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "busybox"}]},
     }
     job = {"metadata": {"name": "plain"}, "spec": {"template": pod}}
-    await jobs.client.create(JOBS, job, as_type=dict[str, Any], namespace=jobs.namespace)
+    await jobs.client.create(JOBS, body=job, as_type=dict[str, Any], namespace=jobs.namespace)
     (deployment,) = yaml.safe_load_all(INFERENCE.read_text(encoding="utf-8"))
-    await jobs.client.create(DEPLOYMENTS, deployment, as_type=dict[str, Any], namespace=jobs.namespace)
+    await jobs.client.create(DEPLOYMENTS, body=deployment, as_type=dict[str, Any], namespace=jobs.namespace)
     try:
         async with asyncio.timeout(PATIENCE_SECONDS):
             while True:
@@ -188,13 +190,13 @@ async def test_a_job_and_a_deployment_that_ask_by_annotation_need_no_gpujob(jobs
                     break
                 await asyncio.sleep(0.05)
     finally:
-        await jobs.client.delete(DEPLOYMENTS, "inference", namespace=jobs.namespace)
-        await jobs.client.delete(JOBS, "plain", namespace=jobs.namespace)
+        await jobs.client.delete(DEPLOYMENTS, name="inference", namespace=jobs.namespace)
+        await jobs.client.delete(JOBS, name="plain", namespace=jobs.namespace)
 
 
 async def test_a_service_of_the_gangs_name_that_is_anothers_is_left_alone(jobs: Jobs) -> None:
     service = {"metadata": {"name": "x"}, "spec": {"clusterIP": "None", "ports": [{"port": 1}]}}
-    await jobs.client.create(SERVICES, service, as_type=dict[str, Any], namespace=jobs.namespace)
+    await jobs.client.create(SERVICES, body=service, as_type=dict[str, Any], namespace=jobs.namespace)
     await jobs.submit(gpu=1, workers=2)
     status = await jobs.phase("Queued", reason="Invalid")
     assert status.message.startswith("A Service named x exists and is not this GPUJob's")
@@ -206,7 +208,7 @@ async def test_every_example_does_what_it_says(jobs: Jobs) -> None:
     for path in EXAMPLES:
         for document in yaml.safe_load_all(path.read_text(encoding="utf-8")):
             if document["kind"] == "GPUJob":
-                made = await jobs.client.create(GPUJOBS, document, as_type=GPUJob, namespace=jobs.namespace)
+                made = await jobs.client.create(GPUJOBS, body=document, as_type=GPUJob, namespace=jobs.namespace)
                 expected[made.metadata.name] = SEEN.get(path.stem, ("Succeeded", ""))
     async with asyncio.timeout(3 * PATIENCE_SECONDS):
         while True:

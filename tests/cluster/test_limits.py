@@ -51,7 +51,7 @@ class Quotas:
             "metadata": {"name": made},
             "spec": spec,
         }
-        await self._client.create(GPUQUOTAS, manifest, as_type=GPUQuota)
+        await self._client.create(GPUQUOTAS, body=manifest, as_type=GPUQuota)
         return made
 
     async def make_known(self, name: str = "q", **spec: Any) -> str:
@@ -62,10 +62,10 @@ class Quotas:
 
     async def drop(self, name: str) -> None:
         self.names.remove(name)
-        await self._client.delete(GPUQUOTAS, name)
+        await self._client.delete(GPUQUOTAS, name=name)
 
     async def get(self, name: str) -> GPUQuota:
-        return await self._client.get(GPUQUOTAS, name, as_type=GPUQuota)
+        return await self._client.get(GPUQUOTAS, name=name, as_type=GPUQuota)
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ async def quotas(client: Client, namespace: str) -> AsyncIterator[Quotas]:
     made = Quotas(client, namespace=namespace)
     yield made
     for name in made.names:
-        await client.delete(GPUQUOTAS, name)
+        await client.delete(GPUQUOTAS, name=name)
 
 
 def says(text: str) -> Any:
@@ -112,14 +112,14 @@ async def test_a_pod_that_is_no_gpujobs_is_held_to_the_quota_too(
         "metadata": {"name": "notebook", "annotations": {"dovetail.dev/gpu": "2"}},
         "spec": {"containers": [{"name": "main", "image": "busybox"}]},
     }
-    await client.create(PODS, manifest, as_type=Pod, namespace=namespace)
+    await client.create(PODS, body=manifest, as_type=Pod, namespace=namespace)
 
     def refused(pod: Pod) -> bool:
         told = [condition.message for condition in pod.status.conditions if condition.type == "PodScheduled"]
         return any("may run 2 GPUs, 1 run, this pod needs 2" in message for message in told)
 
     async def pod() -> Pod:
-        return await client.get(PODS, "notebook", as_type=Pod, namespace=namespace)
+        return await client.get(PODS, name="notebook", as_type=Pod, namespace=namespace)
 
     await until(pod, refused)
     await jobs.delete()
@@ -138,7 +138,7 @@ async def test_a_job_runs_in_its_pool_and_in_no_other_than_its_namespace_may_use
     client: Client, jobs: Jobs, quotas: Quotas, namespace: str
 ) -> None:
     pool = namespace
-    await client.patch(NODES, "t4-1", {"metadata": {"labels": {LABEL_POOL: pool}}}, as_type=Node)
+    await client.patch(NODES, name="t4-1", patch={"metadata": {"labels": {LABEL_POOL: pool}}}, as_type=Node)
     try:
         await jobs.submit("inside", pool=pool)
         status = await jobs.phase("Running", "inside")
@@ -150,7 +150,7 @@ async def test_a_job_runs_in_its_pool_and_in_no_other_than_its_namespace_may_use
         status = await jobs.phase("Running", "kept")
         assert status.nodes == ["t4-1"]
     finally:
-        await client.patch(NODES, "t4-1", {"metadata": {"labels": {LABEL_POOL: None}}}, as_type=Node)
+        await client.patch(NODES, name="t4-1", patch={"metadata": {"labels": {LABEL_POOL: None}}}, as_type=Node)
 
 
 def around_now(*, begins: float, ends: float) -> dict[str, str]:
@@ -166,7 +166,7 @@ async def test_what_is_kept_for_a_time_is_for_those_it_names(
     client: Client, jobs: Jobs, quotas: Quotas, namespace: str
 ) -> None:
     kept = {"name": "class", "gpus": 2, "pool": namespace}
-    await client.patch(NODES, "a100-0", {"metadata": {"labels": {LABEL_POOL: namespace}}}, as_type=Node)
+    await client.patch(NODES, name="a100-0", patch={"metadata": {"labels": {LABEL_POOL: namespace}}}, as_type=Node)
     try:
         later = await quotas.make("later", namespaces=["nobody"], reservations=[kept | around_now(begins=1, ends=2)])
         await until(lambda: quotas.get(later), lambda quota: bool(quota.status.kept))
@@ -182,7 +182,7 @@ async def test_what_is_kept_for_a_time_is_for_those_it_names(
         used = await until(lambda: quotas.get(now), lambda quota: quota.status.running_jobs == 1)
         assert used.status.gpus == 1
     finally:
-        await client.patch(NODES, "a100-0", {"metadata": {"labels": {LABEL_POOL: None}}}, as_type=Node)
+        await client.patch(NODES, name="a100-0", patch={"metadata": {"labels": {LABEL_POOL: None}}}, as_type=Node)
 
 
 def window(start: str, end: str) -> dict[str, Any]:
@@ -246,7 +246,7 @@ async def test_nobody_makes_way_for_room_that_is_kept_for_others(
 ) -> None:
     low, high = PREEMPTING
     kept = {"name": "class", "gpus": 1, "pool": namespace} | around_now(begins=-1, ends=1)
-    await client.patch(NODES, "a100-0", {"metadata": {"labels": {LABEL_POOL: namespace}}}, as_type=Node)
+    await client.patch(NODES, name="a100-0", patch={"metadata": {"labels": {LABEL_POOL: namespace}}}, as_type=Node)
     try:
         await jobs.submit("low", gpu="1(A100)", priority=low)
         await jobs.phase("Running", "low")
@@ -259,7 +259,7 @@ async def test_nobody_makes_way_for_room_that_is_kept_for_others(
         await jobs.phase("Preempted", "low")
         await jobs.phase("Running", "boss")
     finally:
-        await client.patch(NODES, "a100-0", {"metadata": {"labels": {LABEL_POOL: None}}}, as_type=Node)
+        await client.patch(NODES, name="a100-0", patch={"metadata": {"labels": {LABEL_POOL: None}}}, as_type=Node)
 
 
 @pytest.mark.slow
@@ -291,7 +291,7 @@ async def test_of_a_pod_the_operator_may_write_that_notice_alone(
         ):
             with pytest.raises(Forbidden):
                 await operator.patch(
-                    PODS, pod.metadata.name, patch, as_type=Pod, namespace=namespace, subresource="status"
+                    PODS, name=pod.metadata.name, patch=patch, as_type=Pod, namespace=namespace, subresource="status"
                 )
 
 

@@ -39,7 +39,7 @@ async def token(client: Client, namespace: str) -> str:
     """A token of the namespace's default account."""
     request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 600}}
     answer = await client.create(
-        SERVICEACCOUNTS, request, as_type=dict[str, Any], namespace=namespace, name="default", subresource="token"
+        SERVICEACCOUNTS, body=request, as_type=dict[str, Any], namespace=namespace, name="default", subresource="token"
     )
     return str(answer["status"]["token"])
 
@@ -52,7 +52,7 @@ async def who(connection: Connection, *, sessions: Sequence[MakeSession] = SESSI
     body, names = {"apiVersion": REVIEWS.api_version, "kind": REVIEWS.kind}, set()
     for make_session in sessions:
         async with Client(connection, deadline_seconds=10, make_session=make_session) as client:
-            review = await client.create(REVIEWS, body, as_type=dict[str, Any])
+            review = await client.create(REVIEWS, body=body, as_type=dict[str, Any])
         names.add(str(review["status"]["userInfo"]["username"]))
     (name,) = names
     return name
@@ -215,4 +215,4 @@ async def test_a_proxy_is_used(admin: dict[str, dict[str, Any]], tmp_path: Path,
 
 async def test_a_wrong_context_names_those_that_there_are(sandbox: Cluster) -> None:
     with pytest.raises(KubeconfigError, match=f'no context "wrong"; contexts are dovetail-{sandbox.name}'):
-        load_connection(sandbox.kubeconfig, "wrong")
+        load_connection(sandbox.kubeconfig, context="wrong")

@@ -184,11 +184,11 @@ async def test_an_ephemeral_container_sees_nothing(mallory: Client, namespace: s
     async def debug(number: int, runtime: str, main: Manifest, tried: Manifest) -> str:
         pod = make_pod(main, runtimeClassName=runtime, nodeSelector={"none": "such"}, volumes=[VOLUME])
         pod["metadata"]["name"] = name = f"p{number}"
-        await mallory.create(PODS, pod, as_type=Manifest, namespace=namespace)
+        await mallory.create(PODS, body=pod, as_type=Manifest, namespace=namespace)
         patch = {"spec": {"ephemeralContainers": [{"name": "debug", "image": "none", **tried}]}}
         try:
             stored = await mallory.patch(
-                PODS, name, patch, as_type=Manifest, namespace=namespace, subresource="ephemeralcontainers"
+                PODS, name=name, patch=patch, as_type=Manifest, namespace=namespace, subresource="ephemeralcontainers"
             )
         except KubeError as error:
             return "" if OPEN in str(error) or MOUNTS in str(error) else str(error)
@@ -218,11 +218,11 @@ async def test_no_pod_has_an_annotation_by_which_a_runtime_s_plugin_gives_device
         assert CDI in await refusal(who, make_pod({}, metadata={"annotations": wanted}), namespace=namespace)
     assert await refusal(client, make_pod({}, metadata={"annotations": wanted}), namespace="kube-system") == ""
     pod = make_pod({}, nodeSelector={"none": "such"})
-    stored = await mallory.create(PODS, pod, as_type=Pod, namespace=namespace)
+    stored = await mallory.create(PODS, body=pod, as_type=Pod, namespace=namespace)
     for account, subresource in ((mallory, ""), (client, "status")):
         with pytest.raises(KubeError, match=CDI):
             await account.patch(
-                PODS, "p", {"metadata": {"annotations": wanted}}, as_type=Pod, namespace=namespace,
+                PODS, name="p", patch={"metadata": {"annotations": wanted}}, as_type=Pod, namespace=namespace,
                 subresource=subresource,
             )  # fmt: skip
     with pytest.raises(KubeError, match=CDI):
@@ -270,7 +270,7 @@ async def test_a_gpujob_with_a_sidecar_that_asks_no_devices_is_invalid(
     job = manifest("x", gpu="0.1")
     side = {"name": "side", "image": "none", "resources": {"limits": {"nvidia.com/anything": "0"}}}
     job["spec"]["template"]["spec"]["containers"].append(side | ENVIRONMENTS["all"])
-    await mallory.create(GPUJOBS, job, as_type=GPUJob, namespace=namespace)
+    await mallory.create(GPUJOBS, body=job, as_type=GPUJob, namespace=namespace)
     jobs = Jobs(client, namespace=namespace)
     status = await jobs.until("x", lambda status: status.reason == "Invalid")
     assert 'container "side": it asks nvidia.com/anything: 0, which gives it no device' in status.message
@@ -290,10 +290,10 @@ async def gpujobs_need_pods(client: Client, namespace: str) -> AsyncIterator[Non
     selector = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
     objects[0]["spec"]["matchConstraints"]["namespaceSelector"] = selector
     for each in objects:
-        await client.create(CLUSTER_KINDS[each["kind"]], each, as_type=Manifest)
+        await client.create(CLUSTER_KINDS[each["kind"]], body=each, as_type=Manifest)
     yield
     for each in objects:
-        await client.delete(CLUSTER_KINDS[each["kind"]], each["metadata"]["name"])
+        await client.delete(CLUSTER_KINDS[each["kind"]], name=each["metadata"]["name"])
 
 
 async def test_who_may_not_create_pods_makes_no_gpujob_where_the_site_wants_it_so(
@@ -305,17 +305,17 @@ async def test_who_may_not_create_pods_makes_no_gpujob_where_the_site_wants_it_s
             while "may not create pods in namespace" not in await creating(submitter, namespace=namespace):  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
         job = manifest("x", suspend=True)
-        await mallory.create(GPUJOBS, job, as_type=GPUJob, namespace=namespace)
+        await mallory.create(GPUJOBS, body=job, as_type=GPUJob, namespace=namespace)
         image = {"template": {"spec": {"containers": [{"name": "main", "image": "another"}]}}}
         with pytest.raises(KubeError, match="may not create pods in namespace"):
-            await submitter.patch(GPUJOBS, "x", {"spec": image}, as_type=GPUJob, namespace=namespace)
-        await submitter.patch(GPUJOBS, "x", {"spec": {"priority": 1}}, as_type=GPUJob, namespace=namespace)
-    await client.delete(GPUJOBS, "x", namespace=namespace)
+            await submitter.patch(GPUJOBS, name="x", patch={"spec": image}, as_type=GPUJob, namespace=namespace)
+        await submitter.patch(GPUJOBS, name="x", patch={"spec": {"priority": 1}}, as_type=GPUJob, namespace=namespace)
+    await client.delete(GPUJOBS, name="x", namespace=namespace)
 
 
 async def creating(account: Client, *, namespace: str) -> str:
     try:
-        await account.create(GPUJOBS, manifest("y"), as_type=GPUJob, namespace=namespace, dry_run=True)
+        await account.create(GPUJOBS, body=manifest("y"), as_type=GPUJob, namespace=namespace, dry_run=True)
     except KubeError as error:
         return str(error)
     return ""

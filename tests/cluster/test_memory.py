@@ -21,7 +21,7 @@ async def has_run(jobs: Jobs, name: str, *, peak_mib: int) -> None:
         "memory": {"strategy": "Conservative", "basis": "", "peakMiB": peak_mib},
     }
     await jobs.client.patch(
-        GPUJOBS, name, {"status": status}, as_type=GPUJob, namespace=jobs.namespace, subresource="status"
+        GPUJOBS, name=name, patch={"status": status}, as_type=GPUJob, namespace=jobs.namespace, subresource="status"
     )
     await jobs.phase("Succeeded", name)
 
@@ -30,7 +30,7 @@ async def test_dynamic_promises_what_runs_of_the_name_used_and_measures_the_next
     await has_run(jobs, "train", peak_mib=3072)
     body = manifest("train-2", gpu="0.5(V100)", memory={"strategy": "Dynamic"})
     body["metadata"]["generateName"] = "train-"
-    await jobs.client.create(GPUJOBS, body, as_type=GPUJob, namespace=jobs.namespace)
+    await jobs.client.create(GPUJOBS, body=body, as_type=GPUJob, namespace=jobs.namespace)
     status = await jobs.until("train-2", lambda status: bool(status.memory and status.memory.peak_mib))
     assert status.memory is not None
     assert status.memory.basis == "Estimated 3,379 MiB from 1 run of train, peak 3,072 MiB"

@@ -27,7 +27,7 @@ async def take(client: Client) -> AsyncIterator[Callable[..., Any]]:
     async def annotate(node: str, value: object) -> None:
         text = None if value is None else json.dumps(value)
         patch = {"metadata": {"annotations": {names.SIMULATED_STRANGERS: text}}}
-        await client.patch(NODES, node, patch, as_type=Node)
+        await client.patch(NODES, name=node, patch=patch, as_type=Node)
 
     async def more(pod: Pod, *, index: int) -> None:
         nodes.add(pod.spec.node_name)
@@ -73,10 +73,10 @@ async def test_a_pod_of_no_job_above_its_promise_is_evicted(
         "metadata": {"name": "web", "annotations": {names.REQUEST: "2G,0.25(T4)", names.RUN_SECONDS: "100000"}},
         "spec": {"containers": [{"name": "main", "image": "busybox"}]},
     }
-    await client.create(PODS, body, as_type=Pod, namespace=namespace)
+    await client.create(PODS, body=body, as_type=Pod, namespace=namespace)
     async with asyncio.timeout(PATIENCE_SECONDS):
         while True:
-            pod = await client.get(PODS, "web", as_type=Pod, namespace=namespace)
+            pod = await client.get(PODS, name="web", as_type=Pod, namespace=namespace)
             if pod.status.phase == "Running":
                 break
             await asyncio.sleep(0.1)
@@ -85,7 +85,7 @@ async def test_a_pod_of_no_job_above_its_promise_is_evicted(
     async with asyncio.timeout(PATIENCE_SECONDS):
         while True:
             try:
-                found = await client.get(PODS, "web", as_type=Pod, namespace=namespace)
+                found = await client.get(PODS, name="web", as_type=Pod, namespace=namespace)
             except NotFound:
                 break
             if found.metadata.deletion_timestamp:

@@ -37,7 +37,7 @@ async def scene(sandbox: Cluster, client: Client) -> AsyncIterator[Scene]:
     await asyncio.to_thread(sandbox.stop, "agent")
     await scene.create()
     await scene.annotate(simulated_devices=None)
-    await client.patch(NODES, scene.name, {"metadata": {"labels": {"test": scene.name}}}, as_type=Node)
+    await client.patch(NODES, name=scene.name, patch={"metadata": {"labels": {"test": scene.name}}}, as_type=Node)
     yield scene
     await scene.remove()
     await asyncio.to_thread(sandbox.start, "agent")
@@ -68,7 +68,7 @@ async def running(sandbox: Cluster, *command: str, folder: Path) -> AsyncIterato
 
 def mps(status: str, reason: str) -> Callable[[GPUNode | None], bool]:
     def holds(gpunode: GPUNode | None) -> bool:
-        found = find_condition(gpunode.status.conditions, "MPS") if gpunode else None
+        found = find_condition(gpunode.status.conditions, type="MPS") if gpunode else None
         return found is not None and (found.status, found.reason) == (status, reason)
 
     return holds
@@ -76,7 +76,7 @@ def mps(status: str, reason: str) -> Callable[[GPUNode | None], bool]:
 
 def enforced(status: str, reason: str) -> Callable[[GPUJobStatus], bool]:
     def holds(job: GPUJobStatus) -> bool:
-        found = find_condition(job.conditions, "Enforced")
+        found = find_condition(job.conditions, type="Enforced")
         return found is not None and (found.status, found.reason) == (status, reason)
 
     return holds

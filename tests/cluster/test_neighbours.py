@@ -51,14 +51,14 @@ async def one_gpu(client: Client, namespace: str) -> AsyncIterator[None]:
     """The namespace has Kueue's queue `team`, with one GPU."""
     await make_queue(client, namespace=namespace, gpus=1)
     yield
-    await client.delete(CLUSTERQUEUES, namespace)
-    await client.delete(FLAVORS, namespace)
+    await client.delete(CLUSTERQUEUES, name=namespace)
+    await client.delete(FLAVORS, name=namespace)
 
 
 async def submit(jobs: Jobs, name: str, labels: dict[str, str], **spec: Any) -> None:
     wanted = manifest(name, **spec)
     wanted["metadata"]["labels"] = labels
-    await jobs.client.create(GPUJOBS, wanted, as_type=GPUJob, namespace=jobs.namespace)
+    await jobs.client.create(GPUJOBS, body=wanted, as_type=GPUJob, namespace=jobs.namespace)
 
 
 def waits_for_quota(status: GPUJobStatus) -> bool:
@@ -80,7 +80,7 @@ async def condition_of(jobs: Jobs, resource: Resource, name: str, holds: Callabl
     """Wait until the conditions that hold of an object are as they should be."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         while True:
-            found = await jobs.client.get(resource, name, as_type=dict[str, Any], namespace=jobs.namespace)
+            found = await jobs.client.get(resource, name=name, as_type=dict[str, Any], namespace=jobs.namespace)
             conditions = found.get("status", {}).get("conditions", [])
             if holds({each["type"] for each in conditions if each["status"] == "True"}):
                 return
@@ -119,9 +119,9 @@ async def test_a_job_that_ends_makes_room_in_kueues_quota(jobs: Jobs) -> None:
 @pytest.fixture
 async def urgent(client: Client, namespace: str) -> AsyncIterator[dict[str, str]]:
     """Labels of a job that Kueue prefers to those without a priority class of Kueue's."""
-    await client.create(PRIORITIES, {"metadata": {"name": namespace}, "value": 1_000_000}, as_type=dict[str, Any])
+    await client.create(PRIORITIES, body={"metadata": {"name": namespace}, "value": 1_000_000}, as_type=dict[str, Any])
     yield {**TEAM, PRIORITY: namespace}
-    await client.delete(PRIORITIES, namespace)
+    await client.delete(PRIORITIES, name=namespace)
 
 
 @pytest.mark.usefixtures("one_gpu")
@@ -151,8 +151,8 @@ async def test_a_gang_is_let_go_as_a_whole(client: Client, jobs: Jobs, namespace
         await jobs.delete("first")
         assert len((await jobs.until("second", lambda status: status.workers_ready == 2)).devices) == 2
     finally:
-        await client.delete(CLUSTERQUEUES, namespace)
-        await client.delete(FLAVORS, namespace)
+        await client.delete(CLUSTERQUEUES, name=namespace)
+        await client.delete(FLAVORS, name=namespace)
 
 
 @pytest.mark.usefixtures("one_gpu")
@@ -173,7 +173,11 @@ async def test_a_queue_that_there_is_not_is_said_and_another_can_be_named(
     await submit(jobs, "x", {QUEUE_NAME: "nowhere"})
     await jobs.until("x", lambda status: "LocalQueue nowhere doesn't exist" in status.message)
     await client.patch(
-        GPUJOBS, "x", {"metadata": {"labels": {QUEUE_NAME: None}}}, as_type=dict[str, Any], namespace=namespace
+        GPUJOBS,
+        name="x",
+        patch={"metadata": {"labels": {QUEUE_NAME: None}}},
+        as_type=dict[str, Any],
+        namespace=namespace,
     )
     # Back in our own queue, which has room.
     await jobs.phase("Running")
@@ -189,13 +193,13 @@ async def test_where_kueue_takes_every_job_ours_go_along(client: Client, jobs: J
         await jobs.phase("Running", "first")
         await submit(jobs, "second", {})
         await jobs.until("second", waits_for_quota)
-        found = await client.get(GPUJOBS, "second", as_type=GPUJob, namespace=namespace)
+        found = await client.get(GPUJOBS, name="second", as_type=GPUJob, namespace=namespace)
         assert found.metadata.labels[QUEUE_NAME] == "default"
         await jobs.delete("first")
         await jobs.phase("Running", "second")
     finally:
-        await client.delete(CLUSTERQUEUES, namespace)
-        await client.delete(FLAVORS, namespace)
+        await client.delete(CLUSTERQUEUES, name=namespace)
+        await client.delete(FLAVORS, name=namespace)
 
 
 async def until_default(jobs: Jobs) -> None:
@@ -203,8 +207,8 @@ async def until_default(jobs: Jobs) -> None:
     probe = {"metadata": {"generateName": "probe-"}, "spec": {"template": template(), "suspend": True}}
     async with asyncio.timeout(PATIENCE_SECONDS):
         while True:
-            made = await jobs.client.create(JOBS, probe, as_type=dict[str, Any], namespace=jobs.namespace)
-            await jobs.client.delete(JOBS, made["metadata"]["name"], namespace=jobs.namespace)
+            made = await jobs.client.create(JOBS, body=probe, as_type=dict[str, Any], namespace=jobs.namespace)
+            await jobs.client.delete(JOBS, name=made["metadata"]["name"], namespace=jobs.namespace)
             if QUEUE_NAME in made["metadata"].get("labels", {}):
                 return
 
@@ -240,15 +244,15 @@ async def test_a_jobset_and_a_deployment_that_ask_by_annotation_get_devices(clie
         },
     }
     wanted = jobset(labels={}, pod=template())
-    await client.create(JOBSETS, wanted, as_type=dict[str, Any], namespace=jobs.namespace)
-    await client.create(DEPLOYMENTS, deployment, as_type=dict[str, Any], namespace=jobs.namespace)
+    await client.create(JOBSETS, body=wanted, as_type=dict[str, Any], namespace=jobs.namespace)
+    await client.create(DEPLOYMENTS, body=deployment, as_type=dict[str, Any], namespace=jobs.namespace)
     pods = await pods_with_devices(jobs, count=4 + 2)
     owners = {owner.kind for pod in pods for owner in pod.metadata.owner_references}
     assert owners == {"Job", "ReplicaSet"}
     found, _ = await client.list(GPUJOBS, as_type=GPUJob, namespace=jobs.namespace)
     assert found == []
-    await client.delete(JOBSETS, "x", namespace=jobs.namespace)
-    await client.delete(DEPLOYMENTS, "server", namespace=jobs.namespace)
+    await client.delete(JOBSETS, name="x", namespace=jobs.namespace)
+    await client.delete(DEPLOYMENTS, name="server", namespace=jobs.namespace)
     await jobs.gone(JOBSETS)
 
 
@@ -259,18 +263,18 @@ async def test_a_jobset_in_kueues_queue_is_counted_by_its_resources(client: Clie
     pod["spec"]["containers"][0]["resources"] = {"limits": {"dovetail.dev/gpu-milli": "250"}}
     pod["metadata"]["annotations"]["dovetail.dev/gpu"] = "0.25"
     wanted = jobset(labels=TEAM, pod=pod)
-    await client.create(JOBSETS, wanted, as_type=dict[str, Any], namespace=jobs.namespace)
+    await client.create(JOBSETS, body=wanted, as_type=dict[str, Any], namespace=jobs.namespace)
     await pods_with_devices(jobs, count=4)
     await submit(jobs, "x", TEAM)
     await jobs.until("x", waits_for_quota)
-    await client.delete(JOBSETS, "x", namespace=jobs.namespace)
+    await client.delete(JOBSETS, name="x", namespace=jobs.namespace)
     await jobs.phase("Running")
 
 
 async def test_what_others_manage_is_left_alone(client: Client, jobs: Jobs) -> None:
     """A Job and a GPUJob of another controller: nothing is written on them while we do other work."""
     theirs = {"metadata": {"name": "plain"}, "spec": {"template": template(), "managedBy": "example.com/other"}}
-    await client.create(JOBS, theirs, as_type=dict[str, Any], namespace=jobs.namespace)
+    await client.create(JOBS, body=theirs, as_type=dict[str, Any], namespace=jobs.namespace)
     await submit(jobs, "far", TEAM, managedBy=MULTIKUEUE)
     before = [await everything(client, jobs, JOBS, "plain"), await everything(client, jobs, GPUJOBS, "far")]
     await jobs.submit("ours", run=1)
@@ -280,9 +284,9 @@ async def test_what_others_manage_is_left_alone(client: Client, jobs: Jobs) -> N
     pods, _ = await client.list(PODS, as_type=Pod, namespace=jobs.namespace)
     assert {pod.metadata.labels.get("dovetail.dev/job") for pod in pods} == {"ours"}
     assert await workloads(jobs) == []
-    await client.delete(JOBS, "plain", namespace=jobs.namespace)
+    await client.delete(JOBS, name="plain", namespace=jobs.namespace)
 
 
 async def everything(client: Client, jobs: Jobs, resource: Resource, name: str) -> Any:
-    found = await client.get(resource, name, as_type=msgspec.Raw, namespace=jobs.namespace)
+    found = await client.get(resource, name=name, as_type=msgspec.Raw, namespace=jobs.namespace)
     return bytes(found)

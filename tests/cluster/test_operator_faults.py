@@ -107,11 +107,11 @@ async def test_a_batch_job_made_right_before_a_crash_is_taken_over(
     await asyncio.to_thread(sandbox.stop, "operator")
     # As if it had been killed between the two writes: the batch Job is there, the status knows nothing of it.
     patch = {"status": {"phase": None, "conditions": None, "devices": None, "startTime": None}}
-    await client.patch(GPUJOBS, "x", patch, as_type=dict, namespace=namespace, subresource="status")
+    await client.patch(GPUJOBS, name="x", patch=patch, as_type=dict, namespace=namespace, subresource="status")
     await start(sandbox)
     status = await jobs.phase("Running")
     assert status.devices
-    assert (await client.get(JOBS, "x", as_type=Job, namespace=namespace)).metadata.uid == child.metadata.uid
+    assert (await client.get(JOBS, name="x", as_type=Job, namespace=namespace)).metadata.uid == child.metadata.uid
 
 
 async def test_a_gangs_service_that_somebody_deletes_is_made_again_also_if_nobody_looked(
@@ -119,10 +119,10 @@ async def test_a_gangs_service_that_somebody_deletes_is_made_again_also_if_nobod
 ) -> None:
     await jobs.submit(workers=2)
     await jobs.phase("Running")
-    await client.delete(SERVICES, "x", namespace=namespace)
+    await client.delete(SERVICES, name="x", namespace=namespace)
     await jobs.there(SERVICES, "x")
     await asyncio.to_thread(sandbox.stop, "operator")
-    await client.delete(SERVICES, "x", namespace=namespace)
+    await client.delete(SERVICES, name="x", namespace=namespace)
     await start(sandbox)
     await jobs.there(SERVICES, "x")
     assert (await jobs.phase("Running")).attempt == 1
@@ -132,21 +132,21 @@ async def test_a_namespace_that_is_deleted_under_its_jobs_takes_them_along_and_n
     client: Client, jobs: Jobs, namespace: str
 ) -> None:
     doomed = Jobs(client, namespace=f"{namespace}-doomed")
-    await client.create(NAMESPACES, {"metadata": {"name": doomed.namespace}}, as_type=dict)
+    await client.create(NAMESPACES, body={"metadata": {"name": doomed.namespace}}, as_type=dict)
     await doomed.submit("runs", gpu="2(A100)", run=FOR_EVER)
     await doomed.phase("Running", "runs")
     await doomed.submit("waits", gpu="2(A100)", run=FOR_EVER)
     await doomed.phase("Queued", "waits")
     await jobs.submit("other", gpu="2(A100)", run=1)
-    await client.delete(NAMESPACES, doomed.namespace)
+    await client.delete(NAMESPACES, name=doomed.namespace)
     # Its devices are free again, and the job that waited there blocks no other job.
     await jobs.phase("Succeeded", "other")
     await doomed.gone(GPUJOBS, "waits")
     await doomed.gone(GPUJOBS, "runs")
     await _made_again(client, doomed.namespace)
     commands = Commands(client=client, namespace=doomed.namespace)
-    (record,) = await history.records(commands, HistoryQuerySpec(names=["runs"]))
-    await client.delete(NAMESPACES, doomed.namespace)
+    (record,) = await history.records(commands, question=HistoryQuerySpec(names=["runs"]))
+    await client.delete(NAMESPACES, name=doomed.namespace)
     assert (record.phase, record.reason) == ("Cancelled", "Deleted")
 
 
@@ -155,7 +155,7 @@ async def _made_again(client: Client, namespace: str) -> None:
     async with asyncio.timeout(PATIENCE_SECONDS):
         while True:
             with suppress(AlreadyExists):
-                await client.create(NAMESPACES, {"metadata": {"name": namespace}}, as_type=dict)
+                await client.create(NAMESPACES, body={"metadata": {"name": namespace}}, as_type=dict)
                 return
             await asyncio.sleep(0.1)
 
@@ -166,7 +166,7 @@ async def test_jobs_go_on_through_an_upgrade_of_the_crd(sandbox: Cluster, client
     await jobs.submit("waits", gpu="2(A100)", run=1)
     await jobs.phase("Queued", "waits")
     child = await jobs.child("runs")
-    crd = await client.get(CRDS, "gpujobs.dovetail.dev", as_type=dict)
+    crd = await client.get(CRDS, name="gpujobs.dovetail.dev", as_type=dict)
     (version,) = crd["spec"]["versions"]
     later = version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
     later["fieldOfTheNextRelease"] = {"type": "string", "description": "A field that this operator does not know."}
@@ -183,4 +183,4 @@ async def test_jobs_go_on_through_an_upgrade_of_the_crd(sandbox: Cluster, client
 
 async def _offer(client: Client, version: dict[str, Any]) -> None:
     # A patch: the API server writes the status of a CRD when it likes, and an update would then be refused.
-    await client.patch(CRDS, "gpujobs.dovetail.dev", {"spec": {"versions": [version]}}, as_type=dict)
+    await client.patch(CRDS, name="gpujobs.dovetail.dev", patch={"spec": {"versions": [version]}}, as_type=dict)

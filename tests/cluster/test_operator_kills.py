@@ -84,8 +84,10 @@ class Watched:
 async def watching(client: Client, namespace: str) -> AsyncIterator[Watched]:
     watched = Watched()
     reflectors: list[Reflector[Any]] = [
-        Reflector(client, JOBS, Job, namespace=namespace, on_event=watched.job),
-        Reflector(client, PODS, Pod, namespace=namespace, label_selector=LABEL_JOB, on_event=watched.pod),
+        Reflector(client, resource=JOBS, as_type=Job, namespace=namespace, on_event=watched.job),
+        Reflector(
+            client, resource=PODS, as_type=Pod, namespace=namespace, label_selector=LABEL_JOB, on_event=watched.pod
+        ),
     ]
     tasks = [asyncio.create_task(reflector.run()) for reflector in reflectors]
     try:
@@ -145,5 +147,5 @@ async def gone(jobs: Jobs, name: str) -> None:
 
 async def recorded(jobs: Jobs, name: str) -> JobRecord:
     commands = Commands(client=jobs.client, namespace=jobs.namespace)
-    (record,) = await history.records(commands, HistoryQuerySpec(names=[name]))
+    (record,) = await history.records(commands, question=HistoryQuerySpec(names=[name]))
     return record

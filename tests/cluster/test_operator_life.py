@@ -187,7 +187,7 @@ async def test_a_batch_job_that_somebody_deletes_is_made_anew(jobs: Jobs, client
     before = await jobs.phase("Running")
     first = (await jobs.child()).metadata.uid
     await asyncio.sleep(1.1)  # times of the API have whole seconds
-    await client.delete(JOBS, "x", namespace=namespace)
+    await client.delete(JOBS, name="x", namespace=namespace)
     await jobs.until("x", lambda status: status.phase == "Running" and status.start_time != before.start_time)
     assert (await jobs.child()).metadata.uid != first
 
@@ -195,7 +195,7 @@ async def test_a_batch_job_that_somebody_deletes_is_made_anew(jobs: Jobs, client
 async def test_a_strangers_batch_job_is_left_alone(jobs: Jobs, client: Client, namespace: str) -> None:
     pod = {"containers": [{"name": "main", "image": "busybox"}], "restartPolicy": "Never"}
     stranger = {"metadata": {"name": "x"}, "spec": {"suspend": True, "template": {"spec": pod}}}
-    await client.create(JOBS, stranger, as_type=dict, namespace=namespace)
+    await client.create(JOBS, body=stranger, as_type=dict, namespace=namespace)
     await jobs.submit()
     status = await jobs.phase("Queued", reason="Invalid")
     assert status.message.startswith("A Job named x exists and is not this GPUJob's")
@@ -216,7 +216,9 @@ async def test_numbers_count_in_each_namespace_and_are_written_down(jobs: Jobs, 
         await jobs.submit(name, suspend=True)
     numbers = [(await jobs.phase("Held", name)).number for name in ("a", "b", "c")]
     assert sorted(number or 0 for number in numbers) == [1, 2, 3]
-    configmap = await client.get(CONFIGMAPS, "dovetail-job-numbers", as_type=ConfigMap, namespace="dovetail-system")
+    configmap = await client.get(
+        CONFIGMAPS, name="dovetail-job-numbers", as_type=ConfigMap, namespace="dovetail-system"
+    )
     assert configmap.data[namespace] == "3"
 
 

@@ -23,7 +23,7 @@ __all__ = ["stopped"]
 async def until_held_by(client: Client, identity: str) -> Lease:
     async with asyncio.timeout(PATIENCE_SECONDS):
         while True:
-            found = await client.get(LEASES, LEASE, as_type=Lease, namespace="dovetail-system")
+            found = await client.get(LEASES, name=LEASE, as_type=Lease, namespace="dovetail-system")
             if found.spec.holder_identity == identity:
                 return found
             await asyncio.sleep(0.05)
@@ -58,7 +58,7 @@ async def test_a_write_that_arrives_when_another_operator_is_in_office_makes_no_
             await until_held_by(jobs.client, "new")
             await jobs.phase("Succeeded")
             # The name is free again by now: only the end of the old one's term keeps the write out.
-            await jobs.client.delete(JOBS, "x", namespace=jobs.namespace)
+            await jobs.client.delete(JOBS, name="x", namespace=jobs.namespace)
             await jobs.gone(JOBS)
             late.set()
             code, said = await asyncio.wait_for(answers.get(), PATIENCE_SECONDS)

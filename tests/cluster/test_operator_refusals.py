@@ -105,11 +105,11 @@ async def test_a_gang_of_which_a_resource_quota_refuses_a_pod_is_not_left_half_s
     jobs: Jobs, client: Client, namespace: str
 ) -> None:
     two = {"metadata": {"name": "two"}, "spec": {"hard": {"pods": "2"}}}
-    await client.create(RESOURCE_QUOTAS, two, as_type=Raw, namespace=namespace)
+    await client.create(RESOURCE_QUOTAS, body=two, as_type=Raw, namespace=namespace)
     await jobs.submit(workers=3)
     status = await jobs.phase("Queued", reason="Quota")
     assert "the API server refuses its pods: forbidden: exceeded quota: two" in status.message
-    await client.delete(RESOURCE_QUOTAS, "two", namespace=namespace)
+    await client.delete(RESOURCE_QUOTAS, name="two", namespace=namespace)
     await jobs.until("x", lambda status: status.phase == "Running" and status.workers_active == 3)
 
 

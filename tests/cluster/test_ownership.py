@@ -43,10 +43,10 @@ COMPLETE = {"schedulerName": names.SCHEDULER_NAME, "runtimeClassName": names.RUN
 async def fresh_namespace(client: Client, prefix: str) -> AsyncIterator[str]:
     """A namespace in which pods are taken; it is deleted in the end."""
     name = f"{prefix}-{uuid.uuid4().hex[:8]}"
-    await client.create(NAMESPACES, {"metadata": {"name": name}}, as_type=Manifest)
+    await client.create(NAMESPACES, body={"metadata": {"name": name}}, as_type=Manifest)
     await _until_pods_are_taken(client, name)
     yield name
-    await client.delete(NAMESPACES, name)
+    await client.delete(NAMESPACES, name=name)
 
 
 @pytest.fixture(autouse=True)
@@ -66,11 +66,11 @@ async def others_start(client: Client) -> AsyncIterator[None]:
 async def account_with(role: str, client: Client, *, namespace: str, sandbox: Cluster) -> AsyncIterator[Client]:
     """An account of the namespace that was given this ClusterRole there, and nothing else."""
     meta = {"metadata": {"name": role}}
-    await client.create(SERVICEACCOUNTS, meta, as_type=Manifest, namespace=namespace)
+    await client.create(SERVICEACCOUNTS, body=meta, as_type=Manifest, namespace=namespace)
     subject = {"kind": "ServiceAccount", "name": role, "namespace": namespace}
     reference = {"apiGroup": ROLE_BINDINGS.group, "kind": "ClusterRole", "name": role}
     binding = {**meta, "subjects": [subject], "roleRef": reference}
-    await client.create(ROLE_BINDINGS, binding, as_type=Manifest, namespace=namespace)
+    await client.create(ROLE_BINDINGS, body=binding, as_type=Manifest, namespace=namespace)
     async with Client(await connection_of(role, client, namespace=namespace, sandbox=sandbox)) as account:
         async with asyncio.timeout(PATIENCE_SECONDS):
             while "forbidden: User" in await refusal(account, GPUJOBS, {"metadata": {}}, namespace=namespace):  # noqa: ASYNC110
@@ -89,7 +89,7 @@ async def refusal(account: Client, resource: Resource, body: Manifest, *, namesp
     """The sentence with which a new object is refused; empty where it is taken."""
     body = {"apiVersion": resource.api_version, "kind": resource.kind, **body}
     try:
-        await account.create(resource, body, as_type=Manifest, namespace=namespace)
+        await account.create(resource, body=body, as_type=Manifest, namespace=namespace)
     except KubeError as error:
         return str(error)
     return ""
@@ -98,7 +98,7 @@ async def refusal(account: Client, resource: Resource, body: Manifest, *, namesp
 async def patch_refusal(account: Client, resource: Resource, name: str, patch: Manifest, *, namespace: str) -> str:
     """The sentence with which a change is refused; empty where it is taken."""
     try:
-        await account.patch(resource, name, patch, as_type=Manifest, namespace=namespace)
+        await account.patch(resource, name=name, patch=patch, as_type=Manifest, namespace=namespace)
     except KubeError as error:
         return str(error)
     return ""
@@ -123,7 +123,7 @@ def pod_of(job: GPUJob, child: Job, **metadata: Any) -> Manifest:
 async def test_nobody_makes_a_pod_that_says_it_is_a_job_s(jobs: Jobs, mallory: Client) -> None:
     await jobs.submit(gpu="0.5")
     await jobs.phase("Running")
-    victim = await jobs.client.get(GPUJOBS, "x", as_type=GPUJob, namespace=jobs.namespace)
+    victim = await jobs.client.get(GPUJOBS, name="x", as_type=GPUJob, namespace=jobs.namespace)
     child = await jobs.child()
     plain = asking("8")
     for metadata, what in (
@@ -138,11 +138,11 @@ async def test_nobody_makes_a_pod_that_says_it_is_a_job_s(jobs: Jobs, mallory: C
     template = {"metadata": {"labels": {names.LABEL_JOB: "x", "app": "a"}}, "spec": make_pod()["spec"]}
     spec = {"replicas": 1, "selector": {"matchLabels": {"app": "a"}}, "template": template}
     await mallory.create(
-        REPLICASETS, {"metadata": {"name": "a"}, "spec": spec}, as_type=Manifest, namespace=jobs.namespace
+        REPLICASETS, body={"metadata": {"name": "a"}, "spec": spec}, as_type=Manifest, namespace=jobs.namespace
     )
     async with asyncio.timeout(PATIENCE_SECONDS):
         while True:
-            made = await jobs.client.get(REPLICASETS, "a", as_type=Manifest, namespace=jobs.namespace)
+            made = await jobs.client.get(REPLICASETS, name="a", as_type=Manifest, namespace=jobs.namespace)
             failed = [each for each in made["status"].get("conditions", []) if each["type"] == "ReplicaFailure"]
             if failed:
                 break
@@ -164,7 +164,7 @@ async def test_nobody_makes_or_takes_over_what_the_operator_makes(
 ) -> None:
     await jobs.submit(gpu="0.5", array={"indexes": "0"})
     await jobs.until("x", lambda status: status.tasks is not None)
-    array = await jobs.client.get(GPUJOBS, "x", as_type=GPUJob, namespace=jobs.namespace)
+    array = await jobs.client.get(GPUJOBS, name="x", as_type=GPUJob, namespace=jobs.namespace)
     owned = [owner("GPUJob", "x", array.metadata.uid)]
     template = make_pod()["spec"] | {"restartPolicy": "Never"}
     job = {"metadata": {"name": "j"}, "spec": {"template": {"metadata": {}, "spec": template}}}
@@ -209,7 +209,7 @@ async def test_nobody_makes_or_takes_over_what_the_operator_makes(
 
 
 async def test_what_a_pod_was_at_bind_outlasts_what_is_written_on_it_later(mallory: Client, namespace: str) -> None:
-    await mallory.create(PODS, make_pod(annotations=asking("0.25")), as_type=Pod, namespace=namespace)
+    await mallory.create(PODS, body=make_pod(annotations=asking("0.25")), as_type=Pod, namespace=namespace)
     _, before = await bound(mallory, namespace=namespace)
     assert (before.priority, before.reservation, before.job) == (10, False, "")
     later = {"metadata": {"annotations": {names.PRIORITY: "255", names.WORKLOAD: "Inference"}}}
@@ -222,7 +222,7 @@ async def test_what_a_pod_was_at_bind_outlasts_what_is_written_on_it_later(mallo
     _, after = await bound(mallory, namespace=namespace)
     assert after == before
     assert await patch_refusal(mallory, PODS, "p", {"metadata": {"labels": {"app": "x"}}}, namespace=namespace) == ""
-    await mallory.delete(PODS, "p", namespace=namespace, grace_period_seconds=0)
+    await mallory.delete(PODS, name="p", namespace=namespace, grace_period_seconds=0)
 
 
 @pytest.mark.parametrize("how", ["resources", "annotation"])
@@ -249,7 +249,7 @@ async def test_a_stranger_s_tasks_neither_end_another_namespace_s_array_nor_keep
 ) -> None:
     """As the operator's account, for admission lets none but that write such owners: the operator's own check holds."""
     await jobs.submit(gpu="0.125", run=2, array={"indexes": "0-1"})
-    array = await jobs.client.get(GPUJOBS, "x", as_type=GPUJob, namespace=jobs.namespace)
+    array = await jobs.client.get(GPUJOBS, name="x", as_type=GPUJob, namespace=jobs.namespace)
     async with (
         fresh_namespace(client, "attackers") as theirs,
         Client(load_connection(sandbox.folder / "kubeconfigs" / "operator")) as account,
@@ -268,7 +268,7 @@ async def test_a_stranger_s_tasks_neither_end_another_namespace_s_array_nor_keep
         assert (status.tasks.succeeded, status.tasks.failed) == (2, 0)
         for index in range(2):
             patch = {"metadata": {"finalizers": None}}
-            await client.patch(GPUJOBS, f"x-t{index}", patch, as_type=Manifest, namespace=theirs)
+            await client.patch(GPUJOBS, name=f"x-t{index}", patch=patch, as_type=Manifest, namespace=theirs)
 
 
 async def test_a_job_that_has_a_task_s_name_is_named_and_keeps_that_task_alone(
@@ -280,7 +280,7 @@ async def test_a_job_that_has_a_task_s_name_is_named_and_keeps_that_task_alone(
         await jobs.submit(gpu="0.125", run=0, array={"indexes": "0-2"})
         status = await jobs.until("x", lambda status: status.tasks is not None and status.tasks.succeeded == 2)
         assert "task 1 is not made: A GPUJob named x-t1 exists and is no task of this job" in status.message
-        await eve.delete(GPUJOBS, "x-t1", namespace=jobs.namespace)
+        await eve.delete(GPUJOBS, name="x-t1", namespace=jobs.namespace)
         await jobs.phase("Succeeded")
 
 
@@ -290,7 +290,7 @@ async def test_nobody_has_a_priority_beyond_what_a_quota_allows(
     early = manifest("early", gpu="0.125", priority=255, suspend=True)
     assert await refusal(mallory, GPUJOBS, early, namespace=namespace) == ""
     quota = {"metadata": {"name": namespace}, "spec": {"namespaces": [namespace], "maxPriority": 50}}
-    await client.create(GPUQUOTAS, quota, as_type=Manifest)
+    await client.create(GPUQUOTAS, body=quota, as_type=Manifest)
     try:
         sentence = f"spec.priority is 51: GPUQuota {namespace} allows 0 to 50"
         above = manifest("above", gpu="0.125", priority=51)
@@ -310,20 +310,20 @@ async def test_nobody_has_a_priority_beyond_what_a_quota_allows(
         await jobs.phase("Running", "early")
         # The weight of a pod in turns has the same bound.
         pod = make_pod(annotations=asking("0.125") | {names.PRIORITY: "51"})
-        await mallory.create(PODS, pod, as_type=Pod, namespace=namespace)
+        await mallory.create(PODS, body=pod, as_type=Pod, namespace=namespace)
         beyond = f"annotation dovetail.dev/gpu-priority is 51: GPUQuota {namespace} allows 0 to 50"
         async with asyncio.timeout(PATIENCE_SECONDS):
             while not any(beyond in each.message for each in await events_of(client, "p", namespace=namespace)):  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
-        await mallory.delete(PODS, "p", namespace=namespace, grace_period_seconds=0)
+        await mallory.delete(PODS, name="p", namespace=namespace, grace_period_seconds=0)
     finally:
-        await client.delete(GPUQUOTAS, namespace)
+        await client.delete(GPUQUOTAS, name=namespace)
 
 
 async def dry_refusal(account: Client, body: Manifest, *, namespace: str) -> str:
     """The sentence with which a GPUJob would be refused."""
     try:
-        await account.create(GPUJOBS, body, as_type=Manifest, namespace=namespace, dry_run=True)
+        await account.create(GPUJOBS, body=body, as_type=Manifest, namespace=namespace, dry_run=True)
     except KubeError as error:
         return str(error)
     return ""

@@ -23,7 +23,7 @@ HOUR = 3600
 
 
 async def cordon(client: Client, node: str, *, off: bool = True) -> None:
-    await client.patch(NODES, node, {"spec": {"unschedulable": off}}, as_type=Node)
+    await client.patch(NODES, name=node, patch={"spec": {"unschedulable": off}}, as_type=Node)
 
 
 def planned(status: GPUJobStatus) -> dict[str, int]:
@@ -98,7 +98,7 @@ async def test_an_elastic_gang_starts_with_as_many_workers_as_fit(jobs: Jobs) ->
     await jobs.submit("elastic", gpu="1(V100)", workers=6, minWorkers=2)
     status = await jobs.until("elastic", lambda status: status.workers_ready == 4)
     assert (status.phase, status.gpus, sum(planned(status).values())) == ("Running", 4, 4)
-    admitted = find_condition(status.conditions, "Admitted")
+    admitted = find_condition(status.conditions, type="Admitted")
     assert admitted is not None
     assert admitted.message == "Admitted by the queue with 4 of 6 workers"
     await jobs.submit("none", gpu="1(V100)", workers=6, minWorkers=2)
@@ -109,7 +109,7 @@ async def test_an_elastic_gang_starts_with_as_many_workers_as_fit(jobs: Jobs) ->
 async def until_pod(client: Client, namespace: str, holds: Callable[[Pod], bool]) -> Pod:
     async with asyncio.timeout(PATIENCE_SECONDS):
         while True:
-            pod = await client.get(PODS, "plain", as_type=Pod, namespace=namespace)
+            pod = await client.get(PODS, name="plain", as_type=Pod, namespace=namespace)
             if holds(pod):
                 return pod
             await asyncio.sleep(0.05)
@@ -131,7 +131,7 @@ async def test_a_pod_in_no_queue_is_kept_off_what_is_reserved_for_the_first_job_
     assert large.queue.reserved is not None
     assert [(each.name, each.keeps) for each in large.queue.reserved.kept] == [("a100-0", ["1"])]
     await refuses(sandbox, "a100-0", gpu="1(A100)", milli=1000)
-    await client.create(PODS, plain_pod("plain", gpu="1(A100)"), as_type=Pod, namespace=namespace)
+    await client.create(PODS, body=plain_pod("plain", gpu="1(A100)"), as_type=Pod, namespace=namespace)
     await until_pod(client, namespace, is_refused)
     await jobs.delete("runs")
     await jobs.phase("Running", "large")
@@ -139,5 +139,5 @@ async def test_a_pod_in_no_queue_is_kept_off_what_is_reserved_for_the_first_job_
     await jobs.without_pods("large")
     pod = await until_pod(client, namespace, lambda pod: bool(pod.spec.node_name))
     assert pod.spec.node_name == "a100-0"
-    await client.delete(PODS, "plain", namespace=namespace)
+    await client.delete(PODS, name="plain", namespace=namespace)
     await jobs.gone(PODS, "plain")

@@ -40,8 +40,8 @@ async def test_what_a_user_stores_costs_nobody_else_anything(
 ) -> None:
     before = {component: sandbox.pid(component) for component in COMPONENTS}
     # None asks for GPUs, so no webhook looks at them.
-    await mallory.create(PODS, pod("poisoned", annotations=POISON), as_type=Manifest, namespace=namespace)
-    await mallory.create(PODS, pod("victim"), as_type=Manifest, namespace=namespace)
+    await mallory.create(PODS, body=pod("poisoned", annotations=POISON), as_type=Manifest, namespace=namespace)
+    await mallory.create(PODS, body=pod("victim"), as_type=Manifest, namespace=namespace)
     await until_it_runs(client, "victim", namespace=namespace)
     stored = await annotated(mallory, namespace=namespace)
     assert stored.keys() >= POISON.keys()
@@ -58,7 +58,7 @@ async def test_what_a_user_stores_costs_nobody_else_anything(
     said = run("kubectl", "--kubeconfig", sandbox.kubeconfig, "get", "gpujobs", "-n", namespace, "-o", "name").stdout
     assert said.split() == ["gpujob.dovetail.dev/deep", "gpujob.dovetail.dev/deeper"]
     for name in ("deep", "deeper"):
-        await mallory.delete(GPUJOBS, name, namespace=namespace)
+        await mallory.delete(GPUJOBS, name=name, namespace=namespace)
 
 
 async def annotated(account: Client, *, namespace: str) -> dict[str, str]:
@@ -68,7 +68,7 @@ async def annotated(account: Client, *, namespace: str) -> dict[str, str]:
         text = POISON.get(annotation, nested(LEVELS))
         patch = {"metadata": {"annotations": {annotation: text}}}
         with suppress(Forbidden, Invalid):
-            await account.patch(PODS, "victim", patch, as_type=Manifest, namespace=namespace)
+            await account.patch(PODS, name="victim", patch=patch, as_type=Manifest, namespace=namespace)
             stored[annotation] = text
     return stored
 
@@ -82,7 +82,7 @@ def pod(name: str, **metadata: Manifest) -> Manifest:
 async def until_it_runs(client: Client, name: str, *, namespace: str) -> None:
     async with asyncio.timeout(PATIENCE_SECONDS):
         while True:
-            found = await client.get(PODS, name, as_type=Manifest, namespace=namespace)
+            found = await client.get(PODS, name=name, as_type=Manifest, namespace=namespace)
             if found["status"].get("phase") == "Running":
                 return
             await asyncio.sleep(0.1)
@@ -94,7 +94,7 @@ async def stores_managed_fields(account: Client, *, namespace: str) -> bool:
     entry = f'{{"manager":"m","operation":"Update","apiVersion":"v1","fieldsType":"FieldsV1","fieldsV1":{fields}}}'
     body = msgspec.Raw(f'{{"metadata":{{"managedFields":[{entry}]}}}}'.encode())
     path = PODS.path(namespace=namespace, name="victim")
-    answer = await account._transport.send("PATCH", path, body=body, content_type=MERGE, deadline_seconds=None)
+    answer = await account._transport.send("PATCH", path=path, body=body, content_type=MERGE, deadline_seconds=None)
     return answer.count(b'"f:x"') >= LEVELS
 
 
@@ -104,12 +104,12 @@ async def as_before_the_limit(client: Client, account: Client, *, namespace: str
     async with without_ours(client):
         async with asyncio.timeout(PATIENCE_SECONDS):
             while not await unsigned(account, namespace=namespace):
-                await account.delete(GPUJOBS, "unsigned", namespace=namespace)
+                await account.delete(GPUJOBS, name="unsigned", namespace=namespace)
         yield
     async with asyncio.timeout(PATIENCE_SECONDS):
         while await unsigned(account, namespace=namespace):  # noqa: ASYNC110 - the API server hears of it by a watch
             await asyncio.sleep(0.1)
-    await account.delete(GPUJOBS, "unsigned", namespace=namespace)
+    await account.delete(GPUJOBS, name="unsigned", namespace=namespace)
 
 
 async def store_job(account: Client, name: str, *, levels: int, namespace: str) -> None:
@@ -118,7 +118,7 @@ async def store_job(account: Client, name: str, *, levels: int, namespace: str) 
     job["metadata"]["annotations"] = {names.USER: user}
     text = json.dumps(job).replace('"busybox"', f'"busybox","x":{nested(levels)}')
     await account._transport.send(
-        "POST", GPUJOBS.path(namespace=namespace), body=msgspec.Raw(text.encode()), deadline_seconds=None
+        "POST", path=GPUJOBS.path(namespace=namespace), body=msgspec.Raw(text.encode()), deadline_seconds=None
     )
 
 

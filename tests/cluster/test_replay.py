@@ -55,7 +55,7 @@ async def test_more_jobs_than_gpus_are_all_placed_in_the_end(sandbox: Cluster, c
         jobs = (await client.list(GPUJOBS, as_type=GPUJob, namespace=namespace)).items
         again = await asyncio.to_thread(dovetail, "replay", "--pods", str(pods), *where)
     finally:
-        await client.delete(NAMESPACES, namespace)
+        await client.delete(NAMESPACES, name=namespace)
     assert done.returncode == 0, done.stderr
     summary = json.loads(done.stdout)
     expect_everything_placed_but(summary, "large-0")

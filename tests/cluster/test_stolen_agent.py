@@ -54,12 +54,12 @@ async def pod_that_shares(client: Client, *, namespace: str, name: str, model: s
     container = {"name": "main", "image": "busybox", "env": [{"name": "TOKEN", "value": SECRET}]}
     annotations = {names.REQUEST: f"2G,0.25({model})", names.RUN_SECONDS: "100000"}
     body = {"metadata": {"name": name, "annotations": annotations}, "spec": {"containers": [container]}}
-    await client.create(PODS, body, as_type=Pod, namespace=namespace)
+    await client.create(PODS, body=body, as_type=Pod, namespace=namespace)
     found = Pod()
 
     async def runs() -> bool:
         nonlocal found
-        found = await client.get(PODS, name, as_type=Pod, namespace=namespace)
+        found = await client.get(PODS, name=name, as_type=Pod, namespace=namespace)
         return found.status.phase == "Running"
 
     await until(runs)
@@ -80,7 +80,7 @@ def above(pod: Pod, *, device: str = "") -> Overuse:
 async def forge(agent: Client, *overuses: Overuse) -> None:
     """Write these into the status of the token's own node, as its agent would."""
     body = {"status": {"overuses": msgspec.to_builtins(overuses)}}
-    await agent.patch(GPUNODES, ITS_NODE, body, as_type=GPUNode, subresource="status")
+    await agent.patch(GPUNODES, name=ITS_NODE, patch=body, as_type=GPUNode, subresource="status")
 
 
 def reasons_of(sandbox: Cluster, *, pod: Pod) -> set[str]:
@@ -96,7 +96,7 @@ async def test_it_reads_no_pod_no_secret_and_no_environment(agent: Client, clien
     reads = [
         agent.list(PODS, as_type=Pod),
         agent.list(PODS, as_type=Pod, field_selector=f"spec.nodeName={ITS_NODE}"),
-        agent.get(PODS, "web", as_type=Pod, namespace=namespace),
+        agent.get(PODS, name="web", as_type=Pod, namespace=namespace),
         agent.list(SECRETS, as_type=dict[str, Any]),
         agent.list(SECRETS, as_type=dict[str, Any], namespace="dovetail-system"),
         agent.list(CONFIGMAPS, as_type=dict[str, Any], namespace=namespace),
@@ -116,20 +116,22 @@ async def test_it_reads_no_pod_no_secret_and_no_environment(agent: Client, clien
 async def test_it_ends_and_changes_nothing_of_another_node(agent: Client, client: Client, namespace: str) -> None:
     await test_admission.until_the_policy_counts(agent)
     pod = await pod_that_shares(client, namespace=namespace, name="web", model="T4")
-    tenants = await client.get(GPUNODETENANTS, pod.spec.node_name, as_type=GPUNodeTenants)
+    tenants = await client.get(GPUNODETENANTS, name=pod.spec.node_name, as_type=GPUNodeTenants)
     eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "web", "namespace": namespace}}
     writes = [
-        agent.create(PODS, eviction, as_type=dict[str, Any], namespace=namespace, name="web", subresource="eviction"),
-        agent.delete(PODS, "web", namespace=namespace),
-        agent.delete(GPUNODETENANTS, pod.spec.node_name),
-        agent.update(GPUNODETENANTS, pod.spec.node_name, tenants, as_type=GPUNodeTenants),
-        agent.patch(GPUNODETENANTS, ITS_NODE, {"spec": {"tenants": []}}, as_type=GPUNodeTenants),
-        agent.delete(GPUNODES, pod.spec.node_name),
+        agent.create(
+            PODS, body=eviction, as_type=dict[str, Any], namespace=namespace, name="web", subresource="eviction"
+        ),
+        agent.delete(PODS, name="web", namespace=namespace),
+        agent.delete(GPUNODETENANTS, name=pod.spec.node_name),
+        agent.update(GPUNODETENANTS, name=pod.spec.node_name, body=tenants, as_type=GPUNodeTenants),
+        agent.patch(GPUNODETENANTS, name=ITS_NODE, patch={"spec": {"tenants": []}}, as_type=GPUNodeTenants),
+        agent.delete(GPUNODES, name=pod.spec.node_name),
     ]
     assert [await refused(each) for each in writes] == [True] * len(writes)
     with pytest.raises(KubeError, match=f'the agent of node "{ITS_NODE}" may not write for node {pod.spec.node_name}'):
         await agent.patch(
-            GPUNODES, pod.spec.node_name, {"status": {"overuses": []}}, as_type=GPUNode, subresource="status"
+            GPUNODES, name=pod.spec.node_name, patch={"status": {"overuses": []}}, as_type=GPUNode, subresource="status"
         )
 
 
@@ -145,7 +147,7 @@ async def test_it_makes_the_operator_end_no_pod_and_no_job_of_another_node(
         "metadata": {"name": "plain"},
         "spec": {"nodeName": ITS_NODE, "containers": [{"name": "main", "image": "busybox"}]},
     }
-    plain = await client.create(PODS, plain_body, as_type=Pod, namespace=namespace)
+    plain = await client.create(PODS, body=plain_body, as_type=Pod, namespace=namespace)
     without = Overuse(
         uid=plain.metadata.uid, namespace=namespace, name="plain", device=above(elsewhere).device, index=0,
         promised_mib=1, used_mib=2, since="2026-01-01T00:00:00Z", ends=True, evict=True,
@@ -160,7 +162,7 @@ async def test_it_makes_the_operator_end_no_pod_and_no_job_of_another_node(
 
     await until(judged)
     for pod in (elsewhere, plain):
-        found = await client.get(PODS, pod.metadata.name, as_type=Pod, namespace=namespace)
+        found = await client.get(PODS, name=pod.metadata.name, as_type=Pod, namespace=namespace)
         assert (found.metadata.uid, found.metadata.deletion_timestamp) == (pod.metadata.uid, None)
     assert (await jobs.phase("Running", "train")).reason != "MemoryOverPromise"
     await others_go_on(client)
@@ -171,7 +173,7 @@ async def until_known(client: Client, pod: Pod) -> None:
     """Until the operator has told the node's programs of a pod, and so knows it."""
 
     async def holds() -> bool:
-        found = await client.get(GPUNODETENANTS, ITS_NODE, as_type=GPUNodeTenants)
+        found = await client.get(GPUNODETENANTS, name=ITS_NODE, as_type=GPUNodeTenants)
         return pod.metadata.uid in {each.uid for each in found.spec.tenants}
 
     await until(holds)

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.cluster
 MAIN: Final = "/spec/containers/0"
 # A JSON pointer writes the slash of a name as ~1.
 ALLOCATION: Final = names.ALLOCATION.replace("/", "~1")
-VISIBLE: Final = names.per_container(names.VISIBLE_DEVICES, 0).replace("/", "~1")
+VISIBLE: Final = names.per_container(names.VISIBLE_DEVICES, index=0).replace("/", "~1")
 
 
 def add(path: str, value: Any) -> Manifest:
@@ -45,7 +45,9 @@ COMPLETED: Final[Manifest] = {
         {
             "name": names.ENV_VISIBLE_DEVICES,
             "valueFrom": {
-                "fieldRef": {"fieldPath": f"metadata.annotations['{names.per_container(names.VISIBLE_DEVICES, 0)}']"}
+                "fieldRef": {
+                    "fieldPath": f"metadata.annotations['{names.per_container(names.VISIBLE_DEVICES, index=0)}']"
+                }
             },
         }
     ],
@@ -109,12 +111,12 @@ async def thief(client: Client, namespace: str, tmp_path: Path) -> AsyncIterator
     }
     body = {"metadata": {"name": f"thief-{namespace}"}, "webhooks": [hook]}
     async with without_ours(client):
-        await client.create(HOOKS, body, as_type=Manifest)
+        await client.create(HOOKS, body=body, as_type=Manifest)
         try:
             await until_it_is_asked(client, found, namespace=namespace)
             yield found
         finally:
-            await client.delete(HOOKS, f"thief-{namespace}")
+            await client.delete(HOOKS, name=f"thief-{namespace}")
             await runner.cleanup()
 
 
@@ -146,7 +148,7 @@ async def scheduler_of(client: Client, pod: Manifest, *, namespace: str) -> str:
 
 
 async def tried(client: Client, pod: Manifest, *, namespace: str) -> Manifest:
-    return await client.create(PODS, pod, as_type=Manifest, namespace=namespace, dry_run=True)
+    return await client.create(PODS, body=pod, as_type=Manifest, namespace=namespace, dry_run=True)
 
 
 @pytest.mark.parametrize("attack", PATCHES)
@@ -166,7 +168,7 @@ async def test_a_stolen_webhook_makes_nobody_else_the_owner_of_a_job(
 ) -> None:
     thief.patch = [add("/metadata/annotations", {names.USER: "ada@example.com"})]
     with pytest.raises(KubeError, match=r"annotation dovetail.dev/user is who made the job"):
-        await client.create(GPUJOBS, manifest("job"), as_type=GPUJob, namespace=namespace)
+        await client.create(GPUJOBS, body=manifest("job"), as_type=GPUJob, namespace=namespace)
 
 
 async def test_once_the_webhook_is_back_a_job_of_another_namespace_starts(client: Client, namespace: str) -> None:

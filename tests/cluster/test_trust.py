@@ -51,7 +51,7 @@ async def annotate(client: Client) -> AsyncIterator[Callable[..., Any]]:
 
     async def set_to(node: str, annotation: str, value: object) -> None:
         text = None if value is None else json.dumps(value)
-        await client.patch(NODES, node, {"metadata": {"annotations": {annotation: text}}}, as_type=Node)
+        await client.patch(NODES, name=node, patch={"metadata": {"annotations": {annotation: text}}}, as_type=Node)
 
     yield set_to
     for node in (FIRST, SECOND):
@@ -63,7 +63,7 @@ async def annotate(client: Client) -> AsyncIterator[Callable[..., Any]]:
 async def reported(client: Client, node: str, holds: Callable[[GPUNode], bool]) -> GPUNode:
     async with asyncio.timeout(PATIENCE_SECONDS):
         while True:
-            found = await client.get(GPUNODES, node, as_type=GPUNode)
+            found = await client.get(GPUNODES, name=node, as_type=GPUNode)
             if holds(found):
                 return found
             await asyncio.sleep(0.1)
@@ -100,12 +100,12 @@ async def test_nobody_is_a_stranger_while_the_operator_is_away(
     """A process that the list of tenants does not explain may be of a newer pod: the agent asks, and waits."""
     await asyncio.to_thread(sandbox.stop, "operator")
     try:
-        answered = (await client.get(GPUNODETENANTS, FIRST, as_type=GPUNodeTenants)).spec.answers
+        answered = (await client.get(GPUNODETENANTS, name=FIRST, as_type=GPUNodeTenants)).spec.answers
         await annotate(FIRST, names.SIMULATED_STRANGERS, {"0": {"memoryMiB": 100}})
         await reported(client, FIRST, lambda gpunode: gpunode.status.tenants_asked > answered)
         # The look that follows the grace is the one that would judge.
         await asyncio.sleep(GRACE.total_seconds() + 3)
-        gpunode = await client.get(GPUNODES, FIRST, as_type=GPUNode)
+        gpunode = await client.get(GPUNODES, name=FIRST, as_type=GPUNode)
         assert [(each.strangers, each.taint) for each in gpunode.status.devices] == [([], "")] * 2
     finally:
         await asyncio.to_thread(sandbox.start, "operator")
@@ -120,7 +120,7 @@ async def test_a_cordon_is_said_again_without_harm_and_what_does_not_exist_is_re
         assert (code, [(row["index"], row["changed"]) for row in json.loads(text)]) == (0, [(1, changed)])
     code, text = await dovetail("cordon", f"{FIRST}:0", f"{FIRST}:9")
     assert (code, f"{FIRST} has no device 9; of devices it has 2 (0 to 1)" in text) == (3, True)
-    gpunode = await client.get(GPUNODES, FIRST, as_type=GPUNode)
+    gpunode = await client.get(GPUNODES, name=FIRST, as_type=GPUNode)
     assert gpunode.spec.cordoned == [gpunode.status.devices[1].uuid]
 
 

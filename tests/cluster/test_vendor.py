@@ -48,7 +48,7 @@ class VendorNode:
             device_memory_mib=32_768, resource=GPU,
         )  # fmt: skip
         body = kwok.manifest(node) | {"spec": {"taints": [TAINT]}}
-        await self.client.create(NODES, body, as_type=Node)
+        await self.client.create(NODES, body=body, as_type=Node)
         await until(self._gpunodes, lambda found: any(len(each.status.devices) == COUNT for each in found))
 
     async def assigned(self, count: int) -> list[Assignment]:
@@ -66,7 +66,7 @@ class VendorNode:
                 **self.place,
             },
         }
-        return await self.client.create(PODS, body, as_type=Pod, namespace=namespace)
+        return await self.client.create(PODS, body=body, as_type=Pod, namespace=namespace)
 
     async def _gpunodes(self) -> list[GPUNode]:
         listed, _ = await self.client.list(GPUNODES, as_type=GPUNode, field_selector=f"metadata.name={self.name}")
@@ -78,7 +78,7 @@ async def node(client: Client) -> AsyncIterator[VendorNode]:
     node = VendorNode(client, name=f"vendor-{uuid.uuid4().hex[:8]}")
     await node.create()
     yield node
-    await client.delete(NODES, node.name)
+    await client.delete(NODES, name=node.name)
     await until(node._gpunodes, lambda found: not found)
 
 

@@ -19,11 +19,11 @@ _KEPT: Final = ("name", "labels", "annotations")
 @asynccontextmanager
 async def without_ours(client: Client) -> AsyncIterator[None]:
     """Dovetail's webhook is not registered meanwhile."""
-    before = await client.get(HOOKS, _NAME, as_type=dict[str, Any])
-    await client.delete(HOOKS, _NAME)
+    before = await client.get(HOOKS, name=_NAME, as_type=dict[str, Any])
+    await client.delete(HOOKS, name=_NAME)
     try:
         yield
     finally:
         metadata = {key: value for key, value in before["metadata"].items() if key in _KEPT}
         body = {"metadata": metadata, "webhooks": before["webhooks"]}
-        await client.apply(HOOKS, _NAME, body, as_type=dict[str, Any], field_manager=_MANAGER, force=True)
+        await client.apply(HOOKS, name=_NAME, body=body, as_type=dict[str, Any], field_manager=_MANAGER, force=True)

@@ -24,7 +24,7 @@ FREE_TEXTS: Final = (
     names.ALLOCATION, names.VISIBLE_DEVICES, names.MPS_PERCENTAGE, names.MPS_MEMORY, names.TERM, names.ATTEMPT,
     names.TEMPLATE, names.HOSTFILE, names.PARAMETERS, names.HELD_WITH, names.AS_ARRAY_SAYS, names.DEVICE,
     names.HANDED_TO, names.MEMORY_ESTIMATE, names.PLAN, names.COMPLETION_INDEX, names.PREEMPTING_AT, names.GPU_RESOURCE,
-    names.RUN_SECONDS, names.EXIT_CODE, names.per_container(names.VISIBLE_DEVICES, 0),
+    names.RUN_SECONDS, names.EXIT_CODE, names.per_container(names.VISIBLE_DEVICES, index=0),
 )  # fmt: skip
 LABELS: Final = (
     names.LABEL_JOB, names.LABEL_JOB_NUMBER, names.LABEL_RESERVATION, names.LABEL_ARRAY, names.LABEL_TASK,

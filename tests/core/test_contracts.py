@@ -87,7 +87,7 @@ def test_the_fields_of_an_allocation_stand_in_the_contract() -> None:
 
 
 def test_the_sentence_is_that_of_the_contract() -> None:
-    assert f"`{need(4, 1)}`" in sentence_with("**Sentence**")
+    assert f"`{need(4, available=1)}`" in sentence_with("**Sentence**")
 
 
 def test_no_folder_named_operator_hides_the_standard_librarys() -> None:

@@ -76,8 +76,8 @@ async def test_an_answer_counts_for_its_time_and_a_denial_for_less(api: GatewayA
     admin, nina = caller_of(token_of("admin-token")), caller_of(token_of("nobody-token"))
     for at in (0.0, DENIED_SECONDS * 0.8, DENIED_SECONDS * 1.01, ALLOWED_SECONDS * 0.8, ALLOWED_SECONDS * 1.01):
         now = at
-        assert await reviews.may(admin, READ)
-        assert not await reviews.may(nina, READ)
+        assert await reviews.may(admin, act=READ)
+        assert not await reviews.may(nina, act=READ)
     assert [name for name, _, _ in api.reviews].count("admin") == 2
     assert [name for name, _, _ in api.reviews].count("nina") == 3
 

@@ -33,7 +33,7 @@ async def red(api: GatewayApiServer) -> Any:
 
 def use_of(node: str = "a", **gpunode: Any) -> NodeUse:
     made = convert(make_gpunode(node, **gpunode), as_type=GPUNode)
-    uses = take([made], [], scheduler="", namespace="").nodes[node]
+    uses = take([made], pods=[], scheduler="", namespace="").nodes[node]
     return NodeUse(node=convert(make_node(node), as_type=Node), gpunode=made, uses=tuple(uses))
 
 

@@ -153,7 +153,7 @@ async def test_two_shims_at_once_run_the_command_once(tmp_path: Path) -> None:
 async def test_sigterm_reaches_the_command_and_its_own_exit_code_counts(tmp_path: Path) -> None:
     started = Started(tmp_path, "sh", "-c", "trap 'echo bye; exit 7' TERM; echo ready; while :; do sleep 0.05; done")
     await started.printed("ready")
-    processes.signal_group(await started.process(), signal.SIGTERM)
+    processes.signal_group(await started.process(), number=signal.SIGTERM)
     end = await started.end()
     assert end is not None
     assert end.exit_code == 7
@@ -163,7 +163,7 @@ async def test_sigterm_reaches_the_command_and_its_own_exit_code_counts(tmp_path
 async def test_a_command_without_a_handler_ends_by_sigterm(tmp_path: Path) -> None:
     started = Started(tmp_path, "sh", "-c", "echo ready; exec sleep 600")
     await started.printed("ready")
-    processes.signal_group(await started.process(), signal.SIGTERM)
+    processes.signal_group(await started.process(), number=signal.SIGTERM)
     end = await started.end()
     assert end is not None
     assert end.exit_code == 128 + signal.SIGTERM
@@ -172,7 +172,7 @@ async def test_a_command_without_a_handler_ends_by_sigterm(tmp_path: Path) -> No
 async def test_sigkill_ends_the_shim_too_and_leaves_no_exit_code(tmp_path: Path) -> None:
     started = Started(tmp_path, "sh", "-c", "trap '' TERM; echo ready; sleep 600")
     await started.printed("ready")
-    processes.signal_group(await started.process(), signal.SIGKILL)
+    processes.signal_group(await started.process(), number=signal.SIGKILL)
     assert await started.end() is None
 
 

@@ -40,7 +40,7 @@ class Followed:
         registry = CollectorRegistry()
         controller = build_controller(
             client,
-            state,
+            state=state,
             queue=WorkQueue(),
             numbers=Numbers(client, namespace="dovetail-system"),
             counters=make_counters(registry),
@@ -51,11 +51,13 @@ class Followed:
         )
         changes = controller.changes
         self.state = state
-        self.jobs = Reflector(client, GPUJOBS, GPUJob, on_event=changes.job_event, transform=state.store.lean)
-        self.pods = Reflector(client, PODS, Pod, on_event=changes.pod_event)
-        self.children = Reflector(client, JOBS, Job, on_event=changes.child_event)
-        self.events = Reflector(client, EVENTS, Event, on_event=changes.refusal_event)
-        self.gpunodes = Reflector(client, GPUNODES, GPUNode, on_event=changes.gpunode_event)
+        self.jobs = Reflector(
+            client, resource=GPUJOBS, as_type=GPUJob, on_event=changes.job_event, transform=state.store.lean
+        )
+        self.pods = Reflector(client, resource=PODS, as_type=Pod, on_event=changes.pod_event)
+        self.children = Reflector(client, resource=JOBS, as_type=Job, on_event=changes.child_event)
+        self.events = Reflector(client, resource=EVENTS, as_type=Event, on_event=changes.refusal_event)
+        self.gpunodes = Reflector(client, resource=GPUNODES, as_type=GPUNode, on_event=changes.gpunode_event)
 
     @property
     def unhandled(self) -> list[str]:
@@ -65,7 +67,7 @@ class Followed:
     def decide(self) -> None:
         """A look of the queue, and one at each job."""
         cycle = survey(self.state, now=NOW)
-        list(decide(self.state, cycle))
+        list(decide(self.state, cycle=cycle))
         for key in list(self.state.store.jobs):
             seen = self.state.observe(key, now=NOW)
             assert seen is not None
@@ -108,7 +110,7 @@ async def test_no_pod_keeps_a_nodes_programs_from_hearing_of_the_others(pods: li
     told.node_event(
         "ADDED", msgspec.convert({"metadata": {"name": "a", "labels": {names.LABEL_MANAGED: "true"}}}, Node)
     )
-    reflector = Reflector(client, PODS, Pod, on_event=told.pod_event)
+    reflector = Reflector(client, resource=PODS, as_type=Pod, on_event=told.pod_event)
     for text in pods:
         hostile.feed(reflector, text)
     told.pod_event("ADDED", make_pod(devices=1, node="a"))

@@ -46,7 +46,7 @@ async def test_who_stands_by_is_ready_and_does_not_act(api: Api, client: Client)
     async def run() -> None:
         acted.set()
 
-    task = asyncio.create_task(leader.act(office, run, stop=stop))
+    task = asyncio.create_task(leader.act(office, run=run, stop=stop))
     await api.until(f"GET {LEASE}", count=2)
     assert [check() for check in checks.values()] == [None, None]
     stop.set()
@@ -64,7 +64,7 @@ async def test_who_acts_is_ready_when_all_is_listed(api: Api, client: Client) ->
         acting.set()
         await never()
 
-    task = asyncio.create_task(leader.act(office, run, stop=stop))
+    task = asyncio.create_task(leader.act(office, run=run, stop=stop))
     await asyncio.wait_for(acting.wait(), 60)
     checks = leader.ready(office, acting={"pods": lambda: "pods are not listed yet"})
     assert (checks["lease"](), checks["pods"]()) == (None, "pods are not listed yet")
@@ -80,8 +80,8 @@ async def test_who_lost_the_lease_ends_and_writes_nothing_more(api: Api) -> None
             api.answer(f"GET {LEASE}", refusal(404), held_by("another", term=2))
             api.answer(f"POST {LEASES}", held_by("one"))
             api.answer(f"PUT {LEASE}", refusal(409))
-            await asyncio.wait_for(leader.act(office, never, stop=stop), 60)
+            await asyncio.wait_for(leader.act(office, run=never, stop=stop), 60)
             assert stop.is_set()
             with pytest.raises(NotInOfficeError, match="nothing is written while the lease dovetail-operator"):
-                await client.create(CONFIGMAPS, {"metadata": {"name": "x"}}, as_type=dict, namespace="home")
+                await client.create(CONFIGMAPS, body={"metadata": {"name": "x"}}, as_type=dict, namespace="home")
     assert not api.of("POST /api/v1/namespaces/home/configmaps")

@@ -30,9 +30,9 @@ def write(made: Cluster, *observed: Observed, phase: Phase = "ready", **more: ob
     """A sandbox that this test supervises."""
     made.folder.mkdir(parents=True, exist_ok=True)
     fields = {"name": "one", "phase": phase, "supervisor": myself(), **more}
-    state.write(made.folder, State(**fields))
+    state.write(made.folder, state=State(**fields))
     plane = [Observed(name=name, state="running", process=myself()) for name in cluster.CONTROL_PLANE]
-    state.write_observed(made.folder, [*plane, *observed])
+    state.write_observed(made.folder, observed=[*plane, *observed])
 
 
 def make_observed(made: Cluster, **more: object) -> Observed:

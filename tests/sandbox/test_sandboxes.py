@@ -158,7 +158,7 @@ def test_down_after_the_supervisor_was_killed_leaves_nothing() -> None:
     with sandbox("one") as made:
         supervisor = made.state().supervisor
         assert supervisor
-        identity.send(supervisor, signal.SIGKILL)
+        identity.send(supervisor, signal_number=signal.SIGKILL)
         until(lambda: not identity.alive(supervisor))
         assert made.status().phase == "Degraded"
         made.down()

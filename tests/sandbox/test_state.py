@@ -30,9 +30,9 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     desired = Desired(components=[Component(name="c", argv=["/bin/true"], log="l")])
     observed = Observed(name="c", state="waiting", last_exit="exit code 1")
 
-    state.write(tmp_path, known)
-    state.write_desired(tmp_path, desired)
-    state.write_observed(tmp_path, [observed])
+    state.write(tmp_path, state=known)
+    state.write_desired(tmp_path, desired=desired)
+    state.write_observed(tmp_path, observed=[observed])
 
     assert state.read(tmp_path) == known
     assert state.read_desired(tmp_path) == desired
@@ -51,7 +51,7 @@ def test_only_folders_with_a_state_are_sandboxes() -> None:
     for name in ("b", "a", "empty"):
         state.directory(name).mkdir(parents=True)
     for name in ("b", "a"):
-        state.write(state.directory(name), State(name=name))
+        state.write(state.directory(name), state=State(name=name))
 
     assert state.names() == ["a", "b"]
 

@@ -50,7 +50,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 def found(module: ModuleType) -> list[Mutant]:
-    return list(mutants_of("mutated_sample", Path(str(module.__file__))))
+    return list(mutants_of("mutated_sample", path=Path(str(module.__file__))))
 
 
 def change(module: ModuleType, text: str) -> Mutant:
@@ -79,13 +79,13 @@ def test_annotations_decorators_and_settings_have_no_mutants(module: ModuleType)
 def test_type_aliases_have_no_mutants_and_values_that_are_looked_up_have(tmp_path: Path) -> None:
     path = tmp_path / "aliases.py"
     path.write_text('Key = tuple[str, int]\nSites = dict[str, list[str]]\nLIMIT = LIMITS["a", "b"]\n')
-    assert {mutant.line for mutant in mutants_of("aliases", path)} == {3}
+    assert {mutant.line for mutant in mutants_of("aliases", path=path)} == {3}
 
 
 def test_a_change_that_is_no_program_is_known_as_one(tmp_path: Path) -> None:
     path = tmp_path / "named.py"
     path.write_text("def first(words):\n    if word := next(iter(words), None):\n        return word\n    return ''\n")
-    mutants = mutants_of("named", path)
+    mutants = mutants_of("named", path=path)
     assert {mutant.operator for mutant in mutants if not mutant.is_program} == {"AddNot"}
     assert any(mutant.is_program for mutant in mutants)
 
@@ -133,7 +133,7 @@ def test_a_mutant_keeps_its_identity_when_other_lines_move(module: ModuleType) -
     before = {each.identity for each in found(module)}
     path = Path(str(module.__file__))
     path.write_text("# one more line\n\n" + SOURCE)
-    assert {each.identity for each in mutants_of("mutated_sample", path)} == before
+    assert {each.identity for each in mutants_of("mutated_sample", path=path)} == before
 
 
 # --- changed lines ---------------------------------------------------------------------------------------------------

@@ -35,8 +35,10 @@ def main() -> int:
         written = _RESULTS / f"{package}.json"
         before = _read(written) if options.again else []
         survivors = [each for each in before if _survived(each)]
-        every = [mutant for name, path in modules_of(package) for mutant in mutants_of(name, path)]
-        chosen = _those(every, rows=survivors) if options.again else _sample(every, options.sample, seed=options.seed)
+        every = [mutant for name, path in modules_of(package) for mutant in mutants_of(name, path=path)]
+        chosen = (
+            _those(every, rows=survivors) if options.again else _sample(every, size=options.sample, seed=options.seed)
+        )
         mutants = [each for each in chosen if each.is_program]
         tests = measured(options.tests or [folder_of(package)], fresh=options.fresh)
         print(f"{package}: {len(mutants)} mutants, {len(tests)} tests", flush=True)
@@ -50,7 +52,7 @@ def main() -> int:
     return 0
 
 
-def _sample(every: Sequence[Mutant], size: int, *, seed: int) -> Sequence[Mutant]:
+def _sample(every: Sequence[Mutant], *, size: int, seed: int) -> Sequence[Mutant]:
     if not size or size >= len(every):
         return every
     return sorted(random.Random(seed).sample(every, size), key=lambda each: (each.module, each.line))

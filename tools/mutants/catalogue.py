@@ -88,15 +88,15 @@ def modules_of(package: str) -> Sequence[tuple[str, Path]]:
         return [(package, Path(spec.origin))]
     root = Path(spec.origin).parent
     found = sorted(root.rglob("*.py"))
-    return [(_dotted(package, path.relative_to(root)), path) for path in found if not path.stem.endswith("_pb2")]
+    return [(_dotted(package, path=path.relative_to(root)), path) for path in found if not path.stem.endswith("_pb2")]
 
 
-def _dotted(package: str, path: Path) -> str:
+def _dotted(package: str, *, path: Path) -> str:
     parts = path.with_suffix("").parts
     return ".".join((package, *(parts[:-1] if parts[-1] == "__init__" else parts)))
 
 
-def mutants_of(module: str, path: Path) -> Sequence[Mutant]:
+def mutants_of(module: str, *, path: Path) -> Sequence[Mutant]:
     """Every mutant of a module, in the order of its lines."""
     source = path.read_text()
     tree = get_ast(source)
@@ -114,13 +114,13 @@ def mutants_of(module: str, path: Path) -> Sequence[Mutant]:
             occurrence=occurrence,
         )
         for name, operator in operators().items()
-        for occurrence, at in enumerate(_positions(nodes, operator))
+        for occurrence, at in enumerate(_positions(nodes, operator=operator))
         if not any(each.start <= at < each.end for each in excluded)
     ]
     return sorted(found, key=lambda each: (each.line, each.operator, each.occurrence))
 
 
-def _positions(nodes: Sequence[object], operator: Operator) -> Iterator[tuple[int, int]]:
+def _positions(nodes: Sequence[object], *, operator: Operator) -> Iterator[tuple[int, int]]:
     return (start for node in nodes for start, _ in operator.mutation_positions(node))
 
 

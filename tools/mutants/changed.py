@@ -68,7 +68,7 @@ def _mutants(lines: Mapping[str, frozenset[int]]) -> Sequence[Mutant]:
         mutant
         for path, name in sorted(modules.items())
         if path in changed
-        for mutant in mutants_of(name, path)
+        for mutant in mutants_of(name, path=path)
         if mutant.line in changed[path]
     ]
 

@@ -103,7 +103,7 @@ class _Watch:
             self.failed.add(report.nodeid)
 
 
-def _record(answer: Path, files: Sequence[str], *, within_seconds: float) -> None:
+def _record(answer: Path, *, files: Sequence[str], within_seconds: float) -> None:
     measurement = coverage.Coverage(data_file=None, config_file=False, source=_roots())
     measurement.set_option("run:disable_warnings", ["module-not-measured", "no-data-collected", "no-sysmon"])
     measurement.start()
@@ -151,4 +151,4 @@ def _lines(tree: ast.AST, *, within: str) -> Iterator[tuple[int, str]]:
 
 
 if __name__ == "__main__":
-    _record(Path(sys.argv[1]), sys.argv[3:], within_seconds=float(sys.argv[2]))
+    _record(Path(sys.argv[1]), files=sys.argv[3:], within_seconds=float(sys.argv[2]))

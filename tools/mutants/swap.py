@@ -35,7 +35,7 @@ def swap(*, path: Path, mutated: str, living: Living) -> bool:
     """
     old = compile(path.read_text(), str(path), "exec", dont_inherit=True)
     new = compile(mutated, str(path), "exec", dont_inherit=True)
-    changed = _changed(old, new)
+    changed = _changed(old, new=new)
     if changed is None:
         return False
     replaced = [(living.get(_place(before), ()), after) for before, after in changed]
@@ -49,7 +49,7 @@ def swap(*, path: Path, mutated: str, living: Living) -> bool:
     return True
 
 
-def _changed(old: CodeType, new: CodeType) -> Sequence[tuple[CodeType, CodeType]] | None:
+def _changed(old: CodeType, *, new: CodeType) -> Sequence[tuple[CodeType, CodeType]] | None:
     """The outermost functions that differ, or None when what runs at the import differs too."""
     before, after = _inner(old), _inner(new)
     if _skeleton(old) != _skeleton(new) or len(before) != len(after):
@@ -61,7 +61,7 @@ def _changed(old: CodeType, new: CodeType) -> Sequence[tuple[CodeType, CodeType]
         if one.co_flags & _OPTIMIZED:
             found.append((one, other))
             continue
-        within = _changed(one, other)
+        within = _changed(one, new=other)
         if within is None:
             return None
         found.extend(within)
@@ -91,7 +91,7 @@ class Mutated(MetaPathFinder):
         if fullname != self._module:
             return None
         package = [str(self._path.parent)] if self._path.name == "__init__.py" else None
-        loader = _Loader(fullname, str(self._path), source=self._source)
+        loader = _Loader(fullname, path=str(self._path), source=self._source)
         return spec_from_file_location(fullname, self._path, loader=loader, submodule_search_locations=package)
 
     def install(self) -> None:
@@ -101,7 +101,7 @@ class Mutated(MetaPathFinder):
 
 
 class _Loader(SourceFileLoader):
-    def __init__(self, fullname: str, path: str, *, source: str) -> None:
+    def __init__(self, fullname: str, *, path: str, source: str) -> None:
         super().__init__(fullname, path)
         self._mutated = source
 

@@ -67,12 +67,12 @@ class Settings:
     hung_seconds: float = 20.0
 
 
-def tests_for(mutant: Mutant, tests: Sequence[Test], *, patience_seconds: float) -> Sequence[Test]:
+def tests_for(mutant: Mutant, *, tests: Sequence[Test], patience_seconds: float) -> Sequence[Test]:
     """The tests that execute the mutated function, the quickest first, within the patience."""
     path = str(mutant.path.relative_to(Path.cwd()))
     if mutant.function == MODULE_LEVEL:
         reaching = [test for test in tests if any(each.startswith(f"{path}:") for each in test.functions)]
-        reaching = reaching or list(_importing(mutant.module, tests))
+        reaching = reaching or list(_importing(mutant.module, tests=tests))
     else:
         reaching = [test for test in tests if f"{path}:{mutant.function}" in test.functions]
     chosen: list[Test] = []
@@ -85,7 +85,7 @@ def tests_for(mutant: Mutant, tests: Sequence[Test], *, patience_seconds: float)
     return chosen
 
 
-def _importing(module: str, tests: Sequence[Test]) -> Sequence[Test]:
+def _importing(module: str, *, tests: Sequence[Test]) -> Sequence[Test]:
     """Tests of a module without functions: those of the files that name it."""
     package = module.rpartition(".")[0]
     files = {test.file for test in tests}
@@ -137,7 +137,7 @@ class Session:
             os._exit(_KILLED)
 
     def _begin(self, mutant: Mutant, *, in_place: bool) -> None:
-        reaching = tests_for(mutant, self._tests, patience_seconds=self._settings.patience_seconds)
+        reaching = tests_for(mutant, tests=self._tests, patience_seconds=self._settings.patience_seconds)
         tests = [test for test in reaching if test.name in self._items and self._sound.get(test.name, True)]
         if not tests:
             self._note(Result(mutant=mutant, outcome=Outcome.UNREACHED))
@@ -285,7 +285,9 @@ def run_trials(
 ) -> Sequence[Result]:
     """Try every mutant. Raises RuntimeError when the tests cannot be collected."""
     chosen = {
-        test.file for each in mutants for test in tests_for(each, tests, patience_seconds=settings.patience_seconds)
+        test.file
+        for each in mutants
+        for test in tests_for(each, tests=tests, patience_seconds=settings.patience_seconds)
     }
     session = Session(mutants, tests=tests, settings=settings, tell=tell)
     status = pytest.main([*PYTEST_OPTIONS, *sorted(chosen)], plugins=[session])

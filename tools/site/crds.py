@@ -34,7 +34,7 @@ def reference(crd: Path) -> str:
         "",
         "| field | type | meaning |",
         "|---|---|---|",
-        *(_row(path, field, required=required) for path, field, required in _fields(schema)),
+        *(_row(path, field=field, required=required) for path, field, required in _fields(schema)),
     ]
     rules = [rule["message"] for rule in _rules(schema) if "message" in rule]
     if rules:
@@ -54,7 +54,7 @@ def _fields(schema: dict[str, Any], *, path: str = "") -> Iterator[tuple[str, di
                 yield from _fields(field["additionalProperties"], path=f"{here}.NAME")
 
 
-def _row(path: str, field: dict[str, Any], *, required: bool) -> str:
+def _row(path: str, *, field: dict[str, Any], required: bool) -> str:
     notes = ["required"] if required else []
     if "enum" in field:
         notes.append("one of " + ", ".join(f"`{value}`" for value in field["enum"]))

@@ -64,15 +64,15 @@ def _rows(report: Report) -> list[dict[str, Any]]:
 
 
 def _findings(report: Report) -> str:
-    looked_at = f"{_count(report.pods, 'pod')}, {_count(report.devices, 'device')}"
+    looked_at = f"{_count(report.pods, noun='pod')}, {_count(report.devices, noun='device')}"
     if not report.findings:
         return f"Audit clean: {looked_at}"
     rows = _rows(report)
-    heading = output.paint(f"Audit: {_count(len(rows), 'finding')} ({looked_at})", "red")
+    heading = output.paint(f"Audit: {_count(len(rows), noun='finding')} ({looked_at})", colour="red")
     return f"{heading}\n{output.render(rows, columns=COLUMNS, form='table')}"
 
 
-def _count(number: int, noun: str) -> str:
+def _count(number: int, *, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 

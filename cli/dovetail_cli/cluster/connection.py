@@ -51,7 +51,7 @@ def work(
     from dovetail.kube.transport import aiohttp_session, brief_session
 
     make_session = brief_session if brief else aiohttp_session
-    connection = load_connection(Path(kubeconfig) if kubeconfig else None, context)
+    connection = load_connection(Path(kubeconfig) if kubeconfig else None, context=context)
 
     async def session() -> T:
         async with Client(

@@ -17,12 +17,12 @@ _UNKNOWN: Final = "Unknown (neither its Lease nor its Deployment can be seen)"
 async def scheduler_status(cluster: Cluster) -> str:
     """`Running`, `Not running` with the reason, or `Unknown`."""
     try:
-        lease = await cluster.client.get(LEASES, NAME, as_type=Lease, namespace=RELEASE_NAMESPACE)
+        lease = await cluster.client.get(LEASES, name=NAME, as_type=Lease, namespace=RELEASE_NAMESPACE)
         return judge_lease(lease, now=utc_now())
     except (NotFound, Forbidden):
         pass
     try:
-        deployment = await cluster.client.get(_DEPLOYMENTS, NAME, as_type=Deployment, namespace=RELEASE_NAMESPACE)
+        deployment = await cluster.client.get(_DEPLOYMENTS, name=NAME, as_type=Deployment, namespace=RELEASE_NAMESPACE)
         return judge_deployment(deployment)
     except (NotFound, Forbidden):
         return _UNKNOWN

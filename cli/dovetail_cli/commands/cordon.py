@@ -42,7 +42,9 @@ def _do(
 
     output.check_format(form)
     wish = cordoning.Wish(cordoned=cordoned, mended=mended)
-    rows = work(lambda cluster: cordoning.cordon(cluster, devices, wish=wish), kubeconfig=kubeconfig, context=context)
+    rows = work(
+        lambda cluster: cordoning.cordon(cluster, words=devices, wish=wish), kubeconfig=kubeconfig, context=context
+    )
     if form == "table":
         typer.echo("\n".join(cordoning.sentence(row, mended=mended) for row in rows))
     else:

@@ -92,7 +92,7 @@ def gbatch(
         project=None if project is None else check_project(project, field="--project"),
         begin_time=None if begin is None else times.begin_time(begin, now=times.local_now()),
         wait_on_failure=no_auto_cancel,
-        notify=notify.read(notify_email or (), notify_on or ()),
+        notify=notify.read(notify_email or (), events=notify_on or ()),
     )
     after = dependencies.read(depends_on, all_of=depends_on_all, any_of=depends_on_any)
     submit.submit(

@@ -57,7 +57,9 @@ def hold(jobs: Jobs, *, namespace: Namespace = None, kubeconfig: Kubeconfig = No
     """Hold jobs: what waits does not start, what runs is stopped and waits."""
     from dovetail_cli.jobs import update as changing
 
-    changing.change(jobs, {"suspend": True}, done="held", kubeconfig=kubeconfig, context=context, namespace=namespace)
+    changing.change(
+        jobs, fields={"suspend": True}, done="held", kubeconfig=kubeconfig, context=context, namespace=namespace
+    )
 
 
 @app.command()
@@ -75,7 +77,7 @@ def release(
     from dovetail_cli.jobs import update as changing
 
     wanted = changing.released(at)
-    changing.change(jobs, wanted, done="released", kubeconfig=kubeconfig, context=context, namespace=namespace)
+    changing.change(jobs, fields=wanted, done="released", kubeconfig=kubeconfig, context=context, namespace=namespace)
 
 
 @app.command()
@@ -109,7 +111,7 @@ def update(
     wanted = changing.updated(
         priority=priority, time=time, begin=begin, max_retries=max_retries, max_concurrent=max_concurrent
     )
-    changing.change(jobs, wanted, done="updated", kubeconfig=kubeconfig, context=context, namespace=namespace)
+    changing.change(jobs, fields=wanted, done="updated", kubeconfig=kubeconfig, context=context, namespace=namespace)
 
 
 @app.command()
@@ -152,4 +154,6 @@ def attach(
     """Go into the container of a worker that runs."""
     from dovetail_cli.jobs import attach as attaching
 
-    attaching.attach(job, command or [], worker=worker, kubeconfig=kubeconfig, context=context, namespace=namespace)
+    attaching.attach(
+        job, command=command or [], worker=worker, kubeconfig=kubeconfig, context=context, namespace=namespace
+    )

@@ -82,10 +82,10 @@ def simulate(
     )
     at_a_time = run.check_processes(processes, policies=len(names))
     told = scenario.scene(given)
-    outcomes = run.run(names, told.scene, processes=at_a_time)
+    outcomes = run.run(names, scene=told.scene, processes=at_a_time)
     leaving = told.scene.departures
     print(run.text(outcomes, form=form, departures=leaving, said=told.said))
     if form != "table":
         print("\n".join(told.said), file=sys.stderr)
     if picture is not None:
-        run.save_plot(outcomes, picture, departures=leaving)
+        run.save_plot(outcomes, path=picture, departures=leaving)

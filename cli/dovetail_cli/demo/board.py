@@ -22,12 +22,12 @@ def grid(tally: Tally) -> list[str]:
     held = held_devices(tally.seen.values())
     width = max(map(len, tally.nodes), default=0)
     return [
-        f"{node:<{width}}  {''.join(_sign(held, node, device) for device in devices)}  {devices[0].model}"
+        f"{node:<{width}}  {''.join(_sign(held, node=node, device=device) for device in devices)}  {devices[0].model}"
         for node, devices in tally.nodes.items()
     ]
 
 
-def _sign(held: Held, node: str, device: Device) -> str:
+def _sign(held: Held, *, node: str, device: Device) -> str:
     share = sum(share for _, share in held.get((node, device.index), ()))
     return _FREE if share == 0 else _FULL if share >= WHOLE_MILLI else _PART
 
@@ -43,11 +43,11 @@ def waiting_lines(tally: Tally) -> list[str]:
 def job_table(jobs: Sequence[GPUJob], *, view: View) -> str:
     """All jobs by number."""
     ordered = sorted(jobs, key=lambda job: (job.status.number is None, job.status.number))
-    rows = [job_rows.row(job, JOB_FIELDS, view=view) for job in ordered]
+    rows = [job_rows.row(job, fields=JOB_FIELDS, view=view) for job in ordered]
     return output.render(rows, columns=JOB_FIELDS, form="table")
 
 
-def node_table(nodes: Mapping[str, Sequence[Device]], jobs: Iterable[GPUJob]) -> str:
+def node_table(nodes: Mapping[str, Sequence[Device]], *, jobs: Iterable[GPUJob]) -> str:
     """The nodes with their devices: who holds each, with the share where it is a part."""
     held = held_devices(jobs)
     rows = [
@@ -56,21 +56,21 @@ def node_table(nodes: Mapping[str, Sequence[Device]], jobs: Iterable[GPUJob]) ->
             "MODEL": devices[0].model,
             "GPUS": len(devices),
             "FREE": sum((node, device.index) not in held for device in devices),
-            "DEVICES": _holders(held, node, devices),
+            "DEVICES": _holders(held, node=node, devices=devices),
         }
         for node, devices in nodes.items()
     ]
     return output.render(rows, columns=("NODE", "MODEL", "GPUS", "FREE", "DEVICES"), form="table")
 
 
-def _holders(held: Held, node: str, devices: Sequence[Device]) -> str:
+def _holders(held: Held, *, node: str, devices: Sequence[Device]) -> str:
     told = []
     for device in devices:
         holders = held.get((node, device.index), ())
         if holders:
-            told.append(f"{device.index}: {', '.join(_holder(number, share) for number, share in holders)}")
+            told.append(f"{device.index}: {', '.join(_holder(number, share_milli=share) for number, share in holders)}")
     return "; ".join(told)
 
 
-def _holder(number: int, share_milli: int) -> str:
+def _holder(number: int, *, share_milli: int) -> str:
     return f"job {number}" if share_milli == WHOLE_MILLI else f"job {number} ({share_milli / WHOLE_MILLI:g})"

@@ -38,12 +38,12 @@ def show(*, count: int, kubeconfig: str) -> Shown:
     with _view() as watcher:
 
         async def go(cluster: Cluster) -> campaign.Ended:
-            return await campaign.run(cluster, jobs, watcher=watcher, over=_all_placed)
+            return await campaign.run(cluster, jobs=jobs, watcher=watcher, over=_all_placed)
 
         ended = work(go, kubeconfig=kubeconfig, context=None, namespace=NAMESPACE)
     summary = summarise(ended)
     good = not (summary.problem or summary.failed or summary.findings)
-    return Shown(text=_ending(ended.tally, summary, kubeconfig=kubeconfig), good=good)
+    return Shown(text=_ending(ended.tally, summary=summary, kubeconfig=kubeconfig), good=good)
 
 
 def _all_placed(tally: Tally, standing: Standing) -> bool:
@@ -60,24 +60,24 @@ def _view() -> Iterator[campaign.Watcher]:
     from rich.live import Live
 
     with Live(console=Console(stderr=True), refresh_per_second=4, transient=True) as screen:
-        yield lambda tally, standing: screen.update(_frame(tally, standing))
+        yield lambda tally, standing: screen.update(_frame(tally, standing=standing))
 
 
-def _frame(tally: Tally, standing: Standing) -> "RenderableType":
+def _frame(tally: Tally, *, standing: Standing) -> "RenderableType":
     from rich.text import Text
 
-    lines = [*board.grid(tally), "", progress.sentence(tally, standing), *board.waiting_lines(tally)]
+    lines = [*board.grid(tally), "", progress.sentence(tally, standing=standing), *board.waiting_lines(tally)]
     return Text("\n".join(lines), no_wrap=True, overflow="ellipsis")
 
 
-def _ending(tally: Tally, summary: Summary, *, kubeconfig: str) -> str:
+def _ending(tally: Tally, *, summary: Summary, kubeconfig: str) -> str:
     jobs = list(tally.seen.values())
     view = View(now=times.utc_now())
     return "\n".join(
         [
             board.job_table(jobs, view=view),
             "",
-            board.node_table(tally.nodes, jobs),
+            board.node_table(tally.nodes, jobs=jobs),
             "",
             summary.text(title=_TITLE),
             "",

@@ -40,14 +40,14 @@ def _kinds(picture: Picture) -> Iterator[Finding]:
             mend = f"{INSTALL} (with crds.install=true, the default)"
             yield Finding(level="error", check="kinds", subject=name, message="the cluster does not know it", mend=mend)
         else:
-            yield unknown("kinds", unseen, subject=name)
+            yield unknown("kinds", unseen=unseen, subject=name)
 
 
 def _components(picture: Picture) -> Iterator[Finding]:
     for name in LEASED:
         lease = picture.leases[name]
         if isinstance(lease, Unseen) and not lease.missing:
-            yield unknown("components", lease, subject=name)
+            yield unknown("components", unseen=lease, subject=name)
             continue
         told = "nobody has ever held its Lease" if isinstance(lease, Unseen) else judge_lease(lease, now=picture.now)
         if told == "Running":
@@ -63,7 +63,7 @@ def _components(picture: Picture) -> Iterator[Finding]:
 def _webhook(picture: Picture) -> Iterator[Finding]:
     if isinstance(picture.webhook, Unseen):
         if not picture.webhook.missing:
-            yield unknown("webhook", picture.webhook)
+            yield unknown("webhook", unseen=picture.webhook)
             return
         message = "there is none: pods with the annotation dovetail.dev/gpu are not completed"
         yield Finding(level="warning", check="webhook", message=message, mend=f"{_REUSE} --set webhook.enabled=true")
@@ -83,7 +83,7 @@ def _policies(picture: Picture) -> Iterator[Finding]:
     wanted = {f"dovetail-{name}" for name in (*POLICIES, *(["agents"] if per_node else []))}
     for what, found in (("policies", picture.policies), ("bindings of policies", picture.bound_policies)):
         if isinstance(found, Unseen):
-            yield unknown("policies", found, subject=what)
+            yield unknown("policies", unseen=found, subject=what)
             continue
         missing = sorted(wanted - set(found))
         if missing:
@@ -102,7 +102,7 @@ def _rights(picture: Picture) -> Iterator[Finding]:
         unseen = next((allowed for _, allowed in rights if isinstance(allowed, Unseen)), None)
         missing = [right.said for right, allowed in rights if allowed is False]
         if unseen is not None:
-            yield unknown("permissions", unseen, subject=account)
+            yield unknown("permissions", unseen=unseen, subject=account)
         elif missing:
             message = f"its account may not {', '.join(missing)}"
             mend = f"{INSTALL}, by somebody who may create cluster roles"
@@ -144,14 +144,14 @@ def _classes(picture: Picture) -> Iterator[Finding]:
             message = f"it does not exist: {without}"
             yield Finding(level="error", check=check, subject=name, message=message, mend=f"{_REUSE} --set {value}")
         else:
-            yield unknown(check, found, subject=name)
+            yield unknown(check, unseen=found, subject=name)
 
 
 def _configuration(picture: Picture) -> Iterator[Finding]:
     config = picture.config
     if isinstance(config, Unseen):
         if not config.missing:
-            yield unknown("configuration", config)
+            yield unknown("configuration", unseen=config)
             return
         message = "there is no ConfigMap dovetail-config in dovetail-system"
         yield Finding(level="error", check="configuration", message=message, mend=INSTALL)

@@ -33,7 +33,7 @@ class Unseen:
     missing: bool
 
 
-def unknown(check: str, unseen: Unseen, *, subject: str = "") -> Finding:
+def unknown(check: str, *, unseen: Unseen, subject: str = "") -> Finding:
     """What could not be looked at."""
     mend = "" if unseen.missing else "ask somebody who may, or run it with more rights"
     return Finding(level="unknown", check=check, subject=subject, message=f"not looked at: {unseen.why}", mend=mend)
@@ -55,7 +55,7 @@ def summary(findings: Sequence[Finding]) -> str:
     """The numbers, in one line."""
     counts = {level: sum(finding.level == level for finding in findings) for level in _SHOWN}
     return (
-        f"{counts['ok']} in order, {_many(counts['warning'], 'warning')}, {_many(counts['error'], 'error')}, "
+        f"{counts['ok']} in order, {_many(counts['warning'], noun='warning')}, {_many(counts['error'], noun='error')}, "
         f"{counts['unknown']} not looked at"
     )
 
@@ -72,7 +72,7 @@ def _lines(findings: Sequence[Finding]) -> list[str]:
     width = max((len(_title(finding)) for finding in findings), default=0)
     lines = []
     for finding in findings:
-        shown = output.paint(f"{_SHOWN[finding.level]:<5}", _COLOURS[finding.level])
+        shown = output.paint(f"{_SHOWN[finding.level]:<5}", colour=_COLOURS[finding.level])
         lines.append(f"{shown}  {_title(finding):<{width}}  {finding.message}")
         if finding.mend and finding.level in {"warning", "error"}:
             lines.append(f"{'':<{width + 9}}to fix it: {finding.mend}")
@@ -83,5 +83,5 @@ def _title(finding: Finding) -> str:
     return f"{finding.check} {finding.subject}" if finding.subject else finding.check
 
 
-def _many(number: int, noun: str) -> str:
+def _many(number: int, *, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

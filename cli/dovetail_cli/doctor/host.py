@@ -50,7 +50,7 @@ def judge(root: Path = Path("/")) -> Iterator[Finding]:
             yield from check(root)
         except PermissionError as error:
             unseen = Unseen(why=f"{error.filename} may not be read", missing=False)
-            yield unknown(name, unseen)
+            yield unknown(name, unseen=unseen)
         except (tomllib.TOMLDecodeError, UnreadableError, UnicodeDecodeError) as error:
             yield Finding(
                 level="warning", check=name, message=f"a file of it cannot be understood: {error}",
@@ -83,13 +83,16 @@ def _driver(root: Path) -> Iterator[Finding]:
 
 def _runtime(root: Path) -> Iterator[Finding]:
     """Check the default runtime: NVIDIA's gives devices to any container that sets a variable."""
-    configs = [*_read(root, _CONTAINERD, tomllib.loads), *_read(root, _CRIO, tomllib.loads)]
-    configs += _read(root, ("etc/docker/daemon.json",), lambda text: decode(text, as_type=Any))
+    configs = [
+        *_read(root, patterns=_CONTAINERD, parse=tomllib.loads),
+        *_read(root, patterns=_CRIO, parse=tomllib.loads),
+    ]
+    configs += _read(root, patterns=("etc/docker/daemon.json",), parse=lambda text: decode(text, as_type=Any))
     if not configs:
         unseen = Unseen(why="no configuration of containerd, CRI-O or Docker is where it is looked for", missing=True)
-        yield unknown("container-runtime", unseen)
+        yield unknown("container-runtime", unseen=unseen)
         return
-    defaults = {(path, value) for path, config in configs for value in _values(config, _DEFAULTS)}
+    defaults = {(path, value) for path, config in configs for value in _values(config, keys=_DEFAULTS)}
     wrong = sorted(f"{path}: {value}" for path, value in defaults if _NVIDIA.search(value))
     if wrong:
         message = f"NVIDIA's runtime is the default ({wrong[0]}): a container that nobody gave a GPU may see them all"
@@ -110,12 +113,12 @@ _DEFAULTS: Final = frozenset({"default_runtime_name", "default_runtime", "defaul
 
 
 def _handlers(config: Any) -> Iterator[str]:
-    for runtimes in _values(config, frozenset({"runtimes"})):
+    for runtimes in _values(config, keys=frozenset({"runtimes"})):
         yield from runtimes if isinstance(runtimes, dict) else ()
 
 
 def _toolkit(root: Path) -> Iterator[Finding]:
-    configs = _read(root, _TOOLKIT, tomllib.loads)
+    configs = _read(root, patterns=_TOOLKIT, parse=tomllib.loads)
     if not configs:
         mend = "install nvidia-container-toolkit, or let NVIDIA's GPU operator bring it"
         yield Finding(level="warning", check="toolkit", message="NVIDIA's container toolkit is not there", mend=mend)
@@ -127,7 +130,7 @@ def _toolkit(root: Path) -> Iterator[Finding]:
         mend += "(docs/vendor.md)"
         yield Finding(level="error", check="toolkit", message=message, mend=mend)
         return
-    yield from _other_ways(path, config)
+    yield from _other_ways(path, config=config)
     mode = config.get("nvidia-container-runtime", {}).get("mode", "auto")
     if mode == "cdi" and not _specifications(root):
         # In this mode the runtime takes the variable's values for names of CDI devices, and starts no container whose
@@ -145,7 +148,7 @@ def _specifications(root: Path) -> list[str]:
     return sorted({path.name for folder in _CDI for path in (root / folder).glob("*nvidia*") if path.is_file()})
 
 
-def _other_ways(path: str, config: dict[str, Any]) -> Iterator[Finding]:
+def _other_ways(path: str, *, config: dict[str, Any]) -> Iterator[Finding]:
     """Check for ways in which the toolkit gives out devices besides the variable that we set."""
     if config.get("accept-nvidia-visible-devices-as-volume-mounts", False) is True:
         message = f"{path}: a pod may name devices by mounts too, which policy dovetail-pods alone refuses"
@@ -208,20 +211,20 @@ def _cgroups(root: Path) -> Iterator[Finding]:
         yield Finding(level="warning", check="cgroups", message=message, mend=mend)
 
 
-def _read(root: Path, patterns: Iterable[str], parse: Callable[[str], Any]) -> list[tuple[str, Any]]:
+def _read(root: Path, *, patterns: Iterable[str], parse: Callable[[str], Any]) -> list[tuple[str, Any]]:
     """The files that there are, parsed, by their paths on the node."""
     paths = [path for pattern in patterns for path in sorted(root.glob(pattern)) if path.is_file()]
     return [(f"/{path.relative_to(root)}", parse(path.read_text(encoding="utf-8"))) for path in paths]
 
 
-def _values(config: Any, keys: frozenset[str]) -> Iterator[Any]:
+def _values(config: Any, *, keys: frozenset[str]) -> Iterator[Any]:
     """The values of these keys, wherever in a configuration they stand: versions differ in where."""
     if not isinstance(config, dict):
         return
     for key, value in config.items():
         if key in keys:
             yield value
-        yield from _values(value, keys)
+        yield from _values(value, keys=keys)
 
 
 _CHECKS: Final = (

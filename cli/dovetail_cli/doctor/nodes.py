@@ -46,22 +46,22 @@ class Seen:
 
     def condition(self, type_: str) -> Condition | None:
         """One of the report's."""
-        return find_condition(self.report.status.conditions, type_) if self.report else None
+        return find_condition(self.report.status.conditions, type=type_) if self.report else None
 
 
 def judge(picture: Picture, *, settings: Settings, only: str | None = None) -> Iterator[Finding]:
     """Every node with GPUs, or one of that name."""
     if isinstance(picture.gpunodes, Unseen):
-        yield unknown("nodes", picture.gpunodes, subject="reports")
+        yield unknown("nodes", unseen=picture.gpunodes, subject="reports")
         return
     nodes = picture.nodes
     if isinstance(nodes, Unseen):
-        yield unknown("nodes", nodes)
+        yield unknown("nodes", unseen=nodes)
         # The reports tell something by themselves.
         nodes = [Node(metadata=ObjectMeta(name=each.metadata.name)) for each in picture.gpunodes]
     if isinstance(picture.slices, Unseen):
-        yield unknown("nodes", picture.slices, subject="DRA drivers")
-    seen = list(_seen(nodes, picture.gpunodes, picture=picture, settings=settings))
+        yield unknown("nodes", unseen=picture.slices, subject="DRA drivers")
+    seen = list(_seen(nodes, gpunodes=picture.gpunodes, picture=picture, settings=settings))
     if only is not None:
         seen = [each for each in seen if each.name == only]
     if not seen:
@@ -76,7 +76,7 @@ def judge(picture: Picture, *, settings: Settings, only: str | None = None) -> I
 
 
 def _seen(
-    nodes: Iterable[Node], gpunodes: Iterable[GPUNode], *, picture: Picture, settings: Settings
+    nodes: Iterable[Node], *, gpunodes: Iterable[GPUNode], picture: Picture, settings: Settings
 ) -> Iterator[Seen]:
     reports = {each.metadata.name: each for each in gpunodes}
     vendors: Vendors = settings.vendors
@@ -109,34 +109,34 @@ def _kind(seen: Seen) -> Iterator[Finding]:
     if seen.serves.conflict:
         other = "plugin" if seen.serves.resource else "DRA driver"
         mend = f"kubectl label node {seen.name} {names.LABEL_MANAGED}-, or keep the {other} off the node"
-        yield _finding(seen, "error", f"takes no pods with GPUs: {seen.serves.conflict}", mend=mend)
+        yield _finding(seen, level="error", message=f"takes no pods with GPUs: {seen.serves.conflict}", mend=mend)
 
 
 def _report(seen: Seen) -> Iterator[Finding]:
     if seen.report is None:
         if seen.serves.managed:
             message = "no agent reports its devices, so none is ever given away"
-            yield _finding(seen, "error", message, mend=f"look whether an agent runs there: {_AGENTS}")
+            yield _finding(seen, level="error", message=message, mend=f"look whether an agent runs there: {_AGENTS}")
         else:
             message = "no agent reports: models are known by labels alone, and no UUIDs"
             mend = f"{_REUSE} --set agent.nodeSelector.LABEL=VALUE, a label that all GPU nodes carry"
-            yield _finding(seen, "warning", message, mend=mend)
+            yield _finding(seen, level="warning", message=message, mend=mend)
         return
     observed = seen.report.status.observed_at
     age = seen.picture.now - moment(observed) if observed else None
     if age is None or age > seen.heartbeat + _LATE:
         silent = "has never reported" if age is None else f"has been silent for {brief(age.total_seconds())}"
-        yield _finding(seen, "error", f"its agent {silent}", mend=f"look whether it runs: {_AGENTS}")
+        yield _finding(seen, level="error", message=f"its agent {silent}", mend=f"look whether it runs: {_AGENTS}")
     elif age < -_LATE:
         message = f"its clock is ahead of this one by {brief(-age.total_seconds())}"
-        yield _finding(seen, "warning", message, mend="set the clocks by NTP")
+        yield _finding(seen, level="warning", message=message, mend="set the clocks by NTP")
 
 
 def _driver(seen: Seen) -> Iterator[Finding]:
     ready = seen.condition("Ready")
     if ready is not None and ready.status != "True":
         mend = f"on the node: nvidia-smi, dmesg, and dovetail doctor --host; then {_AGENTS}"
-        yield _finding(seen, "error", f"its devices cannot be read: {ready.message}", mend=mend)
+        yield _finding(seen, level="error", message=f"its devices cannot be read: {ready.message}", mend=mend)
 
 
 def _runtime(seen: Seen) -> Iterator[Finding]:
@@ -149,21 +149,21 @@ def _runtime(seen: Seen) -> Iterator[Finding]:
         message = "NVIDIA's runtime is the default there: a container that nobody gave a GPU may see them all"
         mend = "make runc the default runtime of that node (containerd: default_runtime_name), and then "
         mend += f"{_REUSE} --set agent.runtimeClassName=nvidia"
-        yield _finding(seen, "error", message, mend=mend)
+        yield _finding(seen, level="error", message=message, mend=mend)
 
 
 def _ownership(seen: Seen) -> Iterator[Finding]:
     processes, kubelet = seen.condition("ProcessesSeen"), seen.condition("PodResources")
     if processes is not None and processes.status != "True":
         mend = f"{_REUSE} --set agent.hostPID=true (docs/node-agent.md says what it takes)"
-        yield _finding(seen, "warning", processes.message, mend=mend)
+        yield _finding(seen, level="warning", message=processes.message, mend=mend)
     if kubelet is not None and kubelet.status != "True":
         mend = f"{_REUSE} --set agent.podResources.path=FOLDER, that of kubelet's pod-resources on the node"
-        yield _finding(seen, "error", kubelet.message, mend=mend)
+        yield _finding(seen, level="error", message=kubelet.message, mend=mend)
     by_plugin = seen.serves.resource and seen.report is not None and seen.report.status.provider != _SIMULATED
     if kubelet is None and by_plugin:
         message = "which pod has which GPU is not known: the agent does not ask kubelet"
-        yield _finding(seen, "warning", message, mend=f"{_REUSE} --set agent.podResources.enabled=true")
+        yield _finding(seen, level="warning", message=message, mend=f"{_REUSE} --set agent.podResources.enabled=true")
 
 
 def _advertised(seen: Seen) -> Iterator[Finding]:
@@ -172,7 +172,7 @@ def _advertised(seen: Seen) -> Iterator[Finding]:
     healthy = any(device.health == "Healthy" and not device.mig_profile for device in seen.report.status.devices)
     if healthy and names.GPU_MILLI not in seen.node.status.allocatable:
         message = f"it has healthy GPUs, but {names.GPU_MILLI} is not advertised"
-        yield _finding(seen, "error", message, mend=f"look into the agent's log: {_AGENTS}")
+        yield _finding(seen, level="error", message=message, mend=f"look into the agent's log: {_AGENTS}")
 
 
 def _devices(seen: Seen) -> Iterator[Finding]:
@@ -182,12 +182,12 @@ def _devices(seen: Seen) -> Iterator[Finding]:
         called = f"GPU {device.index}"
         if device.health == "Unhealthy":
             mend = f"repair it, then dovetail uncordon {seen.name}:{device.index} --mended"
-            yield _finding(seen, "warning", f"{called} is unhealthy: {device.health_reason}", mend=mend)
+            yield _finding(seen, level="warning", message=f"{called} is unhealthy: {device.health_reason}", mend=mend)
         if device.strangers:
             closed = "; it takes no new work meanwhile" if device.taint else ""
             processes = _listed([f"{each.pid} {each.command}".strip() for each in device.strangers])
             message = f"{called} is used by processes that nobody gave it to ({processes}){closed}"
-            yield _finding(seen, "warning", message, mend="end them, or submit them as jobs")
+            yield _finding(seen, level="warning", message=message, mend="end them, or submit them as jobs")
 
 
 def _enforcement(seen: Seen) -> Iterator[Finding]:
@@ -203,7 +203,7 @@ def _enforcement(seen: Seen) -> Iterator[Finding]:
     yield Finding(level="ok", check="enforcement", subject=seen.name, message=f"{message} ({why})" if why else message)
 
 
-def _finding(seen: Seen, level: Any, message: str, *, mend: str) -> Finding:
+def _finding(seen: Seen, *, level: Any, message: str, mend: str) -> Finding:
     return Finding(level=level, check="node", subject=seen.name, message=message, mend=mend)
 
 

@@ -25,18 +25,20 @@ def judge(picture: Picture, *, settings: Settings) -> Iterator[Finding]:
     """
     resources, jobs, namespaces = picture.resources_asked, picture.job_namespaces, picture.namespaces
     if isinstance(resources, Unseen):
-        yield unknown(CHECK, resources)
+        yield unknown(CHECK, unseen=resources)
     elif isinstance(jobs, Unseen):
-        yield unknown(CHECK, jobs)
+        yield unknown(CHECK, unseen=jobs)
     elif isinstance(namespaces, Unseen):
-        yield unknown(CHECK, namespaces)
+        yield unknown(CHECK, unseen=namespaces)
     else:
         devices = {*names.MANAGED_RESOURCES, *settings.vendors.resources}
         concerned = jobs | {name for name, asked in resources.items() if asked & devices}
-        yield _judged(concerned - {"kube-system", RELEASE_NAMESPACE, *settings.exempt_namespaces}, namespaces)
+        yield _judged(
+            concerned - {"kube-system", RELEASE_NAMESPACE, *settings.exempt_namespaces}, namespaces=namespaces
+        )
 
 
-def _judged(concerned: AbstractSet[str], namespaces: Sequence[Namespace]) -> Finding:
+def _judged(concerned: AbstractSet[str], *, namespaces: Sequence[Namespace]) -> Finding:
     levels = {each.metadata.name: each.metadata.labels.get(ENFORCE, "") for each in namespaces}
     lax = sorted(name for name in concerned if levels.get(name, "") not in _ENOUGH)
     if not lax:

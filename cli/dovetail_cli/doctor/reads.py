@@ -150,30 +150,32 @@ class Picture:
 
 async def look(cluster: Cluster) -> Picture:
     """Read everything. Raises `KubeError` only if the API server does not answer at all."""
-    leases = await asyncio.gather(*(seen(_one(cluster, LEASES, f"dovetail-{each}", Lease)) for each in LEASED))
+    leases = await asyncio.gather(
+        *(seen(_one(cluster, resource=LEASES, name=f"dovetail-{each}", type_=Lease)) for each in LEASED)
+    )
     agents = await seen(_agents(cluster))
     homes = {"agent": RELEASE_NAMESPACE if isinstance(agents, Unseen) else agents["metadata"]["namespace"]}
     rights = await asyncio.gather(
-        *(seen(_allowed(cluster, right, home=homes.get(right.account, RELEASE_NAMESPACE))) for right in RIGHTS)
+        *(seen(_allowed(cluster, right=right, home=homes.get(right.account, RELEASE_NAMESPACE))) for right in RIGHTS)
     )
     return Picture(
         now=utc_now(),
         kinds=await _kinds(cluster),
-        nodes=await seen(listed(cluster, NODES, Node)),
-        gpunodes=await seen(listed(cluster, GPUNODES, GPUNode)),
+        nodes=await seen(listed(cluster, resource=NODES, type_=Node)),
+        gpunodes=await seen(listed(cluster, resource=GPUNODES, type_=GPUNode)),
         leases=dict(zip(LEASED, leases, strict=True)),
-        config=await seen(_one(cluster, CONFIGMAPS, "dovetail-config", ConfigMap)),
-        runtime_class=await seen(_one(cluster, RUNTIMECLASSES, "nvidia", Object)),
-        priority_class=await seen(_one(cluster, PRIORITYCLASSES, "dovetail-gpujob", Object)),
-        webhook=await seen(_one(cluster, _WEBHOOKS, "dovetail", Object)),
-        policies=await seen(_names(cluster, _POLICIES)),
-        bound_policies=await seen(_names(cluster, _BINDINGS)),
-        webhook_pods=await seen(_one(cluster, _DEPLOYMENTS, "dovetail-webhook", Object)),
+        config=await seen(_one(cluster, resource=CONFIGMAPS, name="dovetail-config", type_=ConfigMap)),
+        runtime_class=await seen(_one(cluster, resource=RUNTIMECLASSES, name="nvidia", type_=Object)),
+        priority_class=await seen(_one(cluster, resource=PRIORITYCLASSES, name="dovetail-gpujob", type_=Object)),
+        webhook=await seen(_one(cluster, resource=_WEBHOOKS, name="dovetail", type_=Object)),
+        policies=await seen(_names(cluster, resource=_POLICIES)),
+        bound_policies=await seen(_names(cluster, resource=_BINDINGS)),
+        webhook_pods=await seen(_one(cluster, resource=_DEPLOYMENTS, name="dovetail-webhook", type_=Object)),
         agents=agents,
         rights=dict(zip(RIGHTS, rights, strict=True)),
-        cluster_policies=await seen(listed(cluster, _CLUSTER_POLICIES, Object)),
+        cluster_policies=await seen(listed(cluster, resource=_CLUSTER_POLICIES, type_=Object)),
         slices=await seen(list_slices(cluster.client, drivers=names.GPU_DRIVERS)),
-        namespaces=await seen(listed(cluster, NAMESPACES, Namespace)),
+        namespaces=await seen(listed(cluster, resource=NAMESPACES, type_=Namespace)),
         resources_asked=await seen(resources_asked(cluster)),
         job_namespaces=await seen(job_namespaces(cluster)),
     )
@@ -195,18 +197,18 @@ def _in_short(message: str) -> str:
     return f"you may not {found[1]} {found[2]}" if found else message
 
 
-async def _one(cluster: Cluster, resource: Resource, name: str, type_: type[T]) -> T:
+async def _one(cluster: Cluster, *, resource: Resource, name: str, type_: type[T]) -> T:
     namespace = RELEASE_NAMESPACE if resource.namespaced else None
-    return await cluster.client.get(resource, name, as_type=type_, namespace=namespace)
+    return await cluster.client.get(resource, name=name, as_type=type_, namespace=namespace)
 
 
-async def listed(cluster: Cluster, resource: Resource, type_: type[T]) -> Sequence[T]:
+async def listed(cluster: Cluster, *, resource: Resource, type_: type[T]) -> Sequence[T]:
     """All objects of a kind, of all namespaces."""
     return (await cluster.client.list(resource, as_type=type_)).items
 
 
-async def _names(cluster: Cluster, resource: Resource) -> Sequence[str]:
-    return [each["metadata"]["name"] for each in await listed(cluster, resource, Object)]
+async def _names(cluster: Cluster, *, resource: Resource) -> Sequence[str]:
+    return [each["metadata"]["name"] for each in await listed(cluster, resource=resource, type_=Object)]
 
 
 async def resources_asked(cluster: Cluster) -> Mapping[str, AbstractSet[str]]:
@@ -235,27 +237,29 @@ async def _agents(cluster: Cluster) -> Object:
     return found[0]
 
 
-async def _allowed(cluster: Cluster, right: Right, *, home: str) -> bool:
+async def _allowed(cluster: Cluster, *, right: Right, home: str) -> bool:
     """Whether a component's account, in the namespace `home`, has a right or its substitute."""
     instead = _INSTEAD.get(right)
-    return await _has(cluster, right, home=home) or (instead is not None and await _has(cluster, instead, home=home))
+    return await _has(cluster, right=right, home=home) or (
+        instead is not None and await _has(cluster, right=instead, home=home)
+    )
 
 
-async def _has(cluster: Cluster, right: Right, *, home: str) -> bool:
+async def _has(cluster: Cluster, *, right: Right, home: str) -> bool:
     account = f"system:serviceaccount:{home}:dovetail-{right.account}"
     asked = {"verb": right.verb, "group": right.group, "resource": right.resource, "subresource": right.subresource}
     spec = {"user": account, "resourceAttributes": asked}
-    answer = await cluster.client.create(_REVIEWS, {"spec": spec}, as_type=Object)
+    answer = await cluster.client.create(_REVIEWS, body={"spec": spec}, as_type=Object)
     return bool(answer.get("status", {}).get("allowed"))
 
 
 async def _kinds(cluster: Cluster) -> dict[str, Unseen | None]:
     """Our kinds, each with why it cannot be listed; None where it can."""
     kinds = (GPUJOBS, GPUNODES, GPUQUOTAS, HISTORYQUERIES)
-    told = await asyncio.gather(*(seen(_count(cluster, each)) for each in kinds))
+    told = await asyncio.gather(*(seen(_count(cluster, resource=each)) for each in kinds))
     return {kind.plural: found if isinstance(found, Unseen) else None for kind, found in zip(kinds, told, strict=True)}
 
 
-async def _count(cluster: Cluster, resource: Resource) -> int:
+async def _count(cluster: Cluster, *, resource: Resource) -> int:
     namespace = cluster.namespace if resource.namespaced else None
     return len((await cluster.client.list(resource, as_type=Object, namespace=namespace)).items)

@@ -30,7 +30,7 @@ def look(find: Find, *, kubeconfig: str | None, context: str | None, namespace: 
             taken = await snapshot.take(cluster, say=say)
             subject = await find(cluster, taken)
             say(f"Asking {len(taken.nodes):,} nodes …")
-            return explain(subject, taken, now=times.utc_now())
+            return explain(subject, objects=taken, now=times.utc_now())
 
     return work(task, kubeconfig=kubeconfig, context=context, namespace=namespace)
 
@@ -40,7 +40,7 @@ def find_pod(name: str) -> Find:
 
     async def find(cluster: Cluster, taken: ClusterObjects) -> Subject:
         try:
-            raw = await cluster.client.get(PODS, name, as_type=dict[str, Any], namespace=cluster.namespace)
+            raw = await cluster.client.get(PODS, name=name, as_type=dict[str, Any], namespace=cluster.namespace)
         except NotFound as error:
             raise MissingError(f"no pod {name} in namespace {cluster.namespace}") from error
         return subjects.of_pod(raw, settings=taken.settings)
@@ -54,7 +54,7 @@ def find_job(text: str) -> Find:
 
     async def find(cluster: Cluster, taken: ClusterObjects) -> Subject:
         ours = [job for job in taken.jobs if job.metadata.namespace == cluster.namespace]
-        chosen, missing = selection.select(ours, [wanted])
+        chosen, missing = selection.select(ours, wanted=[wanted])
         if missing:
             raise MissingError(f"{selection.none_such(missing)} in namespace {cluster.namespace}")
         job = chosen[0]

@@ -17,8 +17,8 @@ _SHELL: Final = ("sh", "-c", "command -v bash >/dev/null && exec bash || exec sh
 
 def attach(
     word: str,
-    command: Sequence[str],
     *,
+    command: Sequence[str],
     worker: int,
     kubeconfig: str | None,
     context: str | None,
@@ -31,8 +31,8 @@ def attach(
         raise CommandError("gjob attach runs `kubectl exec`, and there is no kubectl on PATH")
 
     async def go(cluster: Cluster) -> tuple[str, str]:
-        job = await details.find(cluster, wanted)
-        pod = await logs.worker_pod(cluster, job, worker=worker)
+        job = await details.find(cluster, wanted=wanted)
+        pod = await logs.worker_pod(cluster, job=job, worker=worker)
         if pod is None or pod.status.phase != "Running":
             raise CommandError(f"worker {worker} of job {word} does not run ({job.status.phase or 'Queued'})")
         return pod.metadata.namespace, pod.metadata.name

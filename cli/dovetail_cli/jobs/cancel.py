@@ -23,24 +23,24 @@ def cancel(
     """Cancel the jobs that are meant and have not ended, and say what became of each. Raises `MissingError` last."""
 
     async def go(cluster: Cluster) -> list[str]:
-        return await cancel_those(cluster, wanted, dry_run=dry_run)
+        return await cancel_those(cluster, wanted=wanted, dry_run=dry_run)
 
     missing = work(go, kubeconfig=kubeconfig, context=context, namespace=namespace)
     if missing:
         raise MissingError(selection.none_such(missing))
 
 
-async def cancel_those(cluster: Cluster, wanted: Sequence[selection.Wanted], *, dry_run: bool) -> list[str]:
+async def cancel_those(cluster: Cluster, *, wanted: Sequence[selection.Wanted], dry_run: bool) -> list[str]:
     """Cancel them and say what became of each; the words that mean no job, or one that has gone meanwhile."""
     jobs = await list_jobs(cluster)
-    chosen, missing = selection.select(jobs, wanted)
+    chosen, missing = selection.select(jobs, wanted=wanted)
     if not dry_run:
-        there = await asyncio.gather(*(_cancel(cluster, job) for job in chosen))
+        there = await asyncio.gather(*(_cancel(cluster, job=job) for job in chosen))
         missing += [job.metadata.name for job, found in zip(chosen, there, strict=True) if not found]
         chosen = [job for job, found in zip(chosen, there, strict=True) if found]
     for job in chosen:
         print(sentence(job, dry_run=dry_run))
-    for told in those_that_fall(jobs, chosen, dry_run=dry_run):
+    for told in those_that_fall(jobs, chosen=chosen, dry_run=dry_run):
         print(told)
     return missing
 
@@ -53,7 +53,7 @@ def sentence(job: GPUJob, *, dry_run: bool) -> str:
     return f"Job {called} would be cancelled." if dry_run else f"Job {called} cancelled."
 
 
-def those_that_fall(jobs: Sequence[GPUJob], chosen: Sequence[GPUJob], *, dry_run: bool) -> Iterator[str]:
+def those_that_fall(jobs: Sequence[GPUJob], *, chosen: Sequence[GPUJob], dry_run: bool) -> Iterator[str]:
     """A sentence for each job that is cancelled too, because it waits for a cancelled job."""
     called = {job.metadata.name: job.status.number or job.metadata.name for job in jobs}
     cancelled = {job.metadata.name for job in chosen if is_unfinished(job)}
@@ -63,13 +63,17 @@ def those_that_fall(jobs: Sequence[GPUJob], chosen: Sequence[GPUJob], *, dry_run
             yield f"Job {called[name]} {verb} with it: it waits for job {called.get(why, why)}."
 
 
-async def _cancel(cluster: Cluster, job: GPUJob) -> bool:
+async def _cancel(cluster: Cluster, *, job: GPUJob) -> bool:
     """Cancel the job unless it has ended; False if it has been deleted meanwhile."""
     if not is_unfinished(job):
         return True
     try:
         await cluster.client.patch(
-            GPUJOBS, job.metadata.name, {"spec": {"cancel": True}}, as_type=GPUJob, namespace=job.metadata.namespace
+            GPUJOBS,
+            name=job.metadata.name,
+            patch={"spec": {"cancel": True}},
+            as_type=GPUJob,
+            namespace=job.metadata.namespace,
         )
     except NotFound:
         return False

@@ -20,20 +20,20 @@ from dovetail_cli.ui.errors import MissingError
 Pairs = list[tuple[str, Any]]
 
 
-async def find(cluster: Cluster, wanted: selection.Wanted) -> GPUJob:
+async def find(cluster: Cluster, *, wanted: selection.Wanted) -> GPUJob:
     """The job. Raises `MissingError`."""
-    chosen, missing = selection.select(await list_jobs(cluster), [wanted])
+    chosen, missing = selection.select(await list_jobs(cluster), wanted=[wanted])
     if missing:
         raise MissingError(selection.none_such(missing))
     return chosen[0]
 
 
-async def remembered(cluster: Cluster, wanted: selection.Wanted, *, logs: bool = False) -> JobRecord:
+async def remembered(cluster: Cluster, *, wanted: selection.Wanted, logs: bool = False) -> JobRecord:
     """The record of the latest job of that number or name. Raises `MissingError`."""
     question = HistoryQuerySpec(
         names=[wanted.name] if wanted.name else [], numbers=[] if wanted.name else [wanted.first], limit=1, logs=logs
     )
-    found = (await history.ask(cluster, question)).records
+    found = (await history.ask(cluster, question=question)).records
     if not found:
         raise MissingError(selection.none_such([wanted.text]))
     return found[0]
@@ -45,10 +45,10 @@ def show(word: str, *, form: str, kubeconfig: str | None, context: str | None, n
 
     async def go(cluster: Cluster) -> str:
         try:
-            job = await find(cluster, wanted)
+            job = await find(cluster, wanted=wanted)
         except MissingError:
-            return recorded(await remembered(cluster, wanted), form=form)
-        events = await job_events.events_of(cluster, job)
+            return recorded(await remembered(cluster, wanted=wanted), form=form)
+        events = await job_events.events_of(cluster, job=job)
         return shown(job_details(job, events=events, now=times.utc_now()), form=form)
 
     return work(go, kubeconfig=kubeconfig, context=context, namespace=namespace)

@@ -16,40 +16,40 @@ ANSWER_SECONDS: Final = 30.0
 _LOOK_SECONDS: Final = 0.05
 
 
-async def ask(cluster: Cluster, question: HistoryQuerySpec, *, seconds: float = ANSWER_SECONDS) -> HistoryQueryStatus:
+async def ask(cluster: Cluster, *, question: HistoryQuerySpec, seconds: float = ANSWER_SECONDS) -> HistoryQueryStatus:
     """The answer to one question. Raises `CommandError` when none comes, or it is that something is wrong."""
     body = HistoryQuery(metadata=ObjectMeta(generate_name="ask-"), spec=question)
     asked = await cluster.client.create(
-        HISTORYQUERIES, msgspec.to_builtins(body), as_type=HistoryQuery, namespace=cluster.namespace
+        HISTORYQUERIES, body=msgspec.to_builtins(body), as_type=HistoryQuery, namespace=cluster.namespace
     )
     try:
-        answer = await _answered(cluster, asked, seconds=seconds)
+        answer = await _answered(cluster, asked=asked, seconds=seconds)
     finally:
-        await _forget(cluster, asked)
+        await _forget(cluster, asked=asked)
     if answer.message:
         raise CommandError(answer.message)
     return answer
 
 
-async def records(cluster: Cluster, question: HistoryQuerySpec) -> list[JobRecord]:
+async def records(cluster: Cluster, *, question: HistoryQuerySpec) -> list[JobRecord]:
     """All records that the question means, page after page, the latest end first."""
     found: list[JobRecord] = []
     while True:
-        answer = await ask(cluster, question)
+        answer = await ask(cluster, question=question)
         found += answer.records
         if not answer.next:
             return found
         question = msgspec.structs.replace(question, after=answer.next)
 
 
-async def _answered(cluster: Cluster, asked: HistoryQuery, *, seconds: float) -> HistoryQueryStatus:
+async def _answered(cluster: Cluster, *, asked: HistoryQuery, seconds: float) -> HistoryQueryStatus:
     name, found = asked.metadata.name, asked
     try:
         async with asyncio.timeout(seconds):
             while not found.status.answered:
                 await asyncio.sleep(_LOOK_SECONDS)
                 found = await cluster.client.get(
-                    HISTORYQUERIES, name, as_type=HistoryQuery, namespace=cluster.namespace
+                    HISTORYQUERIES, name=name, as_type=HistoryQuery, namespace=cluster.namespace
                 )
     except TimeoutError as error:
         raise CommandError(
@@ -58,8 +58,8 @@ async def _answered(cluster: Cluster, asked: HistoryQuery, *, seconds: float) ->
     return found.status
 
 
-async def _forget(cluster: Cluster, asked: HistoryQuery) -> None:
+async def _forget(cluster: Cluster, *, asked: HistoryQuery) -> None:
     try:
-        await cluster.client.delete(HISTORYQUERIES, asked.metadata.name, namespace=cluster.namespace)
+        await cluster.client.delete(HISTORYQUERIES, name=asked.metadata.name, namespace=cluster.namespace)
     except NotFound:
         return

@@ -11,7 +11,7 @@ from dovetail_cli.cluster.connection import Cluster
 from dovetail_cli.ui import output
 
 
-async def events_of(cluster: Cluster, job: GPUJob) -> list[Event] | None:
+async def events_of(cluster: Cluster, *, job: GPUJob) -> list[Event] | None:
     """The events of this very object that still exist; None if the user may not list events."""
     about = f"involvedObject.uid={job.metadata.uid}"
     try:

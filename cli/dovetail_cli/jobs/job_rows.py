@@ -10,12 +10,12 @@ from dovetail_cli.ui.times import elapsed
 _NO_VALUE: Final = "-"
 
 
-def row(job: GPUJob, fields: Sequence[str], *, view: View) -> dict[str, Any]:
+def row(job: GPUJob, *, fields: Sequence[str], view: View) -> dict[str, Any]:
     """The columns as numbers and texts, by their names."""
-    return {field: _cell(field, COLUMNS[field](job, view)) for field in fields}
+    return {field: _cell(field, value=COLUMNS[field](job, view)) for field in fields}
 
 
-def _cell(field: str, value: Any) -> Any:
+def _cell(field: str, *, value: Any) -> Any:
     if write := _WRITERS.get(field):
         return write(value)
     return _NO_VALUE if value is None else value

@@ -26,7 +26,7 @@ def by_state(jobs: Sequence[GPUJob], fields: Sequence[str], *, view: View) -> st
     """A table for each state, in the order in which jobs pass through them, with the number of jobs above it."""
     parts = []
     for short, chosen in groups.by_state(jobs).items():
-        rows = [job_rows.row(job, fields, view=view) for job in chosen]
+        rows = [job_rows.row(job, fields=fields, view=view) for job in chosen]
         title = f"{long_name(short)} ({short}): {len(chosen)}"
         parts.append(f"{output.bold(title)}\n{output.render(rows, columns=fields, form='table')}")
     return "\n\n".join(parts) or output.render([], columns=fields, form="table")
@@ -36,7 +36,7 @@ def tree(jobs: Sequence[GPUJob], fields: Sequence[str], *, view: View) -> str:
     """One table, in which a job is indented below the job that it waits for."""
     rows = []
     for job, depth in groups.dependency_tree(jobs):
-        row = job_rows.row(job, fields, view=view)
+        row = job_rows.row(job, fields=fields, view=view)
         if _NAME in row and depth:
             row[_NAME] = f"{'  ' * (depth - 1)}└ {row[_NAME]}"
         rows.append(row)

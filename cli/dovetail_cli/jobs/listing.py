@@ -35,16 +35,16 @@ class Question(JobQuery, frozen=True, kw_only=True):
     by_state: bool = False
     tree: bool = False
 
-    def answer(self, jobs: Sequence[GPUJob], view: View, *, form: str) -> str:
+    def answer(self, jobs: Sequence[GPUJob], *, view: View, form: str) -> str:
         """The text to print."""
-        chosen = choose(jobs, self, view=view)
+        chosen = choose(jobs, query=self, view=view)
         if form in {"json", "yaml"}:
             rows = [msgspec.to_builtins(job_row(job, now=view.now)) for job in chosen]
             return output.render(rows, columns=(), form=form)
         if self.by_state or self.tree:
             arrange = layouts.by_state if self.by_state else layouts.tree
             return arrange(chosen, self.fields, view=view)
-        rows = [job_rows.row(job, self.fields, view=view) for job in chosen]
+        rows = [job_rows.row(job, fields=self.fields, view=view) for job in chosen]
         return output.render(rows, columns=self.fields, form=form)
 
 
@@ -96,9 +96,9 @@ def show(
         while True:
             jobs, view = await _look(cluster)
             if question.since is not None:
-                past = await history.records(cluster, HistoryQuerySpec(since=question.since))
-                jobs = joined(jobs, past)
-            text = question.answer(jobs, view, form=form)
+                past = await history.records(cluster, question=HistoryQuerySpec(since=question.since))
+                jobs = joined(jobs, records=past)
+            text = question.answer(jobs, view=view, form=form)
             if again_seconds is None:
                 print(text)
                 return

@@ -33,13 +33,13 @@ def show(
     wanted = parse_one(word, field="JOB")
 
     async def go(cluster: Cluster) -> None:
-        pod = await _pod(cluster, wanted, worker=worker)
+        pod = await _pod(cluster, wanted=wanted, worker=worker)
         if pod is None:
-            await _remembered(cluster, wanted, tail=tail)
+            await _remembered(cluster, wanted=wanted, tail=tail)
         elif follow:
-            await _follow(cluster, pod, tail=tail)
+            await _follow(cluster, pod=pod, tail=tail)
         else:
-            _write(await _read(cluster, pod, tail=tail))
+            _write(await _read(cluster, pod=pod, tail=tail))
 
     try:
         work(go, kubeconfig=kubeconfig, context=context, namespace=namespace)
@@ -48,7 +48,7 @@ def show(
             raise
 
 
-async def worker_pod(cluster: Cluster, job: GPUJob, *, worker: int) -> Pod | None:
+async def worker_pod(cluster: Cluster, *, job: GPUJob, worker: int) -> Pod | None:
     """The newest pod of a worker; None where there is none. Raises `CommandError` for a worker that cannot be."""
     if worker >= job.spec.workers:
         raise CommandError(f"--worker {worker}: this job has {job.spec.workers}, counted from 0")
@@ -59,12 +59,12 @@ async def worker_pod(cluster: Cluster, job: GPUJob, *, worker: int) -> Pod | Non
     return max(own, key=lambda pod: pod.metadata.creation_timestamp, default=None)
 
 
-async def _pod(cluster: Cluster, wanted: selection.Wanted, *, worker: int) -> Pod | None:
+async def _pod(cluster: Cluster, *, wanted: selection.Wanted, worker: int) -> Pod | None:
     try:
-        job = await details.find(cluster, wanted)
+        job = await details.find(cluster, wanted=wanted)
     except MissingError:
         return None
-    pod = await worker_pod(cluster, job, worker=worker)
+    pod = await worker_pod(cluster, job=job, worker=worker)
     if pod is None and (why := _nothing_to_read(job)):
         raise CommandError(why)
     return pod
@@ -81,7 +81,7 @@ def _nothing_to_read(job: GPUJob) -> str:
     return f"job {called} has no pods now, and so no log: {phase_of(job)}{why}"
 
 
-async def _read(cluster: Cluster, pod: Pod, *, tail: int | None) -> bytes:
+async def _read(cluster: Cluster, *, pod: Pod, tail: int | None) -> bytes:
     meta = pod.metadata
     try:
         return await cluster.client.log(
@@ -90,10 +90,10 @@ async def _read(cluster: Cluster, pod: Pod, *, tail: int | None) -> bytes:
     except NotFound:
         raise
     except StatusError as error:
-        raise _no_log(pod, error) from error
+        raise _no_log(pod, error=error) from error
 
 
-async def _follow(cluster: Cluster, pod: Pod, *, tail: int | None) -> None:
+async def _follow(cluster: Cluster, *, pod: Pod, tail: int | None) -> None:
     meta = pod.metadata
     try:
         async with cluster.client.follow_log(
@@ -102,18 +102,18 @@ async def _follow(cluster: Cluster, pod: Pod, *, tail: int | None) -> None:
             async for chunk in chunks:
                 _write(chunk)
     except StatusError as error:
-        raise _no_log(pod, error) from error
+        raise _no_log(pod, error=error) from error
 
 
-def _no_log(pod: Pod, error: StatusError) -> CommandError:
+def _no_log(pod: Pod, *, error: StatusError) -> CommandError:
     told = error.message or error.reason
     if _NO_ADDRESS in told:
         told = f"its node {pod.spec.node_name} has no kubelet that could be asked: simulated nodes keep no logs"
     return CommandError(f"no log of {pod.metadata.name}: {told}")
 
 
-async def _remembered(cluster: Cluster, wanted: selection.Wanted, *, tail: int | None) -> None:
-    record = await details.remembered(cluster, wanted, logs=True)
+async def _remembered(cluster: Cluster, *, wanted: selection.Wanted, tail: int | None) -> None:
+    record = await details.remembered(cluster, wanted=wanted, logs=True)
     if not record.log:
         raise CommandError(f"job {wanted.text} has ended and its pods are gone; no lines of its log were kept")
     lines = record.log.splitlines(keepends=True)

@@ -20,7 +20,9 @@ def renew(word: str, *, lasting: str | None, kubeconfig: str | None, context: st
     seconds = None if lasting is None else whole_seconds(lasting)
 
     async def go(cluster: Cluster) -> str:
-        return await renewed(cluster, await details.find(cluster, wanted), seconds=seconds, now=times.utc_now())
+        return await renewed(
+            cluster, job=await details.find(cluster, wanted=wanted), seconds=seconds, now=times.utc_now()
+        )
 
     return work(go, kubeconfig=kubeconfig, context=context, namespace=namespace)
 
@@ -33,7 +35,7 @@ def whole_seconds(text: str) -> int:
     return round(seconds)
 
 
-async def renewed(cluster: Cluster, job: GPUJob, *, seconds: int | None, now: datetime) -> str:
+async def renewed(cluster: Cluster, *, job: GPUJob, seconds: int | None, now: datetime) -> str:
     """Renew a reservation's lease as of `now`, for `seconds` or for its present duration.
 
     Raises `CommandError` for a job that is no reservation, or that has ended.
@@ -51,8 +53,8 @@ async def renewed(cluster: Cluster, job: GPUJob, *, seconds: int | None, now: da
     try:
         await cluster.client.patch(
             GPUJOBS,
-            job.metadata.name,
-            {"spec": {"reservation": lease}},
+            name=job.metadata.name,
+            patch={"spec": {"reservation": lease}},
             as_type=GPUJob,
             namespace=job.metadata.namespace,
         )

@@ -18,20 +18,20 @@ def redo(word: str, *, kubeconfig: str | None, context: str | None, namespace: s
 
     async def go(cluster: Cluster) -> str:
         try:
-            job = await details.find(cluster, wanted)
+            job = await details.find(cluster, wanted=wanted)
         except MissingError:
             # Raises for one that never was.
-            await details.remembered(cluster, wanted)
+            await details.remembered(cluster, wanted=wanted)
             raise CommandError(
                 f"job {wanted.text} is gone: the history keeps what it was, but not what it ran"
             ) from None
         config_map = config_file.config_map_of(job)
         if config_map is not None:
-            await config_file.find(cluster, config_map)
-        created = await create.create(cluster, again(job))
+            await config_file.find(cluster, config_map=config_map)
+        created = await create.create(cluster, job=again(job))
         if config_map is not None:
-            await config_file.give(cluster, config_map, to=created)
-        numbered = await create.until_numbered(cluster, created)
+            await config_file.give(cluster, config_map=config_map, to=created)
+        numbered = await create.until_numbered(cluster, job=created)
         create.announce(numbered)
         return create.submitted(numbered, form="table")
 

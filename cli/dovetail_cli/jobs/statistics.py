@@ -43,12 +43,16 @@ def show(
     """Print the answer."""
 
     async def go(cluster: Cluster) -> list[JobStatistics]:
-        return [job_statistics(sums) for sums in (await history.ask(cluster, asked)).sums]
+        return [job_statistics(sums) for sums in (await history.ask(cluster, question=asked)).sums]
 
-    print(render(work(go, kubeconfig=kubeconfig, context=context, namespace=namespace, brief=True), asked, form=form))
+    print(
+        render(
+            work(go, kubeconfig=kubeconfig, context=context, namespace=namespace, brief=True), asked=asked, form=form
+        )
+    )
 
 
-def render(sums: Sequence[JobStatistics], asked: HistoryQuerySpec, *, form: str) -> str:
+def render(sums: Sequence[JobStatistics], *, asked: HistoryQuerySpec, form: str) -> str:
     """The sums in any of the formats; as text, all jobs together are lines of their own."""
     if form in {"json", "yaml"}:
         return output.render([msgspec.to_builtins(each) for each in sums], columns=(), form=form)

@@ -73,8 +73,8 @@ def at_a_time(job: GPUJob, *, tasks: int) -> dict[str, Any]:
 
 def change(
     words: Sequence[str],
-    fields: Fields,
     *,
+    fields: Fields,
     done: str,
     kubeconfig: str | None,
     context: str | None,
@@ -84,8 +84,8 @@ def change(
     wanted = selection.parse_ids(words, field="gjob")
 
     async def go(cluster: Cluster) -> tuple[list[str], list[str]]:
-        chosen, missing = selection.select(await list_jobs(cluster), wanted)
-        said = await asyncio.gather(*(_change(cluster, job, fields, done=done) for job in chosen))
+        chosen, missing = selection.select(await list_jobs(cluster), wanted=wanted)
+        said = await asyncio.gather(*(_change(cluster, job=job, fields=fields, done=done) for job in chosen))
         for sentence, refusal in said:
             if not refusal:
                 print(sentence)
@@ -98,14 +98,18 @@ def change(
         raise MissingError(selection.none_such(missing))
 
 
-async def _change(cluster: Cluster, job: GPUJob, fields: Fields, *, done: str) -> tuple[str, bool]:
+async def _change(cluster: Cluster, *, job: GPUJob, fields: Fields, done: str) -> tuple[str, bool]:
     called = job.status.number or job.metadata.name
     if not is_unfinished(job):
         return f"Job {called} has ended already ({phase_of(job)})", True
     try:
         wanted = fields(job) if callable(fields) else fields
         await cluster.client.patch(
-            GPUJOBS, job.metadata.name, {"spec": dict(wanted)}, as_type=GPUJob, namespace=job.metadata.namespace
+            GPUJOBS,
+            name=job.metadata.name,
+            patch={"spec": dict(wanted)},
+            as_type=GPUJob,
+            namespace=job.metadata.namespace,
         )
     except CommandError as error:
         return str(error), True

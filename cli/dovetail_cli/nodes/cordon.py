@@ -27,7 +27,7 @@ class Wish:
     mended: bool = False
 
 
-async def cordon(cluster: Cluster, words: Sequence[str], *, wish: Wish) -> list[dict[str, Any]]:
+async def cordon(cluster: Cluster, *, words: Sequence[str], wish: Wish) -> list[dict[str, Any]]:
     """Do it to all devices that the words mean, and say of each what it was and is. Nothing is written if one does not
     exist. Raises as `named` does."""
     gpunodes = (await cluster.client.list(GPUNODES, as_type=GPUNode)).items
@@ -37,7 +37,7 @@ async def cordon(cluster: Cluster, words: Sequence[str], *, wish: Wish) -> list[
         by_node[device.node].add(device.uuid)
     before = {each.metadata.name: each for each in gpunodes}
     changed = await asyncio.gather(
-        *(_write(cluster, before[node], uuids=uuids, wish=wish) for node, uuids in by_node.items())
+        *(_write(cluster, gpunode=before[node], uuids=uuids, wish=wish) for node, uuids in by_node.items())
     )
     news = {uuid for uuids in changed for uuid in uuids}
     return [_row(device, wish=wish, changed=device.uuid in news) for device in devices]
@@ -51,17 +51,17 @@ def sentence(row: dict[str, Any], *, mended: bool) -> str:
     return f"{called} ({row['uuid']}) {done}" + ("; its faults of before count no more" if mended else "")
 
 
-async def _write(cluster: Cluster, gpunode: GPUNode, *, uuids: Collection[str], wish: Wish) -> set[str]:
+async def _write(cluster: Cluster, *, gpunode: GPUNode, uuids: Collection[str], wish: Wish) -> set[str]:
     """One write for a node, from what it has at that moment; the UUIDs for which it was news."""
     name = gpunode.metadata.name
 
     async def write(attempt: int) -> set[str]:
-        found = await cluster.client.get(GPUNODES, name, as_type=GPUNode) if attempt else gpunode
+        found = await cluster.client.get(GPUNODES, name=name, as_type=GPUNode) if attempt else gpunode
         news = set(uuids) - set(found.spec.cordoned) if wish.cordoned else set(uuids) & set(found.spec.cordoned)
         if patch := _patch(found, news=news, uuids=uuids, wish=wish):
             # The patch replaces the whole list, so the resourceVersion guards against a concurrent change.
             body = {"metadata": {"resourceVersion": found.metadata.resource_version}, "spec": patch}
-            await cluster.client.patch(GPUNODES, name, body, as_type=GPUNode)
+            await cluster.client.patch(GPUNODES, name=name, patch=body, as_type=GPUNode)
         return news
 
     try:

@@ -52,7 +52,7 @@ def _device_lines(use: DeviceUse, *, namespace: str) -> list[str]:
     return [
         f"  GPU {device.index}: {device.model}",
         f"    UUID: {device.uuid}",
-        f"    Status: {output.paint(status, colour)}",
+        f"    Status: {output.paint(status, colour=colour)}",
         f"    Memory: {device.used_mib}/{device.memory_mib} MiB",
         f"    Utilization: {device.utilization:.0%}",
         f"    Temperature: {_or_not(device.temperature_celsius, unit='C')}",
@@ -87,7 +87,7 @@ async def look(cluster: Cluster) -> Inventory:
         )
     except NotFound as error:
         raise MissingError("this cluster has no GPUNodes: install Dovetail's chart, or name another cluster") from error
-    found = take(gpunodes.items, pods, scheduler=scheduler, namespace=cluster.namespace)
+    found = take(gpunodes.items, pods=pods, scheduler=scheduler, namespace=cluster.namespace)
     return replace(found, of_all=all_of_them)
 
 

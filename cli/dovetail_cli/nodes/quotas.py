@@ -35,22 +35,22 @@ def rows(quotas: Iterable[QuotaRow]) -> Iterator[dict[str, Any]]:
         for use in quota.uses or [_NO_USE]:
             yield {
                 "QUOTA": quota.name,
-                "WHO": _who(quota, use),
-                "GPUS": _of(use.gpus, quota.limits.gpus),
-                "RUNNING": _of(use.running_jobs, quota.limits.running_jobs),
-                "QUEUED": _of(use.queued_jobs, quota.limits.queued_jobs),
+                "WHO": _who(quota, use=use),
+                "GPUS": _of(use.gpus, most=quota.limits.gpus),
+                "RUNNING": _of(use.running_jobs, most=quota.limits.running_jobs),
+                "QUEUED": _of(use.queued_jobs, most=quota.limits.queued_jobs),
                 "SHARES": "-" if quota.shares is None else quota.shares,
                 "GPU_HOURS": "-" if quota.shares is None else f"{use.gpu_seconds / _HOUR_SECONDS:.1f}",
                 "POOLS": ",".join(quota.pools) or "any",
             }
 
 
-def _who(quota: QuotaRow, use: QuotaUseRow) -> str:
+def _who(quota: QuotaRow, *, use: QuotaUseRow) -> str:
     """The namespaces or users that the numbers are of."""
     if quota.per != "Together":
         return use.who or ("-" if not quota.uses else "(no name)")
     return ",".join([*quota.namespaces, *quota.users]) or "everybody"
 
 
-def _of(used: float, most: float | None) -> str:
+def _of(used: float, *, most: float | None) -> str:
     return f"{used:g}" if most is None else f"{used:g}/{most:g}"

@@ -38,7 +38,7 @@ class Screen:
         room = None if height is None else max(1, height - _AROUND)
         devices = [(node, use) for node, uses in self.inventory.nodes.items() for use in uses]
         if room is None or len(devices) <= room:
-            table = [list(_DEVICES), *(self._device(node, use) for node, use in devices)]
+            table = [list(_DEVICES), *(self._device(node, use=use) for node, use in devices)]
             left = 0
         else:
             nodes = sorted(self.inventory.nodes, key=lambda node: -totals(self.inventory.nodes[node]).utilization)
@@ -71,7 +71,7 @@ class Screen:
             f"{_memory(sums)} in use; jobs: {jobs.running} run, {jobs.waiting} wait"
         )
 
-    def _device(self, node: str, use: DeviceUse) -> list[str]:
+    def _device(self, node: str, *, use: DeviceUse) -> list[str]:
         device = use.device
         status = use.status(namespace=self.inventory.namespace)
         return [

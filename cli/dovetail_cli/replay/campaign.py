@@ -49,8 +49,8 @@ class Ended:
 
 async def run(
     cluster: Cluster,
-    jobs: Sequence[GPUJob],
     *,
+    jobs: Sequence[GPUJob],
     watcher: Watcher,
     over: Criterion = lambda _tally, standing: standing.done,
     stalled_seconds: float = STALLED_SECONDS,
@@ -60,7 +60,7 @@ async def run(
 
     `watcher` gets the progress about twice a second.
     """
-    await _prepare(cluster, jobs)
+    await _prepare(cluster, jobs=jobs)
     nodes = await _devices(cluster)
     began = clock()
     tally = Tally(jobs=len(jobs), nodes=nodes)
@@ -71,12 +71,14 @@ async def run(
     audits: list[Report] = []
     names = {job.metadata.name for job in jobs}
     async with (
-        _following(cluster, tally, names=names, now=now),
-        _beside(_audit_again_and_again(cluster, audits)),
-        _beside(_submit_all(cluster, jobs, tally=tally, now=now)) as submitting,
+        _following(cluster, tally=tally, names=names, now=now),
+        _beside(_audit_again_and_again(cluster, audits=audits)),
+        _beside(_submit_all(cluster, jobs=jobs, tally=tally, now=now)) as submitting,
     ):
         try:
-            problem = await _until(over, tally, submitting, watcher=watcher, stalled_seconds=stalled_seconds, now=now)
+            problem = await _until(
+                over, tally=tally, submitting=submitting, watcher=watcher, stalled_seconds=stalled_seconds, now=now
+            )
         except asyncio.CancelledError:
             # Ctrl-C: what has happened so far is still worth a summary.
             problem = "interrupted"
@@ -98,7 +100,7 @@ async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[asyncio.Task
             await task
 
 
-async def _audit_again_and_again(cluster: Cluster, audits: list[Report]) -> None:
+async def _audit_again_and_again(cluster: Cluster, *, audits: list[Report]) -> None:
     while True:
         await asyncio.sleep(_AUDIT_SECONDS)
         # One that is not answered is no proof either way; the last one must be.
@@ -108,9 +110,9 @@ async def _audit_again_and_again(cluster: Cluster, audits: list[Report]) -> None
 
 async def _until(
     over: Criterion,
+    *,
     tally: Tally,
     submitting: asyncio.Task[None],
-    *,
     watcher: Watcher,
     stalled_seconds: float,
     now: Clock,
@@ -140,10 +142,10 @@ def _planned_seconds(job: GPUJob) -> float:
     return float(command[1]) if len(command) == 2 and command[0] == "sleep" else 0.0
 
 
-async def _prepare(cluster: Cluster, jobs: Sequence[GPUJob]) -> None:
+async def _prepare(cluster: Cluster, *, jobs: Sequence[GPUJob]) -> None:
     """The namespace, and certainty that no job of the same name is there. Raises `CommandError`."""
     with contextlib.suppress(AlreadyExists):
-        await cluster.client.create(NAMESPACES, {"metadata": {"name": cluster.namespace}}, as_type=dict)
+        await cluster.client.create(NAMESPACES, body={"metadata": {"name": cluster.namespace}}, as_type=dict)
     try:
         there = await cluster.client.list(GPUJOBS, as_type=GPUJob, namespace=cluster.namespace)
     except NotFound as error:
@@ -170,7 +172,7 @@ async def _devices(cluster: Cluster) -> dict[str, list[Device]]:
 
 
 @asynccontextmanager
-async def _following(cluster: Cluster, tally: Tally, *, names: set[str], now: Clock) -> AsyncIterator[None]:
+async def _following(cluster: Cluster, *, tally: Tally, names: set[str], now: Clock) -> AsyncIterator[None]:
     def saw(event: EventType, job: GPUJob) -> None:
         if job.metadata.name not in names:
             return
@@ -179,19 +181,21 @@ async def _following(cluster: Cluster, tally: Tally, *, names: set[str], now: Cl
         else:
             tally.saw(job, at=now())
 
-    reflector = Reflector(cluster.client, GPUJOBS, GPUJob, on_event=saw, namespace=cluster.namespace)
+    reflector = Reflector(cluster.client, resource=GPUJOBS, as_type=GPUJob, on_event=saw, namespace=cluster.namespace)
     async with _beside(reflector.run()):
         await reflector.synced.wait()
         yield
 
 
-async def _submit_all(cluster: Cluster, jobs: Sequence[GPUJob], *, tally: Tally, now: Clock) -> None:
+async def _submit_all(cluster: Cluster, *, jobs: Sequence[GPUJob], tally: Tally, now: Clock) -> None:
     """All jobs, begun in their order, several at a time."""
     queue = iter(jobs)
 
     async def submit_next() -> None:
         for job in queue:
-            await cluster.client.create(GPUJOBS, create.as_manifest(job), as_type=GPUJob, namespace=cluster.namespace)
+            await cluster.client.create(
+                GPUJOBS, body=create.as_manifest(job), as_type=GPUJob, namespace=cluster.namespace
+            )
             tally.submitted(job.metadata.name, at=now())
 
     try:

@@ -28,7 +28,7 @@ def progress(*, title: str) -> Iterator[Watcher]:
 
         def watch(tally: Tally, standing: Standing) -> None:
             ended = standing.succeeded + standing.failed + standing.hopeless
-            bar.update(task, total=standing.jobs, completed=ended, said=sentence(tally, standing))
+            bar.update(task, total=standing.jobs, completed=ended, said=sentence(tally, standing=standing))
 
         yield watch
 
@@ -45,10 +45,10 @@ class _Lines:
         if now - self._told_at < _LINE_SECONDS and not standing.done:
             return
         self._told_at = now
-        print(f"{brief(now - self._began):>7}  {sentence(tally, standing)}", file=sys.stderr, flush=True)
+        print(f"{brief(now - self._began):>7}  {sentence(tally, standing=standing)}", file=sys.stderr, flush=True)
 
 
-def sentence(tally: Tally, standing: Standing) -> str:
+def sentence(tally: Tally, *, standing: Standing) -> str:
     """How things stand, in one line."""
     ratio = standing.allocated_milli / tally.device_milli if tally.device_milli else 0.0
     reasons = ", ".join(f"{reason} {count}" for reason, count in standing.reasons.most_common(3))

@@ -90,7 +90,7 @@ class Summary:
             f"  audit       {self._audit()}",
         ]
         if self.problem:
-            lines.append(output.paint(f"  ended early: {self.problem}", "red"))
+            lines.append(output.paint(f"  ended early: {self.problem}", colour="red"))
         listed = [f"    {job.name}  {job.told}" for job in self.waiting[:_MOST_LISTED]]
         if len(self.waiting) > _MOST_LISTED:
             listed.append(f"    and {len(self.waiting) - _MOST_LISTED} more")
@@ -110,10 +110,10 @@ class Summary:
 
     def _audit(self) -> str:
         if not self.findings:
-            return output.paint(f"clean ({self.audits} {'look' if self.audits == 1 else 'looks'})", "green")
+            return output.paint(f"clean ({self.audits} {'look' if self.audits == 1 else 'looks'})", colour="green")
         first = self.findings[0]
         told = f"{len(self.findings)} findings, the first: {first.kind} {first.subject}: {first.message}"
-        return output.paint(told, "red")
+        return output.paint(told, colour="red")
 
 
 def summarise(ended: Ended) -> Summary:
@@ -133,8 +133,8 @@ def summarise(ended: Ended) -> Summary:
         placed_per_second=_rate(list(tally.placed_at.values())),
         peak_allocation=round(tally.peak_ratio, 4),
         mean_allocation=round(tally.mean_ratio, 4),
-        wait_p50_seconds=quantile(waits, 0.5),
-        wait_p95_seconds=quantile(waits, 0.95),
+        wait_p50_seconds=quantile(waits, ratio=0.5),
+        wait_p95_seconds=quantile(waits, ratio=0.95),
         audits=len(ended.audits),
         findings=tuple(sorted({finding for report in ended.audits for finding in report.findings})),
         problem=ended.problem,

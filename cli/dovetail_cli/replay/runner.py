@@ -63,7 +63,7 @@ def drive(jobs: Sequence[GPUJob], *, place: Place, title: str) -> Summary:
     with _cluster_of(place) as kubeconfig, progress.progress(title=title) as watcher:
 
         async def go(cluster: Cluster) -> campaign.Ended:
-            return await campaign.run(cluster, jobs, watcher=watcher)
+            return await campaign.run(cluster, jobs=jobs, watcher=watcher)
 
         return summarise(work(go, kubeconfig=kubeconfig, context=place.context, namespace=place.namespace))
 

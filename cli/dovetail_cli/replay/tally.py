@@ -138,6 +138,6 @@ def is_waiting(job: GPUJob) -> bool:
     return phase_of(job) in {"Queued", "Held", "Suspended", "Preempted"}
 
 
-def quantile(ordered: list[float], ratio: float) -> float | None:
+def quantile(ordered: list[float], *, ratio: float) -> float | None:
     """The value below which `ratio` of the ordered values lie, by the nearest rank; None without values."""
     return ordered[min(len(ordered) - 1, int(len(ordered) * ratio))] if ordered else None

@@ -59,7 +59,7 @@ def check_processes(processes: int | None, *, policies: int) -> int:
     return min(policies, processes)
 
 
-def run(names: Sequence[str], scene: Scene, *, processes: int) -> list[Outcome]:
+def run(names: Sequence[str], *, scene: Scene, processes: int) -> list[Outcome]:
     """All policies, with a progress bar where a person looks."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -68,7 +68,10 @@ def run(names: Sequence[str], scene: Scene, *, processes: int) -> list[Outcome]:
     with Progress(*shown, console=Console(stderr=True), disable=not sys.stderr.isatty(), transient=True) as progress:
         tasks = {name: progress.add_task(name, total=len(scene.visits)) for name in names}
         return run_all(
-            names, scene, processes=processes, notice=lambda name, done: progress.update(tasks[name], completed=done)
+            names,
+            scene=scene,
+            processes=processes,
+            notice=lambda name, done: progress.update(tasks[name], completed=done),
         )
 
 
@@ -91,7 +94,7 @@ def text(outcomes: Sequence[Outcome], *, form: str, departures: bool, said: Sequ
     return "\n\n".join([*parts, "\n".join([f"Allocation in percent of the GPUs, {measure}.", *said])])
 
 
-def save_plot(outcomes: Sequence[Outcome], path: Path, *, departures: bool) -> None:
+def save_plot(outcomes: Sequence[Outcome], *, path: Path, departures: bool) -> None:
     """Write the picture. Raises `CommandError`."""
     try:
         _drawing().draw(outcomes, departures=departures).savefig(path, dpi=90)

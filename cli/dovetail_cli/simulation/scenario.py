@@ -75,7 +75,7 @@ def scene(given: Given) -> Told:
     _check(given)
     try:
         cluster = _cluster(given)
-        pods = _pods(given, cluster)
+        pods = _pods(given, cluster=cluster)
     except (trace.TraceError, snapshot.SnapshotError) as error:
         raise UsageError(str(error)) from error
     return _arriving(given, cluster=cluster, pods=pods)
@@ -98,7 +98,7 @@ def _cluster(given: Given) -> _Cluster:
     return cluster
 
 
-def _pods(given: Given, cluster: _Cluster) -> _Pods:
+def _pods(given: Given, *, cluster: _Cluster) -> _Pods:
     staged = cluster.staged
     if given.pods is None:
         assert staged is not None, "checked before"
@@ -123,7 +123,7 @@ def _arriving(given: Given, *, cluster: _Cluster, pods: _Pods) -> Told:
         # The mix to come is then that of the arrivals: the table knows nothing of the models.
         columns = trace.columns_of(cluster.nodes)
         mix = shapes = drawing.tied(shapes, columns=columns, percent=given.tied, random=random)
-        said.append(_tied_sentence(given, shapes))
+        said.append(_tied_sentence(given, shapes=shapes))
     if load is None:
         visits = drawing.filling(shapes)
     else:
@@ -184,7 +184,7 @@ def _count(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
-def _tied_sentence(given: Given, shapes: Sequence[Shape]) -> str:
+def _tied_sentence(given: Given, *, shapes: Sequence[Shape]) -> str:
     counts: dict[str, int] = {}
     for shape in shapes:
         if len(shape.models) == 1:

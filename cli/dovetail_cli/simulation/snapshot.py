@@ -107,7 +107,7 @@ def snapshot_of(taken: ClusterObjects, *, now: datetime, salt: str = "") -> Snap
         anonymous=bool(salt),
         turns_per_device=taken.settings.tenants_per_device,
         nodes=_nodes(view, others=others, rename=rename),
-        claims=[_claim(pod, claim, rename=rename) for pod, claim in holding],
+        claims=[_claim(pod, claim=claim, rename=rename) for pod, claim in holding],
         jobs=[*jobs, *_waiting_pods(taken, rename=rename)],
     )
 
@@ -149,7 +149,7 @@ def _device(device: DeviceFacts, *, rename: Rename) -> SnapshotDevice:
     )
 
 
-def _claim(pod: Pod, claim: Claim, *, rename: Rename) -> SnapshotClaim:
+def _claim(pod: Pod, *, claim: Claim, rename: Rename) -> SnapshotClaim:
     meta = pod.metadata
     job = meta.labels.get(names.LABEL_JOB, "")
     return SnapshotClaim(

@@ -51,7 +51,7 @@ def read(
     parameters = [_parameter(text) for text in params]
     rows = [] if param_file is None else _rows(Path(param_file))
     _check_once([name for name, _ in parameters] + list(rows[0] if rows else ()))
-    sweep = _sweep(parameters, rows, limit=limit, template=name_template or "")
+    sweep = _sweep(parameters, rows=rows, limit=limit, template=name_template or "")
     return Many(sweep=sweep)
 
 
@@ -76,13 +76,13 @@ def _parameter(text: str) -> tuple[str, list[str]]:
         raise UsageError(
             f'--param "{text}": "{name}" is no name: letters, digits and "_" are, not beginning with a digit'
         )
-    values = _range(text, said) if ":" in said and "," not in said else said.split(",")
+    values = _range(text, said=said) if ":" in said and "," not in said else said.split(",")
     if not all(values):
         raise UsageError(f'--param "{text}": a value between two commas is missing')
     return name, values
 
 
-def _range(text: str, said: str) -> list[str]:
+def _range(text: str, *, said: str) -> list[str]:
     parts = said.split(":")
     try:
         numbers = [Decimal(part) for part in parts]
@@ -123,8 +123,8 @@ def _rows(path: Path) -> list[dict[str, str]]:
 
 def _sweep(
     parameters: Sequence[tuple[str, list[str]]],
-    rows: Sequence[Mapping[str, str]],
     *,
+    rows: Sequence[Mapping[str, str]],
     limit: int | None,
     template: str,
 ) -> SweepSpec:

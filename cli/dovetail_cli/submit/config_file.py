@@ -120,22 +120,22 @@ async def copy_in(cluster: Cluster, *, job: GPUJob, file: ConfigFile) -> str:
         "data": {_KEY: file.text},
         "immutable": True,
     }
-    made = await cluster.client.create(CONFIGMAPS, body, as_type=ConfigMap, namespace=cluster.namespace)
+    made = await cluster.client.create(CONFIGMAPS, body=body, as_type=ConfigMap, namespace=cluster.namespace)
     return made.metadata.name
 
 
-async def find(cluster: Cluster, config_map: str) -> ConfigMap:
+async def find(cluster: Cluster, *, config_map: str) -> ConfigMap:
     """Read the ConfigMap of an existing job. Raises `CommandError` if it has been deleted."""
     try:
-        return await cluster.client.get(CONFIGMAPS, config_map, as_type=ConfigMap, namespace=cluster.namespace)
+        return await cluster.client.get(CONFIGMAPS, name=config_map, as_type=ConfigMap, namespace=cluster.namespace)
     except NotFound as error:
         raise CommandError(f"the file that the job was submitted with is gone (ConfigMap {config_map})") from error
 
 
-async def give(cluster: Cluster, config_map: str, *, to: GPUJob) -> None:
+async def give(cluster: Cluster, *, config_map: str, to: GPUJob) -> None:
     """Make the job an owner of the ConfigMap, which goes with the last of its owners."""
     owner = OwnerReference(api_version=names.API_VERSION, kind=GPUJOBS.kind, name=to.metadata.name, uid=to.metadata.uid)
-    found = await find(cluster, config_map)
+    found = await find(cluster, config_map=config_map)
     meta = found.metadata
     owners = [*meta.owner_references, owner]
     patch = {
@@ -144,9 +144,9 @@ async def give(cluster: Cluster, config_map: str, *, to: GPUJob) -> None:
             "ownerReferences": [msgspec.to_builtins(each) for each in owners],
         }
     }
-    await cluster.client.patch(CONFIGMAPS, config_map, patch, as_type=ConfigMap, namespace=cluster.namespace)
+    await cluster.client.patch(CONFIGMAPS, name=config_map, patch=patch, as_type=ConfigMap, namespace=cluster.namespace)
 
 
-async def drop(cluster: Cluster, config_map: str) -> None:
+async def drop(cluster: Cluster, *, config_map: str) -> None:
     """Delete the ConfigMap of a job that did not come to be."""
-    await cluster.client.delete(CONFIGMAPS, config_map, namespace=cluster.namespace)
+    await cluster.client.delete(CONFIGMAPS, name=config_map, namespace=cluster.namespace)

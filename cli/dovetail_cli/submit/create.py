@@ -35,7 +35,7 @@ def as_manifest(job: GPUJob) -> dict[str, Any]:
     return manifest
 
 
-async def create(cluster: Cluster, job: GPUJob, *, dry_run: bool = False) -> GPUJob:
+async def create(cluster: Cluster, *, job: GPUJob, dry_run: bool = False) -> GPUJob:
     """Create the job. Names are unique in a namespace: a second `train` becomes `train-2`, as queues allow it."""
     name = job.metadata.name
     for attempt in range(1, _MOST_NAMESAKES):
@@ -45,14 +45,14 @@ async def create(cluster: Cluster, job: GPUJob, *, dry_run: bool = False) -> GPU
         body = msgspec.structs.replace(job, metadata=metadata)
         try:
             return await cluster.client.create(
-                GPUJOBS, as_manifest(body), as_type=GPUJob, namespace=cluster.namespace, dry_run=dry_run
+                GPUJOBS, body=as_manifest(body), as_type=GPUJob, namespace=cluster.namespace, dry_run=dry_run
             )
         except AlreadyExists:
             continue
     raise CommandError(f'there are {_MOST_NAMESAKES} jobs called "{name}" already: choose another name')
 
 
-async def until_numbered(cluster: Cluster, job: GPUJob, *, seconds: float = NUMBER_SECONDS) -> GPUJob:
+async def until_numbered(cluster: Cluster, *, job: GPUJob, seconds: float = NUMBER_SECONDS) -> GPUJob:
     """The job once the operator has numbered it. Raises `CommandError` if that takes too long, or the job is gone."""
     numbered: asyncio.Future[GPUJob] = asyncio.get_running_loop().create_future()
 
@@ -66,8 +66,8 @@ async def until_numbered(cluster: Cluster, job: GPUJob, *, seconds: float = NUMB
 
     reflector = Reflector(
         cluster.client,
-        GPUJOBS,
-        GPUJob,
+        resource=GPUJOBS,
+        as_type=GPUJob,
         on_event=look,
         namespace=cluster.namespace,
         field_selector=f"metadata.name={job.metadata.name}",

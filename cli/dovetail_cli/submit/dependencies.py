@@ -64,7 +64,7 @@ def _name_of(word: str, *, jobs: Sequence[GPUJob], own: Sequence[GPUJob]) -> str
             raise MissingError(f"{word}: you have submitted {len(own)} of the jobs in this namespace")
         return own[-1 - back].metadata.name
     meant = selection.parse_ids([word], field="-d")
-    chosen, missing = selection.select(jobs, meant)
+    chosen, missing = selection.select(jobs, wanted=meant)
     if chosen:
         return chosen[0].metadata.name
     if meant[0].name:
@@ -75,6 +75,6 @@ def _name_of(word: str, *, jobs: Sequence[GPUJob], own: Sequence[GPUJob]) -> str
 
 async def _own(jobs: Sequence[GPUJob], *, cluster: Cluster) -> list[GPUJob]:
     """The jobs that this user has submitted, the last one last."""
-    review = await cluster.client.create(_WHO_AM_I, {}, as_type=dict[str, Any])
+    review = await cluster.client.create(_WHO_AM_I, body={}, as_type=dict[str, Any])
     user = review["status"]["userInfo"]["username"]
     return [job for job in jobs if job.metadata.annotations.get(names.USER) == user]

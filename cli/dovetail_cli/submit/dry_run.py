@@ -19,7 +19,7 @@ _BLIND: Final = " Limits are not counted: that takes the right to list GPUQuotas
 
 def foretell(job: GPUJob, *, objects: ClusterObjects, now: datetime) -> str:
     """What the queue would do with a job that is not submitted yet."""
-    found = dry_run(job, objects, now=now)
+    found = dry_run(job, objects=objects, now=now)
     match found.outcome:
         case "NotBefore":
             return f"It would not start before {found.message} (spec.beginTime)."

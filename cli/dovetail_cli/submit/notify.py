@@ -15,7 +15,7 @@ _EVENTS: Final[dict[str, tuple[NotifyEvent, ...]]] = {
 _ALLOWED: Final = ", ".join([*get_args(NotifyEvent), "Finished (however it ends)", "All"])
 
 
-def read(emails: Sequence[str], events: Sequence[str]) -> NotifySpec | None:
+def read(emails: Sequence[str], *, events: Sequence[str]) -> NotifySpec | None:
     """The recipients and events in the options; None without recipients. Raises `UsageError`."""
     addresses = _words(emails)
     for address in addresses:

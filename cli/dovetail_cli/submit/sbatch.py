@@ -106,17 +106,17 @@ def _nodes(said: Mapping[str, str]) -> Iterator[str]:
 
 def _node_count(said: Mapping[str, str]) -> int:
     # A range asks for as few as the first number.
-    return _number(said, "nodes", text=said.get("nodes", "1").partition("-")[0])
+    return _number(said, name="nodes", text=said.get("nodes", "1").partition("-")[0])
 
 
 def _gpus(said: Mapping[str, str]) -> Iterator[str]:
     for name in ("gres", "gpus-per-node", "gpus"):
         if name in said:
-            yield from ("--gpus", _request(said, name))
+            yield from ("--gpus", _request(said, name=name))
             return
 
 
-def _request(said: Mapping[str, str], name: str) -> str:
+def _request(said: Mapping[str, str], *, name: str) -> str:
     """What each worker asks: `--gpus` is of all nodes together, the others of each."""
     found = _GPUS.fullmatch(said[name])
     if found is None or (name == "gres" and not said[name].startswith("gpu")) or not said[name].strip(":"):
@@ -137,18 +137,18 @@ def _host(said: Mapping[str, str]) -> Iterator[str]:
     if cpus is not None:
         yield from ("--cpus", str(cpus))
     if "mem" in said:
-        yield from ("--memory", f"{_mebibytes(said, 'mem')}M")
+        yield from ("--memory", f"{_mebibytes(said, name='mem')}M")
     elif "mem-per-cpu" in said:
-        yield from ("--memory", f"{_mebibytes(said, 'mem-per-cpu') * (cpus or 1)}M")
+        yield from ("--memory", f"{_mebibytes(said, name='mem-per-cpu') * (cpus or 1)}M")
 
 
 def _cpus(said: Mapping[str, str]) -> int | None:
     if not said.keys() & {"ntasks", "ntasks-per-node", "cpus-per-task"}:
         return None
-    each = _number(said, "cpus-per-task") if "cpus-per-task" in said else 1
+    each = _number(said, name="cpus-per-task") if "cpus-per-task" in said else 1
     if "ntasks-per-node" in said:
-        return each * _number(said, "ntasks-per-node")
-    tasks = _number(said, "ntasks") if "ntasks" in said else 1
+        return each * _number(said, name="ntasks-per-node")
+    tasks = _number(said, name="ntasks") if "ntasks" in said else 1
     return each * math.ceil(tasks / _node_count(said))
 
 
@@ -192,14 +192,14 @@ def _mail_types(said: Mapping[str, str]) -> list[str]:
     return [kind for kind in kinds if kind not in {"", "NONE"}]
 
 
-def _number(said: Mapping[str, str], name: str, *, text: str | None = None) -> int:
+def _number(said: Mapping[str, str], *, name: str, text: str | None = None) -> int:
     text = said[name] if text is None else text
     if not (text.isascii() and text.isdigit() and 1 <= int(text) <= 1_000_000):
         raise UsageError(f'#SBATCH --{name} "{said[name]}": write a whole number from 1 on')
     return int(text)
 
 
-def _mebibytes(said: Mapping[str, str], name: str) -> int:
+def _mebibytes(said: Mapping[str, str], *, name: str) -> int:
     found = _MEMORY.fullmatch(said[name])
     mebibytes = math.ceil(int(found[1]) * _MEBIBYTES[found[2].upper()]) if found else 0
     if mebibytes < 1:

@@ -44,7 +44,7 @@ class WithScriptLines(TyperCommand):
         script = submit.script_of(ctx.params["words"])
         if script is not None:
             ctx.meta[SCRIPT] = script
-            ctx.params.update(_heeded(self, ctx, script=script))
+            ctx.params.update(_heeded(self, ctx=ctx, script=script))
         return super().invoke(ctx)
 
 
@@ -68,7 +68,7 @@ def words_of(script: Script) -> Words:
     return found._replace(late=late)
 
 
-def _heeded(command: TyperCommand, ctx: Any, *, script: Script) -> Mapping[str, Any]:
+def _heeded(command: TyperCommand, *, ctx: Any, script: Script) -> Mapping[str, Any]:
     """The values of the script's options that the command line does not give."""
     said = words_of(script)
     try:

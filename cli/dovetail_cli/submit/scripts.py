@@ -44,10 +44,10 @@ def read_script(data: bytes, *, name: str) -> Script:
     return Script(name=PurePath(name).name, text=text)
 
 
-def script_command(script: Script, arguments: Sequence[str]) -> list[str]:
+def script_command(script: Script, *, arguments: Sequence[str]) -> list[str]:
     """The container's command that runs the script with these arguments, by its `#!` line or else by `sh`."""
     first = script.text.splitlines()[0]
-    words = _interpreter(script, first) if first.startswith("#!") else ["/bin/sh"]
+    words = _interpreter(script, first=first) if first.startswith("#!") else ["/bin/sh"]
     at = 1 if PurePath(words[0]).name == "env" else 0
     program = PurePath(words[at]).name if len(words) > at else ""
     family = "sh" if program in _SHELLS else _VERSION.sub("", program)
@@ -63,7 +63,7 @@ def script_command(script: Script, arguments: Sequence[str]) -> list[str]:
     return [*words, flag, script.text, *called, *arguments]
 
 
-def _interpreter(script: Script, first: str) -> list[str]:
+def _interpreter(script: Script, *, first: str) -> list[str]:
     """The words of a `#!` line, without those that only say that the script's file comes next."""
     try:
         words = shlex.split(first.removeprefix("#!"))
@@ -85,7 +85,7 @@ def _check_options(words: Sequence[str], *, script: Script, first: str) -> None:
         before = word
 
 
-def plain_command(words: Sequence[str], arguments: Sequence[str] = ()) -> list[str]:
+def plain_command(words: Sequence[str], *, arguments: Sequence[str] = ()) -> list[str]:
     """The container's command for `gbatch command …`; one word with blanks or shell syntax is a line for the shell.
 
     The `arguments` are handed to it behind its own; a line for the shell finds them in `$@`.

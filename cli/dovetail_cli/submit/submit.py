@@ -41,8 +41,8 @@ def submit(
         job = manifest.build(wanted, namespace=cluster.namespace)
         if dry_run:
             return await _checked(job, file=file, cluster=cluster, form=form)
-        created = await (create.create(cluster, job) if file is None else create_with(cluster, job, file=file))
-        numbered = await create.until_numbered(cluster, created)
+        created = await (create.create(cluster, job=job) if file is None else create_with(cluster, job=job, file=file))
+        numbered = await create.until_numbered(cluster, job=created)
         create.announce(numbered)
         return create.submitted(numbered, form=form)
 
@@ -69,26 +69,28 @@ def command_of(
     A `file` that goes along is handed to it, unless the words or the script say where they want it.
     """
     if script is None:
-        return scripts.plain_command(words, config_file.arguments(file, words=words))
-    return scripts.script_command(script, [*words[1:], *config_file.arguments(file, words=[script.text, *words])])
+        return scripts.plain_command(words, arguments=config_file.arguments(file, words=words))
+    return scripts.script_command(
+        script, arguments=[*words[1:], *config_file.arguments(file, words=[script.text, *words])]
+    )
 
 
-async def create_with(cluster: Cluster, job: GPUJob, *, file: config_file.ConfigFile) -> GPUJob:
+async def create_with(cluster: Cluster, *, job: GPUJob, file: config_file.ConfigFile) -> GPUJob:
     """Create the job with a file that goes along. Of one that is refused nothing stays."""
     config_map = await config_file.copy_in(cluster, job=job, file=file)
     try:
-        created = await create.create(cluster, config_file.mounted(job, file=file, config_map=config_map))
+        created = await create.create(cluster, job=config_file.mounted(job, file=file, config_map=config_map))
     except KubeError:
-        await config_file.drop(cluster, config_map)
+        await config_file.drop(cluster, config_map=config_map)
         raise
-    await config_file.give(cluster, config_map, to=created)
+    await config_file.give(cluster, config_map=config_map, to=created)
     return created
 
 
 async def _checked(job: GPUJob, *, file: config_file.ConfigFile | None, cluster: Cluster, form: str) -> str:
     if file is not None:
         job = config_file.mounted(job, file=file, config_map=f"{job.metadata.name}-config")
-    created = await create.create(cluster, job, dry_run=True)
+    created = await create.create(cluster, job=job, dry_run=True)
     wanted = create.as_manifest(job)
     if file is not None and form != "table":
         print("dovetail: the file of --config is no part of the manifest: gbatch copies it in", file=sys.stderr)

@@ -81,7 +81,7 @@ def in_colour() -> bool:
     return on_terminal() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
-def paint(text: str, colour: str) -> str:
+def paint(text: str, *, colour: str) -> str:
     """`text` in a colour, or unchanged where the output is not a terminal."""
     return f"{_COLOURS[colour]}{text}{_PLAIN}" if in_colour() else text
 

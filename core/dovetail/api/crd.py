@@ -84,7 +84,9 @@ def _say_shape(schema: Schema, *, message: str) -> None:
     """What a text must look like as a rule and not as `pattern`: whoever errs reads a sentence, no expression."""
     text = schema.get("items", schema)
     text.setdefault("maxLength", 32)
-    text["x-kubernetes-validations"] = [{"rule": text_formats.matches("self", text.pop("pattern")), "message": message}]
+    text["x-kubernetes-validations"] = [
+        {"rule": text_formats.matches("self", pattern=text.pop("pattern")), "message": message}
+    ]
 
 
 def gpunode_crd() -> Schema:

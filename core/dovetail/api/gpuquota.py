@@ -152,7 +152,7 @@ SPEC_RULES: Final = [
         "message": "reservations keep GPUs for those whom the quota names: namespaces or users must not both be empty",
     },
 ]
-WINDOW_RULES: Final = [{"rule": in_order("self.start", "self.end"), "message": "end must be after start"}]
+WINDOW_RULES: Final = [{"rule": in_order("self.start", later="self.end"), "message": "end must be after start"}]
 COLUMNS: Final = [
     ("Per", "string", ".spec.per", "Whether its limits are for all together, for each namespace or for each user."),
     ("GPUs", "number", ".status.gpus", "GPUs in use by all whom it applies to."),

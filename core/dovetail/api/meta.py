@@ -63,7 +63,7 @@ class Condition(Described, frozen=True, kw_only=True, omit_defaults=False):
     observed_generation: Annotated[int, Meta(description="metadata.generation that this condition is about.")] = 0
 
 
-def find_condition(conditions: list[Condition], type: str) -> Condition | None:  # noqa: A002 - metav1's word
+def find_condition(conditions: list[Condition], *, type: str) -> Condition | None:  # noqa: A002 - metav1's word
     """The condition of that type, or None."""
     return next((condition for condition in conditions if condition.type == type), None)
 

@@ -25,7 +25,7 @@ _NAMED: Final = {"namespaces": "a namespace", "pools": "a pool"}
 _TIME_LENGTH: Final = 32
 
 
-def matches(text: str, pattern: str) -> str:
+def matches(text: str, *, pattern: str) -> str:
     """The CEL expression that tells whether the text of that expression looks like that."""
     quote = '"' if "'" in pattern else "'"
     return f"{text}.matches(r{quote}{pattern}{quote})"
@@ -33,10 +33,10 @@ def matches(text: str, pattern: str) -> str:
 
 def is_time(text: str) -> str:
     """The CEL expression that tells whether the text of that expression is a time that there is."""
-    return f"{matches(text, TIME)} && !format.datetime().validate({text}).hasValue()"
+    return f"{matches(text, pattern=TIME)} && !format.datetime().validate({text}).hasValue()"
 
 
-def in_order(earlier: str, later: str) -> str:
+def in_order(earlier: str, *, later: str) -> str:
     """The CEL expression that tells whether two times follow each other; true of texts that are none."""
     return f"!({is_time(earlier)}) || !({is_time(later)}) || timestamp({earlier}) < timestamp({later})"
 
@@ -50,7 +50,7 @@ def say(schema: Schema, *, name: str = "") -> None:
     if (sentence := _SENTENCES.get(schema.get("pattern", ""))) is None:
         return
     pattern = schema.pop("pattern")
-    rule = matches("self", pattern)
+    rule = matches("self", pattern=pattern)
     if pattern == TIME:
         # As a format it would be told of twice, beside rules that could then not be looked at.
         schema.pop("format")

@@ -92,10 +92,12 @@ def audit(
     }
     allocations, findings = _read(ours)
     for pod in ours:
-        findings += _of_pod(pod, allocations.get(_name(pod)), nodes=known, devices=devices)
-    promises = {place: held for place, held in _promises(ours, allocations, rules=rules).items() if place in devices}
+        findings += _of_pod(pod, allocation=allocations.get(_name(pod)), nodes=known, devices=devices)
+    promises = {
+        place: held for place, held in _promises(ours, allocations=allocations, rules=rules).items() if place in devices
+    }
     for place, tenants in promises.items():
-        findings += _of_device(devices[place], tenants, node=place[0], rules=rules)
+        findings += _of_device(devices[place], tenants=tenants, node=place[0], rules=rules)
     findings += by_vendor.findings(nodes)
     findings += served_twice(nodes, slices=slices)
     findings += _of_jobs(jobs, pods=ours, allocations=allocations, by_vendor=by_vendor)
@@ -122,7 +124,7 @@ def _read(pods: Iterable[Pod]) -> tuple[dict[str, Allocation], list[Finding]]:
 
 
 def _promises(
-    pods: Iterable[Pod], allocations: Mapping[str, Allocation], *, rules: Rules
+    pods: Iterable[Pod], *, allocations: Mapping[str, Allocation], rules: Rules
 ) -> dict[tuple[str, str], list[_Promise]]:
     found: dict[tuple[str, str], list[_Promise]] = defaultdict(list)
     for pod in pods:
@@ -130,19 +132,19 @@ def _promises(
         if allocation is None:
             continue
         for device in allocation.devices:
-            fraction = _or_else(allocation.guard_fraction, rules.guard_fraction)
+            fraction = _or_else(allocation.guard_fraction, configured=rules.guard_fraction)
             promise = _Promise(
                 pod=_name(pod),
                 mode=allocation.mode,
                 device=device,
                 fraction=fraction,
-                movable=_movable(pod, allocation),
+                movable=_movable(pod, allocation=allocation),
             )
             found[allocation.node, device.uuid].append(promise)
     return found
 
 
-def _movable(pod: Pod, allocation: Allocation) -> bool:
+def _movable(pod: Pod, *, allocation: Allocation) -> bool:
     """Contracts §3.1: whether its memory can leave the device for another tenant's turn.
 
     Its one container must have room for it.
@@ -157,7 +159,7 @@ def _moves(gpunode: GPUNode) -> bool:
     return gpunode.status.enforcement.turns and gpunode.status.enforcement.checkpoint
 
 
-def _or_else(said: float | None, configured: float) -> float:
+def _or_else(said: float | None, *, configured: float) -> float:
     return configured if said is None else said
 
 
@@ -173,7 +175,7 @@ def _list(amounts: Mapping[str, int]) -> str:
 
 
 def _of_pod(
-    pod: Pod, allocation: Allocation | None, *, nodes: set[str], devices: Mapping[tuple[str, str], Device]
+    pod: Pod, *, allocation: Allocation | None, nodes: set[str], devices: Mapping[tuple[str, str], Device]
 ) -> Iterator[Finding]:
     asked = _asked(pod)
     if allocation is None:
@@ -182,24 +184,24 @@ def _of_pod(
             message = f"it is bound to {pod.spec.node_name} and asks {_list(asked)}, but has no allocation"
             yield Finding(kind="NotAllocated", subject=_name(pod), message=message)
         return
-    yield from _of_place(pod, allocation, nodes=nodes, devices=devices)
+    yield from _of_place(pod, allocation=allocation, nodes=nodes, devices=devices)
     if not asked:
         message = (
             f"it holds {len(allocation.devices)} devices but asks for none of {', '.join(names.MANAGED_RESOURCES)}"
         )
         yield Finding(kind="NotAsked", subject=_name(pod), message=message)
         return
-    problems = [_against_resources(asked, allocation), _against_mode(pod, allocation)]
-    for text, held in _requests(pod, allocation):
+    problems = [_against_resources(asked, allocation=allocation), _against_mode(pod, allocation=allocation)]
+    for text, held in _requests(pod, allocation=allocation):
         there = [devices[place] for each in held if (place := (allocation.node, each.uuid)) in devices]
-        problems += [_against_request(text, held), _against_kind(text, there)]
+        problems += [_against_request(text, held=held), _against_kind(text, devices=there)]
     for problem in problems:
         if problem:
             yield Finding(kind="Mismatch", subject=_name(pod), message=problem)
 
 
 def _of_place(
-    pod: Pod, allocation: Allocation, *, nodes: set[str], devices: Mapping[tuple[str, str], Device]
+    pod: Pod, *, allocation: Allocation, nodes: set[str], devices: Mapping[tuple[str, str], Device]
 ) -> Iterator[Finding]:
     subject, node = _name(pod), allocation.node
     if not pod.spec.node_name:
@@ -225,7 +227,7 @@ def _of_place(
             yield Finding(kind="UnknownDevice", subject=subject, message=message)
 
 
-def _against_resources(asked: Mapping[str, int], allocation: Allocation) -> str:
+def _against_resources(asked: Mapping[str, int], *, allocation: Allocation) -> str:
     """What kube-scheduler and kubelet count for the pod, against what it holds.
 
     Empty when they agree.
@@ -243,7 +245,7 @@ def _against_resources(asked: Mapping[str, int], allocation: Allocation) -> str:
     return f"it asks {_list(asked)}, but its {allocation.mode} allocation holds {_list(held)}"
 
 
-def _requests(pod: Pod, allocation: Allocation) -> Iterator[tuple[str, Sequence[AllocatedDevice]]]:
+def _requests(pod: Pod, *, allocation: Allocation) -> Iterator[tuple[str, Sequence[AllocatedDevice]]]:
     """The text of each container's request, with what that container holds.
 
     A pod's own text is for one container.
@@ -257,7 +259,7 @@ def _requests(pod: Pod, allocation: Allocation) -> Iterator[tuple[str, Sequence[
             yield text, held.devices
 
 
-def _against_request(text: str, held: Sequence[AllocatedDevice]) -> str:
+def _against_request(text: str, *, held: Sequence[AllocatedDevice]) -> str:
     """A request's text against what its container holds; empty when they agree."""
     try:
         request = parse(text)
@@ -274,14 +276,14 @@ def _against_request(text: str, held: Sequence[AllocatedDevice]) -> str:
     return ""
 
 
-def _against_mode(pod: Pod, allocation: Allocation) -> str:
+def _against_mode(pod: Pod, *, allocation: Allocation) -> str:
     mode = pod.metadata.annotations.get(names.MODE)
     if mode is None or mode == allocation.mode:
         return ""
     return f"it asks mode {mode}, but its allocation is {allocation.mode}"
 
 
-def _against_kind(text: str, devices: Sequence[Device]) -> str:
+def _against_kind(text: str, *, devices: Sequence[Device]) -> str:
     """The vendor and the models that a request names, against the devices of its container."""
     try:
         request = parse(text)
@@ -304,14 +306,14 @@ def _asked(pod: Pod) -> dict[str, int]:
     brief = [each for each in pod.spec.init_containers if each.restart_policy != "Always"]
     lasting = [*pod.spec.containers, *(each for each in pod.spec.init_containers if each not in brief)]
     for name in names.MANAGED_RESOURCES:
-        together = sum(_amount(container, name) for container in lasting)
-        most = max(together, *(_amount(container, name) for container in brief), 0)
+        together = sum(_amount(container, name=name) for container in lasting)
+        most = max(together, *(_amount(container, name=name) for container in brief), 0)
         if most:
             asked[name] = most
     return asked
 
 
-def _amount(container: Container, name: str) -> int:
+def _amount(container: Container, *, name: str) -> int:
     resources = container.resources
     return quantities.whole(resources.requests.get(name) or resources.limits.get(name) or 0)
 
@@ -319,7 +321,7 @@ def _amount(container: Container, name: str) -> int:
 # --- one device -----------------------------------------------------------------------------------------------------
 
 
-def _of_device(device: Device, tenants: Sequence[_Promise], *, node: str, rules: Rules) -> Iterator[Finding]:
+def _of_device(device: Device, *, tenants: Sequence[_Promise], node: str, rules: Rules) -> Iterator[Finding]:
     subject = f"{node}/{device.index}"
     modes = sorted({tenant.mode for tenant in tenants})
     pods = ", ".join(sorted(tenant.pod for tenant in tenants))
@@ -337,7 +339,7 @@ def _of_device(device: Device, tenants: Sequence[_Promise], *, node: str, rules:
     if share > WHOLE_MILLI:
         message = f"{share} thousandths of it are promised, it has {WHOLE_MILLI}: {pods}"
         yield Finding(kind="ShareOverpromised", subject=subject, message=message)
-    promised, usable = _at_one_time_mib(tenants), _usable_mib(device, tenants)
+    promised, usable = _at_one_time_mib(tenants), _usable_mib(device, tenants=tenants)
     if promised > usable:
         message = f"{promised} MiB of it are promised, usable are {usable} of {device.memory_mib} MiB: {pods}"
         yield Finding(kind="MemoryOverpromised", subject=subject, message=message)
@@ -358,7 +360,7 @@ def _stranded(
     """Devices whose tenants rely on moves by turns, on nodes that cannot move them now."""
     for (node, uuid), tenants in promises.items():
         device = devices[node, uuid]
-        promised, usable = sum(tenant.device.memory_mib for tenant in tenants), _usable_mib(device, tenants)
+        promised, usable = sum(tenant.device.memory_mib for tenant in tenants), _usable_mib(device, tenants=tenants)
         if node not in moving and promised > usable >= _at_one_time_mib(tenants):
             yield (
                 f"{node}/{device.index}: {promised} MiB are promised by turns, usable are {usable}, and the node moves "
@@ -366,7 +368,7 @@ def _stranded(
             )
 
 
-def _usable_mib(device: Device, tenants: Sequence[_Promise]) -> int:
+def _usable_mib(device: Device, *, tenants: Sequence[_Promise]) -> int:
     """Usable device memory in MiB.
 
     Contracts §3.1: the strictest tenant decides; a whole device is exempt from the guard.

@@ -25,7 +25,7 @@ class VendorPods:
 
     def __init__(self, pods: Iterable[Pod], *, gpunodes: Iterable[GPUNode], resources: Sequence[str]) -> None:
         self._resources = resources
-        self.pods = [pod for pod in pods if any(_peak(pod, resource) for resource in resources)]
+        self.pods = [pod for pod in pods if any(_peak(pod, resource=resource) for resource in resources)]
         self._devices: dict[tuple[str, str], Device] = {}
         self._given: dict[tuple[str, str], list[str]] = {}
         for gpunode in gpunodes:
@@ -44,21 +44,21 @@ class VendorPods:
             if pod.spec.node_name:
                 bound[pod.spec.node_name].append(pod)
         for node in nodes:
-            yield from self._of_node(node, bound.get(node.metadata.name, []))
+            yield from self._of_node(node, pods=bound.get(node.metadata.name, []))
         for name, pods in bound.items():
-            yield from self._given_twice(name, pods)
+            yield from self._given_twice(name, pods=pods)
             for pod in pods:
                 problem = self._against_report(pod)
                 if problem:
                     yield Finding(kind="Mismatch", subject=_name(pod), message=problem)
 
-    def _of_node(self, node: Node, pods: Sequence[Pod]) -> Iterator[Finding]:
+    def _of_node(self, node: Node, *, pods: Sequence[Pod]) -> Iterator[Finding]:
         subject, said = node.metadata.name, ", ".join(sorted(map(_name, pods)))
         for resource in self._resources:
             # A node without such a resource assigns its devices by resource claims, which are counted elsewhere.
             if resource not in node.status.capacity:
                 continue
-            asked = sum(_peak(pod, resource) for pod in pods)
+            asked = sum(_peak(pod, resource=resource) for pod in pods)
             capacity = quantities.whole(node.status.capacity[resource], rounding="down")
             if asked > capacity:
                 message = f"its pods ask {resource}: {asked}, it has {capacity}: {said}"
@@ -67,7 +67,7 @@ class VendorPods:
             message = f"it is labelled {names.LABEL_MANAGED}, but kubelet gives out its devices too: {said}"
             yield Finding(kind="BothKinds", subject=subject, message=message)
 
-    def _given_twice(self, node: str, pods: Sequence[Pod]) -> Iterator[Finding]:
+    def _given_twice(self, node: str, *, pods: Sequence[Pod]) -> Iterator[Finding]:
         holders: dict[str, list[str]] = defaultdict(list)
         for pod in pods:
             for uuid in self.given(pod):
@@ -87,13 +87,13 @@ class VendorPods:
         node, given = pod.spec.node_name, sorted(self.given(pod))
         if not given:
             return ""
-        asked = sum(_peak(pod, resource) for resource in self._resources)
+        asked = sum(_peak(pod, resource=resource) for resource in self._resources)
         if len(given) != asked:
             return f"it asks {asked} devices, but {node} reports that it got {len(given)}"
         unknown = [uuid for uuid in given if (node, card_of(uuid)) not in self._devices]
         if unknown:
             return f"{node} reports that it got device {unknown[0]}, which is none of the node's"
-        return _against_models(pod, [self._devices[node, card_of(uuid)] for uuid in given])
+        return _against_models(pod, devices=[self._devices[node, card_of(uuid)] for uuid in given])
 
 
 def served_twice(nodes: Iterable[Node], *, slices: Iterable[ResourceSlice]) -> Iterator[Finding]:
@@ -115,7 +115,7 @@ def model_of(device: Device) -> Model:
     return model if model.memory_gb is not None else replace(model, memory_gb=round(device.memory_mib / 1024))
 
 
-def _against_models(pod: Pod, devices: Sequence[Device]) -> str:
+def _against_models(pod: Pod, *, devices: Sequence[Device]) -> str:
     try:
         wanted = [normalise(name) for name in parse(pod.metadata.annotations.get(names.REQUEST, "")).models]
     except RequestError:
@@ -127,20 +127,20 @@ def _against_models(pod: Pod, devices: Sequence[Device]) -> str:
     return ""
 
 
-def _peak(pod: Pod, resource: str) -> int:
+def _peak(pod: Pod, *, resource: str) -> int:
     """The most that the pod's containers request at one time.
 
     As kubelet counts: init containers end, sidecars stay.
     """
     sidecars = most = 0
     for container in pod.spec.init_containers:
-        amount = _amount(container, resource)
+        amount = _amount(container, resource=resource)
         most = max(most, sidecars + amount)
         sidecars += amount if container.restart_policy == "Always" else 0
-    return max(most, sidecars + sum(_amount(container, resource) for container in pod.spec.containers))
+    return max(most, sidecars + sum(_amount(container, resource=resource) for container in pod.spec.containers))
 
 
-def _amount(container: Container, resource: str) -> int:
+def _amount(container: Container, *, resource: str) -> int:
     resources = container.resources
     return quantities.whole(resources.requests.get(resource) or resources.limits.get(resource) or 0)
 

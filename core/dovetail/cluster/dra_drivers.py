@@ -35,7 +35,7 @@ class Reach:
         """Whether a node can use the devices."""
         if self.node:
             return self.node == node.metadata.name
-        return not self.selector or any(term_admits(node, term) for term in self._terms)
+        return not self.selector or any(term_admits(node, term=term) for term in self._terms)
 
     @cached_property
     def _terms(self) -> Sequence[Mapping[str, Any]]:

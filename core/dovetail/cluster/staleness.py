@@ -38,7 +38,7 @@ class Freshness:
         self._due: list[tuple[float, str]] = []
         self._next: dict[str, float] = {}
 
-    def report(self, name: str, status: GPUNodeStatus) -> str:
+    def report(self, name: str, *, status: GPUNodeStatus) -> str:
         """Record a GPUNode. Returns why its measurements do not count; empty when they do."""
         known = self._reports.get(name)
         if known is None:

@@ -116,10 +116,10 @@ class ClusterView:
     def gpunode_changed(self, gpunode: GPUNode) -> list[str]:
         """Update a GPUNode. Returns the UIDs of pods for which it reports other devices than before."""
         name, fresh = gpunode.metadata.name, self._freshness
-        note = "" if fresh is None else fresh.report(name, gpunode.status)
+        note = "" if fresh is None else fresh.report(name, status=gpunode.status)
         now = None if fresh is None else fresh.clock()
         devices = device_facts(gpunode)
-        self.ledger.set_devices(name, devices, now=now, note=note)
+        self.ledger.set_devices(name, devices=devices, now=now, note=note)
         if not devices:
             self._reported.discard(name)
             self._read_labels(name)
@@ -134,7 +134,7 @@ class ClusterView:
             self._freshness.forget(name)
         self._reported.discard(name)
         self._given.pop(name, None)
-        self.ledger.set_devices(name, ())
+        self.ledger.set_devices(name, devices=())
         self._read_labels(name)
         self._name_devices(name)
 
@@ -208,7 +208,7 @@ class ClusterView:
         serves = serving(node, vendors=self.vendors)
         devices = labelled_devices(node, serves=serves, vendors=self.vendors) if serves.resource else []
         if list(self.ledger.devices(name)) != devices:
-            self.ledger.set_devices(name, devices)
+            self.ledger.set_devices(name, devices=devices)
 
     def _name_devices(self, name: str) -> list[str]:
         """Give the claims on a vendor's node the devices that kubelet assigned.
@@ -252,7 +252,9 @@ class ClusterView:
 
     def eligible_nodes(self, pod_spec: Mapping[str, Any]) -> list[str]:
         """The existing nodes that a pod may use, by selector, required affinity and taints."""
-        return [name for name in self.ledger.nodes() if name in self.nodes and admits(self.nodes[name], pod_spec)]
+        return [
+            name for name in self.ledger.nodes() if name in self.nodes and admits(self.nodes[name], pod_spec=pod_spec)
+        ]
 
 
 def build_view(
@@ -305,7 +307,7 @@ def device_facts(gpunode: GPUNode) -> list[DeviceFacts]:
     MIG devices are left out: they have their own resources, and a request for a GPU must not get a seventh of one.
     """
     status, limits = gpunode.status, gpunode.spec.tenant_limits
-    ready = find_condition(status.conditions, "Ready")
+    ready = find_condition(status.conditions, type="Ready")
     readable = ready is None or ready.status == "True"
     enforced = status.enforcement
     return [

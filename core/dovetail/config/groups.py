@@ -41,7 +41,7 @@ WholeNumber = Annotated[int, BeforeValidator(refuse_bool)]
 Number = Annotated[float, BeforeValidator(refuse_bool)]
 
 
-def _weight(default: float, description: str) -> Any:
+def _weight(default: float, *, description: str) -> Any:
     return number(default, low=0.0, high=100.0, unit="weight", description=description)
 
 
@@ -50,10 +50,10 @@ class ScoreWeights(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    utilization: Number = _weight(0.4, "How busy or idle the devices are measured to be.")
-    memory: Number = _weight(0.3, "How much device memory is free.")
-    cpu: Number = _weight(0.2, "How much CPU the node has free.")
-    fragmentation: Number = _weight(0.1, "What the placement costs later requests.")
+    utilization: Number = _weight(0.4, description="How busy or idle the devices are measured to be.")
+    memory: Number = _weight(0.3, description="How much device memory is free.")
+    cpu: Number = _weight(0.2, description="How much CPU the node has free.")
+    fragmentation: Number = _weight(0.1, description="What the placement costs later requests.")
 
 
 class IdlePolicy(BaseModel):

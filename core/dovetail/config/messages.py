@@ -24,7 +24,7 @@ class Source:
 
     def origin(self, location: Location) -> str | None:
         """The name of the source of that key, or None when this source does not have it."""
-        if not _has(self.values, location):
+        if not _has(self.values, location=location):
             return None
         return self.name if self.env_prefix is None else self.env_prefix + "__".join(map(str, location)).upper()
 
@@ -41,10 +41,10 @@ def explain(error: ValidationError, *, model: type[BaseModel], sources: Sequence
 def _problem(details: ErrorDetails, *, location: Location, model: type[BaseModel]) -> str:
     key = ".".join(map(str, location))
     if details["type"] == "extra_forbidden":
-        known = _fields(model, location[:-1])
+        known = _fields(model, location=location[:-1])
         hint = suggestion(str(location[-1]), known=known) or f"; the keys are {', '.join(known)}"
         return f'unknown key "{key}"{hint}'
-    extra = _extra(model, location)
+    extra = _extra(model, location=location)
     said = details.get("ctx", {}).get("error")
     # A rule between two keys has its own sentence; every other error shows the key's range.
     allowed = str(said) if said is not None and "which is" in str(said) else extra.get("allowed", details["msg"])
@@ -58,7 +58,7 @@ def _show(value: Any) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
-def _has(values: Any, location: Location) -> bool:
+def _has(values: Any, *, location: Location) -> bool:
     for part in location:
         if not isinstance(values, Mapping) or part not in values:
             return False
@@ -66,7 +66,7 @@ def _has(values: Any, location: Location) -> bool:
     return True
 
 
-def _fields(model: type[BaseModel], location: Location) -> dict[str, FieldInfo]:
+def _fields(model: type[BaseModel], *, location: Location) -> dict[str, FieldInfo]:
     """The fields of the model at `location`, which is the model itself or a nested one."""
     for part in location:
         inner = model.model_fields[str(part)].annotation
@@ -75,7 +75,7 @@ def _fields(model: type[BaseModel], location: Location) -> dict[str, FieldInfo]:
     return model.model_fields
 
 
-def _extra(model: type[BaseModel], location: Location) -> Mapping[str, Any]:
+def _extra(model: type[BaseModel], *, location: Location) -> Mapping[str, Any]:
     """What the innermost known field at `location` declares in addition to its type."""
     extra: Mapping[str, Any] = {}
     for depth, part in enumerate(location, start=1):

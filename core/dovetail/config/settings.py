@@ -450,15 +450,15 @@ def load_settings(path: Path | None = None, *, overrides: Mapping[str, Any] | No
     )
     if problem := exposed(sources[2].values):
         raise ConfigError(sources[2].name, problem=problem)
-    merged = _merge(_merge(sources[2].values, sources[1].values), sources[0].values)
+    merged = _merge(_merge(sources[2].values, high=sources[1].values), high=sources[0].values)
     try:
         return Settings(**merged)
     except ValidationError as error:
         raise explain(error, model=Settings, sources=sources) from error
 
 
-def _merge(low: Mapping[str, Any], high: Mapping[str, Any]) -> dict[str, Any]:
-    both = {key: _merge(low[key], high[key]) for key in low.keys() & high.keys() if _maps(low[key], high[key])}
+def _merge(low: Mapping[str, Any], *, high: Mapping[str, Any]) -> dict[str, Any]:
+    both = {key: _merge(low[key], high=high[key]) for key in low.keys() & high.keys() if _maps(low[key], high[key])}
     return {**low, **high, **both}
 
 

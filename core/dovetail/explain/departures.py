@@ -25,7 +25,7 @@ def departures(question: Question) -> list[Change]:
     ledger = question.view.ledger.copy()
     found: list[tuple[tuple[int, str, str], Change]] = []
     for node in _candidates(question):
-        holders = _smallest(question, Trial(question, ledger=ledger, node=node))
+        holders = _smallest(question, trial=Trial(question, ledger=ledger, node=node))
         if holders:
             # The fewest first, then the earliest known end, then by name.
             ends = max(holder.ends_by or "9999" for holder in holders)
@@ -38,37 +38,39 @@ def _candidates(question: Question) -> list[str]:
 
     Those with the fewest tenants on the relevant devices first.
     """
-    judged = Judgement(question.view.ledger, question.ask, nodes=question.nodes, key=KEY)
+    judged = Judgement(question.view.ledger, ask=question.ask, nodes=question.nodes, key=KEY)
     if not question.nodes or question.ask.gpu is None:
         return []
     usable = judged.indexed_devices & judged.columns.healthy & ~judged.columns.cordoned
     wanted = question.ask.gpu.count + sum(gpu.count for gpu in question.ask.more)
     tenants = np.where(usable, judged.columns.tenants, _FAR)
     distance = np.sort(tenants, axis=1)[:, :wanted].sum(axis=1)
-    resolvable = [row for row in np.flatnonzero(~judged.fits & (distance < _FAR)).tolist() if _resolvable(judged, row)]
+    resolvable = [
+        row for row in np.flatnonzero(~judged.fits & (distance < _FAR)).tolist() if _resolvable(judged, row=row)
+    ]
     return nearest(question, rows=np.array(resolvable, dtype=np.intp), distance=distance, most=TRIED_NODES)
 
 
-def _resolvable(judged: Judgement, row: int) -> bool:
+def _resolvable(judged: Judgement, *, row: int) -> bool:
     kind = judged.outline(int(judged.first_cause[row]), node=judged.nodes[row]).kind
     return kind not in UNRESOLVABLE
 
 
-def _smallest(question: Question, trial: Trial) -> list[Holder] | None:
+def _smallest(question: Question, *, trial: Trial) -> list[Holder] | None:
     """Few holders whose end is enough on this node; a holder may have several claims there."""
     by_holder: dict[Holder, list[Claim]] = {}
     for claim in sorted(trial.claims, key=lambda claim: claim.key):
-        by_holder.setdefault(_holder(question, claim), []).append(claim)
+        by_holder.setdefault(_holder(question, claim=claim), []).append(claim)
 
     def enough(holders: Sequence[Holder]) -> bool:
         return trial.fits_without([claim for holder in holders for claim in by_holder[holder]])
 
-    order = sorted(by_holder, key=lambda holder: (_device_rank(trial, by_holder[holder]), holder.name))
+    order = sorted(by_holder, key=lambda holder: (_device_rank(trial, claims=by_holder[holder]), holder.name))
     alone = next((holder for holder in order if enough([holder])), None)
     return [alone] if alone is not None else needed(order, enough=enough)
 
 
-def _device_rank(trial: Trial, claims: Sequence[Claim]) -> tuple[int, int]:
+def _device_rank(trial: Trial, *, claims: Sequence[Claim]) -> tuple[int, int]:
     """Sorts holders on the devices with the fewest tenants first, then those with more of them."""
     crowd: dict[str, int] = {}
     for claim in trial.claims:
@@ -78,7 +80,7 @@ def _device_rank(trial: Trial, claims: Sequence[Claim]) -> tuple[int, int]:
     return (min(devices, default=_FAR), -len(devices))
 
 
-def _holder(question: Question, claim: Claim) -> Holder:
+def _holder(question: Question, *, claim: Claim) -> Holder:
     return question.holders.get(claim.key) or Holder(name=f"pod {claim.key}")
 
 

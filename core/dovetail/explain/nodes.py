@@ -45,13 +45,13 @@ def answer(question: Question) -> Answer:
 def shortage_of(question: Question) -> Shortage | None:
     """Why not all workers fit; None when they do."""
     ledger = question.view.ledger
-    found = place(ledger, question.ask, workers=question.workers, key=KEY, nodes=question.nodes)
+    found = place(ledger, ask=question.ask, workers=question.workers, key=KEY, nodes=question.nodes)
     if not isinstance(found, Shortage):
         return None
     if question.nodes or not question.exclusions:
         return found
     gpu = question.ask.gpu
-    start = "No node will do" if gpu is None else need(gpu.count * question.workers, 0)
+    start = "No node will do" if gpu is None else need(gpu.count * question.workers, available=0)
     return Shortage(
         reason="ExceedsCapacity", message=f"{start}: node selector, affinity and taints keep the pod off every node"
     )
@@ -64,16 +64,16 @@ def devices_text(answer: NodeAnswer) -> str:
 
 def _judged(question: Question) -> tuple[list[NodeAnswer], list[NodeAnswer]]:
     """The nodes that the pods may use: those that fit and those that do not, in order."""
-    judged = Judgement(question.view.ledger, question.ask, nodes=question.nodes, key=KEY)
+    judged = Judgement(question.view.ledger, ask=question.ask, nodes=question.nodes, key=KEY)
     rows = [row for row, fits in enumerate(judged.fits.tolist()) if fits]
-    alone = Judgement(question.view.ledger, question.ask, nodes=[question.nodes[row] for row in rows], key=KEY)
+    alone = Judgement(question.view.ledger, ask=question.ask, nodes=[question.nodes[row] for row in rows], key=KEY)
     parts = terms(alone, fragmentation=question.ranking.alone(alone, key=KEY))
     parts = replace(parts, fragmentation=scaled(parts.fragmentation))
     scores = combine(parts, policy=question.ask.policy, weights=question.view.ledger.weights).tolist()
     columns = {name: column.tolist() for name, column in asdict(parts).items()}
 
     def values(judged: Feasibility, row: int) -> Floats:
-        return question.term.device_values(judged, row, key=KEY)
+        return question.term.device_values(judged, row=row, key=KEY)
 
     fitting = [
         NodeAnswer(

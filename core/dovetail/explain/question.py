@@ -52,7 +52,7 @@ class Question:
     def exclusions(self) -> dict[str, Exclusion]:
         """Why nodes are closed to the pods regardless of room."""
         nodes = self.view.nodes
-        found = {name: exclusion(nodes[name], self.pod_spec) for name in self._known}
+        found = {name: exclusion(nodes[name], pod_spec=self.pod_spec) for name in self._known}
         return {name: each for name, each in found.items() if each is not None}
 
     @cached_property

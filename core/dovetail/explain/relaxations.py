@@ -29,7 +29,7 @@ def relaxed(question: Question) -> Iterator[Change]:
     """For each part of the request the most that fits now, where that is less than requested."""
     yield from _fewer_workers(question)
     if question.ask.gpu is not None:
-        yield from _less_gpu(question, question.ask.gpu)
+        yield from _less_gpu(question, gpu=question.ask.gpu)
     yield from _less_host(question)
     yield from _fewer_constraints(question)
 
@@ -43,47 +43,47 @@ def _fewer_workers(question: Question) -> Iterator[Change]:
 
 def most_workers(question: Question, *, below: int) -> int:
     """The largest number of workers below `below` that fits now."""
-    return _most(below - 1, fits=lambda count: _fits(question, question.ask, workers=count))
+    return _most(below - 1, fits=lambda count: _fits(question, ask=question.ask, workers=count))
 
 
-def _less_gpu(question: Question, gpu: GPURequest) -> Iterator[Change]:
-    yield from _fewer_gpus(question, gpu)
-    yield from _smaller_share(question, gpu)
-    yield from _less_memory(question, gpu)
+def _less_gpu(question: Question, *, gpu: GPURequest) -> Iterator[Change]:
+    yield from _fewer_gpus(question, gpu=gpu)
+    yield from _smaller_share(question, gpu=gpu)
+    yield from _less_memory(question, gpu=gpu)
     if gpu.models or gpu.vendor:
         asked = " and ".join(filter(None, (" or ".join(gpu.models), gpu.vendor or "")))
         text = f"ask for any model instead of {asked}"
-        yield from _instead(question, replace(gpu, models=(), vendor=None), kind="OtherModel", text=text)
+        yield from _instead(question, gpu=replace(gpu, models=(), vendor=None), kind="OtherModel", text=text)
     if gpu.device_index is not None:
         text = f"ask for any device instead of cuda:{gpu.device_index}"
-        yield from _instead(question, replace(gpu, device_index=None), kind="OtherIndex", text=text)
+        yield from _instead(question, gpu=replace(gpu, device_index=None), kind="OtherIndex", text=text)
 
 
-def _fewer_gpus(question: Question, gpu: GPURequest) -> Iterator[Change]:
-    count = _most(gpu.count - 1, fits=lambda count: _fits_gpu(question, replace(gpu, count=count)))
+def _fewer_gpus(question: Question, *, gpu: GPURequest) -> Iterator[Change]:
+    count = _most(gpu.count - 1, fits=lambda count: _fits_gpu(question, gpu=replace(gpu, count=count)))
     if count:
         text = f"ask for at most {gpus(count)} instead of {gpu.count}"
-        yield from _instead(question, replace(gpu, count=count), kind="FewerGPUs", text=text)
+        yield from _instead(question, gpu=replace(gpu, count=count), kind="FewerGPUs", text=text)
 
 
-def _smaller_share(question: Question, gpu: GPURequest) -> Iterator[Change]:
+def _smaller_share(question: Question, *, gpu: GPURequest) -> Iterator[Change]:
     """For one device: a part may be enough, if the request does not need all the memory."""
     if gpu.count > 1 or question.ask.mode == "TimeShared" or question.ask.resource:
         return
-    share = _most(gpu.share_milli - 1, fits=lambda milli: _fits_gpu(question, replace(gpu, share_milli=milli)))
+    share = _most(gpu.share_milli - 1, fits=lambda milli: _fits_gpu(question, gpu=replace(gpu, share_milli=milli)))
     if share:
         asked = "a whole GPU" if gpu.whole else f"{gpu.share_milli / WHOLE_MILLI:g}"
         text = f"ask for a share of at most {share / WHOLE_MILLI:g} instead of {asked}"
-        yield from _instead(question, replace(gpu, share_milli=share), kind="SmallerShare", text=text)
+        yield from _instead(question, gpu=replace(gpu, share_milli=share), kind="SmallerShare", text=text)
 
 
-def _less_memory(question: Question, gpu: GPURequest) -> Iterator[Change]:
+def _less_memory(question: Question, *, gpu: GPURequest) -> Iterator[Change]:
     if gpu.memory_mib is None:
         return
-    most = _most(gpu.memory_mib - 1, fits=lambda mib: _fits_gpu(question, replace(gpu, memory_mib=mib)))
+    most = _most(gpu.memory_mib - 1, fits=lambda mib: _fits_gpu(question, gpu=replace(gpu, memory_mib=mib)))
     if most:
         text = f"ask for at most {most} MiB of memory on each GPU instead of {gpu.memory_mib} MiB"
-        yield from _instead(question, replace(gpu, memory_mib=most), kind="LessMemory", text=text)
+        yield from _instead(question, gpu=replace(gpu, memory_mib=most), kind="LessMemory", text=text)
 
 
 def _less_host(question: Question) -> Iterator[Change]:
@@ -91,7 +91,7 @@ def _less_host(question: Question) -> Iterator[Change]:
     ask = question.ask
     if not (ask.cpu_milli or ask.memory_mib):
         return
-    judged = Judgement(question.view.ledger, replace(ask, cpu_milli=0, memory_mib=0), nodes=question.nodes, key=KEY)
+    judged = Judgement(question.view.ledger, ask=replace(ask, cpu_milli=0, memory_mib=0), nodes=question.nodes, key=KEY)
     columns = judged.columns
     cpu = np.minimum(columns.cpu_free, ask.cpu_milli)
     memory = np.minimum(columns.memory_free, ask.memory_mib)
@@ -101,10 +101,10 @@ def _less_host(question: Question) -> Iterator[Change]:
         return
     row = int(np.where(usable, kept, -1.0).argmax())
     less = replace(ask, cpu_milli=int(cpu[row]), memory_mib=int(memory[row]))
-    if less == ask or not _fits(question, less, workers=question.workers):
+    if less == ask or not _fits(question, ask=less, workers=question.workers):
         return
-    short = _reduced("CPU", ask.cpu_milli, less.cpu_milli, unit="m") + _reduced(
-        "memory", ask.memory_mib, less.memory_mib, unit=" MiB"
+    short = _reduced("CPU", asked=ask.cpu_milli, most=less.cpu_milli, unit="m") + _reduced(
+        "memory", asked=ask.memory_mib, most=less.memory_mib, unit=" MiB"
     )
     node = question.nodes[row]
     yield Change(kind="LessHost", node=node, text=f"ask for at most {' and '.join(short)}: fits on {node}")
@@ -115,7 +115,7 @@ def _part(amounts: Ints, *, of: int) -> Floats:
     return amounts / of if of else np.ones(len(amounts))
 
 
-def _reduced(word: str, asked: int, most: int, *, unit: str) -> list[str]:
+def _reduced(word: str, *, asked: int, most: int, unit: str) -> list[str]:
     return [] if asked == most else [f"{most}{unit} of {word} instead of {asked}{unit}"]
 
 
@@ -127,12 +127,14 @@ def _fewer_constraints(question: Question) -> Iterator[Change]:
             continue
         without: dict[str, Any] = {**question.pod_spec, field: _TOLERATES_ALL if kind == "Taint" else None}
         freer = replace(question, pod_spec=without)
-        node = _place(freer, freer.ask, workers=question.workers)
+        node = _place(freer, ask=freer.ask, workers=question.workers)
         if node is not None:
-            yield Change(kind=kind, node=node, text=f"{_constraint_text(question, kind, node)}: fits on {node}")
+            yield Change(
+                kind=kind, node=node, text=f"{_constraint_text(question, kind=kind, node=node)}: fits on {node}"
+            )
 
 
-def _constraint_text(question: Question, kind: ChangeKind, node: str) -> str:
+def _constraint_text(question: Question, *, kind: ChangeKind, node: str) -> str:
     excluded = question.exclusions.get(node)
     what = excluded.what if excluded is not None else ""
     match kind:
@@ -144,35 +146,35 @@ def _constraint_text(question: Question, kind: ChangeKind, node: str) -> str:
             return "drop the required node affinity"
 
 
-def _instead(question: Question, gpu: GPURequest, *, kind: ChangeKind, text: str) -> Iterator[Change]:
-    node = _place(question, _ask_with(question.ask, gpu), workers=question.workers)
+def _instead(question: Question, *, gpu: GPURequest, kind: ChangeKind, text: str) -> Iterator[Change]:
+    node = _place(question, ask=_ask_with(question.ask, gpu=gpu), workers=question.workers)
     if node is not None:
         yield Change(kind=kind, node=node, request=str(gpu), text=f"{text}: {gpu} fits on {node}")
 
 
-def _ask_with(ask: Ask, gpu: GPURequest) -> Ask:
+def _ask_with(ask: Ask, *, gpu: GPURequest) -> Ask:
     # A part of a device is not exclusive, whatever the mode was.
     mode = "Fractional" if ask.mode == "Exclusive" and not gpu.whole else ask.mode
     return replace(ask, gpu=gpu, mode=mode)
 
 
-def _fits_gpu(question: Question, gpu: GPURequest) -> bool:
-    return _fits(question, _ask_with(question.ask, gpu), workers=question.workers)
+def _fits_gpu(question: Question, *, gpu: GPURequest) -> bool:
+    return _fits(question, ask=_ask_with(question.ask, gpu=gpu), workers=question.workers)
 
 
-def _fits(question: Question, ask: Ask, *, workers: int) -> bool:
+def _fits(question: Question, *, ask: Ask, workers: int) -> bool:
     if workers > 1:
-        return _place(question, ask, workers=workers) is not None
-    return bool(Judgement(question.view.ledger, ask, nodes=question.nodes, key=KEY).fits.any())
+        return _place(question, ask=ask, workers=workers) is not None
+    return bool(Judgement(question.view.ledger, ask=ask, nodes=question.nodes, key=KEY).fits.any())
 
 
-def _place(question: Question, ask: Ask, *, workers: int) -> str | None:
+def _place(question: Question, *, ask: Ask, workers: int) -> str | None:
     """The nodes where all workers would go; None when they do not fit."""
     ledger = question.view.ledger
     if workers == 1:
         best = FitCache(ledger, term=question.ranking).best(ask, nodes=question.nodes, key=KEY, limit=1)
         return best[0] if best else None
-    found = place(ledger, ask, workers=workers, key=KEY, nodes=question.nodes)
+    found = place(ledger, ask=ask, workers=workers, key=KEY, nodes=question.nodes)
     return None if isinstance(found, Shortage) else ",".join(sorted({claim.node for claim in found}))
 
 

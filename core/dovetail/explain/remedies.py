@@ -59,7 +59,7 @@ def _next_worker(question: Question) -> Question:
     """The question for one worker, with as many of the others placed as fit."""
     view = question.view.over(question.view.ledger.copy())
     workers = most_workers(question, below=question.workers)
-    placed = place(view.ledger, question.ask, workers=workers, key=KEY, nodes=question.nodes) if workers else []
+    placed = place(view.ledger, ask=question.ask, workers=workers, key=KEY, nodes=question.nodes) if workers else []
     for claim in placed if isinstance(placed, list) else ():
         view.ledger.commit(claim)
     # Prices belong to the ledger that they were computed for.

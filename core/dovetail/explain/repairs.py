@@ -50,13 +50,13 @@ _MENDINGS: Final = (
 
 def mended(question: Question) -> Iterator[Change]:
     """For each kind, the nodes, by name, where this repair alone is enough."""
-    judged = Judgement(question.view.ledger, question.ask, nodes=question.nodes, key=KEY)
+    judged = Judgement(question.view.ledger, ask=question.ask, nodes=question.nodes, key=KEY)
     refused = [question.nodes[row] for row in np.flatnonzero(~judged.fits).tolist()]
     ledger = question.view.ledger.copy()
     for mending in _MENDINGS:
         yield from _few(
             _try(question, ledger=ledger, node=node, mending=mending)
-            for node in _bad(refused, question, mending=mending)
+            for node in _bad(refused, question=question, mending=mending)
         )
 
 
@@ -65,7 +65,7 @@ def _few(changes: Iterable[Change | None]) -> list[Change]:
     return found[:TOLD]
 
 
-def _bad(refused: Iterable[str], question: Question, *, mending: _Mending) -> list[str]:
+def _bad(refused: Iterable[str], *, question: Question, mending: _Mending) -> list[str]:
     """The nodes that refuse and have something of that kind to repair."""
     ledger, nodes = question.view.ledger, question.view.nodes
     found = []
@@ -90,13 +90,13 @@ def _try(question: Question, *, ledger: Ledger, node: str, mending: _Mending) ->
     if found is None:
         return None
     whole_node = trial.facts.cordoned if uncordoned else ready and bool(trial.facts.obstacle)
-    text = _text(mending.kind, found, node=node, whole_node=whole_node)
+    text = _text(mending.kind, devices=found, node=node, whole_node=whole_node)
     if ready and trial.conflict:
         text = f"node {node} would have to be served by one side alone: {trial.conflict}"
     return Change(kind=mending.kind, node=node, text=text)
 
 
-def _text(kind: ChangeKind, devices: list[DeviceFacts], *, node: str, whole_node: bool) -> str:
+def _text(kind: ChangeKind, *, devices: list[DeviceFacts], node: str, whole_node: bool) -> str:
     uuids = ", ".join(device.uuid for device in devices)
     what = " and ".join(filter(None, (f"node {node}" if whole_node else "", uuids)))
     where = "" if whole_node else f" on {node}"

@@ -31,7 +31,7 @@ def emptied(question: Question, *, mended: bool = False) -> Question:
             facts = replace(facts, obstacle="", cordoned=False)
             devices = tuple(map(_good, devices))
         ledger.set_node(facts)
-        ledger.set_devices(name, devices)
+        ledger.set_devices(name, devices=devices)
     # Prices belong to the ledger that they were computed for.
     return replace(question, view=view, term=BestFit())
 
@@ -42,7 +42,7 @@ def _good(device: DeviceFacts) -> DeviceFacts:
 
 def fits_whole(question: Question) -> bool:
     """Whether all workers have a place."""
-    found = place(question.view.ledger, question.ask, workers=question.workers, key=KEY, nodes=question.nodes)
+    found = place(question.view.ledger, ask=question.ask, workers=question.workers, key=KEY, nodes=question.nodes)
     return not isinstance(found, Shortage)
 
 
@@ -87,14 +87,14 @@ class Trial:
             cordoned=facts.cordoned and not uncordoned,
         )
         self.ledger.set_node(changed)
-        self.ledger.set_devices(self.node, devices, note=self._note)
+        self.ledger.set_devices(self.node, devices=devices, note=self._note)
         fits = self._fits()
         self.ledger.set_node(facts)
-        self.ledger.set_devices(self.node, self.devices, note=self._note)
+        self.ledger.set_devices(self.node, devices=self.devices, note=self._note)
         return fits
 
     def _fits(self) -> bool:
-        return isinstance(check(self.ledger, self._ask, node=self.node, key=KEY), Fit)
+        return isinstance(check(self.ledger, ask=self._ask, node=self.node, key=KEY), Fit)
 
 
 def needed(parts: Sequence[T], *, enough: Callable[[Sequence[T]], bool]) -> list[T] | None:

@@ -21,7 +21,7 @@ def after(start: datetime, *, seconds: float) -> datetime:
     return start + timedelta(seconds=seconds) if seconds < (_LAST - start).total_seconds() else _LAST
 
 
-def seconds_between(start: str | None, end: str | None, *, now: datetime) -> float | None:
+def seconds_between(start: str | None, *, end: str | None, now: datetime) -> float | None:
     """The seconds from `start` to `end`, or to `now` without an end; None without a start, and never negative."""
     if not start:
         return None

@@ -44,8 +44,8 @@ class Appraisal(Protocol):
 class FGDAppraisal:
     """Fragmentation gradient descent: the score of the smallest growth of fragmentation."""
 
-    def __init__(self, columns: Columns, mix: Mix) -> None:
-        self.gradient = Gradient(columns, covering(mix, percent=COVERED_PERCENT))
+    def __init__(self, columns: Columns, *, mix: Mix) -> None:
+        self.gradient = Gradient(columns, mix=covering(mix, percent=COVERED_PERCENT))
         self.price: Counts = np.zeros(0, dtype=np.float32)
         self.epoch = 0
 

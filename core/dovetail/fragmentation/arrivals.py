@@ -116,7 +116,7 @@ def whole_nodes(columns: Columns, *, percent: int) -> Iterable[Shape]:
         )
 
 
-def drift(old: Mix, new: Mix) -> float:
+def drift(old: Mix, *, new: Mix) -> float:
     """The total variation distance of two mixes: 0 for equal, 1 for disjoint ones.
 
     Ignores memory.
@@ -150,7 +150,7 @@ class LearnedMix:
         self._next_look = min(seen * learning.looks_factor, seen + learning.longest_between_looks)
         before = self.mix
         self.renew(columns)
-        if drift(before, self.mix) > learning.tolerated_drift:
+        if drift(before, new=self.mix) > learning.tolerated_drift:
             return True
         self.mix = before
         return False

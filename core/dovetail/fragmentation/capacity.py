@@ -83,7 +83,7 @@ class Columns:
         self.capacity_cpu_milli = int(sum(cpu_milli))
         self.idle_milli = self.capacity_milli
         self.idle_cpu_milli = self.capacity_cpu_milli
-        self.kinds = Kinds(_state(self, node) for node in range(count))
+        self.kinds = Kinds(_state(self, node=node) for node in range(count))
         self._log: Ints = np.zeros(1024, dtype=np.int64)
         self.changes = 0
 
@@ -128,7 +128,7 @@ class Columns:
         """Add back what the choice took."""
         self._move(choice, sign=1)
 
-    def become(self, node: int, room: Room) -> None:
+    def become(self, node: int, *, room: Room) -> None:
         """Set the state of a node; its model is one of `model_names`.
 
         An unchanged node is not touched.
@@ -172,7 +172,7 @@ class Columns:
         other.capacity_cpu_milli = int(other.capacity[:, CPU].sum())
         other.idle_milli = int(other.left.sum())
         other.idle_cpu_milli = int(other.spare[:, CPU].sum())
-        other.kinds = Kinds(_state(other, node) for node in range(len(rows)))
+        other.kinds = Kinds(_state(other, node=node) for node in range(len(rows)))
         other.changes = 0
         return other
 
@@ -202,7 +202,7 @@ class Columns:
             distinct = self.distinct[node]
             distinct[:] = False
             distinct[list(first.values())] = True
-        self.kinds.move(node, _state(self, node))
+        self.kinds.move(node, state=_state(self, node=node))
         self._touch(node)
 
     def _touch(self, node: int) -> None:
@@ -212,7 +212,7 @@ class Columns:
         self.changes += 1
 
 
-def _state(columns: Columns, node: int) -> State:
+def _state(columns: Columns, *, node: int) -> State:
     """Everything about a node that placement looks at, as a key."""
     host = columns.spare[node]
     return (int(columns.model[node]), int(host[CPU]), int(host[MEMORY]), *columns.left[node].tolist())
@@ -234,7 +234,7 @@ def free_devices(columns: Columns, *, node: int, count: int) -> tuple[int, ...]:
     return tuple(found[:count])
 
 
-def choice_of(columns: Columns, shape: Shape, *, node: int, device: int) -> Choice:
+def choice_of(columns: Columns, *, shape: Shape, node: int, device: int) -> Choice:
     """The choice of a node: `device` for a share, the first free devices for whole ones."""
     if shape.is_share:
         return Choice(shape=shape, node=node, devices=(device,))

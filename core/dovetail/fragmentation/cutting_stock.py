@@ -62,7 +62,7 @@ def dual_values(demand: Mapping[int, float]) -> dict[int, float]:
         master.add({at: HUNDREDTHS // size})
     while True:
         duals = master.solve()
-        pattern, worth = _best_pattern(sizes, duals)
+        pattern, worth = _best_pattern(sizes, duals=duals)
         if worth <= 1 + _TOLERANCE:
             return dict(zip(sizes, duals, strict=True))
         master.add(pattern)
@@ -77,7 +77,7 @@ def best_sets(worth: Mapping[int, float]) -> Floats:
     return value
 
 
-def _best_pattern(sizes: list[int], duals: list[float]) -> tuple[dict[int, int], float]:
+def _best_pattern(sizes: list[int], *, duals: list[float]) -> tuple[dict[int, int], float]:
     """The pattern with the greatest worth, as pieces by position in `sizes`, and its worth."""
     value = best_sets(dict(zip(sizes, duals, strict=True)))
     pattern: dict[int, int] = {}

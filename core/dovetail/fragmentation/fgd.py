@@ -21,15 +21,15 @@ COVERED_PERCENT: Final = 95
 class FGDScorer:
     """The integer score, 0 to 100, of the smallest growth of fragmentation."""
 
-    def __init__(self, columns: Columns, mix: Mix) -> None:
-        self._gradient = Gradient(columns, covering(mix, percent=COVERED_PERCENT))
+    def __init__(self, columns: Columns, *, mix: Mix) -> None:
+        self._gradient = Gradient(columns, mix=covering(mix, percent=COVERED_PERCENT))
 
-    def score(self, columns: Columns, shape: Shape, *, rows: Ints) -> tuple[Floats, Ints | None]:
+    def score(self, columns: Columns, *, shape: Shape, rows: Ints) -> tuple[Floats, Ints | None]:
         """The score of each of `rows`, [n], and for a share the first device that has it, [n]."""
         self._gradient.sync()
         if not shape.is_share:
             return quantised(self._gradient.change_by_whole(shape, rows=rows)), None
-        at, device = distinct_devices(columns, shape, rows=rows)
+        at, device = distinct_devices(columns, shape=shape, rows=rows)
         pairs = rows[at]
         change = self._gradient.change_by_share(shape, rows=pairs, left=columns.left[pairs, device])
         return best_device(quantised(change), at=at, device=device, count=len(rows), width=columns.left.shape[1])
@@ -40,6 +40,6 @@ def quantised(change_milli: Floats) -> Floats:
     return np.floor(100.0 / (1.0 + np.exp(change_milli / WHOLE_MILLI)))
 
 
-def fgd(columns: Columns, mix: Mix) -> ScoredPolicy:
+def fgd(columns: Columns, *, mix: Mix) -> ScoredPolicy:
     """The policy for a cluster and its expected mix."""
-    return ScoredPolicy(columns, FGDScorer(columns, mix))
+    return ScoredPolicy(columns, scorer=FGDScorer(columns, mix=mix))

@@ -22,7 +22,7 @@ from dovetail.fragmentation.workload_mix import Mix
 class Gradient:
     """F of every node of `columns` for a mix, recomputed only where the columns were touched."""
 
-    def __init__(self, columns: Columns, mix: Mix) -> None:
+    def __init__(self, columns: Columns, *, mix: Mix) -> None:
         self.columns = columns
         self.total = float(max(1, mix.total))
         classes = list(zip(mix.classes, mix.weights, strict=True))

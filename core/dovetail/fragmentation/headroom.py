@@ -23,7 +23,7 @@ _NO_LIMIT: Final = 1e9
 class Headroom:
     """H of every node for every class of a mix, recomputed only where the columns were touched."""
 
-    def __init__(self, columns: Columns, mix: Mix) -> None:
+    def __init__(self, columns: Columns, *, mix: Mix) -> None:
         self.columns = columns
         gpus, share_milli = mix.field("gpus"), mix.field("share_milli")
         host = np.stack([mix.field("cpu_milli"), mix.field("memory_mib")])

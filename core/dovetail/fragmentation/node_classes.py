@@ -25,9 +25,9 @@ class Kinds:
         self._unused = list(range(len(self._states)))
         self.of: npt.NDArray[np.int64] = np.zeros(len(self._states), dtype=np.int64)
         for node, state in enumerate(self._states):
-            self._enter(node, state)
+            self._enter(node, state=state)
 
-    def move(self, node: int, state: State) -> None:
+    def move(self, node: int, *, state: State) -> None:
         """Change the state of the node."""
         before = self._states[node]
         number = self._numbers[before]
@@ -35,7 +35,7 @@ class Kinds:
         if not self._members[number]:
             del self._numbers[before]
             self._unused.append(number)
-        self._enter(node, state)
+        self._enter(node, state=state)
 
     def copy(self) -> "Kinds":
         """An independent copy of the numbers."""
@@ -47,7 +47,7 @@ class Kinds:
         other.of = self.of.copy()
         return other
 
-    def _enter(self, node: int, state: State) -> None:
+    def _enter(self, node: int, *, state: State) -> None:
         number = self._numbers.get(state)
         if number is None:
             number = self._numbers[state] = self._unused.pop()

@@ -15,15 +15,15 @@ from dovetail.fragmentation.workload_mix import Mix
 class PHAppraisal:
     """PH: the gradient, the worth of residuals, and headroom at its price, in GPUs."""
 
-    def __init__(self, columns: Columns, mix: Mix, *, settings: PHSettings | None = None) -> None:
+    def __init__(self, columns: Columns, *, mix: Mix, settings: PHSettings | None = None) -> None:
         self.settings = settings or PHSettings()
-        self.gradient = Gradient(columns, mix)
-        self.headroom = Headroom(columns, mix)
+        self.gradient = Gradient(columns, mix=mix)
+        self.headroom = Headroom(columns, mix=mix)
         self.worth: Floats = residual_values(share_demand(mix))
         self.price: Counts = np.zeros(len(mix.classes), dtype=np.float32)
         self.epoch = -1
         self._columns = columns
-        self._prices = Prices(columns, mix, settings=self.settings.prices)
+        self._prices = Prices(columns, mix=mix, settings=self.settings.prices)
         self._priced = -self.settings.refresh_placements
 
     def refresh(self) -> None:

@@ -29,7 +29,7 @@ class Policy(Protocol):
 class Scorer(Protocol):
     """Scores nodes for a shape."""
 
-    def score(self, columns: Columns, shape: Shape, *, rows: Ints) -> tuple[Floats, Ints | None]:
+    def score(self, columns: Columns, *, shape: Shape, rows: Ints) -> tuple[Floats, Ints | None]:
         """The score of each of `rows` [n], which all fit; higher is better.
 
         For a share also its device, [n].
@@ -51,7 +51,7 @@ class _Scores:
 class ScoredPolicy:
     """Takes the node with the highest score."""
 
-    def __init__(self, columns: Columns, scorer: Scorer) -> None:
+    def __init__(self, columns: Columns, *, scorer: Scorer) -> None:
         self._columns = columns
         self._scorer = scorer
         self._known: Kept[_Scores] = Kept()
@@ -61,13 +61,13 @@ class ScoredPolicy:
         known = self._known.get(shape)
         if known is None:
             known = self._unknown(shape)
-            self._known.put(shape, known, size_bytes=known.score.nbytes + known.device.nbytes)
+            self._known.put(shape, value=known, size_bytes=known.score.nbytes + known.device.nbytes)
         if known.seen != self._columns.changes:
-            self._update(shape, known)
+            self._update(shape, known=known)
         node = int(known.score.argmax())
         if known.score[node] == -np.inf:
             return None
-        return choice_of(self._columns, shape, node=node, device=int(known.device[node]))
+        return choice_of(self._columns, shape=shape, node=node, device=int(known.device[node]))
 
     def _unknown(self, shape: Shape) -> _Scores:
         count = len(self._columns)
@@ -78,7 +78,7 @@ class ScoredPolicy:
             device=np.zeros(count, dtype=np.int64),
         )
 
-    def _update(self, shape: Shape, known: _Scores) -> None:
+    def _update(self, shape: Shape, *, known: _Scores) -> None:
         columns = self._columns
         rows = np.arange(len(columns)) if known.seen < 0 else columns.touched_since(known.seen)
         known.seen = columns.changes
@@ -87,7 +87,7 @@ class ScoredPolicy:
         rows = rows[fits]
         if rows.size:
             some, kind = representatives(columns, rows=rows)
-            score, device = self._scorer.score(columns, shape, rows=some)
+            score, device = self._scorer.score(columns, shape=shape, rows=some)
             known.score[rows] = score[kind]
             if device is not None:
                 known.device[rows] = device[kind]
@@ -112,7 +112,7 @@ def fitting(columns: Columns, *, rows: Ints, needs: Ints, allowed: Bools | None)
     return fits
 
 
-def distinct_devices(columns: Columns, shape: Shape, *, rows: Ints) -> tuple[Ints, Ints]:
+def distinct_devices(columns: Columns, *, shape: Shape, rows: Ints) -> tuple[Ints, Ints]:
     """The devices of `rows` that a share fits on, the first one of each residual of a node.
 
     Returns pairs of positions in `rows` and devices, by node and then by device.

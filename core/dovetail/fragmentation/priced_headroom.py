@@ -51,10 +51,10 @@ class _Known:
 class PH:
     """Takes the node with the highest score, the first of equals."""
 
-    def __init__(self, columns: Columns, mix: Mix, *, settings: PHSettings | None = None) -> None:
+    def __init__(self, columns: Columns, *, mix: Mix, settings: PHSettings | None = None) -> None:
         self._columns = columns
         self._mix = mix
-        self._terms = PHAppraisal(columns, mix, settings=settings)
+        self._terms = PHAppraisal(columns, mix=mix, settings=settings)
         self._known: Kept[_Known] = Kept()
 
     def choose(self, shape: Shape) -> Choice | None:
@@ -64,7 +64,7 @@ class PH:
         if best == -np.inf:
             return None
         node = int((score >= best - TIE_GPUS).argmax())
-        return choice_of(self._columns, shape, node=node, device=int(device[node]))
+        return choice_of(self._columns, shape=shape, node=node, device=int(device[node]))
 
     def scores(self, shape: Shape) -> tuple[Counts, Ints]:
         """The score of each node in GPUs, [N], -inf where the shape does not fit.
@@ -74,10 +74,10 @@ class PH:
         known = self._known.get(shape)
         if known is None:
             known = self._unknown(shape)
-            self._known.put(shape, known, size_bytes=self._size_bytes(known))
+            self._known.put(shape, value=known, size_bytes=self._size_bytes(known))
         self._terms.refresh_prices()
         if known.seen != self._columns.changes:
-            self._update(shape, known)
+            self._update(shape, known=known)
         if known.epoch != self._terms.epoch:
             self._reprice(known)
         return known.score, known.device
@@ -109,7 +109,7 @@ class PH:
         rows = len(known.static) if known.allowed is None else int(known.allowed.sum())
         return int(rows * known.loss.itemsize * known.loss.shape[1] + 3 * known.device.nbytes)
 
-    def _update(self, shape: Shape, known: _Known) -> None:
+    def _update(self, shape: Shape, *, known: _Known) -> None:
         columns = self._columns
         rows = np.arange(len(columns)) if known.seen < 0 else columns.touched_since(known.seen)
         known.seen = columns.changes
@@ -137,7 +137,7 @@ class PH:
     def _static_of_shares(self, shape: Shape, *, rows: Ints) -> tuple[Floats, Ints]:
         """The first two terms at the best device of each of `rows`, and that device, both [n]."""
         columns, terms = self._columns, self._terms
-        at, device = distinct_devices(columns, shape, rows=rows)
+        at, device = distinct_devices(columns, shape=shape, rows=rows)
         pairs = rows[at]
         left = columns.left[pairs, device]
         value = terms.gradient.change_by_share(shape, rows=pairs, left=left)
@@ -150,4 +150,4 @@ def ph_online(
     columns: Columns, *, settings: PHSettings | None = None, learning: LearningSettings | None = None
 ) -> Online:
     """PH on a learned mix."""
-    return Online(columns, make=lambda columns, mix: PH(columns, mix, settings=settings), learning=learning)
+    return Online(columns, make=lambda columns, mix: PH(columns, mix=mix, settings=settings), learning=learning)

@@ -44,7 +44,7 @@ class PHSettings:
 class Prices:
     """The prices for a cluster and a mix."""
 
-    def __init__(self, columns: Columns, mix: Mix, *, settings: PriceSettings) -> None:
+    def __init__(self, columns: Columns, *, mix: Mix, settings: PriceSettings) -> None:
         self._columns = columns
         self._settings = settings
         self._gpus: Floats = mix.field("gpus") * mix.field("share_milli") / 1000.0
@@ -63,7 +63,7 @@ class Prices:
         price: Floats = settings.scarcity * (expected / (headroom + 0.1)) ** settings.exponent
         guarded = (self._gpus > 0) & (headroom > 0)
         demand = self._probability * max(left, settings.horizon * capacity)
-        price[guarded] += settings.newsvendor * self._gpus[guarded] * reach(demand[guarded], headroom[guarded])
+        price[guarded] += settings.newsvendor * self._gpus[guarded] * reach(demand[guarded], count=headroom[guarded])
         return price
 
     def follow(self, columns: Columns) -> None:
@@ -78,7 +78,7 @@ class Prices:
         return max(0.0, min(limits, default=0.0))
 
 
-def reach(mean: Floats, count: Floats) -> Floats:
+def reach(mean: Floats, *, count: Floats) -> Floats:
     """P(Poisson(mean) >= count), [M], for whole counts of at least 1.
 
     Exact up to 32. Above, the cube root of a gamma variable is nearly normal (Wilson and Hilferty, 1931), which is

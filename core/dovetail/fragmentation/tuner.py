@@ -49,13 +49,13 @@ class Candidate:
 
     def make(self, columns: Columns, mix: Mix) -> Policy:
         """The policy."""
-        return fgd(columns, mix) if self.settings is None else PH(columns, mix, settings=self.settings)
+        return fgd(columns, mix=mix) if self.settings is None else PH(columns, mix=mix, settings=self.settings)
 
-    def appraise(self, columns: Columns, mix: Mix) -> Appraisal:
+    def appraise(self, columns: Columns, *, mix: Mix) -> Appraisal:
         """Its appraisal, for a caller that decides itself what fits."""
         if self.settings is None:
-            return FGDAppraisal(columns, mix)
-        return PHAppraisal(columns, mix, settings=self.settings)
+            return FGDAppraisal(columns, mix=mix)
+        return PHAppraisal(columns, mix=mix, settings=self.settings)
 
 
 def candidates(settings: PHSettings | None = None) -> dict[str, Candidate]:
@@ -100,7 +100,7 @@ class Tuner:
         """Record the arrival of a pod of this shape."""
         self._recent.append(shape)
 
-    def begin(self, columns: Columns, mix: Mix) -> None:
+    def begin(self, columns: Columns, *, mix: Mix) -> None:
         """Start a round from the current cluster.
 
         Copies the columns and does not read them afterwards.
@@ -219,4 +219,4 @@ class SelfTuned:
             self._online.use(self._makes[self.used])
         if self._online.arrivals >= self._next_round:
             self._next_round = self._online.arrivals + self._tuning.arrivals_between_rounds
-            self._tuner.begin(self._columns, self._online.mix)
+            self._tuner.begin(self._columns, mix=self._online.mix)

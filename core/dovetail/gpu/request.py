@@ -168,12 +168,12 @@ class _Reader:
         number = self._number()
         if _TIMES.match(self.text, self.at):
             self.at += 1
-            count = self._count(number, start)
+            count = self._count(number, at=start)
             return replace(self._share_part(), count=count)
         self.at = start
         request = self._share_part()
         if request.memory_mib is None and request.share_milli == WHOLE_MILLI:
-            return GPURequest(count=self._count(number, start))
+            return GPURequest(count=self._count(number, at=start))
         return request
 
     def _share_part(self) -> GPURequest:
@@ -183,7 +183,7 @@ class _Reader:
         unit_at = self.at
         unit = _UNIT.match(self.text, self.at)
         if unit is None or not unit[0]:
-            return GPURequest(share_milli=self._share(number, start, alone=True))
+            return GPURequest(share_milli=self._share(number, at=start, alone=True))
         factor = _UNITS_MIB.get(unit[0].upper())
         if factor is None:
             raise self._error(f'unknown memory unit "{unit[0]}" (allowed: M, G)', at=unit_at)
@@ -198,10 +198,10 @@ class _Reader:
             raise self._error("memory needs a share after a comma, such as 8G,0.5")
         self._skip_spaces()
         share_at = self.at
-        share = self._share(self._number(), share_at, alone=False)
+        share = self._share(self._number(), at=share_at, alone=False)
         return GPURequest(memory_mib=int(memory), share_milli=share)
 
-    def _share(self, number: Fraction, at: int, *, alone: bool) -> int:
+    def _share(self, number: Fraction, *, at: int, alone: bool) -> int:
         if number <= 0:
             raise self._error("must be above 0", at=at)
         if number > 1:
@@ -214,7 +214,7 @@ class _Reader:
             raise self._error("a share has at most three decimals", at=at)
         return int(milli)
 
-    def _count(self, number: Fraction, at: int) -> int:
+    def _count(self, number: Fraction, *, at: int) -> int:
         if number.denominator != 1 or not 1 <= number <= MAX_COUNT:
             raise self._error(f"the number of GPUs must be whole, from 1 to {MAX_COUNT}", at=at)
         return int(number)

@@ -54,15 +54,17 @@ def tasks_of(job: GPUJob) -> list[Task]:
     name = job.metadata.name
     if job.spec.array is not None:
         try:
-            return [Task(index=index, name=_numbered(name, index)) for index in indexes_in(job.spec.array.indexes)]
+            return [
+                Task(index=index, name=_numbered(name, index=index)) for index in indexes_in(job.spec.array.indexes)
+            ]
         except IndexesError as error:
             raise TasksError(f"spec.{error}") from error
     assert job.spec.sweep is not None, "asked of arrays and sweeps alone"
     _check_parameters(job.spec)
-    return _of_sweep(name, job.spec.sweep)
+    return _of_sweep(name, sweep=job.spec.sweep)
 
 
-def _of_sweep(name: str, sweep: SweepSpec) -> list[Task]:
+def _of_sweep(name: str, *, sweep: SweepSpec) -> list[Task]:
     keys = [each.name for each in sweep.parameters]
     values = [each.values for each in sweep.parameters]
     rows = _product(values) if sweep.combine == "Product" else _side_by_side(values)
@@ -70,7 +72,9 @@ def _of_sweep(name: str, sweep: SweepSpec) -> list[Task]:
     tasks = []
     for index, row in enumerate(rows):
         parameters = dict(zip(keys, row, strict=True))
-        tasks.append(Task(index=index, name=_name(name, sweep, index, parameters), parameters=parameters))
+        tasks.append(
+            Task(index=index, name=_name(name, sweep=sweep, index=index, parameters=parameters), parameters=parameters)
+        )
     _check_names(tasks)
     return tasks
 
@@ -89,18 +93,18 @@ def _side_by_side(values: Sequence[Sequence[str]]) -> Iterable[tuple[str, ...]]:
         raise TasksError("sweep.combine Zip takes the values side by side: each parameter needs as many") from error
 
 
-def _numbered(parent: str, index: int) -> str:
+def _numbered(parent: str, *, index: int) -> str:
     # Not a number alone: commands use that for a second job of the same name.
     return f"{parent}-t{index}"
 
 
-def _name(parent: str, sweep: SweepSpec, index: int, parameters: Mapping[str, str]) -> str:
+def _name(parent: str, *, sweep: SweepSpec, index: int, parameters: Mapping[str, str]) -> str:
     if not sweep.name_template:
-        return _numbered(parent, index)
-    said = filled(sweep.name_template, {**parameters, "index": str(index)})
+        return _numbered(parent, index=index)
+    said = filled(sweep.name_template, parameters={**parameters, "index": str(index)})
     fit = re.sub(r"[^a-z0-9]+", "-", said.lower()).strip("-")
     # Of a value that no name can contain, nothing may be left.
-    return f"{parent}-{fit}"[:_NAME_LIMIT].rstrip("-") if fit else _numbered(parent, index)
+    return f"{parent}-{fit}"[:_NAME_LIMIT].rstrip("-") if fit else _numbered(parent, index=index)
 
 
 def _check_names(tasks: Sequence[Task]) -> None:
@@ -130,7 +134,7 @@ def _check_parameters(spec: GPUJobSpec) -> None:
             raise TasksError(f"sweep parameter {name} is a variable that Dovetail sets itself: give it another name")
 
 
-def filled(text: str, parameters: Mapping[str, str]) -> str:
+def filled(text: str, *, parameters: Mapping[str, str]) -> str:
     """The text with `{name}` replaced. `${name}` belongs to the shell, which finds the variable."""
     # In one pass: a value that looks like another parameter stays a value.
     return _PLACEHOLDER.sub(lambda found: parameters.get(found[1], found[0]), text)

@@ -71,12 +71,12 @@ def attempt_of(child: Job) -> int:
     return read_whole(text, otherwise=1)
 
 
-def is_past(job: GPUJob, child: Job) -> bool:
+def is_past(job: GPUJob, *, child: Job) -> bool:
     """Whether a batch Job is about to go: it is being deleted, or its attempt is over."""
     return child.metadata.deletion_timestamp is not None or attempt_of(child) < job.status.attempt
 
 
-def wants_admission(job: GPUJob, child: Job | None) -> bool:
+def wants_admission(job: GPUJob, *, child: Job | None) -> bool:
     """Whether the queue decides about this job: nothing of it runs, and nothing holds it back."""
     if job.metadata.deletion_timestamp or is_finished(job) or job.spec.cancel or job.spec.suspend:
         return False
@@ -84,17 +84,17 @@ def wants_admission(job: GPUJob, child: Job | None) -> bool:
         return False
     if child is None:
         return True
-    return bool(child.spec.suspend) and not (has_ended(child) or is_doomed(child) or is_past(job, child))
+    return bool(child.spec.suspend) and not (has_ended(child) or is_doomed(child) or is_past(job, child=child))
 
 
-def is_on_the_way(job: GPUJob, child: Job | None) -> bool:
+def is_on_the_way(job: GPUJob, *, child: Job | None) -> bool:
     """Whether the job was admitted and may still have workers without a node."""
     if child is None or is_finished(job) or job.spec.cancel or (is_going(job) and not kept_by(job)):
         return False
-    return not child.spec.suspend and not has_ended(child) and not is_past(job, child)
+    return not child.spec.suspend and not has_ended(child) and not is_past(job, child=child)
 
 
-def workers_without_node(job: GPUJob, child: Job, pods: Sequence[Pod]) -> int:
+def workers_without_node(job: GPUJob, *, child: Job, pods: Sequence[Pod]) -> int:
     """The number of workers that are not bound yet: no pod of theirs has a node or succeeded.
 
     Pods count before the batch Job's own count, which lags behind them.

@@ -11,7 +11,7 @@ def deadline_seconds(job: GPUJob, *, child: Job | None = None) -> int | None:
     None for a job without a limit.
     """
     if job.spec.reservation is not None:
-        return _lease_seconds(job, child)
+        return _lease_seconds(job, child=child)
     limits = [job.spec.active_deadline_seconds, _left_seconds(job)]
     return min((limit for limit in limits if limit is not None), default=None)
 
@@ -21,7 +21,7 @@ def _left_seconds(job: GPUJob) -> int | None:
     return None if limit is None else max(1, limit - job.status.earlier_run_seconds)
 
 
-def _lease_seconds(job: GPUJob, child: Job | None) -> int | None:
+def _lease_seconds(job: GPUJob, *, child: Job | None) -> int | None:
     """The lease counts from its last renewal, the batch Job's limit from its start."""
     lease = job.spec.reservation
     assert lease is not None, "asked for reservations alone"

@@ -90,7 +90,7 @@ def believed(runs: Sequence[EarlierRun]) -> list[int]:
     return peaks
 
 
-def plan(job: GPUJob, ask: Ask, *, strategy: MemoryStrategy, earlier: Sequence[EarlierRun], most_mib: int) -> MemoryUse:
+def plan(job: GPUJob, *, ask: Ask, strategy: MemoryStrategy, earlier: Sequence[EarlierRun], most_mib: int) -> MemoryUse:
     """The basis of the job's memory promise if it is admitted now.
 
     `earlier` are earlier runs, newest first.
@@ -105,13 +105,13 @@ def plan(job: GPUJob, ask: Ask, *, strategy: MemoryStrategy, earlier: Sequence[E
     if ask.mode == "Exclusive":
         return _with(use, basis="Whole devices come with all their memory")
     if peaks:
-        return _estimate(use, ask, name=name, peaks=peaks, most_mib=most_mib)
+        return _estimate(use, ask=ask, name=name, peaks=peaks, most_mib=most_mib)
     if earlier:
         return _with(use, basis=f"No estimate: the last run of {name} used all that it was promised; as Conservative")
     return _with(use, basis=f"No estimate: no run of {name} has told yet what it needs; as Conservative")
 
 
-def _estimate(use: MemoryUse, ask: Ask, *, name: str, peaks: Sequence[int], most_mib: int) -> MemoryUse:
+def _estimate(use: MemoryUse, *, ask: Ask, name: str, peaks: Sequence[int], most_mib: int) -> MemoryUse:
     peak = max(peaks)
     estimate = min(peak * MARGIN_PERCENT // 100, max(peak, most_mib))
     runs = f"{len(peaks)} run{'s' if len(peaks) > 1 else ''} of {name}"
@@ -173,10 +173,10 @@ class Learning:
         if not known.members:
             del self._names[name]
 
-    def measured(self, job: GPUJob, peak: Peak) -> bool:
+    def measured(self, job: GPUJob, *, peak: Peak) -> bool:
         """Record the use of a worker. Returns whether it exceeds the status by enough to report it."""
         uid, told = job.metadata.uid, _told(job)
-        self._peaks[uid] = _higher(self._peaks.get(uid, told), peak)
+        self._peaks[uid] = _higher(self._peaks.get(uid, told), other=peak)
         return (peak.limited and not told.limited) or peak.mib > told.mib * _NEWS_RATIO
 
     def estimates(self, job: GPUJob) -> bool:
@@ -184,7 +184,7 @@ class Learning:
         return (job.spec.memory.strategy or self._default) == "Dynamic"
 
     def use_of(
-        self, job: GPUJob, ask: Ask | None, *, child: Job | None, most_mib: Callable[[], int]
+        self, job: GPUJob, *, ask: Ask | None, child: Job | None, most_mib: Callable[[], int]
     ) -> MemoryUse | None:
         """The memory use to show for the job; None while there is nothing to show.
 
@@ -194,13 +194,13 @@ class Learning:
         if ask is None or ask.gpu is None:
             return job.status.memory
         strategy = job.spec.memory.strategy or self._default
-        peak = _higher(self._peaks.get(job.metadata.uid, Peak()), _told(job))
+        peak = _higher(self._peaks.get(job.metadata.uid, Peak()), other=_told(job))
         if strategy != "Dynamic" and not peak.mib:
             return None
         use = None if child is None else noted_on(child)
         if use is None:
             earlier = [run for run in self._runs_of(job) if run.uid != job.metadata.uid]
-            use = plan(job, ask, strategy=strategy, earlier=earlier, most_mib=most_mib())
+            use = plan(job, ask=ask, strategy=strategy, earlier=earlier, most_mib=most_mib())
         return msgspec.structs.replace(use, peak_mib=peak.mib, limited=peak.limited)
 
     def _runs_of(self, job: GPUJob) -> list[EarlierRun]:
@@ -213,7 +213,7 @@ def _told(job: GPUJob) -> Peak:
     return Peak() if use is None else Peak(mib=use.peak_mib, limited=use.limited)
 
 
-def _higher(one: Peak, other: Peak) -> Peak:
+def _higher(one: Peak, *, other: Peak) -> Peak:
     return Peak(mib=max(one.mib, other.mib), limited=one.limited or other.limited)
 
 

@@ -76,7 +76,7 @@ def nodes_by_worker(placement: Placement) -> tuple[str, ...]:
     return tuple(node.name for node in placement.nodes for _ in range(node.workers))
 
 
-def open_nodes(job: GPUJob, pods: Sequence[Pod], *, workers: int) -> tuple[str, ...]:
+def open_nodes(job: GPUJob, *, pods: Sequence[Pod], workers: int) -> tuple[str, ...]:
     """The planned nodes of `workers` workers that have none yet; empty without a plan."""
     placement = job.status.placement
     if placement is None:

@@ -28,7 +28,7 @@ def record_of(job: GPUJob) -> JobRecord:
     status = job.status
     phase: Phase = status.phase if status.phase in FINISHED else "Running"
     stopped = end_of_run(status) if phase in FINISHED else None
-    run_seconds = _seconds(status.start_time, stopped)
+    run_seconds = _seconds(status.start_time, end=stopped)
     gpus = _gpus(status.devices) or _asked_gpus(job)
     measured = status.measured
     return JobRecord(
@@ -65,7 +65,7 @@ def cut_short(record: JobRecord, *, now: datetime, message: str, stopped: str | 
     `stopped` is when its run stopped, if it did.
     """
     ended = now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    run_seconds = _seconds(record.started, stopped or ended)
+    run_seconds = _seconds(record.started, end=stopped or ended)
     return msgspec.structs.replace(
         record,
         phase="Cancelled",
@@ -103,10 +103,10 @@ def _earlier_gpu_seconds(status: GPUJobStatus, *, gpus: float) -> float:
 def _wait_seconds(job: GPUJob) -> float | None:
     status = job.status
     first = next((attempt.start_time for attempt in status.attempts if attempt.start_time), status.start_time)
-    return None if first is None else _seconds(job.metadata.creation_timestamp, first)
+    return None if first is None else _seconds(job.metadata.creation_timestamp, end=first)
 
 
-def _seconds(start: str | None, end: str | None) -> float:
+def _seconds(start: str | None, *, end: str | None) -> float:
     """Seconds between two RFC 3339 times; 0 where one is missing, or clocks disagree."""
     if not start or not end:
         return 0.0

@@ -17,7 +17,7 @@ def end_of_run(status: GPUJobStatus) -> str | None:
 
 def earlier_end(end: str | None, *, start: str, conditions: list[Condition]) -> str | None:
     """`end`, or when the run was suspended before that and did not resume."""
-    held = find_condition(conditions, "Suspended")
+    held = find_condition(conditions, type="Suspended")
     since = held.last_transition_time if held is not None and held.status == "True" else None
     if since is None or moment(since) < moment(start) or (end is not None and moment(end) < moment(since)):
         return end

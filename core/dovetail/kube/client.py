@@ -90,8 +90,8 @@ class Client:
     async def get(
         self,
         resource: Resource,
-        name: str,
         *,
+        name: str,
         as_type: type[T],
         namespace: str | None = None,
         subresource: str = "",
@@ -100,7 +100,7 @@ class Client:
         """Get one object. Raises `NotFound`."""
         path = resource.path(namespace=namespace, name=name, subresource=subresource)
         return _decode(
-            await self._transport.send("GET", path, deadline_seconds=deadline_seconds), as_type=as_type, path=path
+            await self._transport.send("GET", path=path, deadline_seconds=deadline_seconds), as_type=as_type, path=path
         )
 
     async def list(
@@ -159,12 +159,12 @@ class Client:
         path = resource.path(namespace=namespace)
         if on_unreadable is None and self._on_unreadable is not None:
             on_unreadable = partial(self._on_unreadable, resource)
-        query, size = selectors(label_selector, field_selector), PageSize(page_size)
+        query, size = selectors(label_selector, field_selector=field_selector), PageSize(page_size)
         while True:
             try:
                 payload = await self._transport.send(
                     "GET",
-                    path,
+                    path=path,
                     query={**query, "limit": str(size.count)},
                     most_bytes=PAGE_BYTES,
                     deadline_seconds=deadline_seconds,
@@ -183,8 +183,8 @@ class Client:
     async def create(
         self,
         resource: Resource,
-        body: Any,
         *,
+        body: Any,
         as_type: type[T],
         namespace: str | None = None,
         name: str = "",
@@ -203,7 +203,7 @@ class Client:
         path = resource.path(namespace=namespace, name=name, subresource=subresource)
         payload = await self._transport.send(
             "POST",
-            path,
+            path=path,
             query=({"dryRun": "All"} if dry_run else {}) | ({"fieldValidation": "Strict"} if strict else {}),
             body=body if subresource else typed(body, resource=resource),
             deadline_seconds=deadline_seconds,
@@ -213,9 +213,9 @@ class Client:
     async def update(
         self,
         resource: Resource,
+        *,
         name: str,
         body: Any,
-        *,
         as_type: type[T],
         namespace: str | None = None,
         subresource: str = "",
@@ -227,16 +227,16 @@ class Client:
         """
         path = resource.path(namespace=namespace, name=name, subresource=subresource)
         payload = await self._transport.send(
-            "PUT", path, body=typed(body, resource=resource), deadline_seconds=deadline_seconds
+            "PUT", path=path, body=typed(body, resource=resource), deadline_seconds=deadline_seconds
         )
         return _decode(payload, as_type=as_type, path=path)
 
     async def patch(
         self,
         resource: Resource,
+        *,
         name: str,
         patch: Any,
-        *,
         as_type: type[T],
         kind: PatchKind = "merge",
         namespace: str | None = None,
@@ -246,16 +246,16 @@ class Client:
         """Change part of an object. Raises `Conflict` when a merge patch has an old resourceVersion."""
         path = resource.path(namespace=namespace, name=name, subresource=subresource)
         payload = await self._transport.send(
-            "PATCH", path, body=patch, content_type=_CONTENT_TYPES[kind], deadline_seconds=deadline_seconds
+            "PATCH", path=path, body=patch, content_type=_CONTENT_TYPES[kind], deadline_seconds=deadline_seconds
         )
         return _decode(payload, as_type=as_type, path=path)
 
     async def apply(
         self,
         resource: Resource,
+        *,
         name: str,
         body: Any,
-        *,
         as_type: type[T],
         field_manager: str,
         force: bool = False,
@@ -270,7 +270,7 @@ class Client:
         path = resource.path(namespace=namespace, name=name, subresource=subresource)
         payload = await self._transport.send(
             "PATCH",
-            path,
+            path=path,
             query={"fieldManager": field_manager, "force": "true" if force else "false"},
             body=typed(body, resource=resource),
             # JSON is valid YAML, and older API servers accept only this content type for apply.
@@ -282,8 +282,8 @@ class Client:
     async def delete(
         self,
         resource: Resource,
-        name: str,
         *,
+        name: str,
         namespace: str | None = None,
         uid: str | None = None,
         resource_version: str | None = None,
@@ -304,7 +304,7 @@ class Client:
         if grace_period_seconds is not None:
             options["gracePeriodSeconds"] = grace_period_seconds
         path = resource.path(namespace=namespace, name=name)
-        await self._transport.send("DELETE", path, body=options, deadline_seconds=deadline_seconds)
+        await self._transport.send("DELETE", path=path, body=options, deadline_seconds=deadline_seconds)
 
     async def log(
         self,
@@ -323,7 +323,7 @@ class Client:
         path = PODS.path(namespace=namespace, name=pod, subresource="log")
         return await self._transport.send(
             "GET",
-            path,
+            path=path,
             query=_log_query(container, tail_lines=tail_lines, limit_bytes=limit_bytes),
             deadline_seconds=deadline_seconds,
         )
@@ -358,7 +358,7 @@ class Client:
         }  # fmt: skip
         await self._transport.send(
             "POST",
-            PODS.path(namespace=meta.namespace, name=meta.name, subresource="binding"),
+            path=PODS.path(namespace=meta.namespace, name=meta.name, subresource="binding"),
             query={"timeout": f"{max(1, round(deadline_seconds * 1000))}ms"},
             body=binding,
             deadline_seconds=deadline_seconds,
@@ -377,7 +377,7 @@ class Client:
             yield chunks
 
 
-def selectors(label_selector: str | None, field_selector: str | None) -> dict[str, str]:
+def selectors(label_selector: str | None, *, field_selector: str | None) -> dict[str, str]:
     """Both selectors as query parameters, without those that are None."""
     both = {"labelSelector": label_selector, "fieldSelector": field_selector}
     return {name: value for name, value in both.items() if value is not None}

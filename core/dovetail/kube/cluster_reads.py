@@ -29,7 +29,7 @@ _CONFIG_KEY: Final = "gpu_config.yaml"
 async def read_settings(client: Client, *, namespace: str) -> Settings:
     """Read the settings of a release; the defaults if its ConfigMap is absent or forbidden."""
     try:
-        found = await client.get(CONFIGMAPS, _CONFIG, as_type=ConfigMap, namespace=namespace)
+        found = await client.get(CONFIGMAPS, name=_CONFIG, as_type=ConfigMap, namespace=namespace)
     except (NotFound, Forbidden):
         return Settings()
     return Settings.model_validate(yaml.safe_load(found.data.get(_CONFIG_KEY, "")) or {})
@@ -42,7 +42,7 @@ async def read_cluster(client: Client, *, release_namespace: str, on_page: OnPag
     forbidden are None or empty in the result.
     """
 
-    async def read(resource: Resource, as_type: type[T], label_selector: str | None = None) -> list[T]:
+    async def read(resource: Resource, *, as_type: type[T], label_selector: str | None = None) -> list[T]:
         items: list[T] = []
         async for page in client.pages(resource, as_type=as_type, label_selector=label_selector):
             items += page.items or ()
@@ -51,14 +51,16 @@ async def read_cluster(client: Client, *, release_namespace: str, on_page: OnPag
 
     async def read_batch_jobs() -> list[Job] | None:
         try:
-            return await read(JOBS, Job, names.LABEL_JOB)
+            return await read(JOBS, as_type=Job, label_selector=names.LABEL_JOB)
         except Forbidden:
             return None
 
     # Pods first, as in the audit: a device reported after its pod was read can only add capacity.
-    pods = await read(PODS, Pod)
+    pods = await read(PODS, as_type=Pod)
     (nodes, gpunodes, jobs, batch_jobs), (settings, quotas, slices) = await asyncio.gather(
-        asyncio.gather(read(NODES, Node), read(GPUNODES, GPUNode), read(GPUJOBS, GPUJob), read_batch_jobs()),
+        asyncio.gather(
+            read(NODES, as_type=Node), read(GPUNODES, as_type=GPUNode), read(GPUJOBS, as_type=GPUJob), read_batch_jobs()
+        ),
         asyncio.gather(read_settings(client, namespace=release_namespace), _quotas(client), _slices(client)),
     )
     return ClusterObjects(

@@ -148,21 +148,21 @@ class EventRecorder:
             await self._create(waiting.event)
         except _PASSING as error:
             if waiting.tries + 1 == self._pace.max_tries_per_event:
-                self._give_up(waiting.event, error)
+                self._give_up(waiting.event, error=error)
                 return
             # Keep a newer event in its place, if there is one.
             self._waiting.setdefault(key, replace(waiting, tries=waiting.tries + 1))
             raise
         except KubeError as error:
-            self._give_up(waiting.event, error)
+            self._give_up(waiting.event, error=error)
         else:
             self._count("posted")
 
     async def _create(self, event: Occurrence) -> None:
         body = manifest(event, component=self._component)
-        await self._client.create(EVENTS, body, as_type=Event, namespace=body["metadata"]["namespace"])
+        await self._client.create(EVENTS, body=body, as_type=Event, namespace=body["metadata"]["namespace"])
 
-    def _give_up(self, event: Occurrence, error: KubeError) -> None:
+    def _give_up(self, event: Occurrence, *, error: KubeError) -> None:
         self._count("dropped")
         about = f"{event.about.kind} {event.about.namespace}/{event.about.name}"
         log.warning("event not posted", about=about, reason=event.reason, error=str(error))

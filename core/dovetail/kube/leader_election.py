@@ -290,17 +290,17 @@ class Leadership:
 
     async def _read(self) -> Lease:
         return await self._client.get(
-            LEASES, self.name, as_type=Lease, namespace=self._namespace, deadline_seconds=self._times.renew_seconds
+            LEASES, name=self.name, as_type=Lease, namespace=self._namespace, deadline_seconds=self._times.renew_seconds
         )
 
     async def _write(self, lease: Lease) -> Lease:
         seconds = self._times.renew_seconds
         if not lease.metadata.resource_version:
             return await self._client.create(
-                LEASES, lease, as_type=Lease, namespace=self._namespace, deadline_seconds=seconds
+                LEASES, body=lease, as_type=Lease, namespace=self._namespace, deadline_seconds=seconds
             )
         return await self._client.update(
-            LEASES, self.name, lease, as_type=Lease, namespace=self._namespace, deadline_seconds=seconds
+            LEASES, name=self.name, body=lease, as_type=Lease, namespace=self._namespace, deadline_seconds=seconds
         )
 
 

@@ -61,9 +61,9 @@ class Reflector(Generic[T]):
     def __init__(
         self,
         client: Client,
+        *,
         resource: Resource,
         as_type: type[T],
-        *,
         on_event: Callable[[EventType, T], None] | None = None,
         on_unreadable: OnUnreadable | None = None,
         transform: Callable[[T], T] | None = None,
@@ -86,7 +86,7 @@ class Reflector(Generic[T]):
         self._transform = transform or (lambda found: found)
         self._stand_in = stand_in or (lambda _meta, _known: None)
         self._namespace = namespace
-        self._selectors = selectors(label_selector, field_selector)
+        self._selectors = selectors(label_selector, field_selector=field_selector)
         self._silence_seconds = silence_seconds
         self._backoff = backoff
         self._clock = clock
@@ -262,15 +262,15 @@ class Reflector(Generic[T]):
             self._unreadable.add(new.metadata, key=key, problem=problem, error=error)
             return False
         self._store[key] = new
-        return self._deliver("ADDED" if old is None else "MODIFIED", new)
+        return self._deliver("ADDED" if old is None else "MODIFIED", found=new)
 
     def _drop(self, meta: ObjectMeta, *, last: T | None = None) -> None:
         known = self._store.get(key_of(meta))
         if known is not None and known.metadata.uid == meta.uid:
             del self._store[key_of(meta)]
-            self._deliver("DELETED", last or known)
+            self._deliver("DELETED", found=last or known)
 
-    def _deliver(self, event: EventType, found: T) -> bool:
+    def _deliver(self, event: EventType, *, found: T) -> bool:
         meta = found.metadata
         try:
             self._on_event(event, found)
@@ -284,9 +284,9 @@ class Reflector(Generic[T]):
 
     def _deliver_again(self) -> None:
         for event, found in list(self._undelivered.values()):
-            if self._deliver(event, found):
+            if self._deliver(event, found=found):
                 self._unreadable.discard(key_of(found.metadata))
             successor = self._store.get(key_of(found.metadata))
             # A handler that knows objects by name only has just removed the successor too.
             if event == "DELETED" and successor is not None:
-                self._deliver("ADDED", successor)
+                self._deliver("ADDED", found=successor)

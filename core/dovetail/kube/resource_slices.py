@@ -119,8 +119,8 @@ class SliceWatch:
         reflectors = [
             Reflector(
                 self._client,
-                resource,
-                ResourceSlice,
+                resource=resource,
+                as_type=ResourceSlice,
                 on_event=self._on_event,
                 field_selector=_of(driver),
             )

@@ -6,7 +6,7 @@ from dovetail.logs import get_logger
 log = get_logger("dovetail.operator")
 
 
-def log_failure(event: str, error: Exception, wait: float, **what: str) -> None:
+def log_failure(event: str, *, error: Exception, wait: float, **what: str) -> None:
     """Log what failed, and after how many seconds the retry comes."""
     # The API server's errors are one line. Any other error is a bug in Dovetail and needs its traceback.
     trace = None if isinstance(error, KubeError) else error

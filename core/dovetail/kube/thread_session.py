@@ -73,14 +73,14 @@ class ThreadSession:
     ) -> None:
         """Run in a thread: put the answer, or the error, into the future."""
         try:
-            outcome: Answer | Exception = self._ask(line, request)
+            outcome: Answer | Exception = self._ask(line, request=request)
         except Exception as error:  # noqa: BLE001 - it is raised again where the future is awaited
             outcome = error
         # The loop is closed when the caller has stopped waiting.
         with suppress(RuntimeError):
             loop.call_soon_threadsafe(_settle, done, outcome)
 
-    def _ask(self, line: http.client.HTTPConnection, request: Request) -> Answer:
+    def _ask(self, line: http.client.HTTPConnection, *, request: Request) -> Answer:
         try:
             if line.sock is None:
                 self._connect(line)

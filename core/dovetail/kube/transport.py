@@ -71,7 +71,7 @@ class Transport:
 
         Raises `Unreachable` after `silence_seconds` without data; None means no limit.
         """
-        request = await self._request("GET", path, query=query)
+        request = await self._request("GET", path=path, query=query)
         async with self._opened().stream(request, silence_seconds=silence_seconds) as answer:
             if isinstance(answer, Answer):
                 raise self._refused(answer, request=request)
@@ -80,8 +80,8 @@ class Transport:
     async def send(
         self,
         method: str,
-        path: str,
         *,
+        path: str,
         query: Query | None = None,
         body: Any = None,
         content_type: str = "application/json",
@@ -100,17 +100,17 @@ class Transport:
         try:
             async with asyncio.timeout(seconds):
                 return await self._attempts(
-                    method, path, query=query or {}, data=data, content_type=content_type, most_bytes=most_bytes
+                    method, path=path, query=query or {}, data=data, content_type=content_type, most_bytes=most_bytes
                 )
         except TimeoutError as error:
             raise DeadlineExceeded(self._connection.server, deadline_seconds=seconds) from error
 
     async def _attempts(
-        self, method: str, path: str, *, query: Query, data: bytes | None, content_type: str, most_bytes: int | None
+        self, method: str, *, path: str, query: Query, data: bytes | None, content_type: str, most_bytes: int | None
     ) -> bytes:
         async def send(_attempt: int) -> bytes:
             request = await self._request(
-                method, path, query=query, data=data, content_type=content_type, most_bytes=most_bytes
+                method, path=path, query=query, data=data, content_type=content_type, most_bytes=most_bytes
             )
             return await self._answered(request)
 
@@ -135,8 +135,8 @@ class Transport:
     async def _request(
         self,
         method: str,
-        path: str,
         *,
+        path: str,
         query: Query,
         data: bytes | None = None,
         content_type: str = "application/json",

@@ -121,7 +121,7 @@ class WorkQueue:
                     wait = backoff.seconds(self._failures.get(key, 0), rng=rng)
                     self._failures[key] = self._failures.get(key, 0) + 1
                     self.add_later(key, seconds=wait)
-                    _report(failed, key, error, wait)
+                    _report(failed, key=key, error=error, wait=wait)
                 finally:
                     self.done(key)
 
@@ -134,7 +134,7 @@ class WorkQueue:
         self.add(key)
 
 
-def _report(failed: Callable[[str, Exception, float], None], key: str, error: Exception, wait: float) -> None:
+def _report(failed: Callable[[str, Exception, float], None], *, key: str, error: Exception, wait: float) -> None:
     try:
         failed(key, error, wait)
     except Exception:

@@ -79,13 +79,13 @@ def annotations_of(allocation: Allocation) -> dict[str, str]:
     for container in allocation.containers:
         key = container.index
         uuids = ",".join(device.uuid for device in container.devices)
-        texts[names.per_container(names.VISIBLE_DEVICES, key)] = uuids
+        texts[names.per_container(names.VISIBLE_DEVICES, index=key)] = uuids
         if allocation.mode != "Exclusive":
             # MPS counts devices as the client sees them: from 0, in the order of the visible ones.
             limits = ",".join(f"{i}={device.memory_mib}M" for i, device in enumerate(container.devices))
             percentage = max(1, min(device.share_milli for device in container.devices) // 10)
-            texts[names.per_container(names.MPS_PERCENTAGE, key)] = str(percentage)
-            texts[names.per_container(names.MPS_MEMORY, key)] = limits
+            texts[names.per_container(names.MPS_PERCENTAGE, index=key)] = str(percentage)
+            texts[names.per_container(names.MPS_MEMORY, index=key)] = limits
     return texts
 
 

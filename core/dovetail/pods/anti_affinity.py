@@ -21,12 +21,12 @@ _JOB_UIDS: Final = ("batch.kubernetes.io/controller-uid", "controller-uid")
 _INDEX: Final = "batch.kubernetes.io/job-completion-index"
 
 
-def is_apart(job: GPUJob, where: Whereabouts) -> bool:
+def is_apart(job: GPUJob, *, where: Whereabouts) -> bool:
     """Whether no two workers of the job can share a node.
 
     `where` is what their pods say about placement.
     """
-    return job.spec.workers > 1 and (_takes_a_port(where) or _avoids_its_like(job, where))
+    return job.spec.workers > 1 and (_takes_a_port(where) or _avoids_its_like(job, where=where))
 
 
 def _takes_a_port(where: Whereabouts) -> bool:
@@ -36,12 +36,12 @@ def _takes_a_port(where: Whereabouts) -> bool:
     return any(port.host_port or where.host_network for port in ports)
 
 
-def _avoids_its_like(job: GPUJob, where: Whereabouts) -> bool:
+def _avoids_its_like(job: GPUJob, *, where: Whereabouts) -> bool:
     if where.affinity is None or where.affinity.pod_anti_affinity is None:
         return False
     labels = _labels(job)
     return any(
-        term.topology_key == _HOSTNAME and _is_of_its_namespace(term, job=job) and _selects(term, labels)
+        term.topology_key == _HOSTNAME and _is_of_its_namespace(term, job=job) and _selects(term, labels=labels)
         for term in where.affinity.pod_anti_affinity.required
     )
 
@@ -69,13 +69,13 @@ def _is_of_its_namespace(term: PodTerm, *, job: GPUJob) -> bool:
     return job.metadata.namespace in term.namespaces or (chosen is None and not term.namespaces)
 
 
-def _selects(term: PodTerm, labels: Mapping[str, str]) -> bool:
+def _selects(term: PodTerm, *, labels: Mapping[str, str]) -> bool:
     selector = term.label_selector
     if selector is None or _INDEX in term.match_label_keys:
         return False
     if any(key in labels and key != _INDEX for key in term.mismatch_label_keys):
         return False
     return all(labels.get(key) == value for key, value in selector.match_labels.items()) and all(
-        holds({"operator": each.operator, "values": each.values}, labels.get(each.key))
+        holds({"operator": each.operator, "values": each.values}, value=labels.get(each.key))
         for each in selector.match_expressions
     )

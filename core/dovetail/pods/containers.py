@@ -74,11 +74,11 @@ def parts_of(pod: Pod) -> Parts:
         (brief if _is_brief(containers[index], index=index, first_init=first_init) else own)[index] = request
     parts = [Part(index=index, container=containers[index].name, request=request) for index, request in own.items()]
     parts.sort(key=lambda part: (-part.request.total_milli, part.index))
-    lent = {index: _lender(parts, request, borrower=containers[index].name) for index, request in brief.items()}
-    return Parts(mode=_mode(pod, parts), parts=tuple(parts), lent=lent)
+    lent = {index: _lender(parts, request=request, borrower=containers[index].name) for index, request in brief.items()}
+    return Parts(mode=_mode(pod, parts=parts), parts=tuple(parts), lent=lent)
 
 
-def requested(container: Container, resource: str) -> Quantity:
+def requested(container: Container, *, resource: str) -> Quantity:
     """The amount of a resource that a container requests.
 
     As in the API server, a limit alone is the request.
@@ -89,7 +89,7 @@ def requested(container: Container, resource: str) -> Quantity:
 
 def managed_amounts(container: Container) -> dict[str, int]:
     """The container's requests of our resources, without those that it does not name."""
-    amounts = {name: whole(requested(container, name)) for name in names.MANAGED_RESOURCES}
+    amounts = {name: whole(requested(container, resource=name)) for name in names.MANAGED_RESOURCES}
     return {name: amount for name, amount in amounts.items() if amount}
 
 
@@ -99,7 +99,7 @@ def names_ours(container: Container) -> bool:
     return not said.isdisjoint(names.MANAGED_RESOURCES)
 
 
-def mode_of(text: str | None, request: GPURequest) -> Mode:
+def mode_of(text: str | None, *, request: GPURequest) -> Mode:
     """The given mode, or the default mode of the request. Raises `RequestError`."""
     if text is None:
         return "Exclusive" if request.whole and request.memory_mib is None else "Fractional"
@@ -175,7 +175,7 @@ def _is_brief(container: Container, *, index: int, first_init: int) -> bool:
     return index >= first_init and container.restart_policy != "Always"
 
 
-def _lender(parts: list[Part], request: GPURequest, *, borrower: str) -> int:
+def _lender(parts: list[Part], *, request: GPURequest, borrower: str) -> int:
     for part in sorted(parts, key=lambda part: part.index):
         if part.request == request:
             return part.index
@@ -187,9 +187,9 @@ def _lender(parts: list[Part], request: GPURequest, *, borrower: str) -> int:
     )  # fmt: skip
 
 
-def _mode(pod: Pod, parts: list[Part]) -> Mode:
+def _mode(pod: Pod, *, parts: list[Part]) -> Mode:
     said = pod.metadata.annotations.get(names.MODE)
-    modes = {part.container: mode_of(said, part.request) for part in parts}
+    modes = {part.container: mode_of(said, request=part.request) for part in parts}
     if len(set(modes.values())) > 1:
         asked = ", ".join(f"{part.container} {part.request}" for part in parts)
         raise RequestError(

@@ -113,9 +113,9 @@ def ask_of_job(job: GPUJob, *, default_policy: Policy, vendors: Vendors = DEFAUL
     if (refusal := refusal_of_depth(job.spec.template.spec, field="spec.template.spec")) is not None:
         raise RequestError(job.metadata.name, field="job", problem=refusal, example="containers: [{name: main}]")
     said = template_spec(job)
-    spec, where = _read(said, PodSpec, job=job), _read(said, Whereabouts, job=job)
+    spec, where = _read(said, as_type=PodSpec, job=job), _read(said, as_type=Whereabouts, job=job)
     # Code that later adds to the spec relies on lists where lists belong.
-    _read(said, PodAddedTo, job=job)
+    _read(said, as_type=PodAddedTo, job=job)
     _check_left_to_the_queue(said)
     cpu_milli, memory_mib = host_request(spec)
     refuse_no_devices(spec, vendors=vendors)
@@ -126,14 +126,14 @@ def ask_of_job(job: GPUJob, *, default_policy: Policy, vendors: Vendors = DEFAUL
         )  # fmt: skip
     return Ask(
         gpu=request,
-        mode="Exclusive" if request is None else mode_of(job.spec.mode, request),
+        mode="Exclusive" if request is None else mode_of(job.spec.mode, request=request),
         policy=job.spec.policy or default_policy,
         cpu_milli=cpu_milli,
         memory_mib=memory_mib,
         guard=guard_of(job.spec.memory.strategy),
         workload=job.spec.workload,
         host_room_mib=host_room_mib(spec, container=0),
-        apart=is_apart(job, where),
+        apart=is_apart(job, where=where),
     )
 
 
@@ -158,7 +158,7 @@ def _of_vendors(spec: PodSpec, *, vendors: Vendors) -> dict[str, int]:
     try:
         return vendor_devices(spec, vendors=vendors) | mig_devices(spec)
     except QuantityError as error:
-        raise quantity_error(spec, error.text) from error
+        raise quantity_error(spec, text=error.text) from error
 
 
 def guard_of(strategy: MemoryStrategy | None) -> Guard | None:
@@ -172,12 +172,12 @@ def guard_in(annotations: Mapping[str, str]) -> Guard | None:
     What Dynamic learns is in the request of a GPUJob's pods; other pods learn nothing.
     """
     text = annotations.get(names.MEMORY_STRATEGY)
-    return guard_of(_one_of(MEMORY_STRATEGIES, text, field="memory strategy"))
+    return guard_of(_one_of(MEMORY_STRATEGIES, text=text, field="memory strategy"))
 
 
 def workload_in(annotations: Mapping[str, str]) -> Workload | None:
     """The workload in a pod's annotations. Raises `RequestError`."""
-    return _one_of(WORKLOADS, annotations.get(names.WORKLOAD), field="workload")
+    return _one_of(WORKLOADS, text=annotations.get(names.WORKLOAD), field="workload")
 
 
 def template_spec(job: GPUJob) -> dict[str, Any]:
@@ -201,7 +201,7 @@ def written_spec(job: GPUJob) -> dict[str, Any]:
     return {"containers": [container], "terminationGracePeriodSeconds": _RESERVATION_GRACE_SECONDS}
 
 
-def fields_of(job: GPUJob, as_type: type[T]) -> T:
+def fields_of(job: GPUJob, *, as_type: type[T]) -> T:
     """The fields of a job's pod spec that `as_type` names. Raises `UnreadableError`."""
     if job.spec.reservation is not None:
         return decoding.convert(written_spec(job), as_type=as_type, strict=False)
@@ -216,7 +216,7 @@ def _without_nulls(value: Any) -> Any:
     return value
 
 
-def _read(said: Mapping[str, Any], as_type: type[Spec], *, job: GPUJob) -> Spec:
+def _read(said: Mapping[str, Any], *, as_type: type[Spec], job: GPUJob) -> Spec:
     try:
         return decoding.convert(said, as_type=as_type, strict=False)
     except decoding.UnreadableError as error:
@@ -272,9 +272,11 @@ def host_request(spec: PodSpec) -> tuple[int, int]:
     has. Raises `RequestError` for an invalid quantity.
     """
     try:
-        return min(MOST, peak(spec, "cpu", read=milli)), min(MOST, peak(spec, "memory", read=mebibytes))
+        return min(MOST, peak(spec, resource="cpu", read=milli)), min(
+            MOST, peak(spec, resource="memory", read=mebibytes)
+        )
     except QuantityError as error:
-        raise quantity_error(spec, error.text) from error
+        raise quantity_error(spec, text=error.text) from error
 
 
 def _agree(request: GPURequest, *, mode: Mode, asked: Mapping[str, int]) -> None:
@@ -301,10 +303,10 @@ def priority_in(annotations: Mapping[str, str]) -> int | None:
 
 
 def _policy(text: str | None, *, default: Policy) -> Policy:
-    return _one_of(POLICIES, text, field="policy") or default
+    return _one_of(POLICIES, text=text, field="policy") or default
 
 
-def _one_of(allowed: tuple[Word, ...], text: str | None, *, field: str) -> Word | None:
+def _one_of(allowed: tuple[Word, ...], *, text: str | None, field: str) -> Word | None:
     """The allowed word in `text`; None without text. Raises `RequestError` for any other word."""
     if text is None:
         return None

@@ -23,19 +23,19 @@ def vendor_devices(spec: PodSpec, *, vendors: Vendors) -> dict[str, int]:
 
     kubelet counts the same.
     """
-    named = [name for name in vendors.resources if any(_names(each, name) for each in every_container(spec))]
-    amounts = {name: min(_MOST, peak(spec, name, read=whole)) for name in named}
+    named = [name for name in vendors.resources if any(_names(each, resource=name) for each in every_container(spec))]
+    amounts = {name: min(_MOST, peak(spec, resource=name, read=whole)) for name in named}
     return {name: amount for name, amount in amounts.items() if amount}
 
 
-def _names(container: Container, resource: str) -> bool:
+def _names(container: Container, *, resource: str) -> bool:
     return resource in container.resources.requests or resource in container.resources.limits
 
 
 def mig_devices(spec: PodSpec) -> dict[str, int]:
     """The number of MIG devices of NVIDIA's plugin that the pod holds at one time, by resource."""
     named = {name for each in every_container(spec) for name in each.resources.limits if is_mig(name)}
-    amounts = {name: min(_MOST, peak(spec, name, read=whole)) for name in sorted(named)}
+    amounts = {name: min(_MOST, peak(spec, resource=name, read=whole)) for name in sorted(named)}
     return {name: amount for name, amount in amounts.items() if amount}
 
 
@@ -60,7 +60,7 @@ def _is_none(amount: Quantity, *, spec: PodSpec) -> bool:
     try:
         return whole(amount) <= 0
     except QuantityError as error:
-        raise quantity_error(spec, error.text) from error
+        raise quantity_error(spec, text=error.text) from error
 
 
 def vendor_request(pod: Pod, *, vendors: Vendors) -> tuple[str, GPURequest] | None:
@@ -121,7 +121,7 @@ def with_devices(container: Mapping[str, Any], *, amounts: Mapping[str, str]) ->
 def _annotated(annotations: Mapping[str, str], *, count: int) -> GPURequest:
     text = annotations.get(names.REQUEST)
     request = GPURequest(count=count) if text is None else parse(text)
-    if mode_of(annotations.get(names.MODE), request) != "Exclusive" or request.device_index is not None:
+    if mode_of(annotations.get(names.MODE), request=request) != "Exclusive" or request.device_index is not None:
         raise RequestError(
             str(request), problem="a vendor's plugin gives whole GPUs as it likes: no shares, turns or cuda:N",
             example=str(GPURequest(count=count, models=request.models)),

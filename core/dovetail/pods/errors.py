@@ -32,10 +32,10 @@ def template_error(error: UnreadableError, *, job: str) -> RequestError:
     return RequestError(job, field="job", problem=f"{where} {what}", example=example)
 
 
-def quantity_error(spec: PodSpec, text: Quantity) -> RequestError:
+def quantity_error(spec: PodSpec, *, text: Quantity) -> RequestError:
     """The error of a pod with an invalid or negative quantity: its container and resource."""
     problem = "must be 0 or more" if str(text).startswith("-") else "is no quantity"
-    return RequestError(str(text), field=_place_of(spec, text), problem=problem, example="500m or 1.5Gi")
+    return RequestError(str(text), field=_place_of(spec, text=text), problem=problem, example="500m or 1.5Gi")
 
 
 def _in_words(what: str) -> tuple[str, str]:
@@ -49,7 +49,7 @@ def _in_words(what: str) -> tuple[str, str]:
     return f"must be {allowed} and is {_KINDS[kinds['found']][0]}", _KINDS[wanted[0]][1]
 
 
-def _place_of(spec: PodSpec, text: Quantity) -> str:
+def _place_of(spec: PodSpec, *, text: Quantity) -> str:
     for container in [*spec.init_containers, *spec.containers]:
         for kind, amounts in (("requests", container.resources.requests), ("limits", container.resources.limits)):
             for resource, amount in amounts.items():

@@ -58,7 +58,7 @@ def completed(
 
 def visible_devices(index: int) -> Manifest:
     """The variable that shows a container the devices of container `index`."""
-    return _from_annotation(names.ENV_VISIBLE_DEVICES, names.VISIBLE_DEVICES, index=index)
+    return _from_annotation(names.ENV_VISIBLE_DEVICES, annotation=names.VISIBLE_DEVICES, index=index)
 
 
 def _container(container: Manifest, *, index: int, asked: Parts, by_plugin: Collection[str]) -> Manifest:
@@ -67,20 +67,22 @@ def _container(container: Manifest, *, index: int, asked: Parts, by_plugin: Coll
         if _asks_a_plugin(container, by_plugin=by_plugin):
             return _without_grants(container)
         none = {"name": names.ENV_VISIBLE_DEVICES, "value": names.NO_DEVICES}
-        return _with_environment(_with_resources(container, {}), [none])
+        return _with_environment(_with_resources(container, amounts={}), ours=[none])
     environment = [
         visible_devices(source),
-        _from_annotation(names.ENV_GPU_UUIDS, names.VISIBLE_DEVICES, index=source),
+        _from_annotation(names.ENV_GPU_UUIDS, annotation=names.VISIBLE_DEVICES, index=source),
         {"name": names.ENV_CUDA_DEVICES, "value": ",".join(str(at) for at in range(request.count))},
     ]
     if asked.mode != "Exclusive":
-        environment.append(_from_annotation(names.ENV_MPS_PERCENTAGE, names.MPS_PERCENTAGE, index=source))
-        environment.append(_from_annotation(names.ENV_MPS_MEMORY, names.MPS_MEMORY, index=source))
-    return _with_environment(_with_resources(container, resources_of(Ask(gpu=request, mode=asked.mode))), environment)
+        environment.append(_from_annotation(names.ENV_MPS_PERCENTAGE, annotation=names.MPS_PERCENTAGE, index=source))
+        environment.append(_from_annotation(names.ENV_MPS_MEMORY, annotation=names.MPS_MEMORY, index=source))
+    return _with_environment(
+        _with_resources(container, amounts=resources_of(Ask(gpu=request, mode=asked.mode))), ours=environment
+    )
 
 
-def _from_annotation(variable: str, annotation: str, *, index: int) -> Manifest:
-    path = f"metadata.annotations['{names.per_container(annotation, index)}']"
+def _from_annotation(variable: str, *, annotation: str, index: int) -> Manifest:
+    path = f"metadata.annotations['{names.per_container(annotation, index=index)}']"
     # The API server adds the version; with it, completion of a stored spec changes nothing.
     return {"name": variable, "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": path}}}
 
@@ -104,21 +106,21 @@ def _without_grants(container: Manifest) -> Manifest:
     return container if len(kept) == len(env) else {**container, "env": kept}
 
 
-def _with_environment(container: Manifest, ours: list[Manifest]) -> Manifest:
+def _with_environment(container: Manifest, *, ours: list[Manifest]) -> Manifest:
     # Ours first, so that the user's own variables can refer to them as $(NAME).
     theirs = [entry for entry in container.get("env") or () if entry.get("name") not in _OURS]
     return {**container, "env": [*ours, *theirs]}
 
 
-def _with_resources(container: Manifest, amounts: Mapping[str, str]) -> Manifest:
+def _with_resources(container: Manifest, *, amounts: Mapping[str, str]) -> Manifest:
     resources = dict(container.get("resources") or {})
     for part in ("requests", "limits"):
-        theirs = {name: value for name, value in (resources.get(part) or {}).items() if not _takes(name, value)}
+        theirs = {name: value for name, value in (resources.get(part) or {}).items() if not _takes(name, value=value)}
         resources[part] = {**theirs, **amounts}
     return {**container, "resources": {name: value for name, value in resources.items() if value}}
 
 
-def _takes(name: str, value: Any) -> bool:
+def _takes(name: str, *, value: Any) -> bool:
     """Whether it requests a resource of ours.
 
     The amount 0 requests none but lets Dovetail place the pod.

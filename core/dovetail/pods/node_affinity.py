@@ -31,12 +31,12 @@ class Exclusion:
     what: str
 
 
-def admits(node: Node, pod_spec: Mapping[str, Any]) -> bool:
+def admits(node: Node, *, pod_spec: Mapping[str, Any]) -> bool:
     """Whether a pod with `pod_spec` (as in JSON) may go to `node`."""
-    return exclusion(node, pod_spec) is None
+    return exclusion(node, pod_spec=pod_spec) is None
 
 
-def exclusion(node: Node, pod_spec: Mapping[str, Any]) -> Exclusion | None:
+def exclusion(node: Node, *, pod_spec: Mapping[str, Any]) -> Exclusion | None:
     """The first reason in `pod_spec` (as in JSON) that keeps a pod off `node`.
 
     None if there is none.
@@ -49,12 +49,12 @@ def exclusion(node: Node, pod_spec: Mapping[str, Any]) -> Exclusion | None:
     for taint in node.spec.taints:
         if taint.effect not in _KEEPING_OFF or taint.key in _STATES:
             continue
-        if not any(_tolerates(each, taint) for each in tolerations):
+        if not any(_tolerates(each, taint=taint) for each in tolerations):
             return Exclusion(kind="Taint", what=f"{taint.key}={taint.value}:{taint.effect}".replace("=:", ":"))
-    return None if _affinity_admits(node, pod_spec) else Exclusion(kind="NodeAffinity", what="")
+    return None if _affinity_admits(node, pod_spec=pod_spec) else Exclusion(kind="NodeAffinity", what="")
 
 
-def _tolerates(toleration: Mapping[str, Any], taint: Taint) -> bool:
+def _tolerates(toleration: Mapping[str, Any], *, taint: Taint) -> bool:
     if toleration.get("effect") not in {None, "", taint.effect}:
         return False
     key = toleration.get("key") or ""
@@ -63,15 +63,15 @@ def _tolerates(toleration: Mapping[str, Any], taint: Taint) -> bool:
     return key == taint.key and (toleration.get("value") or "") == taint.value
 
 
-def _affinity_admits(node: Node, pod_spec: Mapping[str, Any]) -> bool:
+def _affinity_admits(node: Node, *, pod_spec: Mapping[str, Any]) -> bool:
     node_affinity = (pod_spec.get("affinity") or {}).get("nodeAffinity") or {}
     required = node_affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
     if not required:
         return True
-    return any(term_admits(node, term) for term in required.get("nodeSelectorTerms") or ())
+    return any(term_admits(node, term=term) for term in required.get("nodeSelectorTerms") or ())
 
 
-def term_admits(node: Node, term: Mapping[str, Any]) -> bool:
+def term_admits(node: Node, *, term: Mapping[str, Any]) -> bool:
     """Whether a term of a NodeSelector (as in JSON) selects the node.
 
     One without expressions selects none.
@@ -79,12 +79,12 @@ def term_admits(node: Node, term: Mapping[str, Any]) -> bool:
     labels, fields = term.get("matchExpressions") or (), term.get("matchFields") or ()
     if not labels and not fields:
         return False
-    return all(holds(expression, node.metadata.labels.get(expression["key"])) for expression in labels) and all(
-        holds(expression, node.metadata.name) for expression in fields
+    return all(holds(expression, value=node.metadata.labels.get(expression["key"])) for expression in labels) and all(
+        holds(expression, value=node.metadata.name) for expression in fields
     )
 
 
-def holds(expression: Expression, value: str | None) -> bool:
+def holds(expression: Expression, *, value: str | None) -> bool:
     """Whether a selector's expression holds for a label with that value.
 
     None means that there is no such label.

@@ -19,7 +19,7 @@ _TOO_SLOW: Final = 408
 class BodyError(Exception):
     """The body is refused; `status` is the HTTP status to answer."""
 
-    def __init__(self, status: int, sentence: str) -> None:
+    def __init__(self, status: int, *, sentence: str) -> None:
         self.status = status
         super().__init__(sentence)
 
@@ -67,7 +67,8 @@ class Bodies:
                     del self._coming[deadline]
         except TimeoutError as error:
             raise BodyError(
-                _TOO_SLOW, f"the body did not come in time: it has {self._seconds:g} s, and less while there are many"
+                _TOO_SLOW,
+                sentence=f"the body did not come in time: it has {self._seconds:g} s, and less while there are many",
             ) from error
 
     async def _room_for(self, size: int, *, besides: asyncio.Timeout) -> None:
@@ -88,4 +89,4 @@ class Bodies:
                 return
 
     def _too_large(self) -> BodyError:
-        return BodyError(_TOO_LARGE, f"the body is above {self._most_bytes} bytes")
+        return BodyError(_TOO_LARGE, sentence=f"the body is above {self._most_bytes} bytes")

@@ -29,11 +29,11 @@ class Guard:
         try:
             yield
         except Exception as error:  # noqa: BLE001 - that is its purpose
-            self._log(key, error)
+            self._log(key, error=error)
         else:
             self._logged.pop(key, None)
 
-    def _log(self, key: str, error: Exception) -> None:
+    def _log(self, key: str, *, error: Exception) -> None:
         problem = f"{type(error).__name__}: {problem_of(error)}"
         if self._logged.get(key) == problem:
             return

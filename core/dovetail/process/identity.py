@@ -41,7 +41,7 @@ def alive(process: ProcessId | None) -> bool:
     return process is not None and identify(process.pid) == process
 
 
-def send(process: ProcessId, signal_number: int) -> bool:
+def send(process: ProcessId, *, signal_number: int) -> bool:
     """Send a signal to this process. Return False if it is gone."""
     with suppress(ProcessLookupError):
         handle = os.pidfd_open(process.pid)

@@ -53,7 +53,7 @@ class DryRun:
     preempting: Preempting | None = None
 
 
-def dry_run(job: GPUJob, objects: ClusterObjects, *, now: datetime) -> DryRun:
+def dry_run(job: GPUJob, *, objects: ClusterObjects, now: datetime) -> DryRun:
     """The queue's decision on a job that is not submitted yet; for an array, on its first task."""
     begin = None if job.spec.begin_time is None else moment(job.spec.begin_time)
     if begin is not None and begin > now:
@@ -67,14 +67,14 @@ def dry_run(job: GPUJob, objects: ClusterObjects, *, now: datetime) -> DryRun:
         asked, counted = queue.asked_as(job, submitted=False)
     except RequestError as error:
         return DryRun(outcome="Invalid", reason="Invalid", message=str(error))
-    return _Asked(job, asked, counted, queue=queue, others=preemption_view(objects, queue=queue)).answer()
+    return _Asked(job, asked=asked, counted=counted, queue=queue, others=preemption_view(objects, queue=queue)).answer()
 
 
 class _Asked:
     """One job of the query, and the queue that decides on it."""
 
     def __init__(
-        self, job: GPUJob, asked: Candidate, counted: Counted, *, queue: QueueView, others: PreemptionView
+        self, job: GPUJob, *, asked: Candidate, counted: Counted, queue: QueueView, others: PreemptionView
     ) -> None:
         self._job = job
         self._asked = asked
@@ -84,16 +84,16 @@ class _Asked:
 
     def answer(self) -> DryRun:
         evictor = self._others.evictor()
-        position, verdict = verdict_on(self._asked, self._counted, queue=self._queue, evictor=evictor)
+        position, verdict = verdict_on(self._asked, counted=self._counted, queue=self._queue, evictor=evictor)
         if isinstance(verdict, Admitted):
             return DryRun(outcome="Starts", nodes=_on_nodes(verdict.claims))
         message = verdict.message + reach(
-            self._job, verdict.reason, pools=self._queue.quotas.pools_of(self._job), view=self._queue.view
+            self._job, reason=verdict.reason, pools=self._queue.quotas.pools_of(self._job), view=self._queue.view
         )
         if verdict.reason == "ExceedsCapacity":
             return DryRun(outcome="Never", reason=verdict.reason, message=message)
         by_preemption = preempting(evictor, key=self._asked.key, others=self._others)
-        start = None if by_preemption else self._queue.start_of(self._asked, self._counted)
+        start = None if by_preemption else self._queue.start_of(self._asked, counted=self._counted)
         return DryRun(
             outcome="Waits",
             reason=verdict.reason,
@@ -107,7 +107,7 @@ class _Asked:
         """The preemption once other jobs have run long enough, if that is sooner than `start`."""
         for wait in self._others.ripe_in(priority=self._asked.priority):
             evictor = self._others.evictor(in_seconds=wait)
-            verdict_on(self._asked, self._counted, queue=self._queue, evictor=evictor)
+            verdict_on(self._asked, counted=self._counted, queue=self._queue, evictor=evictor)
             found = preempting(evictor, key=self._asked.key, others=self._others, in_seconds=wait)
             if found is not None:
                 return found if start is None or start.in_seconds > found.starts_in_seconds else None
@@ -115,7 +115,7 @@ class _Asked:
 
 
 def verdict_on(
-    asked: Candidate, counted: Counted, *, queue: QueueView, evictor: Evictor | None = None
+    asked: Candidate, *, counted: Counted, queue: QueueView, evictor: Evictor | None = None
 ) -> tuple[int, Verdict]:
     """The place of the query's job among waiting jobs, from 1, and the verdict on it."""
     look, position = queue.look(counted, evictor=evictor), 1

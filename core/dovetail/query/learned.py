@@ -28,7 +28,7 @@ class Learned:
         """The ways to meet each worker's request, with its estimated memory. Raises `RequestError`."""
         policy, vendors = self.settings.policy_in(job.metadata.namespace), self.view.vendors
         ways = asks_by_kind(ask_of_job(job, default_policy=policy, vendors=vendors), vendors=vendors)
-        use = self.memory.use_of(job, ways[0], child=child, most_mib=self._most_mib)
+        use = self.memory.use_of(job, ask=ways[0], child=child, most_mib=self._most_mib)
         return tuple(estimated(way, use=use) for way in ways)
 
     def readable_ways(self, job: GPUJob, *, child: Job | None) -> tuple[Ask, ...]:

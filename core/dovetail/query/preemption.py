@@ -59,7 +59,7 @@ class Preempting:
 
 def preemption_view(objects: ClusterObjects, *, queue: QueueView) -> PreemptionView:
     """The preemption candidates and rules in the objects, at the time of the queue's view."""
-    rules = rules_now(rules_of(objects.settings.preemption), objects.jobs, now=queue.now)
+    rules = rules_now(rules_of(objects.settings.preemption), jobs=objects.jobs, now=queue.now)
     running = list(_running(objects, queue=queue)) if rules.gap else []
     return PreemptionView(running=running, rules=rules, jobs={job.metadata.uid: job for job in objects.jobs})
 

@@ -88,14 +88,18 @@ class QueueView:
         `gate` is a gate that other jobs have already passed through; None for a new one.
         """
         ledger, counted = self.view.ledger.copy(), [*self.counted, asked]
-        windows = windows_of(self.quotas, counted, view=self.view, ledger=ledger, leaving=self.leaving, now=self.now)
+        windows = windows_of(
+            self.quotas, counted=counted, view=self.view, ledger=ledger, leaving=self.leaving, now=self.now
+        )
         gate = gate or self.gate(asked)
         return Look(ledger, sites=self.sites, leaving=self.leaving, gate=gate, windows=windows, evictor=evictor)
 
-    def start_of(self, asked: Candidate, counted: Counted) -> Start | None:
+    def start_of(self, asked: Candidate, *, counted: Counted) -> Start | None:
         """The estimated start of a waiting job, by expected ends; None if it cannot be estimated."""
         ledger, everyone = self.view.ledger, [*self.counted, counted]
-        windows = windows_of(self.quotas, everyone, view=self.view, ledger=ledger, leaving=self.expected, now=self.now)
+        windows = windows_of(
+            self.quotas, counted=everyone, view=self.view, ledger=ledger, leaving=self.expected, now=self.now
+        )
         starts = foresee_with_range(
             order([asked, *self.waiting]),
             ledger=ledger,
@@ -209,7 +213,7 @@ class _Survey:
             # No operator has seen it yet, or it keeps the job out.
             return False
         child = queue.batch_jobs.get(job.metadata.uid)
-        if not wants_admission(job, child) or too_early(job, now=queue.now) or resting(job, now=queue.now):
+        if not wants_admission(job, child=child) or too_early(job, now=queue.now) or resting(job, now=queue.now):
             return False
         if unmet(self._dependencies(job), spec=job.spec) is not None:
             return False
@@ -238,7 +242,7 @@ class _Survey:
 
     def _note(self, job: GPUJob, *, in_queue: bool) -> None:
         queue, child = self._queue, self._queue.batch_jobs.get(job.metadata.uid)
-        if child is not None and is_on_the_way(job, child):
+        if child is not None and is_on_the_way(job, child=child):
             self._note_at_work(job, child=child)
             return
         if not in_queue:
@@ -276,7 +280,7 @@ class _Survey:
         queue, expectations = self._queue, self._queue.learned.expectations
         for job in expectations.new(self._objects.jobs):
             child = queue.batch_jobs.get(job.metadata.uid)
-            expectations.came(job, queue.candidate(job, child=child, workers=job.spec.workers))
+            expectations.came(job, candidate=queue.candidate(job, child=child, workers=job.spec.workers))
 
 
 def _admitted(job: GPUJob) -> Admitted | None:
@@ -284,10 +288,10 @@ def _admitted(job: GPUJob) -> Admitted | None:
     placement = job.status.placement
     if job.status.phase != "Starting" or placement is None:
         return None
-    return Admitted(key=job.metadata.uid, claims=_claims(job, placement), ask=_planned_ask(placement))
+    return Admitted(key=job.metadata.uid, claims=_claims(job, placement=placement), ask=_planned_ask(placement))
 
 
-def _claims(job: GPUJob, placement: Placement) -> tuple[Claim, ...]:
+def _claims(job: GPUJob, *, placement: Placement) -> tuple[Claim, ...]:
     nodes = nodes_by_worker(placement)
     return tuple(Claim(key=f"{job.metadata.uid}/{worker}", node=node) for worker, node in enumerate(nodes))
 

@@ -163,7 +163,7 @@ class Look:
             refused = self._gate.refusal(job)
             if refused is not None:
                 return Waits(key=job.key, reason=refused.reason, message=refused.message)
-        waits = self._let_go(job, found) if isinstance(found, Room) else short_of(job, found)
+        waits = self._let_go(job, room=found) if isinstance(found, Room) else short_of(job, shortage=found)
         if isinstance(waits, Admitted) or (isinstance(found, Room) and self.reservation is not None):
             return waits
         cleared = self._evictor.cleared(
@@ -172,7 +172,7 @@ class Look:
         if cleared is not None:
             # The cached room was computed before the victims had left.
             self._kept.forget()
-            return self._let_go(job, cleared)
+            return self._let_go(job, room=cleared)
         if waits.reason not in _HOPELESS:
             self._reserve(job)
         kept = self._kept_for(job)
@@ -261,7 +261,7 @@ class Look:
         self._refused[job.shape] = shortage
         return shortage
 
-    def _let_go(self, job: Candidate, room: Room) -> Verdict:
+    def _let_go(self, job: Candidate, *, room: Room) -> Verdict:
         """The verdict for a job that fits: whether reservations leave it the room."""
         kept: tuple[Reservation, ...] = ()
         for by in self._to_heed(job):
@@ -270,7 +270,7 @@ class Look:
             if not isinstance(beside, Room):
                 return kept_back(job, by=by, shortage=beside)
             room = beside
-        return self._admitted(job, room)
+        return self._admitted(job, room=room)
 
     def _to_heed(self, job: Candidate) -> list[Reservation]:
         """The reservations and advance reservations that the job must not delay."""
@@ -287,7 +287,7 @@ class Look:
             else:
                 self._due.append(due)
 
-    def _admitted(self, job: Candidate, room: Room) -> Admitted:
+    def _admitted(self, job: Candidate, *, room: Room) -> Admitted:
         if self.reservation is not None and self.reservation.job.key == job.key:
             self.reservation = None
             self._kept.forget()

@@ -55,7 +55,7 @@ def states_of(
         DependencyStatus(
             name=each.name,
             condition=each.condition,
-            state="Met" if (each.name, each.condition) in met else _state(each, job_named(each.name)),
+            state="Met" if (each.name, each.condition) in met else _state(each, job=job_named(each.name)),
         )
         for each in wanted
     ]
@@ -102,7 +102,7 @@ def _stuck(needs: Mapping[str, Needs]) -> set[str]:
     for key, others in awaited.items():
         for other in others:
             dependents.setdefault(other, []).append(key)
-    free = [key for key, others in awaited.items() if not others or _has_another(needs[key], others)]
+    free = [key for key, others in awaited.items() if not others or _has_another(needs[key], others=others)]
     stuck = set(needs) - set(free)
     while free:
         done = free.pop()
@@ -114,11 +114,11 @@ def _stuck(needs: Mapping[str, Needs]) -> set[str]:
     return stuck
 
 
-def _has_another(need: Needs, others: set[str]) -> bool:
+def _has_another(need: Needs, *, others: set[str]) -> bool:
     return need.any_one and len(others) < len(set(need.keys))
 
 
-def _state(wanted: Dependency, job: GPUJob | None) -> DependencyState:
+def _state(wanted: Dependency, *, job: GPUJob | None) -> DependencyState:
     if job is None:
         return "Unknown"
     phase = job.status.phase

@@ -54,7 +54,7 @@ class Waits(msgspec.Struct, frozen=True, kw_only=True):
 Verdict = Admitted | Waits
 
 
-def short_of(job: Candidate, shortage: Shortage) -> Waits:
+def short_of(job: Candidate, *, shortage: Shortage) -> Waits:
     """The verdict on a job that does not fit."""
     return Waits(key=job.key, reason=shortage.reason, message=shortage.message)
 

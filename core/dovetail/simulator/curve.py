@@ -22,13 +22,13 @@ def allocation_at(outcome: Outcome, *, percent: int) -> float | None:
     arrived = np.rint(100 * outcome.arrived_milli / outcome.capacity_milli)
     there = arrived == percent
     if there.any():
-        return _percent(outcome, float(outcome.allocated_milli[there].mean()))
+        return _percent(outcome, milli=float(outcome.allocated_milli[there].mean()))
     before = int(np.count_nonzero(arrived < percent))
     if before == len(arrived):
         return None
     if before:
-        return _percent(outcome, float(outcome.allocated_milli[before - 1]))
-    begun = _percent(outcome, float(outcome.begun_milli))
+        return _percent(outcome, milli=float(outcome.allocated_milli[before - 1]))
+    begun = _percent(outcome, milli=float(outcome.begun_milli))
     return begun if round(begun) <= percent else None
 
 
@@ -40,7 +40,7 @@ def fragmentation_at(outcome: Outcome, *, percent: int) -> float | None:
     reached = [load for load in outcome.fragments_milli if load <= percent]
     if not reached or max(outcome.fragments_milli) < percent:
         return None
-    return _percent(outcome, outcome.fragments_milli[max(reached)])
+    return _percent(outcome, milli=outcome.fragments_milli[max(reached)])
 
 
 def average_allocation(outcome: Outcome, *, warm_up: float = WARM_UP_LIFETIMES) -> float | None:
@@ -52,15 +52,17 @@ def average_allocation(outcome: Outcome, *, warm_up: float = WARM_UP_LIFETIMES) 
     gaps = np.where(outcome.at[:-1] >= warm_up, gaps, 0.0)
     if not gaps.sum():
         return None
-    return _percent(outcome, float(outcome.allocated_milli[:-1] @ gaps / gaps.sum()))
+    return _percent(outcome, milli=float(outcome.allocated_milli[:-1] @ gaps / gaps.sum()))
 
 
 def report(outcome: Outcome, *, departures: bool = False) -> dict[str, Any]:
     """A run as `dovetail simulate -o json` prints it."""
     return {
         "policy": outcome.policy,
-        "allocation": {"average": average_allocation(outcome)} if departures else _by_load(outcome, allocation_at),
-        "fragmentation": {} if departures else _by_load(outcome, fragmentation_at),
+        "allocation": {"average": average_allocation(outcome)}
+        if departures
+        else _by_load(outcome, measure=allocation_at),
+        "fragmentation": {} if departures else _by_load(outcome, measure=fragmentation_at),
         "failed": outcome.failed,
         "failed_by_class": by_kind(outcome.refused),
         "placements_per_second": round(outcome.placements_per_second),
@@ -77,9 +79,9 @@ def _rank(word: str) -> int:
     return known[word] if word in known else int(word.split(maxsplit=1)[0])
 
 
-def _by_load(outcome: Outcome, measure: Any) -> dict[str, float | None]:
+def _by_load(outcome: Outcome, *, measure: Any) -> dict[str, float | None]:
     return {str(load): measure(outcome, percent=load) for load in LOADS}
 
 
-def _percent(outcome: Outcome, milli: float) -> float:
+def _percent(outcome: Outcome, *, milli: float) -> float:
     return round(100 * milli / outcome.capacity_milli, 3)

@@ -58,8 +58,8 @@ class Outcome:
 
 def run(
     name: str,
-    policy: Policy,
     *,
+    policy: Policy,
     columns: Columns,
     visits: Sequence[Visit],
     expected: Mix,
@@ -71,8 +71,8 @@ def run(
     `expected` is the mix for which fragmentation is measured, `clock` returns seconds, and `notice` regularly gets the
     number of arrivals.
     """
-    lodging = _Lodging(columns, policy)
-    gradient = Gradient(columns, expected)
+    lodging = _Lodging(columns, policy=policy)
+    gradient = Gradient(columns, mix=expected)
     begun = columns.capacity_milli - columns.idle_milli
     arrived = begun + np.cumsum([visit.shape.gpu_milli for visit in visits], dtype=np.float64)
     allocated = np.zeros(len(visits))
@@ -114,7 +114,7 @@ def kind(shape: Shape) -> str:
 class _Lodging:
     """Places pods where the policy says, and releases them when they leave."""
 
-    def __init__(self, columns: Columns, policy: Policy) -> None:
+    def __init__(self, columns: Columns, *, policy: Policy) -> None:
         self._columns = columns
         self._policy = policy
         self._staying: list[tuple[float, int, Choice]] = []

@@ -41,7 +41,7 @@ class Scene:
     seed: int = 0
 
 
-def run_one(name: str, scene: Scene, *, notice: Callable[[int], None] = lambda _: None) -> Outcome:
+def run_one(name: str, *, scene: Scene, notice: Callable[[int], None] = lambda _: None) -> Outcome:
     """Run one policy in this process, timed by its CPU time."""
     mix = by_class(Counter(scene.pods))
     columns = columns_of(scene.nodes)
@@ -50,7 +50,7 @@ def run_one(name: str, scene: Scene, *, notice: Callable[[int], None] = lambda _
     setting = Setting(columns=columns, mix=mix, departures=scene.departures, seed=scene.seed)
     return run(
         name,
-        POLICIES[name].make(setting),
+        policy=POLICIES[name].make(setting),
         columns=columns,
         visits=scene.visits,
         expected=expected_mix(mix),
@@ -66,8 +66,8 @@ def expected_mix(mix: Mix) -> Mix:
 
 def run_all(
     names: Sequence[str],
-    scene: Scene,
     *,
+    scene: Scene,
     processes: int,
     notice: Callable[[str, int], None] = lambda _name, _done: None,
 ) -> list[Outcome]:
@@ -82,7 +82,7 @@ def run_all(
         with context.Manager() as manager, ProcessPoolExecutor(processes, mp_context=context) as pool:
             heard: Any = manager.Queue()
             futures = [pool.submit(_work, name, scene, heard) for name in names]
-            _pass_on(heard, futures, notice=notice)
+            _pass_on(heard, futures=futures, notice=notice)
             return [future.result() for future in futures]
     finally:
         for name, value in before.items():
@@ -90,10 +90,10 @@ def run_all(
 
 
 def _work(name: str, scene: Scene, heard: Any) -> Outcome:
-    return run_one(name, scene, notice=lambda done: heard.put((name, done)))
+    return run_one(name, scene=scene, notice=lambda done: heard.put((name, done)))
 
 
-def _pass_on(heard: Any, futures: Sequence[Future[Outcome]], *, notice: Callable[[str, int], None]) -> None:
+def _pass_on(heard: Any, *, futures: Sequence[Future[Outcome]], notice: Callable[[str, int], None]) -> None:
     while not all(future.done() for future in futures):
         try:
             notice(*heard.get(timeout=_LOOK_SECONDS))

@@ -24,19 +24,19 @@ def draw(outcomes: Sequence[Outcome], *, departures: bool = False) -> Figure:
     allocation, fragmentation, refused = figure.subplots(1, 3)
     for number, outcome in enumerate(outcomes):
         style = {"color": f"C{number % 10}", "linestyle": _DASHES[number % len(_DASHES)], "linewidth": 1.8}
-        load = outcome.at if departures else _percent(outcome, outcome.arrived_milli)
+        load = outcome.at if departures else _percent(outcome, milli=outcome.arrived_milli)
         shown = np.unique(np.linspace(0, len(load) - 1, _POINTS).astype(int))
-        allocated = _percent(outcome, outcome.allocated_milli)
+        allocated = _percent(outcome, milli=outcome.allocated_milli)
         allocation.plot(load[shown], allocated[shown], label=outcome.policy, **style)
         loads = sorted(outcome.fragments_milli)
         milli = np.array([outcome.fragments_milli[one] for one in loads])
-        fragmentation.plot(loads, _percent(outcome, milli), label=outcome.policy, **style)
-    _frame_allocation(allocation, outcomes, departures=departures)
+        fragmentation.plot(loads, _percent(outcome, milli=milli), label=outcome.policy, **style)
+    _frame_allocation(allocation, outcomes=outcomes, departures=departures)
     fragmentation.set(
         title="Idle, but in pieces too small for what comes",
         xlabel="arrived, % of GPUs", ylabel="fragments, % of GPUs", ylim=(0, None),
     )  # fmt: skip
-    _bars(refused, outcomes)
+    _bars(refused, outcomes=outcomes)
     for axes in (allocation, fragmentation, refused):
         axes.grid(visible=True, alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
@@ -45,23 +45,23 @@ def draw(outcomes: Sequence[Outcome], *, departures: bool = False) -> Figure:
     return figure
 
 
-def _frame_allocation(axes: Any, outcomes: Sequence[Outcome], *, departures: bool) -> None:
+def _frame_allocation(axes: Any, *, outcomes: Sequence[Outcome], departures: bool) -> None:
     axes.set(title="Allocated", ylabel="allocated, % of GPUs")
     if departures:
         # At time 0 the cluster fills at once; only the time after that is of interest.
-        later = [_percent(outcome, outcome.allocated_milli[outcome.at > 0]) for outcome in outcomes]
+        later = [_percent(outcome, milli=outcome.allocated_milli[outcome.at > 0]) for outcome in outcomes]
         lowest = min((float(one.min()) for one in later if one.size), default=0.0)
         axes.set(xlabel="mean lifetimes", ylim=(max(0.0, lowest - 5), 100.5))
         return
     # Without refusals all lines are one: the range begins a little below the lowest end.
-    ends = [float(_percent(outcome, outcome.allocated_milli[-1:])[0]) for outcome in outcomes]
+    ends = [float(_percent(outcome, milli=outcome.allocated_milli[-1:])[0]) for outcome in outcomes]
     begun = max(100 * outcome.begun_milli / outcome.capacity_milli for outcome in outcomes)
     lowest = max(begun, min(_LOWEST_PERCENT, min(ends) - 15))
     axes.axline((lowest, lowest), slope=1, color="0.6", linewidth=1, zorder=0, label="if none were refused")
     axes.set(xlabel="arrived, % of GPUs", xlim=(lowest, None), ylim=(lowest, 100.5))
 
 
-def _bars(axes: Any, outcomes: Sequence[Outcome]) -> None:
+def _bars(axes: Any, *, outcomes: Sequence[Outcome]) -> None:
     kinds = list(by_kind({kind: 0 for outcome in outcomes for kind in outcome.refused}))
     width = 0.8 / max(1, len(outcomes))
     for number, outcome in enumerate(outcomes):
@@ -76,6 +76,6 @@ def _bars(axes: Any, outcomes: Sequence[Outcome]) -> None:
     axes.set(title="Refused pods", ylabel="pods", yscale="symlog", ylim=(0, 4 * most))
 
 
-def _percent(outcome: Outcome, milli: Floats) -> Floats:
+def _percent(outcome: Outcome, *, milli: Floats) -> Floats:
     percent: Floats = 100 * milli / outcome.capacity_milli
     return percent

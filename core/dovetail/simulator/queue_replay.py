@@ -145,12 +145,14 @@ def likely(
         so_far, job = scene.now - run.since_seconds, run.of.job
         in_all, reach = ran(job, so_far), within(job, so_far)
         for each in run.leaving(now=scene.now):
-            left = _left(in_all, so_far, at_most=each.at_seconds)
-            ends = None if reach is None else tuple(_left(part, so_far, at_most=each.at_seconds) for part in reach)
+            left = _left(in_all, so_far=so_far, at_most=each.at_seconds)
+            ends = (
+                None if reach is None else tuple(_left(part, so_far=so_far, at_most=each.at_seconds) for part in reach)
+            )
             leaving.append(msgspec.structs.replace(each, likely_seconds=left, likely_range=ends))
     return waiting, leaving
 
 
-def _left(in_all: float, so_far: float, *, at_most: float) -> float:
+def _left(in_all: float, *, so_far: float, at_most: float) -> float:
     """The seconds that remain of a run with this total."""
     return min(max(0.0, in_all - so_far), at_most)

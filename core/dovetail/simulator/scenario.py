@@ -53,11 +53,11 @@ def stage(snapshot: Snapshot) -> Stage:
     claims = [claim for claim in snapshot.claims if claim.node in rows]
     turn_milli = max(1, WHOLE_MILLI // snapshot.turns_per_device)
     shapes_of = _Shapes(snapshot, turn_milli=turn_milli)
-    named = [each for claim in claims for each in _choices(claim, rows, devices, turn_milli)]
-    taken = [*_others(usable), *named, *_unnamed(claims, rows, devices, beside=named)]
+    named = [each for claim in claims for each in _choices(claim, rows=rows, devices=devices, turn_milli=turn_milli)]
+    taken = [*_others(usable), *named, *_unnamed(claims, rows=rows, devices=devices, beside=named)]
     waiting = sorted((job for job in snapshot.jobs if _waits(job)), key=lambda job: (-job.priority, job.submitted_at))
     plain = [shape for claim in snapshot.claims if not claim.job for shape in _claimed(claim, turn_milli=turn_milli)]
-    nodes = tuple(_node(node, devices[node.name]) for node in usable)
+    nodes = tuple(_node(node, devices=devices[node.name]) for node in usable)
     possible = _Possible(nodes)
     arriving = [shape for job in waiting for shape in shapes_of.job(job)]
     first = tuple(filter(possible, arriving))
@@ -94,7 +94,7 @@ def _waits(job: SnapshotJob) -> bool:
     return job.phase in {"Queued", "Starting", "Preempted"}
 
 
-def _node(node: SnapshotNode, devices: Sequence[SnapshotDevice]) -> Node:
+def _node(node: SnapshotNode, *, devices: Sequence[SnapshotDevice]) -> Node:
     models = Counter(_model(device) for device in devices)
     return Node(
         name=node.name,
@@ -122,6 +122,7 @@ def _others(nodes: Iterable[SnapshotNode]) -> Iterable[Choice]:
 
 def _choices(
     claim: SnapshotClaim,
+    *,
     rows: Mapping[str, int],
     devices: Mapping[str, Sequence[SnapshotDevice]],
     turn_milli: int,
@@ -142,9 +143,9 @@ def _choices(
 
 def _unnamed(
     claims: Iterable[SnapshotClaim],
+    *,
     rows: Mapping[str, int],
     devices: Mapping[str, Sequence[SnapshotDevice]],
-    *,
     beside: Iterable[Choice],
 ) -> Iterable[Choice]:
     """Devices that kubelet picked and that have no name yet: the first ones that are free."""

@@ -159,7 +159,7 @@ class _Row:
     def name(self, column: str, *, taken: Container[str]) -> str:
         value = self.text(column)
         if not value or value in taken:
-            raise self._error(column, "expected a name that no other line has")
+            raise self._error(column, allowed="expected a name that no other line has")
         return value
 
     def whole(self, column: str, *, least: int, most: int = _MOST) -> int:
@@ -168,7 +168,7 @@ class _Row:
         if number is None or not least <= number <= most:
             top = "or more" if most == _MOST else f"to {most}"
             raise self._error(
-                column, f"expected {most}" if least == most else f"expected a whole number, {least} {top}"
+                column, allowed=f"expected {most}" if least == most else f"expected a whole number, {least} {top}"
             )
         return number
 
@@ -178,10 +178,10 @@ class _Row:
         if not value:
             return None
         if not _SECONDS.fullmatch(value):
-            raise self._error(column, "expected seconds, such as 427061, or nothing")
+            raise self._error(column, allowed="expected seconds, such as 427061, or nothing")
         return float(value)
 
-    def _error(self, column: str, allowed: str) -> TraceError:
+    def _error(self, column: str, *, allowed: str) -> TraceError:
         return TraceError(source=self.source, line=self.line, column=column, value=self.text(column), allowed=allowed)
 
 

@@ -57,7 +57,7 @@ class LegacyAccount:
         }
         found = await self._client.create(
             SERVICEACCOUNTS,
-            wanted,
+            body=wanted,
             as_type=_TokenRequest,
             namespace=self._account.namespace,
             name=self._account.name,

@@ -81,37 +81,37 @@ class Reviews:
     async def who(self, caller: Caller) -> UserInfo:
         """Who the API server says the caller is. Raises `KubeError`."""
         async with self._clients.of(caller) as client:
-            found = await client.create(SELFSUBJECTREVIEWS, {}, as_type=_SelfReview)
+            found = await client.create(SELFSUBJECTREVIEWS, body={}, as_type=_SelfReview)
         return found.status.user_info
 
     async def visibility(self, caller: Caller, *, among: Iterable[str]) -> Visibility:
         """The namespaces of `among` whose GPUJobs the caller may list, or everything. Raises `KubeError`."""
-        if await self.may(caller, Act(verb="list")):
+        if await self.may(caller, act=Act(verb="list")):
             return Visibility(None)
         acts = {namespace: Act(verb="list", namespace=namespace) for namespace in among}
-        unknown = [act for act in acts.values() if self._known(caller, act) is None]
-        await asyncio.gather(*(self.may(caller, act) for act in unknown))
-        return Visibility(frozenset([name for name, act in acts.items() if await self.may(caller, act)]))
+        unknown = [act for act in acts.values() if self._known(caller, act=act) is None]
+        await asyncio.gather(*(self.may(caller, act=act) for act in unknown))
+        return Visibility(frozenset([name for name, act in acts.items() if await self.may(caller, act=act)]))
 
-    async def may(self, caller: Caller, act: Act) -> bool:
+    async def may(self, caller: Caller, *, act: Act) -> bool:
         """Whether the API server lets the caller do this. Raises `KubeError`."""
-        known = self._known(caller, act)
+        known = self._known(caller, act=act)
         if isinstance(known, Unauthorized):
             raise known
         if known is not None:
             return known
-        return await self._asked(caller, act)
+        return await self._asked(caller, act=act)
 
-    def _known(self, caller: Caller, act: Act) -> bool | Unauthorized | None:
+    def _known(self, caller: Caller, *, act: Act) -> bool | Unauthorized | None:
         answer, until = self._kept.get((caller.key, act), (None, 0.0))
         return answer if until > self._clock() else None
 
-    async def _asked(self, caller: Caller, act: Act) -> bool:
+    async def _asked(self, caller: Caller, *, act: Act) -> bool:
         """Ask once, however many requests wait for the answer."""
         key = (caller.key, act)
         found = self._asking.get(key)
         if found is None:
-            found = self._asking[key] = asyncio.ensure_future(self._ask(caller, act))
+            found = self._asking[key] = asyncio.ensure_future(self._ask(caller, act=act))
             found.add_done_callback(partial(self._done, key))
         # The first request may be cancelled while others still wait.
         return await asyncio.shield(found)
@@ -122,18 +122,18 @@ class Reviews:
             # Marks the error as seen where every request that waited is gone.
             asked.exception()
 
-    async def _ask(self, caller: Caller, act: Act) -> bool:
+    async def _ask(self, caller: Caller, *, act: Act) -> bool:
         body = {"spec": {"resourceAttributes": _attributes(act)}}
         async with self._slots, self._clients.of(caller) as client:
             try:
-                found = await client.create(SELFSUBJECTACCESSREVIEWS, body, as_type=Review)
+                found = await client.create(SELFSUBJECTACCESSREVIEWS, body=body, as_type=Review)
             except Unauthorized as error:
-                self._keep((caller.key, act), error)
+                self._keep((caller.key, act), answer=error)
                 raise
-        self._keep((caller.key, act), found.status.allowed)
+        self._keep((caller.key, act), answer=found.status.allowed)
         return found.status.allowed
 
-    def _keep(self, key: _Key, answer: bool | Unauthorized) -> None:
+    def _keep(self, key: _Key, *, answer: bool | Unauthorized) -> None:
         seconds = ALLOWED_SECONDS if answer is True else DENIED_SECONDS
         until = self._clock() + seconds * (1 - _JITTER * self._rng.random())
         self._kept[key] = (answer, until)

@@ -34,7 +34,7 @@ class Answers:
 
     async def dry_run(self, job: GPUJob, *, sees: Visibility) -> DryRun:
         """Where and when the job would start if it were submitted now."""
-        return await self._computed(lambda objects, now: dry_run(job, objects, now=now), sees=sees)
+        return await self._computed(lambda objects, now: dry_run(job, objects=objects, now=now), sees=sees)
 
     async def explain(self, job: GPUJob, *, sees: Visibility) -> Explanation:
         """Why a job of the cluster waits, or where it is."""
@@ -43,7 +43,7 @@ class Answers:
             pods = objects.pods_by_job().get(key_of(job.metadata), ())
             child = objects.batch_job_of([job]).get(job.metadata.uid)
             subject = subjects.of_job(job, pods=pods, settings=objects.settings, child=child)
-            return explain(subject, objects, now=now)
+            return explain(subject, objects=objects, now=now)
 
         return await self._computed(compute, sees=sees)
 

@@ -82,12 +82,14 @@ class ClusterCache:
         self._namespaces: Counter[str] = Counter()
         self._slices: dict[str, ResourceSlice] = {}
         self._waiting: dict[str, set[asyncio.Future[None]]] = {}
-        self._nodes = Reflector(client, NODES, Node, on_event=self._on_node)
-        self._gpunodes = Reflector(client, GPUNODES, GPUNode, on_event=self._on_gpunode)
-        self._pods = Reflector(client, PODS, Pod, on_event=self._on_pod, stand_in=assumed_pod)
-        self._jobs = Reflector(client, GPUJOBS, GPUJob, on_event=self._on_job)
-        self._quotas = Reflector(client, GPUQUOTAS, GPUQuota, on_event=self._on_other)
-        self._batch_jobs = Reflector(client, JOBS, Job, on_event=self._on_other, label_selector=names.LABEL_JOB)
+        self._nodes = Reflector(client, resource=NODES, as_type=Node, on_event=self._on_node)
+        self._gpunodes = Reflector(client, resource=GPUNODES, as_type=GPUNode, on_event=self._on_gpunode)
+        self._pods = Reflector(client, resource=PODS, as_type=Pod, on_event=self._on_pod, stand_in=assumed_pod)
+        self._jobs = Reflector(client, resource=GPUJOBS, as_type=GPUJob, on_event=self._on_job)
+        self._quotas = Reflector(client, resource=GPUQUOTAS, as_type=GPUQuota, on_event=self._on_other)
+        self._batch_jobs = Reflector(
+            client, resource=JOBS, as_type=Job, on_event=self._on_other, label_selector=names.LABEL_JOB
+        )
         self._slice_watch = SliceWatch(client, drivers=names.GPU_DRIVERS, on_event=self._on_slice)
 
     async def run(self) -> None:
@@ -150,7 +152,7 @@ class ClusterCache:
         gpunode = self._gpunodes.store.get(name)
         if gpunode is None:
             return None
-        uses = inventory.take([gpunode], self.pods_on(name), scheduler="", namespace="").nodes[name]
+        uses = inventory.take([gpunode], pods=self.pods_on(name), scheduler="", namespace="").nodes[name]
         found = NodeUse(node=self._nodes.store.get(name), gpunode=gpunode, uses=tuple(uses))
         self._node_uses[name] = found
         return found
@@ -209,7 +211,7 @@ class ClusterCache:
 
     def _on_pod(self, event: EventType, pod: Pod) -> None:
         key, before = key_of(pod.metadata), self._node_of.pop(key_of(pod.metadata), "")
-        self._count(event, pod.metadata.namespace)
+        self._count(event, namespace=pod.metadata.namespace)
         if before:
             self._pods_on[before].pop(key, None)
         now = "" if event == "DELETED" else pod.spec.node_name
@@ -219,7 +221,7 @@ class ClusterCache:
         self._touch({before, now} - {""})
 
     def _on_job(self, event: EventType, job: GPUJob) -> None:
-        self._count(event, job.metadata.namespace)
+        self._count(event, namespace=job.metadata.namespace)
         self.version += 1
         key = key_of(job.metadata)
         self._changes.jobs.add(key)
@@ -243,7 +245,7 @@ class ClusterCache:
             self._node_uses.pop(name, None)
             self._changes.nodes.add(name)
 
-    def _count(self, event: EventType, namespace: str) -> None:
+    def _count(self, event: EventType, *, namespace: str) -> None:
         if event == "ADDED":
             self._namespaces[namespace] += 1
         elif event == "DELETED":

@@ -101,9 +101,9 @@ class OtherNames:
         )
 
     def _naming(self, found: Mapping[str, str]) -> dict[str, str]:
-        return {key: self._value(key, value) for key, value in found.items()}
+        return {key: self._value(key, value=value) for key, value in found.items()}
 
-    def _value(self, key: str, value: str) -> str:
+    def _value(self, key: str, *, value: str) -> str:
         if key in _NAMING:
             return self._word(value)
         if key == names.USER:

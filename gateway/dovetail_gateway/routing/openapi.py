@@ -73,7 +73,7 @@ def _operation(each: Route, *, by_type: dict[Any, Any]) -> dict[str, Any]:
         "parameters": [
             *_parameters(each.path_type, place="path"),
             *_parameters(each.query_type, place="query"),
-            *(_header(header.name, header.description, pattern=header.pattern) for header in each.headers),
+            *(_header(header.name, description=header.description, pattern=header.pattern) for header in each.headers),
         ],
         "responses": _responses(each, by_type=by_type),
     }
@@ -85,7 +85,7 @@ def _operation(each: Route, *, by_type: dict[Any, Any]) -> dict[str, Any]:
     return found
 
 
-def _header(name: str, description: str, *, pattern: str) -> dict[str, Any]:
+def _header(name: str, *, description: str, pattern: str) -> dict[str, Any]:
     return {
         "name": name,
         "in": "header",
@@ -120,7 +120,9 @@ def _without_null(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _responses(each: Route, *, by_type: dict[Any, Any]) -> dict[str, Any]:
-    found = {str(status): _response(each, status, kind, by_type=by_type) for status, kind in each.answers.items()}
+    found = {
+        str(status): _response(each, status=status, kind=kind, by_type=by_type) for status, kind in each.answers.items()
+    }
     content = {each.errors.content_type: {"schema": by_type[_key(each.errors.as_type)]}}
     always = {**_ALWAYS, **({} if each.right.by == "nobody" else _WITH_TOKEN), **_FROM_CACHE}
     for status, description in always.items():
@@ -128,7 +130,7 @@ def _responses(each: Route, *, by_type: dict[Any, Any]) -> dict[str, Any]:
     return dict(sorted(found.items()))
 
 
-def _response(each: Route, status: int, kind: Any, *, by_type: dict[Any, Any]) -> dict[str, Any]:
+def _response(each: Route, *, status: int, kind: Any, by_type: dict[Any, Any]) -> dict[str, Any]:
     description = _DESCRIPTIONS.get(status) or _FROM_CACHE[status]
     if each.streams and status == 200:
         return {"description": description, "content": {"text/event-stream": {"schema": {"type": "string"}}}}

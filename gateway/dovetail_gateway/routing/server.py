@@ -91,14 +91,14 @@ class Server:
             add = app.router.add_get if each.method == "GET" else partial(app.router.add_route, each.method)
             add(each.path, self._handler(each))
         for each, stream in streams:
-            app.router.add_route(each.method, each.path, self._streaming(each, stream))
+            app.router.add_route(each.method, each.path, self._streaming(each, stream=stream))
         return app
 
     @property
     def _around(self) -> Any:
         @web.middleware
         async def around(
-            request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+            request: web.Request, *, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
         ) -> web.StreamResponse:
             shape: ErrorShape = getattr(request.match_info.handler, "errors", PROBLEM)
             started = time.perf_counter()
@@ -152,7 +152,7 @@ class Server:
             path = _decoded(request.match_info, as_type=each.path_type)
             query = _decoded(_query(request), as_type=each.query_type)
             async with self._bodies.of(request) as body:
-                content = None if decoder is None else _body(request, body, decoder=decoder)
+                content = None if decoder is None else _body(request, body=body, decoder=decoder)
                 try:
                     async with asyncio.timeout(_ANSWER_SECONDS):
                         answer = await handler(
@@ -169,7 +169,7 @@ class Server:
         serve.errors = each.errors  # type: ignore[attr-defined]  # the middleware reads it, also before the handler runs
         return serve
 
-    def _streaming(self, each: Route, stream: Stream) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+    def _streaming(self, each: Route, *, stream: Stream) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
         async def serve(request: web.Request) -> web.StreamResponse:
             caller, _ = await self._caller(request, route=each)
             return await stream(request, caller)
@@ -230,7 +230,7 @@ def _decoded(values: Any, *, as_type: type[msgspec.Struct]) -> Any:
         raise RequestFailedError(422, reason="Invalid", message=_sentence(error)) from error
 
 
-def _body(request: web.Request, body: bytearray, *, decoder: Decoder[Any]) -> Any:
+def _body(request: web.Request, *, body: bytearray, decoder: Decoder[Any]) -> Any:
     if request.content_type != "application/json":
         message = f"the body's Content-Type is {request.content_type}; send application/json"
         raise RequestFailedError(415, reason="ContentType", message=message)

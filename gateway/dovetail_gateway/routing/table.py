@@ -45,7 +45,7 @@ TOKEN: Final = Right(by="token")
 READ: Final = Right(by="reviews", verb="list", resource="gpujobs.dovetail.dev")
 
 
-def acts(verb: str, resource: str = "gpujobs.dovetail.dev") -> Right:
+def acts(verb: str, *, resource: str = "gpujobs.dovetail.dev") -> Right:
     """A right that the API server checks when it gets the caller's request."""
     return Right(by="API server", verb=verb, resource=resource)
 

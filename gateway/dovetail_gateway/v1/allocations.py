@@ -86,7 +86,7 @@ class Allocations:
         name = _PREFIX + secrets.token_hex(5)
         manifest = {"metadata": {"name": name, "generateName": _PREFIX}, "spec": asked.spec}
         async with self._clients.of(call.caller) as client:
-            await client.create(GPUJOBS, manifest, as_type=GPUJob, namespace=self._namespace, strict=True)
+            await client.create(GPUJOBS, body=manifest, as_type=GPUJob, namespace=self._namespace, strict=True)
         holds = False
         try:
             job = await self._cache.until(f"{self._namespace}/{name}", holds=_is_decided, seconds=self._wait_seconds)
@@ -94,50 +94,50 @@ class Allocations:
         finally:
             # Also when the client has hung up: nobody would release what it does not know of.
             if not holds:
-                await self._withdraw(call.caller, name)
+                await self._withdraw(call.caller, name=name)
         if job is None or not holds:
             return _refused(job, seconds=self._wait_seconds)
-        return Answer(value=self._allocated(job, call.body))
+        return Answer(value=self._allocated(job, wanted=call.body))
 
     async def release(self, call: Call[AllocationPath, Nothing, Any]) -> Answer:
         """Release an allocation as the caller. Idempotent."""
         name, released = call.path.id, True
         async with self._clients.of(call.caller) as client:
             try:
-                await self._delete(client, name)
+                await self._delete(client, name=name)
             except NotFound:
                 released = False
         return Answer(value=Released(success=True, allocation_id=name, released=released))
 
-    async def find(self, caller: Caller, name: str) -> GPUJob:
+    async def find(self, caller: Caller, *, name: str) -> GPUJob:
         """An allocation, as the API server lets the caller read it. Raises `KubeError` and `RequestFailedError`."""
         async with self._clients.of(caller) as client:
-            return await self._read(client, name)
+            return await self._read(client, name=name)
 
     async def _permit(self, caller: Caller) -> None:
         """Raise `RequestFailedError` unless the caller may create jobs: even a refusal tells about the cluster."""
-        if not await self._reviews.may(caller, Act(verb="create", namespace=self._namespace)):
+        if not await self._reviews.may(caller, act=Act(verb="create", namespace=self._namespace)):
             message = f"you may not create gpujobs.dovetail.dev in namespace {self._namespace}"
             raise RequestFailedError(403, reason="Forbidden", message=message)
 
-    async def _read(self, client: Client, name: str) -> GPUJob:
-        job = await client.get(GPUJOBS, name, as_type=GPUJob, namespace=self._namespace)
+    async def _read(self, client: Client, *, name: str) -> GPUJob:
+        job = await client.get(GPUJOBS, name=name, as_type=GPUJob, namespace=self._namespace)
         if job.spec.reservation is None:
             message = f"{name} is a job and no allocation: DELETE /api/v3/jobs/{self._namespace}/{name} deletes it"
             raise RequestFailedError(409, reason="NoAllocation", message=message)
         return job
 
-    async def _delete(self, client: Client, name: str) -> None:
-        job = await self._read(client, name)
-        await client.delete(GPUJOBS, name, namespace=self._namespace, uid=job.metadata.uid)
+    async def _delete(self, client: Client, *, name: str) -> None:
+        job = await self._read(client, name=name)
+        await client.delete(GPUJOBS, name=name, namespace=self._namespace, uid=job.metadata.uid)
 
-    async def _withdraw(self, caller: Caller, name: str) -> None:
+    async def _withdraw(self, caller: Caller, *, name: str) -> None:
         """Delete the reservation even if this request is cancelled meanwhile."""
 
         async def delete() -> None:
             async with self._clients.of(caller) as client:
                 try:
-                    await client.delete(GPUJOBS, name, namespace=self._namespace)
+                    await client.delete(GPUJOBS, name=name, namespace=self._namespace)
                 except NotFound:
                     return
 
@@ -152,7 +152,7 @@ class Allocations:
         except UnreadableError as error:
             raise RequestFailedError(422, reason="Invalid", message=error.problem) from error
 
-    def _allocated(self, job: GPUJob, wanted: Wanted) -> Allocated:
+    def _allocated(self, job: GPUJob, *, wanted: Wanted) -> Allocated:
         devices = allocated_devices(job, cache=self._cache)
         nodes = list(dict.fromkeys(device.node for device in devices)) or job.status.nodes
         lease, smallest = job.status.lease, min((device.memory_mib for device in devices), default=0)
@@ -197,7 +197,7 @@ def allocated_devices(job: GPUJob, *, cache: ClusterCache) -> list[AllocatedDevi
 def suggestion(wanted: Wanted, *, nodes: Sequence[NodeUse]) -> str:
     """The largest number, or else the largest memory, that would fit now."""
     free = [use.device for node in nodes for use in node.available]
-    fitting = [sum(_meets(use.device, wanted) for use in node.available) for node in nodes]
+    fitting = [sum(_meets(use.device, wanted=wanted) for use in node.available) for node in nodes]
     most = sum(fitting) if wanted.distributed_training else max(fitting, default=0)
     kind, where = wanted.gpu_type or "GPUs", "in all" if wanted.distributed_training else "on one node"
     if most:
@@ -207,8 +207,8 @@ def suggestion(wanted: Wanted, *, nodes: Sequence[NodeUse]) -> str:
     return f"ask for another gpu_type or at most {max(map(size_of, free))} GB: no {kind} of that size is free"
 
 
-def _meets(device: Device, wanted: Wanted) -> bool:
-    return of_type(device, wanted.gpu_type) and size_of(device) >= (wanted.memory_gb or 0)
+def _meets(device: Device, *, wanted: Wanted) -> bool:
+    return of_type(device, gpu_type=wanted.gpu_type) and size_of(device) >= (wanted.memory_gb or 0)
 
 
 def _is_decided(job: GPUJob | None) -> bool:

@@ -57,12 +57,14 @@ def models_for(wanted: Wanted, *, nodes: Sequence[NodeUse]) -> list[str] | NoSuc
         return []
     if not wanted.memory_gb:
         return [wanted.gpu_type] if wanted.gpu_type else []
-    smallest = _smallest(device for node in nodes for device in _devices(node) if of_type(device, wanted.gpu_type))
+    smallest = _smallest(
+        device for node in nodes for device in _devices(node) if of_type(device, gpu_type=wanted.gpu_type)
+    )
     large = sorted(name for name, size in smallest.items() if size >= wanted.memory_gb)[:_MOST_MODELS]
     return large or _none(wanted, largest=max(smallest.values(), default=0))
 
 
-def of_type(device: Device, gpu_type: str | None) -> bool:
+def of_type(device: Device, *, gpu_type: str | None) -> bool:
     """Whether the device is of this model; None is any."""
     return not gpu_type or normalise(gpu_type).admits(normalise(device.model))
 
@@ -103,6 +105,8 @@ def _for_each_worker(wanted: Wanted, *, nodes: Sequence[NodeUse]) -> int:
     """GPUs of each worker: all of them, or for distributed training the largest divisor that one node has."""
     if not wanted.distributed_training:
         return wanted.gpu_count
-    most = max((sum(of_type(device, wanted.gpu_type) for device in _devices(node)) for node in nodes), default=1)
+    most = max(
+        (sum(of_type(device, gpu_type=wanted.gpu_type) for device in _devices(node)) for node in nodes), default=1
+    )
     fitting = (each for each in range(min(most, wanted.gpu_count), 0, -1) if wanted.gpu_count % each == 0)
     return next(fitting, wanted.gpu_count)

@@ -32,7 +32,7 @@ class SetupCalls:
     async def _devices(self, call: Call[Nothing, Nothing, Wanted]) -> Sequence[AllocatedDevice]:
         if call.body.allocation_id is None:
             return ()
-        job = await self._allocations.find(call.caller, call.body.allocation_id)
+        job = await self._allocations.find(call.caller, name=call.body.allocation_id)
         return allocated_devices(job, cache=self._cache)
 
 
@@ -49,7 +49,9 @@ def pytorch(wanted: Wanted, *, devices: Sequence[AllocatedDevice] = ()) -> Setup
             "WORLD_SIZE": str(spread.world_size),
         }
     precision = "float16" if wanted.mixed_precision else "float32"
-    return _setup("pytorch", wanted, devices=devices, precision=precision, spread=spread, environment=environment)
+    return _setup(
+        "pytorch", wanted=wanted, devices=devices, precision=precision, spread=spread, environment=environment
+    )
 
 
 def tensorflow(wanted: Wanted, *, devices: Sequence[AllocatedDevice] = ()) -> Setup:
@@ -61,13 +63,15 @@ def tensorflow(wanted: Wanted, *, devices: Sequence[AllocatedDevice] = ()) -> Se
         spread = _with(spread, strategy=strategy, backend="nccl")
     environment = {"CUDA_VISIBLE_DEVICES": visible, "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
     precision = "mixed_float16" if wanted.mixed_precision else "float32"
-    return _setup("tensorflow", wanted, devices=devices, precision=precision, spread=spread, environment=environment)
+    return _setup(
+        "tensorflow", wanted=wanted, devices=devices, precision=precision, spread=spread, environment=environment
+    )
 
 
 def _setup(
     framework: str,
-    wanted: Wanted,
     *,
+    wanted: Wanted,
     devices: Sequence[AllocatedDevice],
     precision: str,
     spread: Distribution,

@@ -51,7 +51,7 @@ class StatusCalls:
     async def list_nodes(self, call: Call[Nothing, NodesQuery, Any]) -> Answer:
         """The nodes with GPUs of a type and size."""
         wanted = call.query
-        return Answer(value=[self._row(node) for node in self._cache.node_uses() if _has(node, wanted)])
+        return Answer(value=[self._row(node) for node in self._cache.node_uses() if _has(node, wanted=wanted)])
 
     async def get_monitoring(self, call: Call[Nothing, Nothing, Any]) -> Answer:
         """The measurements of every device, and who holds it."""
@@ -115,9 +115,9 @@ def _mean(numbers: Sequence[float]) -> float:
     return round(fmean(numbers), 4) if numbers else 0.0
 
 
-def _has(node: NodeUse, wanted: NodesQuery) -> bool:
+def _has(node: NodeUse, *, wanted: NodesQuery) -> bool:
     least = wanted.min_memory_gb or 0
-    return any(of_type(use.device, wanted.gpu_type) and size_of(use.device) >= least for use in node.uses)
+    return any(of_type(use.device, gpu_type=wanted.gpu_type) and size_of(use.device) >= least for use in node.uses)
 
 
 def _node_data(node: NodeUse, *, sees: Visibility) -> NodeData:

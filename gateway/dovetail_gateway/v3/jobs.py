@@ -53,7 +53,7 @@ class Jobs:
     async def list_jobs(self, call: Call[Nothing, JobFilter, Any]) -> Answer:
         """A page of the jobs that the caller may list, by namespace and name."""
         wanted = call.query
-        keys = sorted(key for key, job in self._cache.jobs.items() if _matches(job, wanted, sees=call.sees))
+        keys = sorted(key for key, job in self._cache.jobs.items() if _matches(job, wanted=wanted, sees=call.sees))
         chosen, after = page(keys, cursor=wanted.cursor, limit=wanted.limit)
         rows = [job_row(self._cache.jobs[key]) for key in chosen]
         return Answer(value=JobList(items=rows, next=after, total=len(keys)))
@@ -114,7 +114,7 @@ class Jobs:
             async with self._clients.of(call.caller) as client:
                 job = await client.create(
                     GPUJOBS,
-                    manifest,
+                    body=manifest,
                     as_type=GPUJob,
                     namespace=new.namespace,
                     dry_run=call.query.dry_run,
@@ -123,13 +123,15 @@ class Jobs:
         except AlreadyExists:
             if not key:
                 raise
-            return Answer(status=200, value=job_row(await self._created_before(call.caller, new, name, digest)))
+            return Answer(
+                status=200, value=job_row(await self._created_before(call.caller, new=new, name=name, digest=digest))
+            )
         return Answer(status=201, value=job_row(job))
 
-    async def _created_before(self, caller: Caller, new: NewJob, name: str, digest: str) -> GPUJob:
+    async def _created_before(self, caller: Caller, *, new: NewJob, name: str, digest: str) -> GPUJob:
         """The job that the same request created. Raises `RequestFailedError` if it was another request."""
         async with self._clients.of(caller) as client:
-            job = await client.get(GPUJOBS, name, as_type=GPUJob, namespace=new.namespace)
+            job = await client.get(GPUJOBS, name=name, as_type=GPUJob, namespace=new.namespace)
         if job.metadata.annotations.get(_REQUEST_DIGEST) == digest:
             return job
         message = f"another request created GPUJob {new.namespace}/{name}: use another Idempotency-Key or name"
@@ -146,18 +148,18 @@ class Jobs:
             spec["reservation"] = {"renewTime": timestamp(self._now())}
         if not spec:
             raise RequestFailedError(422, reason="Invalid", message="say what to change: held, priority or renew")
-        return Answer(value=job_row(await self._patched(call.caller, call.path, spec)))
+        return Answer(value=job_row(await self._patched(call.caller, path=call.path, spec=spec)))
 
     async def cancel_job(self, call: Call[JobPath, Strictly, Any]) -> Answer:
         """Cancel a job as the caller; it stays, with the phase Cancelled. Idempotent."""
-        return Answer(value=job_row(await self._patched(call.caller, call.path, {"cancel": True})))
+        return Answer(value=job_row(await self._patched(call.caller, path=call.path, spec={"cancel": True})))
 
     async def delete_job(self, call: Call[JobPath, Strictly, Any]) -> Answer:
         """Delete a job and its pods as the caller. Idempotent."""
         path, found = call.path, True
         async with self._clients.of(call.caller) as client:
             try:
-                await client.delete(GPUJOBS, path.name, namespace=path.namespace)
+                await client.delete(GPUJOBS, name=path.name, namespace=path.namespace)
             except NotFound:
                 found = False
         return Answer(value=Removed(namespace=path.namespace, name=path.name, found=found))
@@ -170,12 +172,14 @@ class Jobs:
             raise RequestFailedError(404, reason="NotFound", message=message)
         return job
 
-    async def _patched(self, caller: Caller, path: JobPath, spec: dict[str, Any]) -> GPUJob:
+    async def _patched(self, caller: Caller, *, path: JobPath, spec: dict[str, Any]) -> GPUJob:
         async with self._clients.of(caller) as client:
-            return await client.patch(GPUJOBS, path.name, {"spec": spec}, as_type=GPUJob, namespace=path.namespace)
+            return await client.patch(
+                GPUJOBS, name=path.name, patch={"spec": spec}, as_type=GPUJob, namespace=path.namespace
+            )
 
 
-def _matches(job: GPUJob, wanted: JobFilter, *, sees: Visibility) -> bool:
+def _matches(job: GPUJob, *, wanted: JobFilter, sees: Visibility) -> bool:
     if not sees.sees(job.metadata.namespace):
         return False
     if wanted.namespace is not None and job.metadata.namespace != wanted.namespace:

@@ -68,18 +68,20 @@ def refusal_of(candidate: Candidate) -> Refusal | None:
     """Return why a tenant with device memory cannot be moved to the host, or None if it can."""
     pids = {each.pid for each in candidate.processes}
     if candidate.in_mig:
-        return _no("MIG", f"{candidate.name} is on a MIG device, which the driver does not checkpoint")
+        return _no("MIG", message=f"{candidate.name} is on a MIG device, which the driver does not checkpoint")
     if candidate.under_mps:
-        return _no("MPSClient", f"{candidate.name} is a client of MPS, which the driver does not checkpoint")
+        return _no("MPSClient", message=f"{candidate.name} is a client of MPS, which the driver does not checkpoint")
     if len(pids) > 1:
         message = f"{candidate.name} has {len(pids)} processes on its cards; only one alone is checkpointed"
-        return _no("SeveralProcesses", f"{message}, for those that talk to each other would hang")
+        return _no("SeveralProcesses", message=f"{message}, for those that talk to each other would hang")
     needs = sum(candidate.needs_mib.values()) + HOST_MARGIN_MIB
     if candidate.host_free_mib is None:
-        return _no("HostMemoryUnknown", f"what memory {candidate.name} may still use on the host cannot be read")
+        return _no(
+            "HostMemoryUnknown", message=f"what memory {candidate.name} may still use on the host cannot be read"
+        )
     if candidate.host_free_mib < needs:
         message = f"{candidate.name} needs {needs} MiB of host memory, only {candidate.host_free_mib} MiB left to it"
-        return _no("HostMemoryShort", f"{message}: raise the memory limit of its pod")
+        return _no("HostMemoryShort", message=f"{message}: raise the memory limit of its pod")
     return None
 
 
@@ -97,5 +99,5 @@ def room_for(needs_mib: Mapping[str, int], *, free_mib: Mapping[str, int]) -> st
     return ""
 
 
-def _no(reason: str, message: str) -> Refusal:
+def _no(reason: str, *, message: str) -> Refusal:
     return Refusal(reason=reason, message=message)

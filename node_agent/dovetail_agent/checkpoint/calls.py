@@ -83,26 +83,26 @@ class LibraryCalls:
     def state(self, pid: int) -> ProcessState:
         """Implement `Calls.state`."""
         found = ctypes.c_int()
-        self._call("cuCheckpointProcessGetState", pid, ctypes.byref(found))
+        self._call("cuCheckpointProcessGetState", pid=pid, argument=ctypes.byref(found))
         return ProcessState(found.value)
 
     def lock(self, pid: int, *, timeout_ms: int) -> None:
         """Implement `Calls.lock`."""
-        self._call("cuCheckpointProcessLock", pid, _ARGUMENTS(timeout_ms))
+        self._call("cuCheckpointProcessLock", pid=pid, argument=_ARGUMENTS(timeout_ms))
 
     def checkpoint(self, pid: int) -> None:
         """Implement `Calls.checkpoint`."""
-        self._call("cuCheckpointProcessCheckpoint", pid, _ARGUMENTS())
+        self._call("cuCheckpointProcessCheckpoint", pid=pid, argument=_ARGUMENTS())
 
     def restore(self, pid: int) -> None:
         """Implement `Calls.restore`."""
-        self._call("cuCheckpointProcessRestore", pid, _ARGUMENTS())
+        self._call("cuCheckpointProcessRestore", pid=pid, argument=_ARGUMENTS())
 
     def unlock(self, pid: int) -> None:
         """Implement `Calls.unlock`."""
-        self._call("cuCheckpointProcessUnlock", pid, _ARGUMENTS())
+        self._call("cuCheckpointProcessUnlock", pid=pid, argument=_ARGUMENTS())
 
-    def _call(self, name: str, pid: int, argument: object) -> None:
+    def _call(self, name: str, *, pid: int, argument: object) -> None:
         try:
             self._driver.call(name, ctypes.c_int(pid), argument)
         except CallRefused as error:

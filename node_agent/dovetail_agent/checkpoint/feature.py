@@ -108,7 +108,7 @@ class CheckpointFeature(Feature):
         why = "" if live else self._verdict.message
         if self._verdict.live and self._suspender is None:
             why = "there are no turns here, by which tenants are moved"
-        status = said(status, "checkpoint", holds=live, why=why)
+        status = said(status, name="checkpoint", holds=live, why=why)
         others = [condition for condition in status.conditions if condition.type != CONDITION]
         return msgspec.structs.replace(status, conditions=[*others, self._condition(seen, live=live, why=why)])
 
@@ -122,7 +122,7 @@ class CheckpointFeature(Feature):
         for uid, trouble in suspender.troubles.items():
             if tenant := tenants.get(uid):
                 reason = "SuspendedMemoryLost" if trouble.lost else "NotMovedToHost"
-                warn_pod(self._events, tenant, reason=reason, message=trouble.message)
+                warn_pod(self._events, tenant=tenant, reason=reason, message=trouble.message)
 
     def metrics(self) -> Iterable[Metric]:
         """Gauges of suspended and lost tenants, and a counter of successful calls."""
@@ -151,7 +151,7 @@ class CheckpointFeature(Feature):
             values |= {"reason": "TenantLost", "message": "; ".join(sorted(trouble.message for trouble in lost))}
         else:
             values |= {"reason": self._verdict.reason, "message": why or self._verdict.message}
-        before = find_condition(seen.previous.conditions, CONDITION) if seen.previous else None
+        before = find_condition(seen.previous.conditions, type=CONDITION) if seen.previous else None
         same = before is not None and before.status == values["status"]
         since = before.last_transition_time if before is not None and same else timestamp(seen.now)
         return convert({**values, "lastTransitionTime": since}, as_type=Condition)

@@ -70,7 +70,7 @@ class HelperCalls:
     def _ask(self, *words: object, seconds: float) -> int:
         line = " ".join(map(str, words))
         with self._hand:
-            answer = _exchange(self._running(), line, seconds=seconds)
+            answer = _exchange(self._running(), line=line, seconds=seconds)
             if answer is None:
                 self.stop()
                 raise CheckpointFailed(f"{line}: the driver did not come back in {seconds:g} s, or crashed")
@@ -87,14 +87,14 @@ class HelperCalls:
         return self._child
 
 
-def main(source: IO[str], sink: IO[str]) -> None:
+def main(source: IO[str], *, sink: IO[str]) -> None:
     """Answer one call per line until the source ends."""
     calls: LibraryCalls | None = None
     for line in source:
         verb, *numbers = line.split()
         try:
             calls = calls or LibraryCalls(Driver())
-            answer = _made(calls, verb, [int(number) for number in numbers])
+            answer = _made(calls, verb=verb, numbers=[int(number) for number in numbers])
         except CheckpointFailed as error:
             answer = {"problem": str(error), "code": error.code}
         except CudaError as error:
@@ -103,7 +103,7 @@ def main(source: IO[str], sink: IO[str]) -> None:
         sink.flush()
 
 
-def _made(calls: LibraryCalls, verb: str, numbers: Sequence[int]) -> dict[str, Any]:
+def _made(calls: LibraryCalls, *, verb: str, numbers: Sequence[int]) -> dict[str, Any]:
     if verb == "state":
         return {"state": int(calls.state(numbers[0]))}
     if verb == "lock":
@@ -113,7 +113,7 @@ def _made(calls: LibraryCalls, verb: str, numbers: Sequence[int]) -> dict[str, A
     return {}
 
 
-def _exchange(child: subprocess.Popen[str], line: str, *, seconds: float) -> dict[str, Any] | None:
+def _exchange(child: subprocess.Popen[str], *, line: str, seconds: float) -> dict[str, Any] | None:
     """Return the helper's answer, or None if it times out or has ended."""
     assert child.stdin is not None and child.stdout is not None, "both are pipes"  # noqa: PT018 - one thought
     try:
@@ -130,4 +130,4 @@ def _exchange(child: subprocess.Popen[str], line: str, *, seconds: float) -> dic
 
 
 if __name__ == "__main__":
-    main(sys.stdin, sys.stdout)
+    main(sys.stdin, sink=sys.stdout)

@@ -36,7 +36,7 @@ class SeenWorld:
 
     def candidate(self, tenant: Tenant) -> Candidate:
         """Implement `World.candidate`."""
-        mine = [(info, sample) for info, sample in _pairs(self.seen) if _has(tenant, info)]
+        mine = [(info, sample) for info, sample in _pairs(self.seen) if _has(tenant, info=info)]
         return Candidate(
             name=f"{tenant.namespace}/{tenant.name}",
             processes=[on for info, sample in mine for on in _processes(tenant, info=info, sample=sample)],
@@ -51,7 +51,11 @@ class SeenWorld:
         seen = self.seen
         if seen is None or not self.live:
             return False
-        return any(not card_memory(info, sample, seen=seen).fits for info, sample in _pairs(seen) if _has(tenant, info))
+        return any(
+            not card_memory(info, sample=sample, seen=seen).fits
+            for info, sample in _pairs(seen)
+            if _has(tenant, info=info)
+        )
 
     def free_mib(self) -> Mapping[str, int]:
         """Implement `World.free_mib`."""
@@ -68,13 +72,13 @@ class SeenWorld:
         return None
 
 
-def card_memory(info: DeviceInfo, sample: DeviceSample, *, seen: Seen) -> CardMemory:
+def card_memory(info: DeviceInfo, *, sample: DeviceSample, seen: Seen) -> CardMemory:
     """Return the memory that the tenants of a device want together.
 
     A tenant on the host uses nothing on the device, and wants its promised memory. Tenants that share a device beyond
     its memory get what the strictest memory guard leaves; otherwise the device's memory is the limit.
     """
-    promised = {tenant.uid: promised_mib(tenant, uuid=info.uuid) for tenant in seen.tenants if _has(tenant, info)}
+    promised = {tenant.uid: promised_mib(tenant, uuid=info.uuid) for tenant in seen.tenants if _has(tenant, info=info)}
     used = sample.used_by_tenant_mib or {}
     foreign = node_status.foreign_mib(sample, promised=promised) if used else 0
     beyond = sum(max(0, used.get(uid, 0) - mib) for uid, mib in promised.items())
@@ -92,7 +96,7 @@ def _pairs(seen: Seen | None) -> Iterator[tuple[DeviceInfo, DeviceSample]]:
         yield from zip(seen.inventory.devices, seen.sample.devices, strict=True)
 
 
-def _has(tenant: Tenant, info: DeviceInfo) -> bool:
+def _has(tenant: Tenant, *, info: DeviceInfo) -> bool:
     return any(device.uuid == info.uuid for device in tenant.devices)
 
 

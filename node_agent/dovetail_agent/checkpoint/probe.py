@@ -48,12 +48,12 @@ def probed(
         text=True,
     )
     try:
-        return _tried(calls, child)
+        return _tried(calls, child=child)
     finally:
         _ended(child, seconds=seconds)
 
 
-def _tried(calls: Calls, child: subprocess.Popen[str]) -> Verdict:
+def _tried(calls: Calls, *, child: subprocess.Popen[str]) -> Verdict:
     assert child.stdout is not None, "it is a pipe"
     said = child.stdout.readline().strip()
     if said != "ready":

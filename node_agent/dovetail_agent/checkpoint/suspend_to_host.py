@@ -94,7 +94,7 @@ class SuspendToHost:
             if mark is None and self._world.crowded(tenant):
                 mark = self._marked(tenant)
             if mark is not None:
-                refusal = self._drive("Out", tenant, mark=mark)
+                refusal = self._drive("Out", tenant=tenant, mark=mark)
                 self._look()
                 if refusal is not None:
                     return refusal
@@ -110,7 +110,7 @@ class SuspendToHost:
         """
         with self._hand:
             mark = self._marks.get(tenant.uid)
-            refusal = None if mark is None else self._drive("Back", tenant, mark=mark)
+            refusal = None if mark is None else self._drive("Back", tenant=tenant, mark=mark)
             self._look()
             if refusal is None or refusal.lost:
                 self._held.discard(tenant.uid)
@@ -127,7 +127,7 @@ class SuspendToHost:
                 tenant = Tenant(
                     uid=mark.uid, node="", workload="", running=True, namespace=mark.namespace, name=mark.name
                 )
-                if mark.uid not in self._held and (refusal := self._drive("Back", tenant, mark=mark)):
+                if mark.uid not in self._held and (refusal := self._drive("Back", tenant=tenant, mark=mark)):
                     log.warning("left at the host by an agent before", pod=tenant.name, problem=refusal.message)
             self._look()
 
@@ -157,10 +157,10 @@ class SuspendToHost:
             else:
                 return mark
         if refusal is not None:
-            self._trouble(tenant, refusal)
+            self._trouble(tenant, refusal=refusal)
         return None
 
-    def _drive(self, goal: Goal, tenant: Tenant, *, mark: Mark) -> Refusal | None:
+    def _drive(self, goal: Goal, *, tenant: Tenant, mark: Mark) -> Refusal | None:
         """Drive the process to `goal`.
 
         A failure on the way out leads back and is recorded in `troubles`. It is returned only if the tenant is lost.
@@ -169,24 +169,28 @@ class SuspendToHost:
         failed: Step | None = None
         refusal: Refusal | None = None
         for _ in range(_MOST_STEPS):
-            step, why = self._next(goal, tenant, mark=mark)
+            step, why = self._next(goal, tenant=tenant, mark=mark)
             if step is Step.DONE:
-                self._arrived(goal, tenant, mark=mark, clean=refusal is None)
+                self._arrived(goal, tenant=tenant, mark=mark, clean=refusal is None)
                 return None
             if step is Step.LOST:
                 self._thaw(tenant)
-                return self._trouble(tenant, _lost(mark))
+                return self._trouble(tenant, refusal=_lost(mark))
             if step in _STANDS_STILL:
-                refusal = self._trouble(tenant, _refused(step, mark=mark, problem=why))
+                refusal = self._trouble(tenant, refusal=_refused(step, mark=mark, problem=why))
             if step in _STANDS_STILL or step is failed:
                 break
-            if problem := self._do(step, tenant, mark=mark):
-                refusal, failed, goal = self._trouble(tenant, _refused(step, mark=mark, problem=problem)), step, "Back"
+            if problem := self._do(step, tenant=tenant, mark=mark):
+                refusal, failed, goal = (
+                    self._trouble(tenant, refusal=_refused(step, mark=mark, problem=problem)),
+                    step,
+                    "Back",
+                )
         else:
-            refusal = self._trouble(tenant, _refused(step, mark=mark, problem="the driver leads in circles"))
+            refusal = self._trouble(tenant, refusal=_refused(step, mark=mark, problem="the driver leads in circles"))
         return None if out else refusal
 
-    def _next(self, goal: Goal, tenant: Tenant, *, mark: Mark) -> tuple[Step, str]:
+    def _next(self, goal: Goal, *, tenant: Tenant, mark: Mark) -> tuple[Step, str]:
         """Return the next step, and why it must wait if it must."""
         if not self._alive(mark):
             return Step.DONE, ""
@@ -194,10 +198,10 @@ class SuspendToHost:
             state = self._calls.state(mark.pid)
         except CheckpointFailed as error:
             return (Step.UNREADABLE, str(error)) if self._alive(mark) else (Step.DONE, "")
-        short = room_for(mark.memory_mib, free_mib=self._world.free_mib()) if _returns(goal, state) else ""
+        short = room_for(mark.memory_mib, free_mib=self._world.free_mib()) if _returns(goal, state=state) else ""
         return next_step(goal, state=state, frozen=tenant.uid in self._frozen, room=not short), short
 
-    def _do(self, step: Step, tenant: Tenant, *, mark: Mark) -> str:
+    def _do(self, step: Step, *, tenant: Tenant, mark: Mark) -> str:
         """Run one step and return the problem; empty if it succeeded."""
         if step in {Step.FREEZE, Step.THAW}:
             refusal = self._freeze(tenant) if step is Step.FREEZE else self._thaw(tenant)
@@ -216,7 +220,7 @@ class SuspendToHost:
         self.moves[step.value] += 1
         return ""
 
-    def _arrived(self, goal: Goal, tenant: Tenant, *, mark: Mark, clean: bool) -> None:
+    def _arrived(self, goal: Goal, *, tenant: Tenant, mark: Mark, clean: bool) -> None:
         if goal == "Back" or not self._alive(mark):
             self._marks.drop(tenant.uid)
         if clean:
@@ -237,7 +241,7 @@ class SuspendToHost:
             self._frozen.discard(tenant.uid)
         return refusal
 
-    def _trouble(self, tenant: Tenant, refusal: Refusal) -> Refusal:
+    def _trouble(self, tenant: Tenant, *, refusal: Refusal) -> Refusal:
         if self._troubles.get(tenant.uid) != refusal:
             self._troubles[tenant.uid] = refusal
             log.warning("not moved", pod=f"{tenant.namespace}/{tenant.name}", why=refusal.reason, said=refusal.message)
@@ -247,7 +251,7 @@ class SuspendToHost:
         self._away = frozenset(mark.uid for mark in self._marks.all() if self._alive(mark))
 
 
-def _returns(goal: Goal, state: ProcessState) -> bool:
+def _returns(goal: Goal, *, state: ProcessState) -> bool:
     return goal == "Back" and state is ProcessState.CHECKPOINTED
 
 

@@ -80,7 +80,7 @@ class AmdLibrary:
         """The XGMI links of each device, by index."""
         xgmi = self._smi.AmdSmiLinkType.AMDSMI_LINK_TYPE_XGMI
         return {
-            index: Links(nvlink=[to for to in handles if to != index and self._link(one, handles[to]) == xgmi])
+            index: Links(nvlink=[to for to in handles if to != index and self._link(one, other=handles[to]) == xgmi])
             for index, one in handles.items()
         }
 
@@ -123,7 +123,7 @@ class AmdLibrary:
             raise CardLost("amdsmi_get_gpu_vram_usage", said="the card does not answer")
         return memory
 
-    def _link(self, one: Any, other: Any) -> Any:
+    def _link(self, one: Any, *, other: Any) -> Any:
         return (self._ask(self._smi.amdsmi_topo_get_link_type, args=(one, other)) or {}).get("type")
 
     def _temperature(self, handle: Any) -> int | None:

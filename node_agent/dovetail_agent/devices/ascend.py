@@ -143,9 +143,9 @@ class AscendLibrary:
 
     def describe(self, handle: Chip, *, index: int) -> DeviceInfo:
         """Name, memory and PCI address. Raises `CardLost`."""
-        memory, chip = self._memory(handle), self._about(handle, "dcmi_get_device_chip_info", _Chip)
-        die = self._about(handle, "dcmi_get_device_die_v2", _Die, kind=_VDIE)
-        pcie = self._about(handle, "dcmi_get_device_pcie_info_v2", _Pcie)
+        memory, chip = self._memory(handle), self._about(handle, name="dcmi_get_device_chip_info", of=_Chip)
+        die = self._about(handle, name="dcmi_get_device_die_v2", of=_Die, kind=_VDIE)
+        pcie = self._about(handle, name="dcmi_get_device_pcie_info_v2", of=_Pcie)
         if memory is None or not die:
             raise CardLost("dcmi_get_device_die_v2", said="the chip says neither who it is nor how large")
         kind, name = (text.decode(errors="replace") for text in (chip.type, chip.name)) if chip else ("Ascend", "")
@@ -164,15 +164,17 @@ class AscendLibrary:
 
     def load(self, handle: Chip) -> DeviceSample:
         """All figures except those of processes. Raises `CardLost`."""
-        memory, busy = self._memory(handle), self._number(handle, "dcmi_get_device_utilization_rate", kind=_AICORE)
-        deciwatts = self._number(handle, "dcmi_get_device_power_info")
-        clocks = {name: self._number(handle, "dcmi_get_device_frequency", kind=kind) for name, kind in _CLOCKS.items()}
+        memory, busy = self._memory(handle), self._number(handle, name="dcmi_get_device_utilization_rate", kind=_AICORE)
+        deciwatts = self._number(handle, name="dcmi_get_device_power_info")
+        clocks = {
+            name: self._number(handle, name="dcmi_get_device_frequency", kind=kind) for name, kind in _CLOCKS.items()
+        }
         signs = self._signs(handle)
-        health = self._number(handle, "dcmi_get_device_health", of=c_uint)
+        health = self._number(handle, name="dcmi_get_device_health", of=c_uint)
         return DeviceSample(
             used_mib=memory.used if memory else None,
             utilization=None if busy is None else min(100, busy) / 100,
-            temperature_celsius=self._number(handle, "dcmi_get_device_temperature"),
+            temperature_celsius=self._number(handle, name="dcmi_get_device_temperature"),
             power_watts=None if deciwatts is None else round(deciwatts / 10),
             clocks_mhz={name: rate for name, rate in clocks.items() if rate is not None},
             ecc_errors=signs.ecc_errors,
@@ -184,7 +186,7 @@ class AscendLibrary:
         """Device memory in MiB by PID."""
         told, count = (_Process * _MOST)(), c_int(_MOST)
         takes = (c_int, c_int, POINTER(_Process), POINTER(c_int))
-        call = self._answering("dcmi_get_device_resource_info", told, takes=takes)
+        call = self._answering("dcmi_get_device_resource_info", told=told, takes=takes)
         if self._ask(call, args=(*handle, told, byref(count))) is None:
             return None
         return {each.pid: each.bytes // _MIB for each in told[: count.value]}
@@ -192,14 +194,14 @@ class AscendLibrary:
     def versions(self, handle: Chip) -> tuple[str, str]:  # noqa: ARG002 - all chips have one driver
         """Version of the driver. The toolkit belongs to the container, so its version is empty."""
         text = ctypes.create_string_buffer(256)
-        call = self._answering("dcmi_get_driver_version", text, takes=(ctypes.c_char_p, c_uint))
+        call = self._answering("dcmi_get_driver_version", told=text, takes=(ctypes.c_char_p, c_uint))
         told = self._ask(call, args=(text, len(text)))
         return (told.value.decode(errors="replace") if told is not None else "", "")
 
     def _chips_of(self, card: int) -> int:
         chips, mcu, cpu = c_int(), c_int(), c_int()
         takes = (c_int, POINTER(c_int), POINTER(c_int), POINTER(c_int))
-        call = self._answering("dcmi_get_device_id_in_card", chips, takes=takes)
+        call = self._answering("dcmi_get_device_id_in_card", told=chips, takes=takes)
         try:
             told = self._ask(call, args=(card, byref(chips), byref(mcu), byref(cpu)))
         except CardLost:
@@ -207,30 +209,30 @@ class AscendLibrary:
         return told.value if told is not None else 0
 
     def _memory(self, handle: Chip) -> Any:
-        told = self._about(handle, "dcmi_get_device_hbm_info", _Memory)
-        return told if told and told.size else self._about(handle, "dcmi_get_device_memory_info_v3", _Ddr)
+        told = self._about(handle, name="dcmi_get_device_hbm_info", of=_Memory)
+        return told if told and told.size else self._about(handle, name="dcmi_get_device_memory_info_v3", of=_Ddr)
 
     def _signs(self, handle: Chip) -> Signs:
-        ecc = self._about(handle, "dcmi_get_device_ecc_info", _Ecc, kind=_HBM)
+        ecc = self._about(handle, name="dcmi_get_device_ecc_info", of=_Ecc, kind=_HBM)
         if ecc is None or not ecc.enabled:
             return Signs()
         isolated = ecc.isolated_single + ecc.isolated_double
         return Signs(ecc_corrected=ecc.total_single, ecc_uncorrected=ecc.total_double, remapped_rows=isolated)
 
-    def _number(self, handle: Chip, name: str, *, kind: int | None = None, of: Any = c_int) -> int | None:
-        told = self._about(handle, name, of, kind=kind)
+    def _number(self, handle: Chip, *, name: str, kind: int | None = None, of: Any = c_int) -> int | None:
+        told = self._about(handle, name=name, of=of, kind=kind)
         return None if told is None else told.value
 
-    def _about(self, handle: Chip, name: str, of: Callable[[], Any], *, kind: int | None = None) -> Any:
+    def _about(self, handle: Chip, *, name: str, of: Callable[[], Any], kind: int | None = None) -> Any:
         """Return what a call fills in about a chip, or about one kind of part on it.
 
         None if the driver does not support the call.
         """
         told, kinds = of(), () if kind is None else (kind,)
-        call = self._answering(name, told, takes=(c_int, c_int, *(c_int for _ in kinds), POINTER(type(told))))
+        call = self._answering(name, told=told, takes=(c_int, c_int, *(c_int for _ in kinds), POINTER(type(told))))
         return self._ask(call, args=(*handle, *kinds, byref(told)))
 
-    def _answering(self, name: str, told: T, *, takes: tuple[Any, ...]) -> Callable[..., T]:
+    def _answering(self, name: str, *, told: T, takes: tuple[Any, ...]) -> Callable[..., T]:
         """Wrap the named call so that it returns the structure that it fills in."""
         function = self._named(name, takes=takes)
 
@@ -244,7 +246,7 @@ class AscendLibrary:
     def _named(self, name: str, *, takes: tuple[Any, ...]) -> Callable[..., None]:
         assert self._dcmi is not None, "opened before"
         if name not in self._calls:
-            self._calls[name] = c_function(self._dcmi, name, takes=takes)
+            self._calls[name] = c_function(self._dcmi, name=name, takes=takes)
         return self._calls[name]
 
 

@@ -43,7 +43,7 @@ class Holder:
 _BY_INDEX: Final = re.compile(r"(?:Ascend\w+-|gpu-)?(\d{1,3})")
 
 
-def given(tenants: Iterable[Tenant], assignments: Iterable[Assignment], *, inventory: Inventory) -> tuple[Tenant, ...]:
+def given(tenants: Iterable[Tenant], *, assignments: Iterable[Assignment], inventory: Inventory) -> tuple[Tenant, ...]:
     """Return the tenants, each with the whole devices that kubelet assigned to it."""
     known = {device.uuid: device for device in inventory.devices}
     uuids = {each.uid: each.devices for each in assignments}

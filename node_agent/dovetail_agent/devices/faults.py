@@ -63,7 +63,7 @@ def standing(sample: Sample, *, answered: Inventory, inventory: Inventory, past:
     work.
     """
     states = dict(zip((info.uuid for info in answered.devices), sample.devices, strict=True))
-    before = past.devices if past.status and _same_driver(past.status, inventory) else {}
+    before = past.devices if past.status and _same_driver(past.status, inventory=inventory) else {}
     return replace(
         sample,
         devices=tuple(
@@ -89,7 +89,7 @@ def _reported(device: Device | None) -> Iterator[Fault]:
         yield Fault(reason=fault.reason, at=datetime.fromisoformat(fault.at))
 
 
-def _same_driver(status: GPUNodeStatus, inventory: Inventory) -> bool:
+def _same_driver(status: GPUNodeStatus, *, inventory: Inventory) -> bool:
     """Whether the driver version is unchanged.
 
     A new version proves that the old driver was unloaded.

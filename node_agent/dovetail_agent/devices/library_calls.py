@@ -73,7 +73,7 @@ class CallFailed(Exception):  # noqa: N818 - says what happened
         super().__init__("this library does not have it" if code is None else f"error {code} (0x{code & 0xFFFFFFFF:x})")
 
 
-def c_function(library: ctypes.CDLL, name: str, *, takes: tuple[Any, ...]) -> Callable[..., None]:
+def c_function(library: ctypes.CDLL, *, name: str, takes: tuple[Any, ...]) -> Callable[..., None]:
     """Wrap a C function that returns 0 or an error code.
 
     The wrapper raises `CallFailed` for a code.

@@ -12,13 +12,13 @@ from dovetail_agent.tenants import Tenant
 LIMITS: Final = EventLimits(max_interval_seconds=300.0)
 
 
-def warn_pod(events: EventRecorder, tenant: Tenant, *, reason: str, message: str) -> None:
+def warn_pod(events: EventRecorder, *, tenant: Tenant, reason: str, message: str) -> None:
     """Record a warning about the pod of a tenant."""
     about = ObjectReference(api_version="v1", kind="Pod", name=tenant.name, namespace=tenant.namespace, uid=tenant.uid)
     events.event(about, severity="Warning", reason=reason, message=message, host=tenant.node)
 
 
-def warn_node(events: EventRecorder, node: Node, *, reason: str, message: str) -> None:
+def warn_node(events: EventRecorder, *, node: Node, reason: str, message: str) -> None:
     """Record a warning about a node.
 
     `kubectl describe node` finds events by the node's name in the place of its UID.

@@ -34,13 +34,13 @@ class Beside:
 
     def assignments(self, seen: Seen) -> list[Assignment] | None:
         """Return the first answer of a feature."""
-        answers = (_safely(feature, lambda it: it.assignments(seen), otherwise=None) for feature in self._features)
+        answers = (_safely(feature, ask=lambda it: it.assignments(seen), otherwise=None) for feature in self._features)
         return next((answer for answer in answers if answer is not None), None)
 
     def amend(self, status: GPUNodeStatus, *, seen: Seen) -> GPUNodeStatus:
         """Return the status after all features."""
         for feature in self._features:
-            status = _amended(feature, status, seen=seen)
+            status = _amended(feature, status=status, seen=seen)
         return status
 
     def act(self, seen: Seen, *, status: GPUNodeStatus) -> None:
@@ -50,7 +50,7 @@ class Beside:
         for feature in self._features:
             key = (feature.name, seen.node.metadata.name)
             if key not in self._acting:
-                acting = _act(feature, seen, status=status)
+                acting = _act(feature, seen=seen, status=status)
                 try:
                     task = self._tasks.create_task(acting)
                 except RuntimeError:
@@ -64,36 +64,36 @@ class Beside:
         """Yield the metrics of all features."""
         nothing: Iterable[Metric] = ()
         for feature in self._features:
-            yield from _safely(feature, lambda it: list(it.metrics()), otherwise=nothing)
+            yield from _safely(feature, ask=lambda it: list(it.metrics()), otherwise=nothing)
 
     async def _run(self, feature: Feature, *, wake: Wake) -> None:
         # The agent goes on without it.
         await retrying(
             lambda _: feature.run(wake),
             may_retry=always,
-            failed=lambda error, _: _log(feature, error),
+            failed=lambda error, _: _log(feature, error=error),
             backoff=Backoff(first_seconds=self._again_seconds, longest_seconds=self._again_seconds),
         )
 
 
-def _amended(feature: Feature, status: GPUNodeStatus, *, seen: Seen) -> GPUNodeStatus:
-    return _safely(feature, lambda it: it.amend(status, seen=seen), otherwise=status)
+def _amended(feature: Feature, *, status: GPUNodeStatus, seen: Seen) -> GPUNodeStatus:
+    return _safely(feature, ask=lambda it: it.amend(status, seen=seen), otherwise=status)
 
 
-async def _act(feature: Feature, seen: Seen, *, status: GPUNodeStatus) -> None:
+async def _act(feature: Feature, *, seen: Seen, status: GPUNodeStatus) -> None:
     try:
         await feature.act(seen, status=status)
     except Exception as error:  # noqa: BLE001 - as above
-        _log(feature, error)
+        _log(feature, error=error)
 
 
-def _safely(feature: Feature, ask: Callable[[Feature], T], *, otherwise: T) -> T:
+def _safely(feature: Feature, *, ask: Callable[[Feature], T], otherwise: T) -> T:
     try:
         return ask(feature)
     except Exception as error:  # noqa: BLE001 - as above
-        _log(feature, error)
+        _log(feature, error=error)
         return otherwise
 
 
-def _log(feature: Feature, error: Exception) -> None:
+def _log(feature: Feature, *, error: Exception) -> None:
     log.warning("feature failed", feature=feature.name, error=f"{type(error).__name__}: {error}")

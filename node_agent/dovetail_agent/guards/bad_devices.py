@@ -25,10 +25,10 @@ class BadCardsFeature(Feature):
             why = f": {device.health_reason}" if device.health_reason else ""
             called = f"GPU {device.index} ({device.uuid}) of {seen.node.metadata.name}"
             text = f"{called} is unhealthy{why}; it takes no new work"
-            warn_node(self._events, seen.node, reason="BadGPU", message=text)
+            warn_node(self._events, node=seen.node, reason="BadGPU", message=text)
             for tenant in seen.tenants:
                 if any(each.uuid == device.uuid for each in tenant.devices):
-                    warn_pod(self._events, tenant, reason="BadGPU", message=f"{text}, and this pod has it")
+                    warn_pod(self._events, tenant=tenant, reason="BadGPU", message=f"{text}, and this pod has it")
 
 
 def _news(status: GPUNodeStatus, *, before: GPUNodeStatus | None) -> Iterator[Device]:

@@ -41,8 +41,8 @@ def overuses(seen: Seen, *, rules: GuardRules) -> list[Overuse]:
     found: list[Overuse] = []
     for info, sample in zip(seen.inventory.devices, seen.sample.devices, strict=True):
         tenants = [tenant for tenant in seen.tenants if promised_mib(tenant, uuid=info.uuid)]
-        above = list(_above(info, sample, tenants=tenants, since=since, now=seen.now))
-        taken = _taken_mib(info, sample, tenants=tenants) if above else 0
+        above = list(_above(info, sample=sample, tenants=tenants, since=since, now=seen.now))
+        taken = _taken_mib(info, sample=sample, tenants=tenants) if above else 0
         found += _judged(above, takes_neighbours=taken > 0, rules=rules, now=seen.now)
     return found
 
@@ -57,8 +57,8 @@ def sentence(overuse: Overuse, *, node: str) -> str:
 
 def _above(
     info: DeviceInfo,
-    sample: DeviceSample,
     *,
+    sample: DeviceSample,
     tenants: Iterable[Tenant],
     since: dict[tuple[str, str], str],
     now: datetime,
@@ -79,7 +79,7 @@ def _above(
             )
 
 
-def _taken_mib(info: DeviceInfo, sample: DeviceSample, *, tenants: Iterable[Tenant]) -> int:
+def _taken_mib(info: DeviceInfo, *, sample: DeviceSample, tenants: Iterable[Tenant]) -> int:
     """MiB that tenants were promised and do not use yet, beyond what is free.
 
     Tenants that move to the host between turns need the room of the largest of them only, one after the other.

@@ -69,14 +69,14 @@ class MemoryGuardFeature(Feature):
                 continue
             known = before.get((each.uid, each.device))
             if known is None:
-                self._tell(tenant, each, then=self._threat())
+                self._tell(tenant, overuse=each, then=self._threat())
             if each.evict and not (known and known.evict):
                 self._ended["evict"] += 1
-                self._tell(tenant, each, then="; it is to be evicted")
+                self._tell(tenant, overuse=each, then="; it is to be evicted")
             if each.ends and not each.evict:
-                await self._end(tenant, each, seen=seen)
+                await self._end(tenant, overuse=each, seen=seen)
 
-    async def _end(self, tenant: Tenant, overuse: Overuse, *, seen: Seen) -> None:
+    async def _end(self, tenant: Tenant, *, overuse: Overuse, seen: Seen) -> None:
         processes = [process for process in _processes(seen, overuse=overuse) if process.pod_uid == overuse.uid]
         pod = f"{tenant.namespace}/{tenant.name}"
         try:
@@ -93,7 +93,7 @@ class MemoryGuardFeature(Feature):
             return
         self._ended["kill"] += 1
         which = ", ".join(map(str, killed))
-        self._tell(tenant, overuse, then=f"; killed: process {which}")
+        self._tell(tenant, overuse=overuse, then=f"; killed: process {which}")
 
     def _asks_operator(self, overuse: Overuse) -> bool:
         return self._rules.policy == "Evict" or overuse.uid in self._unkillable
@@ -106,10 +106,10 @@ class MemoryGuardFeature(Feature):
             return ""
         return f"; it is ended unless that is over in {self._rules.grace.total_seconds():g} s"
 
-    def _tell(self, tenant: Tenant, overuse: Overuse, *, then: str) -> None:
+    def _tell(self, tenant: Tenant, *, overuse: Overuse, then: str) -> None:
         said = f"It {sentence(overuse, node=tenant.node)}{then}"
         log.warning("memory over promise", pod=f"{tenant.namespace}/{tenant.name}", said=said)
-        warn_pod(self._events, tenant, reason=REASON, message=said)
+        warn_pod(self._events, tenant=tenant, reason=REASON, message=said)
 
     def metrics(self) -> Iterable[Metric]:
         """Memory above promises by device in bytes, and how many tenants were ended for it."""

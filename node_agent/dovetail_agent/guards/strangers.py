@@ -13,7 +13,7 @@ _SERVANTS: Final = frozenset({"nvidia-cuda-mps"})
 
 
 def strangers_on(
-    device: DeviceInfo, processes: Iterable[Process], *, tenants: Sequence[Tenant], commands: dict[int, str]
+    device: DeviceInfo, *, processes: Iterable[Process], tenants: Sequence[Tenant], commands: dict[int, str]
 ) -> Iterator[Stranger]:
     """Yield the processes on a device that was not given to them. `commands` has names by PID.
 
@@ -33,7 +33,7 @@ def strangers_on(
         yield Stranger(pid=process.pid, command=command, uid=process.pod_uid, pod=pod)
 
 
-def pairs(inventory: Inventory, sample: Sample) -> Iterator[tuple[DeviceInfo, tuple[Process, ...]]]:
+def pairs(inventory: Inventory, *, sample: Sample) -> Iterator[tuple[DeviceInfo, tuple[Process, ...]]]:
     """Yield each device whose processes are known, with its processes."""
     for device, state in zip(inventory.devices, sample.devices, strict=True):
         if state.processes is not None:

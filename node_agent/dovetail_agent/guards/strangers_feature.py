@@ -66,7 +66,7 @@ class StrangersFeature(Feature):
             return status
         told = any(state.used_by_tenant_mib is not None for state in seen.sample.devices)
         found, asked = self._judged(seen)
-        devices = [self._marked(device, found.get(device.uuid, ())) for device in status.devices]
+        devices = [self._marked(device, strangers=found.get(device.uuid, ())) for device in status.devices]
         self._devices[seen.node.metadata.name] = devices
         conditions = status.conditions if not devices else [*status.conditions, _seen(seen, told=told)]
         return msgspec.structs.replace(status, devices=devices, conditions=conditions, tenants_asked=asked)
@@ -77,13 +77,13 @@ class StrangersFeature(Feature):
         pods = {tenant.uid: tenant for tenant in seen.tenants}
         for device in status.devices:
             for stranger in device.strangers:
-                if _key(device.uuid, stranger) in known:
+                if _key(device.uuid, stranger=stranger) in known:
                     continue
                 called = f"GPU {device.index} ({device.uuid}) of {seen.node.metadata.name}"
                 text = sentence(stranger, called=called, tainted=bool(device.taint))
-                warn_node(self._events, seen.node, reason="StrangerOnGPU", message=text)
+                warn_node(self._events, node=seen.node, reason="StrangerOnGPU", message=text)
                 if stranger.uid in pods:
-                    warn_pod(self._events, pods[stranger.uid], reason="NotItsGPU", message=text)
+                    warn_pod(self._events, tenant=pods[stranger.uid], reason="NotItsGPU", message=text)
 
     def metrics(self) -> Iterable[Metric]:
         """Strangers on each device, and which devices take no work because of them."""
@@ -112,10 +112,10 @@ class StrangersFeature(Feature):
         asked = max(seen.previous.tenants_asked if seen.previous else 0, seen.answers or 0)
         question = max([asked, *(first.question for first in self._first.values())]) + 1
         now_here: set[Key] = set()
-        for device, processes in pairs(seen.inventory, seen.sample):
+        for device, processes in pairs(seen.inventory, sample=seen.sample):
             commands = {each.pid: command_of(each.pid, proc=self._proc) for each in processes}
-            for stranger in strangers_on(device, processes, tenants=seen.tenants, commands=commands):
-                uuid, pid, uid = _key(device.uuid, stranger)
+            for stranger in strangers_on(device, processes=processes, tenants=seen.tenants, commands=commands):
+                uuid, pid, uid = _key(device.uuid, stranger=stranger)
                 key = (node, uuid, pid, uid)
                 now_here.add(key)
                 if key not in self._first:
@@ -130,7 +130,7 @@ class StrangersFeature(Feature):
         self._first = {key: first for key, first in self._first.items() if key[0] != node or key in now_here}
         return found, asked
 
-    def _marked(self, device: Device, strangers: Sequence[Stranger]) -> Device:
+    def _marked(self, device: Device, *, strangers: Sequence[Stranger]) -> Device:
         shown = sorted(strangers, key=lambda each: each.pid)[:MOST]
         taint = "Strangers" if strangers and self._policy == "Taint" else ""
         return msgspec.structs.replace(device, strangers=shown, taint=taint)
@@ -138,10 +138,10 @@ class StrangersFeature(Feature):
 
 def _keys(status: GPUNodeStatus | None) -> set[tuple[str, int, str]]:
     devices = status.devices if status else []
-    return {_key(device.uuid, stranger) for device in devices for stranger in device.strangers}
+    return {_key(device.uuid, stranger=stranger) for device in devices for stranger in device.strangers}
 
 
-def _key(uuid: str, stranger: Stranger) -> tuple[str, int, str]:
+def _key(uuid: str, *, stranger: Stranger) -> tuple[str, int, str]:
     return uuid, stranger.pid, stranger.uid
 
 
@@ -155,4 +155,4 @@ def _seen(seen: Seen, *, told: bool) -> Condition:
             "was promised, by allocation or by kubelet, and strangers show as foreign memory alone"
         )
     status: Literal["True", "False"] = "True" if told else "False"
-    return condition(CONDITION, status, reason=reason, message=message, previous=seen.previous, now=seen.now)
+    return condition(CONDITION, status=status, reason=reason, message=message, previous=seen.previous, now=seen.now)

@@ -75,7 +75,7 @@ class KubeletDevices(Feature):
             return status
         told = condition(
             CONDITION,
-            "False" if self._problem else "True",
+            status="False" if self._problem else "True",
             reason="KubeletSilent" if self._problem else "Listed",
             message=self._problem or "kubelet says which pods hold which devices",
             previous=seen.previous,

@@ -95,22 +95,24 @@ class CsiServer:
             type="CSIPlugin", name=self._name, endpoint=str(self._socket), supported_versions=[_CSI_VERSION]
         )
         return {
-            f"{identity}/GetPluginInfo": _constant(csi.GetPluginInfoRequest, info),
+            f"{identity}/GetPluginInfo": _constant(csi.GetPluginInfoRequest, answer=info),
             f"{identity}/GetPluginCapabilities": _constant(
-                csi.GetPluginCapabilitiesRequest, csi.GetPluginCapabilitiesResponse()
+                csi.GetPluginCapabilitiesRequest, answer=csi.GetPluginCapabilitiesResponse()
             ),
-            f"{identity}/Probe": _constant(csi.ProbeRequest, csi.ProbeResponse()),
-            f"{node}/NodeGetInfo": _constant(csi.NodeGetInfoRequest, here),
-            f"{node}/NodeGetCapabilities": _constant(csi.NodeGetCapabilitiesRequest, csi.NodeGetCapabilitiesResponse()),
+            f"{identity}/Probe": _constant(csi.ProbeRequest, answer=csi.ProbeResponse()),
+            f"{node}/NodeGetInfo": _constant(csi.NodeGetInfoRequest, answer=here),
+            f"{node}/NodeGetCapabilities": _constant(
+                csi.NodeGetCapabilitiesRequest, answer=csi.NodeGetCapabilitiesResponse()
+            ),
             f"{node}/NodePublishVolume": _unary(
-                csi.NodePublishVolumeRequest, self._publish, reply=csi.NodePublishVolumeResponse
+                csi.NodePublishVolumeRequest, answer=self._publish, reply=csi.NodePublishVolumeResponse
             ),
             f"{node}/NodeUnpublishVolume": _unary(
-                csi.NodeUnpublishVolumeRequest, self._unpublish, reply=csi.NodeUnpublishVolumeResponse
+                csi.NodeUnpublishVolumeRequest, answer=self._unpublish, reply=csi.NodeUnpublishVolumeResponse
             ),
-            f"{plugin}/GetInfo": _constant(registration.InfoRequest, offer),
+            f"{plugin}/GetInfo": _constant(registration.InfoRequest, answer=offer),
             f"{plugin}/NotifyRegistrationStatus": _unary(
-                registration.RegistrationStatus, self._told, reply=registration.RegistrationStatusResponse
+                registration.RegistrationStatus, answer=self._told, reply=registration.RegistrationStatusResponse
             ),
         }
 
@@ -128,14 +130,14 @@ class CsiServer:
         return registration.RegistrationStatusResponse()
 
 
-def _constant(request: type[Any], answer: Any) -> Handler:
+def _constant(request: type[Any], *, answer: Any) -> Handler:
     async def say(_request: Any) -> Any:
         return answer
 
-    return _unary(request, say, reply=type(answer))
+    return _unary(request, answer=say, reply=type(answer))
 
 
-def _unary(request: type[Any], answer: Callable[[Any], Awaitable[Any]], *, reply: type[Any]) -> Handler:
+def _unary(request: type[Any], *, answer: Callable[[Any], Awaitable[Any]], reply: type[Any]) -> Handler:
     async def serve(stream: Stream[Any, Any]) -> None:
         received = await stream.recv_message()
         if received is not None:

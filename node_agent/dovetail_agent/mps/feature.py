@@ -51,7 +51,7 @@ class MpsFeature(Feature):
         """Report whether MPS enforces limits, as enforcement and as the condition MPS."""
         state = self._state
         why = _cooperative(seen.tenants) if state.live else f"MPS: {state.message}"
-        status = said(status, "mps", holds=state.live, why=why)
+        status = said(status, name="mps", holds=state.live, why=why)
         others = [condition for condition in status.conditions if condition.type != CONDITION]
         return msgspec.structs.replace(status, conditions=[*others, _condition(state, seen=seen)])
 
@@ -92,7 +92,7 @@ def _cooperative(tenants: Iterable[Tenant]) -> str:
 
 
 def _condition(state: State, *, seen: Seen) -> Condition:
-    before = find_condition(seen.previous.conditions, CONDITION) if seen.previous else None
+    before = find_condition(seen.previous.conditions, type=CONDITION) if seen.previous else None
     status = "True" if state.live else "False"
     since = timestamp(seen.now) if before is None or before.status != status else before.last_transition_time
     values: dict[str, Any] = {"type": CONDITION, "status": status, "reason": state.reason or "Unknown"}

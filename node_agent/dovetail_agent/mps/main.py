@@ -77,7 +77,7 @@ async def serve(args: argparse.Namespace, settings: Settings, stop: asyncio.Even
                 )
             finally:
                 work.supervisor.stop()
-                work.disclaim("Stopped", "the supervisor was ended, and the control daemon with it")
+                work.disclaim("Stopped", message="the supervisor was ended, and the control daemon with it")
 
 
 def health(work: "Work") -> web.Application:
@@ -102,7 +102,7 @@ class Work:
         before = state_file.read(self._file) or State(at=0.0)
         self.supervisor = supervisor_of(args, kept=before.exclusive)
         self.state = before
-        self.disclaim("Starting", "the supervisor has just begun")
+        self.disclaim("Starting", message="the supervisor has just begun")
         self._node: str = args.node
         self.tenants = TenantSource(
             client,
@@ -112,12 +112,12 @@ class Work:
             changed=self._tenants_changed,
         )
 
-    def disclaim(self, reason: str, message: str) -> None:
+    def disclaim(self, reason: str, *, message: str) -> None:
         """Write a state in which nothing is enforced. Exclusive devices stay exclusive."""
         self.state = msgspec.structs.replace(
             self.state, at=time.time(), live=False, reason=reason, message=message, clients={}
         )
-        state_file.write(self._file, self.state)
+        state_file.write(self._file, state=self.state)
 
     async def run(self) -> None:
         """Take a step every 5 s and at each change of tenants, once the tenants are known."""
@@ -137,7 +137,7 @@ class Work:
     async def _step(self) -> None:
         done = await asyncio.to_thread(self.supervisor.step, self.tenants.of(self._node))
         self.state = done.state
-        state_file.write(self._file, done.state)
+        state_file.write(self._file, state=done.state)
         self._tell(done.lost)
 
     async def list_tenants(self) -> None:
@@ -150,7 +150,7 @@ class Work:
         while True:
             self._unlisted.clear()
             with guard.around():
-                pod_modes.write(self._list, self.tenants.of(self._node))
+                pod_modes.write(self._list, tenants=self.tenants.of(self._node))
             await self._unlisted.wait()
 
     async def _first_known(self) -> None:
@@ -168,7 +168,7 @@ class Work:
         for uid, how in lost.items():
             if tenant := tenants.get(uid):
                 message = f"What it had on the card under MPS is lost: {how}"
-                warn_pod(self.events, tenant, reason="MPSClientLost", message=message)
+                warn_pod(self.events, tenant=tenant, reason="MPSClientLost", message=message)
 
 
 def supervisor_of(args: argparse.Namespace, *, kept: Sequence[str]) -> Supervisor:
@@ -215,7 +215,7 @@ class MpsCollector(Collector):
         )
 
 
-def _probe(uuid: str, size: int, *, variables: Mapping[str, str]) -> Verdict:
+def _probe(uuid: str, *, size: int, variables: Mapping[str, str]) -> Verdict:
     return probed(uuid, size=size, variables=variables)
 
 

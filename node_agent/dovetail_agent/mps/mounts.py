@@ -55,7 +55,7 @@ class BindMounts:
         self._root = root
         self._staging = staging
 
-    def bind(self, source: Path, target: PurePosixPath, *, read_only: bool) -> None:
+    def bind(self, source: Path, *, target: PurePosixPath, read_only: bool) -> None:
         """Mount the folder `source` at `target`, whose parent exists. Idempotent.
 
         The mount has nodev, noexec and nosuid. Raises `MountError`.
@@ -63,9 +63,9 @@ class BindMounts:
         try:
             with self._opened(target.parent) as parent:
                 self._bind(source, parent=parent, name=target.name, read_only=read_only)
-                seen = _look(parent, target.name)
+                seen = _look(parent, name=target.name)
         except OSError as error:
-            raise self._error(target, error) from error
+            raise self._error(target, error=error) from error
         if seen is None or not seen.mounted or seen.read_only != read_only:
             raise MountError(self._root / target, problem=f"it was mounted, but is not as wanted: {seen}")
 
@@ -76,18 +76,18 @@ class BindMounts:
         """
         try:
             with self._opened(target.parent) as parent:
-                while (seen := _look(parent, target.name)) is not None and seen.mounted:
+                while (seen := _look(parent, name=target.name)) is not None and seen.mounted:
                     _unmount(f"/proc/self/fd/{parent}/{target.name}")
                 if seen is not None:
                     os.rmdir(target.name, dir_fd=parent)
         except FileNotFoundError:
             return
         except OSError as error:
-            raise self._error(target, error) from error
+            raise self._error(target, error=error) from error
 
     def _bind(self, source: Path, *, parent: int, name: str, read_only: bool) -> None:
         wanted = os.stat(source)  # noqa: PTH116 - the pair of numbers, as _look has it
-        while (seen := _look(parent, name)) is not None and seen.mounted:
+        while (seen := _look(parent, name=name)) is not None and seen.mounted:
             if (seen.folder, seen.read_only) == ((wanted.st_dev, wanted.st_ino), read_only):
                 return
             _unmount(f"/proc/self/fd/{parent}/{name}")  # its source no longer exists, or the flags differ
@@ -101,11 +101,11 @@ class BindMounts:
 
     def _bind_at(self, source: Path, *, at: str, read_only: bool) -> None:
         staging = str(self._staging)
-        _mount(str(source), staging, flags=_BIND)
+        _mount(str(source), target=staging, flags=_BIND)
         try:
             flags = _REMOUNT | _BIND | _NOSUID | _NODEV | _NOEXEC | (_RDONLY if read_only else 0)
-            _mount(None, staging, flags=flags)
-            _mount(staging, at, flags=_BIND)
+            _mount(None, target=staging, flags=flags)
+            _mount(staging, target=at, flags=_BIND)
         finally:
             _unmount(staging)
 
@@ -122,7 +122,7 @@ class BindMounts:
         finally:
             os.close(opened)
 
-    def _error(self, target: PurePosixPath, error: OSError) -> MountError:
+    def _error(self, target: PurePosixPath, *, error: OSError) -> MountError:
         return MountError(self._root / target, problem=error.strerror or str(error))
 
 
@@ -134,18 +134,20 @@ def keep_tmpfs(folder: Path, *, size: str) -> None:
     try:
         parent = os.open(folder.parent, _FOLDER)
         try:
-            seen = _look(parent, folder.name)
+            seen = _look(parent, name=folder.name)
             flags = _NOSUID | _NODEV | _NOEXEC | (_REMOUNT if seen is not None and seen.mounted else 0)
             if seen is None:
                 os.mkdir(folder.name, dir_fd=parent)
-            _mount("tmpfs", f"/proc/self/fd/{parent}/{folder.name}", flags=flags, options=f"mode=1777,size={size}")
+            _mount(
+                "tmpfs", target=f"/proc/self/fd/{parent}/{folder.name}", flags=flags, options=f"mode=1777,size={size}"
+            )
         finally:
             os.close(parent)
     except OSError as error:
         raise MountError(folder, problem=error.strerror or str(error)) from error
 
 
-def _look(parent: int, name: str) -> _Seen | None:
+def _look(parent: int, *, name: str) -> _Seen | None:
     try:
         at = os.open(name, _FOLDER, dir_fd=parent)
     except FileNotFoundError:
@@ -170,7 +172,7 @@ def _mount_id(opened: int) -> str:
     return next(line for line in lines if line.startswith("mnt_id:"))
 
 
-def _mount(source: str | None, target: str, *, flags: int, options: str | None = None) -> None:
+def _mount(source: str | None, *, target: str, flags: int, options: str | None = None) -> None:
     """Mount a tmpfs with `options`, or bind an existing folder without them."""
     of = None if source is None else os.fsencode(source)
     kind, said = (None, None) if options is None else (b"tmpfs", options.encode())

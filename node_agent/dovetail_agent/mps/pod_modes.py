@@ -32,13 +32,13 @@ def path_in(directory: Path) -> Path:
     return directory / "state" / "tenants.json"
 
 
-def write(path: Path, tenants: Iterable[Tenant]) -> None:
+def write(path: Path, *, tenants: Iterable[Tenant]) -> None:
     """Write the list, readable by root only. Raises `OSError`."""
     listed = {
         tenant.uid: KnownPod(namespace=tenant.namespace, name=tenant.name, mode=tenant.mode if tenant.devices else "")
         for tenant in tenants
     }
-    replace_file(path, msgspec.json.encode(listed), mode=0o600)
+    replace_file(path, body=msgspec.json.encode(listed), mode=0o600)
 
 
 def read(path: Path) -> Mapping[str, KnownPod] | None:

@@ -29,12 +29,12 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     crashes_total: int = 0
 
 
-def write(path: Path, state: State) -> None:
+def write(path: Path, *, state: State) -> None:
     """Write the state atomically. Raises `OSError`."""
-    replace_file(path, msgspec.json.encode(state), mode=0o644)
+    replace_file(path, body=msgspec.json.encode(state), mode=0o644)
 
 
-def replace_file(path: Path, body: bytes, *, mode: int) -> None:
+def replace_file(path: Path, *, body: bytes, mode: int) -> None:
     """Replace a file atomically: a reader sees the old or the new content. Raises `OSError`."""
     new = path.with_suffix(".new")
     new.write_bytes(body)

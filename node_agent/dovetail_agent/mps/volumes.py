@@ -77,7 +77,7 @@ class MpsVolumes:
             raise _refused(f"pod {pod} has the UID {context.get(_UID, '')!r}, but the volume is for {target.uid}")
         await self._entitled(target.uid, pod=pod)
         async with self._alone:
-            await self._done(self._mounts.bind, source, target.path, read_only=read_only)
+            await self._done(self._mounts.bind, source, target=target.path, read_only=read_only)
         log.info("MPS folder mounted", pod=pod, folder=source.name, read_only=read_only)
 
     async def unpublish(self, target_path: str) -> None:

@@ -46,7 +46,7 @@ def advertised(
 
 def advertises(node: Node) -> bool:
     """Whether a node already has any of our resources in its capacity."""
-    return any(_amount(node.status.capacity, name) for name in names.MANAGED_RESOURCES)
+    return any(_amount(node.status.capacity, name=name) for name in names.MANAGED_RESOURCES)
 
 
 def capacity_patch(node: Node, *, wanted: dict[str, int]) -> dict[str, Any] | None:
@@ -58,12 +58,12 @@ def capacity_patch(node: Node, *, wanted: dict[str, int]) -> dict[str, Any] | No
     status = {
         name: missing
         for name, current in (("capacity", node.status.capacity), ("allocatable", node.status.allocatable))
-        if (missing := {key: str(amount) for key, amount in wanted.items() if _amount(current, key) != amount})
+        if (missing := {key: str(amount) for key, amount in wanted.items() if _amount(current, name=key) != amount})
     }
     return {"status": status} if status else None
 
 
-def _amount(quantities: Mapping[str, str], name: str) -> int | None:
+def _amount(quantities: Mapping[str, str], *, name: str) -> int | None:
     # The API server writes 8000 as 8k: texts cannot be compared.
     text = quantities.get(name)
     return None if text is None else whole(text, rounding="down")

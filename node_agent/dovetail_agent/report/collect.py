@@ -62,7 +62,7 @@ class Eyes:
             inventory = self._given_out(with_lost(answered, past=past), node=node)
             seen = replace(seen, inventory=inventory)
             assignments = self._assignments(seen)
-            tenants = given(seen.tenants, assignments, inventory=inventory)
+            tenants = given(seen.tenants, assignments=assignments, inventory=inventory)
             sample = provider.sample(answered, node=node, tenants=tenants, now=now)
         except InventoryUnreadable as error:
             seen = replace(seen, inventory=None, problem=str(error))
@@ -92,7 +92,7 @@ class Eyes:
     def _readable(self, seen: Seen, *, sample: Sample, assignments: Sequence[Assignment]) -> GPUNodeStatus:
         return node_status.readable(
             _there(seen.inventory),
-            sample,
+            sample=sample,
             provider=self._provider.name,
             boot_id=seen.node.status.node_info.boot_id,
             tenants=seen.tenants,

@@ -21,8 +21,8 @@ _RATIO_DIGITS: Final = 2
 
 def readable(
     inventory: Inventory,
-    sample: Sample,
     *,
+    sample: Sample,
     provider: str,
     tenants: Sequence[Tenant],
     previous: GPUNodeStatus | None,
@@ -47,7 +47,7 @@ def readable(
         enforcement=inventory.enforcement,
         cpu_utilization=_quantised(sample.cpu_utilization),
         memory_utilization=_quantised(sample.memory_utilization),
-        devices=[_device(info, state, tenants=tenants) for info, state in pairs],
+        devices=[_device(info, sample=state, tenants=tenants) for info, state in pairs],
         assignments=list(assignments),
         conditions=[_ready("True", reason="DevicesRead", message=message, previous=previous, now=now)],
     )
@@ -83,7 +83,7 @@ def applied_object(node: Node) -> dict[str, Any]:
     return {"metadata": metadata}
 
 
-def applied_status(name: str, status: GPUNodeStatus) -> dict[str, Any]:
+def applied_status(name: str, *, status: GPUNodeStatus) -> dict[str, Any]:
     """The body of a status apply. Unavailable figures are left out, so that no old one stays."""
     values = msgspec.to_builtins(status)
     values["devices"] = [_without_none(device) for device in values["devices"]]
@@ -92,7 +92,7 @@ def applied_status(name: str, status: GPUNodeStatus) -> dict[str, Any]:
 
 def summary(status: GPUNodeStatus) -> str:
     """Describe a node's devices in one line for the log, or why they cannot be read. Omits load."""
-    ready = find_condition(status.conditions, READY)
+    ready = find_condition(status.conditions, type=READY)
     if ready is not None and ready.status != "True":
         return ready.message
     kinds = Counter((device.model, device.memory_mib) for device in status.devices)
@@ -126,7 +126,7 @@ def foreign_mib(sample: DeviceSample, *, promised: dict[str, int]) -> int:
     return max(0, sample.used_mib - covered)
 
 
-def _device(info: DeviceInfo, sample: DeviceSample, *, tenants: Sequence[Tenant]) -> Device:
+def _device(info: DeviceInfo, *, sample: DeviceSample, tenants: Sequence[Tenant]) -> Device:
     promised = {tenant.uid: promised_mib(tenant, uuid=info.uuid) for tenant in tenants}
     return Device(
         index=info.index,
@@ -165,15 +165,15 @@ def _quantised(ratio: float | None) -> float:
 
 def condition(
     type_: str,
-    status: Literal["True", "False"],
     *,
+    status: Literal["True", "False"],
     reason: str,
     message: str,
     previous: GPUNodeStatus | None,
     now: datetime,
 ) -> Condition:
     """Build a condition; `previous` keeps the time at which it changed."""
-    before = find_condition(previous.conditions, type_) if previous else None
+    before = find_condition(previous.conditions, type=type_) if previous else None
     changed = before is None or before.status != status
     return Condition(
         type=type_,
@@ -187,7 +187,7 @@ def condition(
 def _ready(
     status: Literal["True", "False"], *, reason: str, message: str, previous: GPUNodeStatus | None, now: datetime
 ) -> Condition:
-    return condition(READY, status, reason=reason, message=message, previous=previous, now=now)
+    return condition(READY, status=status, reason=reason, message=message, previous=previous, now=now)
 
 
 def _without_none(values: dict[str, Any]) -> dict[str, Any]:

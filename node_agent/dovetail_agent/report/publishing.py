@@ -38,7 +38,7 @@ class Pace:
     heartbeat: timedelta
     between: timedelta = timedelta()
 
-    def wait_seconds(self, why: Why | None, report: GPUNodeStatus, *, published: GPUNodeStatus | None) -> float:
+    def wait_seconds(self, why: Why | None, *, report: GPUNodeStatus, published: GPUNodeStatus | None) -> float:
         """How many seconds a report with this reason may wait; 0 for now."""
         if why is not Why.LOAD or published is None:
             return 0.0
@@ -51,7 +51,7 @@ def worth_publishing(report: GPUNodeStatus, *, published: GPUNodeStatus | None, 
         return Why.FIRST
     if _lasting(report) != _lasting(published):
         return Why.CHANGE
-    if _load_moved(report, published, threshold=pace.threshold):
+    if _load_moved(report, published=published, threshold=pace.threshold):
         return Why.LOAD
     if _time(report) - _time(published) >= pace.heartbeat:
         return Why.HEARTBEAT
@@ -92,19 +92,19 @@ def _lasting(status: GPUNodeStatus) -> GPUNodeStatus:
     )
 
 
-def _load_moved(report: GPUNodeStatus, published: GPUNodeStatus, *, threshold: float) -> bool:
+def _load_moved(report: GPUNodeStatus, *, published: GPUNodeStatus, threshold: float) -> bool:
     pairs = [
         (report.cpu_utilization, published.cpu_utilization),
         (report.memory_utilization, published.memory_utilization),
     ]
     for now, before in zip(report.devices, published.devices, strict=True):
-        if _tenant_grew(now, before, threshold=threshold):
+        if _tenant_grew(now, before=before, threshold=threshold):
             return True
         pairs += zip(_load(now), _load(before), strict=True)
     return any(abs(now - before) > threshold + _ROUNDING for now, before in pairs)
 
 
-def _tenant_grew(now: Device, before: Device, *, threshold: float) -> bool:
+def _tenant_grew(now: Device, *, before: Device, threshold: float) -> bool:
     """Whether a tenant's use has grown by more than `threshold` of the published use.
 
     The operator learns a job's memory needs from its peak.

@@ -57,11 +57,11 @@ class FreezerV1:
 
         A repeated call includes processes that were forked meanwhile.
         """
-        _write(group / "freezer.state", "FROZEN")
+        _write(group / "freezer.state", text="FROZEN")
 
     def thaw(self, group: Path) -> None:
         """Implement `Freezing.thaw`."""
-        _write(group / "freezer.state", "THAWED")
+        _write(group / "freezer.state", text="THAWED")
 
     def state(self, group: Path) -> State:
         """Implement `Freezing.state`."""
@@ -77,11 +77,11 @@ class FreezerV2:
 
     def freeze(self, group: Path) -> None:
         """Implement `Freezing.freeze`."""
-        _write(group / "cgroup.freeze", "1")
+        _write(group / "cgroup.freeze", text="1")
 
     def thaw(self, group: Path) -> None:
         """Implement `Freezing.thaw`."""
-        _write(group / "cgroup.freeze", "0")
+        _write(group / "cgroup.freeze", text="0")
 
     def state(self, group: Path) -> State:
         """Implement `Freezing.state`."""
@@ -147,7 +147,7 @@ def _is_of(name: str, *, uid: str) -> bool:
     return name == f"pod{uid}" or name.endswith(f"-pod{uid.replace('-', '_')}.slice")
 
 
-def _write(file: Path, text: str) -> None:
+def _write(file: Path, *, text: str) -> None:
     # Without O_CREAT: a deleted group must not reappear as a folder of plain files.
     descriptor = os.open(file, os.O_WRONLY | os.O_TRUNC)
     try:

@@ -96,7 +96,7 @@ class TurnsFeature(Feature):
         if {uid: each[0] for uid, each in wanted.items()} != {uid: each[0] for uid, each in self._wanted.items()}:
             self._changed.set()
         self._wanted = wanted
-        return said(status, "turns", holds=self._problem is None, why=self._problem or "")
+        return said(status, name="turns", holds=self._problem is None, why=self._problem or "")
 
     def _judge(self, seen: Seen) -> None:
         """Find, at each new measurement, the tenants that computed nothing although they could."""
@@ -189,13 +189,13 @@ class TurnsFeature(Feature):
             with self._hands:
                 if self._ending:
                     return
-                self._stop(suspender, tenant)
+                self._stop(suspender, tenant=tenant)
         for uid, tenant in list(self._stopped.items()):
             if uid not in keep:
                 with self._hands:
-                    self._go_on(suspender, tenant)
+                    self._go_on(suspender, tenant=tenant)
 
-    def _stop(self, suspender: Suspender, tenant: Tenant) -> None:
+    def _stop(self, suspender: Suspender, *, tenant: Tenant) -> None:
         # Includes tenants that are already frozen: a watchdog may have thawed them while this process hung.
         new = tenant.uid not in self._stopped
         self._stopped[tenant.uid] = tenant
@@ -204,18 +204,18 @@ class TurnsFeature(Feature):
             del self._stopped[tenant.uid]
         elif new:
             self._changes["suspend"] += 1
-        self._note(tenant, refusal)
+        self._note(tenant, refusal=refusal)
 
-    def _go_on(self, suspender: Suspender, tenant: Tenant) -> None:
+    def _go_on(self, suspender: Suspender, *, tenant: Tenant) -> None:
         if tenant.uid not in self._stopped:
             return
         refusal = suspender.resume(tenant)
         if refusal is None or refusal.lost:
             del self._stopped[tenant.uid]
             self._changes["resume"] += 1
-        self._note(tenant, refusal)
+        self._note(tenant, refusal=refusal)
 
-    def _note(self, tenant: Tenant, refusal: Refusal | None) -> None:
+    def _note(self, tenant: Tenant, *, refusal: Refusal | None) -> None:
         if refusal is None:
             self._refused.pop(tenant.uid, None)
             return
@@ -231,7 +231,7 @@ class TurnsFeature(Feature):
         with self._hands:
             if self._suspender is not None:
                 for tenant in list(self._stopped.values()):
-                    self._go_on(self._suspender, tenant)
+                    self._go_on(self._suspender, tenant=tenant)
             self._marks.leave(AGENT)
         self._turns, self._problem = Turns(), "ended"
 

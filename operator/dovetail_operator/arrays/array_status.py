@@ -55,11 +55,11 @@ def reconcile(seen: Observed) -> tuple[GPUJobStatus, tuple[Action, ...]]:
     try:
         progress = progress_of(seen)
     except TasksError as error:
-        return _told(seen, None, phase="Queued", reason="Invalid", message=str(error)), ()
-    changes = task_updates.changes(seen.job, progress.under_way, at_a_time=parallelism_of(seen.job))
-    actions = (*changes, *_creations(seen, progress))[:_AT_ONCE]
-    phase, reason, message = _where(seen, progress)
-    return _told(seen, progress, phase=phase, reason=reason, message=message), actions
+        return _told(seen, progress=None, phase="Queued", reason="Invalid", message=str(error)), ()
+    changes = task_updates.changes(seen.job, tasks=progress.under_way, at_a_time=parallelism_of(seen.job))
+    actions = (*changes, *_creations(seen, progress=progress))[:_AT_ONCE]
+    phase, reason, message = _where(seen, progress=progress)
+    return _told(seen, progress=progress, phase=phase, reason=reason, message=message), actions
 
 
 def progress_of(seen: Observed) -> Progress:
@@ -88,7 +88,7 @@ def _read(text: str) -> list[int]:
     return indexes_in(text) if text else []
 
 
-def _creations(seen: Observed, progress: Progress) -> list[Action]:
+def _creations(seen: Observed, *, progress: Progress) -> list[Action]:
     spec = seen.job.spec
     if spec.cancel or spec.suspend or is_going(seen.job) or seen.obstacle is not None or seen.number is None:
         return []
@@ -98,12 +98,12 @@ def _creations(seen: Observed, progress: Progress) -> list[Action]:
     return [CreateTask(manifest=manifest) for manifest in manifests_of(tasks, parent=seen.job)]
 
 
-def _in_the_way(seen: Observed, progress: Progress) -> tuple[Task, Obstacle] | None:
+def _in_the_way(seen: Observed, *, progress: Progress) -> tuple[Task, Obstacle] | None:
     """The first task whose name another GPUJob has, and the obstacle; None without one."""
     return next(((task, seen.in_the_way[task.name]) for task in progress.missing if task.name in seen.in_the_way), None)
 
 
-def _where(seen: Observed, progress: Progress) -> tuple[Phase, str, str]:
+def _where(seen: Observed, *, progress: Progress) -> tuple[Phase, str, str]:
     job, total = seen.job, len(progress.tasks)
     ended = len(progress.succeeded) + len(progress.failed)
     if job.spec.cancel:
@@ -123,7 +123,7 @@ def _where(seen: Observed, progress: Progress) -> tuple[Phase, str, str]:
         if seen.obstacle.reason == "DependencyFailed" and job.spec.on_dependency_failure == "Cancel":
             return "Cancelled", seen.obstacle.reason, seen.obstacle.message
         return "Queued", seen.obstacle.reason, seen.obstacle.message
-    blocked = _in_the_way(seen, progress)
+    blocked = _in_the_way(seen, progress=progress)
     phase, reason, message = _under_way(progress, ended=ended)
     if blocked is not None:
         reason, message = _with_blocked(seen, progress, *blocked, reason=reason, message=message)
@@ -173,7 +173,7 @@ def _in_words(*, running: int, ended: int, total: int) -> str:
     return f"{running} of {total} tasks {run}, {ended} {have} ended, {waiting} {wait}"
 
 
-def _told(seen: Observed, progress: Progress | None, *, phase: Phase, reason: str, message: str) -> GPUJobStatus:
+def _told(seen: Observed, *, progress: Progress | None, phase: Phase, reason: str, message: str) -> GPUJobStatus:
     before = seen.job.status
     tasks = seen.tasks
     start = min((each.status.start_time for each in tasks if each.status.start_time), default=before.start_time)
@@ -219,7 +219,7 @@ def _conditions(seen: Observed, *, phase: Phase, reason: str, message: str) -> l
     """The conditions, as on a batch Job: Suspended while held, at the end Complete or Failed."""
     held = phase in {"Held", "Suspended"}
     said: list[tuple[str, bool, str, str]] = []
-    if held or find_condition(seen.job.status.conditions, "Suspended") is not None:
+    if held or find_condition(seen.job.status.conditions, type="Suspended") is not None:
         said.append(("Suspended", held, "Held" if held else "Released", message if held else "No longer held"))
     if phase in FINISHED:
         over = ("Failed", True, reason, message)
@@ -229,7 +229,7 @@ def _conditions(seen: Observed, *, phase: Phase, reason: str, message: str) -> l
 
 def _condition(seen: Observed, type_: str, holds: bool, reason: str, message: str) -> Condition:
     status = "True" if holds else "False"
-    before = find_condition(seen.job.status.conditions, type_)
+    before = find_condition(seen.job.status.conditions, type=type_)
     since = before.last_transition_time if before is not None and before.status == status else timestamp(seen.now)
     return Condition(
         type=type_,

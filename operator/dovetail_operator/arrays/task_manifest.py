@@ -46,7 +46,7 @@ def manifests_of(tasks: Sequence[Task], *, parent: GPUJob) -> list[Manifest]:
 
 
 def _manifest(task: Task, *, parent: GPUJob, spec: Manifest, pod_spec: Manifest) -> Manifest:
-    template = {**spec["template"], "spec": _for_task(pod_spec, task)}
+    template = {**spec["template"], "spec": _for_task(pod_spec, task=task)}
     annotations = {name: value for name, value in parent.metadata.annotations.items() if name == names.USER}
     annotations |= noted_fields(parent)
     if task.parameters:
@@ -69,29 +69,29 @@ def _manifest(task: Task, *, parent: GPUJob, spec: Manifest, pod_spec: Manifest)
     }
 
 
-def _for_task(spec: Manifest, task: Task) -> Manifest:
+def _for_task(spec: Manifest, *, task: Task) -> Manifest:
     containers: Manifest = {
-        kind: [_container(each, task) for each in spec[kind]] for kind in _CONTAINERS if kind in spec
+        kind: [_container(each, task=task) for each in spec[kind]] for kind in _CONTAINERS if kind in spec
     }
     return {**spec, **containers}
 
 
-def _container(container: Manifest, task: Task) -> Manifest:
+def _container(container: Manifest, *, task: Task) -> Manifest:
     # Kubernetes reads $$ as $, and $(NAME) as a variable. Escaped, a value arrives as it was written.
     values = {name: value.replace("$", "$$") for name, value in task.parameters.items()}
     ours = {**values, **dict.fromkeys(TASK_IDS, str(task.index))}
     theirs = [entry for entry in container.get("env") or () if entry.get("name") not in ours]
-    commands = {key: _with_values(container[key], values) for key in ("command", "args") if container.get(key)}
+    commands = {key: _with_values(container[key], values=values) for key in ("command", "args") if container.get(key)}
     # First, so that the user's own variables may refer to them.
     environment = [{"name": name, "value": value} for name, value in ours.items()]
     return {**container, **commands, "env": [*environment, *theirs]}
 
 
-def _with_values(words: Any, values: Mapping[str, str]) -> Any:
+def _with_values(words: Any, *, values: Mapping[str, str]) -> Any:
     """The command with the parameters filled in.
 
     Anything but a list is left to the API server to refuse.
     """
     if not isinstance(words, list):
         return words
-    return [filled(word, values) if isinstance(word, str) else word for word in words]
+    return [filled(word, parameters=values) if isinstance(word, str) else word for word in words]

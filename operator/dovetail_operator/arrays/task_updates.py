@@ -36,7 +36,7 @@ def noted_fields(parent: GPUJob) -> dict[str, str]:
     return {names.AS_ARRAY_SAYS: json.dumps(_said(parent), sort_keys=True)}
 
 
-def changes(parent: GPUJob, tasks: Sequence[GPUJob], *, at_a_time: int) -> list[ChangeTask]:
+def changes(parent: GPUJob, *, tasks: Sequence[GPUJob], at_a_time: int) -> list[ChangeTask]:
     """The changes to unfinished tasks, of which `at_a_time` may be released at once."""
     in_line = sorted((task for task in tasks if is_in_line(task)), key=lambda task: task.status.phase not in _BEGUN)
     surplus = {task.metadata.uid for task in in_line[at_a_time:] if task.status.phase not in _BEGUN}

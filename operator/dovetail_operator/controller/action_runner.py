@@ -46,8 +46,8 @@ class ActionRunner:
     def __init__(
         self,
         client: Client,
-        store: Store,
         *,
+        store: Store,
         changes: Changes,
         scheduling: SchedulingLoop,
         pending: PendingWrites,
@@ -71,24 +71,26 @@ class ActionRunner:
     async def run(self, seen: Observed, *, actions: Sequence[Action]) -> bool:
         """Run the actions in order, those of an array in parallel. False once one cannot be done."""
         if is_parent(seen.job):
-            found = await asyncio.gather(*(self._run_one(seen, action) for action in actions), return_exceptions=True)
+            found = await asyncio.gather(
+                *(self._run_one(seen, action=action) for action in actions), return_exceptions=True
+            )
             for each in found:
                 if isinstance(each, BaseException):
                     raise each
             return all(found)
         for action in actions:
-            if not await self._run_one(seen, action):
+            if not await self._run_one(seen, action=action):
                 return False
         return True
 
-    async def _run_one(self, seen: Observed, action: Action) -> bool:
+    async def _run_one(self, seen: Observed, *, action: Action) -> bool:
         try:
-            return await self._dispatch(seen, action)
+            return await self._dispatch(seen, action=action)
         except Conflict:
-            self._await_news(seen, action)
+            self._await_news(seen, action=action)
             return False
 
-    def _await_news(self, seen: Observed, action: Action) -> None:
+    def _await_news(self, seen: Observed, *, action: Action) -> None:
         """Let the job's next reconcile wait for the newest version of the object that has changed."""
         key = key_of(seen.job.metadata)
         match action:
@@ -99,41 +101,41 @@ class ActionRunner:
             case _:
                 self._pending.await_newer_job(key, job=seen.job, store=self._store)
 
-    async def _dispatch(self, seen: Observed, action: Action) -> bool:
+    async def _dispatch(self, seen: Observed, *, action: Action) -> bool:
         match action:
             case CreateJob():
-                return await self._create(seen, action)
+                return await self._create(seen, action=action)
             case PatchJob():
                 assert seen.child is not None, "only an existing batch Job is patched"
-                return await self._patch(seen.job, seen.child, action)
+                return await self._patch(seen.job, child=seen.child, action=action)
             case DeleteJob():
                 assert seen.child is not None, "only an existing batch Job is deleted"
-                await jobs.delete_job(self._client, seen.child)
+                await jobs.delete_job(self._client, child=seen.child)
             case JoinQueue():
-                self._wrote(seen.job, await jobs.join_queue(self._client, seen.job, queue=action.queue))
+                self._wrote(seen.job, found=await jobs.join_queue(self._client, job=seen.job, queue=action.queue))
             case DeleteGPUJob():
-                await jobs.delete_gpujob(self._client, seen.job)
+                await jobs.delete_gpujob(self._client, job=seen.job)
             case CreateTask():
-                return self._wrote(seen.job, await tasks.create(self._client, seen.job, action))
+                return self._wrote(seen.job, found=await tasks.create(self._client, parent=seen.job, action=action))
             case ChangeTask():
-                return self._wrote(seen.job, await tasks.change(self._client, action))
+                return self._wrote(seen.job, found=await tasks.change(self._client, action=action))
         return True
 
-    def _wrote(self, job: GPUJob, found: GPUJob | Obstacle) -> bool:
+    def _wrote(self, job: GPUJob, *, found: GPUJob | Obstacle) -> bool:
         if isinstance(found, Obstacle):
-            self._changes.refuse(job, found)
+            self._changes.refuse(job, obstacle=found)
             return False
         self._pending.await_job(key_of(job.metadata), written=found, store=self._store)
         return True
 
-    async def _patch(self, job: GPUJob, child: Job, action: PatchJob) -> bool:
+    async def _patch(self, job: GPUJob, *, child: Job, action: PatchJob) -> bool:
         try:
-            written = await jobs.patch_job(self._client, child, action)
+            written = await jobs.patch_job(self._client, child=child, action=action)
         except StatusError as error:
             if error.code != _UNPROCESSABLE or "template" not in action.spec:
                 raise
             # Before Kubernetes 1.36 a batch Job that has started accepts no other template, so a new one replaces it.
-            await jobs.delete_job(self._client, child)
+            await jobs.delete_job(self._client, child=child)
             return False
         self._pending.await_child(key_of(job.metadata), written=written, store=self._store)
         if action.spec.get("suspend") is False:
@@ -141,16 +143,16 @@ class ActionRunner:
         self._scheduling.room_changed()
         return True
 
-    async def _create(self, seen: Observed, action: CreateJob) -> bool:
+    async def _create(self, seen: Observed, *, action: CreateJob) -> bool:
         found = await jobs.create_job(
-            self._client, seen.job, action, term=self._term(), mps_directory=self._mps_directory
+            self._client, job=seen.job, action=action, term=self._term(), mps_directory=self._mps_directory
         )
         if isinstance(found, Obstacle):
-            self._changes.refuse(seen.job, found)
+            self._changes.refuse(seen.job, obstacle=found)
             return False
         # Until the watch brings the batch Job, the verdict holds its room.
         self._pending.await_child(key_of(seen.job.metadata), written=found, store=self._store)
-        if (warning := liveness_warning.warning_of(seen.job, seen.ask)) is not None:
+        if (warning := liveness_warning.warning_of(seen.job, ask=seen.ask)) is not None:
             self._post(warning)
         if not action.manifest["spec"].get("suspend"):
             self._count_admission(seen.job)

@@ -82,8 +82,8 @@ class Controller:
 
 def build_controller(
     client: Client,
-    state: State,
     *,
+    state: State,
     queue: WorkQueue,
     numbers: Numbers,
     counters: Counters,
@@ -123,7 +123,7 @@ def build_controller(
     )
     actions = ActionRunner(
         client,
-        state.store,
+        store=state.store,
         changes=changes,
         scheduling=scheduling,
         pending=pending,
@@ -133,10 +133,10 @@ def build_controller(
         term=term,
         mps_directory=mps_directory,
     )
-    statuses = StatusWriter(client, state, queue=queue, pacing=pacing, pending=pending, post=post)
+    statuses = StatusWriter(client, state=state, queue=queue, pacing=pacing, pending=pending, post=post)
     reconciler = Reconciler(
         client,
-        state,
+        state=state,
         queue=queue,
         scheduling=scheduling,
         pending=pending,
@@ -158,4 +158,4 @@ def build_controller(
 
 
 def _tried_again(key: str, error: Exception, wait: float) -> None:
-    log_failure("job is tried again", error, wait, job=key)
+    log_failure("job is tried again", error=error, wait=wait, job=key)

@@ -62,7 +62,7 @@ class Changes:
         key = key_of(job.metadata)
         known = self.state.store.jobs.get(key)
         is_new = self.state.store.job_changed(job)
-        arrival = self._pending.observed("GPUJob", job.metadata)
+        arrival = self._pending.observed("GPUJob", meta=job.metadata)
         for owner in arrival.resumed:
             self._queue.add(owner)
         if not is_new:
@@ -82,10 +82,10 @@ class Changes:
     def job_gone(self, job: GPUJob) -> None:
         """Handle the deletion of a GPUJob."""
         key = key_of(job.metadata)
-        if used := departed(self.state, job, now=self._now()):
+        if used := departed(self.state, job=job, now=self._now()):
             self.state.store.quotas.departed(used)
         self.state.store.job_deleted(key, uid=job.metadata.uid)
-        for owner in self._pending.observed("GPUJob", job.metadata).resumed:
+        for owner in self._pending.observed("GPUJob", meta=job.metadata).resumed:
             self._queue.add(owner)
         self._queue.forget(key)
         self._pacing.forget(job.metadata.uid)
@@ -104,7 +104,7 @@ class Changes:
     def child_event(self, type_: EventType, child: Job) -> None:
         """Handle an event of a batch Job with our label."""
         key = self.state.store.child_event(type_, child)
-        for owner in self._pending.observed("Job", child.metadata).resumed:
+        for owner in self._pending.observed("Job", meta=child.metadata).resumed:
             self._queue.add(owner)
         job = self.state.store.jobs.get(key)
         if job is None:
@@ -126,7 +126,7 @@ class Changes:
 
     def refusal_event(self, type_: EventType, event: Event) -> None:
         """Handle a Job controller's event that it cannot create a pod."""
-        self.state.store.refused_pods.changed(type_, event)
+        self.state.store.refused_pods.changed(type_, event=event)
         about = event.involved_object
         if f"{about.namespace}/{about.name}" in self.state.store.jobs:
             self._scheduling.jobs_changed()
@@ -181,7 +181,7 @@ class Changes:
             self._queue.add(dependent)
             self._scheduling.jobs_changed()
 
-    def refuse(self, job: GPUJob, obstacle: Obstacle) -> None:
+    def refuse(self, job: GPUJob, *, obstacle: Obstacle) -> None:
         """Record that a job cannot be started for now, and schedule the next try."""
         self.state.decisions.refuse(job, obstacle=obstacle)
         wait = _OBSTACLE_SECONDS.get(obstacle.reason, _OBSTACLE_SECONDS_ELSE)

@@ -53,21 +53,21 @@ class Informers:
         self._on_gpunode = Handlers[[EventType, GPUNode]]()
         self._on_quota = Handlers[[EventType, GPUQuota]]()
         self._on_slice = Handlers[[EventType, ResourceSlice]]()
-        self._pods = Reflector(client, PODS, Pod, on_event=self._on_pod, stand_in=assumed_pod)
+        self._pods = Reflector(client, resource=PODS, as_type=Pod, on_event=self._on_pod, stand_in=assumed_pod)
         self._reflectors: list[Reflector[Any]] = [
             Reflector(
                 client,
-                GPUJOBS,
-                GPUJob,
+                resource=GPUJOBS,
+                as_type=GPUJob,
                 on_event=self._on_job,
                 on_unreadable=self._on_unreadable_job,
                 transform=transform,
             ),
             self._pods,
-            Reflector(client, NODES, Node, on_event=self._on_node),
-            Reflector(client, GPUNODES, GPUNode, on_event=self._on_gpunode),
-            Reflector(client, JOBS, Job, on_event=self._on_child, label_selector=names.LABEL_JOB),
-            Reflector(client, GPUQUOTAS, GPUQuota, on_event=self._on_quota),
+            Reflector(client, resource=NODES, as_type=Node, on_event=self._on_node),
+            Reflector(client, resource=GPUNODES, as_type=GPUNode, on_event=self._on_gpunode),
+            Reflector(client, resource=JOBS, as_type=Job, on_event=self._on_child, label_selector=names.LABEL_JOB),
+            Reflector(client, resource=GPUQUOTAS, as_type=GPUQuota, on_event=self._on_quota),
         ]
         self._slices = SliceWatch(client, drivers=names.GPU_DRIVERS, on_event=self._on_slice)
 
@@ -97,8 +97,8 @@ class Informers:
 
     def ready(self) -> Mapping[str, Callable[[], str | None]]:
         """The caches that must be complete before the operator decides, as checks for /readyz."""
-        checks = {each.resource.plural: _check(each.resource.plural, each.synced) for each in self._reflectors}
-        return {**checks, "resourceslices": _check("resourceslices", self._slices.settled)}
+        checks = {each.resource.plural: _check(each.resource.plural, synced=each.synced) for each in self._reflectors}
+        return {**checks, "resourceslices": _check("resourceslices", synced=self._slices.settled)}
 
     def ages_seconds(self) -> dict[str, float]:
         """Seconds since the API server last reported each kind of object; infinite before its list."""
@@ -128,8 +128,8 @@ def build_refusals(client: Client, *, on_event: Callable[[EventType, Event], Non
     """Build the informer of the events that the Job controller cannot create a batch Job's pods."""
     # One watch for all jobs: for a query per job the API server scans all events each time.
     chosen = f"reason={FAILED_CREATE},involvedObject.kind=Job"
-    return Reflector(client, EVENTS, Event, on_event=on_event, field_selector=chosen)
+    return Reflector(client, resource=EVENTS, as_type=Event, on_event=on_event, field_selector=chosen)
 
 
-def _check(what: str, synced: asyncio.Event) -> Callable[[], str | None]:
+def _check(what: str, *, synced: asyncio.Event) -> Callable[[], str | None]:
     return lambda: None if synced.is_set() else f"{what} are not listed yet"

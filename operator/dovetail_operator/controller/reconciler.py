@@ -27,8 +27,8 @@ class Reconciler:
     def __init__(
         self,
         client: Client,
-        state: State,
         *,
+        state: State,
         queue: WorkQueue,
         scheduling: SchedulingLoop,
         pending: PendingWrites,
@@ -80,7 +80,7 @@ class Reconciler:
             # The next reconcile annotates the pods with what the status says now.
             self._queue.add(key)
         for notice in outcome.notify:
-            await announce_preemption(self._client, notice.pod, at=notice.at)
+            await announce_preemption(self._client, pod=notice.pod, at=notice.at)
         if outcome.wake_at is not None:
             self._queue.add_later(key, seconds=(outcome.wake_at - self._now()).total_seconds())
 
@@ -112,7 +112,7 @@ class Reconciler:
         if key in self._without_child:
             return False
         self._without_child.add(key)
-        found = await jobs.find_child(self._client, seen.job)
+        found = await jobs.find_child(self._client, job=seen.job)
         if found is None:
             return False
         self._pending.await_child(key, written=found, store=self._state.store)
@@ -127,7 +127,7 @@ class Reconciler:
             return True
         if seen.number is None:
             return False
-        return bool(seen.verdict or seen.obstacle or not wants_admission(seen.job, seen.child))
+        return bool(seen.verdict or seen.obstacle or not wants_admission(seen.job, child=seen.child))
 
     def _outcome_of(self, seen: Observed) -> Outcome | None:
         """Decide what follows for the job; None if our own code has just failed on it."""

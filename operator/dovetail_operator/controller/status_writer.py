@@ -25,8 +25,8 @@ class StatusWriter:
     def __init__(
         self,
         client: Client,
-        state: State,
         *,
+        state: State,
         queue: WorkQueue,
         pacing: Pacing,
         pending: PendingWrites,
@@ -41,11 +41,11 @@ class StatusWriter:
 
     async def write(self, job: GPUJob, *, status: GPUJobStatus) -> bool:
         """Write a changed status and post its events. False if the job has changed or is deleted."""
-        if not jobs.difference(job.status, status):
+        if not jobs.difference(job.status, after=status):
             return True
         key = key_of(job.metadata)
         try:
-            written = await jobs.write_status(self._client, job, status)
+            written = await jobs.write_status(self._client, job=job, status=status)
         except NotFound:
             # The watch brings the deletion.
             return False
@@ -73,10 +73,13 @@ class StatusWriter:
             await self.write(job, status=status)
 
     def _post_events(self, job: GPUJob, *, status: GPUJobStatus) -> None:
-        for event in (bad_devices.announcement_of(job, status), memory_overuse.announcement_of(job, status)):
+        for event in (
+            bad_devices.announcement_of(job, status=status),
+            memory_overuse.announcement_of(job, status=status),
+        ):
             if event is not None:
                 self._post(event)
-        event = announcement(job, status)
+        event = announcement(job, status=status)
         if event is not None:
             log.info(
                 "job changed",

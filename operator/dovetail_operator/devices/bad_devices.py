@@ -89,9 +89,9 @@ def condition_of(cards: tuple[BadCard, ...], *, before: Condition | None, finish
     )
 
 
-def announcement_of(job: GPUJob, status: GPUJobStatus) -> Announcement | None:
+def announcement_of(job: GPUJob, *, status: GPUJobStatus) -> Announcement | None:
     """The event for a status that lists other unhealthy devices than before, else None."""
-    before, after = (find_condition(each.conditions, CONDITION) for each in (job.status, status))
+    before, after = (find_condition(each.conditions, type=CONDITION) for each in (job.status, status))
     if after is None or after.status != "False":
         return None
     if before is not None and (before.status, before.message) == (after.status, after.message):

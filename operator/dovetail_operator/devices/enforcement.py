@@ -48,7 +48,7 @@ class Enforcements:
         return {node: self._of_node.get(node) for node in sorted(nodes)}
 
 
-def enforced(mode: Mode, found: Enforcement | None) -> Enforced:
+def enforced(mode: Mode, *, found: Enforcement | None) -> Enforced:
     """What enforces `mode` on a node with this report."""
     if mode == "Exclusive":
         return Enforced(status="True", word="WholeDevices", sentence="Each worker has its devices to itself")
@@ -56,14 +56,20 @@ def enforced(mode: Mode, found: Enforcement | None) -> Enforced:
         return Enforced(status="Unknown", word="NotReported", sentence="No agent tells what is enforced")
     if mode == "Fractional":
         if found.mps:
-            return Enforced(status="True", word="MPS", sentence=_with("MPS holds compute and memory", found, "mps"))
-        return Enforced(status="False", word="None", sentence=_with("Nothing holds the shares", found, "mps"))
+            return Enforced(
+                status="True", word="MPS", sentence=_with("MPS holds compute and memory", found=found, name="mps")
+            )
+        return Enforced(
+            status="False", word="None", sentence=_with("Nothing holds the shares", found=found, name="mps")
+        )
     if found.turns:
         return Enforced(status="True", word="Turns", sentence="Tenants take turns on their devices")
     if found.time_slicing:
         sliced = "The driver shares its time among all, whatever their priority"
-        return Enforced(status="False", word="TimeSlicing", sentence=_with(sliced, found, "turns"))
-    return Enforced(status="False", word="None", sentence=_with("Nothing shares the devices' time", found, "turns"))
+        return Enforced(status="False", word="TimeSlicing", sentence=_with(sliced, found=found, name="turns"))
+    return Enforced(
+        status="False", word="None", sentence=_with("Nothing shares the devices' time", found=found, name="turns")
+    )
 
 
 def condition_of(
@@ -77,7 +83,7 @@ def condition_of(
         return before
     if not nodes or mode is None:
         return None
-    found = {node: enforced(mode, enforcement) for node, enforcement in nodes.items()}
+    found = {node: enforced(mode, found=enforcement) for node, enforcement in nodes.items()}
     weakest = min(found.values(), key=lambda each: (("False", "Unknown", "True").index(each.status), each.word))
     where = [node for node, each in found.items() if each == weakest]
     listed = ", ".join(where[:_SHOWN]) + (f" and {len(where) - _SHOWN} more" if len(where) > _SHOWN else "")
@@ -90,6 +96,6 @@ def condition_of(
     )
 
 
-def _with(sentence: str, found: Enforcement, name: str) -> str:
+def _with(sentence: str, *, found: Enforcement, name: str) -> str:
     why = found.reasons.get(name, "")
     return f"{sentence}: {why}" if why else sentence

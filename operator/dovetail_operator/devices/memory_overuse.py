@@ -89,9 +89,9 @@ def condition_of(
     return Condition(type=CONDITION, status="True", reason="WithinPromise", message=message, last_transition_time=now)
 
 
-def announcement_of(job: GPUJob, status: GPUJobStatus) -> Announcement | None:
+def announcement_of(job: GPUJob, *, status: GPUJobStatus) -> Announcement | None:
     """The event for the first status with an overuse, else None."""
-    before, after = (find_condition(each.conditions, CONDITION) for each in (job.status, status))
+    before, after = (find_condition(each.conditions, type=CONDITION) for each in (job.status, status))
     if after is None or after.status != "False" or (before is not None and before.status == "False"):
         return None
     return Announcement(about=job.metadata, severity="Warning", reason=REASON, message=after.message)

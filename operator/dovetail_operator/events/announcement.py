@@ -21,13 +21,13 @@ class Announcement:
     message: str
 
 
-def announcement(job: GPUJob, status: GPUJobStatus) -> Announcement | None:
+def announcement(job: GPUJob, *, status: GPUJobStatus) -> Announcement | None:
     """The event for a status written on `job`: another phase, or another reason to wait.
 
     Else None.
     """
     before = job.status
-    if (leaving := _leaving(before, status)) is not None:
+    if (leaving := _leaving(before, status=status)) is not None:
         return Announcement(about=job.metadata, severity="Warning", reason="Preempting", message=leaving)
     if before.phase == status.phase:
         waits = status.phase in {"Queued", "Starting"} and status.reason not in _PASSING
@@ -42,7 +42,7 @@ def announcement(job: GPUJob, status: GPUJobStatus) -> Announcement | None:
     )
 
 
-def _leaving(before: GPUJobStatus, status: GPUJobStatus) -> str | None:
+def _leaving(before: GPUJobStatus, *, status: GPUJobStatus) -> str | None:
     """The message of a new preemption notice; None without one."""
     made, known = status.preemption, before.preemption
     if made is None or made.at is None or (known is not None and known.at == made.at):

@@ -72,8 +72,8 @@ class Answers:
     def __init__(
         self,
         client: Client,
-        store: HistoryStore,
         *,
+        store: HistoryStore,
         kept_seconds: float = _KEPT_SECONDS,
         again_seconds: float = _AGAIN_SECONDS,
         most_tries: int = _MOST_TRIES,
@@ -89,7 +89,7 @@ class Answers:
         # How often the API server refused an answer, by the query's UID.
         self._tries: dict[str, int] = {}
         self._old: asyncio.Queue[HistoryQuery] = asyncio.Queue()
-        self._reflector = Reflector(client, HISTORYQUERIES, HistoryQuery, on_event=self._on_event)
+        self._reflector = Reflector(client, resource=HISTORYQUERIES, as_type=HistoryQuery, on_event=self._on_event)
 
     async def run(self) -> None:
         """Answer until cancelled. The store must be open."""
@@ -129,7 +129,7 @@ class Answers:
         """
         uid, name = query.metadata.uid, key_of(query.metadata)
         try:
-            await self._send(query, await asyncio.to_thread(answer, self._store, query))
+            await self._send(query, status=await asyncio.to_thread(answer, self._store, query))
         except (NotFound, Conflict):
             # The query is deleted.
             self._tries.pop(uid, None)
@@ -151,18 +151,23 @@ class Answers:
         """Answer with the reason why there is no result. If even that fails, the query is deleted."""
         self._tries.pop(query.metadata.uid, None)
         try:
-            await self._send(query, HistoryQueryStatus(answered=True, message=why[:_MOST_WORDS]))
+            await self._send(query, status=HistoryQueryStatus(answered=True, message=why[:_MOST_WORDS]))
         except KubeError:
             self._old.put_nowait(query)
 
-    async def _send(self, query: HistoryQuery, status: HistoryQueryStatus) -> None:
+    async def _send(self, query: HistoryQuery, *, status: HistoryQueryStatus) -> None:
         meta = query.metadata
         patch = {
             "metadata": {"uid": meta.uid, "resourceVersion": meta.resource_version},
             "status": msgspec.to_builtins(status),
         }
         await self._client.patch(
-            HISTORYQUERIES, meta.name, patch, as_type=HistoryQuery, namespace=meta.namespace, subresource="status"
+            HISTORYQUERIES,
+            name=meta.name,
+            patch=patch,
+            as_type=HistoryQuery,
+            namespace=meta.namespace,
+            subresource="status",
         )
 
     async def _tidy_always(self) -> None:
@@ -170,7 +175,7 @@ class Answers:
             query = await self._old.get()
             meta = query.metadata
             try:
-                await self._client.delete(HISTORYQUERIES, meta.name, namespace=meta.namespace, uid=meta.uid)
+                await self._client.delete(HISTORYQUERIES, name=meta.name, namespace=meta.namespace, uid=meta.uid)
             except (NotFound, Conflict):
                 continue
             except KubeError as error:
@@ -184,8 +189,8 @@ def answer(store: HistoryStore, query: HistoryQuery) -> HistoryQueryStatus:
     try:
         _check(question)
         if question.group_by is not None:
-            return HistoryQueryStatus(answered=True, sums=_sums_that_fit(store, query))
-        records, after = store.find(namespace, question)
+            return HistoryQueryStatus(answered=True, sums=_sums_that_fit(store, query=query))
+        records, after = store.find(namespace, question=question)
     except (HistoryError, ValueError, OverflowError) as error:
         return HistoryQueryStatus(answered=True, message=str(error))
     kept = _that_fit(records)
@@ -204,11 +209,11 @@ def _passes(error: KubeError) -> bool:
     return isinstance(error, ServerFault) and "too large" not in error.message
 
 
-def _sums_that_fit(store: HistoryStore, query: HistoryQuery) -> list[HistorySums]:
+def _sums_that_fit(store: HistoryStore, *, query: HistoryQuery) -> list[HistorySums]:
     """The sums of as many groups as fit in one object, because names may be long."""
     most = MOST_GROUPS
     while True:
-        found = store.sums(query.metadata.namespace, query.spec, most=most)
+        found = store.sums(query.metadata.namespace, question=query.spec, most=most)
         if len(msgspec.json.encode(found)) <= _MOST_BYTES or most == 1:
             return found
         most //= 2

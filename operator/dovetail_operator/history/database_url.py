@@ -54,7 +54,7 @@ def parse(url: str) -> sql.URL:
 
 def shown(url: sql.URL) -> str:
     """The URL for users and logs, without passwords in front of the host or in the query."""
-    masked = {name: _MASK if _is_secret(name, value) else value for name, value in url.query.items()}
+    masked = {name: _MASK if _is_secret(name, value=value) else value for name, value in url.query.items()}
     return url.set(query=masked).render_as_string().replace("%2A%2A%2A", _MASK)
 
 
@@ -77,7 +77,7 @@ def connect_args(url: sql.URL) -> dict[str, Any]:
     return {name: value for name, value in added.items() if name not in known}
 
 
-def _is_secret(name: str, value: str | tuple[str, ...]) -> bool:
+def _is_secret(name: str, *, value: str | tuple[str, ...]) -> bool:
     # libpq accepts a whole connection string instead of the database's name.
     return any(word in text.lower() for text in (name, *_texts(value)) for word in _SECRET_WORDS)
 
@@ -86,7 +86,7 @@ def _secrets(url: sql.URL) -> Iterator[str]:
     if url.password:
         yield str(url.password)
     for name, value in url.query.items():
-        if _is_secret(name, value):
+        if _is_secret(name, value=value):
             yield from (text for text in _texts(value) if text)
 
 

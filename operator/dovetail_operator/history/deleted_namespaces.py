@@ -21,11 +21,12 @@ log = get_logger("dovetail.operator.history")
 _MESSAGE = "Its namespace was deleted before it had ended"
 
 
-async def lost_with_namespace(client: Client, jobs: Iterable[GPUJob]) -> frozenset[str]:
+async def lost_with_namespace(client: Client, *, jobs: Iterable[GPUJob]) -> frozenset[str]:
     """The UIDs of the jobs that failed while their namespace was being deleted."""
     failed = [job for job in jobs if job.status.phase == "Failed" and job.status.completion_time is not None]
     going = {
-        namespace: await _going_since(client, namespace) for namespace in {job.metadata.namespace for job in failed}
+        namespace: await _going_since(client, namespace=namespace)
+        for namespace in {job.metadata.namespace for job in failed}
     }
     return frozenset(
         job.metadata.uid
@@ -41,13 +42,13 @@ def cancelled(job: GPUJob) -> GPUJob:
     return msgspec.structs.replace(job, status=status)
 
 
-async def _going_since(client: Client, namespace: str) -> str | None:
+async def _going_since(client: Client, *, namespace: str) -> str | None:
     """Since when the namespace is being deleted; 1970 if it is gone.
 
     None if it is not being deleted, or if the operator cannot find out.
     """
     try:
-        found = await client.get(NAMESPACES, namespace, as_type=Namespace)
+        found = await client.get(NAMESPACES, name=namespace, as_type=Namespace)
     except NotFound:
         return "1970-01-01T00:00:00Z"
     except KubeError as error:

@@ -15,7 +15,7 @@ READ_BYTES: Final = 256 * 1024
 _SECONDS: Final = 3.0
 
 
-async def last_lines(client: Client, pods: Sequence[Pod]) -> str:
+async def last_lines(client: Client, *, pods: Sequence[Pod]) -> str:
     """The log of the worker that failed last, else of the first worker.
 
     Empty if kubelet has none.
@@ -26,13 +26,13 @@ async def last_lines(client: Client, pods: Sequence[Pod]) -> str:
     if pod is None:
         return ""
     try:
-        return (await _tail(client, pod))[-LIMIT_BYTES:].decode(errors="replace")
+        return (await _tail(client, pod=pod))[-LIMIT_BYTES:].decode(errors="replace")
     except KubeError:
         # The log is optional: the record must not wait for it.
         return ""
 
 
-async def _tail(client: Client, pod: Pod) -> bytes:
+async def _tail(client: Client, *, pod: Pod) -> bytes:
     """As many last lines as fit in `READ_BYTES`. Of a longer line its beginning."""
     found = b""
     for lines in LINES:

@@ -47,9 +47,9 @@ class History:
     def __init__(
         self,
         client: Client,
+        *,
         state: State,
         store: HistoryStore,
-        *,
         dues: Dues,
         keep_days: int,
         registry: CollectorRegistry,
@@ -110,7 +110,7 @@ class History:
     async def _records(self, dues: Sequence[Due]) -> list[JobRecord]:
         gate = asyncio.Semaphore(_LOGS_AT_ONCE)
         behind = len(self._dues) > _MOST_BEHIND
-        gone = await deleted_namespaces.lost_with_namespace(self._client, (due.job for due in dues))
+        gone = await deleted_namespaces.lost_with_namespace(self._client, jobs=(due.job for due in dues))
 
         async def record(due: Due) -> JobRecord:
             found = record_of(due.job)
@@ -124,7 +124,7 @@ class History:
             if due.gone or behind or not pods:
                 return found
             async with gate:
-                return msgspec.structs.replace(found, log=await last_lines(self._client, pods))
+                return msgspec.structs.replace(found, log=await last_lines(self._client, pods=pods))
 
         found = await asyncio.gather(*map(record, dues), return_exceptions=True)
         return [each for due, each in zip(dues, found, strict=True) if _is_record(each, of=due)]

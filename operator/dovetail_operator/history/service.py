@@ -18,7 +18,7 @@ from dovetail_operator.state.state import State
 class HistoryService:
     """Runs in parallel to the queue, which does not wait for the database."""
 
-    def __init__(self, history: History, answers: Answers) -> None:
+    def __init__(self, history: History, *, answers: Answers) -> None:
         self._history = history
         self._answers = answers
 
@@ -32,8 +32,8 @@ class HistoryService:
 
 def build_history(
     client: Client,
-    state: State,
     *,
+    state: State,
     url: str,
     dues: Dues,
     keep_days: int,
@@ -43,5 +43,7 @@ def build_history(
 ) -> HistoryService:
     """Build the history over the database at `url`. Raises `HistoryError` for a URL that it cannot use."""
     store = HistoryStore(url)
-    history = History(client, state, store, dues=dues, keep_days=keep_days, registry=registry, now=now, rng=rng)
-    return HistoryService(history, Answers(client, store))
+    history = History(
+        client, state=state, store=store, dues=dues, keep_days=keep_days, registry=registry, now=now, rng=rng
+    )
+    return HistoryService(history, answers=Answers(client, store=store))

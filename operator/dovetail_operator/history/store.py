@@ -86,7 +86,7 @@ class HistoryStore:
             self.open()
         try:
             with self._engine.begin() as connection:
-                return [record for record in records if self._upsert(connection, record) and record.ended]
+                return [record for record in records if self._upsert(connection, record=record) and record.ended]
         except sql.exc.SQLAlchemyError as error:
             raise HistoryError(self.where, problem=self._problem(error)) from error
 
@@ -98,7 +98,7 @@ class HistoryStore:
             return None
         return None if found is None else (found.st_dev, found.st_ino)
 
-    def _upsert(self, connection: sql.Connection, record: JobRecord) -> bool:
+    def _upsert(self, connection: sql.Connection, *, record: JobRecord) -> bool:
         row = _row(record)
         statement = self._insert(JOBS).values(row)
         changed = {name: statement.excluded[name] for name in row if name != "uid"}
@@ -121,17 +121,17 @@ class HistoryStore:
         """Records of jobs that have begun and have no known end."""
         return _records(self._read(sql.select(JOBS.c.uid, JOBS.c.record).where(JOBS.c.ended.is_(None))))
 
-    def find(self, namespace: str, question: HistoryQuerySpec) -> tuple[list[JobRecord], str]:
+    def find(self, namespace: str, *, question: HistoryQuerySpec) -> tuple[list[JobRecord], str]:
         """A page of records, the latest end first, and where the next begins ("" after the last)."""
         limit = min(question.limit, MOST_LOGS) if question.logs else question.limit
         logs = (JOBS.c.log,) if question.logs else ()
-        conditions = _conditions(namespace, question)
+        conditions = _conditions(namespace, question=question)
         wanted = sql.select(JOBS.c.uid, JOBS.c.ended, JOBS.c.record, *logs).where(*conditions, *_after(question.after))
         rows = self._read(wanted.order_by(JOBS.c.ended.desc(), JOBS.c.uid).limit(limit + 1))
         last = rows[limit - 1] if len(rows) > limit else None
         return _records(rows[:limit]), "" if last is None else f"{last.ended} {last.uid}"
 
-    def sums(self, namespace: str, question: HistoryQuerySpec, *, most: int = MOST_GROUPS) -> list[HistorySums]:
+    def sums(self, namespace: str, *, question: HistoryQuerySpec, most: int = MOST_GROUPS) -> list[HistorySums]:
         """Sum up the selected records, for the `most` largest groups and all others."""
         # One snapshot for all statements, so that the numbers belong together.
         level = "SERIALIZABLE" if self._file else "REPEATABLE READ"
@@ -141,7 +141,7 @@ class HistoryStore:
                     connection.exec_driver_sql("BEGIN")
                 return aggregates.sums(
                     connection,
-                    conditions=_conditions(namespace, question),
+                    conditions=_conditions(namespace, question=question),
                     by=question.group_by or "Nothing",
                     most=most,
                 )
@@ -176,7 +176,7 @@ class HistoryStore:
             raise HistoryError(self.where, problem=self._problem(error)) from error
 
 
-def _conditions(namespace: str, question: HistoryQuerySpec) -> list[sql.ColumnElement[bool]]:
+def _conditions(namespace: str, *, question: HistoryQuerySpec) -> list[sql.ColumnElement[bool]]:
     found: list[sql.ColumnElement[bool]] = [JOBS.c.namespace == namespace, JOBS.c.ended.is_not(None)]
     if question.since:
         found.append(JOBS.c.ended >= _utc(question.since))

@@ -15,7 +15,7 @@ _KEPT: Final = 16
 _NODES_NOTED: Final = 16
 
 
-def ended_attempt(seen: Observed, child: Job, why: Retry) -> Attempt:
+def ended_attempt(seen: Observed, *, child: Job, why: Retry) -> Attempt:
     """The record of the attempt that `child` ran."""
     failed = true_condition(child, "Failed", "FailureTarget")
     told = failed.last_transition_time if failed is not None else None
@@ -32,7 +32,7 @@ def ended_attempt(seen: Observed, child: Job, why: Retry) -> Attempt:
     )
 
 
-def noted(status: GPUJobStatus, ended: Attempt | None) -> GPUJobStatus:
+def noted(status: GPUJobStatus, *, ended: Attempt | None) -> GPUJobStatus:
     """The status with `ended` added to the ended attempts, and the next attempt number."""
     if ended is None:
         return status

@@ -10,7 +10,7 @@ from dovetail.queue.verdicts import Verdict, Waits
 _CPU: Final = "cpu"
 
 
-def falls_back(job: GPUJob, verdict: Verdict | None) -> bool:
+def falls_back(job: GPUJob, *, verdict: Verdict | None) -> bool:
     """Whether the job runs without a GPU.
 
     It waits for busy GPUs, but not for GPUs that do not exist.

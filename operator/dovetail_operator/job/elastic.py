@@ -7,7 +7,7 @@ from dovetail_operator.job.observation import Observed
 from dovetail_operator.job.run_time import used_seconds
 
 
-def elastic_of(seen: Observed, stage: Stage, *, start: str | None) -> Elastic | None:
+def elastic_of(seen: Observed, *, stage: Stage, start: str | None) -> Elastic | None:
     """The latest run of an elastic job; None before its first run.
 
     `start` is when the current run began, None if no run is in progress.

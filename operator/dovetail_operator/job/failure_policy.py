@@ -29,7 +29,7 @@ class _Restarts(msgspec.Struct, frozen=True, rename="camel"):
 
 def in_place(job: GPUJob) -> bool:
     """Whether kubelet restarts a failed container in its pod."""
-    return bool(fields_of(job, _Restarts).restart_policy == "OnFailure")
+    return bool(fields_of(job, as_type=_Restarts).restart_policy == "OnFailure")
 
 
 def inner_backoff_limit(job: GPUJob) -> int:
@@ -47,7 +47,7 @@ def failure_rules(job: GPUJob) -> list[dict[str, Any]]:
     return rules
 
 
-def why_final(job: GPUJob, failed: Condition) -> str:
+def why_final(job: GPUJob, *, failed: Condition) -> str:
     """Which field of the spec makes this failure final, as a suffix to the message; else empty."""
     rules, number = rules_of(job), rule_index_of(failed)
     if failed.reason != "PodFailurePolicy" or number < 1:

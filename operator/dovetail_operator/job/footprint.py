@@ -23,7 +23,7 @@ class Footprint:
 
         Each status update brings the template again: versions with an equal template share one copy.
         """
-        if known is None or not _is_same_spec(job.metadata, known.metadata):
+        if known is None or not _is_same_spec(job.metadata, known=known.metadata):
             self._judge(job)
         if self.refusal_of(job) is not None:
             return _stripped(job)
@@ -47,7 +47,7 @@ class Footprint:
             self._refused[job.metadata.uid] = (job.metadata.generation, refusal)
 
 
-def _is_same_spec(new: ObjectMeta, known: ObjectMeta) -> bool:
+def _is_same_spec(new: ObjectMeta, *, known: ObjectMeta) -> bool:
     # The API server increments the generation with each change of the spec.
     return (new.uid, new.generation) == (known.uid, known.generation)
 

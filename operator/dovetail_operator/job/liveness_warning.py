@@ -14,7 +14,7 @@ from dovetail_operator.events.announcement import Announcement
 REASON: Final = "LivenessProbe"
 
 
-def warning_of(job: GPUJob, ask: Ask | None) -> Announcement | None:
+def warning_of(job: GPUJob, *, ask: Ask | None) -> Announcement | None:
     """The warning for a time-shared job with a liveness probe; None for all others."""
     if ask is None or ask.mode != "TimeShared":
         return None

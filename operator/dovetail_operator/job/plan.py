@@ -20,7 +20,7 @@ from dovetail.queue.verdicts import Admitted, Kept, Verdict
 _REFUSALS: Final = frozenset({"Invalid", "Quota"})
 
 
-def placement_of(job: GPUJob, verdict: Verdict | None) -> Placement | None:
+def placement_of(job: GPUJob, *, verdict: Verdict | None) -> Placement | None:
     """The plan that follows from a verdict. Returns the status's own plan if it is the same.
 
     None if the verdict admits nothing.

@@ -48,7 +48,7 @@ def doubt_about(node: str, *, view: ClusterView) -> Doubt:
     return Doubt(why=f"the room on {node} is taken", patience_seconds=_PATIENCE_SECONDS)
 
 
-def doubt_of_refusal(job: GPUJob, pods: Sequence[Pod]) -> Doubt:
+def doubt_of_refusal(job: GPUJob, *, pods: Sequence[Pod]) -> Doubt:
     """Doubt a plan that kube-scheduler refuses, perhaps by rules that Dovetail does not model.
 
     The patience doubles with each plan, up to 60 s. It stays at 5 s if some workers have started, because they would

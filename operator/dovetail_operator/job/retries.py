@@ -26,7 +26,7 @@ class Retry:
     message: str
 
 
-def retry_of(seen: Observed, child: Job, failed: Condition, *, how: str) -> Retry | None:
+def retry_of(seen: Observed, *, child: Job, failed: Condition, how: str) -> Retry | None:
     """Decide whether the job runs again after its batch Job has failed.
 
     None: the failure is final.
@@ -42,7 +42,7 @@ def retry_of(seen: Observed, child: Job, failed: Condition, *, how: str) -> Retr
     if in_place(seen.job):
         return None
     if failed.reason == "PodFailurePolicy":
-        return _by_rule(seen.job, failed, how=how)
+        return _by_rule(seen.job, failed=failed, how=how)
     if failed.reason == "DeadlineExceeded" and not _may_retry_timeout(seen):
         return None
     if seen.job.status.retries >= spec.backoff_limit:
@@ -55,7 +55,7 @@ def _may_retry_timeout(seen: Observed) -> bool:
     return policy is not None and policy.on_timeout and not is_used_up(seen)
 
 
-def _by_rule(job: GPUJob, failed: Condition, *, how: str) -> Retry | None:
+def _by_rule(job: GPUJob, *, failed: Condition, how: str) -> Retry | None:
     number = rule_index_of(failed)
     if number == 0:
         message = "A worker was disrupted, which costs no retry"

@@ -32,7 +32,7 @@ def is_used_up(seen: Observed) -> bool:
 
 def _end_of_run(seen: Observed) -> str:
     ended = None if seen.child is None else true_condition(seen.child, "Failed", "Suspended")
-    held = find_condition(seen.job.status.conditions, "Suspended")
+    held = find_condition(seen.job.status.conditions, type="Suspended")
     if ended is not None and ended.last_transition_time is not None:
         return ended.last_transition_time
     return held.last_transition_time if held is not None and held.status == "True" else timestamp(seen.now)

@@ -44,13 +44,13 @@ class Pacing:
 
         `running` is the number of running jobs, which share the budget of refreshes.
         """
-        changed = _changed(before, after)
-        if not changed or not changed <= _ON_THE_WAY or _came_up_to_its_promise(before, after):
+        changed = _changed(before, after=after)
+        if not changed or not changed <= _ON_THE_WAY or _came_up_to_its_promise(before, after=after):
             return 0.0
         if changed <= _FIGURES:
             patience = refresh_seconds(running=running)
             return max(0.0, self._written.setdefault(uid, now - _part_of(uid) * patience) + patience - now)
-        if not _is_passing(before, after):
+        if not _is_passing(before, after=after):
             return 0.0
         return max(0.0, self._since.setdefault(uid, now) + _PASSING_SECONDS - now)
 
@@ -70,11 +70,11 @@ def _part_of(uid: str) -> float:
     return zlib.crc32(uid.encode()) / 2**32
 
 
-def _changed(before: GPUJobStatus, after: GPUJobStatus) -> set[str]:
+def _changed(before: GPUJobStatus, *, after: GPUJobStatus) -> set[str]:
     return {name for name in after.__struct_fields__ if getattr(before, name) != getattr(after, name)}
 
 
-def _is_passing(before: GPUJobStatus, after: GPUJobStatus) -> bool:
+def _is_passing(before: GPUJobStatus, *, after: GPUJobStatus) -> bool:
     if after.phase not in {"Starting", "Running"} or not {before.reason, after.reason} <= _PASSING_REASONS:
         return False
     return _lasting(before.conditions) == _lasting(after.conditions)
@@ -84,7 +84,7 @@ def _lasting(conditions: list[Condition]) -> list[Condition]:
     return [each for each in conditions if each.type not in _PASSING_CONDITIONS]
 
 
-def _came_up_to_its_promise(before: GPUJobStatus, after: GPUJobStatus) -> bool:
+def _came_up_to_its_promise(before: GPUJobStatus, *, after: GPUJobStatus) -> bool:
     """Whether the job's memory entry has changed in more than the measured peak."""
     if before.memory is None or after.memory is None:
         return after.memory is not None and after.memory.limited

@@ -26,25 +26,27 @@ _ORDER: Final = (
 )
 
 
-def conditions_of(seen: Observed, stage: Stage) -> list[Condition]:
+def conditions_of(seen: Observed, *, stage: Stage) -> list[Condition]:
     """The current conditions, each with the time when its status last changed."""
     # Other conditions of an earlier run say nothing about this run.
     found = {each.type: each for each in seen.job.status.conditions if each.type in {"Admitted", "Suspended"}}
-    wanted = [*_of_the_queue(seen, stage), *_of_the_child(seen, stage), *_of_ours(seen, stage)]
-    wanted += _of_devices(seen, stage)
+    wanted = [*_of_the_queue(seen, stage=stage), *_of_the_child(seen, stage=stage), *_of_ours(seen, stage=stage)]
+    wanted += _of_devices(seen, stage=stage)
     for condition in wanted:
-        found[condition.type] = _since(condition, find_condition(seen.job.status.conditions, condition.type))
+        found[condition.type] = _since(
+            condition, before=find_condition(seen.job.status.conditions, type=condition.type)
+        )
     listed = sorted(found.values(), key=lambda condition: _ORDER.index(condition.type))
     return [msgspec.structs.replace(each, observed_generation=seen.job.metadata.generation) for each in listed]
 
 
-def _since(condition: Condition, before: Condition | None) -> Condition:
+def _since(condition: Condition, *, before: Condition | None) -> Condition:
     if before is None or before.status != condition.status:
         return condition
     return msgspec.structs.replace(condition, last_transition_time=before.last_transition_time)
 
 
-def _of_the_queue(seen: Observed, stage: Stage) -> list[Condition]:
+def _of_the_queue(seen: Observed, *, stage: Stage) -> list[Condition]:
     if stage.admitted is None:
         return []
     if stage.admitted:
@@ -52,16 +54,16 @@ def _of_the_queue(seen: Observed, stage: Stage) -> list[Condition]:
         asked = seen.asked_workers or workers
         with_workers = f" with {workers} of {asked} workers" if workers < asked else f" with all {workers} workers"
         message = "Admitted by the queue" + (with_workers if asked > 1 else "")
-        return [_condition("Admitted", "True", "Admitted", message, at=seen.now)]
-    return [_condition("Admitted", "False", stage.reason, stage.message, at=seen.now)]
+        return [_condition("Admitted", status="True", reason="Admitted", message=message, at=seen.now)]
+    return [_condition("Admitted", status="False", reason=stage.reason, message=stage.message, at=seen.now)]
 
 
-def _of_the_child(seen: Observed, stage: Stage) -> list[Condition]:
+def _of_the_child(seen: Observed, *, stage: Stage) -> list[Condition]:
     child = seen.child
-    if child is None or stage.ended is not None or is_past(seen.job, child):
+    if child is None or stage.ended is not None or is_past(seen.job, child=child):
         return []
     failing = true_condition(child, "FailureTarget")
-    if stage.phase not in FINISHED and failing is not None and retry_of(seen, child, failing, how=""):
+    if stage.phase not in FINISHED and failing is not None and retry_of(seen, child=child, failed=failing, how=""):
         # The attempt fails, but the job does not.
         return []
     return [_mirrored(condition, at=seen.now) for condition in child.status.conditions if _is_news(condition)]
@@ -81,43 +83,47 @@ def _mirrored(condition: builtin.Condition, *, at: datetime) -> Condition:
     )
 
 
-def _of_ours(seen: Observed, stage: Stage) -> list[Condition]:
+def _of_ours(seen: Observed, *, stage: Stage) -> list[Condition]:
     """Conditions that no batch Job can have, because there is none or it is deleted."""
     over = seen.child is not None and has_ended(seen.child)
     if stage.phase == "Cancelled" or (stage.phase in {"TimedOut", "Failed"} and not over):
-        return [_condition("Failed", "True", stage.reason, stage.message, at=seen.now)]
+        return [_condition("Failed", status="True", reason=stage.reason, message=stage.message, at=seen.now)]
     if seen.child is not None:
         return []
     if stage.reason == "Held":
-        return [_condition("Suspended", "True", "Held", stage.message, at=seen.now)]
-    if find_condition(seen.job.status.conditions, "Suspended") is not None:
-        return [_condition("Suspended", "False", "Released", "No longer held by spec.suspend", at=seen.now)]
+        return [_condition("Suspended", status="True", reason="Held", message=stage.message, at=seen.now)]
+    if find_condition(seen.job.status.conditions, type="Suspended") is not None:
+        return [
+            _condition(
+                "Suspended", status="False", reason="Released", message="No longer held by spec.suspend", at=seen.now
+            )
+        ]
     return []
 
 
-def _of_devices(seen: Observed, stage: Stage) -> list[Condition]:
+def _of_devices(seen: Observed, *, stage: Stage) -> list[Condition]:
     had, finished, now = seen.job.status.conditions, stage.phase in FINISHED, timestamp(seen.now)
     healthy = bad_devices.condition_of(
-        seen.bad_cards, before=find_condition(had, bad_devices.CONDITION), finished=finished, now=now
+        seen.bad_cards, before=find_condition(had, type=bad_devices.CONDITION), finished=finished, now=now
     )
     within = memory_overuse.condition_of(
-        seen.overuses, before=find_condition(had, memory_overuse.CONDITION), finished=finished, now=now
+        seen.overuses, before=find_condition(had, type=memory_overuse.CONDITION), finished=finished, now=now
     )
     held = enforcement.condition_of(
         seen.enforcement,
         mode=seen.ask.mode if seen.ask is not None and seen.ask.gpu is not None else None,
-        before=find_condition(had, enforcement.CONDITION),
+        before=find_condition(had, type=enforcement.CONDITION),
         finished=finished,
         now=now,
     )
     if seen.ask is None and seen.enforcement:
         # The template was changed to an unreadable one; the running pods come from the previous template.
-        held = find_condition(had, enforcement.CONDITION)
+        held = find_condition(had, type=enforcement.CONDITION)
     idle = idleness.condition_of(
-        seen.idle_since, before=find_condition(had, idleness.CONDITION), finished=finished, now=now
+        seen.idle_since, before=find_condition(had, type=idleness.CONDITION), finished=finished, now=now
     )
     return [each for each in (held, healthy, within, idle) if each is not None]
 
 
-def _condition(type_: str, status: Literal["True", "False"], reason: str, message: str, *, at: datetime) -> Condition:
+def _condition(type_: str, *, status: Literal["True", "False"], reason: str, message: str, at: datetime) -> Condition:
     return Condition(type=type_, status=status, reason=reason, message=message, last_transition_time=timestamp(at))

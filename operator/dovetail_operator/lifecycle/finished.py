@@ -12,18 +12,20 @@ from dovetail_operator.job.retries import retry_of
 from dovetail_operator.job.run_time import is_used_up
 
 
-def end_of(seen: Observed, child: Job) -> Stage:
+def end_of(seen: Observed, *, child: Job) -> Stage:
     """The stage of a job whose batch Job has ended: its final phase, or another attempt."""
     if true_condition(child, "Complete"):
         return Stage(phase="Succeeded", admitted=True)
     failed = true_condition(child, "Failed", "FailureTarget")
     assert failed is not None, "a Job that has ended is Complete or Failed, or about to be"
     late = failed.reason == "DeadlineExceeded"
-    message = _over_limit(seen) if late else _how_it_failed(seen.pods) or _no_pod_tells(seen, child, failed)
-    if (why := retry_of(seen, child, failed, how=message)) is not None:
-        ended = ended_attempt(seen, child, why)
+    message = (
+        _over_limit(seen) if late else _how_it_failed(seen.pods) or _no_pod_tells(seen, child=child, failed=failed)
+    )
+    if (why := retry_of(seen, child=child, failed=failed, how=message)) is not None:
+        ended = ended_attempt(seen, child=child, why=why)
         return Stage(phase="Queued", reason="Evaluating", message=f"Is tried again: {why.message}", ended=ended)
-    message += why_final(seen.job, failed)
+    message += why_final(seen.job, failed=failed)
     if seen.job.spec.backoff_limit and seen.job.status.attempts:
         retries = seen.job.status.retries
         used = f"{retries} {'retry' if retries == 1 else 'retries'} used"
@@ -45,7 +47,7 @@ def _over_limit(seen: Observed) -> str:
     return f"Ran longer than its limit of {limit} s (spec.activeDeadlineSeconds)"
 
 
-def _no_pod_tells(seen: Observed, child: Job, failed: Condition) -> str:
+def _no_pod_tells(seen: Observed, *, child: Job, failed: Condition) -> str:
     """The Job controller's message, with a note if the failed pod no longer exists."""
     said = without_rule(failed.message)
     if failed.reason != "BackoffLimitExceeded" or not child.status.failed:

@@ -31,18 +31,18 @@ def stage_of(seen: Observed) -> Stage | None:
         return None
     if child is None:
         return _made(seen) if is_external(job) else None
-    if has_ended(child) or is_doomed(child) or is_past(job, child):
+    if has_ended(child) or is_doomed(child) or is_past(job, child=child):
         return None
     if job.spec.suspend and (is_external(job) or _queue_of(child)):
         # Kueue would resume a batch Job that only we suspend, so the batch Job is deleted.
         message = "Held by spec.suspend: its Job is taken out of the Kueue queue"
         return Stage(phase=phase_of_held(job), reason="Held", message=message, admitted=False, actions=(DeleteJob(),))
     if _was_taken(child) and (child.spec.suspend or not bound_pods(seen.pods)):
-        return _goes_along(job, child)
-    return _waiting(seen, child) if child.spec.suspend and not is_used_up(seen) else None
+        return _goes_along(job, child=child)
+    return _waiting(seen, child=child) if child.spec.suspend and not is_used_up(seen) else None
 
 
-def _waiting(seen: Observed, child: Job) -> Stage | None:
+def _waiting(seen: Observed, *, child: Job) -> Stage | None:
     job = seen.job
     if any(child.metadata.labels.get(name, "") != value for name, value in _wanted(job).items()):
         where = f"Kueue's queue {_queue_of(job)}" if is_external(job) else "Dovetail's own queue"
@@ -81,7 +81,7 @@ def _was_taken(child: Job) -> bool:
     return bool(_queue_of(child)) and names.HANDED_TO not in child.metadata.annotations
 
 
-def _goes_along(job: GPUJob, child: Job) -> Stage:
+def _goes_along(job: GPUJob, *, child: Job) -> Stage:
     """Move the GPUJob to the Kueue queue that took its batch Job.
 
     Our plan would not hold when Kueue resumes the batch Job, so the batch Job is created again.

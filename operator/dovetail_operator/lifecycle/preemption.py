@@ -39,7 +39,7 @@ def is_due(seen: Observed) -> bool:
     return moment(made.at) <= seen.now
 
 
-def with_preemption(seen: Observed, stage: Stage) -> Stage:
+def with_preemption(seen: Observed, *, stage: Stage) -> Stage:
     """The stage of a job that is or was preempted; any other stage unchanged."""
     made = seen.job.status.preemption
     if made is None:
@@ -54,11 +54,11 @@ def with_preemption(seen: Observed, stage: Stage) -> Stage:
     return replace(stage, phase="Preempted") if stage.phase == "Queued" and made.by else stage
 
 
-def preemption_of(seen: Observed, stage: Stage) -> Preemption | None:
+def preemption_of(seen: Observed, *, stage: Stage) -> Preemption | None:
     """The preemption entry of the status."""
     before, notice = seen.job.status.preemption, seen.notice
     if stage.phase in {"Starting", "Running"} and notice is not None:
-        return _announced(before or Preemption(), notice, now=seen.now)
+        return _announced(before or Preemption(), notice=notice, now=seen.now)
     if before is None or (before.at is None and not before.by):
         return before
     if stage.phase != "Preempted":
@@ -91,7 +91,7 @@ def due_at(status: GPUJobStatus) -> datetime | None:
     return None if made is None or made.at is None else moment(made.at)
 
 
-def _announced(before: Preemption, notice: Notice, *, now: datetime) -> Preemption:
+def _announced(before: Preemption, *, notice: Notice, now: datetime) -> Preemption:
     if before.at is not None and before.by == notice.by:
         # Priorities may have changed since: keep the message correct.
         return msgspec.structs.replace(before, message=notice.message)

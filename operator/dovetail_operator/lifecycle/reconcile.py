@@ -47,9 +47,9 @@ def reconcile(seen: Observed) -> Outcome:
     if is_parent(seen.job):
         return _of_array(seen)
     of_others = None if is_going(seen.job) else kueue.stage_of(seen)
-    stage = preemption.with_preemption(seen, of_others or stage_of(seen))
-    status = status_of(seen, stage)
-    wake_at = seen.now if stage.ended else _next_refresh(seen, status)
+    stage = preemption.with_preemption(seen, stage=of_others or stage_of(seen))
+    status = status_of(seen, stage=stage)
+    wake_at = seen.now if stage.ended else _next_refresh(seen, status=status)
     due = preemption.due_at(status)
     return Outcome(
         status=status,
@@ -61,7 +61,7 @@ def reconcile(seen: Observed) -> Outcome:
 
 def _of_array(seen: Observed) -> Outcome:
     status, actions = array_status.reconcile(seen)
-    wake_at = seen.now if actions else _next_refresh(seen, status)
+    wake_at = seen.now if actions else _next_refresh(seen, status=status)
     return Outcome(status=status, actions=actions, wake_at=wake_at)
 
 
@@ -84,7 +84,7 @@ def _finished(seen: Observed) -> Outcome:
     return Outcome(status=status, actions=tuple(actions), wake_at=due)
 
 
-def _next_refresh(seen: Observed, status: GPUJobStatus) -> datetime | None:
+def _next_refresh(seen: Observed, *, status: GPUJobStatus) -> datetime | None:
     if status.phase in FINISHED:
         ttl = seen.job.spec.ttl_seconds_after_finished
         end = moment(status.completion_time) if status.completion_time else seen.now

@@ -19,20 +19,20 @@ from dovetail_operator.job.observation import Observed
 UNMADE: Final = "Waiting for the Job controller to create the pods"
 
 
-def stage_at_work(seen: Observed, child: Job) -> Stage:
+def stage_at_work(seen: Observed, *, child: Job) -> Stage:
     """The stage of a job whose batch Job runs.
 
     Its pods decide whether it is starting or running.
     """
-    adjust = _adjustments(seen, child)
+    adjust = _adjustments(seen, child=child)
     ending = true_condition(child, "SuccessCriteriaMet", "FailureTarget")
     if ending is not None:
         message = "The job is over: waiting for its last pods to end"
         return Stage(phase="Running", message=message, admitted=True, actions=adjust)
-    return _taken_back(seen, child) or _by_its_pods(seen, child, adjust=adjust)
+    return _taken_back(seen, child=child) or _by_its_pods(seen, child=child, adjust=adjust)
 
 
-def _taken_back(seen: Observed, child: Job) -> Stage | None:
+def _taken_back(seen: Observed, *, child: Job) -> Stage | None:
     """The stage of a job that may not go on as it is; None if it may."""
     if seen.overtaken:
         # A gang runs completely or not at all: bound pods are released, and the whole job gets a new plan.
@@ -45,7 +45,7 @@ def _taken_back(seen: Observed, child: Job) -> Stage | None:
         message = f"Is started anew elsewhere: {bad_devices.told(seen.bad_cards)}"
         suspend = PatchJob(spec={"suspend": True})
         return Stage(phase="Queued", reason="Evaluating", message=message, admitted=False, actions=(suspend,))
-    if size := _size_of_others(seen, child):
+    if size := _size_of_others(seen, child=child):
         # A part of a gang would wait for the rest forever, and added workers have no planned room.
         message = "Is started anew: somebody has changed the parallelism or completions of its Job"
         resize = PatchJob(spec={"suspend": True, **size})
@@ -53,7 +53,7 @@ def _taken_back(seen: Observed, child: Job) -> Stage | None:
     return None
 
 
-def _by_its_pods(seen: Observed, child: Job, *, adjust: tuple[Action, ...]) -> Stage:
+def _by_its_pods(seen: Observed, *, child: Job, adjust: tuple[Action, ...]) -> Stage:
     pods = [pod for pod in seen.pods if pod.metadata.deletion_timestamp is None]
     waiting = [pod for pod in pods if pod.status.phase != "Running" and not is_terminated(pod)]
     started = {worker_of(pod) for pod in pods if pod.status.phase == "Running"}
@@ -66,14 +66,14 @@ def _by_its_pods(seen: Observed, child: Job, *, adjust: tuple[Action, ...]) -> S
             # The Job controller ends pods before its status says why; or a user has deleted them.
             return Stage(phase="Running", message=message, admitted=True, actions=adjust)
         return Stage(phase="Starting", reason=reason, message=message, admitted=True, actions=adjust)
-    absent = seen.job.spec.workers - len(started | ended) - _succeeded_before(child, ended)
+    absent = seen.job.spec.workers - len(started | ended) - _succeeded_before(child, ended=ended)
     if absent <= 0:
-        return Stage(phase="Running", message=_how_it_runs(seen, child), admitted=True, actions=adjust)
+        return Stage(phase="Running", message=_how_it_runs(seen, child=child), admitted=True, actions=adjust)
     message = f"{absent} of {seen.job.spec.workers} workers wait: {message}"
     return Stage(phase="Running", reason="GangWaiting", message=message, admitted=True, actions=adjust)
 
 
-def _size_of_others(seen: Observed, child: Job) -> dict[str, int]:
+def _size_of_others(seen: Observed, *, child: Job) -> dict[str, int]:
     """The fields that restore the size of a batch Job after an edit; empty without one."""
     workers, spec = seen.job.spec.workers, child.spec
     if is_external(seen.job) or spec.completions is None or spec.parallelism is None:
@@ -84,7 +84,7 @@ def _size_of_others(seen: Observed, child: Job) -> dict[str, int]:
     return {"completions": workers, "parallelism": workers}
 
 
-def _how_it_runs(seen: Observed, child: Job) -> str:
+def _how_it_runs(seen: Observed, *, child: Job) -> str:
     """What is unusual about a job whose workers all run; mostly empty."""
     if fell_back(child):
         return "Runs on the CPU: no GPU here could ever serve it (onNoGPU)"
@@ -96,11 +96,11 @@ def _how_it_runs(seen: Observed, child: Job) -> str:
     return f"Runs with {workers} of {asked} workers, as many as {left}: it may take more when it restarts"
 
 
-def _succeeded_before(child: Job, ended: set[int]) -> int:
+def _succeeded_before(child: Job, *, ended: set[int]) -> int:
     return max(0, child.status.succeeded - len(ended))
 
 
-def _adjustments(seen: Observed, child: Job) -> tuple[Action, ...]:
+def _adjustments(seen: Observed, *, child: Job) -> tuple[Action, ...]:
     """Limits that may change while the job runs, where they differ from the batch Job's."""
     job, batch = seen.job, child.spec
     changed: dict[str, Any] = {}

@@ -25,22 +25,22 @@ from dovetail_operator.manifests.planned_template import resumed
 def stage_of(seen: Observed) -> Stage:
     """The stage of an unfinished job, and the actions that follow."""
     child = seen.child
-    if child is not None and is_past(seen.job, child):
-        return _going(seen) if is_going(seen.job) else _past(seen, child)
+    if child is not None and is_past(seen.job, child=child):
+        return _going(seen) if is_going(seen.job) else _past(seen, child=child)
     if child is not None and has_ended(child):
-        return end_of(seen, child)
+        return end_of(seen, child=child)
     if seen.job.spec.cancel:
         actions = () if child is None else (DeleteJob(),)
         return Stage(phase="Cancelled", reason="Cancelled", message="Cancelled by spec.cancel", actions=actions)
     if seen.job.spec.suspend:
-        return _held(seen, child)
+        return _held(seen, child=child)
     if child is not None and is_doomed(child):
-        return end_of(seen, child)
+        return end_of(seen, child=child)
     if is_used_up(seen) and (child is None or child.spec.suspend):
         return _used_up(seen)
     if child is None or child.spec.suspend:
-        return _going(seen) if is_going(seen.job) else _waiting(seen, child)
-    return stage_at_work(seen, child)
+        return _going(seen) if is_going(seen.job) else _waiting(seen, child=child)
+    return stage_at_work(seen, child=child)
 
 
 def _going(seen: Observed) -> Stage:
@@ -49,13 +49,13 @@ def _going(seen: Observed) -> Stage:
     return Stage(phase="Queued", reason="Evaluating", message=message, admitted=False)
 
 
-def _past(seen: Observed, child: Job) -> Stage:
+def _past(seen: Observed, *, child: Job) -> Stage:
     """The stage after an attempt: nothing follows before its batch Job is deleted."""
     actions = () if child.metadata.deletion_timestamp is not None else (DeleteJob(),)
     if seen.job.spec.cancel:
         return Stage(phase="Cancelled", reason="Cancelled", message="Cancelled by spec.cancel", actions=actions)
     if seen.job.spec.suspend:
-        return replace(_held(seen, None), actions=actions)
+        return replace(_held(seen, child=None), actions=actions)
     message = "Waiting for the Job of the run before to go"
     return Stage(phase="Queued", reason="Evaluating", message=message, admitted=False, actions=actions)
 
@@ -67,7 +67,7 @@ def _used_up(seen: Observed) -> Stage:
     return Stage(phase="TimedOut", reason="DeadlineExceeded", message=message, actions=clear)
 
 
-def _held(seen: Observed, child: Job | None) -> Stage:
+def _held(seen: Observed, *, child: Job | None) -> Stage:
     suspend: tuple[Action, ...] = ()
     if child is not None and not child.spec.suspend:
         suspend = (PatchJob(spec={"suspend": True}),)
@@ -75,7 +75,7 @@ def _held(seen: Observed, child: Job | None) -> Stage:
     return Stage(phase=phase_of_held(seen.job), reason="Held", message=message, admitted=False, actions=suspend)
 
 
-def _waiting(seen: Observed, child: Job | None) -> Stage:
+def _waiting(seen: Observed, *, child: Job | None) -> Stage:
     """The stage of a job of which no worker may run yet, as the queue decides."""
     if seen.obstacle is not None:
         if seen.obstacle.reason == "DependencyFailed" and seen.job.spec.on_dependency_failure == "Cancel":
@@ -83,18 +83,18 @@ def _waiting(seen: Observed, child: Job | None) -> Stage:
             return Stage(phase="Cancelled", reason=seen.obstacle.reason, message=seen.obstacle.message, actions=clear)
         return Stage(phase="Queued", reason=seen.obstacle.reason, message=seen.obstacle.message, admitted=False)
     verdict = seen.verdict
-    if falls_back(seen.job, verdict):
-        return _on_cpu(seen, child)
+    if falls_back(seen.job, verdict=verdict):
+        return _on_cpu(seen, child=child)
     if isinstance(verdict, Waits):
         return Stage(
             phase="Queued", reason=verdict.reason, message=verdict.message, admitted=False, queue=verdict.queue
         )
     if not isinstance(verdict, Admitted) or seen.number is None or seen.ask is None:
         return Stage(phase="Queued", reason="Evaluating", message="Waiting for the queue's next look", admitted=False)
-    if child is not None and (why := _why_anew(child, seen, verdict)):
+    if child is not None and (why := _why_anew(child, seen=seen, verdict=verdict)):
         message = f"{why}: its Job is made anew"
         return Stage(phase="Starting", reason="Evaluating", message=message, admitted=True, actions=(DeleteJob(),))
-    placement = placement_of(seen.job, verdict)
+    placement = placement_of(seen.job, verdict=verdict)
     job = with_time_used(seen)
     manifest = build_job(
         job,
@@ -117,7 +117,7 @@ def _waiting(seen: Observed, child: Job | None) -> Stage:
     )
 
 
-def _on_cpu(seen: Observed, child: Job | None) -> Stage:
+def _on_cpu(seen: Observed, *, child: Job | None) -> Stage:
     """Start the job without a GPU, because no GPU in the cluster can ever serve it."""
     assert isinstance(seen.verdict, Waits), "falls back on what the queue has said"
     message = f"Runs on the CPU (onNoGPU): {seen.verdict.message}"
@@ -131,15 +131,15 @@ def _on_cpu(seen: Observed, child: Job | None) -> Stage:
     return Stage(phase="Starting", reason="Evaluating", message=message, admitted=True, actions=(create,))
 
 
-def _is_of_another_kind(child: Job, seen: Observed, verdict: Admitted) -> bool:
+def _is_of_another_kind(child: Job, *, seen: Observed, verdict: Admitted) -> bool:
     """Whether the plan has another resource or size than the suspended batch Job."""
     asked = seen.ask.resource if seen.ask is not None else ""
     other_size = child.spec.completions not in {None, seen.job.spec.workers}
     return other_size or (verdict.ask is not None and verdict.ask.resource != asked)
 
 
-def _why_anew(child: Job, seen: Observed, verdict: Admitted) -> str:
+def _why_anew(child: Job, *, seen: Observed, verdict: Admitted) -> str:
     """Why the suspended batch Job cannot be resumed as it is; empty if it can."""
-    if _is_of_another_kind(child, seen, verdict):
+    if _is_of_another_kind(child, seen=seen, verdict=verdict):
         return "Admitted in another way than before"
     return "Its template was changed" if is_of_another_template(child, job=seen.job) else ""

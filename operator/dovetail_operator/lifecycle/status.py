@@ -22,18 +22,18 @@ _NODES_IN_LINE: Final = 4
 _REFRESH_SECONDS: Final = 10
 
 
-def status_of(seen: Observed, stage: Stage) -> GPUJobStatus:
+def status_of(seen: Observed, *, stage: Stage) -> GPUJobStatus:
     """The status of a job in this stage. Figures that change constantly follow the steps of the run time."""
     before, child = seen.job.status, seen.child
-    nodes, devices = _places(seen, stage)
-    start = _start_time(seen, stage)
+    nodes, devices = _places(seen, stage=stage)
+    start = _start_time(seen, stage=stage)
     end = _completion_time(seen) if stage.phase in FINISHED else None
     active = [pod for pod in seen.pods if pod.status.phase in {"Pending", "Running"}]
     request = "" if seen.ask is None or (fell_back(child) and before.request) else str(seen.ask.gpu or "cpu")
-    placement = _placement(seen, stage)
-    conditions = conditions_of(seen, stage)
+    placement = _placement(seen, stage=stage)
+    conditions = conditions_of(seen, stage=stage)
     stopped = None if start is None else earlier_end(end, start=start, conditions=conditions)
-    elapsed = _elapsed(seen, stage, start=start, end=stopped) if start else ""
+    elapsed = _elapsed(seen, stage=stage, start=start, end=stopped) if start else ""
     status = GPUJobStatus(
         observed_generation=seen.job.metadata.generation,
         number=seen.number,
@@ -44,7 +44,7 @@ def status_of(seen: Observed, stage: Stage) -> GPUJobStatus:
         gpus=before.gpus if seen.ask is None else (seen.ask.gpu.count if seen.ask.gpu else 0) * seen.job.spec.workers,
         queue=stage.queue,
         placement=placement,
-        preemption=preemption.preemption_of(seen, stage),
+        preemption=preemption.preemption_of(seen, stage=stage),
         plans=before.plans if placement is None else placement.generation,
         dependencies=list(seen.dependencies),
         workers_active=len(active),
@@ -55,7 +55,7 @@ def status_of(seen: Observed, stage: Stage) -> GPUJobStatus:
         node_list=_in_line(nodes),
         devices=devices,
         memory=seen.memory,
-        admitted_time=_admitted_time(seen, stage),
+        admitted_time=_admitted_time(seen, stage=stage),
         start_time=start,
         completion_time=end,
         elapsed=elapsed,
@@ -65,17 +65,17 @@ def status_of(seen: Observed, stage: Stage) -> GPUJobStatus:
         retries=before.retries,
         attempts=before.attempts,
         earlier_run_seconds=used_seconds(seen) if start is None else before.earlier_run_seconds,
-        device=_device(seen, stage, start=start),
+        device=_device(seen, stage=stage, start=start),
         simulated=seen.simulated,
-        elastic=elastic_of(seen, stage, start=start),
-        lease=_lease(seen, stage, start=start),
+        elastic=elastic_of(seen, stage=stage, start=start),
+        lease=_lease(seen, stage=stage, start=start),
         notified=before.notified,
         conditions=conditions,
     )
-    return noted(status, stage.ended)
+    return noted(status, ended=stage.ended)
 
 
-def _device(seen: Observed, stage: Stage, *, start: str | None) -> DeviceKind | None:
+def _device(seen: Observed, *, stage: Stage, start: str | None) -> DeviceKind | None:
     if stage.phase in FINISHED and (seen.job.status.device is not None or start is None):
         # A job that never began has run on no device.
         return seen.job.status.device
@@ -87,7 +87,7 @@ def _device(seen: Observed, stage: Stage, *, start: str | None) -> DeviceKind | 
     return "cpu" if seen.ask.gpu is None else "cuda"
 
 
-def _lease(seen: Observed, stage: Stage, *, start: str | None) -> Lease | None:
+def _lease(seen: Observed, *, stage: Stage, start: str | None) -> Lease | None:
     spec = seen.job.spec.reservation
     if spec is None or start is None or stage.phase not in {"Starting", "Running"}:
         return None
@@ -95,15 +95,15 @@ def _lease(seen: Observed, stage: Stage, *, start: str | None) -> Lease | None:
     return Lease(expiration_time=timestamp(since + timedelta(seconds=spec.duration_seconds)))
 
 
-def _placement(seen: Observed, stage: Stage) -> Placement | None:
+def _placement(seen: Observed, *, stage: Stage) -> Placement | None:
     """The plan that the job follows: the queue's until its batch Job runs, then the status's."""
     if stage.phase not in {"Starting", "Running"}:
         return None
     at_work = seen.child is not None and not seen.child.spec.suspend
-    return seen.job.status.placement if at_work else placement_of(seen.job, seen.verdict)
+    return seen.job.status.placement if at_work else placement_of(seen.job, verdict=seen.verdict)
 
 
-def _places(seen: Observed, stage: Stage) -> tuple[list[str], list[AssignedDevice]]:
+def _places(seen: Observed, *, stage: Stage) -> tuple[list[str], list[AssignedDevice]]:
     """Nodes and devices: the current ones of a running job, the last ones of an ended job."""
     bound = bound_pods(seen.pods)
     nodes, over = [pod.spec.node_name for pod in bound], stage.phase in FINISHED
@@ -121,7 +121,7 @@ def _places(seen: Observed, stage: Stage) -> tuple[list[str], list[AssignedDevic
 
 
 def _is_at_work(seen: Observed) -> bool:
-    return seen.child is not None and not seen.child.spec.suspend and not is_past(seen.job, seen.child)
+    return seen.child is not None and not seen.child.spec.suspend and not is_past(seen.job, child=seen.child)
 
 
 def _is_ready(pod: Pod) -> bool:
@@ -134,7 +134,7 @@ def _in_line(nodes: list[str]) -> str:
     return shown if len(nodes) <= _NODES_IN_LINE else f"{shown},+{len(nodes) - _NODES_IN_LINE}"
 
 
-def _admitted_time(seen: Observed, stage: Stage) -> str | None:
+def _admitted_time(seen: Observed, *, stage: Stage) -> str | None:
     before = seen.job.status
     if not stage.admitted:
         return before.admitted_time
@@ -142,14 +142,14 @@ def _admitted_time(seen: Observed, stage: Stage) -> str | None:
     return before.admitted_time if was and before.admitted_time else timestamp(seen.now)
 
 
-def _start_time(seen: Observed, stage: Stage) -> str | None:
+def _start_time(seen: Observed, *, stage: Stage) -> str | None:
     """When the first worker of this run began.
 
     Kept after its pods are gone, reset when the job is queued.
     """
     if stage.phase in {"Held", "Suspended", "Cancelled"}:
         return seen.job.status.start_time
-    if stage.ended is not None or seen.child is None or is_past(seen.job, seen.child):
+    if stage.ended is not None or seen.child is None or is_past(seen.job, child=seen.child):
         return None
     if seen.child.spec.suspend and stage.phase not in FINISHED:
         return None
@@ -184,7 +184,7 @@ def _completion_time(seen: Observed) -> str:
     return told or timestamp(seen.now)
 
 
-def _elapsed(seen: Observed, stage: Stage, *, start: str, end: str | None) -> str:
+def _elapsed(seen: Observed, *, stage: Stage, start: str, end: str | None) -> str:
     if end is not None:
         return human((moment(end) - moment(start)).total_seconds())
     if stage.phase in {"Held", "Suspended"}:

@@ -155,7 +155,7 @@ def _pod_spec(job: GPUJob, *, ask: Ask, number: int) -> Manifest:
     if ask.gpu is not None:
         spec = with_notice(spec)
     if job.spec.pool is not None:
-        spec = in_pools(spec, [job.spec.pool])
+        spec = in_pools(spec, pools=[job.spec.pool])
     by_plugin = [ask.resource] if ask.resource and may_set_visible_devices(ask.resource) else []
     return _with_job_id(completed(spec, asked=_asked(ask), by_plugin=by_plugin), number=number)
 

@@ -50,7 +50,7 @@ class Allowance:
         # When it was last reported that a namespace has sent too many.
         self._said: dict[str, float] = {}
 
-    def take(self, namespace: str, mails: int) -> bool:
+    def take(self, namespace: str, *, mails: int) -> bool:
         """Count these mails if there is room for all of them. Returns whether there is."""
         self._tidy()
         sent = self._sent.get(namespace)
@@ -62,7 +62,7 @@ class Allowance:
         sent.total += mails
         return True
 
-    def give_back(self, namespace: str, mails: int) -> None:
+    def give_back(self, namespace: str, *, mails: int) -> None:
         """Undo the last count: the mails were not sent."""
         sent = self._sent.get(namespace)
         if sent is not None and sent.batches and sent.batches[-1][1] == mails:

@@ -42,12 +42,12 @@ def due(job: GPUJob) -> list[Change]:
     return [each for each in _changes(job) if each.event in wanted and each.key not in job.status.notified]
 
 
-def noted(job: GPUJob, changes: Sequence[Change]) -> list[str]:
+def noted(job: GPUJob, *, changes: Sequence[Change]) -> list[str]:
     """The status field that records sent changes, with `changes` added."""
     return [*job.status.notified, *(change.key for change in changes)][-MOST_NOTED:]
 
 
-def letter(job: GPUJob, change: Change) -> Letter:
+def letter(job: GPUJob, *, change: Change) -> Letter:
     """The text of the change."""
     assert job.spec.notify is not None, "asked of jobs with somebody to tell"
     status, meta = job.status, job.metadata
@@ -59,7 +59,7 @@ def letter(job: GPUJob, change: Change) -> Letter:
         ("User", meta.annotations.get(names.USER, "")),
         ("Project", meta.labels.get(names.LABEL_PROJECT, "")),
         ("State", change.event),
-        ("Reason", _reason(job, change)),
+        ("Reason", _reason(job, change=change)),
         ("GPUs", status.request),
         ("Nodes", ", ".join(status.nodes)),
         ("Submitted", meta.creation_timestamp),
@@ -73,7 +73,7 @@ def letter(job: GPUJob, change: Change) -> Letter:
         to=list(job.spec.notify.emails),
         subject=" ".join(subject.split()),
         text="\n".join([f"{subject}.", "", *lines, ""]),
-        facts=_facts(job, change),
+        facts=_facts(job, change=change),
     )
 
 
@@ -81,7 +81,7 @@ def _changes(job: GPUJob) -> list[Change]:
     status, made = job.status, job.status.preemption
     count = made.count if made is not None else 0
     found = []
-    if status.start_time is not None and not _was_before(status.start_time, made.last_time if made else None):
+    if status.start_time is not None and not _was_before(status.start_time, preempted=made.last_time if made else None):
         found.append(Change(event="Started", key=f"Started/{status.attempt}.{count}"))
     if count:
         found.insert(0, Change(event="Preempted", key=f"Preempted/{count}"))
@@ -90,7 +90,7 @@ def _changes(job: GPUJob) -> list[Change]:
     return found
 
 
-def _was_before(start: str, preempted: str | None) -> bool:
+def _was_before(start: str, *, preempted: str | None) -> bool:
     """Whether the start in the status belongs to a run that has been preempted since."""
     return preempted is not None and datetime.fromisoformat(start) < datetime.fromisoformat(preempted)
 
@@ -101,7 +101,7 @@ def _said(change: Change) -> str:
     )
 
 
-def _reason(job: GPUJob, change: Change) -> str:
+def _reason(job: GPUJob, *, change: Change) -> str:
     status = job.status
     if change.event == "Preempted" and status.preemption is not None:
         return status.preemption.message
@@ -115,7 +115,7 @@ def _run_time(job: GPUJob) -> str:
     return human((moment(end) - moment(start)).total_seconds()) if start and end else ""
 
 
-def _facts(job: GPUJob, change: Change) -> dict[str, Any]:
+def _facts(job: GPUJob, *, change: Change) -> dict[str, Any]:
     status, meta = job.status, job.metadata
     return {
         "event": change.event,
@@ -125,7 +125,7 @@ def _facts(job: GPUJob, change: Change) -> dict[str, Any]:
         "uid": meta.uid,
         "user": meta.annotations.get(names.USER, ""),
         "project": meta.labels.get(names.LABEL_PROJECT, ""),
-        "reason": _reason(job, change),
+        "reason": _reason(job, change=change),
         "request": status.request,
         "nodes": list(status.nodes),
         "attempt": status.attempt,

@@ -42,8 +42,8 @@ class Notifier:
     def __init__(
         self,
         client: Client,
-        sender: Sender,
         *,
+        sender: Sender,
         post: Callable[[Announcement], None],
         registry: CollectorRegistry,
         rng: random.Random,
@@ -101,26 +101,26 @@ class Notifier:
     async def _tell(self, uid: str) -> None:
         while (job := self._jobs.get(uid)) is not None:
             if left := self._unsent(job):
-                await self._send(job, left[0])
+                await self._send(job, change=left[0])
             elif uid in self._gone:
                 self._forget(uid)
             else:
                 await self._note(job)
 
-    async def _send(self, job: GPUJob, change: Change) -> None:
+    async def _send(self, job: GPUJob, *, change: Change) -> None:
         uid = job.metadata.uid
         try:
-            if await self._deliver(job, change):
+            if await self._deliver(job, change=change):
                 self._count.labels("sent").inc()
         except SendError as error:
             self._tries[uid] = self._tries.get(uid, 0) + 1
             if not error.final and self._tries[uid] < _MOST_TRIES:
                 raise
-            self._give_up(job, change, problem=str(error))
+            self._give_up(job, change=change, problem=str(error))
         self._tries.pop(uid, None)
         self._sent.setdefault(uid, set()).add(change.key)
 
-    async def _deliver(self, job: GPUJob, change: Change) -> bool:
+    async def _deliver(self, job: GPUJob, *, change: Change) -> bool:
         """Send the change as what it really was. False if the user has not requested that event."""
         if change.event == "Failed" and await self._is_lost(job):
             job = deleted_namespaces.cancelled(job)
@@ -128,9 +128,9 @@ class Notifier:
             if not found:
                 return False
             change = found[0]
-        return await self._deliver_letter(job, self._addressed(job, letter(job, change)))
+        return await self._deliver_letter(job, found=self._addressed(job, found=letter(job, change=change)))
 
-    def _addressed(self, job: GPUJob, found: Letter) -> Letter:
+    def _addressed(self, job: GPUJob, *, found: Letter) -> Letter:
         """The message to the permitted addresses. Raises `SendError` if none is permitted."""
         admitted = [address for address in found.to if self._rules.admits(address)]
         if len(admitted) == len(found.to):
@@ -140,44 +140,44 @@ class Notifier:
         if not admitted:
             raise SendError(problem, final=True)
         if job.metadata.uid not in self._tries:
-            self._tell_of(job, "NotificationFailed", f"Not everybody was told: {problem}")
+            self._tell_of(job, reason="NotificationFailed", message=f"Not everybody was told: {problem}")
         return replace(found, to=admitted)
 
-    async def _deliver_letter(self, job: GPUJob, found: Letter) -> bool:
+    async def _deliver_letter(self, job: GPUJob, *, found: Letter) -> bool:
         """Send it, unless the job's namespace has sent too many."""
         namespace, mails = job.metadata.namespace, max(1, len(found.to))
-        if not self._allowance.take(namespace, mails):
+        if not self._allowance.take(namespace, mails=mails):
             self._count.labels("limited").inc()
             if self._allowance.is_news(namespace):
                 log.warning("notifications are dropped", namespace=namespace, per_hour=self._rules.per_hour)
                 message = f"This and further notifications of namespace {namespace} are dropped: it has sent "
                 message += f"{self._rules.per_hour} within an hour, as many as it may (notify_per_hour)"
-                self._tell_of(job, "NotificationsLimited", message)
+                self._tell_of(job, reason="NotificationsLimited", message=message)
             return False
         try:
             await self._sender.send(found)
         except SendError:
-            self._allowance.give_back(namespace, mails)
+            self._allowance.give_back(namespace, mails=mails)
             raise
         return True
 
-    def _tell_of(self, job: GPUJob, reason: str, message: str) -> None:
+    def _tell_of(self, job: GPUJob, *, reason: str, message: str) -> None:
         self._post(Announcement(about=job.metadata, severity="Warning", reason=reason, message=message))
 
     async def _is_lost(self, job: GPUJob) -> bool:
         uid = job.metadata.uid
         if uid not in self._lost:
-            self._lost[uid] = uid in await deleted_namespaces.lost_with_namespace(self._client, [job])
+            self._lost[uid] = uid in await deleted_namespaces.lost_with_namespace(self._client, jobs=[job])
         return self._lost[uid]
 
     async def _note(self, job: GPUJob) -> None:
         """Record in the status what was sent."""
         meta = job.metadata
         precondition = {"uid": meta.uid, "resourceVersion": meta.resource_version}
-        patch = {"metadata": precondition, "status": {"notified": noted(job, due(job))}}
+        patch = {"metadata": precondition, "status": {"notified": noted(job, changes=due(job))}}
         try:
             written: GPUJob | None = await self._client.patch(
-                GPUJOBS, meta.name, patch, as_type=GPUJob, namespace=meta.namespace, subresource="status"
+                GPUJOBS, name=meta.name, patch=patch, as_type=GPUJob, namespace=meta.namespace, subresource="status"
             )
         except NotFound:
             written = None
@@ -201,15 +201,15 @@ class Notifier:
         """Read the job. None if it is gone, or another one has its name."""
         meta = job.metadata
         try:
-            found = await self._client.get(GPUJOBS, meta.name, as_type=GPUJob, namespace=meta.namespace)
+            found = await self._client.get(GPUJOBS, name=meta.name, as_type=GPUJob, namespace=meta.namespace)
         except NotFound:
             return None
         return found if found.metadata.uid == meta.uid else None
 
-    def _give_up(self, job: GPUJob, change: Change, *, problem: str) -> None:
+    def _give_up(self, job: GPUJob, *, change: Change, problem: str) -> None:
         self._count.labels("failed").inc()
         log.warning("a notification is given up", job=key_of(job.metadata), change=change.key, error=problem)
-        self._tell_of(job, "NotificationFailed", f"Nobody was told of {change.event}: {problem}")
+        self._tell_of(job, reason="NotificationFailed", message=f"Nobody was told of {change.event}: {problem}")
 
     def _failed(self, uid: str, error: Exception, wait: float) -> None:
         if isinstance(error, SendError):
@@ -236,4 +236,4 @@ def build_notifier(
     rules: MailRules,
 ) -> Notifier:
     """Build the notifier that sends by the server or webhook at `url`, with mails from `sender`."""
-    return Notifier(client, sender_of(url, sender=sender), post=post, registry=registry, rng=rng, rules=rules)
+    return Notifier(client, sender=sender_of(url, sender=sender), post=post, registry=registry, rng=rng, rules=rules)

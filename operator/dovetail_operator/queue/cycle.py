@@ -108,7 +108,7 @@ def _survey_one(job: GPUJob, *, key: str, state: State, cycle: Cycle, running: s
         _note_at_work(at_work, key=key, state=state, cycle=cycle)
         return
     child = state.store.child_of(job)
-    if not wants_admission(job, child) or state.obstacle_of(job, now=cycle.now) is not None:
+    if not wants_admission(job, child=child) or state.obstacle_of(job, now=cycle.now) is not None:
         return
     verdict = state.decisions.verdicts.get(job.metadata.uid)
     workers = sized(job, child=child, verdict=verdict).spec.workers
@@ -117,7 +117,7 @@ def _survey_one(job: GPUJob, *, key: str, state: State, cycle: Cycle, running: s
         return
     cycle.keys[job.metadata.uid] = key
     if isinstance(verdict, Admitted):
-        placement = placement_of(job, verdict)
+        placement = placement_of(job, verdict=verdict)
         nodes = nodes_by_worker(placement) if placement is not None else ()
         cycle.on_the_way.append(replace(candidate, nodes=nodes))
     else:
@@ -135,16 +135,16 @@ def _note_at_work(at_work: AtWork, *, key: str, state: State, cycle: Cycle) -> N
     if candidate is not None:
         cycle.planned[job.metadata.uid] = key
         cycle.on_the_way.append(candidate)
-        if doubt := state.store.refused_pods.doubt(job, at_work.child, at_work.pods):
+        if doubt := state.store.refused_pods.doubt(job, child=at_work.child, pods=at_work.pods):
             cycle.doubts[job.metadata.uid] = doubt
         elif at_work.refused:
-            cycle.doubts[job.metadata.uid] = doubt_of_refusal(job, at_work.pods)
+            cycle.doubts[job.metadata.uid] = doubt_of_refusal(job, pods=at_work.pods)
 
 
 def decide(
     state: State,
-    cycle: Cycle,
     *,
+    cycle: Cycle,
     foreseen: Mapping[str, QueuePlace] | None = None,
     told: Mapping[str, Verdict] | None = None,
     anew: Container[Reason] = (),
@@ -154,12 +154,12 @@ def decide(
     `told` has the job's previous verdict. If the reason is the same, that verdict is yielded again, except for the
     first jobs and for the reasons in `anew`.
     """
-    ledger, leaving = _with_those_on_the_way(state, cycle)
-    evictor = _evictor(state, cycle)
+    ledger, leaving = _with_those_on_the_way(state, cycle=cycle)
+    evictor = _evictor(state, cycle=cycle)
     counted = counted_jobs(state, waiting=cycle.keys, cache=cycle.caches.usage)
     gate = state.store.quotas.gate(counted, children=children_of_jobs(state))
     windows = windows_of(
-        state.store.quotas, counted, view=state.store.view, ledger=ledger, leaving=leaving, now=cycle.now
+        state.store.quotas, counted=counted, view=state.store.view, ledger=ledger, leaving=leaving, now=cycle.now
     )
     verdicts = admit(
         cycle.waiting, ledger=ledger, sites=cycle.sites, leaving=leaving, gate=gate, evictor=evictor, windows=windows
@@ -172,28 +172,28 @@ def decide(
         # A job that no free room can ever serve delays no other job, so it has no position.
         position += verdict.reason != "ExceedsCapacity"
         before = told.get(verdict.key)
-        if before is not None and is_kept(before, verdict, rank=rank) and verdict.reason not in anew:
+        if before is not None and is_kept(before, verdict=verdict, rank=rank) and verdict.reason not in anew:
             yield before
         else:
             known = places.get(verdict.key, QueuePlace(position=1))
-            yield _with_place(state, cycle, verdict=verdict, evictor=evictor, known=known, position=position)
+            yield _with_place(state, cycle=cycle, verdict=verdict, evictor=evictor, known=known, position=position)
 
 
-def _evictor(state: State, cycle: Cycle) -> Evictor:
+def _evictor(state: State, *, cycle: Cycle) -> Evictor:
     """Finds victims among the jobs that run now, and notes them in the cycle's orders."""
-    rules = rules_now(state.preemption, state.store.jobs.values(), now=cycle.now)
+    rules = rules_now(state.preemption, jobs=state.store.jobs.values(), now=cycle.now)
     running = running_jobs(state, now=cycle.now)
     return Evictor(running=running, rules=rules, orders=cycle.orders, in_vain=cycle.caches.in_vain)
 
 
 def _with_place(
-    state: State, cycle: Cycle, *, verdict: Waits, evictor: Evictor, known: QueuePlace, position: int
+    state: State, *, cycle: Cycle, verdict: Waits, evictor: Evictor, known: QueuePlace, position: int
 ) -> Waits:
     """The verdict on a waiting job as its status shows it: with nodes, position, reserved room and estimate.
 
     `known` has the latest estimate.
     """
-    message = verdict.message + _where(state, cycle, verdict)
+    message = verdict.message + _where(state, cycle=cycle, verdict=verdict)
     if verdict.reason == "ExceedsCapacity":
         return msgspec.structs.replace(verdict, message=message)
     preempts = evictor.making_way_for(verdict.key)
@@ -215,46 +215,46 @@ def _by_way(place: QueuePlace, *, at: str, now: datetime) -> QueuePlace:
     )
 
 
-def estimates(state: State, cycle: Cycle) -> Iterator[tuple[str, QueuePlace] | None]:
+def estimates(state: State, *, cycle: Cycle) -> Iterator[tuple[str, QueuePlace] | None]:
     """Yield when the first waiting jobs are likely to start, by UID.
 
     `decide` sets their positions.
 
     Yields None from time to time, so that the caller can pause the work.
     """
-    ledger, leaving = _with_those_on_the_way(state, cycle)
+    ledger, leaving = _with_those_on_the_way(state, cycle=cycle)
     counted, children = counted_jobs(state, waiting=cycle.keys, cache=cycle.caches.usage), children_of_jobs(state)
     gate = partial(state.store.quotas.gate, counted, children=children)
-    yield from _note_arrivals(state, cycle)
+    yield from _note_arrivals(state, cycle=cycle)
     coming = state.store.expectations.coming(now=cycle.now)
     windows = windows_of(
-        state.store.quotas, counted, view=state.store.view, ledger=ledger, leaving=leaving, now=cycle.now
+        state.store.quotas, counted=counted, view=state.store.view, ledger=ledger, leaving=leaving, now=cycle.now
     )
     for start in foresee_with_range(
         cycle.waiting, ledger=ledger, sites=cycle.sites, leaving=leaving, gate=gate, coming=coming, windows=windows
     ):
         # A long simulation runs in parts, and the job may have been deleted in between.
-        if start is None or not _is_there(state, cycle, start.key):
+        if start is None or not _is_there(state, cycle=cycle, uid=start.key):
             yield None
         else:
             yield start.key, state.store.expectations.place(start, now=cycle.now)
 
 
-def _is_there(state: State, cycle: Cycle, uid: str) -> bool:
+def _is_there(state: State, *, cycle: Cycle, uid: str) -> bool:
     job = state.store.jobs.get(cycle.keys[uid])
     return job is not None and job.metadata.uid == uid
 
 
-def _note_arrivals(state: State, cycle: Cycle) -> Iterator[None]:
+def _note_arrivals(state: State, *, cycle: Cycle) -> Iterator[None]:
     """Learn from new jobs, the oldest first."""
     for job in state.store.expectations.new(state.store.jobs.values()):
         state.store.expectations.came(
-            job, cycle.caches.candidates.of(job, state=state, workers=job.spec.workers, sites=cycle.sites)
+            job, candidate=cycle.caches.candidates.of(job, state=state, workers=job.spec.workers, sites=cycle.sites)
         )
         yield None
 
 
-def _with_those_on_the_way(state: State, cycle: Cycle) -> tuple[Ledger, list[Leaving]]:
+def _with_those_on_the_way(state: State, *, cycle: Cycle) -> tuple[Ledger, list[Leaving]]:
     """A copy of the ledger with the room of admitted jobs, and all known ends."""
     ledger = state.store.view.ledger.copy()
     claimed = claim_on_the_way(
@@ -267,10 +267,12 @@ def _with_those_on_the_way(state: State, cycle: Cycle) -> tuple[Ledger, list[Lea
     return ledger, [*cycle.leaving, *claimed.leaving]
 
 
-def _where(state: State, cycle: Cycle, verdict: Waits) -> str:
+def _where(state: State, *, cycle: Cycle, verdict: Waits) -> str:
     """The pools or nodes that a shortage is about; empty if it is about all nodes."""
     # A long cycle runs in parts, and the job may have been deleted in between.
     job = state.store.jobs.get(cycle.keys[verdict.key])
     return (
-        "" if job is None else reach(job, verdict.reason, pools=state.store.quotas.pools_of(job), view=state.store.view)
+        ""
+        if job is None
+        else reach(job, reason=verdict.reason, pools=state.store.quotas.pools_of(job), view=state.store.view)
     )

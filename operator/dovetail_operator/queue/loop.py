@@ -113,7 +113,7 @@ class SchedulingLoop:
             self._counters.cycle_seconds.observe(time.monotonic() - started)
 
     def _request_again(self, error: Exception, wait_seconds: float) -> None:
-        log_failure("queue is tried again", error, wait_seconds)
+        log_failure("queue is tried again", error=error, wait=wait_seconds)
         self._wake_up.soon()
 
     async def _number_jobs(self) -> None:
@@ -156,7 +156,7 @@ class SchedulingLoop:
         """Decide on all waiting jobs. Jobs with a new verdict are marked as changed."""
         renewed, self._renewed_reasons = self._renewed_reasons, frozenset()
         known = self._state.decisions.verdicts
-        verdicts = decide(self._state, cycle, foreseen=self._estimates.places, told=known, anew=renewed)
+        verdicts = decide(self._state, cycle=cycle, foreseen=self._estimates.places, told=known, anew=renewed)
         for rank, verdict in enumerate(verdicts):
             before = known.get(verdict.key)
             if verdict is not before and verdict != before:

@@ -14,11 +14,11 @@ def running_jobs(state: State, *, now: datetime) -> list[Running]:
     if not state.preemption.gap:
         return []
     served = served_jobs(state.store.jobs.values())
-    found = (_running(state, key, job, served=served, now=now) for key, job in state.store.jobs.items())
+    found = (_running(state, key=key, job=job, served=served, now=now) for key, job in state.store.jobs.items())
     return [each for each in found if each is not None]
 
 
-def _running(state: State, key: str, job: GPUJob, *, served: Container[str], now: datetime) -> Running | None:
+def _running(state: State, *, key: str, job: GPUJob, served: Container[str], now: datetime) -> Running | None:
     child = state.store.child_of(job)
     return running_of(
         job,

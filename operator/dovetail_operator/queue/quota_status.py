@@ -30,7 +30,7 @@ _NOTE_SECONDS: Final = 60.0
 class QuotaNotes:
     """Keeps the status of all GPUQuotas current."""
 
-    def __init__(self, client: Client, state: State, *, now: Callable[[], datetime]) -> None:
+    def __init__(self, client: Client, *, state: State, now: Callable[[], datetime]) -> None:
         self._client = client
         self._state = state
         self._now = now
@@ -58,22 +58,24 @@ class QuotaNotes:
         statuses = quotas.reckon(counted, now=now, children=children)
         for quota in quotas.all:
             status = statuses[quota.metadata.name]
-            if is_news(quota.status, status, now=now):
-                await self._write(quota, status)
+            if is_news(quota.status, after=status, now=now):
+                await self._write(quota, status=status)
 
-    async def _write(self, quota: GPUQuota, status: GPUQuotaStatus) -> None:
+    async def _write(self, quota: GPUQuota, *, status: GPUQuotaStatus) -> None:
         patch: dict[str, Any] = {
             "metadata": {"resourceVersion": quota.metadata.resource_version, "uid": quota.metadata.uid},
-            "status": difference(quota.status, status),
+            "status": difference(quota.status, after=status),
         }
         try:
-            await self._client.patch(GPUQUOTAS, quota.metadata.name, patch, as_type=GPUQuota, subresource="status")
+            await self._client.patch(
+                GPUQUOTAS, name=quota.metadata.name, patch=patch, as_type=GPUQuota, subresource="status"
+            )
         except (Conflict, NotFound):
             # The watch brings the newest version, and the next check compares with it.
             return
 
 
-def is_news(before: GPUQuotaStatus, after: GPUQuotaStatus, *, now: datetime) -> bool:
+def is_news(before: GPUQuotaStatus, *, after: GPUQuotaStatus, now: datetime) -> bool:
     """Whether to write a status: a count has changed, or the use was written 60 s ago."""
     if _counts(before) != _counts(after):
         return True

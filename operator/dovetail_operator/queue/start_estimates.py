@@ -72,7 +72,7 @@ class StartEstimates:
             try:
                 await self._estimate(slices)
             except Exception as error:  # noqa: BLE001 - estimates may be late, the queue must go on
-                log_failure("starts are foreseen again", error, _PAUSE_SECONDS)
+                log_failure("starts are foreseen again", error=error, wait=_PAUSE_SECONDS)
                 self._due.set()
             await asyncio.sleep(seconds_until_next(slices))
 
@@ -83,7 +83,7 @@ class StartEstimates:
             return
         places: dict[str, QueuePlace] = {}
         limits = self._limits
-        for estimate in estimates(self._state, cycle):
+        for estimate in estimates(self._state, cycle=cycle):
             places.update([estimate] if estimate else ())
             await slices.pause_if_due()
         if limits != self._limits:

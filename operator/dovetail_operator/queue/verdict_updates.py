@@ -38,7 +38,7 @@ class VerdictUpdates:
     def update(self, verdict: Verdict, *, before: Verdict | None, rank: int, key: str, at_once: bool = False) -> None:
         """Give the job with this key a new verdict, now or after a pause. `rank` is the position from 0."""
         now = time.monotonic()
-        if at_once or not self._pacing.hold_back(verdict, before, rank=rank, now=now):
+        if at_once or not self._pacing.hold_back(verdict, before=before, rank=rank, now=now):
             self._decisions.set_verdict(verdict.key, verdict=verdict)
             (self._admitted if isinstance(verdict, Admitted) else self._changed)(key)
         elif rank < RENEWED_JOBS:
@@ -56,12 +56,12 @@ class VerdictPacing:
     def __init__(self) -> None:
         self._written_at: dict[str, float] = {}
 
-    def hold_back(self, verdict: Verdict, before: Verdict | None, *, rank: int, now: float) -> bool:
+    def hold_back(self, verdict: Verdict, *, before: Verdict | None, rank: int, now: float) -> bool:
         """Whether to hold the verdict back now. `rank` is the position from 0, `now` is in seconds."""
         if isinstance(verdict, Waits) and isinstance(before, Waits) and verdict.reason == before.reason:
             early = now < self._written_at.get(verdict.key, 0.0) + RENEWAL_SECONDS
-            urgent = _is_first_estimate(verdict, before) or _keeps_other_room(verdict, before)
-            if is_kept(before, verdict, rank=rank) or (early and not urgent):
+            urgent = _is_first_estimate(verdict, before=before) or _keeps_other_room(verdict, before=before)
+            if is_kept(before, verdict=verdict, rank=rank) or (early and not urgent):
                 return True
         self._written_at[verdict.key] = now
         return False
@@ -75,7 +75,7 @@ class VerdictPacing:
         self._written_at = {key: at for key, at in self._written_at.items() if key in keys}
 
 
-def is_kept(before: Verdict, verdict: Waits, *, rank: int) -> bool:
+def is_kept(before: Verdict, *, verdict: Waits, rank: int) -> bool:
     """Whether the previous verdict remains: same reason, and the job is not among the first.
 
     `rank` is the position in the queue, from 0.
@@ -83,12 +83,12 @@ def is_kept(before: Verdict, verdict: Waits, *, rank: int) -> bool:
     return rank >= RENEWED_JOBS and isinstance(before, Waits) and before.reason == verdict.reason
 
 
-def _is_first_estimate(verdict: Waits, before: Waits) -> bool:
+def _is_first_estimate(verdict: Waits, *, before: Waits) -> bool:
     known, news = before.queue, verdict.queue
     return news is not None and news.estimated_start is not None and (known is None or known.estimated_start is None)
 
 
-def _keeps_other_room(verdict: Waits, before: Waits) -> bool:
+def _keeps_other_room(verdict: Waits, *, before: Waits) -> bool:
     """Whether the job reserves other room than before: the extender follows the status."""
     known = before.queue.reserved if before.queue else None
     news = verdict.queue.reserved if verdict.queue else None

@@ -61,7 +61,7 @@ class Candidacies(Remembered[_Kept]):
         rank = state.store.quotas.rank_of(job)
         values = (workers, nodes, pools, rank, state.number_of(job) or 0, state.requests.estimate_of(job))
         known = self.get(uid)
-        if known is None or not _is_same(known, job, child, plan, values):
+        if known is None or not _is_same(known, job=job, child=child, plan=plan, values=values):
             made = _made(job, child=child, plan=plan, state=state, workers=workers, nodes=nodes)
         elif known.learned != learned:
             made = expected_now(known.candidate, job=job, expectations=state.store.expectations)
@@ -72,7 +72,7 @@ class Candidacies(Remembered[_Kept]):
         if made.share != (share := state.store.quotas.level_of(job)):
             made = replace(made, share=share)
         stays = waits and child is None and plan is None and _is_for_itself(job, state=state)
-        self.keep(uid, _Kept(made, job, child, plan, values, state.store.quotas.version, learned, stays))
+        self.keep(uid, value=_Kept(made, job, child, plan, values, state.store.quotas.version, learned, stays))
         _note_nodes(job, state=state, site=made.site, sites=sites)
         return made
 
@@ -93,7 +93,7 @@ class Candidacies(Remembered[_Kept]):
             or not state.is_left_to_itself(uid, key=key)
         ):
             return None
-        self.keep(uid, known)
+        self.keep(uid, value=known)
         _note_nodes(job, state=state, site=known.candidate.site, sites=sites)
         return known.candidate
 
@@ -104,7 +104,9 @@ def _note_nodes(job: GPUJob, *, state: State, site: str, sites: _Sites) -> None:
         sites[site] = eligible_nodes(job, view=state.store.view, quotas=state.store.quotas)
 
 
-def _is_same(known: _Kept, job: GPUJob, child: Job | None, plan: Admitted | None, values: tuple[object, ...]) -> bool:
+def _is_same(
+    known: _Kept, *, job: GPUJob, child: Job | None, plan: Admitted | None, values: tuple[object, ...]
+) -> bool:
     return known.job is job and known.child is child and known.plan is plan and known.values == values
 
 

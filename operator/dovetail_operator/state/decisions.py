@@ -126,7 +126,7 @@ class Decisions:
 
     def record_failure(self, job: GPUJob, *, error: Exception) -> bool:
         """Record that our own code fails on this generation of the job. False if that is known."""
-        if not self.failures.note(job, error):
+        if not self.failures.note(job, error=error):
             return False
         self.withdraw_verdict(job.metadata.uid)
         return True

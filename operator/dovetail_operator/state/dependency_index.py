@@ -25,20 +25,22 @@ class Dependencies:
     def put(self, job: GPUJob) -> None:
         """Record a version of a job. Its dependencies may differ from the previous version's."""
         key = key_of(job.metadata)
-        awaited = tuple(_key(job, each.name) for each in job.spec.dependencies)
+        awaited = tuple(_key(job, name=each.name) for each in job.spec.dependencies)
         if (is_finished(job) and key in self._circles) or key in self._unmade:
             self._stale = True
         if awaited == self._awaited.get(key, ()):
             return
-        self._set(key, awaited)
+        self._set(key, awaited=awaited)
         # A new cycle passes through a job that others wait for; a known cycle may now be broken.
         self._stale = self._stale or key in self._dependents or key in self._circles
-        self._stale = self._stale or (expected_tasks.has_tasks(job) and bool(expected_tasks.of(job, self._dependents)))
+        self._stale = self._stale or (
+            expected_tasks.has_tasks(job) and bool(expected_tasks.of(job, keys=self._dependents))
+        )
 
     def drop(self, job: GPUJob) -> None:
         """Record that a job is deleted. Jobs that depend on its name keep waiting."""
         key = key_of(job.metadata)
-        self._set(key, ())
+        self._set(key, awaited=())
         self._stale = self._stale or key in self._circles or (expected_tasks.is_task(job) and key in self._dependents)
 
     def dependents_of(self, key: str) -> list[str]:
@@ -57,7 +59,7 @@ class Dependencies:
     def is_awaited(self, job: GPUJob) -> bool:
         """Whether a dependent of this job does not have the job's current state in its status yet."""
         dependents = (self._jobs.get(key) for key in self.dependents_of(key_of(job.metadata)))
-        return any(each is not None and self._has_to_note(each, job.metadata.name) for each in dependents)
+        return any(each is not None and self._has_to_note(each, name=job.metadata.name) for each in dependents)
 
     def states_of(self, job: GPUJob) -> list[DependencyStatus]:
         """The current state of each of the job's dependencies."""
@@ -65,7 +67,7 @@ class Dependencies:
             return []
         return states_of(
             job.spec.dependencies,
-            job_named=lambda name: self._jobs.get(_key(job, name)),
+            job_named=lambda name: self._jobs.get(_key(job, name=name)),
             before=job.status.dependencies,
         )
 
@@ -91,7 +93,7 @@ class Dependencies:
         noted = f" ({', '.join(tasks)})" if tasks else ""
         return f"The dependencies go round in a circle, {way}{noted}: change or delete one of these jobs"
 
-    def _has_to_note(self, dependent: GPUJob, name: str) -> bool:
+    def _has_to_note(self, dependent: GPUJob, *, name: str) -> bool:
         if is_finished(dependent) or dependent.metadata.deletion_timestamp:
             return False
         now, noted = (
@@ -116,7 +118,7 @@ class Dependencies:
         if not self._stale:
             return
         waiting = [self._jobs[key] for key in self._awaited if key in self._jobs]
-        self._unmade = expected_tasks.of_all(waiting, [key for key in self._dependents if key not in self._jobs])
+        self._unmade = expected_tasks.of_all(waiting, keys=[key for key in self._dependents if key not in self._jobs])
         # A task that does not exist yet waits for whatever its array waits for.
         needs = {task: Needs(keys=(array,)) for task, array in self._unmade.items()}
         before, needs = self._circles, needs | {key_of(job.metadata): self._needs(job) for job in waiting}
@@ -130,9 +132,9 @@ class Dependencies:
         waiting = [each for each in self.states_of(job) if each.state in {"Waiting", "Unknown"}]
         any_one = job.spec.dependency_policy == "Any"
         met = any_one and unmet(self.states_of(job), spec=job.spec) is None
-        return Needs(keys=() if met else tuple(_key(job, each.name) for each in waiting), any_one=any_one)
+        return Needs(keys=() if met else tuple(_key(job, name=each.name) for each in waiting), any_one=any_one)
 
-    def _set(self, key: str, awaited: tuple[str, ...]) -> None:
+    def _set(self, key: str, *, awaited: tuple[str, ...]) -> None:
         for other in self._awaited.pop(key, ()):
             self._dependents[other].discard(key)
             if not self._dependents[other]:
@@ -143,7 +145,7 @@ class Dependencies:
             self._dependents.setdefault(other, set()).add(key)
 
 
-def _key(job: GPUJob, name: str) -> str:
+def _key(job: GPUJob, *, name: str) -> str:
     return f"{job.metadata.namespace}/{name}"
 
 

@@ -19,7 +19,7 @@ class Remembered(Generic[T]):
         """The entry that the previous cycle kept for the job, or None."""
         return self._known.get(uid)
 
-    def keep(self, uid: str, value: T) -> None:
+    def keep(self, uid: str, *, value: T) -> None:
         """Store an entry for the next cycle."""
         self._kept[uid] = value
 

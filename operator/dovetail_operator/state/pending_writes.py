@@ -52,35 +52,35 @@ class PendingWrites:
     def await_job(self, owner: str, *, written: GPUJob, store: Store, is_status: bool = False) -> None:
         """Let `owner` wait for a written GPUJob, unless the store has that version already."""
         known = _version_of(store.jobs.get(key_of(written.metadata)))
-        self._await(owner, "GPUJob", written.metadata, known=known, newer=0, is_status=is_status)
+        self._await(owner, kind="GPUJob", meta=written.metadata, known=known, newer=0, is_status=is_status)
 
     def await_child(self, owner: str, *, written: Job, store: Store) -> None:
         """Let `owner` wait for a written batch Job, unless the store has that version already."""
         known = _version_of(store.child_named(key_of(written.metadata)))
-        self._await(owner, "Job", written.metadata, known=known, newer=0)
+        self._await(owner, kind="Job", meta=written.metadata, known=known, newer=0)
 
     def await_object(self, owner: str, *, kind: Kind, written: ObjectMeta, known: ObjectMeta | None) -> None:
         """Let `owner` wait for a written object, unless the version that its informer has, `known`, is not older."""
-        self._await(owner, kind, written, known=_version(known), newer=0)
+        self._await(owner, kind=kind, meta=written, known=_version(known), newer=0)
 
     def await_newer_job(self, owner: str, *, job: GPUJob, store: Store) -> None:
         """Let `owner` wait for a later version of a GPUJob after a write conflict."""
         known = _version_of(store.jobs.get(key_of(job.metadata)))
-        self._await(owner, "GPUJob", job.metadata, known=known, newer=1)
+        self._await(owner, kind="GPUJob", meta=job.metadata, known=known, newer=1)
 
     def await_newer_child(self, owner: str, *, child: Job, store: Store) -> None:
         """Let `owner` wait for a later version of a batch Job after a write conflict."""
         known = _version_of(store.child_named(key_of(child.metadata)))
-        self._await(owner, "Job", child.metadata, known=known, newer=1)
+        self._await(owner, kind="Job", meta=child.metadata, known=known, newer=1)
 
-    def observed(self, kind: Kind, meta: ObjectMeta) -> Arrival:
+    def observed(self, kind: Kind, *, meta: ObjectMeta) -> Arrival:
         """Take the version of an object that an event has brought."""
         name = (kind, key_of(meta))
         awaited = self._objects.get(name)
         if awaited is None or int(meta.resource_version) < awaited.version:
             return Arrival([], is_own_status=False)
         del self._objects[name]
-        resumed = [owner for owner in awaited.owners if self._arrived(owner, name)]
+        resumed = [owner for owner in awaited.owners if self._arrived(owner, name=name)]
         return Arrival(resumed, is_own_status=awaited.is_status and int(meta.resource_version) == awaited.version)
 
     def wait_seconds(self, owner: str) -> float:
@@ -109,9 +109,9 @@ class PendingWrites:
     def _await(
         self,
         owner: str,
+        *,
         kind: Kind,
         meta: ObjectMeta,
-        *,
         known: int,
         newer: int,
         is_status: bool = False,
@@ -126,7 +126,7 @@ class PendingWrites:
         awaited.owners.add(owner)
         self._deadlines.setdefault(owner, {})[name] = self._clock() + MAX_WAIT_SECONDS
 
-    def _arrived(self, owner: str, name: tuple[Kind, str]) -> bool:
+    def _arrived(self, owner: str, *, name: tuple[Kind, str]) -> bool:
         """Whether the owner waits for nothing else and a reconcile of it was deferred."""
         deadlines = self._deadlines.get(owner, {})
         deadlines.pop(name, None)

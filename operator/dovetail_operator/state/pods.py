@@ -32,9 +32,9 @@ class JobPods:
         # The devices that kubelet gave to pods that request a vendor's resource, by pod UID, until the pod is deleted.
         self._given: dict[str, tuple[DeviceClaim, ...]] = {}
 
-    def changed(self, type_: EventType, pod: Pod) -> str | None:
+    def changed(self, type_: EventType, *, pod: Pod) -> str | None:
         """Record a pod event. Returns the key of the pod's GPUJob, None for a pod of no GPUJob."""
-        self._note_going(type_, pod)
+        self._note_going(type_, pod=pod)
         uid = pod.metadata.uid
         # A pod remains its job's even if its label is removed.
         key = self._keys.get(uid) or _key_of(pod)
@@ -68,7 +68,7 @@ class JobPods:
         if not self._of_child[owner]:
             del self._of_child[owner]
 
-    def _note_going(self, type_: EventType, pod: Pod) -> None:
+    def _note_going(self, type_: EventType, *, pod: Pod) -> None:
         if type_ != "DELETED" and pod.metadata.deletion_timestamp:
             self._going[pod.metadata.uid] = pod
         else:

@@ -25,9 +25,9 @@ FAILED_CREATE: Final = "FailedCreate"
 _AROUND: Final = re.compile(r'^(\(combined from similar events\): )?(Error creating: )?(pods "[^"]*" is )?')
 
 
-def lacks_pods(job: GPUJob, child: Job, pods: Sequence[Pod]) -> bool:
+def lacks_pods(job: GPUJob, *, child: Job, pods: Sequence[Pod]) -> bool:
     """Whether the job's batch Job is running and has fewer pods than it should have."""
-    if is_external(job) or not is_on_the_way(job, child):
+    if is_external(job) or not is_on_the_way(job, child=child):
         return False
     if true_condition(child, "SuccessCriteriaMet", "FailureTarget") is not None:
         return False
@@ -77,7 +77,7 @@ class RefusedPods:
         # By the UID of the batch Job, and the event's name.
         self._told: dict[str, dict[str, Event]] = {}
 
-    def changed(self, type_: EventType, event: Event) -> None:
+    def changed(self, type_: EventType, *, event: Event) -> None:
         """Record a FailedCreate event, or its deletion."""
         uid, name = event.involved_object.uid, event.metadata.name
         told = self._told.setdefault(uid, {})
@@ -88,10 +88,10 @@ class RefusedPods:
         if not told:
             del self._told[uid]
 
-    def doubt(self, job: GPUJob, child: Job, pods: Sequence[Pod]) -> Doubt | None:
+    def doubt(self, job: GPUJob, *, child: Job, pods: Sequence[Pod]) -> Doubt | None:
         """Why the plan of a job does not hold whose batch Job lacks pods; None without a refusal."""
         told = self._told.get(child.metadata.uid)
-        if told is None or not lacks_pods(job, child, pods):
+        if told is None or not lacks_pods(job, child=child, pods=pods):
             return None
         words = refusal_in(tuple(told.values()), child=child, pods=pods)
         return doubt_of(job, words=words) if words else None

@@ -32,8 +32,8 @@ class Requests:
     def __init__(
         self,
         store: Store,
-        decisions: Decisions,
         *,
+        decisions: Decisions,
         default_policy: Policy,
         namespace_policies: Mapping[str, Policy],
     ) -> None:
@@ -62,7 +62,7 @@ class Requests:
         """What the job uses and what was learned for it; None if neither is known."""
         return self._store.learning.use_of(
             job,
-            next(iter(self.read(job).asks), None),
+            ask=next(iter(self.read(job).asks), None),
             child=self._store.child_of(job),
             most_mib=self._largest_promise_mib,
         )

@@ -25,10 +25,10 @@ class Runs(Remembered[AtWork]):
         uid, pods = job.metadata.uid, state.store.pods.of(child)
         known = self.get(uid)
         same = known is not None and known.job is job and known.child is child and known.pods is pods
-        if not same and not (is_child(child, job=job) and is_on_the_way(job, child)):
+        if not same and not (is_child(child, job=job) and is_on_the_way(job, child=child)):
             return None
         running.add(child.metadata.uid)
         if known is None or not same:
             known = at_work(job, child=child, pods=pods, run_times=state.run_times)
-        self.keep(uid, known)
+        self.keep(uid, value=known)
         return known

@@ -39,9 +39,9 @@ class State:
     def __init__(
         self,
         store: Store,
+        *,
         decisions: Decisions,
         requests: Requests,
-        *,
         run_times: RunTimes | None = None,
         preemption: Rules | None = None,
         records: Dues | None = None,
@@ -142,7 +142,7 @@ class State:
         number, key = self.number_of(job), key_of(job.metadata)
         # A foreign batch Job with the job's name is a separate obstacle with its own message.
         is_free = child is not None or self.store.child_named(key) is None
-        if number is None or not is_free or not wants_admission(job, child):
+        if number is None or not is_free or not wants_admission(job, child=child):
             return []
         return self.store.pods.left_over(key, number=number, child=child)
 
@@ -164,11 +164,13 @@ def build_state(
     """Build an empty state over `view`."""
     store = Store(view, learning=learning, quotas=quotas, endings=endings, job_limits=job_limits)
     decisions = Decisions()
-    requests = Requests(store, decisions, default_policy=default_policy, namespace_policies=namespace_policies)
+    requests = Requests(
+        store, decisions=decisions, default_policy=default_policy, namespace_policies=namespace_policies
+    )
     return State(
         store,
-        decisions,
-        requests,
+        decisions=decisions,
+        requests=requests,
         run_times=run_times,
         preemption=preemption,
         records=records,

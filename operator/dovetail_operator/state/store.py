@@ -95,7 +95,7 @@ class Store:
         """Store a GPUJob. False if it is not newer than the stored version."""
         key, job = key_of(job.metadata), self.lean(job)
         known = self.jobs.get(key)
-        if known is not None and not is_newer(job.metadata, known.metadata):
+        if known is not None and not is_newer(job.metadata, known=known.metadata):
             return False
         if known is not None and known.metadata.uid != job.metadata.uid:
             self._forget(known)
@@ -124,7 +124,7 @@ class Store:
         """Store a batch Job, unless the stored version is newer."""
         key = key_of(child.metadata)
         known = self._children.get(key)
-        if known is None or is_newer(child.metadata, known.metadata):
+        if known is None or is_newer(child.metadata, known=known.metadata):
             self._children[key] = child
 
     def child_event(self, type_: EventType, child: Job) -> str:
@@ -144,7 +144,7 @@ class Store:
         else:
             self.view.pod_changed(pod)
             self.quotas.pod_changed(pod, ledger=self.view.ledger)
-        key = self.pods.changed(type_, pod)
+        key = self.pods.changed(type_, pod=pod)
         node = self._gpunodes.get(pod.spec.node_name)
         if key is not None and type_ != "DELETED":
             self.pods.note_given([pod.metadata.uid], ledger=self.view.ledger)
@@ -240,7 +240,9 @@ class Store:
         owners = {claim.key: self._job_of_pod(claim.key) for claim in claims}
         self.measured.reported(gpunode, claims=claims, jobs={uid: job for uid, job in owners.items() if job})
         jobs = ((self._job_of_pod(uid), peak) for uid, peak in peaks_in(gpunode, claims=claims))
-        return [key_of(job.metadata) for job, peak in jobs if job is not None and self.learning.measured(job, peak)]
+        return [
+            key_of(job.metadata) for job, peak in jobs if job is not None and self.learning.measured(job, peak=peak)
+        ]
 
     def _forget(self, job: GPUJob) -> None:
         self.footprint.forget(job.metadata.uid)
@@ -250,7 +252,7 @@ class Store:
             follower.drop(job)
 
 
-def is_newer(new: ObjectMeta, known: ObjectMeta) -> bool:
+def is_newer(new: ObjectMeta, *, known: ObjectMeta) -> bool:
     """Whether `new` is a later version of the object than `known`."""
     # KEP-5504: versions of one resource compare as numbers. Lists and watches may deliver them out of order.
     return int(new.resource_version) > int(known.resource_version)

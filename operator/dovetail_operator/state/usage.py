@@ -69,7 +69,7 @@ class Counts(Remembered[_Known]):
                 job, child=own, ask_of=state.requests.ask_of, admitted=plan, waits=waits, quotas=state.store.quotas
             )
             known = _Known(counted, job, child, plan, waits, version)
-        self.keep(uid, known)
+        self.keep(uid, value=known)
         return known.counted
 
 
@@ -80,6 +80,6 @@ def children_of_jobs(state: State) -> frozenset[Child]:
     return frozenset((child.metadata.namespace, child.metadata.uid) for child in state.store.children())
 
 
-def departed(state: State, job: GPUJob, *, now: datetime) -> Counted | None:
+def departed(state: State, *, job: GPUJob, now: datetime) -> Counted | None:
     """What a job has used that is being deleted; None if no quota counts it."""
     return use_of_deleted(job, ask_of=state.requests.ask_of, quotas=state.store.quotas, now=now)

@@ -15,8 +15,8 @@ from dovetail_operator.watchers.services import ServiceKeeper
 
 def build_watchers(
     client: Client,
-    state: State,
     *,
+    state: State,
     idle: IdleRules,
     changed: Callable[[str], None],
     post: Callable[[Announcement], None],
@@ -25,7 +25,7 @@ def build_watchers(
 ) -> tuple[IdleWatch, KueueWatch, ServiceKeeper]:
     """Build the watchers of GPUJobs. `changed` gets the key of each job that a watcher has news about."""
     return (
-        IdleWatch(client, state, idle, changed=changed, post=post, now=now),
-        KueueWatch(client, state, changed=changed),
-        ServiceKeeper(client, state, post=post, rng=rng),
+        IdleWatch(client, state=state, rules=idle, changed=changed, post=post, now=now),
+        KueueWatch(client, state=state, changed=changed),
+        ServiceKeeper(client, state=state, post=post, rng=rng),
     )

@@ -30,9 +30,9 @@ class IdleWatch:
     def __init__(
         self,
         client: Client,
+        *,
         state: State,
         rules: IdleRules,
-        *,
         changed: Callable[[str], None],
         post: Callable[[Announcement], None],
         now: Callable[[], datetime],
@@ -60,12 +60,12 @@ class IdleWatch:
         for key, job in running.items():
             if job.status.devices:
                 with self._guard.around(key):
-                    await self._look_at(key, job)
+                    await self._look_at(key, job=job)
 
-    async def _look_at(self, key: str, job: GPUJob) -> None:
+    async def _look_at(self, key: str, *, job: GPUJob) -> None:
         uid, now = job.metadata.uid, self._now()
         utilization = self._state.store.utilization_of(job, now=now)
-        told = find_condition(job.status.conditions, CONDITION)
+        told = find_condition(job.status.conditions, type=CONDITION)
         told_at = moment(told.last_transition_time) if told is not None and told.status == "True" else None
         since = self._times.look(uid, utilization=utilization, now=now, told_at=told_at)
         before = self._state.decisions.idle.get(uid)
@@ -77,18 +77,18 @@ class IdleWatch:
             self._state.decisions.set_idle(uid, since=since)
             self._changed(key)
             if told_at is None:
-                self._announce(job, "Idle", f"{sentence(since)}{self._threat()}")
+                self._announce(job, reason="Idle", message=f"{sentence(since)}{self._threat()}")
         if self._times.is_due(since, utilization=utilization, now=now):
-            await self._act(job, since)
+            await self._act(job, since=since)
 
-    async def _act(self, job: GPUJob, since: datetime) -> None:
+    async def _act(self, job: GPUJob, *, since: datetime) -> None:
         meta, action = job.metadata, self._rules.action
         patch: dict[str, Any] = {
             "metadata": {"uid": meta.uid, "resourceVersion": meta.resource_version},
             "spec": _FIELDS[action],
         }
         try:
-            await self._client.patch(GPUJOBS, meta.name, patch, as_type=GPUJob, namespace=meta.namespace)
+            await self._client.patch(GPUJOBS, name=meta.name, patch=patch, as_type=GPUJob, namespace=meta.namespace)
         except (Conflict, NotFound):
             # The job changed meanwhile: the next check sees its current state.
             return
@@ -96,7 +96,7 @@ class IdleWatch:
             log.warning("an idle job goes on for now", job=key_of(meta), error=str(error))
             return
         log.info("idle job", job=key_of(meta), action=action)
-        self._announce(job, "Idle", f"{sentence(since)}: the job is {_DONE[action]}")
+        self._announce(job, reason="Idle", message=f"{sentence(since)}: the job is {_DONE[action]}")
 
     def _threat(self) -> str:
         if self._rules.action == "Warn":
@@ -104,5 +104,5 @@ class IdleWatch:
         what = "held" if self._rules.action == "Suspend" else "ended"
         return f": the job is {what} if that goes on for {self._rules.grace_seconds:g} s"
 
-    def _announce(self, job: GPUJob, reason: str, message: str) -> None:
+    def _announce(self, job: GPUJob, *, reason: str, message: str) -> None:
         self._post(Announcement(about=job.metadata, severity="Warning", reason=reason, message=message))

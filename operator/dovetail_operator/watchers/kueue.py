@@ -72,8 +72,8 @@ class KueueWatch:
     def __init__(
         self,
         client: Client,
-        state: State,
         *,
+        state: State,
         changed: Callable[[str], None],
         look_seconds: float = _LOOK_SECONDS,
     ) -> None:
@@ -91,7 +91,7 @@ class KueueWatch:
             await asyncio.sleep(self._look_seconds)
         self._tell_all("")
         log.info("Kueue is here: its words are passed on", version=resource.version)
-        await Reflector(self._client, resource, Workload, on_event=self._on_event).run()
+        await Reflector(self._client, resource=resource, as_type=Workload, on_event=self._on_event).run()
 
     async def _served(self) -> Resource | None:
         absent = True

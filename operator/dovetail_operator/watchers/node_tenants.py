@@ -65,7 +65,7 @@ class NodeTenants:
         pace: Pace = Pace(),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.reflector = Reflector(client, GPUNODETENANTS, GPUNodeTenants, on_event=self.object_event)
+        self.reflector = Reflector(client, resource=GPUNODETENANTS, as_type=GPUNodeTenants, on_event=self.object_event)
         self.writes_total = 0
         self._client = client
         self._pods = pods
@@ -125,7 +125,7 @@ class NodeTenants:
             self._known.pop(name, None)
         else:
             self._known[name] = found
-        self._pending.observed("GPUNodeTenants", found.metadata)
+        self._pending.observed("GPUNodeTenants", meta=found.metadata)
         self._look(name)
 
     async def run(self) -> None:
@@ -171,19 +171,19 @@ class NodeTenants:
         answers = await self._answers(name, known=known)
         spec = GPUNodeTenantsSpec(tenants=_listed(self._tenants.get(name, _NO_TENANTS), node=name), answers=answers)
         if known is None or known.spec != spec or owner not in known.metadata.owner_references:
-            await self._write(name, spec, known=known, owner=owner)
+            await self._write(name, spec=spec, known=known, owner=owner)
 
     async def _write(
-        self, name: str, spec: GPUNodeTenantsSpec, *, known: GPUNodeTenants | None, owner: OwnerReference
+        self, name: str, *, spec: GPUNodeTenantsSpec, known: GPUNodeTenants | None, owner: OwnerReference
     ) -> None:
         self._written_at[name] = self._clock()
         version = known.metadata.resource_version if known else ""
         meta = ObjectMeta(name=name, owner_references=[owner], resource_version=version)
         body = GPUNodeTenants(metadata=meta, spec=spec)
         if known is None:
-            written = await self._client.create(GPUNODETENANTS, body, as_type=GPUNodeTenants)
+            written = await self._client.create(GPUNODETENANTS, body=body, as_type=GPUNodeTenants)
         else:
-            written = await self._client.update(GPUNODETENANTS, name, body, as_type=GPUNodeTenants)
+            written = await self._client.update(GPUNODETENANTS, name=name, body=body, as_type=GPUNodeTenants)
         self.writes_total += 1
         seen = self._known.get(name)
         self._pending.await_object(
@@ -196,7 +196,7 @@ class NodeTenants:
         self._queue.forget(name)
         if known is not None:
             with suppress(NotFound):  # its Node has gone, and it with that
-                await self._client.delete(GPUNODETENANTS, name, uid=known.metadata.uid)
+                await self._client.delete(GPUNODETENANTS, name=name, uid=known.metadata.uid)
 
     async def _answers(self, name: str, *, known: GPUNodeTenants | None) -> int:
         """The agent's question that this list answers.

@@ -47,8 +47,8 @@ class ServiceKeeper:
     def __init__(
         self,
         client: Client,
-        state: State,
         *,
+        state: State,
         post: Callable[[Announcement], None],
         rng: random.Random,
         settle_seconds: float = _SETTLE_SECONDS,
@@ -61,7 +61,9 @@ class ServiceKeeper:
         self._settle_seconds = settle_seconds
         self._backoff = backoff
         self._queue = WorkQueue()
-        self._services = Reflector(client, SERVICES, Named, on_event=self._on_event, label_selector=LABEL_JOB)
+        self._services = Reflector(
+            client, resource=SERVICES, as_type=Named, on_event=self._on_event, label_selector=LABEL_JOB
+        )
         # Jobs whose owners have received the event that the Service cannot be created.
         self._told: set[str] = set()
 
@@ -84,14 +86,14 @@ class ServiceKeeper:
     def _is_missing(self, job: GPUJob) -> bool:
         found = self._services.store.get(key_of(job.metadata))
         is_there = found is not None and is_owned(found.metadata, by=job)
-        return not is_there and needs_service(job, self._state.store.child_of(job))
+        return not is_there and needs_service(job, child=self._state.store.child_of(job))
 
     async def _keep(self, key: str) -> None:
         job = self._state.store.jobs.get(key)
         if job is None or not self._is_missing(job):
             self._told.discard(key)
             return
-        obstacle = await services.ensure(self._client, job, rendezvous.service_of(job))
+        obstacle = await services.ensure(self._client, job=job, manifest=rendezvous.service_of(job))
         if obstacle is None:
             self._told.discard(key)
             log.info("a gang's Service was missing and is there again", job=key)
@@ -103,18 +105,18 @@ class ServiceKeeper:
         raise _InTheWayError(obstacle.message)
 
 
-def needs_service(job: GPUJob, child: Job | None) -> bool:
+def needs_service(job: GPUJob, *, child: Job | None) -> bool:
     """Whether workers of the job look for each other, or soon may. `child` is its batch Job."""
     if not rendezvous.meets(job) or not is_ours(job) or is_finished(job) or is_going(job):
         return False
     if child is None:
         # Its batch Job may be about to be created, after a Service that has been deleted since.
         return job.status.phase == "Starting"
-    return not has_ended(child) and not is_past(job, child)
+    return not has_ended(child) and not is_past(job, child=child)
 
 
 def _tried_again(key: str, error: Exception, wait: float) -> None:
     if isinstance(error, _InTheWayError):
         log.warning("a gang's Service is missing", job=key, error=str(error), wait_seconds=round(wait, 1))
     else:
-        log_failure("a gang's Service is missing", error, wait, job=key)
+        log_failure("a gang's Service is missing", error=error, wait=wait, job=key)

@@ -24,7 +24,7 @@ _EVERY_SECONDS: Final = 300.0
 class LastingMisses:
     """Stores `misses` in a ConfigMap in `namespace`."""
 
-    def __init__(self, client: Client, misses: Misses, *, namespace: str) -> None:
+    def __init__(self, client: Client, *, misses: Misses, namespace: str) -> None:
         self._client = client
         self._misses = misses
         self._namespace = namespace
@@ -40,7 +40,9 @@ class LastingMisses:
     async def take_up(self) -> None:
         """Load the stored factors if they can be read."""
         try:
-            found = await self._client.get(CONFIGMAPS, CONFIGMAP_NAME, as_type=ConfigMap, namespace=self._namespace)
+            found = await self._client.get(
+                CONFIGMAPS, name=CONFIGMAP_NAME, as_type=ConfigMap, namespace=self._namespace
+            )
             text = found.data.get(KEY, "")
             self._misses.restore(_factors(text))
         except NotFound:
@@ -69,10 +71,12 @@ class LastingMisses:
         """
         home = self._namespace
         try:
-            await self._client.patch(CONFIGMAPS, CONFIGMAP_NAME, {"data": data}, as_type=ConfigMap, namespace=home)
+            await self._client.patch(
+                CONFIGMAPS, name=CONFIGMAP_NAME, patch={"data": data}, as_type=ConfigMap, namespace=home
+            )
         except NotFound:
             made = ConfigMap(metadata=ObjectMeta(name=CONFIGMAP_NAME, namespace=home), data=data)
-            await self._client.create(CONFIGMAPS, made, as_type=ConfigMap, namespace=home)
+            await self._client.create(CONFIGMAPS, body=made, as_type=ConfigMap, namespace=home)
 
 
 def _text(factors: Factors) -> str:

@@ -102,7 +102,12 @@ class PodEvictions:
         }
         try:
             await self._client.create(
-                PODS, body, as_type=dict[str, Any], namespace=wanted.namespace, name=wanted.name, subresource="eviction"
+                PODS,
+                body=body,
+                as_type=dict[str, Any],
+                namespace=wanted.namespace,
+                name=wanted.name,
+                subresource="eviction",
             )
         except (NotFound, Conflict):  # it is gone, or another has its name
             return

@@ -96,13 +96,15 @@ class Numbers:
 
     async def _read(self) -> ConfigMap:
         try:
-            return await self._client.get(CONFIGMAPS, CONFIGMAP_NAME, as_type=ConfigMap, namespace=self._namespace)
+            return await self._client.get(CONFIGMAPS, name=CONFIGMAP_NAME, as_type=ConfigMap, namespace=self._namespace)
         except NotFound:
             return ConfigMap(metadata=ObjectMeta(name=CONFIGMAP_NAME, namespace=self._namespace))
 
     async def _write(self, configmap: ConfigMap) -> ConfigMap:
         if not configmap.metadata.resource_version:
-            return await self._client.create(CONFIGMAPS, configmap, as_type=ConfigMap, namespace=self._namespace)
+            return await self._client.create(CONFIGMAPS, body=configmap, as_type=ConfigMap, namespace=self._namespace)
         # A patch preserves what we do not read, such as labels. The resourceVersion makes it conditional.
         patch = {"metadata": {"resourceVersion": configmap.metadata.resource_version}, "data": configmap.data}
-        return await self._client.patch(CONFIGMAPS, CONFIGMAP_NAME, patch, as_type=ConfigMap, namespace=self._namespace)
+        return await self._client.patch(
+            CONFIGMAPS, name=CONFIGMAP_NAME, patch=patch, as_type=ConfigMap, namespace=self._namespace
+        )

@@ -21,7 +21,7 @@ from dovetail_operator.writes import services
 
 
 async def create_job(
-    client: Client, job: GPUJob, action: CreateJob, *, term: int | None = None, mps_directory: str = ""
+    client: Client, *, job: GPUJob, action: CreateJob, term: int | None = None, mps_directory: str = ""
 ) -> Job | Obstacle:
     """Create the batch Job, or return the one that we created before.
 
@@ -29,15 +29,15 @@ async def create_job(
 
     With a `term` the chart's policy refuses it once a later term has begun. `mps_directory` is where its pods find MPS.
     """
-    if action.service is not None and (obstacle := await services.ensure(client, job, action.service)):
+    if action.service is not None and (obstacle := await services.ensure(client, job=job, manifest=action.service)):
         return obstacle
     wanted = job_with_mps(action.manifest, directory=mps_directory)
     wanted = wanted if term is None else _of_term(wanted, term=term)
     try:
         # Strict: a pod would run without a misspelled field of the template, and no message would say so.
-        return await client.create(JOBS, wanted, as_type=Job, namespace=job.metadata.namespace, strict=True)
+        return await client.create(JOBS, body=wanted, as_type=Job, namespace=job.metadata.namespace, strict=True)
     except AlreadyExists:
-        return await _existing(client, job)
+        return await _existing(client, job=job)
     except StatusError as error:
         return services.refusal(error, kind="Job")
 
@@ -48,31 +48,31 @@ def _of_term(manifest: Manifest, *, term: int) -> Manifest:
     return {**manifest, "metadata": {**metadata, "annotations": annotations}}
 
 
-async def _existing(client: Client, job: GPUJob) -> Job | Obstacle:
+async def _existing(client: Client, *, job: GPUJob) -> Job | Obstacle:
     """The batch Job that has our name already: our own, or an obstacle.
 
     A foreign one is never adopted.
     """
     name = job.metadata.name
-    found = await client.get(JOBS, name, as_type=Job, namespace=job.metadata.namespace)
+    found = await client.get(JOBS, name=name, as_type=Job, namespace=job.metadata.namespace)
     if not is_child(found, job=job):
         return services.in_the_way(found.metadata, kind="Job", of=job)
-    return await labelled(client, job, found)
+    return await labelled(client, job=job, child=found)
 
 
-async def find_child(client: Client, job: GPUJob) -> Job | None:
+async def find_child(client: Client, *, job: GPUJob) -> Job | None:
     """Get the job's own batch Job, and restore the label by which it is watched.
 
     None without one.
     """
     try:
-        found = await client.get(JOBS, job.metadata.name, as_type=Job, namespace=job.metadata.namespace)
+        found = await client.get(JOBS, name=job.metadata.name, as_type=Job, namespace=job.metadata.namespace)
     except NotFound:
         return None
-    return await labelled(client, job, found) if is_child(found, job=job) else None
+    return await labelled(client, job=job, child=found) if is_child(found, job=job) else None
 
 
-async def labelled(client: Client, job: GPUJob, child: Job) -> Job:
+async def labelled(client: Client, *, job: GPUJob, child: Job) -> Job:
     """Restore our label on the job's own batch Job if it is missing: the watch selects by it."""
     if child.metadata.labels.get(LABEL_JOB) == job.metadata.name:
         return child
@@ -80,47 +80,53 @@ async def labelled(client: Client, job: GPUJob, child: Job) -> Job:
     patch = {
         "metadata": {"uid": child.metadata.uid, "resourceVersion": child.metadata.resource_version, "labels": labels}
     }
-    return await client.patch(JOBS, child.metadata.name, patch, as_type=Job, namespace=child.metadata.namespace)
+    return await client.patch(
+        JOBS, name=child.metadata.name, patch=patch, as_type=Job, namespace=child.metadata.namespace
+    )
 
 
-async def patch_job(client: Client, child: Job, action: PatchJob) -> Job:
+async def patch_job(client: Client, *, child: Job, action: PatchJob) -> Job:
     """Change some fields of the batch Job's spec.
 
     Raises `Conflict` if it has changed since it was read.
     """
     precondition = {"uid": child.metadata.uid, "resourceVersion": child.metadata.resource_version}
     patch = {"metadata": precondition, "spec": dict(action.spec)}
-    return await client.patch(JOBS, child.metadata.name, patch, as_type=Job, namespace=child.metadata.namespace)
+    return await client.patch(
+        JOBS, name=child.metadata.name, patch=patch, as_type=Job, namespace=child.metadata.namespace
+    )
 
 
-async def delete_job(client: Client, child: Job) -> None:
+async def delete_job(client: Client, *, child: Job) -> None:
     """Delete the batch Job, and with it its pods. A missing one is no error. Raises `Conflict`."""
-    await _delete(client, JOBS, child.metadata)
+    await _delete(client, resource=JOBS, meta=child.metadata)
 
 
-async def join_queue(client: Client, job: GPUJob, *, queue: str) -> GPUJob:
+async def join_queue(client: Client, *, job: GPUJob, queue: str) -> GPUJob:
     """Add the label of a Kueue queue to a GPUJob.
 
     Raises `Conflict` if it has changed since it was read.
     """
     labels = {KUEUE_QUEUE: queue}
     patch = {"metadata": {"uid": job.metadata.uid, "resourceVersion": job.metadata.resource_version, "labels": labels}}
-    return await client.patch(GPUJOBS, job.metadata.name, patch, as_type=GPUJob, namespace=job.metadata.namespace)
+    return await client.patch(
+        GPUJOBS, name=job.metadata.name, patch=patch, as_type=GPUJob, namespace=job.metadata.namespace
+    )
 
 
-async def delete_gpujob(client: Client, job: GPUJob) -> None:
+async def delete_gpujob(client: Client, *, job: GPUJob) -> None:
     """Delete the GPUJob and what it owns. Raises `Conflict` if it has changed since it was read."""
-    await _delete(client, GPUJOBS, job.metadata)
+    await _delete(client, resource=GPUJOBS, meta=job.metadata)
 
 
-async def _delete(client: Client, resource: Resource, meta: ObjectMeta) -> None:
+async def _delete(client: Client, *, resource: Resource, meta: ObjectMeta) -> None:
     with suppress(NotFound):
         await client.delete(
-            resource, meta.name, namespace=meta.namespace, uid=meta.uid, resource_version=meta.resource_version
+            resource, name=meta.name, namespace=meta.namespace, uid=meta.uid, resource_version=meta.resource_version
         )
 
 
-async def write_status(client: Client, job: GPUJob, status: GPUJobStatus) -> GPUJob:
+async def write_status(client: Client, *, job: GPUJob, status: GPUJobStatus) -> GPUJob:
     """Write the status of a GPUJob. Raises `Conflict` if it has changed since `job` was read.
 
     This writes the whole status, because only the operator writes any of it: an update costs the API server less than a
@@ -131,10 +137,12 @@ async def write_status(client: Client, job: GPUJob, status: GPUJobStatus) -> GPU
         "name": meta.name, "namespace": meta.namespace, "uid": meta.uid, "resourceVersion": meta.resource_version
     }  # fmt: skip
     body = {"metadata": read, "status": status}
-    return await client.update(GPUJOBS, meta.name, body, as_type=GPUJob, namespace=meta.namespace, subresource="status")
+    return await client.update(
+        GPUJOBS, name=meta.name, body=body, as_type=GPUJob, namespace=meta.namespace, subresource="status"
+    )
 
 
-def difference(before: msgspec.Struct, after: msgspec.Struct) -> dict[str, Any]:
+def difference(before: msgspec.Struct, *, after: msgspec.Struct) -> dict[str, Any]:
     """The differing fields as a merge patch, null for removed ones; empty if nothing changed."""
     if before == after:
         return {}

@@ -7,7 +7,7 @@ from dovetail.kube.client import Client
 from dovetail.kube.errors import Conflict, NotFound
 
 
-async def announce_preemption(client: Client, pod: Pod, *, at: str | None) -> None:
+async def announce_preemption(client: Client, *, pod: Pod, at: str | None) -> None:
     """Annotate the pod with the time when it ends, or remove it (None).
 
     A deleted pod is no error.
@@ -16,6 +16,8 @@ async def announce_preemption(client: Client, pod: Pod, *, at: str | None) -> No
     patch = {"metadata": {"uid": meta.uid, "annotations": {names.PREEMPTING_AT: at}}}
     try:
         # Through the status subresource: the right to patch a pod itself includes the right to change its image.
-        await client.patch(PODS, meta.name, patch, as_type=Pod, namespace=meta.namespace, subresource="status")
+        await client.patch(
+            PODS, name=meta.name, patch=patch, as_type=Pod, namespace=meta.namespace, subresource="status"
+        )
     except (NotFound, Conflict):
         return

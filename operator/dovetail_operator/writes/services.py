@@ -18,13 +18,13 @@ class Named(Described, frozen=True, kw_only=True):
     metadata: ObjectMeta = ObjectMeta()
 
 
-async def ensure(client: Client, job: GPUJob, manifest: dict[str, Any]) -> Obstacle | None:
+async def ensure(client: Client, *, job: GPUJob, manifest: dict[str, Any]) -> Obstacle | None:
     """Create the Service, or find the one that was created before. Returns why it cannot exist."""
     name, namespace = job.metadata.name, job.metadata.namespace
     try:
-        await client.create(SERVICES, manifest, as_type=Named, namespace=namespace)
+        await client.create(SERVICES, body=manifest, as_type=Named, namespace=namespace)
     except AlreadyExists:
-        found = await client.get(SERVICES, name, as_type=Named, namespace=namespace)
+        found = await client.get(SERVICES, name=name, as_type=Named, namespace=namespace)
         return None if is_owned(found.metadata, by=job) else in_the_way(found.metadata, kind="Service", of=job)
     except StatusError as error:
         return refusal(error, kind="Service")

@@ -107,7 +107,7 @@ class UnreadableJobs:
         patch: dict[str, Any] = {"metadata": {"uid": meta.uid}, "status": status}
         try:
             await self._client.patch(
-                GPUJOBS, meta.name, patch, as_type=_Nothing, namespace=meta.namespace, subresource="status"
+                GPUJOBS, name=meta.name, patch=patch, as_type=_Nothing, namespace=meta.namespace, subresource="status"
             )
         except (NotFound, Conflict, Invalid, Undecodable):
             # The job is gone, or another one has its name. The answer is the whole object, which cannot be read.
@@ -134,4 +134,4 @@ def _plain(field: str) -> str:
 
 
 def _tried_again(key: str, error: Exception, wait: float) -> None:
-    log_failure("the status of a job that cannot be read is tried again", error, wait, job=key)
+    log_failure("the status of a job that cannot be read is tried again", error=error, wait=wait, job=key)

@@ -24,8 +24,8 @@ def prepared(neighbour: Neighbour, *, cluster: Cluster, programs: Mapping[str, P
     folder, known = cluster.folder / "certificates" / neighbour.name, cluster.state()
     certificate, key = _certificate(folder, names=neighbour.host_names)
     local = Local(
-        webhook_port=known.ports[neighbours.port_name(neighbour, "webhook")],
-        health_port=known.ports[neighbours.port_name(neighbour, "health")],
+        webhook_port=known.ports[neighbours.port_name(neighbour, use="webhook")],
+        health_port=known.ports[neighbours.port_name(neighbour, use="health")],
         certificates=folder,
         certificate=certificate,
         key=key,

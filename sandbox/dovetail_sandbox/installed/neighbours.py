@@ -93,10 +93,10 @@ def chosen(names: Collection[str]) -> list[Neighbour]:
 
 def ports_of(neighbours: Sequence[Neighbour]) -> list[str]:
     """The names of the ports that they need."""
-    return [port_name(each, use) for each in neighbours for use in _PORT_USES]
+    return [port_name(each, use=use) for each in neighbours for use in _PORT_USES]
 
 
-def port_name(neighbour: Neighbour, use: str) -> str:
+def port_name(neighbour: Neighbour, *, use: str) -> str:
     """The name of one port."""
     return f"{neighbour.name}.{use}"
 

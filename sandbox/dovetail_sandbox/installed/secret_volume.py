@@ -34,7 +34,7 @@ async def follow(client: Client, *, name: str, namespace: str, folder: Path) -> 
     written: dict[str, bytes] = {}
     while True:
         try:
-            found = await client.get(_SECRETS, name, as_type=_Secret, namespace=namespace)
+            found = await client.get(_SECRETS, name=name, as_type=_Secret, namespace=namespace)
         except NotFound:
             pass
         except KubeError as error:

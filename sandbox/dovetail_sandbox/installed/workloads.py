@@ -40,7 +40,7 @@ class MountedSecret:
 def secrets_of_others(rendered: Rendered, *, place: Place) -> list[MountedSecret]:
     """Return the mounted Secrets that are created while the sandbox runs."""
     return [
-        MountedSecret(name=secret["secretName"], folder=_volume_folder(workload, volume["name"], place=place))
+        MountedSecret(name=secret["secretName"], folder=_volume_folder(workload, volume=volume["name"], place=place))
         for workload in rendered.workloads
         for volume in _pod(workload).get("volumes") or []
         if (secret := volume.get("secret")) and not rendered.has("Secret", name=secret["secretName"])
@@ -58,7 +58,7 @@ def files(rendered: Rendered, *, place: Place) -> dict[Path, str]:
             secret = volume.get("secret")
             if secret and rendered.has("Secret", name=secret["secretName"]):
                 contents = rendered.files_of("Secret", name=secret["secretName"])
-            target = _volume_folder(workload, volume["name"], place=place)
+            target = _volume_folder(workload, volume=volume["name"], place=place)
             found |= {target / key: text for key, text in contents.items()}
     return found
 
@@ -149,7 +149,8 @@ def _mounts(workload: Manifest, *, container: Mapping[str, Any], place: Place) -
     """
     own = {volume["name"] for volume in _pod(workload).get("volumes") or [] if "hostPath" not in volume}
     return {
-        mount["mountPath"].rstrip("/"): _volume_folder(workload, mount["name"], place=place) / mount.get("subPath", "")
+        mount["mountPath"].rstrip("/"): _volume_folder(workload, volume=mount["name"], place=place)
+        / mount.get("subPath", "")
         for mount in container.get("volumeMounts") or []
         if mount["name"] in own
     }
@@ -161,7 +162,7 @@ def _mapped(text: str, *, mounts: Mapping[str, Path]) -> str:
     return text
 
 
-def _volume_folder(workload: Manifest, volume: str, *, place: Place) -> Path:
+def _volume_folder(workload: Manifest, *, volume: str, place: Place) -> Path:
     return place.folder / "volumes" / str(workload["metadata"]["name"]) / volume
 
 

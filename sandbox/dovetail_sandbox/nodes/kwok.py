@@ -147,30 +147,30 @@ def audit_policy(*, namespace: str) -> str:
 
 def _patches(*, pki: Path, real_node: bool, requests: RequestLog | None) -> list[dict[str, Any]]:
     api_server = [
-        _argument("kubelet-client-certificate", str(pki / "admin.crt")),
-        _argument("kubelet-client-key", str(pki / "admin.key")),
-        _argument("kubelet-preferred-address-types", "InternalIP"),
+        _argument("kubelet-client-certificate", value=str(pki / "admin.crt")),
+        _argument("kubelet-client-key", value=str(pki / "admin.key")),
+        _argument("kubelet-preferred-address-types", value="InternalIP"),
         # Restricts a kubelet to its own node and pods; kwokctl leaves it out.
-        _argument("enable-admission-plugins", "NodeRestriction"),
+        _argument("enable-admission-plugins", value="NodeRestriction"),
         # The API server reaches webhooks by a pod's address, because it has no kube-proxy.
-        _argument("enable-aggregator-routing", "true"),
+        _argument("enable-aggregator-routing", value="true"),
     ]
     if requests is not None:
-        api_server.append(_argument("audit-policy-file", str(requests.policy)))
-        api_server.append(_argument("audit-log-path", str(requests.log)))
+        api_server.append(_argument("audit-policy-file", value=str(requests.policy)))
+        api_server.append(_argument("audit-log-path", value=str(requests.log)))
     if real_node:
         # The node connects through a network interface of its own; everything else listens on loopback only.
-        api_server.append(_argument("bind-address", "0.0.0.0", override=True))  # noqa: S104 - see above; TLS and RBAC
+        api_server.append(_argument("bind-address", value="0.0.0.0", override=True))  # noqa: S104 - see above; TLS and RBAC
     # Each has one replica: on a busy machine it would miss its Lease renewal, end, and not restart.
-    alone = _argument("leader-elect", "false")
+    alone = _argument("leader-elect", value="false")
     return [
         # Data that a machine failure loses is temporary anyway.
-        {"name": "etcd", "extraArgs": [_argument("unsafe-no-fsync", "true")], "extraEnvs": _SELDOM_COLLECTED},
+        {"name": "etcd", "extraArgs": [_argument("unsafe-no-fsync", value="true")], "extraEnvs": _SELDOM_COLLECTED},
         {"name": "kube-apiserver", "extraArgs": api_server, "extraEnvs": _SELDOM_COLLECTED},
         # As in clusters: each controller has an account of its own, by which policies recognise the Job controller.
         {
             "name": "kube-controller-manager",
-            "extraArgs": [alone, _argument("use-service-account-credentials", "true")],
+            "extraArgs": [alone, _argument("use-service-account-credentials", value="true")],
             "extraEnvs": _SELDOM_COLLECTED,
         },
         {"name": "kube-scheduler", "extraArgs": [alone]},
@@ -178,14 +178,14 @@ def _patches(*, pki: Path, real_node: bool, requests: RequestLog | None) -> list
             "name": "kwok-controller",
             "extraEnvs": _SELDOM_COLLECTED,
             "extraArgs": [
-                _argument("manage-all-nodes", "false", override=True),
-                _argument("manage-nodes-with-annotation-selector", f"{names.SIMULATED_NODE}=fake"),
+                _argument("manage-all-nodes", value="false", override=True),
+                _argument("manage-nodes-with-annotation-selector", value=f"{names.SIMULATED_NODE}=fake"),
             ],
         },
     ]
 
 
-def _argument(key: str, value: str, *, override: bool = False) -> dict[str, Any]:
+def _argument(key: str, *, value: str, override: bool = False) -> dict[str, Any]:
     return {"key": key, "value": value, "override": override}
 
 

@@ -189,16 +189,16 @@ def _node_name(value: object, *, field: str) -> str:
 def _cpu_milli(value: object, *, field: str) -> int:
     if value is None:
         return DEFAULT_CPU_MILLI
-    return _positive(value, quantities.milli, field=field, allowed="cores such as 64 or 500m")
+    return _positive(value, read=quantities.milli, field=field, allowed="cores such as 64 or 500m")
 
 
 def _memory_mib(value: object, *, field: str) -> int:
     if value is None:
         return DEFAULT_MEMORY_MIB
-    return _positive(value, quantities.mebibytes, field=field, allowed="memory such as 256Gi")
+    return _positive(value, read=quantities.mebibytes, field=field, allowed="memory such as 256Gi")
 
 
-def _positive(value: object, read: Callable[..., int], *, field: str, allowed: str) -> int:
+def _positive(value: object, *, read: Callable[..., int], field: str, allowed: str) -> int:
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         raise InvalidInputError(field, value=value, allowed=allowed)
     try:

@@ -35,10 +35,10 @@ def end(processes: Iterable[ProcessId], *, grace_seconds: float) -> None:
     Return when all are gone.
     """
     first = signal.SIGTERM if grace_seconds else signal.SIGKILL
-    rest = [process for process in processes if send(process, first)]
+    rest = [process for process in processes if send(process, signal_number=first)]
     rest = _wait_gone(rest, seconds=grace_seconds)
     for process in rest:
-        send(process, signal.SIGKILL)
+        send(process, signal_number=signal.SIGKILL)
     _wait_gone(rest, seconds=10.0)
 
 

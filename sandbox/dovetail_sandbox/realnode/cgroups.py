@@ -29,7 +29,7 @@ def create(name: str) -> None:
         programs = top / PROGRAMS
         programs.mkdir(parents=True, exist_ok=True)
         for parent, child in ((hierarchy, top), (top, programs)):
-            _copy_cpuset(parent, child)
+            _copy_cpuset(parent, child=child)
         if (hierarchy / CONTROLLERS).exists():
             _delegate(hierarchy)
             _delegate(top)
@@ -85,7 +85,7 @@ def _remove(group: Path, *, limit: float) -> None:
             time.sleep(0.05)
 
 
-def _copy_cpuset(parent: Path, child: Path) -> None:
+def _copy_cpuset(parent: Path, *, child: Path) -> None:
     """Copy the cpuset.
 
     In v1 it starts empty, and takes no process before it has CPUs and memory nodes.

@@ -115,7 +115,7 @@ class Binder:
         claim = self._promise(pod, node=args.node)
         if isinstance(claim, Outcome):
             return claim
-        return await self._write(pod, claim, deadline=deadline)
+        return await self._write(pod, claim=claim, deadline=deadline)
 
     async def _find(self, args: BindingArgs) -> Pod:
         pod = self._pods.cached(namespace=args.pod_namespace, name=args.pod_name)
@@ -148,7 +148,7 @@ class Binder:
         self._ledger.commit(claim)
         return claim
 
-    async def _write(self, pod: Pod, claim: Claim, *, deadline: float) -> Outcome:
+    async def _write(self, pod: Pod, *, claim: Claim, deadline: float) -> Outcome:
         # Where kubelet picks the devices, the node may report them before the bind is known; they are no allocation.
         annotations = {}
         if claim.devices and not claim.resource:
@@ -167,17 +167,17 @@ class Binder:
         try:
             await self._pods.bind(pod, node=claim.node, annotations=annotations, deadline_seconds=left)
         except Conflict as error:
-            return await self._after_conflict(pod, claim, error=error, deadline=deadline)
+            return await self._after_conflict(pod, claim=claim, error=error, deadline=deadline)
         except NotFound:
             self._settling.release(claim.key)
             return Outcome(result="gone", error="the pod was deleted")
         except KubeError as error:
             return self._after_failure(pod, error=error)
         self._settling.note(pod, known=True)
-        log.info("bound", **_about(pod, claim))
+        log.info("bound", **_about(pod, claim=claim))
         return Outcome(result="bound")
 
-    async def _after_conflict(self, pod: Pod, claim: Claim, *, error: Conflict, deadline: float) -> Outcome:
+    async def _after_conflict(self, pod: Pod, *, claim: Claim, error: Conflict, deadline: float) -> Outcome:
         """Read the pod to find the cause: bound, being deleted, gated, or another pod of that name."""
         meta = pod.metadata
         try:
@@ -234,7 +234,7 @@ def _devices_in(pod: Pod) -> set[str]:
     return {device.uuid for device in allocation.devices} if allocation else set()
 
 
-def _about(pod: Pod, claim: Claim) -> dict[str, object]:
+def _about(pod: Pod, *, claim: Claim) -> dict[str, object]:
     return {
         "namespace": pod.metadata.namespace,
         "pod": pod.metadata.name,

@@ -98,23 +98,23 @@ class Settling:
         for uid, bind in list(self._unseen.items()):
             if uid in running:
                 continue
-            if self._is_seen(uid, bind):
+            if self._is_seen(uid, bind=bind):
                 self._unseen.pop(uid, None)
                 continue
-            nothing = self._clock() - bind.since >= READ_SECONDS and await self._came_to_nothing(uid, bind)
+            nothing = self._clock() - bind.since >= READ_SECONDS and await self._came_to_nothing(uid, bind=bind)
             # Another bind of the pod may have started or ended during the read.
             if nothing and uid not in running and self._unseen.get(uid) is bind:
                 log.info("not bound after all", namespace=bind.namespace, pod=bind.name, pod_uid=uid)
                 self.release(uid)
 
-    def _is_seen(self, uid: str, bind: Unseen) -> bool:
+    def _is_seen(self, uid: str, *, bind: Unseen) -> bool:
         """Whether the cache has taken over: it shows the pod as bound, or its claim is already gone."""
         if self._ledger.claim(uid) is None:
             return True
         pod = self._pods.cached(namespace=bind.namespace, name=bind.name)
         return pod is not None and pod.metadata.uid == uid and bool(pod.spec.node_name)
 
-    async def _came_to_nothing(self, uid: str, bind: Unseen) -> bool:
+    async def _came_to_nothing(self, uid: str, *, bind: Unseen) -> bool:
         # Computed before the read, because the time of the read must not count.
         late = self._clock() - bind.since >= SETTLE_SECONDS
         try:

@@ -34,7 +34,7 @@ class EventHandlers:
         self._tenancies.quota_event(event, quota)
         kept = [] if event == "DELETED" else quota.status.kept
         room = ReservedRoom(time="", nodes=[], kept=kept) if kept else None
-        self._plans.reserved.job_changed(f"quota/{quota.metadata.name}", room)
+        self._plans.reserved.job_changed(f"quota/{quota.metadata.name}", room=room)
 
     def job_event(self, event: EventType, job: PlannedJob) -> None:
         """A GPUJob has changed: its plan, and the workers that count against quotas."""

@@ -39,25 +39,28 @@ class Watching:
         """Set up the informers; `on_pod` is called after the view has taken in the pod's change."""
         self._client = client
         self._nodes = Reflector(
-            client, NODES, Node, on_event=_feed(view.node_changed, lambda node: view.node_gone(node.metadata.name))
+            client,
+            resource=NODES,
+            as_type=Node,
+            on_event=_feed(view.node_changed, gone=lambda node: view.node_gone(node.metadata.name)),
         )
         self._gpunodes = Reflector(
             client,
-            GPUNODES,
-            GPUNode,
-            on_event=_feed(view.gpunode_changed, lambda gpunode: view.gpunode_gone(gpunode.metadata.name)),
+            resource=GPUNODES,
+            as_type=GPUNode,
+            on_event=_feed(view.gpunode_changed, gone=lambda gpunode: view.gpunode_gone(gpunode.metadata.name)),
         )
-        into_view = _feed(view.pod_changed, view.pod_gone)
+        into_view = _feed(view.pod_changed, gone=view.pod_gone)
 
         def on_pod_event(event: EventType, pod: Pod) -> None:
             into_view(event, pod)
             on_pod(event, pod)
 
-        self._pods = Reflector(client, PODS, Pod, on_event=on_pod_event, stand_in=assumed_pod)
-        self._jobs = Reflector(client, GPUJOBS, PlannedJob, on_event=on_job)
-        self._quotas = Reflector(client, GPUQUOTAS, GPUQuota, on_event=on_quota)
+        self._pods = Reflector(client, resource=PODS, as_type=Pod, on_event=on_pod_event, stand_in=assumed_pod)
+        self._jobs = Reflector(client, resource=GPUJOBS, as_type=PlannedJob, on_event=on_job)
+        self._quotas = Reflector(client, resource=GPUQUOTAS, as_type=GPUQuota, on_event=on_quota)
         self._slices = SliceWatch(
-            client, drivers=names.GPU_DRIVERS, on_event=_feed(view.slice_changed, view.slice_gone)
+            client, drivers=names.GPU_DRIVERS, on_event=_feed(view.slice_changed, gone=view.slice_gone)
         )
 
     async def run(self) -> None:
@@ -87,7 +90,9 @@ class Watching:
 
     async def read(self, *, namespace: str, name: str, deadline_seconds: float) -> Pod:
         """Read the pod from the API server. Raises `KubeError`."""
-        return await self._client.get(PODS, name, as_type=Pod, namespace=namespace, deadline_seconds=deadline_seconds)
+        return await self._client.get(
+            PODS, name=name, as_type=Pod, namespace=namespace, deadline_seconds=deadline_seconds
+        )
 
     async def bind(self, pod: Pod, *, node: str, annotations: Mapping[str, str], deadline_seconds: float) -> None:
         """Create the Binding with these annotations. Raises `KubeError`."""
@@ -98,7 +103,7 @@ class Watching:
         return self._nodes, self._gpunodes, self._pods, self._jobs, self._quotas
 
 
-def _feed(changed: Callable[[T], object], gone: Callable[[T], object]) -> Callable[[EventType, T], None]:
+def _feed(changed: Callable[[T], object], *, gone: Callable[[T], object]) -> Callable[[EventType, T], None]:
     def on_event(event: EventType, subject: T) -> None:
         (gone if event == "DELETED" else changed)(subject)
 

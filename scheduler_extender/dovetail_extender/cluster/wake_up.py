@@ -56,8 +56,8 @@ class Waking:
         patch = {"metadata": {"annotations": {ANNOTATION: datetime.now(UTC).isoformat()}}}
         await self._client.patch(
             CSISTORAGECAPACITIES,
-            OBJECT,
-            patch,
+            name=OBJECT,
+            patch=patch,
             as_type=dict[str, Any],
             namespace=self._namespace,
             deadline_seconds=DEADLINE_SECONDS,

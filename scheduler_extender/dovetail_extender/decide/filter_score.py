@@ -131,22 +131,22 @@ class Decisions:
             return Filtered(nodes=list(nodes))
         place = self.plans.place_of(pod)
         if place is not None:
-            return self._planned(ask, place, nodes=nodes)
-        beyond = self.quotas.refusal(pod, ask)
+            return self._planned(ask, place=place, nodes=nodes)
+        beyond = self.quotas.refusal(pod, ask=ask)
         if beyond is not None:
             return Filtered(refusals=dict.fromkeys(nodes, beyond), ask=ask)
-        nodes, outside = self.quotas.allowed(pod, nodes)
+        nodes, outside = self.quotas.allowed(pod, nodes=nodes)
         fits = self._alone(ask, node=nodes[0], key=uid) if len(nodes) == 1 else self._best(ask, nodes=nodes, pod=pod)
         fits = fits or self.nominations.fits_above(ask, nodes=nodes, pod=pod)
         # Only a pod that fits nowhere needs reasons: kube-scheduler discards them when any node fits.
         refusals = {} if fits else self.fit_cache.refusals(ask, nodes=nodes, key=uid)
         return Filtered(nodes=fits, refusals={**refusals, **({} if fits else outside)}, ask=ask)
 
-    def _planned(self, ask: Ask, place: Place | Refusal, *, nodes: Sequence[str]) -> Filtered:
+    def _planned(self, ask: Ask, *, place: Place | Refusal, nodes: Sequence[str]) -> Filtered:
         """The answer for a worker of a plan: its own node once it fits there, and no other."""
         if isinstance(place, Refusal):
             return Filtered(refusals=dict.fromkeys(nodes, place), ask=ask)
-        found = self.plans.check(place, ask)
+        found = self.plans.check(place, ask=ask)
         if isinstance(found, Fit) and place.node in nodes:
             return Filtered(nodes=[place.node], ask=ask, place=place)
         refusals = dict.fromkeys(nodes, Refusal(kind="Held", message=ELSEWHERE, text=ELSEWHERE))
@@ -196,7 +196,7 @@ class Decisions:
     def count_pods(self, pods: Iterable[Pod]) -> Iterator[int]:
         """Count bound pods as arrivals, in small steps; filter counts the other pods."""
         bound = (pod for pod in pods if pod.spec.node_name and not is_terminated(pod))
-        return count_pods(self.fragments, ((pod.metadata.uid, self._ask_of_bound(pod)) for pod in bound))
+        return count_pods(self.fragments, asks=((pod.metadata.uid, self._ask_of_bound(pod)) for pod in bound))
 
     def _ask_of_bound(self, pod: Pod) -> Ask | None:
         try:
@@ -218,8 +218,8 @@ class Decisions:
         if place is not None:
             if isinstance(place, Refusal):
                 return place
-            return self.plans.take(place, ask, node=node, key=pod.metadata.uid)
-        beyond = self.quotas.refusal(pod, ask)
+            return self.plans.take(place, ask=ask, node=node, key=pod.metadata.uid)
+        beyond = self.quotas.refusal(pod, ask=ask)
         if beyond is not None:
             return beyond
         seen = self._foreseen.pop(pod.metadata.uid, None)

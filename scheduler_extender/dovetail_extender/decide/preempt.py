@@ -60,10 +60,10 @@ class Preempting:
         now = self._clock()
         if ask is None or self._nominations.is_awaited(args.pod, now=now):
             return {}
-        ways = self._ways(args, ask)
+        ways = self._ways(args, ask=ask)
         self._nominations.intend(
             args.pod.metadata.uid,
-            {
+            by_node={
                 node: Intended(claim=way.claim, victims=frozenset(pod.metadata.uid for pod in way.victims), at=now)
                 for node, way in ways.items()
             },
@@ -76,16 +76,16 @@ class Preempting:
             for node, way in ways.items()
         }
 
-    def _ways(self, args: PreemptArgs, ask: Ask) -> dict[str, _Way]:
+    def _ways(self, args: PreemptArgs, *, ask: Ask) -> dict[str, _Way]:
         scratch = self._nominations.without_lower(args.pod)
         tenants = self._evictable(args, scratch=scratch)
         found: dict[str, _Way] = {}
         # kube-scheduler's order of preference, because only the first `ENOUGH` are answered.
         for node in sorted(args.victims, key=lambda name: _cost(args.victims[name])):
-            victims = _victims(scratch, ask, node=node, tenants=tenants.get(node, []), args=args)
+            victims = _victims(scratch, ask=ask, node=node, tenants=tenants.get(node, []), args=args)
             if victims:
                 gone = [pod.metadata.uid for pod in victims]
-                claim = self._nominations.claim_without(gone, ask, node=node, pod=args.pod)
+                claim = self._nominations.claim_without(gone, ask=ask, node=node, pod=args.pod)
                 found[node] = _Way(victims=victims, claim=claim)
             if len(found) == ENOUGH:
                 break
@@ -109,12 +109,16 @@ def of_gpujob(pod: Pod) -> bool:
     return bool(job_it_was_of(pod))
 
 
-def _victims(scratch: Ledger, ask: Ask, *, node: str, tenants: list[Pod], args: PreemptArgs) -> list[Pod]:
+def _victims(scratch: Ledger, *, ask: Ask, node: str, tenants: list[Pod], args: PreemptArgs) -> list[Pod]:
     """The pods to evict so that the request fits on the node; empty if evictions do not help."""
     picked = {pod.uid for pod in args.victims[node].pods}
-    claims = {pod.metadata.uid: scratch.release(pod.metadata.uid) for pod in tenants if _concerns(pod, scratch, picked)}
+    claims = {
+        pod.metadata.uid: scratch.release(pod.metadata.uid)
+        for pod in tenants
+        if _concerns(pod, scratch=scratch, picked=picked)
+    }
     key = args.pod.metadata.uid
-    if not claims or not isinstance(check(scratch, ask, node=node, key=key), Fit):
+    if not claims or not isinstance(check(scratch, ask=ask, node=node, key=key), Fit):
         return []
     victims = []
     for pod in sorted(tenants, key=lambda pod: _order_of_staying(pod, picked=picked)):
@@ -124,13 +128,13 @@ def _victims(scratch: Ledger, ask: Ask, *, node: str, tenants: list[Pod], args: 
         holds_devices = bool(claim.devices or claim.unnamed)
         scratch.commit(claim)
         # kube-scheduler picked a pod without devices for a reason of its own, so that pod stays a victim.
-        if not holds_devices or not isinstance(check(scratch, ask, node=node, key=key), Fit):
+        if not holds_devices or not isinstance(check(scratch, ask=ask, node=node, key=key), Fit):
             scratch.release(pod.metadata.uid)
             victims.append(pod)
     return victims
 
 
-def _concerns(pod: Pod, scratch: Ledger, picked: set[str]) -> bool:
+def _concerns(pod: Pod, *, scratch: Ledger, picked: set[str]) -> bool:
     claim = scratch.claim(pod.metadata.uid)
     return claim is not None and (bool(claim.devices or claim.unnamed) or pod.metadata.uid in picked)
 

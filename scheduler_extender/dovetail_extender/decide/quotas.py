@@ -70,28 +70,30 @@ class PodQuotas:
 
     # --- questions ---------------------------------------------------------------------------------------------
 
-    def refusal(self, pod: Pod, ask: Ask) -> Refusal | None:
+    def refusal(self, pod: Pod, *, ask: Ask) -> Refusal | None:
         """Why quotas keep the pod from every node now; None if they admit it."""
         if not self._quotas:
             return None
         subject, quotas = Subject(namespace=pod.metadata.namespace), list(self._quotas.values())
-        pools = pools_of(quotas, subject)
+        pools = pools_of(quotas, subject=subject)
         if isinstance(pools, Refused):
             return _refusal(pools)
-        if (beyond := weight_refusal(pod.metadata.annotations, ask=ask, bound=bound_of(quotas, subject))) is not None:
+        if (
+            beyond := weight_refusal(pod.metadata.annotations, ask=ask, bound=bound_of(quotas, subject=subject))
+        ) is not None:
             return _refusal(beyond)
-        for limit in limits_of(quotas, subject, milli=milli_of(ask, workers=1), jobs=0).start:
+        for limit in limits_of(quotas, subject=subject, milli=milli_of(ask, workers=1), jobs=0).start:
             used = self._used(self._quotas[limit.quota], subject=subject, but=pod.metadata.uid)
             refused = limit.refusal(used)
             if refused is not None:
                 return _refusal(refused)
         return None
 
-    def allowed(self, pod: Pod, nodes: Sequence[str]) -> tuple[Sequence[str], dict[str, Refusal]]:
+    def allowed(self, pod: Pod, *, nodes: Sequence[str]) -> tuple[Sequence[str], dict[str, Refusal]]:
         """The nodes in the pools that quotas allow the pod, and a refusal for each other node."""
         if not self._quotas:
             return nodes, {}
-        pools = pools_of(self._quotas.values(), Subject(namespace=pod.metadata.namespace))
+        pools = pools_of(self._quotas.values(), subject=Subject(namespace=pod.metadata.namespace))
         if isinstance(pools, Refused) or not pools:
             return nodes, {}
         text = f"not in pool {' or '.join(pools)}, to which a GPUQuota keeps namespace {pod.metadata.namespace}"
@@ -108,7 +110,9 @@ class PodQuotas:
         if quota.spec.per == "Namespace":
             return self._in_use(subject.namespace, but=but)
         namespaces = self._pods.keys() | self._jobs.keys()
-        return sum(self._in_use(each, but=but) for each in namespaces if binds(quota.spec, Subject(namespace=each)))
+        return sum(
+            self._in_use(each, but=but) for each in namespaces if binds(quota.spec, subject=Subject(namespace=each))
+        )
 
     def _in_use(self, namespace: str, *, but: str) -> int:
         pods = self._pods.get(namespace, set()) - {but}

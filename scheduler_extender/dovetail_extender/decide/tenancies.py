@@ -48,10 +48,10 @@ class Tenancies:
         job = self._job_of(pod)
         namespace = pod.metadata.namespace
         if job is None:
-            bound = bound_of(self._quotas.values(), Subject(namespace=namespace))
+            bound = bound_of(self._quotas.values(), subject=Subject(namespace=namespace))
             return Tenancy(priority=within(_priority_in(pod), bound=bound))
         spec, user = job.spec, job.metadata.annotations.get(names.USER, "")
-        bound = bound_of(self._quotas.values(), Subject(namespace=namespace, user=user))
+        bound = bound_of(self._quotas.values(), subject=Subject(namespace=namespace, user=user))
         priority = within(spec.priority, bound=bound)
         return Tenancy(job=job.metadata.name, priority=priority, reservation=spec.reservation is not None)
 

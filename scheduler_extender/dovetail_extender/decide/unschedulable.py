@@ -145,7 +145,7 @@ class Waiting:
 
     def _fitting(self, ask: Ask, *, rows: Rows, key: str) -> Rows:
         names = [self._ledger.name(row) for row in rows.tolist()]
-        return rows[Judgement(self._ledger, ask, nodes=names, key=key).fits]
+        return rows[Judgement(self._ledger, ask=ask, nodes=names, key=key).fits]
 
 
 def _any_of(rows: Rows, *, asked: npt.NDArray[np.uint8]) -> bool:

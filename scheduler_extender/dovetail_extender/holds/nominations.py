@@ -94,7 +94,7 @@ class Nominations:
         """The UIDs of the bound pods that are being deleted from the node."""
         return frozenset(self._leaving.get(node, ()))
 
-    def intend(self, uid: str, by_node: Mapping[str, Intended]) -> None:
+    def intend(self, uid: str, *, by_node: Mapping[str, Intended]) -> None:
         """Remember the devices that the pod gets on each node once its victims are gone."""
         self._intended[uid] = by_node
         self._intended.move_to_end(uid)
@@ -126,7 +126,7 @@ class Nominations:
         """Create the holds that are missing; call this about every second."""
         for uid, nomination in self._pods.items():
             if self._ledger.claim(uid) is None:
-                self._keep(uid, nomination)
+                self._keep(uid, nomination=nomination)
 
     def fits_above(self, ask: Ask, *, nodes: Sequence[str], pod: Pod) -> list[str]:
         """Those of `nodes` that fit once nominated pods of lower priority lose their holds there."""
@@ -137,7 +137,7 @@ class Nominations:
         scratch = self.without_lower(pod)
         uid = pod.metadata.uid
         return [
-            node for node in nodes if node in concerned and isinstance(check(scratch, ask, node=node, key=uid), Fit)
+            node for node in nodes if node in concerned and isinstance(check(scratch, ask=ask, node=node, key=uid), Fit)
         ]
 
     def make_way(self, ask: Ask, *, node: str, pod: Pod) -> Fit | None:
@@ -153,7 +153,7 @@ class Nominations:
         found = self._fit_cache.check(ask, node=node, key=pod.metadata.uid)
         return found if isinstance(found, Fit) else None
 
-    def claim_without(self, gone: Iterable[str], ask: Ask, *, node: str, pod: Pod) -> Claim:
+    def claim_without(self, gone: Iterable[str], *, ask: Ask, node: str, pod: Pod) -> Claim:
         """The pod's claim once `gone` and the holds of lower-priority nominated pods are removed.
 
         The pod must fit then.
@@ -188,22 +188,22 @@ class Nominations:
             return
         if ask is not None:
             nomination = self._pods[uid] = _Nomination(node, priority_of(pod), ask)
-            self._keep(uid, nomination)
+            self._keep(uid, nomination=nomination)
 
     def _drop(self, uid: str) -> None:
         if self._pods.pop(uid, None) is not None and self._ledger.is_hold(uid):
             self._ledger.release(uid)
 
-    def _keep(self, uid: str, nomination: _Nomination) -> None:
+    def _keep(self, uid: str, *, nomination: _Nomination) -> None:
         standing = self._ledger.claim(uid)
         if standing is not None and not self._ledger.is_hold(uid):
             return
         intended = self._intended.get(uid, {}).get(nomination.node)
-        claim = self._room_when_they_left(uid, nomination) if intended is None else intended.claim
+        claim = self._room_when_they_left(uid, nomination=nomination) if intended is None else intended.claim
         if claim is not None:
             self._ledger.commit(claim, hold_until=_FOR_EVER)
 
-    def _room_when_they_left(self, uid: str, nomination: _Nomination) -> Claim | None:
+    def _room_when_they_left(self, uid: str, *, nomination: _Nomination) -> Claim | None:
         """The claim that the pod gets on its node now, or once the pods that are leaving have left."""
         with self._ledger.without(self._leaving.get(nomination.node, ())):
             found = self._fit_cache.check(nomination.ask, node=nomination.node, key=uid)

@@ -123,7 +123,7 @@ class Plans:
     def job_changed(self, job: PlannedJob) -> None:
         """Take in an added or modified GPUJob."""
         uid, status = job.metadata.uid, job.status
-        self.reserved.job_changed(uid, None if status.queue is None else status.queue.reserved)
+        self.reserved.job_changed(uid, room=None if status.queue is None else status.queue.reserved)
         placement = status.placement
         known = self._plans.get(uid)
         if placement is None and status.plans == 0:
@@ -133,14 +133,14 @@ class Plans:
         self._withdraw(uid)
         self._plans[uid] = plan = _Plan(name=key_of(job.metadata), latest=status.plans)
         if placement is not None:
-            self._take_up(plan, placement, namespace=job.metadata.namespace)
+            self._take_up(plan, placement=placement, namespace=job.metadata.namespace)
             for place in self._places(uid):
                 self._hold(place)
 
     def job_gone(self, job: PlannedJob) -> None:
         """Take in a deleted GPUJob."""
         uid = job.metadata.uid
-        self.reserved.job_changed(uid, None)
+        self.reserved.job_changed(uid, room=None)
         self._withdraw(uid)
         self._plans.pop(uid, None)
 
@@ -150,9 +150,9 @@ class Plans:
         if said is not None:
             ended = pod.status.phase == "Failed"
             if pod.spec.node_name and not ended:
-                self._settle(pod, said.plan, worker=said.worker)
+                self._settle(pod, said=said.plan, worker=said.worker)
             elif ended:
-                self._unsettle(pod, said.plan)
+                self._unsettle(pod, said=said.plan)
         self._room_may_be_on(pod.spec.node_name)
         if is_terminated(pod):
             self._left(pod)
@@ -161,7 +161,7 @@ class Plans:
         """Take in a deleted pod."""
         said = worker_of_plan(pod)
         if said is not None and pod.status.phase != "Succeeded":
-            self._unsettle(pod, said.plan)
+            self._unsettle(pod, said=said.plan)
         self._room_may_be_on(pod.spec.node_name)
         if not is_terminated(pod):
             self._left(pod)
@@ -185,19 +185,19 @@ class Plans:
             return None
         if not plan.stands or said.plan.generation < plan.latest or said.worker >= len(plan.nodes):
             return Refusal(kind="Held", message=OVERTAKEN, text=OVERTAKEN)
-        return _place(said.plan.job, said.worker, node=plan.nodes[said.worker])
+        return _place(said.plan.job, worker=said.worker, node=plan.nodes[said.worker])
 
-    def check(self, place: Place, ask: Ask) -> Fit | Refusal:
+    def check(self, place: Place, *, ask: Ask) -> Fit | Refusal:
         """Whether the worker fits on its node now, and with which devices."""
         if self._ledger.claim(place.key) is None:
             self._hold(place)
         return self._fit_cache.check(ask, node=place.node, key=place.key)
 
-    def take(self, place: Place, ask: Ask, *, node: str, key: str) -> Claim | Refusal:
+    def take(self, place: Place, *, ask: Ask, node: str, key: str) -> Claim | Refusal:
         """Replace the hold of a place by a claim for the pod `key`, or refuse."""
         if node != place.node:
             return Refusal(kind="Held", message=ELSEWHERE, text=ELSEWHERE)
-        found = self.check(place, ask)
+        found = self.check(place, ask=ask)
         if isinstance(found, Refusal):
             return found
         self._ledger.release(place.key)
@@ -213,7 +213,7 @@ class Plans:
             claim = partial(claim_of_pod, pod, vendors=self._vendors)
             self.reserved.left(pod.metadata.uid, node=pod.spec.node_name, claim=claim)
 
-    def _take_up(self, plan: _Plan, placement: Placement, *, namespace: str) -> None:
+    def _take_up(self, plan: _Plan, *, placement: Placement, namespace: str) -> None:
         try:
             plan.ask = ask_of(placement.worker, policy=self._policy_of(namespace))
         except RequestError as error:
@@ -230,29 +230,29 @@ class Plans:
 
     def _places(self, uid: str) -> list[Place]:
         plan = self._plans.get(uid)
-        return [] if plan is None else [_place(uid, worker, node=node) for worker, node in enumerate(plan.nodes)]
+        return [] if plan is None else [_place(uid, worker=worker, node=node) for worker, node in enumerate(plan.nodes)]
 
-    def _settle(self, pod: Pod, said: PlanOfPod, *, worker: int) -> None:
+    def _settle(self, pod: Pod, *, said: PlanOfPod, worker: int) -> None:
         uid, plan = pod.metadata.uid, self._plans.get(said.job)
         settled = self._settled.setdefault((said.job, said.generation), {})
         if uid in settled:
             return
         settled[uid] = worker, _job_of(pod)
-        if plan is not None and self._stands(plan, said, worker=worker) and _job_of(pod) == plan.name:
-            place = _place(said.job, worker, node=plan.nodes[worker])
+        if plan is not None and self._stands(plan, said=said, worker=worker) and _job_of(pod) == plan.name:
+            place = _place(said.job, worker=worker, node=plan.nodes[worker])
             self._ledger.release(place.key)
             self._forget_missing(place)
 
-    def _unsettle(self, pod: Pod, said: PlanOfPod) -> None:
+    def _unsettle(self, pod: Pod, *, said: PlanOfPod) -> None:
         key, plan = (said.job, said.generation), self._plans.get(said.job)
         settled = self._settled.get(key, {})
         gone = settled.pop(pod.metadata.uid, None)
         if not settled:
             self._settled.pop(key, None)
-        if plan is not None and gone is not None and self._stands(plan, said, worker=gone[0]):
-            self._hold(_place(said.job, gone[0], node=plan.nodes[gone[0]]))
+        if plan is not None and gone is not None and self._stands(plan, said=said, worker=gone[0]):
+            self._hold(_place(said.job, worker=gone[0], node=plan.nodes[gone[0]]))
 
-    def _stands(self, plan: _Plan, said: PlanOfPod, *, worker: int) -> bool:
+    def _stands(self, plan: _Plan, *, said: PlanOfPod, worker: int) -> bool:
         return plan.stands and plan.latest == said.generation and worker < len(plan.nodes)
 
     def _hold(self, place: Place) -> None:
@@ -264,7 +264,7 @@ class Plans:
             return
         # Plans come before reserved room: the operator has already counted both.
         self.reserved.make_way(place.node)
-        found = self._room(plan.ask, place)
+        found = self._room(plan.ask, place=place)
         if found is None:
             self._missing.setdefault(place.node, {})[place] = ""
         else:
@@ -272,7 +272,7 @@ class Plans:
             self._forget_missing(place)
         self.reserved.refill(place.node)
 
-    def _room(self, ask: Ask, place: Place) -> Claim | None:
+    def _room(self, ask: Ask, *, place: Place) -> Claim | None:
         """The worker's claim on its node now, or once the pods that are leaving have left."""
         found = self._fit_cache.check(ask, node=place.node, key=place.key)
         if isinstance(found, Refusal):
@@ -299,7 +299,7 @@ class Plans:
                 del self._missing[place.node]
 
 
-def _place(job: str, worker: int, *, node: str) -> Place:
+def _place(job: str, *, worker: int, node: str) -> Place:
     return Place(key=f"{job}/{worker}", node=node, job=job, worker=worker)
 
 

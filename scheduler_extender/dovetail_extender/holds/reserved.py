@@ -40,7 +40,7 @@ class Reserved:
         # When a hold over room that a pod left expires, by key, in seconds of the clock.
         self._until: dict[str, float] = {}
 
-    def job_changed(self, uid: str, room: ReservedRoom | None) -> None:
+    def job_changed(self, uid: str, *, room: ReservedRoom | None) -> None:
         """Set the room that the job has reserved; None removes it."""
         known = self._rooms.get(uid)
         if room is None and known is None:
@@ -53,7 +53,7 @@ class Reserved:
         self._rooms.pop(uid, None)
         if room is not None:
             self._rooms[uid] = room
-            self._note(uid, room)
+            self._note(uid, room=room)
             nodes += _nodes_of(room)
         for node in nodes:
             self.refill(node)
@@ -65,7 +65,7 @@ class Reserved:
                 due = self._clock() + _LOOKED_AT_SECONDS
                 for at, text in enumerate(kept_texts([claim()])):
                     key = f"{uid}/left/{pod_uid}/{at}"
-                    self._asks.setdefault(node, {})[key] = _ask(text, room)
+                    self._asks.setdefault(node, {})[key] = _ask(text, room=room)
                     self._until[key] = due
                 self.refill(node)
 
@@ -94,11 +94,11 @@ class Reserved:
         """The number of holds."""
         return sum(self._ledger.is_hold(key) for asks in self._asks.values() for key in asks)
 
-    def _note(self, uid: str, room: ReservedRoom) -> None:
+    def _note(self, uid: str, *, room: ReservedRoom) -> None:
         for each in room.kept:
             for at, text in enumerate(each.keeps):
                 try:
-                    ask = _ask(text, room)
+                    ask = _ask(text, room=room)
                 except RequestError as error:
                     log.warning("a reservation cannot be read", job_uid=uid, error=str(error))
                     continue
@@ -118,5 +118,5 @@ def _nodes_of(room: ReservedRoom) -> list[str]:
     return list(dict.fromkeys([*(each.name for each in room.nodes), *(each.name for each in room.kept)]))
 
 
-def _ask(text: str, room: ReservedRoom) -> Ask:
+def _ask(text: str, *, room: ReservedRoom) -> Ask:
     return Ask(gpu=parse(text), mode=room.mode, resource=room.resource)

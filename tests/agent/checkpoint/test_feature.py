@@ -165,7 +165,7 @@ def feature(folder: Path, world: SeenWorld, verdict: Verdict, *, recorded: Recor
 
 def reported(made: CheckpointFeature, look: Seen) -> tuple[bool, str, Any]:
     status = made.amend(GPUNodeStatus(), seen=look)
-    condition = find_condition(status.conditions, "SuspendToHost")
+    condition = find_condition(status.conditions, type="SuspendToHost")
     assert condition is not None
     return status.enforcement.checkpoint, status.enforcement.reasons.get("checkpoint", ""), condition
 

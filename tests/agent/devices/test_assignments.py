@@ -62,7 +62,7 @@ def test_devices_that_a_node_came_back_without_are_given_anew() -> None:
 def test_a_tenant_s_load_is_on_the_devices_that_it_was_given_and_not_foreign() -> None:
     node, provider = make_node(devices=FOUR), SimulatedProvider()
     inventory = provider.inventory(node)
-    tenants = given([asking(1, uid="a")], dealt(asking(1, uid="a")), inventory=inventory)
+    tenants = given([asking(1, uid="a")], assignments=dealt(asking(1, uid="a")), inventory=inventory)
     sample = provider.sample(inventory, node=node, tenants=tenants, now=NOON)
     assert [bool(device.used_mib) for device in sample.devices] == [False, False, False, True]
     assert tenants[0].devices[0].memory_mib == 32000
@@ -70,7 +70,7 @@ def test_a_tenant_s_load_is_on_the_devices_that_it_was_given_and_not_foreign() -
 
 def test_devices_that_an_allocation_names_are_left_as_they_are() -> None:
     tenant = make_tenant(allocated(0))
-    assert given([tenant], [], inventory=Inventory(devices=())) == (tenant,)
+    assert given([tenant], assignments=[], inventory=Inventory(devices=())) == (tenant,)
 
 
 @pytest.mark.parametrize(("resource", "count"), [("nvidia.com/gpu", 2), ("amd.com/gpu", 2), ("example.com/gpu", 0)])
@@ -140,5 +140,5 @@ def test_a_pod_that_was_promised_devices_of_a_managed_node_is_not_told_again() -
 
 def test_a_tenant_holds_the_card_of_its_replicas_once() -> None:
     one = Assignment(uid="a", namespace="ml", name="pod-a", devices=["GPU-a::0", "GPU-a::1"])
-    (tenant,) = given((asking(2, uid="a"),), [one], inventory=INVENTORY)
+    (tenant,) = given((asking(2, uid="a"),), assignments=[one], inventory=INVENTORY)
     assert [device.uuid for device in tenant.devices] == ["GPU-a"]

@@ -229,7 +229,7 @@ def test_the_report_is_one_that_the_api_server_takes(source: Source) -> None:
     sample = source.sample()
     tenants = [source.tenant] if source.tenant else []
     status = node_status.readable(
-        source.inventory(), sample, provider=source.provider.name, tenants=tenants, previous=None, now=source.now
+        source.inventory(), sample=sample, provider=source.provider.name, tenants=tenants, previous=None, now=source.now
     )
-    written = json.loads(json.dumps(node_status.applied_status(NODE, status)["status"]))
+    written = json.loads(json.dumps(node_status.applied_status(NODE, status=status)["status"]))
     assert msgspec.convert(written, GPUNodeStatus) == status

@@ -49,7 +49,7 @@ def test_it_serves_its_node_where_devices_are_expected(there: Node, served: bool
 
 def test_an_annotation_makes_no_devices_and_the_condition_says_why() -> None:
     status = looked(provider(), ANNOTATED).status
-    ready = find_condition(status.conditions, "Ready")
+    ready = find_condition(status.conditions, type="Ready")
     assert ready is not None
     assert (status.devices, status.provider, ready.status, ready.reason) == ([], "none", "False", "NoLibrary")
     assert "libnvidia-ml.so.1" in ready.message

@@ -45,7 +45,7 @@ def found(*shareable: bool | None, tenants: tuple[Tenant, ...] = ()) -> Enforcem
 
 def mps(folder: Path, state: State | None, *, now: float = 1000.0) -> MpsFeature:
     if state is not None:
-        state_file.write(folder / "mps.json", state)
+        state_file.write(folder / "mps.json", state=state)
     feature = MpsFeature(folder / "mps.json", clock=lambda: now)
     feature._state = feature._read()
     return feature
@@ -80,13 +80,13 @@ def test_a_simulated_node_enforces_nothing_and_says_so() -> None:
 
 
 def test_a_reason_goes_when_its_word_holds() -> None:
-    before = said(REPORT, "mps", holds=False, why="not yet")
-    assert said(before, "mps", holds=True).enforcement == Enforcement(mps=True)
+    before = said(REPORT, name="mps", holds=False, why="not yet")
+    assert said(before, name="mps", holds=True).enforcement == Enforcement(mps=True)
 
 
 def test_mps_is_claimed_when_its_supervisor_has_proven_it(tmp_path: Path) -> None:
     status = mps(tmp_path, LIVE).amend(REPORT, seen=seen(True))
-    condition = find_condition(status.conditions, "MPS")
+    condition = find_condition(status.conditions, type="MPS")
     assert status.enforcement.mps
     assert condition is not None
     assert (condition.status, condition.reason, condition.message) == ("True", "Probed", "a client was refused")

@@ -14,13 +14,13 @@ from tests.core.kube.api import Answer, Api
 
 def test_a_warning_about_a_pod_names_it_and_the_node_that_reports_it() -> None:
     recorded = Recorded()
-    warn_pod(recorded, replace(make_tenant(uid="u1"), name="a"), reason="Lost", message="m")
+    warn_pod(recorded, tenant=replace(make_tenant(uid="u1"), name="a"), reason="Lost", message="m")
     assert recorded.events == [RecordedEvent(kind="Pod", name="a", uid="u1", reason="Lost", message="m", host="v100-0")]
 
 
 def test_kubectl_finds_a_warning_about_a_node_by_the_name_in_place_of_its_uid() -> None:
     recorded = Recorded()
-    warn_node(recorded, make_node(), reason="R", message="m")
+    warn_node(recorded, node=make_node(), reason="R", message="m")
     assert recorded.events == [
         RecordedEvent(kind="Node", name="v100-0", uid="v100-0", reason="R", message="m", host="v100-0")
     ]
@@ -30,7 +30,7 @@ async def test_the_feature_sends_an_event_that_each_look_records_once(api: Api, 
     api.answer(post := "POST /api/v1/namespaces/default/events", Answer(body={}))
     recorder = EventRecorder(client, component="dovetail-agent", limits=LIMITS)
     for _ in range(3):
-        warn_node(recorder, make_node(), reason="R", message="m")
+        warn_node(recorder, node=make_node(), reason="R", message="m")
     async with running(Events(recorder).run(lambda: None)), asyncio.timeout(20):
         while not api.of(post):  # noqa: ASYNC110 - a request arrives over HTTP
             await asyncio.sleep(0.001)

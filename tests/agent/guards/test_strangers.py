@@ -33,7 +33,7 @@ def of(uid: str, *, pid: int = 7) -> Process:
 
 def judged(*processes: Process, tenants: Sequence[Tenant] = (OWNER, OTHER), command: str = "") -> list[Stranger]:
     commands = {each.pid: command for each in processes}
-    return list(strangers_on(CARD, processes, tenants=tenants, commands=commands))
+    return list(strangers_on(CARD, processes=processes, tenants=tenants, commands=commands))
 
 
 def test_the_pod_to_which_a_device_was_given_is_no_stranger_there() -> None:
@@ -135,7 +135,7 @@ def amended(feature: StrangersFeature, look: Seen) -> GPUNodeStatus:
     assert look.inventory is not None
     assert look.sample is not None
     plain = readable(
-        look.inventory, look.sample, provider="nvml", tenants=look.tenants, previous=look.previous, now=look.now
+        look.inventory, sample=look.sample, provider="nvml", tenants=look.tenants, previous=look.previous, now=look.now
     )
     return feature.amend(plain, seen=look)
 
@@ -207,7 +207,7 @@ def test_the_report_says_whether_processes_are_told_apart(
     tmp_path: Path, uses: dict[str, int] | None, status: str
 ) -> None:
     look = replace(seen(), sample=Sample(devices=(DeviceSample(used_mib=5, used_by_tenant_mib=uses),)))
-    told = find_condition(amended(watching(tmp_path), look).conditions, "ProcessesSeen")
+    told = find_condition(amended(watching(tmp_path), look).conditions, type="ProcessesSeen")
     assert told is not None
     assert told.status == status
 

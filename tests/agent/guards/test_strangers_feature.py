@@ -71,7 +71,12 @@ class Watch:
         assert seen.inventory is not None
         assert seen.sample is not None
         plain = readable(
-            seen.inventory, seen.sample, provider="nvml", tenants=seen.tenants, previous=seen.previous, now=seen.now
+            seen.inventory,
+            sample=seen.sample,
+            provider="nvml",
+            tenants=seen.tenants,
+            previous=seen.previous,
+            now=seen.now,
         )
         return self.feature.amend(plain, seen=seen)
 
@@ -143,7 +148,7 @@ def test_a_device_whose_processes_cannot_be_listed_hides_those_of_no_other(watch
     watch.look(look(None, [process(7)]))
     found = watch.look(look(None, [process(7)], after=GRACE))
     assert pids(found) == [[], [7]]
-    seen = find_condition(found.conditions, "ProcessesSeen")
+    seen = find_condition(found.conditions, type="ProcessesSeen")
     assert seen is not None
     assert (seen.status, seen.reason) == ("True", "Processes")
 
@@ -151,7 +156,7 @@ def test_a_device_whose_processes_cannot_be_listed_hides_those_of_no_other(watch
 def test_where_no_device_lists_processes_the_condition_says_so_and_keeps_its_time(watch: Watch) -> None:
     first = watch.look(look(None, None))
     again = watch.look(look(None, None, after=GRACE, reported=first))
-    seen = find_condition(again.conditions, "ProcessesSeen")
+    seen = find_condition(again.conditions, type="ProcessesSeen")
     assert seen is not None
     assert (seen.status, seen.reason) == ("False", "NoProcesses")
     assert seen.last_transition_time == "2026-11-21T12:00:00Z"
@@ -166,7 +171,7 @@ def test_a_node_that_could_not_be_read_keeps_its_status_as_it_is(watch: Watch, m
 
 def test_a_node_without_devices_says_nothing_of_processes(watch: Watch) -> None:
     empty = replace(look(), inventory=Inventory(devices=()), sample=Sample(devices=()))
-    assert find_condition(watch.look(empty).conditions, "ProcessesSeen") is None
+    assert find_condition(watch.look(empty).conditions, type="ProcessesSeen") is None
 
 
 def test_the_command_of_a_process_is_in_the_report(tmp_path: Path) -> None:

@@ -155,7 +155,7 @@ async def test_what_was_known_stays_while_kubelet_is_away_and_the_report_says_so
         await looked(feature)
     await asked(feature)
     assert [each.uid for each in feature.assignments(SEEN) or ()] == ["a"]
-    told = find_condition(feature.amend(GPUNodeStatus(), seen=SEEN).conditions, "PodResources")
+    told = find_condition(feature.amend(GPUNodeStatus(), seen=SEEN).conditions, type="PodResources")
     assert told is not None
     assert (told.status, told.reason) == ("False", "KubeletSilent")
 

@@ -36,7 +36,7 @@ def arguments(folder: Path) -> Namespace:
 @pytest.fixture
 def work(tmp_path: Path) -> Work:
     (tmp_path / "state").mkdir()
-    state_file.write(tmp_path / "state" / "mps.json", KEPT)
+    state_file.write(tmp_path / "state" / "mps.json", state=KEPT)
     return Work(Client(Connection(server="http://127.0.0.1:1")), args=arguments(tmp_path), settings=Settings())
 
 

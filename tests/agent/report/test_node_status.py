@@ -19,7 +19,9 @@ def status(*tenants: Any, previous: GPUNodeStatus | None = None, now: Any = NOON
     made = make_node(**node)
     inventory = PROVIDER.inventory(made)
     sample = PROVIDER.sample(inventory, node=made, tenants=tenants, now=now)
-    return node_status.readable(inventory, sample, provider="simulated", tenants=tenants, previous=previous, now=now)
+    return node_status.readable(
+        inventory, sample=sample, provider="simulated", tenants=tenants, previous=previous, now=now
+    )
 
 
 def test_a_report_says_when_and_what_was_seen() -> None:
@@ -42,7 +44,7 @@ def test_a_broken_device_is_unhealthy_with_its_reason() -> None:
 
 
 def test_what_is_not_available_is_left_out_of_the_write() -> None:
-    body = node_status.applied_status("v100-0", status(faults={"1": "XID79"}))
+    body = node_status.applied_status("v100-0", status=status(faults={"1": "XID79"}))
     assert "temperatureCelsius" in body["status"]["devices"][0]
     assert "temperatureCelsius" not in body["status"]["devices"][1]
 
@@ -58,7 +60,7 @@ def test_each_tenants_use_is_told_where_processes_can_be_told_apart(by_tenant: A
     sample = Sample(devices=(DeviceSample(used_mib=700, used_by_tenant_mib=by_tenant),))
     here = AllocatedDevice(uuid="g", index=0, share_milli=500, memory_mib=800)
     status = node_status.readable(
-        inventory, sample, provider="nvml", tenants=[make_tenant(here)], previous=None, now=NOON
+        inventory, sample=sample, provider="nvml", tenants=[make_tenant(here)], previous=None, now=NOON
     )
     assert {tenant.uid: tenant.used_mib for tenant in status.devices[0].tenants} == told
 
@@ -121,7 +123,7 @@ def test_figures_outside_their_bounds_are_brought_back() -> None:
     made = make_node()
     inventory = PROVIDER.inventory(made)
     odd = Sample(devices=(DeviceSample(utilization=1.3), DeviceSample(utilization=-0.1)))
-    seen = node_status.readable(inventory, odd, provider="simulated", tenants=[], previous=None, now=NOON)
+    seen = node_status.readable(inventory, sample=odd, provider="simulated", tenants=[], previous=None, now=NOON)
     assert [device.utilization for device in seen.devices] == [1.0, 0.0]
 
 
@@ -141,7 +143,7 @@ def read(*states: DeviceSample, previous: GPUNodeStatus | None = None, **sample:
         devices=(CARD,) * len(states), driver_version="550", runtime_version="12.4", enforcement=Enforcement(mps=True)
     )
     taken = Sample(devices=states, **sample)
-    return node_status.readable(inventory, taken, provider="nvml", tenants=[], previous=previous, now=NOON)
+    return node_status.readable(inventory, sample=taken, provider="nvml", tenants=[], previous=previous, now=NOON)
 
 
 def test_every_fact_of_a_device_is_in_its_report() -> None:
@@ -208,7 +210,7 @@ def test_a_node_that_cannot_be_read_keeps_when_it_was_last_measured() -> None:
 
 def test_a_status_apply_leaves_out_what_is_unknown_of_the_node_and_of_each_device() -> None:
     status = msgspec.structs.replace(read(DeviceSample(), FULL), measured_at=None)
-    body = node_status.applied_status("a", status)
+    body = node_status.applied_status("a", status=status)
     assert body["metadata"] == {"name": "a"}
     assert "measuredAt" not in body["status"]
     assert [("powerWatts" in device) for device in body["status"]["devices"]] == [False, True]
@@ -242,7 +244,7 @@ def test_uses_have_the_order_of_uids_and_name_tenants_of_the_device_only() -> No
     here = AllocatedDevice(uuid="g", index=3, share_milli=500, memory_mib=800)
     tenants = [make_tenant(here, uid=uid) for uid in ("b", "a", "idle")]
     found = node_status.readable(
-        Inventory(devices=(CARD,)), sample, provider="nvml", tenants=tenants, previous=None, now=NOON
+        Inventory(devices=(CARD,)), sample=sample, provider="nvml", tenants=tenants, previous=None, now=NOON
     )
     assert [(each.uid, each.used_mib) for each in found.devices[0].tenants] == [("a", 1), ("b", 2)]
     assert found.devices[0].foreign_mib == 6

@@ -112,7 +112,7 @@ def test_an_error_that_comes_again_and_again_is_told_once() -> None:
 )
 def test_only_another_load_waits_for_more_of_its_kind(why: Why | None, after_seconds: float, wait: float) -> None:
     pace = replace(PACE, between=timedelta(seconds=5))
-    assert pace.wait_seconds(why, seen(after_seconds=after_seconds), published=PUBLISHED) == wait
+    assert pace.wait_seconds(why, report=seen(after_seconds=after_seconds), published=PUBLISHED) == wait
 
 
 @pytest.mark.parametrize(("used", "why"), [(0.05, None), (0.06, Why.LOAD)])
@@ -153,17 +153,17 @@ def test_a_device_without_a_known_memory_is_worth_a_write_for_any_use() -> None:
 @pytest.mark.parametrize("after_seconds", [0, 4, 5, 6])
 def test_a_load_waits_until_the_pause_since_the_last_report_is_over(after_seconds: int) -> None:
     pace = replace(PACE, between=timedelta(seconds=5))
-    wait = pace.wait_seconds(Why.LOAD, seen(after_seconds=after_seconds), published=PUBLISHED)
+    wait = pace.wait_seconds(Why.LOAD, report=seen(after_seconds=after_seconds), published=PUBLISHED)
     assert wait == max(0, 5 - after_seconds)
 
 
 def test_a_load_without_an_earlier_report_does_not_wait() -> None:
     pace = replace(PACE, between=timedelta(seconds=5))
-    assert pace.wait_seconds(Why.LOAD, seen(), published=None) == 0
+    assert pace.wait_seconds(Why.LOAD, report=seen(), published=None) == 0
 
 
 def test_a_repeated_overuse_or_condition_is_news_only_when_it_says_something_else() -> None:
-    ready = node_status.condition("Ready", "True", reason="DevicesRead", message="one", previous=None, now=NOON)
+    ready = node_status.condition("Ready", status="True", reason="DevicesRead", message="one", previous=None, now=NOON)
     later = msgspec.structs.replace(ready, last_transition_time="2030-01-01T00:00:00Z")
     other = msgspec.structs.replace(ready, message="two")
     published = msgspec.structs.replace(PUBLISHED, conditions=[ready])

@@ -47,7 +47,7 @@ class Careful(LibraryCalls):
         if name.endswith("Restore"):
             assert self._node.stub.resident_mib + LARGE <= CARD_MIB, "a restore without room is final"
             self.restored.append(pid)
-        super()._call(name, pid, argument)
+        super()._call(name, pid=pid, argument=argument)
 
 
 class Node:

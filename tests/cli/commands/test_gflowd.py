@@ -9,7 +9,7 @@ from dovetail_cli.app import run
 
 
 def gflowd(*words: str) -> int:
-    return run("gflowd", list(words), prog="gflowd")
+    return run("gflowd", arguments=list(words), prog="gflowd")
 
 
 @pytest.fixture(autouse=True)

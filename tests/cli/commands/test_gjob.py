@@ -86,7 +86,7 @@ HAPPENED = [
 async def test_what_has_happened_to_a_job_is_shown_from_the_first_event_on(api: Api, cluster: Cluster) -> None:
     job = make_job(number=7, phase="Running", nodes=["a"])
     api.answer(f"GET {EVENTS}", Answer(body={"metadata": {"resourceVersion": "1"}, "items": HAPPENED}))
-    events = await job_events.events_of(cluster, job)
+    events = await job_events.events_of(cluster, job=job)
     assert details.shown(job_details(job, events=events, now=NOW), form="table").endswith(
         "Events\n  2026-11-21T11:00:01Z  Resources: Need 4 GPUs (×3)\n  2026-11-21T11:00:05Z  Running: Running on a"
     )
@@ -103,7 +103,7 @@ async def test_what_has_happened_to_a_job_is_shown_from_the_first_event_on(api: 
 async def test_who_may_not_list_events_sees_the_job_all_the_same(api: Api, cluster: Cluster) -> None:
     job = make_job(number=7, phase="Running", nodes=["a"])
     api.answer(f"GET {EVENTS}", refusal(403))
-    events = await job_events.events_of(cluster, job)
+    events = await job_events.events_of(cluster, job=job)
     assert events is None
     assert "not shown: that takes the right to list events" in details.shown(
         job_details(job, events=events, now=NOW), form="table"
@@ -126,7 +126,7 @@ def test_one_job_is_named_by_one_number_or_name(word: str) -> None:
 async def test_a_job_that_never_was_is_missing(api: Api, cluster: Cluster) -> None:
     script(api, asked(answered=True))
     with pytest.raises(MissingError, match="no job 7"):
-        await details.remembered(cluster, parse_one("7", field="JOB"))
+        await details.remembered(cluster, wanted=parse_one("7", field="JOB"))
 
 
 def test_what_update_changes_is_what_it_was_told() -> None:
@@ -157,7 +157,7 @@ def test_how_many_tasks_run_at_a_time_is_changed_where_the_job_says_it(spec: Any
 
 async def test_a_job_without_tasks_is_told_so_and_not_changed_by_half(api: Api, cluster: Cluster) -> None:
     wanted = update.updated(priority=5, time=None, begin=None, max_retries=None, max_concurrent=3)
-    told, refused = await update._change(cluster, make_job(number=7, phase="Queued"), wanted, done="updated")
+    told, refused = await update._change(cluster, job=make_job(number=7, phase="Queued"), fields=wanted, done="updated")
     assert (told, refused) == ("Job 7 is neither an array nor a sweep: --max-concurrent is about tasks", True)
     assert not api.of(f"PATCH {JOBS}/train")
 
@@ -170,7 +170,7 @@ async def test_a_job_that_has_begun_is_given_no_time_to_begin(api: Api, cluster:
         ("--begin", update.updated(priority=5, time=None, begin="now+1h", max_retries=None, max_concurrent=None)),
     ):
         told = f"Job 7 has begun already: {option} is about jobs that wait"
-        assert await update._change(cluster, job, wanted, done="changed") == (told, True)
+        assert await update._change(cluster, job=job, fields=wanted, done="changed") == (told, True)
     assert not api.of(f"PATCH {JOBS}/train")
 
 
@@ -186,15 +186,18 @@ def test_a_job_that_waits_is_given_a_time_to_begin_beside_what_else_changes() ->
 async def test_a_change_is_told_and_a_refusal_too(api: Api, cluster: Cluster) -> None:
     job = make_job(number=7, phase="Running")
     api.answer(f"PATCH {JOBS}/train", Answer(body=values_of(job)), refusal(422, message="gpu is immutable"))
-    assert await update._change(cluster, job, {"suspend": True}, done="held") == ("Job 7 held.", False)
-    assert await update._change(cluster, job, {"gpu": 2}, done="updated") == ("Job 7: gpu is immutable", True)
+    assert await update._change(cluster, job=job, fields={"suspend": True}, done="held") == ("Job 7 held.", False)
+    assert await update._change(cluster, job=job, fields={"gpu": 2}, done="updated") == (
+        "Job 7: gpu is immutable",
+        True,
+    )
     assert [seen.body for seen in api.of(f"PATCH {JOBS}/train")] == [{"spec": {"suspend": True}}, {"spec": {"gpu": 2}}]
 
 
 async def test_a_job_that_has_ended_is_not_changed(cluster: Cluster) -> None:
     done = make_job(number=7, phase="Failed")
     sentence = "Job 7 has ended already (Failed)"
-    assert await update._change(cluster, done, {"suspend": True}, done="held") == (sentence, True)
+    assert await update._change(cluster, job=done, fields={"suspend": True}, done="held") == (sentence, True)
 
 
 def reserved(**status: Any) -> Any:
@@ -207,8 +210,8 @@ async def test_a_reservation_is_renewed_from_now_on(api: Api, cluster: Cluster) 
     assert now is not None
     api.answer(f"PATCH {JOBS}/notebook", Answer(body=values_of(job)), Answer(body=values_of(job)))
     told = "Job 7 renewed: it holds its devices until"
-    assert await renew_lease.renewed(cluster, job, seconds=None, now=now) == f"{told} {ago(hours=-1)}."
-    assert await renew_lease.renewed(cluster, job, seconds=7200, now=now) == f"{told} {ago(hours=-2)}."
+    assert await renew_lease.renewed(cluster, job=job, seconds=None, now=now) == f"{told} {ago(hours=-1)}."
+    assert await renew_lease.renewed(cluster, job=job, seconds=7200, now=now) == f"{told} {ago(hours=-2)}."
     leases = [seen.body["spec"]["reservation"] for seen in api.of(f"PATCH {JOBS}/notebook")]
     assert leases == [{"renewTime": ago()}, {"renewTime": ago(), "durationSeconds": 7200}]
 
@@ -216,18 +219,18 @@ async def test_a_reservation_is_renewed_from_now_on(api: Api, cluster: Cluster) 
 async def test_a_reservation_that_waits_is_told_that_its_time_has_not_begun(api: Api, cluster: Cluster) -> None:
     job = reserved(phase="Queued")
     api.answer(f"PATCH {JOBS}/notebook", Answer(body=values_of(job)))
-    said = await renew_lease.renewed(cluster, job, seconds=7200, now=times.utc_now())
+    said = await renew_lease.renewed(cluster, job=job, seconds=7200, now=times.utc_now())
     assert said == "Job 7 renewed: it holds its devices for 2h00m once it has started."
 
 
 async def test_only_reservations_that_have_not_ended_are_renewed(api: Api, cluster: Cluster) -> None:
     with pytest.raises(CommandError, match="Job 7 is no reservation"):
-        await renew_lease.renewed(cluster, make_job(number=7, phase="Running"), seconds=None, now=times.utc_now())
+        await renew_lease.renewed(cluster, job=make_job(number=7, phase="Running"), seconds=None, now=times.utc_now())
     with pytest.raises(CommandError, match=r"Job 7 has ended already \(TimedOut\): gjob redo 7"):
-        await renew_lease.renewed(cluster, reserved(phase="TimedOut"), seconds=None, now=times.utc_now())
+        await renew_lease.renewed(cluster, job=reserved(phase="TimedOut"), seconds=None, now=times.utc_now())
     api.answer(f"PATCH {JOBS}/notebook", refusal(403, message="no"))
     with pytest.raises(CommandError, match="Job 7"):
-        await renew_lease.renewed(cluster, reserved(phase="Running"), seconds=None, now=times.utc_now())
+        await renew_lease.renewed(cluster, job=reserved(phase="Running"), seconds=None, now=times.utc_now())
 
 
 @pytest.mark.parametrize("text", ["0", "-1h", "2 hours", "", "99999d", "0.5s"])
@@ -269,16 +272,16 @@ async def test_the_log_is_that_of_the_workers_newest_pod(
     ]
     api.answer(f"GET {PODS}", Answer(body={"metadata": {"resourceVersion": "1"}, "items": pods}))
     api.answer(f"GET {PODS}/new/log", Answer(body=b"loss 0.1\n"))
-    found = await logs.worker_pod(cluster, make_job(phase="Running"), worker=0)
+    found = await logs.worker_pod(cluster, job=make_job(phase="Running"), worker=0)
     assert found is not None
-    assert await logs._read(cluster, found, tail=5) == b"loss 0.1\n"
+    assert await logs._read(cluster, pod=found, tail=5) == b"loss 0.1\n"
     (seen,) = api.of(f"GET {PODS}/new/log")
     assert seen.query == {"container": "main", "tailLines": "5"}
 
 
 async def test_a_worker_that_cannot_be_is_refused(cluster: Cluster) -> None:
     with pytest.raises(CommandError, match="--worker 3: this job has 1, counted from 0"):
-        await logs.worker_pod(cluster, make_job(), worker=3)
+        await logs.worker_pod(cluster, job=make_job(), worker=3)
 
 
 @pytest.mark.parametrize(
@@ -294,7 +297,7 @@ async def test_a_log_that_kubelet_does_not_give_is_a_sentence(
     api.answer(f"GET {PODS}/x/log", refusal(500, message=message))
     found = msgspec.convert(pod("x", worker=0, created=ago()), type=logs.Pod)
     with pytest.raises(CommandError, match=told):
-        await logs._read(cluster, found, tail=None)
+        await logs._read(cluster, pod=found, tail=None)
 
 
 @pytest.mark.parametrize(
@@ -317,7 +320,7 @@ async def test_a_job_that_has_printed_nothing_says_why_and_is_not_taken_for_none
     api.answer(f"GET {JOBS}", listed(job))
     api.answer(f"GET {PODS}", Answer(body={"metadata": {"resourceVersion": "1"}, "items": []}))
     with pytest.raises(CommandError, match=why):
-        await logs._pod(cluster, parse_one(job.metadata.name, field="JOB"), worker=0)
+        await logs._pod(cluster, wanted=parse_one(job.metadata.name, field="JOB"), worker=0)
 
 
 @pytest.mark.parametrize(
@@ -328,13 +331,13 @@ async def test_of_pods_that_are_gone_the_last_lines_are_kept(
 ) -> None:
     kept = values_of(record(log="one\ntwo\nthree\n"))
     script(api, asked(answered=True, records=[kept]))
-    await logs._remembered(cluster, parse_one("job-1", field="JOB"), tail=tail)
+    await logs._remembered(cluster, wanted=parse_one("job-1", field="JOB"), tail=tail)
     assert capfdbinary.readouterr().out == said
     assert api.of("POST " + JOBS.replace("gpujobs", "historyqueries"))[0].body["spec"]["logs"] is True
 
 
 def test_gjob_alone_explains_itself(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("gjob", [], prog="gjob") == 2
+    assert run("gjob", arguments=[], prog="gjob") == 2
     said = capsys.readouterr().out
     assert all(f" {word} " in said for word in ("show", "log", "hold", "release", "update", "redo", "attach"))
 

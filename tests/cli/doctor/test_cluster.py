@@ -255,7 +255,9 @@ def test_who_may_not_list_nodes_is_told_what_the_reports_say() -> None:
 async def test_what_the_api_server_says_at_length_is_said_in_short(api: Api, cluster: Cluster) -> None:
     long = 'nodes is forbidden: User "x" cannot list resource "nodes" in API group "" at the cluster scope'
     api.answer("GET /api/v1/nodes", Answer(status=403, body={"code": 403, "reason": "Forbidden", "message": long}))
-    assert await seen(listed(cluster, NODES, Node)) == Unseen(why="you may not list nodes", missing=False)
+    assert await seen(listed(cluster, resource=NODES, type_=Node)) == Unseen(
+        why="you may not list nodes", missing=False
+    )
 
 
 def test_one_node_alone_may_be_looked_at() -> None:

@@ -31,7 +31,7 @@ SETTINGS = Settings()
 
 
 def explain(subject: Subject, picture: ClusterObjects) -> Explanation:
-    return explanation.explain(subject, picture, now=NOW)
+    return explanation.explain(subject, objects=picture, now=NOW)
 
 
 def make_picture(*, pods: list[Pod] | None = None, jobs: list[GPUJob] | None = None) -> ClusterObjects:

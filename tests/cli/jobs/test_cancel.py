@@ -25,6 +25,6 @@ async def test_a_job_that_goes_meanwhile_is_missing_and_hides_none_of_the_others
     api.answer(f"PATCH {JOBS}/gone", refusal(404, message="not found"))
     api.answer(f"PATCH {JOBS}/runs", Answer(body=items[1]))
     wanted = selection.parse_ids(["1-3,9"], field="gcancel")
-    assert await cancel.cancel_those(cluster, wanted, dry_run=False) == ["9", "gone"]
+    assert await cancel.cancel_those(cluster, wanted=wanted, dry_run=False) == ["9", "gone"]
     assert capsys.readouterr().out == "Job 2 cancelled.\nJob 3 has ended already (Succeeded).\n"
     assert [seen.body for seen in api.of(f"PATCH {JOBS}/runs")] == [{"spec": {"cancel": True}}]

@@ -41,7 +41,7 @@ async def test_all_pages_are_read_and_every_question_is_deleted(api: Api, cluste
     pages = [[record(2)], [record(1)]]
     first, second = (values_of(page) for page in pages)
     script(api, asked(answered=True, records=first, next="2026 uid-2"), asked(answered=True, records=second))
-    assert await history.records(cluster, HistoryQuerySpec(since=ago(days=1))) == [record(2), record(1)]
+    assert await history.records(cluster, question=HistoryQuerySpec(since=ago(days=1))) == [record(2), record(1)]
     specs = [seen.body["spec"] for seen in api.of(f"POST {QUERIES}")]
     assert [(spec["since"], spec.get("after")) for spec in specs] == [
         (ago(days=1), None),
@@ -53,19 +53,19 @@ async def test_all_pages_are_read_and_every_question_is_deleted(api: Api, cluste
 async def test_what_is_wrong_with_a_question_is_the_commands_error(api: Api, cluster: Cluster) -> None:
     script(api, asked(answered=True, message="history sqlite: disk I/O error"))
     with pytest.raises(CommandError, match="disk I/O error"):
-        await history.ask(cluster, HistoryQuerySpec())
+        await history.ask(cluster, question=HistoryQuerySpec())
 
 
 async def test_where_nobody_answers_that_is_said(api: Api, cluster: Cluster) -> None:
     script(api, asked(), *[asked()] * 30)
     with pytest.raises(CommandError, match=r"no operator has answered within 0\.01 s"):
-        await history.ask(cluster, HistoryQuerySpec(), seconds=0.01)
+        await history.ask(cluster, question=HistoryQuerySpec(), seconds=0.01)
     assert api.of(f"DELETE {QUERIES}/ask-1")
 
 
 def test_a_record_reads_like_the_job_that_it_was() -> None:
     question = Question(since=ago(hours=1), fields=("JOBID", "NAME", "ST", "TIME", "NODES", "NODELIST", "GPUS"))
-    assert question.answer([as_job(record())], VIEW, form="csv").splitlines()[1] == "1,job-1,CD,00:10:00,1,a,0.5"
+    assert question.answer([as_job(record())], view=VIEW, form="csv").splitlines()[1] == "1,job-1,CD,00:10:00,1,a,0.5"
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_the_time_of_a_job_that_is_gone_is_that_of_its_last_run_as_of_one_that_i
 ) -> None:
     found = record(runSeconds=run_seconds)
     question = Question(since=ago(hours=1), fields=("TIME",))
-    assert question.answer([as_job(found)], VIEW, form="csv").splitlines()[1:] == [time]
+    assert question.answer([as_job(found)], view=VIEW, form="csv").splitlines()[1:] == [time]
     times = dict(dict(details.recorded_sections(found))["Times"])
     assert (times["RunTime"], times["EarlierRunTime"]) == (time, earlier)
 
@@ -126,7 +126,7 @@ def question(by: str | None = None) -> HistoryQuerySpec:
 
 
 def test_all_jobs_together_are_told_line_by_line() -> None:
-    assert statistics.render([SUMS], question(), form="table") == (
+    assert statistics.render([SUMS], asked=question(), form="table") == (
         "Jobs:            4 (1 Failed, 3 Succeeded)\n"
         "Success rate:    75 %\n"
         "GPU hours:       2.00\n"
@@ -138,24 +138,24 @@ def test_all_jobs_together_are_told_line_by_line() -> None:
 
 
 def test_groups_are_a_table() -> None:
-    head, line = statistics.render([SUMS], question("User"), form="table").splitlines()
+    head, line = statistics.render([SUMS], asked=question("User"), form="table").splitlines()
     assert head.split() == ["USER", *statistics.COLUMNS]
     assert line.split()[:3] == ["ada", "4", "75"]
 
 
 def test_nothing_is_an_empty_list_for_programs_and_a_sentence_for_people() -> None:
-    assert statistics.render([], question(), form="json") == "[]"
-    assert statistics.render([], question(), form="csv").startswith("group,jobs,")
-    assert statistics.render([], question(), form="table") == "No job has ended in that time."
+    assert statistics.render([], asked=question(), form="json") == "[]"
+    assert statistics.render([], asked=question(), form="csv").startswith("group,jobs,")
+    assert statistics.render([], asked=question(), form="table") == "No job has ended in that time."
 
 
 def test_programs_get_numbers() -> None:
-    (told,) = json.loads(statistics.render([SUMS], question("day"), form="json"))
+    (told,) = json.loads(statistics.render([SUMS], asked=question("day"), form="json"))
     assert (told["gpu_hours"], told["success_rate"], told["mean_utilization"]) == (2.0, 0.75, None)
 
 
 def test_csv_has_the_numbers_of_json() -> None:
-    (row,) = csv.DictReader(io.StringIO(statistics.render([SUMS], question("user"), form="csv")))
+    (row,) = csv.DictReader(io.StringIO(statistics.render([SUMS], asked=question("user"), form="csv")))
     told = msgspec.to_builtins(SUMS)
     assert {key for key in told if key not in row} == {"by_phase"}
     assert row == {key: "" if told[key] is None else str(told[key]) for key in row}

@@ -33,7 +33,7 @@ JOBS = [
 
 
 def shown(**question: Any) -> list[str]:
-    text = Question(fields=("JOBID", "NAME"), **question).answer(JOBS, VIEW, form="table")
+    text = Question(fields=("JOBID", "NAME"), **question).answer(JOBS, view=VIEW, form="table")
     return [" ".join(line.split()) for line in text.splitlines()]
 
 
@@ -64,8 +64,8 @@ def test_layouts_that_exclude_each_other_are_refused(by_state: bool, tree: bool,
 
 
 def test_those_that_fall_with_a_cancelled_job_are_named_in_turn() -> None:
-    told = list(cancel.those_that_fall(JOBS, JOBS[:1], dry_run=False))
+    told = list(cancel.those_that_fall(JOBS, chosen=JOBS[:1], dry_run=False))
     assert told == ["Job 2 falls with it: it waits for job 1.", "Job 4 falls with it: it waits for job 2."]
-    assert list(cancel.those_that_fall(JOBS, JOBS[2:3], dry_run=True)) == [
+    assert list(cancel.those_that_fall(JOBS, chosen=JOBS[2:3], dry_run=True)) == [
         "Job 4 would fall with it: it waits for job 3."
     ]

@@ -38,9 +38,9 @@ def test_gbatch_labels_the_job_with_its_project() -> None:
 
 def test_gqueue_lists_projects_and_chooses_by_them() -> None:
     question = Question(fields=("NAME", "PROJECT"), projects=parse_projects(["speech,vision"], field="-P"))
-    assert question.answer(JOBS, VIEW, form="csv") == "NAME,PROJECT\nsee,vision\nhear,speech"
-    assert Question(fields=("PROJECT",)).answer(JOBS[2:], VIEW, form="csv") == "PROJECT\n-"
-    told = json.loads(Question().answer(JOBS, VIEW, form="json"))
+    assert question.answer(JOBS, view=VIEW, form="csv") == "NAME,PROJECT\nsee,vision\nhear,speech"
+    assert Question(fields=("PROJECT",)).answer(JOBS[2:], view=VIEW, form="csv") == "PROJECT\n-"
+    told = json.loads(Question().answer(JOBS, view=VIEW, form="json"))
     assert [each["project"] for each in told] == ["vision", "speech", ""]
 
 
@@ -58,5 +58,9 @@ def test_gstats_asks_by_project() -> None:
 
 
 def test_gqueue_and_gstats_refuse_such_names_too(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("gqueue", ["-P", "a b"], prog="gqueue") == run("gstats", ["-P", "a b"], prog="gstats") == 2
+    assert (
+        run("gqueue", arguments=["-P", "a b"], prog="gqueue")
+        == run("gstats", arguments=["-P", "a b"], prog="gstats")
+        == 2
+    )
     assert capsys.readouterr().err.count('-P "a b": write at most 63 letters') == 2

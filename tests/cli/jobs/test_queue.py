@@ -30,7 +30,7 @@ JOBS = [
 
 
 def ask(form: str = "table", *, view: View = VIEW, **question: Any) -> str:
-    return Question(**question).answer(JOBS, view, form=form)
+    return Question(**question).answer(JOBS, view=view, form=form)
 
 
 def test_what_waits_or_runs_is_listed_by_default() -> None:
@@ -47,7 +47,7 @@ def test_what_waits_or_runs_is_listed_by_default() -> None:
 def test_the_time_of_a_suspended_job_stands_still() -> None:
     held = Condition(type="Suspended", status="True", reason="", message="", last_transition_time=ago(minutes=50))
     job = make_job(phase="Suspended", start_time=ago(hours=1), conditions=[held])
-    assert job_rows.row(job, ["TIME"], view=VIEW) == {"TIME": "00:10:00"}
+    assert job_rows.row(job, fields=["TIME"], view=VIEW) == {"TIME": "00:10:00"}
 
 
 def test_finished_jobs_come_with_all() -> None:
@@ -60,7 +60,7 @@ def test_finished_jobs_come_with_all() -> None:
 
 def test_the_node_is_left_out_where_there_is_one() -> None:
     text = Question(fields=("NODELIST",), ids=selection.parse_ids(["1"], field="-j")).answer(
-        JOBS, View(now=NOW, one_node=True), form="csv"
+        JOBS, view=View(now=NOW, one_node=True), form="csv"
     )
     assert text == "NODELIST\n0"
 
@@ -114,17 +114,17 @@ def test_the_memory_column_adds_up_what_a_worker_asks_of_its_host() -> None:
         {"name": "a", "resources": {"requests": {"memory": "1536Mi"}}},
         {"name": "b", "resources": {"requests": {"memory": "512Mi"}}},
     )
-    assert job_rows.row(job, ["MEMORY"], view=VIEW) == {"MEMORY": "2G"}
+    assert job_rows.row(job, fields=["MEMORY"], view=VIEW) == {"MEMORY": "2G"}
 
 
 def test_a_template_that_is_no_pod_has_no_memory() -> None:
     job = with_containers({"name": "a", "resources": {"requests": {"memory": "lots"}}})
-    assert job_rows.row(job, ["MEMORY"], view=VIEW) == {"MEMORY": "0"}
+    assert job_rows.row(job, fields=["MEMORY"], view=VIEW) == {"MEMORY": "0"}
 
 
 def test_a_job_that_waits_shows_its_place_and_when_it_is_to_start() -> None:
     place = QueuePlace(position=3, estimated_start=ago(hours=-2), basis="1 job has ended by then")
     waits, runs = make_job(queue=place, phase="Queued"), make_job(phase="Running")
     fields = ["POSITION", "ETA"]
-    assert job_rows.row(waits, fields, view=VIEW) == {"POSITION": 3, "ETA": ago(hours=-2)}
-    assert job_rows.row(runs, fields, view=VIEW) == {"POSITION": "-", "ETA": "-"}
+    assert job_rows.row(waits, fields=fields, view=VIEW) == {"POSITION": 3, "ETA": ago(hours=-2)}
+    assert job_rows.row(runs, fields=fields, view=VIEW) == {"POSITION": "-", "ETA": "-"}

@@ -38,7 +38,7 @@ def listed(*gpunodes: GPUNode) -> Answer:
 async def test_cordoning_adds_to_what_is_cordoned_with_one_write_for_a_node(api: Api, cluster: Cluster) -> None:
     api.answer(f"GET {NODES}", listed(node(cordoned=("GPU-old",), version="7")))
     api.answer(f"PATCH {NODES}/a", wire(node()))
-    rows = await cordon.cordon(cluster, ["a:all"], wish=CORDON)
+    rows = await cordon.cordon(cluster, words=["a:all"], wish=CORDON)
     (written,) = api.of(f"PATCH {NODES}/a")
     assert written.body == {
         "metadata": {"resourceVersion": "7"},
@@ -52,7 +52,7 @@ async def test_what_is_so_already_is_not_written(
     api: Api, cluster: Cluster, cordoned: tuple[str, ...], wish: Wish
 ) -> None:
     api.answer(f"GET {NODES}", listed(node(cordoned=cordoned)))
-    (row,) = await cordon.cordon(cluster, ["a:1"], wish=wish)
+    (row,) = await cordon.cordon(cluster, words=["a:1"], wish=wish)
     assert not row["changed"]
     assert api.of(f"PATCH {NODES}/a") == []
 
@@ -60,7 +60,7 @@ async def test_what_is_so_already_is_not_written(
 async def test_uncordoning_leaves_the_others_cordoned(api: Api, cluster: Cluster) -> None:
     api.answer(f"GET {NODES}", listed(node(cordoned=("GPU-a-0", "GPU-a-1"))))
     api.answer(f"PATCH {NODES}/a", wire(node()))
-    await cordon.cordon(cluster, ["a:0"], wish=UNCORDON)
+    await cordon.cordon(cluster, words=["a:0"], wish=UNCORDON)
     assert api.of(f"PATCH {NODES}/a")[0].body["spec"] == {"cordoned": ["GPU-a-1"]}
 
 
@@ -68,7 +68,7 @@ async def test_a_change_of_somebody_else_in_between_is_kept(api: Api, cluster: C
     api.answer(f"GET {NODES}", listed(node(version="1")))
     api.answer(f"PATCH {NODES}/a", CONFLICT, wire(node()))
     api.answer(f"GET {NODES}/a", wire(node(cordoned=("GPU-a-0",), version="2")))
-    await cordon.cordon(cluster, ["a:1"], wish=CORDON)
+    await cordon.cordon(cluster, words=["a:1"], wish=CORDON)
     first, second = [request.body for request in api.of(f"PATCH {NODES}/a")]
     assert (first["metadata"], first["spec"]) == ({"resourceVersion": "1"}, {"cordoned": ["GPU-a-1"]})
     assert (second["metadata"], second["spec"]) == ({"resourceVersion": "2"}, {"cordoned": ["GPU-a-0", "GPU-a-1"]})
@@ -79,20 +79,20 @@ async def test_a_node_that_never_stands_still_is_given_up(api: Api, cluster: Clu
     api.answer(f"PATCH {NODES}/a", *[CONFLICT] * 10)
     api.answer(f"GET {NODES}/a", *[wire(node())] * 10)
     with pytest.raises(CommandError, match="was changed by others 10 times in between: try again"):
-        await cordon.cordon(cluster, ["a:1"], wish=CORDON)
+        await cordon.cordon(cluster, words=["a:1"], wish=CORDON)
 
 
 async def test_nothing_is_written_when_one_of_the_devices_does_not_exist(api: Api, cluster: Cluster) -> None:
     api.answer(f"GET {NODES}", listed(node()))
     with pytest.raises(NotFoundError):
-        await cordon.cordon(cluster, ["a:0", "a:9"], wish=CORDON)
+        await cordon.cordon(cluster, words=["a:0", "a:9"], wish=CORDON)
     assert api.of(f"PATCH {NODES}/a") == []
 
 
 async def test_what_was_mended_is_noted_with_its_time_though_it_was_not_cordoned(api: Api, cluster: Cluster) -> None:
     api.answer(f"GET {NODES}", listed(node()))
     api.answer(f"PATCH {NODES}/a", wire(node()))
-    await cordon.cordon(cluster, ["a:1"], wish=Wish(cordoned=False, mended=True))
+    await cordon.cordon(cluster, words=["a:1"], wish=Wish(cordoned=False, mended=True))
     spec: dict[str, Any] = api.of(f"PATCH {NODES}/a")[0].body["spec"]
     assert list(spec) == ["mended"]
     assert list(spec["mended"]) == ["GPU-a-1"]

@@ -39,7 +39,7 @@ def test_what_a_node_enforces_is_told_in_words_and_why_not_to_programs() -> None
     reporting = msgspec.structs.replace(
         gpunode, status=msgspec.structs.replace(gpunode.status, enforcement=enforcement)
     )
-    found = take([reporting], [], scheduler="Running", namespace="default")
+    found = take([reporting], pods=[], scheduler="Running", namespace="default")
     assert "Node a\n  Enforcement: turns, time-slicing\n" in inventory.text(found)
     assert inventory_row(found).nodes[0].enforcement.reasons == {"mps": "MPS is switched off"}
 
@@ -49,7 +49,7 @@ def test_what_the_driver_does_not_give_is_said_to_be_missing() -> None:
 
 
 def test_no_gpu_at_all_is_said() -> None:
-    text = inventory.text(take([], [], scheduler="Unknown", namespace="default"))
+    text = inventory.text(take([], pods=[], scheduler="Unknown", namespace="default"))
     assert text == "Scheduler Status: Unknown\nTotal GPUs: 0\nAvailable GPUs: 0\nNo node reports a GPU."
 
 

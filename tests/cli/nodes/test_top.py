@@ -37,7 +37,7 @@ PODS = [
 
 
 def screen(*gpunodes: GPUNode, pods: Sequence[Pod] = (), jobs: Sequence[GPUJob] = ()) -> Screen:
-    found = take(gpunodes, pods, scheduler="Running", namespace="default")
+    found = take(gpunodes, pods=pods, scheduler="Running", namespace="default")
     return Screen(now=NOW, inventory=found, jobs=jobs, called=top_screen.called(jobs))
 
 
@@ -132,5 +132,5 @@ async def test_who_may_not_see_the_devices_is_told_that_alone(
 
 
 def test_an_interval_that_is_too_short_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("top", ["--interval", "0"], prog="dovetail top") == 2
+    assert run("top", arguments=["--interval", "0"], prog="dovetail top") == 2
     assert capsys.readouterr().err == "dovetail: --interval 0: at least 0.1 seconds\n"

@@ -53,7 +53,7 @@ async def test_when_nothing_moves_any_more_the_campaign_ends_and_says_so(api: Ap
     ready_to_audit(api)
     told = []
     ended = await campaign.run(
-        cluster, [make_job("x")], watcher=lambda _tally, standing: told.append(standing), stalled_seconds=-1.0
+        cluster, jobs=[make_job("x")], watcher=lambda _tally, standing: told.append(standing), stalled_seconds=-1.0
     )
     assert "nothing has moved" in ended.problem
     assert told
@@ -63,13 +63,13 @@ async def test_when_nothing_moves_any_more_the_campaign_ends_and_says_so(api: Ap
 async def test_jobs_that_are_there_already_are_not_mixed_with_new_ones(api: Api, cluster: Cluster) -> None:
     api.answer(f"GET {JOBS}", listing(make_job("x", namespace="replay")))
     with pytest.raises(CommandError, match='namespace replay has a job "x" already'):
-        await campaign.run(cluster, [make_job("x"), make_job("y")], watcher=lambda *_: None)
+        await campaign.run(cluster, jobs=[make_job("x"), make_job("y")], watcher=lambda *_: None)
 
 
 async def test_a_cluster_without_dovetail_is_told_apart(api: Api, cluster: Cluster) -> None:
     api.answer(f"GET {JOBS}", Answer(status=404, body={"code": 404, "reason": "NotFound", "message": "no such kind"}))
     with pytest.raises(MissingError, match="install Dovetail's chart"):
-        await campaign.run(cluster, [make_job("x")], watcher=lambda *_: None)
+        await campaign.run(cluster, jobs=[make_job("x")], watcher=lambda *_: None)
 
 
 async def test_a_job_that_the_api_server_refuses_ends_the_campaign(api: Api, cluster: Cluster) -> None:
@@ -78,7 +78,7 @@ async def test_a_job_that_the_api_server_refuses_ends_the_campaign(api: Api, clu
     api.answer(f"GET {GPUNODES}", listing(make_gpunode("a")))
     api.answer(f"POST {JOBS}", Answer(status=422, body={"code": 422, "reason": "Invalid", "message": "no such mode"}))
     with pytest.raises(Exception, match="no such mode") as refused:
-        await campaign.run(cluster, [make_job("x")], watcher=lambda *_: None)
+        await campaign.run(cluster, jobs=[make_job("x")], watcher=lambda *_: None)
     assert "unhandled errors in a TaskGroup" not in str(refused.value)
 
 

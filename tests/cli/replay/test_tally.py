@@ -79,7 +79,7 @@ def test_a_device_whose_last_holder_has_not_said_yet_that_it_ended_is_counted_on
     tally.sample(at=2)
     assert tally.peak_ratio == 1
     assert board.grid(tally) == ["a  ■■  V100"]
-    assert board.node_table(tally.nodes, tally.seen.values()).splitlines()[1].endswith("0: job 2; 1: job 2")
+    assert board.node_table(tally.nodes, jobs=tally.seen.values()).splitlines()[1].endswith("0: job 2; 1: job 2")
 
 
 def test_shares_beside_each_other_all_count() -> None:
@@ -100,11 +100,11 @@ def test_a_device_whose_tenants_take_turns_is_held_whole_at_most() -> None:
 
 @pytest.mark.parametrize(("ratio", "value"), [(0.5, 6), (0.95, 10), (0.0, 1)])
 def test_a_quantile_is_one_of_the_values(ratio: float, value: float) -> None:
-    assert quantile([float(n) for n in range(1, 11)], ratio) == value
+    assert quantile([float(n) for n in range(1, 11)], ratio=ratio) == value
 
 
 def test_no_values_have_no_quantile() -> None:
-    assert quantile([], 0.5) is None
+    assert quantile([], ratio=0.5) is None
 
 
 def summary(*, problem: str = "", findings: tuple[Finding, ...] = (), z: dict[str, Any] | None = None) -> Summary:
@@ -167,7 +167,7 @@ def test_progress_is_one_sentence() -> None:
     tally.saw(make_job("x", phase="Running", devices=[("a", 0)]), at=1)
     tally.saw(make_job("y", phase="Queued", reason="Resources"), at=1)
     tally.saw(make_job("z", phase="Failed"), at=1)
-    assert progress.sentence(tally, tally.standing()) == (
+    assert progress.sentence(tally, standing=tally.standing()) == (
         "1 to submit, 1 wait (Resources 1), 1 run, 0 done, 1 failed; 50% of the GPUs allocated"
     )
 
@@ -206,7 +206,7 @@ def test_the_tables_at_the_end_name_jobs_and_holders() -> None:
         "1      early  CD  00:00:00  1     a:0",
         "2      late   R   00:00:04  0.3   a:1",
     ]
-    assert board.node_table({"a": make_gpunode("a").status.devices}, jobs).splitlines() == [
+    assert board.node_table({"a": make_gpunode("a").status.devices}, jobs=jobs).splitlines() == [
         "NODE  MODEL  GPUS  FREE  DEVICES",
         "a     V100   2     1     1: job 2 (0.3)",
     ]

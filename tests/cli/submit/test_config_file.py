@@ -55,10 +55,10 @@ def test_a_file_that_is_not_there_is_exit_code_3_and_no_file_at_all_2(
 ) -> None:
     with pytest.raises(MissingError, match=r"--config nowhere\.yaml: there is no such file"):
         config_file.read("nowhere.yaml")
-    assert run("gbatch", ["--config", str(tmp_path / "none"), "sleep", "1"], prog="gbatch") == 3
+    assert run("gbatch", arguments=["--config", str(tmp_path / "none"), "sleep", "1"], prog="gbatch") == 3
     with pytest.raises(UsageError, match="--config /dev/zero is no file"):
         config_file.read("/dev/zero")
-    assert run("gbatch", ["--config", str(tmp_path), "sleep", "1"], prog="gbatch") == 2
+    assert run("gbatch", arguments=["--config", str(tmp_path), "sleep", "1"], prog="gbatch") == 2
     assert capsys.readouterr().err.count("\n") == 2
 
 
@@ -120,7 +120,7 @@ async def test_the_copy_is_made_before_the_job_and_then_given_to_it(api: Api, cl
     api.answer(f"POST {JOBS}", Answer(body=wire(make_job("train"))))
     api.answer(f"GET {CONFIG_MAPS}/train-config-x", MADE)
     api.answer(f"PATCH {CONFIG_MAPS}/train-config-x", MADE)
-    await submit.create_with(cluster, make_job("train"), file=FILE)
+    await submit.create_with(cluster, job=make_job("train"), file=FILE)
     assert [(seen.method, seen.path.rsplit("/", 1)[-1]) for seen in api.seen] == [
         ("POST", "configmaps"), ("POST", "gpujobs"), ("GET", "train-config-x"), ("PATCH", "train-config-x"),
     ]  # fmt: skip
@@ -137,7 +137,7 @@ async def test_of_a_job_that_is_refused_no_copy_stays(api: Api, cluster: Cluster
     api.answer(f"POST {JOBS}", Answer(status=422, body={"code": 422, "reason": "Invalid", "message": "no"}))
     api.answer(f"DELETE {CONFIG_MAPS}/train-config-x", Answer(body={}))
     with pytest.raises(Exception, match="no"):
-        await submit.create_with(cluster, make_job("train"), file=FILE)
+        await submit.create_with(cluster, job=make_job("train"), file=FILE)
     assert len(api.of(f"DELETE {CONFIG_MAPS}/train-config-x")) == 1
 
 
@@ -147,7 +147,7 @@ async def test_a_second_owner_keeps_the_first_one(api: Api, cluster: Cluster) ->
     api.answer(f"GET {CONFIG_MAPS}/c", Answer(body=held))
     api.answer(f"PATCH {CONFIG_MAPS}/c", Answer(body=held))
     again = msgspec.structs.replace(make_job("train-2"), metadata=ObjectMeta(name="train-2", uid="uid-2"))
-    await config_file.give(cluster, "c", to=again)
+    await config_file.give(cluster, config_map="c", to=again)
     owners = api.of(f"PATCH {CONFIG_MAPS}/c")[0].body["metadata"]["ownerReferences"]
     assert [(owner["name"], owner["uid"]) for owner in owners] == [("train", "uid-1"), ("train-2", "uid-2")]
 
@@ -155,4 +155,4 @@ async def test_a_second_owner_keeps_the_first_one(api: Api, cluster: Cluster) ->
 async def test_a_copy_that_is_gone_is_told(api: Api, cluster: Cluster) -> None:
     api.answer(f"GET {CONFIG_MAPS}/c", Answer(status=404, body={"code": 404, "reason": "NotFound", "message": "no"}))
     with pytest.raises(CommandError, match=r"the file that the job was submitted with is gone \(ConfigMap c\)"):
-        await config_file.find(cluster, "c")
+        await config_file.find(cluster, config_map="c")

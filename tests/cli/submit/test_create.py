@@ -33,7 +33,7 @@ def event(kind: str, job: GPUJob) -> bytes:
 
 async def test_a_job_is_created_under_its_name(api: Api, cluster: Cluster) -> None:
     api.answer(f"POST {JOBS}", Answer(body=wire(make_job("train"))))
-    created = await create.create(cluster, make_job("train"))
+    created = await create.create(cluster, job=make_job("train"))
     (request,) = api.of(f"POST {JOBS}")
     assert created.metadata.name == request.body["metadata"]["name"] == "train"
     assert "status" not in request.body
@@ -41,14 +41,14 @@ async def test_a_job_is_created_under_its_name(api: Api, cluster: Cluster) -> No
 
 async def test_a_name_that_is_taken_gets_a_number(api: Api, cluster: Cluster) -> None:
     api.answer(f"POST {JOBS}", TAKEN, TAKEN, Answer(body=wire(make_job("train-3"))))
-    assert (await create.create(cluster, make_job("train"))).metadata.name == "train-3"
+    assert (await create.create(cluster, job=make_job("train"))).metadata.name == "train-3"
     assert [seen.body["metadata"]["name"] for seen in api.of(f"POST {JOBS}")] == ["train", "train-2", "train-3"]
     assert {seen.body["metadata"]["generateName"] for seen in api.of(f"POST {JOBS}")} == {"train-"}
 
 
 async def test_a_dry_run_says_so_to_the_api_server(api: Api, cluster: Cluster) -> None:
     api.answer(f"POST {JOBS}", Answer(body=wire(make_job("train"))))
-    await create.create(cluster, make_job("train"), dry_run=True)
+    await create.create(cluster, job=make_job("train"), dry_run=True)
     assert api.of(f"POST {JOBS}")[0].query["dryRun"] == "All"
 
 
@@ -56,21 +56,21 @@ async def test_the_number_is_the_one_that_the_operator_writes(api: Api, cluster:
     numbered = make_job("train", number=42, resource_version="2")
     api.answer(f"GET {JOBS}", listing(make_job("train")))
     api.answer(f"WATCH {JOBS}", Stream(chunks=[event("MODIFIED", numbered)]))
-    assert (await create.until_numbered(cluster, make_job("train"), seconds=10)).status.number == 42
+    assert (await create.until_numbered(cluster, job=make_job("train"), seconds=10)).status.number == 42
     assert api.of(f"GET {JOBS}")[0].query["fieldSelector"] == "metadata.name=train"
 
 
 async def test_without_an_operator_the_wait_ends_with_a_hint(api: Api, cluster: Cluster) -> None:
     api.answer(f"GET {JOBS}", listing(make_job("train")))
     with pytest.raises(CommandError, match=r'"train" is submitted, but .* is dovetail-operator running\?'):
-        await create.until_numbered(cluster, make_job("train"), seconds=0.05)
+        await create.until_numbered(cluster, job=make_job("train"), seconds=0.05)
 
 
 async def test_a_job_that_is_deleted_meanwhile_ends_the_wait(api: Api, cluster: Cluster) -> None:
     api.answer(f"GET {JOBS}", listing(make_job("train")))
     api.answer(f"WATCH {JOBS}", Stream(chunks=[event("DELETED", make_job("train"))]))
     with pytest.raises(CommandError, match="was deleted before it got a number"):
-        await create.until_numbered(cluster, make_job("train"), seconds=10)
+        await create.until_numbered(cluster, job=make_job("train"), seconds=10)
 
 
 def test_standard_output_has_the_number_alone() -> None:

@@ -90,7 +90,7 @@ def test_a_value_that_cannot_be_is_told(said: str) -> None:
 def dry(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, *options: str) -> tuple[int, str]:
     script = tmp_path / "train.sh"
     script.write_text(text)
-    code = run("gbatch", ["--kubeconfig", "/nonexistent", *options, str(script)], prog="gbatch")
+    code = run("gbatch", arguments=["--kubeconfig", "/nonexistent", *options, str(script)], prog="gbatch")
     return code, capsys.readouterr().err
 
 

@@ -26,16 +26,18 @@ def script(text: str) -> Script:
     ],
 )
 def test_the_first_line_says_what_runs_a_script(first: str, command: list[str]) -> None:
-    assert scripts.script_command(script(f"{first}\n"), [])[: len(command)] == command
+    assert scripts.script_command(script(f"{first}\n"), arguments=[])[: len(command)] == command
 
 
 def test_a_shell_script_sees_its_name_and_arguments() -> None:
-    command = scripts.script_command(script('#!/bin/sh\necho "$0 $1 $#"\n'), ["one two", "3"])
+    command = scripts.script_command(script('#!/bin/sh\necho "$0 $1 $#"\n'), arguments=["one two", "3"])
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "train.sh one two 2\n"
 
 
 def test_a_python_script_sees_its_arguments() -> None:
-    command = scripts.script_command(script(f"#!{sys.executable}\nimport sys\nprint(sys.argv[1:])\n"), ["a b"])
+    command = scripts.script_command(
+        script(f"#!{sys.executable}\nimport sys\nprint(sys.argv[1:])\n"), arguments=["a b"]
+    )
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "['a b']\n"
 
 
@@ -44,7 +46,7 @@ def test_a_python_script_sees_its_arguments() -> None:
 )
 def test_an_interpreter_that_takes_no_text_is_refused(first: str) -> None:
     with pytest.raises(UsageError, match="names no interpreter"):
-        scripts.script_command(script(f"{first}\n"), [])
+        scripts.script_command(script(f"{first}\n"), arguments=[])
 
 
 @pytest.mark.parametrize(
@@ -57,7 +59,7 @@ def test_an_interpreter_that_takes_no_text_is_refused(first: str) -> None:
 )
 def test_a_first_line_that_would_run_something_else_is_refused(first: str, problem: str) -> None:
     with pytest.raises(UsageError) as refused:
-        scripts.script_command(script(f"{first}\n"), [])
+        scripts.script_command(script(f"{first}\n"), arguments=[])
     assert problem in str(refused.value)
 
 

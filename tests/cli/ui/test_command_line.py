@@ -129,7 +129,7 @@ def test_positional_arguments_go_where_the_command_takes_them() -> None:
 @pytest.mark.parametrize("name", ["ginfo", "gqueue", "gstats", "quota", "top"])
 def test_a_command_that_lists_imports_no_typer(name: str) -> None:
     program = (
-        f"import sys; from dovetail_cli import app; app.run('{name}', ['-o', 'x'], prog='{name}'); "
+        f"import sys; from dovetail_cli import app; app.run('{name}', arguments=['-o', 'x'], prog='{name}'); "
         "print(sorted(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
@@ -139,7 +139,7 @@ def test_a_command_that_lists_imports_no_typer(name: str) -> None:
 
 
 def test_a_reader_that_ends_early_ends_the_command_silently() -> None:
-    program = "import sys; from dovetail_cli import app; sys.exit(app._call(lambda: print('x' * 10**6), {}))"
+    program = "import sys; from dovetail_cli import app; sys.exit(app._call(lambda: print('x' * 10**6), arguments={}))"
     reader = subprocess.Popen(["true"], stdin=subprocess.PIPE)
     reader.wait()
     done = subprocess.run([sys.executable, "-c", program], stdout=reader.stdin, stderr=subprocess.PIPE, check=False)

@@ -36,7 +36,7 @@ def test_an_unknown_format_lists_the_allowed() -> None:
 
 
 def test_colours_are_for_terminals_only(capsys: pytest.CaptureFixture[str]) -> None:
-    assert output.paint("bad", "red") == "bad"
+    assert output.paint("bad", colour="red") == "bad"
     assert output.bold("loud") == "loud"
 
 
@@ -52,4 +52,4 @@ def test_a_terminal_may_want_no_colours(
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(output, "on_terminal", lambda: True)
-    assert (output.paint("bad", "red") != "bad", output.bold("loud") != "loud") == (styled, styled)
+    assert (output.paint("bad", colour="red") != "bad", output.bold("loud") != "loud") == (styled, styled)

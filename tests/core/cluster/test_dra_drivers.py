@@ -54,11 +54,11 @@ class Rig:
 
     @property
     def open(self) -> list[str]:
-        found = {name: check(self.view.ledger, make_ask("1"), node=name, key="new") for name in ("a", "b")}
+        found = {name: check(self.view.ledger, ask=make_ask("1"), node=name, key="new") for name in ("a", "b")}
         return [name for name, fit in found.items() if isinstance(fit, Fit)]
 
     def reason(self, node: str = "a") -> str:
-        found = check(self.view.ledger, make_ask("1"), node=node, key="new")
+        found = check(self.view.ledger, ask=make_ask("1"), node=node, key="new")
         return "" if isinstance(found, Fit) else f"{found.kind}: {found.message}"
 
 
@@ -72,7 +72,7 @@ def test_a_slice_closes_its_node_and_says_whose_it_is() -> None:
 def test_a_job_that_waits_for_such_nodes_alone_is_told_why() -> None:
     rig = Rig()
     rig.view.slice_changed(make_slice(allNodes=True))
-    found = place(rig.view.ledger, make_ask("1"), workers=1, key="job", nodes=["a", "b"])
+    found = place(rig.view.ledger, ask=make_ask("1"), workers=1, key="job", nodes=["a", "b"])
     assert isinstance(found, Shortage)
     assert found.reason == "NodeUnhealthy"
     assert found.message == (

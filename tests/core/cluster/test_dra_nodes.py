@@ -75,7 +75,7 @@ def free(view: ClusterView) -> int:
 
 
 def judge(view: ClusterView, text: str) -> Fit | Refusal:
-    return check(view.ledger, replace(make_ask(text), resource=GPU), node="a", key="new")
+    return check(view.ledger, ask=replace(make_ask(text), resource=GPU), node="a", key="new")
 
 
 def held(view: ClusterView, uid: str = "x") -> tuple[list[str], int]:
@@ -182,7 +182,7 @@ def test_a_plugin_that_withdraws_a_device_leaves_one_less() -> None:
 
 def test_a_managed_node_on_which_a_plugin_advertises_takes_no_pods_and_says_why() -> None:
     view = make_view(node=make_node(labels={names.LABEL_MANAGED: "true"}), report=make_report())
-    found = check(view.ledger, make_ask("1"), node="a", key="new")
+    found = check(view.ledger, ask=make_ask("1"), node="a", key="new")
     assert isinstance(found, Refusal)
     expected = "the node is labelled dovetail.dev/managed, but a plugin advertises nvidia.com/gpu there too"
     assert found.text == expected
@@ -193,7 +193,7 @@ MIG = "nvidia.com/mig-1g.10gb"
 
 def test_a_managed_node_on_which_a_plugin_advertises_mig_devices_alone_takes_no_pods_either() -> None:
     view = make_view(node=make_node(resource=MIG, labels={names.LABEL_MANAGED: "true"}), report=make_report())
-    found = check(view.ledger, make_ask("1"), node="a", key="new")
+    found = check(view.ledger, ask=make_ask("1"), node="a", key="new")
     assert isinstance(found, Refusal)
     assert found.text == f"the node is labelled dovetail.dev/managed, but a plugin advertises {MIG} there too"
 
@@ -216,7 +216,7 @@ def test_a_configured_resource_makes_a_vendor_s_node() -> None:
     pod = make_pod(gpus=3, resource="gpu.intel.com/xe", node="")
     ask = ask_of_pod(pod, default_policy="Pack", vendors=vendors)
     assert ask is not None
-    assert isinstance(check(view.ledger, ask, node="a", key="y"), Fit)
+    assert isinstance(check(view.ledger, ask=ask, node="a", key="y"), Fit)
     assert {device.vendor for device in view.ledger.devices("a")} == {"intel"}
 
 
@@ -243,7 +243,7 @@ class VendorMachine(RuleBasedStateMachine):
         pod = make_pod(uid, gpus=count, node="")
         ask = ask_of_pod(pod, default_policy="Balanced")
         assert ask is not None
-        found = check(self.view.ledger, ask, node="a", key=uid)
+        found = check(self.view.ledger, ask=ask, node="a", key=uid)
         assert isinstance(found, Fit) == (count <= self.left)
         if isinstance(found, Fit):
             self.view.ledger.commit(found.claim)

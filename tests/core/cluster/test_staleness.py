@@ -40,7 +40,7 @@ class Cluster:
     @property
     def counts(self) -> bool:
         """Whether the strangers' memory keeps a pod off."""
-        fits = isinstance(check(self.ledger, make_ask("8G,0.5"), node="a", key="pod"), Fit)
+        fits = isinstance(check(self.ledger, ask=make_ask("8G,0.5"), node="a", key="pod"), Fit)
         assert fits == bool(self.ledger.note("a"))
         return not fits
 
@@ -158,7 +158,7 @@ def test_a_node_that_reports_often_is_looked_at_once(cluster: Cluster) -> None:
 def test_it_ends_at_every_moment(start: float, bound: float) -> None:
     now = start
     freshness = Freshness(max_age_seconds=bound, clock=lambda: now, wall=lambda: NOON)
-    freshness.report("a", GPUNodeStatus(observed_at=NOON.isoformat()))
+    freshness.report("a", status=GPUNodeStatus(observed_at=NOON.isoformat()))
     now = start + bound
     assert freshness.grown_old().keys() == {"a"}
 
@@ -179,7 +179,7 @@ def freshness(bound: float, now: list[float]) -> Freshness:
 def test_a_bound_is_named_in_seconds_below_two_minutes(bound: int, text: str) -> None:
     now = [0.0]
     found = freshness(bound, now)
-    found.report("a", GPUNodeStatus(observed_at=NOON.isoformat()))
+    found.report("a", status=GPUNodeStatus(observed_at=NOON.isoformat()))
     now[0] = bound
     assert found.grown_old() == {"a": f"measurements of node a are more than {text} old: promises alone count"}
 
@@ -189,11 +189,11 @@ def test_several_nodes_grow_old_each_in_its_time() -> None:
     found = freshness(100, now)
     for at, name in enumerate("abc"):
         now[0] = 10.0 * at
-        found.report(name, GPUNodeStatus(observed_at=NOON.isoformat()))
+        found.report(name, status=GPUNodeStatus(observed_at=NOON.isoformat()))
     # a is gone, b has reported again, c grows old.
     found.forget("a")
     now[0] = 60.0
-    found.report("b", GPUNodeStatus(observed_at=(NOON + timedelta(seconds=60)).isoformat()))
+    found.report("b", status=GPUNodeStatus(observed_at=(NOON + timedelta(seconds=60)).isoformat()))
     now[0] = 120.0
     assert found.grown_old().keys() == {"c"}
     now[0] = 159.0
@@ -204,4 +204,4 @@ def test_several_nodes_grow_old_each_in_its_time() -> None:
 
 def test_a_report_without_a_time_says_that_nothing_was_measured() -> None:
     found = freshness(100, [0.0])
-    assert found.report("a", GPUNodeStatus()) == "nothing measured on node a yet: promises alone count"
+    assert found.report("a", status=GPUNodeStatus()) == "nothing measured on node a yet: promises alone count"

@@ -111,7 +111,7 @@ def test_a_broken_allocation_holds_no_device_and_stops_nothing() -> None:
 def test_what_happens_to_a_node_shows_in_its_refusal(change: Any, kind: str) -> None:
     view = make_view()
     change(view)
-    refusal = check(view.ledger, make_ask("1"), node="a", key="pod")
+    refusal = check(view.ledger, ask=make_ask("1"), node="a", key="pod")
     assert not isinstance(refusal, Fit)
     assert refusal.kind == kind
 
@@ -123,7 +123,7 @@ def test_a_pod_of_absurd_size_leaves_its_node_no_room_and_stops_nothing(amounts:
     view.gpunode_changed(make_gpunode("a"))
     for uid in ("1", "2"):
         view.pod_changed(make_pod(amounts, node="a", uid=uid))
-    found = check(view.ledger, make_ask("1"), node="a", key="x")
+    found = check(view.ledger, ask=make_ask("1"), node="a", key="x")
     assert not isinstance(found, Fit)
     assert found.kind == "CPUOrMemoryShort"
 
@@ -134,7 +134,7 @@ def test_a_node_of_absurd_size_takes_pods() -> None:
     absurd = msgspec.structs.replace(node.status, allocatable={"cpu": "9223372036854775807", "memory": "1000000Ei"})
     view.node_changed(msgspec.structs.replace(node, status=absurd))
     view.gpunode_changed(make_gpunode("a"))
-    assert isinstance(check(view.ledger, make_ask("1"), node="a", key="x"), Fit)
+    assert isinstance(check(view.ledger, ask=make_ask("1"), node="a", key="x"), Fit)
 
 
 def test_only_nodes_that_the_template_may_go_to_are_eligible() -> None:

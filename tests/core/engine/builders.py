@@ -17,7 +17,7 @@ def make_device(node: str, index: int, *, model: str = "V100", **facts: object) 
 def add_node(ledger: Ledger, name: str, *, gpus: int = 8, model: str = "V100", **facts: object) -> None:
     defaults: dict[str, object] = {"cpu_milli": 64000, "memory_mib": 262144}
     ledger.set_node(NodeFacts(name=name, **(defaults | facts)))  # type: ignore[arg-type]
-    ledger.set_devices(name, [make_device(name, index, model=model) for index in range(gpus)])
+    ledger.set_devices(name, devices=[make_device(name, index, model=model) for index in range(gpus)])
 
 
 def make_ledger(ledger: Ledger | None = None, **nodes: int) -> Ledger:

@@ -47,7 +47,7 @@ class Cluster:
         name = node.metadata.name
         self.view.node_changed(node)
         devices = [make_device(name, index, model=model, **device) for index in range(gpus)]
-        self.ledger.set_devices(name, devices)
+        self.ledger.set_devices(name, devices=devices)
         return self
 
     def question(

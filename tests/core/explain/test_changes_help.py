@@ -86,7 +86,7 @@ def fits_without(question: Question, keys: list[str], *, node: str) -> bool:
     ledger = question.view.ledger.copy()
     for key in keys:
         assert ledger.release(key) is not None
-    return isinstance(check(ledger, question.ask, node=node, key=KEY), Fit)
+    return isinstance(check(ledger, ask=question.ask, node=node, key=KEY), Fit)
 
 
 @given(questions())

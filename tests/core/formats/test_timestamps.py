@@ -37,4 +37,4 @@ def test_a_time_that_no_calendar_has_is_the_last_one_there_is(seconds: float, to
 def test_seconds_count_from_the_start_to_the_end_or_now(
     start: str | None, end: str | None, seconds: float | None
 ) -> None:
-    assert seconds_between(start, end, now=NOW) == seconds
+    assert seconds_between(start, end=end, now=NOW) == seconds

@@ -38,7 +38,7 @@ def sharing(columns: Columns, shape: Shape = SHARE) -> Taking:
 @settings(max_examples=40, deadline=None)
 @given(clusters(), mixes(), histories)
 def test_a_share_costs_the_same_either_way(columns: Columns, mix: Mix, history: list[Step]) -> None:
-    appraisal = PHAppraisal(columns, mix)
+    appraisal = PHAppraisal(columns, mix=mix)
     happen(columns, history)
     appraisal.refresh()
     taking = sharing(columns)
@@ -50,7 +50,7 @@ def test_a_share_costs_the_same_either_way(columns: Columns, mix: Mix, history: 
 
 def test_several_devices_that_are_taken_whole_cost_what_the_policy_says() -> None:
     columns, shape = cluster(4, 8), whole(3)
-    appraisal = PHAppraisal(columns, mix_of((share(500), 2), (whole(2), 1), (host(4000), 1)))
+    appraisal = PHAppraisal(columns, mix=mix_of((share(500), 2), (whole(2), 1), (host(4000), 1)))
     appraisal.refresh()
     before = np.full((2, 3), 1000)
     taking = Taking(rows=np.arange(2), before=before, after=before - 1000, cpu_milli=1000, whole=True)
@@ -62,7 +62,7 @@ def test_several_devices_that_are_taken_whole_cost_what_the_policy_says() -> Non
 def test_a_piece_that_fills_a_residual_loses_what_the_residual_was_worth() -> None:
     columns = cluster(1, 1)
     columns.place(Choice(shape=share(600), node=0, devices=(0,)))
-    appraisal = PHAppraisal(columns, mix_of((share(600), 1), (share(400), 1)))
+    appraisal = PHAppraisal(columns, mix=mix_of((share(600), 1), (share(400), 1)))
     appraisal.refresh()
     fills, breaks = appraisal.static(sharing(columns, share(400))).tolist()
     assert fills > breaks
@@ -72,13 +72,13 @@ def test_fgd_appraises_with_the_published_score() -> None:
     columns, mix = cluster(2, 2), mix_of((share(700), 1), (share(300), 1))
     columns.place(Choice(shape=share(700), node=0, devices=(0,)))
     taking = sharing(columns, share(300))
-    expected, _ = FGDScorer(columns, mix).score(columns, share(300), rows=taking.rows)
-    assert FGDAppraisal(columns, mix).static(taking).tolist() == expected.tolist()
+    expected, _ = FGDScorer(columns, mix=mix).score(columns, shape=share(300), rows=taking.rows)
+    assert FGDAppraisal(columns, mix=mix).static(taking).tolist() == expected.tolist()
 
 
 def test_an_appraisal_made_on_a_copy_goes_on_with_the_original() -> None:
     columns = cluster(2, 2)
-    appraisal = PHAppraisal(columns.copy(), mix_of((whole(1), 1)))
+    appraisal = PHAppraisal(columns.copy(), mix=mix_of((whole(1), 1)))
     columns.place(Choice(shape=whole(2), node=0, devices=(0, 1)))
     appraisal.follow(columns)
     appraisal.refresh()

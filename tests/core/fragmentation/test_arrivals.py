@@ -82,9 +82,9 @@ def test_each_shape_of_node_is_expected_whole_before_anyone_asked():
 
 def test_drift_is_half_of_what_probabilities_differ():
     old = mix_of((whole(1), 3), (whole(2), 1))
-    assert drift(old, old) == 0
-    assert drift(old, mix_of((whole(1), 1), (whole(2), 3))) == 0.5
-    assert drift(old, mix_of((whole(4), 7))) == 1
+    assert drift(old, new=old) == 0
+    assert drift(old, new=mix_of((whole(1), 1), (whole(2), 3))) == 0.5
+    assert drift(old, new=mix_of((whole(4), 7))) == 1
 
 
 def test_a_policy_is_made_anew_only_when_the_mix_has_moved():
@@ -92,7 +92,7 @@ def test_a_policy_is_made_anew_only_when_the_mix_has_moved():
 
     def make(columns, mix):
         made.append(mix)
-        return PH(columns, mix)
+        return PH(columns, mix=mix)
 
     online = Online(columns, make=make, learning=LearningSettings(first_look=4, looks_factor=2))
     for _ in range(64):

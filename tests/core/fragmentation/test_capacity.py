@@ -114,8 +114,8 @@ def test_a_node_can_become_any_other() -> None:
         model="V100", cpu_milli=16000, memory_mib=65536, left=(1000,) * 4, gpus=4,
         cpu_capacity_milli=16000, memory_capacity_mib=65536,
     )  # fmt: skip
-    columns.become(1, room)
-    columns.become(1, room)
+    columns.become(1, room=room)
+    columns.become(1, room=room)
     assert columns.changes == before + 1
     for name in ("spare", "left", "distinct", "capacity", "gpus", "model"):
         assert getattr(columns, name).tolist() == getattr(expected, name).tolist(), name
@@ -127,7 +127,7 @@ def test_a_node_becomes_what_it_is_said_to_be_and_the_sums_follow():
     columns = cluster(2, 2, cpu_milli=1000)
     columns.become(
         0,
-        Room(
+        room=Room(
             model="V100", cpu_milli=400, memory_mib=10, left=(300, 1000), gpus=2,
             cpu_capacity_milli=500, memory_capacity_mib=20,
         ),
@@ -144,9 +144,9 @@ def test_a_node_that_has_lost_its_devices_has_no_capacity_of_them():
     nothing = Room(
         model="V100", cpu_milli=0, memory_mib=0, left=(), gpus=0, cpu_capacity_milli=0, memory_capacity_mib=0
     )
-    columns.become(0, nothing)
+    columns.become(0, room=nothing)
     assert columns.capacity[0].tolist() == [0, 0, 0, 0]
     assert (columns.idle_milli, columns.capacity_milli, columns.idle_cpu_milli) == (0, 0, 0)
     before = columns.changes
-    columns.become(0, nothing)
+    columns.become(0, room=nothing)
     assert columns.changes == before, "what is as before touches nothing"

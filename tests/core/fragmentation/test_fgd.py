@@ -21,7 +21,7 @@ def test_fragmentation_that_does_not_change_scores_exactly_fifty():
 def test_a_share_goes_where_only_fragments_are_lost():
     columns = cluster(2, 2)
     put(columns, share(500), node=1, device=1)
-    choice = fgd(columns, mix_of((whole(1), 1))).choose(share(500))
+    choice = fgd(columns, mix=mix_of((whole(1), 1))).choose(share(500))
     assert choice == Choice(shape=share(500), node=1, devices=(1,))
 
 
@@ -30,14 +30,14 @@ def test_scores_that_differ_by_less_than_a_step_go_to_the_first_node():
     # Fragments of 20 milli less on the second node: nearer to best, but not by a step of the score.
     put(columns, share(480), node=0, device=0)
     put(columns, share(500), node=1, device=0)
-    choice = fgd(columns, mix_of((whole(1), 1))).choose(share(500))
+    choice = fgd(columns, mix=mix_of((whole(1), 1))).choose(share(500))
     assert choice is not None
     assert choice.node == 0
 
 
 def test_equal_devices_go_to_the_first():
     columns = cluster(4)
-    choice = fgd(columns, mix_of((share(500), 1))).choose(share(500))
+    choice = fgd(columns, mix=mix_of((share(500), 1))).choose(share(500))
     assert choice is not None
     assert choice.devices == (0,)
 
@@ -45,11 +45,11 @@ def test_equal_devices_go_to_the_first():
 def test_whole_devices_are_the_first_free_ones():
     columns = cluster(4)
     put(columns, share(500), device=0)
-    choice = fgd(columns, mix_of((whole(2), 1))).choose(whole(2))
+    choice = fgd(columns, mix=mix_of((whole(2), 1))).choose(whole(2))
     assert choice is not None
     assert choice.devices == (1, 2)
 
 
 @pytest.mark.parametrize("shape", [whole(3), share(500, cpu_milli=99000), share(500, models=("T4",))])
 def test_what_fits_nowhere_is_refused(shape):
-    assert fgd(cluster(2, 2), mix_of((whole(1), 1))).choose(shape) is None
+    assert fgd(cluster(2, 2), mix=mix_of((whole(1), 1))).choose(shape) is None

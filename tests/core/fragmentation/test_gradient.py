@@ -10,7 +10,7 @@ from tests.core.fragmentation.builders import cluster, host, mix_of, plain_fragm
 
 
 def fragments(columns, expected) -> list[float]:
-    return Gradient(columns, expected).fragmentation().tolist()
+    return Gradient(columns, mix=expected).fragmentation().tolist()
 
 
 def test_milli_on_devices_too_small_for_a_share_are_fragments():
@@ -47,7 +47,7 @@ def test_classes_weigh_by_how_often_they_come():
 def test_the_change_by_a_share_depends_on_its_device():
     columns = cluster(2)
     put(columns, share(500), device=0)
-    gradient = Gradient(columns, mix_of((whole(1), 1)))
+    gradient = Gradient(columns, mix=mix_of((whole(1), 1)))
     change = gradient.change_by_share(share(500), rows=np.array([0, 0]), left=np.array([500, 1000]))
     # On the used device its 500 lost milli are used up; a free one broken makes all 1500 - 500 left useless.
     assert change.tolist() == [-500, 500]
@@ -55,20 +55,20 @@ def test_the_change_by_a_share_depends_on_its_device():
 
 def test_the_change_by_whole_devices_takes_free_ones():
     columns = cluster(2)
-    gradient = Gradient(columns, mix_of((whole(2), 1)))
+    gradient = Gradient(columns, mix=mix_of((whole(2), 1)))
     assert gradient.change_by_whole(whole(1), rows=np.array([0])).tolist() == [1000]
     assert gradient.change_by_whole(whole(2), rows=np.array([0])).tolist() == [0]
 
 
 def test_cpu_that_runs_out_strands_devices():
     columns = cluster(2, cpu_milli=4000)
-    gradient = Gradient(columns, mix_of((whole(1, cpu_milli=2000), 1)))
+    gradient = Gradient(columns, mix=mix_of((whole(1, cpu_milli=2000), 1)))
     assert gradient.change_by_whole(host(3000), rows=np.array([0])).tolist() == [2000]
 
 
 @given(strategies.clusters(), strategies.mixes(), strategies.histories)
 def test_it_is_its_definition_after_any_history(columns, expected, history):
-    gradient, running = Gradient(columns, expected), []
+    gradient, running = Gradient(columns, mix=expected), []
     for step in history:
         strategies.apply(columns, step, running=running)
         found = gradient.fragmentation().tolist()
@@ -79,7 +79,7 @@ def test_it_is_its_definition_after_any_history(columns, expected, history):
 
 @given(strategies.clusters(), strategies.mixes(), strategies.histories)
 def test_the_change_foretold_is_the_change_that_comes(columns, expected, history):
-    gradient, running = Gradient(columns, expected), []
+    gradient, running = Gradient(columns, mix=expected), []
     for step in history:
         before = gradient.fragmentation()
         known = len(running)
@@ -88,7 +88,7 @@ def test_the_change_foretold_is_the_change_that_comes(columns, expected, history
         if len(running) <= known:
             continue
         choice, rows = running[-1], np.array([running[-1].node])
-        foretold = Gradient(untouched, expected)
+        foretold = Gradient(untouched, mix=expected)
         if choice.shape.is_share:
             left = untouched.left[rows, choice.devices[0]]
             change = foretold.change_by_share(choice.shape, rows=rows, left=left)
@@ -100,7 +100,7 @@ def test_the_change_foretold_is_the_change_that_comes(columns, expected, history
 
 def test_what_is_placed_later_counts_from_the_next_look_on():
     columns = cluster(2)
-    gradient = Gradient(columns, mix_of((share(500), 1)))
+    gradient = Gradient(columns, mix=mix_of((share(500), 1)))
     assert gradient.fragmentation().tolist() == [0]
     taken = put(columns, share(700), device=0)
     assert gradient.fragmentation().tolist() == [300]

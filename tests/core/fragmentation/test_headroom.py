@@ -9,7 +9,7 @@ from tests.core.fragmentation.builders import cluster, host, mix_of, plain_headr
 
 
 def total(columns, *classes) -> list[float]:
-    return Headroom(columns, mix_of(*((one, 1) for one in classes))).total.tolist()
+    return Headroom(columns, mix=mix_of(*((one, 1) for one in classes))).total.tolist()
 
 
 def test_shares_count_device_by_device():
@@ -35,7 +35,7 @@ def test_a_model_that_is_not_allowed_leaves_none():
 
 def test_the_change_tells_what_each_class_loses():
     columns = cluster(2)
-    headroom = Headroom(columns, mix_of((share(500), 1), (whole(2), 1)))
+    headroom = Headroom(columns, mix=mix_of((share(500), 1), (whole(2), 1)))
     by_share = headroom.change(share(500), rows=np.array([0]), left=np.array([1000]))
     by_whole = headroom.change(whole(1), rows=np.array([0]), left=None)
     assert by_share.tolist() == [[-1, -1]]
@@ -44,7 +44,7 @@ def test_the_change_tells_what_each_class_loses():
 
 @given(strategies.clusters(), strategies.mixes(), strategies.histories)
 def test_it_is_its_definition_after_any_history(columns, expected, history):
-    headroom, running = Headroom(columns, expected), []
+    headroom, running = Headroom(columns, mix=expected), []
     for step in history:
         strategies.apply(columns, step, running=running)
         headroom.sync()
@@ -60,14 +60,14 @@ def test_the_smallest_share_goes_a_thousand_times_into_a_device():
 def test_pods_that_ask_for_no_device_find_their_room_on_nodes_without_devices_too():
     columns = cluster(0, 1, cpu_milli=6000)
     assert total(columns, host(2000), whole(1)) == [6, 1]
-    headroom = Headroom(columns, mix_of((host(2000), 1), (whole(1), 1)))
+    headroom = Headroom(columns, mix=mix_of((host(2000), 1), (whole(1), 1)))
     assert headroom.change(host(3000), rows=np.array([0, 1]), left=None).tolist() == [[-2, 0], [-2, 0]]
     assert headroom.change(whole(1, cpu_milli=0), rows=np.array([1]), left=None).tolist() == [[0, -1]]
 
 
 def test_the_sum_follows_each_change_and_its_end():
     columns = cluster(2, 2)
-    headroom = Headroom(columns, mix_of((whole(1), 1)))
+    headroom = Headroom(columns, mix=mix_of((whole(1), 1)))
     taken = put(columns, whole(2), node=1)
     headroom.sync()
     assert headroom.total.tolist() == [2]

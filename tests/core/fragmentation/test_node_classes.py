@@ -13,7 +13,7 @@ def test_equal_nodes_share_a_number_after_any_moves(states, moves):
     kinds = Kinds(states)
     for pick, state in moves:
         states[pick % len(states)] = state
-        kinds.move(pick % len(states), state)
+        kinds.move(pick % len(states), state=state)
         numbers = kinds.of.tolist()
         assert len(set(zip(states, numbers, strict=True))) == len(set(states)) == len(set(numbers))
         assert max(numbers) < len(states)
@@ -22,8 +22,8 @@ def test_equal_nodes_share_a_number_after_any_moves(states, moves):
 def test_a_copy_goes_its_own_way():
     kinds = Kinds([(1,), (1,)])
     other = kinds.copy()
-    other.move(0, (2,))
+    other.move(0, state=(2,))
     assert len(set(kinds.of.tolist())) == 1
     assert len(set(other.of.tolist())) == 2
-    kinds.move(1, (3,))
+    kinds.move(1, state=(3,))
     assert len(set(other.of.tolist())) == 2

@@ -11,17 +11,17 @@ from tests.core.fragmentation import strategies
 from tests.core.fragmentation.builders import fits
 
 # Prices at every placement: else a policy made a moment ago has fresher ones.
-MAKES = {"fgd": fgd, "ph": lambda columns, mix: PH(columns, mix, settings=PHSettings(refresh_placements=1))}
+MAKES = {"fgd": fgd, "ph": lambda columns, *, mix: PH(columns, mix=mix, settings=PHSettings(refresh_placements=1))}
 
 
 @pytest.mark.parametrize("name", MAKES)
 @settings(max_examples=60)
 @given(columns=strategies.clusters(), expected=strategies.mixes(), history=strategies.histories)
 def test_choices_are_those_of_a_policy_that_keeps_nothing(name, columns, expected, history):
-    policy, running = MAKES[name](columns, expected), []
+    policy, running = MAKES[name](columns, mix=expected), []
     for step in history:
         choice = policy.choose(step.shape)
-        assert choice == MAKES[name](columns.copy(), expected).choose(step.shape)
+        assert choice == MAKES[name](columns.copy(), mix=expected).choose(step.shape)
         strategies.apply(columns, step, running=running)
 
 
@@ -29,7 +29,7 @@ def test_choices_are_those_of_a_policy_that_keeps_nothing(name, columns, expecte
 @settings(max_examples=60)
 @given(columns=strategies.clusters(), expected=strategies.mixes(), history=strategies.histories)
 def test_a_pod_is_placed_where_it_fits_and_refused_only_where_nothing_does(name, columns, expected, history):
-    policy = MAKES[name](columns, expected)
+    policy = MAKES[name](columns, mix=expected)
     for step in history:
         choice = policy.choose(step.shape)
         able = [node for node in range(len(columns)) if fits(columns, step.shape, node=node)]
@@ -50,6 +50,6 @@ def test_equal_nodes_scored_once_change_no_choice(name, columns, expected, histo
     for step in history:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(policy_module, "MANY_ROWS", 0)
-            together = MAKES[name](columns.copy(), expected).choose(step.shape)
-        assert together == MAKES[name](columns.copy(), expected).choose(step.shape)
+            together = MAKES[name](columns.copy(), mix=expected).choose(step.shape)
+        assert together == MAKES[name](columns.copy(), mix=expected).choose(step.shape)
         strategies.apply(columns, step, running=running)

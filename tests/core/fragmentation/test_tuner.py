@@ -21,7 +21,7 @@ class First:
         return np.zeros(len(rows)), np.zeros(len(rows), dtype=np.int64) if shape.is_share else None
 
 
-MAKES = {"refuses": lambda columns, mix: Refuses(), "first": lambda columns, mix: ScoredPolicy(columns, First())}
+MAKES = {"refuses": lambda columns, mix: Refuses(), "first": lambda columns, mix: ScoredPolicy(columns, scorer=First())}
 EXPECTED = mix_of((whole(1), 1))
 
 
@@ -35,7 +35,7 @@ def tuner(**settings) -> Tuner:
 def test_the_candidate_that_places_more_is_preferred():
     one = tuner()
     assert one.best == "refuses"
-    one.begin(cluster(4, 4), EXPECTED)
+    one.begin(cluster(4, 4), mix=EXPECTED)
     while one.step(arrivals=3):
         pass
     assert one.best == "first"
@@ -43,14 +43,14 @@ def test_the_candidate_that_places_more_is_preferred():
 
 def test_nothing_is_preferred_before_the_round_is_over():
     one = tuner()
-    one.begin(cluster(4, 4), EXPECTED)
+    one.begin(cluster(4, 4), mix=EXPECTED)
     assert one.step(arrivals=3)
     assert (one.best, one.running) == ("refuses", True)
 
 
 def test_a_difference_below_the_margin_changes_nothing():
     one = tuner(margin_percent=100.0)
-    one.begin(cluster(4, 4), EXPECTED)
+    one.begin(cluster(4, 4), mix=EXPECTED)
     while one.step():
         pass
     assert one.best == "refuses"
@@ -60,7 +60,7 @@ def test_the_cluster_itself_is_never_touched():
     columns = cluster(4, 4)
     put(columns, whole(2))
     one = tuner()
-    one.begin(columns, EXPECTED)
+    one.begin(columns, mix=EXPECTED)
     while one.step():
         pass
     assert columns.changes == 1
@@ -69,14 +69,14 @@ def test_the_cluster_itself_is_never_touched():
 
 def test_a_round_with_nothing_to_replay_ends_at_once():
     one = Tuner(MAKES, random=np.random.default_rng(1))
-    one.begin(cluster(4), EXPECTED)
+    one.begin(cluster(4), mix=EXPECTED)
     assert not one.step()
     assert one.best == "refuses"
 
 
 def test_of_a_large_cluster_a_sample_is_replayed():
     one = tuner(most_nodes=2)
-    one.begin(cluster(*[4] * 50), EXPECTED)
+    one.begin(cluster(*[4] * 50), mix=EXPECTED)
     # Two nodes of four GPUs and 115 % asked: ten arrivals for each of two candidates.
     steps = 1
     while one.step(arrivals=1):

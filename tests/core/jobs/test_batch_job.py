@@ -20,15 +20,15 @@ from tests.operator_.builders import at, condition, make_child, make_job, make_p
 def test_who_wants_to_be_admitted(
     says: str, spec: dict[str, Any], status: dict[str, Any], meta: dict[str, Any], wants: bool
 ) -> None:
-    assert wants_admission(make_job(status=status, meta=meta, **spec), None) is wants, says
+    assert wants_admission(make_job(status=status, meta=meta, **spec), child=None) is wants, says
 
 
 def test_a_suspended_batch_job_wants_to_be_admitted_and_a_running_one_is_on_the_way() -> None:
     job = make_job()
     suspended, running = make_child(job, suspend=True), make_child(job)
     ended = make_child(job, status={"conditions": [condition("Complete")]})
-    assert [wants_admission(job, child) for child in (suspended, running, ended)] == [True, False, False]
-    assert [is_on_the_way(job, child) for child in (suspended, running, ended)] == [False, True, False]
+    assert [wants_admission(job, child=child) for child in (suspended, running, ended)] == [True, False, False]
+    assert [is_on_the_way(job, child=child) for child in (suspended, running, ended)] == [False, True, False]
 
 
 def test_a_batch_job_of_another_gpujob_is_not_ours() -> None:
@@ -54,4 +54,4 @@ def test_workers_that_still_need_a_node(
 ) -> None:
     job = make_job(workers=2, backoffLimit=backoff)
     child = make_child(job, status={"succeeded": succeeded}, backoffLimit=backoff)
-    assert workers_without_node(job, child, pods) == expected, says
+    assert workers_without_node(job, child=child, pods=pods) == expected, says

@@ -46,7 +46,7 @@ async def client(api: Api, request: pytest.FixtureRequest) -> AsyncIterator[Clie
 
 
 async def get(client: Client, **options: float) -> ConfigMap:
-    return await client.get(CONFIGMAPS, "a", as_type=ConfigMap, namespace="ns", **options)
+    return await client.get(CONFIGMAPS, name="a", as_type=ConfigMap, namespace="ns", **options)
 
 
 async def test_an_object_is_read_as_the_type_asked_for(api: Api, client: Client) -> None:
@@ -99,7 +99,7 @@ async def test_an_empty_list_may_say_null(api: Api, client: Client) -> None:
 
 async def test_a_created_object_gets_the_kind_that_its_struct_leaves_out(api: Api, client: Client) -> None:
     api.answer("POST /apis/dovetail.dev/v1alpha1/gpunodes", Answer(body=make_object("n", version=1, namespace="")))
-    await client.create(GPUNODES, GPUNode(metadata=ObjectMeta(name="n")), as_type=GPUNode)
+    await client.create(GPUNODES, body=GPUNode(metadata=ObjectMeta(name="n")), as_type=GPUNode)
     body = api.seen[0].body
     assert (body["apiVersion"], body["kind"], body["metadata"]) == (
         "dovetail.dev/v1alpha1",
@@ -110,20 +110,20 @@ async def test_a_created_object_gets_the_kind_that_its_struct_leaves_out(api: Ap
 
 async def test_a_dry_run_says_so_to_the_api_server(api: Api, client: Client) -> None:
     api.answer("POST /api/v1/namespaces/ns/configmaps", Answer(body=make_object("a", version=1)))
-    await client.create(CONFIGMAPS, {"metadata": {"name": "a"}}, as_type=ConfigMap, namespace="ns", dry_run=True)
+    await client.create(CONFIGMAPS, body={"metadata": {"name": "a"}}, as_type=ConfigMap, namespace="ns", dry_run=True)
     assert api.seen[0].query == {"dryRun": "All"}
 
 
 async def test_a_subresource_gets_the_body_as_it_is(api: Api, client: Client) -> None:
     api.answer("POST /api/v1/namespaces/ns/pods/p/eviction", Answer(body={"status": "Success"}))
     body = {"apiVersion": "policy/v1", "kind": "Eviction"}
-    await client.create(PODS, body, as_type=dict, namespace="ns", name="p", subresource="eviction")
+    await client.create(PODS, body=body, as_type=dict, namespace="ns", name="p", subresource="eviction")
     assert api.seen[0].body == body
 
 
 async def test_an_update_may_be_of_the_status(api: Api, client: Client) -> None:
     api.answer("PUT /apis/dovetail.dev/v1alpha1/gpunodes/n/status", Answer(body=make_object("n", version=2)))
-    await client.update(GPUNODES, "n", {"metadata": {"name": "n"}}, as_type=GPUNode, subresource="status")
+    await client.update(GPUNODES, name="n", body={"metadata": {"name": "n"}}, as_type=GPUNode, subresource="status")
     assert api.seen[0].body["kind"] == "GPUNode"
 
 
@@ -137,20 +137,22 @@ async def test_an_update_may_be_of_the_status(api: Api, client: Client) -> None:
 )
 async def test_a_patch_says_of_which_kind_it_is(api: Api, client: Client, kind: str, content_type: str) -> None:
     api.answer(f"PATCH {ONE}", Answer(body=make_object("a", version=2)))
-    await client.patch(CONFIGMAPS, "a", {"data": {}}, as_type=ConfigMap, kind=kind, namespace="ns")
+    await client.patch(CONFIGMAPS, name="a", patch={"data": {}}, as_type=ConfigMap, kind=kind, namespace="ns")
     assert api.seen[0].headers["Content-Type"] == content_type
 
 
 async def test_server_side_apply_names_its_manager(api: Api, client: Client) -> None:
     api.answer(f"PATCH {ONE}", Answer(body=make_object("a", version=2)))
-    await client.apply(CONFIGMAPS, "a", {"data": {}}, as_type=ConfigMap, field_manager="me", force=True, namespace="ns")
+    await client.apply(
+        CONFIGMAPS, name="a", body={"data": {}}, as_type=ConfigMap, field_manager="me", force=True, namespace="ns"
+    )
     assert api.seen[0].query == {"fieldManager": "me", "force": "true"}
     assert api.seen[0].body == {"apiVersion": "v1", "kind": "ConfigMap", "data": {}}
 
 
 async def test_a_delete_may_be_of_that_very_object_only(api: Api, client: Client) -> None:
     api.answer(f"DELETE {ONE}", Answer(body={"status": "Success"}))
-    await client.delete(CONFIGMAPS, "a", namespace="ns", uid="u", grace_period_seconds=0)
+    await client.delete(CONFIGMAPS, name="a", namespace="ns", uid="u", grace_period_seconds=0)
     assert api.seen[0].body["preconditions"] == {"uid": "u"}
     assert api.seen[0].body["gracePeriodSeconds"] == 0
 
@@ -185,7 +187,7 @@ async def test_each_refusal_is_an_error_of_its_own(
 ) -> None:
     api.answer(f"PATCH {ONE}", *[refusal(code, reason=reason, message="because")] * 2)
     with pytest.raises(StatusError, match="because") as raised:
-        await client.patch(CONFIGMAPS, "a", {}, as_type=ConfigMap, namespace="ns")
+        await client.patch(CONFIGMAPS, name="a", patch={}, as_type=ConfigMap, namespace="ns")
     assert type(raised.value) is error
     assert (raised.value.code, raised.value.reason) == (code, reason)
 
@@ -233,7 +235,7 @@ async def test_reads_give_up_after_some_attempts(api: Api, client: Client) -> No
 async def test_writes_are_sent_once(api: Api, client: Client, answer: Answer) -> None:
     api.answer("POST /api/v1/namespaces/ns/configmaps", answer, Answer(body=make_object("a", version=1)))
     with pytest.raises((ServerFault, TooManyRequests, Unreachable)):
-        await client.create(CONFIGMAPS, {}, as_type=ConfigMap, namespace="ns")
+        await client.create(CONFIGMAPS, body={}, as_type=ConfigMap, namespace="ns")
     assert len(api.seen) == 1
 
 
@@ -276,7 +278,7 @@ async def test_a_write_is_sent_once_although_the_connection_breaks() -> None:
         async with Client(Connection(server=f"http://127.0.0.1:{port}"), backoff=QUICK) as client:
             await get(client)
             with pytest.raises(Unreachable):
-                await client.update(CONFIGMAPS, "a", {}, as_type=ConfigMap, namespace="ns")
+                await client.update(CONFIGMAPS, name="a", body={}, as_type=ConfigMap, namespace="ns")
     assert methods == [b"GET", b"PUT"]
 
 
@@ -286,9 +288,9 @@ async def test_a_rotated_token_is_read_again(api: Api, tmp_path: Path) -> None:
     api.answer(f"PUT {ONE}", Answer(body=make_object("a", version=1)), refusal(401))
     api.answer(f"PUT {ONE}", Answer(body=make_object("a", version=2)))
     async with Client(Connection(server=api.url, token_file=token), backoff=QUICK) as client:
-        await client.update(CONFIGMAPS, "a", {}, as_type=ConfigMap, namespace="ns")
+        await client.update(CONFIGMAPS, name="a", body={}, as_type=ConfigMap, namespace="ns")
         token.write_text("new\n")
-        await client.update(CONFIGMAPS, "a", {}, as_type=ConfigMap, namespace="ns")
+        await client.update(CONFIGMAPS, name="a", body={}, as_type=ConfigMap, namespace="ns")
     assert [seen.headers["Authorization"] for seen in api.seen] == ["Bearer old", "Bearer old", "Bearer new"]
 
 

@@ -37,23 +37,23 @@ class Leases:
             raise NotFound(Status(code=404))
         return self.lease
 
-    async def create(self, _: Any, lease: Lease, **options: Any) -> Lease:
-        assert (lease.metadata.name, lease.metadata.namespace) == ("it", "system")
+    async def create(self, _: Any, *, body: Lease, **options: Any) -> Lease:
+        assert (body.metadata.name, body.metadata.namespace) == ("it", "system")
         self.before_write()
         self._answer()
         if self.lease is not None:
             raise AlreadyExists(Status(code=409))
-        return self._write(lease, **options)
+        return self._write(body, **options)
 
-    async def update(self, _: Any, name: str, lease: Lease, **options: Any) -> Lease:
+    async def update(self, _: Any, *, name: str, body: Lease, **options: Any) -> Lease:
         assert name == "it"
         self.before_write()
         self._answer()
         if self.lease is None:
             raise NotFound(Status(code=404))
-        if lease.metadata.resource_version != self.lease.metadata.resource_version:
+        if body.metadata.resource_version != self.lease.metadata.resource_version:
             raise Conflict(Status(code=409))
-        return self._write(lease, **options)
+        return self._write(body, **options)
 
     def change(self, *, annotations: dict[str, str] | None = None, **spec: Any) -> None:
         """What somebody else writes."""

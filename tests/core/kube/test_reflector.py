@@ -28,7 +28,9 @@ class Recorder:
     def __init__(self, client: Client, **options: float) -> None:
         self.changes: list[Change] = []
         self._changed = asyncio.Event()
-        self.reflector = Reflector(client, CONFIGMAPS, ConfigMap, on_event=self._record, backoff=QUICK, **options)
+        self.reflector = Reflector(
+            client, resource=CONFIGMAPS, as_type=ConfigMap, on_event=self._record, backoff=QUICK, **options
+        )
 
     def _record(self, kind: EventType, found: ConfigMap) -> None:
         self.changes.append((kind, found.metadata.name, found.metadata.resource_version))
@@ -235,7 +237,7 @@ async def test_troubles_are_told_once_quietly_and_then_as_warnings(
 async def test_age_counts_from_the_last_word_of_the_api_server(api: Api, client: Client) -> None:
     api.answer(LIST, listing(version=5))
     now = 100.0
-    reflector = Reflector(client, CONFIGMAPS, ConfigMap, clock=lambda: now)
+    reflector = Reflector(client, resource=CONFIGMAPS, as_type=ConfigMap, clock=lambda: now)
     assert reflector.age_seconds == math.inf
     task = asyncio.create_task(reflector.run())
     await reflector.synced.wait()
@@ -247,7 +249,9 @@ async def test_age_counts_from_the_last_word_of_the_api_server(api: Api, client:
 async def test_selectors_go_with_list_and_watch(api: Api, client: Client) -> None:
     path = "/api/v1/namespaces/ns/configmaps"
     api.answer(f"GET {path}", listing(version=5))
-    reflector = Reflector(client, CONFIGMAPS, ConfigMap, namespace="ns", label_selector="a=b", field_selector="c=d")
+    reflector = Reflector(
+        client, resource=CONFIGMAPS, as_type=ConfigMap, namespace="ns", label_selector="a=b", field_selector="c=d"
+    )
     task = asyncio.create_task(reflector.run())
     await api.until(f"WATCH {path}", count=1)
     task.cancel()

@@ -66,7 +66,12 @@ class Follower:
         self._fails = fails
         self._woken = asyncio.Event()
         self.reflector = Reflector(
-            client, CONFIGMAPS, ConfigMap, on_event=self._event, on_unreadable=self._report, backoff=QUICK
+            client,
+            resource=CONFIGMAPS,
+            as_type=ConfigMap,
+            on_event=self._event,
+            on_unreadable=self._report,
+            backoff=QUICK,
         )
 
     def _event(self, event: EventType, found: ConfigMap) -> None:
@@ -217,7 +222,7 @@ async def test_an_error_of_the_report_costs_nothing(api: Api, client: Client) ->
         raise ArithmeticError
 
     api.answer(LIST, page_of(A1, poison("mallory", version=3), B2, levels=1_100))
-    reflector = Reflector(client, CONFIGMAPS, ConfigMap, on_unreadable=fail)
+    reflector = Reflector(client, resource=CONFIGMAPS, as_type=ConfigMap, on_unreadable=fail)
     task = asyncio.create_task(reflector.run())
     async with asyncio.timeout(60):
         await reflector.synced.wait()
@@ -245,15 +250,17 @@ async def test_a_list_without_a_place_for_reports_says_which_object_it_is(api: A
 async def test_one_object_that_cannot_be_read_is_an_error_of_the_tree(api: Api, client: Client) -> None:
     api.answer("GET /api/v1/namespaces/ns/configmaps/a", Answer(body=text_of(poison("a", version=1), levels=9_999)))
     with pytest.raises(Undecodable, match="nested too deeply"):
-        await client.get(CONFIGMAPS, "a", as_type=ConfigMap, namespace="ns")
+        await client.get(CONFIGMAPS, name="a", as_type=ConfigMap, namespace="ns")
 
 
 async def test_one_object_is_read_although_its_managed_fields_cannot_be(api: Api, client: Client) -> None:
     path = "/api/v1/namespaces/ns/configmaps/a"
     api.answer(f"GET {path}", Answer(body=text_of(with_managed_fields(A1), levels=9_999)))
     api.answer(f"PATCH {path}", Answer(body=text_of(with_managed_fields(A1), levels=9_999)))
-    assert (await client.get(CONFIGMAPS, "a", as_type=ConfigMap, namespace="ns")).metadata.name == "a"
-    assert (await client.patch(CONFIGMAPS, "a", {}, as_type=ConfigMap, namespace="ns")).metadata.uid == "uid-a"
+    assert (await client.get(CONFIGMAPS, name="a", as_type=ConfigMap, namespace="ns")).metadata.name == "a"
+    assert (
+        await client.patch(CONFIGMAPS, name="a", patch={}, as_type=ConfigMap, namespace="ns")
+    ).metadata.uid == "uid-a"
 
 
 @pytest.mark.parametrize("payload", [b"", b"<html>", b"[]", b'{"items": []}', b'{"metadata": {}, "items": [{]}'])

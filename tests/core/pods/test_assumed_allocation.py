@@ -39,8 +39,8 @@ async def test_it_counts_from_the_first_list_on_until_it_is_deleted() -> None:
     changes: list[tuple[EventType, str]] = []
     reflector = Reflector(
         Client(Connection(server="http://127.0.0.1:1")),
-        PODS,
-        Pod,
+        resource=PODS,
+        as_type=Pod,
         on_event=lambda event, pod: changes.append((event, pod.spec.node_name)),
         stand_in=assumed_pod,
     )

@@ -42,11 +42,11 @@ def label(key: str, operator: str, *values: str) -> dict[str, Any]:
     ],
 )
 def test_required_node_affinity_is_read_as_kube_scheduler_reads_it(term: dict[str, Any], admitted: bool) -> None:
-    assert admits(make_node(zone="z1", size="4"), affinity(term)) is admitted
+    assert admits(make_node(zone="z1", size="4"), pod_spec=affinity(term)) is admitted
 
 
 def test_one_term_of_several_is_enough() -> None:
-    assert admits(make_node(zone="z1"), affinity(label("zone", "In", "z2"), label("zone", "In", "z1")))
+    assert admits(make_node(zone="z1"), pod_spec=affinity(label("zone", "In", "z2"), label("zone", "In", "z1")))
 
 
 TAINT = {"key": "team", "value": "vision", "effect": "NoSchedule"}
@@ -65,27 +65,27 @@ TAINT = {"key": "team", "value": "vision", "effect": "NoSchedule"}
     ],
 )
 def test_a_taint_keeps_off_whoever_does_not_tolerate_it(toleration: dict[str, str], admitted: bool) -> None:
-    assert not admits(make_node(taint=TAINT), {})
-    assert admits(make_node(taint=TAINT), {"tolerations": [toleration]}) is admitted
+    assert not admits(make_node(taint=TAINT), pod_spec={})
+    assert admits(make_node(taint=TAINT), pod_spec={"tolerations": [toleration]}) is admitted
 
 
 def test_a_soft_taint_keeps_nobody_off() -> None:
-    assert admits(make_node(taint=TAINT | {"effect": "PreferNoSchedule"}), {})
+    assert admits(make_node(taint=TAINT | {"effect": "PreferNoSchedule"}), pod_spec={})
 
 
 def test_what_keeps_a_pod_off_is_named() -> None:
     node = make_node(taint=TAINT, zone="z1")
-    assert exclusion(node, {"nodeSelector": {"zone": "z1", "rack": "r2", "pool": "p"}}) == Exclusion(
+    assert exclusion(node, pod_spec={"nodeSelector": {"zone": "z1", "rack": "r2", "pool": "p"}}) == Exclusion(
         kind="NodeSelector", what="pool=p, rack=r2"
     )
-    assert exclusion(node, {}) == Exclusion(kind="Taint", what="team=vision:NoSchedule")
-    assert exclusion(make_node(), affinity({})) == Exclusion(kind="NodeAffinity", what="")
-    assert exclusion(make_node(), {}) is None
+    assert exclusion(node, pod_spec={}) == Exclusion(kind="Taint", what="team=vision:NoSchedule")
+    assert exclusion(make_node(), pod_spec=affinity({})) == Exclusion(kind="NodeAffinity", what="")
+    assert exclusion(make_node(), pod_spec={}) is None
 
 
 @pytest.mark.parametrize("state", ["unschedulable", "not-ready", "unreachable"])
 def test_a_taint_that_tells_the_nodes_state_is_left_to_who_knows_the_node(state: str) -> None:
-    assert admits(make_node(taint={"key": f"node.kubernetes.io/{state}", "effect": "NoSchedule"}), {})
+    assert admits(make_node(taint={"key": f"node.kubernetes.io/{state}", "effect": "NoSchedule"}), pod_spec={})
 
 
 @pytest.mark.parametrize(
@@ -94,13 +94,13 @@ def test_a_taint_that_tells_the_nodes_state_is_left_to_who_knows_the_node(state:
      ("Lt", "5", True)],
 )  # fmt: skip
 def test_an_equal_number_is_neither_greater_nor_less(operator: str, number: str, admitted: bool) -> None:
-    assert admits(make_node(size="4"), affinity(label("size", operator, number))) is admitted
+    assert admits(make_node(size="4"), pod_spec=affinity(label("size", operator, number))) is admitted
 
 
 @pytest.mark.parametrize("operator", ["In", "Gt", "Lt"])
 def test_an_expression_without_values_selects_no_node(operator: str) -> None:
     term = {"matchExpressions": [{"key": "zone", "operator": operator, "values": None}]}
-    assert not admits(make_node(zone="1"), affinity(term))
+    assert not admits(make_node(zone="1"), pod_spec=affinity(term))
 
 
 @pytest.mark.parametrize(
@@ -115,22 +115,22 @@ def test_an_expression_without_values_selects_no_node(operator: str) -> None:
 )
 def test_a_taint_without_a_value_needs_its_own_key(toleration: dict[str, Any], admitted: bool) -> None:
     node = make_node(taint={"key": "gpu", "effect": "NoExecute"})
-    assert admits(node, {"tolerations": [toleration]}) is admitted
-    assert exclusion(node, {}) == Exclusion(kind="Taint", what="gpu:NoExecute")
+    assert admits(node, pod_spec={"tolerations": [toleration]}) is admitted
+    assert exclusion(node, pod_spec={}) == Exclusion(kind="Taint", what="gpu:NoExecute")
 
 
 def test_every_taint_has_to_be_tolerated() -> None:
     taints = [TAINT | {"effect": "PreferNoSchedule"}, TAINT, TAINT | {"key": "other"}]
     node = msgspec.convert({"metadata": {"name": "n1"}, "spec": {"taints": taints}}, Node)
-    assert exclusion(node, {"tolerations": [TAINT]}) == Exclusion(kind="Taint", what="other=vision:NoSchedule")
+    assert exclusion(node, pod_spec={"tolerations": [TAINT]}) == Exclusion(kind="Taint", what="other=vision:NoSchedule")
     both = [TAINT, {"key": "other", "operator": "Exists"}]
-    assert admits(node, {"tolerations": both})
+    assert admits(node, pod_spec={"tolerations": both})
 
 
 def test_a_term_holds_where_all_its_expressions_hold() -> None:
     terms = label("zone", "Exists"), label("size", "Gt", "3")
     both = {"matchExpressions": [each for term in terms for each in term["matchExpressions"]]}
-    assert admits(make_node(zone="z1", size="4"), affinity(both))
-    assert not admits(make_node(zone="z1", size="3"), affinity(both))
+    assert admits(make_node(zone="z1", size="4"), pod_spec=affinity(both))
+    assert not admits(make_node(zone="z1", size="3"), pod_spec=affinity(both))
     field = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n2"]}]}
-    assert not admits(make_node(zone="z1"), affinity(label("zone", "Exists") | field))
+    assert not admits(make_node(zone="z1"), pod_spec=affinity(label("zone", "Exists") | field))

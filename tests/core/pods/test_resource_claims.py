@@ -69,8 +69,8 @@ def test_a_managed_node_has_so_many_fewer_devices_when_a_pod_has_some_by_a_claim
     claim = view.ledger.claim("x")
     assert claim is not None
     assert (claim.unnamed, claim.resource) == (2, BY_CLASS)
-    assert isinstance(check(view.ledger, make_ask("2"), node="a", key="new"), Fit)
-    assert isinstance(check(view.ledger, make_ask("3"), node="a", key="new"), Refusal)
+    assert isinstance(check(view.ledger, ask=make_ask("2"), node="a", key="new"), Fit)
+    assert isinstance(check(view.ledger, ask=make_ask("3"), node="a", key="new"), Refusal)
 
 
 def test_a_pod_that_asked_nothing_holds_what_its_own_claim_gave_it() -> None:

@@ -71,7 +71,7 @@ def reckoned(state: State) -> State:
 
 
 def verdicts_of(state: State) -> dict[str, Verdict]:
-    return {verdict.key: verdict for verdict in decide(state, survey(state, now=NOW))}
+    return {verdict.key: verdict for verdict in decide(state, cycle=survey(state, now=NOW))}
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -104,7 +104,7 @@ def asked_of(cluster: RandomCluster) -> GPUJob:
 def test_a_dry_run_says_what_the_operator_does_with_the_job_once_it_is_submitted(seed: int) -> None:
     cluster = random_cluster(seed)
     asked = asked_of(cluster)
-    foretold = dry_run(asked, cluster.objects(), now=NOW)
+    foretold = dry_run(asked, objects=cluster.objects(), now=NOW)
     state = state_of(cluster)
     state.store.job_changed(asked)
     verdict = verdicts_of(reckoned(state))[asked.metadata.uid]
@@ -125,7 +125,7 @@ def assert_same_start(foretold: DryRun, *, state: State, asked: GPUJob) -> None:
     """The estimate of the start, to the second; the operator makes none by ends for a job that preempts others."""
     if foretold.preempting is not None and not foretold.preempting.in_seconds:
         return
-    places = dict(each for each in estimates(state, survey(state, now=NOW, foresees=True)) if each is not None)
+    places = dict(each for each in estimates(state, cycle=survey(state, now=NOW, foresees=True)) if each is not None)
     place = places.get(asked.metadata.uid)
     expected = None if place is None else place.estimated_start
     start = foretold.start
@@ -147,7 +147,7 @@ def test_explain_gives_each_waiting_job_the_operator_s_reason(seed: int) -> None
         if verdict is None:
             continue
         subject = of_job(job, pods=pods.get(key_of(job.metadata), ()), settings=cluster.settings)
-        found = explain(subject, objects, now=NOW).answer
+        found = explain(subject, objects=objects, now=NOW).answer
         if found is None:
             continue
         assert found.fits == isinstance(verdict, Admitted)

@@ -141,8 +141,8 @@ def elastic_under(gpus: int, *, ledger: Ledger) -> list[Verdict]:
     after = make_job("after", "1", at=1)
     quota = quota_of(gpus)
     terms = {
-        elastic.key: limits_of([quota], VISION, milli=4000, workers=4, least=1),
-        after.key: limits_of([quota], VISION, milli=1000),
+        elastic.key: limits_of([quota], subject=VISION, milli=4000, workers=4, least=1),
+        after.key: limits_of([quota], subject=VISION, milli=1000),
     }
     return list(admit([elastic, after], ledger=ledger, sites={}, gate=LimitGate(terms)))
 
@@ -177,8 +177,8 @@ def test_what_an_elastic_job_started_without_is_left_of_the_quota_to_others() ->
     quota = quota_of(4)
     elastic = replace(make_job("elastic", "1(V100)"), workers=4, least=1)
     others = [make_job(name, "1(T4)", at=at) for at, name in enumerate("ab", start=1)]
-    terms = {elastic.key: limits_of([quota], VISION, milli=4000, workers=4, least=1)}
-    terms |= {job.key: limits_of([quota], VISION, milli=1000) for job in others}
+    terms = {elastic.key: limits_of([quota], subject=VISION, milli=4000, workers=4, least=1)}
+    terms |= {job.key: limits_of([quota], subject=VISION, milli=1000) for job in others}
     found = list(admit([elastic, *others], ledger=ledger, sites={}, gate=LimitGate(terms)))
     assert [isinstance(each, Admitted) for each in found] == [True, True, True]
 
@@ -187,7 +187,7 @@ def test_an_end_that_comes_early_lets_the_first_start_early() -> None:
     """It reserved the end by the time limit; a look ahead at when the job is likely to end starts it there."""
     ledger = make_ledger(n=2)
     running = replace(make_job("r", "2"), run_seconds=5 * 3600.0, limited=True, likely_seconds=3600.0)
-    placed = place(ledger, running.ask, workers=1, key=running.key)
+    placed = place(ledger, ask=running.ask, workers=1, key=running.key)
     assert not isinstance(placed, Shortage)
     (end,) = commit(placed, job=running, ledger=ledger)
     waiting = make_job("w", "2")
@@ -232,7 +232,7 @@ def test_equal_shapes_cost_one_placement_when_refused(monkeypatch: pytest.Monkey
 
     def counting(ledger: Ledger, ask: Ask, **rest: object) -> object:
         calls.append(str(ask.gpu))
-        return place(ledger, ask, **rest)  # type: ignore[arg-type]
+        return place(ledger, ask=ask, **rest)  # type: ignore[arg-type]
 
     monkeypatch.setattr("dovetail.queue.model.candidates.place", counting)
     jobs = [make_job(f"j{number}", "2" if number % 2 else "4") for number in range(1000)]
@@ -310,7 +310,7 @@ def test_up_to_the_first_that_waits_it_decides_as_placing_each_job_on_its_own_do
     jobs = order(build_jobs(drawn))
     model, waits = build_ledger(nodes), False
     for job, verdict in zip(jobs, admit(jobs, ledger=build_ledger(nodes), sites={}), strict=True):
-        found = place(model, job.ask, workers=job.workers, key=job.key)
+        found = place(model, ask=job.ask, workers=job.workers, key=job.key)
         fits = not isinstance(found, Shortage)
         assert fits or isinstance(verdict, Waits)
         assert fits == isinstance(verdict, Admitted) or waits
@@ -420,7 +420,7 @@ def test_a_plan_on_a_node_that_is_gone_is_lost() -> None:
 
 def test_a_planned_worker_waits_for_those_who_are_leaving_its_node() -> None:
     ledger = make_ledger(a=4)
-    going = place(ledger, make_ask("3"), workers=1, key="going")
+    going = place(ledger, ask=make_ask("3"), workers=1, key="going")
     assert not isinstance(going, Shortage)
     ledger.commit(going[0])
     job = on_the_way("x", "2", "a")
@@ -432,7 +432,7 @@ def test_a_planned_worker_waits_for_those_who_are_leaving_its_node() -> None:
 def test_that_a_planned_worker_waits_for_others_is_told_by_each_look() -> None:
     """Else kube-scheduler, which refuses it until then, would be taken for one that never follows the plan."""
     ledger = make_ledger(a=4)
-    going = place(ledger, make_ask("3"), workers=1, key="going")
+    going = place(ledger, ask=make_ask("3"), workers=1, key="going")
     assert not isinstance(going, Shortage)
     ledger.commit(going[0])
     standing, jobs, keys = Standing(ledger.changed_at), [on_the_way("x", "2", "a")], [going[0].key]

@@ -26,7 +26,7 @@ def outcome_of(*shapes, columns: Columns | None = None, **arguments) -> Outcome:
     visits = arguments.pop("visits", None) or filling(shapes)
     return run(
         "fgd",
-        fgd(columns, EXPECTED),
+        policy=fgd(columns, mix=EXPECTED),
         columns=columns,
         visits=visits,
         expected=EXPECTED,
@@ -121,7 +121,7 @@ def test_what_is_taken_when_it_begins_counts_as_arrived_and_allocated():
 
 @pytest.mark.parametrize("name", POLICIES)
 def test_the_same_seed_gives_the_same_run(name: str):
-    first, again = (run_one(name, make_scene(seed=3, copies=2)) for _ in range(2))
+    first, again = (run_one(name, scene=make_scene(seed=3, copies=2)) for _ in range(2))
     assert first.allocated_milli.tolist() == again.allocated_milli.tolist()
 
 
@@ -142,21 +142,23 @@ GOLDEN = {
 
 @pytest.mark.parametrize("name", POLICIES)
 def test_the_small_cluster_comes_out_as_ever(name: str):
-    outcome = run_one(name, make_scene(copies=5))
+    outcome = run_one(name, scene=make_scene(copies=5))
     assert (allocation_at(outcome, percent=100), allocation_at(outcome, percent=130)) == GOLDEN[name]
 
 
 def test_pods_come_and_go_under_every_policy_and_nothing_is_lost():
     scene = make_scene(percent=300, departures=True)
     for name in POLICIES:
-        outcome = run_one(name, scene)
+        outcome = run_one(name, scene=scene)
         assert 50 < (average_allocation(outcome, warm_up=0.5) or 0) <= 100
 
 
 def test_processes_give_what_this_process_gives():
     scene, heard = make_scene(), []
-    outcomes = run_all(["fgd", "random"], scene, processes=2, notice=lambda name, done: heard.append((name, done)))
+    outcomes = run_all(
+        ["fgd", "random"], scene=scene, processes=2, notice=lambda name, done: heard.append((name, done))
+    )
     assert [outcome.policy for outcome in outcomes] == ["fgd", "random"]
     for outcome in outcomes:
-        assert outcome.allocated_milli.tolist() == run_one(outcome.policy, scene).allocated_milli.tolist()
+        assert outcome.allocated_milli.tolist() == run_one(outcome.policy, scene=scene).allocated_milli.tolist()
     assert ("fgd", 0) in heard

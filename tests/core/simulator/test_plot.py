@@ -12,7 +12,7 @@ plot = pytest.importorskip("dovetail.simulator.plot", exc_type=ModuleNotFoundErr
 
 @pytest.mark.parametrize("departures", [False, True])
 def test_every_policy_has_its_line(tmp_path: Path, departures: bool):
-    outcomes = [run_one(name, make_scene(departures=departures)) for name in ("fgd", "bestfit")]
+    outcomes = [run_one(name, scene=make_scene(departures=departures)) for name in ("fgd", "bestfit")]
     figure = plot.draw(outcomes, departures=departures)
     allocation = figure.axes[0]
     assert [line.get_label() for line in allocation.get_lines()][:2] == ["fgd", "bestfit"]

@@ -78,7 +78,7 @@ def test_random_goes_everywhere_it_fits_and_nowhere_else():
 
 
 def balanced_on(columns: Columns) -> Balanced:
-    return Balanced(columns, mix_of((share(600), 1), (share(400), 3)), settings=PHSettings())
+    return Balanced(columns, mix=mix_of((share(600), 1), (share(400), 3)), settings=PHSettings())
 
 
 def test_balanced_takes_used_nodes_and_there_the_device_that_costs_the_least_later():

@@ -174,7 +174,7 @@ def test_a_request_that_cannot_be_read_is_told_with_its_job() -> None:
 def test_every_policy_goes_on_from_what_stands(policy: str) -> None:
     staged = stage(snapshot(node("a"), node("b"), claims=(claim((0, 600)),), jobs=(job("0.4"), job("1"), job("2"))))
     outcome = run_one(
-        policy, Scene(nodes=staged.nodes, visits=filling(staged.waiting), pods=staged.mix, taken=staged.taken)
+        policy, scene=Scene(nodes=staged.nodes, visits=filling(staged.waiting), pods=staged.mix, taken=staged.taken)
     )
     assert outcome.begun_milli == 600
     assert outcome.allocated_milli[-1] in {4000, 2000}

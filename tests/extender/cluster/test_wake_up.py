@@ -137,7 +137,7 @@ def test_a_hold_of_the_pod_s_own_is_room_for_it_alone() -> None:
     hold_devices(scene.ledger, "b", 0, key="plan/0")
     scene.waiting.refused("worker", ask=make_ask("1"), nodes=["b"], key="plan/0")
     scene.waiting.refused("other", ask=make_ask("1"), nodes=["b"])
-    scene.ledger.set_devices("b", [make_device("b", 0)])
+    scene.ledger.set_devices("b", devices=[make_device("b", 0)])
     assert scene.wakes()
     scene.waiting.forget("worker")
     scene.clock.now += 10
@@ -147,10 +147,10 @@ def test_a_hold_of_the_pod_s_own_is_room_for_it_alone() -> None:
 def test_a_device_that_is_well_again_wakes() -> None:
     scene = Scene()
     scene.empty("a")
-    scene.ledger.set_devices("a", [make_device("a", 0, healthy=False)])
+    scene.ledger.set_devices("a", devices=[make_device("a", 0, healthy=False)])
     scene.refuse("pod", "a")
     assert not scene.wakes()
-    scene.ledger.set_devices("a", [make_device("a", 0)])
+    scene.ledger.set_devices("a", devices=[make_device("a", 0)])
     assert scene.wakes()
 
 

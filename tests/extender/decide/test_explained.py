@@ -100,7 +100,7 @@ def test_the_node_and_the_devices_that_are_foretold_are_those_that_the_extender_
     cluster = Cluster(make_settings(policy, term))
     for number, (milli, cpu) in enumerate(asked):
         pod = raw(f"p{number:02d}", milli, cpu=cpu)
-        told = explanation.explain(subjects.of_pod(pod, settings=cluster.settings), cluster.picture, now=NOW)
+        told = explanation.explain(subjects.of_pod(pod, settings=cluster.settings), objects=cluster.picture, now=NOW)
         chosen = cluster.place(pod)
         assert told.answer is not None
         assert told.answer.fits == (chosen is not None)

@@ -35,7 +35,7 @@ async def test_each_container_reads_its_own_devices(api: ApiServer, face: Face) 
     allocation = allocation_in(found)
     assert allocation is not None
     assert [each.index for each in allocation.containers] == [0, 2]
-    one, two = (found[names.per_container(names.VISIBLE_DEVICES, index)].split(",") for index in (0, 2))
+    one, two = (found[names.per_container(names.VISIBLE_DEVICES, index=index)].split(",") for index in (0, 2))
     assert (len(one), len(two), len({*one, *two})) == (1, 2, 3)
 
 

@@ -38,7 +38,7 @@ class Limited(Desk):
         return seen
 
     def refusal(self, made: dict[str, Any]) -> str:
-        found = self.quotas.refusal(msgspec.convert(made, Pod), self.ask(made))
+        found = self.quotas.refusal(msgspec.convert(made, Pod), ask=self.ask(made))
         return found.message if found is not None else ""
 
 
@@ -134,13 +134,13 @@ def test_pools_that_exclude_each_other_refuse_with_a_sentence_and_sort_out_no_no
     desk = Limited(quota("q", pools=["fast"]), quota("r", pools=["slow"]))
     made = make_share()
     assert "fast" in desk.refusal(made)
-    assert desk.quotas.allowed(msgspec.convert(made, Pod), ["a", "b"]) == (["a", "b"], {})
+    assert desk.quotas.allowed(msgspec.convert(made, Pod), nodes=["a", "b"]) == (["a", "b"], {})
 
 
 def test_nodes_outside_the_pools_of_a_namespace_are_refused_one_by_one() -> None:
     desk = Limited(quota(namespaces=["default"], pools=["fast", "slow"]))
-    inside, outside = desk.quotas.allowed(msgspec.convert(pod("p"), Pod), ["a", "unknown"])
+    inside, outside = desk.quotas.allowed(msgspec.convert(pod("p"), Pod), nodes=["a", "unknown"])
     text = "not in pool fast or slow, to which a GPUQuota keeps namespace default"
     refusal = Refusal(kind="Quota", message=text, text=text)
     assert (inside, outside) == ([], {"a": refusal, "unknown": refusal})
-    assert desk.quotas.allowed(msgspec.convert(pod("p", "other"), Pod), ["a"]) == (["a"], {})
+    assert desk.quotas.allowed(msgspec.convert(pod("p", "other"), Pod), nodes=["a"]) == (["a"], {})

@@ -73,7 +73,7 @@ def test_a_share_for_which_others_go_gets_the_device_whose_rest_is_worth_the_lea
 
 
 def test_best_fit_would_have_chosen_another_device() -> None:
-    found = check(residuals(400, 700, 1000), ASK, node="a", key="urgent")
+    found = check(residuals(400, 700, 1000), ask=ASK, node="a", key="urgent")
     assert isinstance(found, Fit)
     assert [device.index for device in found.claim.devices] != [PRICED]
 

@@ -147,7 +147,9 @@ def test_a_pod_of_higher_priority_ends_holds_on_its_own_node_alone() -> None:
 def test_the_devices_that_were_chosen_at_preemption_are_the_ones_that_are_kept() -> None:
     desk = full("a", others=2)
     chosen = Claim(key=URGENT, node="a", devices=(desk.ledger.claim("uid-a") or Claim(key="", node="")).devices[:1])
-    desk.nominations.intend(URGENT, {"a": Intended(claim=chosen, victims=frozenset({"uid-a"}), at=desk.clock())})
+    desk.nominations.intend(
+        URGENT, by_node={"a": Intended(claim=chosen, victims=frozenset({"uid-a"}), at=desk.clock())}
+    )
     desk.put(urgent("1", node="a"))
     assert desk.devices(URGENT) == [device.uuid for device in chosen.devices]
 
@@ -156,17 +158,17 @@ def test_choices_are_remembered_for_the_last_thousand_pods() -> None:
     desk = full("a")
     way = {"a": Intended(claim=Claim(key="x", node="a"), victims=frozenset({"uid-a"}), at=desk.clock())}
     for at in range(REMEMBERED + 1):
-        desk.nominations.intend(f"uid-{at}" if at else URGENT, way)
+        desk.nominations.intend(f"uid-{at}" if at else URGENT, by_node=way)
     awaited = desk.put(urgent(node="a"))
     assert not desk.nominations.is_awaited(awaited, now=desk.clock())
-    desk.nominations.intend(URGENT, way)
+    desk.nominations.intend(URGENT, by_node=way)
     assert desk.nominations.is_awaited(awaited, now=desk.clock())
 
 
 def test_victims_are_awaited_for_ten_seconds_and_only_while_one_is_there() -> None:
     desk = full("a")
     way = {"a": Intended(claim=Claim(key=URGENT, node="a"), victims=frozenset({"uid-a"}), at=desk.clock())}
-    desk.nominations.intend(URGENT, way)
+    desk.nominations.intend(URGENT, by_node=way)
     pod = desk.put(urgent(node="a"))
     for seconds, awaited in ((0, True), (10, True), (10.5, False)):
         assert desk.nominations.is_awaited(pod, now=desk.clock() + seconds) == awaited
@@ -177,7 +179,7 @@ def test_victims_are_awaited_for_ten_seconds_and_only_while_one_is_there() -> No
 def test_on_a_node_that_was_not_chosen_nobody_is_awaited() -> None:
     desk = full("a", "b")
     way = {"a": Intended(claim=Claim(key=URGENT, node="a"), victims=frozenset({"uid-a"}), at=desk.clock())}
-    desk.nominations.intend(URGENT, way)
+    desk.nominations.intend(URGENT, by_node=way)
     pod = desk.put(urgent())
     assert not desk.nominations.is_awaited(pod, now=desk.clock())
     leave(desk, "a")

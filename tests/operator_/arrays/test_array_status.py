@@ -259,7 +259,7 @@ def test_when_all_have_ended_well_the_array_is_complete() -> None:
     parent = make_job(array={"indexes": "0-1"})
     status = seen_with(parent, make_task(parent, 0, phase="Succeeded"), make_task(parent, 1, phase="Succeeded")).status
     assert status.phase == "Succeeded"
-    assert find_condition(status.conditions, "Complete") is not None
+    assert find_condition(status.conditions, type="Complete") is not None
     assert (status.start_time, status.completion_time, status.elapsed) == (at(-60), at(-5), "55s")
 
 
@@ -267,7 +267,7 @@ def test_when_one_has_failed_the_array_has_and_says_which() -> None:
     parent = make_job(array={"indexes": "0-1"})
     status = seen_with(parent, make_task(parent, 0, phase="Succeeded"), make_task(parent, 1, phase="Failed")).status
     assert (status.phase, status.reason, status.message) == ("Failed", "TasksFailed", "1 of 2 tasks failed: 1")
-    assert find_condition(status.conditions, "Failed") is not None
+    assert find_condition(status.conditions, type="Failed") is not None
 
 
 def test_a_cancelled_array_cancels_its_tasks_and_ends_after_them() -> None:
@@ -297,7 +297,7 @@ def test_an_array_that_waits_for_another_job_makes_no_task() -> None:
 
 
 def test_an_array_asks_for_no_room_itself() -> None:
-    assert not wants_admission(make_job(array={"indexes": "0-2"}), None)
+    assert not wants_admission(make_job(array={"indexes": "0-2"}), child=None)
 
 
 def test_the_state_finds_the_tasks_of_an_array_and_no_others() -> None:

@@ -67,7 +67,7 @@ class Rig:
         self.registry.register(JobsCollector(state))
         self.controller = build_controller(
             cast("Client", watched),
-            state,
+            state=state,
             queue=WorkQueue(),
             numbers=Numbers(client, namespace="home"),
             counters=make_counters(self.registry),

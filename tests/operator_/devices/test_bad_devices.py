@@ -96,7 +96,7 @@ def running(*, leaves: bool, **spec: Any) -> Any:
 
 def test_where_it_is_reported_alone_the_job_goes_on_and_says_so_in_a_condition() -> None:
     outcome = running(leaves=False)
-    found = find_condition(outcome.status.conditions, CONDITION)
+    found = find_condition(outcome.status.conditions, type=CONDITION)
     assert found is not None
     assert (outcome.status.phase, outcome.actions) == ("Running", ())
     assert (found.status, found.reason, found.message) == ("False", "Unhealthy", CARD.sentence)
@@ -117,12 +117,12 @@ def test_what_a_reservation_holds_for_others_is_not_taken_from_them() -> None:
 def test_the_event_comes_with_each_news_of_a_bad_card_and_not_again() -> None:
     job = make_job(status={"phase": "Running"})
     status = running(leaves=False).status
-    news = announcement_of(job, status)
+    news = announcement_of(job, status=status)
     assert news is not None
     assert (news.severity, news.reason, news.message) == ("Warning", "BadCard", CARD.sentence)
     written = msgspec.structs.replace(job, status=status)
-    assert announcement_of(written, status) is None
-    assert announcement_of(job, job.status) is None
+    assert announcement_of(written, status=status) is None
+    assert announcement_of(job, status=job.status) is None
 
 
 def test_four_devices_are_all_named_and_the_fifth_is_counted() -> None:
@@ -170,5 +170,5 @@ def test_a_device_that_leaves_the_report_is_news_and_bad_no_more() -> None:
 def test_an_unhealthy_device_is_an_event_where(status: str | None, message: str, posted: bool) -> None:
     known = [] if status is None else [condition(CONDITION, status=status, message=message)]
     job = make_job(status={"phase": "Running", "conditions": known})
-    found = announcement_of(job, running(leaves=False).status)
+    found = announcement_of(job, status=running(leaves=False).status)
     assert (found is not None) is posted

@@ -30,7 +30,7 @@ def told(mode: Mode | None = "Fractional", **nodes: Enforcement | None) -> Condi
     ],
 )
 def test_each_mode_has_its_own_enforcement(mode: Mode, found: Enforcement | None, status: str, word: str) -> None:
-    answer = enforced(mode, found)
+    answer = enforced(mode, found=found)
     assert (answer.status, answer.word) == (status, word)
 
 

@@ -93,7 +93,7 @@ def settled(*overuses: Overuse, job: GPUJob | None = None) -> Outcome:
 
 def test_a_running_job_above_its_promise_runs_on_and_says_so() -> None:
     result = settled(OVERUSE)
-    found = find_condition(result.status.conditions, CONDITION)
+    found = find_condition(result.status.conditions, type=CONDITION)
     assert found is not None
     assert (found.status, found.reason, found.message) == ("False", REASON, SENTENCE)
     assert result.status.phase == "Running"
@@ -104,7 +104,7 @@ def test_a_job_that_an_agent_wants_ended_fails_with_the_reason_and_its_pods_go()
     assert (result.status.phase, result.status.reason) == ("Failed", REASON)
     assert result.status.message == f"Ended by memory_overuse: {SENTENCE}"
     assert result.actions == (DeleteJob(),)
-    failed = find_condition(result.status.conditions, "Failed")
+    failed = find_condition(result.status.conditions, type="Failed")
     assert failed is not None
     assert failed.status == "True"
 
@@ -112,18 +112,18 @@ def test_a_job_that_an_agent_wants_ended_fails_with_the_reason_and_its_pods_go()
 def test_an_event_is_posted_once_for_an_overuse() -> None:
     job = make_job()
     after = settled(OVERUSE).status
-    news = announcement_of(job, after)
+    news = announcement_of(job, status=after)
     assert news is not None
     assert (news.severity, news.reason, news.message) == ("Warning", REASON, SENTENCE)
-    assert announcement_of(msgspec.structs.replace(job, status=after), after) is None
-    assert announcement_of(job, job.status) is None
+    assert announcement_of(msgspec.structs.replace(job, status=after), status=after) is None
+    assert announcement_of(job, status=job.status) is None
 
 
 def test_a_job_that_keeps_to_its_promise_again_says_so() -> None:
     above = settled(OVERUSE).status
     job = msgspec.structs.replace(make_job(), status=above)
     after = settled(job=job).status
-    found = find_condition(after.conditions, CONDITION)
+    found = find_condition(after.conditions, type=CONDITION)
     assert found is not None
     assert found.status == "True"
 
@@ -180,5 +180,5 @@ def test_the_condition_is(overuses: tuple[Overuse, ...], before: Any, finished: 
 @pytest.mark.parametrize(("before", "posted"), [(None, True), ("True", True), ("False", False)])
 def test_an_overuse_is_an_event_when_the_job_kept_to_its_promise_before(before: str | None, posted: bool) -> None:
     known = [] if before is None else [condition(CONDITION, status=before)]
-    found = announcement_of(make_job(status={"conditions": known}), settled(OVERUSE).status)
+    found = announcement_of(make_job(status={"conditions": known}), status=settled(OVERUSE).status)
     assert (found is not None) is posted

@@ -8,7 +8,7 @@ from tests.operator_.builders import make_job
 
 
 def told(before: dict[str, Any], **after: Any) -> tuple[str, str, str] | None:
-    news = announcement(make_job(status=before), GPUJobStatus(**after))
+    news = announcement(make_job(status=before), status=GPUJobStatus(**after))
     return None if news is None else (news.severity, news.reason, news.message)
 
 
@@ -53,7 +53,7 @@ def test_an_event_is_posted_once_for_each_change_that_matters(
 
 
 def test_an_event_names_the_very_object() -> None:
-    news = announcement(make_job(), GPUJobStatus(phase="Running"))
+    news = announcement(make_job(), status=GPUJobStatus(phase="Running"))
     assert news is not None
     assert (news.about.name, news.about.namespace, news.about.uid) == ("x", "team", "uid-x")
 

@@ -54,8 +54,8 @@ class Keeping:
         self.registry = CollectorRegistry()
         self.history = History(
             client,
-            self.state,
-            store,
+            state=self.state,
+            store=store,
             dues=self.dues,
             keep_days=30,
             registry=self.registry,
@@ -80,7 +80,7 @@ class Keeping:
         await self.history.synced.wait()
         async with asyncio.timeout(60):
             while True:
-                found, _ = self.history.store.find("team", HistoryQuerySpec(logs=True))
+                found, _ = self.history.store.find("team", question=HistoryQuerySpec(logs=True))
                 if {each.name for each in found} == set(wanted):
                     return found
                 await asyncio.sleep(0.01)
@@ -347,7 +347,7 @@ async def test_an_answer_that_is_refused_is_given_up_with_a_reason_else_the_ques
     api.answer(f"GET {everywhere}", Answer(body={"metadata": {"resourceVersion": "5"}, "items": [question]}))
     api.answer(f"PATCH {QUERIES}/q/status", refused, Answer(body=question) if told else refused)
     api.answer(f"DELETE {QUERIES}/q", Answer(body={}))
-    async with running(Answers(client, store).run()):
+    async with running(Answers(client, store=store).run()):
         await api.until(f"PATCH {QUERIES}/q/status", count=2)
         if not told:
             await api.until(f"DELETE {QUERIES}/q", count=1)
@@ -366,7 +366,7 @@ async def test_a_question_that_can_never_be_answered_is_not_tried_for_ever(
     api.answer(f"GET {everywhere}", Answer(body={"metadata": {"resourceVersion": "5"}, "items": [question]}))
     api.answer(f"PATCH {QUERIES}/q/status", *[refusal(503)] * 4)
     api.answer(f"DELETE {QUERIES}/q", Answer(body={}))
-    async with running(Answers(client, store, again_seconds=0.001, most_tries=3).run()):
+    async with running(Answers(client, store=store, again_seconds=0.001, most_tries=3).run()):
         await api.until(f"DELETE {QUERIES}/q", count=1)
     assert len(api.of(f"PATCH {QUERIES}/q/status")) == 4
     store.close()
@@ -384,7 +384,7 @@ async def test_a_flood_of_questions_in_one_namespace_delays_no_other(
         path = QUERIES.replace("/team/", f"/{namespace}/")
         api.answer(f"PATCH {path}/{name}/status", Answer(body=items[-1]))
     api.answer("GET /apis/dovetail.dev/v1alpha1/historyqueries", Answer(body={"metadata": {}, "items": items}))
-    async with running(Answers(client, store).run()):
+    async with running(Answers(client, store=store).run()):
         await eventually(lambda: sum(seen.method == "PATCH" for seen in api.seen) == len(asked))
     order = [seen.path.split("/")[-2] for seen in api.seen if seen.method == "PATCH"]
     assert order == ["q0", "late", "q1", "q2", "q3", "q4"]
@@ -405,7 +405,7 @@ async def test_each_question_is_answered_once_and_deleted_after_a_while(
     api.answer(f"PATCH {QUERIES}/q/status", *[refusal(503)] * troubles, Answer(body=told))
     api.answer(f"WATCH {everywhere}", Stream(chunks=[line("MODIFIED", told)]))
     api.answer(f"DELETE {QUERIES}/q", *[refusal(503)] * troubles, Answer(body={}))
-    asked = Answers(client, store, kept_seconds=0.01, again_seconds=0.01)
+    asked = Answers(client, store=store, kept_seconds=0.01, again_seconds=0.01)
     task = asyncio.create_task(asked.run())
     await api.until(f"PATCH {QUERIES}/q/status", count=1 + troubles)
     await api.until(f"DELETE {QUERIES}/q", count=1 + troubles)

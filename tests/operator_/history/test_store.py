@@ -49,14 +49,14 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[HistorySto
 
 
 def names(store: HistoryStore, namespace: str = "team", **question: Any) -> list[str]:
-    return [each.name for each in store.find(namespace, HistoryQuerySpec(**question))[0]]
+    return [each.name for each in store.find(namespace, question=HistoryQuerySpec(**question))[0]]
 
 
 def test_a_record_is_read_as_it_was_written(store: HistoryStore) -> None:
     wanted = record(devices=["GPU-1"], nodes=["a"], message="Worker 0 failed: “no”", log="one\ntwo")
     assert store.write([wanted]) == [wanted]
-    assert store.find("team", HistoryQuerySpec(logs=True)) == ([wanted], "")
-    assert store.find("team", HistoryQuerySpec())[0][0].log == ""
+    assert store.find("team", question=HistoryQuerySpec(logs=True)) == ([wanted], "")
+    assert store.find("team", question=HistoryQuerySpec())[0][0].log == ""
 
 
 def test_what_is_final_stays_as_it_is_however_often_it_is_written(store: HistoryStore) -> None:
@@ -90,7 +90,7 @@ def test_a_question_narrows_by_namespace_time_user_name_number_and_phase(store: 
     assert names(store, names=["job-1"], numbers=[3]) == ["job-3", "job-1"]
     assert names(store, phases=["Failed"]) == ["job-3"]
     assert names(store, "other") == ["job-4"]
-    assert [each.jobs for each in store.sums("team", HistoryQuerySpec(limit=1))] == [3]
+    assert [each.jobs for each in store.sums("team", question=HistoryQuerySpec(limit=1))] == [3]
 
 
 def test_times_of_other_zones_mean_the_same_moment(store: HistoryStore) -> None:
@@ -105,7 +105,7 @@ def test_pages_follow_one_another_without_gap_or_repetition(store: HistoryStore)
     found: list[str] = []
     after = ""
     while True:
-        page, after = store.find("team", HistoryQuerySpec(limit=4, after=after))
+        page, after = store.find("team", question=HistoryQuerySpec(limit=4, after=after))
         found += [each.name for each in page]
         if not after:
             break
@@ -123,7 +123,7 @@ def test_old_records_are_forgotten(store: HistoryStore) -> None:
 
 def test_a_log_with_bytes_that_no_text_has_is_kept_without_them(store: HistoryStore) -> None:
     store.write([record(log="a\x00b")])
-    assert store.find("team", HistoryQuerySpec(logs=True))[0][0].log == "ab"
+    assert store.find("team", question=HistoryQuerySpec(logs=True))[0][0].log == "ab"
 
 
 def test_another_process_reads_what_is_written(tmp_path: Path) -> None:
@@ -174,14 +174,14 @@ def test_records_are_found_and_summed_by_project(store: HistoryStore) -> None:
     store.write([record(1, project="vision"), record(2, project="speech"), record(3), record(4, project="vision")])
     assert sorted(names(store, projects=["vision"])) == ["job-1", "job-4"]
     assert sorted(names(store, projects=["vision", "speech"])) == ["job-1", "job-2", "job-4"]
-    found = store.sums("team", HistoryQuerySpec(projects=["vision"], group_by="Project"))
+    found = store.sums("team", question=HistoryQuerySpec(projects=["vision"], group_by="Project"))
     assert [(each.group, each.jobs) for each in found] == [("vision", 2)]
 
 
 def test_a_user_may_have_the_longest_name_of_a_service_account(store: HistoryStore) -> None:
     user = f"system:serviceaccount:{'n' * 63}:{'a' * 253}"
     assert len(store.write([record(user=user)])) == 1
-    (found,), _ = store.find("team", HistoryQuerySpec(users=[user]))
+    (found,), _ = store.find("team", question=HistoryQuerySpec(users=[user]))
     assert found.user == user
 
 
@@ -197,7 +197,7 @@ def test_a_record_that_cannot_be_read_hides_no_other(store: HistoryStore) -> Non
     broken(store, "uid-2")
     broken(store, "uid-4")
     assert [each.uid for each in store.unfinished()] == ["uid-5"]
-    seen, after = store.find("team", HistoryQuerySpec(limit=2))
+    seen, after = store.find("team", question=HistoryQuerySpec(limit=2))
     assert [each.name for each in seen] == ["job-3"]
     assert names(store, after=after) == ["job-1"]
 
@@ -210,7 +210,7 @@ def test_the_database_adds_up_as_plain_python_does(store: HistoryStore, by: Grou
     for question in ({}, {"users": ["ada"]}, {"since": at(86_400)}, {"users": ["nobody"]}):
         asked = HistoryQuerySpec(**question, group_by=by)
         meant = [each for each in records if meets(each, question)]
-        assert_alike(store.sums("team", asked), history_model.summed(meant, by=by))
+        assert_alike(store.sums("team", question=asked), history_model.summed(meant, by=by))
 
 
 def drawn(number: int, *, rng: random.Random) -> JobRecord:
@@ -245,7 +245,7 @@ def assert_alike(found: list[HistorySums], expected: list[HistorySums]) -> None:
 
 def test_waits_are_summed_up_over_those_that_ran(store: HistoryStore) -> None:
     store.write([*(record(each, waitSeconds=each) for each in range(1, 101)), record(101)])
-    (found,) = store.sums("team", HistoryQuerySpec(group_by="Nothing"))
+    (found,) = store.sums("team", question=HistoryQuerySpec(group_by="Nothing"))
     assert (found.mean_wait_seconds, found.median_wait_seconds, found.p95_wait_seconds) == (50.5, 50.5, 95)
 
 
@@ -253,7 +253,7 @@ def test_beyond_the_largest_groups_all_others_are_one_that_comes_last(store: His
     store.write([record(number, name=f"n-{number}", gpuSeconds=float(number)) for number in range(1, 8)])
     # Of equals the first by name has a row of its own.
     store.write([record(8, name="n-0", gpuSeconds=5.0, phase="Failed", waitSeconds=3.0)])
-    found = store.sums("team", HistoryQuerySpec(group_by="Name"), most=3)
+    found = store.sums("team", question=HistoryQuerySpec(group_by="Name"), most=3)
     assert [(each.group, each.jobs, each.gpu_seconds) for each in found] == [
         ("n-7", 1, 7.0),
         ("n-6", 1, 6.0),
@@ -270,9 +270,9 @@ def test_a_table_of_an_earlier_version_gets_what_is_summed_also_what_that_versio
     forget_columns(store, "uid-1", "uid-2")
     broken(store, "uid-3")
     forget_columns(store, "uid-3")
-    assert store.sums("team", HistoryQuerySpec()) == []
+    assert store.sums("team", question=HistoryQuerySpec()) == []
     store.open()
-    (found,) = store.sums("team", HistoryQuerySpec())
+    (found,) = store.sums("team", question=HistoryQuerySpec())
     assert (found.jobs, found.run_seconds, found.mean_wait_seconds) == (2, 7.0, 3.0)
     assert names(store, projects=["vision"]) == ["job-1"]
 
@@ -294,7 +294,7 @@ def test_sums_read_no_record_and_no_log(tmp_path: Path) -> None:
     statements: list[tuple[str, object]] = []
     sql.event.listen(store._engine, "before_cursor_execute", lambda *args: statements.append((args[2], args[3])))
     for by in ("Nothing", "User", "Name", "Project", "Day"):
-        store.sums("team", HistoryQuerySpec(group_by=by, since=at(0), users=["ada"], projects=["vision"]))
+        store.sums("team", question=HistoryQuerySpec(group_by=by, since=at(0), users=["ada"], projects=["vision"]))
     with store._engine.connect() as connection:
         for statement, values in [each for each in statements if "SELECT" in each[0]]:
             plan = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", values)
@@ -330,7 +330,7 @@ def test_a_table_without_the_newer_columns_is_taken_over(tmp_path: Path) -> None
     after = HistoryStore(f"sqlite:///{tmp_path}/history.db")
     after.open()
     after.write([record(2)])
-    assert [each.run_seconds for each in after.sums("team", HistoryQuerySpec(projects=["vision"]))] == [7.0]
+    assert [each.run_seconds for each in after.sums("team", question=HistoryQuerySpec(projects=["vision"]))] == [7.0]
     assert names(after) == ["job-1", "job-2"]
     after.close()
 

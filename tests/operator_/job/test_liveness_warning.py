@@ -13,7 +13,7 @@ def warned(mode: str, **containers: Any) -> str | None:
     """What a job hears whose containers have these fields."""
     listed = [{"name": name, "image": "busybox", **fields} for name, fields in containers.items()]
     job = make_job(gpu="8G,0.5", mode=mode, template={"spec": {"containers": listed}})
-    found = warning_of(job, ask_of_job(job, default_policy="Balanced"))
+    found = warning_of(job, ask=ask_of_job(job, default_policy="Balanced"))
     return None if found is None else found.message
 
 

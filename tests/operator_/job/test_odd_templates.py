@@ -107,7 +107,7 @@ def test_a_job_is_told_what_is_wrong_with_its_template_or_runs(
     state = make_state(a=2, b=2)
     state.store.job_changed(job)
     cycle = survey(state, now=NOW)
-    for verdict in decide(state, cycle):
+    for verdict in decide(state, cycle=cycle):
         state.decisions.set_verdict(verdict.key, verdict=verdict)
     seen = state.observe("team/x", now=NOW)
     assert seen is not None
@@ -115,7 +115,7 @@ def test_a_job_is_told_what_is_wrong_with_its_template_or_runs(
     assert seen.obstacle is not None or seen.verdict is not None
     outcome = reconcile(seen)
     assert (seen.obstacle is not None) == (outcome.status.reason == "Invalid")
-    warning_of(job, seen.ask)
+    warning_of(job, ask=seen.ask)
     if any(isinstance(action, CreateJob) for action in outcome.actions):
         sweep = {"parameters": [{"name": "lr", "values": ["1"]}]}
         parent = make_job(template={"spec": template}, sweep=sweep, gpu=gpu, **shared)

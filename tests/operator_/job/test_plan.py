@@ -134,7 +134,7 @@ def test_a_plan_of_the_user_s_own_making_does_not_get_into_the_pods() -> None:
 
 def test_the_same_plan_keeps_its_number_and_another_one_gets_the_next() -> None:
     job = make_job(gpu=2, workers=2, status={"plans": 3, "placement": plan(("a", 2), generation=3)})
-    same, other = placement_of(job, let_go(job, "a", "a")), placement_of(job, let_go(job, "a", "b"))
+    same, other = placement_of(job, verdict=let_go(job, "a", "a")), placement_of(job, verdict=let_go(job, "a", "b"))
     assert same == job.status.placement
     assert other is not None
     assert other.generation == 4
@@ -252,7 +252,7 @@ def elastic(*, workers: int, least: int, status: dict[str, Any] | None = None) -
 
 def look(state: State) -> dict[str, Verdict]:
     """One look of the queue, taken over."""
-    found = {verdict.key: verdict for verdict in decide(state, survey(state, now=NOW))}
+    found = {verdict.key: verdict for verdict in decide(state, cycle=survey(state, now=NOW))}
     for uid, verdict in found.items():
         state.decisions.set_verdict(uid, verdict=verdict)
     return found
@@ -321,7 +321,7 @@ def at_work(state: State, *nodes: tuple[str, int], name: str = "x", plans: int =
 
 def doubts(state: State) -> dict[str, Doubt]:
     cycle = survey(state, now=NOW)
-    list(decide(state, cycle))
+    list(decide(state, cycle=cycle))
     return cycle.doubts
 
 
@@ -329,7 +329,7 @@ def test_the_workers_without_a_pod_are_awaited_on_their_own_nodes() -> None:
     state = make_state(a=8, b=8)
     job = at_work(state, ("a", 2), ("b", 2))
     pods = [make_pod(0, node="a"), make_pod(1, node="a", phase="Failed")]
-    assert open_nodes(job, pods, workers=3) == ("a", "b", "b")
+    assert open_nodes(job, pods=pods, workers=3) == ("a", "b", "b")
     assert doubts(state) == {}
 
 
@@ -451,7 +451,7 @@ def test_what_is_kept_for_the_first_job_that_waits_stands_in_its_status() -> Non
     occupied(state, gpus=3, seconds=3600)
     state.store.job_changed(make_job("large", status={"number": 2}, gpu=4))
     state.store.job_changed(make_job("next", status={"number": 3}, gpu=2))
-    found = {verdict.key: verdict for verdict in decide(state, survey(state, now=NOW))}
+    found = {verdict.key: verdict for verdict in decide(state, cycle=survey(state, now=NOW))}
     large, following = found["uid-large"], found["uid-next"]
     assert isinstance(large, Waits)
     assert isinstance(following, Waits)
@@ -473,7 +473,7 @@ def test_other_room_that_is_kept_is_told_at_once() -> None:
     told = Waits(key="x", reason="Resources", message="", queue=QueuePlace(position=1, reserved=room))
     later = msgspec.structs.replace(room, time=at(9))
     more = msgspec.structs.replace(room, kept=[KeptOnNode(name="a", keeps=["2"])])
-    assert not teller.hold_back(told, None, rank=0, now=0)
+    assert not teller.hold_back(told, before=None, rank=0, now=0)
     for news, held_back in ((later, True), (more, False), (None, False)):
         verdict = msgspec.structs.replace(told, queue=QueuePlace(position=1, reserved=news))
-        assert teller.hold_back(verdict, told, rank=0, now=1) == held_back
+        assert teller.hold_back(verdict, before=told, rank=0, now=1) == held_back

@@ -117,7 +117,7 @@ class PlanMachine(RuleBasedStateMachine):
         self.now += timedelta(seconds=seconds)
         cycle = survey(self.state, now=self.now, caches=self.caches)
         self.state.decisions.keep_verdicts(cycle.keys)
-        for verdict in decide(self.state, cycle):
+        for verdict in decide(self.state, cycle=cycle):
             self.state.decisions.set_verdict(verdict.key, verdict=verdict)
         self.state.decisions.set_overtaken(self.doubts.overtaken(cycle.doubts, now=self.now.timestamp()))
         for uid in self.state.decisions.overtaken.keys() & cycle.keys.keys():

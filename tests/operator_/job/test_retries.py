@@ -66,7 +66,7 @@ def test_a_worker_whose_pod_somebody_deleted_is_told_so() -> None:
 def test_a_job_that_is_tried_again_has_not_failed() -> None:
     job = make_job(backoffLimit=2, status=RAN)
     status = failed(job, EXCEEDED).status
-    assert find_condition(status.conditions, "Failed") is None
+    assert find_condition(status.conditions, type="Failed") is None
     assert status.completion_time is None
 
 
@@ -76,8 +76,8 @@ def test_the_job_of_an_attempt_that_is_over_is_deleted_and_nothing_starts_before
     outcome = reconcile(see(job, child=child, verdict=LET_GO))
     assert [type(action) for action in outcome.actions] == [DeleteJob]
     assert outcome.status.attempts == job.status.attempts
-    assert not wants_admission(job, child)
-    assert not is_on_the_way(job, make_child(job))
+    assert not wants_admission(job, child=child)
+    assert not is_on_the_way(job, child=make_child(job))
 
 
 def test_a_job_made_late_for_an_attempt_that_is_over_is_deleted() -> None:
@@ -99,7 +99,7 @@ def test_the_last_try_fails_the_job() -> None:
     job = make_job(backoffLimit=1, status=RAN | {"attempt": 2, "retries": 1})
     outcome = reconcile(see(job, child=numbered(make_child(job, status={"conditions": [EXCEEDED]}), attempt=2)))
     assert outcome.status.phase == "Failed"
-    assert find_condition(outcome.status.conditions, "Failed") is not None
+    assert find_condition(outcome.status.conditions, type="Failed") is not None
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ HELD_RUN = {"number": 1, "reason": "Suspended", "message": "", "counted": False,
 def test_a_released_job_whose_pods_failed_by_a_rule_as_it_was_held_is_tried_again_at_no_cost() -> None:
     job = make_job(backoffLimit=3, retryPolicy={"exitCodes": [75]}, status={"phase": "Suspended", "startTime": at(-60)})
     child = make_child(job, suspend=True, status=DOOMED)
-    assert not wants_admission(job, child)
+    assert not wants_admission(job, child=child)
     outcome = reconcile(see(job, child=child, verdict=LET_GO))
     assert [(each.counted, each.reason) for each in outcome.status.attempts] == [(False, "Suspended")]
     assert (outcome.status.phase, outcome.status.retries, outcome.actions) == ("Queued", 0, ())
@@ -319,7 +319,7 @@ def test_a_job_that_has_used_up_its_time_does_not_start_again() -> None:
     job = make_job(maximumExecutionTimeSeconds=50, status={"earlierRunSeconds": 50})
     status = reconcile(see(job, verdict=LET_GO)).status
     assert (status.phase, status.reason) == ("TimedOut", "DeadlineExceeded")
-    assert find_condition(status.conditions, "Failed") is not None
+    assert find_condition(status.conditions, type="Failed") is not None
 
 
 def test_a_renewed_lease_moves_the_limit_of_its_job() -> None:

@@ -36,7 +36,7 @@ class LearningMachine(RuleBasedStateMachine):
         meta = {"generateName": "train-", "creationTimestamp": at(self.count * 3600), "resourceVersion": "1"}
         job = make_job(name, meta=meta, gpu="0.5", memory={"strategy": "Dynamic"})
         self.learning.put(job)
-        use = self.learning.use_of(job, self.state.requests.ask_of(job), child=None, most_mib=lambda: DEVICE_MIB)
+        use = self.learning.use_of(job, ask=self.state.requests.ask_of(job), child=None, most_mib=lambda: DEVICE_MIB)
         assert use is not None
         self._put(job, memory=use)
         return name
@@ -67,7 +67,7 @@ class LearningMachine(RuleBasedStateMachine):
 
     def _next(self, learning: Learning) -> Any:
         job = make_job("next", meta={"generateName": "train-"}, gpu="0.5", memory={"strategy": "Dynamic"})
-        return learning.use_of(job, self.state.requests.ask_of(job), child=None, most_mib=lambda: DEVICE_MIB)
+        return learning.use_of(job, ask=self.state.requests.ask_of(job), child=None, most_mib=lambda: DEVICE_MIB)
 
     @invariant()
     def a_restart_knows_every_run_whose_job_or_witness_is_there(self) -> None:

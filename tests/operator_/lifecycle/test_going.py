@@ -64,7 +64,7 @@ def child_of(job: GPUJob, *, meta: dict[str, Any] | None = None, **spec: Any) ->
 @pytest.mark.parametrize(("finalizers", "counts"), [(["example.com/hold"], True), (["foregroundDeletion"], False)])
 def test_the_queue_counts_on_its_end_only_where_it_is_about_to_go(finalizers: list[str], counts: bool) -> None:
     job = going(meta={**GOING, "finalizers": finalizers}, status=RUNS)
-    assert is_on_the_way(job, make_child(job)) == counts
+    assert is_on_the_way(job, child=make_child(job)) == counts
 
 
 def test_one_of_kueue_is_not_given_to_kueue_any_more() -> None:

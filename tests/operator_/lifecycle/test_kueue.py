@@ -33,7 +33,7 @@ def test_kueue_gets_a_suspended_job_with_its_labels() -> None:
 def test_our_queue_stands_aside_and_never_lets_it_go() -> None:
     job = make_job(meta=QUEUED)
     child = make_child(job, queue="team", suspend=True)
-    assert not wants_admission(job, child)
+    assert not wants_admission(job, child=child)
     outcome = reconcile(see(job, child=child))
     assert outcome.actions == ()
     assert outcome.status.reason == "ExternallyManaged"
@@ -63,7 +63,7 @@ def test_another_priority_class_of_kueue_wants_another_job() -> None:
 def test_a_priority_class_alone_makes_nobody_kueues() -> None:
     job = make_job(meta={"labels": {"kueue.x-k8s.io/priority-class": "high"}})
     child = make_child(job, suspend=True)
-    assert wants_admission(job, child)
+    assert wants_admission(job, child=child)
     assert reconcile(see(job, child=child)).actions == ()
 
 
@@ -200,4 +200,4 @@ def test_a_job_that_somebody_else_looks_after_is_left_alone() -> None:
     assert state.observe("team/theirs", now=now) is None
     assert state.observe("team/ours", now=now) is not None
     assert [job.metadata.name for job in state.unnumbered()] == ["ours"]
-    assert not wants_admission(state.store.jobs["team/theirs"], None)
+    assert not wants_admission(state.store.jobs["team/theirs"], child=None)

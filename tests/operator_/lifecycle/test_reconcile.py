@@ -465,7 +465,7 @@ def test_a_condition_that_stays_keeps_its_time_and_takes_new_words() -> None:
     later = NO_ROOM.__class__(key="uid-x", reason="Resources", message="Need 4 GPUs, only 2 available")
     job = make_job(gpu=4, status=values_of(first), meta={"generation": 2})
     second = reconcile(see(job, verdict=later, now=NOW + timedelta(minutes=5))).status
-    admitted = find_condition(second.conditions, "Admitted")
+    admitted = find_condition(second.conditions, type="Admitted")
     assert admitted is not None
     assert admitted.last_transition_time == at(0)
     assert admitted.message == "Need 4 GPUs, only 2 available"
@@ -475,7 +475,7 @@ def test_a_condition_that_stays_keeps_its_time_and_takes_new_words() -> None:
 def test_the_batch_jobs_condition_keeps_the_batch_jobs_time() -> None:
     done = {"conditions": [condition("Complete", seconds=-42)]}
     status = reconcile(with_child(child_status=done)()).status
-    complete = find_condition(status.conditions, "Complete")
+    complete = find_condition(status.conditions, type="Complete")
     assert complete is not None
     assert complete.last_transition_time == at(-42)
 
@@ -637,7 +637,7 @@ def test_a_running_job_whose_template_cannot_be_read_any_more_keeps_what_was_tol
     seen = see(job, make_pod(started=-60), child=make_child(job))
     status = reconcile(replace(seen, ask=None, enforcement={"n1": None})).status
     assert (status.phase, status.device) == ("Running", "cuda")
-    kept = find_condition(status.conditions, "Enforced")
+    kept = find_condition(status.conditions, type="Enforced")
     assert kept is not None
     assert (kept.reason, kept.status) == ("WholeDevices", "True")
 

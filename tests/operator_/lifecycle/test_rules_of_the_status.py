@@ -205,14 +205,14 @@ def test_a_failing_attempt_is_a_condition_of_the_job_unless_another_attempt_foll
     child = make_child(job, status={"conditions": [target], "failed": 1})
     outcome = reconcile(see(job, make_pod(started=-600), child=child))
     assert outcome.status.phase == "Running"
-    assert (find_condition(outcome.status.conditions, "FailureTarget") is not None) == mirrored
+    assert (find_condition(outcome.status.conditions, type="FailureTarget") is not None) == mirrored
 
 
 # --- stages --------------------------------------------------------------------------------------------------------
 
 
 def admitted(outcome: Outcome) -> str:
-    found = find_condition(outcome.status.conditions, "Admitted")
+    found = find_condition(outcome.status.conditions, type="Admitted")
     return "" if found is None else found.status
 
 

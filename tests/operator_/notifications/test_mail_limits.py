@@ -21,7 +21,7 @@ def test_within_any_hour_no_namespace_sends_more_and_none_is_refused_that_may(
     for namespace, mails, wait in steps:
         now += wait
         recent = sum(count for at, who, count in sent if who == namespace and at > now - HOUR_SECONDS)
-        took = allowance.take(namespace, mails)
+        took = allowance.take(namespace, mails=mails)
         assert took == (recent + mails <= PER_HOUR)
         if took:
             sent.append((now, namespace, mails))
@@ -29,11 +29,11 @@ def test_within_any_hour_no_namespace_sends_more_and_none_is_refused_that_may(
 
 def test_what_is_given_back_may_be_taken_again() -> None:
     allowance = Allowance(per_hour=2, clock=lambda: 0.0)
-    assert allowance.take("a", 2)
-    allowance.give_back("a", 2)
-    assert allowance.take("a", 1)
-    assert allowance.take("a", 1)
-    assert not allowance.take("a", 1)
+    assert allowance.take("a", mails=2)
+    allowance.give_back("a", mails=2)
+    assert allowance.take("a", mails=1)
+    assert allowance.take("a", mails=1)
+    assert not allowance.take("a", mails=1)
 
 
 def test_that_there_are_too_many_is_said_once_an_hour() -> None:

@@ -62,7 +62,7 @@ def test_a_job_that_made_way_says_so_and_starts_once_more() -> None:
     made = {"count": 1, "lastTime": at(30), "at": None, "by": "uid-y", "message": "Job 9 goes before"}
     waits = {**RUNS, "phase": "Preempted", "preemption": made, "notified": ["Started/1.0"]}
     assert events(told_job(**waits)) == ["Preempted"]
-    assert "Job 9 goes before" in letter(told_job(**waits), due(told_job(**waits))[0]).text
+    assert "Job 9 goes before" in letter(told_job(**waits), change=due(told_job(**waits))[0]).text
     again = {**waits, "phase": "Running", "startTime": at(90), "notified": ["Started/1.0", "Preempted/1"]}
     assert [change.key for change in due(told_job(**again))] == ["Started/1.1"]
 
@@ -78,7 +78,7 @@ def test_of_an_array_all_tasks_together_are_told() -> None:
 
 def test_the_letter_has_the_facts_and_one_line_of_subject() -> None:
     failed = told_job(**{**ENDED, "phase": "Failed", "reason": "BackoffLimitExceeded", "message": "it\nfailed"})
-    found = letter(failed, due(failed)[-1])
+    found = letter(failed, change=due(failed)[-1])
     assert found.subject == "Job 7 (x) has failed"
     assert "Reason:    BackoffLimitExceeded: it\nfailed" in found.text
     assert "Run time:  60s" in found.text
@@ -100,7 +100,7 @@ class Told:
         self.api = api
         self.notifier = Notifier(
             client,
-            sender_of(url, sender="dovetail@example.org"),
+            sender=sender_of(url, sender="dovetail@example.org"),
             post=self.events.append,
             registry=self.registry,
             rng=random.Random(7),

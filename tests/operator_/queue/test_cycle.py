@@ -24,7 +24,7 @@ def submit(state: State, name: str, *, child: bool = False, **spec: Any) -> None
 
 
 def verdicts(state: State) -> dict[str, Verdict]:
-    return {verdict.key.removeprefix("uid-"): verdict for verdict in decide(state, survey(state, now=NOW))}
+    return {verdict.key.removeprefix("uid-"): verdict for verdict in decide(state, cycle=survey(state, now=NOW))}
 
 
 def names(candidates: list[Any]) -> list[str]:
@@ -138,22 +138,22 @@ def renewed(message: str, *, reason: str = "Resources") -> Waits:
 
 def test_another_reason_is_told_at_once() -> None:
     teller = VerdictPacing()
-    assert not teller.hold_back(NO_ROOM, None, rank=5000, now=0)
-    assert not teller.hold_back(renewed("apart", reason="Fragmentation"), NO_ROOM, rank=5000, now=0.1)
+    assert not teller.hold_back(NO_ROOM, before=None, rank=5000, now=0)
+    assert not teller.hold_back(renewed("apart", reason="Fragmentation"), before=NO_ROOM, rank=5000, now=0.1)
 
 
 def test_other_numbers_are_told_to_the_first_jobs_now_and_then() -> None:
     teller = VerdictPacing()
-    teller.hold_back(NO_ROOM, None, rank=0, now=0)
+    teller.hold_back(NO_ROOM, before=None, rank=0, now=0)
     news = renewed("Need 4 GPUs, only 2 available")
-    assert teller.hold_back(news, NO_ROOM, rank=0, now=RENEWAL_SECONDS - 1)
-    assert not teller.hold_back(news, NO_ROOM, rank=0, now=RENEWAL_SECONDS)
-    assert teller.hold_back(renewed("Need 4 GPUs, only 3 available"), news, rank=0, now=RENEWAL_SECONDS + 1)
+    assert teller.hold_back(news, before=NO_ROOM, rank=0, now=RENEWAL_SECONDS - 1)
+    assert not teller.hold_back(news, before=NO_ROOM, rank=0, now=RENEWAL_SECONDS)
+    assert teller.hold_back(renewed("Need 4 GPUs, only 3 available"), before=news, rank=0, now=RENEWAL_SECONDS + 1)
 
 
 def test_what_is_held_back_is_told_as_soon_as_it_is_due_and_not_a_whole_renewal_later() -> None:
     teller = VerdictPacing()
-    teller.hold_back(NO_ROOM, None, rank=0, now=100)
+    teller.hold_back(NO_ROOM, before=None, rank=0, now=100)
     assert teller.renewed_in(NO_ROOM.key, now=110) == RENEWAL_SECONDS - 10
     # Together with others that are due soon.
     assert 0 < teller.renewed_in(NO_ROOM.key, now=100 + RENEWAL_SECONDS - 0.1) < 10
@@ -161,15 +161,15 @@ def test_what_is_held_back_is_told_as_soon_as_it_is_due_and_not_a_whole_renewal_
 
 def test_other_numbers_are_not_told_far_back_in_the_queue() -> None:
     teller = VerdictPacing()
-    teller.hold_back(NO_ROOM, None, rank=RENEWED_JOBS, now=0)
-    assert teller.hold_back(renewed("Need 4 GPUs, only 2 available"), NO_ROOM, rank=RENEWED_JOBS, now=1e6)
+    teller.hold_back(NO_ROOM, before=None, rank=RENEWED_JOBS, now=0)
+    assert teller.hold_back(renewed("Need 4 GPUs, only 2 available"), before=NO_ROOM, rank=RENEWED_JOBS, now=1e6)
 
 
 def test_what_was_noted_of_a_job_goes_with_it() -> None:
     teller = VerdictPacing()
-    teller.hold_back(NO_ROOM, None, rank=0, now=100)
+    teller.hold_back(NO_ROOM, before=None, rank=0, now=100)
     teller.forget_all_but(set())
-    assert not teller.hold_back(renewed("Need 4 GPUs, only 2 available"), NO_ROOM, rank=0, now=101)
+    assert not teller.hold_back(renewed("Need 4 GPUs, only 2 available"), before=NO_ROOM, rank=0, now=101)
 
 
 def occupy(state: State, *, gpus: int, seconds: int | None = None, name: str = "runs") -> None:
@@ -182,7 +182,7 @@ def occupy(state: State, *, gpus: int, seconds: int | None = None, name: str = "
 
 
 def foreseen(state: State) -> dict[str, QueuePlace]:
-    found = estimates(state, survey(state, now=NOW, foresees=True))
+    found = estimates(state, cycle=survey(state, now=NOW, foresees=True))
     return {each[0].removeprefix("uid-"): each[1] for each in found if each is not None}
 
 
@@ -191,7 +191,7 @@ def test_of_a_job_that_goes_while_starts_are_foreseen_nothing_is_kept() -> None:
     occupy(state, gpus=1, seconds=3600)
     for name in ("gone", "stays"):
         submit(state, name)
-    found = estimates(state, survey(state, now=NOW, foresees=True))
+    found = estimates(state, cycle=survey(state, now=NOW, foresees=True))
     assert next(found) is None
     state.store.job_deleted("team/gone", uid="uid-gone")
     assert [each[0] for each in found if each is not None] == ["uid-stays"]
@@ -240,7 +240,7 @@ def test_an_estimate_has_a_time_and_what_it_rests_on() -> None:
         at(3630),
         "1 job has ended on a by then at the latest, by the time limits",
     )
-    verdict = next(iter(decide(state, survey(state, now=NOW), foreseen={"uid-large": place})))
+    verdict = next(iter(decide(state, cycle=survey(state, now=NOW), foreseen={"uid-large": place})))
     assert isinstance(verdict, Waits)
     assert verdict.queue is not None
     assert msgspec.structs.replace(verdict.queue, reserved=None) == place
@@ -258,12 +258,12 @@ def test_an_estimate_that_counts_on_a_job_without_a_limit_says_so() -> None:
 def test_a_first_estimate_is_told_at_once_and_another_after_a_while() -> None:
     teller = VerdictPacing()
     waits = msgspec.structs.replace(NO_ROOM, queue=QueuePlace(position=1))
-    teller.hold_back(waits, None, rank=0, now=0)
+    teller.hold_back(waits, before=None, rank=0, now=0)
     first = msgspec.structs.replace(NO_ROOM, queue=QueuePlace(position=1, estimated_start=at(60)))
-    assert not teller.hold_back(first, waits, rank=0, now=1)
+    assert not teller.hold_back(first, before=waits, rank=0, now=1)
     other = msgspec.structs.replace(NO_ROOM, queue=QueuePlace(position=1, estimated_start=at(90)))
-    assert teller.hold_back(other, first, rank=0, now=2)
-    assert not teller.hold_back(other, first, rank=0, now=1 + RENEWAL_SECONDS)
+    assert teller.hold_back(other, before=first, rank=0, now=2)
+    assert not teller.hold_back(other, before=first, rank=0, now=1 + RENEWAL_SECONDS)
 
 
 def told_before(state: State, *, reason: Reason) -> dict[str, Verdict]:
@@ -273,7 +273,7 @@ def told_before(state: State, *, reason: Reason) -> dict[str, Verdict]:
 
 def told_anew(state: State, told: dict[str, Verdict], *, anew: Container[Reason] = ()) -> int:
     """How many of them are told something else."""
-    found = decide(state, survey(state, now=NOW), told=told, anew=anew)
+    found = decide(state, cycle=survey(state, now=NOW), told=told, anew=anew)
     return sum(verdict is not told[verdict.key] for verdict in found)
 
 
@@ -285,7 +285,7 @@ def test_only_the_first_are_told_anew_what_their_reason_is_already() -> None:
     told = told_before(state, reason="Resources")
     assert told_anew(state, told) == RENEWED_JOBS
     assert told_anew(state, told, anew={"Resources"}) == RENEWED_JOBS + 2
-    assert [verdict.key for verdict in decide(state, survey(state, now=NOW), told=told)] == list(told)
+    assert [verdict.key for verdict in decide(state, cycle=survey(state, now=NOW), told=told)] == list(told)
     assert told_anew(state, told_before(state, reason="Quota")) == RENEWED_JOBS + 2
 
 
@@ -375,11 +375,11 @@ def test_a_plan_on_devices_of_a_pod_that_is_being_deleted_is_not_doubted() -> No
     (found,) = verdicts_on_an_empty_node("first")
     state.decisions.set_verdict("uid-first", verdict=found)
     taken = survey(state, now=NOW)
-    list(decide(state, taken))
+    list(decide(state, cycle=taken))
     assert list(taken.doubts) == ["uid-first"], "the pod stays"
     state.store.pod_event("MODIFIED", replace_meta(ending, deletion_timestamp=at(30)))
     leaving = survey(state, now=NOW)
-    list(decide(state, leaving))
+    list(decide(state, cycle=leaving))
     assert leaving.doubts == {}
 
 

@@ -67,7 +67,7 @@ def make_report(
 def submit(state: State, **spec: Any) -> None:
     state.store.job_changed(make_job(**spec))
     state.decisions.set_number("uid-x", number=7)
-    for verdict in decide(state, survey(state, now=NOW)):
+    for verdict in decide(state, cycle=survey(state, now=NOW)):
         state.decisions.set_verdict(verdict.key, verdict=verdict)
 
 
@@ -143,7 +143,7 @@ def test_a_job_that_was_let_go_on_one_kind_stays_on_it() -> None:
     annotated = msgspec.structs.replace(child.metadata, annotations={names.GPU_RESOURCE: GPU})
     state.store.child_event("ADDED", msgspec.structs.replace(child, metadata=annotated))
     add_node(state, "managed", gpus=8, labels={names.LABEL_MANAGED: "true"})
-    (verdict,) = decide(state, survey(state, now=NOW))
+    (verdict,) = decide(state, cycle=survey(state, now=NOW))
     assert isinstance(verdict, Admitted)
     assert {claim.node for claim in verdict.claims} == {"vendor"}
 
@@ -154,7 +154,7 @@ def test_a_suspended_job_is_made_anew_where_only_the_other_kind_has_room() -> No
     job = make_job(gpu=4)
     state.store.job_changed(job)
     state.store.child_event("ADDED", make_child(job, suspend=True))
-    for verdict in decide(state, survey(state, now=NOW)):
+    for verdict in decide(state, cycle=survey(state, now=NOW)):
         state.decisions.set_verdict(verdict.key, verdict=verdict)
     seen = state.observe("team/x", now=NOW)
     assert seen is not None
@@ -170,7 +170,7 @@ def test_workers_on_the_way_to_a_vendor_s_node_keep_their_room() -> None:
     state.store.child_event("ADDED", vendor_child(state))
     state.store.job_changed(make_job("y", gpu=2))
     state.decisions.set_number("uid-y", number=8)
-    (verdict,) = decide(state, survey(state, now=NOW))
+    (verdict,) = decide(state, cycle=survey(state, now=NOW))
     assert isinstance(verdict, Waits)
     assert verdict.message.startswith("Need 2 GPUs, only 1 available")
 

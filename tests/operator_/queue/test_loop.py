@@ -232,7 +232,7 @@ def test_a_job_on_which_the_cycle_fails_is_marked_and_stops_no_other(monkeypatch
     def failing(job: GPUJob, child: Job | None) -> bool:
         if job.metadata.name == "odd":
             raise AttributeError
-        return wants_admission(job, child)
+        return wants_admission(job, child=child)
 
     monkeypatch.setattr("dovetail_operator.queue.cycle.wants_admission", failing)
 

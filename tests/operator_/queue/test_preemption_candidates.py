@@ -43,7 +43,7 @@ def run(state: State, job: GPUJob) -> None:
 
 def look(state: State) -> tuple[Cycle, dict[str, Verdict]]:
     cycle = survey(state, now=NOW)
-    return cycle, {verdict.key: verdict for verdict in decide(state, cycle)}
+    return cycle, {verdict.key: verdict for verdict in decide(state, cycle=cycle)}
 
 
 def test_a_job_of_low_priority_is_told_to_make_way() -> None:
@@ -59,7 +59,7 @@ def test_a_job_of_low_priority_is_told_to_make_way() -> None:
 def test_who_others_make_way_for_is_not_told_to_wait_for_an_end_of_tomorrow() -> None:
     state = with_boss()
     foreseen = {"uid-boss": QueuePlace(position=1, estimated_start=at(80_000), basis="x")}
-    (verdict,) = decide(state, survey(state, now=NOW), foreseen=foreseen)
+    (verdict,) = decide(state, cycle=survey(state, now=NOW), foreseen=foreseen)
     assert isinstance(verdict, Waits)
     assert verdict.queue is not None
     assert verdict.queue.reserved is not None
@@ -107,8 +107,8 @@ def test_jobs_that_made_way_within_the_hour_are_counted() -> None:
         ("now", {"count": 0, "at": at(10), "by": "uid-x"}),
     ):
         state.store.job_changed(make_job(name, status={"phase": "Running", "preemption": made}))
-    assert rules_now(state.preemption, state.store.jobs.values(), now=NOW).left == 1
-    assert rules_now(state.preemption, state.store.jobs.values(), now=NOW + timedelta(hours=2)).left == 2
+    assert rules_now(state.preemption, jobs=state.store.jobs.values(), now=NOW).left == 1
+    assert rules_now(state.preemption, jobs=state.store.jobs.values(), now=NOW + timedelta(hours=2)).left == 2
 
 
 def still_makes_way(state: State, *, by: str = "uid-boss") -> bool:

@@ -29,7 +29,7 @@ class Rig:
 
     def cycle(self) -> list[Verdict]:
         cycle: Cycle = survey(self.state, now=NOW)
-        found = list(decide(self.state, cycle))
+        found = list(decide(self.state, cycle=cycle))
         self.notices.update(cycle)
         return found
 
@@ -83,7 +83,7 @@ async def test_a_job_without_a_notice_is_not_about_to_end() -> None:
 async def test_a_job_that_has_gone_since_the_cycle_began_gets_no_notice() -> None:
     rig = Rig()
     cycle = survey(rig.state, now=NOW)
-    list(decide(rig.state, cycle))
+    list(decide(rig.state, cycle=cycle))
     assert list(cycle.orders) == ["uid-low"]
     rig.state.store.job_deleted("team/low", uid="uid-low")
     rig.notices.update(cycle)

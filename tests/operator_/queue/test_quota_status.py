@@ -34,7 +34,7 @@ class Rig:
         for name in ("q", "r"):
             self.put(make_quota(name))
         self.seconds = 0.0
-        self.notes = QuotaNotes(client, self.state, now=lambda: NOW + timedelta(seconds=self.seconds))
+        self.notes = QuotaNotes(client, state=self.state, now=lambda: NOW + timedelta(seconds=self.seconds))
 
     def put(self, quota: dict[str, Any]) -> None:
         self.state.store.quotas.put(msgspec.convert(quota, GPUQuota))
@@ -89,9 +89,9 @@ def test_the_order_of_uses_and_what_time_adds_are_no_news() -> None:
     before = GPUQuotaStatus(as_of=at(0), uses=[ada, bob])
     later = GPUQuotaStatus(as_of=at(30), uses=[bob, msgspec.structs.replace(ada, gpu_seconds=9.0)])
     more = GPUQuotaStatus(as_of=at(30), uses=[bob, msgspec.structs.replace(ada, running_jobs=1)])
-    assert not is_news(before, later, now=NOW + timedelta(seconds=59))
-    assert is_news(before, later, now=NOW + timedelta(seconds=60))
-    assert is_news(before, more, now=NOW)
+    assert not is_news(before, after=later, now=NOW + timedelta(seconds=59))
+    assert is_news(before, after=later, now=NOW + timedelta(seconds=60))
+    assert is_news(before, after=more, now=NOW)
 
 
 async def test_without_quotas_nothing_is_read_or_written(rig: Rig) -> None:

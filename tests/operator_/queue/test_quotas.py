@@ -40,7 +40,7 @@ def add(state: State, job: GPUJob, *, runs: bool = False) -> None:
 
 def verdicts(state: State) -> dict[str, Verdict]:
     cycle = survey(state, now=NOW)
-    return {verdict.key.removeprefix("uid-"): verdict for verdict in decide(state, cycle)}
+    return {verdict.key.removeprefix("uid-"): verdict for verdict in decide(state, cycle=cycle)}
 
 
 def plain(name: str = "notebook", *, devices: int = 1, **meta: Any) -> Pod:
@@ -220,7 +220,7 @@ def test_a_job_that_is_deleted_while_it_runs_is_counted() -> None:
     state = make_state(a=8)
     state.store.quotas.put(make_quota(shares=1))
     job = make_job("runs", gpu=1, status={"phase": "Running", "startTime": at(-HOUR)})
-    used = departed(state, job, now=NOW)
+    used = departed(state, job=job, now=NOW)
     assert used is not None
     state.store.quotas.departed(used)
     assert reckoned(state.store.quotas, state).uses[0].gpu_seconds == pytest.approx(HOUR, rel=1e-2)
@@ -253,14 +253,14 @@ def test_who_has_used_less_goes_first_among_equals() -> None:
 )
 def test_when_a_status_is_written(after: GPUQuotaStatus, seconds: float, news: bool) -> None:
     before = GPUQuotaStatus(as_of=at(0))
-    assert is_news(before, after, now=NOW + timedelta(seconds=seconds)) == news
+    assert is_news(before, after=after, now=NOW + timedelta(seconds=seconds)) == news
 
 
 @pytest.mark.parametrize(("seconds", "news"), [(59, False), (60, True)])
 def test_a_use_that_only_grows_is_noted_once_a_minute(seconds: float, news: bool) -> None:
     before = GPUQuotaStatus(as_of=at(0), uses=[QuotaUse(who="", gpus=1, gpu_seconds=10)])
     after = GPUQuotaStatus(as_of=at(seconds), uses=[QuotaUse(who="", gpus=1, gpu_seconds=10 + seconds)])
-    assert is_news(before, after, now=NOW + timedelta(seconds=seconds)) == news
+    assert is_news(before, after=after, now=NOW + timedelta(seconds=seconds)) == news
 
 
 def test_a_job_beyond_the_priority_that_its_quota_allows_waits_and_says_so_and_keeps_nobody_else_back() -> None:
@@ -295,7 +295,7 @@ def test_a_quota_says_who_may_take_the_place_of_others(may: bool, leave: set[str
     add(state, make_job("runs", gpu=1, priority=1, status=running), runs=True)
     add(state, make_job("boss", gpu=1, priority=99, meta={"annotations": {"dovetail.dev/user": "ada"}}))
     cycle = survey(state, now=NOW)
-    list(decide(state, cycle))
+    list(decide(state, cycle=cycle))
     assert set(cycle.orders) == leave
 
 

@@ -26,7 +26,7 @@ def told(state: State, **pod: Any) -> str:
     """What a gang of two that wants four GPUs each is told whose pods' spec says that."""
     template = {"spec": {"containers": [{"name": "main", "image": "busybox"}], **pod}}
     state.store.job_changed(make_job(status={"number": 1}, gpu=4, workers=2, template=template))
-    (verdict,) = decide(state, survey(state, now=NOW))
+    (verdict,) = decide(state, cycle=survey(state, now=NOW))
     assert isinstance(verdict, Waits)
     assert verdict.reason == "ExceedsCapacity"
     return verdict.message

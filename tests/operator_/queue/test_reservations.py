@@ -124,5 +124,5 @@ def test_who_is_kept_back_by_a_reservation_is_not_foreseen_to_start_before_it_is
     waiting: GPUJob = make_job("other", gpu=3)
     add(state, waiting)
     cycle = survey(state, now=NOW)
-    found = dict(each for each in estimates(state, cycle) if each is not None)
+    found = dict(each for each in estimates(state, cycle=cycle) if each is not None)
     assert found[waiting.metadata.uid].estimated_start == at(HOUR)

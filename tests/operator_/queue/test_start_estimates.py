@@ -159,7 +159,7 @@ def during_an_estimate(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], ob
     left = [happens]
 
     def estimated(state: State, cycle: Cycle) -> Iterator[tuple[str, QueuePlace] | None]:
-        for found in estimates(state, cycle):
+        for found in estimates(state, cycle=cycle):
             if left:
                 left.pop()()
             yield found

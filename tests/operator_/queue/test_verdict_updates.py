@@ -31,8 +31,8 @@ KNOWN = waits(message="as it was")
 def is_held_back(verdict: Verdict, before: Verdict | None, *, rank: int = 0, after: float = 1.0) -> bool:
     """Whether a verdict is held back that comes that long after the one before."""
     pacing = VerdictPacing()
-    pacing.hold_back(before or LET_GO, None, rank=0, now=1000.0)
-    return pacing.hold_back(verdict, before, rank=rank, now=1000.0 + after)
+    pacing.hold_back(before or LET_GO, before=None, rank=0, now=1000.0)
+    return pacing.hold_back(verdict, before=before, rank=rank, now=1000.0 + after)
 
 
 @pytest.mark.parametrize(
@@ -69,8 +69,10 @@ def test_a_number_is_renewed_after_thirty_seconds(after: float, held: bool) -> N
 
 def test_a_verdict_that_is_held_back_does_not_begin_the_pause_again() -> None:
     pacing = VerdictPacing()
-    pacing.hold_back(KNOWN, None, rank=0, now=100.0)
-    found = [pacing.hold_back(waits(message="new"), KNOWN, rank=0, now=now) for now in (110.0, 120.0, 130.0, 131.0)]
+    pacing.hold_back(KNOWN, before=None, rank=0, now=100.0)
+    found = [
+        pacing.hold_back(waits(message="new"), before=KNOWN, rank=0, now=now) for now in (110.0, 120.0, 130.0, 131.0)
+    ]
     assert found == [True, True, False, True]
 
 
@@ -79,16 +81,16 @@ def test_a_job_is_renewed_when_its_pause_ends_and_those_of_five_seconds_share_a_
     now: float, seconds: float
 ) -> None:
     pacing = VerdictPacing()
-    pacing.hold_back(KNOWN, None, rank=0, now=100.0)
+    pacing.hold_back(KNOWN, before=None, rank=0, now=100.0)
     assert pacing.renewed_in("uid-x", now=now) == seconds
 
 
 def test_a_job_that_left_the_queue_has_no_pause_when_it_comes_back() -> None:
     pacing = VerdictPacing()
     for key in ("uid-x", "uid-y"):
-        pacing.hold_back(msgspec.structs.replace(KNOWN, key=key), None, rank=0, now=100.0)
+        pacing.hold_back(msgspec.structs.replace(KNOWN, key=key), before=None, rank=0, now=100.0)
     pacing.forget_all_but({"uid-y"})
-    assert not pacing.hold_back(waits(message="new"), KNOWN, rank=0, now=101.0)
+    assert not pacing.hold_back(waits(message="new"), before=KNOWN, rank=0, now=101.0)
     assert pacing.renewed_in("uid-y", now=101.0) == 29.0
 
 

@@ -35,13 +35,13 @@ def test_a_reconcile_waits_for_the_status_that_was_written_and_goes_on_once_the_
 ) -> None:
     pending.await_job(KEY, written=job_at(11), store=store, is_status=True)
     assert pending.wait_seconds(KEY) == MAX_WAIT_SECONDS
-    assert pending.observed("GPUJob", job_at(11).metadata) == ([KEY], True)
+    assert pending.observed("GPUJob", meta=job_at(11).metadata) == ([KEY], True)
     assert pending.wait_seconds(KEY) == 0
 
 
 def test_an_older_version_ends_no_wait(pending: PendingWrites, store: Store) -> None:
     pending.await_job(KEY, written=job_at(11), store=store)
-    assert pending.observed("GPUJob", job_at(10).metadata) == ([], False)
+    assert pending.observed("GPUJob", meta=job_at(10).metadata) == ([], False)
     assert pending.wait_seconds(KEY) > 0
 
 
@@ -50,14 +50,14 @@ def test_a_later_version_ends_the_wait_and_is_not_taken_for_the_operators_own_st
 ) -> None:
     pending.await_job(KEY, written=job_at(11), store=store, is_status=True)
     pending.wait_seconds(KEY)
-    assert pending.observed("GPUJob", job_at(12).metadata) == ([KEY], False)
+    assert pending.observed("GPUJob", meta=job_at(12).metadata) == ([KEY], False)
 
 
 def test_a_job_without_a_deferred_reconcile_is_not_reconciled_for_its_own_write(
     pending: PendingWrites, store: Store
 ) -> None:
     pending.await_job(KEY, written=job_at(11), store=store, is_status=True)
-    assert pending.observed("GPUJob", job_at(11).metadata) == ([], True)
+    assert pending.observed("GPUJob", meta=job_at(11).metadata) == ([], True)
 
 
 def test_a_watch_that_is_silent_ends_the_wait(pending: PendingWrites, store: Store, clock: Clock) -> None:
@@ -65,7 +65,7 @@ def test_a_watch_that_is_silent_ends_the_wait(pending: PendingWrites, store: Sto
     assert pending.wait_seconds(KEY) == MAX_WAIT_SECONDS
     clock.now += MAX_WAIT_SECONDS
     assert pending.wait_seconds(KEY) == 0
-    assert pending.observed("Job", child_at_20().metadata) == ([], False)
+    assert pending.observed("Job", meta=child_at_20().metadata) == ([], False)
 
 
 def test_what_the_watch_brought_before_the_answer_is_not_awaited(pending: PendingWrites, store: Store) -> None:
@@ -80,16 +80,16 @@ def test_after_a_conflict_only_a_later_version_ends_the_wait(pending: PendingWri
     store.job_changed(job_at(11))
     pending.await_newer_job(KEY, job=job_at(11), store=store)
     pending.wait_seconds(KEY)
-    assert pending.observed("GPUJob", job_at(11).metadata) == ([], False)
-    assert pending.observed("GPUJob", job_at(12).metadata) == ([KEY], False)
+    assert pending.observed("GPUJob", meta=job_at(11).metadata) == ([], False)
+    assert pending.observed("GPUJob", meta=job_at(12).metadata) == ([KEY], False)
 
 
 def test_an_array_waits_for_all_of_its_tasks(pending: PendingWrites, store: Store) -> None:
     for name in ("x-0", "x-1"):
         pending.await_job(KEY, written=job_at(11, name=name), store=store)
     pending.wait_seconds(KEY)
-    assert pending.observed("GPUJob", job_at(11, name="x-1").metadata).resumed == []
-    assert pending.observed("GPUJob", job_at(11, name="x-0").metadata).resumed == [KEY]
+    assert pending.observed("GPUJob", meta=job_at(11, name="x-1").metadata).resumed == []
+    assert pending.observed("GPUJob", meta=job_at(11, name="x-0").metadata).resumed == [KEY]
 
 
 def test_nothing_is_awaited_for_a_job_that_is_deleted(pending: PendingWrites, store: Store) -> None:
@@ -100,22 +100,22 @@ def test_nothing_is_awaited_for_a_job_that_is_deleted(pending: PendingWrites, st
 
 def test_a_write_that_is_no_status_is_not_taken_for_one(pending: PendingWrites, store: Store) -> None:
     pending.await_job(KEY, written=job_at(11), store=store)
-    assert pending.observed("GPUJob", job_at(11).metadata) == ([], False)
+    assert pending.observed("GPUJob", meta=job_at(11).metadata) == ([], False)
 
 
 def test_the_latest_of_several_writes_is_awaited_whatever_their_order(pending: PendingWrites, store: Store) -> None:
     for version in (12, 13, 11):
         pending.await_job(KEY, written=job_at(version), store=store)
     pending.wait_seconds(KEY)
-    assert [pending.observed("GPUJob", job_at(version).metadata).resumed for version in (12, 13)] == [[], [KEY]]
+    assert [pending.observed("GPUJob", meta=job_at(version).metadata).resumed for version in (12, 13)] == [[], [KEY]]
 
 
 def test_a_job_that_waits_for_two_objects_goes_on_with_the_second(pending: PendingWrites, store: Store) -> None:
     pending.await_job(KEY, written=job_at(11), store=store)
     pending.await_child(KEY, written=child_at_20(), store=store)
     pending.wait_seconds(KEY)
-    assert pending.observed("GPUJob", job_at(11).metadata).resumed == []
-    assert pending.observed("Job", child_at_20().metadata).resumed == [KEY]
+    assert pending.observed("GPUJob", meta=job_at(11).metadata).resumed == []
+    assert pending.observed("Job", meta=child_at_20().metadata).resumed == [KEY]
 
 
 def test_owners_of_one_object_go_on_together_but_for_one_that_is_forgotten(
@@ -126,7 +126,7 @@ def test_owners_of_one_object_go_on_together_but_for_one_that_is_forgotten(
         pending.wait_seconds(owner)
     pending.forget("team/b")
     pending.forget("team/b")
-    assert sorted(pending.observed("GPUJob", job_at(11).metadata).resumed) == ["team/a", "team/c"]
+    assert sorted(pending.observed("GPUJob", meta=job_at(11).metadata).resumed) == ["team/a", "team/c"]
 
 
 def test_the_last_write_decides_how_long_the_job_waits(pending: PendingWrites, store: Store, clock: Clock) -> None:
@@ -136,7 +136,7 @@ def test_the_last_write_decides_how_long_the_job_waits(pending: PendingWrites, s
     assert pending.wait_seconds(KEY) == MAX_WAIT_SECONDS
     clock.now += MAX_WAIT_SECONDS
     assert pending.wait_seconds(KEY) == 0
-    assert pending.observed("GPUJob", job_at(11).metadata).resumed == [], "it has gone on already"
+    assert pending.observed("GPUJob", meta=job_at(11).metadata).resumed == [], "it has gone on already"
 
 
 def test_a_version_that_the_store_has_is_awaited_only_after_a_conflict(pending: PendingWrites, store: Store) -> None:

@@ -19,7 +19,7 @@ NUMBERED = {"dovetail.dev/job": "x", "dovetail.dev/job-number": "7"}
 def pods() -> JobPods:
     index = JobPods()
     for pod in (FIRST, SECOND):
-        assert index.changed("ADDED", pod) == "team/x"
+        assert index.changed("ADDED", pod=pod) == "team/x"
     return index
 
 
@@ -31,9 +31,9 @@ def test_the_pods_of_a_batch_job_are_the_same_tuple_until_one_of_them_changes(po
     listed = pods.of(CHILD)
     assert listed == (FIRST, SECOND)
     assert pods.of(CHILD) is listed
-    pods.changed("MODIFIED", changed := make_pod(1, phase="Succeeded", meta={"uid": uid(SECOND)}))
+    pods.changed("MODIFIED", pod=(changed := make_pod(1, phase="Succeeded", meta={"uid": uid(SECOND)})))
     assert pods.of(CHILD) == (FIRST, changed)
-    pods.changed("DELETED", FIRST)
+    pods.changed("DELETED", pod=FIRST)
     assert pods.of(CHILD) == (changed,)
 
 
@@ -41,36 +41,36 @@ def test_a_batch_job_without_pods_and_no_batch_job_have_none(pods: JobPods) -> N
     assert pods.of(None) == ()
     assert pods.of(make_child(JOB, uid="another")) == ()
     for pod in (FIRST, SECOND):
-        pods.changed("DELETED", pod)
+        pods.changed("DELETED", pod=pod)
     assert pods.of(CHILD) == ()
 
 
 def test_a_pod_that_another_controller_takes_leaves_the_first_one(pods: JobPods) -> None:
     taken = make_pod(0, owner="another")
     pods.of(CHILD)
-    assert pods.changed("MODIFIED", taken) == "team/x"
+    assert pods.changed("MODIFIED", pod=taken) == "team/x"
     assert (pods.of(CHILD), pods.of(make_child(JOB, uid="another"))) == ((SECOND,), (taken,))
     assert pods.named("team/x") == [SECOND, taken]
-    pods.changed("DELETED", taken)
+    pods.changed("DELETED", pod=taken)
     assert pods.named("team/x") == [SECOND]
 
 
 def test_a_pod_is_known_by_its_job_until_the_last_one_is_deleted(pods: JobPods) -> None:
     assert (pods.job_of(uid(FIRST)), pods.job_of("other")) == ("team/x", None)
     assert (pods.are_there("team/x"), pods.are_there("team/y")) == (True, False)
-    pods.changed("DELETED", FIRST)
+    pods.changed("DELETED", pod=FIRST)
     assert (pods.job_of(uid(FIRST)), pods.are_there("team/x")) == (None, True)
-    pods.changed("DELETED", FIRST)
-    pods.changed("DELETED", SECOND)
+    pods.changed("DELETED", pod=FIRST)
+    pods.changed("DELETED", pod=SECOND)
     assert not pods.are_there("team/x")
 
 
 def test_a_pod_without_a_controller_is_not_among_those_of_batch_jobs(pods: JobPods) -> None:
     left = make_pod(0, meta={"ownerReferences": []})
-    assert pods.changed("MODIFIED", left) == "team/x"
+    assert pods.changed("MODIFIED", pod=left) == "team/x"
     assert (pods.named("team/x"), pods.are_there("team/x")) == ([SECOND], True)
-    assert pods.changed("DELETED", left) == "team/x"
-    assert pods.changed("DELETED", SECOND) == "team/x"
+    assert pods.changed("DELETED", pod=left) == "team/x"
+    assert pods.changed("DELETED", pod=SECOND) == "team/x"
     assert not pods.are_there("team/x")
 
 
@@ -78,19 +78,19 @@ def test_pods_that_leave_are_each_named_once(pods: JobPods) -> None:
     assert pods.leaving(running={"uid-child"}) == []
     assert pods.leaving(running=()) == [FIRST, SECOND]
     going = make_pod(0, meta={"deletionTimestamp": at(0)})
-    pods.changed("MODIFIED", going)
+    pods.changed("MODIFIED", pod=going)
     assert pods.leaving(running={"uid-child"}) == [going]
     assert pods.leaving(running=()) == [going, SECOND]
-    pods.changed("DELETED", going)
+    pods.changed("DELETED", pod=going)
     assert pods.leaving(running={"uid-child"}) == []
 
 
 def test_a_pod_of_no_job_leaves_as_well() -> None:
     index = JobPods()
     other = make_pod(meta={"labels": {}, "ownerReferences": [], "deletionTimestamp": at(0)})
-    assert index.changed("ADDED", other) is None
+    assert index.changed("ADDED", pod=other) is None
     assert index.leaving(running=()) == [other]
-    assert index.changed("DELETED", other) is None
+    assert index.changed("DELETED", pod=other) is None
     assert index.leaving(running=()) == []
 
 
@@ -109,7 +109,7 @@ def test_a_pod_of_no_job_leaves_as_well() -> None:
 )
 def test_a_pod_is_left_over_where(pod: Pod, child: Job | None, left: bool) -> None:
     index = JobPods()
-    index.changed("ADDED", pod)
+    index.changed("ADDED", pod=pod)
     assert index.left_over("team/x", number=7, child=child) == ([pod] if left else [])
     assert index.left_over("team/y", number=7, child=child) == []
 
@@ -130,9 +130,9 @@ def test_what_kubelet_gave_is_kept_until_the_pod_is_deleted(pods: JobPods) -> No
     assert pods.given([FIRST, SECOND]) == {uid(FIRST): DEVICES, uid(SECOND): ()}
     ledger.release(uid(FIRST))
     pods.note_given([uid(FIRST)], ledger=ledger)
-    pods.changed("MODIFIED", make_pod(0, phase="Succeeded", meta={"uid": uid(FIRST)}))
+    pods.changed("MODIFIED", pod=make_pod(0, phase="Succeeded", meta={"uid": uid(FIRST)}))
     assert pods.given([FIRST]) == {uid(FIRST): DEVICES}
-    pods.changed("DELETED", FIRST)
+    pods.changed("DELETED", pod=FIRST)
     assert pods.given([FIRST]) == {uid(FIRST): ()}
 
 

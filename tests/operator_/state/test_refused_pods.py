@@ -83,12 +83,12 @@ def test_what_was_refused_before_another_pod_was_made_has_passed() -> None:
     ids=["none", "a part", "all", "of fewer workers", "suspended", "done", "failing"],
 )
 def test_a_job_at_work_lacks_the_pods_that_are_not_there(child: Job, pods: tuple[Pod, ...], lacks: bool) -> None:
-    assert lacks_pods(make_job(workers=2), child, pods) == lacks
+    assert lacks_pods(make_job(workers=2), child=child, pods=pods) == lacks
 
 
 def test_a_job_of_kueue_is_left_to_kueue() -> None:
     job = make_job(workers=2, meta={"labels": {"kueue.x-k8s.io/queue-name": "team"}})
-    assert not lacks_pods(job, started(completions=2), ())
+    assert not lacks_pods(job, child=started(completions=2), pods=())
 
 
 def test_a_plan_whose_pods_are_refused_rests_longer_each_time() -> None:
@@ -111,11 +111,11 @@ class Rig:
             self.state.store.pod_event("ADDED", make_pod(worker, node="a", devices=1))
 
     def told(self, message: str, *, type_: EventType = "ADDED", **more: Any) -> None:
-        self.state.store.refused_pods.changed(type_, msgspec.convert(event(message, **more), Event))
+        self.state.store.refused_pods.changed(type_, event=msgspec.convert(event(message, **more), Event))
 
     def doubts(self) -> dict[str, Doubt]:
         cycle = survey(self.state, now=NOW)
-        list(decide(self.state, cycle))
+        list(decide(self.state, cycle=cycle))
         return cycle.doubts
 
 

@@ -33,8 +33,8 @@ class Rig:
         self.events: list[Announcement] = []
         self.watch = IdleWatch(
             client,
-            self.state,
-            IdleRules(after_seconds=600, grace_seconds=300, action=action),
+            state=self.state,
+            rules=IdleRules(after_seconds=600, grace_seconds=300, action=action),
             changed=self.changed.append,
             post=self.events.append,
             now=lambda: NOW + timedelta(seconds=self.seconds),
@@ -127,4 +127,4 @@ def test_the_condition_says_since_when_and_that_it_is_over() -> None:
     assert (busy.status, busy.reason) == ("False", "GPUWork")
     assert condition_of(None, before=None, finished=False, now=at(0)) is None
     assert condition_of(None, before=idle, finished=True, now=at(700)) == idle
-    assert find_condition([busy], CONDITION) == busy
+    assert find_condition([busy], type=CONDITION) == busy

@@ -59,7 +59,7 @@ class Rig:
     def __init__(self, client: Client, *, look_seconds: float = 60.0) -> None:
         self.state: State = make_state(a=1)
         self.changed: asyncio.Queue[str] = asyncio.Queue()
-        self.watch = KueueWatch(client, self.state, changed=self.changed.put_nowait, look_seconds=look_seconds)
+        self.watch = KueueWatch(client, state=self.state, changed=self.changed.put_nowait, look_seconds=look_seconds)
 
 
 async def test_of_a_job_of_ours_it_is_passed_on_and_taken_back(client: Client) -> None:

@@ -37,7 +37,7 @@ class Rig:
         self.events: asyncio.Queue[Announcement] = asyncio.Queue()
         self.keeper = ServiceKeeper(
             client,
-            self.state,
+            state=self.state,
             post=self.events.put_nowait,
             rng=random.Random(7),
             settle_seconds=0.0,
@@ -158,7 +158,7 @@ ENDED = {"conditions": [condition("Complete")]}
     ],
 )
 def test_workers_that_run_or_may_run_need_it(job: GPUJob, child: dict[str, Any] | None) -> None:
-    assert needs_service(job, None if child is None else make_child(job, **child))
+    assert needs_service(job, child=None if child is None else make_child(job, **child))
 
 
 @pytest.mark.parametrize(
@@ -175,4 +175,4 @@ def test_workers_that_run_or_may_run_need_it(job: GPUJob, child: dict[str, Any] 
     ],
 )
 def test_whoever_has_nobody_to_find_needs_none(job: GPUJob, child: dict[str, Any] | None) -> None:
-    assert not needs_service(job, None if child is None else make_child(job, **child))
+    assert not needs_service(job, child=None if child is None else make_child(job, **child))

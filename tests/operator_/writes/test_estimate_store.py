@@ -18,7 +18,7 @@ def configmap(**data: str) -> Answer:
 def learned(*waits: float) -> Misses:
     misses = Misses()
     for wait in waits:
-        misses.told("it", Foreseen(seconds=1000, early_seconds=900, late_seconds=1100), now_seconds=0)
+        misses.told("it", foreseen=Foreseen(seconds=1000, early_seconds=900, late_seconds=1100), now_seconds=0)
         misses.started("it", now_seconds=wait)
     return misses
 
@@ -26,14 +26,14 @@ def learned(*waits: float) -> Misses:
 async def test_what_is_kept_is_taken_up(api: Api, client: Client) -> None:
     api.answer(f"GET {ONE}", configmap(factors="2.5 0.5"))
     misses = Misses()
-    await LastingMisses(client, misses, namespace="home").take_up()
+    await LastingMisses(client, misses=misses, namespace="home").take_up()
     assert misses.factors == Factors(early=2.5, late=0.5)
 
 
 async def test_what_is_learned_is_written_once_for_each_news(api: Api, client: Client) -> None:
     api.answer(f"PATCH {ONE}", configmap())
     misses = learned(1000)
-    lasting = LastingMisses(client, misses, namespace="home")
+    lasting = LastingMisses(client, misses=misses, namespace="home")
     await lasting.keep()
     await lasting.keep()
     (seen,) = api.of(f"PATCH {ONE}")
@@ -44,14 +44,14 @@ async def test_where_there_is_no_configmap_it_is_made(api: Api, client: Client) 
     api.answer(f"GET {ONE}", refusal(404))
     api.answer(f"PATCH {ONE}", refusal(404))
     api.answer(f"POST {PATH}", configmap())
-    lasting = LastingMisses(client, learned(1000, 2000), namespace="home")
+    lasting = LastingMisses(client, misses=learned(1000, 2000), namespace="home")
     await lasting.take_up()
     await lasting.keep()
     assert len(api.of(f"POST {PATH}")) == 1
 
 
 async def test_nothing_is_written_before_anything_is_learned(api: Api, client: Client) -> None:
-    await LastingMisses(client, Misses(), namespace="home").keep()
+    await LastingMisses(client, misses=Misses(), namespace="home").keep()
     assert not api.of(f"PATCH {ONE}")
 
 
@@ -60,10 +60,10 @@ async def test_what_cannot_be_read_is_left_and_learned_anew(api: Api, client: Cl
     api.answer(f"GET {ONE}", configmap(factors=text))
     api.answer(f"PATCH {ONE}", configmap())
     misses = learned()
-    lasting = LastingMisses(client, misses, namespace="home")
+    lasting = LastingMisses(client, misses=misses, namespace="home")
     await lasting.take_up()
     assert misses.factors == Misses().factors
-    misses.told("it", Foreseen(seconds=10, early_seconds=10, late_seconds=10), now_seconds=0)
+    misses.told("it", foreseen=Foreseen(seconds=10, early_seconds=10, late_seconds=10), now_seconds=0)
     misses.started("it", now_seconds=10)
     await lasting.keep()
     assert len(api.of(f"PATCH {ONE}")) == 1
@@ -72,7 +72,7 @@ async def test_what_cannot_be_read_is_left_and_learned_anew(api: Api, client: Cl
 async def test_a_configmap_of_something_else_is_left(api: Api, client: Client) -> None:
     api.answer(f"GET {ONE}", configmap(other="1"))
     misses = Misses()
-    await LastingMisses(client, misses, namespace="home").take_up()
+    await LastingMisses(client, misses=misses, namespace="home").take_up()
     assert misses.factors == Misses().factors
 
 
@@ -80,6 +80,6 @@ async def test_a_configmap_of_something_else_is_left(api: Api, client: Client) -
 async def test_what_may_not_be_read_or_written_stops_nothing(api: Api, client: Client, code: int) -> None:
     api.answer(f"GET {ONE}", refusal(code))
     api.answer(f"PATCH {ONE}", refusal(code))
-    lasting = LastingMisses(client, learned(1000), namespace="home")
+    lasting = LastingMisses(client, misses=learned(1000), namespace="home")
     await lasting.take_up()
     await lasting.keep()

@@ -39,7 +39,7 @@ def test_another_process_of_the_same_number_is_not_the_same(sleeper: subprocess.
 def test_a_signal_never_reaches_a_later_process_of_the_same_number(sleeper: subprocess.Popen[bytes]) -> None:
     earlier = ProcessId(sleeper.pid, identify(sleeper).started - 1)
 
-    assert not identity.send(earlier, signal.SIGKILL)
+    assert not identity.send(earlier, signal_number=signal.SIGKILL)
     processes.end([earlier], grace_seconds=0)
     assert sleeper.poll() is None
 
@@ -50,7 +50,7 @@ def test_what_has_ended_is_not_alive_even_while_its_remains_are_there(sleeper: s
 
     assert not identity.alive(known)  # nobody has waited for it yet: it is a zombie
     assert identity.identify(sleeper.pid) is None
-    assert not identity.send(known, signal.SIGTERM)
+    assert not identity.send(known, signal_number=signal.SIGTERM)
 
 
 def test_what_does_not_listen_is_killed() -> None:

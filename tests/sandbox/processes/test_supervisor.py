@@ -38,7 +38,7 @@ class Harness:
 
     def desire(self, *components: Component, adopt: Path | None = None) -> None:
         place = str(adopt) if adopt else ""
-        state.write_desired(self.folder, Desired(components=list(components), adopt=place, adopt_logs=place))
+        state.write_desired(self.folder, desired=Desired(components=list(components), adopt=place, adopt_logs=place))
         if self.process:
             self.process.send_signal(signal.SIGHUP)
 
@@ -70,7 +70,7 @@ def harness(tmp_path: Path) -> Iterator[Harness]:
 def test_a_component_that_is_killed_is_started_again_and_counted(harness: Harness) -> None:
     harness.start(harness.component("c", "exec sleep 60"))
     first = harness.pid("c")
-    identity.send(first, signal.SIGKILL)
+    identity.send(first, signal_number=signal.SIGKILL)
 
     again = harness.until("c", lambda each: each.state == "running" and each.process != first)
     assert (again.restarts, again.last_exit) == (1, "signal SIGKILL")
@@ -135,7 +135,7 @@ def test_what_a_component_leaves_behind_is_adopted_and_its_end_is_known(harness:
     leave = f"sleep 60 & echo -n $! > {pids}/etcd.pid"
     harness.start(harness.component("kwokctl", leave, once=True), adopt=pids)
     orphan = harness.pid("etcd")
-    identity.send(orphan, signal.SIGKILL)
+    identity.send(orphan, signal_number=signal.SIGKILL)
 
     exited = harness.until("etcd", lambda each: each.state == "exited")
     assert exited.last_exit == "signal SIGKILL"

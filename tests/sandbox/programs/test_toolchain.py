@@ -183,7 +183,7 @@ def test_a_go_that_does_not_run_here_is_refused(cache: Path, index: Index) -> No
 @pytest.mark.parametrize(("os_name", "arch"), [("linux", "riscv64"), ("darwin", "arm64")])
 def test_a_machine_without_a_wheel_is_named_with_those_that_have_one(os_name: str, arch: str) -> None:
     with pytest.raises(ToolchainError, match=f"exists for linux/amd64 and linux/arm64, not for {os_name}/{arch}"):
-        toolchain.check_machine(os_name, arch)
+        toolchain.check_machine(os_name, arch=arch)
 
 
 def install(folder: Path, *, states: str) -> str:

@@ -60,10 +60,10 @@ def _lasting_causes(masks: Feasibility) -> list[Cause]:
         Cause("NotManaged", ~masks.right_kind),
         Cause("WrongVendor", ~some(masks.of_vendor)),
         Cause("WrongModel", ~some(masks.candidates)),
-        _short_of(masks, "TooFewDevices", masks.sized_devices),
+        _short_of(masks, kind="TooFewDevices", ok=masks.sized_devices),
         Cause("DeviceIndex", ~some(masks.indexed_devices)),
-        _short_of(masks, "Unhealthy", masks.indexed_devices & masks.columns.healthy),
-        _short_of(masks, "Cordoned", masks.in_service),
+        _short_of(masks, kind="Unhealthy", ok=masks.indexed_devices & masks.columns.healthy),
+        _short_of(masks, kind="Cordoned", ok=masks.in_service),
     ]
     if masks.ask.resource:
         causes.append(Cause("Cordoned", masks.offers_cordoned))
@@ -85,7 +85,7 @@ def _capacity_causes(masks: Feasibility) -> list[Cause]:
     left = masks.in_service
     for kind, condition in conditions:
         left = left & condition
-        causes.append(_short_of(masks, kind, left))
+        causes.append(_short_of(masks, kind=kind, ok=left))
     return causes
 
 
@@ -110,6 +110,6 @@ def _held(masks: Feasibility) -> Cause:
     return Cause("Held", (free < count) & (with_held >= count), free)
 
 
-def _short_of(masks: Feasibility, kind: RefusalKind, ok: Bools) -> Cause:
+def _short_of(masks: Feasibility, *, kind: RefusalKind, ok: Bools) -> Cause:
     left = ok.sum(axis=1)
     return Cause(kind, left < masks.gpu.count, left)

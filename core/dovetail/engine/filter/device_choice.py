@@ -29,12 +29,12 @@ _MOST_SETS: Final = 2_000
 _DIGITS: Final = 5
 
 
-def choose_devices(masks: Feasibility, row: int, *, values: DeviceValues) -> tuple[DeviceClaim, ...]:
+def choose_devices(masks: Feasibility, *, row: int, values: DeviceValues) -> tuple[DeviceClaim, ...]:
     """The devices of a node that fits for an ask of one container."""
     facts = masks.ledger.devices(masks.nodes[row])
     slots = np.flatnonzero(masks.free_devices[row])
     best = choose_slots(slots, count=masks.gpu.count, values=values(masks, row)[slots], facts=facts)
-    return masks.claims(row, best)
+    return masks.claims(row, slots=best)
 
 
 def choose_slots(slots: Ints, *, count: int, values: Floats, facts: Sequence[DeviceFacts]) -> tuple[int, ...]:
@@ -56,10 +56,10 @@ def choose_slots(slots: Ints, *, count: int, values: Floats, facts: Sequence[Dev
 
 def link_ranks(devices: Sequence[DeviceFacts]) -> Ints:
     """The link rank of each pair of devices, [d, d]; 0 for the worst link and for a device with itself."""
-    return np.array([[_rank(one, other) for other in devices] for one in devices], dtype=np.int64)
+    return np.array([[_rank(one, other=other) for other in devices] for one in devices], dtype=np.int64)
 
 
-def _rank(one: DeviceFacts, other: DeviceFacts) -> int:
+def _rank(one: DeviceFacts, *, other: DeviceFacts) -> int:
     if one is other:
         return 0
     if other.index in one.nvlink:
@@ -74,7 +74,7 @@ def _best_one(devices: Sequence[DeviceFacts], *, values: Floats) -> int:
     best: list[int] = np.flatnonzero(values == values.max()).tolist()
     if len(best) == 1:
         return best[0]
-    return min(best, key=lambda at: sum(_rank(devices[at], other) for other in devices))
+    return min(best, key=lambda at: sum(_rank(devices[at], other=other) for other in devices))
 
 
 def best_fit_values(masks: Feasibility, row: int) -> Floats:

@@ -17,20 +17,20 @@ def devices_on_empty(judged: Judgement) -> Ints:
     return np.where(host_ok & columns.known, judged.indexed_devices.sum(axis=1), 0)
 
 
-def workers_on_empty(judged: Judgement, gpu: GPURequest) -> Ints:
+def workers_on_empty(judged: Judgement, *, gpu: GPURequest) -> Ints:
     """How many workers each node could run, [n]."""
     columns, ask = judged.columns, judged.ask
-    workers = workers_without_host(judged, gpu)
+    workers = workers_without_host(judged, gpu=gpu)
     for each, in_all in ((ask.cpu_milli, columns.cpu_milli), (ask.memory_mib, columns.memory_mib)):
         if each:
             workers = np.minimum(workers, in_all // each)
     return workers
 
 
-def workers_without_host(judged: Judgement, gpu: GPURequest) -> Ints:
+def workers_without_host(judged: Judgement, *, gpu: GPURequest) -> Ints:
     """The same if CPU and memory did not matter, [n]. A device can serve several workers, each of them once."""
     columns = judged.columns
-    places = np.where(judged.indexed_devices, _places(judged, gpu), 0)
+    places = np.where(judged.indexed_devices, _places(judged, gpu=gpu), 0)
     most = places.sum(axis=1) // gpu.count
     while True:
         fewer = np.minimum(places, most[:, np.newaxis]).sum(axis=1) // gpu.count
@@ -40,7 +40,7 @@ def workers_without_host(judged: Judgement, gpu: GPURequest) -> Ints:
     return np.where(columns.known, np.minimum(most, 1 if judged.ask.apart else columns.pods), 0)
 
 
-def _places(judged: Judgement, gpu: GPURequest) -> Ints:
+def _places(judged: Judgement, *, gpu: GPURequest) -> Ints:
     """How many such tenants an empty device takes, [n, d]."""
     ask, columns = judged.ask, judged.columns
     if ask.mode == "Exclusive":

@@ -28,7 +28,7 @@ class Feasibility:
     """
 
     def __init__(
-        self, ledger: Ledger, ask: Ask, *, nodes: Sequence[str], key: str, columns: Columns | None = None
+        self, ledger: Ledger, *, ask: Ask, nodes: Sequence[str], key: str, columns: Columns | None = None
     ) -> None:
         self.ledger = ledger
         self.ask = ask
@@ -38,7 +38,7 @@ class Feasibility:
 
     def for_container(self, ask: Ask, *, nodes: Sequence[str], columns: Columns) -> "Feasibility":
         """The masks of one container's ask, on columns that the caller has."""
-        return Feasibility(self.ledger, ask, nodes=nodes, key=self.key, columns=columns)
+        return Feasibility(self.ledger, ask=ask, nodes=nodes, key=self.key, columns=columns)
 
     @property
     def gpu(self) -> GPURequest:
@@ -248,7 +248,7 @@ class Feasibility:
         quiet = columns.foreign <= columns.total * FOREIGN_LIMIT
         return quiet if self.gpu.memory_mib is None else quiet & (self.free_mib >= self.gpu.memory_mib)
 
-    def claims(self, row: int, slots: Iterable[int]) -> tuple[DeviceClaim, ...]:
+    def claims(self, row: int, *, slots: Iterable[int]) -> tuple[DeviceClaim, ...]:
         """The ask's claim on each of these devices of a node."""
         facts = self.ledger.devices(self.nodes[row])
         return tuple(

@@ -34,13 +34,13 @@ class Screening:
 
 
 def check(
-    ledger: Ledger, ask: Ask, *, node: str, key: str, device_values: DeviceValues = best_fit_values
+    ledger: Ledger, *, ask: Ask, node: str, key: str, device_values: DeviceValues = best_fit_values
 ) -> Fit | Refusal:
     """Whether `ask` fits on `node`, and the devices that it would get. The claim `key` itself does not count.
 
     `device_values` says how good each device of the node is for the ask; higher is better.
     """
-    judged = Judgement(ledger, ask, nodes=[node], key=key)
+    judged = Judgement(ledger, ask=ask, nodes=[node], key=key)
     found = judged.refusal(0)
     if found is not None:
         return found
@@ -62,9 +62,9 @@ def check(
     )
 
 
-def screen(ledger: Ledger, ask: Ask, *, nodes: Sequence[str], key: str) -> Screening:
+def screen(ledger: Ledger, *, ask: Ask, nodes: Sequence[str], key: str) -> Screening:
     """Which of `nodes` fit, and why each other node does not. The claim `key` itself does not count."""
-    judged = Judgement(ledger, ask, nodes=nodes, key=key)
+    judged = Judgement(ledger, ask=ask, nodes=nodes, key=key)
     fits = judged.fits.tolist()
     refusals = {name: found for row, name in enumerate(nodes) if (found := judged.refusal(row)) is not None}
     return Screening(fits=[name for name, fit in zip(nodes, fits, strict=True) if fit], refusals=refusals)
@@ -90,9 +90,9 @@ class Judgement(Feasibility):
     def outline(self, cause: int, *, node: str) -> Refusal:
         """A cause in the words that all its nodes share, without one node's numbers."""
         found = self._causes[cause]
-        text = found.text or ask_text(found.kind, (found.container or self).ask)
+        text = found.text or ask_text(found.kind, ask=(found.container or self).ask)
         if cause < NODE_CAUSES:
-            text = node_text(self.ledger, node)
+            text = node_text(self.ledger, name=node)
         return Refusal(kind=found.kind, text=text, message=text)
 
     def refusal(self, row: int) -> Refusal | None:
@@ -102,7 +102,7 @@ class Judgement(Feasibility):
             return None
         cause = self._causes[at]
         if at < NODE_CAUSES:
-            text = node_text(self.ledger, self.nodes[row])
+            text = node_text(self.ledger, name=self.nodes[row])
             return Refusal(kind=cause.kind, text=text, message=f"{self.nodes[row]}: {text}")
         if cause.text:
             return Refusal(kind=cause.kind, text=cause.text, message=f"{self.nodes[row]}: {cause.text}")
@@ -114,8 +114,8 @@ class Judgement(Feasibility):
         if self.ask.gpu is None or self.ask.resource:
             return ()
         if self.ask.more:
-            return multi_container.choose_devices(self, row, values=values)
-        return choose_devices(self, row, values=values)
+            return multi_container.choose_devices(self, row=row, values=values)
+        return choose_devices(self, row=row, values=values)
 
     @cached_property
     def _causes(self) -> list[Cause]:

@@ -10,10 +10,10 @@ from dovetail.gpu.memory import HOST_MARGIN_MIB
 def refusal(kind: RefusalKind, *, masks: Feasibility, row: int, left: int) -> Refusal:
     """The refusal of one node. `left` is how many of its devices pass this cause and those before it."""
     message = _message(kind, masks=masks, row=row, left=left)
-    return Refusal(kind=kind, text=ask_text(kind, masks.ask), message=message)
+    return Refusal(kind=kind, text=ask_text(kind, ask=masks.ask), message=message)
 
 
-def node_text(ledger: Ledger, name: str) -> str:
+def node_text(ledger: Ledger, *, name: str) -> str:
     """Why a node takes no pods at all now."""
     return ledger.obstacle(name) or "node is cordoned"
 
@@ -23,12 +23,12 @@ def gpus(count: int) -> str:
     return f"{count} GPU" if count == 1 else f"{count} GPUs"
 
 
-def need(count: int, available: int) -> str:
+def need(count: int, *, available: int) -> str:
     """The beginning of every shortage: `Need 4 GPUs, only 1 available`."""
     return f"Need {gpus(count)}, only {available} available"
 
 
-def ask_text(kind: RefusalKind, ask: Ask) -> str:
+def ask_text(kind: RefusalKind, *, ask: Ask) -> str:
     """The words that all nodes share that refuse an ask for this cause."""
     if kind == "CPUOrMemoryShort" or ask.gpu is None:
         return "too little CPU or memory beside the GPUs"
@@ -64,7 +64,7 @@ def tenants_text(ask: Ask) -> str:
     return turns if ask.workload is None else f"{turns}, or {of_workload}"
 
 
-def _tenant_message(masks: Feasibility, row: int) -> str:
+def _tenant_message(masks: Feasibility, *, row: int) -> str:
     columns, ask = masks.columns, masks.ask
     if ask.workload is None:
         return tenants_text(ask)
@@ -72,7 +72,7 @@ def _tenant_message(masks: Feasibility, row: int) -> str:
     return f"{tenants_text(ask)}, at most {limits[row][columns.present[row]].max()} on one"
 
 
-def _not_movable(masks: Feasibility, row: int) -> str:
+def _not_movable(masks: Feasibility, *, row: int) -> str:
     """Why this tenant cannot move to the host, where others do; empty where it can."""
     ask, columns = masks.ask, masks.columns
     if ask.mode != "TimeShared" or masks.movable[row] or not columns.movable[row].any():
@@ -99,11 +99,11 @@ def _message(kind: RefusalKind, *, masks: Feasibility, row: int, left: int) -> s
     if kind == "MemoryGuard":
         most = max(0, int(masks.free_mib[row][present].max()))
         wanted = int(masks.needed_mib[row][present].min())
-        note = masks.ledger.note(name) or _not_movable(masks, row)
+        note = masks.ledger.note(name) or _not_movable(masks, row=row)
         aside = f" ({note})" if note else ""
         return f"{name}: need {wanted} MiB on a GPU, the most left on one is {most} MiB{aside}"
     if kind == "TenantLimit":
-        return f"{name}: {_tenant_message(masks, row)} ({gpus(int(present.sum()))})"
+        return f"{name}: {_tenant_message(masks, row=row)} ({gpus(int(present.sum()))})"
     if kind in {"NoGPU", "NotManaged", "WrongVendor", "WrongModel", "DeviceIndex", "ModeConflict"}:
-        return f"{name}: {ask_text(kind, ask)} ({gpus(int(present.sum()))})"
-    return f"{name}: {need(ask.gpu.count, left)}: {ask_text(kind, ask)}"
+        return f"{name}: {ask_text(kind, ask=ask)} ({gpus(int(present.sum()))})"
+    return f"{name}: {need(ask.gpu.count, available=left)}: {ask_text(kind, ask=ask)}"

@@ -23,16 +23,16 @@ def requests_of(ask: Ask) -> tuple[GPURequest, ...]:
     return () if ask.gpu is None else (ask.gpu, *ask.more)
 
 
-def choose_devices(masks: Feasibility, row: int, *, values: DeviceValues) -> tuple[DeviceClaim, ...]:
+def choose_devices(masks: Feasibility, *, row: int, values: DeviceValues) -> tuple[DeviceClaim, ...]:
     """The devices of all containers on a node that fits, container by container."""
-    nodes, columns = [masks.nodes[row]], _row(masks.columns, row)
+    nodes, columns = [masks.nodes[row]], _row(masks.columns, row=row)
     found: dict[int, tuple[DeviceClaim, ...]] = {}
     for at, ask in _asks(masks.ask):
         part = masks.for_container(ask, nodes=nodes, columns=columns)
         if not _enough(part)[0]:
-            return _packed_devices(masks.for_container(masks.ask, nodes=nodes, columns=_row(masks.columns, row)))
-        found[at] = choose_for_one(part, 0, values=values)
-        columns = _after(part, np.isin(columns.index, [device.index for device in found[at]]) & columns.present)
+            return _packed_devices(masks.for_container(masks.ask, nodes=nodes, columns=_row(masks.columns, row=row)))
+        found[at] = choose_for_one(part, row=0, values=values)
+        columns = _after(part, at=np.isin(columns.index, [device.index for device in found[at]]) & columns.present)
     return tuple(device for at in sorted(found) for device in found[at])
 
 
@@ -52,7 +52,7 @@ def _packed(masks: Feasibility, *, columns: Columns) -> tuple[Bools, dict[int, t
         fits &= _enough(part)
         mask = _fullest(part)
         taken[at] = (part, mask)
-        columns = _after(part, mask)
+        columns = _after(part, at=mask)
     return fits, taken
 
 
@@ -60,7 +60,7 @@ def _packed_devices(alone: Feasibility) -> tuple[DeviceClaim, ...]:
     fits, taken = _packed(alone, columns=alone.columns)
     assert fits[0], "a node that fits has devices"
     places = (taken[at] for at in sorted(taken))
-    return tuple(device for part, mask in places for device in part.claims(0, np.flatnonzero(mask[0]).tolist()))
+    return tuple(device for part, mask in places for device in part.claims(0, slots=np.flatnonzero(mask[0]).tolist()))
 
 
 def _asks(ask: Ask) -> list[tuple[int, Ask]]:
@@ -91,7 +91,7 @@ def _fullest(part: Feasibility) -> Bools:
     return mask & free
 
 
-def _after(part: Feasibility, at: Bools) -> Columns:
+def _after(part: Feasibility, *, at: Bools) -> Columns:
     """The columns once a container has the devices `at` [n, d]; the ledger counts claims in the same way."""
     columns, ask = part.columns, part.ask
     assert ask.gpu is not None, "a container with devices has a request"
@@ -126,5 +126,5 @@ def _emptied(columns: Columns) -> Columns:
     )
 
 
-def _row(columns: Columns, row: int) -> Columns:
+def _row(columns: Columns, *, row: int) -> Columns:
     return Columns(**{field.name: getattr(columns, field.name)[[row]] for field in fields(columns)})

@@ -11,8 +11,8 @@ from dovetail.engine.score.fit_cache import FitCache
 
 def place(
     ledger: Ledger,
-    ask: Ask,
     *,
+    ask: Ask,
     workers: int,
     key: str,
     nodes: Sequence[str] | None = None,
@@ -30,27 +30,27 @@ def place(
     claims: list[Claim] = []
     if ask.apart:
         return _place_apart(
-            ledger, ask, workers=workers, key=key, nodes=nodes, fit_cache=fit_cache, least=least or workers
+            ledger, ask=ask, workers=workers, key=key, nodes=nodes, fit_cache=fit_cache, least=least or workers
         )
     try:
         while len(claims) < workers:
-            claim = _best(ledger, ask, nodes=nodes, key=f"{key}/{len(claims)}", fit_cache=fit_cache)
+            claim = _best(ledger, ask=ask, nodes=nodes, key=f"{key}/{len(claims)}", fit_cache=fit_cache)
             if claim is None:
                 break
             claims.append(claim)
             ledger.commit(claim)
-        after = None if len(claims) >= (least or workers) else Judgement(ledger, ask, nodes=nodes, key="")
+        after = None if len(claims) >= (least or workers) else Judgement(ledger, ask=ask, nodes=nodes, key="")
     finally:
         for claim in claims:
             ledger.release(claim.key)
     if after is None:
         return claims
-    now = Judgement(ledger, ask, nodes=nodes, key="")
-    return shortage(now, after, workers=least or workers, placed=len(claims))
+    now = Judgement(ledger, ask=ask, nodes=nodes, key="")
+    return shortage(now, after=after, workers=least or workers, placed=len(claims))
 
 
 def _place_apart(
-    ledger: Ledger, ask: Ask, *, workers: int, key: str, nodes: Sequence[str], fit_cache: FitCache, least: int
+    ledger: Ledger, *, ask: Ask, workers: int, key: str, nodes: Sequence[str], fit_cache: FitCache, least: int
 ) -> list[Claim] | Shortage:
     """The same for workers that need a node each: they do not compete, so the best nodes for one worker are enough."""
     claims = []
@@ -60,11 +60,11 @@ def _place_apart(
         claims.append(found.claim)
     if len(claims) >= least:
         return claims
-    now = Judgement(ledger, ask, nodes=nodes, key="")
-    return shortage(now, now, workers=least, placed=len(claims))
+    now = Judgement(ledger, ask=ask, nodes=nodes, key="")
+    return shortage(now, after=now, workers=least, placed=len(claims))
 
 
-def _best(ledger: Ledger, ask: Ask, *, nodes: Sequence[str], key: str, fit_cache: FitCache) -> Claim | None:
+def _best(ledger: Ledger, *, ask: Ask, nodes: Sequence[str], key: str, fit_cache: FitCache) -> Claim | None:
     assert ledger.claim(key) is None, "a plan's keys are its own"
     for node in fit_cache.best(ask, nodes=nodes, key=key, limit=1):
         found = fit_cache.check(ask, node=node, key=key)

@@ -24,24 +24,25 @@ class Shortage:
     message: str
 
 
-def shortage(now: Judgement, after: Judgement, *, workers: int, placed: int) -> Shortage:
+def shortage(now: Judgement, *, after: Judgement, workers: int, placed: int) -> Shortage:
     """Why not all workers fit. `after` judges the ledger with the `placed` workers on it, for the next worker."""
     gpu = now.ask.gpu
     if gpu is None:
         return Shortage(reason="Resources", message=_host_message(now.ask, workers=workers))
     wanted = gpu.count * workers
-    most_on_one, capacity = int(devices_on_empty(now).max(initial=0)), int(workers_on_empty(now, gpu).sum())
+    most_on_one, capacity = int(devices_on_empty(now).max(initial=0)), int(workers_on_empty(now, gpu=gpu).sum())
     if most_on_one < gpu.count or capacity < workers:
         return Shortage(
             reason="ExceedsCapacity",
-            message=_exceeds(now, gpu, workers=workers, most_on_one=most_on_one, capacity=capacity),
+            message=_exceeds(now, gpu=gpu, workers=workers, most_on_one=most_on_one, capacity=capacity),
         )
     free = _free(now)
     free_in_all, free_on_one = int(free.sum()), int(free.max(initial=0))
     if free_on_one < gpu.count and wanted <= free_in_all:
         return Shortage(
             reason="Fragmentation",
-            message=f"{need(gpu.count, free_on_one)} on one node: {gpus(free_in_all)} are free, but not together",
+            message=f"{need(gpu.count, available=free_on_one)} on one node: "
+            f"{gpus(free_in_all)} are free, but not together",
         )
     if workers > 1 and (now.ask.mode != "Exclusive" or wanted <= free_in_all):
         available = gpu.count * placed
@@ -49,8 +50,10 @@ def shortage(now: Judgement, after: Judgement, *, workers: int, placed: int) -> 
         available = free_in_all if free_in_all < wanted else int(free[now.host_fits].max(initial=0))
     if now.ask.apart and wanted <= free_in_all:
         on_others = f"{gpus(free_in_all)} are free, but each worker takes a node of its own"
-        return Shortage(reason="Resources", message=f"{need(wanted, available)}: {on_others}")
-    return _other_shortage(now, after, message=need(wanted, available), more_free=available < free_in_all)
+        return Shortage(reason="Resources", message=f"{need(wanted, available=available)}: {on_others}")
+    return _other_shortage(
+        now, after=after, message=need(wanted, available=available), more_free=available < free_in_all
+    )
 
 
 def _free(judged: Judgement) -> np.typing.NDArray[np.int64]:
@@ -58,7 +61,7 @@ def _free(judged: Judgement) -> np.typing.NDArray[np.int64]:
     return np.where(judged.schedulable, judged.free_devices.sum(axis=1), 0)
 
 
-def _other_shortage(now: Judgement, after: Judgement, *, message: str, more_free: bool) -> Shortage:
+def _other_shortage(now: Judgement, *, after: Judgement, message: str, more_free: bool) -> Shortage:
     """The shortage that begins with `message`. `more_free`: more GPUs are free than it counts."""
     kinds, ask = _kinds(after), now.ask
     assert ask.gpu is not None, "only asked where a device is wanted"
@@ -105,24 +108,24 @@ def _kinds(judged: Judgement) -> set[RefusalKind]:
     return kinds - {"NoGPU", "NotManaged", "WrongVendor", "WrongModel", "TooFewDevices"}
 
 
-def _exceeds(judged: Judgement, gpu: GPURequest, *, workers: int, most_on_one: int, capacity: int) -> str:
+def _exceeds(judged: Judgement, *, gpu: GPURequest, workers: int, most_on_one: int, capacity: int) -> str:
     wanted = gpu.count * workers
     if most_on_one >= gpu.count:
-        beside = f", {_host(judged.ask)}" if capacity < int(workers_without_host(judged, gpu).sum()) else ""
+        beside = f", {_host(judged.ask)}" if capacity < int(workers_without_host(judged, gpu=gpu).sum()) else ""
         together = (
             f"at most {capacity} of {workers} workers with {gpus(gpu.count)}{beside} each could ever run together"
         )
         together += ", each on a node of its own" if judged.ask.apart else ""
-        return f"{need(wanted, capacity * gpu.count)}: {together}"
+        return f"{need(wanted, available=capacity * gpu.count)}: {together}"
     most = int(judged.indexed_devices.sum(axis=1).max(initial=0))
     if 0 < most < gpu.count:
-        return f"{need(gpu.count, most)} on one node: the largest request that could ever fit is {most}"
+        return f"{need(gpu.count, available=most)} on one node: the largest request that could ever fit is {most}"
     if most_on_one > 0:
-        return f"{need(gpu.count, most_on_one)} on one node with {_host(judged.ask)} beside them"
-    return f"{need(wanted, 0)}: {_nothing_like_it(judged, gpu)}"
+        return f"{need(gpu.count, available=most_on_one)} on one node with {_host(judged.ask)} beside them"
+    return f"{need(wanted, available=0)}: {_nothing_like_it(judged, gpu=gpu)}"
 
 
-def _nothing_like_it(judged: Judgement, gpu: GPURequest) -> str:
+def _nothing_like_it(judged: Judgement, *, gpu: GPURequest) -> str:
     """Why no device qualifies, and the nearest one that exists."""
     ledger = judged.ledger
     nodes = [name for name, right in zip(judged.nodes, judged.right_kind, strict=True) if right]
@@ -132,7 +135,7 @@ def _nothing_like_it(judged: Judgement, gpu: GPURequest) -> str:
     if gpu.vendor is not None and all(device.vendor != gpu.vendor for device in there):
         return f"no node has vendor {gpu.vendor}, there is {_listed(device.vendor for device in there)}"
     if not judged.candidates.any():
-        return _no_such_model(judged, gpu, there=[device.model for device in there])
+        return _no_such_model(judged, gpu=gpu, there=[device.model for device in there])
     if not judged.sized_devices.any():
         most = int(np.where(judged.candidates, judged.usable_mib, 0).max())
         return f"need {gpu.memory_mib} MiB on a GPU, the largest that could ever be promised is {most} MiB"
@@ -142,7 +145,7 @@ def _nothing_like_it(judged: Judgement, gpu: GPURequest) -> str:
     return f"no node has the {_host(judged.ask)} in addition to its GPUs"
 
 
-def _no_such_model(judged: Judgement, gpu: GPURequest, *, there: Iterable[str]) -> str:
+def _no_such_model(judged: Judgement, *, gpu: GPURequest, there: Iterable[str]) -> str:
     models, columns = " or ".join(gpu.models), judged.columns
     wanted = np.isin(columns.model, judged.ledger.model_codes([normalise(name) for name in gpu.models]))
     elsewhere = (wanted & columns.present & (columns.resource > 0)[:, np.newaxis]).any()

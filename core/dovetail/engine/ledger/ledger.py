@@ -78,20 +78,20 @@ class Ledger:
             self._log.touch(row)
 
     def set_devices(
-        self, name: str, devices: Iterable[DeviceFacts], *, now: float | None = None, note: str = ""
+        self, name: str, *, devices: Iterable[DeviceFacts], now: float | None = None, note: str = ""
     ) -> None:
         """Apply what the agent reports; an empty report means no devices.
 
         `now` is the time of a monotonic clock in seconds, by which utilization is smoothed; without it the report
         counts in full. A `note` says why the measurements do not count.
         """
-        self._table.set_devices(name, devices, now=now, note=note)
+        self._table.set_devices(name, devices=devices, now=now, note=note)
         self._recount(name)
 
     def distrust(self, name: str, *, note: str) -> None:
         """Ignore what was measured on the node until the next report; `note` says why."""
         if self._table.row(name) is not None:
-            self._table.set_note(name, note)
+            self._table.set_note(name, note=note)
             self._recount(name)
 
     def settle_utilization(self, now: float) -> None:

@@ -59,7 +59,7 @@ class NodeTable:
         """Mark a node as deleted."""
         self.columns["known"][row] = False
 
-    def set_devices(self, name: str, devices: Iterable[DeviceFacts], *, now: float | None, note: str) -> None:
+    def set_devices(self, name: str, *, devices: Iterable[DeviceFacts], now: float | None, note: str) -> None:
         """Apply what the agent reports; `Ledger.set_devices` describes the arguments."""
         before = [device.uuid for device in self.devices(name)]
         self._devices[name] = tuple(sorted(devices, key=lambda device: device.index))
@@ -69,12 +69,12 @@ class NodeTable:
             self.columns[column][row] = 0
         others = before != [device.uuid for device in reported]
         values = [device.utilization for device in reported]
-        self.utilization.report(row, values, at=now, restart=others or bool(self.note(name)))
+        self.utilization.report(row, values=values, at=now, restart=others or bool(self.note(name)))
         for slot, device in enumerate(reported):
-            self._set_device(row, slot, device)
-        self.set_note(name, note)
+            self._set_device(row, slot=slot, device=device)
+        self.set_note(name, note=note)
 
-    def _set_device(self, row: int, slot: int, device: DeviceFacts) -> None:
+    def _set_device(self, row: int, *, slot: int, device: DeviceFacts) -> None:
         columns, limits = self.columns, self._limits
         columns["present"][row, slot] = True
         columns["healthy"][row, slot] = device.healthy
@@ -85,10 +85,10 @@ class NodeTable:
         columns["vendor"][row, slot] = self._vendors.setdefault(device.vendor, len(self._vendors))
         columns["total"][row, slot] = max(0, device.memory_mib - device.reserved_mib)
         columns["foreign"][row, slot] = device.foreign_mib
-        columns["training_limit"][row, slot] = _or_default(device.training_limit, limits.training_per_device)
-        columns["inference_limit"][row, slot] = _or_default(device.inference_limit, limits.inference_per_device)
+        columns["training_limit"][row, slot] = _or_default(device.training_limit, default=limits.training_per_device)
+        columns["inference_limit"][row, slot] = _or_default(device.inference_limit, default=limits.inference_per_device)
 
-    def set_note(self, name: str, note: str) -> None:
+    def set_note(self, name: str, *, note: str) -> None:
         """Set or clear why measurements of a known node do not count. While set, no memory there is foreign."""
         row = self._rows[name]
         self.columns["unmeasured"][row] = bool(note)
@@ -201,5 +201,5 @@ class NodeTable:
         self.columns = self.columns.grown(rows=rows, devices=devices)
 
 
-def _or_default(limit: int | None, default: int) -> int:
+def _or_default(limit: int | None, *, default: int) -> int:
     return default if limit is None else limit

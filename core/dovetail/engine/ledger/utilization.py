@@ -35,7 +35,7 @@ class SmoothedUtilization:
         self.now, self.shown, self._smooth = (np.pad(each, more) for each in (self.now, self.shown, self._smooth))
         self._at = np.pad(self._at, (0, rows - height))
 
-    def report(self, row: int, values: Sequence[float], *, at: float | None, restart: bool) -> None:
+    def report(self, row: int, *, values: Sequence[float], at: float | None, restart: bool) -> None:
         """Apply the report of a row. With `restart`, or without a time, it counts in full at once."""
         reported = np.zeros(self.now.shape[1])
         reported[: len(values)] = values

@@ -43,13 +43,13 @@ class CapacityMirror:
             return
         rows = sorted(ledger.touched_since(self._position))
         names = [ledger.name(row) for row in rows]
-        rooms = _rooms(ledger, ledger.columns(names))
+        rooms = _rooms(ledger, columns=ledger.columns(names))
         if not self._has_place(rooms):
             self._rebuild(rooms)
-            rows, rooms = list(range(ledger.size)), _rooms(ledger, ledger.columns(self._names()))
+            rows, rooms = list(range(ledger.size)), _rooms(ledger, columns=ledger.columns(self._names()))
         for row, room in zip(rows, rooms, strict=True):
             if self._rooms.get(row) != room:
-                self._become(row, room)
+                self._become(row, room=room)
         self._position = ledger.changes
 
     def has_seen(self, node: str) -> bool:
@@ -65,17 +65,18 @@ class CapacityMirror:
             return
         row = int(self._ledger.rows([claim.node])[0])
         with_it, without_it = (
-            _rooms(self._ledger, self._ledger.columns([claim.node], without=without))[0] for without in ("", key)
+            _rooms(self._ledger, columns=self._ledger.columns([claim.node], without=without))[0]
+            for without in ("", key)
         )
-        self._become(row, without_it)
+        self._become(row, room=without_it)
         try:
             yield
         finally:
-            self._become(row, with_it)
+            self._become(row, room=with_it)
 
-    def _become(self, row: int, room: Room) -> None:
+    def _become(self, row: int, *, room: Room) -> None:
         self._rooms[row] = room
-        self.columns.become(row, room)
+        self.columns.become(row, room=room)
 
     def _names(self) -> list[str]:
         return [self._ledger.name(row) for row in range(self._ledger.size)]
@@ -105,7 +106,7 @@ def _blank(*, rows: int, width: int, models: Sequence[str]) -> Columns:
     )
 
 
-def _rooms(ledger: Ledger, columns: engine_columns.Columns) -> list[Room]:
+def _rooms(ledger: Ledger, *, columns: engine_columns.Columns) -> list[Room]:
     """What each node has free and in total. Plain numbers, because usually only one or two nodes have changed."""
     takes = (columns.known & ~columns.blocked & ~columns.node_cordoned).tolist()
     usable = (columns.present & columns.healthy & ~columns.cordoned).tolist()

@@ -61,19 +61,19 @@ class _Shape:
             return
         rows = np.array(sorted(ledger.touched_since(self.position)), dtype=np.int64)
         self._grow(ledger.size)
-        judged = Judgement(ledger, self.ask, nodes=[ledger.name(row) for row in rows.tolist()], key="")
+        judged = Judgement(ledger, ask=self.ask, nodes=[ledger.name(row) for row in rows.tolist()], key="")
         self.cause[rows] = np.where(judged.fits, _FITS, _NOT_ASKED)
-        self.fragmentation.store(rows, judged)
+        self.fragmentation.store(rows, judged=judged)
         parts = terms(judged, fragmentation=np.zeros(len(rows)))
         for name in _TERMS:
             self.terms[name][rows] = getattr(parts, name)
         self.position = ledger.changes
 
-    def causes(self, ledger: Ledger, rows: Rows) -> Ints:
+    def causes(self, ledger: Ledger, *, rows: Rows) -> Ints:
         """Why the ask does not fit on each of `rows`, as `Judgement.first_cause`."""
         unknown = np.unique(rows[(rows >= 0) & (self.cause[rows] == _NOT_ASKED)])
         if unknown.size:
-            judged = Judgement(ledger, self.ask, nodes=[ledger.name(row) for row in unknown.tolist()], key="")
+            judged = Judgement(ledger, ask=self.ask, nodes=[ledger.name(row) for row in unknown.tolist()], key="")
             self.cause[unknown] = judged.first_cause
         return self.cause[rows]
 
@@ -98,9 +98,9 @@ class FitCache:
         """As `fit.check`, with the devices that the fragmentation term prefers. Not cached."""
 
         def values(judged: Feasibility, row: int) -> Floats:
-            return self._term.device_values(judged, row, key=key)
+            return self._term.device_values(judged, row=row, key=key)
 
-        return check(self._ledger, ask, node=node, key=key, device_values=values)
+        return check(self._ledger, ask=ask, node=node, key=key, device_values=values)
 
     def best(
         self, ask: Ask, *, nodes: Sequence[str], key: str, limit: int | None = None, within: float = math.inf
@@ -113,7 +113,7 @@ class FitCache:
         fits, parts = self._columns(ask, nodes=nodes, key=key)
         found = np.flatnonzero(fits)
         if limit is not None and len(found) > 1:
-            scores = combine(_select(parts, found), policy=ask.policy, weights=self._ledger.weights)
+            scores = combine(_select(parts, rows=found), policy=ask.policy, weights=self._ledger.weights)
             near = np.flatnonzero(scores >= scores.max() - within)
             found = found[near[_first_of_best(scores[near], count=min(limit, len(near)))]]
         return [nodes[at] for at in found.tolist()]
@@ -127,11 +127,11 @@ class FitCache:
         """Why each node that does not fit is excluded, in the words that all nodes with this cause share."""
         rows = self._rows(nodes)
         # Row -1 is an unknown node, which has the first cause.
-        cause = np.where(rows < 0, 0, self._shape(ask).causes(self._ledger, rows))
+        cause = np.where(rows < 0, 0, self._shape(ask).causes(self._ledger, rows=rows))
         at, judged = self._own(ask, rows=rows, key=key)
         if judged is not None:
             cause[at] = judged.first_cause
-        words = Judgement(self._ledger, ask, nodes=(), key="")
+        words = Judgement(self._ledger, ask=ask, nodes=(), key="")
         shared = [words.outline(at, node="") for at in range(int(cause.max(initial=-1)) + 1)]
         return {
             name: shared[at] if at >= NODE_CAUSES else words.outline(at, node=name)
@@ -160,7 +160,7 @@ class FitCache:
         at = np.flatnonzero(rows == self._ledger.rows([own.node])[0]) if own is not None else np.zeros(0, dtype=np.intp)
         if own is None or not len(at):
             return at, None
-        return at, Judgement(self._ledger, ask, nodes=[own.node], key=key)
+        return at, Judgement(self._ledger, ask=ask, nodes=[own.node], key=key)
 
     def _shape(self, ask: Ask) -> _Shape:
         self._term.follow()
@@ -203,7 +203,7 @@ def _first_of_best(scores: Floats, *, count: int) -> Rows:
     return np.concatenate([above[np.argsort(-scores[above], kind="stable")], equal])
 
 
-def _select(parts: Terms, rows: Rows) -> Terms:
+def _select(parts: Terms, *, rows: Rows) -> Terms:
     return Terms(
         utilization=parts.utilization[rows],
         memory=parts.memory[rows],

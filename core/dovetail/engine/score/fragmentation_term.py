@@ -32,7 +32,7 @@ class CachedTerm(Protocol):
         """Memory in use, in bytes."""
         ...
 
-    def store(self, rows: Ints, judged: Judgement) -> None:
+    def store(self, rows: Ints, *, judged: Judgement) -> None:
         """Store a judgement of these rows."""
         ...
 
@@ -65,7 +65,7 @@ class FragmentationTerm(Protocol):
         """The term of nodes that fit, [n], without the claim `key`, which `judged` leaves out too."""
         ...
 
-    def device_values(self, judged: Feasibility, row: int, *, key: str) -> Floats:
+    def device_values(self, judged: Feasibility, *, row: int, key: str) -> Floats:
         """How good each device of a node is, [d]. Defined only for free devices."""
         ...
 
@@ -86,7 +86,7 @@ class BestFit:
         """The term, 0 to 1."""
         return compactness(judged)
 
-    def device_values(self, judged: Feasibility, row: int, *, key: str) -> Floats:  # noqa: ARG002
+    def device_values(self, judged: Feasibility, *, row: int, key: str) -> Floats:  # noqa: ARG002
         """The fullest device first; for Spread the emptiest."""
         return best_fit_values(judged, row)
 
@@ -99,7 +99,7 @@ class _Column:
     def size_bytes(self) -> int:
         return self._values.nbytes
 
-    def store(self, rows: Ints, judged: Judgement) -> None:
+    def store(self, rows: Ints, *, judged: Judgement) -> None:
         self._values = grown(self._values, rows=rows)
         self._values[rows] = compactness(judged)
 
@@ -123,7 +123,7 @@ def grown(column: Array, *, rows: Ints) -> Array:
 def compactness(judged: Judgement) -> Floats:
     """How little a placement leaves on a node, and how much of the rest stays in one piece, 0 to 1, [n]."""
     gpu = judged.ask.gpu
-    return 1 - _left_over(judged) if gpu is None else 1 - (_left_over(judged) + _pieces(judged, gpu)) / 2
+    return 1 - _left_over(judged) if gpu is None else 1 - (_left_over(judged) + _pieces(judged, gpu=gpu)) / 2
 
 
 def _left_over(judged: Judgement) -> Floats:
@@ -138,7 +138,7 @@ def _left_over(judged: Judgement) -> Floats:
     return np.asarray(left, dtype=np.float64).clip(0, 1)
 
 
-def _pieces(judged: Judgement, gpu: GPURequest) -> Floats:
+def _pieces(judged: Judgement, *, gpu: GPURequest) -> Floats:
     """How much of the node's idle capacity the placement leaves in pieces, 0 to 1, [n].
 
     For a share: what is left on its device; breaking an empty device costs most. For whole devices: how many free

@@ -87,7 +87,7 @@ class LiveFragmentation:
         self._tuner = self._new_tuner(random or np.random.default_rng())
         self._next_round = self._settings.tuning.first_round
         self._candidate = self._candidates["ph" if self._settings.policy in {"ph", "tuned"} else "fgd"]
-        self._appraisal = self._candidate.appraise(self._mirror.columns, self._learned.mix)
+        self._appraisal = self._candidate.appraise(self._mirror.columns, mix=self._learned.mix)
         self._seen_mirror = self._mirror.generation
         self._job: _Recalculation | None = None
         self._plain = BestFit()
@@ -116,7 +116,7 @@ class LiveFragmentation:
         """An empty cache for the term of an ask."""
         if self._settings.policy == "bestfit":
             return self._plain.keep(ask)
-        return PricedRows(self, ask)
+        return PricedRows(self, ask=ask)
 
     def alone(self, judged: Judgement, *, key: str) -> Floats:
         """The term of nodes that fit, [n], without the claim `key`."""
@@ -125,13 +125,13 @@ class LiveFragmentation:
         self._follow()
         with self._mirror.without(key):
             self._appraisal.refresh()
-            return value_of(self, judged, rows=self._ledger.rows(judged.nodes))
+            return value_of(self, judged=judged, rows=self._ledger.rows(judged.nodes))
 
-    def device_values(self, judged: Feasibility, row: int, *, key: str) -> Floats:
+    def device_values(self, judged: Feasibility, *, row: int, key: str) -> Floats:
         """How good each device of a node is, [d]. Defined only for free devices."""
         ask = judged.ask
         if self._settings.policy == "bestfit" or ask.policy == "Spread" or ask.mode != "Fractional":
-            return self._plain.device_values(judged, row, key=key)
+            return self._plain.device_values(judged, row=row, key=key)
         node = judged.nodes[row]
         # Only this node matters here. Changes elsewhere are applied later, many nodes at once.
         if not self._mirror.has_seen(node):
@@ -139,7 +139,7 @@ class LiveFragmentation:
         own = int(self._ledger.rows([node])[0])
         with self._mirror.without(key):
             self._appraisal.refresh()
-            return device_values(self, judged, row=own, at=row)
+            return device_values(self, judged=judged, row=own, at=row)
 
     # --- learning ----------------------------------------------------------------------------------------------
 
@@ -173,7 +173,7 @@ class LiveFragmentation:
         """Do one small step of the background work, in any thread. True while there is more to do."""
         job = self._job
         if job is not None and job.made is None:
-            job.made = job.candidate.appraise(job.columns, job.mix)
+            job.made = job.candidate.appraise(job.columns, mix=job.mix)
             return True
         return self._tuner is not None and self._tuner.step(arrivals=_REPLAYED_AT_A_TIME)
 
@@ -194,7 +194,7 @@ class LiveFragmentation:
         if self._seen_mirror != self._mirror.generation:
             self._seen_mirror = self._mirror.generation
             self._learned.renew(self.columns)
-            self._use(self._candidate.appraise(self.columns, self._learned.mix))
+            self._use(self._candidate.appraise(self.columns, mix=self._learned.mix))
             self._job = None
         self._take_over()
         self._appraisal.refresh()
@@ -223,7 +223,7 @@ class LiveFragmentation:
             self._begin(self._candidates[tuner.best])
         if self._learned.learner.arrivals >= self._next_round:
             self._next_round = self._learned.learner.arrivals + self._settings.tuning.arrivals_between_rounds
-            tuner.begin(self.columns, self._learned.mix)
+            tuner.begin(self.columns, mix=self._learned.mix)
 
     def _new_tuner(self, random: np.random.Generator) -> Tuner | None:
         if self._settings.policy != "tuned":

@@ -46,7 +46,7 @@ class Source(Protocol):
 class PricedRows:
     """The term of one ask by row, with its inputs: where the ask fits, on which devices, and how much it takes."""
 
-    def __init__(self, source: Source, ask: Ask) -> None:
+    def __init__(self, source: Source, *, ask: Ask) -> None:
         self._source = source
         self._ask = ask
         self._fits: Bools = np.zeros(FIRST_ROWS, dtype=np.bool_)
@@ -60,7 +60,7 @@ class PricedRows:
         columns = (self._fits, self._free, self._taken, self._static, self._score, self._loss)
         return sum(column.nbytes for column in columns)
 
-    def store(self, rows: Ints, judged: Judgement) -> None:
+    def store(self, rows: Ints, *, judged: Judgement) -> None:
         """Store a judgement of these rows."""
         free = _free(judged)
         self._grow(rows, width=free.shape[1])
@@ -94,38 +94,40 @@ class PricedRows:
             return
         free = self._free[rows]
         some, kind = _alike(self._source.columns, rows=rows, free=free, ask=self._ask)
-        static, loss = _terms(self._source, self._ask, rows=rows[some], free=free[some], taken=self._taken[rows[some]])
+        static, loss = _terms(
+            self._source, ask=self._ask, rows=rows[some], free=free[some], taken=self._taken[rows[some]]
+        )
         self._static[rows] = static[kind]
         self._loss[rows] = loss[kind]
         if self._epoch == self._source.appraisal.epoch:
-            self._score[rows] = _score(self._source, static, loss)[kind]
+            self._score[rows] = _score(self._source, static=static, loss=loss)[kind]
 
     def values(self, rows: Ints) -> Floats:
         """The term of these rows, in GPUs (for FGD: its score)."""
         appraisal = self._source.appraisal
         if self._epoch != appraisal.epoch:
             self._epoch = appraisal.epoch
-            self._score = _score(self._source, self._static, self._loss)
+            self._score = _score(self._source, static=self._static, loss=self._loss)
         return self._score[rows].astype(np.float64)
 
 
-def _score(source: Source, static: Counts, loss: Counts) -> Counts:
+def _score(source: Source, *, static: Counts, loss: Counts) -> Counts:
     # Always in single precision, cached or not: equal nodes must have equal scores.
     return (loss @ source.appraisal.price + static).round(_DIGITS)
 
 
-def value_of(source: Source, judged: Judgement, *, rows: Ints) -> Floats:
+def value_of(source: Source, *, judged: Judgement, rows: Ints) -> Floats:
     """The term of nodes that are not cached, [n]; 0 where the ask does not fit."""
     value = np.zeros(len(rows))
     fits = np.flatnonzero(judged.fits)
     if fits.size:
         free, taken = _free(judged)[fits], _taken(judged)[fits]
-        static, loss = _terms(source, judged.ask, rows=rows[fits], free=free, taken=taken)
-        value[fits] = _score(source, static, loss)
+        static, loss = _terms(source, ask=judged.ask, rows=rows[fits], free=free, taken=taken)
+        value[fits] = _score(source, static=static, loss=loss)
     return value
 
 
-def device_values(source: Source, judged: Feasibility, *, row: int, at: int) -> Floats:
+def device_values(source: Source, *, judged: Feasibility, row: int, at: int) -> Floats:
     """The value of a share on each device, [d], of the node in ledger row `row`, at position `at` in `judged`."""
     free = np.flatnonzero(judged.free_devices[at])
     value = np.full(judged.free_devices.shape[1], -np.inf)
@@ -153,12 +155,12 @@ def shape_of(ask: Ask, *, memory_mib: int) -> Shape:
     )
 
 
-def _terms(source: Source, ask: Ask, *, rows: Ints, free: Bools, taken: Millis) -> tuple[Counts, Counts]:
+def _terms(source: Source, *, ask: Ask, rows: Ints, free: Bools, taken: Millis) -> tuple[Counts, Counts]:
     """Both parts of the term (static [n], loss [n, k]) for nodes that fit, by free devices and what the ask takes."""
     appraisal = source.appraisal
     left = source.columns.left[rows][:, : free.shape[1]]
     if ask.mode == "Fractional" and _count(ask) == 1 and ask.policy != "Spread":
-        slots = _best_devices(appraisal, ask, rows=rows, left=left, free=free, taken=taken)
+        slots = _best_devices(appraisal, ask=ask, rows=rows, left=left, free=free, taken=taken)
     else:
         slots = _simple_devices(ask, left=left, free=free)
     each = np.arange(len(rows))[:, np.newaxis]
@@ -166,7 +168,7 @@ def _terms(source: Source, ask: Ask, *, rows: Ints, free: Bools, taken: Millis) 
     return appraisal.static(taking).astype(np.float32), appraisal.loss(taking)
 
 
-def _best_devices(appraisal: Appraisal, ask: Ask, *, rows: Ints, left: Ints, free: Bools, taken: Millis) -> Ints:
+def _best_devices(appraisal: Appraisal, *, ask: Ask, rows: Ints, left: Ints, free: Bools, taken: Millis) -> Ints:
     """The most valuable device of each node for a share, [n, 1]; equal devices are appraised once."""
     earlier = np.tri(left.shape[1], k=-1, dtype=np.bool_)
     same = (left[:, :, np.newaxis] == left[:, np.newaxis, :]) & free[:, np.newaxis, :] & earlier

@@ -40,17 +40,17 @@ def terms(judged: Judgement, *, fragmentation: Floats | None = None) -> Terms:
     """The terms of nodes for an ask, as its policy prefers them. Without `fragmentation` best fit is used."""
     fragmentation = compactness(judged) if fragmentation is None else fragmentation
     columns, ask = judged.columns, judged.ask
-    cpu = _ratio(columns.cpu_milli - columns.cpu_free, columns.cpu_milli).clip(0, 1)
+    cpu = _ratio(columns.cpu_milli - columns.cpu_free, whole=columns.cpu_milli).clip(0, 1)
     if ask.gpu is None:
         idle = np.zeros_like(cpu)
         return Terms(
             utilization=idle, memory=idle, cpu=1 - cpu if ask.policy == "Spread" else cpu, fragmentation=fragmentation
         )
-    memory = _mean_over_devices(columns, _ratio(columns.promised + columns.foreign, columns.total))
+    memory = _mean_over_devices(columns, values=_ratio(columns.promised + columns.foreign, whole=columns.total))
     if ask.policy == "Spread":
         memory, cpu = 1 - memory, 1 - cpu
     return Terms(
-        utilization=1 - _mean_over_devices(columns, _load(columns, policy=ask.policy)),
+        utilization=1 - _mean_over_devices(columns, values=_load(columns, policy=ask.policy)),
         memory=memory,
         cpu=cpu,
         fragmentation=fragmentation,
@@ -73,8 +73,8 @@ def combine(parts: Terms, *, policy: Policy, weights: Weights) -> Floats:
 
 def rank(
     ledger: Ledger,
-    ask: Ask,
     *,
+    ask: Ask,
     nodes: Sequence[str],
     key: str,
 ) -> list[float]:
@@ -82,7 +82,7 @@ def rank(
 
     The caller makes sure that the nodes fit.
     """
-    judged = Judgement(ledger, ask, nodes=nodes, key=key)
+    judged = Judgement(ledger, ask=ask, nodes=nodes, key=key)
     return list(combine(terms(judged), policy=ask.policy, weights=ledger.weights).tolist())
 
 
@@ -96,12 +96,12 @@ def _load(columns: Columns, *, policy: Policy) -> Floats:
     return np.maximum(columns.utilization, 1 - columns.share_left / WHOLE_MILLI)
 
 
-def _mean_over_devices(columns: Columns, values: Floats) -> Floats:
+def _mean_over_devices(columns: Columns, *, values: Floats) -> Floats:
     count = np.maximum(1, columns.present.sum(axis=1))
     return np.asarray(np.where(columns.present, values, 0.0).sum(axis=1) / count, dtype=np.float64).clip(0, 1)
 
 
-def _ratio(part: np.typing.NDArray[np.int64], whole: np.typing.NDArray[np.int64]) -> Floats:
+def _ratio(part: np.typing.NDArray[np.int64], *, whole: np.typing.NDArray[np.int64]) -> Floats:
     return np.asarray(np.where(whole > 0, part / np.maximum(1, whole), 0.0), dtype=np.float64)
 
 

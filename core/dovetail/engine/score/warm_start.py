@@ -12,7 +12,7 @@ from dovetail.engine.score.live_fragmentation import FragmentationSettings, Live
 _AT_A_TIME: Final = 50
 
 
-def count_pods(fragments: LiveFragmentation, asks: Iterable[tuple[str, Ask | None]]) -> Iterator[int]:
+def count_pods(fragments: LiveFragmentation, *, asks: Iterable[tuple[str, Ask | None]]) -> Iterator[int]:
     """Count each existing pod, by UID, as an arrival; pods without a request do not count.
 
     Yields the number counted so far, every few pods, so that the caller can do other work.
@@ -38,7 +38,7 @@ def learned_from_pods(
     fragments = LiveFragmentation(ledger, settings=settings)
     fragments.follow()
     counted = 0
-    for counted in count_pods(fragments, asks):  # noqa: B007 - the last count is the result
+    for counted in count_pods(fragments, asks=asks):  # noqa: B007 - the last count is the result
         while fragments.work():
             pass
         fragments.follow()

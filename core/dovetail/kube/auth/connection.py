@@ -81,8 +81,8 @@ class Connection:
 
 def load_connection(
     kubeconfig: Path | None = None,
-    context: str | None = None,
     *,
+    context: str | None = None,
     environ: Mapping[str, str] = os.environ,
     service_account: Path = SERVICE_ACCOUNT,
 ) -> Connection:

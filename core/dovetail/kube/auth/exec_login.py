@@ -74,12 +74,12 @@ class Login:
             files.config,
             active_context=choice.context,
             config_base_path=None,
-            config_persister=_checking(files, choice) if choice.user.auth_provider else files.save_changes,
+            config_persister=_checking(files, choice=choice) if choice.user.auth_provider else files.save_changes,
             temp_file_path=directory,
         )
 
 
-def _checking(files: KubeConfigMerger, choice: Choice) -> Callable[[], None]:
+def _checking(files: KubeConfigMerger, *, choice: Choice) -> Callable[[], None]:
     """Give the auth-provider what the package needs and kubectl does not. Returns the function that saves new tokens.
 
     The package does not check the certificate of an identity provider for which no authority is named (issue 2034).

@@ -111,13 +111,15 @@ class Choice:
     def ca(self) -> str | None:
         """The PEM text of the cluster's authority, or None for the system's. Raises `KubeconfigError`."""
         data, path = self.cluster.certificate_authority_data, self.cluster.certificate_authority
-        return _pem(data, path, file=self.cluster_file, field="certificate-authority")
+        return _pem(data, path=path, file=self.cluster_file, field="certificate-authority")
 
     def client_certificate(self) -> tuple[str | None, str | None]:
         """The PEM texts of the user's certificate and key, both or neither. Raises `KubeconfigError`."""
         user, file = self.user, self.user_file
-        certificate = _pem(user.client_certificate_data, user.client_certificate, file=file, field="client-certificate")
-        key = _pem(user.client_key_data, user.client_key, file=file, field="client-key")
+        certificate = _pem(
+            user.client_certificate_data, path=user.client_certificate, file=file, field="client-certificate"
+        )
+        key = _pem(user.client_key_data, path=user.client_key, file=file, field="client-key")
         if (certificate is None) != (key is None):
             raise self.user_error("has one of client-certificate and client-key; TLS needs both")
         return certificate, key
@@ -221,7 +223,7 @@ def _check_user(choice: Choice) -> None:
         raise choice.user_error(f'uses the auth-provider "{provider}", which Kubernetes 1.26 removed; use exec')
 
 
-def _pem(data: str | None, path: str | None, *, file: Path, field: str) -> str | None:
+def _pem(data: str | None, *, path: str | None, file: Path, field: str) -> str | None:
     """The PEM text of a `*-data` field, or else of the file that the field names, or None."""
     if data:
         try:

@@ -58,26 +58,26 @@ class Explanation:
     around: Mapping[str, Sequence[DeviceUse]] | None = None
 
 
-def explain(subject: Subject, objects: ClusterObjects, *, now: datetime) -> Explanation:
+def explain(subject: Subject, *, objects: ClusterObjects, now: datetime) -> Explanation:
     """Explain the subject from objects that were read at `now`."""
     if subject.state == "placed":
-        return _placed(subject, objects)
+        return _placed(subject, objects=objects)
     if subject.said or subject.ask is None:
         return Explanation(subject=subject, summary=f"{subject.called} {subject.said}")
-    question, basis = _question(kept_to_pools(subject, objects), objects, now=now)
+    question, basis = _question(kept_to_pools(subject, objects=objects), objects=objects, now=now)
     found = told_of_pools(answer(question), subject=subject, objects=objects)
     found = limited(found, subject=subject, nodes=question.nodes, objects=objects, now=now)
     # Omit the queue's note if it only repeats the summary.
     notes = tuple(note for note in subject.notes if not note.endswith(f": {found.summary}"))
     subject = replace(subject, notes=(*notes, BLIND) if objects.quotas is None else notes)
     return Explanation(
-        subject=subject, summary=_summary(subject, found), answer=found, basis=basis if found.fitting else ""
+        subject=subject, summary=_summary(subject, found=found), answer=found, basis=basis if found.fitting else ""
     )
 
 
-def _question(subject: Subject, objects: ClusterObjects, *, now: datetime) -> tuple[Question, str]:
+def _question(subject: Subject, *, objects: ClusterObjects, now: datetime) -> tuple[Question, str]:
     assert subject.ask is not None, "what asks nothing has no question"
-    own = subject.uid if subject.kind == "GPUJob" else _owning_job(subject, objects)
+    own = subject.uid if subject.kind == "GPUJob" else _owning_job(subject, objects=objects)
     queue = queue_view(objects, now=now, without=own)
     view, near = queue.view, subject.namespace
     jobs = {key_of(job.metadata): job for job in objects.jobs}
@@ -92,14 +92,14 @@ def _question(subject: Subject, objects: ClusterObjects, *, now: datetime) -> tu
         planned=subject.kind == "GPUJob",
     )
     if subject.kind != "Pod":
-        ask = _learned_ask(subject, objects, queue=queue) or subject.ask
+        ask = _learned_ask(subject, objects=objects, queue=queue) or subject.ask
         way = _in_one_way(ask, workers=subject.workers, nodes=question.nodes, view=view)
         question = replace(question, ask=way)
-    term, basis = _priced(question, objects)
+    term, basis = _priced(question, objects=objects)
     return replace(question, term=term), basis
 
 
-def _learned_ask(subject: Subject, objects: ClusterObjects, *, queue: QueueView) -> Ask | None:
+def _learned_ask(subject: Subject, *, objects: ClusterObjects, queue: QueueView) -> Ask | None:
     """A job's request, with memory estimated from its earlier runs; None for other subjects."""
     job = next((job for job in objects.jobs if job.metadata.uid == subject.uid), None)
     if subject.kind != "GPUJob" or job is None:
@@ -118,7 +118,7 @@ def _in_one_way(ask: Ask, *, workers: int, nodes: Sequence[str], view: ClusterVi
     return way_of(job, ledger=view.ledger, sites={"its": nodes})
 
 
-def _priced(question: Question, objects: ClusterObjects) -> tuple[LiveFragmentation, str]:
+def _priced(question: Question, *, objects: ClusterObjects) -> tuple[LiveFragmentation, str]:
     """The extender's fragmentation term, learned from these pods alone, and its basis in words."""
     settings = objects.settings
     term, pods = learned_from_pods(
@@ -137,7 +137,7 @@ def _priced(question: Question, objects: ClusterObjects) -> tuple[LiveFragmentat
     return term, f"fragmentation is computed {learned}"
 
 
-def _owning_job(subject: Subject, objects: ClusterObjects) -> str:
+def _owning_job(subject: Subject, *, objects: ClusterObjects) -> str:
     """The UID of the pod's job, because room for its waiting siblings must not count against it."""
     name = subject.pods[0].metadata.labels.get(names.LABEL_JOB) if subject.pods else None
     job = next((job for job in objects.jobs if key_of(job.metadata) == f"{subject.namespace}/{name}"), None)
@@ -168,7 +168,7 @@ def _ends_by(job: GPUJob, *, queue: QueueView) -> str:
     return timestamp(after(moment(start), seconds=queue.run_times.run_seconds(job, child=child)))
 
 
-def _summary(subject: Subject, found: Answer) -> str:
+def _summary(subject: Subject, *, found: Answer) -> str:
     if subject.kind == "Request":
         return found.summary
     if subject.state == "held":
@@ -184,12 +184,12 @@ def _beginning_small(sentence: str) -> str:
     return sentence[:1].lower() + sentence[1:]
 
 
-def _placed(subject: Subject, objects: ClusterObjects) -> Explanation:
+def _placed(subject: Subject, *, objects: ClusterObjects) -> Explanation:
     bound = [pod for pod in subject.pods if pod.spec.node_name]
     held = tuple(each for pod in bound for each in _devices(pod) or _given(pod, gpunodes=objects.gpunodes))
     nodes = list(dict.fromkeys(pod.spec.node_name for pod in subject.pods if pod.spec.node_name))
     gpunodes = [gpunode for gpunode in objects.gpunodes if gpunode.metadata.name in nodes]
-    around = inventory.take(gpunodes, objects.pods, scheduler="", namespace=subject.namespace).nodes
+    around = inventory.take(gpunodes, pods=objects.pods, scheduler="", namespace=subject.namespace).nodes
     places = [f"{node} with GPU {_indices(held, node=node)}" for node in nodes]
     listed = ", ".join(places[:4]) + (f" and {len(places) - 4} more" if len(places) > 4 else "")
     if not held and any(vendor_devices(pod.spec, vendors=objects.settings.vendors) for pod in bound):

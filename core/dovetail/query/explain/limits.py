@@ -29,17 +29,17 @@ _NOT_ROOM: Final = frozenset({"Quota", "Reserved", "Priority"})
 BLIND: Final = "limits are not counted: that takes the right to list GPUQuotas"
 
 
-def kept_to_pools(subject: Subject, objects: ClusterObjects) -> Subject:
+def kept_to_pools(subject: Subject, *, objects: ClusterObjects) -> Subject:
     """The subject on the nodes of the pool that it asks for, or to which quotas keep it."""
-    if _is_admitted(subject, objects):
+    if _is_admitted(subject, objects=objects):
         return subject
-    pools = _pools(subject, objects)
-    return subject if isinstance(pools, Refused) else replace(subject, pod_spec=in_pools(subject.pod_spec, pools))
+    pools = _pools(subject, objects=objects)
+    return subject if isinstance(pools, Refused) else replace(subject, pod_spec=in_pools(subject.pod_spec, pools=pools))
 
 
 def told_of_pools(found: Answer, *, subject: Subject, objects: ClusterObjects) -> Answer:
     """The answer with the pool, not the node affinity, as the reason of nodes outside it."""
-    pools = () if _is_admitted(subject, objects) else _pools(subject, objects)
+    pools = () if _is_admitted(subject, objects=objects) else _pools(subject, objects=objects)
     if isinstance(pools, Refused) or not pools:
         return found
     where = f"pool {' or '.join(pools)}"
@@ -58,7 +58,7 @@ def told_of_pools(found: Answer, *, subject: Subject, objects: ClusterObjects) -
 def limited(found: Answer, *, subject: Subject, nodes: Sequence[str], objects: ClusterObjects, now: datetime) -> Answer:
     """The answer after limits and reservations, which may keep back a subject that has room."""
     concerned = subject.kind == "GPUJob" or bool(objects.quotas)
-    if not concerned or found.reason == "ExceedsCapacity" or _is_admitted(subject, objects):
+    if not concerned or found.reason == "ExceedsCapacity" or _is_admitted(subject, objects=objects):
         return found
     kept = _kept_back(subject, nodes=nodes, objects=objects, now=now, fits=found.fits)
     if kept is None:
@@ -69,43 +69,43 @@ def limited(found: Answer, *, subject: Subject, nodes: Sequence[str], objects: C
     return replace(found, fits=False, summary=message, reason=kept.reason, changes=(change,))
 
 
-def _is_admitted(subject: Subject, objects: ClusterObjects) -> bool:
+def _is_admitted(subject: Subject, *, objects: ClusterObjects) -> bool:
     """Whether the queue has admitted the subject, as it has all pods of GPUJobs."""
     if subject.kind == "GPUJob":
-        job = _job_of(subject, objects)
+        job = _job_of(subject, objects=objects)
         return job is not None and job.status.phase == "Starting"
     name = subject.pods[0].metadata.labels.get(names.LABEL_JOB) if subject.pods else None
     return any(key_of(job.metadata) == f"{subject.namespace}/{name}" for job in objects.jobs)
 
 
-def _job_of(subject: Subject, objects: ClusterObjects) -> GPUJob | None:
+def _job_of(subject: Subject, *, objects: ClusterObjects) -> GPUJob | None:
     if subject.kind != "GPUJob":
         return None
     return next((job for job in objects.jobs if job.metadata.uid == subject.uid), None)
 
 
-def _whose(subject: Subject, objects: ClusterObjects) -> limits.Subject:
+def _whose(subject: Subject, *, objects: ClusterObjects) -> limits.Subject:
     """The quota's subject: a job's user; a pod has no user, and a request's user is unknown."""
-    job = _job_of(subject, objects)
+    job = _job_of(subject, objects=objects)
     if job is not None:
         return subject_of(job)
     return limits.Subject(namespace=subject.namespace, user=None if subject.kind == "Pod" else "")
 
 
-def _pools(subject: Subject, objects: ClusterObjects) -> tuple[str, ...] | Refused:
-    job = _job_of(subject, objects)
+def _pools(subject: Subject, *, objects: ClusterObjects) -> tuple[str, ...] | Refused:
+    job = _job_of(subject, objects=objects)
     asked = None if job is None else job.spec.pool
-    return pools_of(objects.quotas or (), _whose(subject, objects), asked=asked)
+    return pools_of(objects.quotas or (), subject=_whose(subject, objects=objects), asked=asked)
 
 
-def _refused(subject: Subject, objects: ClusterObjects) -> Refused | None:
+def _refused(subject: Subject, *, objects: ClusterObjects) -> Refused | None:
     """Why its quotas keep a pod or a request back whatever is free."""
-    bound = bound_of(objects.quotas or (), _whose(subject, objects))
+    bound = bound_of(objects.quotas or (), subject=_whose(subject, objects=objects))
     if subject.kind == "Pod" and subject.ask is not None:
         for pod in subject.pods:
             if (beyond := weight_refusal(pod.metadata.annotations, ask=subject.ask, bound=bound)) is not None:
                 return beyond
-    pools = _pools(subject, objects)
+    pools = _pools(subject, objects=objects)
     return pools if isinstance(pools, Refused) else None
 
 
@@ -113,7 +113,7 @@ def _kept_back(
     subject: Subject, *, nodes: Sequence[str], objects: ClusterObjects, now: datetime, fits: bool
 ) -> Waits | None:
     """What the queue says against a start now, where that is not the room itself."""
-    job = _job_of(subject, objects)
+    job = _job_of(subject, objects=objects)
     verdict = (
         _verdict_on_others(subject, nodes=nodes, objects=objects, now=now)
         if job is None
@@ -132,7 +132,7 @@ def _verdict_on_job(job: GPUJob, *, objects: ClusterObjects, now: datetime) -> V
     except RequestError:
         return None
     evictor = preemption_view(objects, queue=queue).evictor()
-    return verdict_on(asked, counted, queue=queue, evictor=evictor)[1]
+    return verdict_on(asked, counted=counted, queue=queue, evictor=evictor)[1]
 
 
 def _verdict_on_others(subject: Subject, *, nodes: Sequence[str], objects: ClusterObjects, now: datetime) -> Verdict:
@@ -157,10 +157,10 @@ def _asked(
     candidate = Candidate(key=ASKED, ask=subject.ask, workers=subject.workers, created="9", name="it", site=ASKED)
     return candidate, Counted(
         uid=ASKED,
-        subject=_whose(subject, objects),
+        subject=_whose(subject, objects=objects),
         milli=limits.milli_of(subject.ask, workers=subject.workers),
         queued=True,
-        refused=_refused(subject, objects),
+        refused=_refused(subject, objects=objects),
     )
 
 

@@ -76,10 +76,10 @@ def of_pod(raw: Mapping[str, Any], *, settings: Settings) -> Subject:
         )
     except (RequestError, QuantityError) as error:
         return replace(subject, state="invalid", said=f"its request cannot be read: {error}")
-    return _pod_state(subject, pod)
+    return _pod_state(subject, pod=pod)
 
 
-def _pod_state(subject: Subject, pod: Pod) -> Subject:
+def _pod_state(subject: Subject, *, pod: Pod) -> Subject:
     if is_terminated(pod):
         why = f" ({pod.status.reason})" if pod.status.reason else ""
         return replace(subject, state="ended", said=f"has ended: {pod.status.phase}{why}")
@@ -126,11 +126,11 @@ def of_job(job: GPUJob, *, pods: Sequence[Pod], settings: Settings, child: Job |
         return replace(subject, state="invalid", said=f"its request cannot be read: {error}")
     if subject.ask is not None and subject.ask.gpu is None:
         return replace(subject, state="not ours", said="asks for no GPU: kube-scheduler alone places its pods")
-    return _job_state(subject, job, child=child)
+    return _job_state(subject, job=job, child=child)
 
 
-def _job_state(subject: Subject, job: GPUJob, *, child: Job | None) -> Subject:
-    status, missing = job.status, _missing(job, subject.pods, child=child)
+def _job_state(subject: Subject, *, job: GPUJob, child: Job | None) -> Subject:
+    status, missing = job.status, _missing(job, pods=subject.pods, child=child)
     if status.phase in {"Starting", "Running"} and not missing:
         return replace(subject, state="placed")
     if status.phase == "Starting":
@@ -144,12 +144,12 @@ def _job_state(subject: Subject, job: GPUJob, *, child: Job | None) -> Subject:
     return replace(subject, notes=(*said, *_in_the_queue(status)))
 
 
-def _missing(job: GPUJob, pods: Sequence[Pod], *, child: Job | None) -> int:
+def _missing(job: GPUJob, *, pods: Sequence[Pod], child: Job | None) -> int:
     """The number of workers without a node; without `child`, infer the batch Job from `pods`."""
     child = child or inferred_batch_job(job, pods=pods)
     if child is None:
         return workers_of(job)
-    return workers_without_node(sized(job, child=child, verdict=None), child, pods)
+    return workers_without_node(sized(job, child=child, verdict=None), child=child, pods=pods)
 
 
 def _in_the_queue(status: GPUJobStatus) -> list[str]:

@@ -80,7 +80,7 @@ def parse_sort(text: str | None, *, field: str = "sort") -> list[str]:
     return [word.upper() for word in words]
 
 
-def sort_jobs(jobs: Sequence[GPUJob], fields: Sequence[str], *, view: View) -> list[GPUJob]:
+def sort_jobs(jobs: Sequence[GPUJob], *, fields: Sequence[str], view: View) -> list[GPUJob]:
     """The jobs in the order of these columns, the first column first; unchanged without columns."""
     ordered = list(jobs)
     for field in reversed(fields):

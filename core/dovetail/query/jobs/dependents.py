@@ -17,13 +17,13 @@ def falling(jobs: Sequence[GPUJob], *, cancelled: Collection[str]) -> dict[str, 
     named = {job.metadata.name: job for job in jobs}
     named |= {name: _ended(named[name]) for name in cancelled}
     found: dict[str, str] = {}
-    while more := {job.metadata.name: why for job in named.values() if (why := _hangs_on(job, named))}:
+    while more := {job.metadata.name: why for job in named.values() if (why := _hangs_on(job, named=named))}:
         found |= more
         named |= {name: _ended(named[name]) for name in more}
     return found
 
 
-def _hangs_on(job: GPUJob, named: dict[str, GPUJob]) -> str:
+def _hangs_on(job: GPUJob, *, named: dict[str, GPUJob]) -> str:
     """The ended job because of which this one is cancelled; empty if it may start, or keeps waiting."""
     waits = phase_of(job) in {"Queued", "Held"} and not job.spec.cancel
     if not waits or not job.spec.dependencies or job.spec.on_dependency_failure != "Cancel":

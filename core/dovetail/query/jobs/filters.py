@@ -42,36 +42,36 @@ class JobQuery(msgspec.Struct, frozen=True, kw_only=True):
     limit: int | None = None
 
 
-def choose(jobs: Iterable[GPUJob], query: JobQuery, *, view: View) -> list[GPUJob]:
+def choose(jobs: Iterable[GPUJob], *, query: JobQuery, view: View) -> list[GPUJob]:
     """The jobs that the query means, in its order. Raises `NotFoundError` for a named job that does not exist."""
-    chosen = [job for job in _by_id(jobs, query.ids) if _matches(job, query) and _in_state(job, query)]
-    return _limited(sort_jobs(chosen, query.sort, view=view), query.limit)
+    chosen = [job for job in _by_id(jobs, ids=query.ids) if _matches(job, query=query) and _in_state(job, query=query)]
+    return _limited(sort_jobs(chosen, fields=query.sort, view=view), limit=query.limit)
 
 
-def _by_id(jobs: Iterable[GPUJob], ids: Sequence[Wanted]) -> Iterable[GPUJob]:
+def _by_id(jobs: Iterable[GPUJob], *, ids: Sequence[Wanted]) -> Iterable[GPUJob]:
     if not ids:
         return jobs
-    chosen, missing = select(list(jobs), ids)
+    chosen, missing = select(list(jobs), wanted=ids)
     if missing:
         raise NotFoundError(none_such(missing))
     return chosen
 
 
-def _matches(job: GPUJob, query: JobQuery) -> bool:
+def _matches(job: GPUJob, *, query: JobQuery) -> bool:
     return (
         (not query.names or not query.names.isdisjoint({job.metadata.name, display_name(job.metadata)}))
         and (not query.users or user_of(job) in query.users)
         and (not query.projects or project_of(job) in query.projects)
-        and (query.since is None or not _has_ended_before(job, moment(query.since)))
+        and (query.since is None or not _has_ended_before(job, time=moment(query.since)))
     )
 
 
-def _has_ended_before(job: GPUJob, time: datetime) -> bool:
+def _has_ended_before(job: GPUJob, *, time: datetime) -> bool:
     ended = job.status.completion_time
     return ended is not None and moment(ended) < time
 
 
-def _in_state(job: GPUJob, query: JobQuery) -> bool:
+def _in_state(job: GPUJob, *, query: JobQuery) -> bool:
     """Ended jobs are in a list only if the query asks for them in some way."""
     if query.states:
         return short_state(job) in query.states
@@ -80,7 +80,7 @@ def _in_state(job: GPUJob, query: JobQuery) -> bool:
     return bool(query.everything or query.ids or query.names or query.since) or is_unfinished(job)
 
 
-def _limited(jobs: list[GPUJob], limit: int | None) -> list[GPUJob]:
+def _limited(jobs: list[GPUJob], *, limit: int | None) -> list[GPUJob]:
     if limit is None:
         return jobs
     return jobs[:limit] if limit > 0 else jobs[limit:]

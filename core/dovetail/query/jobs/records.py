@@ -12,7 +12,7 @@ from dovetail.formats.timestamps import moment, timestamp
 from dovetail.query.jobs.groups import in_order
 
 
-def joined(jobs: Sequence[GPUJob], records: Sequence[JobRecord]) -> list[GPUJob]:
+def joined(jobs: Sequence[GPUJob], *, records: Sequence[JobRecord]) -> list[GPUJob]:
     """The jobs and, as jobs, the records of those whose objects are gone, by number."""
     there = {job.metadata.uid for job in jobs}
     return in_order([*jobs, *(as_job(record) for record in records if record.uid not in there)])

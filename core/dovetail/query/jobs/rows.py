@@ -157,4 +157,4 @@ def job_device(device: AssignedDevice) -> JobDevice:
 
 def run_seconds(status: GPUJobStatus, *, now: datetime) -> float | None:
     """How long the latest run has lasted, in seconds: until its end, or until `now`; None before its start."""
-    return seconds_between(status.start_time, end_of_run(status), now=now)
+    return seconds_between(status.start_time, end=end_of_run(status), now=now)

@@ -71,7 +71,7 @@ def _parse(word: str, *, field: str) -> Wanted:
     return Wanted(text=word, name=word)
 
 
-def select(jobs: Sequence[GPUJob], wanted: Iterable[Wanted]) -> tuple[list[GPUJob], list[str]]:
+def select(jobs: Sequence[GPUJob], *, wanted: Iterable[Wanted]) -> tuple[list[GPUJob], list[str]]:
     """The jobs that the words mean, in the order of `jobs`; and the words for one job that does not exist.
 
     Raises `InvalidQueryError` for a name that several jobs have.

@@ -81,7 +81,7 @@ class Inventory:
         return [device for devices in self.nodes.values() for device in devices]
 
 
-def take(gpunodes: Iterable[GPUNode], pods: Iterable[Pod], *, scheduler: str, namespace: str) -> Inventory:
+def take(gpunodes: Iterable[GPUNode], *, pods: Iterable[Pod], scheduler: str, namespace: str) -> Inventory:
     """Compute the inventory from these objects; nodes are in order of name, devices of index."""
     gpunodes, pods = list(gpunodes), list(pods)
     held = {**holders(pods), **given(pods, gpunodes=gpunodes)}

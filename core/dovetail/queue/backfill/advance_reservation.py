@@ -66,7 +66,7 @@ class Windows:
 
         Those of its own quotas do not, nor those whose period does not overlap the time until its limit.
         """
-        return self._in_the_way(job, self.reservations, start_seconds=start_seconds)
+        return self._in_the_way(job, reservations=self.reservations, start_seconds=start_seconds)
 
     def after(
         self, job: Candidate, *, ledger: Ledger, leaving: Sequence[Leaving], start_seconds: float
@@ -75,7 +75,9 @@ class Windows:
 
         They may move to devices that became free.
         """
-        return self._in_the_way(job, placed(self.wanted, ledger=ledger, leaving=leaving), start_seconds=start_seconds)
+        return self._in_the_way(
+            job, reservations=placed(self.wanted, ledger=ledger, leaving=leaving), start_seconds=start_seconds
+        )
 
     def ends(self) -> list[Leaving]:
         """The ends of the periods, so that simulated scheduling cycles happen at these times too."""
@@ -83,7 +85,7 @@ class Windows:
         return [Leaving(at_seconds=each.until_seconds, key=each.job.key, job=each.job.key) for each in kept]
 
     def _in_the_way(
-        self, job: Candidate, reservations: Mapping[str, Sequence[Reservation]], *, start_seconds: float
+        self, job: Candidate, *, reservations: Mapping[str, Sequence[Reservation]], start_seconds: float
     ) -> list[Reservation]:
         own = self.quotas_of.get(job.key, frozenset())
         end = start_seconds + job.run_seconds if job.limited else float("inf")
@@ -115,7 +117,7 @@ def placed(windows: Iterable[Window], *, ledger: Ledger, leaving: Sequence[Leavi
                 for claim in other.claims:
                     future.commit(claim)
         if claims := _claims(window, ledger=future):
-            before.append(_reservation(window, claims))
+            before.append(_reservation(window, claims=claims))
             found.setdefault(window.quota, []).append(before[-1])
     return found
 
@@ -142,11 +144,11 @@ def reserve_beside(
     beside = reserve(job, ledger=kept, sites=sites, leaving=leaving)
     if beside is not None or any(each.at_seconds > now_seconds for each in against):
         return beside
-    return _after(job, against, ledger=ledger, sites=sites, leaving=leaving)
+    return _after(job, against=against, ledger=ledger, sites=sites, leaving=leaving)
 
 
 def _after(
-    job: Candidate, against: Sequence[Reservation], *, ledger: Ledger, sites: Sites, leaving: Sequence[Leaving]
+    job: Candidate, *, against: Sequence[Reservation], ledger: Ledger, sites: Sites, leaving: Sequence[Leaving]
 ) -> Reservation | None:
     """The earliest start after all the periods.
 
@@ -184,7 +186,7 @@ def _claims(window: Window, *, ledger: Ledger) -> list[Claim]:
     for resource in window.resources:
         while len(claims) < window.gpus:
             key = f"{window.key}/{len(claims)}"
-            found = place(ledger, _one(resource), workers=1, key=key, nodes=window.nodes, fit_cache=fit_cache)
+            found = place(ledger, ask=_one(resource), workers=1, key=key, nodes=window.nodes, fit_cache=fit_cache)
             if isinstance(found, Shortage):
                 break
             claims += found
@@ -196,7 +198,7 @@ def _one(resource: str) -> Ask:
     return Ask(gpu=GPURequest(count=1, share_milli=WHOLE_MILLI), policy="Pack", resource=resource)
 
 
-def _reservation(window: Window, claims: Sequence[Claim]) -> Reservation:
+def _reservation(window: Window, *, claims: Sequence[Claim]) -> Reservation:
     job = Candidate(key=window.key, ask=_one(window.resources[0]), workers=window.gpus, name=window.key)
     words = f"{gpus(window.gpus)} are kept by GPUQuota {window.quota} until {window.until} (reservation {window.name})"
     return Reservation(

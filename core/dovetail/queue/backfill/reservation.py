@@ -151,20 +151,20 @@ class _Given:
         devices = [
             replace(
                 device,
-                share_milli=self._take(device.uuid, "share", device.share_milli),
-                memory_mib=self._take(device.uuid, "memory", device.memory_mib),
+                share_milli=self._take(device.uuid, what="share", amount=device.share_milli),
+                memory_mib=self._take(device.uuid, what="memory", amount=device.memory_mib),
             )
             for device in claim.devices
         ]
         return replace(
             claim,
             devices=tuple(device for device in devices if device.share_milli or device.memory_mib),
-            unnamed=self._take(claim.node, f"devices of {claim.resource}", claim.unnamed),
-            cpu_milli=self._take(claim.node, "cpu", claim.cpu_milli),
-            memory_mib=self._take(claim.node, "memory", claim.memory_mib),
+            unnamed=self._take(claim.node, what=f"devices of {claim.resource}", amount=claim.unnamed),
+            cpu_milli=self._take(claim.node, what="cpu", amount=claim.cpu_milli),
+            memory_mib=self._take(claim.node, what="memory", amount=claim.memory_mib),
         )
 
-    def _take(self, where: str, what: str, amount: int) -> int:
+    def _take(self, where: str, *, what: str, amount: int) -> int:
         """The part of `amount` that is not given back."""
         taken = min(amount, self._left[where, what])
         self._left[where, what] -= taken

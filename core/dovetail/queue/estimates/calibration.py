@@ -97,7 +97,7 @@ class Misses:
         """Begin with factors that were learned earlier."""
         self._before, self._factors = factors, None
 
-    def told(self, key: str, foreseen: Foreseen, *, now_seconds: float) -> Bounds:
+    def told(self, key: str, *, foreseen: Foreseen, now_seconds: float) -> Bounds:
         """The bounds of a waiting job.
 
         Records the estimate once half of the last recorded wait has passed.
@@ -112,7 +112,7 @@ class Misses:
         """Record when the job started."""
         noted = self._told.pop(key, ())
         for at_seconds, foreseen in noted:
-            self._came.append((_where(foreseen, max(0.0, now_seconds - at_seconds)), 1 / len(noted)))
+            self._came.append((_where(foreseen, waited_seconds=max(0.0, now_seconds - at_seconds)), 1 / len(noted)))
             self._factors = None
 
     def forget(self, key: str) -> None:
@@ -158,7 +158,7 @@ def _left_out(came: list[tuple[float, float]], *, before: float) -> float:
     return ((within - below) / _BEFORE_JOBS * 2 - 1) * end
 
 
-def _where(foreseen: Foreseen, waited_seconds: float) -> float:
+def _where(foreseen: Foreseen, *, waited_seconds: float) -> float:
     """The position of a start in the span: 0 in its middle, -1 and 1 at its ends."""
     off, (before, after) = _size(waited_seconds) - _size(foreseen.seconds), _span(foreseen)
     return off / (after if off > 0 else before)

@@ -84,7 +84,7 @@ class Expectations:
         self._came.update(job.metadata.uid for job in found)
         return found[-REMEMBERED:]
 
-    def came(self, job: GPUJob, candidate: Candidate | None) -> None:
+    def came(self, job: GPUJob, *, candidate: Candidate | None) -> None:
         """Record the submission of a job; `candidate` is None for a job that requests no GPUs."""
         if candidate is not None:
             self._arrivals.came(candidate, at_seconds=moment(job.metadata.creation_timestamp).timestamp())
@@ -98,17 +98,17 @@ class Expectations:
         # Without learned run times, a job may end at any time until its limit.
         early, late = start.range_seconds or (0.0, start.in_seconds)
         foreseen = Foreseen(seconds=start.in_seconds, early_seconds=early, late_seconds=late)
-        bounds = self.misses.told(start.key, foreseen, now_seconds=now.timestamp())
+        bounds = self.misses.told(start.key, foreseen=foreseen, now_seconds=now.timestamp())
         return QueuePlace(
             position=1,
-            estimated_start=_at(now, start.in_seconds),
-            estimated_start_earliest=_at(now, bounds.earliest_seconds),
-            estimated_start_latest=_at(now, bounds.latest_seconds),
+            estimated_start=_at(now, seconds=start.in_seconds),
+            estimated_start_earliest=_at(now, seconds=bounds.earliest_seconds),
+            estimated_start_latest=_at(now, seconds=bounds.latest_seconds),
             basis=start.basis,
         )
 
 
-def _at(now: datetime, seconds: float) -> str:
+def _at(now: datetime, *, seconds: float) -> str:
     # To the nearest second, so that the same end gives the same estimate whenever it is computed. Time limits of
     # decades add up to dates after the last one that a calendar has.
     return timestamp(after(now, seconds=seconds + 0.5))

@@ -85,14 +85,14 @@ def _drawn(job: Candidate, *, play: int) -> Candidate:
     """The job with a drawn run time."""
     if job.likely_range is None:
         return job
-    return replace(job, likely_seconds=_between(job.likely_range, _part(job.key, play=play)))
+    return replace(job, likely_seconds=_between(job.likely_range, part=_part(job.key, play=play)))
 
 
 def _end_drawn(end: Leaving, *, play: int) -> Leaving:
     """The end at a drawn time."""
     if end.likely_range is None:
         return end
-    return msgspec.structs.replace(end, likely_seconds=_between(end.likely_range, _part(end.job, play=play)))
+    return msgspec.structs.replace(end, likely_seconds=_between(end.likely_range, part=_part(end.job, play=play)))
 
 
 def _part(job: str, *, play: int) -> float:
@@ -100,7 +100,7 @@ def _part(job: str, *, play: int) -> float:
     return int.from_bytes(blake2b(f"{play}/{job}".encode(), digest_size=6).digest(), "big") / 2**48
 
 
-def _between(ordered: tuple[float, ...], part: float) -> float:
+def _between(ordered: tuple[float, ...], *, part: float) -> float:
     """The value at this part of the way through the ascending values, interpolated."""
     at = part * (len(ordered) - 1)
     first = min(int(at), len(ordered) - 1)

@@ -120,9 +120,9 @@ class _Over:
         over = "a reservation is over by then"
         if not ended:
             return over.capitalize() if at.is_after_windows else "Its turn comes after jobs before it"
-        return self._of_jobs(nodes, ended) + (f", and {over}" if at.is_after_windows else "")
+        return self._of_jobs(nodes, ended=ended) + (f", and {over}" if at.is_after_windows else "")
 
-    def _of_jobs(self, nodes: Sequence[str], ended: Mapping[str, bool]) -> str:
+    def _of_jobs(self, nodes: Sequence[str], *, ended: Mapping[str, bool]) -> str:
         where = nodes[0] if len(nodes) == 1 else f"{len(nodes)} nodes"
         who = f"{len(ended)} job{'s have' if len(ended) > 1 else ' has'} ended on {where} by then at the latest"
         assumed = sum(ended.values())

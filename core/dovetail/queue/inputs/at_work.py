@@ -29,13 +29,13 @@ class AtWork(NamedTuple):
 
 def at_work(job: GPUJob, *, child: Job, pods: Sequence[Pod], run_times: RunTimes) -> AtWork:
     """The running job; `child` is its own batch Job, and `pods` are the pods of that batch Job."""
-    workers = workers_without_node(sized(job, child=child, verdict=None), child, pods)
-    nodes = open_nodes(job, pods, workers=workers) if workers else ()
+    workers = workers_without_node(sized(job, child=child, verdict=None), child=child, pods=pods)
+    nodes = open_nodes(job, pods=pods, workers=workers) if workers else ()
     return AtWork(
         job=job,
         child=child,
         pods=tuple(pods),
-        run=run_times.run_of(job, child, pods),
+        run=run_times.run_of(job, child=child, pods=pods),
         workers=len(nodes) or workers,
         nodes=nodes,
         refused=bool(nodes) and refused_since(pods) is not None,

@@ -67,7 +67,7 @@ def candidate_of(
         created=job.metadata.creation_timestamp,
         number=number,
         name=key_of(job.metadata),
-        site=site_of(spec_in_pools(written_spec(job), rules.quotas.pools_of(job))),
+        site=site_of(spec_in_pools(written_spec(job), pools=rules.quotas.pools_of(job))),
         run_seconds=rules.run_times.run_seconds(job),
         limited=is_limited(job),
         share=rules.quotas.level_of(job),
@@ -84,7 +84,7 @@ def expected_now(made: Candidate, *, job: GPUJob, expectations: Expectations) ->
 
 def eligible_nodes(job: GPUJob, *, view: ClusterView, quotas: Quotas) -> list[str]:
     """The nodes that the job's template and its pools allow."""
-    return view.eligible_nodes(spec_in_pools(written_spec(job), quotas.pools_of(job)))
+    return view.eligible_nodes(spec_in_pools(written_spec(job), pools=quotas.pools_of(job)))
 
 
 def site_of(spec: Mapping[str, Any]) -> str:

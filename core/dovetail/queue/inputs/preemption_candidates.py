@@ -20,11 +20,11 @@ def served_jobs(jobs: Iterable[GPUJob]) -> frozenset[str]:
         if made is not None and made.by and made.at is None and made.last_time is not None:
             left[made.by] = max(left.get(made.by, moment(made.last_time)), moment(made.last_time))
     return frozenset(
-        job.metadata.uid for job in known if job.metadata.uid in left and _ran_after(job, left[job.metadata.uid])
+        job.metadata.uid for job in known if job.metadata.uid in left and _ran_after(job, then=left[job.metadata.uid])
     )
 
 
-def _ran_after(job: GPUJob, then: datetime) -> bool:
+def _ran_after(job: GPUJob, *, then: datetime) -> bool:
     """Whether it started at `then` or later, was preempted since, or was held after it had run."""
     status, made = job.status, job.status.preemption
     runs = [each.start_time for each in status.attempts[-1:]]
@@ -53,7 +53,7 @@ def running_of(
     if is_finished(job) or is_external(job):
         # Kueue would admit a job again that we suspend, and no other job would get its room.
         return None
-    if is_on_the_way(job, child) and child is not None:
+    if is_on_the_way(job, child=child) and child is not None:
         start, held = job.status.start_time, pods
         if start is None or job.spec.suspend or true_condition(child, "SuccessCriteriaMet", "FailureTarget"):
             return None

@@ -80,7 +80,7 @@ class RunTimes:
             return self.by_namespace.get(job.metadata.namespace, self.default_seconds)
         return limit + _grace_seconds(job)
 
-    def run_of(self, job: GPUJob, child: Job, pods: Iterable[Pod]) -> Run:
+    def run_of(self, job: GPUJob, *, child: Job, pods: Iterable[Pod]) -> Run:
         """The job's run, from its batch Job and the pods of that batch Job."""
         start = child.status.start_time
         return Run(
@@ -115,5 +115,5 @@ class _Ending(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def _grace_seconds(job: GPUJob) -> int:
-    grace = fields_of(job, _Ending).termination_grace_period_seconds
+    grace = fields_of(job, as_type=_Ending).termination_grace_period_seconds
     return grace if isinstance(grace, int) else _GRACE_SECONDS

@@ -26,7 +26,7 @@ def use_of(
 
     `child` is its own batch Job. A job that waits is `admitted` before there is one: then it counts as running.
     """
-    if is_on_the_way(job, child):
+    if is_on_the_way(job, child=child):
         workers = None if child is None else child.spec.parallelism
         return _counted(job, ask_of=ask_of, workers=workers, queued=False, quotas=quotas)
     if not waits:

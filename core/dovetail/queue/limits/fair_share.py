@@ -31,11 +31,11 @@ class Spell:
     end: datetime | None = None
 
 
-def account_of(quotas: Iterable[GPUQuota], subject: Subject) -> Account | None:
+def account_of(quotas: Iterable[GPUQuota], *, subject: Subject) -> Account | None:
     """The account charged for the subject's use: that of the most specific quota, then by name."""
-    found = [quota for quota in quotas if quota.spec.shares is not None and binds(quota.spec, subject)]
+    found = [quota for quota in quotas if quota.spec.shares is not None and binds(quota.spec, subject=subject)]
     for quota in sorted(found, key=lambda each: (not each.spec.users, not each.spec.namespaces, each.metadata.name)):
-        who = whom(quota.spec, subject)
+        who = whom(quota.spec, subject=subject)
         if who is not None:
             return quota.metadata.name, who
     return None
@@ -53,13 +53,20 @@ def used_by(spell: Spell, *, since: datetime, now: datetime, half_life_seconds: 
     if end <= start:
         return 0.0
     scale = half_life_seconds / math.log(2)
-    return spell.gpus * scale * (_left(end, now, half_life_seconds) - _left(start, now, half_life_seconds))
+    return (
+        spell.gpus
+        * scale
+        * (
+            _left(end, now=now, half_life_seconds=half_life_seconds)
+            - _left(start, now=now, half_life_seconds=half_life_seconds)
+        )
+    )
 
 
 def usage(
     noted: Mapping[Account, float],
-    spells: Iterable[Spell],
     *,
+    spells: Iterable[Spell],
     as_of: Mapping[str, datetime],
     now: datetime,
     half_life_seconds: float,
@@ -97,7 +104,7 @@ def level_of(account: Account | None, *, known: Mapping[Account, float]) -> floa
     return _DUE if account is None else known.get(account, 0.0)
 
 
-def _left(at: datetime, now: datetime, half_life_seconds: float) -> float:
+def _left(at: datetime, *, now: datetime, half_life_seconds: float) -> float:
     return float(0.5 ** ((now - at).total_seconds() / half_life_seconds))
 
 

@@ -111,7 +111,7 @@ class LimitGate:
         self._counted: dict[str, list[tuple[CounterKey, int]]] = {}
         self._queued: dict[CounterKey, set[str]] = {}
         for key in running:
-            self._count(key, [(limit.counter, limit.need) for limit in self._terms_of(key).start])
+            self._count(key, takes=[(limit.counter, limit.need) for limit in self._terms_of(key).start])
 
     def refusal(self, job: Candidate) -> Refused | None:
         """Why a limit keeps the job waiting now.
@@ -152,7 +152,7 @@ class LimitGate:
         terms = self._terms_of(job.key)
         for limit in terms.queue:
             self._queued[limit.counter].discard(job.key)
-        self._count(job.key, [(limit.counter, limit.taken(job)) for limit in terms.start])
+        self._count(job.key, takes=[(limit.counter, limit.taken(job)) for limit in terms.start])
 
     def ended(self, key: str) -> None:
         """Uncount what the job took."""
@@ -162,21 +162,21 @@ class LimitGate:
     def _terms_of(self, key: str) -> Terms:
         return self._terms.get(key) or _NO_TERMS
 
-    def _count(self, key: str, takes: list[tuple[CounterKey, int]]) -> None:
+    def _count(self, key: str, *, takes: list[tuple[CounterKey, int]]) -> None:
         if key not in self._counted:
             self._counted[key] = takes
             for counter, amount in takes:
                 self._used[counter] += amount
 
 
-def binds(spec: GPUQuotaSpec, subject: Subject) -> bool:
+def binds(spec: GPUQuotaSpec, *, subject: Subject) -> bool:
     """Whether a quota applies to this subject."""
     if spec.namespaces and subject.namespace not in spec.namespaces:
         return False
     return not spec.users or subject.user in spec.users
 
 
-def whom(spec: GPUQuotaSpec, subject: Subject) -> str | None:
+def whom(spec: GPUQuotaSpec, *, subject: Subject) -> str | None:
     """The name that the quota counts the subject as.
 
     None where it does not count it: a pod without a user, by user.
@@ -188,8 +188,8 @@ def whom(spec: GPUQuotaSpec, subject: Subject) -> str | None:
 
 def limits_of(
     quotas: Iterable[GPUQuota],
-    subject: Subject,
     *,
+    subject: Subject,
     milli: int,
     jobs: int = 1,
     workers: int = 1,
@@ -203,10 +203,10 @@ def limits_of(
     start: list[Limit] = []
     queue: list[Limit] = []
     for quota in quotas:
-        counted = whom(quota.spec, subject) if binds(quota.spec, subject) else None
+        counted = whom(quota.spec, subject=subject) if binds(quota.spec, subject=subject) else None
         if counted is None:
             continue
-        name, spec, who = quota.metadata.name, quota.spec, _who(quota, counted)
+        name, spec, who = quota.metadata.name, quota.spec, _who(quota, counted=counted)
         if spec.gpus is not None and milli:
             most = spec.gpus * WHOLE_MILLI
             fewest = None if least is None else each * least
@@ -230,7 +230,7 @@ def limits_of(
     return Terms(start=tuple(start), queue=tuple(queue))
 
 
-def group_limit(namespace: str, group: str, *, most: int | None) -> Limit:
+def group_limit(namespace: str, *, group: str, most: int | None) -> Limit:
     """The limit of a group of jobs.
 
     Without `most` the job has no limit of its own but counts for the others.
@@ -247,7 +247,7 @@ def milli_of(ask: Ask | None, *, workers: int) -> int:
     return workers * sum(each.count * each.share_milli for each in (ask.gpu, *ask.more))
 
 
-def _who(quota: GPUQuota, counted: str) -> str:
+def _who(quota: GPUQuota, *, counted: str) -> str:
     """Whom the limit binds, in words."""
     spec = quota.spec
     if spec.per == "Namespace":

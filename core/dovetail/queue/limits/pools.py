@@ -14,7 +14,7 @@ from dovetail.queue.model.gate import Refused
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
-def pools_of(quotas: Iterable[GPUQuota], subject: Subject, *, asked: str | None = None) -> tuple[str, ...] | Refused:
+def pools_of(quotas: Iterable[GPUQuota], *, subject: Subject, asked: str | None = None) -> tuple[str, ...] | Refused:
     """The pools that the subject may use, empty for any node.
 
     Or why it may not use the one it requests.
@@ -22,7 +22,7 @@ def pools_of(quotas: Iterable[GPUQuota], subject: Subject, *, asked: str | None 
     allowed: tuple[str, ...] = ()
     for quota in quotas:
         pools = quota.spec.pools
-        if not pools or not binds(quota.spec, subject):
+        if not pools or not binds(quota.spec, subject=subject):
             continue
         if asked is not None and asked not in pools:
             return Refused(reason="Quota", message=_not_in(pools, asked=asked, quota=quota.metadata.name))
@@ -36,7 +36,7 @@ def pools_of(quotas: Iterable[GPUQuota], subject: Subject, *, asked: str | None 
     return (asked,) if asked is not None else allowed
 
 
-def in_pools(spec: Mapping[str, Any], pools: Sequence[str]) -> dict[str, Any]:
+def in_pools(spec: Mapping[str, Any], *, pools: Sequence[str]) -> dict[str, Any]:
     """A copy of the pod's spec that also requires nodes of these pools.
 
     Its own requirements stay.

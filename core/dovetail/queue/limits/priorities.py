@@ -31,22 +31,22 @@ class Rank:
     may_preempt: bool
 
 
-def bound_of(quotas: Iterable[GPUQuota], subject: Subject) -> Bound | None:
+def bound_of(quotas: Iterable[GPUQuota], *, subject: Subject) -> Bound | None:
     """The strictest bound of the quotas that bind the subject; None where none of them sets one."""
     found = [
         Bound(most=quota.spec.max_priority, quota=quota.metadata.name)
         for quota in quotas
-        if quota.spec.max_priority is not None and binds(quota.spec, subject)
+        if quota.spec.max_priority is not None and binds(quota.spec, subject=subject)
     ]
     return min(found, key=lambda bound: (bound.most, bound.quota), default=None)
 
 
-def may_preempt(quotas: Iterable[GPUQuota], subject: Subject) -> bool:
+def may_preempt(quotas: Iterable[GPUQuota], *, subject: Subject) -> bool:
     """Whether jobs of the subject may preempt others where preemption is on.
 
     Each quota can forbid it.
     """
-    return not any(not quota.spec.may_preempt and binds(quota.spec, subject) for quota in quotas)
+    return not any(not quota.spec.may_preempt and binds(quota.spec, subject=subject) for quota in quotas)
 
 
 def within(priority: int, *, bound: Bound | None) -> int:

@@ -31,8 +31,8 @@ _NEVER: Final = float("inf")
 
 def windows_of(
     quotas: Quotas,
-    counted: Iterable[Counted],
     *,
+    counted: Iterable[Counted],
     view: ClusterView,
     ledger: Ledger,
     leaving: Sequence[Leaving],
@@ -48,12 +48,15 @@ def windows_of(
         return Windows()
     everyone = list(counted)
     uses = _uses(everyone, ledger=ledger, leaving=leaving)
-    wanted = [window for quota in keeping for window in _windows(quota, uses, view=view, now=now)]
+    wanted = [window for quota in keeping for window in _windows(quota, uses=uses, view=view, now=now)]
     reservations = placed(wanted, ledger=ledger, leaving=leaving)
     quotas.kept = {
         quota: _on_nodes(kept_of(each, ledger=ledger, leaving=leaving)) for quota, each in reservations.items()
     }
-    own = {each.uid: frozenset(q.metadata.name for q in keeping if binds(q.spec, each.subject)) for each in everyone}
+    own = {
+        each.uid: frozenset(q.metadata.name for q in keeping if binds(q.spec, subject=each.subject))
+        for each in everyone
+    }
     return Windows(reservations=reservations, quotas_of=own, wanted=wanted)
 
 
@@ -96,12 +99,12 @@ def _milli(claim: Claim) -> int:
     return sum(device.share_milli for device in claim.devices) + claim.unnamed * WHOLE_MILLI
 
 
-def _windows(quota: GPUQuota, uses: Sequence[_Use], *, view: ClusterView, now: datetime) -> Iterator[Window]:
+def _windows(quota: GPUQuota, *, uses: Sequence[_Use], view: ClusterView, now: datetime) -> Iterator[Window]:
     """The advance reservations of a quota that have not ended and that its jobs do not fill.
 
     A use counts towards one of them at a time: two that overlap each keep their own number.
     """
-    own = [each for each in uses if binds(quota.spec, each.subject)]
+    own = [each for each in uses if binds(quota.spec, subject=each.subject)]
     before: list[tuple[Said, Counter[int]]] = []
     # Those bound to a pool come first: use in the pool counts towards them rather than towards one for any node.
     for said in sorted(quota.spec.reservations, key=lambda each: (each.pool is None, each.start, each.name)):
@@ -109,9 +112,9 @@ def _windows(quota: GPUQuota, uses: Sequence[_Use], *, view: ClusterView, now: d
         if end <= now:
             continue
         at_seconds = max(_NOW, (start - now).total_seconds())
-        nodes = None if said.pool is None else _nodes_in(view, said.pool)
-        taken = sum((counts for other, counts in before if _overlap(said, other)), Counter[int]())
-        counts = _towards(said.gpus, own, taken=taken, nodes=nodes, at_seconds=at_seconds)
+        nodes = None if said.pool is None else _nodes_in(view, pool=said.pool)
+        taken = sum((counts for other, counts in before if _overlap(said, other=other)), Counter[int]())
+        counts = _towards(said.gpus, uses=own, taken=taken, nodes=nodes, at_seconds=at_seconds)
         before.append((said, counts))
         left = said.gpus - counts.total() // WHOLE_MILLI
         if left > 0:
@@ -128,12 +131,12 @@ def _windows(quota: GPUQuota, uses: Sequence[_Use], *, view: ClusterView, now: d
             )
 
 
-def _overlap(one: Said, other: Said) -> bool:
+def _overlap(one: Said, *, other: Said) -> bool:
     return moment(one.start) < moment(other.end) and moment(other.start) < moment(one.end)
 
 
 def _towards(
-    gpus: int, uses: Sequence[_Use], *, taken: Counter[int], nodes: Sequence[str] | None, at_seconds: float
+    gpus: int, *, uses: Sequence[_Use], taken: Counter[int], nodes: Sequence[str] | None, at_seconds: float
 ) -> Counter[int]:
     """The milli of each use, by its index, that count towards a reservation of `gpus` GPUs."""
     counts: Counter[int] = Counter()
@@ -147,7 +150,7 @@ def _towards(
     return counts
 
 
-def _nodes_in(view: ClusterView, pool: str) -> list[str]:
+def _nodes_in(view: ClusterView, *, pool: str) -> list[str]:
     return [name for name, node in view.nodes.items() if node.metadata.labels.get(names.LABEL_POOL) == pool]
 
 

@@ -55,33 +55,33 @@ class Counted:
         return self.subject.user is not None
 
 
-def spell_of(counted: Counted, quotas: Iterable[GPUQuota]) -> fair_share.Spell | None:
+def spell_of(counted: Counted, *, quotas: Iterable[GPUQuota]) -> fair_share.Spell | None:
     """What it has held, from when until when, on its account.
 
     None where no quota with shares counts it.
     """
     if counted.start is None or counted.queued or not counted.milli:
         return None
-    account = fair_share.account_of(quotas, counted.subject)
+    account = fair_share.account_of(quotas, subject=counted.subject)
     if account is None:
         return None
     return fair_share.Spell(account=account, gpus=counted.milli / WHOLE_MILLI, start=counted.start, end=counted.end)
 
 
 def status_of(
-    quota: GPUQuota, everyone: Iterable[Counted], *, used: Mapping[fair_share.Account, float], now: datetime
+    quota: GPUQuota, *, everyone: Iterable[Counted], used: Mapping[fair_share.Account, float], now: datetime
 ) -> GPUQuotaStatus:
     """The quota's status, from `everyone`: all jobs and pods that quotas may bind."""
     uses = {who: QuotaUse(who=who, gpu_seconds=round(amount, 3)) for (name, who), amount in used.items()
             if name == quota.metadata.name}  # fmt: skip
     total = QuotaUse(who="")
     for each in everyone:
-        if each.end is not None or not limits.binds(quota.spec, each.subject):
+        if each.end is not None or not limits.binds(quota.spec, subject=each.subject):
             continue
-        total = _added(total, each)
-        who = limits.whom(quota.spec, each.subject)
+        total = _added(total, counted=each)
+        who = limits.whom(quota.spec, subject=each.subject)
         if who is not None:
-            uses[who] = _added(uses.get(who, QuotaUse(who=who)), each)
+            uses[who] = _added(uses.get(who, QuotaUse(who=who)), counted=each)
     listed = sorted(uses.values(), key=lambda use: (-use.gpus, -use.gpu_seconds, -use.queued_jobs, use.who))
     return GPUQuotaStatus(
         observed_generation=quota.metadata.generation,
@@ -93,7 +93,7 @@ def status_of(
     )
 
 
-def _added(use: QuotaUse, counted: Counted) -> QuotaUse:
+def _added(use: QuotaUse, *, counted: Counted) -> QuotaUse:
     queued = int(counted.queued)
     running = int(counted.is_job and not queued)
     return msgspec.structs.replace(

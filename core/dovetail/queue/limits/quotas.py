@@ -133,7 +133,7 @@ class Quotas:
         return self._pools_of(subject_of(job), job.spec.pool)
 
     def _find_pools(self, subject: Subject, asked: str | None) -> tuple[str, ...] | Refused:
-        return pools_of(self._quotas.values(), subject, asked=asked)
+        return pools_of(self._quotas.values(), subject=subject, asked=asked)
 
     def rank_of(self, job: GPUJob) -> priorities.Rank:
         """The job's effective priority, and whether it may preempt others."""
@@ -149,14 +149,14 @@ class Quotas:
 
     def _find_bound(self, subject: Subject) -> tuple[priorities.Bound | None, bool]:
         quotas = self._quotas.values()
-        return priorities.bound_of(quotas, subject), priorities.may_preempt(quotas, subject)
+        return priorities.bound_of(quotas, subject=subject), priorities.may_preempt(quotas, subject=subject)
 
     def level_of(self, job: GPUJob) -> float:
         """How much of its share the job's account had used recently, at the last computation."""
         return fair_share.level_of(self._account_of(subject_of(job)), known=self._levels)
 
     def _find_account(self, subject: Subject) -> fair_share.Account | None:
-        return fair_share.account_of(self._quotas.values(), subject)
+        return fair_share.account_of(self._quotas.values(), subject=subject)
 
     def gate(self, counted: Sequence[Counted], *, children: Container[Child] = ()) -> limits.LimitGate | None:
         """The gate of a scheduling cycle, over all jobs that run or wait.
@@ -193,16 +193,18 @@ class Quotas:
         refused: Refused | None,
     ) -> Terms:
         jobs = int(subject.user is not None)
-        found = limits.limits_of(self._quotas.values(), subject, milli=milli, jobs=jobs, workers=workers, least=least)
+        found = limits.limits_of(
+            self._quotas.values(), subject=subject, milli=milli, jobs=jobs, workers=workers, least=least
+        )
         start = found.start
         if group:
-            start = (*start, limits.group_limit(subject.namespace, group, most=most))
+            start = (*start, limits.group_limit(subject.namespace, group=group, most=most))
         return Terms(start=start, queue=found.queue, refused=refused)
 
     def _used_by_pods(self, children: Container[Child]) -> Counter[CounterKey]:
         used: Counter[CounterKey] = Counter()
         for pod in self._alone(children):
-            for limit in limits.limits_of(self._quotas.values(), pod.subject, milli=pod.milli, jobs=0).start:
+            for limit in limits.limits_of(self._quotas.values(), subject=pod.subject, milli=pod.milli, jobs=0).start:
                 used[limit.counter] += limit.need
         return used
 
@@ -225,7 +227,9 @@ class Quotas:
             self._levels = levels
             self.version += 1
         return {
-            name: msgspec.structs.replace(status_of(quota, everyone, used=used, now=now), kept=self.kept.get(name, []))
+            name: msgspec.structs.replace(
+                status_of(quota, everyone=everyone, used=used, now=now), kept=self.kept.get(name, [])
+            )
             for name, quota in self._quotas.items()
         }
 
@@ -236,8 +240,8 @@ class Quotas:
         noted = {(each.metadata.name, use.who): use.gpu_seconds for each in sharing for use in each.status.uses}
         as_of = {each.metadata.name: moment(each.status.as_of) for each in sharing if each.status.as_of}
         noted = {account: amount for account, amount in noted.items() if account[0] in as_of}
-        spells = [spell for each in counted if (spell := spell_of(each, sharing)) is not None]
-        return fair_share.usage(noted, spells, as_of=as_of, now=now, half_life_seconds=self._half_life_seconds)
+        spells = [spell for each in counted if (spell := spell_of(each, quotas=sharing)) is not None]
+        return fair_share.usage(noted, spells=spells, as_of=as_of, now=now, half_life_seconds=self._half_life_seconds)
 
 
 def subject_of(job: GPUJob) -> Subject:
@@ -261,9 +265,9 @@ def weight_refusal(annotations: Mapping[str, str], *, ask: Ask, bound: prioritie
     return None if weight is None else bound.refusal(weight, field=f"annotation {names.PRIORITY}")
 
 
-def spec_in_pools(spec: Mapping[str, Any], pools: tuple[str, ...] | Refused) -> Mapping[str, Any]:
+def spec_in_pools(spec: Mapping[str, Any], *, pools: tuple[str, ...] | Refused) -> Mapping[str, Any]:
     """The pod's spec for nodes of these pools.
 
     Unchanged where the job may not use the pool it requests.
     """
-    return spec if isinstance(pools, Refused) else in_pools(spec, pools)
+    return spec if isinstance(pools, Refused) else in_pools(spec, pools=pools)

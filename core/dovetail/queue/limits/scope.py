@@ -11,7 +11,7 @@ from dovetail.queue.limits.quotas import spec_in_pools
 from dovetail.queue.model.gate import Refused
 
 
-def reach(job: GPUJob, reason: Reason, *, pools: tuple[str, ...] | Refused, view: ClusterView) -> str:
+def reach(job: GPUJob, *, reason: Reason, pools: tuple[str, ...] | Refused, view: ClusterView) -> str:
     """What to append to the sentence of a shortage with that reason.
 
     Empty where it is about all nodes.
@@ -19,7 +19,9 @@ def reach(job: GPUJob, reason: Reason, *, pools: tuple[str, ...] | Refused, view
     if reason == "Quota" or isinstance(pools, Refused):
         return ""
     words = [f"in pool {' or '.join(pools)}"] if pools else []
-    if reason == "ExceedsCapacity" and (those := _those(spec_in_pools(written_spec(job), pools), job=job, view=view)):
+    if reason == "ExceedsCapacity" and (
+        those := _those(spec_in_pools(written_spec(job), pools=pools), job=job, view=view)
+    ):
         words.append(f"of the nodes {those}")
     return f" ({', '.join(words)})" if words else ""
 
@@ -37,4 +39,4 @@ def _misses_by_taints(spec: Mapping[str, Any], *, view: ClusterView) -> bool:
     tolerant = {**spec, "tolerations": [{"operator": "Exists"}]}
     # Few nodes with devices have taints, so this check is cheap.
     tainted = (node for node in view.nodes.values() if node.spec.taints and view.ledger.devices(node.metadata.name))
-    return any(admits(node, tolerant) and not admits(node, spec) for node in tainted)
+    return any(admits(node, pod_spec=tolerant) and not admits(node, pod_spec=spec) for node in tainted)

@@ -145,7 +145,9 @@ def find_room(job: Candidate, *, ledger: Ledger, fit_cache: FitCache, sites: Sit
         ways = [ask for ask in (job.ask, *job.others) if ledger.serves(ask.resource, nodes=nodes)] or ways
     shortages = []
     for ask in ways:
-        found = place(ledger, ask, workers=job.workers, key=job.key, nodes=nodes, fit_cache=fit_cache, least=job.least)
+        found = place(
+            ledger, ask=ask, workers=job.workers, key=job.key, nodes=nodes, fit_cache=fit_cache, least=job.least
+        )
         if not isinstance(found, Shortage):
             return Room(ask=ask, claims=tuple(found))
         shortages.append(NoRoom(ask=ask, shortage=found))
@@ -194,14 +196,14 @@ class Standing:
         self._version = version
         self._known: dict[str, tuple[int, list[_Worker], list[Claim]]] = {}
 
-    def claims(self, node: str, workers: list[_Worker]) -> list[Claim] | None:
+    def claims(self, node: str, *, workers: list[_Worker]) -> list[Claim] | None:
         """The claims of exactly these workers on the node; None where they must be computed."""
         known = self._known.get(node)
         if known is None or known[:2] != (self._version(node), workers):
             return None
         return known[2]
 
-    def keep(self, node: str, workers: list[_Worker], claims: list[Claim]) -> None:
+    def keep(self, node: str, *, workers: list[_Worker], claims: list[Claim]) -> None:
         """Cache the claims of these workers on the node."""
         self._known[node] = self._version(node), workers, claims
 
@@ -231,7 +233,7 @@ def claim_on_the_way(
     standing = standing or Standing(lambda _node: 0)
     ends = frozenset(going)
     for node, workers in planned.items():
-        _claim_on(node, workers, ledger=ledger, going=ends, claimed=claimed, standing=standing)
+        _claim_on(node, workers=workers, ledger=ledger, going=ends, claimed=claimed, standing=standing)
     standing.forget_all_but(planned)
     fit_cache = FitCache(ledger)
     for job in jobs:
@@ -242,8 +244,8 @@ def claim_on_the_way(
 
 def _claim_on(
     node: str,
-    workers: Sequence[tuple[Candidate, int]],
     *,
+    workers: Sequence[tuple[Candidate, int]],
     ledger: Ledger,
     going: frozenset[str],
     claimed: Claimed,
@@ -251,7 +253,7 @@ def _claim_on(
 ) -> None:
     """Claim for the workers that are planned on one node."""
     asked = [(job.key, worker, job.ask) for job, worker in workers]
-    claims = standing.claims(node, asked)
+    claims = standing.claims(node, workers=asked)
     if claims is not None:
         ledger.commit_all(claims)
         claimed.leaving.extend(_end_of(claim, job=job) for (job, _), claim in zip(workers, claims, strict=True))
@@ -259,8 +261,10 @@ def _claim_on(
     found, late = [], False
     for job, worker in workers:
         key = f"{job.key}/{worker}"
-        fit = check(ledger, job.ask, node=node, key=key)
-        if not isinstance(fit, Fit) and isinstance(fit := _check_after(going, job, node, key=key, ledger=ledger), Fit):
+        fit = check(ledger, ask=job.ask, node=node, key=key)
+        if not isinstance(fit, Fit) and isinstance(
+            fit := _check_after(going, job=job, node=node, key=key, ledger=ledger), Fit
+        ):
             claimed.late.add(job.key)
             late = True
         if isinstance(fit, Fit):
@@ -269,10 +273,10 @@ def _claim_on(
         else:
             claimed.lost[job.key] = node
     if len(found) == len(workers) and not late:
-        standing.keep(node, asked, found)
+        standing.keep(node, workers=asked, claims=found)
 
 
-def _check_after(going: frozenset[str], job: Candidate, node: str, *, key: str, ledger: Ledger) -> Fit | Refusal:
+def _check_after(going: frozenset[str], *, job: Candidate, node: str, key: str, ledger: Ledger) -> Fit | Refusal:
     """Whether a planned worker fits once the `going` claims have left its node.
 
     The ledger is unchanged on return.
@@ -280,7 +284,7 @@ def _check_after(going: frozenset[str], job: Candidate, node: str, *, key: str, 
     leaving = [claim for claim in ledger.claims_on(node) if claim.key in going]
     for claim in leaving:
         ledger.release(claim.key)
-    found = check(ledger, job.ask, node=node, key=key)
+    found = check(ledger, ask=job.ask, node=node, key=key)
     for claim in leaving:
         ledger.commit(claim)
     return found
@@ -291,7 +295,7 @@ def _claim_anywhere(job: Candidate, *, ledger: Ledger, sites: Sites, fit_cache: 
     leaving = []
     for worker in range(job.workers):
         key, nodes = f"{job.key}/{worker}", sites.get(job.site)
-        found = place(ledger, job.ask, workers=1, key=key, nodes=nodes, fit_cache=fit_cache)
+        found = place(ledger, ask=job.ask, workers=1, key=key, nodes=nodes, fit_cache=fit_cache)
         if isinstance(found, Shortage):
             break
         leaving += commit(found, job=job, ledger=ledger)

@@ -12,7 +12,7 @@ from dovetail.queue.preemption.policy import Rules
 _HOUR: Final = timedelta(hours=1)
 
 
-def rules_now(rules: Rules, jobs: Iterable[GPUJob], *, now: datetime) -> Rules:
+def rules_now(rules: Rules, *, jobs: Iterable[GPUJob], now: datetime) -> Rules:
     """The rules with `left` reduced by the preemptions of the last hour. `jobs` are all GPUJobs."""
     return replace(rules, left=max(0, rules.left - _spent(jobs, now=now))) if rules.gap else rules
 

@@ -127,7 +127,7 @@ class Evictor:
     def _still(self, proofs: Proofs) -> Proof | None:
         """The proof with the current victims, without those that are no longer necessary."""
         # A priority may have changed since the decision.
-        told = [each for each in self._told_for(proofs.job) if each.left or self._is_lower(each, proofs.job)]
+        told = [each for each in self._told_for(proofs.job) if each.left or self._is_lower(each, job=proofs.job)]
         if not told or not self.rules.gap or not proofs.job.may_preempt:
             return None
         proof = proofs.without(told)
@@ -161,7 +161,7 @@ class Evictor:
         may = [
             each
             for each in self.running
-            if self._is_lower(each, job)
+            if self._is_lower(each, job=job)
             and each.run_seconds >= rules.min_run_seconds
             and each.preempted < rules.per_job
             and not each.yields_to
@@ -169,6 +169,6 @@ class Evictor:
         ]
         return sorted(may, key=lambda each: (each.priority, each.run_seconds, each.key))
 
-    def _is_lower(self, running: Running, job: Candidate) -> bool:
+    def _is_lower(self, running: Running, *, job: Candidate) -> bool:
         """Whether the priority of the running job is lower by at least `gap`."""
         return running.priority + self.rules.gap <= job.priority

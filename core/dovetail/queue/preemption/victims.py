@@ -170,14 +170,14 @@ def _sets(willing: Sequence[Running], *, most: int) -> Iterator[tuple[Running, .
     """
     left = _SETS
     for size in range(1, most + 1):
-        found = list(_up_to(combinations(willing, size), left + 1))
+        found = list(_up_to(combinations(willing, size), count=left + 1))
         if len(found) > left:
             return
         yield from found
         left -= len(found)
 
 
-def _up_to(sets: Iterable[tuple[Running, ...]], count: int) -> Iterator[tuple[Running, ...]]:
+def _up_to(sets: Iterable[tuple[Running, ...]], *, count: int) -> Iterator[tuple[Running, ...]]:
     for _, each in zip(range(count), sets, strict=False):
         yield each
 

@@ -64,7 +64,7 @@ def _pack(setting: Setting) -> Policy:
 
 
 def _balanced(setting: Setting) -> Policy:
-    return Online(setting.columns, make=lambda columns, mix: Balanced(columns, mix, settings=_live(setting)))
+    return Online(setting.columns, make=lambda columns, mix: Balanced(columns, mix=mix, settings=_live(setting)))
 
 
 def _tuned(setting: Setting) -> Policy:
@@ -78,13 +78,13 @@ def _tuned(setting: Setting) -> Policy:
 
 POLICIES: Final[dict[str, Entry]] = {
     "ph": Entry(
-        make=lambda setting: PH(setting.columns, setting.mix, settings=setting.ph()),
+        make=lambda setting: PH(setting.columns, mix=setting.mix, settings=setting.ph()),
         help="priced headroom, with the mix of the pods known",
     ),
     "ph-online": Entry(make=_online, help="priced headroom, with the mix learned from arrivals"),
     "tuned": Entry(make=_tuned, help="the best of FGD and several PH settings, by replays of what arrived"),
     "fgd": Entry(
-        make=lambda setting: fgd(setting.columns, setting.mix), help="fragmentation gradient descent, as published"
+        make=lambda setting: fgd(setting.columns, mix=setting.mix), help="fragmentation gradient descent, as published"
     ),
     "bestfit": Entry(make=lambda setting: bestfit(setting.columns), help="least CPU and GPU left over"),
     "gpupacking": Entry(make=lambda setting: gpupacking(setting.columns), help="used devices first, then used nodes"),

@@ -23,9 +23,9 @@ FRAGMENTATION_WEIGHT: Final = 0.1
 class Balanced:
     """Takes the node with the highest weighted sum, the first of equals."""
 
-    def __init__(self, columns: Columns, mix: Mix, *, settings: PHSettings) -> None:
+    def __init__(self, columns: Columns, *, mix: Mix, settings: PHSettings) -> None:
         self._columns = columns
-        self._ph = PH(columns, mix, settings=settings)
+        self._ph = PH(columns, mix=mix, settings=settings)
 
     def choose(self, shape: Shape) -> Choice | None:
         """The best place for a pod that arrives now, or None when it fits nowhere."""
@@ -38,4 +38,4 @@ class Balanced:
         cpu = 1 - columns.spare[rows, CPU] / np.maximum(1, columns.capacity[rows, CPU])
         score = MEMORY_WEIGHT * memory + CPU_WEIGHT * cpu + FRAGMENTATION_WEIGHT * scaled(priced[rows].astype(float))
         node = int(rows[score.argmax()])
-        return choice_of(columns, shape, node=node, device=int(device[node]))
+        return choice_of(columns, shape=shape, node=node, device=int(device[node]))

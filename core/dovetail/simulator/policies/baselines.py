@@ -13,7 +13,7 @@ from dovetail.fragmentation.pod_shapes import WHOLE_MILLI, Choice, Shape
 from dovetail.fragmentation.policy import ScoredPolicy, fitting
 
 
-def tightest_device(columns: Columns, shape: Shape, *, rows: Ints) -> Ints | None:
+def tightest_device(columns: Columns, *, shape: Shape, rows: Ints) -> Ints | None:
     """The device of each of `rows` with the least milli left that is enough for a share, [n]."""
     if not shape.is_share:
         return None
@@ -40,7 +40,7 @@ class RandomFit:
         node = int(self._random.choice(rows))
         devices = (columns.left[node] >= shape.share_milli).nonzero()[0]
         device = int(self._random.choice(devices)) if shape.is_share else 0
-        return choice_of(columns, shape, node=node, device=device)
+        return choice_of(columns, shape=shape, node=node, device=device)
 
 
 DEVICE_WEIGHT: Final = 0.7
@@ -50,7 +50,7 @@ CPU_WEIGHT: Final = 0.2
 class Spread:
     """How idle a node is, 0 to 1."""
 
-    def score(self, columns: Columns, shape: Shape, *, rows: Ints) -> tuple[Floats, Ints | None]:
+    def score(self, columns: Columns, *, shape: Shape, rows: Ints) -> tuple[Floats, Ints | None]:
         """The score of each of `rows`, and the device with the most milli left, both [n]."""
         left = columns.left[rows]
         devices = left.sum(axis=1) / np.maximum(1, columns.gpus[rows] * WHOLE_MILLI)
@@ -61,7 +61,7 @@ class Spread:
 
 def spread(columns: Columns) -> ScoredPolicy:
     """The policy for a cluster."""
-    return ScoredPolicy(columns, Spread())
+    return ScoredPolicy(columns, scorer=Spread())
 
 
 LARGEST_CPU_MILLI: Final = 128_000
@@ -71,17 +71,17 @@ LARGEST_GPU_MILLI: Final = 8_000
 class BestFit:
     """The percentage of the largest node that would not be left over."""
 
-    def score(self, columns: Columns, shape: Shape, *, rows: Ints) -> tuple[Floats, Ints | None]:
+    def score(self, columns: Columns, *, shape: Shape, rows: Ints) -> tuple[Floats, Ints | None]:
         """The score of each of `rows`, and the tightest device, both [n]."""
         cpu = (columns.spare[rows, CPU] - shape.cpu_milli) / LARGEST_CPU_MILLI
         gpu = (columns.left[rows].sum(axis=1) - shape.gpu_milli) / LARGEST_GPU_MILLI
         score = np.trunc((1.0 - (cpu * 0.5 + gpu * 0.5)) * 100.0)
-        return score, tightest_device(columns, shape, rows=rows)
+        return score, tightest_device(columns, shape=shape, rows=rows)
 
 
 def bestfit(columns: Columns) -> ScoredPolicy:
     """The policy for a cluster."""
-    return ScoredPolicy(columns, BestFit())
+    return ScoredPolicy(columns, scorer=BestFit())
 
 
 class GPUPacking:
@@ -91,9 +91,9 @@ class GPUPacking:
     node by how few devices it has.
     """
 
-    def score(self, columns: Columns, shape: Shape, *, rows: Ints) -> tuple[Floats, Ints | None]:
+    def score(self, columns: Columns, *, shape: Shape, rows: Ints) -> tuple[Floats, Ints | None]:
         """The score of each of `rows`, and the tightest device, both [n]."""
-        device = tightest_device(columns, shape, rows=rows)
+        device = tightest_device(columns, shape=shape, rows=rows)
         if not shape.gpus:
             return np.zeros(len(rows)), device
         free = columns.spare[rows, FREE_DEVICES]
@@ -107,4 +107,4 @@ class GPUPacking:
 
 def gpupacking(columns: Columns) -> ScoredPolicy:
     """The policy for a cluster."""
-    return ScoredPolicy(columns, GPUPacking())
+    return ScoredPolicy(columns, scorer=GPUPacking())

@@ -135,7 +135,7 @@ class IntelLibrary:
         return states
 
     def _utilization(self, handle: Handle) -> float | None:
-        groups = self._kinds(self._zes.engines, self._zes.engine, handle=handle)
+        groups = self._kinds(self._zes.engines, properties=self._zes.engine, handle=handle)
         group = next((groups[kind] for kind in _ENGINES if kind in groups), None)
         ratio = None if group is None else self._pace(self._zes.engine_activity, handle=group)
         return None if ratio is None else min(1.0, max(0.0, ratio))
@@ -161,13 +161,13 @@ class IntelLibrary:
         return moved / took
 
     def _temperature(self, handle: Handle) -> int | None:
-        sensors = self._kinds(self._zes.sensors, self._zes.sensor, handle=handle)
+        sensors = self._kinds(self._zes.sensors, properties=self._zes.sensor, handle=handle)
         sensor = next((sensors[kind] for kind in _SENSORS if kind in sensors), None)
         celsius = None if sensor is None else self._ask(self._zes.celsius, args=(sensor,))
         return None if celsius is None else round(celsius)
 
     def _clocks(self, handle: Handle) -> tuple[dict[str, int], tuple[str, ...] | None]:
-        domains = self._kinds(self._zes.frequencies, self._zes.frequency, handle=handle)
+        domains = self._kinds(self._zes.frequencies, properties=self._zes.frequency, handle=handle)
         states = {kind: self._ask(self._zes.frequency_state, args=(domain,)) for kind, domain in domains.items()}
         rates = {_CLOCKS[kind]: state.actual for kind, state in states.items() if state and kind in _CLOCKS}
         clocks = {name: round(mhz) for name, mhz in rates.items() if mhz > 0}
@@ -175,7 +175,7 @@ class IntelLibrary:
         return clocks, None if chip is None else _throttles(chip.throttled)
 
     def _errors(self, handle: Handle) -> dict[str, int]:
-        sets = self._kinds(self._zes.ras_sets, self._zes.ras, handle=handle)
+        sets = self._kinds(self._zes.ras_sets, properties=self._zes.ras, handle=handle)
         told = {kind: self._ask(self._zes.ras_state, args=(each,)) for kind, each in sets.items()}
         return {
             _ERRORS[kind]: sum(state.category[at] for at in _OF_HARDWARE)
@@ -189,7 +189,7 @@ class IntelLibrary:
             return "Wedged"
         return "MemoryMustBeReplaced" if any(each.health == _REPLACE for each in memory) else ""
 
-    def _kinds(self, many: Any, properties: Any, *, handle: Handle) -> dict[int, Handle]:
+    def _kinds(self, many: Any, *, properties: Any, handle: Handle) -> dict[int, Handle]:
         """The parts of a device by their type. Of several parts of one type, the first counts."""
         found: dict[int, Handle] = {}
         for part in self._ask(many, args=(handle,)) or ():

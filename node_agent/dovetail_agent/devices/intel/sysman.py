@@ -27,7 +27,7 @@ class Sysman:
 
     def __init__(self, library: str) -> None:
         self._library = ctypes.CDLL(library)
-        self.init = self._named("zesInit", lambda call: call(0), takes=(c_uint32,))
+        self.init = self._named("zesInit", made=lambda call: call(0), takes=(c_uint32,))
         self.drivers = self._list("zesDriverGet", of_handle=False)
         self.devices = self._list("zesDeviceGet")
         self.memories = self._list("zesDeviceEnumMemoryModules")
@@ -36,24 +36,24 @@ class Sysman:
         self.powers = self._list("zesDeviceEnumPowerDomains")
         self.frequencies = self._list("zesDeviceEnumFrequencyDomains")
         self.ras_sets = self._list("zesDeviceEnumRasErrorSets")
-        self.device = self._filled("zesDeviceGetProperties", structs.Device)
-        self.device_state = self._filled("zesDeviceGetState", structs.DeviceState)
-        self.pci = self._filled("zesDevicePciGetProperties", structs.Pci)
-        self.memory = self._filled("zesMemoryGetProperties", structs.Memory)
-        self.memory_state = self._filled("zesMemoryGetState", structs.MemoryState)
-        self.engine = self._filled("zesEngineGetProperties", structs.Engine)
-        self.engine_activity = self._filled("zesEngineGetActivity", structs.Counter)
-        self.sensor = self._filled("zesTemperatureGetProperties", structs.Sensor)
-        self.energy = self._filled("zesPowerGetEnergyCounter", structs.Counter)
-        self.frequency = self._filled("zesFrequencyGetProperties", structs.Frequency)
-        self.frequency_state = self._filled("zesFrequencyGetState", structs.FrequencyState)
-        self.ras = self._filled("zesRasGetProperties", structs.Ras)
+        self.device = self._filled("zesDeviceGetProperties", of=structs.Device)
+        self.device_state = self._filled("zesDeviceGetState", of=structs.DeviceState)
+        self.pci = self._filled("zesDevicePciGetProperties", of=structs.Pci)
+        self.memory = self._filled("zesMemoryGetProperties", of=structs.Memory)
+        self.memory_state = self._filled("zesMemoryGetState", of=structs.MemoryState)
+        self.engine = self._filled("zesEngineGetProperties", of=structs.Engine)
+        self.engine_activity = self._filled("zesEngineGetActivity", of=structs.Counter)
+        self.sensor = self._filled("zesTemperatureGetProperties", of=structs.Sensor)
+        self.energy = self._filled("zesPowerGetEnergyCounter", of=structs.Counter)
+        self.frequency = self._filled("zesFrequencyGetProperties", of=structs.Frequency)
+        self.frequency_state = self._filled("zesFrequencyGetState", of=structs.FrequencyState)
+        self.ras = self._filled("zesRasGetProperties", of=structs.Ras)
         self.ras_state = self._ras_state()
         self.celsius = self._celsius()
         self.processes = self._processes()
 
-    def _named(self, name: str, made: Callable[..., Any], *, takes: tuple[Any, ...]) -> Callable[..., Any]:
-        function = c_function(self._library, name, takes=takes)
+    def _named(self, name: str, *, made: Callable[..., Any], takes: tuple[Any, ...]) -> Callable[..., Any]:
+        function = c_function(self._library, name=name, takes=takes)
 
         def call(*args: Any) -> Any:
             return made(function, *args)
@@ -61,7 +61,7 @@ class Sysman:
         call.__name__ = name
         return call
 
-    def _filled(self, name: str, of: type[T]) -> Callable[..., T]:
+    def _filled(self, name: str, *, of: type[T]) -> Callable[..., T]:
         """Make a call that fills one structure about a handle."""
 
         def made(function: Callable[..., None], handle: Handle) -> T:
@@ -69,7 +69,7 @@ class Sysman:
             function(handle, byref(told))
             return told
 
-        return self._named(name, made, takes=(Handle, POINTER(of)))
+        return self._named(name, made=made, takes=(Handle, POINTER(of)))
 
     def _list(self, name: str, *, of_handle: bool = True) -> Callable[..., list[Handle]]:
         """Make a call that lists handles: it asks for their number first, then for the handles."""
@@ -82,7 +82,7 @@ class Sysman:
             return [Handle(each) for each in found[: count.value]]
 
         takes = (Handle,) if of_handle else ()
-        return self._named(name, made, takes=(*takes, POINTER(c_uint32), POINTER(Handle)))
+        return self._named(name, made=made, takes=(*takes, POINTER(c_uint32), POINTER(Handle)))
 
     def _ras_state(self) -> Callable[..., structs.RasState]:
         def made(function: Callable[..., None], handle: Handle) -> structs.RasState:
@@ -90,7 +90,7 @@ class Sysman:
             function(handle, 0, byref(told))  # 0 does not reset the counts
             return told
 
-        return self._named("zesRasGetState", made, takes=(Handle, c_uint8, POINTER(structs.RasState)))
+        return self._named("zesRasGetState", made=made, takes=(Handle, c_uint8, POINTER(structs.RasState)))
 
     def _celsius(self) -> Callable[..., float]:
         def made(function: Callable[..., None], handle: Handle) -> float:
@@ -98,7 +98,7 @@ class Sysman:
             function(handle, byref(told))
             return told.value
 
-        return self._named("zesTemperatureGetState", made, takes=(Handle, POINTER(c_double)))
+        return self._named("zesTemperatureGetState", made=made, takes=(Handle, POINTER(c_double)))
 
     def _processes(self) -> Callable[..., list[structs.Process]]:
         def made(function: Callable[..., None], handle: Handle) -> list[structs.Process]:
@@ -111,4 +111,4 @@ class Sysman:
             return list(told[: count.value])
 
         takes = (Handle, POINTER(c_uint32), POINTER(structs.Process))
-        return self._named("zesDeviceProcessesGetState", made, takes=takes)
+        return self._named("zesDeviceProcessesGetState", made=made, takes=takes)

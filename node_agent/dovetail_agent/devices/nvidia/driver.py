@@ -105,7 +105,7 @@ class NvmlDriver:
     def _read(self, part: Part, *, told: DeviceSample) -> DeviceSample:
         load = load_of(part, ask=self._ask)
         used = processes_of(part, ask=self._ask) if self._proc else None
-        processes = None if used is None or self._proc is None else self._owned(part, used, proc=self._proc)
+        processes = None if used is None or self._proc is None else self._owned(part, used=used, proc=self._proc)
         signs = signs_of(part, ask=self._ask)
         return replace(
             load,
@@ -118,7 +118,7 @@ class NvmlDriver:
             unhealthy_reason=verdict(signs),
         )
 
-    def _owned(self, part: Part, used: Mapping[int, int | None], *, proc: Path) -> tuple[Process, ...]:
+    def _owned(self, part: Part, *, used: Mapping[int, int | None], proc: Path) -> tuple[Process, ...]:
         """The processes with their pods and their utilization."""
         busy = self._busyness.of(part) if used else None
         processes = owned(used, proc=proc)

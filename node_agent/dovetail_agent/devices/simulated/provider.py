@@ -51,15 +51,15 @@ class Field(NamedTuple):
     default: Any = None
 
 
-def _whole_number(low: int, high: int) -> Callable[[Any], bool]:
+def _whole_number(low: int, *, high: int) -> Callable[[Any], bool]:
     return lambda value: type(value) is int and low <= value <= high
 
 
 _FIELDS: Final = {
     "model": Field(lambda value: isinstance(value, str) and value != "", "a model's name, such as V100"),
-    "count": Field(_whole_number(1, MAX_DEVICES), f"a whole number from 1 to {MAX_DEVICES}"),
-    "memoryMiB": Field(_whole_number(1, _MAX_MEMORY_MIB), f"a whole number of MiB from 1 to {_MAX_MEMORY_MIB}"),
-    "reservedMiB": Field(_whole_number(0, _MAX_MEMORY_MIB), "a whole number of MiB from 0 to memoryMiB", 0),
+    "count": Field(_whole_number(1, high=MAX_DEVICES), f"a whole number from 1 to {MAX_DEVICES}"),
+    "memoryMiB": Field(_whole_number(1, high=_MAX_MEMORY_MIB), f"a whole number of MiB from 1 to {_MAX_MEMORY_MIB}"),
+    "reservedMiB": Field(_whole_number(0, high=_MAX_MEMORY_MIB), "a whole number of MiB from 0 to memoryMiB", 0),
     "load": Field(lambda value: value in SCENARIOS.loads, f"one of {', '.join(SCENARIOS.loads)}", "Mixed"),
     "topology": Field(
         lambda value: value in SCENARIOS.topologies, f"one of {', '.join(SCENARIOS.topologies)}", "TwoSockets"
@@ -87,7 +87,7 @@ class SimulatedProvider:
         """
         declared = _declaration(node)
         if declared["reservedMiB"] > declared["memoryMiB"]:
-            raise _refusal(node, names.SIMULATED_DEVICES, "reservedMiB", declared["reservedMiB"])
+            raise _refusal(node, annotation=names.SIMULATED_DEVICES, name="reservedMiB", value=declared["reservedMiB"])
         devices = tuple(
             _device(index, declared=declared, node=node.metadata.name) for index in range(declared["count"])
         )
@@ -125,11 +125,11 @@ class SimulatedProvider:
             ),
             cpu_utilization=_ratio(
                 sum(tenant.cpu_milli * host_level(tenant.workload) for tenant in running),
-                milli(allocatable.get("cpu", "0")),
+                whole=milli(allocatable.get("cpu", "0")),
             ),
             memory_utilization=_ratio(
                 sum(tenant.memory_mib * host_level(tenant.workload) for tenant in running),
-                mebibytes(allocatable.get("memory", "0")),
+                whole=mebibytes(allocatable.get("memory", "0")),
             ),
         )
 
@@ -197,37 +197,43 @@ def _device_sample(
     )
     if stranger is None:
         return sample
-    return joined(sample, stranger, tenants=running, memory_mib=device.memory_mib)
+    return joined(sample, stranger=stranger, tenants=running, memory_mib=device.memory_mib)
 
 
-def _ratio(part: float, whole: float) -> float | None:
+def _ratio(part: float, *, whole: float) -> float | None:
     return min(1.0, part / whole) if whole else None
 
 
 def _declaration(node: Node) -> dict[str, Any]:
-    given = _json_object(node, names.SIMULATED_DEVICES, example=_EXAMPLE)
+    given = _json_object(node, annotation=names.SIMULATED_DEVICES, example=_EXAMPLE)
     for name in given:
         if name not in _FIELDS:
             raise _unreadable(
-                node, names.SIMULATED_DEVICES, f"{name} is no field of it; allowed are {', '.join(_FIELDS)}"
+                node,
+                annotation=names.SIMULATED_DEVICES,
+                problem=f"{name} is no field of it; allowed are {', '.join(_FIELDS)}",
             )
     declared = {name: given.get(name, field.default) for name, field in _FIELDS.items()}
     for name, field in _FIELDS.items():
         if not field.takes(declared[name]):
-            raise _refusal(node, names.SIMULATED_DEVICES, name, declared[name])
+            raise _refusal(node, annotation=names.SIMULATED_DEVICES, name=name, value=declared[name])
     return declared
 
 
 def _faults(node: Node, *, count: int) -> dict[int, str]:
     if names.SIMULATED_FAULTS not in node.metadata.annotations:
         return {}
-    given = _json_object(node, names.SIMULATED_FAULTS, example=_FAULTS_EXAMPLE)
+    given = _json_object(node, annotation=names.SIMULATED_FAULTS, example=_FAULTS_EXAMPLE)
     for index, reason in given.items():
         if not (index.isdecimal() and int(index) < count):
-            raise _unreadable(node, names.SIMULATED_FAULTS, f"{index} is no device of it; allowed are 0 to {count - 1}")
+            raise _unreadable(
+                node,
+                annotation=names.SIMULATED_FAULTS,
+                problem=f"{index} is no device of it; allowed are 0 to {count - 1}",
+            )
         if not isinstance(reason, str) or not reason:
             wrong = f"{index} is {json.dumps(reason)}; allowed is a word for the fault"
-            raise _unreadable(node, names.SIMULATED_FAULTS, wrong)
+            raise _unreadable(node, annotation=names.SIMULATED_FAULTS, problem=wrong)
     return {int(index): reason for index, reason in given.items()}
 
 
@@ -235,35 +241,37 @@ def _strangers(node: Node, *, count: int) -> dict[int, SimulatedStranger]:
     if names.SIMULATED_STRANGERS not in node.metadata.annotations:
         return {}
     found = {}
-    for index, value in _json_object(node, names.SIMULATED_STRANGERS, example=STRANGERS_EXAMPLE).items():
+    for index, value in _json_object(node, annotation=names.SIMULATED_STRANGERS, example=STRANGERS_EXAMPLE).items():
         stranger = read_stranger(value)
         if not (index.isdecimal() and int(index) < count):
             wrong = f"{index} is no device of it; allowed are 0 to {count - 1}"
-            raise _unreadable(node, names.SIMULATED_STRANGERS, wrong)
+            raise _unreadable(node, annotation=names.SIMULATED_STRANGERS, problem=wrong)
         if stranger is None:
             wrong = f"{index} is {json.dumps(value)}; allowed is {ALLOWED}"
-            raise _unreadable(node, names.SIMULATED_STRANGERS, wrong)
+            raise _unreadable(node, annotation=names.SIMULATED_STRANGERS, problem=wrong)
         found[int(index)] = stranger
     return found
 
 
-def _json_object(node: Node, annotation: str, *, example: str) -> dict[str, Any]:
+def _json_object(node: Node, *, annotation: str, example: str) -> dict[str, Any]:
     text = node.metadata.annotations.get(annotation)
     if text is None:
-        raise _unreadable(node, annotation, f"it is missing; write {example}")
+        raise _unreadable(node, annotation=annotation, problem=f"it is missing; write {example}")
     try:
         given = decode(text, as_type=Any)
     except UnreadableError as error:
-        raise _unreadable(node, annotation, f"{text!r} is no JSON ({error}); write {example}") from error
+        raise _unreadable(
+            node, annotation=annotation, problem=f"{text!r} is no JSON ({error}); write {example}"
+        ) from error
     if not isinstance(given, dict):
-        raise _unreadable(node, annotation, f"{text!r} is no JSON object; write {example}")
+        raise _unreadable(node, annotation=annotation, problem=f"{text!r} is no JSON object; write {example}")
     return given
 
 
-def _refusal(node: Node, annotation: str, name: str, value: Any) -> InventoryUnreadable:
+def _refusal(node: Node, *, annotation: str, name: str, value: Any) -> InventoryUnreadable:
     found = "missing" if value is None else json.dumps(value)
-    return _unreadable(node, annotation, f"{name} is {found}; allowed is {_FIELDS[name].allowed}")
+    return _unreadable(node, annotation=annotation, problem=f"{name} is {found}; allowed is {_FIELDS[name].allowed}")
 
 
-def _unreadable(node: Node, annotation: str, problem: str) -> InventoryUnreadable:
+def _unreadable(node: Node, *, annotation: str, problem: str) -> InventoryUnreadable:
     return InventoryUnreadable(node.metadata.name, problem=f"annotation {annotation}: {problem}")

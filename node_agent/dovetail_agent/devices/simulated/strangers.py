@@ -37,7 +37,7 @@ def read_stranger(value: Any) -> SimulatedStranger | None:
 
 
 def joined(
-    sample: DeviceSample, stranger: SimulatedStranger, *, tenants: Iterable[Tenant], memory_mib: int
+    sample: DeviceSample, *, stranger: SimulatedStranger, tenants: Iterable[Tenant], memory_mib: int
 ) -> DeviceSample:
     """Add the stranger to a device's sample.
 

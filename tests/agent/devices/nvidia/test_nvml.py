@@ -43,7 +43,7 @@ def test_the_report_says_when_it_was_measured(nvml: Stub, watch_on: WatchOn) -> 
     provider, later = provider_on(watch_on()), NOON + timedelta(seconds=60)
     sample = asked(provider, seconds_later=60)
     status = node_status.readable(
-        provider.inventory(NODE), sample, provider="nvml", tenants=[], previous=None, now=later
+        provider.inventory(NODE), sample=sample, provider="nvml", tenants=[], previous=None, now=later
     )
     assert (status.measured_at, status.observed_at) == ("2026-11-21T12:00:00Z", "2026-11-21T12:01:00Z")
 

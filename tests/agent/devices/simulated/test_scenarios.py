@@ -39,9 +39,12 @@ def test_every_fault_stays_within_what_a_card_can_say(name: str, minutes: int) -
     assert state.utilization is None or 0 <= state.utilization <= 1
     assert (state.unhealthy_reason == name) == SCENARIOS.faults[name].unhealthy
     assert sample.devices[1].unhealthy_reason == ""
-    status = node_status.readable(inventory, sample, provider="simulated", tenants=[TENANT], previous=None, now=NOON)
+    status = node_status.readable(
+        inventory, sample=sample, provider="simulated", tenants=[TENANT], previous=None, now=NOON
+    )
     assert (
-        node_status.applied_status("v100-0", status)["status"]["devices"][0]["healthReason"] == state.unhealthy_reason
+        node_status.applied_status("v100-0", status=status)["status"]["devices"][0]["healthReason"]
+        == state.unhealthy_reason
     )
 
 

@@ -130,9 +130,9 @@ def test_which_device_a_policy_takes_where_nothing_is_priced(
     policy: Policy, mode: Mode, there: dict[int, int], load: dict[int, float], expected: int
 ) -> None:
     ledger = make_ledger(a=3)
-    ledger.set_devices("a", [make_device("a", at, utilization=load.get(at, 0.0)) for at in range(3)])
+    ledger.set_devices("a", devices=[make_device("a", at, utilization=load.get(at, 0.0)) for at in range(3)])
     for index, share in there.items():
         hold_devices(ledger, "a", index, share_milli=share, mode=mode)
-    found = check(ledger, make_ask("0.1", policy=policy, mode=mode), node="a", key="p")
+    found = check(ledger, ask=make_ask("0.1", policy=policy, mode=mode), node="a", key="p")
     assert isinstance(found, Fit)
     assert [device.index for device in found.claim.devices] == [expected]

@@ -39,12 +39,12 @@ def hold(ledger: Ledger, key: str, *, unnamed: int = 0, named: tuple[int, ...] =
 
 
 def kind(ledger: Ledger, ask: Ask, *, node: str = "a") -> str:
-    found = check(ledger, ask, node=node, key="new")
+    found = check(ledger, ask=ask, node=node, key="new")
     return found.kind if isinstance(found, Refusal) else "fits"
 
 
 def test_a_claim_counts_devices_and_names_none() -> None:
-    found = check(vendor_ledger(), asking("2"), node="a", key="new")
+    found = check(vendor_ledger(), ask=asking("2"), node="a", key="new")
     assert isinstance(found, Fit)
     assert (found.claim.devices, found.claim.unnamed, found.claim.resource) == ((), 2, GPU)
 
@@ -105,7 +105,7 @@ def test_kubelet_s_count_bounds_what_the_report_shows(
 
 def test_a_sick_device_is_not_counted_twice_when_kubelet_knows_of_it_too() -> None:
     ledger = vendor_ledger(offered=3)
-    ledger.set_devices("a", [make_device("a", index, healthy=index != 0) for index in range(4)])
+    ledger.set_devices("a", devices=[make_device("a", index, healthy=index != 0) for index in range(4)])
     assert (kind(ledger, asking("3")), kind(ledger, asking("4"))) == ("fits", "Unhealthy")
 
 
@@ -129,21 +129,21 @@ def test_a_vendor_s_node_takes_what_asks_its_resource_and_is_of_its_kind(ask: As
 def test_a_managed_node_never_takes_what_asks_a_vendor_s_resource() -> None:
     ledger = Ledger()
     add_node(ledger, "a", gpus=4)
-    found = check(ledger, asking("1"), node="a", key="new")
+    found = check(ledger, ask=asking("1"), node="a", key="new")
     assert isinstance(found, Refusal)
     assert (found.kind, found.text) == ("NotManaged", "no nvidia.com/gpu here")
 
 
 def test_of_two_models_on_a_node_kubelet_could_pick_the_wrong_one() -> None:
     ledger = vendor_ledger()
-    ledger.set_devices("a", [make_device("a", 0), make_device("a", 1, model="T4")])
+    ledger.set_devices("a", devices=[make_device("a", 0), make_device("a", 1, model="T4")])
     assert (kind(ledger, asking("1(V100)")), kind(ledger, asking("1(V100|T4)"))) == ("WrongModel", "fits")
 
 
 def test_a_cordoned_device_that_kubelet_could_pick_keeps_its_node_free_of_new_pods() -> None:
     ledger = vendor_ledger()
-    ledger.set_devices("a", [make_device("a", index, cordoned=index == 2) for index in range(4)])
-    found = check(ledger, asking("1"), node="a", key="new")
+    ledger.set_devices("a", devices=[make_device("a", index, cordoned=index == 2) for index in range(4)])
+    found = check(ledger, ask=asking("1"), node="a", key="new")
     assert isinstance(found, Refusal)
     assert (found.kind, found.text) == ("Cordoned", "kubelet could pick a cordoned GPU")
     hold(ledger, "x", named=(2,))
@@ -161,7 +161,7 @@ def test_workers_are_spread_over_vendor_nodes_by_count() -> None:
     ledger = vendor_ledger(gpus=2)
     add_vendor_node(ledger, "b", gpus=2)
     add_node(ledger, "managed", gpus=8)
-    found = place(ledger, asking("2"), workers=2, key="job")
+    found = place(ledger, ask=asking("2"), workers=2, key="job")
     assert not isinstance(found, Shortage)
     assert sorted((claim.node, claim.unnamed) for claim in found) == [("a", 2), ("b", 2)]
 
@@ -180,7 +180,7 @@ def test_workers_are_spread_over_vendor_nodes_by_count() -> None:
 def test_a_shortage_says_what_is_short_on_vendor_nodes(ask: Ask, reason: str, message: str) -> None:
     ledger = vendor_ledger(gpus=2)
     hold(ledger, "x", unnamed=1)
-    found = place(ledger, ask, workers=1, key="job")
+    found = place(ledger, ask=ask, workers=1, key="job")
     assert isinstance(found, Shortage)
     assert found.reason == reason
     assert message in found.message
@@ -198,7 +198,7 @@ def test_a_shortage_says_what_is_short_on_vendor_nodes(ask: Ask, reason: str, me
 def test_each_kind_of_node_is_told_apart_in_a_mixed_cluster(ask: Ask, message: str) -> None:
     ledger = vendor_ledger(gpus=8)
     add_node(ledger, "managed", gpus=4, model="T4")
-    found = place(ledger, ask, workers=1, key="job")
+    found = place(ledger, ask=ask, workers=1, key="job")
     assert isinstance(found, Shortage)
     assert message in found.message
 

@@ -22,7 +22,7 @@ def full(**nodes: int) -> Ledger:
 
 
 def shortage(ledger: Ledger, ask: Ask, *, workers: int) -> Shortage:
-    found = place(ledger, ask, workers=workers, key="x")
+    found = place(ledger, ask=ask, workers=workers, key="x")
     assert isinstance(found, Shortage)
     return found
 
@@ -78,9 +78,9 @@ def test_a_worker_that_takes_all_of_a_node_could_run_and_a_larger_one_never(reso
 def test_a_worker_of_two_devices_needs_two_however_many_places_one_has() -> None:
     """An A100 has room for four times 16 GiB, and the V100 next to it for one: one worker of two devices."""
     ledger = make_ledger(a=2)
-    ledger.set_devices("a", [make_device("a", 0, model="A100"), make_device("a", 1)])
+    ledger.set_devices("a", devices=[make_device("a", 0, model="A100"), make_device("a", 1)])
     ask = make_ask("2x16G,0.1")
-    assert isinstance(place(ledger, ask, workers=1, key="x"), list)
+    assert isinstance(place(ledger, ask=ask, workers=1, key="x"), list)
     beyond = shortage(ledger, ask, workers=2)
     assert (beyond.reason, "at most 1 of 2 workers" in beyond.message) == ("ExceedsCapacity", True)
 
@@ -102,6 +102,6 @@ def test_what_fits_on_an_empty_cluster_never_exceeds_it_when_it_is_full(
         for ledger in (empty, used):
             add_node(ledger, f"n{at}", gpus=gpus, cpu_milli=6000)
         hold_devices(used, f"n{at}", *range(gpus))
-    workers = next(n for n in range(1, 60) if isinstance(place(empty, ask, workers=n, key="x"), Shortage)) - 1
+    workers = next(n for n in range(1, 60) if isinstance(place(empty, ask=ask, workers=n, key="x"), Shortage)) - 1
     if workers:
         assert shortage(used, ask, workers=workers).reason != "ExceedsCapacity"

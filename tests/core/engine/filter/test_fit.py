@@ -23,7 +23,7 @@ def with_claims(*claims: dict[str, object], gpus: int = 2) -> Ledger:
 
 def with_device(**facts: object) -> Ledger:
     ledger = make_ledger(a=1)
-    ledger.set_devices("a", [make_device("a", 0, **facts)])  # type: ignore[arg-type]
+    ledger.set_devices("a", devices=[make_device("a", 0, **facts)])  # type: ignore[arg-type]
     return ledger
 
 
@@ -155,7 +155,7 @@ REFUSED = [
 @pytest.mark.parametrize("case", REFUSED, ids=lambda case: case.name)
 def test_a_node_that_does_not_fit_says_why(case: Refused) -> None:
     ask = make_ask(case.ask, mode=case.mode, cpu_milli=case.cpu_milli)
-    refusal = check(case.ledger(), ask, node="a", key="pod")
+    refusal = check(case.ledger(), ask=ask, node="a", key="pod")
     assert not isinstance(refusal, Fit)
     assert (refusal.kind, refusal.message) == (case.kind, case.says)
 
@@ -207,7 +207,7 @@ PLACED = [
 
 @pytest.mark.parametrize("case", PLACED, ids=lambda case: case.name)
 def test_a_node_that_fits_gives_the_devices(case: Placed) -> None:
-    fit = check(case.ledger(), make_ask(case.ask, mode=case.mode), node="a", key="pod")
+    fit = check(case.ledger(), ask=make_ask(case.ask, mode=case.mode), node="a", key="pod")
     assert isinstance(fit, Fit), fit
     assert [(device.index, device.share_milli, device.memory_mib) for device in fit.claim.devices] == case.devices
 
@@ -216,7 +216,7 @@ def test_spread_takes_the_emptiest_device_and_pack_the_fullest_that_fits() -> No
     ledger = with_claims(half(share_milli=200, memory_mib=1000), gpus=2)
     chosen = {}
     for policy in ("Spread", "Pack"):
-        fit = check(ledger, make_ask("0.5", policy=policy), node="a", key="pod")  # type: ignore[arg-type]
+        fit = check(ledger, ask=make_ask("0.5", policy=policy), node="a", key="pod")  # type: ignore[arg-type]
         assert isinstance(fit, Fit)
         chosen[policy] = fit.claim.devices[0].index
     assert chosen == {"Spread": 1, "Pack": 0}
@@ -225,13 +225,13 @@ def test_spread_takes_the_emptiest_device_and_pack_the_fullest_that_fits() -> No
 def test_a_claim_of_the_same_key_does_not_stand_in_its_own_way() -> None:
     ledger = make_ledger(a=1)
     hold_devices(ledger, "a", 0, key="pod")
-    assert isinstance(check(ledger, make_ask("1"), node="a", key="pod"), Fit)
-    assert not isinstance(check(ledger, make_ask("1"), node="a", key="other"), Fit)
+    assert isinstance(check(ledger, ask=make_ask("1"), node="a", key="pod"), Fit)
+    assert not isinstance(check(ledger, ask=make_ask("1"), node="a", key="other"), Fit)
 
 
 def test_every_node_is_in_exactly_one_list_of_a_screening() -> None:
     ledger = make_ledger(a=8, b=2, c=0)
-    screening = screen(ledger, make_ask("4"), nodes=["a", "b", "c", "d"], key="pod")
+    screening = screen(ledger, ask=make_ask("4"), nodes=["a", "b", "c", "d"], key="pod")
     assert screening.fits == ["a"]
     assert {name: refusal.kind for name, refusal in screening.refusals.items()} == {
         "b": "TooFewDevices",
@@ -242,7 +242,7 @@ def test_every_node_is_in_exactly_one_list_of_a_screening() -> None:
 
 def test_nodes_that_refuse_for_one_cause_share_one_text() -> None:
     ledger = make_ledger(a=1, b=2, c=3)
-    refusals = screen(ledger, make_ask("4"), nodes=["a", "b", "c"], key="pod").refusals.values()
+    refusals = screen(ledger, ask=make_ask("4"), nodes=["a", "b", "c"], key="pod").refusals.values()
     assert {refusal.text for refusal in refusals} == {"fewer than 4 GPUs"}
     assert all(refusal.unresolvable for refusal in refusals)
 
@@ -312,8 +312,8 @@ def test_what_is_exactly_enough_fits_and_one_less_does_not(bound: Bound) -> None
         make_ask(bound.ask, mode=bound.mode, workload=bound.workload, cpu_milli=bound.cpu_milli),
         memory_mib=bound.memory_mib,
     )
-    assert isinstance(check(bound.there(bound.most), ask, node="a", key="p"), Fit)
-    refused = check(bound.there(bound.most + 1), ask, node="a", key="p")
+    assert isinstance(check(bound.there(bound.most), ask=ask, node="a", key="p"), Fit)
+    refused = check(bound.there(bound.most + 1), ask=ask, node="a", key="p")
     assert isinstance(refused, Refusal)
     assert refused.kind == bound.kind
 
@@ -323,6 +323,6 @@ def test_one_node_and_many_are_judged_alike(many: int) -> None:
     """Whether every node fits or only some: what is found without looking for causes is what the causes say."""
     ledger = make_ledger(**dict.fromkeys("abcd"[:many], 2))
     hold_devices(ledger, "a", 0)
-    found = screen(ledger, make_ask("2"), nodes=list("abcd"[:many]), key="p")
+    found = screen(ledger, ask=make_ask("2"), nodes=list("abcd"[:many]), key="p")
     assert found.fits == list("bcd"[: many - 1])
     assert list(found.refusals) == ["a"]

@@ -25,7 +25,7 @@ def node(*, movable: bool = True, gpus: int = 1, **facts: object) -> Ledger:
 
 def report(ledger: Ledger, *, movable: bool, gpus: int = 1, note: str = "", **facts: object) -> None:
     devices = [make_device("a", at, movable=movable, **facts) for at in range(gpus)]
-    ledger.set_devices("a", devices, note=note)
+    ledger.set_devices("a", devices=devices, note=note)
 
 
 def tenant(text: str = "20G,1", *, host_room_mib: int = ENOUGH, guard: Guard | None = None) -> Ask:
@@ -33,7 +33,7 @@ def tenant(text: str = "20G,1", *, host_room_mib: int = ENOUGH, guard: Guard | N
 
 
 def place(ledger: Ledger, ask: Ask, *, key: str = "x") -> Claim | None:
-    found = check(ledger, ask, node="a", key=key)
+    found = check(ledger, ask=ask, node="a", key=key)
     if isinstance(found, Refusal):
         return None
     ledger.commit(found.claim)
@@ -41,7 +41,7 @@ def place(ledger: Ledger, ask: Ask, *, key: str = "x") -> Claim | None:
 
 
 def refused(ledger: Ledger, ask: Ask) -> str:
-    found = check(ledger, ask, node="a", key="new")
+    found = check(ledger, ask=ask, node="a", key="new")
     assert isinstance(found, Refusal)
     assert found.kind == "MemoryGuard"
     return found.message
@@ -50,7 +50,7 @@ def refused(ledger: Ledger, ask: Ask) -> str:
 def test_as_many_as_there_are_turns_share_a_card_that_has_room_for_one() -> None:
     ledger = node()
     assert all(place(ledger, tenant(), key=str(at)) for at in range(4))
-    found = check(ledger, tenant(), node="a", key="fifth")
+    found = check(ledger, ask=tenant(), node="a", key="fifth")
     assert isinstance(found, Refusal)
     assert found.kind == "TenantLimit"
 
@@ -137,7 +137,7 @@ def test_many_nodes_are_judged_as_one_is() -> None:
     for name in "ab":
         hold_devices(ledger, name, 0, mode="TimeShared", memory_mib=20480, key=name)
         ledger.commit(replace(ledger.claim(name) or pytest.fail("held"), movable=True))
-    assert screen(ledger, tenant(), nodes=["a", "b"], key="new").fits == ["a"]
+    assert screen(ledger, ask=tenant(), nodes=["a", "b"], key="new").fits == ["a"]
 
 
 class OverlapMachine(RuleBasedStateMachine):
@@ -209,7 +209,7 @@ TestOverlapMachine = OverlapMachine.TestCase
 
 
 def test_a_claim_that_fits_is_what_is_checked() -> None:
-    found = check(node(), tenant(), node="a", key="x")
+    found = check(node(), ask=tenant(), node="a", key="x")
     assert isinstance(found, Fit)
     assert found.claim.movable
     assert found.claim.devices[0].memory_mib == 20480

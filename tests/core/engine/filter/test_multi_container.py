@@ -24,13 +24,13 @@ def make_parts(*texts: str, mode: Mode | None = None, policy: Policy = "Balanced
 
 
 def fit(ledger: Ledger, ask: Ask, *, node: str = "a") -> Claim:
-    found = check(ledger, ask, node=node, key="p")
+    found = check(ledger, ask=ask, node=node, key="p")
     assert isinstance(found, Fit), found
     return found.claim
 
 
 def refusal(ledger: Ledger, ask: Ask, *, node: str = "a") -> Refusal:
-    found = check(ledger, ask, node=node, key="p")
+    found = check(ledger, ask=ask, node=node, key="p")
     assert isinstance(found, Refusal), found
     return found
 
@@ -133,7 +133,7 @@ def test_what_is_kept_of_a_shape_says_the_same() -> None:
     hold_devices(ledger, "a", 0, 1, 2)
     ask = make_parts("1", "1")
     fit_cache, nodes = FitCache(ledger), ["a", "b", "c"]
-    screened = screen(ledger, ask, nodes=nodes, key="p")
+    screened = screen(ledger, ask=ask, nodes=nodes, key="p")
     assert fit_cache.best(ask, nodes=nodes, key="p") == screened.fits == ["c"]
     kept = fit_cache.refusals(ask, nodes=nodes, key="p")
     assert {name: found.text for name, found in kept.items()} == {
@@ -158,8 +158,8 @@ def test_no_device_is_promised_beyond_what_it_has(parts: list[str], taken: list[
         hold_devices(ledger, "a", index, share_milli=share, memory_mib=20 * share, mode="Fractional")
     requests = sorted(map(parse, parts), key=lambda request: -request.total_milli)
     ask = replace(make_parts(*map(str, requests)), policy=policy)
-    found = check(ledger, ask, node="a", key="p")
-    assert isinstance(found, Fit) == (screen(ledger, ask, nodes=["a"], key="p").fits == ["a"])
+    found = check(ledger, ask=ask, node="a", key="p")
+    assert isinstance(found, Fit) == (screen(ledger, ask=ask, nodes=["a"], key="p").fits == ["a"])
     if isinstance(found, Refusal):
         return
     assert len(found.claim.devices) == sum(request.count for request in requests)

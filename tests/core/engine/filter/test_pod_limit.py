@@ -26,23 +26,23 @@ def ledger() -> Ledger:
 def test_a_full_node_takes_no_pod(ledger: Ledger) -> None:
     for key in ("first", "second"):
         ledger.commit(Claim(key=key, node="a"))
-    refused = check(ledger, make_ask("0.25"), node="a", key="x")
+    refused = check(ledger, ask=make_ask("0.25"), node="a", key="x")
     assert isinstance(refused, Refusal)
     assert (refused.kind, refused.message) == ("CPUOrMemoryShort", "a: it takes 3 pods, and has them")
     ledger.release("first")
-    assert not isinstance(check(ledger, make_ask("0.25"), node="a", key="x"), Refusal)
+    assert not isinstance(check(ledger, ask=make_ask("0.25"), node="a", key="x"), Refusal)
 
 
 def test_a_gang_is_planned_with_as_many_pods_as_its_nodes_take(ledger: Ledger) -> None:
-    assert not isinstance(place(ledger, make_ask("0.25"), workers=2, key="x"), Shortage)
-    short = place(ledger, make_ask("0.25"), workers=3, key="x")
+    assert not isinstance(place(ledger, ask=make_ask("0.25"), workers=2, key="x"), Shortage)
+    short = place(ledger, ask=make_ask("0.25"), workers=3, key="x")
     assert isinstance(short, Shortage)
     assert short.reason == "Resources"
     assert short.message == "Need 3 GPUs, only 2 available on a node that takes one more pod"
 
 
 def test_more_pods_than_all_nodes_ever_take_is_more_than_there_will_be(ledger: Ledger) -> None:
-    short = place(ledger, make_ask("0.25"), workers=4, key="x")
+    short = place(ledger, ask=make_ask("0.25"), workers=4, key="x")
     assert isinstance(short, Shortage)
     assert short.reason == "ExceedsCapacity"
     assert "at most 3 of 4 workers with 1 GPU each could ever run together" in short.message

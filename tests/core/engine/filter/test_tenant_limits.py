@@ -16,14 +16,14 @@ FULL = "TenantLimit a: every GPU has its {} tenants"
 def shared_card(*workloads: Workload | None, mode: Mode = "Fractional", **facts: Any) -> Ledger:
     ledger = Ledger(limits=Limits(turns_per_device=9))
     add_node(ledger, "a", gpus=1)
-    ledger.set_devices("a", [make_device("a", 0, **facts)])
+    ledger.set_devices("a", devices=[make_device("a", 0, **facts)])
     for number, workload in enumerate(workloads):
         hold_devices(ledger, "a", 0, key=str(number), share_milli=100, memory_mib=100, mode=mode, workload=workload)
     return ledger
 
 
 def answer(ledger: Ledger, workload: Workload | None, *, mode: Mode = "Fractional") -> str:
-    found = check(ledger, make_ask("0.1", mode=mode, workload=workload), node="a", key="pod")
+    found = check(ledger, ask=make_ask("0.1", mode=mode, workload=workload), node="a", key="pod")
     return "fits" if isinstance(found, Fit) else f"{found.kind} {found.message}"
 
 
@@ -62,7 +62,7 @@ def test_turns_and_workloads_are_limited_side_by_side() -> None:
 
 def test_a_whole_device_has_no_other_tenants_to_limit() -> None:
     ledger = shared_card(training_limit=0)
-    assert isinstance(check(ledger, make_ask("1", workload="Training"), node="a", key="pod"), Fit)
+    assert isinstance(check(ledger, ask=make_ask("1", workload="Training"), node="a", key="pod"), Fit)
 
 
 def test_a_hold_counts_as_a_tenant_and_its_end_makes_room() -> None:
@@ -75,9 +75,9 @@ def test_a_hold_counts_as_a_tenant_and_its_end_makes_room() -> None:
 
 def test_a_job_that_the_limits_keep_waiting_says_so() -> None:
     ask = make_ask("0.1", workload="Training")
-    assert place(shared_card("Training"), ask, workers=1, key="job") == Shortage(
+    assert place(shared_card("Training"), ask=ask, workers=1, key="job") == Shortage(
         reason="Resources", message="Need 1 GPU, only 0 available: every GPU has its Training tenants"
     )
-    found = place(make_ledger(a=1), ask, workers=2, key="job")
+    found = place(make_ledger(a=1), ask=ask, workers=2, key="job")
     assert isinstance(found, Shortage)
     assert found.reason == "ExceedsCapacity", "no end of another makes room for both"

@@ -13,7 +13,7 @@ from tests.core.engine.builders import hold_devices, make_ask, make_ledger
 def placed(ledger: Ledger, gpu: str, *, workers: int, least: int | None = None) -> list[str] | str:
     """The nodes of a plan, or the reason and the sentence."""
     changes = ledger.changes
-    found = place(ledger, replace(make_ask(gpu), apart=True), workers=workers, key="x", least=least)
+    found = place(ledger, ask=replace(make_ask(gpu), apart=True), workers=workers, key="x", least=least)
     if isinstance(found, Shortage):
         return f"{found.reason}: {found.message}"
     assert [claim.key for claim in found] == [f"x/{number}" for number in range(len(found))]

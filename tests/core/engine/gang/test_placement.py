@@ -29,7 +29,7 @@ def one_large_host() -> Ledger:
 
 def unhealthy() -> Ledger:
     ledger = make_ledger(a=2)
-    ledger.set_devices("a", [make_device("a", 0, healthy=False), make_device("a", 1, healthy=False)])
+    ledger.set_devices("a", devices=[make_device("a", 0, healthy=False), make_device("a", 1, healthy=False)])
     return ledger
 
 
@@ -65,13 +65,13 @@ def mixed_and_closed() -> Ledger:
     """A V100 and a T4 on a node that a person has to open."""
     ledger = Ledger()
     add_node(ledger, "a", gpus=2, obstacle="a driver is missing")
-    ledger.set_devices("a", [make_device("a", 0), make_device("a", 1, model="T4")])
+    ledger.set_devices("a", devices=[make_device("a", 0), make_device("a", 1, model="T4")])
     return ledger
 
 
 def two_vendors() -> Ledger:
     ledger = make_ledger(a=2, b=2)
-    ledger.set_devices("b", [make_device("b", 0, vendor="amd")])
+    ledger.set_devices("b", devices=[make_device("b", 0, vendor="amd")])
     return ledger
 
 
@@ -249,12 +249,12 @@ def test_a_job_that_does_not_fit_gets_a_reason_with_numbers(
 ) -> None:
     text, _, cpus = ask.partition(" with ")
     asked = make_ask(text, cpu_milli=1000 * int(cpus.split()[0]) if cpus else 0)
-    shortage = place(ledger(), asked, workers=workers, key="job")
+    shortage = place(ledger(), ask=asked, workers=workers, key="job")
     assert shortage == Shortage(reason=reason, message=message)  # type: ignore[arg-type]
 
 
 def test_all_workers_are_placed_or_none() -> None:
-    claims = place(make_ledger(a=4, b=2), make_ask("2"), workers=3, key="job")
+    claims = place(make_ledger(a=4, b=2), ask=make_ask("2"), workers=3, key="job")
     assert isinstance(claims, list)
     assert [claim.key for claim in claims] == ["job/0", "job/1", "job/2"]
     taken = [(claim.node, device.index) for claim in claims for device in claim.devices]
@@ -265,13 +265,13 @@ def test_all_workers_are_placed_or_none() -> None:
 def test_as_many_workers_are_placed_as_are_asked_or_as_there_is_room_for(
     workers: int, least: int | None, placed: int
 ) -> None:
-    claims = place(make_ledger(a=4, b=4), make_ask("2"), workers=workers, key="job", least=least)
+    claims = place(make_ledger(a=4, b=4), ask=make_ask("2"), workers=workers, key="job", least=least)
     assert isinstance(claims, list)
     assert len(claims) == placed
 
 
 def test_too_few_for_the_least_is_a_shortage_of_the_least() -> None:
-    found = place(busy(free=2, a=4, b=4, c=4), make_ask("2"), workers=6, key="job", least=4)
+    found = place(busy(free=2, a=4, b=4, c=4), ask=make_ask("2"), workers=6, key="job", least=4)
     assert found == Shortage(reason="Resources", message="Need 8 GPUs, only 6 available")
 
 
@@ -280,7 +280,7 @@ def test_workers_that_take_a_node_each_are_placed_on_as_many_nodes(
     workers: int, least: int | None, placed: int
 ) -> None:
     apart = replace(make_ask("1"), apart=True)
-    claims = place(make_ledger(a=4, b=4), apart, workers=workers, key="job", least=least)
+    claims = place(make_ledger(a=4, b=4), ask=apart, workers=workers, key="job", least=least)
     assert isinstance(claims, list)
     assert sorted(claim.node for claim in claims) == ["a", "b"][:placed]
     assert [claim.key for claim in claims] == [f"job/{number}" for number in range(placed)]
@@ -288,19 +288,19 @@ def test_workers_that_take_a_node_each_are_placed_on_as_many_nodes(
 
 def test_a_worker_that_fails_to_be_placed_takes_back_those_before_it() -> None:
     ledger = make_ledger(a=4)
-    assert isinstance(place(ledger, make_ask("2"), workers=3, key="job"), Shortage)
+    assert isinstance(place(ledger, ask=make_ask("2"), workers=3, key="job"), Shortage)
     assert (ledger.claims(), ledger.totals().promised_milli) == ([], 0)
 
 
 def test_placing_never_changes_the_ledger() -> None:
     ledger = make_ledger(a=4)
-    place(ledger, make_ask("2"), workers=2, key="job")
+    place(ledger, ask=make_ask("2"), workers=2, key="job")
     assert ledger.claims() == []
     assert ledger.totals().promised_milli == 0
 
 
 def test_only_the_nodes_that_a_job_may_go_to_count() -> None:
-    claims = place(make_ledger(a=8, b=8), make_ask("1"), workers=2, key="job", nodes=["b"])
+    claims = place(make_ledger(a=8, b=8), ask=make_ask("1"), workers=2, key="job", nodes=["b"])
     assert isinstance(claims, list)
     assert {claim.node for claim in claims} == {"b"}
 
@@ -308,8 +308,8 @@ def test_only_the_nodes_that_a_job_may_go_to_count() -> None:
 def test_a_job_without_devices_needs_a_node_with_cpu() -> None:
     ledger = Ledger()
     add_node(ledger, "a", gpus=0, cpu_milli=1000)
-    assert isinstance(place(ledger, Ask(gpu=None, cpu_milli=500), workers=2, key="job"), list)
-    shortage = place(ledger, Ask(gpu=None, cpu_milli=2000, memory_mib=10), workers=1, key="job")
+    assert isinstance(place(ledger, ask=Ask(gpu=None, cpu_milli=500), workers=2, key="job"), list)
+    shortage = place(ledger, ask=Ask(gpu=None, cpu_milli=2000, memory_mib=10), workers=1, key="job")
     assert shortage == Shortage(
         reason="Resources", message="Need 2000m CPU and 10 MiB of memory, no node has it available"
     )
@@ -320,7 +320,7 @@ def test_pack_goes_to_the_started_device_and_spread_to_the_idle_node() -> None:
     hold_devices(ledger, "b", 0, share_milli=700, memory_mib=18000, mode="Fractional")
     nodes = {}
     for policy in ("Pack", "Spread"):
-        claims = place(ledger, make_ask("0.3", policy=policy), workers=1, key="job")  # type: ignore[arg-type]
+        claims = place(ledger, ask=make_ask("0.3", policy=policy), workers=1, key="job")  # type: ignore[arg-type]
         assert isinstance(claims, list)
         nodes[policy] = claims[0].node
     assert nodes == {"Pack": "b", "Spread": "a"}
@@ -328,7 +328,7 @@ def test_pack_goes_to_the_started_device_and_spread_to_the_idle_node() -> None:
 
 def test_balanced_keeps_away_from_what_is_measured_hot() -> None:
     ledger = make_ledger(a=2, b=2)
-    ledger.set_devices("a", [make_device("a", index, utilization=0.95) for index in range(2)])
-    claims = place(ledger, make_ask("1", policy="Balanced"), workers=1, key="job")
+    ledger.set_devices("a", devices=[make_device("a", index, utilization=0.95) for index in range(2)])
+    claims = place(ledger, ask=make_ask("1", policy="Balanced"), workers=1, key="job")
     assert isinstance(claims, list)
     assert claims[0].node == "b"

@@ -66,7 +66,7 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(node=st.sampled_from(NODES), foreign=st.integers(0, 40000), load=st.floats(0, 1))
     def the_agent_reports(self, node: str, foreign: int, load: float) -> None:
         devices = [replace(each, foreign_mib=foreign, utilization=load) for each in self.ledger.devices(node)]
-        self.ledger.set_devices(node, devices, now=self.now)
+        self.ledger.set_devices(node, devices=devices, now=self.now)
 
     @rule(node=st.sampled_from(NODES))
     def the_agent_falls_silent(self, node: str) -> None:
@@ -77,7 +77,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.ledger.settle_utilization(self.now)
 
     def _try(self, key: str, *, node: str, ask: Ask, hold: float | None) -> None:
-        found = check(self.ledger, ask, node=node, key=key)
+        found = check(self.ledger, ask=ask, node=node, key=key)
         if not isinstance(found, Fit):
             return
         until = None if hold is None else self.now + hold
@@ -145,14 +145,14 @@ def test_a_claim_outlives_its_node_and_counts_again_when_the_devices_return() ->
     ledger.drop_node("a")
     assert ledger.nodes() == []
     add_node(ledger, "a", gpus=2)
-    assert not isinstance(check(ledger, make_ask("2"), node="a", key="other"), Fit)
+    assert not isinstance(check(ledger, ask=make_ask("2"), node="a", key="other"), Fit)
 
 
 def test_a_claim_on_devices_that_never_return_takes_nothing_of_the_new_ones() -> None:
     ledger = make_ledger(a=1)
     hold_devices(ledger, "a", 0, key="pod")
-    ledger.set_devices("a", [make_device("renamed", 0)])
-    assert isinstance(check(ledger, make_ask("1"), node="a", key="other"), Fit)
+    ledger.set_devices("a", devices=[make_device("renamed", 0)])
+    assert isinstance(check(ledger, ask=make_ask("1"), node="a", key="other"), Fit)
 
 
 def test_a_claim_that_comes_before_its_node_is_counted() -> None:
@@ -173,7 +173,7 @@ def test_a_firm_claim_does_not_expire() -> None:
 
 def test_what_is_promised_already_touches_no_node_and_a_hold_that_becomes_firm_does() -> None:
     ledger = make_ledger(a=1)
-    found = check(ledger, make_ask("0.5"), node="a", key="pod")
+    found = check(ledger, ask=make_ask("0.5"), node="a", key="pod")
     assert isinstance(found, Fit)
     ledger.commit(found.claim, hold_until=5.0)
     seen = ledger.changes
@@ -189,7 +189,7 @@ def test_what_is_promised_together_is_promised_as_one_by_one_and_each_node_is_su
     together, one_by_one = make_ledger(a=4, b=2), make_ledger(a=4, b=2)
     claims = []
     for key, node in (("p", "a"), ("q", "a"), ("r", "b"), ("p", "b")):
-        found = check(one_by_one, make_ask("1"), node=node, key=key)
+        found = check(one_by_one, ask=make_ask("1"), node=node, key=key)
         assert isinstance(found, Fit)
         one_by_one.commit(found.claim)
         claims.append(found.claim)
@@ -205,7 +205,7 @@ def test_what_is_promised_together_is_promised_as_one_by_one_and_each_node_is_su
 def test_a_node_tells_when_it_changed_last() -> None:
     ledger = make_ledger(a=1, b=1)
     before = ledger.changed_at("a"), ledger.changed_at("b")
-    found = check(ledger, make_ask("0.5"), node="a", key="pod")
+    found = check(ledger, ask=make_ask("0.5"), node="a", key="pod")
     assert isinstance(found, Fit)
     ledger.commit(found.claim)
     assert ledger.changed_at("a") > before[0]
@@ -219,7 +219,7 @@ def test_the_columns_grow_with_nodes_and_with_devices() -> None:
         add_node(ledger, f"n{number}", gpus=1)
     add_node(ledger, "large", gpus=20)
     assert ledger.totals().devices == 220
-    assert isinstance(check(ledger, make_ask("20"), node="large", key="pod"), Fit)
+    assert isinstance(check(ledger, ask=make_ask("20"), node="large", key="pod"), Fit)
 
 
 # --- parts of the ledger's promises to those who use it --------------------------------------------------------------
@@ -283,7 +283,7 @@ def test_a_node_that_is_gone_serves_nothing() -> None:
 def test_a_name_that_was_never_seen_is_no_node_however_full_the_table_is() -> None:
     names = [f"n{number:02d}" for number in range(64)]
     ledger = make_ledger(**dict.fromkeys(names, 1))
-    found = screen(ledger, make_ask("1"), nodes=["n00", "nowhere", "n63"], key="p")
+    found = screen(ledger, ask=make_ask("1"), nodes=["n00", "nowhere", "n63"], key="p")
     assert found.fits == ["n00", "n63"]
     assert found.refusals["nowhere"].message == "nowhere: node is not known yet"
 
@@ -296,14 +296,14 @@ def test_a_claim_of_the_same_key_on_another_node_moves() -> None:
         [],
         ["p"],
     )
-    assert check(ledger, make_ask("1"), node="a", key="q") != check(ledger, make_ask("1"), node="b", key="q")
+    assert check(ledger, ask=make_ask("1"), node="a", key="q") != check(ledger, ask=make_ask("1"), node="b", key="q")
 
 
 def test_memory_that_the_driver_keeps_is_never_given() -> None:
     ledger = make_ledger(a=1)
-    ledger.set_devices("a", [make_device("a", 0, reserved_mib=768)])
+    ledger.set_devices("a", devices=[make_device("a", 0, reserved_mib=768)])
     assert ledger.largest_mib == 32000
-    ledger.set_devices("a", [make_device("a", 0, reserved_mib=40000)])
+    ledger.set_devices("a", devices=[make_device("a", 0, reserved_mib=40000)])
     assert ledger.largest_mib == 0
 
 
@@ -313,14 +313,14 @@ def test_memory_that_the_driver_keeps_is_never_given() -> None:
 ])  # fmt: skip
 def test_what_a_card_has_tells_models_of_one_name_apart(model: str, memory_mib: int, asked: str, fits: bool) -> None:
     ledger = make_ledger(a=1)
-    ledger.set_devices("a", [make_device("a", 0, model=model, memory_mib=memory_mib)])
-    assert isinstance(check(ledger, make_ask(asked), node="a", key="p"), Fit) is fits
+    ledger.set_devices("a", devices=[make_device("a", 0, model=model, memory_mib=memory_mib)])
+    assert isinstance(check(ledger, ask=make_ask(asked), node="a", key="p"), Fit) is fits
 
 
 def test_each_device_of_a_node_has_facts_of_its_own() -> None:
     ledger = make_ledger(a=2)
     large = make_device("a", 0, model="A100", reserved_mib=1920, foreign_mib=100, movable=True, healthy=False)
-    ledger.set_devices("a", [make_device("a", 1, cordoned=True), large])
+    ledger.set_devices("a", devices=[make_device("a", 1, cordoned=True), large])
     columns = ledger.columns(["a"])
     found = {name: getattr(columns, name)[0, :2].tolist() for name in ("index", "total", "foreign", "movable")}
     assert found == {"index": [0, 1], "total": [80000, 32768], "foreign": [100, 0], "movable": [True, False]}

@@ -20,7 +20,7 @@ def card(*tenants: tuple[Guard | None, int, int], limits: Limits | None = None, 
     """A node with one card, and tenants on it: guard, share and memory of each."""
     ledger = Ledger(limits=limits)
     add_node(ledger, "a", gpus=1)
-    ledger.set_devices("a", [make_device("a", 0, **facts)])  # type: ignore[arg-type]
+    ledger.set_devices("a", devices=[make_device("a", 0, **facts)])  # type: ignore[arg-type]
     for number, (guard, share_milli, memory_mib) in enumerate(tenants):
         hold_devices(
             ledger, "a", 0, key=str(number), guard=guard, share_milli=share_milli, memory_mib=memory_mib,
@@ -107,18 +107,18 @@ CASES = [
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_the_guard(case: Guarded) -> None:
-    found = check(case.ledger(), make_ask(case.ask, mode=case.mode, guard=case.guard), node="a", key="pod")
+    found = check(case.ledger(), ask=make_ask(case.ask, mode=case.mode, guard=case.guard), node="a", key="pod")
     assert case.promised == (found.claim.devices[0].memory_mib if isinstance(found, Fit) else found.message)
 
 
 def test_without_measurements_promises_alone_count_and_the_answer_says_so() -> None:
     ledger = card((None, 500, 13107), foreign_mib=10000)
-    assert not isinstance(check(ledger, make_ask("8G,0.5"), node="a", key="pod"), Fit)
+    assert not isinstance(check(ledger, ask=make_ask("8G,0.5"), node="a", key="pod"), Fit)
     ledger.distrust("a", note="old")
-    fit = check(ledger, make_ask("8G,0.5"), node="a", key="pod")
+    fit = check(ledger, ask=make_ask("8G,0.5"), node="a", key="pod")
     assert isinstance(fit, Fit)
     assert fit.note == "old"
-    refusal = check(ledger, make_ask("14G,0.5"), node="a", key="pod")
+    refusal = check(ledger, ask=make_ask("14G,0.5"), node="a", key="pod")
     assert not isinstance(refusal, Fit)
     assert refusal.message == "a: need 14336 MiB on a GPU, the most left on one is 13107 MiB (old)"
 
@@ -126,9 +126,9 @@ def test_without_measurements_promises_alone_count_and_the_answer_says_so() -> N
 def test_a_new_report_counts_again() -> None:
     ledger = card()
     ledger.distrust("a", note="old")
-    ledger.set_devices("a", [make_device("a", 0, foreign_mib=20000)])
+    ledger.set_devices("a", devices=[make_device("a", 0, foreign_mib=20000)])
     assert ledger.note("a") == ""
-    assert not isinstance(check(ledger, make_ask("8G,0.5"), node="a", key="pod"), Fit)
+    assert not isinstance(check(ledger, ask=make_ask("8G,0.5"), node="a", key="pod"), Fit)
 
 
 def test_what_is_distrusted_is_judged_anew_by_those_who_keep_judgements() -> None:

@@ -16,7 +16,7 @@ def make_loaded(load: float) -> Ledger:
 
 
 def report(ledger: Ledger, load: float, *, at: float, uuid_of: str = "a") -> None:
-    ledger.set_devices("a", [make_device(uuid_of, 0, utilization=load)], now=at)
+    ledger.set_devices("a", devices=[make_device(uuid_of, 0, utilization=load)], now=at)
 
 
 def shown(ledger: Ledger) -> float:

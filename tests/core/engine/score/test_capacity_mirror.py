@@ -59,7 +59,7 @@ def test_a_share_s_own_part_of_the_memory_is_no_shortage() -> None:
 )
 def test_a_device_that_takes_nothing_has_nothing_left(facts: dict[str, object]) -> None:
     ledger = make_ledger(a=1)
-    ledger.set_devices("a", [make_device("a", 0), make_device("a", 1, **facts)])
+    ledger.set_devices("a", devices=[make_device("a", 0), make_device("a", 1, **facts)])
     assert left(mirror_of(ledger), devices=2) == [1000, 0]
 
 
@@ -103,7 +103,7 @@ def test_what_does_not_concern_capacity_touches_nothing() -> None:
     ledger = make_ledger(a=2)
     mirror = mirror_of(ledger)
     before = mirror.columns.changes
-    ledger.set_devices("a", [make_device("a", 0, utilization=0.9), make_device("a", 1)])
+    ledger.set_devices("a", devices=[make_device("a", 0, utilization=0.9), make_device("a", 1)])
     mirror.follow()
     assert mirror.columns.changes == before
 

@@ -34,7 +34,7 @@ def apply(ledger: Ledger, step: tuple[str, str, int, str]) -> None:
     what, node, number, text = step
     match what:
         case "place":
-            found = check(ledger, make_ask(text), node=node, key=f"pod-{number}")
+            found = check(ledger, ask=make_ask(text), node=node, key=f"pod-{number}")
             if isinstance(found, Fit):
                 ledger.commit(found.claim)
         case "release":
@@ -53,9 +53,11 @@ def test_what_is_kept_equals_a_judgement_from_scratch(happened: list[tuple[str, 
     for step in happened:
         apply(ledger, step)
         ask, key = ASKS[step[2]], f"pod-{step[2]}"
-        expected = screen(ledger, ask, nodes=NODES, key=key)
+        expected = screen(ledger, ask=ask, nodes=NODES, key=key)
         assert fit_cache.best(ask, nodes=NODES, key=key) == expected.fits
-        assert fit_cache.scores(ask, nodes=expected.fits, key=key) == rank(ledger, ask, nodes=expected.fits, key=key)
+        assert fit_cache.scores(ask, nodes=expected.fits, key=key) == rank(
+            ledger, ask=ask, nodes=expected.fits, key=key
+        )
         refusals = fit_cache.refusals(ask, nodes=NODES, key=key)
         assert {name: (refusal.kind, refusal.text) for name, refusal in refusals.items()} == {
             name: (refusal.kind, refusal.text) for name, refusal in expected.refusals.items()
@@ -139,7 +141,7 @@ def test_the_best_few_are_those_of_a_stable_sort() -> None:
     ledger = make_ledger(**{f"n{number}": 1 + number % 4 for number in range(40)})
     names = ledger.nodes()
     ask = make_ask("1", policy="Pack")
-    scores = dict(zip(names, rank(ledger, ask, nodes=names, key=""), strict=True))
+    scores = dict(zip(names, rank(ledger, ask=ask, nodes=names, key=""), strict=True))
     expected = sorted(names, key=lambda name: -scores[name])
     assert FitCache(ledger).best(ask, nodes=names, key="", limit=15) == expected[:15]
 

@@ -68,7 +68,7 @@ def live(fit_cache: list[Shape]) -> float:
         ledger.set_node(NodeFacts(name=f"n{number}", cpu_milli=cpu_milli, memory_mib=memory_mib))
         ledger.set_devices(
             f"n{number}",
-            [
+            devices=[
                 DeviceFacts(index=index, uuid=f"{number}-{index}", vendor="nvidia", model=model, memory_mib=16_384)
                 for index in range(gpus)
             ],

@@ -62,7 +62,7 @@ def apply(ledger: Ledger, fragments: LiveFragmentation, step: tuple[str, str, in
     what, node, at = step
     match what:
         case "place":
-            found = check(ledger, ASKS[at], node=node, key=f"pod-{at}")
+            found = check(ledger, ask=ASKS[at], node=node, key=f"pod-{at}")
             if isinstance(found, Fit):
                 ledger.commit(found.claim)
         case "release":
@@ -91,7 +91,7 @@ def test_what_is_kept_equals_what_is_reckoned_from_scratch(
         apply(ledger, fragments, step, number=number)
         ask = ASKS[step[2]]
         fits = fit_cache.best(ask, nodes=NODES, key="")
-        judged = Judgement(ledger, ask, nodes=fits, key="")
+        judged = Judgement(ledger, ask=ask, nodes=fits, key="")
         _, parts = fit_cache._columns(ask, nodes=fits, key="")
         np.testing.assert_allclose(parts.fragmentation, fragments.alone(judged, key=""), atol=2e-5)
 
@@ -116,7 +116,7 @@ def test_a_hold_looked_past_before_it_was_taken_over_and_then_ended_leaves_no_tr
     mirror = CapacityMirror(ledger)
     mirror.follow()
     untouched = mirror.columns.left.tolist()
-    found = check(ledger, make_ask("0.5"), node="b", key="pod")
+    found = check(ledger, ask=make_ask("0.5"), node="b", key="pod")
     assert isinstance(found, Fit)
     ledger.commit(found.claim, hold_until=30.0)
     with mirror.without("pod"):
@@ -261,7 +261,9 @@ def test_a_share_gets_the_device(
 def wired() -> Ledger:
     ledger = make_ledger(a=0)
     pairs = {0: 2, 2: 0, 1: 3, 3: 1}
-    ledger.set_devices("a", [make_device("a", index, nvlink=(other,)) for index, other in sorted(pairs.items())])
+    ledger.set_devices(
+        "a", devices=[make_device("a", index, nvlink=(other,)) for index, other in sorted(pairs.items())]
+    )
     return ledger
 
 

@@ -84,7 +84,7 @@ def node_of(case: Scored) -> Ledger:
     ledger = Ledger(weights=case.weights)
     add_node(ledger, "a", gpus=2)
     first = make_device("a", 0, foreign_mib=case.foreign_mib, utilization=case.utilization)
-    ledger.set_devices("a", [first, make_device("a", 1)])
+    ledger.set_devices("a", devices=[first, make_device("a", 1)])
     ledger.commit(Claim(key="host", node="a", cpu_milli=case.cpu_used_milli))
     if case.share_milli:
         hold_devices(
@@ -95,7 +95,7 @@ def node_of(case: Scored) -> Ledger:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.says)
 def test_the_score_of_a_node(case: Scored) -> None:
-    (score,) = rank(node_of(case), make_ask("0.1", policy=case.policy), nodes=["a"], key="p")
+    (score,) = rank(node_of(case), ask=make_ask("0.1", policy=case.policy), nodes=["a"], key="p")
     assert score == pytest.approx(case.score)
 
 
@@ -103,7 +103,7 @@ def test_a_pod_without_gpus_is_scored_by_cpu_and_what_is_left_over() -> None:
     ledger = make_ledger(a=1)
     ledger.commit(Claim(key="host", node="a", cpu_milli=16000))
     scores = {
-        policy: rank(ledger, Ask(gpu=None, policy=policy), nodes=["a"], key="p")[0]
+        policy: rank(ledger, ask=Ask(gpu=None, policy=policy), nodes=["a"], key="p")[0]
         for policy in ("Balanced", "Spread")
     }  # fmt: skip
     assert scores == pytest.approx({"Balanced": 0.2 * 0.25 + 0.1, "Spread": 0.2 * 0.75 + 0.1})
@@ -113,7 +113,7 @@ def test_a_node_whose_cpu_is_not_known_counts_as_unused() -> None:
     ledger = Ledger()
     add_node(ledger, "a", gpus=1, cpu_milli=0)
     ledger.commit(Claim(key="host", node="a", cpu_milli=500))
-    assert rank(ledger, make_ask("1"), nodes=["a"], key="p") == pytest.approx([0.5])
+    assert rank(ledger, ask=make_ask("1"), nodes=["a"], key="p") == pytest.approx([0.5])
 
 
 def test_the_fragmentation_term_is_scaled_from_the_worst_to_the_best() -> None:
@@ -126,7 +126,7 @@ def test_the_fragmentation_term_is_scaled_from_the_worst_to_the_best() -> None:
 
 
 def tidy(ledger: Ledger, ask: Ask, *nodes: str) -> list[float]:
-    return list(compactness(Judgement(ledger, ask, nodes=nodes, key="p")).tolist())
+    return list(compactness(Judgement(ledger, ask=ask, nodes=nodes, key="p")).tolist())
 
 
 def bare(ledger: Ledger, name: str, *, gpus: int, cpu_milli: int = 0) -> None:

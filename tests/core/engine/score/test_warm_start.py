@@ -27,7 +27,7 @@ def pods(count: int, *, without: int = 0) -> list[tuple[str, Ask | None]]:
 )
 def test_pods_are_counted_in_small_steps(asks: list[tuple[str, Ask | None]], steps: list[int]) -> None:
     fragments = LiveFragmentation(make_ledger(a=2), settings=FragmentationSettings(policy="ph"))
-    assert list(count_pods(fragments, asks)) == steps
+    assert list(count_pods(fragments, asks=asks)) == steps
     assert fragments.measure().arrivals == steps[-1]
 
 

@@ -20,7 +20,7 @@ def value(job: GPUJob, field: str, *, view: View = VIEW) -> Any:
 def test_jobs_are_ordered_by_the_number_of_gpus_that_they_request() -> None:
     texts = ("16", "2(V100)", "cpu", "2x8G,0.5(T4)", "0.5")
     asked = [make_job(f"asks-{number}", number=number, request=text) for number, text in enumerate(texts, start=1)]
-    ordered = sort_jobs(asked, ["GPUS"], view=VIEW)
+    ordered = sort_jobs(asked, fields=["GPUS"], view=VIEW)
     assert [job.status.request for job in ordered] == ["cpu", "0.5", "2x8G,0.5(T4)", "2(V100)", "16"]
 
 
@@ -33,7 +33,7 @@ def test_jobs_are_ordered_by_every_column_though_some_have_no_value(field: str) 
         make_job("run", number=2, start_time=ago(hours=1)),
     ]
     for sort in (field, f"-{field}"):
-        assert len(sort_jobs(jobs, [sort], view=VIEW)) == 3
+        assert len(sort_jobs(jobs, fields=[sort], view=VIEW)) == 3
 
 
 def test_a_job_without_a_limit_comes_after_all_limits() -> None:
@@ -41,7 +41,7 @@ def test_a_job_without_a_limit_comes_after_all_limits() -> None:
     limited = msgspec.structs.replace(
         limited, spec=msgspec.structs.replace(limited.spec, active_deadline_seconds=10**9)
     )
-    ordered = sort_jobs([make_job("unlimited"), limited], ["TIMELIMIT"], view=VIEW)
+    ordered = sort_jobs([make_job("unlimited"), limited], fields=["TIMELIMIT"], view=VIEW)
     assert [job.metadata.name for job in ordered] == ["limited", "unlimited"]
 
 

@@ -36,7 +36,7 @@ JOBS = [
 
 
 def chosen(**query: Any) -> list[int | None]:
-    return [job.status.number for job in choose(JOBS, JobQuery(**query), view=View(now=NOW))]
+    return [job.status.number for job in choose(JOBS, query=JobQuery(**query), view=View(now=NOW))]
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ def record(number: int = 1, **more: Any) -> JobRecord:
 def test_a_job_whose_object_exists_is_not_listed_twice() -> None:
     there = make_job("job-2", number=2, phase="Running")
     there = msgspec.structs.replace(there, metadata=ObjectMeta(name="job-2", uid="uid-2"))
-    found = joined([there], [record(2), record(1)])
+    found = joined([there], records=[record(2), record(1)])
     assert [(job.metadata.name, job.status.phase) for job in found] == [("job-1", "Succeeded"), ("job-2", "Running")]
 
 

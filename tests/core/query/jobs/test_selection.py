@@ -22,21 +22,21 @@ JOBS = [make_job(name, number=number) for number, name in ((1, "a"), (2, "b"), (
     ],
 )
 def test_numbers_ranges_and_names_choose_jobs(texts: list[str], numbers: list[int]) -> None:
-    chosen, missing = selection.select(JOBS, selection.parse_ids(texts, field="-j"))
+    chosen, missing = selection.select(JOBS, wanted=selection.parse_ids(texts, field="-j"))
     assert [job.status.number for job in chosen] == numbers
     assert missing == []
 
 
 def test_what_names_one_job_must_exist() -> None:
-    chosen, missing = selection.select(JOBS, selection.parse_ids(["1,99,nobody,4-5"], field="-j"))
+    chosen, missing = selection.select(JOBS, wanted=selection.parse_ids(["1,99,nobody,4-5"], field="-j"))
     assert [job.status.number for job in chosen] == [1]
     assert missing == ["99", "nobody"]
 
 
 def test_a_job_without_a_number_is_found_by_its_name_only() -> None:
     jobs = [make_job("new")]
-    assert selection.select(jobs, selection.parse_ids(["1-5"], field="-j"))[0] == []
-    assert selection.select(jobs, selection.parse_ids(["new"], field="-j"))[0] == jobs
+    assert selection.select(jobs, wanted=selection.parse_ids(["1-5"], field="-j"))[0] == []
+    assert selection.select(jobs, wanted=selection.parse_ids(["new"], field="-j"))[0] == jobs
 
 
 @pytest.mark.parametrize("text", ["0", "5-1", "0-3", "", ",", "-5", "1..5", "1-999999999"])
@@ -54,18 +54,18 @@ def called(text: str, *, object_name: str, number: int) -> GPUJob:
 def test_a_job_is_found_by_what_people_call_it_and_by_its_object() -> None:
     job = called("lr0.001_bs32", object_name="lr0-001-bs32-1f0c6a", number=3)
     for word in ("lr0.001_bs32", "lr0-001-bs32-1f0c6a"):
-        assert selection.select([*JOBS, job], selection.parse_ids([word], field="-j")) == ([job], [])
+        assert selection.select([*JOBS, job], wanted=selection.parse_ids([word], field="-j")) == ([job], [])
 
 
 def test_a_name_that_several_jobs_have_is_refused_with_their_numbers() -> None:
     twins = [called("My Run", object_name=f"my-run-{number}", number=number) for number in (3, 8)]
     with pytest.raises(InvalidQueryError, match='"My Run" is the name of jobs 3, 8: use a number'):
-        selection.select(twins, selection.parse_ids(["My Run"], field="-j"))
+        selection.select(twins, wanted=selection.parse_ids(["My Run"], field="-j"))
 
 
 def test_an_objects_own_name_comes_before_what_people_call_another() -> None:
     other = called("train", object_name="train-5d1e0a", number=9)
-    assert selection.select([*JOBS, other], selection.parse_ids(["train"], field="-j"))[0] == [JOBS[-1]]
+    assert selection.select([*JOBS, other], wanted=selection.parse_ids(["train"], field="-j"))[0] == [JOBS[-1]]
 
 
 @pytest.mark.parametrize(("missing", "text"), [(["7"], "no job 7"), (["7", "x"], "no jobs 7, x")])

@@ -13,7 +13,7 @@ from tests.cli.builders import NOW, make_gpunode, make_job, make_pod
 
 
 def inventory_of(*pods: Pod, **device: object) -> Inventory:
-    return take([make_gpunode("a", **device)], pods, scheduler="Running", namespace="default")  # type: ignore[arg-type]
+    return take([make_gpunode("a", **device)], pods=pods, scheduler="Running", namespace="default")  # type: ignore[arg-type]
 
 
 def job_pod(number: int, *, index: int = 0, share: int = 1000, **changes: object) -> Pod:
@@ -28,7 +28,7 @@ def test_a_device_that_kubelet_assigned_is_in_use_as_its_node_reports() -> None:
     gpunode = make_gpunode("a")
     status = msgspec.structs.replace(gpunode.status, assignments=[gone, mine])
     reporting = msgspec.structs.replace(gpunode, status=status)
-    found = take([reporting], [pod], scheduler="Running", namespace="default")
+    found = take([reporting], pods=[pod], scheduler="Running", namespace="default")
     assert [use.status(namespace="default") for use in found.devices] == ["Available", "In use by job 5"]
 
 
@@ -55,7 +55,7 @@ def test_each_device_has_its_status(
 
 
 def test_a_job_of_another_namespace_is_named_with_it() -> None:
-    found = take([make_gpunode("a")], [job_pod(5)], scheduler="Running", namespace="mine")
+    found = take([make_gpunode("a")], pods=[job_pod(5)], scheduler="Running", namespace="mine")
     assert found.devices[0].status(namespace="mine") == "In use by job 5 (default)"
 
 

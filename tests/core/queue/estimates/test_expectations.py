@@ -91,8 +91,8 @@ def test_jobs_of_higher_priority_that_came_before_are_reckoned_with() -> None:
     assert [job.metadata.name for job in expectations.new([second, first])] == ["a", "b"]
     assert expectations.new([first]) == []
     for job in (first, second):
-        expectations.came(job, make_candidate(job.metadata.name, priority=50))
-    expectations.came(first, None)
+        expectations.came(job, candidate=make_candidate(job.metadata.name, priority=50))
+    expectations.came(first, candidate=None)
     coming = expectations.coming(now=NOW)
     assert [at_seconds for at_seconds, _ in islice(coming(play=0, above=10), 3)] == [0, 3600, 7200]
     assert list(coming(play=0, above=50)) == []
@@ -112,7 +112,9 @@ def test_an_estimate_rests_on_what_jobs_like_those_that_run_have_used() -> None:
     state = one_runs_and_one_waits()
     for number in range(10):
         has_run(state.store.expectations, number, seconds=500)
-    ((key, place),) = (each for each in estimates(state, survey(state, now=NOW, foresees=True)) if each is not None)
+    ((key, place),) = (
+        each for each in estimates(state, cycle=survey(state, now=NOW, foresees=True)) if each is not None
+    )
     assert key == "uid-waits"
     assert place.estimated_start == at(2000)
     assert place.basis == "1 job has ended on a by then, if they use as much of their time limits as jobs like them did"
@@ -122,7 +124,7 @@ def test_where_run_times_differ_the_start_is_in_the_midst_of_what_was_played_and
     state = one_runs_and_one_waits()
     for number in range(20):
         has_run(state.store.expectations, number, seconds=50 * (number + 1))
-    ((_, place),) = (each for each in estimates(state, survey(state, now=NOW, foresees=True)) if each is not None)
+    ((_, place),) = (each for each in estimates(state, cycle=survey(state, now=NOW, foresees=True)) if each is not None)
     start, latest = place.estimated_start, place.estimated_start_latest
     assert start is not None
     assert latest is not None

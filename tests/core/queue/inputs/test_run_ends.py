@@ -15,7 +15,7 @@ RUN_TIMES = RunTimes(default_seconds=1000, by_namespace={"other": 500})
 
 def leaving(job: GPUJob, *, ran: float) -> Leaving:
     child = make_child(job, status={"startTime": at(-ran)})
-    (found,) = RUN_TIMES.run_of(job, child, [make_pod()]).leaving(now=NOW)
+    (found,) = RUN_TIMES.run_of(job, child=child, pods=[make_pod()]).leaving(now=NOW)
     return found
 
 
@@ -52,5 +52,5 @@ def test_pods_without_a_node_and_those_that_ended_hold_nothing_that_could_leave(
     job = make_job()
     child = make_child(job, status={"startTime": at(-1)})
     pods = [make_pod(node=""), make_pod(phase="Succeeded")]
-    assert RUN_TIMES.run_of(job, child, pods).leaving(now=NOW) == []
-    assert RUN_TIMES.run_of(job, make_child(job), [make_pod()]).leaving(now=NOW + timedelta(seconds=1)) == []
+    assert RUN_TIMES.run_of(job, child=child, pods=pods).leaving(now=NOW) == []
+    assert RUN_TIMES.run_of(job, child=make_child(job), pods=[make_pod()]).leaving(now=NOW + timedelta(seconds=1)) == []

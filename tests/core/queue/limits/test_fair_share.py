@@ -31,7 +31,7 @@ def ago(days: float) -> datetime:
 def used(*spells: Spell, now: datetime = NOW, **noted: float) -> dict[tuple[str, str], float]:
     accounts = {(name, ""): amount for name, amount in noted.items()}
     as_of = dict.fromkeys(noted, ago(7))
-    return usage(accounts, spells, as_of=as_of, now=now, half_life_seconds=WEEK)
+    return usage(accounts, spells=spells, as_of=as_of, now=now, half_life_seconds=WEEK)
 
 
 def test_half_is_forgotten_after_the_half_life() -> None:
@@ -54,9 +54,9 @@ def test_whoever_notes_in_between_finds_the_same_as_who_never_did(days: float, l
     start = ago(days + length)
     spell = Spell(account=VISION, gpus=2, start=start, end=ago(days))
     noted_at = start + (NOW - start) * part
-    once = usage({}, [spell], as_of={}, now=NOW, half_life_seconds=WEEK)
-    first = usage({}, [spell], as_of={}, now=noted_at, half_life_seconds=WEEK)
-    again = usage(first, [spell], as_of={"vision": noted_at}, now=NOW, half_life_seconds=WEEK)
+    once = usage({}, spells=[spell], as_of={}, now=NOW, half_life_seconds=WEEK)
+    first = usage({}, spells=[spell], as_of={}, now=noted_at, half_life_seconds=WEEK)
+    again = usage(first, spells=[spell], as_of={"vision": noted_at}, now=NOW, half_life_seconds=WEEK)
     assert again[VISION] == pytest.approx(once[VISION], rel=1e-6)
 
 
@@ -93,7 +93,7 @@ def test_the_quota_that_names_somebody_most_closely_is_the_account() -> None:
         make_quota("ada", users=["ada"]),
         make_quota("limits", namespaces=["vision"], users=["ada"], shares=None, gpus=1),
     ]
-    assert account_of(quotas, Subject(namespace="vision", user="ada")) == ("ada", "")
-    assert account_of(quotas, Subject(namespace="vision", user="bob")) == ("vision", "")
-    assert account_of(quotas, Subject(namespace="nlp", user="bob")) == ("everybody", "nlp")
-    assert account_of(quotas[3:], Subject(namespace="vision", user="ada")) is None
+    assert account_of(quotas, subject=Subject(namespace="vision", user="ada")) == ("ada", "")
+    assert account_of(quotas, subject=Subject(namespace="vision", user="bob")) == ("vision", "")
+    assert account_of(quotas, subject=Subject(namespace="nlp", user="bob")) == ("everybody", "nlp")
+    assert account_of(quotas[3:], subject=Subject(namespace="vision", user="ada")) is None

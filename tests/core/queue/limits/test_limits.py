@@ -37,7 +37,7 @@ def gate_over(
     *quotas: GPUQuota, jobs: dict[str, tuple[Candidate, Subject]], running: tuple[str, ...] = ()
 ) -> LimitGate:
     terms = {
-        job.key: limits_of(quotas, subject, milli=milli_of(job.ask, workers=job.workers))
+        job.key: limits_of(quotas, subject=subject, milli=milli_of(job.ask, workers=job.workers))
         for job, subject in jobs.values()
     }
     return LimitGate(terms, running=[jobs[name][0].key for name in running])
@@ -72,8 +72,8 @@ CASES = (
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.says)
 def test_whom_a_quota_binds(case: Whom) -> None:
     spec = make_quota(**case.spec).spec
-    assert binds(spec, case.subject) == case.bound
-    assert whom(spec, case.subject) == case.counted
+    assert binds(spec, subject=case.subject) == case.bound
+    assert whom(spec, subject=case.subject) == case.counted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,8 +140,10 @@ def test_the_sentence_has_the_numbers(case: Told) -> None:
 def test_what_pods_hold_counts_beside_the_jobs() -> None:
     quota = make_quota(namespaces=["vision"], gpus=4)
     job = make_job("x", "2")
-    (limit,) = limits_of([quota], Subject(namespace="vision"), milli=3000, jobs=0).start
-    gate = LimitGate({job.key: limits_of([quota], VISION, milli=2000)}, used=Counter({limit.counter: limit.need}))
+    (limit,) = limits_of([quota], subject=Subject(namespace="vision"), milli=3000, jobs=0).start
+    gate = LimitGate(
+        {job.key: limits_of([quota], subject=VISION, milli=2000)}, used=Counter({limit.counter: limit.need})
+    )
     refused = gate.refusal(job)
     assert refused is not None
     assert "3 run, this job needs 2" in refused.message
@@ -244,7 +246,7 @@ def elastic(name: str, *, workers: int, least: int, each: str = "2") -> Candidat
 
 def gate_for(job: Candidate, *quotas: GPUQuota, used: dict[CounterKey, int] | None = None) -> LimitGate:
     milli = milli_of(job.ask, workers=job.workers)
-    terms = limits_of(quotas, VISION, milli=milli, workers=job.workers, least=job.least)
+    terms = limits_of(quotas, subject=VISION, milli=milli, workers=job.workers, least=job.least)
     return LimitGate({job.key: terms}, used=used)
 
 
@@ -290,8 +292,8 @@ def test_an_elastic_job_takes_what_it_started_with_and_a_rigid_one_all() -> None
     job, other = elastic("e", workers=4, least=1), make_job("o", "2")
     quota = make_quota(gpus=6)
     terms = {
-        job.key: limits_of([quota], VISION, milli=8000, workers=4, least=1),
-        other.key: limits_of([quota], VISION, milli=2000),
+        job.key: limits_of([quota], subject=VISION, milli=8000, workers=4, least=1),
+        other.key: limits_of([quota], subject=VISION, milli=2000),
     }
     gate = LimitGate(terms)
     gate.started(replace(job, workers=2))
@@ -310,7 +312,7 @@ def test_a_rigid_job_keeps_its_workers_whatever_the_quota() -> None:
 def test_jobs_of_a_group_run_side_by_side_up_to_the_number_of_each() -> None:
     jobs = [make_job(name, "1", at=at) for at, name in enumerate("abc")]
     terms = {
-        job.key: Terms(start=(group_limit("team", "sweep", most=most),))
+        job.key: Terms(start=(group_limit("team", group="sweep", most=most),))
         for job, most in zip(jobs, [2, None, 2], strict=True)
     }
     found = list(admit(jobs, ledger=make_ledger(n=4), sites={}, gate=LimitGate(terms)))
@@ -371,7 +373,7 @@ def test_no_quota_is_ever_exceeded_and_nobody_waits_for_one_that_has_room(
 
 def within(quota: GPUQuota, *, jobs: dict[str, tuple[Candidate, Subject]], before: set[str], after: set[str]) -> None:
     """Whatever started did not take anybody beyond the quota."""
-    bound = [(job, whom(quota.spec, who)) for job, who in jobs.values() if binds(quota.spec, who)]
+    bound = [(job, whom(quota.spec, subject=who)) for job, who in jobs.values() if binds(quota.spec, subject=who)]
     for most, gpus in ((quota.spec.gpus, True), (quota.spec.running_jobs, False)):
         used, had = (weights(bound, among=keys, gpus=gpus) for keys in (after, before))
         if most is not None:

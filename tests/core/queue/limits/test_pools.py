@@ -24,17 +24,17 @@ def make_node(**labels: str) -> Node:
 
 
 def test_a_job_may_go_anywhere_where_nobody_says_otherwise() -> None:
-    assert pools_of([make_quota("q", "a100", namespaces=["nlp"])], ADA) == ()
+    assert pools_of([make_quota("q", "a100", namespaces=["nlp"])], subject=ADA) == ()
 
 
 def test_a_job_goes_to_the_pool_that_it_asks_for() -> None:
-    assert pools_of([], ADA, asked="a100") == ("a100",)
-    assert pools_of([make_quota("q", "t4", "a100")], ADA, asked="a100") == ("a100",)
+    assert pools_of([], subject=ADA, asked="a100") == ("a100",)
+    assert pools_of([make_quota("q", "t4", "a100")], subject=ADA, asked="a100") == ("a100",)
 
 
 def test_quotas_keep_those_they_bind_to_the_pools_that_all_of_them_allow() -> None:
     quotas = [make_quota("q", "t4", "a100"), make_quota("r", "h100", "a100")]
-    assert pools_of(quotas, ADA) == ("a100",)
+    assert pools_of(quotas, subject=ADA) == ("a100",)
 
 
 @pytest.mark.parametrize(
@@ -47,24 +47,24 @@ def test_quotas_keep_those_they_bind_to_the_pools_that_all_of_them_allow() -> No
 )
 def test_a_job_that_no_pool_is_left_to_is_told_so(pools: list[str], asked: str | None, message: str) -> None:
     quotas = [make_quota("q", *pools), *([] if asked else [make_quota("r", "v100")])]
-    assert pools_of(quotas, ADA, asked=asked) == Refused(reason="Quota", message=message)
+    assert pools_of(quotas, subject=ADA, asked=asked) == Refused(reason="Quota", message=message)
 
 
 def test_nodes_of_other_pools_do_not_admit_the_pod() -> None:
-    spec = in_pools({"nodeSelector": {"zone": "b"}}, ["a100", "t4"])
-    assert admits(make_node(zone="b"), spec)
-    assert not admits(make_node(zone="a"), spec)
-    assert not admits(make_node(zone="b", **{"dovetail.dev/pool": "v100"}), spec)
+    spec = in_pools({"nodeSelector": {"zone": "b"}}, pools=["a100", "t4"])
+    assert admits(make_node(zone="b"), pod_spec=spec)
+    assert not admits(make_node(zone="a"), pod_spec=spec)
+    assert not admits(make_node(zone="b", **{"dovetail.dev/pool": "v100"}), pod_spec=spec)
 
 
 def test_what_the_pod_requires_itself_stays_required_in_each_term() -> None:
     terms = [{"matchExpressions": [{"key": "zone", "operator": "In", "values": [zone]}]} for zone in "bc"]
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
-    spec = in_pools({"affinity": {"nodeAffinity": required}}, ["a100"])
-    assert admits(make_node(zone="c"), spec)
-    assert not admits(make_node(zone="d"), spec)
-    assert not admits(make_node(zone="c", **{"dovetail.dev/pool": "t4"}), spec)
+    spec = in_pools({"affinity": {"nodeAffinity": required}}, pools=["a100"])
+    assert admits(make_node(zone="c"), pod_spec=spec)
+    assert not admits(make_node(zone="d"), pod_spec=spec)
+    assert not admits(make_node(zone="c", **{"dovetail.dev/pool": "t4"}), pod_spec=spec)
 
 
 def test_without_pools_the_spec_is_as_it_was() -> None:
-    assert in_pools({"containers": []}, ()) == {"containers": []}
+    assert in_pools({"containers": []}, pools=()) == {"containers": []}

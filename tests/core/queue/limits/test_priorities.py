@@ -30,7 +30,7 @@ LOOSE = make_quota("loose", gpus=4)
 def test_the_strictest_quota_that_binds_counts(
     quotas: tuple[GPUQuota, ...], subject: Subject, bound: Bound | None
 ) -> None:
-    assert bound_of(quotas, subject) == bound
+    assert bound_of(quotas, subject=subject) == bound
 
 
 @pytest.mark.parametrize(("priority", "counts"), [(0, 0), (50, 50), (51, 50), (255, 50)])
@@ -54,4 +54,4 @@ def test_without_a_bound_every_priority_counts() -> None:
 
 def test_one_quota_is_enough_to_forbid_preemption_to_those_whom_it_binds() -> None:
     quotas = (TEAM, make_quota("course", users=["ada"], mayPreempt=False))
-    assert [may_preempt(quotas, each) for each in (ADA, BOB, POD, ELSEWHERE)] == [False, True, True, False]
+    assert [may_preempt(quotas, subject=each) for each in (ADA, BOB, POD, ELSEWHERE)] == [False, True, True, False]

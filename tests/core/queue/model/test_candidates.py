@@ -182,7 +182,7 @@ def test_what_is_kept_of_a_node_is_forgotten_when_nobody_is_planned_there_any_mo
     class Asked(Standing):
         def keep(self, node: str, workers: Any, claims: Any) -> None:
             asked.append(node)
-            super().keep(node, workers, claims)
+            super().keep(node, workers=workers, claims=claims)
 
     standing = Asked(lambda _node: 1)
     ledger = make_ledger(a=1, b=1)

@@ -53,9 +53,9 @@ def test_each_rule_is_the_configured_one() -> None:
     ],
 )  # fmt: skip
 def test_what_the_hour_has_left(jobs: list[GPUJob], left: int) -> None:
-    assert rules_now(Rules(gap=1, left=3), jobs, now=NOW).left == left
+    assert rules_now(Rules(gap=1, left=3), jobs=jobs, now=NOW).left == left
 
 
 def test_where_preemption_is_off_nothing_is_counted() -> None:
     rules = Rules(gap=0, left=3)
-    assert rules_now(rules, [preempted(minutes_ago=1)], now=NOW) is rules
+    assert rules_now(rules, jobs=[preempted(minutes_ago=1)], now=NOW) is rules

@@ -89,7 +89,7 @@ def lower_the_gap(queue: Asking) -> None:
 
 
 def add_devices(queue: Asking) -> None:
-    queue.ledger.set_devices("n", [make_device("n", index) for index in range(7)])
+    queue.ledger.set_devices("n", devices=[make_device("n", index) for index in range(7)])
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ class InVainMachine(QueueMachine):
         if name == "c":
             add_node(self.ledger, name, gpus=gpus)
         else:
-            self.ledger.set_devices(name, bad)
+            self.ledger.set_devices(name, devices=bad)
         self.look()
 
     @rule()

@@ -31,14 +31,16 @@ def add_to(spec: dict[str, Any]) -> None:
     """Put the rules into the schema of a GPUJob's spec, which has its other rules by now."""
     fields = spec["properties"]
     for name in (*_OPTIONAL, *_ALWAYS_THERE):
-        _add(fields[name], {"rule": "self == oldSelf", "message": f"{name} {_FIXED}"})
-    _add(fields["cancel"], {"rule": "!oldSelf || self", "message": "cancel cannot be undone: submit the job again"})
-    _add(fields["array"], _ARRAY)
-    _add(fields["sweep"], _PARAMETERS)
-    _add(spec, _same_fields())
+        _add(fields[name], rule={"rule": "self == oldSelf", "message": f"{name} {_FIXED}"})
+    _add(
+        fields["cancel"], rule={"rule": "!oldSelf || self", "message": "cancel cannot be undone: submit the job again"}
+    )
+    _add(fields["array"], rule=_ARRAY)
+    _add(fields["sweep"], rule=_PARAMETERS)
+    _add(spec, rule=_same_fields())
 
 
-def _add(schema: dict[str, Any], rule: Rule) -> None:
+def _add(schema: dict[str, Any], *, rule: Rule) -> None:
     schema["x-kubernetes-validations"] = [*schema.get("x-kubernetes-validations", ()), rule]
 
 
