@@ -39,6 +39,7 @@ POSITIONAL: Final = {
     },
     "arguments": {
         "_all_placed",
+        "_done",
         "_find_pools",
         "_find_terms",
         "_in_loop",
@@ -49,6 +50,7 @@ POSITIONAL: Final = {
         "_work",
         "always",
         "answer",
+        "compute",
         "assumed_pod",
         "best_fit_values",
         "ignore",
