@@ -1,0 +1,106 @@
+"""What the operator follows: who gets the events, and when all caches are complete."""
+
+import asyncio
+import random
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from dovetail.api.conversion import values_of
+from dovetail.api.meta import EventType, ObjectMeta
+from dovetail.gpu.device_plugins import DEFAULT_VENDORS
+from dovetail.kube.client import Client
+from dovetail.kube.workqueue import WorkQueue
+from dovetail_operator.controller.controller import build_controller
+from dovetail_operator.controller.informers import Handlers, Informers
+from dovetail_operator.metrics import make_counters
+from dovetail_operator.state.state import State
+from dovetail_operator.watchers.node_tenants import NodeTenants
+from dovetail_operator.writes.job_numbers import Numbers
+from tests.background import running
+from tests.core.kube.api import Answer, Api, refusal
+from tests.operator_.builders import NOW, make_job, make_pod, make_state
+
+DOVETAIL = "/apis/dovetail.dev/v1alpha1"
+PATHS = {
+    "gpujobs": f"{DOVETAIL}/gpujobs",
+    "pods": "/api/v1/pods",
+    "nodes": "/api/v1/nodes",
+    "gpunodes": f"{DOVETAIL}/gpunodes",
+    "jobs": "/apis/batch/v1/jobs",
+    "gpuquotas": f"{DOVETAIL}/gpuquotas",
+    "gpunodetenants": f"{DOVETAIL}/gpunodetenants",
+}
+SLICES = [f"/apis/resource.k8s.io/{version}/resourceslices" for version in ("v1", "v1beta2", "v1beta1")]
+
+
+def connected(client: Client, *, state: State, unreadable: list[str]) -> Informers:
+    """The informers with all handlers of an operator."""
+    informers, rng = Informers(client, transform=state.store.lean), random.Random(7)
+    controller = build_controller(
+        client,
+        state,
+        queue=WorkQueue(),
+        numbers=Numbers(client, namespace="home"),
+        counters=make_counters(CollectorRegistry()),
+        post=lambda _: None,
+        now=lambda: NOW,
+        rng=rng,
+        pods=informers.pods,
+    )
+    informers.connect(
+        controller.changes,
+        on_unreadable_job=lambda meta, _problem: unreadable.append(meta.name),
+        tenants=NodeTenants(client, pods=informers.pods.values, vendors=DEFAULT_VENDORS, rng=rng),
+    )
+    return informers
+
+
+def listing(*items: Any) -> Answer:
+    return Answer(body={"metadata": {"resourceVersion": "5"}, "items": list(items)})
+
+
+@pytest.fixture
+def lists(api: Api) -> dict[str, Answer]:
+    """The lists of a cluster with one job, one pod and one job that cannot be read."""
+    for path in SLICES:
+        api.answer(f"GET {path}", refusal(404))
+    unread = {"metadata": {"name": "odd", "namespace": "team", "uid": "uid-odd", "resourceVersion": "4"}, "spec": 7}
+    return dict.fromkeys(PATHS, listing()) | {
+        "gpujobs": listing(values_of(make_job()), unread),
+        "pods": listing(values_of(make_pod(node="a"))),
+    }
+
+
+def test_an_event_reaches_all_its_handlers_in_the_order_in_which_they_were_added() -> None:
+    handlers, seen = Handlers[[EventType, ObjectMeta]](), list[str]()
+    handlers.add(lambda type_, meta: seen.append(f"first {type_} {meta.name}"))
+    handlers.add(lambda type_, meta: seen.append(f"second {type_} {meta.name}"))
+    handlers("ADDED", ObjectMeta(name="a"))
+    assert seen == ["first ADDED a", "second ADDED a"]
+
+
+async def test_the_caches_are_complete_once_every_kind_is_listed(
+    api: Api, client: Client, lists: dict[str, Answer]
+) -> None:
+    released = asyncio.Event()
+    lists["nodes"] = Answer(body=listing().body, released=released)
+    for plural, answer in lists.items():
+        api.answer(f"GET {PATHS[plural]}", answer)
+    state, unreadable = make_state(), list[str]()
+    informers = connected(client, state=state, unreadable=unreadable)
+    checks = informers.ready()
+    assert checks.keys() == {*PATHS, "resourceslices"}
+    assert checks["nodes"]() == "nodes are not listed yet"
+    synced = asyncio.create_task(informers.synced())
+    async with running(informers.run()), asyncio.timeout(60):
+        await api.until(f"GET {PATHS['nodes']}", count=1)
+        assert not synced.done()
+        released.set()
+        await synced
+        assert {name: check() for name, check in checks.items() if check() is not None} == {}
+    assert list(state.store.jobs) == ["team/x"]
+    assert unreadable == ["odd"]
+    assert [pod.spec.node_name for pod in informers.pods.values()] == ["a"]
+    assert informers.ages_seconds().keys() == PATHS.keys()
