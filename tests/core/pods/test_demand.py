@@ -7,12 +7,21 @@ from hypothesis import strategies as st
 
 from dovetail import names
 from dovetail.api.builtin import PodSpec
-from dovetail.api.gpujob import ResourceRequest
+from dovetail.api.gpujob import MemoryUse, ResourceRequest
 from dovetail.engine.model.claims import Ask
 from dovetail.gpu.request import GPURequest, RequestError
-from dovetail.pods.demand import ask_of_job, ask_of_pod, host_request, request_of_resources, resources_of, template_spec
+from dovetail.pods.demand import (
+    ask_of_job,
+    ask_of_pod,
+    estimated,
+    host_request,
+    request_of_resources,
+    resources_of,
+    template_spec,
+)
 from tests.core.builders import make_job, make_pod
 from tests.core.engine.builders import make_ask
+from tests.operator_.builders import make_job as operator_job
 
 
 @pytest.mark.parametrize(
@@ -308,3 +317,25 @@ def test_a_template_that_says_where_or_when_its_pods_go_is_refused(
 def test_a_field_that_is_empty_says_nothing() -> None:
     job = make_job(gpu=1, template={"spec": {"containers": [], "nodeName": "", "schedulingGates": []}})
     assert ask_of_job(job, default_policy="Balanced").gpu is not None
+
+
+@pytest.mark.parametrize(
+    ("gpu", "estimate", "promised"),
+    [("0.5", 5500, 5500), ("8G,0.5", 5500, 5500), ("4G,0.5", 5500, 4096), ("0.5", None, None), ("1", 5500, None)],
+)
+def test_an_estimate_is_what_a_share_is_promised_and_never_more_than_it_asked(
+    gpu: str, estimate: int | None, promised: int | None
+) -> None:
+    ask = make_ask(gpu)
+    found = estimated(ask, use=MemoryUse(strategy="Dynamic", basis="", estimate_mib=estimate))
+    assert found.gpu is not None
+    assert found.gpu.memory_mib == promised
+    assert found.guard == ("Aggressive" if promised else ask.guard)
+    assert estimated(ask, use=None) is ask
+
+
+def test_a_job_s_container_that_asks_for_no_device_of_a_plugin_is_refused() -> None:
+    template = {"containers": [{"name": "main", "resources": {"limits": {"nvidia.com/gpu": 0}}}]}
+    job = operator_job(template={"spec": template})
+    with pytest.raises(RequestError, match="which gives it no device"):
+        ask_of_job(job, default_policy="Pack")

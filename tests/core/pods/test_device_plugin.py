@@ -9,7 +9,7 @@ from dovetail.gpu.device_plugins import DEFAULT_VENDORS, NodeKind, Vendors
 from dovetail.gpu.request import GPURequest, RequestError
 from dovetail.pods.containers import parts_of
 from dovetail.pods.demand import ask_of_job, ask_of_pod, resources_of
-from dovetail.pods.device_plugin import plugin_for, refuse_no_devices, vendor_devices, with_devices
+from dovetail.pods.device_plugin import mig_devices, plugin_for, refuse_no_devices, vendor_devices, with_devices
 from tests.operator_.builders import make_job
 
 GPU = "nvidia.com/gpu"
@@ -183,3 +183,11 @@ def test_the_sentence_about_a_share_names_whole_devices_of_the_same_model() -> N
 def test_the_sentence_about_two_kinds_names_the_first_alone() -> None:
     with pytest.raises(RequestError, match=r"write for example nvidia\.com/gpu: 2 alone$"):
         ask_of_pod(make_pod(container(amount=2), container("amd.com/gpu")), default_policy="Pack")
+
+
+def test_mig_devices_are_counted_by_profile_at_the_pod_s_peak() -> None:
+    small, large = "nvidia.com/mig-1g.10gb", "nvidia.com/mig-3g.40gb"
+    spec = make_pod(container(small, 1), container(small, 2), init=(container(large, 3), container(small, 1))).spec
+    assert mig_devices(spec) == {small: 3, large: 3}
+    assert mig_devices(make_pod(container(small, 0), container(GPU, 1)).spec) == {}
+    assert mig_devices(make_pod(container(small, "1Ti")).spec) == {small: 1 << 20}
