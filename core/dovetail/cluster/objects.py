@@ -51,8 +51,7 @@ class ClusterObjects:
             view.node_changed(node)
         for gpunode in self.gpunodes:
             view.gpunode_changed(gpunode)
-        for pod in self.pods:
-            view.pod_changed(pod)
+        view.pods_listed(self.pods)
         return view
 
     def pods_by_job(self) -> Mapping[str, Sequence[Pod]]:

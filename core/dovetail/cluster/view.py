@@ -146,6 +146,13 @@ class ClusterView:
         elif pod.spec.node_name:
             self.ledger.commit(self._named(claim_of_pod(pod, vendors=self.vendors)))
 
+    def pods_listed(self, pods: Collection[Pod]) -> None:
+        """Add the pods of a list, as `pod_changed` does, and recompute each node once."""
+        for pod in pods:
+            self._note_claims(pod)
+        bound = (pod for pod in pods if pod.spec.node_name and not is_terminated(pod))
+        self.ledger.commit_all(self._named(claim_of_pod(pod, vendors=self.vendors)) for pod in bound)
+
     def pod_gone(self, pod: Pod) -> None:
         """Remove a Pod with its claim and its hold."""
         self._drop_claims(pod)

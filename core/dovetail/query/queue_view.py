@@ -94,8 +94,12 @@ class QueueView:
         gate = gate or self.gate(asked)
         return Look(ledger, sites=self.sites, leaving=self.leaving, gate=gate, windows=windows, evictor=evictor)
 
-    def start_of(self, asked: Candidate, *, counted: Counted) -> Start | None:
-        """The estimated start of a waiting job, by expected ends; None if it cannot be estimated."""
+    def start_of(self, asked: Candidate, *, counted: Counted, most_cycles: int | None = None) -> Start | None:
+        """The estimated start of a waiting job, by expected ends; None if it cannot be estimated.
+
+        It cannot for a job that is not among the first 100 that wait. With `most_cycles`, only the likeliest future is
+        simulated, and only for so many cycles.
+        """
         ledger, everyone = self.view.ledger, [*self.counted, counted]
         windows = windows_of(
             self.quotas, counted=everyone, view=self.view, ledger=ledger, leaving=self.expected, now=self.now
@@ -108,6 +112,8 @@ class QueueView:
             gate=partial(self.gate, counted),
             coming=self.learned.expectations.coming(now=self.now),
             windows=windows,
+            only=asked.key,
+            most_cycles=most_cycles,
         )
         return next((start for start in starts if start is not None and start.key == asked.key), None)
 

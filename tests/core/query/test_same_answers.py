@@ -1,6 +1,7 @@
 """The dry run and explain foretell what the operator does: random clusters through both, with equal answers."""
 
 import time
+from dataclasses import replace
 
 import msgspec
 import pytest
@@ -12,7 +13,7 @@ from dovetail.cluster.view import ClusterView
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.formats.timestamps import after, timestamp
 from dovetail.jobs.memory_use import Learning
-from dovetail.query.dry_run import DryRun, dry_run
+from dovetail.query.dry_run import DryRun, dry_run, dry_run_on, prepare
 from dovetail.query.explain.explanation import explain
 from dovetail.query.explain.subjects import of_job
 from dovetail.query.preemption import preemption_view
@@ -152,3 +153,34 @@ def test_explain_gives_each_waiting_job_the_operator_s_reason(seed: int) -> None
             continue
         assert found.fits == isinstance(verdict, Admitted)
         assert found.fits or found.reason == verdict.reason
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_prepared_queue_gives_each_of_many_dry_runs_the_answer_of_a_fresh_one(seed: int) -> None:
+    cluster = random_cluster(seed)
+    prepared = prepare(cluster.objects(), now=NOW)
+    for _ in range(3):
+        asked = asked_of(cluster)
+        assert dry_run_on(prepared, job=asked) == dry_run(asked, objects=cluster.objects(), now=NOW)
+
+
+def test_a_limit_on_simulated_cycles_leaves_out_the_estimate_and_nothing_else() -> None:
+    estimated = 0
+    for seed in SEEDS:
+        cluster = random_cluster(seed)
+        prepared, asked = prepare(cluster.objects(), now=NOW), asked_of(cluster)
+        found, short = dry_run_on(prepared, job=asked), dry_run_on(prepared, job=asked, most_cycles=0)
+        estimated += found.start is not None
+        assert short.start is None
+        assert (short.outcome, short.reason, short.position) == (found.outcome, found.reason, found.position)
+    assert estimated
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_pods_of_a_list_and_pods_one_by_one_give_the_same_ledger(seed: int) -> None:
+    objects = random_cluster(seed).objects()
+    listed, one_by_one = objects.view().ledger, replace(objects, pods=()).view()
+    for pod in objects.pods:
+        one_by_one.pod_changed(pod)
+    assert set(listed.claims()) == set(one_by_one.ledger.claims())
+    assert listed.content() == one_by_one.ledger.content()

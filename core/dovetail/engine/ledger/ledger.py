@@ -332,8 +332,10 @@ class Ledger:
         slots = {device.uuid: slot for slot, device in enumerate(self.devices(name))}
         totals = NodeTotals(columns["movable"][row].tolist())
         for entry in entries:
-            fraction = self._guard_fraction(entry.claim)
-            totals.add(entry.claim, slots=slots, fraction=fraction, is_hold=entry.is_hold)
+            # Most claims of a node are of pods without GPUs.
+            if entry.claim.devices:
+                fraction = self._guard_fraction(entry.claim)
+                totals.add(entry.claim, slots=slots, fraction=fraction, is_hold=entry.is_hold)
         for entry in entries:
             if entry.claim.unnamed:
                 taken = self._table.unnamed_slots(row, taken=totals.taken, count=entry.claim.unnamed)

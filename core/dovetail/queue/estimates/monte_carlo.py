@@ -16,7 +16,7 @@ import msgspec
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.queue.backfill.advance_reservation import Windows
 from dovetail.queue.cycle import Look
-from dovetail.queue.estimates.simulation import FORESEEN_JOBS, Start, play
+from dovetail.queue.estimates.simulation import FORESEEN_JOBS, Start, first_that_wait, play
 from dovetail.queue.model.candidates import Candidate, Leaving, Sites, order
 from dovetail.queue.model.gate import Gate
 
@@ -52,21 +52,33 @@ def foresee_with_range(
     gate: Callable[[], Gate | None] = lambda: None,
     coming: Coming = nobody,
     windows: Windows | None = None,
+    only: str | None = None,
+    most_cycles: int | None = None,
 ) -> Iterator[Start | None]:
     """Yield the starts of the first waiting jobs: the median of the plays, with a range.
 
     None between two cycles.
 
-    `ledger` is unchanged in the end; `gate` makes a new gate for each play.
+    `ledger` is unchanged in the end; `gate` makes a new gate for each play. With `only`, no other job gets an estimate,
+    and each play ends when this job starts. With `most_cycles`, it plays the likeliest future alone, so there
+    is no range, and there is no estimate if that takes more simulated cycles.
     """
     jobs, ends = order(waiting), list(leaving)
     central, seen = list[Start](), _Seen()
-    for start in play(jobs, look=Look(ledger.copy(), sites=sites, leaving=ends, gate=gate(), windows=windows)):
-        central += [] if start is None else [start]
+    look = Look(ledger.copy(), sites=sites, leaving=ends, gate=gate(), windows=windows)
+    pending = first_that_wait(jobs, look=look)
+    if only is not None and all(job.key != only for job in pending):
+        return
+    cycles = 0
+    for start in play(pending, look=look, only=only):
+        central += [] if start is None or only not in {None, start.key} else [start]
+        cycles += start is None
+        if most_cycles is not None and cycles > most_cycles:
+            return
         yield None
     known = any(job.likely_range for job in jobs) or any(end.likely_range for end in ends)
     above = min((job.priority for job in jobs[:FORESEEN_JOBS]), default=0)
-    for number in range(_PLAYS) if known and central else ():
+    for number in range(_PLAYS) if known and central and most_cycles is None else ():
         if number >= _LEAST_PLAYS and seen.looks >= _LOOKS:
             break
         then = [_end_drawn(each, play=number) for each in ends]
@@ -74,7 +86,7 @@ def foresee_with_range(
         drawn = (_drawn(job, play=number) for job in jobs)
         come = ((at, _drawn(job, play=number)) for at, job in coming(play=number, above=above))
         look = Look(ledger.copy(), sites=sites, leaving=then, gate=gate(), windows=windows)
-        for start in play(drawn, look=look, coming=come):
+        for start in play(first_that_wait(drawn, look=look), look=look, coming=come, only=only):
             seen.add(start)
             yield None
         seen.end(look.now)

@@ -45,17 +45,19 @@ def foresee(
 
     Yields None between two cycles, so that the caller can spread a long simulation over several turns.
     """
-    return play(order(waiting), look=Look(ledger, sites=sites, leaving=leaving, gate=gate))
+    look = Look(ledger, sites=sites, leaving=leaving, gate=gate)
+    return play(first_that_wait(order(waiting), look=look), look=look)
 
 
 def play(
-    ordered: Iterable[Candidate], *, look: Look, coming: Iterable[tuple[float, Candidate]] = ()
+    pending: list[Candidate], *, look: Look, coming: Iterable[tuple[float, Candidate]] = (), only: str | None = None
 ) -> Iterator[Start | None]:
-    """Simulate cycles for jobs in order and for jobs that arrive: (seconds, job), by time.
+    """Simulate the cycles after the first one, in which the `pending` jobs have to wait.
 
-    An arriving job takes part from the next end on: it may take what that end frees.
+    `coming` are the jobs that arrive: (seconds, job), by time. One takes part from the next end on: it may take what
+    that end frees. With `only`, the simulation ends once this job has started.
     """
-    pending, over, awaited = _first_that_wait(ordered, look=look), _Over(), _Awaited(coming)
+    over, awaited = _Over(), _Awaited(coming)
     foreseen = {job.key for job in pending}
     for _ in range(_ENDS_AHEAD):
         ended = look.advance() if foreseen else None
@@ -71,7 +73,20 @@ def play(
             elif job.key in foreseen:
                 foreseen.remove(job.key)
                 yield Start(key=job.key, in_seconds=look.now, basis=over.basis(verdict.claims, at=look), gpus=job.gpus)
+                if job.key == only:
+                    return
         pending = left
+
+
+def first_that_wait(ordered: Iterable[Candidate], *, look: Look) -> list[Candidate]:
+    """The first jobs that wait in the cycle of `look`: those that get an estimate."""
+    pending = []
+    for job in ordered:
+        if not isinstance(look.at(job), Admitted):
+            pending.append(job)
+        if len(pending) == FORESEEN_JOBS:
+            break
+    return pending
 
 
 class _Awaited:
@@ -88,16 +103,6 @@ class _Awaited:
             came.append(self._next[1])
             self._next = next(self._coming, None)
         return order([*pending, *came]) if came else pending
-
-
-def _first_that_wait(ordered: Iterable[Candidate], *, look: Look) -> list[Candidate]:
-    pending = []
-    for job in ordered:
-        if not isinstance(look.at(job), Admitted):
-            pending.append(job)
-        if len(pending) == FORESEEN_JOBS:
-            break
-    return pending
 
 
 class _Over:

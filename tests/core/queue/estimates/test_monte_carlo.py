@@ -111,3 +111,23 @@ def test_where_no_job_waits_no_future_is_played() -> None:
     ledger = make_ledger(a=4)
     leaving = may_end(run(ledger, make_job("r", "2", hours=4)), 1, 2, 3)
     assert foreseen(make_job("now", "1"), ledger=ledger, leaving=leaving, coming=coming) == {}
+
+
+def test_only_one_job_gets_the_estimate_that_it_has_among_all() -> None:
+    ledger = make_ledger(a=4)
+    leaving = may_end(run(ledger, make_job("r", "4", hours=4)), 1, 2, 3)
+    jobs = (make_job("first", "4", hours=1), make_job("then", "4", at=1))
+    everyone = foreseen(*jobs, ledger=ledger, leaving=leaving)
+    assert foreseen(*jobs, ledger=ledger, leaving=leaving, only="uid-then") == {"then": everyone["then"]}
+    assert foreseen(*jobs, ledger=ledger, leaving=leaving, only="uid-other") == {}
+
+
+@pytest.mark.parametrize(("most_cycles", "start_hours"), [(0, None), (1, 2.0)])
+def test_a_limit_on_cycles_plays_the_likeliest_future_alone_or_gives_up(
+    most_cycles: int, start_hours: float | None
+) -> None:
+    ledger = make_ledger(a=4)
+    leaving = may_end(run(ledger, make_job("r", "4", hours=4)), 1, 2, 3)
+    found = foreseen(LARGE, ledger=ledger, leaving=leaving, only=LARGE.key, most_cycles=most_cycles)
+    starts = [(start.in_seconds / HOUR, start.range_seconds) for start in found.values()]
+    assert starts == ([] if start_hours is None else [(start_hours, None)])
