@@ -90,8 +90,9 @@ $(STAMP): pyproject.toml requirements.lock
 format: $(STAMP) ## Format the code, and fix what ruff can fix
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
-crds: $(STAMP) ## Generate the CRDs from the API types
+crds: $(STAMP) ## Generate the CRDs and openapi.json from the API types
 	$(BIN)/python -m dovetail.api.crd crds helm/dovetail/crd-files
+	$(BIN)/python -m tests.gateway.openapi
 proto: $(STAMP) ## Generate kubelet's messages from their .proto files
 	$(BIN)/python -m grpc_tools.protoc --proto_path=node_agent/dovetail_agent/kubelet_v1 \
 		--python_out=node_agent/dovetail_agent/kubelet_v1 --pyi_out=node_agent/dovetail_agent/kubelet_v1 \

@@ -24,6 +24,8 @@ from dovetail_gateway.pages.serve import add_pages
 from dovetail_gateway.routing.openapi import document
 from dovetail_gateway.routing.server import Admission, Server
 from dovetail_gateway.routing.table import Route
+from dovetail_gateway.stream.events import EventStreams, Times
+from dovetail_gateway.stream.feed import Feed
 from dovetail_gateway.v1.allocations import WAIT_SECONDS, Allocations
 from dovetail_gateway.v1.routes import routes as v1_routes
 from dovetail_gateway.v1.setup import SetupCalls
@@ -31,7 +33,9 @@ from dovetail_gateway.v1.status import StatusCalls
 from dovetail_gateway.v3.jobs import Jobs
 from dovetail_gateway.v3.me import Myself
 from dovetail_gateway.v3.nodes import Nodes
+from dovetail_gateway.v3.questions import Questions
 from dovetail_gateway.v3.routes import routes as v3_routes
+from dovetail_gateway.v3.snapshots import Snapshots
 
 _MOST_CONNECTIONS: Final = 2048
 VERSION: Final = "v1alpha1"
@@ -46,6 +50,7 @@ class Options:
     - `legacy`: the account of requests to v1 and v2 without a token; None refuses them
     - `allocation_namespace`: the namespace of v1's allocations
     - `allocation_wait_seconds`: how long an allocation may wait for its devices
+    - `stream_times`: signs of life and reviews of open streams
     - `anonymous_loopback`: whether requests from this machine without a token have the kubeconfig's rights
     """
 
@@ -54,6 +59,7 @@ class Options:
     legacy: Account | None = None
     allocation_namespace: str = "default"
     allocation_wait_seconds: float = WAIT_SECONDS
+    stream_times: Times = Times()  # noqa: RUF009 - frozen
     anonymous_loopback: bool = False
 
 
@@ -62,7 +68,9 @@ class Gateway:
     """The parts of a running gateway."""
 
     cache: ClusterCache
+    feed: Feed
     clients: Clients
+    reviews: Reviews
     application: web.Application
     connections: Connections
     metrics: Metrics
@@ -91,15 +99,32 @@ async def gateway(
             legacy=None if options.legacy is None else LegacyAccount(options.legacy, client=own),
             anonymous_loopback=options.anonymous_loopback,
         )
-        table = routes(cache, clients=clients, reviews=reviews, options=options, now=now)
+        feed = Feed(cache)
+        streams = EventStreams(feed, cache=cache, reviews=reviews, metrics=metrics, times=options.stream_times)
+        table = routes(cache, clients=clients, reviews=reviews, feed=feed, options=options, now=now)
         server = Server(sight=cache, admission=admission, metrics=metrics, connections=connections)
-        app = server.application(table)
+        app = server.application(table, stream=streams.serve)
+        app.on_shutdown.append(streams.stop)
         add_pages(app, document=openapi(table))
-        yield Gateway(cache=cache, clients=clients, application=app, connections=connections, metrics=metrics)
+        yield Gateway(
+            cache=cache,
+            feed=feed,
+            clients=clients,
+            reviews=reviews,
+            application=app,
+            connections=connections,
+            metrics=metrics,
+        )
 
 
 def routes(
-    cache: ClusterCache, *, clients: Clients, reviews: Reviews, options: Options, now: Callable[[], datetime]
+    cache: ClusterCache,
+    *,
+    clients: Clients,
+    reviews: Reviews,
+    feed: Feed,
+    options: Options,
+    now: Callable[[], datetime],
 ) -> list[Route]:
     """Every route, in the order of the document."""
     answers = Answers(cache, now=now)
@@ -116,8 +141,13 @@ def routes(
         allocations=allocations,
         setup=SetupCalls(cache, allocations=allocations),
     )
+    jobs = Jobs(cache, clients=clients, now=now)
     v3 = v3_routes(
-        jobs=Jobs(cache, clients=clients, now=now), nodes=Nodes(cache), myself=Myself(cache, reviews=reviews)
+        jobs=jobs,
+        nodes=Nodes(cache),
+        questions=Questions(answers, jobs=jobs, reviews=reviews),
+        snapshots=Snapshots(feed),
+        myself=Myself(cache, reviews=reviews),
     )
     return [*v1, *v3]
 

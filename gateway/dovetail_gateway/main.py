@@ -107,7 +107,7 @@ async def _serve(args: argparse.Namespace, settings: Settings, stop: asyncio.Eve
                 most_header_bytes=_HEADER_BYTES,
             ),
         ):
-            await serving.together(stop, made.cache.run())
+            await serving.together(stop, made.cache.run(), made.feed.run())
 
 
 def _ready(made: Gateway) -> dict[str, serving.Check]:

@@ -1,9 +1,15 @@
 """GPUJobs and pods as the API server has them."""
 
 import json
+import uuid
 from typing import Any
 
 from dovetail import names
+
+
+def uid_of(*names: str) -> str:
+    """A UID that contains no name."""
+    return str(uuid.uuid5(uuid.NAMESPACE_URL, "/".join(names)))
 
 
 def make_job(
@@ -15,7 +21,7 @@ def make_job(
         "metadata": {
             "name": name,
             "namespace": namespace,
-            "uid": f"{namespace}-{name}",
+            "uid": uid_of(namespace, name),
             "creationTimestamp": "2026-11-01T00:00:00Z",
             "annotations": {names.USER: user},
             "labels": {names.LABEL_PROJECT: f"{namespace}-project"},
@@ -26,20 +32,21 @@ def make_job(
 
 
 def make_bound_pod(name: str, *, namespace: str, job: str, number: int, device: str, node: str = "a") -> dict[str, Any]:
+    held = {"uuid": device, "index": int(device.split("-")[1]), "shareMilli": 1000, "memoryMiB": 32768}
     allocation = {
         "version": 1,
         "node": node,
         "mode": "Exclusive",
         "job": job,
         "priority": 10,
-        "containers": [{"index": 0, "devices": [{"uuid": device, "index": 0, "shareMilli": 1000, "memoryMiB": 32768}]}],
+        "containers": [{"index": 0, "devices": [held]}],
     }
-    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": job, "uid": f"batch-{job}", "controller": True}
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": job, "uid": uid_of("batch", job), "controller": True}
     return {
         "metadata": {
             "name": name,
             "namespace": namespace,
-            "uid": f"pod-{namespace}-{name}",
+            "uid": uid_of("pod", namespace, name),
             "creationTimestamp": "2026-11-01T00:00:00Z",
             "annotations": {names.REQUEST: "1", names.ALLOCATION: json.dumps(allocation)},
             "labels": {names.LABEL_JOB: job, names.LABEL_JOB_NUMBER: str(number)},

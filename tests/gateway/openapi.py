@@ -12,7 +12,7 @@ PAGE: Final = Path(__file__).parents[2] / "docs" / "openapi.json"
 def document() -> dict[str, Any]:
     """The document of the route table, which needs no cluster."""
     nothing: Any = None
-    return openapi(routes(nothing, clients=nothing, reviews=nothing, options=Options(), now=nothing))
+    return openapi(routes(nothing, clients=nothing, reviews=nothing, feed=nothing, options=Options(), now=nothing))
 
 
 def text() -> str:

@@ -73,7 +73,7 @@ async def serving(
         now=lambda: NOW,
     )
     async with made as running:
-        following = asyncio.create_task(running.cache.run())
+        following = asyncio.gather(running.cache.run(), running.feed.run())
         listening = connections.listening(
             running.application, host="127.0.0.1", port=0, tls=None, connections=running.connections
         )

@@ -64,6 +64,13 @@ class Act:
 _Key = tuple[bytes, Act]
 
 
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    answer: bool | Unauthorized
+    asked_at: float
+    counts_seconds: float
+
+
 class Reviews:
     """Asks the API server what callers may do, and keeps its answers.
 
@@ -74,7 +81,7 @@ class Reviews:
         self._clients = clients
         self._clock = clock
         self._rng = random.Random()  # noqa: S311 - spreads reviews, guards nothing
-        self._kept: OrderedDict[_Key, tuple[bool | Unauthorized, float]] = OrderedDict()
+        self._kept: OrderedDict[_Key, _Kept] = OrderedDict()
         self._asking: dict[_Key, asyncio.Future[bool]] = {}
         self._slots = asyncio.Semaphore(_AT_ONCE)
 
@@ -84,27 +91,33 @@ class Reviews:
             found = await client.create(SELFSUBJECTREVIEWS, body={}, as_type=_SelfReview)
         return found.status.user_info
 
-    async def visibility(self, caller: Caller, *, among: Iterable[str]) -> Visibility:
-        """The namespaces of `among` whose GPUJobs the caller may list, or everything. Raises `KubeError`."""
-        if await self.may(caller, act=Act(verb="list")):
+    async def visibility(self, caller: Caller, *, among: Iterable[str], oldest: float = ALLOWED_SECONDS) -> Visibility:
+        """The namespaces of `among` whose GPUJobs the caller may list, or everything. Raises `KubeError`.
+
+        An answer that is older than `oldest` seconds does not count.
+        """
+        if await self.may(caller, act=Act(verb="list"), oldest=oldest):
             return Visibility(None)
         acts = {namespace: Act(verb="list", namespace=namespace) for namespace in among}
-        unknown = [act for act in acts.values() if self._known(caller, act=act) is None]
-        await asyncio.gather(*(self.may(caller, act=act) for act in unknown))
+        unknown = [act for act in acts.values() if self._known(caller, act=act, oldest=oldest) is None]
+        await asyncio.gather(*(self.may(caller, act=act, oldest=oldest) for act in unknown))
         return Visibility(frozenset([name for name, act in acts.items() if await self.may(caller, act=act)]))
 
-    async def may(self, caller: Caller, *, act: Act) -> bool:
+    async def may(self, caller: Caller, *, act: Act, oldest: float = ALLOWED_SECONDS) -> bool:
         """Whether the API server lets the caller do this. Raises `KubeError`."""
-        known = self._known(caller, act=act)
+        known = self._known(caller, act=act, oldest=oldest)
         if isinstance(known, Unauthorized):
             raise known
         if known is not None:
             return known
         return await self._asked(caller, act=act)
 
-    def _known(self, caller: Caller, *, act: Act) -> bool | Unauthorized | None:
-        answer, until = self._kept.get((caller.key, act), (None, 0.0))
-        return answer if until > self._clock() else None
+    def _known(self, caller: Caller, *, act: Act, oldest: float) -> bool | Unauthorized | None:
+        kept = self._kept.get((caller.key, act))
+        if kept is None:
+            return None
+        age = self._clock() - kept.asked_at
+        return kept.answer if age < min(kept.counts_seconds, oldest) else None
 
     async def _asked(self, caller: Caller, *, act: Act) -> bool:
         """Ask once, however many requests wait for the answer."""
@@ -135,8 +148,8 @@ class Reviews:
 
     def _keep(self, key: _Key, *, answer: bool | Unauthorized) -> None:
         seconds = ALLOWED_SECONDS if answer is True else DENIED_SECONDS
-        until = self._clock() + seconds * (1 - _JITTER * self._rng.random())
-        self._kept[key] = (answer, until)
+        counts = seconds * (1 - _JITTER * self._rng.random())
+        self._kept[key] = _Kept(answer, asked_at=self._clock(), counts_seconds=counts)
         self._kept.move_to_end(key)
         if len(self._kept) > _MOST_KEPT:
             self._kept.popitem(last=False)

@@ -13,6 +13,10 @@ class Visibility:
         """Whether objects of the namespace may be shown."""
         return self.namespaces is None or namespace in self.namespaces
 
+    def including(self, namespace: str) -> "Visibility":
+        """The same and one more namespace."""
+        return self if self.namespaces is None else Visibility(self.namespaces | {namespace})
+
     @property
     def everything(self) -> bool:
         """Whether nothing is hidden."""

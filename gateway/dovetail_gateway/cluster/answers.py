@@ -2,7 +2,7 @@
 
 import asyncio
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Final, TypeVar
 
@@ -33,8 +33,9 @@ class Answers:
         self._slots = asyncio.Semaphore(_AT_ONCE)
 
     async def dry_run(self, job: GPUJob, *, sees: Visibility) -> DryRun:
-        """Where and when the job would start if it were submitted now."""
-        return await self._computed(lambda objects, now: dry_run(job, objects=objects, now=now), sees=sees)
+        """Where and when the job would start if it were submitted now: its own namespace and user are not hidden."""
+        sees = sees.including(job.metadata.namespace)
+        return await self._computed(lambda objects, now: dry_run(job, objects=objects, now=now), sees=sees, asked=[job])
 
     async def explain(self, job: GPUJob, *, sees: Visibility) -> Explanation:
         """Why a job of the cluster waits, or where it is."""
@@ -51,11 +52,13 @@ class Answers:
         """The proof that nothing is promised twice, for a caller who sees everything."""
         return await self._computed(lambda objects, _now: audit_of(objects), sees=Visibility(None))
 
-    async def _computed(self, compute: Callable[[ClusterObjects, datetime], T], *, sees: Visibility) -> T:
+    async def _computed(
+        self, compute: Callable[[ClusterObjects, datetime], T], *, sees: Visibility, asked: Sequence[GPUJob] = ()
+    ) -> T:
         async with self._slots:
             # Taken in the loop, so that no informer changes it meanwhile.
             objects, now = self._cache.objects(), self._now()
-            return await asyncio.to_thread(lambda: compute(self._renamed(objects, sees=sees), now))
+            return await asyncio.to_thread(lambda: compute(self._renamed(objects, sees=sees, asked=asked), now))
 
-    def _renamed(self, objects: ClusterObjects, *, sees: Visibility) -> ClusterObjects:
-        return OtherNames(sees=sees, jobs=objects.jobs, secret=self._secret).cluster(objects)
+    def _renamed(self, objects: ClusterObjects, *, sees: Visibility, asked: Sequence[GPUJob]) -> ClusterObjects:
+        return OtherNames(sees=sees, jobs=[*objects.jobs, *asked], secret=self._secret).cluster(objects)

@@ -23,7 +23,7 @@ from dovetail.pods.assumed_allocation import assumed_pod
 from dovetail.query.nodes import inventory
 from dovetail.query.nodes.inventory import DeviceUse
 from dovetail_gateway.access.callers import Caller
-from dovetail_gateway.access.reviews import Reviews
+from dovetail_gateway.access.reviews import ALLOWED_SECONDS, Reviews
 from dovetail_gateway.access.visibility import Visibility
 
 # Answers about a cluster that has been silent for longer would be about another cluster.
@@ -122,9 +122,12 @@ class ClusterCache:
         """Whether no watch has an error now."""
         return all(each.last_error is None for each in self._reflectors)
 
-    async def seen_by(self, caller: Caller) -> Visibility:
-        """The namespaces with pods or GPUJobs that the caller may see. Raises `KubeError`."""
-        return await self._reviews.visibility(caller, among=list(self._namespaces))
+    async def seen_by(self, caller: Caller, *, oldest: float = ALLOWED_SECONDS) -> Visibility:
+        """The namespaces with pods or GPUJobs that the caller may see, by reviews of the last `oldest` seconds.
+
+        Raises `KubeError`.
+        """
+        return await self._reviews.visibility(caller, among=list(self._namespaces), oldest=oldest)
 
     @property
     def jobs(self) -> Mapping[str, GPUJob]:

@@ -133,7 +133,9 @@ def _responses(each: Route, *, by_type: dict[Any, Any]) -> dict[str, Any]:
 def _response(each: Route, *, status: int, kind: Any, by_type: dict[Any, Any]) -> dict[str, Any]:
     description = _DESCRIPTIONS.get(status) or _FROM_CACHE[status]
     if each.streams and status == 200:
-        return {"description": description, "content": {"text/event-stream": {"schema": {"type": "string"}}}}
+        said = "Events `delta` with this data, `resync` and `bye`."
+        schema = {"type": "string", "contentSchema": by_type[_key(kind)]}
+        return {"description": said, "content": {"text/event-stream": {"schema": schema}}}
     is_error = kind is each.errors.as_type
     content_type = each.errors.content_type if is_error else "application/json"
     return {"description": description, "content": {content_type: {"schema": by_type[_key(kind)]}}}

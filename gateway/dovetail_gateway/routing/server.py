@@ -4,7 +4,6 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -63,7 +62,7 @@ class Admission:
     anonymous_loopback: bool = False
 
 
-Stream = Callable[[web.Request, Caller], Awaitable[web.StreamResponse]]
+Stream = Callable[[web.Request, Caller, Visibility], Awaitable[web.StreamResponse]]
 
 
 class Server:
@@ -83,15 +82,16 @@ class Server:
         self._connections = connections
         self._bodies = Bodies(most_bytes=MAX_BODY_BYTES, memory=_BODIES_BYTES, seconds=_BODY_SECONDS)
 
-    def application(self, routes: Sequence[Route], *, streams: Sequence[tuple[Route, Stream]] = ()) -> web.Application:
-        """The application with all routes. What no route serves is a problem too."""
+    def application(self, routes: Sequence[Route], *, stream: Stream) -> web.Application:
+        """The application with all routes; `stream` serves those that stream. What no route serves is a problem too."""
         app = web.Application(middlewares=[self._around], client_max_size=MAX_BODY_BYTES)
         for each in routes:
-            # GET serves HEAD too.
-            add = app.router.add_get if each.method == "GET" else partial(app.router.add_route, each.method)
-            add(each.path, self._handler(each))
-        for each, stream in streams:
-            app.router.add_route(each.method, each.path, self._streaming(each, stream=stream))
+            handler = self._streaming(each, stream=stream) if each.streams else self._handler(each)
+            # GET serves HEAD too, but for a stream.
+            if each.method == "GET" and not each.streams:
+                app.router.add_get(each.path, handler)
+            else:
+                app.router.add_route(each.method, each.path, handler)
         return app
 
     @property
@@ -171,8 +171,9 @@ class Server:
 
     def _streaming(self, each: Route, *, stream: Stream) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
         async def serve(request: web.Request) -> web.StreamResponse:
-            caller, _ = await self._caller(request, route=each)
-            return await stream(request, caller)
+            caller, sees = await self._caller(request, route=each)
+            _decoded(_query(request), as_type=each.query_type)
+            return await stream(request, caller, sees)
 
         return serve
 

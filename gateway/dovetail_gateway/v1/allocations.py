@@ -58,6 +58,7 @@ class Allocations:
 
     async def validate(self, call: Call[Nothing, Nothing, Wanted]) -> Answer:
         """Whether the request would get its GPUs now."""
+        await self._permit(call.caller)
         nodes = self._cache.node_uses()
         asked = reservation(call.body, nodes=nodes)
         if isinstance(asked, NoSuchGPU):

@@ -108,7 +108,7 @@ class Jobs:
                 "labels": new.labels,
                 "annotations": annotations,
             },
-            "spec": _plain(new.spec),
+            "spec": object_of(new.spec),
         }
         try:
             async with self._clients.of(call.caller) as client:
@@ -197,7 +197,8 @@ def _suffix(key: str, *, caller: Caller) -> str:
     return hashlib.sha256(caller.key + key.encode()).hexdigest()[:16]
 
 
-def _plain(spec: msgspec.Raw) -> dict[str, Any]:
+def object_of(spec: msgspec.Raw) -> dict[str, Any]:
+    """The object that is passed on as it is. Raises `RequestFailedError`."""
     try:
         return decode(spec, as_type=dict[str, Any])
     except UnreadableError as error:

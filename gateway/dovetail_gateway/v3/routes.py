@@ -1,14 +1,20 @@
 """The routes of v3."""
 
 from dovetail_gateway.routing.problems import Problem
-from dovetail_gateway.routing.table import READ, TOKEN, Header, Nothing, Route, Strictly, acts, route
+from dovetail_gateway.routing.table import READ, TOKEN, Header, Nothing, Right, Route, Strictly, acts, route
 from dovetail_gateway.v3.jobs import IDEMPOTENCY_KEY, Jobs
 from dovetail_gateway.v3.me import Myself
 from dovetail_gateway.v3.nodes import Nodes
+from dovetail_gateway.v3.questions import Questions
+from dovetail_gateway.v3.snapshots import Snapshots
 from dovetail_gateway.v3.types import (
+    AuditAnswer,
+    Delta,
     DeviceList,
+    DryRunAnswer,
     DryRunFlag,
     EventList,
+    ExplanationAnswer,
     JobChange,
     JobDetails,
     JobFilter,
@@ -17,6 +23,7 @@ from dovetail_gateway.v3.types import (
     JobRow,
     Me,
     NewJob,
+    NewRequest,
     NodeFilter,
     NodeList,
     NodePath,
@@ -24,6 +31,8 @@ from dovetail_gateway.v3.types import (
     Position,
     QuotaList,
     Removed,
+    Snapshot,
+    StreamQuery,
 )
 
 _JOBS = "/api/v3/jobs"
@@ -34,10 +43,16 @@ _KEY = Header(
     pattern=r"^[\x21-\x7e]{1,255}$",
 )
 
+_LAST_ID = Header(
+    name="Last-Event-ID",
+    description="The id of the last event that the client has, as EPOCH:SEQ.",
+    pattern=r"^[0-9a-f]{8}:[0-9]{1,15}$",
+)
 
-def routes(*, jobs: Jobs, nodes: Nodes, myself: Myself) -> list[Route]:
-    """The routes of v3 that answer one request."""
-    return [*_jobs(jobs), *_nodes(nodes), _me(myself)]
+
+def routes(*, jobs: Jobs, nodes: Nodes, questions: Questions, snapshots: Snapshots, myself: Myself) -> list[Route]:
+    """The routes of v3."""
+    return [*_jobs(jobs), *_questions(questions), *_nodes(nodes), *_live(snapshots), _me(myself)]
 
 
 def _jobs(jobs: Jobs) -> list[Route]:
@@ -80,6 +95,23 @@ def _jobs(jobs: Jobs) -> list[Route]:
     ]  # fmt: skip
 
 
+def _questions(questions: Questions) -> list[Route]:
+    return [
+        route(
+            "POST", "/api/v3/dry-run", questions.dry_run, summary="Ask where and when a job would start", tag="v3",
+            right=READ, answers={200: DryRunAnswer}, path_type=Nothing, query_type=Strictly, body_type=NewRequest,
+        ),
+        route(
+            "GET", f"{_JOB}/explain", questions.explain_job, summary="Ask why a job waits, or where it is", tag="v3",
+            right=READ, answers={200: ExplanationAnswer, 404: Problem}, path_type=JobPath, query_type=Strictly,
+        ),
+        route(
+            "GET", "/api/v3/audit", questions.get_audit, summary="Prove that no device is promised twice", tag="v3",
+            right=READ, answers={200: AuditAnswer}, path_type=Nothing, query_type=Strictly,
+        ),
+    ]  # fmt: skip
+
+
 def _nodes(nodes: Nodes) -> list[Route]:
     return [
         route(
@@ -97,6 +129,20 @@ def _nodes(nodes: Nodes) -> list[Route]:
         route(
             "GET", "/api/v3/quotas", nodes.list_quotas, summary="List the quotas of your namespaces", tag="v3",
             right=READ, answers={200: QuotaList}, path_type=Nothing, query_type=Strictly,
+        ),
+    ]  # fmt: skip
+
+
+def _live(snapshots: Snapshots) -> list[Route]:
+    return [
+        route(
+            "GET", "/api/v3/snapshot", snapshots.get_snapshot, summary="Get everything that you may see", tag="v3",
+            right=READ, answers={200: Snapshot}, path_type=Nothing, query_type=Strictly,
+        ),
+        Route(
+            method="GET", path="/api/v3/stream", operation="v3_stream", summary="Follow what changes (SSE)", tag="v3",
+            right=Right(by="reviews", verb="list and watch", resource="gpujobs.dovetail.dev"), answers={200: Delta},
+            handler=None, query_type=StreamQuery, headers=(_LAST_ID,), streams=True,
         ),
     ]  # fmt: skip
 

@@ -1,0 +1,198 @@
+"""Server-sent events: a stream for each connection, from its position in the feed.
+
+delta     what changed; its id is `EPOCH:SEQ`
+resync    take a new snapshot: the position is kept no more, or what the caller may see has changed
+bye       the stream ends, with the reason
+"""
+
+import asyncio
+import re
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+from aiohttp import web
+
+from dovetail.kube.errors import KubeError
+from dovetail_gateway.access.callers import Caller
+from dovetail_gateway.access.reviews import Act, Reviews
+from dovetail_gateway.access.visibility import Visibility
+from dovetail_gateway.cluster.cache import ClusterCache
+from dovetail_gateway.metrics import Metrics
+from dovetail_gateway.routing.problems import RequestFailedError
+from dovetail_gateway.stream.feed import Feed
+
+MOST_STREAMS: Final = 8
+_ID: Final = re.compile(r"([0-9a-f]{8}):([0-9]{1,15})")
+_HEADERS: Final = {
+    "Content-Type": "text/event-stream; charset=utf-8",
+    "Cache-Control": "no-store",
+    "X-Accel-Buffering": "no",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Times:
+    """Of a stream: after which silence it sends a sign of life, when rights are reviewed, how long a client may block.
+
+    All in seconds.
+    """
+
+    heartbeat_seconds: float = 15.0
+    review_seconds: float = 30.0
+    send_seconds: float = 10.0
+
+
+class EventStreams:
+    """Opens streams; `stop()` ends them all. `clock` counts seconds since the epoch, as tokens do."""
+
+    def __init__(
+        self,
+        feed: Feed,
+        *,
+        cache: ClusterCache,
+        reviews: Reviews,
+        metrics: Metrics,
+        times: Times | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.feed = feed
+        self.cache = cache
+        self.times = times or Times()
+        self.clock = clock
+        self.stopping = asyncio.Event()
+        self._reviews = reviews
+        self._metrics = metrics
+        self._open: Counter[bytes] = Counter()
+
+    async def stop(self, _app: web.Application) -> None:
+        """End all streams."""
+        self.stopping.set()
+        self.feed.wake()
+
+    async def serve(self, request: web.Request, caller: Caller, sees: Visibility) -> web.StreamResponse:
+        """Stream until the token or the rights end, the client leaves, or the gateway stops."""
+        seq = self._position(request)
+        if self._open[caller.key] >= MOST_STREAMS:
+            message = f"{MOST_STREAMS} streams of this token are open: close one"
+            raise RequestFailedError(429, reason="TooManyStreams", message=message, headers={"Retry-After": "10"})
+        if not await self.may_watch(caller, sees=sees):
+            raise RequestFailedError(403, reason="Forbidden", message="you may not watch gpujobs.dovetail.dev")
+        response = web.StreamResponse(headers=_HEADERS)
+        self._open[caller.key] += 1
+        try:
+            with self._metrics.streams.track_inprogress(), suppress(ConnectionError):
+                await response.prepare(request)
+                await _Stream(self, response=response, caller=caller, sees=sees, seq=seq).run()
+        finally:
+            self._open -= Counter([caller.key])
+        return response
+
+    async def may_watch(self, caller: Caller, *, sees: Visibility) -> bool:
+        """Whether the caller may watch all that it sees. Raises `KubeError`."""
+        namespaces = [""] if sees.namespaces is None else sorted(sees.namespaces)
+        acts = [Act(verb="watch", namespace=namespace) for namespace in namespaces]
+        allowed = [await self._reviews.may(caller, act=act, oldest=self.times.review_seconds) for act in acts]
+        return bool(allowed) and all(allowed)
+
+    def _position(self, request: web.Request) -> int:
+        """Where the client was, by Last-Event-ID or `since`; -1 for a position in another process's feed."""
+        text = request.headers.get("Last-Event-ID") or request.query.get("since", "")
+        if not text:
+            return self.feed.seq
+        found = _ID.fullmatch(text)
+        if found is None:
+            message = f'since "{text[:64]}": write EPOCH:SEQ of a snapshot'
+            raise RequestFailedError(422, reason="Invalid", message=message)
+        return int(found[2]) if found[1] == self.feed.epoch else -1
+
+
+class _Stream:
+    """One open stream: a position in the feed, so a slow client costs no memory."""
+
+    def __init__(
+        self, streams: EventStreams, *, response: web.StreamResponse, caller: Caller, sees: Visibility, seq: int
+    ) -> None:
+        self._streams = streams
+        self._response = response
+        self._caller = caller
+        self._sees = sees
+        self._seq = seq
+        self._review_at = streams.clock() + streams.times.review_seconds
+
+    async def run(self) -> None:
+        """Send until the end."""
+        await self._write(b"retry: 2000\n\n")
+        while not (why := await self._end()):
+            if not await self._send_new():
+                await self._wait()
+        await self._send("bye", data=msgspec.json.encode({"why": why}))
+
+    async def _end(self) -> str:
+        """Why the stream ends; empty while it goes on."""
+        now, ends = self._streams.clock(), self._caller.expires_at
+        if self._streams.stopping.is_set():
+            return "the gateway stops"
+        if ends is not None and ends <= now:
+            return "the token has expired"
+        return "" if now < self._review_at else await self._review()
+
+    async def _review(self) -> str:
+        """Ask again what the caller may see; why the stream ends, or empty."""
+        streams = self._streams
+        self._review_at = streams.clock() + streams.times.review_seconds
+        try:
+            sees = await streams.cache.seen_by(self._caller, oldest=streams.times.review_seconds)
+            permitted = await streams.may_watch(self._caller, sees=sees)
+        except KubeError as error:
+            return f"your rights cannot be reviewed: {error}"
+        if not permitted:
+            return "you may not watch gpujobs.dovetail.dev any more"
+        if sees != self._sees:
+            self._sees = sees
+            await self._resync()
+        return ""
+
+    async def _send_new(self) -> bool:
+        """Send what is new; False if there is nothing."""
+        changes = self._streams.feed.since(self._seq)
+        if changes is None:
+            await self._resync()
+            return True
+        for change in changes:
+            self._seq = change.seq
+            if data := change.seen(self._sees):
+                await self._send("delta", data=data)
+        return bool(changes)
+
+    async def _resync(self) -> None:
+        self._seq = self._streams.feed.seq
+        await self._send("resync", data=b"{}")
+
+    async def _send(self, event: str, *, data: bytes) -> None:
+        head = f"event: {event}\nid: {self._streams.feed.epoch}:{self._seq}\ndata: ".encode()
+        await self._write(head + data + b"\n\n")
+
+    async def _write(self, data: bytes) -> None:
+        """Send. Raises `ConnectionError` for a client that does not read."""
+        try:
+            async with asyncio.timeout(self._streams.times.send_seconds):
+                await self._response.write(data)
+        except TimeoutError as error:
+            raise ConnectionError("the client does not read") from error
+
+    async def _wait(self) -> None:
+        """Return at the next delta; after a while of silence, send a sign of life."""
+        streams = self._streams
+        ends = [self._review_at, self._caller.expires_at or float("inf")]
+        seconds = max(0.0, min(streams.times.heartbeat_seconds, *(end - streams.clock() for end in ends)))
+        try:
+            async with asyncio.timeout(seconds):
+                await streams.feed.wait()
+        except TimeoutError:
+            await self._write(b": alive\n\n")

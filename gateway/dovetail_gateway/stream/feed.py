@@ -1,0 +1,124 @@
+"""What changed, in order: a ring of deltas that every stream reads at its own pace."""
+
+import asyncio
+import secrets
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from dovetail_gateway.access.visibility import Visibility
+from dovetail_gateway.cluster.cache import ClusterCache, NodeUse
+from dovetail_gateway.v3.rows import job_row, node_row
+from dovetail_gateway.v3.types import Delta, GoneJob, JobRow, Snapshot
+
+COALESCE_SECONDS: Final = 0.25
+KEPT_SECONDS: Final = 30.0
+_MOST_KEPT: Final = int(KEPT_SECONDS / COALESCE_SECONDS)
+# So many jobs and nodes at once are a relist: streams then take a new snapshot.
+_MOST_CHANGES: Final = 5_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """The objects of one delta as they were, and the deltas that are encoded already, by what their readers see."""
+
+    seq: int
+    jobs: Sequence[JobRow]
+    gone_jobs: Sequence[GoneJob]
+    nodes: Sequence[NodeUse]
+    gone_nodes: Sequence[str]
+    encoded: dict[Visibility, bytes] = field(default_factory=dict)
+
+    def seen(self, sees: Visibility) -> bytes:
+        """The delta as JSON; empty if nothing of it is visible. Encoded once for each visibility."""
+        found = self.encoded.get(sees)
+        if found is None:
+            found = self.encoded[sees] = self._encode(sees)
+        return found
+
+    def _encode(self, sees: Visibility) -> bytes:
+        jobs = [row for row in self.jobs if sees.sees(row.namespace)]
+        gone = [each for each in self.gone_jobs if sees.sees(each.namespace)]
+        if not (jobs or gone or self.nodes or self.gone_nodes):
+            return b""
+        nodes = [node_row(node, sees=sees) for node in self.nodes]
+        return msgspec.json.encode(
+            Delta(seq=self.seq, jobs=jobs, gone_jobs=gone, nodes=nodes, gone_nodes=list(self.gone_nodes))
+        )
+
+
+class Feed:
+    """Collects the cache's changes; `run()` does so until it is cancelled.
+
+    `epoch` names this process: its sequence numbers mean nothing to another one.
+    """
+
+    def __init__(self, cache: ClusterCache, *, coalesce_seconds: float = COALESCE_SECONDS) -> None:
+        self.epoch = secrets.token_hex(4)
+        self.seq = 0
+        self._cache = cache
+        self._coalesce_seconds = coalesce_seconds
+        self._kept: deque[Change] = deque(maxlen=_MOST_KEPT)
+        self._next = asyncio.Event()
+
+    async def run(self) -> None:
+        """Collect changes."""
+        while True:
+            await asyncio.sleep(self._coalesce_seconds)
+            self.collect()
+
+    def collect(self) -> None:
+        """Add one delta of what changed since the last one."""
+        changes = self._cache.take_changes()
+        if not changes:
+            return
+        self.seq += 1
+        if len(changes.jobs) + len(changes.nodes) > _MOST_CHANGES:
+            self._kept.clear()
+        else:
+            self._kept.append(self._change(changes.jobs, nodes=changes.nodes))
+        self.wake()
+
+    def wake(self) -> None:
+        """Let all that wait go on."""
+        self._next.set()
+        self._next = asyncio.Event()
+
+    async def wait(self) -> None:
+        """Return at the next delta, or at `wake`."""
+        await self._next.wait()
+
+    def since(self, seq: int) -> Sequence[Change] | None:
+        """The deltas after `seq`; None if some of them are kept no more."""
+        if seq > self.seq:
+            return None
+        if seq == self.seq:
+            return ()
+        if not self._kept or self._kept[0].seq > seq + 1:
+            return None
+        return [change for change in self._kept if change.seq > seq]
+
+    def snapshot(self, *, sees: Visibility) -> Snapshot:
+        """Everything that the caller sees, from which the deltas after its `seq` lead on."""
+        jobs = [job_row(job) for job in self._cache.jobs.values() if sees.sees(job.metadata.namespace)]
+        nodes = [node_row(node, sees=sees) for node in self._cache.node_uses()]
+        return Snapshot(epoch=self.epoch, seq=self.seq, jobs=jobs, nodes=nodes)
+
+    def _change(self, jobs: set[str], *, nodes: set[str]) -> Change:
+        there = {key: self._cache.jobs.get(key) for key in sorted(jobs)}
+        uses = {name: self._cache.node_use(name) for name in sorted(nodes)}
+        return Change(
+            seq=self.seq,
+            jobs=[job_row(job) for job in there.values() if job is not None],
+            gone_jobs=[_gone(key) for key, job in there.items() if job is None],
+            nodes=[use for use in uses.values() if use is not None],
+            gone_nodes=[name for name, use in uses.items() if use is None],
+        )
+
+
+def _gone(key: str) -> GoneJob:
+    namespace, _, name = key.partition("/")
+    return GoneJob(namespace=namespace, name=name)

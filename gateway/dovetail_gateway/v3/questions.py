@@ -1,0 +1,139 @@
+"""v3: questions about the queue: dry run, explain, audit. True for every caller, without the names of other tenants."""
+
+from typing import Any
+
+import msgspec
+
+from dovetail import names
+from dovetail.api.gpujob import GPUJob
+from dovetail.decoding import UnreadableError, decode
+from dovetail.explain.answer import Answer as NodeAnswers
+from dovetail.query.dry_run import DryRun
+from dovetail.query.explain.explanation import Explanation
+from dovetail_gateway.access.callers import Caller
+from dovetail_gateway.access.reviews import Act, Reviews
+from dovetail_gateway.cluster.answers import Answers
+from dovetail_gateway.cluster.other_names import readable
+from dovetail_gateway.routing.problems import RequestFailedError
+from dovetail_gateway.routing.table import Answer, Call, Nothing, Strictly
+from dovetail_gateway.v3.jobs import Jobs
+from dovetail_gateway.v3.types import (
+    AuditAnswer,
+    DryRunAnswer,
+    ExplainedCause,
+    ExplainedChange,
+    ExplainedDevice,
+    ExplainedNode,
+    ExplanationAnswer,
+    FindingRow,
+    JobPath,
+    NewRequest,
+    NodeShare,
+)
+
+
+class Questions:
+    """The handlers of dry run, explain and audit."""
+
+    def __init__(self, answers: Answers, *, jobs: Jobs, reviews: Reviews) -> None:
+        self._answers = answers
+        self._reviews = reviews
+        self._jobs = jobs
+
+    async def dry_run(self, call: Call[Nothing, Strictly, NewRequest]) -> Answer:
+        """Where and when a job would start if the caller submitted it now."""
+        await self._permit(call.caller, namespace=call.body.namespace)
+        who = await self._reviews.who(call.caller)
+        found = await self._answers.dry_run(_as_job(call.body, user=who.username), sees=call.sees)
+        return Answer(value=_dry_run(found))
+
+    async def _permit(self, caller: Caller, *, namespace: str) -> None:
+        """Raise `RequestFailedError` for a namespace that the caller may not see: its limits would show."""
+        if not await self._reviews.may(caller, act=Act(verb="list", namespace=namespace)):
+            message = f"you may not list gpujobs.dovetail.dev in namespace {namespace}"
+            raise RequestFailedError(403, reason="Forbidden", message=message)
+
+    async def explain_job(self, call: Call[JobPath, Strictly, Any]) -> Answer:
+        """Why a job waits, or where it is, and what would help."""
+        job = self._jobs.find(call.path, sees=call.sees)
+        return Answer(value=_explanation(await self._answers.explain(job, sees=call.sees)))
+
+    async def get_audit(self, call: Call[Nothing, Strictly, Any]) -> Answer:
+        """Whether any device is promised beyond its capacity."""
+        report = await self._answers.audit()
+        # A finding about a device names all of its tenants.
+        shown = report.findings if call.sees.everything else ()
+        rows = [FindingRow(kind=each.kind, subject=each.subject, message=each.message) for each in shown]
+        return Answer(
+            value=AuditAnswer(pods=report.pods, devices=report.devices, findings=len(report.findings), items=rows)
+        )
+
+
+def _as_job(new: NewRequest, *, user: str) -> GPUJob:
+    metadata = {"name": "asked", "namespace": new.namespace, "annotations": {names.USER: user}}
+    try:
+        return decode(msgspec.json.encode({"metadata": metadata, "spec": new.spec}), as_type=GPUJob)
+    except UnreadableError as error:
+        raise RequestFailedError(422, reason="Invalid", message=f"spec cannot be read: {error.problem}") from error
+
+
+def _dry_run(found: DryRun) -> DryRunAnswer:
+    start, preempting = found.start, found.preempting
+    seconds = None if start is None else start.in_seconds
+    bounds = (None, None) if start is None or start.range_seconds is None else start.range_seconds
+    return DryRunAnswer(
+        outcome=found.outcome,
+        reason=found.reason,
+        message=readable(found.message),
+        nodes=[NodeShare(node=each.node, gpus=each.gpus) for each in found.nodes or ()],
+        position=found.position,
+        starts_in_seconds=seconds if preempting is None else preempting.starts_in_seconds,
+        earliest_in_seconds=bounds[0],
+        latest_in_seconds=bounds[1],
+        basis="" if start is None else readable(start.basis),
+        victims=0 if preempting is None else len(preempting.victims),
+    )
+
+
+def _explanation(found: Explanation) -> ExplanationAnswer:
+    answer = found.answer
+    return ExplanationAnswer(
+        state=found.subject.state,
+        summary=readable(found.summary),
+        fits=None if answer is None else answer.fits,
+        reason="" if answer is None else answer.reason,
+        notes=list(map(readable, found.subject.notes)),
+        basis=readable(found.basis),
+        changes=[] if answer is None else _changes(answer),
+        causes=[] if answer is None else _causes(answer),
+        nodes=[] if answer is None else _nodes(answer),
+        held=[
+            ExplainedDevice(
+                pod=each.pod,
+                node=each.node,
+                index=each.index,
+                uuid=each.uuid,
+                share_milli=each.share_milli,
+                memory_mib=each.memory_mib,
+            )
+            for each in found.held
+        ],
+    )
+
+
+def _changes(answer: NodeAnswers) -> list[ExplainedChange]:
+    return [
+        ExplainedChange(kind=each.kind, text=readable(each.text), node=each.node, request=each.request)
+        for each in answer.changes
+    ]
+
+
+def _causes(answer: NodeAnswers) -> list[ExplainedCause]:
+    return [ExplainedCause(reason=each.reason, text=readable(each.text), nodes=each.nodes) for each in answer.causes]
+
+
+def _nodes(answer: NodeAnswers) -> list[ExplainedNode]:
+    return [
+        ExplainedNode(node=each.node, reason=each.reason, message=readable(each.message), score=each.score)
+        for each in answer.nodes
+    ]

@@ -1,0 +1,141 @@
+"""Dry run, explain and audit: the truth for every caller, and no name of another tenant."""
+
+import json
+from typing import Any
+
+import pytest
+
+from dovetail.api.gpujob import GPUJob
+from dovetail.cluster.objects import ClusterObjects
+from dovetail.config.settings import Settings
+from dovetail.decoding import decode
+from dovetail_gateway.access.visibility import Visibility
+from dovetail_gateway.cluster.other_names import ANOTHER, OtherNames, readable
+from tests.gateway.api_server import GatewayApiServer
+from tests.gateway.builders import make_bound_pod, make_job
+from tests.gateway.served import Face
+
+SPEC = {"template": {"spec": {"containers": [{"name": "m", "image": "x"}]}}}
+RED = Visibility(frozenset({"red"}))
+
+
+def asked(gpu: int | str, namespace: str = "red") -> dict[str, Any]:
+    return {"namespace": namespace, "spec": {**SPEC, "gpu": gpu}}
+
+
+async def test_a_dry_run_says_where_a_job_would_start(face: Face) -> None:
+    found = await face.ask("POST", "/api/v3/dry-run", token="red-token", json=asked(8))
+    assert (found.json["outcome"], found.json["nodes"]) == ("Starts", [{"node": "b", "gpus": 8}])
+
+
+async def test_a_dry_run_says_why_a_job_would_wait_or_never_start(face: Face) -> None:
+    never = await face.ask("POST", "/api/v3/dry-run", token="red-token", json=asked(9))
+    assert (never.json["outcome"], never.json["reason"]) == ("Never", "ExceedsCapacity")
+    two = {"namespace": "red", "spec": {**SPEC, "gpu": 8, "workers": 2}}
+    waits = await face.ask("POST", "/api/v3/dry-run", token="red-token", json=two)
+    assert (waits.json["outcome"], waits.json["position"]) == ("Waits", 1)
+
+
+async def test_the_answer_is_the_same_for_who_sees_less(face: Face) -> None:
+    for gpu in (1, 6, 8, 9):
+        admin = await face.ask("POST", "/api/v3/dry-run", token="admin-token", json=asked(gpu))
+        red = await face.ask("POST", "/api/v3/dry-run", token="red-token", json=asked(gpu))
+        assert admin.json == red.json
+
+
+async def test_a_dry_run_in_a_hidden_namespace_is_refused(face: Face) -> None:
+    found = await face.ask("POST", "/api/v3/dry-run", token="red-token", json=asked(1, namespace="canaryns"))
+    assert (found.status, found.json["reason"]) == (403, "Forbidden")
+
+
+@pytest.mark.parametrize("spec", [{"gpu": {}}, {"gpu": "2(V100"}, {"workers": 0}, [], "x"])
+async def test_a_spec_that_cannot_be_read_is_no_failure_of_the_gateway(face: Face, spec: Any) -> None:
+    found = await face.ask("POST", "/api/v3/dry-run", token="red-token", json={"namespace": "red", "spec": spec})
+    assert found.status in {200, 422}
+    assert found.status == 422 or found.json["outcome"] == "Invalid"
+
+
+async def test_an_explanation_calls_the_holder_of_a_device_another_tenant(api: GatewayApiServer, face: Face) -> None:
+    for at in range(2, 8):
+        pod = make_bound_pod(f"canarypod-{at}", namespace="canaryns", job="canaryjob", number=7, device=f"a-{at}")
+        api.put("pods", pod)
+    waiting = {"phase": "Queued", "number": 9, "reason": "Resources", "message": "Need 8 GPUs"}
+    two = make_job("two", namespace="red", number=9, user="rita", status=waiting, gpu=8, workers=2)
+    api.put("gpujobs", two)
+    for _ in range(1000):
+        found = await face.get("/api/v3/jobs/red/two/explain", token="red-token")
+        if found.status == 200 and not face.made.cache.node_use("a").available:  # type: ignore[union-attr]  # it is there
+            break
+    found = await face.get("/api/v3/jobs/red/two/explain", token="red-token")
+    assert found.json["fits"] is False
+    assert "canary" not in found.text
+    assert ANOTHER in found.text
+    assert "canaryns" in (await face.get("/api/v3/jobs/red/two/explain", token="admin-token")).text
+
+
+async def test_a_job_that_runs_is_explained_by_its_devices(face: Face) -> None:
+    found = (await face.get("/api/v3/jobs/red/train/explain", token="red-token")).json
+    assert (found["state"], [each["uuid"] for each in found["held"]]) == ("placed", ["a-0"])
+
+
+async def test_the_audit_names_tenants_only_to_who_sees_all(api: GatewayApiServer, face: Face) -> None:
+    clean = (await face.get("/api/v3/audit", token="red-token")).json
+    assert (clean["findings"], clean["devices"]) == (0, 16), (await face.get("/api/v3/audit", token="admin-token")).text
+    api.put("pods", make_bound_pod("canarytwice", namespace="canaryns", job="canaryjob", number=7, device="a-0"))
+    for _ in range(1000):
+        red = await face.get("/api/v3/audit", token="red-token")
+        if red.json["findings"]:
+            break
+    assert (red.json["findings"] > 0, red.json["items"]) == (True, [])
+    admin = await face.get("/api/v3/audit", token="admin-token")
+    assert "canarytwice" in json.dumps(admin.json["items"])
+
+
+def job_of(made: dict[str, Any]) -> GPUJob:
+    return decode(json.dumps(made), as_type=GPUJob)
+
+
+def other_names(*jobs: GPUJob) -> OtherNames:
+    return OtherNames(sees=RED, jobs=jobs, secret=b"s" * 32)
+
+
+def test_no_hidden_name_is_left_in_the_renamed_cluster() -> None:
+    job = job_of(make_job("canaryjob", namespace="canaryns", user="canaryuser", group="canarygroup"))
+    objects = ClusterObjects(
+        nodes=(),
+        gpunodes=(),
+        pods=(),
+        jobs=[job],
+        settings=Settings(namespace_policies={"canaryns": "Pack"}, namespace_time_limits={"canaryns": 60}),
+    )
+    found = other_names(job).cluster(objects)
+    assert "canary" not in f"{found.jobs}{found.settings}"
+    assert list(found.settings.namespace_policies) == [found.jobs[0].metadata.namespace]
+
+
+def test_names_that_are_equal_stay_equal_and_what_is_seen_stays() -> None:
+    mine = job_of(make_job("train", namespace="red", user="rita"))
+    words = other_names(mine)
+    assert words.namespace("canaryns") == words.namespace("canaryns") != words.namespace("other")
+    assert (words.namespace("red"), words.user("rita")) == ("red", "rita")
+
+
+def test_words_differ_between_gateways_so_that_a_name_cannot_be_guessed() -> None:
+    mine = OtherNames(sees=RED, jobs=(), secret=b"a" * 32).namespace("canaryns")
+    assert mine != OtherNames(sees=RED, jobs=(), secret=b"b" * 32).namespace("canaryns")
+
+
+@pytest.mark.parametrize(
+    ("sentence", "expected"),
+    [
+        ("held by job 5 of namespace {ns}, until 9", "held by another tenant, until 9"),
+        ("held by pod {ns}/{name}", "held by another tenant"),
+        ("GPUQuota {name} allows 2", "another tenant allows 2"),
+        ("a {name} b", "a another tenant b"),
+        ("job 5 of namespace red", "job 5 of namespace red"),
+    ],
+)
+def test_phrases_around_a_hidden_name_become_another_tenant(sentence: str, expected: str) -> None:
+    words = other_names()
+    text = sentence.format(ns=words.namespace("canaryns"), name=words.namespace("canaryjob"))
+    assert readable(text) == expected

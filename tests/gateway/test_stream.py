@@ -1,0 +1,201 @@
+"""Snapshot and stream: what each caller gets of a change, and how a stream goes on, begins again and ends."""
+
+import asyncio
+import base64
+import json
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple
+
+import aiohttp
+import pytest
+
+from dovetail_gateway.app import Options
+from dovetail_gateway.stream.events import MOST_STREAMS, Times
+from dovetail_gateway.stream.feed import _MOST_KEPT
+from tests.gateway.api_server import EDIT, GatewayApiServer, User
+from tests.gateway.builders import make_bound_pod, make_job
+from tests.gateway.served import Face, serving
+
+STREAM = "/api/v3/stream"
+
+
+class Event(NamedTuple):
+    """One server-sent event; a comment has no name."""
+
+    name: str
+    id: str
+    data: Any
+
+
+class Reader:
+    """Reads events from an open stream."""
+
+    def __init__(self, response: aiohttp.ClientResponse) -> None:
+        self.response = response
+
+    async def next(self, *, comments: bool = False) -> Event:
+        async with asyncio.timeout(20):
+            while True:
+                lines = (await self.response.content.readuntil(b"\n\n")).decode().strip().split("\n")
+                fields = dict(line.split(": ", 1) for line in lines if not line.startswith(":"))
+                if "event" in fields:
+                    return Event(fields["event"], fields["id"], json.loads(fields["data"]))
+                if comments and lines[0].startswith(":"):
+                    return Event("", "", None)
+
+    async def until(self, name: str) -> Event:
+        while (event := await self.next()).name != name:
+            pass
+        return event
+
+
+@asynccontextmanager
+async def stream(face: Face, *, token: str, since: str = "", **headers: str) -> AsyncIterator[Reader]:
+    sent = {"Authorization": f"Bearer {token}", **headers}
+    path = f"{STREAM}?since={since}" if since else STREAM
+    async with face.session.get(face.url + path, headers=sent) as response:
+        assert response.status == 200, await response.text()
+        yield Reader(response)
+
+
+async def start(face: Face, token: str) -> str:
+    """The position of a snapshot of now, when all that has happened is in it."""
+    face.made.feed.collect()
+    found = (await face.get("/api/v3/snapshot", token=token)).json
+    return f"{found['epoch']}:{found['seq']}"
+
+
+async def test_a_snapshot_has_what_the_caller_sees(face: Face) -> None:
+    found = (await face.get("/api/v3/snapshot", token="red-token")).json
+    assert [row["name"] for row in found["jobs"]] == ["train"]
+    assert [node["name"] for node in found["nodes"]] == ["a", "b"]
+    assert "canary" not in json.dumps(found)
+
+
+async def test_a_change_reaches_the_stream_as_a_delta_from_the_snapshot_on(api: GatewayApiServer, face: Face) -> None:
+    since = await start(face, "red-token")
+    async with stream(face, token="red-token", since=since) as reader:
+        api.put("gpujobs", make_job("new", namespace="red"))
+        event = await reader.next()
+    assert (event.name, [row["name"] for row in event.data["jobs"]]) == ("delta", ["new"])
+    assert event.id == f"{face.made.feed.epoch}:{event.data['seq']}"
+
+
+async def test_what_is_gone_is_told(api: GatewayApiServer, face: Face) -> None:
+    async with stream(face, token="red-token", since=await start(face, "red-token")) as reader:
+        api.delete("gpujobs", "red/train")
+        api.delete("gpunodes", "b")
+        gone = [(await reader.next()).data]
+        if not (gone[0]["goneNodes"] and gone[0]["goneJobs"]):
+            gone.append((await reader.next()).data)
+    assert [each for data in gone for each in data["goneJobs"]] == [{"namespace": "red", "name": "train"}]
+    assert [each for data in gone for each in data["goneNodes"]] == ["b"]
+
+
+async def test_a_hidden_change_sends_nothing_but_its_sum_on_a_device(api: GatewayApiServer, face: Face) -> None:
+    async with stream(face, token="red-token", since=await start(face, "red-token")) as reader:
+        api.put("gpujobs", make_job("canarynew", namespace="canaryns"))
+        api.delete("gpujobs", "canaryns/canaryjob")
+        api.put("pods", make_bound_pod("canarysecond", namespace="canaryns", job="canaryjob", number=7, device="a-2"))
+        event = await reader.next()
+    assert "canary" not in json.dumps(event.data)
+    assert (event.data["jobs"], event.data["goneJobs"]) == ([], [])
+    assert event.data["nodes"][0]["devices"][2]["others"]["tenants"] == 1
+
+
+async def test_a_stream_goes_on_where_the_client_was(api: GatewayApiServer, face: Face) -> None:
+    since = await start(face, "red-token")
+    async with stream(face, token="red-token", since=since) as reader:
+        api.put("gpujobs", make_job("one", namespace="red"))
+        seen = await reader.next()
+    api.put("gpujobs", make_job("two", namespace="red"))
+    async with stream(face, token="red-token", **{"Last-Event-ID": seen.id}) as reader:
+        event = await reader.next()
+    assert [row["name"] for row in event.data["jobs"]] == ["two"]
+
+
+@pytest.mark.parametrize("since", ["00000000:1", "{epoch}:999999"])
+async def test_a_position_that_means_nothing_here_is_answered_with_resync(face: Face, since: str) -> None:
+    async with stream(face, token="red-token", since=since.format(epoch=face.made.feed.epoch)) as reader:
+        assert (await reader.next()).name == "resync"
+
+
+async def test_a_client_that_falls_behind_the_ring_gets_resync(api: GatewayApiServer, face: Face) -> None:
+    since = await start(face, "red-token")
+    for at in range(_MOST_KEPT + 1):
+        face.made.cache.take_changes()
+        face.made.cache._changes.jobs.add(f"red/j{at}")
+        face.made.feed.collect()
+    async with stream(face, token="red-token", since=since) as reader:
+        assert (await reader.next()).name == "resync"
+
+
+async def test_a_wrong_position_is_refused(face: Face) -> None:
+    found = await face.get(f"{STREAM}?since=x", token="red-token")
+    assert (found.status, "EPOCH:SEQ" in found.json["detail"]) == (422, True)
+
+
+async def test_silence_is_broken_by_signs_of_life(api: GatewayApiServer) -> None:
+    options = Options(rates=None, stream_times=Times(heartbeat_seconds=0.05))
+    async with serving(api, options=options) as face, stream(face, token="red-token") as reader:
+        assert (await reader.next(comments=True)).name == ""
+
+
+async def test_a_stream_ends_when_the_token_does(api: GatewayApiServer, face: Face) -> None:
+    claims = base64.urlsafe_b64encode(json.dumps({"exp": time.time() + 1}).encode()).decode().rstrip("=")
+    token = f"h.{claims}.s"
+    api.users[token] = User("rita", {"red": EDIT})
+    async with stream(face, token=token) as reader:
+        assert (await reader.until("bye")).data == {"why": "the token has expired"}
+
+
+async def test_a_right_that_is_taken_away_ends_the_stream_and_one_that_comes_begins_it_again(
+    api: GatewayApiServer,
+) -> None:
+    times = Times(review_seconds=0.2, heartbeat_seconds=0.05)
+    options = Options(rates=None, stream_times=times)
+    async with serving(api, options=options) as face, stream(face, token="red-token") as reader:
+        api.users["red-token"].verbs["canaryns"] = EDIT
+        # The denial counts for its 15 s.
+        face.made.reviews._kept.clear()
+        assert (await reader.until("resync")).name == "resync"
+        api.users["red-token"].verbs.clear()
+        assert "may not watch" in (await reader.until("bye")).data["why"]
+
+
+async def test_a_reader_who_may_not_watch_gets_no_stream(api: GatewayApiServer, face: Face) -> None:
+    api.users["list-token"] = User("lisa", {"red": {"list"}})
+    assert (await face.get(STREAM, token="list-token")).status == 403
+
+
+async def test_one_token_has_a_number_of_streams(face: Face) -> None:
+    opened = [stream(face, token="red-token") for _ in range(MOST_STREAMS)]
+    for each in opened:
+        await each.__aenter__()
+    found = await face.get(STREAM, token="red-token")
+    for each in opened:
+        await each.__aexit__(None, None, None)
+    assert (found.status, found.json["reason"]) == (429, "TooManyStreams")
+
+
+async def test_a_stop_says_goodbye(face: Face) -> None:
+    async with stream(face, token="red-token") as reader:
+        await face.made.application.shutdown()
+        assert (await reader.until("bye")).data == {"why": "the gateway stops"}
+
+
+async def test_a_change_is_encoded_once_for_all_who_see_the_same(api: GatewayApiServer, face: Face) -> None:
+    since = await start(face, "red-token")
+    async with (
+        stream(face, token="red-token", since=since) as one,
+        stream(face, token="reader-token", since=since) as two,
+        stream(face, token="admin-token", since=since) as three,
+    ):
+        api.put("gpujobs", make_job("new", namespace="red"))
+        for reader in (one, two, three):
+            await reader.next()
+    changes = face.made.feed.since(int(since.split(":")[1]))
+    assert changes is not None
+    assert len(changes[0].encoded) == 2
