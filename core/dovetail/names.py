@@ -133,6 +133,9 @@ NO_DEVICES: Final = "void"
 # container has (HIP_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES, ZE_AFFINITY_MASK) are the user's.
 ENV_OTHER_VISIBLE_DEVICES: Final = ("AMD_VISIBLE_DEVICES", "ASCEND_VISIBLE_DEVICES")
 
+# The namespace of the chart's own objects, by default.
+RELEASE_NAMESPACE: Final = "dovetail-system"
+
 # Drivers of dynamic resource allocation (DRA) that hand out whole or shared GPUs, as their ResourceSlices name them.
 # compute-domain.nvidia.com is none of them: it hands out channels between nodes.
 GPU_DRIVERS: Final = ("gpu.nvidia.com", "gpu.amd.com", "gpu.intel.com", "hami-core-gpu.project-hami.io")

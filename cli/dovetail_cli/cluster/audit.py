@@ -18,7 +18,7 @@ from dovetail.kube.cluster_reads import read_settings
 from dovetail.kube.errors import Forbidden
 from dovetail.kube.resource_slices import list_slices
 from dovetail.query.audit import confirmed, is_final, rules_of
-from dovetail_cli.cluster.connection import RELEASE_NAMESPACE, Cluster, read_jobs, work
+from dovetail_cli.cluster.connection import Cluster, read_jobs, work
 from dovetail_cli.ui import output
 
 # What is written a moment after the fact must have caught up by then.
@@ -111,4 +111,4 @@ async def _slices(cluster: Cluster) -> list[ResourceSlice] | None:
 
 
 async def _rules(cluster: Cluster) -> Rules:
-    return rules_of(await read_settings(cluster.client, namespace=RELEASE_NAMESPACE))
+    return rules_of(await read_settings(cluster.client, namespace=names.RELEASE_NAMESPACE))

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# The namespace of the chart's own objects, by default.
-RELEASE_NAMESPACE: Final = "dovetail-system"
 # A page waits for the one before it. A job has 2-8 KiB, so a page of these stays below the client's limit of 16 MiB.
 _PAGE_SIZE: Final = 2_000
 

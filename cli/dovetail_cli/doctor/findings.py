@@ -1,42 +1,17 @@
-"""What the doctor finds, how it is printed, and what it comes to. Pure."""
+"""How the doctor's findings are printed, and its exit code. Pure."""
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Final, Literal
+from dataclasses import asdict
+from typing import Final
 
+from dovetail.query.doctor.findings import Finding, counts
 from dovetail_cli.ui import output
 
-Level = Literal["ok", "unknown", "warning", "error"]
 COLUMNS: Final = ("level", "check", "subject", "message", "mend")
 _MANY: Final = 20
 _SHOWN: Final = {"ok": "OK", "unknown": "?", "warning": "WARN", "error": "ERROR"}
 _COLOURS: Final = {"ok": "green", "unknown": "dim", "warning": "yellow", "error": "red"}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """One thing that was looked at. `mend` says how to put it right; empty where there is nothing to do."""
-
-    level: Level
-    check: str
-    message: str
-    subject: str = ""
-    mend: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unseen:
-    """Something that could not be read. `missing`: it is not there; else we may not look."""
-
-    why: str
-    missing: bool
-
-
-def unknown(check: str, *, unseen: Unseen, subject: str = "") -> Finding:
-    """What could not be looked at."""
-    mend = "" if unseen.missing else "ask somebody who may, or run it with more rights"
-    return Finding(level="unknown", check=check, subject=subject, message=f"not looked at: {unseen.why}", mend=mend)
 
 
 def exit_code(findings: Sequence[Finding]) -> int:
@@ -53,10 +28,10 @@ def render(findings: Sequence[Finding], *, form: str) -> str:
 
 def summary(findings: Sequence[Finding]) -> str:
     """The numbers, in one line."""
-    counts = {level: sum(finding.level == level for finding in findings) for level in _SHOWN}
+    found = counts(findings)
     return (
-        f"{counts['ok']} in order, {_many(counts['warning'], noun='warning')}, {_many(counts['error'], noun='error')}, "
-        f"{counts['unknown']} not looked at"
+        f"{found['ok']} in order, {_many(found['warning'], noun='warning')}, {_many(found['error'], noun='error')}, "
+        f"{found['unknown']} not looked at"
     )
 
 

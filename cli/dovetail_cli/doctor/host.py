@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from dovetail import names
 from dovetail.decoding import UnreadableError, decode
-from dovetail_cli.doctor.findings import Finding, Unseen, unknown
+from dovetail.query.doctor.findings import Finding, Unseen, unknown
 
 _CONTAINERD: Final = (
     "etc/containerd/config.toml",

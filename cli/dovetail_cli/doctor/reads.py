@@ -5,12 +5,10 @@ import re
 from collections import defaultdict
 from collections.abc import Awaitable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
-from datetime import datetime
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
 from dovetail import names
-from dovetail.api.builtin import ConfigMap, Lease, Namespace, Node, Pod, ResourceSlice
+from dovetail.api.builtin import ConfigMap, Lease, Namespace, Node, Pod
 from dovetail.api.gpunode import GPUNode
 from dovetail.api.meta import Described, ObjectMeta
 from dovetail.api.resources import (
@@ -30,15 +28,14 @@ from dovetail.api.resources import (
 from dovetail.kube.errors import Forbidden, NotFound, Status
 from dovetail.kube.resource_slices import list_slices
 from dovetail.pods.containers import every_container
-from dovetail_cli.cluster.connection import RELEASE_NAMESPACE, Cluster
-from dovetail_cli.doctor.findings import Unseen
+from dovetail.query.doctor.findings import Unseen
+from dovetail.query.doctor.picture import LEASED, RIGHTS, Object, Picture, Right
+from dovetail_cli.cluster.connection import Cluster
 from dovetail_cli.ui.times import utc_now
 
 T = TypeVar("T")
-Object = dict[str, Any]
 
 _FORBIDDEN: Final = re.compile(r'cannot (\w+) resource "([^"]+)"')
-LEASED: Final = ("operator", "scheduler", "extender")
 _WEBHOOKS: Final = Resource(
     group="admissionregistration.k8s.io", plural="mutatingwebhookconfigurations",
     kind="MutatingWebhookConfiguration", namespaced=False,
@@ -68,84 +65,10 @@ class _Located(Described, frozen=True, kw_only=True):
     metadata: ObjectMeta = ObjectMeta()
 
 
-class Right(NamedTuple):
-    """What a component's account must be allowed to do."""
-
-    account: str
-    verb: str
-    group: str
-    resource: str
-    subresource: str = ""
-
-    @property
-    def said(self) -> str:
-        """In few words."""
-        return f"{self.verb} {self.resource}" + (f"/{self.subresource}" if self.subresource else "")
-
-
-# Of each component what it is for.
-RIGHTS: Final = (
-    Right("operator", "create", "batch", "jobs"),
-    Right("operator", "patch", names.GROUP, "gpujobs", "status"),
-    Right("scheduler", "create", "", "pods", "binding"),
-    Right("agent", "patch", names.GROUP, "gpunodes", "status"),
-    Right("agent", "patch", "", "nodes", "status"),
-    Right("agent", "list", names.GROUP, "gpunodetenants"),
-    Right("operator", "watch", "resource.k8s.io", "resourceslices"),
-    Right("scheduler", "watch", "resource.k8s.io", "resourceslices"),
-)
-
-
 # With agent.readPods agents have the one in the place of the other.
 _INSTEAD: Final = {Right("agent", "list", names.GROUP, "gpunodetenants"): Right("agent", "list", "", "pods")}
 # The chart's DaemonSet is in a namespace of its own where agent.namespace names one.
 _AGENTS: Final = "app.kubernetes.io/name=dovetail,app.kubernetes.io/component=agent"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Picture:
-    """A cluster as the user may see it; `Unseen` says why something could not be read.
-
-    now               the time of the reads
-    kinds             Dovetail's CRDs
-    nodes             the Nodes
-    gpunodes          the agents' reports
-    leases            the Lease of each component that elects a leader
-    config            the ConfigMap of the settings
-    runtime_class     the RuntimeClass `nvidia`
-    priority_class    the PriorityClass of GPUJobs' pods
-    webhook           the webhook's configuration
-    policies          names of the admission policies
-    bound_policies    names of the policies' bindings
-    webhook_pods      the webhook's Deployment
-    agents            the agents' DaemonSet
-    rights            whether each component's account has each right that it needs
-    cluster_policies  the ClusterPolicies of NVIDIA's GPU operator
-    slices            the ResourceSlices of DRA drivers for GPUs
-    namespaces        the Namespaces
-    resources_asked   extended resources that pods request above 0, by namespace
-    job_namespaces    the namespaces that have GPUJobs
-    """
-
-    now: datetime
-    kinds: dict[str, Unseen | None]
-    nodes: Sequence[Node] | Unseen
-    gpunodes: Sequence[GPUNode] | Unseen
-    leases: dict[str, Lease | Unseen]
-    config: ConfigMap | Unseen
-    runtime_class: Object | Unseen
-    priority_class: Object | Unseen
-    webhook: Object | Unseen
-    policies: Sequence[str] | Unseen
-    bound_policies: Sequence[str] | Unseen
-    webhook_pods: Object | Unseen
-    agents: Object | Unseen
-    rights: dict[Right, bool | Unseen]
-    cluster_policies: Sequence[Object] | Unseen
-    slices: Sequence[ResourceSlice] | Unseen
-    namespaces: Sequence[Namespace] | Unseen
-    resources_asked: Mapping[str, AbstractSet[str]] | Unseen
-    job_namespaces: AbstractSet[str] | Unseen
 
 
 async def look(cluster: Cluster) -> Picture:
@@ -154,9 +77,12 @@ async def look(cluster: Cluster) -> Picture:
         *(seen(_one(cluster, resource=LEASES, name=f"dovetail-{each}", type_=Lease)) for each in LEASED)
     )
     agents = await seen(_agents(cluster))
-    homes = {"agent": RELEASE_NAMESPACE if isinstance(agents, Unseen) else agents["metadata"]["namespace"]}
+    homes = {"agent": names.RELEASE_NAMESPACE if isinstance(agents, Unseen) else agents["metadata"]["namespace"]}
     rights = await asyncio.gather(
-        *(seen(_allowed(cluster, right=right, home=homes.get(right.account, RELEASE_NAMESPACE))) for right in RIGHTS)
+        *(
+            seen(_allowed(cluster, right=right, home=homes.get(right.account, names.RELEASE_NAMESPACE)))
+            for right in RIGHTS
+        )
     )
     return Picture(
         now=utc_now(),
@@ -198,7 +124,7 @@ def _in_short(message: str) -> str:
 
 
 async def _one(cluster: Cluster, *, resource: Resource, name: str, type_: type[T]) -> T:
-    namespace = RELEASE_NAMESPACE if resource.namespaced else None
+    namespace = names.RELEASE_NAMESPACE if resource.namespaced else None
     return await cluster.client.get(resource, name=name, as_type=type_, namespace=namespace)
 
 

@@ -9,9 +9,9 @@ from pydantic import ValidationError
 
 from dovetail.config.credentials import exposed
 from dovetail.config.settings import Settings
+from dovetail.query.doctor.findings import Finding, Unseen, unknown
+from dovetail.query.doctor.picture import LEASED, Picture, Right
 from dovetail.query.scheduler import judge_lease
-from dovetail_cli.doctor.findings import Finding, Unseen, unknown
-from dovetail_cli.doctor.reads import LEASED, Picture, Right
 
 INSTALL: Final = "helm upgrade --install dovetail helm/dovetail --namespace dovetail-system"
 _REUSE: Final = "helm upgrade dovetail helm/dovetail --namespace dovetail-system --reuse-values"
@@ -49,7 +49,7 @@ def _components(picture: Picture) -> Iterator[Finding]:
         if isinstance(lease, Unseen) and not lease.missing:
             yield unknown("components", unseen=lease, subject=name)
             continue
-        told = "nobody has ever held its Lease" if isinstance(lease, Unseen) else judge_lease(lease, now=picture.now)
+        told = "it has no Lease yet" if isinstance(lease, Unseen) else judge_lease(lease, now=picture.now)
         if told == "Running":
             assert not isinstance(lease, Unseen), "judged above"
             message = f"running: {lease.spec.holder_identity} holds its Lease"
@@ -105,7 +105,7 @@ def _rights(picture: Picture) -> Iterator[Finding]:
             yield unknown("permissions", unseen=unseen, subject=account)
         elif missing:
             message = f"its account may not {', '.join(missing)}"
-            mend = f"{INSTALL}, by somebody who may create cluster roles"
+            mend = f"{INSTALL}, by a user who may create cluster roles"
             yield Finding(level="error", check="permissions", subject=account, message=message, mend=mend)
         else:
             told = ", ".join(right.said for right, _ in rights)

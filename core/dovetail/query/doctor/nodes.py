@@ -13,11 +13,11 @@ from dovetail.api.meta import Condition, ObjectMeta, find_condition
 from dovetail.cluster.dra_drivers import drivers_now
 from dovetail.cluster.node_kind import Serving, serving
 from dovetail.config.settings import Settings
+from dovetail.formats.durations import human
 from dovetail.formats.timestamps import moment
 from dovetail.gpu.device_plugins import Vendors
-from dovetail_cli.doctor.findings import Finding, Unseen, unknown
-from dovetail_cli.doctor.reads import Picture
-from dovetail_cli.ui.times import brief
+from dovetail.query.doctor.findings import Finding, Unseen, unknown
+from dovetail.query.doctor.picture import Picture
 
 _REUSE: Final = "helm upgrade dovetail helm/dovetail --namespace dovetail-system --reuse-values"
 _AGENTS: Final = (
@@ -125,10 +125,10 @@ def _report(seen: Seen) -> Iterator[Finding]:
     observed = seen.report.status.observed_at
     age = seen.picture.now - moment(observed) if observed else None
     if age is None or age > seen.heartbeat + _LATE:
-        silent = "has never reported" if age is None else f"has been silent for {brief(age.total_seconds())}"
+        silent = "has never reported" if age is None else f"has been silent for {human(age.total_seconds())}"
         yield _finding(seen, level="error", message=f"its agent {silent}", mend=f"look whether it runs: {_AGENTS}")
     elif age < -_LATE:
-        message = f"its clock is ahead of this one by {brief(-age.total_seconds())}"
+        message = f"its clock is ahead of this one by {human(-age.total_seconds())}"
         yield _finding(seen, level="warning", message=message, mend="set the clocks by NTP")
 
 
@@ -146,7 +146,7 @@ def _runtime(seen: Seen) -> Iterator[Finding]:
     asked = seen.agents.get("spec", {}).get("template", {}).get("spec", {}).get("runtimeClassName")
     by_nvml = "nvml" in seen.report.status.provider.split("+")
     if not asked and by_nvml and any(device.vendor == "nvidia" for device in seen.report.status.devices):
-        message = "NVIDIA's runtime is the default there: a container that nobody gave a GPU may see them all"
+        message = "NVIDIA's runtime is the default there: a container that requested no GPU may see them all"
         mend = "make runc the default runtime of that node (containerd: default_runtime_name), and then "
         mend += f"{_REUSE} --set agent.runtimeClassName=nvidia"
         yield _finding(seen, level="error", message=message, mend=mend)
@@ -186,7 +186,7 @@ def _devices(seen: Seen) -> Iterator[Finding]:
         if device.strangers:
             closed = "; it takes no new work meanwhile" if device.taint else ""
             processes = _listed([f"{each.pid} {each.command}".strip() for each in device.strangers])
-            message = f"{called} is used by processes that nobody gave it to ({processes}){closed}"
+            message = f"{called} is used by processes that have no allocation of it ({processes}){closed}"
             yield _finding(seen, level="warning", message=message, mend="end them, or submit them as jobs")
 
 

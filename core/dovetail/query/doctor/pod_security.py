@@ -7,9 +7,8 @@ from typing import Final
 from dovetail import names
 from dovetail.api.builtin import Namespace
 from dovetail.config.settings import Settings
-from dovetail_cli.cluster.connection import RELEASE_NAMESPACE
-from dovetail_cli.doctor.findings import Finding, Unseen, unknown
-from dovetail_cli.doctor.reads import Picture
+from dovetail.query.doctor.findings import Finding, Unseen, unknown
+from dovetail.query.doctor.picture import Picture
 
 CHECK: Final = "pod-security"
 ENFORCE: Final = "pod-security.kubernetes.io/enforce"
@@ -34,7 +33,7 @@ def judge(picture: Picture, *, settings: Settings) -> Iterator[Finding]:
         devices = {*names.MANAGED_RESOURCES, *settings.vendors.resources}
         concerned = jobs | {name for name, asked in resources.items() if asked & devices}
         yield _judged(
-            concerned - {"kube-system", RELEASE_NAMESPACE, *settings.exempt_namespaces}, namespaces=namespaces
+            concerned - {"kube-system", names.RELEASE_NAMESPACE, *settings.exempt_namespaces}, namespaces=namespaces
         )
 
 

@@ -1,0 +1,29 @@
+"""All checks of a cluster together. Pure."""
+
+import yaml
+from pydantic import ValidationError
+
+from dovetail.config.settings import Settings
+from dovetail.query.doctor import control_plane, nodes, pod_security
+from dovetail.query.doctor.findings import Finding, Unseen
+from dovetail.query.doctor.picture import Picture
+
+
+def judge(picture: Picture, *, node: str | None = None) -> list[Finding]:
+    """Everything that the picture tells."""
+    settings = _settings(picture)
+    return [
+        *control_plane.judge(picture),
+        *pod_security.judge(picture, settings=settings),
+        *nodes.judge(picture, settings=settings, only=node),
+    ]
+
+
+def _settings(picture: Picture) -> Settings:
+    """The cluster's configuration; the defaults where it cannot be seen or is refused."""
+    if isinstance(picture.config, Unseen):
+        return Settings()
+    try:
+        return Settings.model_validate(yaml.safe_load(picture.config.data.get("gpu_config.yaml", "")) or {})
+    except (ValidationError, yaml.YAMLError):
+        return Settings()

@@ -1,0 +1,38 @@
+"""The findings of the doctor, and their numbers by level. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+Level = Literal["ok", "unknown", "warning", "error"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing that was looked at. `mend` says how to put it right; empty where there is nothing to do."""
+
+    level: Level
+    check: str
+    message: str
+    subject: str = ""
+    mend: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unseen:
+    """Something that could not be read. `missing`: it is not there; else we may not look."""
+
+    why: str
+    missing: bool
+
+
+def unknown(check: str, *, unseen: Unseen, subject: str = "") -> Finding:
+    """What could not be looked at."""
+    mend = "" if unseen.missing else "ask a user who has that right, or run it with more rights"
+    return Finding(level="unknown", check=check, subject=subject, message=f"not looked at: {unseen.why}", mend=mend)
+
+
+def counts(findings: Sequence[Finding]) -> dict[Level, int]:
+    """The number of findings at each level."""
+    levels: tuple[Level, ...] = get_args(Level)
+    return {level: sum(finding.level == level for finding in findings) for level in levels}

@@ -1,0 +1,90 @@
+"""What the doctor judges: objects of a cluster, or why they could not be read. Values only."""
+
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, NamedTuple
+
+from dovetail import names
+from dovetail.api.builtin import ConfigMap, Lease, Namespace, Node, ResourceSlice
+from dovetail.api.gpunode import GPUNode
+from dovetail.query.doctor.findings import Unseen
+
+Object = dict[str, Any]
+# The components that elect a leader.
+LEASED: Final = ("operator", "scheduler", "extender")
+
+
+class Right(NamedTuple):
+    """What a component's account must be allowed to do."""
+
+    account: str
+    verb: str
+    group: str
+    resource: str
+    subresource: str = ""
+
+    @property
+    def said(self) -> str:
+        """In few words."""
+        return f"{self.verb} {self.resource}" + (f"/{self.subresource}" if self.subresource else "")
+
+
+# Of each component what it is for.
+RIGHTS: Final = (
+    Right("operator", "create", "batch", "jobs"),
+    Right("operator", "patch", names.GROUP, "gpujobs", "status"),
+    Right("scheduler", "create", "", "pods", "binding"),
+    Right("agent", "patch", names.GROUP, "gpunodes", "status"),
+    Right("agent", "patch", "", "nodes", "status"),
+    Right("agent", "list", names.GROUP, "gpunodetenants"),
+    Right("operator", "watch", "resource.k8s.io", "resourceslices"),
+    Right("scheduler", "watch", "resource.k8s.io", "resourceslices"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Picture:
+    """A cluster as the user may see it; `Unseen` says why something could not be read.
+
+    now               the time of the reads
+    kinds             Dovetail's CRDs
+    nodes             the Nodes
+    gpunodes          the agents' reports
+    leases            the Lease of each component that elects a leader
+    config            the ConfigMap of the settings
+    runtime_class     the RuntimeClass `nvidia`
+    priority_class    the PriorityClass of GPUJobs' pods
+    webhook           the webhook's configuration
+    policies          names of the admission policies
+    bound_policies    names of the policies' bindings
+    webhook_pods      the webhook's Deployment
+    agents            the agents' DaemonSet
+    rights            whether each component's account has each right that it needs
+    cluster_policies  the ClusterPolicies of NVIDIA's GPU operator
+    slices            the ResourceSlices of DRA drivers for GPUs
+    namespaces        the Namespaces
+    resources_asked   extended resources that pods request above 0, by namespace
+    job_namespaces    the namespaces that have GPUJobs
+    """
+
+    now: datetime
+    kinds: dict[str, Unseen | None]
+    nodes: Sequence[Node] | Unseen
+    gpunodes: Sequence[GPUNode] | Unseen
+    leases: dict[str, Lease | Unseen]
+    config: ConfigMap | Unseen
+    runtime_class: Object | Unseen
+    priority_class: Object | Unseen
+    webhook: Object | Unseen
+    policies: Sequence[str] | Unseen
+    bound_policies: Sequence[str] | Unseen
+    webhook_pods: Object | Unseen
+    agents: Object | Unseen
+    rights: dict[Right, bool | Unseen]
+    cluster_policies: Sequence[Object] | Unseen
+    slices: Sequence[ResourceSlice] | Unseen
+    namespaces: Sequence[Namespace] | Unseen
+    resources_asked: Mapping[str, AbstractSet[str]] | Unseen
+    job_namespaces: AbstractSet[str] | Unseen
