@@ -37,7 +37,7 @@ from dovetail_agent.devices.cuda import Context, Driver
 from dovetail_agent.devices.discovery import opened
 from dovetail_agent.devices.model import Inventory, Sample
 from dovetail_agent.mps.control import PROGRAM
-from dovetail_agent.mps.devices import NvmlCards
+from dovetail_agent.mps.devices import NvmlDevices
 from dovetail_agent.turns.cgroup_freezer import Freezing, freezer_at
 
 HERE: Final = Node(metadata=ObjectMeta(name="here", uid="here"))
@@ -217,7 +217,7 @@ def group(freezing: Freezing, pid: int) -> Iterator[Path]:
 
 def moved(mib: int) -> tuple[bool, str]:
     """Run the agent's own probe, and then the same with this much memory, timed."""
-    calls, cards = HelperCalls(variables=os.environ), NvmlCards()
+    calls, cards = HelperCalls(variables=os.environ), NvmlDevices()
     try:
         verdict = probe.probed(calls, cards=cards, variables=os.environ)
         if not verdict.live:
@@ -227,7 +227,7 @@ def moved(mib: int) -> tuple[bool, str]:
         calls.stop()
 
 
-def timed(calls: HelperCalls, cards: NvmlCards, *, mib: int) -> str:
+def timed(calls: HelperCalls, cards: NvmlDevices, *, mib: int) -> str:
     """Seconds to move this much memory out and back, and the free memory meanwhile."""
     command = [sys.executable, "-m", "dovetail_agent.checkpoint.probe", str(mib)]
     child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -235,11 +235,11 @@ def timed(calls: HelperCalls, cards: NvmlCards, *, mib: int) -> str:
         assert child.stdout is not None, "it is a pipe"
         if (ready := child.stdout.readline().strip()) != "ready":
             return f"{mib} MiB could not be taken: {ready}"
-        held = max(card.free_mib for card in cards.look().values())
+        held = max(card.free_mib for card in cards.list_devices().values())
         begin = time.monotonic()
         calls.lock(child.pid, timeout_ms=5000)
         calls.checkpoint(child.pid)
-        out, away = time.monotonic() - begin, max(card.free_mib for card in cards.look().values())
+        out, away = time.monotonic() - begin, max(card.free_mib for card in cards.list_devices().values())
         begin = time.monotonic()
         calls.restore(child.pid)
         calls.unlock(child.pid)

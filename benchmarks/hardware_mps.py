@@ -21,7 +21,7 @@ from typing import Final
 from dovetail_agent.mps import probe
 from dovetail_agent.mps.control import Control, ControlError, environment
 from dovetail_agent.mps.daemon import Daemon
-from dovetail_agent.mps.devices import NvmlCards
+from dovetail_agent.mps.devices import NvmlDevices
 from dovetail_agent.mps.probe import LARGEST_MIB
 
 _READ_ONLY: Final = 'mount --bind "$PIPES" "$PIPES" && mount -o remount,bind,ro "$PIPES"'
@@ -183,7 +183,7 @@ def _inside(setup: str, command: Sequence[str]) -> list[str]:
 
 
 def _probed(mps: Running, *, command: Sequence[str]) -> tuple[bool, str]:
-    free = {uuid: card.free_mib for uuid, card in NvmlCards().look().items()}
+    free = {uuid: card.free_mib for uuid, card in NvmlDevices().list_devices().items()}
     chosen = max(free, key=lambda uuid: free[uuid])
     variables = {**mps.variables, "PIPES": str(mps.pipes)}
     verdict = probe.probed(chosen, size=LARGEST_MIB, variables=variables, command=command)

@@ -106,17 +106,17 @@ class Keeper:
         """Check until cancelled; an error costs one check, and the next one retries."""
         while True:
             try:
-                await self.look()
+                await self.reconcile()
                 self.problem = ""
             except (KubeError, ForeignSecretError) as error:
                 self.problem = str(error)
                 log.warning("the certificate is not kept", secret=self._target.secret, error=str(error))
             await asyncio.sleep(self._look_seconds)
 
-    async def look(self) -> None:
+    async def reconcile(self) -> None:
         """Read both objects and write what differs. Raises `KubeError` and `ForeignSecretError`."""
         secret, configuration = await self._secret(), await self._configuration()
-        stored = Stored.of(secret.data or {} if secret else {})
+        stored = Stored.from_secret(secret.data or {} if secret else {})
         step = plan(
             stored,
             bundle=_bundle_of(configuration),
@@ -129,7 +129,7 @@ class Keeper:
             await self._store(step, version=secret.metadata.resource_version if secret else "")
         if configuration is not None:
             await self._publish(step.bundle, configuration=configuration)
-        self._tell(step)
+        self._log_step(step)
 
     def _published_at(self, stored: Stored, *, configuration: Configuration | None) -> datetime | None:
         """The time from which the successor's CA has been published; None while it is not.
@@ -200,7 +200,7 @@ class Keeper:
         )
         log.info("CAs published", configuration=configuration.metadata.name, webhooks=stale)
 
-    def _tell(self, step: Plan) -> None:
+    def _log_step(self, step: Plan) -> None:
         due = due_at(step.stored)
         if due is not None:
             self._metrics.renewal.labels(self._target.secret).set(due.timestamp())

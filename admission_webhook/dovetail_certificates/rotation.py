@@ -36,7 +36,7 @@ class Stored:
     next: Pair | None = None
 
     @classmethod
-    def of(cls, data: Mapping[str, bytes]) -> "Stored":
+    def from_secret(cls, data: Mapping[str, bytes]) -> "Stored":
         """Read the Secret's data."""
         return cls(
             served=_pair(data, *_SERVED_KEYS), since=_time(data.get(_SINCE_KEY, b"")), next=_pair(data, *_NEXT_KEYS)

@@ -36,13 +36,13 @@ def application(
 
     `seconds` bounds the time from a request's headers to its answer.
     """
-    desk = _Desk(reviewer, metrics=metrics, connections=connections or Connections(), seconds=seconds)
+    desk = _Reviewer(reviewer, metrics=metrics, connections=connections or Connections(), seconds=seconds)
     app = web.Application()
     app.add_routes([web.post("/mutate", desk.mutate)])
     return app
 
 
-class _Desk:
+class _Reviewer:
     """Receives reviews and sends the answers."""
 
     def __init__(self, reviewer: Reviewer, *, metrics: Metrics, connections: Connections, seconds: float) -> None:
@@ -57,7 +57,7 @@ class _Desk:
         deadline = asyncio.get_running_loop().time() + self._seconds
         with self._connections.answering(http):
             try:
-                async with self._bodies.of(http) as body:
+                async with self._bodies.read(http) as body:
                     with self._metrics.duration.time():
                         response = await self._response(body, deadline=deadline)
                     # Inside the block, so that the body still counts as held: a client that does not read its answer

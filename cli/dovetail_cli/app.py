@@ -110,7 +110,7 @@ def main(arguments: Sequence[str]) -> int:
         print(f"dovetail {version('dovetail-gpu')}")
         return 0
     if name not in COMMANDS:
-        return _tell(UsageError(unknown(name)))
+        return _print_error(UsageError(unknown(name)))
     return run(name, arguments=rest, prog=f"dovetail {name}")
 
 
@@ -159,7 +159,7 @@ def run(name: str, *, arguments: Sequence[str], prog: str) -> int:
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
     except Exception as error:  # noqa: BLE001 - the outermost place: whatever it is becomes one sentence
-        return _tell(error)
+        return _print_error(error)
 
 
 def _print_what_can_be() -> None:
@@ -246,7 +246,7 @@ def _wrong_value(error: Exception) -> str:
     return f'{max(param.opts, key=len)} "{first["input"]}": {allowed}'
 
 
-def _tell(error: Exception) -> int:
+def _print_error(error: Exception) -> int:
     """One sentence on standard error; returns the exit code."""
     if os.environ.get("DOVETAIL_DEBUG"):
         import traceback

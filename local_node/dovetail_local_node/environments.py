@@ -24,7 +24,7 @@ class Environments:
     folder: Path
     own: Mapping[str, str]
 
-    def of(self, pod: LocalPod) -> dict[bytes, bytes] | Refusal:
+    def environment(self, pod: LocalPod) -> dict[bytes, bytes] | Refusal:
         """The environment that the pod starts from."""
         name = pod.metadata.annotations.get(names.ENVIRONMENT)
         if name is None:

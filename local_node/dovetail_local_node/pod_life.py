@@ -99,7 +99,7 @@ class PodLife:
         refusal = admission.check(self.pod, submitter=await self._submitter(), user=self.node.place.user)
         if refusal is not None:
             return refusal
-        base = self.node.environments.of(self.pod)
+        base = self.node.environments.environment(self.pod)
         if isinstance(base, Refusal):
             return base
         launch = launch_of(self.pod, base=base, extra=self.node.extra, place=self.node.place)

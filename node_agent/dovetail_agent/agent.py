@@ -28,9 +28,9 @@ from dovetail.kube.workqueue import WorkQueue
 from dovetail.logs import get_logger
 from dovetail_agent.devices.model import Provider
 from dovetail_agent.feature.protocol import Feature
-from dovetail_agent.feature.runner import Beside
+from dovetail_agent.feature.runner import FeatureRunner
 from dovetail_agent.report import capacity, node_status
-from dovetail_agent.report.collect import Eyes, Look
+from dovetail_agent.report.collect import Collector, Look
 from dovetail_agent.report.publishing import Pace, Why, worth_publishing
 from dovetail_agent.tenant_source import TenantSource
 
@@ -71,7 +71,7 @@ class Agent:
         node: str | None = None,
         features: Sequence[Feature] = (),
     ) -> None:
-        self.beside = Beside(features)
+        self.beside = FeatureRunner(features)
         self.published_total: dict[Why, int] = dict.fromkeys(Why, 0)
         self.write_failures_total = 0
         self._queue = WorkQueue()
@@ -82,7 +82,7 @@ class Agent:
         self._looks: dict[str, Look] = {}
         self._waited_since: dict[str, float] = {}
         self._known: dict[str, GPUNode] = {}
-        self._eyes = Eyes(provider, vendors=rules.vendors, beside=self.beside)
+        self._eyes = Collector(provider, vendors=rules.vendors, beside=self.beside)
         named = None if node is None else f"metadata.name={node}"
         self.nodes = Reflector(
             client,
@@ -171,10 +171,10 @@ class Agent:
         if self._waits_for_tenants(name):
             self._queue.add_later(name, seconds=_DEBOUNCE_SECONDS)
             return
-        seen, look = self._eyes.look(
+        seen, look = self._eyes.collect(
             node,
             gpunode=self._known.get(name),
-            tenants=self.tenants.of(name),
+            tenants=self.tenants.tenants(name),
             answers=self.tenants.answers(name),
             now=self._clock(),
         )

@@ -20,11 +20,11 @@ from dovetail_agent.checkpoint.state_files import CheckpointMarks
 from dovetail_agent.feature.enforcement import Discovery
 from dovetail_agent.feature.events import LIMITS, Events
 from dovetail_agent.feature.protocol import Feature
-from dovetail_agent.guards.bad_devices import BadCardsFeature
+from dovetail_agent.guards.bad_devices import BadDevicesFeature
 from dovetail_agent.guards.memory import GuardRules
 from dovetail_agent.guards.memory_feature import MemoryGuardFeature
 from dovetail_agent.guards.strangers_feature import StrangersFeature
-from dovetail_agent.mps.devices import NvmlCards
+from dovetail_agent.mps.devices import NvmlDevices
 from dovetail_agent.mps.feature import MpsFeature
 from dovetail_agent.mps.state_file import clients_in
 from dovetail_agent.processes.identity import PROC
@@ -74,7 +74,7 @@ def _turns(args: argparse.Namespace, *, settings: Settings, events: EventRecorde
 
 def suspend_to_host(args: argparse.Namespace, *, settings: Settings, events: EventRecorder) -> CheckpointFeature:
     """Return the suspend-to-host feature, with the driver's calls in a process of their own."""
-    calls, cards = HelperCalls(variables=os.environ), NvmlCards()
+    calls, cards = HelperCalls(variables=os.environ), NvmlDevices()
     return CheckpointFeature(
         calls=calls,
         marks=CheckpointMarks(args.turns / "at-host", proc=PROC),
@@ -87,7 +87,7 @@ def suspend_to_host(args: argparse.Namespace, *, settings: Settings, events: Eve
 
 def _watchful(settings: Settings, *, events: EventRecorder) -> Iterator[Feature]:
     yield StrangersFeature(events, policy=settings.strangers)
-    yield BadCardsFeature(events)
+    yield BadDevicesFeature(events)
     rules = GuardRules(policy=settings.memory_overuse, grace=timedelta(seconds=settings.memory_overuse_grace))
     yield MemoryGuardFeature(events, rules=rules)
 

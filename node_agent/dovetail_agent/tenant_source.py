@@ -50,7 +50,7 @@ class TenantSource:
             )
         )
 
-    def of(self, node: str) -> tuple[Tenant, ...]:
+    def tenants(self, node: str) -> tuple[Tenant, ...]:
         """Return the last known tenants of a node."""
         return tuple(self._tenants.get(node, {}).values())
 

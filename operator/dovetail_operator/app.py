@@ -24,7 +24,7 @@ from dovetail_operator.history.service import build_history
 from dovetail_operator.metrics import make_counters, register_collectors
 from dovetail_operator.notifications.notifier import build_notifier
 from dovetail_operator.options import Options
-from dovetail_operator.queue.quota_status import QuotaNotes
+from dovetail_operator.queue.quota_status import QuotaStatusWriter
 from dovetail_operator.state.due_records import Dues
 from dovetail_operator.state.state import State, build_state
 from dovetail_operator.watchers.build import build_watchers
@@ -122,7 +122,7 @@ def build_operator(client: Client, *, options: Options, office: Leadership, regi
         events,
         history,
         *watchers,
-        QuotaNotes(client, state=state, now=_now),
+        QuotaStatusWriter(client, state=state, now=_now),
         misses,
         notifier,
     ]

@@ -39,12 +39,12 @@ async def act(office: Leadership, *, run: Callable[[], Coroutine[Any, Any, None]
     Sets `stop` when the lease is lost. The objects in memory were valid only with the lease, so the process ends and
     restarts.
     """
-    await together(stop, _in_office(office, run=run, lost=stop))
+    await together(stop, _lead(office, run=run, lost=stop))
     # Requests still in progress belong to a term that is over once another begins.
     await office.release()
 
 
-async def _in_office(office: Leadership, *, run: Callable[[], Coroutine[Any, Any, None]], lost: asyncio.Event) -> None:
+async def _lead(office: Leadership, *, run: Callable[[], Coroutine[Any, Any, None]], lost: asyncio.Event) -> None:
     await office.acquire()
     try:
         async with asyncio.TaskGroup() as group:
@@ -58,15 +58,15 @@ async def _in_office(office: Leadership, *, run: Callable[[], Coroutine[Any, Any
 def ready(office: Leadership, *, acting: Mapping[str, Check]) -> dict[str, Check]:
     """Checks for /readyz. A standby operator is ready too, otherwise no node could be drained."""
 
-    def stands_by() -> bool:
+    def is_standby() -> bool:
         return office.term is None and office.holder not in {"", office.identity}
 
     def lease() -> str | None:
-        if stands_by() or office.remaining_seconds:
+        if is_standby() or office.remaining_seconds:
             return None
         return f"the lease {office.name} is held by {office.holder or 'nobody yet'}"
 
-    def unless_standing_by(check: Check) -> Check:
-        return lambda: None if stands_by() else check()
+    def unless_standby(check: Check) -> Check:
+        return lambda: None if is_standby() else check()
 
-    return {"lease": lease, **{name: unless_standing_by(check) for name, check in acting.items()}}
+    return {"lease": lease, **{name: unless_standby(check) for name, check in acting.items()}}

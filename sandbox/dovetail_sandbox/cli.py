@@ -66,7 +66,7 @@ def up(
     """Start a sandbox; returns when everything in it is ready. One that is up already stays as it is."""
     from dovetail_sandbox import bringup
 
-    with _told():
+    with _converted_errors():
         made = bringup.up(
             name,
             report=progress.reporter(),
@@ -91,7 +91,7 @@ def down(
     all_: Annotated[bool, typer.Option("--all", help="Every sandbox.")] = False,
 ) -> None:
     """End a sandbox: no process and no file of it stays."""
-    with _told():
+    with _converted_errors():
         for each in state.names() if all_ else [name]:
             gone = cluster.get(each).down()
             typer.echo(f"Sandbox {each!r} is gone." if gone else f"There was no sandbox {each!r}.")
@@ -103,7 +103,7 @@ def status(
     output: Annotated[Output, typer.Option("--output", "-o", help="text or json")] = Output.text,
 ) -> None:
     """Show a sandbox and its components. Exit status 1 unless all of it runs."""
-    with _told():
+    with _converted_errors():
         found = cluster.get(name).status()
     if output is Output.json:
         typer.echo(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
@@ -122,7 +122,7 @@ def fetch(
     """Bring the programs of a sandbox into the cache, so that nothing waits for them later."""
     from dovetail_sandbox import bringup
 
-    with _told():
+    with _converted_errors():
         names = bringup.fetch(programs or (), real_node=real_node, report=progress.reporter())
         typer.echo(f"{len(names)} programs are at hand: {', '.join(names)}.")
 
@@ -136,7 +136,7 @@ def logs(
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as the log grows.")] = False,
 ) -> None:
     """Print the log of a component."""
-    with _told():
+    with _converted_errors():
         path = cluster.get(name).log_file(component)
         for text in _contents(path, follow=follow):
             sys.stdout.write(text)
@@ -149,7 +149,7 @@ def restart(
     name: Name = state.DEFAULT_NAME,
 ) -> None:
     """End a component of Dovetail and start it again; returns when it is ready."""
-    with _told():
+    with _converted_errors():
         made = cluster.get(name)
         made.restart(component)
         typer.echo(f"{component} runs again, as process {made.pid(component)}.")
@@ -163,14 +163,14 @@ def token(
     ] = "",
 ) -> None:
     """Print a bearer token for the gateway, for 8 hours: an administrator's, or that of one namespace's user."""
-    with _told():
+    with _converted_errors():
         made = cluster.get(name)
         made.state()
         typer.echo(access.user_token(made.kubeconfig, namespace=namespace))
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _converted_errors() -> Iterator[None]:
     """Convert the sandbox's errors to those of every command: one text, exit status by kind."""
     try:
         yield

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 
-from dovetail_agent.mps.devices import Card, CardsUnreadable
+from dovetail_agent.mps.devices import DevicesUnreadable, MpsDevice
 from dovetail_agent.tenants import Tenant
 from tests.agent.builders import allocated, make_tenant
 
@@ -16,13 +16,13 @@ def fractional(index: int, *, share_milli: int = 500, memory_mib: int = 8192, ui
 class FakeCards:
     """Cards without a driver: `modes` is what was set, in order."""
 
-    cards: dict[str, Card] = field(default_factory=dict)
+    cards: dict[str, MpsDevice] = field(default_factory=dict)
     modes: list[tuple[str, bool]] = field(default_factory=list)
     problem: str = ""
 
-    def look(self) -> dict[str, Card]:
+    def list_devices(self) -> dict[str, MpsDevice]:
         if self.problem:
-            raise CardsUnreadable(self.problem)
+            raise DevicesUnreadable(self.problem)
         return dict(self.cards)
 
     def keep(self, uuid: str, *, exclusive: bool) -> None:

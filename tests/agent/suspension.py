@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from dovetail_agent.checkpoint.admission import Candidate, OnCard
+from dovetail_agent.checkpoint.admission import Candidate, OnDevice
 from dovetail_agent.checkpoint.calls import Calls, LibraryCalls, ProcessState
 from dovetail_agent.checkpoint.state_files import CheckpointMarks
 from dovetail_agent.checkpoint.suspend_to_host import SuspendToHost
@@ -109,7 +109,7 @@ class Rig:
         used = self.mib[tenant.uid]
         usual = Candidate(
             name=f"{tenant.namespace}/{tenant.name}",
-            processes=[OnCard(pid=int(tenant.uid), uuid=CARD, used_mib=used)],
+            processes=[OnDevice(pid=int(tenant.uid), uuid=CARD, used_mib=used)],
             promised_mib={CARD: used},
             host_free_mib=self.host_free_mib,
         )

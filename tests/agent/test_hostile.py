@@ -15,10 +15,10 @@ from dovetail.kube.auth.connection import Connection
 from dovetail.kube.client import Client
 from dovetail_agent.agent import Agent
 from dovetail_agent.devices.simulated.provider import SimulatedProvider
-from dovetail_agent.feature.runner import Beside
+from dovetail_agent.feature.runner import FeatureRunner
 from dovetail_agent.main import rules_of
 from dovetail_agent.mps.main import Work, parser
-from dovetail_agent.report.collect import Eyes
+from dovetail_agent.report.collect import Collector
 from tests.agent.builders import NOON, allocated, make_node
 from tests.agent.builders import make_pod as make_healthy
 from tests.core import hostile
@@ -42,10 +42,10 @@ async def test_no_pod_ends_the_agents_look_at_the_others(pods: list[bytes]) -> N
         hostile.feed(agent.tenants.reflector, text)
     assert hostile.unhandled(agent.tenants.reflector) == []
     agent.tenants._on_pod("ADDED", make_healthy(allocated(0)))
-    tenants = agent.tenants.of(NODE)
+    tenants = agent.tenants.tenants(NODE)
     assert any(tenant.devices for tenant in tenants)
-    eyes = Eyes(provider, vendors=DEFAULT_VENDORS, beside=Beside())
-    _seen, look = eyes.look(make_node(), gpunode=None, tenants=tenants, now=NOON)
+    eyes = Collector(provider, vendors=DEFAULT_VENDORS, beside=FeatureRunner())
+    _seen, look = eyes.collect(make_node(), gpunode=None, tenants=tenants, now=NOON)
     assert len(look.status.devices) == 2
     for text in pods:
         hostile.feed(agent.tenants.reflector, text, event="DELETED")
@@ -65,7 +65,7 @@ async def test_no_pod_ends_the_mps_supervisors_list_of_tenants(arguments: Namesp
     for text in pods:
         hostile.feed(work.tenants.reflector, text)
     work.tenants._on_pod("ADDED", make_healthy(allocated(0)))
-    assert any(tenant.devices for tenant in work.tenants.of(NODE))
+    assert any(tenant.devices for tenant in work.tenants.tenants(NODE))
     listing: asyncio.Task[Any] = asyncio.create_task(work.list_tenants())
     work.tenants.reflector.synced.set()
     await asyncio.sleep(0)

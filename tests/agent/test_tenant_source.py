@@ -48,8 +48,8 @@ def test_the_operators_object_says_what_the_pod_itself_says(pod: Pod) -> None:
     by_object, by_pod = Scene(), Scene(reads_pods=True)
     by_object.told(pod)
     by_pod.source._on_pod("ADDED", pod)
-    assert by_object.source.of("v100-0") == by_pod.source.of("v100-0")
-    assert by_object.source.of("v100-0") != ()
+    assert by_object.source.tenants("v100-0") == by_pod.source.tenants("v100-0")
+    assert by_object.source.tenants("v100-0") != ()
 
 
 def test_the_object_of_a_node_that_nobody_spoke_of_is_not_an_empty_node() -> None:
@@ -57,7 +57,7 @@ def test_the_object_of_a_node_that_nobody_spoke_of_is_not_an_empty_node() -> Non
     assert not scene.source.knows("v100-0")
     scene.told()
     assert scene.source.knows("v100-0")
-    assert scene.source.of("v100-0") == ()
+    assert scene.source.tenants("v100-0") == ()
 
 
 def test_only_what_differs_is_told() -> None:
@@ -73,7 +73,7 @@ def test_an_object_that_somebody_deletes_leaves_what_it_said() -> None:
     scene = Scene()
     scene.told(make_pod(allocated(0)), answers=3)
     scene.told(event="DELETED")
-    assert [each.uid for each in scene.source.of("v100-0")] == ["pod-uid"]
+    assert [each.uid for each in scene.source.tenants("v100-0")] == ["pod-uid"]
     assert scene.source.answers("v100-0") == 3
 
 
@@ -81,7 +81,7 @@ def test_a_node_that_is_gone_is_forgotten() -> None:
     scene = Scene()
     scene.told(make_pod(allocated(0)))
     scene.source.forget("v100-0")
-    assert (scene.source.of("v100-0"), scene.source.knows("v100-0")) == ((), False)
+    assert (scene.source.tenants("v100-0"), scene.source.knows("v100-0")) == ((), False)
 
 
 def test_pods_are_asked_only_where_the_agent_reads_them() -> None:

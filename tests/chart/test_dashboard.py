@@ -26,7 +26,7 @@ from dovetail_operator.history.recorder import History
 from dovetail_operator.history.store import HistoryStore
 from dovetail_operator.metrics import JobsCollector, TenantsCollector, make_counters
 from dovetail_operator.notifications.notifier import Notifier
-from dovetail_operator.notifications.transports import Nobody
+from dovetail_operator.notifications.transports import NoTransport
 from dovetail_operator.state.due_records import Dues
 from dovetail_operator.state.state import build_state
 from dovetail_operator.watchers.node_tenants import NodeTenants
@@ -75,7 +75,7 @@ def exposed() -> set[str]:
     History(
         client, state=state, store=store, dues=Dues(), keep_days=1, registry=operator, now=lambda: NOON, rng=Random(0)
     )
-    Notifier(client, sender=Nobody(), post=lambda _: None, registry=operator, rng=Random(0))
+    Notifier(client, sender=NoTransport(), post=lambda _: None, registry=operator, rng=Random(0))
     JobEvents(client, is_busy=lambda: False, registry=operator, now=lambda: NOON, rng=Random(0))
     extender = Metrics(ledger=ledger, read=lambda: Reading(ages_seconds={"nodes": 1.0})).registry
     agent = CollectorRegistry()

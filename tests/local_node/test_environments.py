@@ -15,7 +15,7 @@ OWN = {"HOME": "/home/alice", "PATH": "/bin", "SSH_AUTH_SOCK": "/run/agent"}
 
 def of(folder: Path, name: str | None) -> dict[bytes, bytes] | Refusal:
     pod = builders.pod("true", annotations={} if name is None else {names.ENVIRONMENT: name})
-    return Environments(folder=folder, own=OWN).of(pod)
+    return Environments(folder=folder, own=OWN).environment(pod)
 
 
 def test_without_one_a_job_gets_the_minimum_of_the_nodes_own(tmp_path: Path) -> None:

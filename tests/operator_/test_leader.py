@@ -7,7 +7,7 @@ import pytest
 from dovetail.api.resources import CONFIGMAPS
 from dovetail.kube.auth.connection import Connection
 from dovetail.kube.client import Client
-from dovetail.kube.leader_election import Leadership, NotInOfficeError, Times
+from dovetail.kube.leader_election import Leadership, NotLeaderError, Times
 from dovetail_operator import leader
 from tests.core.kube.api import Answer, Api, refusal
 
@@ -82,6 +82,6 @@ async def test_who_lost_the_lease_ends_and_writes_nothing_more(api: Api) -> None
             api.answer(f"PUT {LEASE}", refusal(409))
             await asyncio.wait_for(leader.act(office, run=never, stop=stop), 60)
             assert stop.is_set()
-            with pytest.raises(NotInOfficeError, match="nothing is written while the lease dovetail-operator"):
+            with pytest.raises(NotLeaderError, match="nothing is written while the lease dovetail-operator"):
                 await client.create(CONFIGMAPS, body={"metadata": {"name": "x"}}, as_type=dict, namespace="home")
     assert not api.of("POST /api/v1/namespaces/home/configmaps")

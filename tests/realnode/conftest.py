@@ -41,7 +41,7 @@ class RealSandbox:
     @property
     def kubelet(self) -> Path:
         """Where the node's /var/lib/kubelet is on this machine."""
-        return Layout.of(self.folder).root / "kubelet"
+        return Layout.for_state_dir(self.folder).root / "kubelet"
 
     def kubectl(self, *words: str, stdin: str | None = None) -> str:
         kubectl, kubeconfig = self.control_plane.binaries["kubectl"], self.control_plane.kubeconfig

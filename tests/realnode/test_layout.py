@@ -12,17 +12,17 @@ from dovetail_sandbox.realnode.network import CANDIDATES, choose, disconnect
 
 
 def test_one_state_directory_always_gives_the_same_names(tmp_path: Path) -> None:
-    assert Layout.of(tmp_path / "a") == Layout.of(tmp_path / "b" / ".." / "a")
+    assert Layout.for_state_dir(tmp_path / "a") == Layout.for_state_dir(tmp_path / "b" / ".." / "a")
 
 
 def test_two_sandboxes_share_neither_cgroup_nor_interface(tmp_path: Path) -> None:
-    one, other = Layout.of(tmp_path / "a"), Layout.of(tmp_path / "b")
+    one, other = Layout.for_state_dir(tmp_path / "a"), Layout.for_state_dir(tmp_path / "b")
     assert one.cgroup != other.cgroup
     assert one.host_interface != other.host_interface
 
 
 def test_the_interface_name_is_one_that_the_kernel_takes(tmp_path: Path) -> None:
-    assert len(Layout.of(tmp_path).host_interface) <= 15
+    assert len(Layout.for_state_dir(tmp_path).host_interface) <= 15
 
 
 def test_pods_have_addresses_of_their_own_beside_the_link() -> None:
@@ -61,7 +61,7 @@ def test_a_link_that_goes_by_itself_just_then_is_no_failure(tmp_path: Path, monk
         f'[ "$2" = delete ] && touch {tmp_path}/deleted && echo Cannot find device >&2\nexit 1',
         monkeypatch=monkeypatch,
     )
-    disconnect(Layout.of(tmp_path))
+    disconnect(Layout.for_state_dir(tmp_path))
     assert (tmp_path / "deleted").exists()
 
 
@@ -70,4 +70,4 @@ def test_a_link_that_is_there_and_cannot_be_deleted_is_a_failure(
 ) -> None:
     ip(tmp_path, '[ "$2" = show ] || { echo not permitted >&2; exit 2; }', monkeypatch=monkeypatch)
     with pytest.raises(CommandError, match="not permitted"):
-        disconnect(Layout.of(tmp_path))
+        disconnect(Layout.for_state_dir(tmp_path))

@@ -172,7 +172,7 @@ def test_the_nodes_user_may_not_read_secrets_that_no_pod_of_it_names(sandbox: Re
 
 
 def test_nothing_of_a_stopped_node_is_left_and_it_comes_back(sandbox: RealSandbox, namespace: str) -> None:
-    layout = Layout.of(sandbox.folder)
+    layout = Layout.for_state_dir(sandbox.folder)
     realnode.stop(sandbox.folder)
     assert not realnode.running(sandbox.folder)
     assert leftovers(layout) == []
@@ -218,12 +218,14 @@ def test_a_start_that_fails_halfway_says_which_program_and_leaves_nothing(sandbo
         realnode.NodeFailedError, match=r"(?s)kubelet ended with status 7; .* kubelet\.log:.*no such flag"
     ):
         realnode.start(tmp_path, control_plane=control_plane, say=lambda _: None)
-    assert leftovers(Layout.of(tmp_path)) == []
+    assert leftovers(Layout.for_state_dir(tmp_path)) == []
     sandbox.restart()
 
 
 def test_a_program_of_the_node_that_is_killed_is_named(sandbox: RealSandbox) -> None:
-    killed = next(pid for pid in cgroups.pids(Layout.of(sandbox.folder).cgroup) if command_of(pid) == "kubelet")
+    killed = next(
+        pid for pid in cgroups.pids(Layout.for_state_dir(sandbox.folder).cgroup) if command_of(pid) == "kubelet"
+    )
     os.kill(killed, 9)
     sandbox.wait_until(lambda: not realnode.running(sandbox.folder))
     assert "kubelet ended with status -9" in str(realnode.trouble(sandbox.folder))

@@ -136,7 +136,7 @@ def make_keeper(client: Client, *, clock: Clock, names: tuple[str, ...] = NAMES,
 
 
 def names_of(data: dict[str, bytes]) -> frozenset[str]:
-    served = Stored.of(data).served
+    served = Stored.from_secret(data).served
     assert served is not None
     return facts_of(served).names
 
@@ -144,7 +144,7 @@ def names_of(data: dict[str, bytes]) -> frozenset[str]:
 async def test_where_there_is_none_one_is_made_and_trusted() -> None:
     api, clock = Api(), Clock()
     async with api.running() as client:
-        await make_keeper(client, clock=clock).look()
+        await make_keeper(client, clock=clock).reconcile()
     assert api.writes == ["secret", "hooks"]
     assert names_of(api.data) == set(NAMES)
     assert api.bundle == api.data["ca.crt"]
@@ -155,10 +155,10 @@ async def test_where_there_is_none_one_is_made_and_trusted() -> None:
 async def test_nothing_is_written_while_nothing_is_due() -> None:
     api, clock = Api(), Clock()
     async with api.running() as client:
-        await make_keeper(client, clock=clock).look()
+        await make_keeper(client, clock=clock).reconcile()
         written = list(api.writes)
         clock.now += RENEWED_AFTER - timedelta(seconds=1)
-        await make_keeper(client, clock=clock).look()
+        await make_keeper(client, clock=clock).reconcile()
     # The CAs before it are forgotten by then, and there were none.
     assert api.writes == written
 
@@ -167,47 +167,47 @@ async def test_after_two_thirds_of_its_life_the_successor_is_trusted_first_and_s
     api, clock = Api(), Clock()
     async with api.running() as client:
         keeper = make_keeper(client, clock=clock)
-        await keeper.look()
+        await keeper.reconcile()
         first = api.data
         clock.now += RENEWED_AFTER
-        await keeper.look()
+        await keeper.reconcile()
         assert api.data["tls.crt"] == first["tls.crt"]
         second = api.data["next-ca.crt"]
         assert api.bundle == first["ca.crt"] + second
-        await keeper.look()
+        await keeper.reconcile()
         clock.now += SEEN_AFTER - timedelta(seconds=1)
-        await keeper.look()
+        await keeper.reconcile()
         assert api.data["tls.crt"] == first["tls.crt"]
         clock.now += timedelta(seconds=1)
-        await keeper.look()
+        await keeper.reconcile()
         assert (api.data["ca.crt"], api.bundle) == (second, second + first["ca.crt"])
         assert "next.key" not in api.data
         clock.now += OVERLAP
-        await keeper.look()
+        await keeper.reconcile()
     assert api.bundle == second
 
 
 async def test_a_process_that_ends_in_the_middle_is_followed_by_one_that_goes_on() -> None:
     api, clock = Api(), Clock()
     async with api.running() as client:
-        await make_keeper(client, clock=clock).look()
+        await make_keeper(client, clock=clock).reconcile()
         clock.now += RENEWED_AFTER
-        await make_keeper(client, clock=clock).look()
+        await make_keeper(client, clock=clock).reconcile()
         successor = api.data["next.crt"]
         for _ in range(3):
             keeper = make_keeper(client, clock=clock)
-            await keeper.look()
+            await keeper.reconcile()
             clock.now += SEEN_AFTER
-        await keeper.look()
+        await keeper.reconcile()
     assert api.data["tls.crt"] == successor
 
 
 async def test_another_url_is_served_at_once() -> None:
     api, clock = Api(), Clock()
     async with api.running() as client:
-        await make_keeper(client, clock=clock).look()
+        await make_keeper(client, clock=clock).reconcile()
         old = api.data["ca.crt"]
-        await make_keeper(client, clock=clock, names=(NAMES[0], "hook.example")).look()
+        await make_keeper(client, clock=clock, names=(NAMES[0], "hook.example")).reconcile()
     assert names_of(api.data) == {NAMES[0], "hook.example"}
     assert api.bundle == api.data["ca.crt"] + old
 
@@ -217,11 +217,11 @@ async def test_another_url_is_served_at_once() -> None:
 async def test_a_broken_secret_is_replaced(key: str, text: bytes) -> None:
     api, clock = Api(), Clock()
     async with api.running() as client:
-        await make_keeper(client, clock=clock).look()
+        await make_keeper(client, clock=clock).reconcile()
         assert api.secret is not None
         api.secret["data"][key] = base64.b64encode(text).decode()
-        await make_keeper(client, clock=clock).look()
-    served = Stored.of(api.data).served
+        await make_keeper(client, clock=clock).reconcile()
+    served = Stored.from_secret(api.data).served
     assert served is not None
     assert problem_of(served, names=NAMES, now=clock.now) == ""
     assert served.authority in api.bundle
@@ -233,7 +233,7 @@ async def test_anothers_secret_of_that_name_is_never_overwritten() -> None:
     before = json.dumps(api.secret)
     async with api.running() as client:
         with pytest.raises(ForeignSecretError, match="Secret dovetail-webhook was not made by dovetail-certificates"):
-            await make_keeper(client, clock=clock).look()
+            await make_keeper(client, clock=clock).reconcile()
     assert (json.dumps(api.secret), api.writes) == (before, [])
 
 
@@ -256,7 +256,7 @@ async def test_two_processes_at_one_time_agree_on_what_the_secret_says() -> None
     api, clock = Api(), Clock()
     async with api.running() as client:
         one, other = make_keeper(client, clock=clock), make_keeper(client, clock=clock)
-        await one.look()
+        await one.reconcile()
         clock.now += RENEWED_AFTER
         assert api.secret is not None
 
@@ -267,9 +267,9 @@ async def test_two_processes_at_one_time_agree_on_what_the_secret_says() -> None
 
         api.before_write = interfere
         with pytest.raises(Conflict):
-            await one.look()
-        await other.look()
-        await one.look()
+            await one.reconcile()
+        await other.reconcile()
+        await one.reconcile()
     assert api.data["next-ca.crt"] in api.bundle
 
 
@@ -278,22 +278,22 @@ async def test_where_the_configuration_is_gone_the_secret_is_kept_all_the_same()
     api.hooks = None
     async with api.running() as client:
         keeper = make_keeper(client, clock=clock)
-        await keeper.look()
+        await keeper.reconcile()
         clock.now += RENEWED_AFTER
-        await keeper.look()
-        await keeper.look()
+        await keeper.reconcile()
+        await keeper.reconcile()
         clock.now += SEEN_AFTER
-        await keeper.look()
+        await keeper.reconcile()
     assert api.writes == ["secret"] * 3
 
 
 async def test_a_ca_that_was_taken_out_of_a_webhook_comes_back() -> None:
     api, clock = Api(), Clock()
     async with api.running() as client:
-        await make_keeper(client, clock=clock).look()
+        await make_keeper(client, clock=clock).reconcile()
         assert api.hooks is not None
         del api.hooks["webhooks"][0]["clientConfig"]["caBundle"]
-        await make_keeper(client, clock=clock).look()
+        await make_keeper(client, clock=clock).reconcile()
     assert api.bundle == api.data["ca.crt"]
 
 
@@ -374,7 +374,7 @@ def test_every_state_leads_to_a_pair_that_serves_and_is_trusted(
         if step.stored.served != stored.served and stored.served is not None:
             unusable = problem_of(stored.served, names=NAMES, now=now)
             assert unusable or (at is not None and now - at >= SEEN_AFTER)
-        stored, bundle = Stored.of(step.stored.data()), step.bundle
+        stored, bundle = Stored.from_secret(step.stored.data()), step.bundle
     assert stored.served is not None
     assert problem_of(stored.served, names=NAMES, now=now) == ""
 
@@ -386,7 +386,7 @@ async def test_no_handshake_fails_while_a_certificate_is_rotated(tmp_path: Path)
     api = Api()
     async with api.running() as client:
         keeper = make_keeper(client, clock=clock)
-        await keeper.look()
+        await keeper.reconcile()
         _mount(api, tmp_path)
         certificate = Certificate(tmp_path)
         seen = [api.bundle] * 2
@@ -399,7 +399,7 @@ async def test_no_handshake_fails_while_a_certificate_is_rotated(tmp_path: Path)
                     seen = [api.bundle] * 2
                     _mount(api, tmp_path)
                     certificate.refresh()
-                await keeper.look()
+                await keeper.reconcile()
                 seen.append(api.bundle)
                 served.add(await _handshake(port, trusted=seen[-2]))
                 if step % 2:

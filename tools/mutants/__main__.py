@@ -42,7 +42,7 @@ def main() -> int:
         mutants = [each for each in chosen if each.is_program]
         tests = measured(options.tests or [folder_of(package)], fresh=options.fresh)
         print(f"{package}: {len(mutants)} mutants, {len(tests)} tests", flush=True)
-        results = run_trials(mutants, tests=tests, settings=settings, tell=_tell)
+        results = run_trials(mutants, tests=tests, settings=settings, tell=_print_result)
         # A survivor that is no mutant any more, for its line has changed, is left out.
         rows = {each["id"]: each for each in before if not _survived(each)}
         rows |= {each.mutant.identity: _row(each) for each in results}
@@ -88,7 +88,7 @@ def _row(result: Result) -> dict[str, object]:
     }
 
 
-def _tell(result: Result) -> None:
+def _print_result(result: Result) -> None:
     if result.outcome in (Outcome.SURVIVED, Outcome.UNREACHED):
         mutant = result.mutant
         print(f"{result.outcome} {mutant.module}:{mutant.line} {mutant.function} {mutant.operator}")

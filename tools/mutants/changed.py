@@ -90,14 +90,14 @@ def main() -> None:
     tests = measured(tests_of(sample), fresh=False, within_seconds=_MEASURE_SECONDS)
     left = _BEGIN_SECONDS - (time.monotonic() - start)
     settings = Settings(patience_seconds=_PATIENCE_SECONDS, jobs=2, stop_seconds=left, hung_seconds=8.0)
-    results = run_trials(sample, tests=tests, settings=settings, tell=_tell)
+    results = run_trials(sample, tests=tests, settings=settings, tell=_print_result)
     # A function that none of the measured tests executes may have its test elsewhere.
     tried = Counter(each.outcome for each in results if each.outcome is not Outcome.UNREACHED)
     found = tried.total() - tried[Outcome.SURVIVED]
     print(f"mutants of changed lines: {len(every)} since {base[:10]}, {tried.total()} tried, {found} found")
 
 
-def _tell(result: Result) -> None:
+def _print_result(result: Result) -> None:
     if result.outcome is Outcome.SURVIVED:
         mutant = result.mutant
         print(f"not found: {mutant.path.relative_to(Path.cwd())}:{mutant.line}  {mutant.change}")

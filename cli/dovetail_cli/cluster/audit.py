@@ -29,10 +29,10 @@ COLUMNS: Final = ("kind", "subject", "message")
 
 def prove(*, kubeconfig: str | None, context: str | None) -> Report:
     """The audit of the cluster that the options name."""
-    return work(look, kubeconfig=kubeconfig, context=context)
+    return work(run_audit, kubeconfig=kubeconfig, context=context)
 
 
-async def look(cluster: Cluster) -> Report:
+async def run_audit(cluster: Cluster) -> Report:
     """The audit as of now. Findings that a status merely lags behind for count when they are there again later."""
     first = await _look_once(cluster)
     if is_final(first):

@@ -14,7 +14,7 @@ from dovetail_cli.cluster.connection import Cluster, work
 from dovetail_cli.demo import board, workload
 from dovetail_cli.replay import campaign, progress
 from dovetail_cli.replay.report import Summary, summarise
-from dovetail_cli.replay.tally import Standing, Tally
+from dovetail_cli.replay.tally import Counts, Tally
 from dovetail_cli.ui import output, times
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def show(*, count: int, kubeconfig: str) -> Shown:
     return Shown(text=_ending(ended.tally, summary=summary, kubeconfig=kubeconfig), good=good)
 
 
-def _all_placed(tally: Tally, standing: Standing) -> bool:
+def _all_placed(tally: Tally, standing: Counts) -> bool:
     return standing.submitted == tally.jobs and len(tally.placed_at) + standing.hopeless >= tally.jobs
 
 
@@ -63,7 +63,7 @@ def _view() -> Iterator[campaign.Watcher]:
         yield lambda tally, standing: screen.update(_frame(tally, standing=standing))
 
 
-def _frame(tally: Tally, *, standing: Standing) -> "RenderableType":
+def _frame(tally: Tally, *, standing: Counts) -> "RenderableType":
     from rich.text import Text
 
     lines = [*board.grid(tally), "", progress.sentence(tally, standing=standing), *board.waiting_lines(tally)]

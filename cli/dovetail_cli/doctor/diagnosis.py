@@ -6,13 +6,13 @@ from dovetail.query.doctor.diagnosis import judge
 from dovetail.query.doctor.findings import Finding, Unseen
 from dovetail_cli.cluster.connection import work
 from dovetail_cli.doctor import host
-from dovetail_cli.doctor.reads import look
+from dovetail_cli.doctor.reads import read_all
 from dovetail_cli.ui.errors import MissingError, UsageError
 
 
 def cluster(*, node: str | None, kubeconfig: str | None, context: str | None) -> list[Finding]:
     """What is found of the cluster that the options name, or of one node of it. Raises `MissingError` for no node."""
-    picture = work(look, kubeconfig=kubeconfig, context=context)
+    picture = work(read_all, kubeconfig=kubeconfig, context=context)
     if node is not None and not isinstance(picture.nodes, Unseen):
         known = {each.metadata.name for each in picture.nodes}
         if node not in known:

@@ -71,7 +71,7 @@ _INSTEAD: Final = {Right("agent", "list", names.GROUP, "gpunodetenants"): Right(
 _AGENTS: Final = "app.kubernetes.io/name=dovetail,app.kubernetes.io/component=agent"
 
 
-async def look(cluster: Cluster) -> Picture:
+async def read_all(cluster: Cluster) -> Picture:
     """Read everything. Raises `KubeError` only if the API server does not answer at all."""
     leases = await asyncio.gather(
         *(seen(_one(cluster, resource=LEASES, name=f"dovetail-{each}", type_=Lease)) for each in LEASED)

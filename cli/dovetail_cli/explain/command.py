@@ -47,7 +47,7 @@ def pod(
     from dovetail_cli.ui import output
 
     output.check_format(form)
-    found = reads.look(reads.find_pod(name), kubeconfig=kubeconfig, context=context, namespace=namespace)
+    found = reads.explain_subject(reads.find_pod(name), kubeconfig=kubeconfig, context=context, namespace=namespace)
     print(render.render(found, form=form, everything=everything))
 
 
@@ -66,7 +66,7 @@ def job(
     from dovetail_cli.ui import output
 
     output.check_format(form)
-    found = reads.look(reads.find_job(name), kubeconfig=kubeconfig, context=context, namespace=namespace)
+    found = reads.explain_subject(reads.find_job(name), kubeconfig=kubeconfig, context=context, namespace=namespace)
     print(render.render(found, form=form, everything=everything))
 
 
@@ -99,5 +99,5 @@ def request(
 
     output.check_format(form)
     asked = reads.find_request(text, mode=mode, policy=policy, cpu=cpu, memory=memory, workload=workload)
-    found = reads.look(asked, kubeconfig=kubeconfig, context=context, namespace=namespace)
+    found = reads.explain_subject(asked, kubeconfig=kubeconfig, context=context, namespace=namespace)
     print(render.render(found, form=form, everything=everything))

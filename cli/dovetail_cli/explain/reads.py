@@ -22,7 +22,7 @@ from dovetail_cli.ui.progress import patiently
 Find = Callable[[Cluster, ClusterObjects], Awaitable[Subject]]
 
 
-def look(find: Find, *, kubeconfig: str | None, context: str | None, namespace: str | None) -> Explanation:
+def explain_subject(find: Find, *, kubeconfig: str | None, context: str | None, namespace: str | None) -> Explanation:
     """Read the cluster, find the subject, and explain it."""
 
     async def task(cluster: Cluster) -> Explanation:

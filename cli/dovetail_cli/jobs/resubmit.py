@@ -40,7 +40,9 @@ def redo(word: str, *, kubeconfig: str | None, context: str | None, namespace: s
 
 def again(job: GPUJob) -> GPUJob:
     """The job as it would be submitted now: not held, not cancelled, and not before a time that has passed."""
-    spec = msgspec.structs.replace(job.spec, suspend=False, cancel=False, begin_time=None, reservation=_anew(job))
+    spec = msgspec.structs.replace(
+        job.spec, suspend=False, cancel=False, begin_time=None, reservation=_original_lease(job)
+    )
     # Done once more, a task of an array is a job of its own.
     of_its_array = {names.LABEL_ARRAY, names.LABEL_TASK}
     labels = {name: value for name, value in job.metadata.labels.items() if name not in of_its_array}
@@ -49,7 +51,7 @@ def again(job: GPUJob) -> GPUJob:
     return msgspec.structs.replace(job, metadata=metadata, spec=spec, status=GPUJobStatus())
 
 
-def _anew(job: GPUJob) -> ReservationSpec | None:
+def _original_lease(job: GPUJob) -> ReservationSpec | None:
     """Its lease as it was asked for first: what it was renewed to is over."""
     lease = job.spec.reservation
     return None if lease is None else msgspec.structs.replace(lease, renew_time=None)

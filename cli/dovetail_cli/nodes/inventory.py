@@ -66,8 +66,8 @@ def _or_not(value: int | None, *, unit: str) -> str:
 
 def show(*, form: str, kubeconfig: str | None, context: str | None, namespace: str | None) -> str:
     """Look, and return the text to print."""
-    found = work(look, kubeconfig=kubeconfig, context=context, namespace=namespace, brief=True)
-    tell_what_lacks(found)
+    found = work(read_inventory, kubeconfig=kubeconfig, context=context, namespace=namespace, brief=True)
+    print_missing(found)
     match form:
         case "json":
             return output.as_json(msgspec.to_builtins(inventory_row(found)))
@@ -79,7 +79,7 @@ def show(*, form: str, kubeconfig: str | None, context: str | None, namespace: s
             return text(found)
 
 
-async def look(cluster: Cluster) -> Inventory:
+async def read_inventory(cluster: Cluster) -> Inventory:
     """The inventory as it is now. Raises `MissingError` where Dovetail is not installed."""
     try:
         gpunodes, (pods, all_of_them), scheduler = await asyncio.gather(
@@ -91,7 +91,7 @@ async def look(cluster: Cluster) -> Inventory:
     return replace(found, of_all=all_of_them)
 
 
-def tell_what_lacks(found: Inventory) -> None:
+def print_missing(found: Inventory) -> None:
     """Print to standard error what the reader may not see; once, even if the table is redrawn."""
     if not found.of_all:
         print("dovetail: you may not list the pods of other namespaces: their use is not shown", file=sys.stderr)

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 def show(*, interval: float, form: str, kubeconfig: str | None, context: str | None, namespace: str | None) -> None:
     """Print the devices once, or redraw them every `interval` seconds on a terminal."""
     if form != "table" or not output.on_terminal():
-        screen = work(look, kubeconfig=kubeconfig, context=context, namespace=namespace, brief=True)
-        inventory.tell_what_lacks(screen.inventory)
-        print(_told(screen, form=form))
+        screen = work(read_screen, kubeconfig=kubeconfig, context=context, namespace=namespace, brief=True)
+        inventory.print_missing(screen.inventory)
+        print(_rendered(screen, form=form))
         return
 
     async def go(cluster: Cluster) -> None:
@@ -33,7 +33,7 @@ def show(*, interval: float, form: str, kubeconfig: str | None, context: str | N
         return
 
 
-def _told(screen: Screen, *, form: str) -> str:
+def _rendered(screen: Screen, *, form: str) -> str:
     match form:
         case "json":
             return output.as_json(screen.record())
@@ -45,9 +45,9 @@ def _told(screen: Screen, *, form: str) -> str:
             return "\n".join(screen.lines())
 
 
-async def look(cluster: Cluster) -> Screen:
+async def read_screen(cluster: Cluster) -> Screen:
     """The devices and the jobs as they are now."""
-    found, jobs = await asyncio.gather(inventory.look(cluster), _jobs(cluster))
+    found, jobs = await asyncio.gather(inventory.read_inventory(cluster), _jobs(cluster))
     return Screen(now=utc_now(), inventory=found, jobs=jobs, called=top_screen.called(jobs))
 
 
@@ -64,15 +64,15 @@ async def _draw(cluster: Cluster, *, interval: float) -> None:
     from rich.live import Live
 
     console = Console(highlight=False)
-    screen = await look(cluster)
-    inventory.tell_what_lacks(screen.inventory)
+    screen = await read_screen(cluster)
+    inventory.print_missing(screen.inventory)
     with Live(console=console, screen=True, auto_refresh=False) as live:
         trouble = ""
         while True:
             live.update(_frame(screen, console=console, trouble=trouble), refresh=True)
             await asyncio.sleep(interval)
             try:
-                screen, trouble = await look(cluster), ""
+                screen, trouble = await read_screen(cluster), ""
             except Unreachable as error:
                 # What was seen last stays, and says how old it is.
                 trouble = f"no answer since {screen.now:%H:%M:%S}: {error}"

@@ -17,7 +17,7 @@ from dovetail.kube.errors import AlreadyExists, KubeError, NotFound
 from dovetail.kube.reflector import Reflector
 from dovetail_cli.cluster import audit
 from dovetail_cli.cluster.connection import Cluster
-from dovetail_cli.replay.tally import Standing, Tally
+from dovetail_cli.replay.tally import Counts, Tally
 from dovetail_cli.submit import create
 from dovetail_cli.ui.errors import CommandError, MissingError
 
@@ -29,8 +29,8 @@ STALLED_SECONDS: Final = 180.0
 _DEVICES_SECONDS: Final = 60.0
 _AUDIT_SECONDS: Final = 5.0
 
-Watcher = Callable[[Tally, Standing], None]
-Criterion = Callable[[Tally, Standing], bool]
+Watcher = Callable[[Tally, Counts], None]
+Criterion = Callable[[Tally, Counts], bool]
 Clock = Callable[[], float]
 
 
@@ -72,8 +72,8 @@ async def run(
     names = {job.metadata.name for job in jobs}
     async with (
         _following(cluster, tally=tally, names=names, now=now),
-        _beside(_audit_again_and_again(cluster, audits=audits)),
-        _beside(_submit_all(cluster, jobs=jobs, tally=tally, now=now)) as submitting,
+        _in_background(_audit_again_and_again(cluster, audits=audits)),
+        _in_background(_submit_all(cluster, jobs=jobs, tally=tally, now=now)) as submitting,
     ):
         try:
             problem = await _until(
@@ -85,11 +85,11 @@ async def run(
             if (task := asyncio.current_task()) is not None:
                 task.uncancel()
     seconds = now()
-    return Ended(tally=tally, audits=[*audits, await audit.look(cluster)], seconds=seconds, problem=problem)
+    return Ended(tally=tally, audits=[*audits, await audit.run_audit(cluster)], seconds=seconds, problem=problem)
 
 
 @asynccontextmanager
-async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[asyncio.Task[None]]:
+async def _in_background(work: Coroutine[Any, Any, None]) -> AsyncIterator[asyncio.Task[None]]:
     """Run work during the block and end it with the block; its errors stay in the task."""
     task = asyncio.create_task(work)
     try:
@@ -105,7 +105,7 @@ async def _audit_again_and_again(cluster: Cluster, *, audits: list[Report]) -> N
         await asyncio.sleep(_AUDIT_SECONDS)
         # One that is not answered is no proof either way; the last one must be.
         with contextlib.suppress(KubeError):
-            audits.append(await audit.look(cluster))
+            audits.append(await audit.run_audit(cluster))
 
 
 async def _until(
@@ -182,7 +182,7 @@ async def _following(cluster: Cluster, *, tally: Tally, names: set[str], now: Cl
             tally.saw(job, at=now())
 
     reflector = Reflector(cluster.client, resource=GPUJOBS, as_type=GPUJob, on_event=saw, namespace=cluster.namespace)
-    async with _beside(reflector.run()):
+    async with _in_background(reflector.run()):
         await reflector.synced.wait()
         yield
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from dovetail_cli.replay.campaign import Watcher
-from dovetail_cli.replay.tally import Standing, Tally
+from dovetail_cli.replay.tally import Counts, Tally
 from dovetail_cli.ui.times import brief
 
 _LINE_SECONDS: Final = 5.0
@@ -26,7 +26,7 @@ def progress(*, title: str) -> Iterator[Watcher]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(title, total=None, said="")
 
-        def watch(tally: Tally, standing: Standing) -> None:
+        def watch(tally: Tally, standing: Counts) -> None:
             ended = standing.succeeded + standing.failed + standing.hopeless
             bar.update(task, total=standing.jobs, completed=ended, said=sentence(tally, standing=standing))
 
@@ -40,7 +40,7 @@ class _Lines:
         self._began = time.monotonic()
         self._told_at = float("-inf")
 
-    def __call__(self, tally: Tally, standing: Standing) -> None:
+    def __call__(self, tally: Tally, standing: Counts) -> None:
         now = time.monotonic()
         if now - self._told_at < _LINE_SECONDS and not standing.done:
             return
@@ -48,7 +48,7 @@ class _Lines:
         print(f"{brief(now - self._began):>7}  {sentence(tally, standing=standing)}", file=sys.stderr, flush=True)
 
 
-def sentence(tally: Tally, *, standing: Standing) -> str:
+def sentence(tally: Tally, *, standing: Counts) -> str:
     """How things stand, in one line."""
     ratio = standing.allocated_milli / tally.device_milli if tally.device_milli else 0.0
     reasons = ", ".join(f"{reason} {count}" for reason, count in standing.reasons.most_common(3))

@@ -23,7 +23,7 @@ class Waiting:
     message: str
 
     @property
-    def told(self) -> str:
+    def reason_text(self) -> str:
         """The reason, and the sentence where there is one."""
         return f"{self.reason}: {self.message}" if self.message else self.reason
 
@@ -91,7 +91,7 @@ class Summary:
         ]
         if self.problem:
             lines.append(output.paint(f"  ended early: {self.problem}", colour="red"))
-        listed = [f"    {job.name}  {job.told}" for job in self.waiting[:_MOST_LISTED]]
+        listed = [f"    {job.name}  {job.reason_text}" for job in self.waiting[:_MOST_LISTED]]
         if len(self.waiting) > _MOST_LISTED:
             listed.append(f"    and {len(self.waiting) - _MOST_LISTED} more")
         return "\n".join([*lines, *(["  never placed:", *listed] if listed else [])])
@@ -119,7 +119,7 @@ class Summary:
 def summarise(ended: Ended) -> Summary:
     """The summary of a campaign that is over."""
     tally = ended.tally
-    standing = tally.standing()
+    standing = tally.counts()
     waits = tally.waits_seconds
     return Summary(
         jobs=tally.jobs,

@@ -16,7 +16,7 @@ HOPELESS: Final = frozenset({"ExceedsCapacity", "Invalid"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class Counts:
     """Counts of a campaign's jobs by state; with those not submitted yet, they add up to `jobs`.
 
     jobs             all jobs of the campaign
@@ -78,7 +78,7 @@ class Tally:
         self.seen.pop(name, None)
         self.deleted.add(name)
 
-    def standing(self) -> Standing:
+    def counts(self) -> Counts:
         """How things are now."""
         phases = Counter(phase_of(job) for job in self.seen.values())
         waiting = [job for job in self.seen.values() if is_waiting(job)]
@@ -87,7 +87,7 @@ class Tally:
         unseen = len(self.submitted_at.keys() - self.seen.keys() - self.deleted)
         reasons.update({"Evaluating": unseen} if unseen else {})
         ended = sum(phases[phase] for phase in FINISHED)
-        return Standing(
+        return Counts(
             jobs=self.jobs,
             submitted=len(self.submitted_at),
             waiting=len(waiting) + unseen,
@@ -99,9 +99,9 @@ class Tally:
             reasons=reasons,
         )
 
-    def sample(self, *, at: float) -> Standing:
+    def sample(self, *, at: float) -> Counts:
         """Note how much is allocated now, for peak and mean; returns the standing."""
-        standing = self.standing()
+        standing = self.counts()
         self._samples.append((at, standing.allocated_milli))
         return standing
 

@@ -35,7 +35,7 @@ class Given:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class DescribedScene:
     """A scene, and what to say about it."""
 
     scene: Scene
@@ -70,7 +70,7 @@ class _Pods:
     source: str
 
 
-def scene(given: Given) -> Told:
+def scene(given: Given) -> DescribedScene:
     """The scene. Raises `UsageError` for a line or a value that cannot be, `MissingError` for a file that is not."""
     _check(given)
     try:
@@ -113,7 +113,7 @@ def _pods(given: Given, *, cluster: _Cluster) -> _Pods:
     return _Pods(mix=_with_devices(table.values(), what=nothing), recorded=None, source=given.pods)
 
 
-def _arriving(given: Given, *, cluster: _Cluster, pods: _Pods) -> Told:
+def _arriving(given: Given, *, cluster: _Cluster, pods: _Pods) -> DescribedScene:
     """The scene with its arrivals: recorded or drawn, tied to models, and leaving or not."""
     random = np.random.default_rng(given.seed)
     load, mix = given.departures, pods.mix
@@ -139,7 +139,7 @@ def _arriving(given: Given, *, cluster: _Cluster, pods: _Pods) -> Told:
         departures=load is not None,
         seed=given.seed,
     )
-    return Told(scene=made, said=tuple(said))
+    return DescribedScene(scene=made, said=tuple(said))
 
 
 def _shapes(

@@ -80,10 +80,10 @@ def write(snapshot: Snapshot, *, form: str, path: Path | None) -> None:
         path.write_text(f"{text}\n", encoding="utf-8")
     except OSError as error:
         raise CommandError(f"{path}: {error.strerror}") from error
-    print(f"{path}: {told(snapshot)}", file=sys.stderr)
+    print(f"{path}: {summary(snapshot)}", file=sys.stderr)
 
 
-def told(snapshot: Snapshot) -> str:
+def summary(snapshot: Snapshot) -> str:
     """What is in it, in one line."""
     devices = sum(len(node.devices) for node in snapshot.nodes)
     waiting = sum(job.phase == "Queued" for job in snapshot.jobs)

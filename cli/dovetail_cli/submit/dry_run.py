@@ -28,10 +28,10 @@ def foretell(job: GPUJob, *, objects: ClusterObjects, now: datetime) -> str:
         case _:
             first = "Its first task: " if job.spec.array is not None or job.spec.sweep is not None else ""
             blind = _BLIND if objects.quotas is None else ""
-            return first + _told(found, job=job, now=now) + blind
+            return first + _sentences(found, job=job, now=now) + blind
 
 
-def _told(found: DryRun, *, job: GPUJob, now: datetime) -> str:
+def _sentences(found: DryRun, *, job: GPUJob, now: datetime) -> str:
     if found.outcome == "Starts":
         return f"It would start now{_where(found.nodes)}."
     why = f"{found.reason}: {found.message}."

@@ -63,7 +63,7 @@ def gpujob_crd() -> Schema:
     _say_shape(
         spec["properties"]["notify"]["properties"]["emails"], message="an address must be such as ada@example.com"
     )
-    text_formats.say(spec)
+    text_formats.add_rules(spec)
     immutability.add_to(spec)
     columns = [_column(*column) for column in rules.COLUMNS]
     columns += [_column(*column) | {"priority": 1} for column in rules.WIDE_COLUMNS]
@@ -105,7 +105,7 @@ def gpuquota_crd() -> Schema:
     spec["x-kubernetes-validations"] = gpuquota.SPEC_RULES
     spec["properties"]["reservations"]["items"]["x-kubernetes-validations"] = gpuquota.WINDOW_RULES
     _say_allowed(spec["properties"], names=("per",))
-    text_formats.say(spec)
+    text_formats.add_rules(spec)
     columns = [_column(*column) for column in gpuquota.COLUMNS]
     return _crd("GPUQuota", plural="gpuquotas", short=["gquota"], scope="Cluster", columns=columns, schema=schema)
 
@@ -137,7 +137,7 @@ def historyquery_crd() -> Schema:
     schema = structural_schema(historyquery.HistoryQuery)
     schema["required"] = []
     _say_allowed(schema["properties"]["spec"]["properties"], names=("groupBy",))
-    text_formats.say(schema["properties"]["spec"])
+    text_formats.add_rules(schema["properties"]["spec"])
     columns = [_column(*column) for column in historyquery.COLUMNS]
     return _crd(
         "HistoryQuery", plural="historyqueries", short=["hq"], scope="Namespaced", columns=columns, schema=schema

@@ -41,12 +41,12 @@ def in_order(earlier: str, *, later: str) -> str:
     return f"!({is_time(earlier)}) || !({is_time(later)}) || timestamp({earlier}) < timestamp({later})"
 
 
-def say(schema: Schema, *, name: str = "") -> None:
+def add_rules(schema: Schema, *, name: str = "") -> None:
     """Puts rules into `schema` and all below it, for the patterns that have a sentence."""
     for field, below in schema.get("properties", {}).items():
-        say(below, name=field)
+        add_rules(below, name=field)
     if isinstance(below := schema.get("items"), dict):
-        say(below, name=_NAMED.get(name, name))
+        add_rules(below, name=_NAMED.get(name, name))
     if (sentence := _SENTENCES.get(schema.get("pattern", ""))) is None:
         return
     pattern = schema.pop("pattern")

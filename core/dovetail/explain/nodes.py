@@ -81,7 +81,7 @@ def _judged(question: Question) -> tuple[list[NodeAnswer], list[NodeAnswer]]:
             score=scores[at],
             terms={name: column[at] for name, column in columns.items()},
             devices=judged.devices(row, values=values),
-            note=question.view.ledger.note(question.nodes[row]),
+            note=question.view.ledger.unmeasured_reason(question.nodes[row]),
         )
         for at, row in enumerate(rows)
     ]
@@ -92,7 +92,7 @@ def _judged(question: Question) -> tuple[list[NodeAnswer], list[NodeAnswer]]:
             reason=found.kind,
             message=found.message.removeprefix(f"{name}: "),
             text=found.text,
-            note=question.view.ledger.note(name),
+            note=question.view.ledger.unmeasured_reason(name),
         )
         for name, found in refusals
         if found is not None
@@ -103,12 +103,12 @@ def _judged(question: Question) -> tuple[list[NodeAnswer], list[NodeAnswer]]:
 
 def _excluded(question: Question) -> list[NodeAnswer]:
     return [
-        NodeAnswer(node=name, reason=found.kind, message=_told(found), text=_told(found))
+        NodeAnswer(node=name, reason=found.kind, message=_reason_text(found), text=_reason_text(found))
         for name, found in question.exclusions.items()
     ]
 
 
-def _told(found: Exclusion) -> str:
+def _reason_text(found: Exclusion) -> str:
     return _EXCLUDED[found.kind].format(what=found.what)
 
 

@@ -59,7 +59,7 @@ class Trial:
         self.facts = question.view.facts_of(node)
         # Only an administrator can open the node: two drivers hand out its devices.
         self.conflict = question.view.conflict_of(node)
-        self._note = ledger.note(node)
+        self._note = ledger.unmeasured_reason(node)
         self._ask = question.ask
         # The gang's other workers are part of the question and stay.
         self._claims = [claim for claim in ledger.claims_on(node) if not claim.key.startswith(f"{KEY}/")]

@@ -28,7 +28,7 @@ class Kept(Generic[Value]):
         self._values[shape] = found
         return found[0]
 
-    def put(self, shape: Shape, *, value: Value, size_bytes: int) -> None:
+    def store(self, shape: Shape, *, value: Value, size_bytes: int) -> None:
         """Add a value for a shape that has none. The newest stays, whatever its size."""
         self._values[shape] = (value, size_bytes)
         self._bytes += size_bytes

@@ -19,7 +19,7 @@ class DeviceSums(Generic[Number]):
         self.by_milli = by_milli
         self._steps: dict[int, npt.NDArray[Number]] = {}
 
-    def of(self, left: Ints) -> npt.NDArray[Number]:
+    def compute(self, left: Ints) -> npt.NDArray[Number]:
         """The sums for nodes with `left` milli on their devices [n, D]: [n, ...]."""
         sums: npt.NDArray[Number] = self.by_milli.take(left, axis=0).sum(axis=1)
         return sums
@@ -34,4 +34,4 @@ class DeviceSums(Generic[Number]):
 
     def by_taking(self, taking: Taking) -> npt.NDArray[Number]:
         """The changes of the sums by a taking, [n, ...]."""
-        return self.of(taking.after) - self.of(taking.before)
+        return self.compute(taking.after) - self.compute(taking.before)

@@ -94,7 +94,7 @@ class Gradient:
         return self.columns.spare.take(rows, axis=0)[:, CPU]
 
     def _recompute(self, rows: Ints) -> None:
-        sums = self._devices.of(self.columns.left.take(rows, axis=0))
+        sums = self._devices.compute(self.columns.left.take(rows, axis=0))
         self._sums[rows] = sums
         self._usable[rows] = self._usable_milli(rows, sums=sums, cpu=self._cpu(rows))
 

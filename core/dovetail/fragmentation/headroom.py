@@ -81,7 +81,7 @@ class Headroom:
         return after
 
     def _recompute(self, rows: Ints) -> None:
-        sums = self._devices.of(self.columns.left.take(rows, axis=0))
+        sums = self._devices.compute(self.columns.left.take(rows, axis=0))
         self._sums[rows] = sums
         self._count[rows] = self._after(rows, sums=sums)
 

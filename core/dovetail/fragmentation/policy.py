@@ -61,7 +61,7 @@ class ScoredPolicy:
         known = self._known.get(shape)
         if known is None:
             known = self._unknown(shape)
-            self._known.put(shape, value=known, size_bytes=known.score.nbytes + known.device.nbytes)
+            self._known.store(shape, value=known, size_bytes=known.score.nbytes + known.device.nbytes)
         if known.seen != self._columns.changes:
             self._update(shape, known=known)
         node = int(known.score.argmax())

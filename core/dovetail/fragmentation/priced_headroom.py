@@ -74,7 +74,7 @@ class PH:
         known = self._known.get(shape)
         if known is None:
             known = self._unknown(shape)
-            self._known.put(shape, value=known, size_bytes=self._size_bytes(known))
+            self._known.store(shape, value=known, size_bytes=self._size_bytes(known))
         self._terms.refresh_prices()
         if known.seen != self._columns.changes:
             self._update(shape, known=known)

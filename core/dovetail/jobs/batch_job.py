@@ -55,7 +55,7 @@ def is_parent(job: GPUJob) -> bool:
     return job.spec.array is not None or job.spec.sweep is not None
 
 
-def is_ours(job: GPUJob) -> bool:
+def is_managed(job: GPUJob) -> bool:
     """Whether Dovetail manages the job at all."""
     return job.spec.managed_by in {None, names.MANAGER}
 
@@ -80,7 +80,7 @@ def wants_admission(job: GPUJob, *, child: Job | None) -> bool:
     """Whether the queue decides about this job: nothing of it runs, and nothing holds it back."""
     if job.metadata.deletion_timestamp or is_finished(job) or job.spec.cancel or job.spec.suspend:
         return False
-    if is_parent(job) or is_external(job) or not is_ours(job):
+    if is_parent(job) or is_external(job) or not is_managed(job):
         return False
     if child is None:
         return True

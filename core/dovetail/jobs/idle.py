@@ -28,7 +28,7 @@ class IdleTimes:
         self._rules = rules
         self._since: dict[str, datetime] = {}
 
-    def look(
+    def update(
         self, uid: str, *, utilization: float | None, now: datetime, told_at: datetime | None = None
     ) -> datetime | None:
         """Since when the job is idle; None while it works or has not been idle for long enough.

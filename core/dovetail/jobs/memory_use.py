@@ -63,7 +63,7 @@ def peaks_in(gpunode: GPUNode, *, claims: Iterable[Claim]) -> Iterator[tuple[str
                 yield tenant.uid, Peak(mib=tenant.used_mib, limited=tenant.used_mib >= promise * LIMIT_RATIO)
 
 
-def told_by(job: GPUJob, *, two_looks: timedelta) -> list[EarlierRun]:
+def earlier_runs(job: GPUJob, *, two_looks: timedelta) -> list[EarlierRun]:
     """The runs in a GPUJob's status: those before it, and itself once it teaches."""
     use = job.status.memory
     if use is None:
@@ -153,11 +153,11 @@ class Learning:
         self._names: dict[tuple[str, str], _Name] = {}
         self._peaks: dict[str, Peak] = {}
 
-    def put(self, job: GPUJob) -> None:
+    def observe(self, job: GPUJob) -> None:
         """Add or update a GPUJob."""
         known = self._names.setdefault(name_of_runs(job), _Name())
         known.members.add(job.metadata.uid)
-        told = told_by(job, two_looks=self._two_looks)
+        told = earlier_runs(job, two_looks=self._two_looks)
         if told:
             known.runs.update({run.uid: run for run in told})
             known.runs = {run.uid: run for run in newest(known.runs.values())}
@@ -175,7 +175,7 @@ class Learning:
 
     def measured(self, job: GPUJob, *, peak: Peak) -> bool:
         """Record the use of a worker. Returns whether it exceeds the status by enough to report it."""
-        uid, told = job.metadata.uid, _told(job)
+        uid, told = job.metadata.uid, _reported_peak(job)
         self._peaks[uid] = _higher(self._peaks.get(uid, told), other=peak)
         return (peak.limited and not told.limited) or peak.mib > told.mib * _NEWS_RATIO
 
@@ -194,7 +194,7 @@ class Learning:
         if ask is None or ask.gpu is None:
             return job.status.memory
         strategy = job.spec.memory.strategy or self._default
-        peak = _higher(self._peaks.get(job.metadata.uid, Peak()), other=_told(job))
+        peak = _higher(self._peaks.get(job.metadata.uid, Peak()), other=_reported_peak(job))
         if strategy != "Dynamic" and not peak.mib:
             return None
         use = None if child is None else noted_on(child)
@@ -208,7 +208,7 @@ class Learning:
         return [] if known is None else list(known.runs.values())
 
 
-def _told(job: GPUJob) -> Peak:
+def _reported_peak(job: GPUJob) -> Peak:
     use = job.status.memory
     return Peak() if use is None else Peak(mib=use.peak_mib, limited=use.limited)
 

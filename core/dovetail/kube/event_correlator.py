@@ -80,7 +80,7 @@ class _Recent(Generic[K, V]):
     def get(self, key: K) -> V | None:
         return self._entries.get(key)
 
-    def put(self, key: K, *, value: V) -> None:
+    def store(self, key: K, *, value: V) -> None:
         self._entries[key] = value
         self._entries.move_to_end(key)
         if len(self._entries) > self._size:
@@ -109,17 +109,17 @@ class EventCorrelator:
         before = self._sent.get(seen.sameness)
         repeats = seen if before is None or before.repeats is None else before.repeats.followed_by(seen)
         if before is not None and now - before.at < self._limits.max_interval_seconds:
-            self._sent.put(seen.sameness, value=_Sent(before.at, repeats))
+            self._sent.store(seen.sameness, value=_Sent(before.at, repeats))
             return "repeated"
         if not self._has_budget(seen.about.uid, now=now):
             return "limited"
         if self._limits.max_interval_seconds:
-            self._sent.put(seen.sameness, value=_Sent(now))
+            self._sent.store(seen.sameness, value=_Sent(now))
         return repeats
 
     def _has_budget(self, uid: str, *, now: float) -> bool:
         """Take one event off the object's budget, if there is one: a token bucket."""
         tokens, at = self._budgets.get(uid) or (float(self._limits.burst_size), now)
         tokens = min(self._limits.burst_size, tokens + (now - at) * self._limits.qps)
-        self._budgets.put(uid, value=(tokens - 1 if tokens >= 1 else tokens, now))
+        self._budgets.store(uid, value=(tokens - 1 if tokens >= 1 else tokens, now))
         return tokens >= 1

@@ -58,7 +58,7 @@ class LeaseLostError(Exception):
         super().__init__(f"the lease {name} is held by {holder}" if holder else f"the lease {name} was taken away")
 
 
-class NotInOfficeError(KubeError):
+class NotLeaderError(KubeError):
     """A write was about to be sent without holding the Lease."""
 
     def __init__(self, name: str) -> None:
@@ -133,9 +133,9 @@ class Leadership:
         return 0.0 if self._lease is None else max(0.0, self._valid_until - self._clock())
 
     def guard(self) -> None:
-        """Raise `NotInOfficeError` unless we hold the Lease. A client calls this before each write."""
+        """Raise `NotLeaderError` unless we hold the Lease. A client calls this before each write."""
         if not self.remaining_seconds:
-            raise NotInOfficeError(self.name)
+            raise NotLeaderError(self.name)
 
     async def acquire(self) -> None:
         """Wait until we hold the Lease. `vacancy` then says how it became free."""

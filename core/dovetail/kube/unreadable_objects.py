@@ -83,13 +83,13 @@ class UnreadableObjects:
         # Not for each version: an owner who edits the object every second must not fill the log.
         if known is None or (known.uid, known.problem) != (new.uid, new.problem):
             log.warning("%s %s %s", self._kind, key, problem, exc_info=error)
-        self._tell(meta, problem=problem, key=key)
+        self._announce(meta, problem=problem, key=key)
 
     def discard(self, key: str) -> None:
         """Remove an object that can be read again, or that is gone."""
         self._found.pop(key, None)
 
-    def _tell(self, meta: ObjectMeta, *, problem: str, key: str) -> None:
+    def _announce(self, meta: ObjectMeta, *, problem: str, key: str) -> None:
         if self._report is None:
             return
         try:

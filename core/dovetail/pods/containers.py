@@ -93,7 +93,7 @@ def managed_amounts(container: Container) -> dict[str, int]:
     return {name: amount for name, amount in amounts.items() if amount}
 
 
-def names_ours(container: Container) -> bool:
+def requests_dovetail(container: Container) -> bool:
     """Whether a container names a resource of ours, even with the amount 0."""
     said = container.resources.requests.keys() | container.resources.limits.keys()
     return not said.isdisjoint(names.MANAGED_RESOURCES)

@@ -14,7 +14,7 @@ from dovetail.gpu.request import WHOLE_MILLI, GPURequest, RequestError, parse
 from dovetail.jobs.size_limits import refusal_of_depth
 from dovetail.pods.allocation import MAX_PRIORITY
 from dovetail.pods.anti_affinity import is_apart
-from dovetail.pods.containers import Parts, every_container, managed_amounts, mode_of, names_ours, parts_of
+from dovetail.pods.containers import Parts, every_container, managed_amounts, mode_of, parts_of, requests_dovetail
 from dovetail.pods.device_plugin import mig_devices, refuse_no_devices, vendor_devices, vendor_request
 from dovetail.pods.effective_request import host_room_mib, peak
 from dovetail.pods.errors import quantity_error, template_error
@@ -58,7 +58,7 @@ def ask_of_pod(pod: Pod, *, default_policy: Policy, vendors: Vendors = DEFAULT_V
     """
     if (found := vendor_request(pod, vendors=vendors)) is not None:
         return _vendor_ask(pod, resource=found[0], request=found[1], default_policy=default_policy)
-    if not any(names_ours(container) for container in every_container(pod.spec)):
+    if not any(requests_dovetail(container) for container in every_container(pod.spec)):
         return None
     asked = parts_of(pod)
     agree(pod, asked=asked)

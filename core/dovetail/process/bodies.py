@@ -40,7 +40,7 @@ class Bodies:
         self._coming: dict[asyncio.Timeout, None] = {}
 
     @asynccontextmanager
-    async def of(self, request: web.BaseRequest) -> AsyncIterator[bytearray]:
+    async def read(self, request: web.BaseRequest) -> AsyncIterator[bytearray]:
         """Read the body, which counts as held until the end of the block. Raises `BodyError`."""
         if (request.content_length or 0) > self._most_bytes:
             raise self._too_large()

@@ -57,7 +57,7 @@ def run(program: Program, *, args: argparse.Namespace, grace_seconds: float = _G
     try:
         settings = load_settings(args.config, overrides={"log_level": args.log_level})
         _configure_logs(settings)
-        uvloop.run(_until_told(program, args=args, settings=settings, grace_seconds=grace_seconds))
+        uvloop.run(_until_signal(program, args=args, settings=settings, grace_seconds=grace_seconds))
     except (ConfigError, KubeconfigError) as error:
         sys.stderr.write(f"{error}\n")
         return EXIT_USAGE
@@ -141,7 +141,9 @@ def _configure_logs(settings: Settings) -> None:
         raise ConfigError("logging", problem=str(error)) from error
 
 
-async def _until_told(program: Program, *, args: argparse.Namespace, settings: Settings, grace_seconds: float) -> None:
+async def _until_signal(
+    program: Program, *, args: argparse.Namespace, settings: Settings, grace_seconds: float
+) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -154,7 +154,7 @@ def verdict_on(
     asked: Candidate, *, counted: Counted, queue: QueueView, evictor: Evictor | None = None
 ) -> tuple[int, Verdict]:
     """The place of the query's job among waiting jobs, from 1, and the verdict on it."""
-    look, position = queue.look(counted, evictor=evictor), 1
+    look, position = queue.cycle(counted, evictor=evictor), 1
     for job in order([asked, *queue.waiting]):
         verdict = look.at(job)
         if job.key == asked.key:

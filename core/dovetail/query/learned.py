@@ -46,7 +46,7 @@ def learned_from(jobs: Sequence[GPUJob], *, settings: Settings, view: ClusterVie
     """Learn from these jobs."""
     expectations = Expectations()
     memory = Learning(default=settings.memory_guard, look_seconds=settings.monitor_update_interval)
-    puts: tuple[Callable[[GPUJob], None], ...] = (expectations.put, memory.put)
+    puts: tuple[Callable[[GPUJob], None], ...] = (expectations.observe, memory.observe)
     for job in jobs:
         for put in puts:
             put(job)

@@ -21,7 +21,7 @@ from dovetail.jobs.plan import ask_of, nodes_by_worker
 from dovetail.jobs.start_times import resting, too_early
 from dovetail.pods.tenancy import Child
 from dovetail.query.learned import Learned, learned_from
-from dovetail.queue.cycle import Look
+from dovetail.queue.cycle import SchedulingCycle
 from dovetail.queue.dependencies import states_of, unmet
 from dovetail.queue.estimates.monte_carlo import foresee_with_range
 from dovetail.queue.estimates.simulation import Start
@@ -82,7 +82,9 @@ class QueueView:
         """The limits, with `asked` counted too; None if nothing is limited."""
         return self.quotas.gate([*self.counted, asked], children=self.children)
 
-    def look(self, asked: Counted, *, gate: LimitGate | None = None, evictor: Evictor | None = None) -> Look:
+    def cycle(
+        self, asked: Counted, *, gate: LimitGate | None = None, evictor: Evictor | None = None
+    ) -> SchedulingCycle:
         """A scheduling cycle with `asked` counted too.
 
         `gate` is a gate that other jobs have already passed through; None for a new one.
@@ -92,7 +94,9 @@ class QueueView:
             self.quotas, counted=counted, view=self.view, ledger=ledger, leaving=self.leaving, now=self.now
         )
         gate = gate or self.gate(asked)
-        return Look(ledger, sites=self.sites, leaving=self.leaving, gate=gate, windows=windows, evictor=evictor)
+        return SchedulingCycle(
+            ledger, sites=self.sites, leaving=self.leaving, gate=gate, windows=windows, evictor=evictor
+        )
 
     def start_of(self, asked: Candidate, *, counted: Counted, most_cycles: int | None = None) -> Start | None:
         """The estimated start of a waiting job, by expected ends; None if it cannot be estimated.
@@ -165,7 +169,7 @@ def queue_view(objects: ClusterObjects, *, now: datetime, without: str = "") -> 
     run_times = RunTimes(default_seconds=settings.default_time_limit, by_namespace=settings.namespace_time_limits)
     quotas = Quotas(half_life_seconds=settings.fair_share_half_life)
     for quota in objects.quotas or ():
-        quotas.put(quota)
+        quotas.update(quota)
     for pod in objects.pods:
         quotas.pod_changed(pod, ledger=view.ledger)
     batch_jobs = objects.batch_job_of(objects.jobs)
@@ -201,7 +205,7 @@ class _Survey:
         for job in self._jobs:
             if (counted := self._counted(job, waits=job.metadata.uid in in_queue)) is not None:
                 queue.counted.append(counted)
-        queue.quotas.reckon(queue.counted, now=queue.now, children=queue.children)
+        queue.quotas.compute_statuses(queue.counted, now=queue.now, children=queue.children)
         for job in self._jobs:
             if not is_finished(job):
                 self._note(job, in_queue=job.metadata.uid in in_queue)

@@ -15,10 +15,10 @@ from dovetail.engine.gang.shortage import Shortage
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Claim
 from dovetail.engine.score.fit_cache import FitCache
-from dovetail.queue.backfill.advance_reservation import Windows, reserve_beside
+from dovetail.queue.backfill.advance_reservation import Windows, reserve_around
 from dovetail.queue.backfill.attempts import Tries
 from dovetail.queue.backfill.reservation import Reservation, kept_now, set_aside
-from dovetail.queue.backfill.residual import KeptAside
+from dovetail.queue.backfill.residual import ResidualCapacity
 from dovetail.queue.model.candidates import Candidate, Leaving, Room, Sites, commit, find_room, helps, order
 from dovetail.queue.model.gate import Gate, Open
 from dovetail.queue.preemption.policy import Evictor, Rules
@@ -50,11 +50,11 @@ def admit(
     `leaving` says when claims of the ledger are expected to end; all others stay. An iterator, so that the caller can
     spread a long cycle over several turns.
     """
-    look = Look(ledger, sites=sites, leaving=leaving, gate=gate, evictor=evictor, windows=windows)
+    look = SchedulingCycle(ledger, sites=sites, leaving=leaving, gate=gate, evictor=evictor, windows=windows)
     return (look.at(job) for job in order(waiting))
 
 
-class Look:
+class SchedulingCycle:
     """One scheduling cycle, job by job in order; on request, simulated ones at each later end.
 
     Admitted jobs are committed to the ledger. Within a cycle room only shrinks, so a shape that was refused once is
@@ -87,7 +87,7 @@ class Look:
         # The reservation of a later job, for which others are preempted where that does not delay the first one.
         self._second: Reservation | None = None
         self._tries = Tries(ledger, sites=sites)
-        self._kept = KeptAside(ledger, sites=sites)
+        self._kept = ResidualCapacity(ledger, sites=sites)
         self._refused: dict[object, Shortage] = {}
         self._refused_before: dict[object, Shortage] = {}
         self._freed: set[str] = set()
@@ -163,16 +163,16 @@ class Look:
             refused = self._gate.refusal(job)
             if refused is not None:
                 return Waits(key=job.key, reason=refused.reason, message=refused.message)
-        waits = self._let_go(job, room=found) if isinstance(found, Room) else short_of(job, shortage=found)
+        waits = self._admit(job, room=found) if isinstance(found, Room) else short_of(job, shortage=found)
         if isinstance(waits, Admitted) or (isinstance(found, Room) and self.reservation is not None):
             return waits
         cleared = self._evictor.cleared(
-            job, ledger=self._ledger, sites=self._sites, beside=self._beside_others(job, in_seconds=0.0)
+            job, ledger=self._ledger, sites=self._sites, beside=self._residual(job, in_seconds=0.0)
         )
         if cleared is not None:
             # The cached room was computed before the victims had left.
             self._kept.forget()
-            return self._let_go(job, room=cleared)
+            return self._admit(job, room=cleared)
         if waits.reason not in _HOPELESS:
             self._reserve(job)
         kept = self._kept_for(job)
@@ -197,30 +197,30 @@ class Look:
         the first.
         """
         first = self.reservation
-        if first is not None and not self._may_make_way_beside(first):
+        if first is not None and not self._may_preempt_too(first):
             return
         if not self._tries.take(job, ends=self._ends):
             return
         ledger, sites = self._ledger, self._sites
         against = [*self._windows.against(job, start_seconds=self._now), *self._delayed_by(job)]
-        by_itself = reserve_beside(
+        by_itself = reserve_around(
             job, against=against, ledger=ledger, sites=sites, leaving=self.leaving, now_seconds=self._now
         )
-        beside = self._beside_others(job, in_seconds=self._evictor.takes_seconds)
-        made = self._evictor.make_way(job, ledger=ledger, sites=sites, otherwise=by_itself, beside=beside)
+        beside = self._residual(job, in_seconds=self._evictor.takes_seconds)
+        made = self._evictor.preempt(job, ledger=ledger, sites=sites, otherwise=by_itself, beside=beside)
         if first is None:
             self.reservation = made or by_itself
         else:
             self._second = made
 
-    def _may_make_way_beside(self, first: Reservation) -> bool:
+    def _may_preempt_too(self, first: Reservation) -> bool:
         """Whether a later job may preempt too.
 
         Only one does per cycle, and none while jobs are preempted for the first one.
         """
         return self._evictor.rules.gap > 0 and self._second is None and not self._evictor.making_way_for(first.job.key)
 
-    def _beside_others(self, job: Candidate, *, in_seconds: float) -> Beside | None:
+    def _residual(self, job: Candidate, *, in_seconds: float) -> Beside | None:
         """What reservations leave of a ledger to a job that starts in `in_seconds`.
 
         None where they leave all of it.
@@ -261,7 +261,7 @@ class Look:
         self._refused[job.shape] = shortage
         return shortage
 
-    def _let_go(self, job: Candidate, *, room: Room) -> Verdict:
+    def _admit(self, job: Candidate, *, room: Room) -> Verdict:
         """The verdict for a job that fits: whether reservations leave it the room."""
         kept: tuple[Reservation, ...] = ()
         for by in self._to_heed(job):

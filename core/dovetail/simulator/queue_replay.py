@@ -14,7 +14,7 @@ import msgspec
 
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Claim
-from dovetail.queue.cycle import Look
+from dovetail.queue.cycle import SchedulingCycle
 from dovetail.queue.model.candidates import Candidate, Leaving, order
 from dovetail.queue.verdicts import Admitted
 
@@ -77,7 +77,7 @@ class Policy(Protocol):
 
 def easy_backfill(scene: Scene) -> Iterable[tuple[str, Sequence[Claim]]]:
     """Dovetail's own queue."""
-    look = Look(scene.ledger.copy(), sites={}, leaving=scene.leaving())
+    look = SchedulingCycle(scene.ledger.copy(), sites={}, leaving=scene.leaving())
     for job in scene.candidates():
         verdict = look.at(job)
         if isinstance(verdict, Admitted):

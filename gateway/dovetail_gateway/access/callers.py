@@ -68,7 +68,7 @@ class Clients:
             await self._session.close()
 
     @asynccontextmanager
-    async def of(self, caller: Caller) -> AsyncIterator[Client]:
+    async def client_for(self, caller: Caller) -> AsyncIterator[Client]:
         """A client that acts as the caller."""
         if caller.local:
             yield self._own

@@ -87,7 +87,7 @@ class Reviews:
 
     async def who(self, caller: Caller) -> UserInfo:
         """Who the API server says the caller is. Raises `KubeError`."""
-        async with self._clients.of(caller) as client:
+        async with self._clients.client_for(caller) as client:
             found = await client.create(SELFSUBJECTREVIEWS, body={}, as_type=_SelfReview)
         return found.status.user_info
 
@@ -137,7 +137,7 @@ class Reviews:
 
     async def _ask(self, caller: Caller, *, act: Act) -> bool:
         body = {"spec": {"resourceAttributes": _attributes(act)}}
-        async with self._slots, self._clients.of(caller) as client:
+        async with self._slots, self._clients.client_for(caller) as client:
             try:
                 found = await client.create(SELFSUBJECTACCESSREVIEWS, body=body, as_type=Review)
             except Unauthorized as error:

@@ -151,7 +151,7 @@ class Server:
             caller, sees = await self._caller(request, route=each)
             path = _decoded(request.match_info, as_type=each.path_type)
             query = _decoded(_query(request), as_type=each.query_type)
-            async with self._bodies.of(request) as body:
+            async with self._bodies.read(request) as body:
                 content = None if decoder is None else _body(request, body=body, decoder=decoder)
                 try:
                     async with asyncio.timeout(_ANSWER_SECONDS):

@@ -86,7 +86,7 @@ class Allocations:
             return _no(reason="ExceedsCapacity", message=f"{asked.message}; {asked.suggestion}")
         name = _PREFIX + secrets.token_hex(5)
         manifest = {"metadata": {"name": name, "generateName": _PREFIX}, "spec": asked.spec}
-        async with self._clients.of(call.caller) as client:
+        async with self._clients.client_for(call.caller) as client:
             await client.create(GPUJOBS, body=manifest, as_type=GPUJob, namespace=self._namespace, strict=True)
         holds = False
         try:
@@ -103,7 +103,7 @@ class Allocations:
     async def release(self, call: Call[AllocationPath, Nothing, Any]) -> Answer:
         """Release an allocation as the caller. Idempotent."""
         name, released = call.path.id, True
-        async with self._clients.of(call.caller) as client:
+        async with self._clients.client_for(call.caller) as client:
             try:
                 await self._delete(client, name=name)
             except NotFound:
@@ -112,7 +112,7 @@ class Allocations:
 
     async def find(self, caller: Caller, *, name: str) -> GPUJob:
         """An allocation, as the API server lets the caller read it. Raises `KubeError` and `RequestFailedError`."""
-        async with self._clients.of(caller) as client:
+        async with self._clients.client_for(caller) as client:
             return await self._read(client, name=name)
 
     async def _permit(self, caller: Caller) -> None:
@@ -136,7 +136,7 @@ class Allocations:
         """Delete the reservation even if this request is cancelled meanwhile."""
 
         async def delete() -> None:
-            async with self._clients.of(caller) as client:
+            async with self._clients.client_for(caller) as client:
                 try:
                     await client.delete(GPUJOBS, name=name, namespace=self._namespace)
                 except NotFound:

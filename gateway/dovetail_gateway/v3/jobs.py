@@ -84,7 +84,7 @@ class Jobs:
     async def list_events(self, call: Call[JobPath, Strictly, Any]) -> Answer:
         """What happened to the job, as the API server lets the caller read it."""
         job = self.find(call.path, sees=call.sees)
-        async with self._clients.of(call.caller) as client:
+        async with self._clients.client_for(call.caller) as client:
             found = await client.list(
                 EVENTS,
                 as_type=Event,
@@ -111,7 +111,7 @@ class Jobs:
             "spec": object_of(new.spec),
         }
         try:
-            async with self._clients.of(call.caller) as client:
+            async with self._clients.client_for(call.caller) as client:
                 job = await client.create(
                     GPUJOBS,
                     body=manifest,
@@ -130,7 +130,7 @@ class Jobs:
 
     async def _created_before(self, caller: Caller, *, new: NewJob, name: str, digest: str) -> GPUJob:
         """The job that the same request created. Raises `RequestFailedError` if it was another request."""
-        async with self._clients.of(caller) as client:
+        async with self._clients.client_for(caller) as client:
             job = await client.get(GPUJOBS, name=name, as_type=GPUJob, namespace=new.namespace)
         if job.metadata.annotations.get(_REQUEST_DIGEST) == digest:
             return job
@@ -157,7 +157,7 @@ class Jobs:
     async def delete_job(self, call: Call[JobPath, Strictly, Any]) -> Answer:
         """Delete a job and its pods as the caller. Idempotent."""
         path, found = call.path, True
-        async with self._clients.of(call.caller) as client:
+        async with self._clients.client_for(call.caller) as client:
             try:
                 await client.delete(GPUJOBS, name=path.name, namespace=path.namespace)
             except NotFound:
@@ -173,7 +173,7 @@ class Jobs:
         return job
 
     async def _patched(self, caller: Caller, *, path: JobPath, spec: dict[str, Any]) -> GPUJob:
-        async with self._clients.of(caller) as client:
+        async with self._clients.client_for(caller) as client:
             return await client.patch(
                 GPUJOBS, name=path.name, patch={"spec": spec}, as_type=GPUJob, namespace=path.namespace
             )

@@ -11,7 +11,7 @@ from dovetail_agent.turns.suspender import Refusal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OnCard:
+class OnDevice:
     """A tenant's process on one device.
 
     `used_mib` is its measured memory there; None if unavailable.
@@ -32,7 +32,7 @@ class Candidate:
     """
 
     name: str
-    processes: Sequence[OnCard]
+    processes: Sequence[OnDevice]
     promised_mib: Mapping[str, int]
     host_free_mib: int | None
     under_mps: bool = False
@@ -52,7 +52,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CardMemory:
+class DeviceMemory:
     """A device's usable memory in MiB, and by tenant the larger of promised and used memory."""
 
     usable_mib: int

@@ -16,7 +16,7 @@ from dovetail_agent.checkpoint.calls import Calls
 from dovetail_agent.checkpoint.node_state import SeenWorld
 from dovetail_agent.checkpoint.state_files import CheckpointMarks
 from dovetail_agent.checkpoint.suspend_to_host import SuspendToHost
-from dovetail_agent.feature.enforcement import said
+from dovetail_agent.feature.enforcement import with_enforcement
 from dovetail_agent.feature.events import warn_pod
 from dovetail_agent.feature.protocol import Feature, Seen, Wake
 from dovetail_agent.mps.probe import Verdict
@@ -108,7 +108,7 @@ class CheckpointFeature(Feature):
         why = "" if live else self._verdict.message
         if self._verdict.live and self._suspender is None:
             why = "there are no turns here, by which tenants are moved"
-        status = said(status, name="checkpoint", holds=live, why=why)
+        status = with_enforcement(status, name="checkpoint", holds=live, why=why)
         others = [condition for condition in status.conditions if condition.type != CONDITION]
         return msgspec.structs.replace(status, conditions=[*others, self._condition(seen, live=live, why=why)])
 

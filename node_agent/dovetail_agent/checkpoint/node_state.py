@@ -3,11 +3,11 @@
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 
-from dovetail_agent.checkpoint.admission import Candidate, CardMemory, OnCard
+from dovetail_agent.checkpoint.admission import Candidate, DeviceMemory, OnDevice
 from dovetail_agent.checkpoint.pod_memory import pod_free_mib
 from dovetail_agent.devices.model import DeviceInfo, DeviceSample
 from dovetail_agent.feature.protocol import Seen
-from dovetail_agent.mps.devices import Cards, CardsUnreadable
+from dovetail_agent.mps.devices import DevicesUnreadable, MpsDevices
 from dovetail_agent.processes import identity
 from dovetail_agent.report import node_status
 from dovetail_agent.tenants import Tenant, promised_mib
@@ -22,7 +22,7 @@ class SeenWorld:
     def __init__(
         self,
         *,
-        cards: Cards,
+        cards: MpsDevices,
         cgroups: Path,
         proc: Path,
         mps_clients: Callable[[], Collection[str]] = frozenset,
@@ -60,8 +60,8 @@ class SeenWorld:
     def free_mib(self) -> Mapping[str, int]:
         """Implement `World.free_mib`."""
         try:
-            return {uuid: card.free_mib for uuid, card in self._cards.look().items()}
-        except CardsUnreadable:
+            return {uuid: card.free_mib for uuid, card in self._cards.list_devices().items()}
+        except DevicesUnreadable:
             return {}
 
     def started(self, pid: int, *, pod_uid: str = "") -> int | None:
@@ -72,7 +72,7 @@ class SeenWorld:
         return None
 
 
-def card_memory(info: DeviceInfo, *, sample: DeviceSample, seen: Seen) -> CardMemory:
+def card_memory(info: DeviceInfo, *, sample: DeviceSample, seen: Seen) -> DeviceMemory:
     """Return the memory that the tenants of a device want together.
 
     A tenant on the host uses nothing on the device, and wants its promised memory. Tenants that share a device beyond
@@ -85,7 +85,7 @@ def card_memory(info: DeviceInfo, *, sample: DeviceSample, seen: Seen) -> CardMe
     total = info.memory_mib - info.reserved_mib
     guards = [tenant.guard_fraction for tenant in seen.tenants if tenant.uid in promised and tenant.movable]
     guarded = int(total * min(guards, default=1.0))
-    return CardMemory(
+    return DeviceMemory(
         usable_mib=(guarded if sum(promised.values()) > guarded else total) - max(0, foreign - beyond),
         wanted_mib={uid: max(mib, used.get(uid, 0)) for uid, mib in promised.items()},
     )
@@ -100,7 +100,7 @@ def _has(tenant: Tenant, *, info: DeviceInfo) -> bool:
     return any(device.uuid == info.uuid for device in tenant.devices)
 
 
-def _processes(tenant: Tenant, *, info: DeviceInfo, sample: DeviceSample) -> Iterator[OnCard]:
+def _processes(tenant: Tenant, *, info: DeviceInfo, sample: DeviceSample) -> Iterator[OnDevice]:
     for process in sample.processes or ():
         if process.pod_uid == tenant.uid:
-            yield OnCard(pid=process.pid, uuid=info.uuid, used_mib=process.used_mib)
+            yield OnDevice(pid=process.pid, uuid=info.uuid, used_mib=process.used_mib)

@@ -13,7 +13,7 @@ from typing import Final
 
 from dovetail_agent.checkpoint.calls import Calls, CheckpointFailed, ProcessState
 from dovetail_agent.devices.cuda import Context, CudaError, Driver
-from dovetail_agent.mps.devices import Cards, CardsUnreadable
+from dovetail_agent.mps.devices import DevicesUnreadable, MpsDevices
 from dovetail_agent.mps.probe import Verdict
 
 _TAKES_MIB: Final = 64
@@ -27,16 +27,16 @@ _COMMAND: Final = (sys.executable, "-m", "dovetail_agent.checkpoint.probe", str(
 def probed(
     calls: Calls,
     *,
-    cards: Cards,
+    cards: MpsDevices,
     variables: Mapping[str, str],
     command: Sequence[str] = _COMMAND,
     seconds: float = _SECONDS,
 ) -> Verdict:
     """Run the test and return the verdict. Blocks for as long as the driver takes."""
     try:
-        free = {uuid: card.free_mib for uuid, card in cards.look().items() if not card.exclusive}
-    except CardsUnreadable as error:
-        return Verdict(reason="CardsUnreadable", message=str(error))
+        free = {uuid: card.free_mib for uuid, card in cards.list_devices().items() if not card.exclusive}
+    except DevicesUnreadable as error:
+        return Verdict(reason="DevicesUnreadable", message=str(error))
     uuid = max(free, key=lambda each: (free[each], each), default="")
     if not uuid or free[uuid] < _NEEDS_MIB:
         return Verdict(reason="NotTried", message=f"no card has {_NEEDS_MIB} MiB free to try it on")

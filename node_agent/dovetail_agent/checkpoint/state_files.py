@@ -40,7 +40,7 @@ class CheckpointMarks:
         """Create the folder."""
         self._folder.mkdir(parents=True, exist_ok=True)
 
-    def put(self, mark: Mark) -> None:
+    def write(self, mark: Mark) -> None:
         """Write a mark, atomically."""
         new = self._folder / f"{mark.uid}.new"
         new.write_bytes(msgspec.json.encode(mark))

@@ -151,7 +151,7 @@ class SuspendToHost:
                 memory_mib=candidate.needs_mib,
             )  # fmt: skip
             try:
-                self._marks.put(mark)
+                self._marks.write(mark)
             except OSError as error:
                 refusal = Refusal(reason="NotWritten", message=f"{candidate.name} cannot be marked: {error}")
             else:

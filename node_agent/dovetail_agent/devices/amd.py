@@ -49,7 +49,7 @@ class AmdLibrary:
         if self._smi is None:
             self._smi = _binding(self._libraries)
             self._ask = Caller(self._smi.AmdSmiException, meaning=_meaning)
-        self._ask.surely(self._smi.amdsmi_init)
+        self._ask.require(self._smi.amdsmi_init)
 
     def close(self) -> None:
         """Shut the library down."""
@@ -71,7 +71,7 @@ class AmdLibrary:
             index=index,
             uuid=uuid,
             vendor="amd",
-            model=_told(asic.get("market_name")) or "unknown",
+            model=_value_or_none(asic.get("market_name")) or "unknown",
             memory_mib=memory["vram_total"],
             pci_bus_id=self._ask(smi.amdsmi_get_gpu_device_bdf, args=(handle,)) or "",
         )
@@ -89,7 +89,7 @@ class AmdLibrary:
         smi = self._smi
         memory = self._memory(handle)
         activity = self._ask(smi.amdsmi_get_gpu_activity, args=(handle,)) or {}
-        busy = _told(activity.get("gfx_activity"))
+        busy = _value_or_none(activity.get("gfx_activity"))
         signs = self._signs(handle)
         return DeviceSample(
             used_mib=memory["vram_used"],
@@ -114,7 +114,7 @@ class AmdLibrary:
         driver = self._ask(self._smi.amdsmi_get_gpu_driver_info, args=(handle,))
         library = self._ask(self._smi.amdsmi_get_lib_version) or {}
         numbers = [str(library[part]) for part in ("major", "minor", "release") if part in library]
-        return _told((driver or {}).get("driver_version")) or "", ".".join(numbers)
+        return _value_or_none((driver or {}).get("driver_version")) or "", ".".join(numbers)
 
     def _memory(self, handle: Any) -> Mapping[str, int]:
         memory: Mapping[str, int] | None = self._ask(self._smi.amdsmi_get_gpu_vram_usage, args=(handle,))
@@ -137,13 +137,13 @@ class AmdLibrary:
     def _power(self, handle: Any) -> int | None:
         """Power in watts. Newer devices report the current draw, older ones an average."""
         told = self._ask(self._smi.amdsmi_get_power_info, args=(handle,)) or {}
-        watts = (_told(told.get(name)) for name in ("current_socket_power", "average_socket_power"))
+        watts = (_value_or_none(told.get(name)) for name in ("current_socket_power", "average_socket_power"))
         return next((value for value in watts if value), None)
 
     def _clocks(self, handle: Any) -> dict[str, int]:
         kinds = {"sm": self._smi.AmdSmiClkType.GFX, "memory": self._smi.AmdSmiClkType.MEM}
         told = {name: self._ask(self._smi.amdsmi_get_clock_info, args=(handle, kind)) for name, kind in kinds.items()}
-        rates = {name: _told((clock or {}).get("clk")) for name, clock in told.items()}
+        rates = {name: _value_or_none((clock or {}).get("clk")) for name, clock in told.items()}
         return {name: rate for name, rate in rates.items() if rate is not None}
 
     def _signs(self, handle: Any) -> Signs:
@@ -175,6 +175,6 @@ def _meaning(error: Any) -> Meaning:
     return {_NOT_INIT: Meaning.GONE, _DRIVER_NOT_LOADED: Meaning.UNLOADED}.get(code or 0, Meaning.ABSENT)
 
 
-def _told(value: Any) -> Any:
+def _value_or_none(value: Any) -> Any:
     """The value, or None: the binding writes "N/A" for a missing value."""
     return None if value == "N/A" else value

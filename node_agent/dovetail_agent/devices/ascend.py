@@ -129,7 +129,7 @@ class AscendLibrary:
         """Load and initialise the library. Raises `LibraryGone`."""
         if self._dcmi is None:
             self._dcmi = _loaded(self._names)
-        self._ask.surely(self._named("dcmi_init", takes=()))
+        self._ask.require(self._named("dcmi_init", takes=()))
 
     def close(self) -> None:
         """Do nothing: the library has no call to shut it down."""
@@ -138,7 +138,7 @@ class AscendLibrary:
         """All chips of all cards. Other processors on a card do not count."""
         cards, count = (c_int * _MOST)(), c_int()
         call = self._named("dcmi_get_card_list", takes=(POINTER(c_int), POINTER(c_int), c_int))
-        self._ask.surely(call, args=(byref(count), cards, _MOST))
+        self._ask.require(call, args=(byref(count), cards, _MOST))
         return [Chip(card, at) for card in cards[: count.value] for at in range(self._chips_of(card))]
 
     def describe(self, handle: Chip, *, index: int) -> DeviceInfo:

@@ -24,7 +24,7 @@ class Past:
     mended: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, gpunode: GPUNode | None, *, boot_id: str) -> "Past":
+    def from_gpunode(cls, gpunode: GPUNode | None, *, boot_id: str) -> "Past":
         """Build it from the GPUNode in the API server."""
         if gpunode is None:
             return cls(boot_id=boot_id)
@@ -56,7 +56,7 @@ def with_lost(inventory: Inventory, *, past: Past) -> Inventory:
     return replace(inventory, devices=tuple(sorted([*inventory.devices, *lost], key=lambda device: device.index)))
 
 
-def standing(sample: Sample, *, answered: Inventory, inventory: Inventory, past: Past) -> Sample:
+def with_open_faults(sample: Sample, *, answered: Inventory, inventory: Inventory, past: Past) -> Sample:
     """Return the sample of `inventory` with the faults that still count.
 
     `sample` covers the devices in `answered`, in that order. Each device with a fault gets the reason why it takes no

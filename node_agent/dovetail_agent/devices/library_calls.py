@@ -46,7 +46,7 @@ class Caller:
                     raise self._gone(call, error=error) from error
         return None
 
-    def surely(self, call: Callable[..., Any], *, args: tuple[Any, ...] = ()) -> Any:
+    def require(self, call: Callable[..., Any], *, args: tuple[Any, ...] = ()) -> Any:
         """Return the answer of a call that must succeed. Raises `LibraryGone`."""
         try:
             return self._made(call, args=args)

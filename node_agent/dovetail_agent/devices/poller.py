@@ -51,7 +51,7 @@ class Paces:
     burst: float = 1.0
 
 
-def _nobody() -> None:
+def _no_listener() -> None:
     pass
 
 
@@ -64,7 +64,7 @@ class Watch:
     def __init__(self, driver: Driver, *, clock: Callable[[], datetime], paces: Paces, proc: Path = PROC) -> None:
         self.known = Known(problem="the devices have not been read yet")
         self.looked = threading.Event()
-        self.news: Callable[[], None] = _nobody
+        self.news: Callable[[], None] = _no_listener
         self.paces = paces
         self._driver = driver
         self._clock = clock
@@ -113,7 +113,7 @@ class Watch:
         except Exception as error:  # noqa: BLE001 - a thread that ends would be silence for ever
             self._fail(f"{type(error).__name__}: {error}")
         else:
-            self.known = Known(inventory=inventory, samples=samples, host=self._host.look(), measured_at=self._clock())
+            self.known = Known(inventory=inventory, samples=samples, host=self._host.read(), measured_at=self._clock())
 
     def _found(self) -> Inventory:
         """Return the inventory, and renew it after `Paces.inventory` seconds.

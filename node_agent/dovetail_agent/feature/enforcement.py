@@ -30,7 +30,7 @@ _FIELDS: Final = {
 }
 
 
-def said(status: GPUNodeStatus, *, name: str, holds: bool, why: str = "") -> GPUNodeStatus:
+def with_enforcement(status: GPUNodeStatus, *, name: str, holds: bool, why: str = "") -> GPUNodeStatus:
     """Set one field of the enforcement by its API name (mps, timeSlicing …), and its reason."""
     before = status.enforcement
     reasons = {key: text for key, text in before.reasons.items() if key != name} | ({name: why} if why else {})
@@ -48,10 +48,12 @@ class Discovery(Feature):
         if seen.inventory is not None and seen.sample is not None:
             pairs = list(zip(seen.inventory.devices, seen.sample.devices, strict=True))
             holds, why = _sliced(pairs, kept=_fractional(seen))
-            status = said(status, name="timeSlicing", holds=holds, why=why)
+            status = with_enforcement(status, name="timeSlicing", holds=holds, why=why)
         for name, sentence in _OFF.items():
             if not getattr(status.enforcement, _FIELDS[name]) and name not in status.enforcement.reasons:
-                status = said(status, name=name, holds=False, why=_otherwise(status, sentence=sentence, seen=seen))
+                status = with_enforcement(
+                    status, name=name, holds=False, why=_otherwise(status, sentence=sentence, seen=seen)
+                )
         return status
 
 

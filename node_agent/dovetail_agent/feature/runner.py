@@ -17,7 +17,7 @@ _AGAIN_SECONDS: Final = 10.0
 T = TypeVar("T")
 
 
-class Beside:
+class FeatureRunner:
     """The features of one agent."""
 
     def __init__(self, features: Sequence[Feature] = (), *, again_seconds: float = _AGAIN_SECONDS) -> None:

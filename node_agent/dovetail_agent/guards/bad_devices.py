@@ -8,7 +8,7 @@ from dovetail_agent.feature.events import warn_node, warn_pod
 from dovetail_agent.feature.protocol import Feature, Seen
 
 
-class BadCardsFeature(Feature):
+class BadDevicesFeature(Feature):
     """Posts an event when a device's health reason changes.
 
     The report itself keeps new work off such a device.

@@ -69,10 +69,10 @@ class MemoryGuardFeature(Feature):
                 continue
             known = before.get((each.uid, each.device))
             if known is None:
-                self._tell(tenant, overuse=each, then=self._threat())
+                self._post_event(tenant, overuse=each, then=self._threat())
             if each.evict and not (known and known.evict):
                 self._ended["evict"] += 1
-                self._tell(tenant, overuse=each, then="; it is to be evicted")
+                self._post_event(tenant, overuse=each, then="; it is to be evicted")
             if each.ends and not each.evict:
                 await self._end(tenant, overuse=each, seen=seen)
 
@@ -93,7 +93,7 @@ class MemoryGuardFeature(Feature):
             return
         self._ended["kill"] += 1
         which = ", ".join(map(str, killed))
-        self._tell(tenant, overuse=overuse, then=f"; killed: process {which}")
+        self._post_event(tenant, overuse=overuse, then=f"; killed: process {which}")
 
     def _asks_operator(self, overuse: Overuse) -> bool:
         return self._rules.policy == "Evict" or overuse.uid in self._unkillable
@@ -106,7 +106,7 @@ class MemoryGuardFeature(Feature):
             return ""
         return f"; it is ended unless that is over in {self._rules.grace.total_seconds():g} s"
 
-    def _tell(self, tenant: Tenant, *, overuse: Overuse, then: str) -> None:
+    def _post_event(self, tenant: Tenant, *, overuse: Overuse, then: str) -> None:
         said = f"It {sentence(overuse, node=tenant.node)}{then}"
         log.warning("memory over promise", pod=f"{tenant.namespace}/{tenant.name}", said=said)
         warn_pod(self._events, tenant=tenant, reason=REASON, message=said)

@@ -112,7 +112,9 @@ class CsiServer:
             ),
             f"{plugin}/GetInfo": _constant(registration.InfoRequest, answer=offer),
             f"{plugin}/NotifyRegistrationStatus": _unary(
-                registration.RegistrationStatus, answer=self._told, reply=registration.RegistrationStatusResponse
+                registration.RegistrationStatus,
+                answer=self._registration_status,
+                reply=registration.RegistrationStatusResponse,
             ),
         }
 
@@ -124,7 +126,9 @@ class CsiServer:
         await self._volumes.unpublish(request.target_path)
         return csi.NodeUnpublishVolumeResponse()
 
-    async def _told(self, status: registration.RegistrationStatus) -> registration.RegistrationStatusResponse:
+    async def _registration_status(
+        self, status: registration.RegistrationStatus
+    ) -> registration.RegistrationStatusResponse:
         self._problem = "" if status.plugin_registered else status.error or "it does not say why"
         self._answered.set()
         return registration.RegistrationStatusResponse()

@@ -12,12 +12,12 @@ import pynvml
 _MIB: Final = 1 << 20
 
 
-class CardsUnreadable(Exception):  # noqa: N818 - says what is the matter
+class DevicesUnreadable(Exception):  # noqa: N818 - says what is the matter
     """The driver does not answer; the text is a sentence for people."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Card:
+class MpsDevice:
     """A whole device.
 
     `exclusive` means EXCLUSIVE_PROCESS: only MPS's server or one process can use it.
@@ -27,43 +27,43 @@ class Card:
     exclusive: bool
 
 
-class Cards(Protocol):
+class MpsDevices(Protocol):
     """The devices of this node."""
 
-    def look(self) -> Mapping[str, Card]:
-        """Return the devices that MPS can serve (no MIG), by UUID. Raises `CardsUnreadable`."""
+    def list_devices(self) -> Mapping[str, MpsDevice]:
+        """Return the devices that MPS can serve (no MIG), by UUID. Raises `DevicesUnreadable`."""
         ...
 
     def keep(self, uuid: str, *, exclusive: bool) -> None:
-        """Set a device's compute mode: EXCLUSIVE_PROCESS or DEFAULT. Raises `CardsUnreadable`."""
+        """Set a device's compute mode: EXCLUSIVE_PROCESS or DEFAULT. Raises `DevicesUnreadable`."""
         ...
 
 
-class NvmlCards:
+class NvmlDevices:
     """The devices through NVML. Blocks. The library is opened on first use and after an error."""
 
     def __init__(self) -> None:
         self._handles: dict[str, Any] = {}
 
-    def look(self) -> Mapping[str, Card]:
-        """Implement `Cards.look`."""
+    def list_devices(self) -> Mapping[str, MpsDevice]:
+        """Implement `MpsDevices.list_devices`."""
         try:
             self._open()
             return {uuid: _card(handle) for uuid, handle in self._handles.items() if not _split(handle)}
         except pynvml.NVMLError as error:
             self._close()
-            raise CardsUnreadable(f"NVML: {error}") from error
+            raise DevicesUnreadable(f"NVML: {error}") from error
 
     def keep(self, uuid: str, *, exclusive: bool) -> None:
-        """Implement `Cards.keep`."""
+        """Implement `MpsDevices.keep`."""
         mode = pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS if exclusive else pynvml.NVML_COMPUTEMODE_DEFAULT
         try:
             self._open()
             pynvml.nvmlDeviceSetComputeMode(self._handles[uuid], mode)
         except KeyError as error:
-            raise CardsUnreadable(f"there is no card {uuid}") from error
+            raise DevicesUnreadable(f"there is no card {uuid}") from error
         except pynvml.NVMLError as error:
-            raise CardsUnreadable(f"the compute mode of {uuid} cannot be set: {error}") from error
+            raise DevicesUnreadable(f"the compute mode of {uuid} cannot be set: {error}") from error
 
     def _open(self) -> None:
         if self._handles:
@@ -78,10 +78,12 @@ class NvmlCards:
             pynvml.nvmlShutdown()
 
 
-def _card(handle: Any) -> Card:
+def _card(handle: Any) -> MpsDevice:
     memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
     mode = pynvml.nvmlDeviceGetComputeMode(handle)
-    return Card(free_mib=int(memory.free) // _MIB, exclusive=bool(mode == pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS))
+    return MpsDevice(
+        free_mib=int(memory.free) // _MIB, exclusive=bool(mode == pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS)
+    )
 
 
 def _split(handle: Any) -> bool:

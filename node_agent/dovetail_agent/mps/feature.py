@@ -12,7 +12,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from dovetail.api.gpunode import GPUNodeStatus
 from dovetail.api.meta import Condition, find_condition
 from dovetail.decoding import convert
-from dovetail_agent.feature.enforcement import said
+from dovetail_agent.feature.enforcement import with_enforcement
 from dovetail_agent.feature.protocol import Feature, Seen, Wake
 from dovetail_agent.mps import state_file
 from dovetail_agent.mps.limits import limits_of
@@ -51,7 +51,7 @@ class MpsFeature(Feature):
         """Report whether MPS enforces limits, as enforcement and as the condition MPS."""
         state = self._state
         why = _cooperative(seen.tenants) if state.live else f"MPS: {state.message}"
-        status = said(status, name="mps", holds=state.live, why=why)
+        status = with_enforcement(status, name="mps", holds=state.live, why=why)
         others = [condition for condition in status.conditions if condition.type != CONDITION]
         return msgspec.structs.replace(status, conditions=[*others, _condition(state, seen=seen)])
 

@@ -30,7 +30,7 @@ from dovetail_agent.feature.events import LIMITS, warn_pod
 from dovetail_agent.mps import pod_modes, state_file
 from dovetail_agent.mps.control import PROGRAM, Control, environment
 from dovetail_agent.mps.daemon import Daemon
-from dovetail_agent.mps.devices import NvmlCards
+from dovetail_agent.mps.devices import NvmlDevices
 from dovetail_agent.mps.leftovers import SharedMemory
 from dovetail_agent.mps.probe import Verdict, probed
 from dovetail_agent.mps.state_file import State
@@ -135,10 +135,10 @@ class Work:
                 continue
 
     async def _step(self) -> None:
-        done = await asyncio.to_thread(self.supervisor.step, self.tenants.of(self._node))
+        done = await asyncio.to_thread(self.supervisor.step, self.tenants.tenants(self._node))
         self.state = done.state
         state_file.write(self._file, state=done.state)
-        self._tell(done.lost)
+        self._report_lost(done.lost)
 
     async def list_tenants(self) -> None:
         """Write the list of tenants for the volume driver, also while a step blocks.
@@ -150,7 +150,7 @@ class Work:
         while True:
             self._unlisted.clear()
             with guard.around():
-                pod_modes.write(self._list, tenants=self.tenants.of(self._node))
+                pod_modes.write(self._list, tenants=self.tenants.tenants(self._node))
             await self._unlisted.wait()
 
     async def _first_known(self) -> None:
@@ -163,8 +163,8 @@ class Work:
         for event in (self._changed, self._unlisted, self._told):
             event.set()
 
-    def _tell(self, lost: Mapping[str, str]) -> None:
-        tenants = {tenant.uid: tenant for tenant in self.tenants.of(self._node)}
+    def _report_lost(self, lost: Mapping[str, str]) -> None:
+        tenants = {tenant.uid: tenant for tenant in self.tenants.tenants(self._node)}
         for uid, how in lost.items():
             if tenant := tenants.get(uid):
                 message = f"What it had on the card under MPS is lost: {how}"
@@ -182,7 +182,7 @@ def supervisor_of(args: argparse.Namespace, *, kept: Sequence[str]) -> Superviso
     return Supervisor(
         daemon=Daemon([args.program, "-f", "-multiuser-server"], variables=variables, clock=time.monotonic),
         control=Control(variables, program=args.program),
-        cards=NvmlCards(),
+        cards=NvmlDevices(),
         probe=partial(_probe, variables=variables),
         clock=time.monotonic,
         wall=time.time,

@@ -16,7 +16,7 @@ from dovetail.logs import get_logger
 from dovetail_agent.devices.process_memory import owner_of
 from dovetail_agent.mps.control import Control, ControlError
 from dovetail_agent.mps.daemon import Daemon
-from dovetail_agent.mps.devices import Card, Cards, CardsUnreadable
+from dovetail_agent.mps.devices import DevicesUnreadable, MpsDevice, MpsDevices
 from dovetail_agent.mps.leftovers import SharedMemory
 from dovetail_agent.mps.limits import Limits, commands, limits_of, others_cards
 from dovetail_agent.mps.probe import Verdict, size_mib
@@ -54,7 +54,7 @@ class Supervisor:
         *,
         daemon: Daemon,
         control: Control,
-        cards: Cards,
+        cards: MpsDevices,
         probe: Probe,
         clock: Callable[[], float],
         wall: Callable[[], float],
@@ -177,9 +177,9 @@ class Supervisor:
             return
         limits = limits_of(tenants).memory_mib
         try:
-            chosen = _where(self._cards.look(), limits=limits, others=others_cards(tenants))
-        except CardsUnreadable as error:
-            self._verdict = Verdict(reason="CardsUnreadable", message=str(error))
+            chosen = _where(self._cards.list_devices(), limits=limits, others=others_cards(tenants))
+        except DevicesUnreadable as error:
+            self._verdict = Verdict(reason="DevicesUnreadable", message=str(error))
             return
         if chosen is None:
             message = (
@@ -201,11 +201,11 @@ class Supervisor:
             wanted = frozenset()
         try:
             self._set(wanted)
-        except CardsUnreadable as error:
+        except DevicesUnreadable as error:
             log.warning("a card's compute mode stays as it is", problem=str(error))
 
     def _set(self, wanted: frozenset[str]) -> None:
-        now = self._cards.look() if wanted or self._kept else {}
+        now = self._cards.list_devices() if wanted or self._kept else {}
         for uuid in sorted(wanted & now.keys()):
             if not now[uuid].exclusive:
                 self._cards.keep(uuid, exclusive=True)
@@ -229,7 +229,9 @@ class Supervisor:
         )
 
 
-def _where(cards: Mapping[str, Card], *, limits: Mapping[str, int], others: frozenset[str]) -> tuple[str, int] | None:
+def _where(
+    cards: Mapping[str, MpsDevice], *, limits: Mapping[str, int], others: frozenset[str]
+) -> tuple[str, int] | None:
     """Return the device with the most room for a probe and the size in MiB; None if none fits."""
     sizes = {
         uuid: size

@@ -28,7 +28,7 @@ class HostMeter:
         self._proc = proc
         self._before: _Ticks | None = None
 
-    def look(self) -> HostLoad:
+    def read(self) -> HostLoad:
         """Return the CPU load since the last read, and the ratio of unavailable memory now."""
         before, now = self._before, _ticks(self._read("stat"))
         self._before = now

@@ -14,10 +14,10 @@ from dovetail.cluster.node_kind import serving
 from dovetail.gpu.device_plugins import Vendors
 from dovetail.logs import get_logger
 from dovetail_agent.devices.assignments import given
-from dovetail_agent.devices.faults import Past, standing, with_lost
+from dovetail_agent.devices.faults import Past, with_lost, with_open_faults
 from dovetail_agent.devices.model import Inventory, InventoryUnreadable, Provider, Sample
 from dovetail_agent.feature.protocol import Seen
-from dovetail_agent.feature.runner import Beside
+from dovetail_agent.feature.runner import FeatureRunner
 from dovetail_agent.report import node_status
 from dovetail_agent.tenants import Tenant
 
@@ -36,16 +36,16 @@ class Look:
     sample: Sample | None = None
 
 
-class Eyes:
+class Collector:
     """Looks at nodes through a provider and the features."""
 
-    def __init__(self, provider: Provider, *, vendors: Vendors, beside: Beside) -> None:
+    def __init__(self, provider: Provider, *, vendors: Vendors, beside: FeatureRunner) -> None:
         self._provider = provider
         self._vendors = vendors
         self._beside = beside
         self._said: set[str] = set()
 
-    def look(
+    def collect(
         self,
         node: Node,
         *,
@@ -56,7 +56,7 @@ class Eyes:
     ) -> tuple[Seen, Look]:
         """Return what was seen, and what to report of it."""
         seen = Seen(node=node, now=now, gpunode=gpunode, tenants=tuple(tenants), answers=answers)
-        provider, past = self._provider, Past.of(gpunode, boot_id=node.status.node_info.boot_id)
+        provider, past = self._provider, Past.from_gpunode(gpunode, boot_id=node.status.node_info.boot_id)
         try:
             answered = provider.inventory(node)
             inventory = self._given_out(with_lost(answered, past=past), node=node)
@@ -70,7 +70,7 @@ class Eyes:
                 str(error), reason=error.reason, provider=provider.name, previous=seen.previous, now=now
             )
         else:
-            sample = standing(sample, answered=answered, inventory=inventory, past=past)
+            sample = with_open_faults(sample, answered=answered, inventory=inventory, past=past)
             seen = replace(seen, tenants=tuple(tenants), sample=sample)
             status = self._readable(seen, sample=sample, assignments=assignments)
         status = self._beside.amend(status, seen=seen)

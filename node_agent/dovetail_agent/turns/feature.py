@@ -18,7 +18,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from dovetail.api.gpunode import GPUNodeStatus
 from dovetail.logs import get_logger
-from dovetail_agent.feature.enforcement import said
+from dovetail_agent.feature.enforcement import with_enforcement
 from dovetail_agent.feature.protocol import Feature, Seen, Wake
 from dovetail_agent.tenants import Tenant
 from dovetail_agent.turns.cgroup_freezer import Freezing, NoFreezer, probe
@@ -96,7 +96,7 @@ class TurnsFeature(Feature):
         if {uid: each[0] for uid, each in wanted.items()} != {uid: each[0] for uid, each in self._wanted.items()}:
             self._changed.set()
         self._wanted = wanted
-        return said(status, name="turns", holds=self._problem is None, why=self._problem or "")
+        return with_enforcement(status, name="turns", holds=self._problem is None, why=self._problem or "")
 
     def _judge(self, seen: Seen) -> None:
         """Find, at each new measurement, the tenants that computed nothing although they could."""

@@ -46,7 +46,7 @@ class Freezer:
         try:
             if self._freezing.state(group) != "thawed" and not self._marks.has(tenant.uid):
                 return Refusal(reason="FrozenByOthers", message=f"pod {who} was frozen by somebody else")
-            self._marks.put(tenant.uid, group=group.relative_to(self._freezing.root))
+            self._marks.mark(tenant.uid, group=group.relative_to(self._freezing.root))
             if self._freeze(group):
                 return None
             self._thaw(tenant.uid, group=group)

@@ -30,7 +30,7 @@ class Contender:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class ContenderState:
     """A contender's state: seconds run for its weight, end of its turn or start of its wait.
 
     Without rivals, its turn has no end and it is not charged.
@@ -51,7 +51,7 @@ class Standing:
 class Turns:
     """All turns of a node at one moment, by the tenants' UIDs."""
 
-    standings: Mapping[str, Standing] = field(default_factory=lambda: MappingProxyType({}))
+    standings: Mapping[str, ContenderState] = field(default_factory=lambda: MappingProxyType({}))
     at: float = 0.0
 
     @property
@@ -73,7 +73,7 @@ def step(turns: Turns, *, contenders: Iterable[Contender], now: float, turn_seco
     charged = _charged(turns, now=now)
     found = {each.uid: each for each in contenders}
     rivals = _rivals(found.values())
-    standings: dict[str, Standing] = {}
+    standings: dict[str, ContenderState] = {}
     for circle in _circles(rivals):
         members = {uid: _entering(found[uid], known=charged, rivals=rivals[uid]) for uid in circle}
         if len(members) == 1:
@@ -83,7 +83,7 @@ def step(turns: Turns, *, contenders: Iterable[Contender], now: float, turn_seco
     return Turns(standings=MappingProxyType(standings), at=now)
 
 
-def _charged(turns: Turns, *, now: float) -> dict[str, Standing]:
+def _charged(turns: Turns, *, now: float) -> dict[str, ContenderState]:
     elapsed = max(0.0, now - turns.at)
     return {
         uid: replace(each, charged_seconds=each.charged_seconds + elapsed / each.contender.weight)
@@ -114,12 +114,12 @@ def _circles(rivals: Mapping[str, set[str]]) -> list[list[str]]:
     return circles
 
 
-def _entering(contender: Contender, *, known: Mapping[str, Standing], rivals: set[str]) -> Standing:
+def _entering(contender: Contender, *, known: Mapping[str, ContenderState], rivals: set[str]) -> ContenderState:
     """Return its state so far.
 
     A tenant that begins to contend starts level with its least served rival: idle time earns nothing.
     """
-    before = known.get(contender.uid, Standing(contender=contender, turn_ends=math.inf))
+    before = known.get(contender.uid, ContenderState(contender=contender, turn_ends=math.inf))
     standing = replace(before, contender=contender)
     if before.contends or not rivals:
         return standing
@@ -130,8 +130,8 @@ def _entering(contender: Contender, *, known: Mapping[str, Standing], rivals: se
 
 
 def _dealt(
-    members: Mapping[str, Standing], *, rivals: Mapping[str, set[str]], now: float, turn_seconds: float
-) -> dict[str, Standing]:
+    members: Mapping[str, ContenderState], *, rivals: Mapping[str, set[str]], now: float, turn_seconds: float
+) -> dict[str, ContenderState]:
     """Return a circle's states: turns that continue, and the next ones where a device is free."""
     ends = min((each.turn_ends for each in members.values() if each.turn_ends is not None), default=now)
     goes_on = {uid for uid, each in members.items() if each.turn_ends is not None} if ends > now else set[str]()
@@ -148,7 +148,7 @@ def _dealt(
     }
 
 
-def _order(members: Mapping[str, Standing], *, now: float, turn_seconds: float) -> Sequence[str]:
+def _order(members: Mapping[str, ContenderState], *, now: float, turn_seconds: float) -> Sequence[str]:
     """Sort: overdue tenants first, the longest wait leading; then by run time for their weight."""
 
     def key(uid: str) -> tuple[bool, float, str]:

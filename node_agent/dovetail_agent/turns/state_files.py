@@ -41,7 +41,7 @@ class Marks:
         """Create the folder; the agent and the watchdog both do so. Raises `OSError`."""
         (self._folder / _FROZEN).mkdir(parents=True, exist_ok=True)
 
-    def put(self, uid: str, *, group: Path) -> None:
+    def mark(self, uid: str, *, group: Path) -> None:
         """Mark a pod as frozen by the agent. Raises `OSError`."""
         self._replace(f"{_FROZEN}/{uid}", text=str(group))
 

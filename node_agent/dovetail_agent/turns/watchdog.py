@@ -32,7 +32,7 @@ class Watchdog:
         self._marks = marks
         self._thawed: set[Mark] = set()
 
-    def look(self) -> list[str]:
+    def check(self) -> list[str]:
         """Write a heartbeat, and thaw every marked pod if the agent is silent.
 
         Return a sentence for each.
@@ -70,7 +70,7 @@ def main() -> None:
     try:
         marks = Marks(args.marks, clock=time.monotonic)
         marks.prepare()
-        watch(Watchdog(freezer_at(args.cgroups), marks=marks), is_told_to_end=_is_told_to_end)
+        watch(Watchdog(freezer_at(args.cgroups), marks=marks), is_told_to_end=_should_end)
     except (NoFreezer, OSError) as error:
         sys.exit(f"dovetail-thaw: {error}")
 
@@ -82,14 +82,14 @@ def watch(watchdog: Watchdog, *, is_told_to_end: Callable[[float], bool]) -> Non
     """
     try:
         while True:
-            _say(watchdog.look())
+            _say(watchdog.check())
             if is_told_to_end(POLL_SECONDS):
                 return
     finally:
         _say(watchdog.leave())
 
 
-def _is_told_to_end(seconds: float) -> bool:
+def _should_end(seconds: float) -> bool:
     return signal.sigtimedwait(_ENDS, seconds) is not None
 
 

@@ -55,11 +55,11 @@ def reconcile(seen: Observed) -> tuple[GPUJobStatus, tuple[Action, ...]]:
     try:
         progress = progress_of(seen)
     except TasksError as error:
-        return _told(seen, progress=None, phase="Queued", reason="Invalid", message=str(error)), ()
+        return _build_status(seen, progress=None, phase="Queued", reason="Invalid", message=str(error)), ()
     changes = task_updates.changes(seen.job, tasks=progress.under_way, at_a_time=parallelism_of(seen.job))
     actions = (*changes, *_creations(seen, progress=progress))[:_AT_ONCE]
     phase, reason, message = _where(seen, progress=progress)
-    return _told(seen, progress=progress, phase=phase, reason=reason, message=message), actions
+    return _build_status(seen, progress=progress, phase=phase, reason=reason, message=message), actions
 
 
 def progress_of(seen: Observed) -> Progress:
@@ -173,7 +173,9 @@ def _in_words(*, running: int, ended: int, total: int) -> str:
     return f"{running} of {total} tasks {run}, {ended} {have} ended, {waiting} {wait}"
 
 
-def _told(seen: Observed, *, progress: Progress | None, phase: Phase, reason: str, message: str) -> GPUJobStatus:
+def _build_status(
+    seen: Observed, *, progress: Progress | None, phase: Phase, reason: str, message: str
+) -> GPUJobStatus:
     before = seen.job.status
     tasks = seen.tasks
     start = min((each.status.start_time for each in tasks if each.status.start_time), default=before.start_time)

@@ -22,7 +22,7 @@ def is_task(job: GPUJob) -> bool:
     return names.LABEL_ARRAY in job.metadata.labels
 
 
-def of(array: GPUJob, *, keys: Iterable[str]) -> list[str]:
+def task_keys(array: GPUJob, *, keys: Iterable[str]) -> list[str]:
     """The keys that name tasks of the array, whether or not they exist."""
     # All its tasks begin with its name. Most keys do not, and need no list of its tasks.
     alike = [key for key in keys if key.startswith(f"{key_of(array.metadata)}-")]
@@ -37,4 +37,4 @@ def of(array: GPUJob, *, keys: Iterable[str]) -> list[str]:
 
 def of_all(jobs: Iterable[GPUJob], *, keys: Collection[str]) -> dict[str, str]:
     """The keys that name tasks of an array or a sweep among the jobs, each with its array's key."""
-    return {task: key_of(job.metadata) for job in jobs if has_tasks(job) for task in of(job, keys=keys)}
+    return {task: key_of(job.metadata) for job in jobs if has_tasks(job) for task in task_keys(job, keys=keys)}

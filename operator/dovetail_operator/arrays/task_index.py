@@ -30,7 +30,7 @@ class TaskIndex:
         # Arrays that cannot create a task, by the key of the GPUJob that has the task's name.
         self._waiting: dict[str, str] = {}
 
-    def put(self, job: GPUJob) -> None:
+    def observe(self, job: GPUJob) -> None:
         """Record a version of a GPUJob. A user may have removed its label."""
         uid, parent = job.metadata.uid, parent_uid(job)
         place = None if parent is None else (job.metadata.namespace, parent)
@@ -45,7 +45,7 @@ class TaskIndex:
         self._names.pop(job.metadata.uid, None)
         self._take_out(job.metadata.uid)
 
-    def of(self, parent: GPUJob) -> tuple[GPUJob, ...]:
+    def tasks_of(self, parent: GPUJob) -> tuple[GPUJob, ...]:
         """The existing tasks of an array."""
         claiming = self._tasks.get((parent.metadata.namespace, parent.metadata.uid), {})
         return tuple(each for each in claiming.values() if self._has_its_name(each, parent=parent))
@@ -54,7 +54,7 @@ class TaskIndex:
         """By name, why the array cannot create tasks: another GPUJob has the name."""
         array = key_of(parent.metadata)
         self._waiting = {key: waiting for key, waiting in self._waiting.items() if waiting != array}
-        own = {each.metadata.name for each in self.of(parent)}
+        own = {each.metadata.name for each in self.tasks_of(parent)}
         found = {}
         for name in self._names_of(parent).values():
             key = f"{parent.metadata.namespace}/{name}"

@@ -162,7 +162,7 @@ class Changes:
         """Handle an event of a GPUQuota."""
         if type_ == "DELETED":
             self.state.store.quotas.drop(quota.metadata.name)
-        elif not self.state.store.quotas.put(quota):
+        elif not self.state.store.quotas.update(quota):
             return
         self._scheduling.limits_changed()
 

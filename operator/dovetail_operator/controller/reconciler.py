@@ -11,7 +11,7 @@ from dovetail.kube.workqueue import WorkQueue
 from dovetail_operator.controller.action_runner import ActionRunner
 from dovetail_operator.controller.status_writer import StatusWriter
 from dovetail_operator.job.observation import Observed
-from dovetail_operator.job.plan import is_told_first
+from dovetail_operator.job.plan import is_written_first
 from dovetail_operator.lifecycle.preemption import is_due
 from dovetail_operator.lifecycle.reconcile import Outcome, reconcile
 from dovetail_operator.queue.loop import SchedulingLoop
@@ -67,7 +67,7 @@ class Reconciler:
         # The annotation of the pods names the plan of the status, so the status comes first. An array's status says
         # that the array was seen before its many tasks are created.
         is_new_array = is_parent(job) and job.status.phase is None
-        status_first = is_new_array or is_told_first(outcome.status, before=job.status, child=seen.child)
+        status_first = is_new_array or is_written_first(outcome.status, before=job.status, child=seen.child)
         if status_first and not await self._statuses.write(job, status=outcome.status):
             return
         if not await self._actions.run(seen, actions=outcome.actions):

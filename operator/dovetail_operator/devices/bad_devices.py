@@ -16,7 +16,7 @@ _SHOWN: Final = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class BadCard:
+class BadDevice:
     """An unhealthy device, with the agent's reason."""
 
     node: str
@@ -31,17 +31,17 @@ class BadCard:
         return f"GPU {self.index} of {self.node} ({self.uuid}) is unhealthy{why}"
 
 
-class BadCards:
+class BadDevices:
     """The unhealthy devices of all nodes, from the agents' reports."""
 
     def __init__(self) -> None:
-        self._of_node: dict[str, dict[str, BadCard]] = {}
+        self._of_node: dict[str, dict[str, BadDevice]] = {}
 
     def changed(self, gpunode: GPUNode) -> set[str]:
         """Take a report. Returns the UUIDs of the devices whose health or reason has changed."""
         name, before = gpunode.metadata.name, self._of_node.get(gpunode.metadata.name, {})
         after = {
-            device.uuid: BadCard(node=name, index=device.index, uuid=device.uuid, reason=device.health_reason)
+            device.uuid: BadDevice(node=name, index=device.index, uuid=device.uuid, reason=device.health_reason)
             for device in gpunode.status.devices
             if device.health == "Unhealthy"
         }
@@ -52,7 +52,7 @@ class BadCards:
         """Drop a node whose GPUNode is deleted."""
         self._of_node.pop(node, None)
 
-    def of(self, pods: Iterable[Pod], *, ledger: Ledger) -> tuple[BadCard, ...]:
+    def held_by(self, pods: Iterable[Pod], *, ledger: Ledger) -> tuple[BadDevice, ...]:
         """The unhealthy devices that unfinished pods hold."""
         claims = [
             claim for pod in pods if not is_terminated(pod) and (claim := ledger.claim(pod.metadata.uid)) is not None
@@ -62,21 +62,23 @@ class BadCards:
         return tuple(sorted(card for card in bad if card is not None))
 
 
-def told(cards: Iterable[BadCard]) -> str:
+def sentence(cards: Iterable[BadDevice]) -> str:
     """The unhealthy devices of a job in one sentence."""
     listed = [card.sentence for card in cards]
     more = f" and {len(listed) - _SHOWN} more" if len(listed) > _SHOWN else ""
     return "; ".join(listed[:_SHOWN]) + more
 
 
-def condition_of(cards: tuple[BadCard, ...], *, before: Condition | None, finished: bool, now: str) -> Condition | None:
+def condition_of(
+    cards: tuple[BadDevice, ...], *, before: Condition | None, finished: bool, now: str
+) -> Condition | None:
     """Whether the job's devices are healthy; None before the first fault.
 
     A finished job keeps its condition.
     """
     if cards:
         return Condition(
-            type=CONDITION, status="False", reason="Unhealthy", message=told(cards), last_transition_time=now
+            type=CONDITION, status="False", reason="Unhealthy", message=sentence(cards), last_transition_time=now
         )
     if before is None or finished:
         return before
@@ -96,4 +98,4 @@ def announcement_of(job: GPUJob, *, status: GPUJobStatus) -> Announcement | None
         return None
     if before is not None and (before.status, before.message) == (after.status, after.message):
         return None
-    return Announcement(about=job.metadata, severity="Warning", reason="BadCard", message=after.message)
+    return Announcement(about=job.metadata, severity="Warning", reason="BadDevice", message=after.message)

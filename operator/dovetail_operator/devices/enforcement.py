@@ -42,7 +42,7 @@ class Enforcements:
         """Drop a node whose GPUNode is deleted."""
         self._of_node.pop(node, None)
 
-    def of(self, pods: Iterable[Pod]) -> dict[str, Enforcement | None]:
+    def reports_for(self, pods: Iterable[Pod]) -> dict[str, Enforcement | None]:
         """The reports of the nodes that run unfinished pods; None for a node without a report."""
         nodes = {pod.spec.node_name for pod in pods if pod.spec.node_name and not is_terminated(pod)}
         return {node: self._of_node.get(node) for node in sorted(nodes)}

@@ -10,7 +10,7 @@ from dovetail.formats.durations import timestamp
 CONDITION: Final = "Idle"
 
 
-def tells_utilization(device: Device) -> bool:
+def reports_utilization(device: Device) -> bool:
     """Whether the device's driver reports utilization.
 
     Reports have 0 for a missing value. A MIG instance has no value, nor has a device without any other measurement.

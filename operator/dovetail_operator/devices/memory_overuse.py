@@ -41,7 +41,7 @@ class Overuses:
         """Drop a node whose GPUNode is deleted."""
         self._of_node.pop(node, None)
 
-    def of(self, pods: Iterable[Pod]) -> tuple[Overuse, ...]:
+    def held_by(self, pods: Iterable[Pod]) -> tuple[Overuse, ...]:
         """The overuses of unfinished pods."""
         found = []
         for pod in pods:
@@ -56,7 +56,7 @@ class Overuses:
         return overuse
 
 
-def told(overuses: Iterable[Overuse]) -> str:
+def sentence(overuses: Iterable[Overuse]) -> str:
     """The first overuse in one sentence, and the number of others."""
     first, *others = overuses
     more = f", and {len(others)} more" if others else ""
@@ -69,7 +69,7 @@ def told(overuses: Iterable[Overuse]) -> str:
 def ending(overuses: Iterable[Overuse]) -> str:
     """Why the job has to end; empty if it does not."""
     to_end = [each for each in overuses if each.evict]
-    return f"Ended by memory_overuse: {told(to_end)}" if to_end else ""
+    return f"Ended by memory_overuse: {sentence(to_end)}" if to_end else ""
 
 
 def condition_of(
@@ -81,7 +81,7 @@ def condition_of(
     """
     if overuses:
         return Condition(
-            type=CONDITION, status="False", reason=REASON, message=told(overuses), last_transition_time=now
+            type=CONDITION, status="False", reason=REASON, message=sentence(overuses), last_transition_time=now
         )
     if before is None or finished:
         return before

@@ -120,7 +120,7 @@ class History:
                 return cut_short(found, now=self._now(), message=message, stopped=stopped) if due.gone else found
             if due.job.metadata.uid in gone:
                 return record_of(deleted_namespaces.cancelled(due.job))
-            pods = self._state.store.pods.of(self._state.store.child_of(due.job))
+            pods = self._state.store.pods.pods_of(self._state.store.child_of(due.job))
             if due.gone or behind or not pods:
                 return found
             async with gate:

@@ -18,7 +18,7 @@ from dovetail.jobs.batch_job import worker_of
 from dovetail.jobs.obstacle import Obstacle
 from dovetail.pods.allocation import AllocatedDevice, AllocationError, allocation_in
 from dovetail.queue.verdicts import Verdict
-from dovetail_operator.devices.bad_devices import BadCard
+from dovetail_operator.devices.bad_devices import BadDevice
 
 COMPLETION_INDEX: Final = names.COMPLETION_INDEX
 
@@ -78,7 +78,7 @@ class Observed:
     """Why the plan of a started job no longer holds; empty if it holds."""
     asked_workers: int | None = None
     """The number of workers that an elastic job requests."""
-    bad_cards: tuple[BadCard, ...] = ()
+    bad_cards: tuple[BadDevice, ...] = ()
     """Unhealthy devices that the job holds."""
     leaves_bad_cards: bool = False
     """Whether the job restarts on other nodes because of `bad_cards`."""

@@ -53,7 +53,7 @@ def reserved_room(kept: Kept, *, now: datetime) -> ReservedRoom:
     )
 
 
-def is_told_first(status: GPUJobStatus, *, before: GPUJobStatus, child: Job | None = None) -> bool:
+def is_written_first(status: GPUJobStatus, *, before: GPUJobStatus, child: Job | None = None) -> bool:
     """Whether the status has a new plan that must be written before any action follows.
 
     If the API server refused the job's batch Job, the plan is not written before the batch Job exists. Otherwise the

@@ -54,7 +54,7 @@ class Utilization:
                 if (value := values.get(device.uuid)) is not None:
                     held.last[device.uuid] = (value, now)
 
-    def of(self, job: GPUJob, *, running: bool) -> Measured | None:
+    def measure(self, job: GPUJob, *, running: bool) -> Measured | None:
         """The mean utilization (0-1) so far. Once the pods have ended, nothing more is added."""
         held = self._sums.get(job.metadata.uid)
         if held is None:

@@ -30,7 +30,7 @@ def conditions_of(seen: Observed, *, stage: Stage) -> list[Condition]:
     """The current conditions, each with the time when its status last changed."""
     # Other conditions of an earlier run say nothing about this run.
     found = {each.type: each for each in seen.job.status.conditions if each.type in {"Admitted", "Suspended"}}
-    wanted = [*_of_the_queue(seen, stage=stage), *_of_the_child(seen, stage=stage), *_of_ours(seen, stage=stage)]
+    wanted = [*_of_the_queue(seen, stage=stage), *_of_the_child(seen, stage=stage), *_without_child(seen, stage=stage)]
     wanted += _of_devices(seen, stage=stage)
     for condition in wanted:
         found[condition.type] = _since(
@@ -83,7 +83,7 @@ def _mirrored(condition: builtin.Condition, *, at: datetime) -> Condition:
     )
 
 
-def _of_ours(seen: Observed, *, stage: Stage) -> list[Condition]:
+def _without_child(seen: Observed, *, stage: Stage) -> list[Condition]:
     """Conditions that no batch Job can have, because there is none or it is deleted."""
     over = seen.child is not None and has_ended(seen.child)
     if stage.phase == "Cancelled" or (stage.phase in {"TimedOut", "Failed"} and not over):

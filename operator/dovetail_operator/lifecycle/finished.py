@@ -20,7 +20,9 @@ def end_of(seen: Observed, *, child: Job) -> Stage:
     assert failed is not None, "a Job that has ended is Complete or Failed, or about to be"
     late = failed.reason == "DeadlineExceeded"
     message = (
-        _over_limit(seen) if late else _how_it_failed(seen.pods) or _no_pod_tells(seen, child=child, failed=failed)
+        _over_limit(seen)
+        if late
+        else _how_it_failed(seen.pods) or _message_without_pod(seen, child=child, failed=failed)
     )
     if (why := retry_of(seen, child=child, failed=failed, how=message)) is not None:
         ended = ended_attempt(seen, child=child, why=why)
@@ -47,7 +49,7 @@ def _over_limit(seen: Observed) -> str:
     return f"Ran longer than its limit of {limit} s (spec.activeDeadlineSeconds)"
 
 
-def _no_pod_tells(seen: Observed, *, child: Job, failed: Condition) -> str:
+def _message_without_pod(seen: Observed, *, child: Job, failed: Condition) -> str:
     """The Job controller's message, with a note if the failed pod no longer exists."""
     said = without_rule(failed.message)
     if failed.reason != "BackoffLimitExceeded" or not child.status.failed:

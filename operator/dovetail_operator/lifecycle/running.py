@@ -42,7 +42,7 @@ def _taken_back(seen: Observed, *, child: Job) -> Stage | None:
     if why := memory_overuse.ending(seen.overuses):
         return Stage(phase="Failed", reason=memory_overuse.REASON, message=why, admitted=True, actions=(DeleteJob(),))
     if seen.bad_cards and seen.leaves_bad_cards and seen.job.spec.reservation is None:
-        message = f"Is started anew elsewhere: {bad_devices.told(seen.bad_cards)}"
+        message = f"Is started anew elsewhere: {bad_devices.sentence(seen.bad_cards)}"
         suspend = PatchJob(spec={"suspend": True})
         return Stage(phase="Queued", reason="Evaluating", message=message, admitted=False, actions=(suspend,))
     if size := _size_of_others(seen, child=child):

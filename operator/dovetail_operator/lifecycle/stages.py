@@ -91,7 +91,7 @@ def _waiting(seen: Observed, *, child: Job | None) -> Stage:
         )
     if not isinstance(verdict, Admitted) or seen.number is None or seen.ask is None:
         return Stage(phase="Queued", reason="Evaluating", message="Waiting for the queue's next look", admitted=False)
-    if child is not None and (why := _why_anew(child, seen=seen, verdict=verdict)):
+    if child is not None and (why := _restart_reason(child, seen=seen, verdict=verdict)):
         message = f"{why}: its Job is made anew"
         return Stage(phase="Starting", reason="Evaluating", message=message, admitted=True, actions=(DeleteJob(),))
     placement = placement_of(seen.job, verdict=verdict)
@@ -138,7 +138,7 @@ def _is_of_another_kind(child: Job, *, seen: Observed, verdict: Admitted) -> boo
     return other_size or (verdict.ask is not None and verdict.ask.resource != asked)
 
 
-def _why_anew(child: Job, *, seen: Observed, verdict: Admitted) -> str:
+def _restart_reason(child: Job, *, seen: Observed, verdict: Admitted) -> str:
     """Why the suspended batch Job cannot be resumed as it is; empty if it can."""
     if _is_of_another_kind(child, seen=seen, verdict=verdict):
         return "Admitted in another way than before"

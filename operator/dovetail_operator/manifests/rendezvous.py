@@ -31,7 +31,7 @@ def meets(job: GPUJob) -> bool:
 
 def service_of(job: GPUJob) -> Manifest:
     """The headless Service that resolves the workers' names. It has the GPUJob's name."""
-    port = _told(job).port
+    port = _distributed(job).port
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -61,7 +61,7 @@ def environment(job: GPUJob, *, gpus: int) -> list[Manifest]:
     """The variables of a worker with `gpus` GPUs; empty if the workers need not find each other."""
     if not meets(job):
         return []
-    told, first = _told(job), hosts(job)[0]
+    told, first = _distributed(job), hosts(job)[0]
     # The Job controller writes the index into the pod's annotations.
     field = {"apiVersion": "v1", "fieldPath": f"metadata.annotations['{names.COMPLETION_INDEX}']"}
     index = {"valueFrom": {"fieldRef": field}}
@@ -147,9 +147,9 @@ def _tf_config(job: GPUJob, *, port: int) -> str:
     return f'{{"cluster": {json.dumps(cluster)}, "task": {{"type": "worker", "index": $(RANK)}}}}'
 
 
-def _told(job: GPUJob) -> Distributed:
+def _distributed(job: GPUJob) -> Distributed:
     return job.spec.distributed or Distributed()
 
 
 def _is_mpi(job: GPUJob) -> bool:
-    return meets(job) and _told(job).framework == "MPI"
+    return meets(job) and _distributed(job).framework == "MPI"

@@ -73,7 +73,7 @@ class Notifier:
         for outcome in ("sent", "retried", "failed", "limited"):
             self._count.labels(outcome)
 
-    def put(self, job: GPUJob) -> None:
+    def observe(self, job: GPUJob) -> None:
         """Take an observed job."""
         if job.spec.notify is None:
             return
@@ -96,9 +96,9 @@ class Notifier:
 
     async def run(self) -> None:
         """Send until cancelled."""
-        await self._queue.serve(self._tell, hands=_HANDS, failed=self._failed, rng=self._rng, backoff=self._backoff)
+        await self._queue.serve(self._send_due, hands=_HANDS, failed=self._failed, rng=self._rng, backoff=self._backoff)
 
-    async def _tell(self, uid: str) -> None:
+    async def _send_due(self, uid: str) -> None:
         while (job := self._jobs.get(uid)) is not None:
             if left := self._unsent(job):
                 await self._send(job, change=left[0])
@@ -140,7 +140,7 @@ class Notifier:
         if not admitted:
             raise SendError(problem, final=True)
         if job.metadata.uid not in self._tries:
-            self._tell_of(job, reason="NotificationFailed", message=f"Not everybody was told: {problem}")
+            self._notify(job, reason="NotificationFailed", message=f"Not everybody was told: {problem}")
         return replace(found, to=admitted)
 
     async def _deliver_letter(self, job: GPUJob, *, found: Letter) -> bool:
@@ -152,7 +152,7 @@ class Notifier:
                 log.warning("notifications are dropped", namespace=namespace, per_hour=self._rules.per_hour)
                 message = f"This and further notifications of namespace {namespace} are dropped: it has sent "
                 message += f"{self._rules.per_hour} within an hour, as many as it may (notify_per_hour)"
-                self._tell_of(job, reason="NotificationsLimited", message=message)
+                self._notify(job, reason="NotificationsLimited", message=message)
             return False
         try:
             await self._sender.send(found)
@@ -161,7 +161,7 @@ class Notifier:
             raise
         return True
 
-    def _tell_of(self, job: GPUJob, *, reason: str, message: str) -> None:
+    def _notify(self, job: GPUJob, *, reason: str, message: str) -> None:
         self._post(Announcement(about=job.metadata, severity="Warning", reason=reason, message=message))
 
     async def _is_lost(self, job: GPUJob) -> bool:
@@ -209,7 +209,7 @@ class Notifier:
     def _give_up(self, job: GPUJob, *, change: Change, problem: str) -> None:
         self._count.labels("failed").inc()
         log.warning("a notification is given up", job=key_of(job.metadata), change=change.key, error=problem)
-        self._tell_of(job, reason="NotificationFailed", message=f"Nobody was told of {change.event}: {problem}")
+        self._notify(job, reason="NotificationFailed", message=f"Nobody was told of {change.event}: {problem}")
 
     def _failed(self, uid: str, error: Exception, wait: float) -> None:
         if isinstance(error, SendError):

@@ -52,7 +52,7 @@ def sender_of(url: str, *, sender: str) -> Sender:
     Raises `ValueError` for an unusable URL.
     """
     if not url:
-        return Nobody()
+        return NoTransport()
     try:
         parts = urlsplit(url)
         _ = parts.port
@@ -74,7 +74,7 @@ def sender_of(url: str, *, sender: str) -> Sender:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Nobody:
+class NoTransport:
     """The sender if no transport is configured."""
 
     where: str = "nobody"

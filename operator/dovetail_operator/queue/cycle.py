@@ -103,7 +103,7 @@ def _survey_one(job: GPUJob, *, key: str, state: State, cycle: Cycle, running: s
         cycle.keys[job.metadata.uid] = key
         cycle.waiting.append(waiting)
         return
-    at_work = cycle.caches.running.of(job, key=key, state=state, running=running)
+    at_work = cycle.caches.running.running_job(job, key=key, state=state, running=running)
     if at_work is not None:
         _note_at_work(at_work, key=key, state=state, cycle=cycle)
         return
@@ -112,7 +112,7 @@ def _survey_one(job: GPUJob, *, key: str, state: State, cycle: Cycle, running: s
         return
     verdict = state.decisions.verdicts.get(job.metadata.uid)
     workers = sized(job, child=child, verdict=verdict).spec.workers
-    candidate = cycle.caches.candidates.of(job, state=state, sites=cycle.sites, workers=workers, waits=True)
+    candidate = cycle.caches.candidates.candidate(job, state=state, sites=cycle.sites, workers=workers, waits=True)
     if candidate is None or state.number_of(job) is None:
         return
     cycle.keys[job.metadata.uid] = key
@@ -131,7 +131,7 @@ def _note_at_work(at_work: AtWork, *, key: str, state: State, cycle: Cycle) -> N
     if not at_work.workers:
         return
     job, workers, nodes = at_work.job, at_work.workers, at_work.nodes
-    candidate = cycle.caches.candidates.of(job, state=state, sites=cycle.sites, workers=workers, nodes=nodes)
+    candidate = cycle.caches.candidates.candidate(job, state=state, sites=cycle.sites, workers=workers, nodes=nodes)
     if candidate is not None:
         cycle.planned[job.metadata.uid] = key
         cycle.on_the_way.append(candidate)
@@ -249,7 +249,8 @@ def _note_arrivals(state: State, *, cycle: Cycle) -> Iterator[None]:
     """Learn from new jobs, the oldest first."""
     for job in state.store.expectations.new(state.store.jobs.values()):
         state.store.expectations.came(
-            job, candidate=cycle.caches.candidates.of(job, state=state, workers=job.spec.workers, sites=cycle.sites)
+            job,
+            candidate=cycle.caches.candidates.candidate(job, state=state, workers=job.spec.workers, sites=cycle.sites),
         )
         yield None
 

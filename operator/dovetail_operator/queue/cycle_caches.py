@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from dovetail.queue.model.candidates import Standing
-from dovetail.queue.preemption.negative_cache import InVain
+from dovetail.queue.model.candidates import ClaimCache
+from dovetail.queue.preemption.negative_cache import NegativeCache
 from dovetail_operator.state.candidate_cache import Candidacies
 from dovetail_operator.state.running import Runs
 from dovetail_operator.state.state import State
@@ -14,7 +14,7 @@ from dovetail_operator.state.usage import Counts
 class CycleCaches:
     """The caches of one queue, kept from cycle to cycle."""
 
-    standing: Standing
+    standing: ClaimCache
     """Where admitted workers without a node got their room."""
     candidates: Candidacies = field(default_factory=Candidacies)
     """Waiting and starting jobs as candidates."""
@@ -22,10 +22,10 @@ class CycleCaches:
     """Running jobs: what they hold and when they end."""
     usage: Counts = field(default_factory=Counts)
     """What each job takes of the quotas."""
-    in_vain: InVain = field(default_factory=InVain)
+    in_vain: NegativeCache = field(default_factory=NegativeCache)
     """The negative cache for preemption: failed victim searches and their inputs, by job."""
 
 
 def caches_for(state: State) -> CycleCaches:
     """Empty caches for a queue over this state."""
-    return CycleCaches(standing=Standing(state.store.view.ledger.changed_at))
+    return CycleCaches(standing=ClaimCache(state.store.view.ledger.changed_at))

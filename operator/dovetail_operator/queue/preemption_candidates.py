@@ -23,7 +23,7 @@ def _running(state: State, *, key: str, job: GPUJob, served: Container[str], now
     return running_of(
         job,
         child=child,
-        pods=state.store.pods.of(child),
+        pods=state.store.pods.pods_of(child),
         pods_of_all_runs=lambda: state.store.pods.named(key),
         served=served,
         quotas=state.store.quotas,

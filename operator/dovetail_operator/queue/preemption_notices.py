@@ -60,13 +60,13 @@ def notices_of(orders: Mapping[str, Order], *, state: State) -> dict[str, Notice
     grace_seconds = state.preemption.grace_seconds
     by_uid = {job.metadata.uid: job for job in state.store.jobs.values() if job.metadata.uid in orders}
     return {
-        uid: Notice(by=order.by.key, message=_for_whom(by_uid[uid], by=order.by), grace_seconds=grace_seconds)
+        uid: Notice(by=order.by.key, message=_preemptor_name(by_uid[uid], by=order.by), grace_seconds=grace_seconds)
         for uid, order in orders.items()
         if uid in by_uid
     }  # fmt: skip
 
 
-def _for_whom(job: GPUJob, *, by: Candidate) -> str:
+def _preemptor_name(job: GPUJob, *, by: Candidate) -> str:
     namespace, _, name = by.name.partition("/")
     # A message must not reveal the names of jobs in other namespaces.
     who = name if namespace == job.metadata.namespace else "a job of another namespace"

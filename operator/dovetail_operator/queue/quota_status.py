@@ -27,7 +27,7 @@ _LOOK_SECONDS: Final = 2.0
 _NOTE_SECONDS: Final = 60.0
 
 
-class QuotaNotes:
+class QuotaStatusWriter:
     """Keeps the status of all GPUQuotas current."""
 
     def __init__(self, client: Client, *, state: State, now: Callable[[], datetime]) -> None:
@@ -42,11 +42,11 @@ class QuotaNotes:
 
     async def _note(self) -> None:
         try:
-            await self.note()
+            await self.write()
         except KubeError as error:
             log.warning("a quota's status is written later", error=str(error))
 
-    async def note(self) -> None:
+    async def write(self) -> None:
         """Write the statuses that have changed."""
         quotas = self._state.store.quotas
         if not quotas.all:
@@ -55,7 +55,7 @@ class QuotaNotes:
         now = self._now().replace(microsecond=0)
         children = children_of_jobs(self._state)
         counted = counted_jobs(self._state, waiting=self._state.decisions.verdicts, cache=self._usage)
-        statuses = quotas.reckon(counted, now=now, children=children)
+        statuses = quotas.compute_statuses(counted, now=now, children=children)
         for quota in quotas.all:
             status = statuses[quota.metadata.name]
             if is_news(quota.status, after=status, now=now):

@@ -39,7 +39,7 @@ class _Kept(NamedTuple):
 class Candidacies(Remembered[_Kept]):
     """Candidates by the job's UID, from one cycle to the next."""
 
-    def of(
+    def candidate(
         self,
         job: GPUJob,
         *,

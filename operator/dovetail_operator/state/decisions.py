@@ -126,7 +126,7 @@ class Decisions:
 
     def record_failure(self, job: GPUJob, *, error: Exception) -> bool:
         """Record that our own code fails on this generation of the job. False if that is known."""
-        if not self.failures.note(job, error=error):
+        if not self.failures.record(job, error=error):
             return False
         self.withdraw_verdict(job.metadata.uid)
         return True
@@ -173,7 +173,7 @@ class Decisions:
 
     # --- deletion ----------------------------------------------------------------------------------------------
 
-    def put(self, job: GPUJob) -> None:
+    def observe(self, job: GPUJob) -> None:
         """Do nothing for an observed version: decisions hold until their writer changes them."""
 
     def drop(self, job: GPUJob) -> None:

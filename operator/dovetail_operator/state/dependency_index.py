@@ -22,7 +22,7 @@ class Dependencies:
         self._stale = False
         self._news: set[str] = set()
 
-    def put(self, job: GPUJob) -> None:
+    def observe(self, job: GPUJob) -> None:
         """Record a version of a job. Its dependencies may differ from the previous version's."""
         key = key_of(job.metadata)
         awaited = tuple(_key(job, name=each.name) for each in job.spec.dependencies)
@@ -34,7 +34,7 @@ class Dependencies:
         # A new cycle passes through a job that others wait for; a known cycle may now be broken.
         self._stale = self._stale or key in self._dependents or key in self._circles
         self._stale = self._stale or (
-            expected_tasks.has_tasks(job) and bool(expected_tasks.of(job, keys=self._dependents))
+            expected_tasks.has_tasks(job) and bool(expected_tasks.task_keys(job, keys=self._dependents))
         )
 
     def drop(self, job: GPUJob) -> None:
@@ -80,10 +80,10 @@ class Dependencies:
             return None
         circle = self._circle_of(job) if missing.reason == "Dependency" else ()
         if circle:
-            return Obstacle(message=self._told(circle))
+            return Obstacle(message=self._circle_message(circle))
         return Obstacle(reason=missing.reason, message=missing.message)
 
-    def _told(self, circle: tuple[str, ...]) -> str:
+    def _circle_message(self, circle: tuple[str, ...]) -> str:
         way = " → ".join(map(_name, circle))
         tasks = [
             f"{_name(key)} is a task of {_name(array)}"

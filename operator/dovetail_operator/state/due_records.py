@@ -33,7 +33,7 @@ class Dues:
     def __len__(self) -> int:
         return len(self._due)
 
-    def put(self, job: GPUJob) -> None:
+    def observe(self, job: GPUJob) -> None:
         """Add an observed job if it has begun or ended since its record was written."""
         uid = job.metadata.uid
         if uid in self._kept or is_parent(job) or not is_worth_keeping(job):

@@ -44,7 +44,7 @@ class Failing:
     def __contains__(self, uid: str) -> bool:
         return uid in self._known
 
-    def note(self, job: GPUJob, *, error: Exception) -> bool:
+    def record(self, job: GPUJob, *, error: Exception) -> bool:
         """Record a failure on this generation. False if it is known and no retry was due."""
         known = self._known.get(job.metadata.uid)
         again = known is not None and known.generation == job.metadata.generation

@@ -88,7 +88,7 @@ class JobPods:
         """The devices that kubelet gave each pod, by UID; empty where Dovetail chose the devices."""
         return {pod.metadata.uid: self._given.get(pod.metadata.uid, ()) for pod in pods}
 
-    def of(self, child: Job | None) -> tuple[Pod, ...]:
+    def pods_of(self, child: Job | None) -> tuple[Pod, ...]:
         """The pods of a batch Job. Returns the identical tuple as long as none of them has changed."""
         pods = self._of_child.get(child.metadata.uid) if child is not None else None
         if child is None or pods is None:

@@ -91,7 +91,7 @@ class Requests:
         self._readings[job.metadata.uid] = (job.metadata.generation, reading)
         return reading
 
-    def put(self, job: GPUJob) -> None:
+    def observe(self, job: GPUJob) -> None:
         """Do nothing: `read` reads a new generation when it is first asked for."""
 
     def drop(self, job: GPUJob) -> None:

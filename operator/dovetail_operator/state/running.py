@@ -14,7 +14,7 @@ from dovetail_operator.state.state import State
 class Runs(Remembered[AtWork]):
     """Running jobs by UID, from one cycle to the next."""
 
-    def of(self, job: GPUJob, *, key: str, state: State, running: set[str]) -> AtWork | None:
+    def running_job(self, job: GPUJob, *, key: str, state: State, running: set[str]) -> AtWork | None:
         """The running job with this key, or None if it does not run.
 
         Adds its batch Job's UID to `running`.
@@ -22,7 +22,7 @@ class Runs(Remembered[AtWork]):
         child = state.store.child_named(key)
         if child is None:
             return None
-        uid, pods = job.metadata.uid, state.store.pods.of(child)
+        uid, pods = job.metadata.uid, state.store.pods.pods_of(child)
         known = self.get(uid)
         same = known is not None and known.job is job and known.child is child and known.pods is pods
         if not same and not (is_child(child, job=job) and is_on_the_way(job, child=child)):

@@ -11,7 +11,7 @@ from dovetail.api.builtin import Job, Pod
 from dovetail.api.gpujob import GPUJob, Policy
 from dovetail.api.meta import key_of
 from dovetail.cluster.view import ClusterView
-from dovetail.jobs.batch_job import is_ours, is_parent, wants_admission
+from dovetail.jobs.batch_job import is_managed, is_parent, wants_admission
 from dovetail.jobs.memory_use import Learning
 from dovetail.jobs.obstacle import Obstacle
 from dovetail.jobs.size_limits import JobLimits
@@ -63,10 +63,10 @@ class State:
         None if no GPUJob has this key, or another controller manages it.
         """
         store, decisions, job = self.store, self.decisions, self.store.jobs.get(key)
-        if job is None or not is_ours(job):
+        if job is None or not is_managed(job):
             return None
         uid, child = job.metadata.uid, store.child_of(job)
-        pods, verdict = store.pods.of(child), decisions.verdicts.get(uid)
+        pods, verdict = store.pods.pods_of(child), decisions.verdicts.get(uid)
         return Observed(
             job=sized(job, child=child, verdict=verdict),
             asked_workers=job.spec.workers,
@@ -80,20 +80,20 @@ class State:
             memory=self.requests.memory_of(job),
             dependencies=tuple(store.dependencies.states_of(job)),
             awaited=store.dependencies.is_awaited(job) or store.is_unnoted_task(job),
-            tasks=store.tasks.of(job) if is_parent(job) else (),
+            tasks=store.tasks.tasks_of(job) if is_parent(job) else (),
             in_the_way=store.tasks.in_the_way(job, jobs=store.jobs) if is_parent(job) else {},
             refresh_seconds=refresh_seconds(running=decisions.running_jobs),
-            measured=store.measured.of(job, running=any(pod.status.phase == "Running" for pod in pods)),
+            measured=store.measured.measure(job, running=any(pod.status.phase == "Running" for pod in pods)),
             recorded=self._records is None or self._records.is_kept(job),
             number=self.number_of(job),
             verdict=verdict,
             obstacle=self.obstacle_of(job, now=now),
             overtaken=decisions.overtaken.get(uid, ""),
-            bad_cards=store.bad_cards.of(pods, ledger=store.view.ledger),
+            bad_cards=store.bad_cards.held_by(pods, ledger=store.view.ledger),
             leaves_bad_cards=self._leaves_bad_cards,
-            overuses=store.overuses.of(pods),
+            overuses=store.overuses.held_by(pods),
             idle_since=decisions.idle.get(uid),
-            enforcement=store.enforcements.of(pods),
+            enforcement=store.enforcements.reports_for(pods),
             notice=decisions.notices.get(uid),
             kueue=decisions.kueue.get(child.metadata.uid, "") if child is not None else "",
         )
@@ -118,7 +118,7 @@ class State:
             or self.store.dependencies.obstacle_of(job)
             or reading.obstacle
             or self.decisions.refusal_of(job, now=now)
-            or suspension_obstacle(job, child=child, pods=self.store.pods.of(child))
+            or suspension_obstacle(job, child=child, pods=self.store.pods.pods_of(child))
             or orphans_obstacle(self._left_over(job, child=child))
         )
 
@@ -135,7 +135,7 @@ class State:
 
     def unnumbered(self) -> list[GPUJob]:
         """Jobs without a short number."""
-        return [job for job in self.store.jobs.values() if self.number_of(job) is None and is_ours(job)]
+        return [job for job in self.store.jobs.values() if self.number_of(job) is None and is_managed(job)]
 
     def _left_over(self, job: GPUJob, *, child: Job | None) -> list[Pod]:
         """Pods of an earlier run that still exist although the job does not run."""

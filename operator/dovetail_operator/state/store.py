@@ -16,9 +16,9 @@ from dovetail.jobs.size_limits import JobLimits
 from dovetail.queue.estimates.expectations import Expectations
 from dovetail.queue.limits.quotas import Quotas
 from dovetail_operator.arrays.task_index import TaskIndex, parent_key
-from dovetail_operator.devices.bad_devices import BadCards
+from dovetail_operator.devices.bad_devices import BadDevices
 from dovetail_operator.devices.enforcement import Enforcements
-from dovetail_operator.devices.idleness import tells_utilization
+from dovetail_operator.devices.idleness import reports_utilization
 from dovetail_operator.devices.memory_overuse import Overuses
 from dovetail_operator.devices.overuse_check import EndingRules
 from dovetail_operator.job.footprint import Footprint
@@ -34,7 +34,7 @@ _MAX_REPORT_AGE_SECONDS: Final = 660.0
 class JobFollower(Protocol):
     """Receives each version and each deletion of a GPUJob from the store."""
 
-    def put(self, job: GPUJob) -> None:
+    def observe(self, job: GPUJob) -> None:
         """Take a new version of a GPUJob."""
 
     def drop(self, job: GPUJob) -> None:
@@ -68,7 +68,7 @@ class Store:
         self.learning = learning or Learning()
         self.expectations = Expectations()
         self.measured = Utilization()
-        self.bad_cards = BadCards()
+        self.bad_cards = BadDevices()
         self.overuses = Overuses(endings or EndingRules())
         self.enforcements = Enforcements()
         self.footprint = Footprint(job_limits or JobLimits())
@@ -102,7 +102,7 @@ class Store:
         self.jobs[key] = job
         self._unreadable.pop(job.metadata.uid, None)
         for follower in self._followers:
-            follower.put(job)
+            follower.observe(job)
         return True
 
     def job_unreadable(self, meta: ObjectMeta, *, message: str) -> bool:
@@ -209,7 +209,7 @@ class Store:
     def is_of_a_job(self, uid: str) -> bool:
         """Whether this pod belongs to a GPUJob's own batch Job, so that evicting it ends the GPUJob."""
         job = self._job_of_pod(uid)
-        return job is not None and any(pod.metadata.uid == uid for pod in self.pods.of(self.child_of(job)))
+        return job is not None and any(pod.metadata.uid == uid for pod in self.pods.pods_of(self.child_of(job)))
 
     def utilization_of(self, job: GPUJob, *, now: datetime) -> float | None:
         """Utilization (0-1) of the job's busiest device; None if a device has no recent measurement."""
@@ -221,7 +221,7 @@ class Store:
             if (now - moment(status.observed_at)).total_seconds() > _MAX_REPORT_AGE_SECONDS:
                 return None
             (device,) = [each for each in status.devices if each.uuid == held.uuid] or [None]
-            if device is None or not tells_utilization(device):
+            if device is None or not reports_utilization(device):
                 return None
             found.append(device.utilization)
         return max(found, default=None)

@@ -29,7 +29,7 @@ def counted_jobs(state: State, *, waiting: Container[str], cache: "Counts | None
         if is_finished(job):
             each = use_of_ended(job, ask_of=state.requests.ask_of, quotas=state.store.quotas)
         else:
-            each = cache.of(job, key=key, state=state, waits=job.metadata.uid in waiting)
+            each = cache.count(job, key=key, state=state, waits=job.metadata.uid in waiting)
         if each is not None:
             found.append(each)
     cache.forget_others()
@@ -50,7 +50,7 @@ class _Known(NamedTuple):
 class Counts(Remembered[_Known]):
     """What unfinished jobs take, by UID, from one cycle to the next."""
 
-    def of(self, job: GPUJob, *, key: str, state: State, waits: bool) -> Counted | None:
+    def count(self, job: GPUJob, *, key: str, state: State, waits: bool) -> Counted | None:
         """What the job with this key takes or waits for; None if it does neither."""
         uid, child, version = job.metadata.uid, state.store.child_named(key), state.store.quotas.version
         verdict = state.decisions.verdicts.get(uid)

@@ -49,9 +49,9 @@ class IdleWatch:
     async def run(self) -> None:
         """Check repeatedly until cancelled. Returns at once if the policy is off."""
         if self._rules.after_seconds:
-            await repeat(self.look, every_seconds=_LOOK_SECONDS, what="idle jobs")
+            await repeat(self.check, every_seconds=_LOOK_SECONDS, what="idle jobs")
 
-    async def look(self) -> None:
+    async def check(self) -> None:
         """Check all jobs once."""
         running = {key: job for key, job in self._state.store.jobs.items() if job.status.phase == "Running"}
         uids = {job.metadata.uid for job in running.values() if job.status.devices}
@@ -67,7 +67,7 @@ class IdleWatch:
         utilization = self._state.store.utilization_of(job, now=now)
         told = find_condition(job.status.conditions, type=CONDITION)
         told_at = moment(told.last_transition_time) if told is not None and told.status == "True" else None
-        since = self._times.look(uid, utilization=utilization, now=now, told_at=told_at)
+        since = self._times.update(uid, utilization=utilization, now=now, told_at=told_at)
         before = self._state.decisions.idle.get(uid)
         if since is None:
             if self._state.decisions.clear_idle(uid):

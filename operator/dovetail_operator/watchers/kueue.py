@@ -89,7 +89,7 @@ class KueueWatch:
         """
         while (resource := await self._served()) is None:  # noqa: ASYNC110 - another program changes it
             await asyncio.sleep(self._look_seconds)
-        self._tell_all("")
+        self._set_message("")
         log.info("Kueue is here: its words are passed on", version=resource.version)
         await Reflector(self._client, resource=resource, as_type=Workload, on_event=self._on_event).run()
 
@@ -103,10 +103,10 @@ class KueueWatch:
                 # Kueue is usually not installed; or the right to read was removed.
                 log.debug("no Workloads of Kueue", version=resource.version, error=str(error))
                 absent = absent and isinstance(error, NotFound)
-        self._tell_all(_ABSENT if absent else "")
+        self._set_message(_ABSENT if absent else "")
         return None
 
-    def _tell_all(self, told: str) -> None:
+    def _set_message(self, told: str) -> None:
         """Set one message for all Jobs that wait for Kueue while no Workloads can be read."""
         waiting = {child.metadata.uid: key_of(child.metadata) for child in self._state.store.children()}
         waiting = {uid: key for uid, key in waiting.items() if is_external(self._state.store.jobs[key])}

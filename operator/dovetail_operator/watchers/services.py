@@ -13,7 +13,7 @@ from dovetail.api.builtin import Job
 from dovetail.api.gpujob import GPUJob, is_finished
 from dovetail.api.meta import EventType, key_of
 from dovetail.api.resources import SERVICES
-from dovetail.jobs.batch_job import has_ended, is_going, is_ours, is_past
+from dovetail.jobs.batch_job import has_ended, is_going, is_managed, is_past
 from dovetail.jobs.owner_reference import is_owned
 from dovetail.kube.client import Client
 from dovetail.kube.reflector import Reflector
@@ -107,7 +107,7 @@ class ServiceKeeper:
 
 def needs_service(job: GPUJob, *, child: Job | None) -> bool:
     """Whether workers of the job look for each other, or soon may. `child` is its batch Job."""
-    if not rendezvous.meets(job) or not is_ours(job) or is_finished(job) or is_going(job):
+    if not rendezvous.meets(job) or not is_managed(job) or is_finished(job) or is_going(job):
         return False
     if child is None:
         # Its batch Job may be about to be created, after a Service that has been deleted since.

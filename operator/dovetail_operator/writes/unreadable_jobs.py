@@ -77,9 +77,9 @@ class UnreadableJobs:
 
     async def run(self) -> None:
         """Write statuses until cancelled."""
-        await self._queue.serve(self._tell, hands=_HANDS, failed=_tried_again, rng=self._rng)
+        await self._queue.serve(self._announce, hands=_HANDS, failed=_tried_again, rng=self._rng)
 
-    async def _tell(self, key: str) -> None:
+    async def _announce(self, key: str) -> None:
         found = self._found.get(key)
         if found is None:
             return

@@ -176,7 +176,7 @@ class Supervisor:
                     self._unclaimed[pid] = how
                 for child in owners:
                     child.ended(how, success=status == 0, now=now)
-                    _tell(f"{child.spec.name} ended: {how}")
+                    _print_line(f"{child.spec.name} ended: {how}")
         for child in self.children.values():
             # As long as kwokctl runs, what it started is its child, so we get no signal.
             if child.adopted and child.process and not identity.alive(child.process):
@@ -202,7 +202,7 @@ class Supervisor:
         if child.last_exit:
             child.restarts += 1
         child.process, child.started_at = identity.identify(pid) or ProcessId(pid, 0), now
-        _tell(f"{spec.name} started as {pid}")
+        _print_line(f"{spec.name} started as {pid}")
 
     def _ask_to_end(self, child: Child, *, now: float) -> None:
         assert child.process
@@ -252,7 +252,7 @@ def _become_subreaper() -> None:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
 
 
-def _tell(text: str) -> None:
+def _print_line(text: str) -> None:
     sys.stdout.write(f"{time.strftime('%H:%M:%S')} {text}\n")
     sys.stdout.flush()
 

@@ -24,7 +24,7 @@ class Layout:
     ident: str
 
     @classmethod
-    def of(cls, state_dir: Path) -> "Layout":
+    def for_state_dir(cls, state_dir: Path) -> "Layout":
         """Return the layout of a sandbox. The same state directory always gives the same names."""
         path = state_dir.resolve()
         return cls(root=path / "realnode", ident=hashlib.sha256(str(path).encode()).hexdigest()[:8])

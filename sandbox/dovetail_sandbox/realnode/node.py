@@ -46,7 +46,7 @@ def start(state_dir: Path, *, control_plane: ControlPlane, say: Callable[[str], 
     if reason := capability.capable():
         raise NotCapableError(reason)
     stop(state_dir)
-    layout = Layout.of(state_dir)
+    layout = Layout.for_state_dir(state_dir)
     try:
         say("real node: certificates, configuration and its image")
         block = network.choose(taken=network.host_routes(), first=secrets.randbelow(256))
@@ -64,7 +64,7 @@ def start(state_dir: Path, *, control_plane: ControlPlane, say: Callable[[str], 
 
 def stop(state_dir: Path) -> None:
     """End the node and remove everything that it has on the host. Does nothing without a node."""
-    layout = Layout.of(state_dir)
+    layout = Layout.for_state_dir(state_dir)
     cgroups.end(layout.cgroup)
     network.disconnect(layout)
     if layout.root.exists():
@@ -73,12 +73,12 @@ def stop(state_dir: Path) -> None:
 
 def running(state_dir: Path) -> bool:
     """Whether the node's first process, and so all its programs, runs."""
-    return bool(cgroups.pids(Layout.of(state_dir).cgroup))
+    return bool(cgroups.pids(Layout.for_state_dir(state_dir).cgroup))
 
 
 def trouble(state_dir: Path) -> str | None:
     """Return why a started node no longer runs, with the end of a log; None while it runs."""
-    layout = Layout.of(state_dir)
+    layout = Layout.for_state_dir(state_dir)
     if cgroups.pids(layout.cgroup):
         return None
     return str(_ended(layout))
@@ -89,7 +89,7 @@ def import_images(state_dir: Path, *archives: Path, ctr: Path) -> None:
 
     Raises `RealNodeError` if it does not run.
     """
-    pid = _any_pid(Layout.of(state_dir))
+    pid = _any_pid(Layout.for_state_dir(state_dir))
     for archive in archives:
         with archive.open("rb") as stream:
             call(

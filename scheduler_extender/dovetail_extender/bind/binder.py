@@ -24,7 +24,7 @@ from dovetail.kube.errors import Conflict, KubeError, NotFound, ServerFault, Sta
 from dovetail.logs import get_logger
 from dovetail.pods.allocation import AllocationError, allocation_in, annotations_of
 from dovetail.pods.demand import host_request
-from dovetail_extender.bind.unsettled import Office, PodsOfCluster, Settling
+from dovetail_extender.bind.unsettled import BindAuthority, PodsOfCluster, Settling
 from dovetail_extender.decide.demand import allocation_of
 from dovetail_extender.decide.filter_score import Decisions
 from dovetail_extender.protocol import BindingArgs
@@ -56,7 +56,7 @@ class Binder:
         *,
         ledger: Ledger,
         pods: PodsOfCluster,
-        office: Office,
+        office: BindAuthority,
         decisions: Decisions,
         deadline_seconds: float,
         clock: Callable[[], float],
@@ -152,7 +152,7 @@ class Binder:
         # Where kubelet picks the devices, the node may report them before the bind is known; they are no allocation.
         annotations = {}
         if claim.devices and not claim.resource:
-            tenancy = self._decisions.tenancies.of(pod)
+            tenancy = self._decisions.tenancies.tenancy(pod)
             annotations = annotations_of(allocation_of(claim, pod=pod, tenancy=tenancy))
         left = deadline - self._clock()
         if left <= 0:
@@ -173,7 +173,7 @@ class Binder:
             return Outcome(result="gone", error="the pod was deleted")
         except KubeError as error:
             return self._after_failure(pod, error=error)
-        self._settling.note(pod, known=True)
+        self._settling.record_bind(pod, known=True)
         log.info("bound", **_about(pod, claim=claim))
         return Outcome(result="bound")
 
@@ -191,7 +191,7 @@ class Binder:
             return self._unsettled(pod, error=reading)
         if now.metadata.uid == meta.uid and now.spec.node_name:
             # Whatever the pod is bound to, the cache is about to replace our claim with that.
-            self._settling.note(pod, known=True)
+            self._settling.record_bind(pod, known=True)
             return _of_bound(now, node=claim.node, expected=claim)
         self._settling.give_up(meta.uid)
         return Outcome(result="conflict", error=error.message or str(error))
@@ -204,7 +204,7 @@ class Binder:
         return self._unsettled(pod, error=error)
 
     def _unsettled(self, pod: Pod, *, error: KubeError) -> Outcome:
-        self._settling.note(pod, known=False)
+        self._settling.record_bind(pod, known=False)
         return Outcome(result="unsettled", error=f"it is not known whether the pod was bound: {error}")
 
     def _refused(self, uid: str, *, error: str) -> Outcome:

@@ -34,7 +34,7 @@ class PodsOfCluster(Protocol):
         """Create the Binding with these annotations. Raises `KubeError`."""
 
 
-class Office(Protocol):
+class BindAuthority(Protocol):
     """The right to bind, which comes from holding the Lease."""
 
     @property
@@ -78,7 +78,7 @@ class Settling:
         """The number of binds whose outcome is unknown."""
         return sum(not bind.known for bind in self._unseen.values())
 
-    def note(self, pod: Pod, *, known: bool) -> None:
+    def record_bind(self, pod: Pod, *, known: bool) -> None:
         """Record that a bind was sent; `known` if the API server has confirmed it."""
         meta = pod.metadata
         self._unseen[meta.uid] = Unseen(namespace=meta.namespace, name=meta.name, since=self._clock(), known=known)

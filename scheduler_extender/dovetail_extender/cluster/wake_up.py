@@ -37,9 +37,9 @@ class Waking:
 
     async def run(self) -> None:
         """Check every `LOOK_SECONDS` until cancelled."""
-        await repeat(self.look, every_seconds=LOOK_SECONDS, what="waking pods")
+        await repeat(self.send_due, every_seconds=LOOK_SECONDS, what="waking pods")
 
-    async def look(self) -> None:
+    async def send_due(self) -> None:
         """Send a wake-up if one is due; a failed write is logged and retried later."""
         if not self._waiting.wake_due():
             return

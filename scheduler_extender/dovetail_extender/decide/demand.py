@@ -36,7 +36,7 @@ class Asks:
         """The policy for the pods of a namespace that name none."""
         return self._namespace_policies.get(namespace, self._default_policy)
 
-    def of(self, pod: Pod) -> Ask | None:
+    def request(self, pod: Pod) -> Ask | None:
         """The pod's request, or None when it asks for no GPU of Dovetail's or of a vendor's.
 
         Raises `RequestError`.

@@ -206,7 +206,7 @@ class Decisions:
 
     def ask(self, pod: Pod) -> Ask | None:
         """The pod's request, with its namespace's policy if it names none. Raises `RequestError`."""
-        return self._asks.of(pod)
+        return self._asks.request(pod)
 
     def claim(self, ask: Ask, *, pod: Pod, node: str) -> Claim | Refusal:
         """The pod's claim on the node, or why it does not fit.
@@ -231,7 +231,7 @@ class Decisions:
             return seen.claim
         found = self.fit_cache.check(ask, node=node, key=pod.metadata.uid)
         if isinstance(found, Refusal):
-            made = self.nominations.make_way(ask, node=node, pod=pod)
+            made = self.nominations.fit_by_release(ask, node=node, pod=pod)
             return found if made is None else made.claim
         return found.claim
 

@@ -43,7 +43,7 @@ class Tenancies:
         else:
             self._quotas[quota.metadata.name] = quota
 
-    def of(self, pod: Pod) -> Tenancy:
+    def tenancy(self, pod: Pod) -> Tenancy:
         """The pod's tenancy from its GPUJob, or else its own annotation, within its quotas' bounds."""
         job = self._job_of(pod)
         namespace = pod.metadata.namespace

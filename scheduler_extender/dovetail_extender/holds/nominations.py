@@ -140,7 +140,7 @@ class Nominations:
             node for node in nodes if node in concerned and isinstance(check(scratch, ask=ask, node=node, key=uid), Fit)
         ]
 
-    def make_way(self, ask: Ask, *, node: str, pod: Pod) -> Fit | None:
+    def fit_by_release(self, ask: Ask, *, node: str, pod: Pod) -> Fit | None:
         """Fit the pod by releasing the holds of nominated pods of lower priority on the node.
 
         None, with nothing released, if their holds do not keep the pod off.

@@ -238,7 +238,7 @@ class Plans:
         if uid in settled:
             return
         settled[uid] = worker, _job_of(pod)
-        if plan is not None and self._stands(plan, said=said, worker=worker) and _job_of(pod) == plan.name:
+        if plan is not None and self._is_valid(plan, said=said, worker=worker) and _job_of(pod) == plan.name:
             place = _place(said.job, worker=worker, node=plan.nodes[worker])
             self._ledger.release(place.key)
             self._forget_missing(place)
@@ -249,10 +249,10 @@ class Plans:
         gone = settled.pop(pod.metadata.uid, None)
         if not settled:
             self._settled.pop(key, None)
-        if plan is not None and gone is not None and self._stands(plan, said=said, worker=gone[0]):
+        if plan is not None and gone is not None and self._is_valid(plan, said=said, worker=gone[0]):
             self._hold(_place(said.job, worker=gone[0], node=plan.nodes[gone[0]]))
 
-    def _stands(self, plan: _Plan, *, said: PlanOfPod, worker: int) -> bool:
+    def _is_valid(self, plan: _Plan, *, said: PlanOfPod, worker: int) -> bool:
         return plan.stands and plan.latest == said.generation and worker < len(plan.nodes)
 
     def _hold(self, place: Place) -> None:
@@ -263,7 +263,7 @@ class Plans:
         if (place.worker, plan.name) in self._settled.get((place.job, plan.latest), {}).values():
             return
         # Plans come before reserved room: the operator has already counted both.
-        self.reserved.make_way(place.node)
+        self.reserved.release(place.node)
         found = self._room(plan.ask, place=place)
         if found is None:
             self._missing.setdefault(place.node, {})[place] = ""

@@ -69,7 +69,7 @@ class Reserved:
                     self._until[key] = due
                 self.refill(node)
 
-    def make_way(self, node: str) -> None:
+    def release(self, node: str) -> None:
         """Release all reserved room on the node, until `refill`."""
         for key in self._asks.get(node, {}):
             self._ledger.release(key)

@@ -15,7 +15,7 @@ from dovetail_agent.checkpoint.pod_memory import pod_free_mib
 from dovetail_agent.checkpoint.state_files import CheckpointMarks
 from dovetail_agent.devices.model import DeviceInfo, DeviceSample, Inventory, Process, Sample
 from dovetail_agent.feature.protocol import Seen
-from dovetail_agent.mps.devices import Card
+from dovetail_agent.mps.devices import MpsDevice
 from dovetail_agent.mps.probe import Verdict
 from dovetail_agent.tenants import Tenant
 from dovetail_agent.turns.contenders import contenders
@@ -50,7 +50,7 @@ def seen(*tenants: Tenant, used: dict[str, int], mig: str = "", more_processes: 
 
 @pytest.fixture
 def world(tmp_path: Path) -> SeenWorld:
-    cards = FakeCards(cards={CARD: Card(free_mib=5000, exclusive=False)})
+    cards = FakeCards(cards={CARD: MpsDevice(free_mib=5000, exclusive=False)})
     made = SeenWorld(cards=cards, cgroups=tmp_path, proc=tmp_path, mps_clients=lambda: {OTHER})
     made.live = True
     return made

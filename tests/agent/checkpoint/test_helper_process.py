@@ -10,7 +10,7 @@ import pytest
 from dovetail_agent.checkpoint.calls import CheckpointFailed, ProcessState
 from dovetail_agent.checkpoint.helper_process import HelperCalls
 from dovetail_agent.checkpoint.probe import probed
-from dovetail_agent.mps.devices import Card
+from dovetail_agent.mps.devices import MpsDevice
 from dovetail_agent.mps.probe import Verdict
 from tests.agent.cuda_stub import built
 from tests.agent.mps_machine import FakeCards
@@ -47,7 +47,7 @@ def helper(variables: dict[str, str]) -> Iterator[Helper]:
 
 
 def tried(calls: HelperCalls, variables: dict[str, str], *, free_mib: int = 80_000) -> Verdict:
-    cards = FakeCards(cards={"GPU-a": Card(free_mib=free_mib, exclusive=False)})
+    cards = FakeCards(cards={"GPU-a": MpsDevice(free_mib=free_mib, exclusive=False)})
     return probed(calls, cards=cards, variables=variables)
 
 

@@ -8,7 +8,7 @@ import pytest
 from dovetail.api.gpunode import Device, GPUNode, GPUNodeSpec, GPUNodeStatus
 from dovetail.api.gpunode import Fault as Reported
 from dovetail.api.meta import ObjectMeta
-from dovetail_agent.devices.faults import Past, standing, with_lost
+from dovetail_agent.devices.faults import Past, with_lost, with_open_faults
 from dovetail_agent.devices.model import LOST, DeviceInfo, DeviceSample, Fault, Inventory, Sample
 
 NOON: Final = datetime.fromisoformat("2026-11-21T12:00:00Z")
@@ -38,12 +38,12 @@ def past(
 ) -> Past:
     status = GPUNodeStatus(boot_id=boot, driver_version=driver, devices=list(devices))
     spec = GPUNodeSpec(mended=mended or {})
-    return Past.of(GPUNode(metadata=ObjectMeta(name="a"), spec=spec, status=status), boot_id=now)
+    return Past.from_gpunode(GPUNode(metadata=ObjectMeta(name="a"), spec=spec, status=status), boot_id=now)
 
 
 def told(past: Past, *, sample: DeviceSample = WELL, of: DeviceInfo | None = None) -> DeviceSample:
     inventory = Inventory(devices=(of or info(),), driver_version="580")
-    whole = standing(Sample(devices=(sample,)), answered=inventory, inventory=inventory, past=past)
+    whole = with_open_faults(Sample(devices=(sample,)), answered=inventory, inventory=inventory, past=past)
     return whole.devices[0]
 
 
@@ -103,7 +103,7 @@ def test_a_card_that_does_not_answer_now_says_that_first() -> None:
 def test_a_card_that_a_new_agent_cannot_read_stays_for_its_pods_and_is_lost() -> None:
     answered, before = Inventory(devices=(info(0),), driver_version="580"), past(device(0), device(1))
     inventory = with_lost(answered, past=before)
-    sample = standing(Sample(devices=(DeviceSample(),)), answered=answered, inventory=inventory, past=before)
+    sample = with_open_faults(Sample(devices=(DeviceSample(),)), answered=answered, inventory=inventory, past=before)
     assert [(each.index, each.uuid, each.model) for each in inventory.devices] == [
         (0, "GPU-0", "H100"),
         (1, "GPU-1", "H100"),
@@ -130,6 +130,6 @@ def test_a_card_that_is_gone_for_good_is_left_out(answered: list[DeviceInfo], be
 
 
 def test_a_node_that_was_never_reported_has_no_past() -> None:
-    nothing = Past.of(None, boot_id="boot-1")
+    nothing = Past.from_gpunode(None, boot_id="boot-1")
     assert told(nothing) == DeviceSample()
     assert with_lost(Inventory(devices=(info(),)), past=nothing).devices == (info(),)

@@ -14,8 +14,8 @@ from dovetail.gpu.device_plugins import DEFAULT_VENDORS
 from dovetail_agent.devices.model import Provider
 from dovetail_agent.devices.no_library import NoLibraryProvider
 from dovetail_agent.devices.simulated.provider import SimulatedProvider
-from dovetail_agent.feature.runner import Beside
-from dovetail_agent.report.collect import Eyes
+from dovetail_agent.feature.runner import FeatureRunner
+from dovetail_agent.report.collect import Collector
 from tests.agent.builders import NOON, make_node
 
 ANNOTATED = make_node(devices={"model": "V100", "count": 2, "memoryMiB": 32768})
@@ -31,8 +31,8 @@ def node(*, name: str = "v100-0", labels: dict[str, str] | None = None, **capaci
 
 
 def looked(by: Provider, at: Node, *, known: GPUNode | None = None) -> GPUNode:
-    eyes = Eyes(by, vendors=DEFAULT_VENDORS, beside=Beside())
-    _, look = eyes.look(at, gpunode=known, tenants=(), now=NOON + timedelta(seconds=1))
+    eyes = Collector(by, vendors=DEFAULT_VENDORS, beside=FeatureRunner())
+    _, look = eyes.collect(at, gpunode=known, tenants=(), now=NOON + timedelta(seconds=1))
     return GPUNode(metadata=ObjectMeta(name=at.metadata.name), status=look.status)
 
 

@@ -8,7 +8,7 @@ import msgspec
 from dovetail.api.gpunode import Enforcement, GPUNode, GPUNodeStatus
 from dovetail.api.meta import ObjectMeta, find_condition
 from dovetail_agent.devices.model import DeviceInfo, DeviceSample, Inventory, Sample
-from dovetail_agent.feature.enforcement import Discovery, said
+from dovetail_agent.feature.enforcement import Discovery, with_enforcement
 from dovetail_agent.feature.protocol import Seen
 from dovetail_agent.mps import state_file
 from dovetail_agent.mps.feature import MpsFeature
@@ -80,8 +80,8 @@ def test_a_simulated_node_enforces_nothing_and_says_so() -> None:
 
 
 def test_a_reason_goes_when_its_word_holds() -> None:
-    before = said(REPORT, name="mps", holds=False, why="not yet")
-    assert said(before, name="mps", holds=True).enforcement == Enforcement(mps=True)
+    before = with_enforcement(REPORT, name="mps", holds=False, why="not yet")
+    assert with_enforcement(before, name="mps", holds=True).enforcement == Enforcement(mps=True)
 
 
 def test_mps_is_claimed_when_its_supervisor_has_proven_it(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 
 from dovetail.api.gpunode import Assignment, Enforcement, GPUNodeStatus
 from dovetail_agent.feature.protocol import Feature, Seen, Wake
-from dovetail_agent.feature.runner import Beside
+from dovetail_agent.feature.runner import FeatureRunner
 from tests.agent.builders import NOON, make_node
 
 SEEN: Final = Seen(node=make_node(), now=NOON)
@@ -75,26 +75,26 @@ class Stubborn(Feature):
 
 
 async def test_the_report_has_what_the_working_one_says() -> None:
-    beside = Beside([Broken(), Working()])
+    beside = FeatureRunner([Broken(), Working()])
     assert beside.amend(GPUNodeStatus(), seen=SEEN).enforcement.turns
 
 
 async def test_whom_kubelet_gave_what_is_told_by_the_first_that_knows() -> None:
-    assert Beside([Broken(), Feature(), Working()]).assignments(SEEN) == [GIVEN]
+    assert FeatureRunner([Broken(), Feature(), Working()]).assignments(SEEN) == [GIVEN]
 
 
 async def test_nobody_knows_whom_kubelet_gave_what() -> None:
-    assert Beside([Feature()]).assignments(SEEN) is None
+    assert FeatureRunner([Feature()]).assignments(SEEN) is None
 
 
 async def test_the_metrics_of_the_working_one_are_there() -> None:
-    assert [metric.name for metric in Beside([Broken(), Working(), Feature()]).metrics()] == ["turns"]
+    assert [metric.name for metric in FeatureRunner([Broken(), Working(), Feature()]).metrics()] == ["turns"]
 
 
 async def test_one_that_is_still_busy_is_left_to_it() -> None:
     working = Working()
     async with asyncio.TaskGroup() as tasks:
-        beside = Beside([Broken(), working])
+        beside = FeatureRunner([Broken(), working])
         beside.start(tasks, wake=lambda: None)
         for _ in range(3):
             beside.act(SEEN, status=GPUNodeStatus())
@@ -113,7 +113,7 @@ async def test_one_that_is_still_busy_is_left_to_it() -> None:
 async def test_one_that_fails_is_begun_again() -> None:
     stubborn, woken = Stubborn(), []
     async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
-        Beside([stubborn], again_seconds=0).start(tasks, wake=lambda: woken.append(1))
+        FeatureRunner([stubborn], again_seconds=0).start(tasks, wake=lambda: woken.append(1))
         await stubborn.well.wait()
     assert (stubborn.begun, woken) == (3, [1])
 
@@ -121,7 +121,7 @@ async def test_one_that_fails_is_begun_again() -> None:
 async def test_whoever_looks_while_the_agent_ends_begins_nothing_and_fails_on_nothing() -> None:
     working, ended = Working(), asyncio.Event()
 
-    async def look_late(beside: Beside) -> None:
+    async def look_late(beside: FeatureRunner) -> None:
         """Hears of the end after the group."""
         try:
             await asyncio.Event().wait()
@@ -131,7 +131,7 @@ async def test_whoever_looks_while_the_agent_ends_begins_nothing_and_fails_on_no
 
     async def agent() -> None:
         async with asyncio.TaskGroup() as tasks:
-            beside = Beside([working])
+            beside = FeatureRunner([working])
             beside.start(tasks, wake=lambda: None)
             tasks.create_task(look_late(beside))
             await asyncio.sleep(0)

@@ -7,7 +7,7 @@ import msgspec
 from dovetail.api.gpunode import Device, GPUNode, GPUNodeStatus
 from dovetail.api.meta import ObjectMeta
 from dovetail_agent.feature.protocol import Seen
-from dovetail_agent.guards.bad_devices import BadCardsFeature
+from dovetail_agent.guards.bad_devices import BadDevicesFeature
 from tests.agent.builders import NOON, make_node
 from tests.agent.guards.test_strangers import CARD, OTHER, OWNER
 from tests.agent.recorded import Recorded
@@ -24,7 +24,7 @@ async def told(now: GPUNodeStatus, *, before: GPUNodeStatus | None) -> Recorded:
     recorded = Recorded()
     gpunode = None if before is None else GPUNode(metadata=ObjectMeta(name="v100-0"), status=before)
     seen = Seen(node=make_node(), now=NOON, gpunode=gpunode, tenants=(OWNER, OTHER))
-    await BadCardsFeature(recorded).act(seen, status=now)
+    await BadDevicesFeature(recorded).act(seen, status=now)
     return recorded
 
 
@@ -53,5 +53,5 @@ async def test_a_pod_with_healthy_devices_too_hears_of_the_bad_one() -> None:
     both = replace(OWNER, devices=(*OWNER.devices, *OTHER.devices))
     recorded = Recorded()
     seen = Seen(node=make_node(), now=NOON, gpunode=None, tenants=(both, OTHER))
-    await BadCardsFeature(recorded).act(seen, status=status("GpuIsLost"))
+    await BadDevicesFeature(recorded).act(seen, status=status("GpuIsLost"))
     assert recorded.about("Pod") == [("train", "BadGPU")]

@@ -64,7 +64,7 @@ def test_what_the_last_one_proved_is_not_claimed_of_a_daemon_that_is_yet_to_begi
 def test_pods_whose_clients_were_lost_are_told_how(work: Work) -> None:
     work.tenants._on_object("ADDED", told_of(make_pod()))
     work.events = recorded = Recorded()
-    work._tell({"pod-uid": "its MPS server has ended", "gone": "too"})
+    work._report_lost({"pod-uid": "its MPS server has ended", "gone": "too"})
     (event,) = recorded.events
     assert (event.kind, event.name, event.reason) == ("Pod", "train-0", "MPSClientLost")
     assert event.message.endswith("is lost: its MPS server has ended")
@@ -73,9 +73,9 @@ def test_pods_whose_clients_were_lost_are_told_how(work: Work) -> None:
 def test_tenants_come_and_go_as_the_operator_says(work: Work) -> None:
     work.tenants._on_object("ADDED", told_of(make_pod()))
     assert work._changed.is_set()
-    assert [tenant.name for tenant in work.tenants.of("a")] == ["train-0"]
+    assert [tenant.name for tenant in work.tenants.tenants("a")] == ["train-0"]
     work.tenants._on_object("MODIFIED", told_of())
-    assert work.tenants.of("a") == ()
+    assert work.tenants.tenants("a") == ()
 
 
 async def test_no_card_is_opened_before_anybody_said_who_is_there(work: Work) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from dovetail_agent.mps.control import Control, environment
 from dovetail_agent.mps.daemon import Daemon, Pace
-from dovetail_agent.mps.devices import Card
+from dovetail_agent.mps.devices import MpsDevice
 from dovetail_agent.mps.leftovers import SharedMemory
 from dovetail_agent.mps.probe import Verdict
 from dovetail_agent.mps.supervisor import Step, Supervisor
@@ -92,7 +92,7 @@ def rig(tmp_path: Path) -> Iterator[Callable[..., Rig]]:
     made: list[Rig] = []
 
     def make(*, kept: tuple[str, ...] = (), exclusive: bool = False) -> Rig:
-        cards = {uuid: Card(free_mib=80_000, exclusive=exclusive) for uuid in (CARD, OTHER)}
+        cards = {uuid: MpsDevice(free_mib=80_000, exclusive=exclusive) for uuid in (CARD, OTHER)}
         proc = make_proc(tmp_path / "proc", pods={41: POD, 42: POD})
         made.append(Rig(mps=MpsStub(tmp_path / "mps"), proc=proc, cards=FakeCards(cards=cards), kept=kept))
         return made[-1]

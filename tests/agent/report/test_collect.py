@@ -15,8 +15,8 @@ from dovetail_agent.devices.model import Inventory, InventoryUnreadable, Provide
 from dovetail_agent.devices.multi_vendor import ManyProvider
 from dovetail_agent.devices.simulated.provider import SimulatedProvider, device_uuid
 from dovetail_agent.feature.protocol import Feature, Seen
-from dovetail_agent.feature.runner import Beside
-from dovetail_agent.report.collect import Eyes, Look
+from dovetail_agent.feature.runner import FeatureRunner
+from dovetail_agent.report.collect import Collector, Look
 from dovetail_agent.tenants import Tenant
 from tests.agent.builders import NOON, V100S, make_node, make_tenant
 from tests.agent.devices.test_assignments import asking
@@ -24,8 +24,8 @@ from tests.agent.devices.test_multi_vendor import Part
 
 
 def look(node: Node, *, provider: Provider, gpunode: GPUNode | None = None) -> Look:
-    eyes = Eyes(provider, vendors=DEFAULT_VENDORS, beside=Beside())
-    return eyes.look(node, gpunode=gpunode, tenants=[], now=NOON)[1]
+    eyes = Collector(provider, vendors=DEFAULT_VENDORS, beside=FeatureRunner())
+    return eyes.collect(node, gpunode=gpunode, tenants=[], now=NOON)[1]
 
 
 def unmanaged(node: Node) -> Node:
@@ -69,13 +69,13 @@ class Failing(Part):
         raise InventoryUnreadable("mixed", problem="the driver hangs", reason="DriverHangs")
 
 
-def eyes(provider: Any, *features: Feature) -> Eyes:
-    return Eyes(provider, vendors=DEFAULT_VENDORS, beside=Beside(features))
+def eyes(provider: Any, *features: Feature) -> Collector:
+    return Collector(provider, vendors=DEFAULT_VENDORS, beside=FeatureRunner(features))
 
 
 @pytest.mark.parametrize("provider", [Part("nvidia", cards=1, problem="no driver"), Failing("nvidia", cards=1)])
 def test_a_node_that_cannot_be_read_has_the_problem_and_neither_inventory_nor_sample(provider: Part) -> None:
-    seen, found = eyes(provider).look(NODE, gpunode=None, tenants=[make_tenant()], now=NOON)
+    seen, found = eyes(provider).collect(NODE, gpunode=None, tenants=[make_tenant()], now=NOON)
     assert (seen.inventory, seen.sample, found.inventory, found.sample) == (None, None, None, None)
     assert seen.problem == found.status.conditions[0].message
     assert seen.problem in {"node mixed: no driver", "node mixed: the driver hangs"}
@@ -89,7 +89,7 @@ def test_the_reason_of_the_problem_is_the_reason_of_the_condition() -> None:
 
 def test_a_look_carries_the_answered_question_and_the_previous_report() -> None:
     gpunode = GPUNode(metadata=ObjectMeta(name="v100-0"), status=GPUNodeStatus(tenants_asked=4))
-    seen, _ = eyes(SimulatedProvider()).look(make_node(), gpunode=gpunode, tenants=[], now=NOON, answers=3)
+    seen, _ = eyes(SimulatedProvider()).collect(make_node(), gpunode=gpunode, tenants=[], now=NOON, answers=3)
     assert (seen.answers, seen.previous, seen.problem) == (3, gpunode.status, "")
 
 
@@ -97,7 +97,7 @@ def test_devices_that_are_left_out_are_in_the_log_once_for_each_node() -> None:
     both = eyes(ManyProvider([Anywhere("nvidia", cards=2), Anywhere("amd", cards=1)]))
     with capture_logs() as logs:
         for name in ("one", "two", "one"):
-            both.look(make_node(name, devices=None), gpunode=None, tenants=[], now=NOON)
+            both.collect(make_node(name, devices=None), gpunode=None, tenants=[], now=NOON)
     assert [(each["node"], each["devices"]) for each in logs] == [("one", 1), ("two", 1)]
 
 
@@ -130,7 +130,7 @@ PLUGIN = unmanaged(make_node(capacity={"nvidia.com/gpu": "2"}))
 def test_what_kubelet_assigned_is_reported_and_is_what_its_pod_holds() -> None:
     uuid = device_uuid("v100-0", index=1)
     told = Assignment(uid="asked", namespace="ml", name="pod-asked", devices=[uuid])
-    _, found = eyes(SimulatedProvider(), Kubelet(told)).look(
+    _, found = eyes(SimulatedProvider(), Kubelet(told)).collect(
         PLUGIN, gpunode=None, tenants=[asking(1, uid="asked")], now=NOON
     )
     assert found.status.assignments == [told]
@@ -138,7 +138,9 @@ def test_what_kubelet_assigned_is_reported_and_is_what_its_pod_holds() -> None:
 
 
 def test_an_answer_without_assignments_is_an_answer() -> None:
-    _, found = eyes(SimulatedProvider(), Kubelet()).look(PLUGIN, gpunode=None, tenants=[asking(1, uid="x")], now=NOON)
+    _, found = eyes(SimulatedProvider(), Kubelet()).collect(
+        PLUGIN, gpunode=None, tenants=[asking(1, uid="x")], now=NOON
+    )
     assert found.status.assignments == []
 
 
@@ -155,4 +157,4 @@ def test_a_managed_node_has_no_assignments_of_a_plugin() -> None:
 
 
 def look_at(node: Node, *tenants: Tenant, gpunode: GPUNode | None = None) -> GPUNodeStatus:
-    return eyes(SimulatedProvider()).look(node, gpunode=gpunode, tenants=tenants, now=NOON)[1].status
+    return eyes(SimulatedProvider()).collect(node, gpunode=gpunode, tenants=tenants, now=NOON)[1].status

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dovetail.api.gpunode import GPUNodeStatus
-from dovetail_agent.checkpoint.admission import Candidate, OnCard
+from dovetail_agent.checkpoint.admission import Candidate, OnDevice
 from dovetail_agent.checkpoint.calls import LibraryCalls, ProcessState
 from dovetail_agent.checkpoint.state_files import CheckpointMarks
 from dovetail_agent.checkpoint.suspend_to_host import SuspendToHost
@@ -87,7 +87,7 @@ class Node:
         there = self.stub.state(pid) in {ProcessState.RUNNING, ProcessState.LOCKED}
         return Candidate(
             name=tenant.name,
-            processes=[OnCard(pid=pid, uuid=CARD, used_mib=LARGE)] if there else [],
+            processes=[OnDevice(pid=pid, uuid=CARD, used_mib=LARGE)] if there else [],
             promised_mib={CARD: LARGE},
             host_free_mib=1 << 20,
         )

@@ -47,55 +47,55 @@ def test_while_the_agent_beats_nobody_is_thawed(world: World) -> None:
     for _ in range(20):
         world.kernel.seconds += 1
         world.marks.beat(AGENT)
-        assert world.watchdog.look() == []
+        assert world.watchdog.check() == []
     assert world.frozen
 
 
 def test_when_the_agent_falls_silent_everybody_is_thawed(world: World) -> None:
     world.kernel.seconds += SILENT_SECONDS
-    assert world.watchdog.look() == [f"pod {UID} thawed: the agent is silent"]
+    assert world.watchdog.check() == [f"pod {UID} thawed: the agent is silent"]
     assert not world.frozen
 
 
 def test_an_agent_that_never_was_is_silent(world: World) -> None:
     world.marks.leave(AGENT)
-    world.watchdog.look()
+    world.watchdog.check()
     assert not world.frozen
 
 
 def test_a_pod_is_thawed_once_for_each_time_that_it_was_frozen(world: World) -> None:
     world.kernel.seconds += SILENT_SECONDS
-    world.watchdog.look()
+    world.watchdog.check()
     world.freezing.freeze(world.group)  # by somebody else
-    assert world.watchdog.look() == []
+    assert world.watchdog.check() == []
     assert world.frozen
 
 
 def test_an_agent_that_hung_and_freezes_again_is_watched_again(world: World) -> None:
     world.kernel.seconds += SILENT_SECONDS
-    world.watchdog.look()
+    world.watchdog.check()
     os.utime(world.kernel.mount.parent / "marks" / "frozen" / UID, ns=(1, 1))  # the clock of files is coarse
     world.freezer.suspend(TENANT)
-    assert world.watchdog.look() == [f"pod {UID} thawed: the agent is silent"]
+    assert world.watchdog.check() == [f"pod {UID} thawed: the agent is silent"]
 
 
 def test_what_others_froze_stays_frozen(world: World) -> None:
     other = world.kernel.add(f"kubepods/pod{OTHER}")
     world.freezing.freeze(other)
     world.kernel.seconds += SILENT_SECONDS
-    world.watchdog.look()
+    world.watchdog.check()
     assert world.kernel.stands(other)
 
 
 def test_a_pod_that_is_gone_leaves_no_mark(world: World) -> None:
     (world.group / "freezer.state").unlink()
     world.kernel.seconds += SILENT_SECONDS
-    assert world.watchdog.look() == []
+    assert world.watchdog.check() == []
     assert world.marks.all() == []
 
 
 def test_a_watchdog_that_ends_leaves_nobody_frozen_and_no_sign_of_life(world: World) -> None:
-    world.watchdog.look()
+    world.watchdog.check()
     assert world.marks.alive(WATCHDOG)
     assert world.watchdog.leave() == [f"pod {UID} thawed: the watchdog ends"]
     assert (world.frozen, world.marks.alive(WATCHDOG)) == (False, False)

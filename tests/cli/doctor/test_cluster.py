@@ -13,7 +13,7 @@ from dovetail.query.doctor.picture import LEASED, RIGHTS
 from dovetail_cli import app
 from dovetail_cli.cluster.connection import Cluster
 from dovetail_cli.doctor import findings
-from dovetail_cli.doctor.reads import job_namespaces, listed, look, resources_asked, seen
+from dovetail_cli.doctor.reads import job_namespaces, listed, read_all, resources_asked, seen
 from tests.core.kube.api import Answer, Api
 from tests.core.query.doctor.test_diagnosis import GONE, picture, wrong
 
@@ -77,7 +77,7 @@ async def test_a_user_without_any_rights_is_told_what_could_not_be_looked_at(api
         api.answer(f"GET {path}", no)
     api.answer(f"GET {dovetail}/gpunodes", no, no)
     api.answer("POST /apis/authorization.k8s.io/v1/subjectaccessreviews", *[no] * len(RIGHTS))
-    found = diagnosis.judge(await look(cluster))
+    found = diagnosis.judge(await read_all(cluster))
     assert {finding.level for finding in found} == {"unknown"}
     assert findings.exit_code(found) == 0
 

@@ -99,7 +99,7 @@ async def test_who_may_not_list_all_jobs_sees_those_of_the_namespace(api: Api, c
     system = "namespaces/dovetail-system"
     api.answer(f"GET /apis/coordination.k8s.io/v1/{system}/leases/dovetail-scheduler", missing)
     api.answer(f"GET /apis/apps/v1/{system}/deployments/dovetail-scheduler", missing)
-    assert [job.metadata.name for job in (await top.look(cluster)).jobs] == ["train"]
+    assert [job.metadata.name for job in (await top.read_screen(cluster)).jobs] == ["train"]
 
 
 def of_one_namespace(api: Api, *, gpunodes: Answer) -> None:
@@ -115,10 +115,10 @@ async def test_who_sees_the_devices_is_told_that_the_pods_of_others_are_not_show
     api: Api, cluster: Cluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     of_one_namespace(api, gpunodes=Answer(body={"metadata": {}, "items": []}))
-    found = await inventory.look(cluster)
+    found = await inventory.read_inventory(cluster)
     # Not by the look itself, which a screen takes again and again.
     assert capsys.readouterr().err == ""
-    inventory.tell_what_lacks(found)
+    inventory.print_missing(found)
     assert "you may not list the pods of other namespaces" in capsys.readouterr().err
 
 
@@ -127,7 +127,7 @@ async def test_who_may_not_see_the_devices_is_told_that_alone(
 ) -> None:
     of_one_namespace(api, gpunodes=refusal(403, message="no gpunodes"))
     with pytest.raises(Forbidden, match="no gpunodes"):
-        await inventory.look(cluster)
+        await inventory.read_inventory(cluster)
     assert capsys.readouterr().err == ""
 
 

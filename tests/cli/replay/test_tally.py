@@ -23,7 +23,7 @@ def make_tally(*names: str) -> Tally:
 
 
 def test_a_job_that_the_watch_has_not_told_of_yet_waits() -> None:
-    standing = make_tally("x").standing()
+    standing = make_tally("x").counts()
     assert (standing.waiting, standing.done) == (1, False)
 
 
@@ -32,9 +32,9 @@ def test_a_campaign_is_done_when_the_rest_can_never_fit() -> None:
     tally.saw(make_job("x", phase="Succeeded"), at=1)
     tally.saw(make_job("y", phase="Failed"), at=2)
     tally.saw(make_job("z", phase="Queued", reason="Resources"), at=2)
-    assert not tally.standing().done
+    assert not tally.counts().done
     tally.saw(make_job("z", phase="Queued", reason="ExceedsCapacity"), at=3)
-    standing = tally.standing()
+    standing = tally.counts()
     assert standing.done
     assert (standing.succeeded, standing.failed, standing.hopeless) == (1, 1, 1)
 
@@ -43,14 +43,14 @@ def test_a_job_that_somebody_deletes_has_failed() -> None:
     tally = make_tally("x")
     tally.saw(make_job("x", phase="Running"), at=1)
     tally.gone("x")
-    assert (tally.standing().failed, tally.standing().done) == (1, True)
+    assert (tally.counts().failed, tally.counts().done) == (1, True)
 
 
 def test_it_is_not_done_before_all_are_submitted() -> None:
     tally = Tally(jobs=2, nodes={})
     tally.submitted("x", at=0)
     tally.saw(make_job("x", phase="Succeeded"), at=1)
-    assert not tally.standing().done
+    assert not tally.counts().done
 
 
 def test_a_wait_lasts_from_the_submission_to_the_first_node() -> None:
@@ -86,7 +86,7 @@ def test_shares_beside_each_other_all_count() -> None:
     tally = make_tally("x", "y", "z")
     for number, (name, share) in enumerate([("x", 500), ("y", 300), ("z", 200)], start=1):
         tally.saw(make_job(name, number=number, phase="Running", devices=[("a", 0, share)]), at=1)
-    assert (tally.standing().allocated_milli, len(held_devices(tally.seen.values())["a", 0])) == (1000, 3)
+    assert (tally.counts().allocated_milli, len(held_devices(tally.seen.values())["a", 0])) == (1000, 3)
 
 
 def test_a_device_whose_tenants_take_turns_is_held_whole_at_most() -> None:
@@ -94,7 +94,7 @@ def test_a_device_whose_tenants_take_turns_is_held_whole_at_most() -> None:
     for number, name in enumerate(["x", "y"], start=1):
         job = make_job(name, number=number, phase="Running", devices=[("a", 0, 800)])
         tally.saw(replace(job, spec=replace(job.spec, mode="TimeShared")), at=1)
-    assert tally.standing().allocated_milli == 1000
+    assert tally.counts().allocated_milli == 1000
     assert held_devices(tally.seen.values()) == {("a", 0): [(1, 800), (2, 800)]}
 
 
@@ -167,7 +167,7 @@ def test_progress_is_one_sentence() -> None:
     tally.saw(make_job("x", phase="Running", devices=[("a", 0)]), at=1)
     tally.saw(make_job("y", phase="Queued", reason="Resources"), at=1)
     tally.saw(make_job("z", phase="Failed"), at=1)
-    assert progress.sentence(tally, standing=tally.standing()) == (
+    assert progress.sentence(tally, standing=tally.counts()) == (
         "1 to submit, 1 wait (Resources 1), 1 run, 0 done, 1 failed; 50% of the GPUs allocated"
     )
 
@@ -175,10 +175,10 @@ def test_progress_is_one_sentence() -> None:
 def test_elsewhere_than_on_a_terminal_progress_is_a_line_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
     tally = make_tally("x")
     with progress.progress(title="Replay") as watch:
-        watch(tally, tally.standing())
-        watch(tally, tally.standing())
+        watch(tally, tally.counts())
+        watch(tally, tally.counts())
         tally.saw(make_job("x", phase="Succeeded"), at=1)
-        watch(tally, tally.standing())
+        watch(tally, tally.counts())
     lines = capsys.readouterr().err.splitlines()
     assert [line.split("  ")[-1] for line in lines] == [
         "1 wait (Evaluating 1), 0 run, 0 done; 0% of the GPUs allocated",

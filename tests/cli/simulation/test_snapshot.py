@@ -10,7 +10,7 @@ from dovetail.cluster.objects import ClusterObjects
 from dovetail.config.settings import Settings
 from dovetail.simulator.snapshot import Snapshot, parse, to_json, to_yaml
 from dovetail_cli.app import main
-from dovetail_cli.simulation.snapshot import check_file, check_form, snapshot_of, told, write
+from dovetail_cli.simulation.snapshot import check_file, check_form, snapshot_of, summary, write
 from dovetail_cli.ui.errors import MissingError, UsageError
 from tests.cli.builders import NOW, make_gpunode, make_pod
 from tests.cli.explain.test_explain import job_pod, make_job
@@ -55,7 +55,7 @@ def test_it_holds_nodes_claims_and_jobs() -> None:
         ("GPUJob", "waits", "Queued", "0.5(V100)"),
         ("Pod", "waiting", "Queued", "2"),
     ]  # fmt: skip
-    assert told(taken) == "2 nodes with 2 GPUs, 2 pods that hold some, 3 jobs of which 2 wait"
+    assert summary(taken) == "2 nodes with 2 GPUs, 2 pods that hold some, 3 jobs of which 2 wait"
 
 
 @pytest.mark.parametrize("form", [to_json, to_yaml])

@@ -41,7 +41,7 @@ class Cluster:
     def counts(self) -> bool:
         """Whether the strangers' memory keeps a pod off."""
         fits = isinstance(check(self.ledger, ask=make_ask("8G,0.5"), node="a", key="pod"), Fit)
-        assert fits == bool(self.ledger.note("a"))
+        assert fits == bool(self.ledger.unmeasured_reason("a"))
         return not fits
 
 

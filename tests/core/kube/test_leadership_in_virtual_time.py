@@ -10,7 +10,7 @@ import pytest
 
 from dovetail.api.builtin import Lease
 from dovetail.kube.errors import AlreadyExists, Conflict, NotFound, Status, Unreachable
-from dovetail.kube.leader_election import WANTED_BY, Leadership, LeaseLostError, NotInOfficeError, Times
+from dovetail.kube.leader_election import WANTED_BY, Leadership, LeaseLostError, NotLeaderError, Times
 from tests import virtual_time
 from tests.virtual_time import clock
 
@@ -180,7 +180,7 @@ async def test_while_the_api_server_is_away_the_holder_tries_every_second_and_it
     holder.guard()
     await asyncio.sleep(1)
     assert holder.remaining_seconds == 0
-    with pytest.raises(NotInOfficeError, match="while the lease it is not held"):
+    with pytest.raises(NotLeaderError, match="while the lease it is not held"):
         holder.guard()
     leases.away = False
     await asyncio.sleep(LOOK)

@@ -53,7 +53,7 @@ def state_of(cluster: RandomCluster) -> State:
     for gpunode in cluster.gpunodes:
         state.store.gpunode_changed(gpunode)
     for quota in cluster.quotas:
-        state.store.quotas.put(quota)
+        state.store.quotas.update(quota)
     for job in cluster.jobs:
         state.store.job_changed(job)
     for child in cluster.children:
@@ -67,7 +67,7 @@ def reckoned(state: State) -> State:
     """The state once the use of quotas was computed."""
     cycle = survey(state, now=NOW)
     counted = counted_jobs(state, waiting=cycle.keys)
-    state.store.quotas.reckon(counted, now=NOW, children=children_of_jobs(state))
+    state.store.quotas.compute_statuses(counted, now=NOW, children=children_of_jobs(state))
     return state
 
 

@@ -6,7 +6,7 @@ import hypothesis.strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from dovetail.engine.model.claims import Claim
-from dovetail.queue.cycle import Look
+from dovetail.queue.cycle import SchedulingCycle
 from dovetail.queue.model.candidates import Candidate, Leaving, order
 from dovetail.queue.verdicts import Admitted, Waits
 from tests.core.engine.builders import make_ledger
@@ -57,7 +57,7 @@ class QueueMachine(RuleBasedStateMachine):
             self.end(data.draw(st.sampled_from(sorted(self.running))))
             self.look()
 
-    def judge(self, look: Look) -> None:
+    def judge(self, look: SchedulingCycle) -> None:
         """Start those that are admitted; the others have their reason."""
         for job in order(self.waiting.values()):
             verdict = look.at(job)

@@ -13,9 +13,9 @@ from dovetail.engine.gang.shortage import Shortage
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Ask, Claim
 from dovetail.engine.model.settings import Weights
-from dovetail.queue.cycle import Look, admit
+from dovetail.queue.cycle import SchedulingCycle, admit
 from dovetail.queue.limits.limits import LimitGate, Subject, limits_of
-from dovetail.queue.model.candidates import Candidate, Leaving, Standing, claim_on_the_way, commit, order, way_of
+from dovetail.queue.model.candidates import Candidate, ClaimCache, Leaving, claim_on_the_way, commit, order, way_of
 from dovetail.queue.verdicts import Admitted, Verdict, Waits
 from tests.core.engine.builders import add_node, hold_devices, make_ask, make_ledger
 
@@ -191,7 +191,7 @@ def test_an_end_that_comes_early_lets_the_first_start_early() -> None:
     assert not isinstance(placed, Shortage)
     (end,) = commit(placed, job=running, ledger=ledger)
     waiting = make_job("w", "2")
-    look = Look(ledger, sites={}, leaving=[end])
+    look = SchedulingCycle(ledger, sites={}, leaving=[end])
     found = look.at(waiting)
     assert isinstance(found, Waits)
     assert found.kept is not None
@@ -209,7 +209,7 @@ def test_ends_that_are_close_together_are_taken_together() -> None:
     for name in times:
         commit([Claim(key=name, node="n", cpu_milli=1)], job=make_job(name), ledger=ledger)
     ends = [Leaving(at_seconds=at, key=name, job=name) for name, at in times.items()]
-    look = Look(ledger, sites={}, leaving=ends)
+    look = SchedulingCycle(ledger, sites={}, leaving=ends)
     seen = []
     while (gone := look.advance()) is not None:
         seen.append((look.now, [end.key for end, _ in gone]))
@@ -435,7 +435,7 @@ def test_that_a_planned_worker_waits_for_others_is_told_by_each_look() -> None:
     going = place(ledger, ask=make_ask("3"), workers=1, key="going")
     assert not isinstance(going, Shortage)
     ledger.commit(going[0])
-    standing, jobs, keys = Standing(ledger.changed_at), [on_the_way("x", "2", "a")], [going[0].key]
+    standing, jobs, keys = ClaimCache(ledger.changed_at), [on_the_way("x", "2", "a")], [going[0].key]
     for _ in range(2):
         found = claim_on_the_way(jobs, ledger=ledger.copy(), sites={}, going=keys, standing=standing)
         assert found.late == {"uid-x"}
@@ -448,7 +448,7 @@ def test_what_planned_workers_were_given_stands_until_their_node_changes() -> No
         looks.append(node)
         return ledger.changed_at(node)
 
-    standing = Standing(version)
+    standing = ClaimCache(version)
     jobs = [on_the_way("x", "2", "a", "b"), on_the_way("y", "1", "b")]
     given = []
     for _ in range(2):
@@ -464,7 +464,7 @@ def test_what_planned_workers_were_given_stands_until_their_node_changes() -> No
 
 def test_others_on_the_same_node_are_given_anew_when_one_of_them_is_bound() -> None:
     ledger = make_ledger(a=4)
-    standing = Standing(ledger.changed_at)
+    standing = ClaimCache(ledger.changed_at)
     both = [on_the_way("x", "2", "a"), on_the_way("y", "2", "a")]
     claim_on_the_way(both, ledger=ledger.copy(), sites={}, standing=standing)
     found = claim_on_the_way(both[1:], ledger=(copy := ledger.copy()), sites={}, standing=standing)

@@ -56,7 +56,7 @@ class Scene:
     def __post_init__(self) -> None:
         self.settling = Settling(ledger=self.ledger, pods=self.pods, deadline_seconds=4, clock=self.clock)
         self.promise()
-        self.settling.note(UNBOUND, known=False)
+        self.settling.record_bind(UNBOUND, known=False)
 
     def promise(self) -> None:
         self.ledger.commit(Claim(key="uid-p", node="a", cpu_milli=1000))
@@ -113,7 +113,7 @@ async def test_the_time_that_a_read_takes_does_not_make_the_bind_late() -> None:
 
 async def test_a_pod_that_is_bound_again_during_the_read_keeps_its_new_promise() -> None:
     scene = Scene(pods=Pods(found=GONE))
-    scene.pods.meanwhile = lambda: scene.settling.note(BOUND, known=True)
+    scene.pods.meanwhile = lambda: scene.settling.record_bind(BOUND, known=True)
     await scene.settle(after=SETTLE_SECONDS)
     assert scene.promised
     assert (scene.settling.unseen, scene.settling.unsettled) == (1, 0)
@@ -150,7 +150,7 @@ async def test_a_bind_that_is_running_is_not_read() -> None:
 async def test_a_running_bind_does_not_keep_others_from_being_settled() -> None:
     scene = Scene(pods=Pods(found=GONE))
     scene.ledger.commit(Claim(key="uid-q", node="a", cpu_milli=1000))
-    scene.settling.note(msgspec.convert(make_pod("q"), Pod), known=False)
+    scene.settling.record_bind(msgspec.convert(make_pod("q"), Pod), known=False)
     await scene.settle(after=READ_SECONDS, running=("uid-p",))
     assert scene.promised
     assert scene.ledger.claim("uid-q") is None
@@ -175,7 +175,7 @@ async def test_a_bind_is_over_when_the_cache_shows(shown: Pod | None, unseen: in
 async def test_a_seen_bind_does_not_keep_others_from_being_settled() -> None:
     scene = Scene(pods=Pods(shown=BOUND, found=GONE))
     scene.ledger.commit(Claim(key="uid-q", node="a", cpu_milli=1000))
-    scene.settling.note(msgspec.convert(make_pod("q"), Pod), known=False)
+    scene.settling.record_bind(msgspec.convert(make_pod("q"), Pod), known=False)
     await scene.settle(after=READ_SECONDS)
     assert scene.ledger.claim("uid-q") is None
 
@@ -202,5 +202,5 @@ def test_giving_up_frees_the_promise_unless_an_earlier_bind_may_have_happened() 
 def test_a_confirmed_bind_is_unseen_but_not_unsettled() -> None:
     scene = Scene()
     assert (scene.settling.unseen, scene.settling.unsettled) == (1, 1)
-    scene.settling.note(UNBOUND, known=True)
+    scene.settling.record_bind(UNBOUND, known=True)
     assert (scene.settling.unseen, scene.settling.unsettled) == (1, 0)

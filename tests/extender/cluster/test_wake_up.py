@@ -259,7 +259,7 @@ async def test_a_bound_pod_that_goes_wakes_and_a_pod_that_is_gone_is_not_woken(a
     await eventually(lambda: face.extender.watching.cached(namespace="default", name="second") is None)
     api.delete("pods", "default/first")
     await eventually(lambda: face.ledger.claims() == [])
-    await face.extender.waking.look()
+    await face.extender.waking.send_due()
     assert api.wakeups == 0
     await face.filter(make_pod("third", "16", milli=16000), "a", "b")
     await face.filter(second, "elsewhere")

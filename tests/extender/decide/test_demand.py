@@ -27,22 +27,22 @@ def asks() -> Asks:
 
 
 def test_a_version_of_a_pod_is_read_once(asks: Asks) -> None:
-    first = asks.of(make_pod())
+    first = asks.request(make_pod())
     assert first is not None
-    assert asks.of(make_pod()) is first
+    assert asks.request(make_pod()) is first
 
 
 def test_another_version_is_read_anew(asks: Asks) -> None:
-    asks.of(make_pod())
-    changed = asks.of(make_pod("0.25", milli="250", version="2"))
+    asks.request(make_pod())
+    changed = asks.request(make_pod("0.25", milli="250", version="2"))
     assert changed is not None
     assert changed.gpu is not None
     assert changed.gpu.share_milli == 250
 
 
 def test_a_pod_that_tells_no_version_is_read_each_time(asks: Asks) -> None:
-    asks.of(make_pod(version=""))
-    changed = asks.of(make_pod("0.25", milli="250", version=""))
+    asks.request(make_pod(version=""))
+    changed = asks.request(make_pod("0.25", milli="250", version=""))
     assert changed is not None
     assert changed.gpu is not None
     assert changed.gpu.share_milli == 250
@@ -51,21 +51,21 @@ def test_a_pod_that_tells_no_version_is_read_each_time(asks: Asks) -> None:
 def test_a_request_that_cannot_be_read_is_an_error_each_time(asks: Asks) -> None:
     for _ in range(2):
         with pytest.raises(RequestError):
-            asks.of(make_pod("1.5"))
+            asks.request(make_pod("1.5"))
 
 
 def test_a_namespace_may_have_a_policy(asks: Asks) -> None:
-    asked = asks.of(make_pod(namespace="tidy"))
+    asked = asks.request(make_pod(namespace="tidy"))
     assert asked is not None
     assert asked.policy == "Pack"
 
 
 def test_of_very_many_pods_the_first_is_read_again(asks: Asks) -> None:
-    first, second = (asks.of(make_pod(version=str(number))) for number in (1, 2))
+    first, second = (asks.request(make_pod(version=str(number))) for number in (1, 2))
     for number in range(3, REMEMBERED + 2):
-        asks.of(make_pod(version=str(number)))
-    assert asks.of(make_pod(version="2")) is second
-    again = asks.of(make_pod(version="1"))
+        asks.request(make_pod(version=str(number)))
+    assert asks.request(make_pod(version="2")) is second
+    again = asks.request(make_pod(version="1"))
     assert again == first
     assert again is not first
 
@@ -74,13 +74,13 @@ def test_of_very_many_pods_the_first_is_read_again(asks: Asks) -> None:
 def test_a_pod_without_a_uid_or_a_version_is_not_kept(asks: Asks, missing: str) -> None:
     pod = make_pod()
     unnamed = msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, **{missing: ""}))
-    assert asks.of(unnamed) is not asks.of(unnamed)
+    assert asks.request(unnamed) is not asks.request(unnamed)
 
 
 def test_a_version_number_of_another_pod_is_another_request(asks: Asks) -> None:
-    asks.of(make_pod())
+    asks.request(make_pod())
     pod = make_pod("0.25", milli="250")
-    other = asks.of(msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, uid="other")))
+    other = asks.request(msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, uid="other")))
     assert other is not None
     assert other.gpu is not None
     assert other.gpu.share_milli == 250

@@ -36,8 +36,8 @@ def pod_with(pod: dict[str, Any], **metadata: Any) -> Pod:
 def test_a_worker_is_what_its_job_says_whatever_its_annotation_does() -> None:
     annotations = make_worker()["metadata"]["annotations"] | {names.PRIORITY: "255"}
     worker = pod_with(make_worker(), annotations=annotations)
-    assert tenancies(priority=40).of(worker) == Tenancy(job="train", priority=40)
-    assert tenancies(**HOLDING).of(worker) == Tenancy(job="train", priority=200, reservation=True)
+    assert tenancies(priority=40).tenancy(worker) == Tenancy(job="train", priority=40)
+    assert tenancies(**HOLDING).tenancy(worker) == Tenancy(job="train", priority=200, reservation=True)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_a_worker_is_what_its_job_says_whatever_its_annotation_does() -> None:
     ],
 )
 def test_a_pod_that_only_says_so_is_of_no_job(forged: dict[str, Any]) -> None:
-    assert tenancies(**HOLDING).of(pod_with(make_pod(), **forged)) == Tenancy()
+    assert tenancies(**HOLDING).tenancy(pod_with(make_pod(), **forged)) == Tenancy()
 
 
 @pytest.mark.parametrize(
@@ -68,22 +68,22 @@ def test_a_worker_s_weight_is_bounded_by_what_its_user_may_have(spec: dict[str, 
     known.job_changed(msgspec.convert(job, PlannedJob))
     quota = msgspec.convert({"metadata": {"name": "q"}, "spec": {"maxPriority": 50, **spec}}, GPUQuota)
     known.quota_event("ADDED", quota)
-    assert known.of(pod_with(make_worker())).priority == counts
+    assert known.tenancy(pod_with(make_worker())).priority == counts
     known.quota_event("DELETED", quota)
-    assert known.of(pod_with(make_worker())).priority == 200
+    assert known.tenancy(pod_with(make_worker())).priority == 200
 
 
 def test_a_worker_whose_job_is_gone_is_of_no_job() -> None:
     known = tenancies(**HOLDING)
     known.job_gone(msgspec.convert(make_job(("b", 1)), PlannedJob))
-    assert known.of(pod_with(make_worker())) == Tenancy()
+    assert known.tenancy(pod_with(make_worker())) == Tenancy()
 
 
 def test_the_end_of_an_earlier_job_of_that_name_changes_nothing() -> None:
     known, earlier = tenancies(**HOLDING), make_job(("b", 1))
     earlier["metadata"]["uid"] = "uid-before"
     known.job_gone(msgspec.convert(earlier, PlannedJob))
-    assert known.of(pod_with(make_worker())).job == "train"
+    assert known.tenancy(pod_with(make_worker())).job == "train"
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_the_end_of_an_earlier_job_of_that_name_changes_nothing() -> None:
 )
 def test_a_pod_of_no_job_has_the_weight_that_it_asks(said: str | None, priority: int) -> None:
     pod = pod_with(make_pod(), annotations={} if said is None else {names.PRIORITY: said})
-    assert Tenancies().of(pod) == Tenancy(priority=priority)
+    assert Tenancies().tenancy(pod) == Tenancy(priority=priority)
 
 
 async def test_the_binding_carries_what_the_pod_is(api: ApiServer, face: Face) -> None:

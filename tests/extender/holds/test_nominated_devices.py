@@ -45,7 +45,7 @@ class Scene:
         self.ledger.release("uid-crowd")
         self.nominations.pod_changed(_pod("crowd", status={"nominatedNodeName": "a"}))
         assert self.ledger.is_hold("uid-crowd")
-        found = self.nominations.make_way(ASK, node="a", pod=self.urgent)
+        found = self.nominations.fit_by_release(ASK, node="a", pod=self.urgent)
         return None if found is None else found.claim
 
     def when_they_are_evicted(self) -> Claim | None:

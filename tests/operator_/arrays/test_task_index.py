@@ -115,12 +115,12 @@ def test_what_an_array_waits_for_is_known_until_it_is_gone() -> None:
 
 def test_a_task_whose_label_is_taken_off_is_no_task_any_more() -> None:
     index, task = TaskIndex(), forged()
-    index.put(task)
-    assert index.of(PARENT) == (task,)
-    index.put(msgspec.structs.replace(task, metadata=msgspec.structs.replace(task.metadata, labels={})))
-    assert index.of(PARENT) == ()
+    index.observe(task)
+    assert index.tasks_of(PARENT) == (task,)
+    index.observe(msgspec.structs.replace(task, metadata=msgspec.structs.replace(task.metadata, labels={})))
+    assert index.tasks_of(PARENT) == ()
     index.drop(task)
-    assert index.of(PARENT) == ()
+    assert index.tasks_of(PARENT) == ()
 
 
 def test_the_end_of_a_task_is_noted_before_its_job_may_go() -> None:

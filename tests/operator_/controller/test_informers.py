@@ -40,7 +40,7 @@ def connected(client: Client, *, state: State, unreadable: list[str]) -> Informe
     informers, rng = Informers(client, transform=state.store.lean), random.Random(7)
     controller = build_controller(
         client,
-        state,
+        state=state,
         queue=WorkQueue(),
         numbers=Numbers(client, namespace="home"),
         counters=make_counters(CollectorRegistry()),

@@ -8,13 +8,20 @@ import pytest
 
 from dovetail.api.gpunode import GPUNode
 from dovetail.api.meta import Condition, find_condition
-from dovetail_operator.devices.bad_devices import CONDITION, BadCard, BadCards, announcement_of, condition_of, told
+from dovetail_operator.devices.bad_devices import (
+    CONDITION,
+    BadDevice,
+    BadDevices,
+    announcement_of,
+    condition_of,
+    sentence,
+)
 from dovetail_operator.job.actions import PatchJob
 from dovetail_operator.lifecycle.reconcile import reconcile
 from tests.core.builders import make_gpunode
 from tests.operator_.builders import NOW, at, condition, make_child, make_job, make_pod, make_state, see
 
-CARD = BadCard(node="a", index=1, uuid="a-1", reason="Xid79FellOffTheBus")
+CARD = BadDevice(node="a", index=1, uuid="a-1", reason="Xid79FellOffTheBus")
 
 
 def report(*unhealthy: int, reason: str = "Xid79FellOffTheBus") -> GPUNode:
@@ -29,22 +36,22 @@ def report(*unhealthy: int, reason: str = "Xid79FellOffTheBus") -> GPUNode:
 
 
 def test_a_card_that_falls_ill_or_gets_well_is_news_once() -> None:
-    cards = BadCards()
+    cards = BadDevices()
     assert [cards.changed(each) for each in (report(), report(1), report(1), report())] == [
         set(), {"a-1"}, set(), {"a-1"},
     ]  # fmt: skip
 
 
 def test_another_reason_is_news() -> None:
-    cards = BadCards()
+    cards = BadDevices()
     cards.changed(report(1))
     assert cards.changed(report(1, reason="GpuIsLost")) == {"a-1"}
 
 
 def test_the_sentence_names_each_card_with_its_reason_up_to_four() -> None:
-    assert told([CARD]) == "GPU 1 of a (a-1) is unhealthy: Xid79FellOffTheBus"
-    assert told([replace(CARD, index=index) for index in range(6)]).endswith(" and 2 more")
-    assert told([replace(CARD, reason="")]) == "GPU 1 of a (a-1) is unhealthy"
+    assert sentence([CARD]) == "GPU 1 of a (a-1) is unhealthy: Xid79FellOffTheBus"
+    assert sentence([replace(CARD, index=index) for index in range(6)]).endswith(" and 2 more")
+    assert sentence([replace(CARD, reason="")]) == "GPU 1 of a (a-1) is unhealthy"
 
 
 def test_the_jobs_on_a_card_that_falls_ill_get_dirty_and_see_it() -> None:
@@ -67,9 +74,9 @@ def test_the_jobs_on_a_card_that_falls_ill_get_dirty_and_see_it() -> None:
 
 def test_a_pod_that_has_ended_holds_no_bad_card() -> None:
     state = make_state(n1=2)
-    cards = BadCards()
+    cards = BadDevices()
     cards.changed(report(0, 1))
-    assert cards.of([make_pod(devices=1, phase="Failed")], ledger=state.store.view.ledger) == ()
+    assert cards.held_by([make_pod(devices=1, phase="Failed")], ledger=state.store.view.ledger) == ()
 
 
 @pytest.mark.parametrize(
@@ -82,7 +89,7 @@ def test_a_pod_that_has_ended_holds_no_bad_card() -> None:
         pytest.param((), None, False, None, id="nothing was ever wrong"),
     ],
 )
-def test_the_condition(cards: tuple[BadCard, ...], before: Any, finished: bool, status: str | None) -> None:
+def test_the_condition(cards: tuple[BadDevice, ...], before: Any, finished: bool, status: str | None) -> None:
     known = msgspec.convert(condition(CONDITION, status=before), Condition) if before else None
     found = condition_of(cards, before=known, finished=finished, now=at(0))
     assert (found.status if found else None) == status
@@ -119,7 +126,7 @@ def test_the_event_comes_with_each_news_of_a_bad_card_and_not_again() -> None:
     status = running(leaves=False).status
     news = announcement_of(job, status=status)
     assert news is not None
-    assert (news.severity, news.reason, news.message) == ("Warning", "BadCard", CARD.sentence)
+    assert (news.severity, news.reason, news.message) == ("Warning", "BadDevice", CARD.sentence)
     written = msgspec.structs.replace(job, status=status)
     assert announcement_of(written, status=status) is None
     assert announcement_of(job, status=job.status) is None
@@ -127,13 +134,13 @@ def test_the_event_comes_with_each_news_of_a_bad_card_and_not_again() -> None:
 
 def test_four_devices_are_all_named_and_the_fifth_is_counted() -> None:
     four = [replace(CARD, index=index) for index in range(4)]
-    assert told(four) == "; ".join(each.sentence for each in four)
-    assert told([*four, CARD]) == told(four) + " and 1 more"
+    assert sentence(four) == "; ".join(each.sentence for each in four)
+    assert sentence([*four, CARD]) == sentence(four) + " and 1 more"
 
 
 def test_each_pod_s_devices_are_looked_up_on_its_own_node_in_order() -> None:
     state = make_state(n1=2, n2=2)
-    cards = BadCards()
+    cards = BadDevices()
     for name in ("n2", "n1"):
         gpunode = make_gpunode(name)
         devices = [
@@ -145,14 +152,14 @@ def test_each_pod_s_devices_are_looked_up_on_its_own_node_in_order() -> None:
     for pod in pods:
         state.store.pod_event("ADDED", pod)
     ledger = state.store.view.ledger
-    assert [(card.node, card.index) for card in cards.of(pods, ledger=ledger)] == [("n1", 0), ("n1", 1), ("n2", 0)]
+    assert [(card.node, card.index) for card in cards.held_by(pods, ledger=ledger)] == [("n1", 0), ("n1", 1), ("n2", 0)]
     cards.gone("n1")
     cards.gone("n1")
-    assert [(card.node, card.index) for card in cards.of(pods, ledger=ledger)] == [("n2", 0)]
+    assert [(card.node, card.index) for card in cards.held_by(pods, ledger=ledger)] == [("n2", 0)]
 
 
 def test_a_device_that_leaves_the_report_is_news_and_bad_no_more() -> None:
-    cards = BadCards()
+    cards = BadDevices()
     cards.changed(report(0, 1))
     without = msgspec.structs.replace(report(), status=msgspec.structs.replace(report().status, devices=[]))
     assert cards.changed(without) == {"a-0", "a-1"}

@@ -74,9 +74,9 @@ def test_a_report_is_news_once() -> None:
     report = GPUNode(metadata=ObjectMeta(name="a"), status=GPUNodeStatus(enforcement=MPS))
     assert known.changed(report)
     assert not known.changed(report)
-    assert known.of([pod("a"), pod("b"), pod("c", phase="Succeeded"), pod("")]) == {"a": MPS, "b": None}
+    assert known.reports_for([pod("a"), pod("b"), pod("c", phase="Succeeded"), pod("")]) == {"a": MPS, "b": None}
     known.gone("a")
-    assert known.of([pod("a")]) == {"a": None}
+    assert known.reports_for([pod("a")]) == {"a": None}
 
 
 def pod(node: str, *, phase: str = "Running") -> Pod:
@@ -115,7 +115,7 @@ def test_a_report_that_enforces_something_else_is_news_on_its_own_node() -> None
     ]
     assert news == [True, True, True, False, False]
     known.gone("c")
-    assert known.of([pod("b"), pod("a"), pod("a", phase="Failed")]) == {"a": NOTHING, "b": MPS}
+    assert known.reports_for([pod("b"), pod("a"), pod("a", phase="Failed")]) == {"a": NOTHING, "b": MPS}
 
 
 def test_a_job_that_runs_keeps_nothing_of_what_was_said_before() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from dovetail.api.gpunode import Device
 from dovetail.api.meta import Condition
-from dovetail_operator.devices.idleness import CONDITION, condition_of, tells_utilization
+from dovetail_operator.devices.idleness import CONDITION, condition_of, reports_utilization
 from tests.operator_.builders import NOW, at, condition
 
 DEVICE = Device(index=0, uuid="g", vendor="nvidia", model="V100", memory_mib=1000)
@@ -27,7 +27,7 @@ DEVICE = Device(index=0, uuid="g", vendor="nvidia", model="V100", memory_mib=100
 def test_a_device_without_any_measurement_and_a_mig_device_tell_no_utilization(
     measured: dict[str, Any], tells: bool
 ) -> None:
-    assert tells_utilization(msgspec.structs.replace(DEVICE, **measured)) is tells
+    assert reports_utilization(msgspec.structs.replace(DEVICE, **measured)) is tells
 
 
 @pytest.mark.parametrize(

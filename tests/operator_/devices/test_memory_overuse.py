@@ -16,7 +16,7 @@ from dovetail_operator.devices.memory_overuse import (
     announcement_of,
     condition_of,
     ending,
-    told,
+    sentence,
 )
 from dovetail_operator.devices.overuse_check import EndingRules
 from dovetail_operator.job.actions import DeleteJob
@@ -63,16 +63,16 @@ def test_the_overuse_of_a_node_that_is_gone_counts_no_more() -> None:
     known = Overuses(RULES)
     pod = make_pod(devices=1)
     known.changed(report(msgspec.structs.replace(OVERUSE, uid=pod.metadata.uid)))
-    assert known.of([pod])
+    assert known.held_by([pod])
     known.gone("n1")
-    assert known.of([pod]) == ()
+    assert known.held_by([pod]) == ()
 
 
 def test_a_report_ends_a_job_where_its_pod_shares_that_device_and_the_configuration_ends_any() -> None:
     alone, sharing = make_pod(devices=1), make_pod(devices=1, mode="Fractional")
     wanted = msgspec.structs.replace(OVERUSE, uid=sharing.metadata.uid, device="GPU-n1-0", ends=True, evict=True)
     ends = {
-        (rules.ends, pod is sharing): [each.evict for each in known.of([pod])]
+        (rules.ends, pod is sharing): [each.evict for each in known.held_by([pod])]
         for rules in (RULES, EndingRules())
         for pod in (sharing, alone)
         if (known := Overuses(rules)).changed(report(wanted))
@@ -81,8 +81,8 @@ def test_a_report_ends_a_job_where_its_pod_shares_that_device_and_the_configurat
 
 
 def test_several_overuses_are_the_first_and_a_number() -> None:
-    assert told([OVERUSE]) == SENTENCE
-    assert told([OVERUSE, OVERUSE, OVERUSE]).endswith("8,192 MiB, and 2 more")
+    assert sentence([OVERUSE]) == SENTENCE
+    assert sentence([OVERUSE, OVERUSE, OVERUSE]).endswith("8,192 MiB, and 2 more")
 
 
 def settled(*overuses: Overuse, job: GPUJob | None = None) -> Outcome:
@@ -151,14 +151,14 @@ def test_a_job_has_the_overuses_of_its_unfinished_pods_by_name_and_device() -> N
             overuse("another"),
         )
     )
-    found = known.of([b, ended, a, make_pod(3, node="n2")])
+    found = known.held_by([b, ended, a, make_pod(3, node="n2")])
     assert [(each.name, each.index) for each in found] == [("x-0", 2), ("x-0", 3), ("x-1", 0)]
 
 
 def test_only_overuses_that_end_a_pod_say_why_the_job_ends() -> None:
     assert ending([]) == ending([OVERUSE]) == ""
     asked = overuse(name="x-1", evict=True)
-    assert ending([OVERUSE, asked]) == f"Ended by memory_overuse: {told([asked])}"
+    assert ending([OVERUSE, asked]) == f"Ended by memory_overuse: {sentence([asked])}"
 
 
 @pytest.mark.parametrize(

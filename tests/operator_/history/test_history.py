@@ -244,7 +244,7 @@ def test_a_finished_job_is_deleted_by_its_time_to_live_only_when_it_is_recorded(
 def test_an_end_that_is_not_written_yet_stays_due_when_the_object_goes() -> None:
     dues = Dues()
     job = make_job(status=ENDED)
-    dues.put(job)
+    dues.observe(job)
     (due,) = dues.take()
     dues.drop(job)
     dues.done([due])
@@ -254,7 +254,7 @@ def test_an_end_that_is_not_written_yet_stays_due_when_the_object_goes() -> None
 def test_of_an_array_its_tasks_have_records() -> None:
     dues = Dues()
     parent = make_job(array={"indexes": "0-3"}, status=ENDED)
-    dues.put(parent)
+    dues.observe(parent)
     dues.drop(parent)
     assert (len(dues), dues.is_kept(parent)) == (0, True)
 

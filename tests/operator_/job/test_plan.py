@@ -16,7 +16,7 @@ from dovetail.jobs.plan import open_nodes
 from dovetail.pods.demand import ask_of_job
 from dovetail.queue.verdicts import Admitted, Verdict, Waits
 from dovetail_operator.job.actions import CreateJob, DeleteJob, PatchJob
-from dovetail_operator.job.plan import is_told_first, placement_of
+from dovetail_operator.job.plan import is_written_first, placement_of
 from dovetail_operator.job.plan_doubts import Doubt, Doubts, rest_after
 from dovetail_operator.lifecycle.reconcile import reconcile
 from dovetail_operator.manifests.batch_job import build_job
@@ -148,13 +148,13 @@ def test_a_job_without_devices_has_no_plan() -> None:
 def test_a_plan_is_told_before_anything_is_done_about_it() -> None:
     job = make_job(gpu=2)
     status = reconcile(see(job, verdict=let_go(job, "a"))).status
-    assert is_told_first(status, before=job.status)
-    assert not is_told_first(status, before=status)
-    assert not is_told_first(job.status, before=status)
+    assert is_written_first(status, before=job.status)
+    assert not is_written_first(status, before=status)
+    assert not is_written_first(job.status, before=status)
     refused = msgspec.structs.replace(job.status, reason="Invalid")
-    assert not is_told_first(status, before=refused)
+    assert not is_written_first(status, before=refused)
     # One that has its Job has only to be resumed, and pods come of it at once.
-    assert is_told_first(status, before=refused, child=make_child(job))
+    assert is_written_first(status, before=refused, child=make_child(job))
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from dovetail.jobs.batch_job import worker_of
 from dovetail.jobs.plan import nodes_by_worker
 from dovetail.queue.verdicts import Waits
 from dovetail_operator.job.actions import Action, CreateJob, DeleteJob, PatchJob
-from dovetail_operator.job.plan import is_told_first
+from dovetail_operator.job.plan import is_written_first
 from dovetail_operator.job.plan_doubts import Doubts
 from dovetail_operator.lifecycle.reconcile import reconcile
 from dovetail_operator.queue.cycle import decide, survey
@@ -146,7 +146,7 @@ class PlanMachine(RuleBasedStateMachine):
         if seen.verdict is None and seen.obstacle is None and seen.child is None:
             return
         outcome = reconcile(seen)
-        if is_told_first(outcome.status, before=seen.job.status, child=seen.child):
+        if is_written_first(outcome.status, before=seen.job.status, child=seen.child):
             self.tell(key, outcome.status)
         for action in outcome.actions:
             self.act(seen.job, action)

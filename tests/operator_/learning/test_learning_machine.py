@@ -35,7 +35,7 @@ class LearningMachine(RuleBasedStateMachine):
         name = f"train-{self.count}"
         meta = {"generateName": "train-", "creationTimestamp": at(self.count * 3600), "resourceVersion": "1"}
         job = make_job(name, meta=meta, gpu="0.5", memory={"strategy": "Dynamic"})
-        self.learning.put(job)
+        self.learning.observe(job)
         use = self.learning.use_of(job, ask=self.state.requests.ask_of(job), child=None, most_mib=lambda: DEVICE_MIB)
         assert use is not None
         self._put(job, memory=use)
@@ -63,7 +63,7 @@ class LearningMachine(RuleBasedStateMachine):
     def _put(self, job: GPUJob, **status: Any) -> None:
         job = msgspec.structs.replace(job, status=msgspec.structs.replace(job.status, **status))
         self.jobs[job.metadata.name] = job
-        self.learning.put(job)
+        self.learning.observe(job)
 
     def _next(self, learning: Learning) -> Any:
         job = make_job("next", meta={"generateName": "train-"}, gpu="0.5", memory={"strategy": "Dynamic"})
@@ -73,7 +73,7 @@ class LearningMachine(RuleBasedStateMachine):
     def a_restart_knows_every_run_whose_job_or_witness_is_there(self) -> None:
         anew = Learning()
         for job in self.jobs.values():
-            anew.put(job)
+            anew.observe(job)
         known = {run.uid for run in self._next(anew).earlier_runs}
         assert known <= {run.uid for run in self._next(self.learning).earlier_runs} or len(known) == HISTORY
         taught = [

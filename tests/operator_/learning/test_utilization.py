@@ -25,11 +25,11 @@ def test_each_report_counts_until_the_next_one(clock: Clock) -> None:
     clock.now += 10
     measured.reported(report(0.5), claims=[CLAIM], jobs={"pod": JOB})
     clock.now += 30
-    assert measured.of(JOB, running=True) == Measured(mean_utilization=0.625, device_seconds=40)
+    assert measured.measure(JOB, running=True) == Measured(mean_utilization=0.625, device_seconds=40)
     clock.now += 60
-    assert measured.of(JOB, running=False) == Measured(mean_utilization=0.55, device_seconds=100)
+    assert measured.measure(JOB, running=False) == Measured(mean_utilization=0.55, device_seconds=100)
     clock.now += 60
-    assert measured.of(JOB, running=False) == Measured(mean_utilization=0.55, device_seconds=100)
+    assert measured.measure(JOB, running=False) == Measured(mean_utilization=0.55, device_seconds=100)
 
 
 def test_what_the_status_tells_is_gone_on_from(clock: Clock) -> None:
@@ -37,14 +37,14 @@ def test_what_the_status_tells_is_gone_on_from(clock: Clock) -> None:
     measured = Utilization(clock=clock)
     measured.reported(report(0.0), claims=[CLAIM], jobs={"pod": told})
     clock.now += 10
-    assert measured.of(told, running=True) == Measured(mean_utilization=0.5, device_seconds=20)
+    assert measured.measure(told, running=True) == Measured(mean_utilization=0.5, device_seconds=20)
 
 
 def test_a_pod_of_nobody_is_not_measured(clock: Clock) -> None:
     measured = Utilization(clock=clock)
     measured.reported(report(1.0), claims=[CLAIM], jobs={})
     clock.now += 10
-    assert measured.of(JOB, running=True) is None
+    assert measured.measure(JOB, running=True) is None
 
 
 def of_two(first: float | None, second: float | None) -> GPUNode:
@@ -71,7 +71,7 @@ def test_every_device_of_a_job_counts_for_its_own_time(clock: Clock) -> None:
     clock.now += 10
     measured.reported(of_two(1.0, 0.0), claims=[BOTH], jobs={"pod": JOB})
     clock.now += 10
-    assert measured.of(JOB, running=True) == Measured(mean_utilization=0.667, device_seconds=30)
+    assert measured.measure(JOB, running=True) == Measured(mean_utilization=0.667, device_seconds=30)
 
 
 def test_a_device_that_leaves_the_report_counts_no_further(clock: Clock) -> None:
@@ -80,7 +80,7 @@ def test_a_device_that_leaves_the_report_counts_no_further(clock: Clock) -> None
     clock.now += 10
     measured.reported(of_two(None, 0.5), claims=[BOTH], jobs={"pod": JOB})
     clock.now += 10
-    assert measured.of(JOB, running=True) == Measured(mean_utilization=0.667, device_seconds=30)
+    assert measured.measure(JOB, running=True) == Measured(mean_utilization=0.667, device_seconds=30)
 
 
 def test_jobs_on_one_node_are_measured_apart_and_a_foreign_pod_hides_none(clock: Clock) -> None:
@@ -90,7 +90,7 @@ def test_jobs_on_one_node_are_measured_apart_and_a_foreign_pod_hides_none(clock:
     jobs = {"pod": JOB, "pod-y": other}
     measured.reported(of_two(1.0, 0.25), claims=[foreign, CLAIM, second], jobs=jobs)
     clock.now += 4
-    found = [measured.of(each, running=True) for each in (JOB, other)]
+    found = [measured.measure(each, running=True) for each in (JOB, other)]
     assert found == [
         Measured(mean_utilization=1.0, device_seconds=4),
         Measured(mean_utilization=0.25, device_seconds=4),
@@ -101,19 +101,19 @@ def test_what_is_asked_twice_is_added_once(clock: Clock) -> None:
     measured = Utilization(clock=clock)
     measured.reported(report(0.5), claims=[CLAIM], jobs={"pod": JOB})
     clock.now += 10
-    assert measured.of(JOB, running=True) == measured.of(JOB, running=True)
+    assert measured.measure(JOB, running=True) == measured.measure(JOB, running=True)
     clock.now += 10
-    assert measured.of(JOB, running=True) == Measured(mean_utilization=0.5, device_seconds=20)
+    assert measured.measure(JOB, running=True) == Measured(mean_utilization=0.5, device_seconds=20)
 
 
 def test_a_job_without_any_measured_time_shows_what_its_status_has(clock: Clock) -> None:
     told = make_job(status={"measured": {"meanUtilization": 0.25, "deviceSeconds": 4}})
     measured = Utilization(clock=clock)
-    assert measured.of(told, running=True) == told.status.measured
+    assert measured.measure(told, running=True) == told.status.measured
     measured.reported(report(1.0), claims=[CLAIM], jobs={"pod": JOB})
-    assert measured.of(JOB, running=True) is None, "no time has passed"
+    assert measured.measure(JOB, running=True) is None, "no time has passed"
     clock.now += 0.5
-    assert measured.of(JOB, running=True) == Measured(mean_utilization=1.0, device_seconds=0.5)
+    assert measured.measure(JOB, running=True) == Measured(mean_utilization=1.0, device_seconds=0.5)
 
 
 def test_a_job_that_is_made_again_under_its_uid_begins_from_its_status(clock: Clock) -> None:
@@ -122,7 +122,7 @@ def test_a_job_that_is_made_again_under_its_uid_begins_from_its_status(clock: Cl
     clock.now += 10
     measured.drop(JOB)
     measured.drop(JOB)
-    assert measured.of(JOB, running=True) is None
+    assert measured.measure(JOB, running=True) is None
 
 
 @pytest.mark.parametrize(("reported", "mean"), [(1.0, 1.0), (0.12345, 0.123)])
@@ -130,4 +130,4 @@ def test_the_mean_is_a_ratio_in_thousandths(clock: Clock, reported: float, mean:
     measured = Utilization(clock=clock)
     measured.reported(report(reported), claims=[CLAIM], jobs={"pod": JOB})
     clock.now += 1.26
-    assert measured.of(JOB, running=True) == Measured(mean_utilization=mean, device_seconds=1.3)
+    assert measured.measure(JOB, running=True) == Measured(mean_utilization=mean, device_seconds=1.3)

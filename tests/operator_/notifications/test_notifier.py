@@ -137,10 +137,10 @@ async def test_each_change_is_sent_once_in_its_order_and_then_noted(client: Clie
     noted = with_noted("Started/1.0", "Succeeded", job=job)
     api.answer(STATUS, body(noted))
     async with at_work(client, api) as (told, box):
-        told.notifier.put(job)
-        told.notifier.put(job)
+        told.notifier.observe(job)
+        told.notifier.observe(job)
         await api.until(STATUS, count=1)
-        told.notifier.put(noted)
+        told.notifier.observe(noted)
         assert box.subjects == ["Job 7 (x) has started", "Job 7 (x) has succeeded"]
         assert told.count("sent") == 2
     (patch,) = api.of(STATUS)
@@ -152,7 +152,7 @@ async def test_the_next_operator_sends_nothing_of_what_is_noted(client: Client, 
     noted = with_noted("Started/1.0", job=told_job(**ENDED))
     api.answer(STATUS, body(with_noted("Started/1.0", "Succeeded", job=noted)))
     async with at_work(client, api) as (told, box):
-        told.notifier.put(noted)
+        told.notifier.observe(noted)
         await api.until(STATUS, count=1)
         assert box.subjects == ["Job 7 (x) has succeeded"]
 
@@ -164,7 +164,7 @@ async def test_a_conflict_sends_nothing_twice(client: Client, api: Api) -> None:
     api.answer(GET, body(ended))
     api.answer(STATUS, body(with_noted("Started/1.0", "Succeeded", job=ended)))
     async with at_work(client, api) as (told, box):
-        told.notifier.put(job)
+        told.notifier.observe(job)
         await api.until(STATUS, count=2)
         assert box.subjects == ["Job 7 (x) has started", "Job 7 (x) has succeeded"]
 
@@ -173,10 +173,10 @@ async def test_a_status_that_forgets_what_was_told_brings_no_second_mail(client:
     job = told_job(**RUNS)
     api.answer(STATUS, body(with_noted("Started/1.0", job=job)), body(with_noted("Started/1.0", job=job)))
     async with at_work(client, api) as (told, box):
-        told.notifier.put(job)
+        told.notifier.observe(job)
         await api.until(STATUS, count=1)
-        told.notifier.put(with_noted("Started/1.0", job=job))
-        told.notifier.put(told_job(**RUNS))
+        told.notifier.observe(with_noted("Started/1.0", job=job))
+        told.notifier.observe(told_job(**RUNS))
         await api.until(STATUS, count=2)
         assert box.subjects == ["Job 7 (x) has started"]
 
@@ -187,9 +187,9 @@ async def test_what_comes_while_something_is_noted_is_told_next(client: Client, 
     api.answer(STATUS, Answer(body=answered, released=released))
     api.answer(STATUS, body(with_noted("Started/1.0", "Succeeded", job=ended)))
     async with at_work(client, api) as (told, box):
-        told.notifier.put(job)
+        told.notifier.observe(job)
         await api.until(STATUS, count=1)
-        told.notifier.put(ended)
+        told.notifier.observe(ended)
         released.set()
         await api.until(STATUS, count=2)
         assert box.subjects == ["Job 7 (x) has started", "Job 7 (x) has succeeded"]
@@ -200,7 +200,7 @@ async def test_a_server_that_fails_for_a_while_gets_it_later(client: Client, api
     api.answer(STATUS, body(with_noted("Started/1.0", job=job)))
     async with at_work(client, api) as (told, box):
         box.answers = ["451 later", "451 later"]
-        told.notifier.put(job)
+        told.notifier.observe(job)
         await api.until(STATUS, count=1)
         assert box.subjects == ["Job 7 (x) has started"]
         assert (told.count("sent"), told.count("retried"), told.count("failed")) == (1, 2, 0)
@@ -213,7 +213,7 @@ async def test_what_cannot_be_sent_is_given_up_with_an_event(client: Client, api
     api.answer(STATUS, body(with_noted("Started/1.0", job=job)))
     async with at_work(client, api) as (told, box):
         box.answers = [answer] * times
-        told.notifier.put(job)
+        told.notifier.observe(job)
         await api.until(STATUS, count=1)
         (event,) = told.events
         assert (event.reason, event.severity) == ("NotificationFailed", "Warning")
@@ -225,7 +225,7 @@ async def test_a_job_that_is_deleted_is_told_of_all_the_same(client: Client, api
     job = told_job(**ENDED)
     async with at_work(client, api) as (told, box):
         box.answers = ["451 later"]
-        told.notifier.put(job)
+        told.notifier.observe(job)
         await eventually(lambda: told.count("retried") == 1)
         told.notifier.drop(job)
         await eventually(lambda: len(box.mails) == 2)
@@ -243,7 +243,7 @@ async def test_a_job_that_failed_since_its_namespace_was_deleted_is_told_as_canc
     api.answer(STATUS, body(with_noted("Started/1.0", "Failed", job=job)))
     async with at_work(client, api) as (told, box):
         box.answers = ["451 later"]
-        told.notifier.put(job)
+        told.notifier.observe(job)
         await api.until(STATUS, count=1)
         assert box.subjects == ["Job 7 (x) was cancelled"]
         assert "Its namespace was deleted before it had ended" in box.mails[0].get_content()
@@ -255,7 +255,7 @@ async def test_who_asked_for_failures_alone_is_not_told_of_a_deleted_namespace(c
     api.answer(NAMESPACE, GOING)
     api.answer(STATUS, body(with_noted("Started/1.0", "Failed", job=job)))
     async with at_work(client, api) as (told, box):
-        told.notifier.put(job)
+        told.notifier.observe(job)
         await api.until(STATUS, count=1)
         assert (box.mails, told.count("sent")) == ([], 0)
 
@@ -265,7 +265,7 @@ async def test_a_failure_in_a_namespace_that_stays_is_told_as_one(client: Client
     api.answer(NAMESPACE, Answer(body={"metadata": {"name": "team", "uid": "u", "resourceVersion": "5"}}))
     api.answer(STATUS, body(with_noted("Started/1.0", "Failed", job=job)))
     async with at_work(client, api) as (told, box):
-        told.notifier.put(job)
+        told.notifier.observe(job)
         await api.until(STATUS, count=1)
         assert box.subjects == ["Job 7 (x) has failed"]
 
@@ -273,7 +273,7 @@ async def test_a_failure_in_a_namespace_that_stays_is_told_as_one(client: Client
 async def test_a_job_that_went_while_it_was_noted_is_let_be(client: Client, api: Api) -> None:
     api.answer(STATUS, Answer(status=404, body={"code": 404, "reason": "NotFound", "message": "gone"}))
     async with at_work(client, api) as (told, box):
-        told.notifier.put(told_job(**RUNS))
+        told.notifier.observe(told_job(**RUNS))
         await eventually(lambda: len(api.seen) == 1)
         assert box.subjects == ["Job 7 (x) has started"]
 
@@ -283,7 +283,7 @@ async def test_where_nobody_can_be_told_the_job_says_so_once(client: Client, api
     api.answer(STATUS, body(with_noted("Started/1.0", job=job)))
     told = Told(client, api, "")
     async with told.running():
-        told.notifier.put(job)
+        told.notifier.observe(job)
         await api.until(STATUS, count=1)
     (event,) = told.events
     assert "no SMTP server or webhook is configured (notify_url)" in event.message
@@ -291,7 +291,7 @@ async def test_where_nobody_can_be_told_the_job_says_so_once(client: Client, api
 
 async def test_jobs_that_tell_nobody_cost_nothing(client: Client, api: Api) -> None:
     async with at_work(client, api) as (told, box):
-        told.notifier.put(make_job(status=ENDED))
+        told.notifier.observe(make_job(status=ENDED))
         told.notifier.drop(make_job(status=ENDED))
         await asyncio.sleep(0)
         assert box.mails == []
@@ -306,7 +306,7 @@ async def test_mails_go_to_the_domains_that_are_allowed_and_the_job_says_who_was
     api.answer(STATUS, body(with_noted("Started/1.0", job=job)))
     async with at_work(client, api, rules=MailRules(domains=["example.org", "*.example.org"])) as (told, box):
         box.answers = ["451 later"]
-        told.notifier.put(job)
+        told.notifier.observe(job)
         await api.until(STATUS, count=1)
         assert [each["To"] for each in box.mails] == ["ada@Example.org, bob@lab.example.org"]
     (event,) = told.events
@@ -318,7 +318,7 @@ async def test_where_no_address_is_allowed_nothing_is_sent(client: Client, api: 
     job = told_job(**RUNS)
     api.answer(STATUS, body(with_noted("Started/1.0", job=job)))
     async with at_work(client, api, rules=MailRules(domains=["example.com"])) as (told, box):
-        told.notifier.put(job)
+        told.notifier.observe(job)
         await api.until(STATUS, count=1)
         assert (box.mails, told.count("failed")) == ([], 1)
     assert [each.message[:35] for each in told.events] == ["Nobody was told of Started: ada@exa"]
@@ -332,7 +332,7 @@ async def test_beyond_its_rate_a_namespace_sends_nothing_until_an_hour_has_passe
             job = make_job(name, notify=ALL, status=RUNS)
             path = STATUS.replace("/x/", f"/{name}/")
             api.answer(path, body(with_noted("Started/1.0", job=job)))
-            told.notifier.put(job)
+            told.notifier.observe(job)
             await api.until(path, count=1)
         assert box.subjects == ["Job 7 (a) has started", "Job 7 (b) has started"]
         assert (told.count("sent"), told.count("limited")) == (2, 2)
@@ -341,7 +341,7 @@ async def test_beyond_its_rate_a_namespace_sends_nothing_until_an_hour_has_passe
         told.now = HOUR_SECONDS
         job = make_job("e", notify=ALL, status=RUNS)
         api.answer(STATUS.replace("/x/", "/e/"), body(with_noted("Started/1.0", job=job)))
-        told.notifier.put(job)
+        told.notifier.observe(job)
         await api.until(STATUS.replace("/x/", "/e/"), count=1)
         assert box.subjects[2:] == ["Job 7 (e) has started"]
 
@@ -351,6 +351,6 @@ async def test_a_mail_that_did_not_go_out_counts_once_however_often_it_is_tried(
     api.answer(STATUS, body(with_noted("Started/1.0", job=job)))
     async with at_work(client, api, rules=MailRules(per_hour=1)) as (told, box):
         box.answers = ["451 later"] * 3
-        told.notifier.put(job)
+        told.notifier.observe(job)
         await api.until(STATUS, count=1)
         assert (box.subjects, told.count("limited")) == (["Job 7 (x) has started"], 0)

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from dovetail.api.gpuquota import GPUQuota, GPUQuotaStatus, QuotaUse
 from dovetail.kube.client import Client
-from dovetail_operator.queue.quota_status import QuotaNotes, is_news
+from dovetail_operator.queue.quota_status import QuotaStatusWriter, is_news
 from dovetail_operator.state.state import State
 from tests.core.kube.api import Answer, Api, refusal
 from tests.operator_.builders import NO_ROOM, NOW, at, make_job, make_state
@@ -34,17 +34,17 @@ class Rig:
         for name in ("q", "r"):
             self.put(make_quota(name))
         self.seconds = 0.0
-        self.notes = QuotaNotes(client, state=self.state, now=lambda: NOW + timedelta(seconds=self.seconds))
+        self.notes = QuotaStatusWriter(client, state=self.state, now=lambda: NOW + timedelta(seconds=self.seconds))
 
     def put(self, quota: dict[str, Any]) -> None:
-        self.state.store.quotas.put(msgspec.convert(quota, GPUQuota))
+        self.state.store.quotas.update(msgspec.convert(quota, GPUQuota))
 
     async def note(self, *answers: tuple[str, Answer]) -> list[dict[str, Any]]:
         """What is written, in order."""
         for name, answer in answers:
             self.api.answer(f"PATCH {PATH.format(name)}", answer)
         before = len(self.api.seen)
-        await self.notes.note()
+        await self.notes.write()
         return [seen.body for seen in self.api.seen[before:]]
 
 

@@ -68,14 +68,14 @@ def kept(state: State) -> dict[str, int]:
 )
 def test_what_is_kept_by_when_it_is(said: dict[str, Any], there: dict[str, int]) -> None:
     state = make_state(a=4)
-    state.store.quotas.put(keep(said))
+    state.store.quotas.update(keep(said))
     assert dict.fromkeys(kept(state), 1) == there
 
 
 def test_what_is_in_use_outside_its_pool_does_not_count_towards_a_reservation() -> None:
     state = make_state(a=4, b=4)
     in_pool(state, "b", pool="big")
-    state.store.quotas.put(keep(window(gpus=4, pool="big")))
+    state.store.quotas.update(keep(window(gpus=4, pool="big")))
     runs_on(state, "elsewhere", node="a", devices=4)
     add(state, make_job("other", gpu=1))
     told = verdicts(state)["other"]
@@ -86,7 +86,7 @@ def test_what_is_in_use_outside_its_pool_does_not_count_towards_a_reservation() 
 def test_what_is_in_use_within_its_pool_counts() -> None:
     state = make_state(a=4, b=4)
     in_pool(state, "b", pool="big")
-    state.store.quotas.put(keep(window(gpus=2, pool="big")))
+    state.store.quotas.update(keep(window(gpus=2, pool="big")))
     runs_on(state, "there", node="b", devices=2)
     add(state, make_job("other", gpu=2, pool="big"))
     assert isinstance(verdicts(state)["other"], Admitted)
@@ -94,7 +94,7 @@ def test_what_is_in_use_within_its_pool_counts() -> None:
 
 def test_what_is_in_use_counts_towards_one_of_two_reservations_of_one_time() -> None:
     state = make_state(a=4)
-    state.store.quotas.put(keep(window("one", gpus=2), window("two", gpus=2)))
+    state.store.quotas.update(keep(window("one", gpus=2), window("two", gpus=2)))
     runs_on(state, "first", node="a", devices=2)
     add(state, make_job("other", gpu=1))
     told = verdicts(state)["other"]
@@ -104,7 +104,7 @@ def test_what_is_in_use_counts_towards_one_of_two_reservations_of_one_time() -> 
 
 def test_what_is_in_use_counts_towards_reservations_of_different_times() -> None:
     state = make_state(a=4)
-    state.store.quotas.put(keep(window("one", gpus=2), window("two", gpus=2, start=2 * HOUR, end=3 * HOUR)))
+    state.store.quotas.update(keep(window("one", gpus=2), window("two", gpus=2, start=2 * HOUR, end=3 * HOUR)))
     runs_on(state, "first", node="a", devices=2)
     add(state, make_job("other", gpu=2))
     assert isinstance(verdicts(state)["other"], Admitted)
@@ -112,14 +112,14 @@ def test_what_is_in_use_counts_towards_reservations_of_different_times() -> None
 
 def test_a_reservation_for_a_pool_without_nodes_keeps_nothing() -> None:
     state = make_state(a=4)
-    state.store.quotas.put(keep(window(gpus=4, pool="nowhere")))
+    state.store.quotas.update(keep(window(gpus=4, pool="nowhere")))
     add(state, make_job("other", gpu=4))
     assert isinstance(verdicts(state)["other"], Admitted)
 
 
 def test_who_is_kept_back_by_a_reservation_is_not_foreseen_to_start_before_it_is_over() -> None:
     state = make_state(a=4)
-    state.store.quotas.put(keep(window(gpus=4, end=HOUR)))
+    state.store.quotas.update(keep(window(gpus=4, end=HOUR)))
     runs_on(state, "x", node="a", devices=1, namespace="team")
     waiting: GPUJob = make_job("other", gpu=3)
     add(state, waiting)

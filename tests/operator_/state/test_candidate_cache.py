@@ -33,10 +33,10 @@ def put(state: State, name: str = "train", *, version: int = 1, **spec: Any) -> 
 
 def look(state: State, job: GPUJob) -> Candidate:
     """The candidate as it is kept, which has to be as one that is made anew."""
-    kept = caches_of(state).candidates.of(job, state=state, sites={}, workers=1)
+    kept = caches_of(state).candidates.candidate(job, state=state, sites={}, workers=1)
     caches_of(state).candidates.forget_others()
     assert kept is not None
-    assert kept == Candidacies().of(job, state=state, sites={}, workers=1)
+    assert kept == Candidacies().candidate(job, state=state, sites={}, workers=1)
     return kept
 
 
@@ -49,7 +49,7 @@ def test_a_job_that_has_not_changed_is_the_same_candidate_and_its_nodes_are_name
     job = put(state)
     first = look(state, job)
     sites: dict[str, list[str]] = {}
-    assert caches_of(state).candidates.of(job, state=state, sites=sites, workers=1) is first
+    assert caches_of(state).candidates.candidate(job, state=state, sites=sites, workers=1) is first
     assert sites == {first.site: ["a"]}
 
 
@@ -57,7 +57,7 @@ def test_other_workers_and_another_plan_make_another_candidate() -> None:
     state = make_state(a=2)
     job = put(state, workers=2)
     look(state, job)
-    one = caches_of(state).candidates.of(job, state=state, sites={}, workers=2, nodes=("a", "a"))
+    one = caches_of(state).candidates.candidate(job, state=state, sites={}, workers=2, nodes=("a", "a"))
     assert one is not None
     assert (one.workers, one.nodes) == (2, ("a", "a"))
 
@@ -139,7 +139,7 @@ def test_pools_that_are_allowed_meanwhile_are_where_it_may_go() -> None:
     state = make_state(a=2)
     job = put(state)
     anywhere = look(state, job).site
-    state.store.quotas.put(quota(namespaces=["team"], pools=["fast"]))
+    state.store.quotas.update(quota(namespaces=["team"], pools=["fast"]))
     assert look(state, job).site != anywhere
     state.store.quotas.drop("q")
     assert look(state, job).site == anywhere
@@ -149,14 +149,14 @@ def test_the_share_that_was_used_is_as_it_was_last_reckoned() -> None:
     state = make_state(a=2)
     job = put(state)
     assert look(state, job).share == 1.0
-    state.store.quotas.put(quota(namespaces=["team"], shares=1))
+    state.store.quotas.update(quota(namespaces=["team"], shares=1))
     assert look(state, job).share == state.store.quotas.level_of(job) != 1.0
 
 
 def test_a_request_that_cannot_be_read_is_no_candidate_until_it_can() -> None:
     state = make_state(a=2)
     wrong = put(state, gpu="8X,0.5")
-    assert caches_of(state).candidates.of(wrong, state=state, sites={}, workers=1) is None
+    assert caches_of(state).candidates.candidate(wrong, state=state, sites={}, workers=1) is None
     right = make_job("train", meta={"resourceVersion": "2", "generation": 2}, gpu=1)
     state.store.job_changed(right)
     assert look(state, right).gpus == 1
@@ -167,7 +167,7 @@ def test_nothing_is_kept_of_a_job_that_the_queue_does_not_look_at_any_more() -> 
     job = put(state)
     first = look(state, job)
     caches_of(state).candidates.forget_others()
-    again = caches_of(state).candidates.of(job, state=state, sites={}, workers=1)
+    again = caches_of(state).candidates.candidate(job, state=state, sites={}, workers=1)
     assert again == first
     assert again is not first
 
@@ -194,7 +194,7 @@ def reckon(state: State, _job: GPUJob) -> None:
     """Another job of its user has used what there was of late."""
     used = {"startTime": at(-3600), "completionTime": at(-60), "phase": "Succeeded"}
     state.store.job_changed(make_job("used", status=used))
-    state.store.quotas.reckon(counted_jobs(state, waiting=()), now=NOW)
+    state.store.quotas.compute_statuses(counted_jobs(state, waiting=()), now=NOW)
 
 
 def teach_memory(state: State, _job: GPUJob) -> None:
@@ -219,7 +219,7 @@ CHANGES = (
         says="it is another user's",
         happens=lambda state, job: (
             state.store.job_changed(edit(job, meta={"annotations": {"dovetail.dev/user": "ada"}})),
-            state.store.quotas.put(quota(users=["ada"], pools=["fast"])),
+            state.store.quotas.update(quota(users=["ada"], pools=["fast"])),
         ),
     ),
     Change(
@@ -246,7 +246,9 @@ CHANGES = (
         says="it has another number", happens=lambda state, job: state.decisions.set_number(job.metadata.uid, number=9)
     ),
     Change(says="it has no number", happens=lambda state, job: state.decisions.drop(job), waits=False),
-    Change(says="a quota keeps it to a pool", happens=lambda state, _: state.store.quotas.put(quota(pools=["fast"]))),
+    Change(
+        says="a quota keeps it to a pool", happens=lambda state, _: state.store.quotas.update(quota(pools=["fast"]))
+    ),
     Change(says="what others used is reckoned", happens=reckon),
     Change(
         says="more is known of run times",
@@ -292,7 +294,7 @@ def look_at_all(state: State, *, seconds: float = 0) -> Cycle:
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.says)
 def test_a_job_that_goes_on_waiting_is_looked_at_again_when(change: Change) -> None:
     state = make_state(a=2)
-    state.store.quotas.put(quota("shared", per="User", shares=1))
+    state.store.quotas.update(quota("shared", per="User", shares=1))
     job = make_job(status=change.status, **change.spec or {})
     over = {"phase": "Succeeded", "startTime": at(-9), "completionTime": at(-1)}
     state.store.job_changed(make_job("first", status=over))

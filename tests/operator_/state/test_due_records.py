@@ -28,15 +28,15 @@ def job(name: str = "x", *, status: dict[str, object] | None = None, **spec: obj
 
 def test_a_job_is_written_when_it_begins_and_when_it_ends_and_not_in_between(dues: Dues) -> None:
     for status, due in ((None, []), (RUNS, ["Running"]), (RUNS, []), (ENDED, ["Succeeded"]), (ENDED, [])):
-        dues.put(job(status=status))
+        dues.observe(job(status=status))
         assert [phase for _, phase, _ in written(dues)] == due
 
 
 def test_a_job_is_kept_when_its_end_is_written_and_not_before(dues: Dues) -> None:
-    dues.put(job(status=RUNS))
+    dues.observe(job(status=RUNS))
     written(dues)
     assert not dues.is_kept(job())
-    dues.put(job(status=ENDED))
+    dues.observe(job(status=ENDED))
     assert not dues.is_kept(job())
     written(dues)
     assert (dues.is_kept(job()), dues.is_kept(job("y"))) == (True, False)
@@ -44,7 +44,7 @@ def test_a_job_is_kept_when_its_end_is_written_and_not_before(dues: Dues) -> Non
 
 def test_a_deleted_job_is_written_as_gone_unless_its_end_was_written(dues: Dues) -> None:
     for name, status in (("runs", RUNS), ("ended", ENDED)):
-        dues.put(job(name, status=status))
+        dues.observe(job(name, status=status))
     written(dues)
     for name in ("runs", "ended", "waits"):
         dues.drop(job(name))
@@ -54,22 +54,22 @@ def test_a_deleted_job_is_written_as_gone_unless_its_end_was_written(dues: Dues)
 def test_a_name_that_is_used_again_begins_again(dues: Dues) -> None:
     for status in (RUNS, ENDED):
         for _ in range(2):
-            dues.put(job(status=status))
+            dues.observe(job(status=status))
             assert len(written(dues)) == 1
             dues.drop(job(status=status))
             written(dues)
 
 
 def test_a_job_that_ends_while_its_beginning_is_written_is_due_again(dues: Dues) -> None:
-    dues.put(job(status=RUNS))
+    dues.observe(job(status=RUNS))
     begun = dues.take()
-    dues.put(job(status=ENDED))
+    dues.observe(job(status=ENDED))
     dues.done(begun)
     assert written(dues) == [("x", "Succeeded", False)]
 
 
 def test_a_job_that_is_deleted_while_its_end_is_written_is_not_kept_for_ever(dues: Dues) -> None:
-    dues.put(job(status=ENDED))
+    dues.observe(job(status=ENDED))
     ended = dues.take()
     dues.drop(job())
     dues.done(ended)
@@ -79,16 +79,16 @@ def test_a_job_that_is_deleted_while_its_end_is_written_is_not_kept_for_ever(due
 
 
 def test_an_end_that_is_written_while_a_later_version_waits_is_kept(dues: Dues) -> None:
-    dues.put(job(status=ENDED))
+    dues.observe(job(status=ENDED))
     ended = dues.take()
-    dues.put(job(status=ENDED))
+    dues.observe(job(status=ENDED))
     dues.done(ended)
     assert dues.is_kept(job())
 
 
 def test_at_most_two_hundred_are_taken_at_a_time_in_order_of_arrival(dues: Dues) -> None:
     for number in range(201):
-        dues.put(job(f"x{number}", status=RUNS))
+        dues.observe(job(f"x{number}", status=RUNS))
     assert len(dues) == 201
     first, second = dues.take(), dues.take()
     assert [each.job.metadata.name for each in first] == [f"x{number}" for number in range(200)]
@@ -96,12 +96,12 @@ def test_at_most_two_hundred_are_taken_at_a_time_in_order_of_arrival(dues: Dues)
 
 
 def test_each_due_job_wakes_the_history_and_nothing_else_does(dues: Dues) -> None:
-    dues.put(job("early", status=RUNS))
+    dues.observe(job("early", status=RUNS))
     woken: list[int] = []
     dues.call_on_change(lambda: woken.append(len(dues)))
-    dues.put(job(status=RUNS))
-    dues.put(job("waits"))
-    dues.put(job("array", status=RUNS, array={"indexes": "0-3"}))
+    dues.observe(job(status=RUNS))
+    dues.observe(job("waits"))
+    dues.observe(job("array", status=RUNS, array={"indexes": "0-3"}))
     assert woken == [2]
     dues.drop(job())
     assert woken == [2, 2]

@@ -31,8 +31,8 @@ def later(seconds: float) -> datetime:
 def test_it_is_tried_again_later_each_time_and_minutes_later_at_most() -> None:
     failing, job, now, waits = Failing(), make_job(), NOW, []
     for _ in range(6):
-        assert failing.note(job, error=FAULT)
-        assert not failing.note(job, error=FAULT)
+        assert failing.record(job, error=FAULT)
+        assert not failing.record(job, error=FAULT)
         obstacle = failing.obstacle_of(job, now=now)
         assert obstacle is not None
         assert obstacle.until is not None
@@ -44,10 +44,10 @@ def test_it_is_tried_again_later_each_time_and_minutes_later_at_most() -> None:
 
 def test_another_generation_of_the_job_is_tried_at_once() -> None:
     failing = Failing()
-    failing.note(make_job(), error=FAULT)
+    failing.record(make_job(), error=FAULT)
     edited = make_job(meta={"generation": 2})
     assert failing.obstacle_of(edited, now=NOW) is None
-    assert failing.note(edited, error=FAULT)
+    assert failing.record(edited, error=FAULT)
 
 
 def test_the_log_has_a_failure_once_for_each_generation_of_the_job() -> None:
@@ -56,7 +56,7 @@ def test_the_log_has_a_failure_once_for_each_generation_of_the_job() -> None:
         job = make_job(meta={"generation": generation})
         failing.obstacle_of(job, now=later(seconds))
         with capture_logs() as found:
-            failing.note(job, error=FAULT)
+            failing.record(job, error=FAULT)
         logs.append([each["job"] for each in found])
     assert logs == [["team/x"], [], [], ["team/x"]]
 
@@ -64,26 +64,26 @@ def test_the_log_has_a_failure_once_for_each_generation_of_the_job() -> None:
 def test_a_job_is_tried_again_only_when_its_pause_is_over_and_only_in_its_generation() -> None:
     failing, job = Failing(), make_job()
     assert not failing.is_tried(job)
-    failing.note(job, error=FAULT)
+    failing.record(job, error=FAULT)
     assert failing.obstacle_of(job, now=NOW) is not None
     assert not failing.is_tried(job)
     assert failing.obstacle_of(job, now=later(30)) is None
     assert (failing.is_tried(job), failing.is_tried(make_job(meta={"generation": 2}))) == (True, False)
-    assert failing.note(job, error=FAULT)
+    assert failing.record(job, error=FAULT)
     assert not failing.is_tried(job)
 
 
 def test_a_job_that_is_deleted_and_made_again_begins_with_the_shortest_pause() -> None:
     failing, job = Failing(), make_job()
     for _ in range(2):
-        failing.note(job, error=FAULT)
+        failing.record(job, error=FAULT)
         failing.obstacle_of(job, now=NOW)
         failing.obstacle_of(job, now=later(600))
     assert job.metadata.uid in failing
     failing.forget(job.metadata.uid)
     failing.forget(job.metadata.uid)
     assert job.metadata.uid not in failing
-    failing.note(job, error=FAULT)
+    failing.record(job, error=FAULT)
     obstacle = failing.obstacle_of(job, now=NOW)
     assert obstacle is not None
     assert obstacle.until == later(30)
@@ -91,7 +91,7 @@ def test_a_job_that_is_deleted_and_made_again_begins_with_the_shortest_pause() -
 
 def test_a_job_that_waits_for_another_try_is_looked_at_when_it_is_due() -> None:
     failing, job = Failing(), numbered()
-    failing.note(job, error=FAULT)
+    failing.record(job, error=FAULT)
     outcome = reconcile(see(job, obstacle=failing.obstacle_of(job, now=NOW)))
     assert (outcome.status.phase, outcome.status.reason) == ("Queued", "Invalid")
     assert outcome.wake_at == later(30)

@@ -28,28 +28,28 @@ def uid(pod: Pod) -> str:
 
 
 def test_the_pods_of_a_batch_job_are_the_same_tuple_until_one_of_them_changes(pods: JobPods) -> None:
-    listed = pods.of(CHILD)
+    listed = pods.pods_of(CHILD)
     assert listed == (FIRST, SECOND)
-    assert pods.of(CHILD) is listed
+    assert pods.pods_of(CHILD) is listed
     pods.changed("MODIFIED", pod=(changed := make_pod(1, phase="Succeeded", meta={"uid": uid(SECOND)})))
-    assert pods.of(CHILD) == (FIRST, changed)
+    assert pods.pods_of(CHILD) == (FIRST, changed)
     pods.changed("DELETED", pod=FIRST)
-    assert pods.of(CHILD) == (changed,)
+    assert pods.pods_of(CHILD) == (changed,)
 
 
 def test_a_batch_job_without_pods_and_no_batch_job_have_none(pods: JobPods) -> None:
-    assert pods.of(None) == ()
-    assert pods.of(make_child(JOB, uid="another")) == ()
+    assert pods.pods_of(None) == ()
+    assert pods.pods_of(make_child(JOB, uid="another")) == ()
     for pod in (FIRST, SECOND):
         pods.changed("DELETED", pod=pod)
-    assert pods.of(CHILD) == ()
+    assert pods.pods_of(CHILD) == ()
 
 
 def test_a_pod_that_another_controller_takes_leaves_the_first_one(pods: JobPods) -> None:
     taken = make_pod(0, owner="another")
-    pods.of(CHILD)
+    pods.pods_of(CHILD)
     assert pods.changed("MODIFIED", pod=taken) == "team/x"
-    assert (pods.of(CHILD), pods.of(make_child(JOB, uid="another"))) == ((SECOND,), (taken,))
+    assert (pods.pods_of(CHILD), pods.pods_of(make_child(JOB, uid="another"))) == ((SECOND,), (taken,))
     assert pods.named("team/x") == [SECOND, taken]
     pods.changed("DELETED", pod=taken)
     assert pods.named("team/x") == [SECOND]

@@ -162,9 +162,9 @@ def test_a_pod_whose_label_was_taken_off_stays_its_jobs() -> None:
     state.store.child_event("ADDED", child)
     state.store.pod_event("ADDED", make_pod())
     assert state.store.pod_event("MODIFIED", make_pod(phase="Failed", meta={"labels": {}})) == "team/x"
-    assert [pod.status.phase for pod in state.store.pods.of(child)] == ["Failed"]
+    assert [pod.status.phase for pod in state.store.pods.pods_of(child)] == ["Failed"]
     assert state.store.pod_event("DELETED", make_pod(meta={"labels": {}})) == "team/x"
-    assert state.store.pods.of(child) == ()
+    assert state.store.pods.pods_of(child) == ()
     assert not state.store.pods.are_there("team/x")
 
 

@@ -53,7 +53,7 @@ class Follower:
     def __init__(self) -> None:
         self.seen: list[tuple[str, str]] = []
 
-    def put(self, job: GPUJob) -> None:
+    def observe(self, job: GPUJob) -> None:
         self.seen.append(("put", job.metadata.uid))
 
     def drop(self, job: GPUJob) -> None:

@@ -71,14 +71,14 @@ CHANGES = (
 
 
 def forbid(state: State) -> None:
-    state.store.quotas.put(quota("one", pools=["slow"]))
-    state.store.quotas.put(quota("other", pools=["fast"]))
+    state.store.quotas.update(quota("one", pools=["slow"]))
+    state.store.quotas.update(quota("other", pools=["fast"]))
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.says)
 def test_a_job_is_counted_anew_when(change: Change) -> None:
     state = make_state(a=8)
-    state.store.quotas.put(quota())
+    state.store.quotas.update(quota())
     job = make_job(workers=2, minWorkers=1)
     state.store.job_changed(job)
     count(state)
@@ -91,7 +91,7 @@ def test_a_job_is_counted_anew_when(change: Change) -> None:
 
 def test_what_has_not_changed_is_not_counted_anew() -> None:
     state = make_state(a=8)
-    state.store.quotas.put(quota())
+    state.store.quotas.update(quota())
     state.store.job_changed(make_job())
     (first,), (second,) = count(state), count(state)
     assert second is first
@@ -99,7 +99,7 @@ def test_what_has_not_changed_is_not_counted_anew() -> None:
 
 def test_nothing_is_kept_of_a_job_that_is_gone() -> None:
     state = make_state(a=8)
-    state.store.quotas.put(quota())
+    state.store.quotas.update(quota())
     state.store.job_changed(make_job())
     (first,) = count(state)
     state.store.job_deleted("team/x", uid="uid-x")
@@ -113,13 +113,13 @@ def test_nothing_is_kept_of_a_job_that_is_gone() -> None:
 def test_what_every_quota_has_noted_is_not_counted_any_more() -> None:
     state = make_state(a=8)
     shares = {"metadata": {"name": "s"}, "spec": {"shares": 1}}
-    state.store.quotas.put(quota())
-    state.store.quotas.put(msgspec.convert(shares, GPUQuota))
+    state.store.quotas.update(quota())
+    state.store.quotas.update(msgspec.convert(shares, GPUQuota))
     state.store.job_changed(make_job(status={"phase": "Succeeded", "startTime": at(-90), "completionTime": at(-60)}))
     assert len(counted_jobs(state, waiting=())) == 1
-    state.store.quotas.put(msgspec.convert(shares | {"status": {"asOf": at(-30)}}, GPUQuota))
+    state.store.quotas.update(msgspec.convert(shares | {"status": {"asOf": at(-30)}}, GPUQuota))
     assert counted_jobs(state, waiting=()) == []
-    state.store.quotas.put(msgspec.convert(shares, GPUQuota))
+    state.store.quotas.update(msgspec.convert(shares, GPUQuota))
     assert len(counted_jobs(state, waiting=())) == 1
     state.store.quotas.drop("s")
     assert counted_jobs(state, waiting=()) == []
@@ -139,5 +139,5 @@ def test_without_quotas_no_batch_job_is_looked_up() -> None:
     state.store.job_changed(job)
     state.store.child_changed(make_child(job))
     assert children_of_jobs(state) == frozenset()
-    state.store.quotas.put(quota())
+    state.store.quotas.update(quota())
     assert children_of_jobs(state) == {("team", "uid-child")}

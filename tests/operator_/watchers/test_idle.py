@@ -50,7 +50,7 @@ class Rig:
             }  # fmt: skip
             status = {"devices": [device], "observedAt": at(seconds)}
             self.state.store.gpunode_changed(msgspec.convert({"metadata": {"name": "a"}, "status": status}, GPUNode))
-        await self.watch.look()
+        await self.watch.check()
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ def configmap(**data: str) -> Answer:
 def learned(*waits: float) -> Misses:
     misses = Misses()
     for wait in waits:
-        misses.told("it", foreseen=Foreseen(seconds=1000, early_seconds=900, late_seconds=1100), now_seconds=0)
+        misses.bounds_of("it", foreseen=Foreseen(seconds=1000, early_seconds=900, late_seconds=1100), now_seconds=0)
         misses.started("it", now_seconds=wait)
     return misses
 
@@ -63,7 +63,7 @@ async def test_what_cannot_be_read_is_left_and_learned_anew(api: Api, client: Cl
     lasting = LastingMisses(client, misses=misses, namespace="home")
     await lasting.take_up()
     assert misses.factors == Misses().factors
-    misses.told("it", foreseen=Foreseen(seconds=10, early_seconds=10, late_seconds=10), now_seconds=0)
+    misses.bounds_of("it", foreseen=Foreseen(seconds=10, early_seconds=10, late_seconds=10), now_seconds=0)
     misses.started("it", now_seconds=10)
     await lasting.keep()
     assert len(api.of(f"PATCH {ONE}")) == 1

@@ -58,7 +58,7 @@ def check(
             unnamed=ask.gpu.count if ask.gpu is not None and ask.resource else 0,
             resource=ask.resource,
         ),
-        note=ledger.note(node),
+        note=ledger.unmeasured_reason(node),
     )
 
 

@@ -99,7 +99,7 @@ def _message(kind: RefusalKind, *, masks: Feasibility, row: int, left: int) -> s
     if kind == "MemoryGuard":
         most = max(0, int(masks.free_mib[row][present].max()))
         wanted = int(masks.needed_mib[row][present].min())
-        note = masks.ledger.note(name) or _not_movable(masks, row=row)
+        note = masks.ledger.unmeasured_reason(name) or _not_movable(masks, row=row)
         aside = f" ({note})" if note else ""
         return f"{name}: need {wanted} MiB on a GPU, the most left on one is {most} MiB{aside}"
     if kind == "TenantLimit":

@@ -201,9 +201,9 @@ class Ledger:
         """The devices of a node by index, as last reported."""
         return self._table.devices(name)
 
-    def note(self, name: str) -> str:
+    def unmeasured_reason(self, name: str) -> str:
         """Why measurements of the node do not count; empty when they do."""
-        return self._table.note(name)
+        return self._table.unmeasured_reason(name)
 
     def obstacle(self, name: str) -> str:
         """Why the node takes no pods; empty when it does."""
@@ -308,7 +308,7 @@ class Ledger:
         columns = self._table.columns
         entries = [self._entries[key] for key in self._on_node.get(name, ()) if key != without]
         totals = self._totals_of(name, row=row, entries=entries)
-        measured = not self._table.note(name)
+        measured = not self._table.unmeasured_reason(name)
         return {
             "cpu_free": int(columns["cpu_milli"][row]) - sum(entry.claim.cpu_milli for entry in entries),
             "memory_free": int(columns["memory_mib"][row]) - sum(entry.claim.memory_mib for entry in entries),

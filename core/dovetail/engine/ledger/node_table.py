@@ -69,7 +69,7 @@ class NodeTable:
             self.columns[column][row] = 0
         others = before != [device.uuid for device in reported]
         values = [device.utilization for device in reported]
-        self.utilization.report(row, values=values, at=now, restart=others or bool(self.note(name)))
+        self.utilization.report(row, values=values, at=now, restart=others or bool(self.unmeasured_reason(name)))
         for slot, device in enumerate(reported):
             self._set_device(row, slot=slot, device=device)
         self.set_note(name, note=note)
@@ -121,7 +121,7 @@ class NodeTable:
         """The devices of a node by index, as last reported."""
         return self._devices.get(name, ())
 
-    def note(self, name: str) -> str:
+    def unmeasured_reason(self, name: str) -> str:
         """Why measurements of the node do not count; empty when they do."""
         return self._notes.get(name, "")
 

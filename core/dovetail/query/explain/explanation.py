@@ -23,7 +23,7 @@ from dovetail.gpu.request import WHOLE_MILLI, RequestError
 from dovetail.pods.allocation import AllocationError, allocation_in
 from dovetail.pods.alternatives import asks_by_kind
 from dovetail.pods.device_plugin import vendor_devices
-from dovetail.query.explain.limits import BLIND, kept_to_pools, limited, told_of_pools
+from dovetail.query.explain.limits import BLIND, kept_to_pools, limited, with_pool_reasons
 from dovetail.query.explain.subjects import Subject
 from dovetail.query.nodes import inventory
 from dovetail.query.nodes.inventory import DeviceUse
@@ -65,7 +65,7 @@ def explain(subject: Subject, *, objects: ClusterObjects, now: datetime) -> Expl
     if subject.said or subject.ask is None:
         return Explanation(subject=subject, summary=f"{subject.called} {subject.said}")
     question, basis = _question(kept_to_pools(subject, objects=objects), objects=objects, now=now)
-    found = told_of_pools(answer(question), subject=subject, objects=objects)
+    found = with_pool_reasons(answer(question), subject=subject, objects=objects)
     found = limited(found, subject=subject, nodes=question.nodes, objects=objects, now=now)
     # Omit the queue's note if it only repeats the summary.
     notes = tuple(note for note in subject.notes if not note.endswith(f": {found.summary}"))

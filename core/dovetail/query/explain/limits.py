@@ -37,7 +37,7 @@ def kept_to_pools(subject: Subject, *, objects: ClusterObjects) -> Subject:
     return subject if isinstance(pools, Refused) else replace(subject, pod_spec=in_pools(subject.pod_spec, pools=pools))
 
 
-def told_of_pools(found: Answer, *, subject: Subject, objects: ClusterObjects) -> Answer:
+def with_pool_reasons(found: Answer, *, subject: Subject, objects: ClusterObjects) -> Answer:
     """The answer with the pool, not the node affinity, as the reason of nodes outside it."""
     pools = () if _is_admitted(subject, objects=objects) else _pools(subject, objects=objects)
     if isinstance(pools, Refused) or not pools:
@@ -84,7 +84,7 @@ def _job_of(subject: Subject, *, objects: ClusterObjects) -> GPUJob | None:
     return next((job for job in objects.jobs if job.metadata.uid == subject.uid), None)
 
 
-def _whose(subject: Subject, *, objects: ClusterObjects) -> limits.Subject:
+def _quota_subject(subject: Subject, *, objects: ClusterObjects) -> limits.Subject:
     """The quota's subject: a job's user; a pod has no user, and a request's user is unknown."""
     job = _job_of(subject, objects=objects)
     if job is not None:
@@ -95,12 +95,12 @@ def _whose(subject: Subject, *, objects: ClusterObjects) -> limits.Subject:
 def _pools(subject: Subject, *, objects: ClusterObjects) -> tuple[str, ...] | Refused:
     job = _job_of(subject, objects=objects)
     asked = None if job is None else job.spec.pool
-    return pools_of(objects.quotas or (), subject=_whose(subject, objects=objects), asked=asked)
+    return pools_of(objects.quotas or (), subject=_quota_subject(subject, objects=objects), asked=asked)
 
 
 def _refused(subject: Subject, *, objects: ClusterObjects) -> Refused | None:
     """Why its quotas keep a pod or a request back whatever is free."""
-    bound = bound_of(objects.quotas or (), subject=_whose(subject, objects=objects))
+    bound = bound_of(objects.quotas or (), subject=_quota_subject(subject, objects=objects))
     if subject.kind == "Pod" and subject.ask is not None:
         for pod in subject.pods:
             if (beyond := weight_refusal(pod.metadata.annotations, ask=subject.ask, bound=bound)) is not None:
@@ -146,7 +146,7 @@ def _verdict_on_others(subject: Subject, *, nodes: Sequence[str], objects: Clust
     if gate is not None:
         for before in queue.waiting:
             gate.refusal(before)
-    return queue.look(counted, gate=gate).at(asked)
+    return queue.cycle(counted, gate=gate).at(asked)
 
 
 def _asked(
@@ -157,7 +157,7 @@ def _asked(
     candidate = Candidate(key=ASKED, ask=subject.ask, workers=subject.workers, created="9", name="it", site=ASKED)
     return candidate, Counted(
         uid=ASKED,
-        subject=_whose(subject, objects=objects),
+        subject=_quota_subject(subject, objects=objects),
         milli=limits.milli_of(subject.ask, workers=subject.workers),
         queued=True,
         refused=_refused(subject, objects=objects),

@@ -122,7 +122,7 @@ def placed(windows: Iterable[Window], *, ledger: Ledger, leaving: Sequence[Leavi
     return found
 
 
-def reserve_beside(
+def reserve_around(
     job: Candidate,
     *,
     against: Sequence[Reservation],

@@ -9,7 +9,7 @@ from dovetail.queue.backfill.reservation import Reservation, set_aside
 from dovetail.queue.model.candidates import Candidate, Leaving, Room, Sites, commit, find_room
 
 
-class KeptAside:
+class ResidualCapacity:
     """What each set of reservations leaves of the ledger of a cycle.
 
     Room only shrinks within a cycle, so a shape that was refused for a set is refused again without another placement.

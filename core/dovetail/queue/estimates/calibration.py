@@ -90,14 +90,14 @@ class Misses:
     def factors(self) -> Factors:
         """The factors that have been learned so far."""
         if self._factors is None:
-            self._factors = self._reckoned()
+            self._factors = self._compute_factors()
         return self._factors
 
     def restore(self, factors: Factors) -> None:
         """Begin with factors that were learned earlier."""
         self._before, self._factors = factors, None
 
-    def told(self, key: str, *, foreseen: Foreseen, now_seconds: float) -> Bounds:
+    def bounds_of(self, key: str, *, foreseen: Foreseen, now_seconds: float) -> Bounds:
         """The bounds of a waiting job.
 
         Records the estimate once half of the last recorded wait has passed.
@@ -127,7 +127,7 @@ class Misses:
             latest_seconds=exp(middle + factors.late * after) - _MINUTE,
         )
 
-    def _reckoned(self) -> Factors:
+    def _compute_factors(self) -> Factors:
         """The factors that leave out half of `_OUTSIDE` on each side."""
         if not self._came:
             return self._before

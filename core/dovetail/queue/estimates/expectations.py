@@ -37,7 +37,7 @@ class Expectations:
         self._learned = 0
         self._came: set[str] = set()
 
-    def put(self, job: GPUJob) -> None:
+    def observe(self, job: GPUJob) -> None:
         """Learn from a GPUJob that was added or has changed."""
         uid, status, limit = job.metadata.uid, job.status, job.spec.active_deadline_seconds
         if status.start_time is None:
@@ -98,7 +98,7 @@ class Expectations:
         # Without learned run times, a job may end at any time until its limit.
         early, late = start.range_seconds or (0.0, start.in_seconds)
         foreseen = Foreseen(seconds=start.in_seconds, early_seconds=early, late_seconds=late)
-        bounds = self.misses.told(start.key, foreseen=foreseen, now_seconds=now.timestamp())
+        bounds = self.misses.bounds_of(start.key, foreseen=foreseen, now_seconds=now.timestamp())
         return QueuePlace(
             position=1,
             estimated_start=_at(now, seconds=start.in_seconds),

@@ -15,7 +15,7 @@ import msgspec
 
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.queue.backfill.advance_reservation import Windows
-from dovetail.queue.cycle import Look
+from dovetail.queue.cycle import SchedulingCycle
 from dovetail.queue.estimates.simulation import FORESEEN_JOBS, Start, first_that_wait, play
 from dovetail.queue.model.candidates import Candidate, Leaving, Sites, order
 from dovetail.queue.model.gate import Gate
@@ -38,7 +38,7 @@ class Coming(Protocol):
         """
 
 
-def nobody(*, play: int, above: int) -> Iterable[tuple[float, Candidate]]:  # noqa: ARG001 - the protocol's
+def no_arrivals(*, play: int, above: int) -> Iterable[tuple[float, Candidate]]:  # noqa: ARG001 - the protocol's
     """Predict no arrivals."""
     return ()
 
@@ -50,7 +50,7 @@ def foresee_with_range(
     sites: Sites,
     leaving: Iterable[Leaving],
     gate: Callable[[], Gate | None] = lambda: None,
-    coming: Coming = nobody,
+    coming: Coming = no_arrivals,
     windows: Windows | None = None,
     only: str | None = None,
     most_cycles: int | None = None,
@@ -65,7 +65,7 @@ def foresee_with_range(
     """
     jobs, ends = order(waiting), list(leaving)
     central, seen = list[Start](), _Seen()
-    look = Look(ledger.copy(), sites=sites, leaving=ends, gate=gate(), windows=windows)
+    look = SchedulingCycle(ledger.copy(), sites=sites, leaving=ends, gate=gate(), windows=windows)
     pending = first_that_wait(jobs, look=look)
     if only is not None and all(job.key != only for job in pending):
         return
@@ -85,7 +85,7 @@ def foresee_with_range(
         # A generator: of thousands of waiting jobs only the first are placed.
         drawn = (_drawn(job, play=number) for job in jobs)
         come = ((at, _drawn(job, play=number)) for at, job in coming(play=number, above=above))
-        look = Look(ledger.copy(), sites=sites, leaving=then, gate=gate(), windows=windows)
+        look = SchedulingCycle(ledger.copy(), sites=sites, leaving=then, gate=gate(), windows=windows)
         for start in play(first_that_wait(drawn, look=look), look=look, coming=come, only=only):
             seen.add(start)
             yield None

@@ -6,7 +6,7 @@ from typing import Final
 
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Claim
-from dovetail.queue.cycle import Look
+from dovetail.queue.cycle import SchedulingCycle
 from dovetail.queue.model.candidates import Candidate, Leaving, Sites, order
 from dovetail.queue.model.gate import Gate
 from dovetail.queue.verdicts import Admitted
@@ -45,12 +45,16 @@ def foresee(
 
     Yields None between two cycles, so that the caller can spread a long simulation over several turns.
     """
-    look = Look(ledger, sites=sites, leaving=leaving, gate=gate)
+    look = SchedulingCycle(ledger, sites=sites, leaving=leaving, gate=gate)
     return play(first_that_wait(order(waiting), look=look), look=look)
 
 
 def play(
-    pending: list[Candidate], *, look: Look, coming: Iterable[tuple[float, Candidate]] = (), only: str | None = None
+    pending: list[Candidate],
+    *,
+    look: SchedulingCycle,
+    coming: Iterable[tuple[float, Candidate]] = (),
+    only: str | None = None,
 ) -> Iterator[Start | None]:
     """Simulate the cycles after the first one, in which the `pending` jobs have to wait.
 
@@ -66,7 +70,7 @@ def play(
         over.add(ended)
         yield None
         left = []
-        for job in awaited.beside(pending, until=look.now):
+        for job in awaited.merged_with(pending, until=look.now):
             verdict = look.at(job)
             if not isinstance(verdict, Admitted):
                 left.append(job)
@@ -78,7 +82,7 @@ def play(
         pending = left
 
 
-def first_that_wait(ordered: Iterable[Candidate], *, look: Look) -> list[Candidate]:
+def first_that_wait(ordered: Iterable[Candidate], *, look: SchedulingCycle) -> list[Candidate]:
     """The first jobs that wait in the cycle of `look`: those that get an estimate."""
     pending = []
     for job in ordered:
@@ -96,7 +100,7 @@ class _Awaited:
         self._coming = iter(coming)
         self._next = next(self._coming, None)
 
-    def beside(self, pending: list[Candidate], *, until: float) -> list[Candidate]:
+    def merged_with(self, pending: list[Candidate], *, until: float) -> list[Candidate]:
         """The waiting jobs and those that arrive until then, in order."""
         came = []
         while self._next is not None and self._next[0] <= until:
@@ -118,7 +122,7 @@ class _Over:
             if leaving.expected_seconds < leaving.at_seconds:
                 self._early.add(leaving.job)
 
-    def basis(self, claims: Iterable[Claim], *, at: Look) -> str:
+    def basis(self, claims: Iterable[Claim], *, at: SchedulingCycle) -> str:
         """The sentence about the ends on the nodes of `claims`."""
         nodes = sorted({claim.node for claim in claims})
         ended = {job: assumed for node in nodes for job, assumed in self._ended.get(node, {}).items()}

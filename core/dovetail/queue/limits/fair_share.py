@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Final
 
 from dovetail.api.gpuquota import GPUQuota
-from dovetail.queue.limits.limits import Subject, binds, whom
+from dovetail.queue.limits.limits import Subject, binds, subject_name
 
 # The name of a quota, and the name that it counts the subject as.
 Account = tuple[str, str]
@@ -35,7 +35,7 @@ def account_of(quotas: Iterable[GPUQuota], *, subject: Subject) -> Account | Non
     """The account charged for the subject's use: that of the most specific quota, then by name."""
     found = [quota for quota in quotas if quota.spec.shares is not None and binds(quota.spec, subject=subject)]
     for quota in sorted(found, key=lambda each: (not each.spec.users, not each.spec.namespaces, each.metadata.name)):
-        who = whom(quota.spec, subject=subject)
+        who = subject_name(quota.spec, subject=subject)
         if who is not None:
             return quota.metadata.name, who
     return None

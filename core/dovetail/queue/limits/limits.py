@@ -176,7 +176,7 @@ def binds(spec: GPUQuotaSpec, *, subject: Subject) -> bool:
     return not spec.users or subject.user in spec.users
 
 
-def whom(spec: GPUQuotaSpec, *, subject: Subject) -> str | None:
+def subject_name(spec: GPUQuotaSpec, *, subject: Subject) -> str | None:
     """The name that the quota counts the subject as.
 
     None where it does not count it: a pod without a user, by user.
@@ -203,7 +203,7 @@ def limits_of(
     start: list[Limit] = []
     queue: list[Limit] = []
     for quota in quotas:
-        counted = whom(quota.spec, subject=subject) if binds(quota.spec, subject=subject) else None
+        counted = subject_name(quota.spec, subject=subject) if binds(quota.spec, subject=subject) else None
         if counted is None:
             continue
         name, spec, who = quota.metadata.name, quota.spec, _who(quota, counted=counted)

@@ -79,7 +79,7 @@ def status_of(
         if each.end is not None or not limits.binds(quota.spec, subject=each.subject):
             continue
         total = _added(total, counted=each)
-        who = limits.whom(quota.spec, subject=each.subject)
+        who = limits.subject_name(quota.spec, subject=each.subject)
         if who is not None:
             uses[who] = _added(uses.get(who, QuotaUse(who=who)), counted=each)
     listed = sorted(uses.values(), key=lambda use: (-use.gpus, -use.gpu_seconds, -use.queued_jobs, use.who))

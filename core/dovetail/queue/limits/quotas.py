@@ -55,7 +55,7 @@ class Quotas:
 
     # --- changes -----------------------------------------------------------------------------------------------
 
-    def put(self, quota: GPUQuota) -> bool:
+    def update(self, quota: GPUQuota) -> bool:
         """Add or replace a quota; returns whether its spec is new."""
         known = self._quotas.get(quota.metadata.name)
         self._quotas[quota.metadata.name] = quota
@@ -214,7 +214,7 @@ class Quotas:
 
     # --- what was used -----------------------------------------------------------------------------------------
 
-    def reckon(
+    def compute_statuses(
         self, counted: Iterable[Counted], *, now: datetime, children: Container[Child] = ()
     ) -> dict[str, GPUQuotaStatus]:
         """Compute each quota's status, by name, and update the levels of accounts."""

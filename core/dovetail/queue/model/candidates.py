@@ -186,7 +186,7 @@ class Claimed:
 _Worker = tuple[str, int, Ask]
 
 
-class Standing:
+class ClaimCache:
     """Claims of planned workers, cached across cycles until something changes on their node.
 
     `version` gives the number of changes of a node so far.
@@ -219,7 +219,7 @@ def claim_on_the_way(
     ledger: Ledger,
     sites: Sites,
     going: Iterable[str] = (),
-    standing: Standing | None = None,
+    standing: ClaimCache | None = None,
 ) -> Claimed:
     """Commit to `ledger` the admitted workers that have no node yet, as far as there is room.
 
@@ -230,7 +230,7 @@ def claim_on_the_way(
     for job in jobs:
         for worker, node in enumerate(job.nodes if job.ask.gpu is not None else ()):
             planned.setdefault(node, []).append((job, worker))
-    standing = standing or Standing(lambda _node: 0)
+    standing = standing or ClaimCache(lambda _node: 0)
     ends = frozenset(going)
     for node, workers in planned.items():
         _claim_on(node, workers=workers, ledger=ledger, going=ends, claimed=claimed, standing=standing)
@@ -249,7 +249,7 @@ def _claim_on(
     ledger: Ledger,
     going: frozenset[str],
     claimed: Claimed,
-    standing: Standing,
+    standing: ClaimCache,
 ) -> None:
     """Claim for the workers that are planned on one node."""
     asked = [(job.key, worker, job.ask) for job, worker in workers]

@@ -28,7 +28,7 @@ class Question:
     content: Content
 
 
-class InVain:
+class NegativeCache:
     """The inputs of the last searches that failed, by the job that searched."""
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class InVain:
         known = self._asked.get(job)
         return known is not None and most <= known[1] and known[0] == asks
 
-    def note(self, job: str, *, asked: Question, most: int) -> None:
+    def record(self, job: str, *, asked: Question, most: int) -> None:
         """Record that a search for at most `most` victims failed."""
         self._asked.pop(job, None)
         self._asked[job] = asked, most

@@ -13,7 +13,7 @@ from typing import Final
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.queue.backfill.reservation import Reservation
 from dovetail.queue.model.candidates import Candidate, Room, Sites
-from dovetail.queue.preemption.negative_cache import InVain
+from dovetail.queue.preemption.negative_cache import NegativeCache
 from dovetail.queue.preemption.victims import Beside, Proof, Proofs, Running
 
 # Kubernetes' own grace period, which follows ours.
@@ -58,7 +58,7 @@ class Evictor:
     running: Sequence[Running]
     rules: Rules
     orders: dict[str, Order] = field(default_factory=dict)
-    in_vain: InVain = field(default_factory=InVain)
+    in_vain: NegativeCache = field(default_factory=NegativeCache)
     _told: dict[str, list[Running]] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -85,7 +85,7 @@ class Evictor:
 
         Releases the victims' claims in `ledger`. None while a victim still runs, or where the room does not suffice.
         """
-        told = self._told_for(job)
+        told = self._current_victims(job)
         if not told or not all(each.left for each in told):
             return None
         proof = Proofs(job=job, ledger=ledger, sites=sites, beside=beside).without(told)
@@ -96,7 +96,7 @@ class Evictor:
                 ledger.release(key)
         return proof.room
 
-    def make_way(
+    def preempt(
         self,
         job: Candidate,
         *,
@@ -121,20 +121,20 @@ class Evictor:
         self.orders.update({each.key: Order(victim=each.key, by=job) for each in proof.victims if not each.left})
         return Reservation(job=job, at_seconds=self.takes_seconds, claims=proof.room.claims)
 
-    def _told_for(self, job: Candidate) -> list[Running]:
+    def _current_victims(self, job: Candidate) -> list[Running]:
         return self._told.get(job.key, [])
 
     def _still(self, proofs: Proofs) -> Proof | None:
         """The proof with the current victims, without those that are no longer necessary."""
         # A priority may have changed since the decision.
-        told = [each for each in self._told_for(proofs.job) if each.left or self._is_lower(each, job=proofs.job)]
+        told = [each for each in self._current_victims(proofs.job) if each.left or self._is_lower(each, job=proofs.job)]
         if not told or not self.rules.gap or not proofs.job.may_preempt:
             return None
         proof = proofs.without(told)
         return None if proof is None else proofs.spared(proof)
 
     def _new(self, proofs: Proofs) -> Proof | None:
-        if any(each.left for each in self._told_for(proofs.job)):
+        if any(each.left for each in self._current_victims(proofs.job)):
             # The victims have left, and something else took the room: do not preempt more jobs for that.
             return None
         willing = self._willing(proofs.job)
@@ -146,11 +146,11 @@ class Evictor:
             return None
         if replace(proofs, beside=None).without(willing) is None:
             # Then no subset of them suffices either, with or without reservations.
-            self.in_vain.note(job, asked=question, most=len(willing))
+            self.in_vain.record(job, asked=question, most=len(willing))
             return None
         found = proofs.among(willing, most=most)
         if found is None and proofs.beside is None:
-            self.in_vain.note(job, asked=question, most=most)
+            self.in_vain.record(job, asked=question, most=most)
         return found
 
     def _willing(self, job: Candidate) -> list[Running]:

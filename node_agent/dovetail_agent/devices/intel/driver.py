@@ -58,7 +58,7 @@ class IntelLibrary:
                 self._zes = Sysman(self._name)
             except OSError as error:
                 raise LibraryGone(self._name, said=str(error)) from error
-        self._ask.surely(self._zes.init)
+        self._ask.require(self._zes.init)
         self._before.clear()
 
     def close(self) -> None:

@@ -51,7 +51,7 @@ class NvmlDriver:
         if self._open and self._lost:
             self.close()  # a device that was reset answers to new handles only
         if not self._open:
-            self._ask.surely(pynvml.nvmlInit)
+            self._ask.require(pynvml.nvmlInit)
             self._open = True
         self._keep(find(self._ask, sys=self._sys))
         self._events.subscribe(self._parts)
@@ -120,7 +120,7 @@ class NvmlDriver:
 
     def _owned(self, part: Part, *, used: Mapping[int, int | None], proc: Path) -> tuple[Process, ...]:
         """The processes with their pods and their utilization."""
-        busy = self._busyness.of(part) if used else None
+        busy = self._busyness.read(part) if used else None
         processes = owned(used, proc=proc)
         if busy is None:
             return processes

@@ -18,7 +18,7 @@ class Busyness:
         self._ask = ask
         self._seen: dict[str, int] = {}
 
-    def of(self, part: Part) -> dict[int, float] | None:
+    def read(self, part: Part) -> dict[int, float] | None:
         """Return each computing process's highest utilization (0 to 1) since the last call, by PID.
 
         None if the driver does not report it. Raises `CardLost` and `LibraryGone`.

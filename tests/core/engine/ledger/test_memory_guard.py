@@ -127,7 +127,7 @@ def test_a_new_report_counts_again() -> None:
     ledger = card()
     ledger.distrust("a", note="old")
     ledger.set_devices("a", devices=[make_device("a", 0, foreign_mib=20000)])
-    assert ledger.note("a") == ""
+    assert ledger.unmeasured_reason("a") == ""
     assert not isinstance(check(ledger, ask=make_ask("8G,0.5"), node="a", key="pod"), Fit)
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.queue.backfill.advance_reservation import Window, Windows, kept_of, placed
-from dovetail.queue.cycle import Look, admit
+from dovetail.queue.cycle import SchedulingCycle, admit
 from dovetail.queue.estimates.monte_carlo import foresee_with_range
 from dovetail.queue.model.candidates import Candidate, Leaving
 from dovetail.queue.verdicts import Admitted, Waits
@@ -196,7 +196,7 @@ def test_who_is_kept_back_by_a_reservation_is_not_passed_for_ever() -> None:
     waiting = [make_job("large", "2", at=1), make_job("small", "1", at=2)]
     kept = placed([SOON], ledger=ledger, leaving=())
     windows = Windows(reservations=kept, wanted=[SOON])
-    look = Look(ledger, sites={}, leaving=leaving, windows=windows)
+    look = SchedulingCycle(ledger, sites={}, leaving=leaving, windows=windows)
     for job in waiting:
         assert isinstance(look.at(job), Waits)
     assert look.reservation is not None

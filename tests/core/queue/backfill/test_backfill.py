@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.score.fit_cache import FitCache
 from dovetail.queue.backfill.reservation import reserve
-from dovetail.queue.cycle import Look, admit
+from dovetail.queue.cycle import SchedulingCycle, admit
 from dovetail.queue.model.candidates import Candidate, Leaving, Room, commit, find_room, order
 from dovetail.queue.verdicts import Admitted, Kept, Verdict, Waits
 from tests.core.engine.builders import add_node, hold_devices, make_ask, make_ledger
@@ -271,7 +271,7 @@ def test_no_passer_delays_the_job_that_reserved(
 ) -> None:
     ledger = make_ledger(**{f"n{number}": gpus for number, gpus in enumerate(nodes)})
     leaving = start_what_fits(build(running, prefix="r"), ledger=ledger)
-    look = Look(ledger, sites={}, leaving=leaving)
+    look = SchedulingCycle(ledger, sites={}, leaving=leaving)
     reserved = None
     for job in order(build(waiting, prefix="w")):
         verdict = look.at(job)
@@ -291,7 +291,7 @@ def test_a_job_is_kept_back_only_where_it_would_delay_the_one_that_reserved(
     running: list[tuple[str, int, int | None, int]], waiting: list[tuple[str, int, int | None, int]]
 ) -> None:
     ledger = make_ledger(a=4, b=2)
-    look = Look(ledger, sites={}, leaving=start_what_fits(build(running, prefix="r"), ledger=ledger))
+    look = SchedulingCycle(ledger, sites={}, leaving=start_what_fits(build(running, prefix="r"), ledger=ledger))
     for job in order(build(waiting, prefix="w")):
         verdict = look.at(job)
         if isinstance(verdict, Waits) and verdict.reason in {"Reserved", "Priority"}:

@@ -10,7 +10,7 @@ import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import initialize, rule
 
-from dovetail.queue.cycle import Look
+from dovetail.queue.cycle import SchedulingCycle
 from dovetail.queue.model.candidates import Candidate, order
 from dovetail.queue.verdicts import Waits
 from tests.core.engine.builders import make_ask, make_ledger
@@ -79,11 +79,11 @@ class BackfillMachine(QueueMachine):
             self.look()
 
     def look(self) -> None:
-        look = Look(self.ledger.copy(), sites={}, leaving=self.leaving())
+        look = SchedulingCycle(self.ledger.copy(), sites={}, leaving=self.leaving())
         self.judge(look)
         self.check_promise(look)
 
-    def check_promise(self, look: Look) -> None:
+    def check_promise(self, look: SchedulingCycle) -> None:
         if self.promised and self.promised[0] in self.waiting:
             assert look.reservation is not None
             assert look.reservation.job.key == self.promised[0]
@@ -99,7 +99,7 @@ class BackfillMachine(QueueMachine):
             self.promised = None
             self.look()
         for job in self.waiting.values():
-            alone = Look(make_ledger(**NODES), sites={})
+            alone = SchedulingCycle(make_ledger(**NODES), sites={})
             assert isinstance(alone.at(replace(job)), Waits)
 
 

@@ -20,7 +20,7 @@ def foreseen(seconds: float, *, early: float | None = None, late: float | None =
 def after(*waits: float, seconds: float = 1000) -> Misses:
     misses = Misses()
     for number, waited in enumerate(waits):
-        misses.told(f"{number}", foreseen=foreseen(seconds), now_seconds=0)
+        misses.bounds_of(f"{number}", foreseen=foreseen(seconds), now_seconds=0)
         misses.started(f"{number}", now_seconds=waited)
     return misses
 
@@ -46,7 +46,7 @@ def test_the_bounds_follow_the_futures_that_were_played() -> None:
 def test_one_that_is_gone_teaches_nothing() -> None:
     misses = Misses()
     for number in range(20):
-        misses.told(f"{number}", foreseen=foreseen(1000), now_seconds=0)
+        misses.bounds_of(f"{number}", foreseen=foreseen(1000), now_seconds=0)
         misses.forget(f"{number}")
         misses.started(f"{number}", now_seconds=5000)
     assert misses.factors == Misses().factors
@@ -55,7 +55,7 @@ def test_one_that_is_gone_teaches_nothing() -> None:
 def test_a_job_weighs_one_however_often_it_was_told() -> None:
     often = Misses()
     for now in range(0, 990, 40):
-        often.told("it", foreseen=foreseen(1000), now_seconds=now)
+        often.bounds_of("it", foreseen=foreseen(1000), now_seconds=now)
     often.started("it", now_seconds=1000)
     assert often.factors.early < after(*[0] * 3).factors.early
 
@@ -77,7 +77,7 @@ def test_how_late_a_start_is_counts_in_parts_of_the_span_to_that_side() -> None:
     """Twice as long as foreseen is well within futures that reach to four times as long."""
     misses = Misses()
     for number in range(50):
-        misses.told(f"{number}", foreseen=foreseen(1000, early=1000, late=4000), now_seconds=0)
+        misses.bounds_of(f"{number}", foreseen=foreseen(1000, early=1000, late=4000), now_seconds=0)
         misses.started(f"{number}", now_seconds=2000)
     assert misses.factors.late < Factors().late
 
@@ -93,12 +93,12 @@ def test_estimates_are_noted_apart_and_the_latest_eight_of_them() -> None:
     """Told every second: noted at half of what was foreseen, and not before 30 s have passed."""
     misses = Misses()
     for now in range(200):
-        misses.told("short", foreseen=foreseen(10), now_seconds=now)
-        misses.told("long", foreseen=foreseen(100), now_seconds=now)
+        misses.bounds_of("short", foreseen=foreseen(10), now_seconds=now)
+        misses.bounds_of("long", foreseen=foreseen(100), now_seconds=now)
     noted = {key: [at for at, _ in found] for key, found in misses._told.items()}
     assert noted == {"short": [0, 30, 60, 90, 120, 150, 180], "long": [0, 50, 100, 150]}
     for now in range(200, 1000):
-        misses.told("short", foreseen=foreseen(10), now_seconds=now)
+        misses.bounds_of("short", foreseen=foreseen(10), now_seconds=now)
     assert [at for at, _ in misses._told["short"]] == list(range(780, 1000, 30))
 
 
@@ -131,7 +131,7 @@ def test_an_estimate_lies_within_its_own_bounds(
 ) -> None:
     misses = Misses()
     for number, (told, waited) in enumerate(past):
-        misses.told(f"{number}", foreseen=foreseen(told), now_seconds=0)
+        misses.bounds_of(f"{number}", foreseen=foreseen(told), now_seconds=0)
         misses.started(f"{number}", now_seconds=waited)
     bounds = misses.bounds(foreseen(seconds, early=early, late=late))
     assert 0 <= bounds.earliest_seconds <= seconds <= bounds.latest_seconds
@@ -145,7 +145,7 @@ def test_nine_in_ten_starts_lie_within_their_bounds_however_estimates_are_off(se
         seconds = rng.uniform(700, 3500)
         seen = foreseen(seconds, early=seconds * 0.7, late=seconds * 1.4)
         waited = seen.seconds * rng.lognormvariate(-0.1, spread)
-        bounds = misses.told("it", foreseen=seen, now_seconds=0)
+        bounds = misses.bounds_of("it", foreseen=seen, now_seconds=0)
         within += number >= 100 and bounds.hold(waited)
         misses.started("it", now_seconds=waited)
     assert within / 500 >= 0.84

@@ -15,7 +15,7 @@ from tests.operator_.builders import NOW, at, make_child, make_job, make_pod, ma
 
 def has_run(expectations: Expectations, number: int, *, seconds: float, phase: str = "Succeeded") -> None:
     status = {"phase": phase, "startTime": at(0), "completionTime": at(seconds), "request": "1"}
-    expectations.put(make_job(f"r{number}", status=status, activeDeadlineSeconds=1000))
+    expectations.observe(make_job(f"r{number}", status=status, activeDeadlineSeconds=1000))
 
 
 def test_jobs_that_have_ended_tell_how_long_those_like_them_run() -> None:
@@ -46,7 +46,7 @@ def test_the_bounds_are_learned_from_starts_that_were_foreseen() -> None:
     before = expectations.place(ranged, now=NOW)
     for number in range(30):
         expectations.place(start(f"uid-x{number}", 940), now=NOW)
-        expectations.put(make_job(f"x{number}", status={"phase": "Running", "startTime": at(930)}))
+        expectations.observe(make_job(f"x{number}", status={"phase": "Running", "startTime": at(930)}))
     after = expectations.place(ranged, now=NOW)
     assert (after.estimated_start, after.basis) == (at(1940), "because")
     assert before.estimated_start_earliest is not None
@@ -61,7 +61,7 @@ def test_a_job_that_is_gone_before_it_starts_teaches_nothing() -> None:
         job = make_job(f"x{number}", status={"phase": "Running", "startTime": at(740)})
         expectations.place(start(f"uid-x{number}", 940), now=NOW)
         expectations.drop(job)
-        expectations.put(job)
+        expectations.observe(job)
     assert expectations.place(start("uid-y", 1940), now=NOW) == wide
 
 

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from dovetail.engine.ledger.ledger import Ledger
-from dovetail.queue.estimates.monte_carlo import foresee_with_range, nobody
+from dovetail.queue.estimates.monte_carlo import foresee_with_range, no_arrivals
 from dovetail.queue.estimates.simulation import Start
 from dovetail.queue.model.candidates import Candidate, Leaving
 from tests.core.engine.builders import make_ledger
@@ -72,7 +72,7 @@ def test_jobs_of_higher_priority_that_are_yet_to_come_go_before() -> None:
         job = make_job(f"comes{play}", "4", hours=3, priority=50)
         return [(HOUR, job)] if play % 5 else []
 
-    alone = foreseen(make_job("it", "4"), ledger=ledger, leaving=leaving, coming=nobody)["it"]
+    alone = foreseen(make_job("it", "4"), ledger=ledger, leaving=leaving, coming=no_arrivals)["it"]
     start = foreseen(make_job("it", "4"), ledger=ledger, leaving=leaving, coming=coming)["it"]
     assert alone.range_seconds == (2 * HOUR, 2 * HOUR)
     assert start.in_seconds == 5 * HOUR

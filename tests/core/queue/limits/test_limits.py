@@ -21,7 +21,7 @@ from dovetail.queue.limits.limits import (
     group_limit,
     limits_of,
     milli_of,
-    whom,
+    subject_name,
 )
 from dovetail.queue.model.candidates import Candidate, order
 from dovetail.queue.verdicts import Admitted, Waits
@@ -73,7 +73,7 @@ CASES = (
 def test_whom_a_quota_binds(case: Whom) -> None:
     spec = make_quota(**case.spec).spec
     assert binds(spec, subject=case.subject) == case.bound
-    assert whom(spec, subject=case.subject) == case.counted
+    assert subject_name(spec, subject=case.subject) == case.counted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -373,7 +373,9 @@ def test_no_quota_is_ever_exceeded_and_nobody_waits_for_one_that_has_room(
 
 def within(quota: GPUQuota, *, jobs: dict[str, tuple[Candidate, Subject]], before: set[str], after: set[str]) -> None:
     """Whatever started did not take anybody beyond the quota."""
-    bound = [(job, whom(quota.spec, subject=who)) for job, who in jobs.values() if binds(quota.spec, subject=who)]
+    bound = [
+        (job, subject_name(quota.spec, subject=who)) for job, who in jobs.values() if binds(quota.spec, subject=who)
+    ]
     for most, gpus in ((quota.spec.gpus, True), (quota.spec.running_jobs, False)):
         used, had = (weights(bound, among=keys, gpus=gpus) for keys in (after, before))
         if most is not None:

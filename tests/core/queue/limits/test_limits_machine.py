@@ -11,7 +11,7 @@ from hypothesis import settings
 from hypothesis.stateful import invariant, rule
 
 from dovetail.queue.backfill.advance_reservation import Window, Windows, placed
-from dovetail.queue.cycle import Look
+from dovetail.queue.cycle import SchedulingCycle
 from dovetail.queue.limits.limits import Limit, LimitGate, Terms
 from dovetail.queue.model.candidates import Candidate
 from dovetail.queue.preemption.policy import Evictor, Rules
@@ -113,7 +113,7 @@ class LimitsMachine(QueueMachine):
 
     def look(self, *, left: dict[str, str] | None = None) -> None:
         evictor = Evictor(running=self.evictable(left or {}), rules=RULES)
-        look = Look(
+        look = SchedulingCycle(
             self.ledger.copy(),
             sites={},
             leaving=self.leaving(),
@@ -220,7 +220,7 @@ class LimitsMachine(QueueMachine):
             self.end(min(self.running))
             self.look()
         for job in self.waiting.values():
-            look = Look(
+            look = SchedulingCycle(
                 make_ledger(**NODES), sites={}, gate=LimitGate({job.key: self.terms(job)} if is_own(job) else {})
             )
             assert isinstance(look.at(replace(job)), Waits)

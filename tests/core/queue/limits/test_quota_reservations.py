@@ -56,7 +56,7 @@ class Scene:
 
     def keep(self, name: str, *windows: dict[str, Any], namespace: str = "course") -> None:
         spec = {"namespaces": [namespace], "reservations": list(windows)}
-        self.quotas.put(msgspec.convert({"metadata": {"name": name}, "spec": spec}, GPUQuota))
+        self.quotas.update(msgspec.convert({"metadata": {"name": name}, "spec": spec}, GPUQuota))
 
     def runs(
         self, uid: str, *, node: str, gpus: int, subject: Subject = COURSE, end_seconds: float = 9 * HOUR,

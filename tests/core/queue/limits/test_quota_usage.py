@@ -120,10 +120,10 @@ def test_a_spell_is_of_a_job_that_started_with_gpus_for_a_quota_with_shares(chan
 def test_a_quota_is_news_by_its_spec_and_not_by_its_status() -> None:
     quotas = Quotas()
     news = [
-        quotas.put(make_quota(gpus=1)),
-        quotas.put(make_quota(gpus=1, status={"gpus": 1.0})),
-        quotas.put(make_quota(gpus=2)),
-        quotas.put(make_quota("a", gpus=2)),
+        quotas.update(make_quota(gpus=1)),
+        quotas.update(make_quota(gpus=1, status={"gpus": 1.0})),
+        quotas.update(make_quota(gpus=2)),
+        quotas.update(make_quota("a", gpus=2)),
     ]
     assert news == [True, False, True, True]
     assert [quota.metadata.name for quota in quotas.all] == ["a", "q"]
@@ -136,10 +136,10 @@ def test_a_quota_is_news_by_its_spec_and_not_by_its_status() -> None:
 
 def test_only_a_quota_with_reservations_changes_by_time_alone() -> None:
     quotas = Quotas()
-    quotas.put(make_quota(gpus=1))
+    quotas.update(make_quota(gpus=1))
     assert not quotas.keep_for_a_time
     window = {"name": "exam", "start": text(NOW), "end": text(NOW + timedelta(hours=1)), "gpus": 1}
-    quotas.put(make_quota("r", reservations=[window]))
+    quotas.update(make_quota("r", reservations=[window]))
     assert quotas.keep_for_a_time
 
 
@@ -157,12 +157,12 @@ def holding(uid: str = "p", *, milli: int = 500, unnamed: int = 0) -> Ledger:
 
 
 def gpus(quotas: Quotas, *counted: Counted, **how: Any) -> float:
-    return float(quotas.reckon(counted, now=NOW, **how)["q"].gpus)
+    return float(quotas.compute_statuses(counted, now=NOW, **how)["q"].gpus)
 
 
 def limited(**spec: Any) -> Quotas:
     quotas = Quotas()
-    quotas.put(make_quota(**spec))
+    quotas.update(make_quota(**spec))
     return quotas
 
 
@@ -206,7 +206,7 @@ def test_a_pod_of_a_known_batch_job_is_counted_with_its_job_and_a_forged_one_by_
 def test_use_is_recorded_from_the_start_of_a_pod() -> None:
     quotas = limited(shares=1)
     quotas.pod_changed(pod(start=NOW - timedelta(seconds=100)), ledger=holding(milli=1000))
-    (use,) = quotas.reckon([], now=NOW)["q"].uses
+    (use,) = quotas.compute_statuses([], now=NOW)["q"].uses
     assert use.gpu_seconds == pytest.approx(100, rel=1e-3)
 
 
@@ -219,37 +219,37 @@ def test_the_use_of_an_ended_job_is_wanted_until_it_is_recorded(
 ) -> None:
     quotas = limited(shares=1, status={"asOf": None if as_of is None else text(as_of)})
     assert quotas.wants_use_until(end) is wants
-    quotas.put(make_quota())
+    quotas.update(make_quota())
     assert not quotas.wants_use_until(end), "no quota has shares"
 
 
 def test_a_deleted_job_counts_until_every_quota_has_recorded_it() -> None:
     quotas = limited(shares=1)
     quotas.departed(job(start=ago(2), end=ago(1)))
-    first = quotas.reckon([], now=NOW)["q"]
+    first = quotas.compute_statuses([], now=NOW)["q"]
     assert first.uses[0].gpu_seconds > 7000
-    quotas.put(make_quota(shares=1, status={"asOf": text(NOW)}))
-    assert quotas.reckon([], now=NOW)["q"].uses == []
-    quotas.put(make_quota(shares=1))
-    assert quotas.reckon([], now=NOW)["q"].uses == [], "it was dropped"
+    quotas.update(make_quota(shares=1, status={"asOf": text(NOW)}))
+    assert quotas.compute_statuses([], now=NOW)["q"].uses == []
+    quotas.update(make_quota(shares=1))
+    assert quotas.compute_statuses([], now=NOW)["q"].uses == [], "it was dropped"
 
 
 def test_recorded_use_counts_only_with_the_time_up_to_which_it_does() -> None:
     uses = [{"who": "", "gpuSeconds": 100.0}]
     recorded = limited(shares=1, status={"asOf": text(NOW), "uses": uses})
-    assert [use.gpu_seconds for use in recorded.reckon([], now=NOW)["q"].uses] == [100.0]
+    assert [use.gpu_seconds for use in recorded.compute_statuses([], now=NOW)["q"].uses] == [100.0]
     unknown = limited(shares=1, status={"uses": uses})
-    assert unknown.reckon([], now=NOW)["q"].uses == []
+    assert unknown.compute_statuses([], now=NOW)["q"].uses == []
 
 
 def test_levels_are_news_when_they_change_and_only_then() -> None:
     quotas = limited(shares=1, namespaces=["vision"])
-    quotas.put(make_quota("r", shares=1, namespaces=["nlp"]))
+    quotas.update(make_quota("r", shares=1, namespaces=["nlp"]))
     before = quotas.version
-    quotas.reckon([], now=NOW)
+    quotas.compute_statuses([], now=NOW)
     assert quotas.version == before
     for _ in range(2):
-        quotas.reckon([job(start=ago(2))], now=NOW)
+        quotas.compute_statuses([job(start=ago(2))], now=NOW)
         assert quotas.version == before + 1
     assert quotas.level_of(gpujob("vision")) > 0
     assert quotas.level_of(gpujob("nlp")) == 0
@@ -267,7 +267,7 @@ def test_a_changed_quota_binds_at_once() -> None:
     assert quotas.pools_of(gpujob()) == ("fast",)
     assert isinstance(quotas.pools_of(asks_slow), Refused)
     assert (quotas.rank_of(asks_slow).priority, quotas.level_of(gpujob())) == (50, 1.0)
-    quotas.put(make_quota(pools=["slow"], shares=1))
+    quotas.update(make_quota(pools=["slow"], shares=1))
     assert quotas.pools_of(gpujob()) == ("slow",)
     assert quotas.pools_of(asks_slow) == ("slow",)
     assert (quotas.rank_of(asks_slow).priority, quotas.level_of(gpujob())) == (60, 0.0)

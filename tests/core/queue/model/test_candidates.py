@@ -9,10 +9,10 @@ from dovetail.engine.model.claims import Ask
 from dovetail.engine.score.fit_cache import FitCache
 from dovetail.queue.model.candidates import (
     Candidate,
+    ClaimCache,
     Leaving,
     NoRoom,
     Room,
-    Standing,
     claim_on_the_way,
     commit,
     find_room,
@@ -169,7 +169,7 @@ def test_a_plan_that_is_late_or_lost_is_looked_for_once_more_in_the_next_look() 
     for going, lost in ((["going"], {}), ([], {"uid-j": "a"})):
         ledger = make_ledger(a=1)
         hold_devices(ledger, "a", 0, key="going")
-        standing = Standing(lambda _node: 1)
+        standing = ClaimCache(lambda _node: 1)
         claim_on_the_way([planned("j", "a")], ledger=ledger.copy(), sites={}, going=going, standing=standing)
         again = claim_on_the_way([planned("j", "a")], ledger=ledger.copy(), sites={}, going=going, standing=standing)
         assert again.lost == lost
@@ -179,7 +179,7 @@ def test_a_plan_that_is_late_or_lost_is_looked_for_once_more_in_the_next_look() 
 def test_what_is_kept_of_a_node_is_forgotten_when_nobody_is_planned_there_any_more() -> None:
     asked: list[str] = []
 
-    class Asked(Standing):
+    class Asked(ClaimCache):
         def keep(self, node: str, workers: Any, claims: Any) -> None:
             asked.append(node)
             super().keep(node, workers=workers, claims=claims)

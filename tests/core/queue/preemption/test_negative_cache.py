@@ -9,9 +9,9 @@ from hypothesis.stateful import initialize, rule
 
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.queue.backfill.advance_reservation import Window, Windows, placed
-from dovetail.queue.cycle import Look
+from dovetail.queue.cycle import SchedulingCycle
 from dovetail.queue.model.candidates import Candidate, order
-from dovetail.queue.preemption.negative_cache import InVain
+from dovetail.queue.preemption.negative_cache import NegativeCache
 from dovetail.queue.preemption.policy import Evictor, Rules
 from dovetail.queue.preemption.victims import Running
 from dovetail.queue.verdicts import Admitted
@@ -29,11 +29,11 @@ class Asking:
         self.running = running
         self.rules = RULES
         self.boss = BOSS
-        self.in_vain = InVain()
+        self.in_vain = NegativeCache()
 
     def orders(self) -> set[str]:
         evictor = Evictor(running=self.running, rules=self.rules, in_vain=self.in_vain)
-        evictor.make_way(self.boss, ledger=self.ledger, sites={}, otherwise=None)
+        evictor.preempt(self.boss, ledger=self.ledger, sites={}, otherwise=None)
         return set(evictor.orders)
 
     def is_sought(self) -> bool:
@@ -123,10 +123,10 @@ def test_another_hour_brings_another_budget() -> None:
 def test_a_node_that_a_job_may_go_to_from_now_on_is_noticed() -> None:
     ledger = make_ledger(n=4, m=2)
     low = start(ledger, make_job("low", "4"))
-    in_vain, boss = InVain(), replace(BOSS, site="some")
+    in_vain, boss = NegativeCache(), replace(BOSS, site="some")
     for nodes, made in ((["m"], set()), (["m", "n"], {"uid-low"})):
         evictor = Evictor(running=[low], rules=RULES, in_vain=in_vain)
-        evictor.make_way(boss, ledger=ledger, sites={"some": nodes}, otherwise=None)
+        evictor.preempt(boss, ledger=ledger, sites={"some": nodes}, otherwise=None)
         assert set(evictor.orders) == made
 
 
@@ -148,7 +148,7 @@ class InVainMachine(QueueMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.in_vain = InVain()
+        self.in_vain = NegativeCache()
         self.rules = Rules(gap=10, min_run_seconds=HOUR, grace_seconds=10.0, per_job=2, left=2)
         self.kept: Window | None = None
         self.made_way: dict[str, int] = {}
@@ -221,7 +221,7 @@ class InVainMachine(QueueMachine):
         self.look()
 
     def look(self) -> None:
-        anew, remembering = self.evictor(InVain()), self.evictor(self.in_vain)
+        anew, remembering = self.evictor(NegativeCache()), self.evictor(self.in_vain)
         looks = [self.one_look(evictor) for evictor in (anew, remembering)]
         for job in order(self.waiting.values()):
             first, second = (look.at(job) for look in looks)
@@ -231,12 +231,12 @@ class InVainMachine(QueueMachine):
         assert anew.orders == remembering.orders
         self.told = {key: each.by.key for key, each in anew.orders.items()}
 
-    def one_look(self, evictor: Evictor) -> Look:
+    def one_look(self, evictor: Evictor) -> SchedulingCycle:
         wanted = [] if self.kept is None else [self.kept]
         windows = Windows(reservations=placed(wanted, ledger=self.ledger, leaving=self.leaving()), wanted=wanted)
-        return Look(self.ledger.copy(), sites={}, leaving=self.leaving(), evictor=evictor, windows=windows)
+        return SchedulingCycle(self.ledger.copy(), sites={}, leaving=self.leaving(), evictor=evictor, windows=windows)
 
-    def evictor(self, in_vain: InVain) -> Evictor:
+    def evictor(self, in_vain: NegativeCache) -> Evictor:
         running = [
             Running(
                 key=run.job.key,
