@@ -246,6 +246,18 @@ def test_an_estimate_has_a_time_and_what_it_rests_on() -> None:
     assert msgspec.structs.replace(verdict.queue, reserved=None) == place
 
 
+def test_every_job_is_an_arrival_once_and_the_oldest_comes_first() -> None:
+    state = make_state(a=4)
+    for name, seconds in (("second", -60), ("first", -90), ("third", -30)):
+        submit(state, name, meta={"creationTimestamp": at(seconds)})
+    jobs = state.store.jobs
+    assert [job.metadata.name for job in make_state().store.expectations.new(jobs.values())] == [
+        "first", "second", "third",
+    ]  # fmt: skip
+    foreseen(state)
+    assert state.store.expectations.new(jobs.values()) == []
+
+
 def test_an_estimate_that_counts_on_a_job_without_a_limit_says_so() -> None:
     state = make_state(a=4)
     occupy(state, gpus=2)
