@@ -67,10 +67,11 @@ class Rig:
         self.state.store.job_changed(job)
         return job
 
-    def fill(self) -> None:
-        """A running job takes the node."""
-        job = self.put("runs")
-        self.state.store.child_changed(make_child(job, uid="child-runs"))
+    def fill(self, *, seconds: int | None = None) -> None:
+        """A running job takes the node, with a time limit or without."""
+        job = self.put("runs", activeDeadlineSeconds=seconds)
+        status = None if seconds is None else {"startTime": at(0)}
+        self.state.store.child_changed(make_child(job, uid="child-runs", status=status))
         meta = {"labels": {"dovetail.dev/job": "runs"}, "uid": "pod-runs"}
         self.state.store.pod_event("ADDED", make_pod(node="a", devices=1, owner="child-runs", meta=meta))
 
@@ -243,6 +244,26 @@ def test_a_job_on_which_the_cycle_fails_is_marked_and_stops_no_other(monkeypatch
 
     rig = play(Rig, scenario)
     assert (rig.changed, rig.admitted) == (["team/odd"], ["team/x"])
+
+
+def test_a_job_that_waits_gets_an_estimate_of_its_start() -> None:
+    async def scenario(rig: Rig) -> None:
+        rig.fill(seconds=3600)
+        rig.put("x")
+        await asyncio.sleep(5)
+        place = rig.verdict("x").queue
+        assert place is not None
+        assert place.estimated_start == at(3630)
+
+    assert play(Rig, scenario).changed == ["team/x", "team/x"]
+
+
+def test_without_a_waiting_job_nothing_is_estimated() -> None:
+    async def scenario(rig: Rig) -> None:
+        rig.fill()
+        await asyncio.sleep(3600)
+
+    assert play(Rig, scenario).cycles == 1
 
 
 def test_a_cycle_ends_with_the_notices_of_the_jobs_that_others_preempt() -> None:
