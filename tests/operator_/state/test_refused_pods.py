@@ -76,11 +76,12 @@ def test_what_was_refused_before_another_pod_was_made_has_passed() -> None:
         (started(completions=2), (make_pod(0),), True),
         (started(completions=2), (make_pod(0), make_pod(1, phase="Pending", node="")), False),
         (started(completions=1), (), True),
+        (started(completions=1), (make_pod(0),), False),
         (started(completions=2, suspend=True), (), False),
         (make_child(make_job(), completions=2, status={"startTime": at(0), "succeeded": 2}), (), False),
         (make_child(make_job(), completions=2, status={"conditions": [condition("FailureTarget")]}), (), False),
     ],
-    ids=["none", "a part", "all", "of fewer workers", "suspended", "done", "failing"],
+    ids=["none", "a part", "all", "of fewer workers", "all of fewer workers", "suspended", "done", "failing"],
 )
 def test_a_job_at_work_lacks_the_pods_that_are_not_there(child: Job, pods: tuple[Pod, ...], lacks: bool) -> None:
     assert lacks_pods(make_job(workers=2), child=child, pods=pods) == lacks

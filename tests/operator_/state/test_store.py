@@ -226,6 +226,7 @@ def test_a_deleted_report_is_forgotten_with_all_that_it_said() -> None:
     seen = state.observe("team/x", now=NOW + timedelta(seconds=1))
     assert seen is not None
     assert (seen.bad_cards, seen.enforcement) == ((), {"n1": None})
+    assert state.store.view.ledger.devices("n1") == ()
     assert state.store.utilization_of(job, now=NOW) is None
 
 
