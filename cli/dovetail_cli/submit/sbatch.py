@@ -211,5 +211,15 @@ _TELLERS: Final[Sequence[Callable[[Mapping[str, str]], Iterator[str]]]] = (
     _plain, _time, _nodes, _gpus, _host, _partition, _dependency, _mails,
 )  # fmt: skip
 _MEANT: Final = frozenset(
-    {*_SHORT.values(), "gres", "gpus-per-node", "ntasks-per-node", "mem", "mem-per-cpu", "mail-user", "mail-type"}
+    {
+        *_SHORT.values(),
+        "gres",
+        "gpus-per-node",
+        "ntasks-per-node",
+        "mem",
+        "mem-per-cpu",
+        "mail-user",
+        "mail-type",
+        "export",
+    }
 )
