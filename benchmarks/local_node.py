@@ -1,7 +1,8 @@
 """The local node: seconds from submission to start, jobs a second in a sweep, and the memory of everything.
 
-`python benchmarks/local_node.py [--jobs 1000] [--singles 20]` starts a sandbox of its own with this machine as its node,
-and ends it. The jobs run `true`-like commands, so the figures are those of the queue and not of the work.
+`python benchmarks/local_node.py [--jobs 1000] [--singles 20]` starts a sandbox of its own with this machine as its
+node, and ends it. The jobs do next to nothing, so the figures are those of the queue and not of the work. The CPU
+seconds of each component during the sweep show what limits it.
 """
 
 import argparse
@@ -20,6 +21,7 @@ from dovetail.api.gpujob import GPUJob
 from dovetail.api.resources import GPUJOBS
 from dovetail.kube.auth.connection import load_connection
 from dovetail.kube.client import Client
+from dovetail.process import identity
 from dovetail_sandbox import bringup, progress
 from dovetail_sandbox.cluster import Cluster
 
@@ -53,7 +55,7 @@ async def latency(client: Client, *, count: int, folder: Path) -> list[float]:
         body = manifest(f"single-{index}", ["/bin/sh", "-c", f": > {mark}"])
         begin = time.time()
         await client.create(GPUJOBS, body, as_type=GPUJob, namespace="default")
-        while not mark.exists():
+        while not mark.exists():  # noqa: ASYNC110 - another program makes it
             await asyncio.sleep(_POLL_SECONDS / 10)
         found.append(mark.stat().st_mtime - begin)
         await asyncio.sleep(0.5)
@@ -86,12 +88,25 @@ def memory(made: Cluster) -> dict[str, float]:
     return found
 
 
+def cpu_seconds(made: Cluster) -> dict[str, float]:
+    """CPU time of each component so far."""
+    tick = os.sysconf("SC_CLK_TCK")
+    found = {}
+    for name, each in made.observed().items():
+        if each.process is not None:
+            fields = identity.stat_of(each.process.pid)
+            found[name] = (int(fields[11]) + int(fields[12])) / tick
+    return found
+
+
 async def measure(made: Cluster, *, folder: Path, jobs: int, singles: int) -> dict[str, Any]:
     """All figures."""
     async with Client(load_connection(made.kubeconfig)) as client:
         idle = memory(made)
         waits = await latency(client, count=singles, folder=folder)
+        before = cpu_seconds(made)
         seconds, ended = await sweep(client, jobs=jobs, folder=folder)
+        used = {name: round(each - before[name], 1) for name, each in cpu_seconds(made).items()}
         after = memory(made)
     return {
         "start_p50_s": round(statistics.median(waits), 3),
@@ -99,6 +114,8 @@ async def measure(made: Cluster, *, folder: Path, jobs: int, singles: int) -> di
         "sweep_jobs": ended,
         "sweep_seconds": round(seconds, 1),
         "jobs_per_second": round(ended / seconds, 1),
+        "load": os.getloadavg()[0],
+        "cpu_seconds": used,
         "idle_mib": {name: round(each) for name, each in idle.items()} | {"all": round(sum(idle.values()))},
         "after_mib": {name: round(each) for name, each in after.items()} | {"all": round(sum(after.values()))},
     }

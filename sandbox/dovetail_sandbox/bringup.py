@@ -246,6 +246,7 @@ class _Bringup:
             pki=cluster.pki,
             real_node=self.plan.real_node,
             requests=self._request_log() if self.plan.request_log else None,
+            little_memory=self.plan.local_node,
         )
         settings = cluster.folder / "kwokctl.yaml"
         settings.write_text(configuration, encoding="utf-8")

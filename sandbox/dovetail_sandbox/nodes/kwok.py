@@ -91,10 +91,12 @@ def configuration(
     pki: Path,
     real_node: bool,
     requests: RequestLog | None = None,
+    little_memory: bool = False,
 ) -> str:
     """Build kwokctl's configuration with our stages.
 
-    It sets every port and program: kwokctl chooses none.
+    It sets every port and program: kwokctl chooses none. With `little_memory`, Go collects as often as it does by
+    default.
     """
     options = {
         "runtime": "binary",
@@ -121,7 +123,9 @@ def configuration(
         "apiVersion": "config.kwok.x-k8s.io/v1alpha1",
         "kind": "KwokctlConfiguration",
         "options": options,
-        "componentsPatches": _patches(pki=pki, real_node=real_node, requests=requests),
+        "componentsPatches": _patches(
+            pki=pki, real_node=real_node, requests=requests, environment=[] if little_memory else _SELDOM_COLLECTED
+        ),
     }
     stages = resources.files("dovetail_sandbox").joinpath("data/stages.yaml").read_text(encoding="utf-8")
     return f"{yaml.safe_dump(document, sort_keys=False)}---\n{stages}"
@@ -145,7 +149,9 @@ def audit_policy(*, namespace: str) -> str:
     return yaml.safe_dump(policy, sort_keys=False)
 
 
-def _patches(*, pki: Path, real_node: bool, requests: RequestLog | None) -> list[dict[str, Any]]:
+def _patches(
+    *, pki: Path, real_node: bool, requests: RequestLog | None, environment: list[dict[str, str]]
+) -> list[dict[str, Any]]:
     api_server = [
         _argument("kubelet-client-certificate", value=str(pki / "admin.crt")),
         _argument("kubelet-client-key", value=str(pki / "admin.key")),
@@ -165,18 +171,18 @@ def _patches(*, pki: Path, real_node: bool, requests: RequestLog | None) -> list
     alone = _argument("leader-elect", value="false")
     return [
         # Data that a machine failure loses is temporary anyway.
-        {"name": "etcd", "extraArgs": [_argument("unsafe-no-fsync", value="true")], "extraEnvs": _SELDOM_COLLECTED},
-        {"name": "kube-apiserver", "extraArgs": api_server, "extraEnvs": _SELDOM_COLLECTED},
+        {"name": "etcd", "extraArgs": [_argument("unsafe-no-fsync", value="true")], "extraEnvs": environment},
+        {"name": "kube-apiserver", "extraArgs": api_server, "extraEnvs": environment},
         # As in clusters: each controller has an account of its own, by which policies recognise the Job controller.
         {
             "name": "kube-controller-manager",
             "extraArgs": [alone, _argument("use-service-account-credentials", value="true")],
-            "extraEnvs": _SELDOM_COLLECTED,
+            "extraEnvs": environment,
         },
         {"name": "kube-scheduler", "extraArgs": [alone]},
         {
             "name": "kwok-controller",
-            "extraEnvs": _SELDOM_COLLECTED,
+            "extraEnvs": environment,
             "extraArgs": [
                 _argument("manage-all-nodes", value="false", override=True),
                 _argument("manage-nodes-with-annotation-selector", value=f"{names.SIMULATED_NODE}=fake"),
