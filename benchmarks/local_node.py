@@ -41,7 +41,7 @@ def sandbox() -> Iterator[tuple[Cluster, Path]]:
             made.down()
 
 
-def manifest(name: str, command: list[str], **spec: Any) -> dict[str, Any]:
+def manifest(name: str, *, command: list[str], **spec: Any) -> dict[str, Any]:
     container = {"name": "main", "image": "none", "command": command}
     template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
     return {"metadata": {"name": name}, "spec": {"resources": {"device": "cpu"}, "template": template, **spec}}
@@ -52,9 +52,9 @@ async def latency(client: Client, *, count: int, folder: Path) -> list[float]:
     found = []
     for index in range(count):
         mark = folder / f"started-{index}"
-        body = manifest(f"single-{index}", ["/bin/sh", "-c", f": > {mark}"])
+        body = manifest(f"single-{index}", command=["/bin/sh", "-c", f": > {mark}"])
         begin = time.time()
-        await client.create(GPUJOBS, body, as_type=GPUJob, namespace="default")
+        await client.create(GPUJOBS, body=body, as_type=GPUJob, namespace="default")
         while not mark.exists():  # noqa: ASYNC110 - another program makes it
             await asyncio.sleep(_POLL_SECONDS / 10)
         found.append(mark.stat().st_mtime - begin)
@@ -68,11 +68,11 @@ async def sweep(client: Client, *, jobs: int, folder: Path) -> tuple[float, int]
     results.mkdir()
     values = [str(index) for index in range(jobs)]
     command = ["/bin/sh", "-c", f": > {results}/$I"]
-    body = manifest("sweep", command, sweep={"parameters": [{"name": "I", "values": values}]})
+    body = manifest("sweep", command=command, sweep={"parameters": [{"name": "I", "values": values}]})
     begin = time.monotonic()
-    await client.create(GPUJOBS, body, as_type=GPUJob, namespace="default")
+    await client.create(GPUJOBS, body=body, as_type=GPUJob, namespace="default")
     while True:
-        job = await client.get(GPUJOBS, "sweep", as_type=GPUJob, namespace="default")
+        job = await client.get(GPUJOBS, name="sweep", as_type=GPUJob, namespace="default")
         if job.status.completion_time is not None:
             return time.monotonic() - begin, sum(1 for _ in results.iterdir())
         await asyncio.sleep(_POLL_SECONDS * 10)
