@@ -56,7 +56,7 @@ def sandbox(*, nodes: str, without: Sequence[str] = (), overrides: Sequence[str]
 
 async def _namespace(made: Cluster) -> None:
     async with plane.client_of(made) as client:
-        await client.create(NAMESPACES, {"metadata": {"name": NAMESPACE}}, as_type=dict[str, Any])
+        await client.create(NAMESPACES, body={"metadata": {"name": NAMESPACE}}, as_type=dict[str, Any])
 
 
 @contextmanager

@@ -1,6 +1,5 @@
 """`dovetail explain`: why something waits, or why it is where it is.
 
-requests  the request that the options name. Pure
 reads     the reads, the only I/O here
 render    an explanation as text and as a record. Pure
 command   the options

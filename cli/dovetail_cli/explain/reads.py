@@ -10,11 +10,11 @@ from dovetail.cluster.objects import ClusterObjects
 from dovetail.kube.errors import NotFound
 from dovetail.query.explain import subjects
 from dovetail.query.explain.explanation import Explanation, explain
+from dovetail.query.explain.requests import of_request
 from dovetail.query.explain.subjects import Subject
 from dovetail.query.jobs import selection
 from dovetail_cli.cluster import snapshot
 from dovetail_cli.cluster.connection import Cluster, work
-from dovetail_cli.explain.requests import of_request
 from dovetail_cli.ui import times
 from dovetail_cli.ui.errors import MissingError
 from dovetail_cli.ui.progress import patiently
@@ -68,12 +68,24 @@ def find_job(text: str) -> Find:
 def find_request(
     text: str, *, mode: str | None, policy: str | None, cpu: str | None, memory: str | None, workload: str | None
 ) -> Find:
-    """A subject for the request that the options name. Raises `UsageError`."""
+    """A subject for the request that the options name. Raises `InvalidQueryError`."""
 
     async def find(cluster: Cluster, taken: ClusterObjects) -> Subject:
         subject = of_request(
-            text, mode=mode, policy=policy, cpu=cpu, memory=memory, workload=workload, settings=taken.settings
+            text,
+            mode=mode,
+            policy=policy,
+            cpu=cpu,
+            memory=memory,
+            workload=workload,
+            settings=taken.settings,
+            field=option_of,
         )
         return replace(subject, namespace=cluster.namespace)
 
     return find
+
+
+def option_of(name: str) -> str:
+    """The option of `dovetail explain request` that sets this parameter."""
+    return "--memory-host" if name == "memory" else f"--{name}"

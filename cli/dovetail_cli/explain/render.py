@@ -1,11 +1,13 @@
-"""An explanation as text and as a record. Pure."""
+"""An explanation in each of the output formats. Pure."""
 
-from dataclasses import asdict
 from typing import Any, Final
+
+import msgspec
 
 from dovetail.explain.answer import Answer, NodeAnswer
 from dovetail.explain.nodes import devices_text
 from dovetail.query.explain.explanation import Explanation
+from dovetail.query.explain.rows import explanation_row, node_answer_row
 from dovetail_cli.ui import output
 
 NODES_SHOWN: Final = 20
@@ -16,37 +18,14 @@ def render(explanation: Explanation, *, form: str, everything: bool) -> str:
     """The explanation in one of the formats; `everything` lifts the limit on nodes in the text."""
     match form:
         case "json":
-            return output.as_json(record(explanation))
+            return output.as_json(msgspec.to_builtins(explanation_row(explanation)))
         case "yaml":
-            return output.as_yaml(record(explanation))
+            return output.as_yaml(msgspec.to_builtins(explanation_row(explanation)))
         case "csv":
             nodes = explanation.answer.nodes if explanation.answer else ()
             return output.as_csv([_csv_row(node) for node in nodes], columns=CSV_COLUMNS)
         case _:
             return text(explanation, most=None if everything else NODES_SHOWN)
-
-
-def record(explanation: Explanation) -> dict[str, Any]:
-    """For programs: everything, with numbers as numbers."""
-    subject, answer = explanation.subject, explanation.answer
-    return {
-        "kind": subject.kind,
-        "name": subject.name or subject.called,
-        "namespace": subject.namespace,
-        "number": subject.number,
-        "state": subject.state,
-        "summary": explanation.summary,
-        "fits": answer.fits if answer else None,
-        "reason": answer.reason if answer else "",
-        "ask": _ask(explanation),
-        "notes": list(subject.notes),
-        "basis": explanation.basis,
-        "changes": [asdict(change) for change in answer.changes] if answer else [],
-        "reasons": [asdict(cause) for cause in answer.causes] if answer else [],
-        "nodes": [_node(node) for node in answer.nodes] if answer else [],
-        "placement": [asdict(device) for device in explanation.held],
-        "around": _around(explanation),
-    }
 
 
 def text(explanation: Explanation, *, most: int | None) -> str:
@@ -111,50 +90,6 @@ def _sentence(note: str) -> str:
     return note[:1].upper() + note[1:]
 
 
-def _ask(explanation: Explanation) -> dict[str, Any] | None:
-    ask = explanation.subject.ask
-    if ask is None:
-        return None
-    return {
-        "gpu": None if ask.gpu is None else str(ask.gpu),
-        "workers": explanation.subject.workers,
-        "mode": ask.mode,
-        "policy": ask.policy,
-        "cpu_milli": ask.cpu_milli,
-        "memory_mib": ask.memory_mib,
-    }
-
-
-def _node(node: NodeAnswer) -> dict[str, Any]:
-    return {
-        "node": node.node,
-        "fits": node.fits,
-        "reason": node.reason,
-        "message": node.message,
-        "text": node.text,
-        "score": node.score,
-        "terms": dict(node.terms),
-        "devices": [asdict(device) for device in node.devices],
-        "note": node.note,
-    }
-
-
-def _around(explanation: Explanation) -> list[dict[str, Any]]:
-    return [
-        {
-            "node": name,
-            "index": use.device.index,
-            "uuid": use.device.uuid,
-            "model": use.device.model,
-            "status": use.status(namespace=explanation.subject.namespace),
-            "memory_used_mib": use.device.used_mib,
-            "memory_total_mib": use.device.memory_mib,
-        }
-        for name, uses in (explanation.around or {}).items()
-        for use in uses
-    ]
-
-
 def _csv_row(node: NodeAnswer) -> dict[str, Any]:
     devices = " ".join(device.uuid for device in node.devices)
-    return {**_node(node), "devices": devices}
+    return {**msgspec.to_builtins(node_answer_row(node)), "devices": devices}

@@ -13,8 +13,8 @@ from dovetail_cli.app import main
 from dovetail_cli.simulation.snapshot import check_file, check_form, snapshot_of, summary, write
 from dovetail_cli.ui.errors import MissingError, UsageError
 from tests.cli.builders import NOW, make_gpunode, make_pod
-from tests.cli.explain.test_explain import job_pod, make_job
 from tests.core.explain.builders import make_node
+from tests.core.query.explain.test_explain import job_pod, make_job
 from tests.core.simulator.builders import PODS
 
 

@@ -13,7 +13,7 @@ from dovetail.api.meta import OwnerReference
 from dovetail.config.settings import Settings
 from dovetail_cli.submit.dry_run import foretell
 from tests.cli.builders import make_pod, make_quota
-from tests.cli.explain.test_explain import SETTINGS, job_pod, make_job, make_picture
+from tests.core.query.explain.test_explain import SETTINGS, job_pod, make_job, make_picture
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 

@@ -10,12 +10,12 @@ from dovetail.api.gpunode import Assignment, GPUNode
 from dovetail.cluster.objects import ClusterObjects
 from dovetail.config.settings import Settings
 from dovetail.query.explain import subjects
+from dovetail.query.explain.requests import of_request
 from dovetail.query.explain.subjects import Subject
-from dovetail_cli.explain.requests import of_request
 from tests.cli import builders
 from tests.cli.builders import make_gpunode, make_pod
-from tests.cli.explain.test_explain import explain
 from tests.core.explain.builders import make_node
+from tests.core.query.explain.test_explain import explain
 
 GPU = "nvidia.com/gpu"
 SETTINGS = Settings()
@@ -52,7 +52,7 @@ def reporting(pods: tuple[Pod, ...], *, given: list[int] | None) -> GPUNode:
 
 
 def asked(text: str) -> Subject:
-    return of_request(text, mode=None, policy=None, cpu=None, memory=None, workload=None, settings=SETTINGS)
+    return of_request(text, settings=SETTINGS)
 
 
 @pytest.mark.parametrize(
