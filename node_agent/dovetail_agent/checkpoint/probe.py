@@ -36,7 +36,7 @@ def probed(
     try:
         free = {uuid: card.free_mib for uuid, card in cards.list_devices().items() if not card.exclusive}
     except DevicesUnreadable as error:
-        return Verdict(reason="DevicesUnreadable", message=str(error))
+        return Verdict(reason="CardsUnreadable", message=str(error))
     uuid = max(free, key=lambda each: (free[each], each), default="")
     if not uuid or free[uuid] < _NEEDS_MIB:
         return Verdict(reason="NotTried", message=f"no card has {_NEEDS_MIB} MiB free to try it on")

@@ -179,7 +179,7 @@ class Supervisor:
         try:
             chosen = _where(self._cards.list_devices(), limits=limits, others=others_cards(tenants))
         except DevicesUnreadable as error:
-            self._verdict = Verdict(reason="DevicesUnreadable", message=str(error))
+            self._verdict = Verdict(reason="CardsUnreadable", message=str(error))
             return
         if chosen is None:
             message = (

@@ -98,4 +98,4 @@ def announcement_of(job: GPUJob, *, status: GPUJobStatus) -> Announcement | None
         return None
     if before is not None and (before.status, before.message) == (after.status, after.message):
         return None
-    return Announcement(about=job.metadata, severity="Warning", reason="BadDevice", message=after.message)
+    return Announcement(about=job.metadata, severity="Warning", reason="BadCard", message=after.message)

@@ -126,7 +126,7 @@ def test_the_event_comes_with_each_news_of_a_bad_card_and_not_again() -> None:
     status = running(leaves=False).status
     news = announcement_of(job, status=status)
     assert news is not None
-    assert (news.severity, news.reason, news.message) == ("Warning", "BadDevice", CARD.sentence)
+    assert (news.severity, news.reason, news.message) == ("Warning", "BadCard", CARD.sentence)
     written = msgspec.structs.replace(job, status=status)
     assert announcement_of(written, status=status) is None
     assert announcement_of(job, status=job.status) is None
