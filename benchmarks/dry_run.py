@@ -106,7 +106,7 @@ def cluster(*, nodes: int, finished: int, waiting: int, plain_pods: int, rng: Ra
         pods=[pod for _, _, pod in running] + [plain_pod(at, node=at % nodes) for at in range(plain_pods)],
         jobs=jobs,
         settings=Settings(),
-        quotas=[msgspec.convert({"metadata": {"name": "all"}, "spec": {"per": "User", "shares": 1}}, GPUQuota)],
+        quotas=[quota()],
         batch_jobs=[child for _, child, _ in running],
     )
 
@@ -114,6 +114,12 @@ def cluster(*, nodes: int, finished: int, waiting: int, plain_pods: int, rng: Ra
 def at(seconds: float) -> str:
     """RFC 3339, in seconds from now."""
     return (NOW + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def quota() -> GPUQuota:
+    """A fair share for each user. The operator has counted what the finished jobs used."""
+    spec, status = {"per": "User", "shares": 1}, {"asOf": at(-5)}
+    return msgspec.convert({"metadata": {"name": "all"}, "spec": spec, "status": status}, GPUQuota)
 
 
 def node(index: int) -> Node:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from dovetail import names
-from dovetail.api.builtin import Container, Pod, PodSpec
+from dovetail.api.builtin import Pod, PodSpec
 from dovetail.engine.model.claims import Ask
 from dovetail.formats.quantities import Quantity, QuantityError, whole
 from dovetail.gpu.device_plugins import Vendors, is_mig, is_nvidias
@@ -23,13 +23,10 @@ def vendor_devices(spec: PodSpec, *, vendors: Vendors) -> dict[str, int]:
 
     kubelet counts the same.
     """
-    named = [name for name in vendors.resources if any(_names(each, resource=name) for each in every_container(spec))]
+    mentioned = {name for each in every_container(spec) for name in (*each.resources.requests, *each.resources.limits)}
+    named = [name for name in vendors.resources if name in mentioned]
     amounts = {name: min(_MOST, peak(spec, resource=name, read=whole)) for name in named}
     return {name: amount for name, amount in amounts.items() if amount}
-
-
-def _names(container: Container, *, resource: str) -> bool:
-    return resource in container.resources.requests or resource in container.resources.limits
 
 
 def mig_devices(spec: PodSpec) -> dict[str, int]:
