@@ -104,6 +104,8 @@ class QueueView:
         It cannot for a job that is not among the first 100 that wait. With `most_cycles`, only the likeliest future is
         simulated, and only for so many cycles.
         """
+        if most_cycles == 0:
+            return None
         ledger, everyone = self.view.ledger, [*self.counted, counted]
         windows = windows_of(
             self.quotas, counted=everyone, view=self.view, ledger=ledger, leaving=self.expected, now=self.now
