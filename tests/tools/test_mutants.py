@@ -1,6 +1,7 @@
 """The mutation testing itself: which mutants there are, that they take effect, and which lines count as changed."""
 
 import importlib
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from cosmic_ray.mutating import mutate_code
 from tools.mutants import operators as ours
 from tools.mutants.catalogue import MODULE_LEVEL, Mutant, mutants_of
 from tools.mutants.changed import base_of, changed_lines
+from tools.mutants.packages import PACKAGES
 from tools.mutants.swap import living_functions, swap
 
 SOURCE = '''
@@ -194,3 +196,12 @@ def test_new_and_other_lines_are_changed_and_lines_that_went_or_moved_are_not(
     (tmp_path / "a.py").write_text(text.replace("line3()", "other()"))
     (tmp_path / "c.py").write_text(text)
     assert changed_lines(tmp_path, base=base) == {"a.py": {4}, "new.py": {1, 2}}
+
+
+def test_every_package_that_is_judged_has_a_row_in_the_docs_with_85_percent_at_least() -> None:
+    row = re.compile(r"^\| `([\w.]+)` \| (\d+) \| (\d+) \((\d+) %\) \| (\d+) \|", re.MULTILINE)
+    rows = {
+        name: (int(tried), int(killed)) for name, tried, killed, *_ in row.findall(Path("docs/testing.md").read_text())
+    }
+    assert set(rows) == set(PACKAGES)
+    assert [name for name, (tried, killed) in rows.items() if killed < 0.85 * tried] == []
