@@ -69,7 +69,7 @@ class Scene:
 
     def windows(self) -> Windows:
         return windows_of(
-            self.quotas, self.counted, view=self.view, ledger=self.view.ledger, leaving=self.leaving, now=NOW
+            self.quotas, counted=self.counted, view=self.view, ledger=self.view.ledger, leaving=self.leaving, now=NOW
         )
 
     def wanted(self) -> dict[str, int]:

@@ -46,7 +46,9 @@ def job(uid: str = "a", subject: Subject = ADA, *, gpus: float = 2, **more: Any)
 
 
 def status(quota: GPUQuota, *counted: Counted, **used: float) -> Any:
-    return status_of(quota, counted, used={(quota.metadata.name, who): each for who, each in used.items()}, now=NOW)
+    return status_of(
+        quota, everyone=counted, used={(quota.metadata.name, who): each for who, each in used.items()}, now=NOW
+    )
 
 
 # --- the status of one quota ---
@@ -80,7 +82,7 @@ def test_lines_are_in_the_order_of_gpus_then_use_then_queued_jobs_then_names() -
 
 
 def test_use_of_another_quota_is_not_listed() -> None:
-    found = status_of(make_quota(per="User"), [], used={("other", "ada"): 5.0, ("q", "bob"): 6.0}, now=NOW)
+    found = status_of(make_quota(per="User"), everyone=[], used={("other", "ada"): 5.0, ("q", "bob"): 6.0}, now=NOW)
     assert [(use.who, use.gpu_seconds) for use in found.uses] == [("bob", 6.0)]
 
 
@@ -106,12 +108,12 @@ def test_only_a_quota_with_shares_says_up_to_when_it_counts(shares: int | None, 
     ],
 )
 def test_a_spell_is_of_a_job_that_started_with_gpus_for_a_quota_with_shares(changed: Any, counts: bool) -> None:
-    found = spell_of(replace(job(start=ago(2)), **changed), [make_quota(namespaces=["vision"], shares=1)])
+    found = spell_of(replace(job(start=ago(2)), **changed), quotas=[make_quota(namespaces=["vision"], shares=1)])
     assert (found is not None) is counts
     assert found is None or (found.account, found.gpus, found.start, found.end) == (
         ("q", ""), 2.0, ago(2), changed.get("end"),
     )  # fmt: skip
-    assert spell_of(job(start=ago(2)), [make_quota()]) is None
+    assert spell_of(job(start=ago(2)), quotas=[make_quota()]) is None
 
 
 # --- all quotas ---
@@ -294,7 +296,7 @@ def test_a_cycle_s_gate_counts_running_jobs_and_pods_that_belong_to_none() -> No
 
 @pytest.mark.parametrize(("annotation", "refused"), [(None, False), ("50", False), ("51", True)])
 def test_a_pod_s_own_weight_may_not_exceed_what_its_quotas_allow(annotation: str | None, refused: bool) -> None:
-    bound = bound_of([make_quota(maxPriority=50)], POD)
+    bound = bound_of([make_quota(maxPriority=50)], subject=POD)
     said = {} if annotation is None else {names.PRIORITY: annotation}
     assert (weight_refusal(said, ask=make_ask("0.5"), bound=bound) is not None) is refused
     assert weight_refusal(said, ask=make_ask("0.5"), bound=None) is None
@@ -303,7 +305,7 @@ def test_a_pod_s_own_weight_may_not_exceed_what_its_quotas_allow(annotation: str
 
 
 def test_a_weight_that_is_no_number_is_an_error() -> None:
-    bound = bound_of([make_quota(maxPriority=50)], POD)
+    bound = bound_of([make_quota(maxPriority=50)], subject=POD)
     with pytest.raises(RequestError):
         weight_refusal({names.PRIORITY: "x"}, ask=make_ask("0.5"), bound=bound)
 
@@ -311,5 +313,5 @@ def test_a_weight_that_is_no_number_is_an_error() -> None:
 def test_a_pod_s_spec_is_kept_to_pools_unless_they_are_refused() -> None:
     spec = {"containers": []}
     refused = limited(pools=["fast"]).pools_of(gpujob(pool="slow"))
-    assert spec_in_pools(spec, refused) is spec
-    assert "fast" in str(spec_in_pools(spec, ("fast",)))
+    assert spec_in_pools(spec, pools=refused) is spec
+    assert "fast" in str(spec_in_pools(spec, pools=("fast",)))
