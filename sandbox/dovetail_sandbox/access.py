@@ -123,10 +123,11 @@ async def _user_token(kubeconfig: Path, *, namespace: str) -> str:
         binding = {"metadata": {"name": USER}, "roleRef": reference, "subjects": [subject]}
         with suppress(AlreadyExists):
             await client.create(bindings, body=binding, as_type=dict[str, Any], namespace=namespace or None)
-        return await _token(client, account=USER, namespace=where, seconds=USER_SECONDS)
+        return await token_of(client, account=USER, namespace=where, seconds=USER_SECONDS)
 
 
-async def _token(client: Client, *, account: str, namespace: str, seconds: int) -> str:
+async def token_of(client: Client, *, account: str, namespace: str, seconds: int) -> str:
+    """Return a token of a service account that is valid for `seconds`, 600 at least."""
     request = {
         "apiVersion": "authentication.k8s.io/v1",
         "kind": "TokenRequest",
@@ -176,7 +177,7 @@ async def _tokens(kubeconfig: Path, *, accounts: Sequence[str], namespace: str) 
     found = {}
     async with Client(load_connection(kubeconfig)) as client:
         for account in accounts:
-            found[account] = await _token(client, account=account, namespace=namespace, seconds=TOKEN_SECONDS)
+            found[account] = await token_of(client, account=account, namespace=namespace, seconds=TOKEN_SECONDS)
     return found
 
 

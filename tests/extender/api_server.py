@@ -7,7 +7,7 @@ silent, or answer a binding late or not at all although it happened.
 import asyncio
 import itertools
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Self
 
@@ -110,7 +110,7 @@ class ApiServer:
                 return await self._watch(request, kind)
             version, selector = str(next(self._versions)), request.query.get("fieldSelector", "")
             items = [subject for subject in self.objects[kind].values() if _selects(selector, subject)]
-            return web.json_response({"metadata": {"resourceVersion": version}, "items": items})
+            return web.json_response(_page(items, version=version, query=request.query))
 
         return serve
 
@@ -200,6 +200,14 @@ class ApiServer:
         pod["metadata"].setdefault("annotations", {}).update(binding["metadata"].get("annotations", {}))
         self.put("pods", pod)
         return web.json_response({"kind": "Status", "status": "Success", "metadata": {}, "code": 201}, status=201)
+
+
+def _page(items: list[dict[str, Any]], *, version: str, query: Mapping[str, str]) -> dict[str, Any]:
+    """A page of a list; `continue` has the version of the first page and the place of the next one."""
+    version, _, start = query.get("continue", f"{version}/0").partition("/")
+    after = int(start) + int(query.get("limit", len(items)))
+    metadata = {"resourceVersion": version} | ({"continue": f"{version}/{after}"} if after < len(items) else {})
+    return {"metadata": metadata, "items": items[int(start) : after]}
 
 
 def _status(code: int, reason: str, message: str) -> web.Response:

@@ -4,7 +4,7 @@ import asyncio
 import secrets
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.meta import key_of
@@ -63,10 +63,21 @@ class Answers:
     async def _computed(
         self, compute: Callable[[ClusterObjects, datetime], T], *, sees: Visibility, asked: Sequence[GPUJob] = ()
     ) -> T:
-        async with self._slots:
-            # Taken in the loop, so that no informer changes it meanwhile.
-            objects, now = self._cache.objects(), self._now()
-            return await asyncio.to_thread(lambda: compute(self._renamed(objects, sees=sees, asked=asked), now))
+        await self._slots.acquire()
+        # Taken in the loop, so that no informer changes it meanwhile.
+        objects, now = self._cache.objects(), self._now()
+        computing = asyncio.ensure_future(
+            asyncio.to_thread(lambda: compute(self._renamed(objects, sees=sees, asked=asked), now))
+        )
+        # A thread cannot be ended: its slot is taken until it is done, also when no one waits for it any more.
+        computing.add_done_callback(self._done)
+        return await asyncio.shield(computing)
+
+    def _done(self, computing: asyncio.Future[Any]) -> None:
+        self._slots.release()
+        if not computing.cancelled():
+            # Marks the error as seen where the request that waited is gone.
+            computing.exception()
 
     def _renamed(self, objects: ClusterObjects, *, sees: Visibility, asked: Sequence[GPUJob]) -> ClusterObjects:
         return OtherNames(sees=sees, jobs=[*objects.jobs, *asked], secret=self._secret).cluster(objects)

@@ -1,0 +1,136 @@
+"""The gateway in front of a real API server: what each kind of user sees, does and cannot see."""
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator
+from typing import Any
+
+import aiohttp
+import pytest
+
+from dovetail.api.resources import NAMESPACES, SERVICEACCOUNTS
+from dovetail.kube.client import Client
+from dovetail_gateway.app import Options, routes
+from dovetail_sandbox import access
+from dovetail_sandbox.cluster import Cluster
+from tests.cluster.jobs import PATIENCE_SECONDS, Jobs
+
+pytestmark = pytest.mark.cluster
+
+NOTHING: Any = None
+TABLE = routes(NOTHING, clients=NOTHING, reviews=NOTHING, feed=NOTHING, options=Options(), now=NOTHING)
+READS = [each for each in TABLE if each.method == "GET" and not each.streams]
+CANARY = "canary"
+
+
+class Gateway:
+    """Asks the sandbox's gateway."""
+
+    def __init__(self, session: aiohttp.ClientSession, *, url: str) -> None:
+        self.session = session
+        self.url = url
+
+    async def ask(self, method: str, path: str, *, token: str = "", body: Any = None) -> tuple[int, Any, str]:
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        async with self.session.request(method, self.url + path, headers=headers, json=body) as response:
+            text = await response.text()
+            return response.status, await response.json(content_type=None), text
+
+    async def until(self, path: str, *, token: str, holds: Any) -> Any:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while True:
+                status, found, _ = await self.ask("GET", path, token=token)
+                if status == 200 and holds(found):
+                    return found
+                await asyncio.sleep(0.05)
+
+
+@pytest.fixture
+async def gateway(sandbox: Cluster) -> AsyncIterator[Gateway]:
+    async with aiohttp.ClientSession() as session:
+        yield Gateway(session, url=sandbox.status().gateway)
+
+
+@pytest.fixture
+async def canary(client: Client) -> AsyncIterator[str]:
+    """A namespace of another tenant, in which everything has a name that no other has."""
+    name = f"{CANARY}-{uuid.uuid4().hex[:6]}"
+    await client.create(NAMESPACES, body={"metadata": {"name": name}}, as_type=dict[str, Any])
+    yield name
+    await client.delete(NAMESPACES, name=name)
+
+
+async def token_of(sandbox: Cluster, *, namespace: str = "") -> str:
+    return await asyncio.to_thread(access.user_token, sandbox.kubeconfig, namespace=namespace)
+
+
+async def account(client: Client, *, namespace: str, name: str) -> str:
+    """The token of a new account without any right."""
+    await client.create(SERVICEACCOUNTS, body={"metadata": {"name": name}}, as_type=dict[str, Any], namespace=namespace)
+    return await access.token_of(client, account=name, namespace=namespace, seconds=600)
+
+
+async def test_no_answer_names_another_tenants_namespace_and_each_user_gets_what_is_theirs(
+    sandbox: Cluster, client: Client, gateway: Gateway, namespace: str, canary: str
+) -> None:
+    await Jobs(client, namespace=namespace).submit("mine", gpu=1)
+    await Jobs(client, namespace=canary).submit(f"{CANARY}-job", gpu=1)
+    everyone, own = await token_of(sandbox), await token_of(sandbox, namespace=namespace)
+    none = await account(client, namespace=namespace, name="nothing")
+    gone = await account(client, namespace=namespace, name="gone")
+    await client.delete(SERVICEACCOUNTS, name="gone", namespace=namespace)
+    ours = f"/api/v3/jobs?namespace={canary}"
+    await gateway.until(ours, token=everyone, holds=lambda found: found["items"][:1] and found["items"][0]["devices"])
+    await gateway.until("/api/v3/jobs", token=own, holds=lambda found: found["items"][:1])
+    for each in READS:
+        path = each.path.format(namespace=namespace, name="mine")
+        for token, expected in ((own, 200), (none, 403), (gone, 401)):
+            status, _, text = await gateway.ask("GET", path, token=token)
+            assert CANARY not in text, (path, expected)
+            allowed = {expected, 404} if each.path == "/api/v3/nodes/{name}" and expected == 200 else {expected}
+            if each.right.by == "reviews":
+                assert status in allowed, (path, text)
+    status, found, _ = await gateway.ask("GET", f"/api/v3/jobs/{canary}/{CANARY}-job", token=own)
+    assert (status, found["reason"]) == (404, "NotFound")
+    status, found, _ = await gateway.ask("GET", "/api/v3/devices", token=own)
+    assert [device["others"] for device in found["items"] if device["others"]], "the canary holds a device, as a sum"
+
+
+async def test_a_job_by_rest_is_the_callers_and_a_retry_makes_no_second_one(
+    sandbox: Cluster, client: Client, gateway: Gateway, namespace: str
+) -> None:
+    token = await token_of(sandbox, namespace=namespace)
+    template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "m", "image": "busybox"}]}}
+    body = {"namespace": namespace, "name": "made", "spec": {"gpu": 1, "template": template}}
+    status, found, _ = await gateway.ask("POST", "/api/v3/jobs", token=token, body=body)
+    assert status == 201
+    assert found["user"] == f"system:serviceaccount:{namespace}:{access.USER}"
+    status, found, _ = await gateway.ask("POST", "/api/v3/jobs", token=token, body=body)
+    assert (status, found["reason"]) == (409, "AlreadyExists")
+    wrong = {**body, "name": "wrong", "spec": {"gpu": 1, "colour": "red", "template": template}}
+    status, found, _ = await gateway.ask("POST", "/api/v3/jobs", token=token, body=wrong)
+    assert (status, "colour" in found["detail"]) == (400, True)
+    path = f"/api/v3/jobs/{namespace}/made"
+    await gateway.until(path, token=token, holds=lambda found: found["row"]["phase"] == "Running")
+    status, found, _ = await gateway.ask("GET", f"{path}/explain", token=token)
+    assert (status, found["state"]) == (200, "placed")
+    await gateway.ask("POST", f"{path}/cancel", token=token)
+    await gateway.until(path, token=token, holds=lambda found: found["row"]["phase"] == "Cancelled")
+
+
+async def test_an_allocation_by_rest_holds_its_devices_until_it_is_released(sandbox: Cluster, gateway: Gateway) -> None:
+    token, root = await token_of(sandbox), "/api/v1/gpu"
+    wanted = {"gpu_count": 2, "gpu_type": "A100", "memory_gb": 80}
+    status, found, text = await gateway.ask("POST", f"{root}/allocate", token=token, body=wanted)
+    assert (status, found["success"]) == (200, True), text
+    assert (found["node_name"], found["gpu_config"]["gpu_count"]) == ("a100-0", 2)
+    status, refused, _ = await gateway.ask("POST", f"{root}/allocate", token=token, body=wanted)
+    assert (status, refused["success"], refused["reason"]) == (409, False, "Resources")
+    name = found["allocation_id"]
+    status, released, _ = await gateway.ask("DELETE", f"{root}/allocations/{name}", token=token)
+    assert (status, released["released"]) == (200, True)
+
+    def is_free(found: Any) -> bool:
+        return any(node["node_name"] == "a100-0" and node["available_gpus"] == 2 for node in found["available_nodes"])
+
+    await gateway.until(f"{root}/status", token=token, holds=is_free)
