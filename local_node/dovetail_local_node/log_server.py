@@ -6,6 +6,7 @@ Only the API server may ask: it shows a client certificate of the sandbox's CA. 
 import asyncio
 import ssl
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -49,6 +50,12 @@ class LogServer:
         if run is None:
             return web.Response(status=404, text=f'pod "{asked["pod"]}" has not started here, so it has no log\n')
         answer = web.StreamResponse(headers={"Content-Type": "text/plain"})
+        # A reader that has gone needs no answer.
+        with suppress(ConnectionResetError):
+            await self._answer(answer, request=request, run=run)
+        return answer
+
+    async def _answer(self, answer: web.StreamResponse, *, request: web.Request, run: Run) -> None:
         await answer.prepare(request)
         left = _number(request, name="limitBytes")
         async for chunk in self._chunks(run, request=request):
@@ -57,7 +64,6 @@ class LogServer:
             if left is not None and left <= 0:
                 break
         await answer.write_eof()
-        return answer
 
     async def _chunks(self, run: Run, *, request: web.Request) -> AsyncIterator[bytes]:
         follow = request.query.get("follow") == "true"

@@ -253,6 +253,56 @@ def test_lines_of_slurm_in_a_script_choose_its_files(machine: Machine) -> None:
     assert "CANARY" not in printed
 
 
+@pytest.fixture
+def scripts(machine: Machine, tmp_path: Path) -> Machine:
+    """The examples' folder as working directory: scripts find the commands on PATH, as users have them."""
+    bin_folder = Path(sys.executable).parent
+    path = f"{bin_folder}:{os.environ['PATH']}"
+    return Machine(work=tmp_path, environment={**machine.environment, "PATH": path})
+
+
+def play(machine: Machine, name: str) -> str:
+    """Run one of the published scripts as a user does."""
+    script = Path(__file__).parents[2] / "examples" / "scripts" / name
+    done = subprocess.run(
+        [script], capture_output=True, text=True, check=False, cwd=machine.work, env=dict(machine.environment)
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_pipeline_runs_its_steps_one_after_the_other(scripts: Machine) -> None:
+    printed = play(scripts, "pipeline.sh")
+    found = re.fullmatch(r"Submitted (\d+) -> (\d+) -> (\d+)\n", printed)
+    assert found, printed
+    assert scripts.ended(found[3])["state"] == "Succeeded"
+    assert (scripts.work / "report.txt").read_text() == "words: 3\n"
+
+
+def test_the_grid_search_runs_each_pair_under_its_own_name(scripts: Machine) -> None:
+    printed = play(scripts, "grid-search.sh")
+    numbers = re.findall(r"^Submitted batch job (\d+)$", printed, re.MULTILINE)
+    assert len(numbers) == 4
+    assert scripts.ended(numbers[0])["name"] == "lr0.001_bs32"
+    for number in numbers:
+        assert scripts.ended(number)["state"] == "Succeeded"
+    assert (scripts.work / "result-0.01-64.txt").read_text() == "lr=0.01 bs=64\n"
+
+
+def test_an_array_takes_its_options_from_the_script(scripts: Machine) -> None:
+    script = Path(__file__).parents[2] / "examples" / "scripts" / "array.sh"
+    job = scripts.submit(str(script))
+    assert scripts.ended(job)["state"] == "Succeeded"
+    assert sorted(path.read_text() for path in scripts.work.glob("fold-*.txt")) == [f"fold {n}\n" for n in range(4)]
+
+
+def test_the_last_job_can_be_named_by_an_at_sign(scripts: Machine) -> None:
+    printed = play(scripts, "last-job.sh")
+    last = re.findall(r"\d+", printed)[-1]
+    assert scripts.ended(last)["state"] == "Succeeded"
+    assert (scripts.work / "order.txt").read_text() == "first\nsecond\nthird\n"
+
+
 def test_a_pod_of_no_gpujob_is_refused(machine: Machine) -> None:
     kubectl = str(next((Path.home() / ".cache" / "dovetail" / "bin").glob("kubectl-*/kubectl")))
     base = [kubectl, f"--kubeconfig={cluster.get().kubeconfig}"]
