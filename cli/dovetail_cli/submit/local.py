@@ -11,6 +11,7 @@ from typing import Final
 from dovetail import names
 from dovetail.jobs.display_name import is_object_name
 from dovetail.jobs.local_submission import Folders
+from dovetail_cli.submit.config_file import ConfigFile
 from dovetail_cli.submit.manifest import Submission
 from dovetail_cli.ui.errors import CommandError, UsageError
 
@@ -32,10 +33,18 @@ class Local:
     error: str | None = None
 
 
-def for_local_node(submission: Submission, *, asked: Local, data: Path | None, dry_run: bool = False) -> Submission:
+def for_local_node(
+    submission: Submission,
+    *,
+    asked: Local,
+    data: Path | None,
+    along: ConfigFile | None = None,
+    dry_run: bool = False,
+) -> Submission:
     """The submission with what the local node needs; unchanged for a cluster without one.
 
-    Writes the environment's file unless it is a `dry_run`. Raises `CommandError` if it cannot be written.
+    Writes the environment's file, and a copy of the file that goes along, unless it is a `dry_run`. Raises
+    `CommandError` if they cannot be written.
     """
     if data is None:
         _warn_elsewhere(asked)
@@ -46,24 +55,29 @@ def for_local_node(submission: Submission, *, asked: Local, data: Path | None, d
         submission = replace(submission, annotations=kept)
     files = {names.OUTPUT_FILE: asked.output, names.ERROR_FILE: asked.error}
     annotations = {**submission.annotations, **{name: file for name, file in files.items() if file is not None}}
-    environment = exported(asked.export, environ=os.environ)
-    if environment is not None:
-        name = secrets.token_hex(16)
+    environment, name, command = exported(asked.export, environ=os.environ), secrets.token_hex(16), submission.command
+    if along is not None:
+        copy = Folders(data).files / name / along.name
+        command = [str(copy) if word == along.path else word for word in command]
+        environment = {**(environment or _minimal(os.environ)), names.ENV_CONFIG: str(copy)}
         if not dry_run:
-            _leave(environment, file=Folders(data).environments / name)
+            _leave(along.text.encode(), file=copy)
+    if environment is not None:
+        if not dry_run:
+            _leave(_encoded(environment), file=Folders(data).environments / name)
         annotations[names.ENVIRONMENT] = name
-    return replace(submission, workdir=str(directory.absolute()), annotations=annotations)
+    return replace(submission, workdir=str(directory.absolute()), command=command, annotations=annotations)
 
 
 def exported(text: str | None, *, environ: Mapping[str, str]) -> dict[str, str] | None:
     """The variables that `--export` means, as with Slurm; None for NONE. Raises `UsageError`."""
-    words = (text or _ALL).split(",")
+    words = (_ALL if text is None else text).split(",")
     if words == [_NONE]:
         return None
     if _NONE in words or "" in words:
         raise UsageError(f'--export "{text}": write ALL, NONE, or names such as ALL,LR=0.1 or PATH,LR')
     everything = {name: value for name, value in environ.items() if name not in _OF_A_JOB}
-    found = everything if _ALL in words else {name: environ[name] for name in _MINIMAL if name in environ}
+    found = everything if _ALL in words else _minimal(environ)
     for word in words:
         name, equals, value = word.partition("=")
         if equals:
@@ -80,12 +94,19 @@ def _warn_elsewhere(asked: Local) -> None:
         print(f"dovetail: {', '.join(options)} {verb} ignored in a cluster: gjob log shows the output", file=sys.stderr)
 
 
-def _leave(environment: Mapping[str, str], *, file: Path) -> None:
-    data = b"".join(os.fsencode(f"{name}={value}") + b"\0" for name, value in environment.items())
+def _minimal(environ: Mapping[str, str]) -> dict[str, str]:
+    return {name: environ[name] for name in _MINIMAL if name in environ}
+
+
+def _encoded(environment: Mapping[str, str]) -> bytes:
+    return b"".join(os.fsencode(f"{name}={value}") + b"\0" for name, value in environment.items())
+
+
+def _leave(data: bytes, *, file: Path) -> None:
     try:
         file.parent.mkdir(parents=True, mode=0o700, exist_ok=True)
         handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _PRIVATE)
         with os.fdopen(handle, "wb") as opened:
             opened.write(data)
     except OSError as error:
-        raise CommandError(f"{file}: the job's environment cannot be kept there: {error.strerror}") from error
+        raise CommandError(f"{file}: it cannot be kept for the job: {error.strerror}") from error

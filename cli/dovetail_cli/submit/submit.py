@@ -34,14 +34,18 @@ def submit(
 
     async def go(cluster: Cluster) -> str:
         data = cluster.client.connection.local_data
-        wanted = local_node.for_local_node(submission, asked=local, data=data, dry_run=dry_run)
+        wanted = local_node.for_local_node(submission, asked=local, data=data, along=file, dry_run=dry_run)
+        # A local node gets the file itself, a cluster a ConfigMap.
+        copied = file if data is None else None
         if after is not None:
             dependencies = await depending.resolve(after, cluster=cluster)
             wanted = replace(wanted, dependencies=dependencies, any_dependency=after.any_one)
         job = manifest.build(wanted, namespace=cluster.namespace)
         if dry_run:
-            return await _checked(job, file=file, cluster=cluster, form=form)
-        created = await (create.create(cluster, job=job) if file is None else create_with(cluster, job=job, file=file))
+            return await _checked(job, file=copied, cluster=cluster, form=form)
+        created = await (
+            create.create(cluster, job=job) if copied is None else create_with(cluster, job=job, file=copied)
+        )
         numbered = await create.until_numbered(cluster, job=created)
         create.announce(numbered)
         return create.submitted(numbered, form=form)

@@ -28,6 +28,11 @@ class Folders:
         """The environments of submissions, by ID."""
         return self.data / "environments"
 
+    @property
+    def files(self) -> Path:
+        """The files that go along with submissions, by the same ID."""
+        return self.data / "files"
+
 
 def is_id(text: str) -> bool:
     """Whether a text can be the ID of a submission's environment: it becomes part of a path."""
