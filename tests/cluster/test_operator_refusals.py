@@ -38,6 +38,8 @@ ALWAYS = {"spec": {"containers": [{"name": "main", "image": "busybox"}], "restar
         ({"resources": {"memory": "8G"}}, "spec.resources.memory", "such as 8Gi or 512Mi"),
         ({"resources": {"models": ["V100,T4"]}}, "spec.resources.models[0]", "such as V100"),
         ({"resources": {"device": "CUDA:1"}}, "spec.resources.device", "cuda:N"),
+        ({"resources": {"device": "A/cuda:1"}}, "spec.resources.device", "NODE/cuda:N"),
+        ({"resources": {"device": "a/cuda:1", "count": 2}}, "spec.resources", "count must be 1"),
         ({"gpu": 1.5}, "spec.gpu", "a share from 0.001 to 1"),
         ({"beginTime": "tomorrow"}, "spec.beginTime", "a time with its zone, such as 2026-12-01T08:00:00Z"),
         ({"beginTime": "2026-02-30T08:00:00Z"}, "spec.beginTime", "a time with its zone"),

@@ -16,6 +16,7 @@ from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpujob.validation import execution, immutability
 from dovetail.api.gpujob.validation import schema as rules
 from dovetail.api.gpunode import GPUNode
+from dovetail.gpu.request import MAX_TEXT
 from dovetail.names import GROUP, VERSION
 
 Schema = dict[str, Any]
@@ -44,7 +45,7 @@ def gpujob_crd() -> Schema:
     spec["x-kubernetes-validations"] = rules.SPEC
     execution.add_to(spec)
     spec["properties"]["gpu"]["x-kubernetes-validations"] = [rules.GPU]
-    spec["properties"]["gpu"]["maxLength"] = 128
+    spec["properties"]["gpu"]["maxLength"] = MAX_TEXT
     resources = spec["properties"]["resources"]
     resources["x-kubernetes-validations"] = rules.RESOURCES
     resources["properties"]["share"]["x-kubernetes-validations"] = [rules.SHARE]

@@ -55,8 +55,10 @@ def _less_gpu(question: Question, *, gpu: GPURequest) -> Iterator[Change]:
         text = f"ask for any model instead of {asked}"
         yield from _instead(question, gpu=replace(gpu, models=(), vendor=None), kind="OtherModel", text=text)
     if gpu.device_index is not None:
-        text = f"ask for any device instead of cuda:{gpu.device_index}"
-        yield from _instead(question, gpu=replace(gpu, device_index=None), kind="OtherIndex", text=text)
+        text = f"ask for any device instead of {gpu.device}"
+        yield from _instead(
+            question, gpu=replace(gpu, device_index=None, device_node=None), kind="OtherIndex", text=text
+        )
 
 
 def _fewer_gpus(question: Question, *, gpu: GPURequest) -> Iterator[Change]:

@@ -2,12 +2,13 @@
 
     RequestError   a request that cannot be read: the text, the place, what is allowed
 
-The text is `[COUNTx][MEMORY,]SHARE|COUNT[(selector)][@cuda:N]`:
+The text is `[COUNTx][MEMORY,]SHARE|COUNT[(selector)][@[NODE/]cuda:N]`:
 
     2             two whole devices                 0.5            half a device
     2(V100)       of that model                     1(nvidia,V100) of that vendor and model
     8G,0.5        8 GiB and half the compute        2x8G,0.5(T4)   twice that, on T4s
     4(A100|H100)  either model                      0.5@cuda:1     on the device with index 1 of its node
+    1@a/cuda:0    on the device with index 0 of node a
 
 Full-width brackets and commas are read too.
 """
@@ -24,8 +25,10 @@ WHOLE_MILLI: Final = 1000
 MAX_COUNT: Final = 9999
 # Beyond every machine, and small enough that no sum of the engine exceeds 64 bits.
 MAX_MEMORY_MIB: Final = 1 << 40
-# The number of characters of a text that errors repeat (the schema takes half as many), and of the problem.
-_TEXT_SHOWN: Final = 256
+# As long as a text of 128 characters that names a node with the longest name.
+MAX_TEXT: Final = 384
+# The number of characters of a text that errors repeat, and of the problem.
+_TEXT_SHOWN: Final = MAX_TEXT
 _PROBLEM_SHOWN: Final = 1024
 _MOST_DIGITS: Final = 64
 _LONGEST_NAME: Final = 128
@@ -33,6 +36,8 @@ EXAMPLES: Final = "2, 0.5, 2(V100), 8G,0.5 or 2x8G,0.5(T4)"
 
 # The same grammar as a regular expression (RE2 and Python alike), for the schema. Every text that it admits can be
 # read, except memory that is not a whole number of MiB.
+_NODE_PATTERN: Final = r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?"
+_INDEX_PATTERN: Final = rf"({_NODE_PATTERN}/)?cuda:[0-9]{{1,3}}"
 _COUNT_PATTERN: Final = r"[1-9][0-9]{0,3}(\.0+)?"
 _SHARE_PATTERN: Final = r"(1(\.0+)?|0\.(00[1-9]|0[1-9][0-9]?|[1-9][0-9]{0,2})0*)"
 _MEMORY_PATTERN: Final = r"[1-9][0-9]{0,8}(\.[0-9]+)?[MmGg]([Ii]?[Bb]?)\s*[,，]\s*"
@@ -43,8 +48,11 @@ _SELECTOR_PATTERN: Final = (
     rf"\s*([(（](\s*(?i:{'|'.join(VENDORS)})\s*[,，])?{_NAME_PATTERN}([|｜]{_NAME_PATTERN})*[)）])?\s*"
 )
 PATTERN: Final = (
-    rf"^\s*({_AMOUNT_PATTERN}{_SELECTOR_PATTERN}|(1[xX])?{_ONE_PATTERN}{_SELECTOR_PATTERN}[@＠]cuda:[0-9]{{1,3}}\s*)$"
+    rf"^\s*({_AMOUNT_PATTERN}{_SELECTOR_PATTERN}|(1[xX])?{_ONE_PATTERN}{_SELECTOR_PATTERN}[@＠]{_INDEX_PATTERN}\s*)$"
 )
+# The structured form's `device`.
+DEVICE_PATTERN: Final = rf"^(cuda|cpu|{_INDEX_PATTERN})$"
+MAX_DEVICE: Final = 253 + len("/cuda:999")
 
 _FULL_WIDTH: Final = str.maketrans({"（": "(", "）": ")", "，": ",", "｜": "|", "＠": "@"})
 _NUMBER: Final = re.compile(r"\d+(?:\.\d+)?")
@@ -52,7 +60,7 @@ _TIMES: Final = re.compile(r"[xX](?=\d)")
 _UNIT: Final = re.compile(r"[A-Za-z]*")
 _UNITS_MIB: Final = {"M": 1, "MI": 1, "MIB": 1, "MB": 1, "G": 1024, "GI": 1024, "GIB": 1024, "GB": 1024}
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]*")
-_INDEX: Final = re.compile(r"cuda:([0-9]{1,3})(?![0-9])")
+_INDEX: Final = re.compile(rf"(?:(?P<node>{_NODE_PATTERN})/)?cuda:(?P<index>[0-9]{{1,3}})(?![0-9])")
 
 
 class RequestError(ValueError):
@@ -90,6 +98,7 @@ class GPURequest:
     - `models`: the allowed models; empty allows any
     - `vendor`: the required vendor; None allows any
     - `device_index`: the index of the device on its node; None allows any
+    - `device_node`: the node of the device that `device_index` names; None allows any
     """
 
     count: int = 1
@@ -98,6 +107,7 @@ class GPURequest:
     models: tuple[str, ...] = ()
     vendor: str | None = None
     device_index: int | None = None
+    device_node: str | None = None
 
     @property
     def whole(self) -> bool:
@@ -109,11 +119,27 @@ class GPURequest:
         """Compute of all devices together, in thousandths: the amount of `dovetail.dev/gpu-milli`."""
         return self.count * self.share_milli
 
+    @property
+    def device(self) -> str:
+        """The device as the structured form names it: `cuda`, `cuda:1` or `a/cuda:1`."""
+        index = "cuda" if self.device_index is None else f"cuda:{self.device_index}"
+        return index if self.device_node is None else f"{self.device_node}/{index}"
+
     def __str__(self) -> str:
         amount = _print_amount(self)
         selector = ",".join(filter(None, (self.vendor, "|".join(self.models))))
-        index = "" if self.device_index is None else f"@cuda:{self.device_index}"
+        index = "" if self.device_index is None else f"@{self.device}"
         return amount + (f"({selector})" if selector else "") + index
+
+
+def on_device(request: GPURequest, *, device: str) -> GPURequest:
+    """The request on a device as the structured form names it; `cuda` leaves it as it is. Raises `RequestError`."""
+    if device == "cuda":
+        return request
+    named = _INDEX.fullmatch(device)
+    if named is None:
+        raise RequestError(device, field="device", problem="no device", example="cuda, cuda:1 or NODE/cuda:1")
+    return replace(request, device_index=int(named["index"]), device_node=named["node"])
 
 
 def parse(text: str | int) -> GPURequest:
@@ -248,11 +274,11 @@ class _Reader:
             return request
         index = _INDEX.match(self.text, self.at)
         if index is None:
-            raise self._error("expected a device such as @cuda:1", at=at)
+            raise self._error("expected a device such as @cuda:1 or @NODE/cuda:1", at=at)
         if request.count != 1:
             raise self._error("a device index goes with one GPU only", at=at)
         self.at = index.end()
-        return replace(request, device_index=int(index[1]))
+        return on_device(request, device=index[0])
 
     def _number(self) -> Fraction:
         match = _NUMBER.match(self.text, self.at)

@@ -42,7 +42,7 @@ def only_managed(ask: Ask) -> str:
     gpu = ask.gpu
     if gpu is not None and (ask.mode != "Exclusive" or not gpu.whole):
         return f"a share (mode {ask.mode})" if gpu.whole else "a share"
-    return "" if gpu is None or gpu.device_index is None else f"the device cuda:{gpu.device_index}"
+    return "" if gpu is None or gpu.device_index is None else f"the device {gpu.device}"
 
 
 def _may_be_managed(request: GPURequest) -> bool:

@@ -10,7 +10,7 @@ from dovetail.api.gpujob import GPUJob, MemoryStrategy, MemoryUse, Mode, Policy,
 from dovetail.engine.model.claims import Ask, Guard
 from dovetail.formats.quantities import QuantityError, mebibytes, milli, read_whole
 from dovetail.gpu.device_plugins import DEFAULT_VENDORS, Vendors
-from dovetail.gpu.request import WHOLE_MILLI, GPURequest, RequestError, parse
+from dovetail.gpu.request import WHOLE_MILLI, GPURequest, RequestError, on_device, parse
 from dovetail.jobs.size_limits import refusal_of_depth
 from dovetail.pods.allocation import MAX_PRIORITY
 from dovetail.pods.anti_affinity import is_apart
@@ -240,14 +240,14 @@ def request_of_resources(resources: ResourceRequest) -> GPURequest | None:
             str(resources.share), field="resources.share",
             problem="must be from 0.001 to 1, with at most three decimals", example="share: 0.5",
         )  # fmt: skip
-    return GPURequest(
+    request = GPURequest(
         count=resources.count,
         share_milli=share_milli,
         memory_mib=None if resources.memory is None else mebibytes(resources.memory),
         models=tuple(resources.models),
         vendor=resources.vendor,
-        device_index=int(resources.device.removeprefix("cuda:")) if ":" in resources.device else None,
     )
+    return on_device(request, device=resources.device)
 
 
 def resources_of(ask: Ask) -> dict[str, str]:

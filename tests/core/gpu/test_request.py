@@ -8,6 +8,8 @@ from dovetail.gpu.request import MAX_MEMORY_MIB, PATTERN, GPURequest, RequestErr
 
 MODELS = st.sampled_from(["V100", "T4", "A100-SXM4-80GB", "RTX 3090", "V100M32", "MI300X"])
 
+NODES = st.from_regex(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", fullmatch=True)
+
 
 @st.composite
 def requests(draw: st.DrawFn) -> GPURequest:
@@ -21,6 +23,7 @@ def requests(draw: st.DrawFn) -> GPURequest:
         models=tuple(draw(st.lists(MODELS, max_size=3))),
         vendor=draw(st.sampled_from([None, "nvidia", "amd", "intel", "ascend"])),
         device_index=index,
+        device_node=None if index is None else draw(st.none() | NODES),
     )
 
 
@@ -50,6 +53,7 @@ def read(text: str) -> GPURequest | RequestError:
         ("512M,0.125", GPURequest(share_milli=125, memory_mib=512)),
         ("8(V100M16|V100M32)", GPURequest(count=8, models=("V100M16", "V100M32"))),
         ("0.5@cuda:1", GPURequest(share_milli=500, device_index=1)),
+        ("1@gpu-3.rack/cuda:0", GPURequest(device_index=0, device_node="gpu-3.rack")),
         (" 3 ", GPURequest(count=3)),
         (3, GPURequest(count=3)),
     ],
@@ -87,6 +91,7 @@ def test_every_memory_unit_is_binary(unit: str, mib: int) -> None:
         ("8191M,0.5", GPURequest(share_milli=500, memory_mib=8191)),
         ("1(amd,MI300X)", GPURequest(vendor="amd", models=("MI300X",))),
         ("0.5@cuda:1", GPURequest(share_milli=500, device_index=1)),
+        ("1@gpu-3.rack/cuda:0", GPURequest(device_index=0, device_node="gpu-3.rack")),
     ],
 )
 def test_a_request_prints_as_the_shortest_text_that_means_it(text: str, request_: GPURequest) -> None:
@@ -127,8 +132,11 @@ def test_the_largest_and_smallest_allowed_values_are_read(text: str, request_: G
         ("2()", '"" is no model name', 3),
         ("2(V100)x", 'unexpected "x"', 8),
         ("10000", "the number of GPUs must be whole, from 1 to 9999", 1),
+        ("2@a/cuda:1", "a device index goes with one GPU only", 2),
+        ("1@A/cuda:1", "expected a device such as @cuda:1 or @NODE/cuda:1", 2),
+        ("1@" + "a" * 254 + "/cuda:1", "expected a device such as @cuda:1 or @NODE/cuda:1", 2),
         ("2@cuda:1", "a device index goes with one GPU only", 2),
-        ("1@gpu:1", "expected a device such as @cuda:1", 2),
+        ("1@gpu:1", "expected a device such as @cuda:1 or @NODE/cuda:1", 2),
         ("2(" + "V" * 129 + ")", "a model's name has at most 128 characters", 3),
         ("0G,0.5", "memory must be a whole number of MiB, at least 1", 1),
         ("2x1.5M,0.5", "memory must be a whole number of MiB, at least 1", 3),
@@ -158,9 +166,9 @@ def test_thousands_of_digits_are_refused_in_a_sentence(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "shown"),
-    [("\n", r'gpu "\n": '), ("x" * 256, f'gpu "{"x" * 256}": '), ("x" * 257, f'gpu "{"x" * 256}…": ')],
+    [("\n", r'gpu "\n": '), ("x" * 384, f'gpu "{"x" * 384}": '), ("x" * 385, f'gpu "{"x" * 384}…": ')],
 )
-def test_an_error_repeats_at_most_256_characters_and_escapes_control_characters(text: str, shown: str) -> None:
+def test_an_error_repeats_at_most_384_characters_and_escapes_control_characters(text: str, shown: str) -> None:
     assert str(read(text)).startswith(shown)
 
 
@@ -187,7 +195,7 @@ def test_the_schema_admits_every_printed_request(request_: GPURequest) -> None:
     assert re.fullmatch(PATTERN, str(request_))
 
 
-@given(st.text(max_size=24) | st.from_regex(r"[0-9xXGM.,()|@cuda: V（），-]{0,16}", fullmatch=True))
+@given(st.text(max_size=24) | st.from_regex(r"[0-9xXGM.,()|@cuda:/ V（），-]{0,16}", fullmatch=True))
 @example("²")
 @example("٣")
 def test_no_text_crashes_the_parser(text: str) -> None:

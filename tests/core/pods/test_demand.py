@@ -145,6 +145,11 @@ def test_a_pod_that_contradicts_itself_gets_a_sentence(
             "Fractional",
         ),
         ({"resources": {"device": "cuda:1"}}, GPURequest(device_index=1), "Exclusive"),
+        (
+            {"resources": {"device": "a/cuda:1", "share": 0.5}},
+            GPURequest(share_milli=500, device_index=1, device_node="a"),
+            "Fractional",
+        ),
         ({"resources": {"device": "cpu"}}, None, "Exclusive"),
         ({"gpu": "0.5", "mode": "TimeShared"}, GPURequest(share_milli=500), "TimeShared"),
     ],

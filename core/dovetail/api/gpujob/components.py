@@ -7,7 +7,7 @@ from msgspec import Meta
 
 from dovetail.api.gpujob.enums import DependencyCondition, MemoryStrategy
 from dovetail.api.meta import Described
-from dovetail.gpu.request import MAX_COUNT
+from dovetail.gpu.request import DEVICE_PATTERN, MAX_COUNT, MAX_DEVICE
 
 # The longest container and volume names, and enough of each for any pod: bounds keep the CEL cost estimates low.
 _TEMPLATE_SPEC: Final = {
@@ -75,9 +75,10 @@ class ResourceRequest(Described, frozen=True, kw_only=True):
     device: Annotated[
         str,
         Meta(
-            description="cuda: any device; cuda:N: the device with index N of its node; cpu: no device at all.",
-            pattern=r"^(cuda(:[0-9]{1,3})?|cpu)$",
-            max_length=8,
+            description="cuda: any device; cuda:N: the device with index N of its node; NODE/cuda:N: that device of "
+            "that node; cpu: no device at all.",
+            pattern=DEVICE_PATTERN,
+            max_length=MAX_DEVICE,
         ),
     ] = "cuda"
 

@@ -109,10 +109,18 @@ class Feasibility:
 
     @cached_property
     def indexed_devices(self) -> Bools:
-        """Sized devices with the index that the ask names, if it names one, [n, d]."""
+        """Sized devices with the index, and of the node, that the ask names, if it names one, [n, d]."""
         if self.gpu.device_index is None:
             return self.sized_devices
-        return self.sized_devices & (self.columns.index == self.gpu.device_index)
+        return self.devices_of_named_node & (self.columns.index == self.gpu.device_index)
+
+    @cached_property
+    def devices_of_named_node(self) -> Bools:
+        """Sized devices of the node that the ask names; of all nodes, if it names none, [n, d]."""
+        if self.gpu.device_node is None:
+            return self.sized_devices
+        named = np.fromiter((node == self.gpu.device_node for node in self.nodes), dtype=np.bool_)
+        return self.sized_devices & named[:, np.newaxis]
 
     @cached_property
     def in_service(self) -> Bools:

@@ -41,7 +41,7 @@ def ask_text(kind: RefusalKind, *, ask: Ask) -> str:
         "WrongVendor": f"no GPU of vendor {gpu.vendor}",
         "WrongModel": f"no GPU of model {' or '.join(gpu.models)}",
         "TooFewDevices": f"fewer than {count}{memory}",
-        "DeviceIndex": f"no such device as cuda:{gpu.device_index}",
+        "DeviceIndex": f"no such device as {gpu.device}",
         "Unhealthy": f"fewer than {count} healthy",
         "Cordoned": "kubelet could pick a cordoned GPU" if ask.resource else f"fewer than {count} not cordoned",
         "DevicesBusy": f"need {count} free, too many are busy",

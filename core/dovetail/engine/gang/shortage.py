@@ -105,7 +105,7 @@ def _kinds(judged: Judgement) -> set[RefusalKind]:
     """Why nodes refuse, without the nodes that never could run the job."""
     causes = np.unique(judged.first_cause[judged.first_cause >= 0]).tolist()
     kinds = {judged.outline(cause, node="").kind for cause in causes}
-    return kinds - {"NoGPU", "NotManaged", "WrongVendor", "WrongModel", "TooFewDevices"}
+    return kinds - {"NoGPU", "NotManaged", "WrongVendor", "WrongModel", "TooFewDevices", "DeviceIndex"}
 
 
 def _exceeds(judged: Judgement, *, gpu: GPURequest, workers: int, most_on_one: int, capacity: int) -> str:
@@ -140,9 +140,16 @@ def _nothing_like_it(judged: Judgement, *, gpu: GPURequest) -> str:
         most = int(np.where(judged.candidates, judged.usable_mib, 0).max())
         return f"need {gpu.memory_mib} MiB on a GPU, the largest that could ever be promised is {most} MiB"
     if gpu.device_index is not None and not judged.indexed_devices.any():
-        most = int(np.where(judged.sized_devices, judged.columns.index, 0).max())
-        return f"no node has a device cuda:{gpu.device_index}, the highest is cuda:{most}"
+        return _no_such_index(judged, gpu=gpu)
     return f"no node has the {_host(judged.ask)} in addition to its GPUs"
+
+
+def _no_such_index(judged: Judgement, *, gpu: GPURequest) -> str:
+    if gpu.device_node is not None and not judged.devices_of_named_node.any():
+        return f"{gpu.device} is on no node with such a GPU"
+    most = int(np.where(judged.devices_of_named_node, judged.columns.index, 0).max())
+    where = "no node has a" if gpu.device_node is None else f"node {gpu.device_node} has no"
+    return f"{where} device cuda:{gpu.device_index}, the highest is cuda:{most}"
 
 
 def _no_such_model(judged: Judgement, *, gpu: GPURequest, there: Iterable[str]) -> str:

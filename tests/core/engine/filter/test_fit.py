@@ -95,6 +95,10 @@ REFUSED = [
         says="a: no such device as cuda:2 (2 GPUs)",
     ),
     Refused(
+        name="a device of another node", ledger=lambda: make_ledger(a=2), ask="1@b/cuda:0", kind="DeviceIndex",
+        says="a: no such device as b/cuda:0 (2 GPUs)",
+    ),
+    Refused(
         name="an unhealthy device", ledger=lambda: with_device(healthy=False), ask="1", kind="Unhealthy",
         says="a: Need 1 GPU, only 0 available: fewer than 1 GPU healthy",
     ),
@@ -195,6 +199,10 @@ PLACED = [
     Placed(
         name="whole devices are those that nobody shares", ledger=lambda: with_claims(half(), gpus=3), ask="2",
         devices=[(1, 1000, 32768), (2, 1000, 32768)],
+    ),
+    Placed(
+        name="the named device of the named node", ledger=lambda: make_ledger(a=4), ask="1@a/cuda:3",
+        devices=[(3, 1000, 32768)],
     ),
     Placed(name="the named device", ledger=lambda: make_ledger(a=4), ask="1@cuda:2", devices=[(2, 1000, 32768)]),
     Placed(

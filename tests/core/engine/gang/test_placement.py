@@ -136,6 +136,14 @@ def shared(**claim: int) -> Ledger:
             f"{NONE}: need 30720 MiB on a GPU, the largest that could ever be promised is 26214 MiB",
         ),
         (
+            lambda: make_ledger(a=2, b=8), "1@a/cuda:3", 1, "ExceedsCapacity",
+            "Need 1 GPU, only 0 available: node a has no device cuda:3, the highest is cuda:1",
+        ),
+        (
+            lambda: make_ledger(a=8), "1@c/cuda:0", 1, "ExceedsCapacity",
+            "Need 1 GPU, only 0 available: c/cuda:0 is on no node with such a GPU",
+        ),
+        (
             lambda: make_ledger(a=8), "1@cuda:9", 1, "ExceedsCapacity",
             "Need 1 GPU, only 0 available: no node has a device cuda:9, the highest is cuda:7",
         ),

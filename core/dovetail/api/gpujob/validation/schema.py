@@ -26,7 +26,8 @@ SHARE: Final = {
 SHAPES: Final = {
     "memory": "memory must be a whole number of Gi or Mi, such as 8Gi or 512Mi",
     "models": 'a model is written with letters, digits, ".", "_", "-" and spaces, such as V100 or A100-SXM4-80GB',
-    "device": "device must be cuda (any GPU), cuda:N (the GPU with index N of its node) or cpu (no GPU)",
+    "device": "device must be cuda (any GPU), cuda:N (the GPU with index N of its node), "
+    "NODE/cuda:N (that GPU of that node) or cpu (no GPU)",
 }
 RESOURCES: Final = [
     {
@@ -35,7 +36,7 @@ RESOURCES: Final = [
         "message": "device cpu takes no GPU: count, share, memory, models and vendor must be left out",
     },
     {
-        "rule": "!self.device.startsWith('cuda:') || self.count == 1",
+        "rule": "!self.device.contains('cuda:') || self.count == 1",
         "message": "device cuda:N names one GPU: count must be 1 (write device: cuda for any)",
     },
 ]
