@@ -33,7 +33,7 @@ _KILLED: Final = 137
 _BY_BOOT: Final = 255
 _DEFAULT_GRACE_SECONDS: Final = 30
 _POLL_SECONDS: Final = 0.002
-# A process that ends before this is reported as ended at once. Of a sweep of short jobs, each costs four requests less.
+# Of a sweep of jobs that are shorter, each costs four requests less.
 _UNREPORTED_SECONDS: Final = 0.1
 _BOOTED: Final = "The machine was started again while the job ran."
 _LOST: Final = Refusal(reason="Lost", message="The local node has no record of this run, so it is not started again.")
@@ -55,10 +55,14 @@ class Node:
 
 @dataclass(slots=True, kw_only=True)
 class PodLife:
-    """One pod. `seen` brings it each version of the pod, `gone` its disappearance."""
+    """One pod. `seen` brings it each version of the pod, `gone` its disappearance.
+
+    A process that ends within `unreported_seconds` is reported as ended at once.
+    """
 
     node: Node
     pod: LocalPod
+    unreported_seconds: float = _UNREPORTED_SECONDS
     _going: asyncio.Event = field(default_factory=asyncio.Event)
     _gone: asyncio.Event = field(default_factory=asyncio.Event)
     _reporting: bool = False
@@ -161,7 +165,7 @@ class PodLife:
         await self._report(pod_status.ended(self.pod, started_at=started_at, end=end))
 
     async def _report_running(self, started_at: datetime) -> None:
-        await asyncio.sleep(_UNREPORTED_SECONDS)
+        await asyncio.sleep(self.unreported_seconds)
         self._reporting = True
         await self._report(pod_status.running(self.pod, started_at=started_at))
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from dovetail.kube.auth.connection import Connection, default_kubeconfigs, load_connection
 from dovetail.kube.errors import KubeconfigError
@@ -193,3 +194,13 @@ def test_only_a_login_imports_the_official_client(tmp_path: Path) -> None:
 
 
 TOKEN = """echo '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"t"}}'"""
+
+
+def test_a_context_may_name_the_folder_of_its_local_node(tmp_path: Path) -> None:
+    path = make_kubeconfig(tmp_path / "config")
+    assert load_connection(path).local_data is None
+    document = yaml.safe_load(path.read_text())
+    extension = {"name": "dovetail.dev/local-node", "extension": {"data": "/home/ada/.local/share/gflow"}}
+    document["contexts"][0]["context"]["extensions"] = [{"name": "other", "extension": {"data": 3}}, extension]
+    path.write_text(yaml.safe_dump(document))
+    assert load_connection(path).local_data == Path("/home/ada/.local/share/gflow")

@@ -1,0 +1,149 @@
+"""One pod's life, with real processes and an API server that plays its part from a script."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from dovetail import names
+from dovetail.kube.auth.connection import Connection
+from dovetail.kube.client import Client
+from dovetail_local_node.environments import Environments
+from dovetail_local_node.pod_life import Node, PodLife
+from dovetail_local_node.pod_object import LocalPod, LocalPodStatus
+from dovetail_local_node.runs import Run, Runs
+from tests.core.kube.api import Answer, Api
+from tests.local_node import builders
+from tests.local_node.builders import UID
+
+PODS = "/api/v1/namespaces/default/pods"
+STATUS = f"PATCH {PODS}/train-0-abcde/status"
+JOB = "GET /apis/dovetail.dev/v1alpha1/namespaces/default/gpujobs/train"
+NOW = datetime(2026, 1, 31, 18, 0, tzinfo=UTC)
+PATIENCE_SECONDS = 30.0
+ENDED = {"Succeeded", "Failed"}
+Live = Callable[..., Awaitable[list[dict[str, Any]]]]
+
+
+@pytest.fixture
+async def node(api: Api, tmp_path: Path) -> AsyncIterator[Node]:
+    async with Client(Connection(server=api.url)) as client:
+        yield Node(
+            client=client,
+            runs=Runs(folder=tmp_path / "runs"),
+            environments=Environments(folder=tmp_path / "environments", own={"PATH": os.defpath}),
+            place=builders.place(tmp_path),
+            boot_id="this",
+            now=lambda: NOW,
+            extra={},
+        )
+
+
+@pytest.fixture
+def live(api: Api, node: Node) -> Live:
+    """Let a pod live until it has reported its end, and give what it reported."""
+
+    async def until_reported(pod: LocalPod, **options: Any) -> list[dict[str, Any]]:
+        api.answer(STATUS, *[Answer(body={"metadata": {"name": "train-0-abcde"}})] * 3)
+        life = PodLife(node=node, pod=pod, **options)
+        living = asyncio.create_task(life.run())
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while not [seen for seen in api.of(STATUS) if seen.body["status"]["phase"] in ENDED]:  # noqa: ASYNC110 - see above
+                await asyncio.sleep(0.005)
+            life.gone()
+            await living
+        return [seen.body["status"] for seen in api.of(STATUS)]
+
+    return until_reported
+
+
+def submitted_by(user: str) -> Answer:
+    return Answer(body={"metadata": {"name": "train", "annotations": {names.USER: user}}})
+
+
+def running(pod: LocalPod) -> LocalPod:
+    return msgspec.structs.replace(pod, status=LocalPodStatus(phase="Running"))
+
+
+def left_behind(node: Node, folder: Path, *, boot_id: str) -> Path:
+    """What an earlier local node has left of a run whose process is gone."""
+    output = folder / "train.log"
+    output.touch()
+    run = Run(uid=UID, namespace="default", name="train-0-abcde", boot_id=boot_id, output=str(output))
+    started = node.runs.of(UID)
+    started.mkdir(parents=True)
+    (started / "run.json").write_bytes(msgspec.json.encode(run))
+    (started / "started").write_text(f"{2**22 + 1} (sh) S " + "0 " * 18 + "77 0\n")
+    return started
+
+
+async def test_a_short_job_is_reported_once(api: Api, live: Live, tmp_path: Path) -> None:
+    api.answer(JOB, submitted_by("alice"))
+    (status,) = await live(builders.pod("sh", "-c", "exit 4"), unreported_seconds=600)
+    assert status["phase"] == "Failed"
+    assert status["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 4
+
+
+async def test_a_job_that_lasts_is_reported_when_it_runs_and_when_it_ends(api: Api, live: Live) -> None:
+    api.answer(JOB, submitted_by("alice"))
+    first, last = await live(builders.pod("sleep", "0.4"), unreported_seconds=0)
+    assert (first["phase"], last["phase"]) == ("Running", "Succeeded")
+    assert api.of(STATUS)[0].body["metadata"]["uid"] == UID
+
+
+async def test_a_job_of_another_user_starts_nothing(api: Api, live: Live, node: Node, tmp_path: Path) -> None:
+    api.answer(JOB, submitted_by("mallory"))
+    (status,) = await live(builders.pod("touch", str(tmp_path / "touched")))
+    assert (status["phase"], status["reason"]) == ("Failed", "ForeignUser")
+    assert not (tmp_path / "touched").exists()
+
+
+async def test_a_run_of_an_earlier_boot_is_reported_as_ended_by_the_boot(
+    api: Api, live: Live, node: Node, tmp_path: Path
+) -> None:
+    left_behind(node, tmp_path, boot_id="earlier")
+    (status,) = await live(running(builders.pod("true")))
+    terminated = status["containerStatuses"][0]["state"]["terminated"]
+    assert (status["phase"], terminated["exitCode"]) == ("Failed", 255)
+    assert terminated["message"] == "The machine was started again while the job ran."
+
+
+async def test_a_run_that_ended_while_no_local_node_ran_keeps_its_exit_code(
+    live: Live, node: Node, tmp_path: Path
+) -> None:
+    (left_behind(node, tmp_path, boot_id="this") / "ended").write_text("9\n")
+    (status,) = await live(running(builders.pod("true")))
+    assert status["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 9
+
+
+async def test_a_run_whose_shim_was_killed_is_reported_as_killed(live: Live, node: Node, tmp_path: Path) -> None:
+    left_behind(node, tmp_path, boot_id="this")
+    statuses = await live(running(builders.pod("true")))
+    terminated = statuses[-1]["containerStatuses"][0]["state"]["terminated"]
+    assert (terminated["exitCode"], terminated["message"]) == (137, "It ended by SIGKILL.")
+
+
+async def test_a_pod_that_runs_without_a_record_is_not_started_again(live: Live, tmp_path: Path) -> None:
+    (status,) = await live(running(builders.pod("touch", str(tmp_path / "touched"))))
+    assert (status["phase"], status["reason"]) == ("Failed", "Lost")
+    assert not (tmp_path / "touched").exists()
+
+
+async def test_output_that_cannot_be_written_is_a_sentence(api: Api, live: Live, node: Node, tmp_path: Path) -> None:
+    api.answer(JOB, submitted_by("alice"))
+    (tmp_path / "logs").write_text("in the way")
+    (status,) = await live(builders.pod("true"))
+    assert (status["phase"], status["reason"]) == ("Failed", "StartError")
+    assert str(tmp_path / "logs") in status["message"]
+
+
+async def test_nothing_of_a_run_stays_but_its_output(api: Api, live: Live, node: Node, tmp_path: Path) -> None:
+    api.answer(JOB, submitted_by("alice"))
+    await live(builders.pod("echo", "hello"))
+    assert node.runs.all() == []
+    assert (tmp_path / "logs" / "42.log").read_text() == "hello\n"
