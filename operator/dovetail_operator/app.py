@@ -29,6 +29,7 @@ from dovetail_operator.state.due_records import Dues
 from dovetail_operator.state.state import State, build_state
 from dovetail_operator.watchers.build import build_watchers
 from dovetail_operator.watchers.node_tenants import NodeTenants
+from dovetail_operator.writes.device_indexes import DeviceIndexes
 from dovetail_operator.writes.estimate_store import LastingMisses
 from dovetail_operator.writes.job_numbers import Numbers
 from dovetail_operator.writes.unreadable_jobs import UnreadableJobs
@@ -111,6 +112,7 @@ def build_operator(client: Client, *, options: Options, office: Leadership, regi
     )
     state.store.follow(notifier)
     misses = LastingMisses(client, misses=state.store.expectations.misses, namespace=options.namespace)
+    indexes = DeviceIndexes(client, gpunodes=informers.gpunodes.values, namespace=options.namespace)
     unreadable = UnreadableJobs(
         client, jobs=state.store.jobs, found=controller.changes.job_unreadable, post=events.post, rng=rng
     )
@@ -124,6 +126,7 @@ def build_operator(client: Client, *, options: Options, office: Leadership, regi
         *watchers,
         QuotaStatusWriter(client, state=state, now=_now),
         misses,
+        indexes,
         notifier,
     ]
     if tenants is not None:

@@ -5,7 +5,9 @@ tasks             tasks of arrays
 services          headless Services of gangs
 pods              preemption notices
 evictions         evicts pods above their promised memory
+configmaps        reads and conditionally writes a ConfigMap
 job_numbers       allots short numbers
+device_indexes    numbers the devices of the cluster
 estimate_store    the learned factors of estimates
 unreadable_jobs   the status of GPUJobs that cannot be read
 """

@@ -12,18 +12,16 @@ import msgspec
 from dovetail.api.builtin import ConfigMap
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.meta import ObjectMeta
-from dovetail.api.resources import CONFIGMAPS
 from dovetail.formats.quantities import read_whole
 from dovetail.kube.client import Client
-from dovetail.kube.errors import AlreadyExists, Conflict, NotFound
 from dovetail.kube.retry import retry_on_conflict
 from dovetail.logs import get_logger
+from dovetail_operator.writes.configmaps import CONFLICTS, read_configmap, write_configmap
 
 log = get_logger("dovetail.operator.numbers")
 
 CONFIGMAP_NAME: Final = "dovetail-job-numbers"
 _ATTEMPTS: Final = 5
-_CONFLICTS: Final = (Conflict, AlreadyExists, NotFound)
 
 
 def allot(jobs: Iterable[GPUJob], *, last: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]:
@@ -83,28 +81,17 @@ class Numbers:
             last |= {namespace: max(given, last.get(namespace, 0)) for namespace, given in self._given.items()}
             numbers, counters = allot(jobs, last=last)
             data = {namespace: str(last) for namespace, last in sorted(counters.items())}
-            self._configmap = await self._write(msgspec.structs.replace(configmap, data=data))
+            changed = msgspec.structs.replace(configmap, data=data)
+            self._configmap = await write_configmap(self._client, configmap=changed)
             self._given = counters
             return numbers
 
         try:
-            return await retry_on_conflict(give, attempts=_ATTEMPTS, conflicts=_CONFLICTS)
-        except _CONFLICTS as error:
+            return await retry_on_conflict(give, attempts=_ATTEMPTS, conflicts=CONFLICTS)
+        except CONFLICTS as error:
             raise RuntimeError(
                 f"ConfigMap {self._namespace}/{CONFIGMAP_NAME} was changed by others {_ATTEMPTS} times in a row"
             ) from error
 
     async def _read(self) -> ConfigMap:
-        try:
-            return await self._client.get(CONFIGMAPS, name=CONFIGMAP_NAME, as_type=ConfigMap, namespace=self._namespace)
-        except NotFound:
-            return ConfigMap(metadata=ObjectMeta(name=CONFIGMAP_NAME, namespace=self._namespace))
-
-    async def _write(self, configmap: ConfigMap) -> ConfigMap:
-        if not configmap.metadata.resource_version:
-            return await self._client.create(CONFIGMAPS, body=configmap, as_type=ConfigMap, namespace=self._namespace)
-        # A patch preserves what we do not read, such as labels. The resourceVersion makes it conditional.
-        patch = {"metadata": {"resourceVersion": configmap.metadata.resource_version}, "data": configmap.data}
-        return await self._client.patch(
-            CONFIGMAPS, name=CONFIGMAP_NAME, patch=patch, as_type=ConfigMap, namespace=self._namespace
-        )
+        return await read_configmap(self._client, name=CONFIGMAP_NAME, namespace=self._namespace)
