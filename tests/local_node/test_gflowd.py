@@ -244,6 +244,20 @@ def test_a_job_has_the_name_that_its_user_gave_it(machine: Machine) -> None:
     assert refused.stderr == f'dovetail: "lr0.001_bs32" is the name of jobs {job}, {again}: use a number\n'
 
 
+def test_a_file_that_goes_along_is_the_one_of_the_submission(machine: Machine) -> None:
+    (machine.work / "lr.yaml").write_text("lr: 0.1\n")
+    job = machine.submit("--config", "lr.yaml", "sh", "-c", 'sleep 1; cat "$DOVETAIL_CONFIG"')
+    (machine.work / "lr.yaml").write_text("lr: 0.2\n")
+    machine.ended(job)
+    assert machine.log(job) == "lr: 0.1\n"
+
+
+def test_simulated_nodes_need_the_local_ones_gone_first(machine: Machine) -> None:
+    refused = machine.run("gflowd", "up", "--simulated")
+    assert refused.returncode == 1
+    assert "Sandbox 'default' is up with a local node. For simulated nodes, end it first" in refused.stderr
+
+
 def test_lines_of_slurm_in_a_script_choose_its_files(machine: Machine) -> None:
     script = write(machine, "slurm.sh", "#!/bin/sh\n#SBATCH -J Slurm.Job -o slurm-%j.out\n#SBATCH --export=NONE\nenv\n")
     job = machine.submit(script, CANARY="seen")
