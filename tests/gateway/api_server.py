@@ -119,6 +119,9 @@ class GatewayApiServer(ApiServer):
             return refused
         for field_, value in (await request.json())["spec"].items():
             job["spec"][field_] = {**job["spec"].get(field_, {}), **value} if isinstance(value, dict) else value
+        if "durationSeconds" not in job["spec"].get("reservation", {"durationSeconds": 0}):
+            del job["spec"]["reservation"]
+            return _status(422, "Invalid", "spec.reservation.durationSeconds: Required value")
         self.put("gpujobs", job)
         return web.json_response(job)
 

@@ -55,6 +55,12 @@ async def test_a_spec_that_cannot_be_read_is_no_failure_of_the_gateway(face: Fac
     assert found.status == 422 or found.json["outcome"] == "Invalid"
 
 
+async def test_a_time_that_is_none_is_refused_by_a_dry_run(face: Face) -> None:
+    asked_then = {"namespace": "red", "spec": {**SPEC, "gpu": 1, "beginTime": "1000-00-00T00000000Z"}}
+    found = await face.ask("POST", "/api/v3/dry-run", token="red-token", json=asked_then)
+    assert (found.status, "1000-00-00T00000000Z" in found.json["detail"]) == (422, True)
+
+
 async def test_an_explanation_calls_the_holder_of_a_device_another_tenant(api: GatewayApiServer, face: Face) -> None:
     for at in range(2, 8):
         pod = make_bound_pod(f"canarypod-{at}", namespace="canaryns", job="canaryjob", number=7, device=f"a-{at}")

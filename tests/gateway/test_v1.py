@@ -181,6 +181,15 @@ async def test_an_allocation_whose_client_hangs_up_is_withdrawn(api: GatewayApiS
             await asyncio.sleep(0.01)
 
 
+@pytest.mark.parametrize("name", ["", "..", "a/b", "A"])
+async def test_what_is_no_name_of_an_allocation_never_reaches_the_api_server(
+    api: GatewayApiServer, red: Face, name: str
+) -> None:
+    found = await red.ask("POST", f"{ROOT}/setup-pytorch", token="red-token", json={"allocation_id": name})
+    assert (found.status, "allocation_id" in found.json["message"]) == (422, True)
+    assert not api.requests
+
+
 async def test_who_may_not_create_jobs_learns_nothing_from_allocate(red: Face) -> None:
     for asked in ({"gpu_count": 1}, {"memory_gb": 4000}):
         found = await red.ask("POST", f"{ROOT}/allocate", token="reader-token", json=asked)

@@ -3,13 +3,14 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 import msgspec
 from aiohttp import web
 
-from dovetail.decoding import Decoder, UnreadableError, convert
+from dovetail.decoding import Decoder, UnreadableError, convert, decode
 from dovetail.kube.errors import KubeError
 from dovetail.logs import get_logger
 from dovetail.process.bodies import Bodies, BodyError
@@ -152,7 +153,9 @@ class Server:
             path = _decoded(request.match_info, as_type=each.path_type)
             query = _decoded(_query(request), as_type=each.query_type)
             async with self._bodies.read(request) as body:
-                content = None if decoder is None else _body(request, body=body, decoder=decoder)
+                content = (
+                    None if decoder is None else _body(request, body=body, decoder=decoder, as_type=each.body_type)
+                )
                 try:
                     async with asyncio.timeout(_ANSWER_SECONDS):
                         answer = await handler(
@@ -221,6 +224,8 @@ def _query(request: web.Request) -> dict[str, str]:
     if len(query) != len(set(query)):
         twice = next(name for name in query if len(query.getall(name)) > 1)
         raise RequestFailedError(400, reason="Invalid", message=f"the query has {twice!r} more than once")
+    if empty := next((name for name, value in query.items() if value.lower() == "null"), None):
+        raise RequestFailedError(422, reason="Invalid", message=f"{empty} is null: leave the parameter out instead")
     return dict(query)
 
 
@@ -231,13 +236,22 @@ def _decoded(values: Any, *, as_type: type[msgspec.Struct]) -> Any:
         raise RequestFailedError(422, reason="Invalid", message=_sentence(error)) from error
 
 
-def _body(request: web.Request, *, body: bytearray, decoder: Decoder[Any]) -> Any:
+def _whole(value: Any) -> Any:
+    """The value with 2.0 as 2, which JSON does not distinguish."""
+    if isinstance(value, dict):
+        return {key: _whole(each) for key, each in value.items()}
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _body(request: web.Request, *, body: bytearray, decoder: Decoder[Any], as_type: Any) -> Any:
     if request.content_type != "application/json":
         message = f"the body's Content-Type is {request.content_type}; send application/json"
         raise RequestFailedError(415, reason="ContentType", message=message)
     try:
         return decoder.decode(bytes(body))
     except UnreadableError as error:
+        with suppress(UnreadableError):
+            return convert(_whole(decode(bytes(body), as_type=Any)), as_type=as_type)
         is_json = isinstance(error.__cause__, msgspec.ValidationError)
         raise RequestFailedError(422 if is_json else 400, reason="Invalid", message=_sentence(error)) from error
 

@@ -1,11 +1,14 @@
 """What v1 takes and answers. Data only; unknown fields are ignored, GB are nominal, utilizations are ratios."""
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 from msgspec import Meta
 
 from dovetail_gateway.routing.table import Nothing
+
+# A GPUJob's name. In a path, an empty name or `..` would be another resource.
+_ID: Final = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,14 +31,15 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     priority: Annotated[int, Meta(ge=0, le=255)] = 10
     gpu_requirement: Annotated[str, Meta(max_length=128)] | None = None
     allocation_id: Annotated[
-        Annotated[str, Meta(max_length=63)] | None, Meta(description="For set-up: the allocation whose devices to use.")
+        Annotated[str, Meta(pattern=_ID, max_length=63)] | None,
+        Meta(description="For set-up: the allocation whose devices to use."),
     ] = None
 
 
 class AllocationPath(Nothing, frozen=True, kw_only=True):
     """An allocation."""
 
-    id: Annotated[str, Meta(pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", max_length=63)]
+    id: Annotated[str, Meta(pattern=_ID, max_length=63)]
 
 
 class NodesQuery(Nothing, frozen=True, kw_only=True):

@@ -146,8 +146,6 @@ class Jobs:
             spec["priority"] = change.priority
         if change.renew:
             spec["reservation"] = {"renewTime": timestamp(self._now())}
-        if not spec:
-            raise RequestFailedError(422, reason="Invalid", message="say what to change: held, priority or renew")
         return Answer(value=job_row(await self._patched(call.caller, path=call.path, spec=spec)))
 
     async def cancel_job(self, call: Call[JobPath, Strictly, Any]) -> Answer:

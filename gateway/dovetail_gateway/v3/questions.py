@@ -44,7 +44,11 @@ class Questions:
         """Where and when a job would start if the caller submitted it now."""
         await self._permit(call.caller, namespace=call.body.namespace)
         who = await self._reviews.who(call.caller)
-        found = await self._answers.dry_run(_as_job(call.body, user=who.username), sees=call.sees)
+        try:
+            found = await self._answers.dry_run(_as_job(call.body, user=who.username), sees=call.sees)
+        except ValueError as error:
+            # The schema's CEL rules, which would have refused it, are the API server's.
+            raise RequestFailedError(422, reason="Invalid", message=f"spec cannot be used: {error}") from error
         return Answer(value=_dry_run(found))
 
     async def _permit(self, caller: Caller, *, namespace: str) -> None:
