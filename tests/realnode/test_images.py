@@ -22,7 +22,10 @@ def build(*names: str, path: str | None = None) -> "subprocess.CompletedProcess[
 def test_an_unknown_image_is_refused_with_those_that_there_are() -> None:
     done = build("scheduler")
     assert done.returncode == 1
-    assert done.stderr == "images: unknown image 'scheduler': one of operator extender agent webhook certificates gateway cli\n"
+    assert (
+        done.stderr
+        == "images: unknown image 'scheduler': one of operator extender agent webhook certificates gateway cli\n"
+    )
 
 
 def test_missing_programs_are_named_with_the_command_that_installs_them(tmp_path: Path) -> None:
