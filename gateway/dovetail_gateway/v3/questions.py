@@ -8,6 +8,7 @@ from dovetail import names
 from dovetail.api.gpujob import GPUJob
 from dovetail.decoding import UnreadableError, decode
 from dovetail.explain.answer import Answer as NodeAnswers
+from dovetail.formats.timestamps import moment
 from dovetail.query.dry_run import DryRun
 from dovetail.query.explain.explanation import Explanation
 from dovetail_gateway.access.callers import Caller
@@ -76,9 +77,20 @@ class Questions:
 def _as_job(new: NewRequest, *, user: str) -> GPUJob:
     metadata = {"name": "asked", "namespace": new.namespace, "annotations": {names.USER: user}}
     try:
-        return decode(msgspec.json.encode({"metadata": metadata, "spec": new.spec}), as_type=GPUJob)
+        job = decode(msgspec.json.encode({"metadata": metadata, "spec": new.spec}), as_type=GPUJob)
     except UnreadableError as error:
         raise RequestFailedError(422, reason="Invalid", message=f"spec cannot be read: {error.problem}") from error
+    _check_time(job.spec.begin_time)
+    return job
+
+
+def _check_time(text: str | None) -> None:
+    """Raise `RequestFailedError` for a time that matches the pattern of one and is none."""
+    try:
+        moment(text or "2026-01-01T00:00:00Z")
+    except ValueError as error:
+        message = f'spec.beginTime "{text}": {error}; write for example 2026-01-31T18:00:00Z'
+        raise RequestFailedError(422, reason="Invalid", message=message) from error
 
 
 def _dry_run(found: DryRun) -> DryRunAnswer:
