@@ -35,7 +35,7 @@ _KINDS: Final = {
     "clock_hertz": ("clock", "Clock rate: sm or memory."),
     "throttled": ("reason", "1 for each reason that holds the clocks down now."),
     "ecc_errors": ("kind", "Memory errors since the driver was loaded: corrected or uncorrected."),
-    "xid_errors": ("xid", "Errors that the device told of since the agent started, by NVIDIA's number."),
+    "xid_errors": ("xid", "Errors that the device reported since the agent started, by NVIDIA's number."),
 }
 _COUNTED: Final = frozenset({"ecc_errors", "xid_errors"})
 

@@ -65,8 +65,8 @@ def _title(device: Device) -> str:
 
 def _facts(device: Device, *, tenants: Sequence[Tenant]) -> Iterator[str]:
     yield _memory(device)
-    warm = "not told" if device.temperature_celsius is None else f"{device.temperature_celsius} °C"
-    power = "not told" if device.power_watts is None else f"{device.power_watts} W"
+    warm = "not reported" if device.temperature_celsius is None else f"{device.temperature_celsius} °C"
+    power = "not reported" if device.power_watts is None else f"{device.power_watts} W"
     yield f"temperature {warm}, power {power}, utilization {device.utilization:.0%}"
     yield _tasks([tenant for tenant in tenants if any(each.uuid == device.uuid for each in tenant.devices)])
 

@@ -64,7 +64,7 @@ def ready(office: Leadership, *, acting: Mapping[str, Check]) -> dict[str, Check
     def lease() -> str | None:
         if is_standby() or office.remaining_seconds:
             return None
-        return f"the lease {office.name} is held by {office.holder or 'nobody yet'}"
+        return f"the lease {office.name} {f'is held by {office.holder}' if office.holder else 'has no holder yet'}"
 
     def unless_standby(check: Check) -> Check:
         return lambda: None if is_standby() else check()

@@ -32,7 +32,7 @@ class Counters:
 def make_counters(registry: CollectorRegistry) -> Counters:
     """Create and register the counters."""
     return Counters(
-        admissions=Counter("dovetail_admissions", "Jobs that the queue has let go.", registry=registry),
+        admissions=Counter("dovetail_admissions", "Jobs that the queue has admitted.", registry=registry),
         reconcile_seconds=Histogram(
             "dovetail_reconcile_duration_seconds", "Time to bring one job to what it should be.", registry=registry
         ),
@@ -87,7 +87,7 @@ class JobsCollector(Collector):
         """Count the jobs in the state."""
         jobs = GaugeMetricFamily("dovetail_jobs", "GPUJobs by phase.", labels=["phase"])
         waiting = GaugeMetricFamily(
-            "dovetail_jobs_waiting", "GPUJobs that wait to be let go or are held, by reason.", labels=["reason"]
+            "dovetail_jobs_waiting", "GPUJobs that wait for admission or are held, by reason.", labels=["reason"]
         )
         statuses = [job.status for job in self._state.store.jobs.values()]
         phases = Tally(status.phase or "Queued" for status in statuses)

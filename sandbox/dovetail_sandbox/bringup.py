@@ -228,7 +228,7 @@ class _Bringup:
             with self.report.task("This machine as a node: local"):
                 self._start_local_node()
         for each in self.plan.beside:
-            with self.report.task(f"Beside it: {each.name}"):
+            with self.report.task(f"Another project's controller: {each.name}"):
                 self._start_neighbour(each)
         if self.plan.real_node:
             with self.report.task("Real node"):
@@ -438,7 +438,9 @@ class _Bringup:
         beside = Path(sys.executable).parent / command
         found = self.programs.get(command) or (beside if beside.exists() else shutil.which(command))
         if found is None:
-            raise ChartError(f"The chart runs {command}, which is not installed beside {sys.executable} nor on PATH.")
+            raise ChartError(
+                f"The chart runs {command}, which is neither in the folder of {sys.executable} nor on PATH."
+            )
         return Path(found)
 
     def _note(self, **changes: Any) -> None:

@@ -42,7 +42,7 @@ def _parser() -> argparse.ArgumentParser:
     options.add_argument(
         "--host",
         default="127.0.0.1",
-        help="address of the verbs; whoever reaches it may bind pods, so keep it on loopback (default: %(default)s)",
+        help="address of the verbs; its clients can bind pods, so keep it on loopback (default: %(default)s)",
     )
     options.add_argument(
         "--port", type=int, default=8888, help="port of the verbs, and of health and metrics (default: %(default)s)"

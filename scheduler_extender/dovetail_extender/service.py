@@ -140,7 +140,8 @@ class Extender:
         """Why the extender cannot answer requests now; empty when it can."""
         leadership = self._leadership
         if leadership.term is None:
-            return f"the lease {leadership.name} is held by {leadership.holder or 'nobody yet'}"
+            holder = leadership.holder
+            return f"the lease {leadership.name} {f'is held by {holder}' if holder else 'has no holder yet'}"
         if not self._calm:
             return f"binds of the lease's last holder may still be on their way for {self._bind_deadline_seconds:g} s"
         missing = self.watching.missing

@@ -43,7 +43,7 @@ async def test_every_device_is_told_with_what_it_is_and_does() -> None:
         "│   └── tasks: 1 training, 1 inference, 1 that do not say",
         "└── 1: Tesla V100",
         "    ├── memory 32768 MiB: used 0 MiB (0.0%), free 32768 MiB (100.0%)",
-        "    ├── temperature not told, power not told, utilization 0%",
+        "    ├── temperature not reported, power not reported, utilization 0%",
         "    └── tasks: 0 training, 0 inference",
     ]
 

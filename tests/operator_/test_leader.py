@@ -40,7 +40,7 @@ async def test_who_stands_by_is_ready_and_does_not_act(api: Api, client: Client)
     api.answer(f"GET {LEASE}", *[held_by("another")] * 50)
     office, stop, acted = candidate(client), asyncio.Event(), asyncio.Event()
     checks = leader.ready(office, acting={"pods": lambda: "pods are not listed yet"})
-    assert checks["lease"]() == "the lease dovetail-operator is held by nobody yet"
+    assert checks["lease"]() == "the lease dovetail-operator has no holder yet"
     assert checks["pods"]() == "pods are not listed yet"
 
     async def run() -> None:

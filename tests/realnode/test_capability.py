@@ -1,4 +1,4 @@
-"""A machine that cannot run a real node is told why, in one sentence with the mend."""
+"""A machine that cannot run a real node is told why, in one sentence with the fix."""
 
 import os
 import shutil

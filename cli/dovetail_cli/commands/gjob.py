@@ -125,7 +125,7 @@ def renew(
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
-    """Hold the devices of a reservation on: its time counts anew from now."""
+    """Extend a reservation: its time counts from now."""
     from dovetail_cli.jobs import renew_lease
 
     print(renew_lease.renew(job, lasting=lasting, kubeconfig=kubeconfig, context=context, namespace=namespace))

@@ -50,9 +50,9 @@ def gqueue(
     completed: Annotated[bool, option("-c", "--completed", help="Only jobs that have ended.")] = False,
     by_state: Annotated[bool, option("-g", "--group", help="A table for each state.")] = False,
     tree: Annotated[bool, option("-t", "--tree", help="Jobs below those that they wait for.")] = False,
-    watch: Annotated[bool, option("-w", "--watch", help="Show it again and again until Ctrl-C.")] = False,
+    watch: Annotated[bool, option("-w", "--watch", help="Refresh the table until Ctrl-C.")] = False,
     interval: Annotated[
-        float, option("--interval", metavar="SECONDS", help="Seconds between two looks with -w.")
+        float, option("--interval", metavar="SECONDS", help="Seconds between two refreshes with -w.")
     ] = 2.0,
     form: Output = "table",
     namespace: Namespace = None,

@@ -13,7 +13,7 @@ def quota(
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
-    """Show each GPUQuota with what is used of it: GPUs, running jobs, jobs in the queue, and GPU hours of late."""
+    """Show what is used of each GPUQuota: GPUs, jobs, and recent GPU hours."""
     from dovetail_cli.nodes import quotas
     from dovetail_cli.ui import output
 

@@ -8,15 +8,15 @@ from dovetail_cli.ui.listing_options import Context, Kubeconfig, Namespace, Outp
 
 def top(
     *,
-    interval: Annotated[float, option("--interval", metavar="SECONDS", help="Seconds between two looks.")] = 2.0,
+    interval: Annotated[float, option("--interval", metavar="SECONDS", help="Seconds between two refreshes.")] = 2.0,
     form: Output = "table",
     namespace: Namespace = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
-    """Show each device with its load, its memory and who holds it, again and again until Ctrl-C.
+    """Show each device with its load, memory and holders, refreshed until Ctrl-C.
 
-    Where nobody looks at a terminal, and with -o json, yaml or csv, once.
+    Shows them once if the output is no terminal, and with -o json, yaml or csv.
     """
     from dovetail_cli.jobs import listing
     from dovetail_cli.nodes import top as topping

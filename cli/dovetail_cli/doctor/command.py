@@ -10,7 +10,7 @@ from dovetail_cli.ui.options import Context, Kubeconfig, Output
 
 def doctor(
     node: Annotated[
-        str | None, typer.Argument(metavar="[NODE]", help="Look at this node alone, beside what the chart installs.")
+        str | None, typer.Argument(metavar="[NODE]", help="Check only this node, and what the chart installs.")
     ] = None,
     *,
     host: Annotated[

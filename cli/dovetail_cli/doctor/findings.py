@@ -8,7 +8,7 @@ from typing import Final
 from dovetail.query.doctor.findings import Finding, counts
 from dovetail_cli.ui import output
 
-COLUMNS: Final = ("level", "check", "subject", "message", "mend")
+COLUMNS: Final = ("level", "check", "subject", "message", "fix")
 _MANY: Final = 20
 _SHOWN: Final = {"ok": "OK", "unknown": "?", "warning": "WARN", "error": "ERROR"}
 _COLOURS: Final = {"ok": "green", "unknown": "dim", "warning": "yellow", "error": "red"}
@@ -49,8 +49,8 @@ def _lines(findings: Sequence[Finding]) -> list[str]:
     for finding in findings:
         shown = output.paint(f"{_SHOWN[finding.level]:<5}", colour=_COLOURS[finding.level])
         lines.append(f"{shown}  {_title(finding):<{width}}  {finding.message}")
-        if finding.mend and finding.level in {"warning", "error"}:
-            lines.append(f"{'':<{width + 9}}to fix it: {finding.mend}")
+        if finding.fix and finding.level in {"warning", "error"}:
+            lines.append(f"{'':<{width + 9}}to fix it: {finding.fix}")
     return lines
 
 

@@ -54,7 +54,7 @@ def judge(root: Path = Path("/")) -> Iterator[Finding]:
         except (tomllib.TOMLDecodeError, UnreadableError, UnicodeDecodeError) as error:
             yield Finding(
                 level="warning", check=name, message=f"a file of it cannot be understood: {error}",
-                mend="look at it: the runtime may not understand it either",
+                fix="look at it: the runtime may not understand it either",
             )  # fmt: skip
 
 
@@ -69,13 +69,13 @@ def _driver(root: Path) -> Iterator[Finding]:
     path = root / _DRIVER
     cards = sorted(path.name for path in (root / "dev").glob("nvidia[0-9]*"))
     if not path.exists():
-        mend = "install NVIDIA's driver and load it (modprobe nvidia), or leave the node to another vendor's plugin"
-        yield Finding(level="error", check="driver", message="NVIDIA's driver is not loaded", mend=mend)
+        fix = "install NVIDIA's driver and load it (modprobe nvidia), or leave the node to another vendor's plugin"
+        yield Finding(level="error", check="driver", message="NVIDIA's driver is not loaded", fix=fix)
         return
     found = _VERSION.search(path.read_text(encoding="utf-8"))
     if not cards:
-        mend = "nvidia-modprobe -u -c=0, or look into dmesg for NVRM"
-        yield Finding(level="error", check="driver", message="it is loaded, but /dev has no nvidia0", mend=mend)
+        fix = "nvidia-modprobe -u -c=0, or look into dmesg for NVRM"
+        yield Finding(level="error", check="driver", message="it is loaded, but /dev has no nvidia0", fix=fix)
         return
     message = f"NVIDIA {found[1] if found else 'of an unknown version'}, {', '.join(cards)}"
     yield Finding(level="ok", check="driver", message=message)
@@ -95,18 +95,18 @@ def _runtime(root: Path) -> Iterator[Finding]:
     defaults = {(path, value) for path, config in configs for value in _values(config, keys=_DEFAULTS)}
     wrong = sorted(f"{path}: {value}" for path, value in defaults if _NVIDIA.search(value))
     if wrong:
-        message = f"NVIDIA's runtime is the default ({wrong[0]}): a container that nobody gave a GPU may see them all"
-        mend = "make runc the default there, restart it, and set agent.runtimeClassName=nvidia in the chart"
-        yield Finding(level="error", check="container-runtime", message=message, mend=mend)
+        message = f"NVIDIA's runtime is the default ({wrong[0]}): a container without an allocated GPU may see all GPUs"
+        fix = "make runc the default there, restart it, and set agent.runtimeClassName=nvidia in the chart"
+        yield Finding(level="error", check="container-runtime", message=message, fix=fix)
     handlers = {name for _, config in configs for name in _handlers(config)}
     if any(_NVIDIA.search(name) for name in handlers):
         if not wrong:
             yield Finding(level="ok", check="container-runtime", message="nvidia is there, and is not the default")
     else:
         message = "no runtime named nvidia is configured: pods of the RuntimeClass nvidia do not start"
-        mend = "nvidia-ctk runtime configure --runtime=containerd, and restart it; where NVIDIA's GPU operator looks "
-        mend += "after the node, cdi.nriPluginEnabled=false in its ClusterPolicy"
-        yield Finding(level="error", check="container-runtime", message=message, mend=mend)
+        fix = "nvidia-ctk runtime configure --runtime=containerd, and restart it; where NVIDIA's GPU operator looks "
+        fix += "after the node, cdi.nriPluginEnabled=false in its ClusterPolicy"
+        yield Finding(level="error", check="container-runtime", message=message, fix=fix)
 
 
 _DEFAULTS: Final = frozenset({"default_runtime_name", "default_runtime", "default-runtime"})
@@ -120,15 +120,15 @@ def _handlers(config: Any) -> Iterator[str]:
 def _toolkit(root: Path) -> Iterator[Finding]:
     configs = _read(root, patterns=_TOOLKIT, parse=tomllib.loads)
     if not configs:
-        mend = "install nvidia-container-toolkit, or let NVIDIA's GPU operator bring it"
-        yield Finding(level="warning", check="toolkit", message="NVIDIA's container toolkit is not there", mend=mend)
+        fix = "install nvidia-container-toolkit, or let NVIDIA's GPU operator bring it"
+        yield Finding(level="warning", check="toolkit", message="NVIDIA's container toolkit is not there", fix=fix)
         return
     path, config = configs[0]
     if config.get("accept-nvidia-visible-devices-envvar-when-unprivileged", True) is False:
         message = f"{path}: unprivileged containers may not ask by NVIDIA_VISIBLE_DEVICES, so managed pods see no GPU"
-        mend = "set accept-nvidia-visible-devices-envvar-when-unprivileged = true, or do not manage this node "
-        mend += "(docs/vendor.md)"
-        yield Finding(level="error", check="toolkit", message=message, mend=mend)
+        fix = "set accept-nvidia-visible-devices-envvar-when-unprivileged = true, or do not manage this node "
+        fix += "(docs/vendor.md)"
+        yield Finding(level="error", check="toolkit", message=message, fix=fix)
         return
     yield from _other_ways(path, config=config)
     mode = config.get("nvidia-container-runtime", {}).get("mode", "auto")
@@ -136,9 +136,9 @@ def _toolkit(root: Path) -> Iterator[Finding]:
         # In this mode the runtime takes the variable's values for names of CDI devices, and starts no container whose
         # device no specification has.
         message = f"{path}: mode cdi finds devices in CDI specifications alone, and there is none of NVIDIA's"
-        mend = "nvidia-ctk cdi generate --output=/var/run/cdi/nvidia.yaml, or set "
-        mend += 'mode = "auto" in [nvidia-container-runtime]'
-        yield Finding(level="error", check="toolkit", message=message, mend=mend)
+        fix = "nvidia-ctk cdi generate --output=/var/run/cdi/nvidia.yaml, or set "
+        fix += 'mode = "auto" in [nvidia-container-runtime]'
+        yield Finding(level="error", check="toolkit", message=message, fix=fix)
     else:
         yield Finding(level="ok", check="toolkit", message=f"mode {mode}, and NVIDIA_VISIBLE_DEVICES is heard")
 
@@ -152,19 +152,19 @@ def _other_ways(path: str, *, config: dict[str, Any]) -> Iterator[Finding]:
     """Check for ways in which the toolkit gives out devices besides the variable that we set."""
     if config.get("accept-nvidia-visible-devices-as-volume-mounts", False) is True:
         message = f"{path}: a pod may name devices by mounts too, which policy dovetail-pods alone refuses"
-        mend = "set accept-nvidia-visible-devices-as-volume-mounts = false, unless a device plugin lists devices so"
-        yield Finding(level="warning", check="toolkit", message=message, mend=mend)
+        fix = "set accept-nvidia-visible-devices-as-volume-mounts = false, unless a device plugin lists devices so"
+        yield Finding(level="warning", check="toolkit", message=message, fix=fix)
     if variable := config.get("swarm-resource"):
         message = f"{path}: a pod may name devices by the variable {variable} too, which nothing refuses"
-        mend = "remove swarm-resource, which is for Docker Swarm"
-        yield Finding(level="error", check="toolkit", message=message, mend=mend)
+        fix = "remove swarm-resource, which is for Docker Swarm"
+        yield Finding(level="error", check="toolkit", message=message, fix=fix)
 
 
 def _cdi(root: Path) -> Iterator[Finding]:
     if specs := _specifications(root):
         message = f"{', '.join(specs)}: what a device plugin injects by these, no variable takes back"
-        mend = "nothing, as long as no device plugin serves this node; keep it off managed nodes"
-        yield Finding(level="warning", check="cdi", message=message, mend=mend)
+        fix = "nothing, as long as no device plugin serves this node; keep it off managed nodes"
+        yield Finding(level="warning", check="cdi", message=message, fix=fix)
     else:
         yield Finding(level="ok", check="cdi", message="no specification of NVIDIA's devices is in the way")
 
@@ -176,9 +176,9 @@ def _kubelet(root: Path) -> Iterator[Finding]:
     except FileNotFoundError:
         there = False
     if not there:
-        message = f"/{_SOCKET} is not there: on nodes of a vendor's plugin nobody can say which pod has which GPU"
-        mend = "look whether kubelet runs, and where its --root-dir is (agent.podResources.path in the chart)"
-        yield Finding(level="warning", check="pod-resources", message=message, mend=mend)
+        message = f"/{_SOCKET} is not there: on nodes of a vendor's plugin it is unknown which pod has which GPU"
+        fix = "look whether kubelet runs, and where its --root-dir is (agent.podResources.path in the chart)"
+        yield Finding(level="warning", check="pod-resources", message=message, fix=fix)
         return
     may = "and may be asked from here" if os.access(path, os.W_OK) else "for root alone, as which the agent asks it"
     yield Finding(level="ok", check="pod-resources", message=f"kubelet's socket is there, {may}")
@@ -191,12 +191,12 @@ def _mps(root: Path) -> Iterator[Finding]:
         )
     elif (root / _MPS).exists():
         message = f"no volume driver of MPS (/{_MPS_DRIVER}): pods with a share of a device do not start"
-        mend = "look at the node's pod of dovetail-mps-csi (docs/mps.md); where kubelet's --root-dir is another, set "
-        yield Finding(level="error", check="mps", message=message, mend=f"{mend}mps.kubelet in the chart")
+        fix = "look at the node's pod of dovetail-mps-csi (docs/mps.md); where kubelet's --root-dir is another, set "
+        yield Finding(level="error", check="mps", message=message, fix=f"{fix}mps.kubelet in the chart")
     else:
         message = f"no MPS daemon of Dovetail's (/{_MPS}): shares of memory and compute are advisory"
-        mend = "set mps.enabled=true in the chart (docs/enforcement.md)"
-        yield Finding(level="warning", check="mps", message=message, mend=mend)
+        fix = "set mps.enabled=true in the chart (docs/enforcement.md)"
+        yield Finding(level="warning", check="mps", message=message, fix=fix)
 
 
 def _cgroups(root: Path) -> Iterator[Finding]:
@@ -207,8 +207,8 @@ def _cgroups(root: Path) -> Iterator[Finding]:
         yield Finding(level="ok", check="cgroups", message="version 1 with the freezer: tenants can be frozen in turns")
     else:
         message = "no freezer under /sys/fs/cgroup: tenants cannot take turns"
-        mend = "mount cgroup v2 (systemd.unified_cgroup_hierarchy=1 on the kernel's command line)"
-        yield Finding(level="warning", check="cgroups", message=message, mend=mend)
+        fix = "mount cgroup v2 (systemd.unified_cgroup_hierarchy=1 on the kernel's command line)"
+        yield Finding(level="warning", check="cgroups", message=message, fix=fix)
 
 
 def _read(root: Path, *, patterns: Iterable[str], parse: Callable[[str], Any]) -> list[tuple[str, Any]]:

@@ -79,10 +79,10 @@ def request(
     ] = None,
     policy: Annotated[str | None, typer.Option("--policy", metavar="POLICY", help="Spread, Pack or Balanced.")] = None,
     cpu: Annotated[
-        str | None, typer.Option("--cpu", metavar="CPU", help="CPU beside the GPUs, such as 4 or 500m.")
+        str | None, typer.Option("--cpu", metavar="CPU", help="CPU in addition to the GPUs, such as 4 or 500m.")
     ] = None,
     memory: Annotated[
-        str | None, typer.Option("--memory-host", metavar="M", help="Memory beside the GPUs, such as 16Gi.")
+        str | None, typer.Option("--memory-host", metavar="M", help="Memory in addition to the GPUs, such as 16Gi.")
     ] = None,
     workload: Annotated[
         str | None, typer.Option("--workload", metavar="KIND", help="Training or Inference: tenant limits apply.")

@@ -206,7 +206,7 @@ def _notifications(job: JobDetails) -> Pairs:
     return [
         ("To", ",".join(job.notify_emails)),
         ("Events", ",".join(job.notify_events)),
-        ("Told", ",".join(job.notified)),
+        ("Sent", ",".join(job.notified)),
     ]
 
 

@@ -73,9 +73,9 @@ def parse_users(text: str | None) -> frozenset[str]:
 
 
 def check_interval(seconds: float, *, form: str) -> float:
-    """Seconds between two looks. Raises `UsageError` when they are too few, or when the form is none to look at."""
+    """Check the seconds between two refreshes. Raises `UsageError` if they are too few, or `form` is no table."""
     if form != "table":
-        raise UsageError(f"-w shows a table again and again: it cannot go with -o {form}")
+        raise UsageError(f"-w refreshes a table: it cannot be combined with -o {form}")
     if seconds < _SHORTEST_SECONDS:
         raise UsageError(f"--interval {seconds:g}: at least {_SHORTEST_SECONDS} seconds")
     return seconds

@@ -46,7 +46,7 @@ async def renewed(cluster: Cluster, *, job: GPUJob, seconds: int | None, now: da
             f"Job {called} is no reservation: only those are renewed (gjob update -t gives it more time)"
         )
     if not is_unfinished(job):
-        raise CommandError(f"Job {called} has ended already ({phase_of(job)}): gjob redo {called} asks anew")
+        raise CommandError(f"Job {called} has ended already ({phase_of(job)}): gjob redo {called} submits it again")
     lease: dict[str, Any] = {"renewTime": now.strftime("%Y-%m-%dT%H:%M:%SZ")}
     if seconds is not None:
         lease["durationSeconds"] = seconds

@@ -216,7 +216,7 @@ def _check(given: Given) -> None:
     if given.snapshot is not None and given.node_order is not None:
         raise UsageError("--node-order goes with --nodes: a snapshot's nodes have their order")
     if given.snapshot is not None and given.departures is not None:
-        raise UsageError("--departures goes with --nodes: nobody knows when the pods of a snapshot leave")
+        raise UsageError("--departures needs --nodes: a snapshot does not say when its pods leave")
     if given.departures is not None and not 0 < given.departures <= _LARGEST_LOAD:
         raise UsageError(f"--departures {given.departures:g}: expected a load above 0, up to {_LARGEST_LOAD:g}")
     if not 0 <= given.tied <= 100:

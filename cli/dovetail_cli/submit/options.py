@@ -68,12 +68,14 @@ Workers = Annotated[int, typer.Option("-N", "--nodes", metavar="N", help="Number
 NotifyEmail = Annotated[
     list[str] | None,
     typer.Option(
-        "--notify-email", metavar="ADDRESS", help="Who is told what becomes of the job, such as you@example.org."
+        "--notify-email",
+        metavar="ADDRESS",
+        help="Address that receives the job's notifications, such as you@example.org.",
     ),
 ]
 NotifyOn = Annotated[
     list[str] | None,
-    typer.Option("--notify-on", metavar="EVENTS", help="What is told: Started,Failed,… [however the job ends]."),
+    typer.Option("--notify-on", metavar="EVENTS", help="Events to notify of: Started,Failed,… [each way to end]."),
 ]
 Image = Annotated[str, typer.Option("--image", metavar="IMAGE", envvar="DOVETAIL_IMAGE", help="Container image.")]
 CondaEnv = Annotated[

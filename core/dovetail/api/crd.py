@@ -72,7 +72,7 @@ def gpujob_crd() -> Schema:
 
 
 def _say_allowed(properties: Schema, *, names: tuple[str, ...]) -> None:
-    """Closed sets as rules and not as `enum`: a wrong word is then answered in one sentence."""
+    """Turn `enum` into a CEL rule, so that the API server answers a wrong word with one sentence."""
     for name in names:
         allowed = properties[name].pop("enum")
         properties[name]["maxLength"] = 32
@@ -82,7 +82,7 @@ def _say_allowed(properties: Schema, *, names: tuple[str, ...]) -> None:
 
 
 def _say_shape(schema: Schema, *, message: str) -> None:
-    """What a text must look like as a rule and not as `pattern`: whoever errs reads a sentence, no expression."""
+    """Turn `pattern` into a CEL rule, so that the API server answers with a sentence instead of an expression."""
     text = schema.get("items", schema)
     text.setdefault("maxLength", 32)
     text["x-kubernetes-validations"] = [

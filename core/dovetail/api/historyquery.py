@@ -1,6 +1,7 @@
 """HistoryQuery: a query of the finished jobs of its namespace, and the answer. Data only.
 
-Whoever may create one in a namespace may know what ran there; the operator answers in the status and deletes it soon.
+The right to create one in a namespace is the right to know what ran there. The operator writes the answer to the status
+and deletes the object soon after.
 """
 
 from typing import Annotated, Final, Literal

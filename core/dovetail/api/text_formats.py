@@ -1,13 +1,13 @@
-"""What texts of a spec must look like, as CEL rules with a sentence in the place of `pattern` and `format`. Data only.
+"""CEL rules with a sentence that replace `pattern` and `format` of a spec's texts. Data only.
 
-Whoever errs reads what is allowed, and no expression.
+The API server then answers a wrong text with what is allowed, not with an expression.
 """
 
 from typing import Any, Final
 
 Schema = dict[str, Any]
 
-# Years and offsets with which can be reckoned: to the API server the year 0 and an offset of 99 hours are times too.
+# Only years and offsets that Python can compute with: the API server also accepts the year 0 and an offset of 99 hours.
 TIME: Final = r"^[12][0-9]{3}-[0-9]{2}-[0-9]{2}T[0-9:]{8}(\.[0-9]{1,6})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])$"
 
 _SENTENCES: Final = {
@@ -26,23 +26,23 @@ _TIME_LENGTH: Final = 32
 
 
 def matches(text: str, *, pattern: str) -> str:
-    """The CEL expression that tells whether the text of that expression looks like that."""
+    """The CEL expression for whether `text`, itself an expression, matches `pattern`."""
     quote = '"' if "'" in pattern else "'"
     return f"{text}.matches(r{quote}{pattern}{quote})"
 
 
 def is_time(text: str) -> str:
-    """The CEL expression that tells whether the text of that expression is a time that there is."""
+    """The CEL expression for whether `text`, itself an expression, is a time that exists."""
     return f"{matches(text, pattern=TIME)} && !format.datetime().validate({text}).hasValue()"
 
 
 def in_order(earlier: str, *, later: str) -> str:
-    """The CEL expression that tells whether two times follow each other; true of texts that are none."""
+    """The CEL expression for whether two times are in order; true for texts that are not times."""
     return f"!({is_time(earlier)}) || !({is_time(later)}) || timestamp({earlier}) < timestamp({later})"
 
 
 def add_rules(schema: Schema, *, name: str = "") -> None:
-    """Puts rules into `schema` and all below it, for the patterns that have a sentence."""
+    """Put rules into `schema` and all schemas below it, for the patterns that have a sentence."""
     for field, below in schema.get("properties", {}).items():
         add_rules(below, name=field)
     if isinstance(below := schema.get("items"), dict):
@@ -52,7 +52,7 @@ def add_rules(schema: Schema, *, name: str = "") -> None:
     pattern = schema.pop("pattern")
     rule = matches("self", pattern=pattern)
     if pattern == TIME:
-        # As a format it would be told of twice, beside rules that could then not be looked at.
+        # With `format` the API server would report the error twice, and could not evaluate the other rules.
         schema.pop("format")
         schema["maxLength"] = _TIME_LENGTH
         rule = is_time("self")

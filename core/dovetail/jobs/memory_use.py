@@ -108,7 +108,7 @@ def plan(job: GPUJob, *, ask: Ask, strategy: MemoryStrategy, earlier: Sequence[E
         return _estimate(use, ask=ask, name=name, peaks=peaks, most_mib=most_mib)
     if earlier:
         return _with(use, basis=f"No estimate: the last run of {name} used all that it was promised; as Conservative")
-    return _with(use, basis=f"No estimate: no run of {name} has told yet what it needs; as Conservative")
+    return _with(use, basis=f"No estimate: no run of {name} has shown yet what it needs; as Conservative")
 
 
 def _estimate(use: MemoryUse, *, ask: Ask, name: str, peaks: Sequence[int], most_mib: int) -> MemoryUse:

@@ -279,7 +279,7 @@ class Leadership:
             log.warning("the lease cannot be read", lease=self.name, error=str(error))
             return self._times.look_seconds
         if (found.spec.holder_identity, found.spec.lease_transitions) != (self.identity, self.term):
-            self._lose(holder=found.spec.holder_identity or "nobody")
+            self._lose(holder=found.spec.holder_identity or "no process")
         self._lease = found
         self.wanted_by = found.metadata.annotations.get(WANTED_BY, "")
         return 0.0

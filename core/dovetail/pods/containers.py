@@ -223,6 +223,6 @@ def _request_from(asked: Mapping[str, int]) -> GPURequest:
 def _no_share(asked: Mapping[str, int]) -> GPURequest:
     raise RequestError(
         str(asked[names.GPU_MEMORY_MIB]),
-        problem=f"{names.GPU_MEMORY_MIB} needs {names.GPU_MILLI} or {names.GPU_TURN} beside it",
+        problem=f"{names.GPU_MEMORY_MIB} needs {names.GPU_MILLI} or {names.GPU_TURN} too",
         example="500",
     )

@@ -218,7 +218,9 @@ class SchedulingCycle:
 
         Only one does per cycle, and none while jobs are preempted for the first one.
         """
-        return self._evictor.rules.gap > 0 and self._second is None and not self._evictor.making_way_for(first.job.key)
+        return (
+            self._evictor.rules.gap > 0 and self._second is None and not self._evictor.preemption_clause(first.job.key)
+        )
 
     def _residual(self, job: Candidate, *, in_seconds: float) -> Beside | None:
         """What reservations leave of a ledger to a job that starts in `in_seconds`.

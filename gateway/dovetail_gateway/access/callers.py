@@ -35,7 +35,7 @@ class Caller:
 # The user who started the gateway on this machine, for requests without a token where a flag permits them.
 LOCAL: Final = Caller(key=b"local", local=True)
 # The caller of what needs no token.
-NOBODY: Final = Caller(key=b"nobody")
+ANONYMOUS: Final = Caller(key=b"anonymous")
 
 
 def caller_of(token: Token) -> Caller:

@@ -25,7 +25,7 @@ from dovetail.decoding import UnreadableError, decode
 from dovetail_gateway.access.visibility import Visibility
 
 S = TypeVar("S", Pod, Job, GPUJob)
-# A word that is a valid name everywhere, and that nobody has chosen.
+# A word that is a valid name everywhere, and that no user has chosen.
 _PREFIX: Final = "zz-hidden-"
 _WORD: Final = rf"{_PREFIX}[0-9a-f]{{12}}"
 ANOTHER: Final = "another tenant"

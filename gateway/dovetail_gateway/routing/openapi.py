@@ -77,7 +77,7 @@ def _operation(each: Route, *, by_type: dict[Any, Any]) -> dict[str, Any]:
         ],
         "responses": _responses(each, by_type=by_type),
     }
-    if each.right.by != "nobody":
+    if each.right.by != "none":
         found["security"] = [{"token": []}]
     if each.body_type is not None:
         schema = by_type[_key(each.body_type)]
@@ -124,7 +124,7 @@ def _responses(each: Route, *, by_type: dict[Any, Any]) -> dict[str, Any]:
         str(status): _response(each, status=status, kind=kind, by_type=by_type) for status, kind in each.answers.items()
     }
     content = {each.errors.content_type: {"schema": by_type[_key(each.errors.as_type)]}}
-    always = {**_ALWAYS, **({} if each.right.by == "nobody" else _WITH_TOKEN), **_FROM_CACHE}
+    always = {**_ALWAYS, **({} if each.right.by == "none" else _WITH_TOKEN), **_FROM_CACHE}
     for status, description in always.items():
         found.setdefault(str(status), {"description": description, "content": content})
     return dict(sorted(found.items()))

@@ -15,7 +15,7 @@ from dovetail.kube.errors import KubeError
 from dovetail.logs import get_logger
 from dovetail.process.bodies import Bodies, BodyError
 from dovetail.process.connections import Connections
-from dovetail_gateway.access.callers import LOCAL, NOBODY, Caller, caller_of
+from dovetail_gateway.access.callers import ANONYMOUS, LOCAL, Caller, caller_of
 from dovetail_gateway.access.legacy_account import LegacyAccount
 from dovetail_gateway.access.limits import Hosts, RateLimit
 from dovetail_gateway.access.tokens import TokenError, bearer
@@ -182,7 +182,7 @@ class Server:
 
     async def _caller(self, request: web.Request, *, route: Route) -> tuple[Caller, Visibility]:
         """The caller and what it sees. Raises `RequestFailedError` without the route's right."""
-        caller = NOBODY if route.right.by == "nobody" else await self._identified(request, route=route)
+        caller = ANONYMOUS if route.right.by == "none" else await self._identified(request, route=route)
         if route.synced and (obstacle := self._sight.obstacle):
             raise RequestFailedError(
                 503, reason="NotSynced", message=f"not ready: {obstacle}", headers={"Retry-After": "1"}

@@ -29,18 +29,18 @@ class Right:
     """What a caller must be allowed to do.
 
     `by` says who decides: `reviews` before the handler runs, from SelfSubjectAccessReviews; `API server` when the
-    handler sends the request with the caller's token; `token` lets every token pass; `nobody` needs none.
+    handler sends the request with the caller's token; `token` lets every token pass; `none` needs no token.
     """
 
-    by: Literal["reviews", "API server", "token", "nobody"]
+    by: Literal["reviews", "API server", "token", "none"]
     verb: str = ""
     resource: str = ""
 
     def __str__(self) -> str:
-        return f"{self.verb} {self.resource}".strip() or {"token": "a token", "nobody": "none"}.get(self.by, self.by)
+        return f"{self.verb} {self.resource}".strip() or {"token": "a token"}.get(self.by, self.by)
 
 
-OPEN: Final = Right(by="nobody")
+OPEN: Final = Right(by="none")
 TOKEN: Final = Right(by="token")
 READ: Final = Right(by="reviews", verb="list", resource="gpujobs.dovetail.dev")
 

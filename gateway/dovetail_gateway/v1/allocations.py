@@ -93,7 +93,7 @@ class Allocations:
             job = await self._cache.until(f"{self._namespace}/{name}", holds=_is_decided, seconds=self._wait_seconds)
             holds = job is not None and _holds(job)
         finally:
-            # Also when the client has hung up: nobody would release what it does not know of.
+            # Also when the client has hung up: it cannot release what it does not know of.
             if not holds:
                 await self._withdraw(call.caller, name=name)
         if job is None or not holds:

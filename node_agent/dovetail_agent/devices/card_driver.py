@@ -147,7 +147,7 @@ class CardDriver:
         try:
             links = self._library.links({card.info.index: card.handle for card in cards})
         except CardLost as error:
-            log.warning("how the cards reach each other cannot be told", library=self.label, problem=str(error))
+            log.warning("the links between the devices cannot be read", library=self.label, problem=str(error))
             return list(cards)
         return [replace(card, info=replace(card.info, links=links.get(card.info.index, Links()))) for card in cards]
 

@@ -120,7 +120,7 @@ def _started(names: Sequence[str], *, paces: Paces) -> list[Watch]:
     clock = partial(datetime.now, UTC)
     proc = PROC if sees_host_processes() else None
     if proc is None:
-        log.warning("the node's processes cannot be seen (hostPID): what each pod uses of a device is not told")
+        log.warning("the node's processes cannot be seen (hostPID): what each pod uses of a device is not reported")
     watches = [
         Watch(VENDORS[name].driver(clock, proc, VENDORS[name].libraries), clock=clock, paces=paces) for name in names
     ]

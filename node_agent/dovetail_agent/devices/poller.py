@@ -149,7 +149,7 @@ class Watch:
         try:
             heard = self._driver.hear(seconds=seconds) if self._inventory is not None else None
         except LibraryError as error:
-            log.warning("an error of a card cannot be told", library=self.label, problem=str(error))
+            log.warning("a device's errors cannot be read", library=self.label, problem=str(error))
             heard = None
         if heard is None:
             self._stopping.wait(seconds)

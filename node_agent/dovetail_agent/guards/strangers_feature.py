@@ -147,12 +147,12 @@ def _key(uuid: str, *, stranger: Stranger) -> tuple[str, int, str]:
 
 def _seen(seen: Seen, *, told: bool) -> Condition:
     if told:
-        reason, message = "Processes", "whose a process on a device is, is told by its cgroup"
+        reason, message = "Processes", "a process on a device belongs to the pod that its cgroup names"
     else:
         reason = "NoProcesses"
         message = (
-            "no process can be told apart (no hostPID, or the driver does not tell): each pod counts with all that it "
-            "was promised, by allocation or by kubelet, and strangers show as foreign memory alone"
+            "a process cannot be assigned to a pod (no hostPID, or the driver reports none): each pod counts with all "
+            "that it was promised, by allocation or by kubelet, and strangers show as foreign memory alone"
         )
     status: Literal["True", "False"] = "True" if told else "False"
     return condition(CONDITION, status=status, reason=reason, message=message, previous=seen.previous, now=seen.now)

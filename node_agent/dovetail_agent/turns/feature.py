@@ -184,7 +184,7 @@ class TurnsFeature(Feature):
         Runs in a thread: both can block.
         """
         suspender, keep = self._suspender, {tenant.uid: tenant for tenant in waiting}
-        assert suspender is not None, "turns are dealt once there is a way to stop somebody"
+        assert suspender is not None, "turns begin only with a way to stop tenants"
         for tenant in keep.values():
             with self._hands:
                 if self._ending:

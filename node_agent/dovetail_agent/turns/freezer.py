@@ -45,7 +45,7 @@ class Freezer:
         who = f"{tenant.namespace}/{tenant.name}"
         try:
             if self._freezing.state(group) != "thawed" and not self._marks.has(tenant.uid):
-                return Refusal(reason="FrozenByOthers", message=f"pod {who} was frozen by somebody else")
+                return Refusal(reason="FrozenByOthers", message=f"pod {who} is frozen by another process")
             self._marks.mark(tenant.uid, group=group.relative_to(self._freezing.root))
             if self._freeze(group):
                 return None

@@ -82,7 +82,7 @@ class HistoryStore:
         """
         records = list(records)
         if self._file_there() != self._opened:
-            log.warning("the history's file was deleted or replaced, and is opened anew", file=self.where)
+            log.warning("the history's file was deleted or replaced, and is opened again", file=self.where)
             self.open()
         try:
             with self._engine.begin() as connection:

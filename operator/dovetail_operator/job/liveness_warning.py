@@ -22,7 +22,7 @@ def warning_of(job: GPUJob, *, ask: Ask | None) -> Announcement | None:
     if not probed:
         return None
     message = (
-        f"Container {', '.join(probed)} has a liveness probe, but where tenants take turns the whole pod stands still "
+        f"Container {', '.join(probed)} has a liveness probe, but where tenants take turns the whole pod is frozen "
         "while it waits: kubelet may end it. Remove the probe, or ask for whole GPUs or shares"
     )
     return Announcement(about=job.metadata, severity="Warning", reason=REASON, message=message)

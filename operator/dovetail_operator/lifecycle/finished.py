@@ -45,7 +45,7 @@ def _over_limit(seen: Observed) -> str:
         return f"Ran longer than its limit of {limit} s in all (spec.maximumExecutionTimeSeconds)"
     limit = seen.job.spec.active_deadline_seconds
     if limit is None:
-        return "Ran longer than a limit that somebody set in its Job (activeDeadlineSeconds)"
+        return "Ran longer than a limit set in its Job by another client (activeDeadlineSeconds)"
     return f"Ran longer than its limit of {limit} s (spec.activeDeadlineSeconds)"
 
 

@@ -46,13 +46,13 @@ def _waiting(seen: Observed, *, child: Job) -> Stage | None:
     job = seen.job
     if any(child.metadata.labels.get(name, "") != value for name, value in _wanted(job).items()):
         where = f"Kueue's queue {_queue_of(job)}" if is_external(job) else "Dovetail's own queue"
-        return _out(reason="Evaluating", message=f"Its Job is made anew for {where}")
+        return _out(reason="Evaluating", message=f"Its Job is recreated for {where}")
     if not is_external(job) or _is_lost(seen):
         return None
     if seen.obstacle is not None and seen.obstacle.reason in _OUT_OF_QUEUE:
         return _out(reason=seen.obstacle.reason, message=seen.obstacle.message)
     if is_of_another_template(child, job=job):
-        return _out(reason="Evaluating", message="Its template was changed: its Job is made anew")
+        return _out(reason="Evaluating", message="Its template was changed: its Job is recreated")
     return Stage(phase="Queued", reason=_REASON, message=_waits(job, told=seen.kueue), admitted=False)
 
 

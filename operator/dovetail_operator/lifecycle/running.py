@@ -42,12 +42,12 @@ def _taken_back(seen: Observed, *, child: Job) -> Stage | None:
     if why := memory_overuse.ending(seen.overuses):
         return Stage(phase="Failed", reason=memory_overuse.REASON, message=why, admitted=True, actions=(DeleteJob(),))
     if seen.bad_cards and seen.leaves_bad_cards and seen.job.spec.reservation is None:
-        message = f"Is started anew elsewhere: {bad_devices.sentence(seen.bad_cards)}"
+        message = f"Restarts on other devices: {bad_devices.sentence(seen.bad_cards)}"
         suspend = PatchJob(spec={"suspend": True})
         return Stage(phase="Queued", reason="Evaluating", message=message, admitted=False, actions=(suspend,))
     if size := _size_of_others(seen, child=child):
         # A part of a gang would wait for the rest forever, and added workers have no planned room.
-        message = "Is started anew: somebody has changed the parallelism or completions of its Job"
+        message = "Restarts: the parallelism or completions of its Job were edited"
         resize = PatchJob(spec={"suspend": True, **size})
         return Stage(phase="Queued", reason="Evaluating", message=message, admitted=False, actions=(resize,))
     return None
@@ -115,14 +115,14 @@ def _why_not_started(waiting: Sequence[Pod], *, leaving: bool) -> tuple[str, str
     """Reason and message of the first worker that has not started. The message is never empty."""
     if not waiting:
         if leaving:
-            return "Evaluating", "Waiting for pods to end that were told to"
+            return "Evaluating", "Waiting for terminating pods to end"
         return "Evaluating", UNMADE
     pod = min(waiting, key=worker_of)
     if pod.spec.node_name:
         return _why_not_running(pod)
     scheduled = next((condition for condition in pod.status.conditions if condition.type == "PodScheduled"), None)
     if scheduled is None or scheduled.status != "False":
-        return "Evaluating", "Waiting for kube-scheduler to look at the pod"
+        return "Evaluating", "Waiting for kube-scheduler to process the pod"
     return _why_unscheduled(scheduled)
 
 

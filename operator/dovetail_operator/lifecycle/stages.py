@@ -90,9 +90,11 @@ def _waiting(seen: Observed, *, child: Job | None) -> Stage:
             phase="Queued", reason=verdict.reason, message=verdict.message, admitted=False, queue=verdict.queue
         )
     if not isinstance(verdict, Admitted) or seen.number is None or seen.ask is None:
-        return Stage(phase="Queued", reason="Evaluating", message="Waiting for the queue's next look", admitted=False)
+        return Stage(
+            phase="Queued", reason="Evaluating", message="Waiting for the next scheduling cycle", admitted=False
+        )
     if child is not None and (why := _restart_reason(child, seen=seen, verdict=verdict)):
-        message = f"{why}: its Job is made anew"
+        message = f"{why}: its Job is recreated"
         return Stage(phase="Starting", reason="Evaluating", message=message, admitted=True, actions=(DeleteJob(),))
     placement = placement_of(seen.job, verdict=verdict)
     job = with_time_used(seen)

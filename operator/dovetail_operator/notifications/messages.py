@@ -49,7 +49,7 @@ def noted(job: GPUJob, *, changes: Sequence[Change]) -> list[str]:
 
 def letter(job: GPUJob, *, change: Change) -> Letter:
     """The text of the change."""
-    assert job.spec.notify is not None, "asked of jobs with somebody to tell"
+    assert job.spec.notify is not None, "only called for jobs with notifications"
     status, meta = job.status, job.metadata
     number = f"{status.number} " if status.number is not None else ""
     subject = f"Job {number}({meta.name}) {_said(change)}"
@@ -96,7 +96,7 @@ def _was_before(start: str, *, preempted: str | None) -> bool:
 
 
 def _said(change: Change) -> str:
-    return {"Started": "has started", "TimedOut": "has timed out", "Preempted": "has made way for another"}.get(
+    return {"Started": "has started", "TimedOut": "has timed out", "Preempted": "has been preempted"}.get(
         change.event, f"has {change.event.lower()}" if change.event != "Cancelled" else "was cancelled"
     )
 

@@ -140,7 +140,7 @@ class Notifier:
         if not admitted:
             raise SendError(problem, final=True)
         if job.metadata.uid not in self._tries:
-            self._notify(job, reason="NotificationFailed", message=f"Not everybody was told: {problem}")
+            self._notify(job, reason="NotificationFailed", message=f"Not every address was notified: {problem}")
         return replace(found, to=admitted)
 
     async def _deliver_letter(self, job: GPUJob, *, found: Letter) -> bool:
@@ -209,7 +209,9 @@ class Notifier:
     def _give_up(self, job: GPUJob, *, change: Change, problem: str) -> None:
         self._count.labels("failed").inc()
         log.warning("a notification is given up", job=key_of(job.metadata), change=change.key, error=problem)
-        self._notify(job, reason="NotificationFailed", message=f"Nobody was told of {change.event}: {problem}")
+        self._notify(
+            job, reason="NotificationFailed", message=f"The notification of {change.event} was not sent: {problem}"
+        )
 
     def _failed(self, uid: str, error: Exception, wait: float) -> None:
         if isinstance(error, SendError):

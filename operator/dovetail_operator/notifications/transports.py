@@ -77,7 +77,7 @@ def sender_of(url: str, *, sender: str) -> Sender:
 class NoTransport:
     """The sender if no transport is configured."""
 
-    where: str = "nobody"
+    where: str = "no receiver"
 
     async def send(self, letter: Letter) -> None:  # noqa: ARG002 - as others send
         """Raises `SendError`."""
@@ -174,6 +174,6 @@ class Mail:
                 secret = True
             if self.user:
                 if not secret:
-                    raise smtplib.SMTPNotSupportedError("it has no TLS, and the password goes by no other way")
+                    raise smtplib.SMTPNotSupportedError("it has no TLS, and the password is sent only with TLS")
                 server.login(self.user, self.password)
             server.send_message(mail)

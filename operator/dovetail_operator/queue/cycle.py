@@ -33,7 +33,7 @@ from dovetail_operator.state.state import State
 from dovetail_operator.state.usage import children_of_jobs, counted_jobs
 
 # The basis of the estimate for a job that preempts others.
-BASIS_OF_WAY: Final = "Those who make way for it have left by then at the latest"
+BASIS_OF_PREEMPTION: Final = "The jobs preempted for it have ended by then at the latest"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,7 +196,7 @@ def _with_place(
     message = verdict.message + _where(state, cycle=cycle, verdict=verdict)
     if verdict.reason == "ExceedsCapacity":
         return msgspec.structs.replace(verdict, message=message)
-    preempts = evictor.making_way_for(verdict.key)
+    preempts = evictor.preemption_clause(verdict.key)
     reserved = None if verdict.kept is None else reserved_room(verdict.kept, now=cycle.now)
     place = msgspec.structs.replace(known, position=position, reserved=reserved)
     if preempts and reserved is not None:
@@ -211,7 +211,7 @@ def _by_way(place: QueuePlace, *, at: str, now: datetime) -> QueuePlace:
         estimated_start=at,
         estimated_start_earliest=timestamp(now),
         estimated_start_latest=at,
-        basis=BASIS_OF_WAY,
+        basis=BASIS_OF_PREEMPTION,
     )
 
 

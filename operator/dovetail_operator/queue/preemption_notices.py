@@ -70,4 +70,4 @@ def _preemptor_name(job: GPUJob, *, by: Candidate) -> str:
     namespace, _, name = by.name.partition("/")
     # A message must not reveal the names of jobs in other namespaces.
     who = name if namespace == job.metadata.namespace else "a job of another namespace"
-    return f"Makes way for {who} of priority {by.priority}, its own is {job.spec.priority}"
+    return f"Is preempted for {who} of priority {by.priority}, its own is {job.spec.priority}"

@@ -13,7 +13,7 @@ import msgspec
 from dovetail.api.gpujob import QueuePlace
 from dovetail.kube.retry_log import log_failure
 from dovetail.queue.verdicts import Waits
-from dovetail_operator.queue.cycle import BASIS_OF_WAY, Cycle, estimates, survey
+from dovetail_operator.queue.cycle import BASIS_OF_PREEMPTION, Cycle, estimates, survey
 from dovetail_operator.queue.cycle_caches import CycleCaches
 from dovetail_operator.queue.time_slices import SLICE_SECONDS, TimeSlices
 from dovetail_operator.queue.verdict_updates import RENEWAL_SECONDS, VerdictUpdates
@@ -101,7 +101,7 @@ class StartEstimates:
         """Put new estimates into the verdicts of waiting jobs. Their positions stay."""
         for uid, place in self.places.items():
             known = self._state.decisions.verdicts.get(uid)
-            if isinstance(known, Waits) and known.queue is not None and known.queue.basis != BASIS_OF_WAY:
+            if isinstance(known, Waits) and known.queue is not None and known.queue.basis != BASIS_OF_PREEMPTION:
                 position, reserved = known.queue.position, known.queue.reserved
                 queue = msgspec.structs.replace(place, position=position, reserved=reserved)
                 news = msgspec.structs.replace(known, queue=queue)
@@ -114,7 +114,7 @@ class StartEstimates:
             known = self._state.decisions.verdicts.get(uid)
             if uid in places or not isinstance(known, Waits) or known.queue is None:
                 continue
-            if known.queue.estimated_start is not None and known.queue.basis != BASIS_OF_WAY:
+            if known.queue.estimated_start is not None and known.queue.basis != BASIS_OF_PREEMPTION:
                 queue = QueuePlace(position=known.queue.position, reserved=known.queue.reserved)
                 news, rank = msgspec.structs.replace(known, queue=queue), queue.position - 1
                 self._updates.update(news, before=known, rank=rank, key=key, at_once=True)

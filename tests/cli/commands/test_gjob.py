@@ -71,8 +71,8 @@ def test_of_a_job_that_is_gone_its_record_is_shown() -> None:
 def test_the_tasks_of_an_array_and_who_made_way_for_whom_are_shown() -> None:
     array = make_job(phase="Running", tasks=Tasks(total=9, running=2, waiting=4, failed=3, failed_indexes="0,4-5"))
     assert "Tasks\n  Total=9\n  Waiting=4\n  Running=2\n  Succeeded=0\n  Failed=3 (0,4-5)" in shown(array)
-    victim = make_job(phase="Running", preemption=Preemption(at=ago(seconds=-20), message="Makes way for big"))
-    assert "Preemption\n  EndsAt=2026-11-21T12:00:20Z\n  Why=Makes way for big" in shown(victim)
+    victim = make_job(phase="Running", preemption=Preemption(at=ago(seconds=-20), message="Is preempted for big"))
+    assert "Preemption\n  EndsAt=2026-11-21T12:00:20Z\n  Why=Is preempted for big" in shown(victim)
 
 
 EVENTS = "/api/v1/namespaces/default/events"

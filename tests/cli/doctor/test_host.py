@@ -166,7 +166,7 @@ def test_a_machine_without_mps(machine: Path) -> None:
 def test_a_machine_with_mps_whose_volume_driver_is_away(machine: Path) -> None:
     (machine / "var/lib/kubelet/plugins_registry/mps.dovetail.dev.sock").unlink()
     assert found(machine, "mps").level == "error"
-    assert "dovetail-mps-csi" in found(machine, "mps").mend
+    assert "dovetail-mps-csi" in found(machine, "mps").fix
 
 
 @pytest.mark.parametrize(("folder", "level"), [("freezer", "ok"), ("memory", "warning")])

@@ -54,5 +54,5 @@ def test_what_goes_on_goes_on_with_all_workers() -> None:
 def test_a_limit_that_only_its_batch_job_has_is_not_told_as_its_own() -> None:
     over = condition("Failed", reason="DeadlineExceeded")
     outcome = reconcile(see(make_job(), child=make_child(make_job(), status={"conditions": [over]})))
-    told = "Ran longer than a limit that somebody set in its Job (activeDeadlineSeconds)"
+    told = "Ran longer than a limit set in its Job by another client (activeDeadlineSeconds)"
     assert (outcome.status.phase, outcome.status.message) == ("TimedOut", told)

@@ -113,7 +113,7 @@ def test_where_jobs_leave_bad_cards_the_batch_job_is_suspended_which_costs_no_re
     outcome = running(leaves=True)
     assert outcome.actions == (PatchJob(spec={"suspend": True}),)
     assert outcome.status.phase == "Queued"
-    assert outcome.status.message == f"Is started anew elsewhere: {CARD.sentence}"
+    assert outcome.status.message == f"Restarts on other devices: {CARD.sentence}"
 
 
 def test_what_a_reservation_holds_for_others_is_not_taken_from_them() -> None:

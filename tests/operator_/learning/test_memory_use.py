@@ -62,7 +62,7 @@ def promised(*runs: GPUJob, job: GPUJob | None = None) -> tuple[str, str | None,
 
 CASES = [
     pytest.param(
-        [], ("0.5", "Conservative", "No estimate: no run of train has told yet what it needs; as Conservative"),
+        [], ("0.5", "Conservative", "No estimate: no run of train has shown yet what it needs; as Conservative"),
         id="nothing is known",
     ),
     pytest.param(
@@ -82,7 +82,7 @@ CASES = [
     *[
         pytest.param(
             [broken],
-            ("0.5", "Conservative", "No estimate: no run of train has told yet what it needs; as Conservative"),
+            ("0.5", "Conservative", "No estimate: no run of train has shown yet what it needs; as Conservative"),
             id=why,
         )
         for why, broken in {

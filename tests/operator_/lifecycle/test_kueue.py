@@ -51,7 +51,7 @@ def test_another_queue_wants_another_job() -> None:
     job = make_job(meta={"labels": {"kueue.x-k8s.io/queue-name": "other"}})
     outcome = reconcile(see(job, child=make_child(job, queue="team", suspend=True)))
     assert outcome.actions == (DeleteJob(),)
-    assert outcome.status.message == "Its Job is made anew for Kueue's queue other"
+    assert outcome.status.message == "Its Job is recreated for Kueue's queue other"
 
 
 def test_another_priority_class_of_kueue_wants_another_job() -> None:
@@ -105,7 +105,7 @@ def test_a_changed_template_counts_from_its_next_start_on() -> None:
     old = msgspec.structs.replace(child, metadata=msgspec.structs.replace(child.metadata, annotations=made_of))
     outcome = reconcile(see(job, child=old))
     assert outcome.actions == (DeleteJob(),)
-    assert outcome.status.message == "Its template was changed: its Job is made anew"
+    assert outcome.status.message == "Its template was changed: its Job is recreated"
 
 
 def test_with_a_failed_dependency_it_is_cancelled_as_every_other() -> None:
@@ -132,7 +132,7 @@ def test_without_the_label_it_comes_back_to_our_queue() -> None:
     job = make_job()
     outcome = reconcile(see(job, child=make_child(job, queue="team", suspend=True)))
     assert outcome.actions == (DeleteJob(),)
-    assert outcome.status.message == "Its Job is made anew for Dovetail's own queue"
+    assert outcome.status.message == "Its Job is recreated for Dovetail's own queue"
 
 
 @pytest.mark.parametrize("suspend", [True, False])

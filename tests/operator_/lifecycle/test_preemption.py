@@ -11,7 +11,7 @@ from dovetail_operator.lifecycle.reconcile import Outcome, reconcile
 from dovetail_operator.manifests.preemption_notice import with_notice
 from tests.operator_.builders import NO_ROOM, at, make_child, make_job, make_pod, see
 
-NOTICE = Notice(by="uid-boss", message="Makes way for boss of priority 50, its own is 10", grace_seconds=30)
+NOTICE = Notice(by="uid-boss", message="Is preempted for boss of priority 50, its own is 10", grace_seconds=30)
 
 
 def told(seconds: float = 31, **fields: Any) -> dict[str, Any]:
@@ -81,7 +81,7 @@ def test_a_notice_that_is_taken_back_is_taken_from_the_pods_too() -> None:
 
 
 def test_a_priority_that_changes_meanwhile_changes_what_is_said_and_not_when() -> None:
-    outcome = reconcile(running(preemption=told(message="Makes way for boss of priority 90, its own is 10")))
+    outcome = reconcile(running(preemption=told(message="Is preempted for boss of priority 90, its own is 10")))
     assert outcome.status.preemption == Preemption(at=at(31), by="uid-boss", message=NOTICE.message)
 
 

@@ -160,7 +160,7 @@ CASES = (
         seen=with_child(make_pod(phase="Pending", node="")),
         phase="Starting",
         reason="Evaluating",
-        message="Waiting for kube-scheduler to look at the pod",
+        message="Waiting for kube-scheduler to process the pod",
     ),
     Case(
         says="an image that cannot be pulled is told in kubelet's word",
@@ -182,7 +182,7 @@ CASES = (
         seen=with_child(make_pod(meta={"deletionTimestamp": at(-1)})),
         phase="Starting",
         reason="Evaluating",
-        message="Waiting for pods to end that were told to",
+        message="Waiting for terminating pods to end",
     ),
     Case(
         says="a worker that is tried again is starting",
@@ -232,7 +232,7 @@ CASES = (
         seen=with_child(make_pod(meta={"deletionTimestamp": at(-1)}), status=STARTED),
         phase="Running",
         reason="",
-        message="Waiting for pods to end that were told to",
+        message="Waiting for terminating pods to end",
     ),
     Case(
         says="while the batch Job takes its pods down it still runs",
@@ -628,7 +628,7 @@ def test_a_held_job_whose_template_was_changed_goes_on_with_the_new_one() -> Non
     assert [type(action) for action in same.actions] == [PatchJob]
     other = reconcile(see(job("two"), child=child, verdict=LET_GO))
     assert other.actions == (DeleteJob(),)
-    assert other.status.message == "Its template was changed: its Job is made anew"
+    assert other.status.message == "Its template was changed: its Job is recreated"
 
 
 def test_a_running_job_whose_template_cannot_be_read_any_more_keeps_what_was_told_of_it() -> None:

@@ -217,7 +217,7 @@ async def test_what_cannot_be_sent_is_given_up_with_an_event(client: Client, api
         await api.until(STATUS, count=1)
         (event,) = told.events
         assert (event.reason, event.severity) == ("NotificationFailed", "Warning")
-        assert event.message == f"Nobody was told of Started: 127.0.0.1:{box.port} answered {answer[:3]}"
+        assert event.message == f"The notification of Started was not sent: 127.0.0.1:{box.port} answered {answer[:3]}"
         assert (box.mails, box.answers, told.count("failed")) == ([], [], 1)
 
 
@@ -311,7 +311,7 @@ async def test_mails_go_to_the_domains_that_are_allowed_and_the_job_says_who_was
         assert [each["To"] for each in box.mails] == ["ada@Example.org, bob@lab.example.org"]
     (event,) = told.events
     who = "eve@example.org.evil.com: mails go to example.org, *.example.org alone (notify_domains)"
-    assert (event.reason, event.message) == ("NotificationFailed", f"Not everybody was told: {who}")
+    assert (event.reason, event.message) == ("NotificationFailed", f"Not every address was notified: {who}")
 
 
 async def test_where_no_address_is_allowed_nothing_is_sent(client: Client, api: Api) -> None:
@@ -321,7 +321,7 @@ async def test_where_no_address_is_allowed_nothing_is_sent(client: Client, api: 
         told.notifier.observe(job)
         await api.until(STATUS, count=1)
         assert (box.mails, told.count("failed")) == ([], 1)
-    assert [each.message[:35] for each in told.events] == ["Nobody was told of Started: ada@exa"]
+    assert [each.message[:49] for each in told.events] == ["The notification of Started was not sent: ada@exa"]
 
 
 async def test_beyond_its_rate_a_namespace_sends_nothing_until_an_hour_has_passed_and_says_so_once(

@@ -71,7 +71,7 @@ async def test_a_letter_to_nobody_is_told_at_once() -> None:
 
 async def test_a_password_goes_by_tls_alone() -> None:
     async with mail.serving() as box:
-        with pytest.raises(SendError, match="it has no TLS, and the password goes by no other way") as refused:
+        with pytest.raises(SendError, match="it has no TLS, and the password is sent only with TLS") as refused:
             await send(f"smtp://ada:secret@127.0.0.1:{box.port}")
     assert refused.value.final
     assert "secret" not in str(refused.value)

@@ -51,9 +51,9 @@ def test_a_job_of_low_priority_is_told_to_make_way() -> None:
     cycle, found = look(state)
     assert {victim: order.by.key for victim, order in cycle.orders.items()} == {"uid-low": "uid-boss"}
     message = getattr(found["uid-boss"], "message", "")
-    assert message == "Need 2 GPUs, only 0 available; 1 job of lower priority makes way for it"
+    assert message == "Need 2 GPUs, only 0 available; 1 job of lower priority is preempted for it"
     notice = notices_of(cycle.orders, state=state)["uid-low"]
-    assert (notice.by, notice.message) == ("uid-boss", "Makes way for boss of priority 50, its own is 10")
+    assert (notice.by, notice.message) == ("uid-boss", "Is preempted for boss of priority 50, its own is 10")
 
 
 def test_who_others_make_way_for_is_not_told_to_wait_for_an_end_of_tomorrow() -> None:
@@ -66,7 +66,7 @@ def test_who_others_make_way_for_is_not_told_to_wait_for_an_end_of_tomorrow() ->
     assert (
         verdict.queue.estimated_start == verdict.queue.estimated_start_latest == verdict.queue.reserved.time == at(60)
     )
-    assert verdict.queue.basis == "Those who make way for it have left by then at the latest"
+    assert verdict.queue.basis == "The jobs preempted for it have ended by then at the latest"
 
 
 def test_nobody_makes_way_where_it_is_not_switched_on() -> None:
@@ -83,7 +83,7 @@ def test_the_name_of_a_job_of_another_namespace_is_not_told() -> None:
     state.store.job_changed(other)
     state.decisions.set_number("uid-boss", number=2)
     notices = notices_of(look(state)[0].orders, state=state)
-    assert notices["uid-low"].message == "Makes way for a job of another namespace of priority 50, its own is 10"
+    assert notices["uid-low"].message == "Is preempted for a job of another namespace of priority 50, its own is 10"
 
 
 def test_a_job_that_kueue_has_let_go_makes_way_for_nobody() -> None:

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from dovetail.api.gpujob import QueuePlace
 from dovetail.queue.verdicts import Verdict, Waits
-from dovetail_operator.queue.cycle import BASIS_OF_WAY, Cycle, estimates
+from dovetail_operator.queue.cycle import BASIS_OF_PREEMPTION, Cycle, estimates
 from dovetail_operator.queue.cycle_caches import caches_for
 from dovetail_operator.queue.start_estimates import StartEstimates
 from dovetail_operator.queue.verdict_updates import VerdictUpdates
@@ -129,7 +129,7 @@ def test_a_job_that_meanwhile_may_start_or_never_can_gets_no_estimate_in_its_ver
 
 def test_an_estimate_of_a_preemption_is_not_replaced() -> None:
     async def scenario(rig: Rig) -> None:
-        rig.say(position=1, estimated_start=at(60), basis=BASIS_OF_WAY)
+        rig.say(position=1, estimated_start=at(60), basis=BASIS_OF_PREEMPTION)
         await rig.estimate()
 
     rig = play(scenario)

@@ -21,7 +21,7 @@ from dovetail.api.text_formats import TIME
 from dovetail.names import API_VERSION
 
 NotifyEvent = Literal["Started", "Succeeded", "Failed", "TimedOut", "Cancelled", "Preempted"]
-# What is told where nobody says what: how it ended.
+# The default of `events`: how the job ended.
 ENDS: Final[tuple[NotifyEvent, ...]] = ("Succeeded", "Failed", "TimedOut", "Cancelled")
 ADDRESS_PATTERN: Final = r"^[A-Za-z0-9.!#$%&'*+/=?^_{|}~-]{1,64}@[A-Za-z0-9]([A-Za-z0-9.-]{0,186}[A-Za-z0-9])?$"
 MOST_ADDRESSES: Final = 8

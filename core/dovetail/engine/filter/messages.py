@@ -31,7 +31,7 @@ def need(count: int, *, available: int) -> str:
 def ask_text(kind: RefusalKind, *, ask: Ask) -> str:
     """The words that all nodes share that refuse an ask for this cause."""
     if kind == "CPUOrMemoryShort" or ask.gpu is None:
-        return "too little CPU or memory beside the GPUs"
+        return "too little CPU or memory in addition to the GPUs"
     gpu = ask.gpu
     count = gpus(gpu.count)
     memory = "" if gpu.memory_mib is None else f" with {gpu.memory_mib} MiB"

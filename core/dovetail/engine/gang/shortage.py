@@ -77,7 +77,7 @@ def _other_shortage(now: Judgement, *, after: Judgement, message: str, more_free
         )
     if "CPUOrMemoryShort" in kinds and (more_free or ask.mode != "Exclusive"):
         full = bool((after.columns.pods_free[_free(after) >= ask.gpu.count] <= 0).all())
-        host_too = "on a node that takes one more pod" if full else f"with {_host(ask)} beside them"
+        host_too = "on a node that takes one more pod" if full else f"with {_host(ask)} in addition"
         return Shortage(reason="Resources", message=f"{message} {host_too}")
     if "ShareShort" in kinds and kinds <= {"ShareShort", "DevicesBusy"}:
         best = int(np.where(after.candidates, after.columns.share_left, 0).max(initial=0))
@@ -121,7 +121,7 @@ def _exceeds(judged: Judgement, *, gpu: GPURequest, workers: int, most_on_one: i
     if 0 < most < gpu.count:
         return f"{need(gpu.count, available=most)} on one node: the largest request that could ever fit is {most}"
     if most_on_one > 0:
-        return f"{need(gpu.count, available=most_on_one)} on one node with {_host(judged.ask)} beside them"
+        return f"{need(gpu.count, available=most_on_one)} on one node with {_host(judged.ask)} in addition"
     return f"{need(wanted, available=0)}: {_nothing_like_it(judged, gpu=gpu)}"
 
 

@@ -150,7 +150,7 @@ class NodeTable:
         return self._resources.get(resource, -1)
 
     def unnamed_slots(self, row: int, *, taken: Bools, count: int) -> Ints:
-        """Slots that stand in for `count` devices that kubelet picks and nobody has named yet."""
+        """Slots that stand for `count` devices that kubelet picks and no report names yet, [count]: slot numbers."""
         present, good = self._present_and_good(row)
         return stand_ins(present=present, good=good & ~self.columns["cordoned"][row], taken=taken, count=count)
 

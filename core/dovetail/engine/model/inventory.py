@@ -33,7 +33,7 @@ class DeviceFacts:
     """What the agent says of one device, with what people say of it.
 
     `nvlink` and `switch` are the indexes of the devices that it reaches so. A tenant limit that is None is the
-    configured one. `strangers`: somebody uses it to whom it was not given, and it takes no new work for that.
+    configured one. `strangers`: a process without an allocation uses it, so it takes no new work.
     `movable`: what a tenant has on it can be moved to the host for another's turn.
     """
 

@@ -37,8 +37,8 @@ def _kinds(picture: Picture) -> Iterator[Finding]:
         if unseen is None:
             yield Finding(level="ok", check="kinds", subject=name, message="installed")
         elif unseen.missing:
-            mend = f"{INSTALL} (with crds.install=true, the default)"
-            yield Finding(level="error", check="kinds", subject=name, message="the cluster does not know it", mend=mend)
+            fix = f"{INSTALL} (with crds.install=true, the default)"
+            yield Finding(level="error", check="kinds", subject=name, message="the cluster does not know it", fix=fix)
         else:
             yield unknown("kinds", unseen=unseen, subject=name)
 
@@ -57,7 +57,7 @@ def _components(picture: Picture) -> Iterator[Finding]:
         else:
             message = f"{told[:1].lower()}{told[1:]}: {_DOES[name]}"
             pods = f"kubectl --namespace dovetail-system get pods,events, and the log of dovetail-{name}"
-            yield Finding(level="error", check="components", subject=name, message=message, mend=f"look at {pods}")
+            yield Finding(level="error", check="components", subject=name, message=message, fix=f"look at {pods}")
 
 
 def _webhook(picture: Picture) -> Iterator[Finding]:
@@ -66,7 +66,7 @@ def _webhook(picture: Picture) -> Iterator[Finding]:
             yield unknown("webhook", unseen=picture.webhook)
             return
         message = "there is none: pods with the annotation dovetail.dev/gpu are not completed"
-        yield Finding(level="warning", check="webhook", message=message, mend=f"{_REUSE} --set webhook.enabled=true")
+        yield Finding(level="warning", check="webhook", message=message, fix=f"{_REUSE} --set webhook.enabled=true")
         return
     pods = picture.webhook_pods
     ready = 1 if isinstance(pods, Unseen) else pods.get("status", {}).get("availableReplicas", 0)
@@ -74,8 +74,8 @@ def _webhook(picture: Picture) -> Iterator[Finding]:
         yield Finding(level="ok", check="webhook", message="the API server asks it")
     else:
         message = "none answers: every pod that asks for GPUs by annotation is refused"
-        mend = "look at kubectl --namespace dovetail-system describe deployment dovetail-webhook"
-        yield Finding(level="error", check="webhook", message=message, mend=mend)
+        fix = "look at kubectl --namespace dovetail-system describe deployment dovetail-webhook"
+        yield Finding(level="error", check="webhook", message=message, fix=fix)
 
 
 def _policies(picture: Picture) -> Iterator[Finding]:
@@ -88,8 +88,8 @@ def _policies(picture: Picture) -> Iterator[Finding]:
         missing = sorted(wanted - set(found))
         if missing:
             message = f"missing: {', '.join(missing)}; what they refuse goes through, such as forged allocations"
-            mend = f"{_REUSE} --set policies.enabled=true"
-            yield Finding(level="error", check="policies", subject=what, message=message, mend=mend)
+            fix = f"{_REUSE} --set policies.enabled=true"
+            yield Finding(level="error", check="policies", subject=what, message=message, fix=fix)
         else:
             yield Finding(level="ok", check="policies", subject=what, message=f"all {len(wanted)} are there")
 
@@ -105,8 +105,8 @@ def _rights(picture: Picture) -> Iterator[Finding]:
             yield unknown("permissions", unseen=unseen, subject=account)
         elif missing:
             message = f"its account may not {', '.join(missing)}"
-            mend = f"{INSTALL}, by a user who may create cluster roles"
-            yield Finding(level="error", check="permissions", subject=account, message=message, mend=mend)
+            fix = f"{INSTALL}, by a user who may create cluster roles"
+            yield Finding(level="error", check="permissions", subject=account, message=message, fix=fix)
         else:
             told = ", ".join(right.said for right, _ in rights)
             yield Finding(level="ok", check="permissions", subject=account, message=f"its account may {told}")
@@ -120,13 +120,13 @@ def _agents(picture: Picture) -> Iterator[Finding]:
     wanted, ready = status.get("desiredNumberScheduled", 0), status.get("numberReady", 0)
     if wanted == 0:
         message = "no node is to have one: agent.nodeSelector of the chart matches none"
-        mend = "kubectl label node NAME dovetail.dev/managed=true, or another agent.nodeSelector"
-        yield Finding(level="warning", check="agents", message=message, mend=mend)
+        fix = "kubectl label node NAME dovetail.dev/managed=true, or another agent.nodeSelector"
+        yield Finding(level="warning", check="agents", message=message, fix=fix)
     elif ready < wanted:
         message = f"{wanted - ready} of {wanted} are not ready"
-        mend = "look at kubectl --namespace dovetail-system describe daemonset dovetail-agent: "
-        mend += "Pod Security refuses host paths and processes, unless the namespace is `privileged`"
-        yield Finding(level="error", check="agents", message=message, mend=mend)
+        fix = "look at kubectl --namespace dovetail-system describe daemonset dovetail-agent: "
+        fix += "Pod Security refuses host paths and processes, unless the namespace is `privileged`"
+        yield Finding(level="error", check="agents", message=message, fix=fix)
     else:
         yield Finding(level="ok", check="agents", message=f"all {wanted} are ready")
 
@@ -142,7 +142,7 @@ def _classes(picture: Picture) -> Iterator[Finding]:
             yield Finding(level="ok", check=check, subject=name, message=f"there{handler}")
         elif found.missing:
             message = f"it does not exist: {without}"
-            yield Finding(level="error", check=check, subject=name, message=message, mend=f"{_REUSE} --set {value}")
+            yield Finding(level="error", check=check, subject=name, message=message, fix=f"{_REUSE} --set {value}")
         else:
             yield unknown(check, unseen=found, subject=name)
 
@@ -154,7 +154,7 @@ def _configuration(picture: Picture) -> Iterator[Finding]:
             yield unknown("configuration", unseen=config)
             return
         message = "there is no ConfigMap dovetail-config in dovetail-system"
-        yield Finding(level="error", check="configuration", message=message, mend=INSTALL)
+        yield Finding(level="error", check="configuration", message=message, fix=INSTALL)
         return
     try:
         values = yaml.safe_load(config.data.get("gpu_config.yaml", "")) or {}
@@ -162,12 +162,12 @@ def _configuration(picture: Picture) -> Iterator[Finding]:
     except (ValidationError, yaml.YAMLError) as error:
         first = str(error).splitlines()[0] if isinstance(error, yaml.YAMLError) else _first(error)
         message = f"gpu_config.yaml is refused by every component: {first}"
-        mend = "put it right in the value `config` of the chart (docs/install.md has all keys)"
-        yield Finding(level="error", check="configuration", message=message, mend=mend)
+        fix = "put it right in the value `config` of the chart (docs/install.md has all keys)"
+        yield Finding(level="error", check="configuration", message=message, fix=fix)
         return
     if problem := exposed(values):
-        mend = "change that password, and take the URL out of the value `config` of the chart"
-        yield Finding(level="error", check="configuration", message=f"gpu_config.yaml: {problem}", mend=mend)
+        fix = "change that password, and take the URL out of the value `config` of the chart"
+        yield Finding(level="error", check="configuration", message=f"gpu_config.yaml: {problem}", fix=fix)
     else:
         yield Finding(level="ok", check="configuration", message="gpu_config.yaml is in order")
 
@@ -190,9 +190,9 @@ def _injection(picture: Picture) -> Iterator[Finding]:
             name = policy["metadata"]["name"]
             message = "NVIDIA's GPU operator gives devices by its NRI plugin (cdi.nriPluginEnabled): it removes the "
             message += "RuntimeClass nvidia, so no pod of Dovetail gets its devices"
-            mend = f"kubectl patch clusterpolicy {name} --type=merge "
-            mend += """--patch '{"spec":{"cdi":{"nriPluginEnabled":false}}}'"""
-            yield Finding(level="error", check="cdi", subject=name, message=message, mend=mend)
+            fix = f"kubectl patch clusterpolicy {name} --type=merge "
+            fix += """--patch '{"spec":{"cdi":{"nriPluginEnabled":false}}}'"""
+            yield Finding(level="error", check="cdi", subject=name, message=message, fix=fix)
 
 
 _CHECKS: Final[Iterable[Callable[[Picture], Iterator[Finding]]]] = (

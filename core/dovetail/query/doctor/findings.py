@@ -9,13 +9,13 @@ Level = Literal["ok", "unknown", "warning", "error"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that was looked at. `mend` says how to put it right; empty where there is nothing to do."""
+    """The result of one check. `fix` says how to correct it; empty if there is nothing to do."""
 
     level: Level
     check: str
     message: str
     subject: str = ""
-    mend: str = ""
+    fix: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,8 +28,8 @@ class Unseen:
 
 def unknown(check: str, *, unseen: Unseen, subject: str = "") -> Finding:
     """What could not be looked at."""
-    mend = "" if unseen.missing else "ask a user who has that right, or run it with more rights"
-    return Finding(level="unknown", check=check, subject=subject, message=f"not looked at: {unseen.why}", mend=mend)
+    fix = "" if unseen.missing else "ask a user who has that right, or run it with more rights"
+    return Finding(level="unknown", check=check, subject=subject, message=f"not looked at: {unseen.why}", fix=fix)
 
 
 def counts(findings: Sequence[Finding]) -> dict[Level, int]:

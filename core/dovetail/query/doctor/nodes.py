@@ -66,8 +66,8 @@ def judge(picture: Picture, *, settings: Settings, only: str | None = None) -> I
         seen = [each for each in seen if each.name == only]
     if not seen:
         where = f"node {only} has no GPUs that Dovetail knows of" if only else "no node has GPUs that Dovetail knows of"
-        mend = f"kubectl label node NAME {names.LABEL_MANAGED}=true, or install the vendor's device plugin there"
-        yield Finding(level="warning", check="nodes", message=where, mend=mend)
+        fix = f"kubectl label node NAME {names.LABEL_MANAGED}=true, or install the vendor's device plugin there"
+        yield Finding(level="warning", check="nodes", message=where, fix=fix)
     for each in seen:
         found = [finding for check in _CHECKS for finding in check(each)]
         yield from found
@@ -108,35 +108,35 @@ def _fine(seen: Seen) -> Finding:
 def _kind(seen: Seen) -> Iterator[Finding]:
     if seen.serves.conflict:
         other = "plugin" if seen.serves.resource else "DRA driver"
-        mend = f"kubectl label node {seen.name} {names.LABEL_MANAGED}-, or keep the {other} off the node"
-        yield _finding(seen, level="error", message=f"takes no pods with GPUs: {seen.serves.conflict}", mend=mend)
+        fix = f"kubectl label node {seen.name} {names.LABEL_MANAGED}-, or keep the {other} off the node"
+        yield _finding(seen, level="error", message=f"takes no pods with GPUs: {seen.serves.conflict}", fix=fix)
 
 
 def _report(seen: Seen) -> Iterator[Finding]:
     if seen.report is None:
         if seen.serves.managed:
             message = "no agent reports its devices, so none is ever given away"
-            yield _finding(seen, level="error", message=message, mend=f"look whether an agent runs there: {_AGENTS}")
+            yield _finding(seen, level="error", message=message, fix=f"look whether an agent runs there: {_AGENTS}")
         else:
             message = "no agent reports: models are known by labels alone, and no UUIDs"
-            mend = f"{_REUSE} --set agent.nodeSelector.LABEL=VALUE, a label that all GPU nodes carry"
-            yield _finding(seen, level="warning", message=message, mend=mend)
+            fix = f"{_REUSE} --set agent.nodeSelector.LABEL=VALUE, a label that all GPU nodes carry"
+            yield _finding(seen, level="warning", message=message, fix=fix)
         return
     observed = seen.report.status.observed_at
     age = seen.picture.now - moment(observed) if observed else None
     if age is None or age > seen.heartbeat + _LATE:
         silent = "has never reported" if age is None else f"has been silent for {human(age.total_seconds())}"
-        yield _finding(seen, level="error", message=f"its agent {silent}", mend=f"look whether it runs: {_AGENTS}")
+        yield _finding(seen, level="error", message=f"its agent {silent}", fix=f"look whether it runs: {_AGENTS}")
     elif age < -_LATE:
         message = f"its clock is ahead of this one by {human(-age.total_seconds())}"
-        yield _finding(seen, level="warning", message=message, mend="set the clocks by NTP")
+        yield _finding(seen, level="warning", message=message, fix="set the clocks by NTP")
 
 
 def _driver(seen: Seen) -> Iterator[Finding]:
     ready = seen.condition("Ready")
     if ready is not None and ready.status != "True":
-        mend = f"on the node: nvidia-smi, dmesg, and dovetail doctor --host; then {_AGENTS}"
-        yield _finding(seen, level="error", message=f"its devices cannot be read: {ready.message}", mend=mend)
+        fix = f"on the node: nvidia-smi, dmesg, and dovetail doctor --host; then {_AGENTS}"
+        yield _finding(seen, level="error", message=f"its devices cannot be read: {ready.message}", fix=fix)
 
 
 def _runtime(seen: Seen) -> Iterator[Finding]:
@@ -147,23 +147,23 @@ def _runtime(seen: Seen) -> Iterator[Finding]:
     by_nvml = "nvml" in seen.report.status.provider.split("+")
     if not asked and by_nvml and any(device.vendor == "nvidia" for device in seen.report.status.devices):
         message = "NVIDIA's runtime is the default there: a container that requested no GPU may see them all"
-        mend = "make runc the default runtime of that node (containerd: default_runtime_name), and then "
-        mend += f"{_REUSE} --set agent.runtimeClassName=nvidia"
-        yield _finding(seen, level="error", message=message, mend=mend)
+        fix = "make runc the default runtime of that node (containerd: default_runtime_name), and then "
+        fix += f"{_REUSE} --set agent.runtimeClassName=nvidia"
+        yield _finding(seen, level="error", message=message, fix=fix)
 
 
 def _ownership(seen: Seen) -> Iterator[Finding]:
     processes, kubelet = seen.condition("ProcessesSeen"), seen.condition("PodResources")
     if processes is not None and processes.status != "True":
-        mend = f"{_REUSE} --set agent.hostPID=true (docs/node-agent.md says what it takes)"
-        yield _finding(seen, level="warning", message=processes.message, mend=mend)
+        fix = f"{_REUSE} --set agent.hostPID=true (docs/node-agent.md says what it takes)"
+        yield _finding(seen, level="warning", message=processes.message, fix=fix)
     if kubelet is not None and kubelet.status != "True":
-        mend = f"{_REUSE} --set agent.podResources.path=FOLDER, that of kubelet's pod-resources on the node"
-        yield _finding(seen, level="error", message=kubelet.message, mend=mend)
+        fix = f"{_REUSE} --set agent.podResources.path=FOLDER, that of kubelet's pod-resources on the node"
+        yield _finding(seen, level="error", message=kubelet.message, fix=fix)
     by_plugin = seen.serves.resource and seen.report is not None and seen.report.status.provider != _SIMULATED
     if kubelet is None and by_plugin:
         message = "which pod has which GPU is not known: the agent does not ask kubelet"
-        yield _finding(seen, level="warning", message=message, mend=f"{_REUSE} --set agent.podResources.enabled=true")
+        yield _finding(seen, level="warning", message=message, fix=f"{_REUSE} --set agent.podResources.enabled=true")
 
 
 def _advertised(seen: Seen) -> Iterator[Finding]:
@@ -172,7 +172,7 @@ def _advertised(seen: Seen) -> Iterator[Finding]:
     healthy = any(device.health == "Healthy" and not device.mig_profile for device in seen.report.status.devices)
     if healthy and names.GPU_MILLI not in seen.node.status.allocatable:
         message = f"it has healthy GPUs, but {names.GPU_MILLI} is not advertised"
-        yield _finding(seen, level="error", message=message, mend=f"look into the agent's log: {_AGENTS}")
+        yield _finding(seen, level="error", message=message, fix=f"look into the agent's log: {_AGENTS}")
 
 
 def _devices(seen: Seen) -> Iterator[Finding]:
@@ -181,13 +181,13 @@ def _devices(seen: Seen) -> Iterator[Finding]:
     for device in seen.report.status.devices:
         called = f"GPU {device.index}"
         if device.health == "Unhealthy":
-            mend = f"repair it, then dovetail uncordon {seen.name}:{device.index} --mended"
-            yield _finding(seen, level="warning", message=f"{called} is unhealthy: {device.health_reason}", mend=mend)
+            fix = f"repair it, then dovetail uncordon {seen.name}:{device.index} --mended"
+            yield _finding(seen, level="warning", message=f"{called} is unhealthy: {device.health_reason}", fix=fix)
         if device.strangers:
             closed = "; it takes no new work meanwhile" if device.taint else ""
             processes = _listed([f"{each.pid} {each.command}".strip() for each in device.strangers])
             message = f"{called} is used by processes that have no allocation of it ({processes}){closed}"
-            yield _finding(seen, level="warning", message=message, mend="end them, or submit them as jobs")
+            yield _finding(seen, level="warning", message=message, fix="end them, or submit them as jobs")
 
 
 def _enforcement(seen: Seen) -> Iterator[Finding]:
@@ -203,8 +203,8 @@ def _enforcement(seen: Seen) -> Iterator[Finding]:
     yield Finding(level="ok", check="enforcement", subject=seen.name, message=f"{message} ({why})" if why else message)
 
 
-def _finding(seen: Seen, *, level: Any, message: str, mend: str) -> Finding:
-    return Finding(level=level, check="node", subject=seen.name, message=message, mend=mend)
+def _finding(seen: Seen, *, level: Any, message: str, fix: str) -> Finding:
+    return Finding(level=level, check="node", subject=seen.name, message=message, fix=fix)
 
 
 def _listed(texts: Sequence[str]) -> str:

@@ -44,5 +44,5 @@ def _judged(concerned: AbstractSet[str], *, namespaces: Sequence[Namespace]) -> 
         return Finding(level="ok", check=CHECK, message="every namespace with GPU pods enforces at least baseline")
     shown = ", ".join(lax[:_NAMED]) + (f" and {len(lax) - _NAMED} more" if len(lax) > _NAMED else "")
     message = f"{shown}: a privileged pod or a host path there sees every card, since nothing enforces baseline"
-    mend = f"kubectl label namespace {lax[0]} {ENFORCE}=baseline"
-    return Finding(level="warning", check=CHECK, message=message, mend=mend)
+    fix = f"kubectl label namespace {lax[0]} {ENFORCE}=baseline"
+    return Finding(level="warning", check=CHECK, message=message, fix=fix)

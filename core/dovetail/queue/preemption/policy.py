@@ -70,15 +70,13 @@ class Evictor:
         """The seconds that it takes at most until jobs that are preempted now have left."""
         return self.rules.grace_seconds + ENDING_SECONDS
 
-    def making_way_for(self, key: str) -> str:
-        """The words for the waiting job about jobs that are preempted for it.
-
-        Empty where there are none.
-        """
+    def preemption_clause(self, key: str) -> str:
+        """The end of a waiting job's message: how many jobs are preempted for it. Empty if none is."""
         count = sum(order.by.key == key for order in self.orders.values())
         if not count:
             return ""
-        return f"; {count} job{'s' if count > 1 else ''} of lower priority make{'' if count > 1 else 's'} way for it"
+        jobs, are = ("jobs", "are") if count > 1 else ("job", "is")
+        return f"; {count} {jobs} of lower priority {are} preempted for it"
 
     def cleared(self, job: Candidate, *, ledger: Ledger, sites: Sites, beside: Beside | None = None) -> Room | None:
         """The room of a job whose victims have all stopped, even if their pods still exist.

@@ -111,7 +111,7 @@ def _wired(cards: Mapping[int, Part], *, ask: Caller) -> list[Part]:
     try:
         links = links_of(handles, bus_ids={index: card.info.pci_bus_id for index, card in cards.items()}, ask=ask)
     except CardLost as error:
-        log.warning("how the cards reach each other cannot be told", problem=str(error))
+        log.warning("the links between the devices cannot be read", problem=str(error))
         return list(cards.values())
     return [replace(card, info=replace(card.info, links=links[index])) for index, card in cards.items()]
 

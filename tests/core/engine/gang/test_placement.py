@@ -157,7 +157,7 @@ def shared(**claim: int) -> Ledger:
         ),
         (
             one_large_host, "4 with 60 CPUs", 1, "ExceedsCapacity",
-            "Need 4 GPUs, only 2 available on one node with 60000m CPU and 0 MiB of memory beside them",
+            "Need 4 GPUs, only 2 available on one node with 60000m CPU and 0 MiB of memory in addition",
         ),
         (Ledger, "1", 1, "ExceedsCapacity", "Need 1 GPU, only 0 available: no node reports a GPU"),
         (
@@ -177,15 +177,15 @@ def shared(**claim: int) -> Ledger:
         (not_ready, "4", 1, "NodeUnhealthy", "Need 4 GPUs, only 0 available: the others are unhealthy or cordoned"),
         (
             short_of_cpu, "4 with 30 CPUs", 1, "Resources",
-            "Need 4 GPUs, only 1 available with 30000m CPU and 0 MiB of memory beside them",
+            "Need 4 GPUs, only 1 available with 30000m CPU and 0 MiB of memory in addition",
         ),
         (
             short_of_cpu, "1 with 10 CPUs", 5, "Resources",
-            "Need 5 GPUs, only 3 available with 10000m CPU and 0 MiB of memory beside them",
+            "Need 5 GPUs, only 3 available with 10000m CPU and 0 MiB of memory in addition",
         ),
         (
             short_of_cpu, "0.1 with 10 CPUs", 8, "Resources",
-            "Need 8 GPUs, only 6 available with 10000m CPU and 0 MiB of memory beside them",
+            "Need 8 GPUs, only 6 available with 10000m CPU and 0 MiB of memory in addition",
         ),
         (lambda: busy(free=3, a=4, b=4), "2", 3, "Resources", "Need 6 GPUs, only 4 available"),
         (
@@ -195,12 +195,12 @@ def shared(**claim: int) -> Ledger:
         (
             # The free devices are together, so they are no fragments: the node lacks CPU.
             without_cpu, "4 with 30 CPUs", 1, "Resources",
-            "Need 4 GPUs, only 0 available with 30000m CPU and 0 MiB of memory beside them",
+            "Need 4 GPUs, only 0 available with 30000m CPU and 0 MiB of memory in addition",
         ),
         (
             # Not every node with free devices is out of pods: what is said has to help on the other one too.
             lambda: without_cpu("b"), "4 with 30 CPUs", 1, "Resources",
-            "Need 4 GPUs, only 0 available with 30000m CPU and 0 MiB of memory beside them",
+            "Need 4 GPUs, only 0 available with 30000m CPU and 0 MiB of memory in addition",
         ),
         (
             lambda: shared(share_milli=100, memory_mib=20000), "0.5", 1, "MemoryGuard",

@@ -151,7 +151,7 @@ def test_a_fault_of_what_the_chart_installs(changes: dict[str, Any], level: str,
     found = [finding for finding in wrong(picture(**changes)) if finding.check == check]
     assert [finding.level for finding in found] == [level]
     assert says in found[0].message
-    assert found[0].mend
+    assert found[0].fix
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_a_fault_of_what_the_chart_installs(changes: dict[str, Any], level: str,
 def test_a_fault_of_a_node(changes: dict[str, Any], level: str, says: str) -> None:
     found = [finding for finding in wrong(picture(**changes)) if says in finding.message]
     assert [(finding.level, finding.check, finding.subject) for finding in found] == [(level, "node", "a")]
-    assert found[0].mend
+    assert found[0].fix
 
 
 @pytest.mark.parametrize(
@@ -250,5 +250,5 @@ def test_a_dra_driver_on_a_managed_node_is_an_error_and_elsewhere_none() -> None
     (found,) = wrong(picture(slices=slices))
     assert (found.level, found.subject) == ("error", "a")
     assert "both Dovetail and the DRA driver gpu.nvidia.com hand out the node's GPUs" in found.message
-    assert found.mend.endswith("or keep the DRA driver off the node")
+    assert found.fix.endswith("or keep the DRA driver off the node")
     assert not [each for each in wrong(picture(slices=slices, nodes=[node(managed=False)])) if "DRA" in each.message]

@@ -178,8 +178,8 @@ def test_an_end_is_awaited_that_comes_before_victims_could_have_left(ends_in: fl
     ("count", "words"),
     [
         (0, ""),
-        (1, "; 1 job of lower priority makes way for it"),
-        (2, "; 2 jobs of lower priority make way for it"),
+        (1, "; 1 job of lower priority is preempted for it"),
+        (2, "; 2 jobs of lower priority are preempted for it"),
     ],
 )
 def test_the_waiting_job_is_told_how_many_make_way_for_it(count: int, words: str) -> None:
@@ -188,8 +188,8 @@ def test_the_waiting_job_is_told_how_many_make_way_for_it(count: int, words: str
     evictor = Evictor(running=running, rules=RULES if count else Rules())
     other = make_job("other", "9", priority=49)
     list(admit([BOSS, other], ledger=ledger, sites={}, evictor=evictor))
-    assert evictor.making_way_for(BOSS.key) == words
-    assert evictor.making_way_for(other.key) == ""
+    assert evictor.preemption_clause(BOSS.key) == words
+    assert evictor.preemption_clause(other.key) == ""
 
 
 def test_a_reservation_for_victims_is_for_when_they_have_left() -> None:

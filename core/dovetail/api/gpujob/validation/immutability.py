@@ -17,7 +17,7 @@ _OPTIONAL: Final = (
 )  # fmt: skip
 _INDEXES: Final = "array.indexes cannot be changed except the number behind %: delete the job and submit it again"
 _SWEEP: Final = "the parameters of a sweep cannot be changed: delete the job and submit it again"
-# What of an array and of a sweep stays is told apart from what may change.
+# Arrays and sweeps have fields that may change, so their rules compare only the others.
 _ARRAY: Final[Rule] = {"rule": "self.indexes.split('%')[0] == oldSelf.indexes.split('%')[0]", "message": _INDEXES}
 _PARAMETERS: Final[Rule] = {
     "rule": "self.parameters == oldSelf.parameters && self.combine == oldSelf.combine && "

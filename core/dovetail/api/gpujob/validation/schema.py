@@ -14,7 +14,8 @@ GPU: Final = {
         f"a share from 0.001 to 1, or memory and a share, each with a model if need be, such as {EXAMPLES}'"
     ),
 }
-# Beside `minimum`: against it the API server compares whole numbers rounded down, and would take a share of 0.
+# Needed in addition to `minimum`: the API server rounds whole numbers down before it compares them with `minimum`,
+# and would accept a share of 0.
 _MILLI: Final = "self * 1000.0"
 _WHOLE_MILLI: Final = f"double(int({_MILLI} + 0.5))"
 SHARE: Final = {
