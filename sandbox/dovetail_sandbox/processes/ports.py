@@ -10,6 +10,8 @@ from dovetail_sandbox.errors import SandboxError
 # Below Linux's range for outgoing connections (32768 and up), above the well-known ports.
 RANGE: Final = range(21000, 32000)
 _NEXT: Final = 100
+# Held until this process ends. Its components are up by then, and no other program can bind the port.
+_RESERVATIONS: Final[list[socket.socket]] = []
 
 
 def choose(components: Sequence[str], *, taken: Iterable[int]) -> dict[str, int]:
@@ -28,15 +30,30 @@ def choose(components: Sequence[str], *, taken: Iterable[int]) -> dict[str, int]
 
 
 def first_from(first: int, *, taken: Iterable[int]) -> int:
-    """Choose the first free port from `first` on. The caller holds the same lock as for `choose`.
+    """Choose the first free port from `first` on, and reserve it on this machine while this process runs.
 
-    Raises `SandboxError` if none of a hundred is free.
+    All sandboxes begin at the same port, also those of other state directories and users, which are not in `taken`. A
+    reservation keeps two of them that start at the same moment from the same port. Raises `SandboxError` if none of a
+    hundred ports is free.
     """
     used = set(taken)
-    found = next((port for port in range(first, first + _NEXT) if port not in used and _bindable(port)), None)
+    candidates = (port for port in range(first, first + _NEXT) if port not in used and _bindable(port))
+    found = next((port for port in candidates if _reserve(port)), None)
     if found is None:
         raise SandboxError(f"No free port between {first} and {first + _NEXT - 1}.")
     return found
+
+
+def _reserve(port: int) -> bool:
+    """Bind a name of Linux's abstract namespace, which has no file and ends with the process."""
+    reservation = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        reservation.bind(f"\0dovetail-port-{port}")
+    except OSError:
+        reservation.close()
+        return False
+    _RESERVATIONS.append(reservation)
+    return True
 
 
 def _bindable(port: int) -> bool:

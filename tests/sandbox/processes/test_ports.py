@@ -1,9 +1,16 @@
 import socket
+import subprocess
+import sys
 
 import pytest
 
 from dovetail_sandbox.errors import SandboxError
 from dovetail_sandbox.processes import ports
+
+FIRST = 20_500
+_CHOOSE = (
+    f"from dovetail_sandbox.processes import ports; print(ports.first_from({FIRST}, taken=[]), flush=True); input()"
+)
 
 
 def test_every_component_gets_a_port_of_its_own() -> None:
@@ -32,3 +39,31 @@ def test_a_port_on_which_somebody_listens_is_left_alone() -> None:
 def test_no_port_left_is_said() -> None:
     with pytest.raises(SandboxError, match="No 1 free ports"):
         ports.choose(["a"], taken=ports.RANGE)
+
+
+def test_sandboxes_that_start_at_once_get_different_ports() -> None:
+    starting = [
+        subprocess.Popen([sys.executable, "-c", _CHOOSE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for _ in range(3)
+    ]
+    try:
+        chosen = [int(each.stdout.readline()) for each in starting if each.stdout]
+    finally:
+        for each in starting:
+            each.communicate("\n")
+    assert sorted(chosen) == [FIRST, FIRST + 1, FIRST + 2]
+
+
+def test_a_port_is_free_again_once_the_program_that_chose_it_has_ended() -> None:
+    for _ in range(2):
+        done = subprocess.run([sys.executable, "-c", _CHOOSE], input="\n", capture_output=True, text=True, check=True)
+        assert int(done.stdout) == FIRST
+
+
+def test_ports_of_other_sandboxes_are_left_out() -> None:
+    assert ports.first_from(FIRST + 200, taken=[FIRST + 200, FIRST + 201]) == FIRST + 202
+
+
+def test_where_none_of_a_hundred_is_free_the_refusal_names_them() -> None:
+    with pytest.raises(SandboxError, match=f"No free port between {FIRST} and {FIRST + 99}"):
+        ports.first_from(FIRST, taken=range(FIRST, FIRST + 100))
