@@ -8,11 +8,11 @@ from msgspec import Meta
 # What a watch reports of an object.
 EventType = Literal["ADDED", "MODIFIED", "DELETED"]
 
-_SPELT: Final = {"mib": "MiB", "gpu": "GPU"}
+_SPELT: Final = {"mib": "MiB", "gb": "GB", "gpu": "GPU"}
 
 
 def wire_name(name: str) -> str:
-    """The JSON name of a field: camelCase, with MiB and GPU spelt as people do."""
+    """The JSON name of a field: camelCase, with MiB, GB and GPU spelt as people do."""
     first, *rest = name.split("_")
     return first + "".join(_SPELT.get(word, word.capitalize()) for word in rest)
 

@@ -15,11 +15,11 @@ from dovetail import names
 from dovetail.api.builtin import Container, Node, Pod, ResourceSlice, is_terminated
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpunode import Device, GPUNode
-from dovetail.audit.device_plugins import VendorPods, model_of, served_twice
+from dovetail.audit.device_plugins import VendorPods, served_twice
 from dovetail.audit.findings import Finding, FindingKind
 from dovetail.formats import quantities
 from dovetail.gpu.device_plugins import DEFAULT_VENDORS, card_of
-from dovetail.gpu.models import normalise
+from dovetail.gpu.models import model_of, normalise
 from dovetail.gpu.request import WHOLE_MILLI, RequestError, parse
 from dovetail.pods.allocation import AllocatedDevice, Allocation, AllocationError, allocation_in
 from dovetail.pods.effective_request import host_room_mib
@@ -291,7 +291,8 @@ def _against_kind(text: str, *, devices: Sequence[Device]) -> str:
         return ""
     wanted = [normalise(name) for name in request.models]
     for device in devices:
-        of_model = not wanted or any(model.admits(model_of(device)) for model in wanted)
+        actual = model_of(device.model, memory_mib=device.memory_mib)
+        of_model = not wanted or any(model.admits(actual) for model in wanted)
         if not of_model or request.vendor not in {None, device.vendor}:
             return f"its request {request} is not for a {device.vendor} {device.model}, but it holds {device.uuid}"
     return ""

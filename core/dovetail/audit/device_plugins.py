@@ -7,7 +7,6 @@ Such a pod has no allocation. Its request counts, and what its node's report say
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 
 from dovetail import names
 from dovetail.api.builtin import Container, Node, Pod, ResourceSlice
@@ -16,7 +15,7 @@ from dovetail.audit.findings import Finding
 from dovetail.cluster.dra_drivers import drivers_now
 from dovetail.formats import quantities
 from dovetail.gpu.device_plugins import card_of
-from dovetail.gpu.models import Model, normalise
+from dovetail.gpu.models import model_of, normalise
 from dovetail.gpu.request import RequestError, parse
 
 
@@ -106,22 +105,13 @@ def served_twice(nodes: Iterable[Node], *, slices: Iterable[ResourceSlice]) -> I
             yield Finding(kind="BothKinds", subject=node.metadata.name, message=message)
 
 
-def model_of(device: Device) -> Model:
-    """The model of a device with its memory.
-
-    Where the name leaves it out, the memory that the device reports.
-    """
-    model = normalise(device.model)
-    return model if model.memory_gb is not None else replace(model, memory_gb=round(device.memory_mib / 1024))
-
-
 def _against_models(pod: Pod, *, devices: Sequence[Device]) -> str:
     try:
         wanted = [normalise(name) for name in parse(pod.metadata.annotations.get(names.REQUEST, "")).models]
     except RequestError:
         return ""
     for device in devices:
-        if wanted and not any(model.admits(model_of(device)) for model in wanted):
+        if wanted and not any(model.admits(model_of(device.model, memory_mib=device.memory_mib)) for model in wanted):
             text = pod.metadata.annotations[names.REQUEST]
             return f"its request {text} is not for a {device.model}, but it got {device.uuid}"
     return ""

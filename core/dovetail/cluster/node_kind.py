@@ -3,6 +3,7 @@
 Pure.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -68,15 +69,15 @@ def serving(node: Node, *, vendors: Vendors, drivers: tuple[str, ...] = ()) -> S
     return Serving(managed=managed, resource=resource, count=count, drivers=drivers)
 
 
-def labelled_devices(node: Node, *, serves: Serving, vendors: Vendors) -> list[DeviceFacts]:
+def labelled_devices(node: Node, *, serves: Serving, vendors: Vendors, specs: Mapping[str, float]) -> list[DeviceFacts]:
     """The devices of a vendor's node according to its labels, all alike, with placeholder names.
 
     Used until an agent reports: the count is kubelet's, the model comes from the vendor's feature discovery or our own
-    label, the memory in MiB from its label or the table of models (0 where neither has it).
+    label, the memory in MiB from its label, `specs` (GB by family) or the table of models (0 where none has it).
     """
     labels = node.metadata.labels
     model = next((labels[label] for label in _MODEL_LABELS if labels.get(label)), "")
-    memory_mib = _whole(labels.get(_MEMORY_LABEL, "0")) or models.memory_mib(model) or 0
+    memory_mib = _whole(labels.get(_MEMORY_LABEL, "0")) or models.memory_mib(model, specs=specs) or 0
     return [
         DeviceFacts(
             index=index,

@@ -213,7 +213,8 @@ class ClusterView:
         if node is None or name in self._reported:
             return
         serves = serving(node, vendors=self.vendors)
-        devices = labelled_devices(node, serves=serves, vendors=self.vendors) if serves.resource else []
+        specs = self.ledger.limits.memory_specs
+        devices = labelled_devices(node, serves=serves, vendors=self.vendors, specs=specs) if serves.resource else []
         if list(self.ledger.devices(name)) != devices:
             self.ledger.set_devices(name, devices=devices)
 

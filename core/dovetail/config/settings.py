@@ -93,7 +93,8 @@ class Settings(BaseSettings):
     )
     gpu_memory_specs: dict[str, Annotated[int | float, BeforeValidator(refuse_bool), Field(gt=0, le=4096)]] = Field(
         default_factory=dict,
-        description="Memory of one device by model, for nodes that report none; added to the defaults.",
+        description="Nominal memory of one device by model, for requests such as 2(>=32G) and for nodes that report "
+        "none; added to the defaults.",
         json_schema_extra={
             "unit": "GB",
             "allowed": "a map of model names to GB",
@@ -359,6 +360,7 @@ class Settings(BaseSettings):
             turns_per_device=self.tenants_per_device,
             training_per_device=self.training_per_device,
             inference_per_device=self.inference_per_device,
+            memory_specs=models.by_family(self.gpu_memory_specs),
         )
 
     @property

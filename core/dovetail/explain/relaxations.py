@@ -54,6 +54,7 @@ def _less_gpu(question: Question, *, gpu: GPURequest) -> Iterator[Change]:
         asked = " and ".join(filter(None, (" or ".join(gpu.models), gpu.vendor or "")))
         text = f"ask for any model instead of {asked}"
         yield from _instead(question, gpu=replace(gpu, models=(), vendor=None), kind="OtherModel", text=text)
+    yield from _smaller_cards(question, gpu=gpu)
     if gpu.device_index is not None:
         text = f"ask for any device instead of {gpu.device}"
         yield from _instead(
@@ -86,6 +87,15 @@ def _less_memory(question: Question, *, gpu: GPURequest) -> Iterator[Change]:
     if most:
         text = f"ask for at most {most} MiB of memory on each GPU instead of {gpu.memory_mib} MiB"
         yield from _instead(question, gpu=replace(gpu, memory_mib=most), kind="LessMemory", text=text)
+
+
+def _smaller_cards(question: Question, *, gpu: GPURequest) -> Iterator[Change]:
+    if gpu.min_nominal_gb is None:
+        return
+    most = _most(gpu.min_nominal_gb - 1, fits=lambda gb: _fits_gpu(question, gpu=replace(gpu, min_nominal_gb=gb)))
+    if most:
+        text = f"ask for GPUs of {most} GB instead of {gpu.min_nominal_gb} GB"
+        yield from _instead(question, gpu=replace(gpu, min_nominal_gb=most), kind="LessMemory", text=text)
 
 
 def _less_host(question: Question) -> Iterator[Change]:

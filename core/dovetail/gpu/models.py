@@ -3,9 +3,11 @@
 import math
 import re
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib import resources
+from types import MappingProxyType
 from typing import Final
 
 VENDORS: Final = ("nvidia", "amd", "intel", "ascend")
@@ -19,6 +21,9 @@ _BRANDS: Final = frozenset(
 _FORM: Final = re.compile(r"SXM\d*|PCIE|NVL\d*|OAM|HBM\d*E?|MIG")
 # Vendors count in GB or GiB, and reports are rounded.
 _ROUNDING_GB: Final = 0.5
+# The driver and error correction take up to a tenth of a card (24 GB: 22.5 GiB); less is a part of one.
+_LEAST_REPORTED: Final = 0.8
+_NO_SPECS: Final[Mapping[str, float]] = MappingProxyType({})
 _MEMORY: Final = re.compile(r"([0-9]{1,6})(?:GB|G)")
 _SHORT_MEMORY: Final = re.compile(r"([A-Z]+[0-9]+[A-Z]*)M([0-9]{1,6})")
 
@@ -68,31 +73,50 @@ def vendor_of(name: str) -> str | None:
     return entry[0] if entry else None
 
 
-def memory_mib(name: str) -> int | None:
-    """Memory of one device in MiB, from the name or else the table; None for an unknown model."""
-    model = normalise(name)
-    if model.memory_gb is not None:
-        return model.memory_gb * 1024
-    entry = _table().get(model.family)
-    return entry[1][0] * 1024 if entry else None
+def by_family(specs: Mapping[str, float]) -> dict[str, float]:
+    """GB by model name as GB by family; the last name of a family counts."""
+    return {normalise(name).family: size for name, size in specs.items()}
 
 
-def nominal_gb(name: str, *, memory_mib: int) -> int:
-    """The size in GB under which a device with this name and measured memory is sold.
+def memory_mib(name: str, *, specs: Mapping[str, float] = _NO_SPECS) -> int | None:
+    """Memory of one device in MiB, from the name, else `specs`, else the table; None for an unknown model.
 
-    The driver keeps some of it: a card of 80 GB may report 79.2 GiB. Without a size in the table, the measured one,
-    rounded up.
+    `specs` has the usual size in GB by family, as configured.
     """
-    model = normalise(name)
-    entry = _table().get(model.family)
-    sizes = [model.memory_gb] if model.memory_gb is not None else sorted(entry[1] if entry else ())
+    sizes = _sizes(normalise(name), specs=specs)
+    return int(sizes[0] * 1024) if sizes else None
+
+
+def nominal_gb(name: str, *, memory_mib: int, specs: Mapping[str, float] = _NO_SPECS) -> int:
+    """The size in whole GB under which a device with this name and measured memory is sold.
+
+    The driver keeps some of it: a card of 80 GB may report 79.2 GiB. Without a size in the name, in `specs` (GB by
+    family) and in the table, the measured one, rounded up.
+    """
     measured = memory_mib / 1024
-    return next((size for size in sizes if size >= measured - _ROUNDING_GB), math.ceil(measured - _ROUNDING_GB))
+    for size in sorted(_sizes(normalise(name), specs=specs)):
+        if size * _LEAST_REPORTED <= measured <= size + _ROUNDING_GB:
+            return int(size)
+    return math.ceil(measured - _ROUNDING_GB)
+
+
+def model_of(name: str, *, memory_mib: int, specs: Mapping[str, float] = _NO_SPECS) -> Model:
+    """The model of a device with this name and measured memory, always with its nominal size."""
+    return Model(normalise(name).family, nominal_gb(name, memory_mib=memory_mib, specs=specs))
 
 
 def known_families() -> tuple[str, ...]:
     """Every family of the table, in its order."""
     return tuple(_table())
+
+
+def _sizes(model: Model, *, specs: Mapping[str, float]) -> list[float]:
+    """The sizes of a model in GB, the usual one first; empty for an unknown model."""
+    if model.memory_gb is not None:
+        return [model.memory_gb]
+    entry = _table().get(model.family)
+    configured = [specs[model.family]] if model.family in specs else []
+    return [*configured, *(entry[1] if entry else ())]
 
 
 def _known_family(family: str) -> str:

@@ -2,15 +2,15 @@
 
     RequestError   a request that cannot be read: the text, the place, what is allowed
 
-The text is `[COUNTx][MEMORY,]SHARE|COUNT[(selector)][@[NODE/]cuda:N]`:
+The text is `[COUNTx][MEMORY,]SHARE|COUNT[(selector)][@cuda:N]`, with the selector `[VENDOR,][MODEL|MODEL][,>=SIZE]`:
 
     2             two whole devices                 0.5            half a device
     2(V100)       of that model                     1(nvidia,V100) of that vendor and model
     8G,0.5        8 GiB and half the compute        2x8G,0.5(T4)   twice that, on T4s
     4(A100|H100)  either model                      0.5@cuda:1     on the device with index 1 of its node
-    1@a/cuda:0    on the device with index 0 of node a
+    2(>=32G)      of a nominal size of 32 GB or more, by the table of models: 80 admits an 80 GB card that reports 79.2
 
-Full-width brackets and commas are read too.
+Full-width brackets, commas and signs are read too.
 """
 
 import re
@@ -23,6 +23,7 @@ from dovetail.gpu.models import VENDORS
 
 WHOLE_MILLI: Final = 1000
 MAX_COUNT: Final = 9999
+MAX_NOMINAL_GB: Final = 9999
 # Beyond every machine, and small enough that no sum of the engine exceeds 64 bits.
 MAX_MEMORY_MIB: Final = 1 << 40
 # As long as a text of 128 characters that names a node with the longest name.
@@ -44,9 +45,11 @@ _MEMORY_PATTERN: Final = r"[1-9][0-9]{0,8}(\.[0-9]+)?[MmGg]([Ii]?[Bb]?)\s*[,，]
 _NAME_PATTERN: Final = r"\s*[A-Za-z0-9][A-Za-z0-9 ._-]*"
 _ONE_PATTERN: Final = rf"({_MEMORY_PATTERN})?{_SHARE_PATTERN}"
 _AMOUNT_PATTERN: Final = rf"({_COUNT_PATTERN}|([1-9][0-9]{{0,3}}[xX])?{_ONE_PATTERN})"
-_SELECTOR_PATTERN: Final = (
-    rf"\s*([(（](\s*(?i:{'|'.join(VENDORS)})\s*[,，])?{_NAME_PATTERN}([|｜]{_NAME_PATTERN})*[)）])?\s*"
+_SIZE_PATTERN: Final = r"\s*[>＞][=＝]\s*[1-9][0-9]{0,3}[Gg][Ii]?[Bb]?\s*"
+_MODELS_PATTERN: Final = (
+    rf"(\s*(?i:{'|'.join(VENDORS)})\s*[,，])?{_NAME_PATTERN}([|｜]{_NAME_PATTERN})*([,，]{_SIZE_PATTERN})?"
 )
+_SELECTOR_PATTERN: Final = rf"\s*([(（]({_MODELS_PATTERN}|{_SIZE_PATTERN})[)）])?\s*"
 PATTERN: Final = (
     rf"^\s*({_AMOUNT_PATTERN}{_SELECTOR_PATTERN}|(1[xX])?{_ONE_PATTERN}{_SELECTOR_PATTERN}[@＠]{_INDEX_PATTERN}\s*)$"
 )
@@ -54,13 +57,14 @@ PATTERN: Final = (
 DEVICE_PATTERN: Final = rf"^(cuda|cpu|{_INDEX_PATTERN})$"
 MAX_DEVICE: Final = 253 + len("/cuda:999")
 
-_FULL_WIDTH: Final = str.maketrans({"（": "(", "）": ")", "，": ",", "｜": "|", "＠": "@"})
+_FULL_WIDTH: Final = str.maketrans({"（": "(", "）": ")", "，": ",", "｜": "|", "＠": "@", "＞": ">", "＝": "="})
 _NUMBER: Final = re.compile(r"\d+(?:\.\d+)?")
 _TIMES: Final = re.compile(r"[xX](?=\d)")
 _UNIT: Final = re.compile(r"[A-Za-z]*")
 _UNITS_MIB: Final = {"M": 1, "MI": 1, "MIB": 1, "MB": 1, "G": 1024, "GI": 1024, "GIB": 1024, "GB": 1024}
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]*")
-_INDEX: Final = re.compile(rf"(?:(?P<node>{_NODE_PATTERN})/)?cuda:(?P<index>[0-9]{{1,3}})(?![0-9])")
+_SIZE: Final = re.compile(r">=\s*([1-9][0-9]{0,3})[Gg][Ii]?[Bb]?")
+_INDEX: Final = re.compile(r"cuda:([0-9]{1,3})(?![0-9])")
 
 
 class RequestError(ValueError):
@@ -97,6 +101,7 @@ class GPURequest:
     - `memory_mib`: MiB of each device; None leaves it to the memory guard (a share) or takes all (a whole device)
     - `models`: the allowed models; empty allows any
     - `vendor`: the required vendor; None allows any
+    - `min_nominal_gb`: the smallest allowed nominal size of a device in GB; None allows any
     - `device_index`: the index of the device on its node; None allows any
     - `device_node`: the node of the device that `device_index` names; None allows any
     """
@@ -106,6 +111,7 @@ class GPURequest:
     memory_mib: int | None = None
     models: tuple[str, ...] = ()
     vendor: str | None = None
+    min_nominal_gb: int | None = None
     device_index: int | None = None
     device_node: str | None = None
 
@@ -127,8 +133,9 @@ class GPURequest:
 
     def __str__(self) -> str:
         amount = _print_amount(self)
-        selector = ",".join(filter(None, (self.vendor, "|".join(self.models))))
-        index = "" if self.device_index is None else f"@{self.device}"
+        size = "" if self.min_nominal_gb is None else f">={self.min_nominal_gb}G"
+        selector = ",".join(filter(None, (self.vendor, "|".join(self.models), size)))
+        index = "" if self.device_index is None else f"@cuda:{self.device_index}"
         return amount + (f"({selector})" if selector else "") + index
 
 
@@ -255,7 +262,10 @@ class _Reader:
             raise self._error('a bracket is not closed: expected ")"', at=start - 1)
         parts = [part.strip() for part in self.text[start:end].split(",")]
         self.at = end + 1
-        vendor = parts.pop(0).lower() if parts[0].lower() in VENDORS else None
+        min_nominal_gb = self._size(parts.pop(), at=start) if parts[-1].startswith(">") else None
+        if any(part.startswith(">") for part in parts):
+            raise self._error("a size such as >=32G comes last in the brackets", at=start)
+        vendor = parts.pop(0).lower() if parts and parts[0].lower() in VENDORS else None
         if len(parts) > 1:
             allowed = ", ".join(VENDORS)
             raise self._error(f'unknown vendor "{parts[0]}" (allowed: {allowed}; models are joined by |)', at=start)
@@ -265,7 +275,14 @@ class _Reader:
                 raise self._error(f'"{name}" is no model name', at=start)
             if len(name) > _LONGEST_NAME:
                 raise self._error(f"a model's name has at most {_LONGEST_NAME} characters", at=start)
-        return replace(request, vendor=vendor, models=models)
+        return replace(request, vendor=vendor, models=models, min_nominal_gb=min_nominal_gb)
+
+    def _size(self, text: str, *, at: int) -> int:
+        """The GB of `>=32G`."""
+        size = _SIZE.fullmatch(text)
+        if size is None:
+            raise self._error(f'"{text}" is no size: allowed are whole GB from >=1G to >={MAX_NOMINAL_GB}G', at=at)
+        return int(size[1])
 
     def _index(self, request: GPURequest) -> GPURequest:
         self._skip_spaces()

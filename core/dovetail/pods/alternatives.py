@@ -9,7 +9,7 @@ from typing import Final
 from dovetail.engine.model.claims import Ask
 from dovetail.gpu import models
 from dovetail.gpu.device_plugins import DEFAULT_VENDORS, MANAGED_VENDOR, Vendors
-from dovetail.gpu.request import GPURequest, RequestError
+from dovetail.gpu.request import WHOLE_MILLI, GPURequest, RequestError
 
 _NEEDS_MANAGED: Final = "needs a node that Dovetail manages, and those are NVIDIA's: a vendor's plugin gives whole GPUs"
 
@@ -27,7 +27,7 @@ def asks_by_kind(ask: Ask, *, vendors: Vendors = DEFAULT_VENDORS) -> tuple[Ask, 
     feature = only_managed(ask)
     if feature:
         if not managed:
-            whole = GPURequest(count=gpu.count, models=gpu.models, vendor=gpu.vendor)
+            whole = replace(gpu, share_milli=WHOLE_MILLI, memory_mib=None, device_index=None)
             raise RequestError(str(gpu), problem=f"{feature} {_NEEDS_MANAGED}", example=str(whole))
         return managed
     by_vendor = tuple(replace(ask, resource=resource) for resource in vendors.resources_for(gpu))

@@ -1,6 +1,7 @@
 """Requests to a vendor's device plugin: whole devices, counted by kubelet. Pure."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from dovetail import names
@@ -121,13 +122,13 @@ def _annotated(annotations: Mapping[str, str], *, count: int) -> GPURequest:
     if mode_of(annotations.get(names.MODE), request=request) != "Exclusive" or request.device_index is not None:
         raise RequestError(
             str(request), problem="a vendor's plugin gives whole GPUs as it likes: no shares, turns or cuda:N",
-            example=str(GPURequest(count=count, models=request.models)),
+            example=str(GPURequest(count=count, models=request.models, min_nominal_gb=request.min_nominal_gb)),
         )  # fmt: skip
     return request
 
 
 def _agree(request: GPURequest, *, resource: str, count: int, vendors: Vendors) -> None:
-    meant = GPURequest(count=count, models=request.models, memory_mib=request.memory_mib)
+    meant = replace(request, count=count, vendor=None)
     if request.count != count:
         raise RequestError(str(request), problem=f"the pod's containers ask {resource}: {count}", example=str(meant))
     if request.vendor is not None and request.vendor != vendors.vendor_of(resource):

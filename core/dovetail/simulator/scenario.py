@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 
 from dovetail.fragmentation.capacity import needs
 from dovetail.fragmentation.pod_shapes import WHOLE_MILLI, Choice, Shape
-from dovetail.gpu.models import normalise
-from dovetail.gpu.request import RequestError, parse
+from dovetail.gpu.models import model_of, normalise
+from dovetail.gpu.request import GPURequest, RequestError, parse
 from dovetail.simulator.snapshot import (
     Snapshot,
     SnapshotClaim,
@@ -181,15 +181,23 @@ def _apart(shape: Shape) -> list[Shape]:
     return [each] * shape.gpus
 
 
+def _suits(device: SnapshotDevice, *, request: GPURequest) -> bool:
+    """Whether the device has the vendor, one of the models and the nominal size of a request."""
+    actual = model_of(device.model, memory_mib=device.memory_mib)
+    of_model = not request.models or any(normalise(name).admits(actual) for name in request.models)
+    return (
+        of_model
+        and request.vendor in {None, device.vendor}
+        and (actual.memory_gb or 0) >= (request.min_nominal_gb or 0)
+    )
+
+
 class _Shapes:
     """The requests of jobs as shapes: one for each worker."""
 
     def __init__(self, snapshot: Snapshot, *, turn_milli: int) -> None:
         self._turn_milli = turn_milli
-        self._models_of: dict[str, set[str]] = {}
-        for node in snapshot.nodes:
-            for device in node.devices:
-                self._models_of.setdefault(device.vendor, set()).add(device.model)
+        self._devices = [device for node in snapshot.nodes for device in node.devices]
 
     def job(self, job: SnapshotJob) -> list[Shape]:
         """The shapes of a job's workers. Raises `SnapshotError`."""
@@ -199,14 +207,18 @@ class _Shapes:
             request = parse(job.request)
         except RequestError as error:
             raise SnapshotError(f"job {job.name}: {error}") from error
-        models = request.models
-        if request.vendor is not None and not models:
-            models = tuple(sorted(self._models_of.get(request.vendor, {request.vendor})))
         shape = Shape(
             cpu_milli=job.cpu_milli,
             memory_mib=job.memory_mib,
             gpus=request.count,
             share_milli=self._turn_milli if job.mode == "TimeShared" else request.share_milli,
-            models=tuple(sorted(models)),
+            models=self._models_for(request),
         )
         return _apart(shape) * job.workers
+
+    def _models_for(self, request: GPURequest) -> tuple[str, ...]:
+        """The models that a shape names for a request; where it says vendor or size, the snapshot's models with it."""
+        if request.min_nominal_gb is None and (request.vendor is None or request.models):
+            return tuple(sorted(request.models))
+        found = {device.model for device in self._devices if _suits(device, request=request)}
+        return tuple(sorted(found)) or (str(request),)

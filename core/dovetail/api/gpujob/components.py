@@ -7,7 +7,7 @@ from msgspec import Meta
 
 from dovetail.api.gpujob.enums import DependencyCondition, MemoryStrategy
 from dovetail.api.meta import Described
-from dovetail.gpu.request import DEVICE_PATTERN, MAX_COUNT, MAX_DEVICE
+from dovetail.gpu.request import MAX_COUNT, MAX_NOMINAL_GB
 
 # The longest container and volume names, and enough of each for any pod: bounds keep the CEL cost estimates low.
 _TEMPLATE_SPEC: Final = {
@@ -71,6 +71,13 @@ class ResourceRequest(Described, frozen=True, kw_only=True):
     ] = []
     vendor: Annotated[
         Literal["nvidia", "amd", "intel", "ascend"] | None, Meta(description="The vendor; unset means any.")
+    ] = None
+    min_nominal_memory_gb: Annotated[
+        Annotated[int, Meta(ge=1, le=MAX_NOMINAL_GB)] | None,
+        Meta(
+            description="The smallest size of each device, in GB as sold: 80 admits an 80 GB card of which the driver "
+            "keeps some. Unset: any."
+        ),
     ] = None
     device: Annotated[
         str,

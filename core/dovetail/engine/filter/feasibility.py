@@ -96,10 +96,11 @@ class Feasibility:
 
     @cached_property
     def candidates(self) -> Bools:
-        """Devices of the right kind, vendor and model, busy or not, [n, d]."""
-        if not self.gpu.models:
+        """Devices of the right kind, vendor, model and nominal size, busy or not, [n, d]."""
+        if not self.gpu.models and self.gpu.min_nominal_gb is None:
             return self.of_vendor
-        codes = self.ledger.model_codes([normalise(name) for name in self.gpu.models])
+        wanted = [normalise(name) for name in self.gpu.models]
+        codes = self.ledger.model_codes(wanted, min_nominal_gb=self.gpu.min_nominal_gb or 0)
         return self._if_all_of_node(self.of_vendor & np.isin(self.columns.model, codes))
 
     @cached_property

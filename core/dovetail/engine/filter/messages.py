@@ -1,10 +1,14 @@
 """Refusals in words: one sentence with a node's numbers, and one text that all nodes with this cause share."""
 
+import numpy as np
+
 from dovetail.engine.filter.feasibility import Feasibility
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Ask
+from dovetail.engine.model.columns import Ints
 from dovetail.engine.model.refusals import Refusal, RefusalKind
 from dovetail.gpu.memory import HOST_MARGIN_MIB
+from dovetail.gpu.request import GPURequest
 
 
 def refusal(kind: RefusalKind, *, masks: Feasibility, row: int, left: int) -> Refusal:
@@ -34,12 +38,12 @@ def ask_text(kind: RefusalKind, *, ask: Ask) -> str:
         return "too little CPU or memory in addition to the GPUs"
     gpu = ask.gpu
     count = gpus(gpu.count)
-    memory = "" if gpu.memory_mib is None else f" with {gpu.memory_mib} MiB"
+    memory = size_text(gpu) + ("" if gpu.memory_mib is None else f" with {gpu.memory_mib} MiB")
     texts: dict[RefusalKind, str] = {
         "NoGPU": "no GPU reported",
         "NotManaged": f"no {ask.resource} here" if ask.resource else "not a node that Dovetail manages",
         "WrongVendor": f"no GPU of vendor {gpu.vendor}",
-        "WrongModel": f"no GPU of model {' or '.join(gpu.models)}",
+        "WrongModel": f"no GPU{kind_text(gpu)}",
         "TooFewDevices": f"fewer than {count}{memory}",
         "DeviceIndex": f"no such device as {gpu.device}",
         "Unhealthy": f"fewer than {count} healthy",
@@ -53,6 +57,23 @@ def ask_text(kind: RefusalKind, *, ask: Ask) -> str:
         "Quota": "beyond a quota",
     }
     return texts[kind]
+
+
+def size_text(gpu: GPURequest) -> str:
+    """` of at least 32 GB`; empty for a request that says no nominal size."""
+    return "" if gpu.min_nominal_gb is None else f" of at least {gpu.min_nominal_gb} GB"
+
+
+def kind_text(gpu: GPURequest) -> str:
+    """` of model V100 or A100 of at least 32 GB`: the models and the nominal size of a request."""
+    models = f" of model {' or '.join(gpu.models)}" if gpu.models else ""
+    return models + size_text(gpu)
+
+
+def nominal_sizes(ledger: Ledger, *, models: Ints) -> str:
+    """`16 GB, 80 GB`: the nominal sizes of models with these codes."""
+    sizes = sorted({ledger.nominal_gb(code) for code in np.unique(models).tolist()})
+    return ", ".join(f"{size} GB" for size in sizes)
 
 
 def tenants_text(ask: Ask) -> str:
@@ -104,6 +125,9 @@ def _message(kind: RefusalKind, *, masks: Feasibility, row: int, left: int) -> s
         return f"{name}: need {wanted} MiB on a GPU, the most left on one is {most} MiB{aside}"
     if kind == "TenantLimit":
         return f"{name}: {_tenant_message(masks, row=row)} ({gpus(int(present.sum()))})"
+    if kind == "WrongModel" and ask.gpu.min_nominal_gb is not None:
+        there = nominal_sizes(masks.ledger, models=columns.model[row][present])
+        return f"{name}: {ask_text(kind, ask=ask)} ({gpus(int(present.sum()))}: {there})"
     if kind in {"NoGPU", "NotManaged", "WrongVendor", "WrongModel", "DeviceIndex", "ModeConflict"}:
         return f"{name}: {ask_text(kind, ask=ask)} ({gpus(int(present.sum()))})"
     return f"{name}: {need(ask.gpu.count, available=left)}: {ask_text(kind, ask=ask)}"

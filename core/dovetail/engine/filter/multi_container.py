@@ -69,7 +69,7 @@ def _asks(ask: Ask) -> list[tuple[int, Ask]]:
 
     def choosiest(at: int) -> tuple[bool, bool, int, int, int]:
         request = requests[at]
-        anything = not request.models and request.vendor is None
+        anything = not request.models and request.vendor is None and request.min_nominal_gb is None
         return request.device_index is None, anything, -request.share_milli, -(request.memory_mib or 0), -request.count
 
     return [(at, replace(ask, gpu=requests[at], more=())) for at in sorted(range(len(requests)), key=choosiest)]

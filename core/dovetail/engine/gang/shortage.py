@@ -8,7 +8,7 @@ import numpy as np
 from dovetail.api.gpujob import Reason
 from dovetail.engine.filter.empty_capacity import devices_on_empty, workers_on_empty, workers_without_host
 from dovetail.engine.filter.fit import Judgement
-from dovetail.engine.filter.messages import gpus, need, tenants_text
+from dovetail.engine.filter.messages import gpus, kind_text, need, nominal_sizes, size_text, tenants_text
 from dovetail.engine.model.claims import Ask
 from dovetail.engine.model.inventory import NOT_READY
 from dovetail.engine.model.refusals import RefusalKind
@@ -153,12 +153,19 @@ def _no_such_index(judged: Judgement, *, gpu: GPURequest) -> str:
 
 
 def _no_such_model(judged: Judgement, *, gpu: GPURequest, there: Iterable[str]) -> str:
-    models, columns = " or ".join(gpu.models), judged.columns
-    wanted = np.isin(columns.model, judged.ledger.model_codes([normalise(name) for name in gpu.models]))
+    columns = judged.columns
+    of_model = [normalise(name) for name in gpu.models]
+    codes = judged.ledger.model_codes(of_model, min_nominal_gb=gpu.min_nominal_gb or 0)
+    wanted = np.isin(columns.model, codes)
     elsewhere = (wanted & columns.present & (columns.resource > 0)[:, np.newaxis]).any()
     if elsewhere and not judged.ask.resource:
-        return f"{models} is served by a vendor's plugin alone, which gives whole ones only"
-    return f"no node has model {models}, there is {_listed(there)}"
+        what = " or ".join(gpu.models) or f"a GPU{size_text(gpu)}"
+        return f"{what} is served by a vendor's plugin alone, which gives whole ones only"
+    if gpu.min_nominal_gb is not None:
+        alike = judged.of_vendor & np.isin(columns.model, judged.ledger.model_codes(of_model))
+        if sizes := nominal_sizes(judged.ledger, models=columns.model[alike]):
+            return f"no node has a GPU{kind_text(gpu)}, there is {sizes}"
+    return f"no node has{kind_text(gpu).removeprefix(' of')}, there is {_listed(there)}"
 
 
 def _no_such_nodes(judged: Judgement) -> str:

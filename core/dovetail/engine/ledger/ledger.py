@@ -228,9 +228,16 @@ class Ledger:
                 copied[name][at] = value
         return Columns(**copied)
 
-    def model_codes(self, wanted: Sequence[Model]) -> Ints:
-        """Codes of the models that a request for `wanted` accepts, as in the column `model`."""
-        return self._table.model_codes(wanted)
+    def model_codes(self, wanted: Sequence[Model], *, min_nominal_gb: int = 0) -> Ints:
+        """Codes of the models that a request for `wanted` accepts, as in the column `model`.
+
+        Without `wanted` of any model, and only of models with at least `min_nominal_gb` GB by the table.
+        """
+        return self._table.model_codes(wanted, min_nominal_gb=min_nominal_gb)
+
+    def nominal_gb(self, code: int) -> int:
+        """The nominal size in GB of the model with this code in the column `model`."""
+        return self._table.nominal_gb(code)
 
     def model_names(self) -> list[str]:
         """The models by their code in the column `model`, in a form that `normalise` reads."""

@@ -4,7 +4,6 @@ A node keeps its row for ever, so that claims outlive its report.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from itertools import repeat
 
 import numpy as np
@@ -15,7 +14,7 @@ from dovetail.engine.ledger.utilization import SmoothedUtilization
 from dovetail.engine.model.columns import OF_DEVICES, Bools, Ints, Table
 from dovetail.engine.model.inventory import DeviceFacts, NodeFacts
 from dovetail.engine.model.settings import Limits
-from dovetail.gpu.models import Model, normalise
+from dovetail.gpu.models import Model, model_of
 
 _FIRST_ROWS = 64
 _FIRST_DEVICES = 8
@@ -132,10 +131,15 @@ class NodeTable:
             return "node is not known yet"
         return self._obstacles[name]
 
-    def model_codes(self, wanted: Sequence[Model]) -> Ints:
-        """Codes of the models that a request for `wanted` accepts."""
-        codes = [code for model, code in self._models.items() if any(want.admits(model) for want in wanted)]
+    def model_codes(self, wanted: Sequence[Model], *, min_nominal_gb: int = 0) -> Ints:
+        """Codes of the models that a request for `wanted` accepts (empty: any), of at least this nominal size."""
+        found = (model for model in self._models if not wanted or any(want.admits(model) for want in wanted))
+        codes = [self._models[model] for model in found if (model.memory_gb or 0) >= min_nominal_gb]
         return np.array(codes, dtype=np.int64)
+
+    def nominal_gb(self, code: int) -> int:
+        """The nominal size of the model with this code, in GB."""
+        return list(self._models)[code].memory_gb or 0
 
     def model_names(self) -> list[str]:
         """The models by code, in a form that `normalise` reads."""
@@ -180,9 +184,7 @@ class NodeTable:
 
     def _model_code(self, device: DeviceFacts) -> int:
         # The reported name may lack the memory size; the total tells a V100 with 32 GB from one with 16 GB.
-        model = normalise(device.model)
-        if model.memory_gb is None:
-            model = replace(model, memory_gb=round(device.memory_mib / 1024))
+        model = model_of(device.model, memory_mib=device.memory_mib, specs=self._limits.memory_specs)
         return self._models.setdefault(model, len(self._models))
 
     def _row_for(self, name: str, *, devices: int = 0) -> int:

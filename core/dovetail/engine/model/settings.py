@@ -1,6 +1,7 @@
 """What the configuration may choose between. Values only."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final, Literal
 
 
@@ -9,12 +10,14 @@ class Limits:
     """What the configuration says; a device may have tenant limits of its own.
 
     `guard_fraction` is the part of a shared device's memory that may be promised to those that name no guard.
+    `memory_specs` are sizes of models in GB by family, in addition to the table of models.
     """
 
     guard_fraction: float = 0.8
     turns_per_device: int = 4
     training_per_device: int = 1
     inference_per_device: int = 3
+    memory_specs: Mapping[str, float] = field(default_factory=dict)
 
 
 # Which fragmentation term is live: priced headroom, fragmentation gradient descent, best fit, or the best in replays.

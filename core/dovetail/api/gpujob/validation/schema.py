@@ -11,7 +11,7 @@ GPU: Final = {
     "rule": f"type(self) == int ? (self >= 1 && self <= {MAX_COUNT}) : string(self).matches(r'{PATTERN}')",
     "messageExpression": (
         f"'gpu \"' + string(self) + '\" is no request: allowed are a whole number of GPUs from 1 to {MAX_COUNT}, "
-        f"a share from 0.001 to 1, or memory and a share, each with a model if need be, such as {EXAMPLES}'"
+        f"a share from 0.001 to 1, or memory and a share, each with a model or a size if need be, such as {EXAMPLES}'"
     ),
 }
 # Needed in addition to `minimum`: the API server rounds whole numbers down before it compares them with `minimum`,
@@ -33,8 +33,9 @@ SHAPES: Final = {
 RESOURCES: Final = [
     {
         "rule": "self.device != 'cpu' || (self.count == 1 && self.share == 1.0 && !has(self.memory) && "
-        "!has(self.models) && !has(self.vendor))",
-        "message": "device cpu takes no GPU: count, share, memory, models and vendor must be left out",
+        "!has(self.models) && !has(self.vendor) && !has(self.minNominalMemoryGB))",
+        "message": "device cpu takes no GPU: count, share, memory, models, vendor and minNominalMemoryGB must be left "
+        "out",
     },
     {
         "rule": "!self.device.contains('cuda:') || self.count == 1",
