@@ -53,3 +53,28 @@ async def test_one_training_tenant_at_most_shares_a_device(jobs: Jobs) -> None:
     await jobs.phase("Running", "served")
     await jobs.delete("each")
     await jobs.phase("Running", "late")
+
+
+@pytest.mark.parametrize(
+    ("spec", "request_", "model"),
+    [
+        ({"gpu": "2(>=80G)"}, "2(>=80G)", "A100"),
+        ({"gpu": None, "resources": {"count": 3, "minNominalMemoryGB": 32}}, "3(>=32G)", "V100"),
+        ({"gpu": "1(T4|A100,>=16G)"}, "1(T4|A100,>=16G)", None),
+    ],
+)
+async def test_a_job_gets_whole_devices_of_its_nominal_size(
+    jobs: Jobs, spec: dict[str, object], request_: str, model: str | None
+) -> None:
+    await jobs.submit("large", **spec)
+    status = await jobs.phase("Running", "large")
+    assert status.request == request_
+    assert {device.model for device in status.devices} <= ({model} if model else {"T4", "A100"})
+    (pod,) = await jobs.pods("large")
+    assert pod.metadata.annotations[REQUEST] == request_
+
+
+async def test_a_size_that_no_device_has_is_refused_with_those_that_there_are(jobs: Jobs) -> None:
+    await jobs.submit("huge", gpu="1(>=81G)")
+    status = await jobs.phase("Queued", "huge", reason="ExceedsCapacity")
+    assert "no node has a GPU of at least 81 GB, there is 16 GB, 32 GB, 80 GB" in status.message

@@ -10,8 +10,8 @@ from dovetail.engine.model.refusals import RefusalKind
 from dovetail.pods.node_affinity import ExclusionKind
 
 ChangeKind = Literal[
-    "Departure", "Uncordon", "Repair", "Strangers", "FewerGPUs", "FewerWorkers", "SmallerShare", "LessMemory",
-    "OtherModel", "OtherIndex", "LessHost", "NodeSelector", "Taint", "NodeAffinity", "MoreNodes", "Limit",
+    "Departure", "Uncordon", "Repair", "Strangers", "FewerGPUs", "FewerWorkers", "SmallerShare", "SmallerGPU",
+    "LessMemory", "OtherModel", "OtherIndex", "LessHost", "NodeSelector", "Taint", "NodeAffinity", "MoreNodes", "Limit",
 ]  # fmt: skip
 
 

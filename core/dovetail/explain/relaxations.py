@@ -94,8 +94,8 @@ def _smaller_cards(question: Question, *, gpu: GPURequest) -> Iterator[Change]:
         return
     most = _most(gpu.min_nominal_gb - 1, fits=lambda gb: _fits_gpu(question, gpu=replace(gpu, min_nominal_gb=gb)))
     if most:
-        text = f"ask for GPUs of {most} GB instead of {gpu.min_nominal_gb} GB"
-        yield from _instead(question, gpu=replace(gpu, min_nominal_gb=most), kind="LessMemory", text=text)
+        text = f"ask for GPUs of at least {most} GB instead of {gpu.min_nominal_gb} GB"
+        yield from _instead(question, gpu=replace(gpu, min_nominal_gb=most), kind="SmallerGPU", text=text)
 
 
 def _less_host(question: Question) -> Iterator[Change]:

@@ -17,6 +17,7 @@ from dovetail.config.settings import Settings
 from dovetail.engine.filter.fit import Fit, check
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.refusals import Refusal
+from dovetail.engine.model.settings import Limits
 from dovetail.pods.demand import ask_of_pod
 from tests.core.engine.builders import make_ask
 
@@ -61,8 +62,8 @@ def make_pod(uid: str = "x", *, gpus: int = 1, node: str = "a", phase: str = "Ru
     return msgspec.convert({"metadata": metadata, "spec": spec, "status": {"phase": phase}}, Pod)
 
 
-def make_view(*, report: GPUNode | None = None, node: Node | None = None) -> ClusterView:
-    view = ClusterView(ledger=Ledger())
+def make_view(*, report: GPUNode | None = None, node: Node | None = None, limits: Limits | None = None) -> ClusterView:
+    view = ClusterView(ledger=Ledger(limits=limits))
     view.node_changed(node or make_node())
     if report is not None:
         view.gpunode_changed(report)
@@ -145,6 +146,15 @@ def test_a_label_of_ours_or_of_another_vendor_s_names_the_model_too(labels: dict
     view = make_view(node=make_node(labels=labels))
     assert {device.model for device in view.ledger.devices("a")} == {model}
     assert isinstance(judge(view, "4"), Fit)
+
+
+def test_a_node_that_reports_no_memory_has_that_of_the_table_and_of_the_configuration() -> None:
+    unlabelled = make_node(labels={names.LABEL_MODEL: "T4"})
+    assert isinstance(judge(make_view(node=unlabelled), "4(>=16G)"), Fit)
+    view = make_view(node=make_node(labels={names.LABEL_MODEL: "X9"}), limits=Limits(memory_specs={"X9": 24}))
+    assert {device.memory_mib for device in view.ledger.devices("a")} == {24 * 1024}
+    assert isinstance(judge(view, "4(>=24G)"), Fit)
+    assert isinstance(judge(view, "4(>=25G)"), Refusal)
 
 
 def test_a_label_that_is_no_number_tells_nothing() -> None:

@@ -60,6 +60,11 @@ def test_own_models_and_vendors_are_added_to_the_known_ones(write) -> None:
     assert (settings.gpu_resource["own"], settings.gpu_resource["amd"]) == ("example.com/card", "amd.com/gpu")
 
 
+def test_the_engine_gets_own_models_by_family(write) -> None:
+    specs = load_settings(write("gpu_memory_specs: {NVIDIA X9: 12.5}\n")).limits.memory_specs
+    assert (specs["X9"], specs["V100"]) == (12.5, 32)
+
+
 def test_the_table_of_models_is_the_projects_one() -> None:
     table = {family: gigabytes * 1024 for family, gigabytes in Settings().gpu_memory_specs.items()}
     assert table == {family: memory_mib(family) for family in known_families()}

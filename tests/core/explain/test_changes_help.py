@@ -16,7 +16,12 @@ from dovetail.gpu.request import GPURequest, parse
 from tests.core.engine.builders import hold_devices
 from tests.core.explain.builders import Cluster, make_node
 
-LEAST = {"FewerGPUs": "count", "SmallerShare": "share_milli", "LessMemory": "memory_mib"}
+LEAST = {
+    "FewerGPUs": "count",
+    "SmallerShare": "share_milli",
+    "LessMemory": "memory_mib",
+    "SmallerGPU": "min_nominal_gb",
+}
 
 
 @st.composite
@@ -41,7 +46,9 @@ def clusters(draw: st.DrawFn) -> Cluster:
 
 @st.composite
 def questions(draw: st.DrawFn) -> Question:
-    request = parse(draw(st.sampled_from(["1", "2", "3", "0.2", "0.6", "8G,0.5", "20G,0.3", "2x4G,0.5", "1(V100)"])))
+    request = parse(
+        draw(st.sampled_from(["1", "2", "3", "0.2", "0.6", "8G,0.5", "20G,0.3", "2x4G,0.5", "1(V100)", "1(>=64G)"]))
+    )
     whole = request.whole and request.memory_mib is None
     mode = draw(st.sampled_from(["Exclusive"] if whole else ["Fractional"]))
     return draw(clusters()).question(Ask(gpu=request, mode=mode, policy="Pack"))

@@ -122,6 +122,12 @@ def test_the_most_memory_that_fits_is_told() -> None:
     assert change.text.startswith("ask for at most 6214 MiB of memory on each GPU instead of 8192 MiB")
 
 
+def test_the_largest_size_that_fits_is_the_one_that_a_free_card_has() -> None:
+    cluster = full(nodes="a").add(make_node("t"), model="T4")
+    change = the_one(cluster.question(make_ask("1(>=32G)")), "SmallerGPU")
+    assert change.text == "ask for GPUs of at least 16 GB instead of 32 GB: 1(>=16G) fits on t"
+
+
 def test_the_largest_share_that_fits_is_told_also_to_whom_asks_a_whole_gpu() -> None:
     cluster = Cluster().add(make_node("a"), gpus=1)
     hold_devices(cluster.ledger, "a", 0, key="uid", share_milli=300, mode="Fractional")

@@ -2,7 +2,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dovetail.gpu.models import Model, known_families, memory_mib, normalise, vendor_of
+from dovetail.gpu.models import (
+    Model,
+    by_family,
+    known_families,
+    memory_mib,
+    model_of,
+    nominal_gb,
+    normalise,
+    vendor_of,
+)
 
 
 @pytest.mark.parametrize(
@@ -31,6 +40,48 @@ def test_many_spellings_are_one_model(name: str, model: Model) -> None:
 )
 def test_memory_is_by_the_name_and_else_by_the_table(name: str, mib: int | None) -> None:
     assert memory_mib(name) == mib
+
+
+@pytest.mark.parametrize(
+    ("name", "measured_mib", "size"),
+    [
+        ("NVIDIA A100-SXM4-80GB", 81251, 80),
+        ("A100", 40536, 40),
+        ("Tesla T4", 15360, 16),
+        ("NVIDIA A10", 23028, 24),
+        ("V100", 16160, 16),
+        ("NVIDIA H100 NVL", 95830, 94),
+        ("X9", 12500, 12),
+        ("NVIDIA A100-SXM4-80GB MIG 1g.10gb", 9728, 9),
+        ("X9", 0, 0),
+    ],
+)
+def test_a_device_has_the_size_under_which_it_is_sold(name: str, measured_mib: int, size: int) -> None:
+    assert nominal_gb(name, memory_mib=measured_mib) == size
+    assert model_of(name, memory_mib=measured_mib) == Model(normalise(name).family, size)
+
+
+@pytest.mark.parametrize(
+    ("name", "measured_mib", "size"),
+    [
+        ("X9", 14336, 16),
+        ("nvidia x9", 14336, 16),
+        ("X9", 40960, 40),
+        ("Y7", 11500, 12),
+        ("V100", 23500, 24),
+        ("V100", 16160, 16),
+    ],
+)
+def test_configured_sizes_are_added_to_those_of_the_table(name: str, measured_mib: int, size: int) -> None:
+    specs = by_family({"NVIDIA X9": 16, "Y7": 12.5, "V100": 24})
+    assert nominal_gb(name, memory_mib=measured_mib, specs=specs) == size
+
+
+@pytest.mark.parametrize(
+    ("name", "mib"), [("X9", 12800), ("V100", 24576), ("V100M16", 16384), ("T4", 16384), ("Z", None)]
+)
+def test_the_usual_memory_is_the_configured_one(name: str, mib: int | None) -> None:
+    assert memory_mib(name, specs=by_family({"X9": 12.5, "Tesla V100": 24})) == mib
 
 
 def test_each_family_of_the_table_is_its_own_name_and_has_a_vendor_and_memory() -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from dovetail.gpu.request import MAX_MEMORY_MIB, PATTERN, GPURequest, RequestError, parse
+from dovetail.gpu.request import MAX_MEMORY_MIB, MAX_NOMINAL_GB, PATTERN, GPURequest, RequestError, parse
 
 MODELS = st.sampled_from(["V100", "T4", "A100-SXM4-80GB", "RTX 3090", "V100M32", "MI300X"])
 
@@ -22,6 +22,7 @@ def requests(draw: st.DrawFn) -> GPURequest:
         memory_mib=draw(st.none() | st.integers(1, 10**6)),
         models=tuple(draw(st.lists(MODELS, max_size=3))),
         vendor=draw(st.sampled_from([None, "nvidia", "amd", "intel", "ascend"])),
+        min_nominal_gb=draw(st.none() | st.integers(1, MAX_NOMINAL_GB)),
         device_index=index,
         device_node=None if index is None else draw(st.none() | NODES),
     )
@@ -52,6 +53,12 @@ def read(text: str) -> GPURequest | RequestError:
         ("1.5G,0.25", GPURequest(share_milli=250, memory_mib=1536)),
         ("512M,0.125", GPURequest(share_milli=125, memory_mib=512)),
         ("8(V100M16|V100M32)", GPURequest(count=8, models=("V100M16", "V100M32"))),
+        ("2(>=32G)", GPURequest(count=2, min_nominal_gb=32)),
+        ("1(V100|A100,>=16G)", GPURequest(models=("V100", "A100"), min_nominal_gb=16)),
+        ("1(nvidia, >= 16GB )", GPURequest(vendor="nvidia", min_nominal_gb=16)),
+        ("1（nvidia，V100，＞＝16gib）", GPURequest(vendor="nvidia", models=("V100",), min_nominal_gb=16)),
+        ("1(>=9999G)@cuda:1", GPURequest(min_nominal_gb=9999, device_index=1)),
+        ("2x32G,1", GPURequest(count=2, memory_mib=32768)),
         ("0.5@cuda:1", GPURequest(share_milli=500, device_index=1)),
         ("1@gpu-3.rack/cuda:0", GPURequest(device_index=0, device_node="gpu-3.rack")),
         (" 3 ", GPURequest(count=3)),
@@ -90,6 +97,8 @@ def test_every_memory_unit_is_binary(unit: str, mib: int) -> None:
         ("2x8G,1", GPURequest(count=2, memory_mib=8192)),
         ("8191M,0.5", GPURequest(share_milli=500, memory_mib=8191)),
         ("1(amd,MI300X)", GPURequest(vendor="amd", models=("MI300X",))),
+        ("2(>=32G)", GPURequest(count=2, min_nominal_gb=32)),
+        ("2(nvidia,V100|A100,>=16G)", GPURequest(count=2, vendor="nvidia", models=("V100", "A100"), min_nominal_gb=16)),
         ("0.5@cuda:1", GPURequest(share_milli=500, device_index=1)),
         ("1@gpu-3.rack/cuda:0", GPURequest(device_index=0, device_node="gpu-3.rack")),
     ],
@@ -131,6 +140,14 @@ def test_the_largest_and_smallest_allowed_values_are_read(text: str, request_: G
         ("2(V100,A100)", 'unknown vendor "V100" (allowed: nvidia, amd, intel, ascend; models are joined by |)', 3),
         ("2()", '"" is no model name', 3),
         ("2(V100)x", 'unexpected "x"', 8),
+        ("2(>=0G)", '">=0G" is no size: allowed are whole GB from >=1G to >=9999G', 3),
+        ("2(>=10000G)", '">=10000G" is no size: allowed are whole GB from >=1G to >=9999G', 3),
+        ("2(>=32)", '">=32" is no size: allowed are whole GB from >=1G to >=9999G', 3),
+        ("2(>32G)", '">32G" is no size: allowed are whole GB from >=1G to >=9999G', 3),
+        ("2(>=1.5G)", '">=1.5G" is no size: allowed are whole GB from >=1G to >=9999G', 3),
+        ("2(>=32G,V100)", "a size such as >=32G comes last in the brackets", 3),
+        ("2(>=32G,>=16G)", "a size such as >=32G comes last in the brackets", 3),
+        ("2(,>=32G)", '"" is no model name', 3),
         ("10000", "the number of GPUs must be whole, from 1 to 9999", 1),
         ("2@a/cuda:1", "a device index goes with one GPU only", 2),
         ("1@A/cuda:1", "expected a device such as @cuda:1 or @NODE/cuda:1", 2),
@@ -195,7 +212,7 @@ def test_the_schema_admits_every_printed_request(request_: GPURequest) -> None:
     assert re.fullmatch(PATTERN, str(request_))
 
 
-@given(st.text(max_size=24) | st.from_regex(r"[0-9xXGM.,()|@cuda:/ V（），-]{0,16}", fullmatch=True))
+@given(st.text(max_size=24) | st.from_regex(r"[0-9xXGM.,()|@cuda: V（），>=-]{0,16}", fullmatch=True))
 @example("²")
 @example("٣")
 def test_no_text_crashes_the_parser(text: str) -> None:

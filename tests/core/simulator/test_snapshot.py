@@ -153,6 +153,8 @@ def test_jobs_wait_in_the_order_of_the_queue_and_those_that_could_never_fit_do_n
         (job("1(nvidia)"), [Shape(cpu_milli=1000, memory_mib=512, gpus=1, share_milli=1000, models=("V100",))]),
         (job("1(V100M32)"), [Shape(cpu_milli=1000, memory_mib=512, gpus=1, share_milli=1000, models=("V100M32",))]),
         (job("1(V100M16)"), []),
+        (job("1(>=32G)"), [Shape(cpu_milli=1000, memory_mib=512, gpus=1, share_milli=1000, models=("V100",))]),
+        (job("1(nvidia,V100,>=33G)"), []),
         (job("cpu"), [Shape(cpu_milli=1000, memory_mib=512)]),
     ],
 )
