@@ -75,7 +75,7 @@ class Reviewer:
         if request.kind.kind == KIND:
             mutation.check_size(request.object, before=request.old_object, limits=self.limits)
             user = request.user_info.username if request.operation == "CREATE" else None
-            return mutation.patch_of_job(mutation.read_job(request.object), user=user)
+            return mutation.patch_of_job(mutation.read_job(request.object), user=user, before=request.old_object)
         return mutation.patch_of_pod(
             mutation.read_pod(request.object),
             subresource=request.sub_resource,

@@ -1,7 +1,7 @@
 """The admission changes to a pod or a GPUJob, as a JSON patch. Pure.
 
 The same code completes and checks a pod as for the pods of GPUJobs. A GPUJob gets the name of the user who created it,
-and a share that is written as a number becomes the string that its schema requires.
+a share that is written as a number becomes the string that its schema requires, and a nominal size becomes text.
 """
 
 import contextlib
@@ -14,16 +14,16 @@ import msgspec
 
 from dovetail import names
 from dovetail.api.builtin import Pod
-from dovetail.api.gpujob import Policy, job_of
+from dovetail.api.gpujob import Policy, ResourceRequest, job_of
 from dovetail.api.meta import Described
 from dovetail.decoding import UnreadableError, convert, decode
 from dovetail.formats.quantities import QuantityError
 from dovetail.gpu.device_plugins import Vendors
-from dovetail.gpu.request import RequestError
+from dovetail.gpu.request import MAX_TEXT, RequestError
 from dovetail.jobs.array_tasks import TasksError, tasks_of
 from dovetail.jobs.size_limits import JobLimitError, JobLimits, refusal_of_depth, refusal_of_spec
 from dovetail.pods.containers import Parts, parts_of
-from dovetail.pods.demand import agree, ask_of_pod
+from dovetail.pods.demand import agree, ask_of_pod, request_of_resources
 from dovetail.pods.device_plugin import plugin_for, refuse_no_devices, vendor_devices, vendor_request, with_devices
 from dovetail.pods.injection import EPHEMERAL, KINDS, Manifest, completed
 from dovetail.pods.mps_client import with_mps
@@ -35,6 +35,8 @@ _DEFAULT_SCHEDULER: Final = "default-scheduler"
 # Annotations in addition to the request itself.
 _OPTION: Final = f"{names.REQUEST}-"
 _OPTIONS: Final = (names.MODE, names.POLICY, names.MEMORY_STRATEGY, names.WORKLOAD, names.PRIORITY)
+
+_NO_JOB: Final = msgspec.Raw(b"null")
 
 # An empty container has two bytes, and 500 once it is complete. kubelet is tested with far fewer containers.
 MAX_CONTAINERS: Final = 256
@@ -49,6 +51,7 @@ class _JobMetadata(Described, frozen=True, kw_only=True):
 class _JobSpec(Described, frozen=True, kw_only=True):
     # The schema validates these fields later, so any type is accepted here.
     gpu: Any = None
+    resources: Any = None
     sweep: Any = None
     workers: Any = None
     min_workers: Any = None
@@ -61,6 +64,16 @@ class Job(Described, frozen=True, kw_only=True):
 
     metadata: _JobMetadata = _JobMetadata()
     spec: _JobSpec | None = None
+
+
+class _StoredSpec(Described, frozen=True, kw_only=True):
+    resources: Any = None
+
+
+class _Stored(Described, frozen=True, kw_only=True):
+    """The part of a stored GPUJob that says in which form its request is."""
+
+    spec: _StoredSpec = _StoredSpec()
 
 
 class _Amounts(Described, frozen=True, kw_only=True):
@@ -160,15 +173,37 @@ def check_size(job: msgspec.Raw, *, before: msgspec.Raw, limits: JobLimits) -> N
         raise JobLimitError(refusal)
 
 
-def patch_of_job(job: Job, *, user: str | None) -> Patch:
-    """The changes to a GPUJob: the user who created it, and a number in `gpu` as a string.
+def patch_of_job(job: Job, *, user: str | None, before: msgspec.Raw = _NO_JOB) -> Patch:
+    """The changes to a GPUJob: the user who created it, and a number or a nominal size in `gpu` as a string.
 
-    `user` overrides what the job says, and is None for an existing job. A request without quotes (`gpu: 0.5`) becomes
-    the string with the same digits. Raises `TasksError` for a new sweep that cannot run.
+    `user` overrides what the job says, and is None for an existing job, which is `before`. A request without quotes
+    (`gpu: 0.5`) becomes the string with the same digits. Raises `TasksError` for a new sweep that cannot run, and
+    `RequestError` for resources that cannot be written as text.
     """
     if user is not None:
         _check_tasks(job)
-    return [*_text_of_gpu(job), *([] if user is None else _made_by(job, user=user))]
+    as_text = _text_of_resources(job, before=before) or _text_of_gpu(job)
+    return [*as_text, *([] if user is None else _made_by(job, user=user))]
+
+
+def _text_of_resources(job: Job, *, before: msgspec.Raw) -> Patch:
+    """Resources with a nominal size as the text of `gpu`.
+
+    An operator that does not know the size would ignore the field, but refuses the text. A stored job keeps its form,
+    and the same manifest may be applied again.
+    """
+    spec = job.spec
+    if spec is None or not isinstance(spec.resources, dict) or "minNominalMemoryGB" not in spec.resources:
+        return []
+    is_new = bytes(before) == b"null"
+    if spec.gpu is not None if is_new else decode(before, as_type=_Stored).spec.resources is not None:
+        return []
+    with contextlib.suppress(UnreadableError):
+        text = str(request_of_resources(convert(spec.resources, as_type=ResourceRequest)) or "")
+        if 0 < len(text) <= MAX_TEXT:
+            add = {"op": "add", "path": "/spec/gpu", "value": text}
+            return [add, {"op": "remove", "path": "/spec/resources"}]
+    return []
 
 
 def _check_tasks(job: Job) -> None:

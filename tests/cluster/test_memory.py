@@ -4,6 +4,7 @@ import pytest
 
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.resources import GPUJOBS
+from dovetail.kube.errors import StatusError
 from dovetail.names import MEMORY_STRATEGY, REQUEST
 from tests.cluster.jobs import Jobs, manifest
 
@@ -56,22 +57,34 @@ async def test_one_training_tenant_at_most_shares_a_device(jobs: Jobs) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "request_", "model"),
+    ("spec", "request_", "nodes"),
     [
-        ({"gpu": "2(>=80G)"}, "2(>=80G)", "A100"),
-        ({"gpu": None, "resources": {"count": 3, "minNominalMemoryGB": 32}}, "3(>=32G)", "V100"),
-        ({"gpu": "1(T4|A100,>=16G)"}, "1(T4|A100,>=16G)", None),
+        ({"gpu": "2(>=80G)"}, "2(>=80G)", {"a100"}),
+        ({"gpu": None, "resources": {"count": 3, "minNominalMemoryGB": 32}}, "3(>=32G)", {"v100"}),
+        ({"gpu": "1(T4|A100,>=16G)"}, "1(T4|A100,>=16G)", {"t4", "a100"}),
     ],
 )
 async def test_a_job_gets_whole_devices_of_its_nominal_size(
-    jobs: Jobs, spec: dict[str, object], request_: str, model: str | None
+    jobs: Jobs, spec: dict[str, object], request_: str, nodes: set[str]
 ) -> None:
     await jobs.submit("large", **spec)
     status = await jobs.phase("Running", "large")
     assert status.request == request_
-    assert {device.model for device in status.devices} <= ({model} if model else {"T4", "A100"})
+    assert {device.node.partition("-")[0] for device in status.devices} <= nodes
     (pod,) = await jobs.pods("large")
     assert pod.metadata.annotations[REQUEST] == request_
+
+
+async def test_a_size_among_resources_is_stored_as_text_and_the_same_manifest_applies_again(jobs: Jobs) -> None:
+    resources = {"count": 3, "minNominalMemoryGB": 32}
+    await jobs.submit("large", gpu=None, resources=resources, suspend=True)
+    await jobs.change("large", resources=resources, priority=20)
+    status = await jobs.phase("Held", "large")
+    stored = await jobs.client.get(GPUJOBS, name="large", as_type=GPUJob, namespace=jobs.namespace)
+    assert (stored.spec.gpu, stored.spec.resources, stored.spec.priority) == ("3(>=32G)", None, 20)
+    assert status.request == "3(>=32G)"
+    with pytest.raises(StatusError, match="gpu cannot be changed"):
+        await jobs.change("large", resources={"count": 3, "minNominalMemoryGB": 16})
 
 
 async def test_a_size_that_no_device_has_is_refused_with_those_that_there_are(jobs: Jobs) -> None:

@@ -26,10 +26,9 @@ MAX_COUNT: Final = 9999
 MAX_NOMINAL_GB: Final = 9999
 # Beyond every machine, and small enough that no sum of the engine exceeds 64 bits.
 MAX_MEMORY_MIB: Final = 1 << 40
-# As long as a text of 128 characters that names a node with the longest name.
-MAX_TEXT: Final = 384
-# The number of characters of a text that errors repeat, and of the problem.
-_TEXT_SHOWN: Final = MAX_TEXT
+# The number of characters of a text that errors repeat, that the schema takes, and of the problem.
+_TEXT_SHOWN: Final = 256
+MAX_TEXT: Final = 128
 _PROBLEM_SHOWN: Final = 1024
 _MOST_DIGITS: Final = 64
 _LONGEST_NAME: Final = 128
