@@ -230,7 +230,7 @@ def test_a_manifest_with_a_nominal_size_may_be_applied_again(gpu: str | None) ->
         ({"resources": {"count": 2}}, None),
         ({"resources": SIZED}, {"spec": {"resources": SIZED}}),
         ({"resources": SIZED, "gpu": 1}, None),
-        ({"resources": {**SIZED, "models": ["V" * 60] * 3}}, None),
+        ({"resources": {**SIZED, "models": ["V" * 60] * 7}}, None),
         ({"resources": {**SIZED, "minNominalMemoryGB": 0}}, None),
         ({"resources": {"device": "cpu", "minNominalMemoryGB": 8}}, None),
         ({"resources": [SIZED]}, None),

@@ -2,12 +2,13 @@
 
     RequestError   a request that cannot be read: the text, the place, what is allowed
 
-The text is `[COUNTx][MEMORY,]SHARE|COUNT[(selector)][@cuda:N]`, with the selector `[VENDOR,][MODEL|MODEL][,>=SIZE]`:
+The text is `[COUNTx][MEMORY,]SHARE|COUNT[(selector)][@[NODE/]cuda:N]`, its selector `[VENDOR,][MODEL|MODEL][,>=SIZE]`:
 
     2             two whole devices                 0.5            half a device
     2(V100)       of that model                     1(nvidia,V100) of that vendor and model
     8G,0.5        8 GiB and half the compute        2x8G,0.5(T4)   twice that, on T4s
     4(A100|H100)  either model                      0.5@cuda:1     on the device with index 1 of its node
+    1@a/cuda:0    on the device with index 0 of node a
     2(>=32G)      of a nominal size of 32 GB or more, by the table of models: 80 admits an 80 GB card that reports 79.2
 
 Full-width brackets, commas and signs are read too.
@@ -26,9 +27,10 @@ MAX_COUNT: Final = 9999
 MAX_NOMINAL_GB: Final = 9999
 # Beyond every machine, and small enough that no sum of the engine exceeds 64 bits.
 MAX_MEMORY_MIB: Final = 1 << 40
-# The number of characters of a text that errors repeat, that the schema takes, and of the problem.
-_TEXT_SHOWN: Final = 256
-MAX_TEXT: Final = 128
+# As long as a text of 128 characters that names a node with the longest name.
+MAX_TEXT: Final = 384
+# The number of characters of a text that errors repeat, and of the problem.
+_TEXT_SHOWN: Final = MAX_TEXT
 _PROBLEM_SHOWN: Final = 1024
 _MOST_DIGITS: Final = 64
 _LONGEST_NAME: Final = 128
@@ -63,7 +65,7 @@ _UNIT: Final = re.compile(r"[A-Za-z]*")
 _UNITS_MIB: Final = {"M": 1, "MI": 1, "MIB": 1, "MB": 1, "G": 1024, "GI": 1024, "GIB": 1024, "GB": 1024}
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]*")
 _SIZE: Final = re.compile(r">=\s*([1-9][0-9]{0,3})[Gg][Ii]?[Bb]?")
-_INDEX: Final = re.compile(r"cuda:([0-9]{1,3})(?![0-9])")
+_INDEX: Final = re.compile(rf"(?:(?P<node>{_NODE_PATTERN})/)?cuda:(?P<index>[0-9]{{1,3}})(?![0-9])")
 
 
 class RequestError(ValueError):
@@ -134,7 +136,7 @@ class GPURequest:
         amount = _print_amount(self)
         size = "" if self.min_nominal_gb is None else f">={self.min_nominal_gb}G"
         selector = ",".join(filter(None, (self.vendor, "|".join(self.models), size)))
-        index = "" if self.device_index is None else f"@cuda:{self.device_index}"
+        index = "" if self.device_index is None else f"@{self.device}"
         return amount + (f"({selector})" if selector else "") + index
 
 

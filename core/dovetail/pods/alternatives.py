@@ -27,7 +27,7 @@ def asks_by_kind(ask: Ask, *, vendors: Vendors = DEFAULT_VENDORS) -> tuple[Ask, 
     feature = only_managed(ask)
     if feature:
         if not managed:
-            whole = replace(gpu, share_milli=WHOLE_MILLI, memory_mib=None, device_index=None)
+            whole = replace(gpu, share_milli=WHOLE_MILLI, memory_mib=None, device_index=None, device_node=None)
             raise RequestError(str(gpu), problem=f"{feature} {_NEEDS_MANAGED}", example=str(whole))
         return managed
     by_vendor = tuple(replace(ask, resource=resource) for resource in vendors.resources_for(gpu))

@@ -247,7 +247,6 @@ def request_of_resources(resources: ResourceRequest) -> GPURequest | None:
         models=tuple(resources.models),
         vendor=resources.vendor,
         min_nominal_gb=resources.min_nominal_memory_gb,
-        device_index=int(resources.device.removeprefix("cuda:")) if ":" in resources.device else None,
     )
     return on_device(request, device=resources.device)
 

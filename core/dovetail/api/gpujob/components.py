@@ -7,7 +7,7 @@ from msgspec import Meta
 
 from dovetail.api.gpujob.enums import DependencyCondition, MemoryStrategy
 from dovetail.api.meta import Described
-from dovetail.gpu.request import MAX_COUNT, MAX_NOMINAL_GB
+from dovetail.gpu.request import DEVICE_PATTERN, MAX_COUNT, MAX_DEVICE, MAX_NOMINAL_GB
 
 # The longest container and volume names, and enough of each for any pod: bounds keep the CEL cost estimates low.
 _TEMPLATE_SPEC: Final = {
