@@ -186,7 +186,7 @@ def _plain(target: Any, *, arguments: Sequence[str]) -> dict[str, Any] | None:
 
 
 def _call(function: Callable[..., None], *, arguments: Mapping[str, Any]) -> int:
-    """Run the command; exit as typer does if the reader of the output, such as `head`, has ended."""
+    """Run the command; exit as typer does if the output's reader, such as `head`, has ended."""
     try:
         function(**arguments)
     except BrokenPipeError:
@@ -237,7 +237,10 @@ def _invoke(app: "typer.Typer", *, arguments: Sequence[str], prog: str) -> int:
 
 
 def _wrong_value(error: Exception) -> str:
-    """An option with a value that is not allowed: both, and what is allowed; empty for any other error."""
+    """The message for an option's value that is not allowed; empty for any other error.
+
+    It names the option, the value, and what is allowed.
+    """
     found, param = getattr(error.__cause__, "errors", None), getattr(error, "param", None)
     if not callable(found) or param is None:
         return ""

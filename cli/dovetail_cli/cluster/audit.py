@@ -1,4 +1,7 @@
-"""The audit's looking: nodes, devices, pods and jobs of the whole cluster, and the rules by its configuration."""
+"""Read what the audit checks: nodes, devices, pods and jobs of the whole cluster.
+
+The rules follow the cluster's configuration.
+"""
 
 import asyncio
 from dataclasses import asdict, replace
@@ -33,7 +36,10 @@ def prove(*, kubeconfig: str | None, context: str | None) -> Report:
 
 
 async def run_audit(cluster: Cluster) -> Report:
-    """The audit as of now. Findings that a status merely lags behind for count when they are there again later."""
+    """The audit as of now.
+
+    Findings that a late status can explain count only if a second audit finds them again.
+    """
     first = await _look_once(cluster)
     if is_final(first):
         return first

@@ -15,7 +15,10 @@ Devices = Annotated[
 
 
 def cordon(devices: Devices, *, form: Output = "table", kubeconfig: Kubeconfig = None, context: Context = None) -> None:
-    """Take devices out of use: they get no new work, and what runs there goes on. Done twice is as done once."""
+    """Take devices out of use: they get no new work, and what runs there continues.
+
+    Idempotent.
+    """
     _do(devices, cordoned=True, form=form, kubeconfig=kubeconfig, context=context)
 
 
@@ -29,7 +32,10 @@ def uncordon(
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
-    """Bring devices back into use that were cordoned. One that is unhealthy takes no work all the same."""
+    """Bring cordoned devices back into use.
+
+    An unhealthy device still takes no work.
+    """
     _do(devices, cordoned=False, mended=mended, form=form, kubeconfig=kubeconfig, context=context)
 
 

@@ -17,7 +17,10 @@ def gcancel(
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
-    """Cancel jobs: what waits never starts, what runs is ended. Jobs that have ended stay as they are."""
+    """Cancel jobs: waiting jobs never start, running jobs end.
+
+    Jobs that have ended stay as they are.
+    """
     from dovetail.query.jobs import selection
     from dovetail_cli.jobs import cancel
 

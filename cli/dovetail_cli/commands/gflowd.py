@@ -21,7 +21,10 @@ def up(
         bool, typer.Option("--simulated", help="Simulated nodes with GPUs: jobs are scheduled, and nothing runs.")
     ] = False,
 ) -> None:
-    """Start the queue of this machine: jobs run as your processes. One that is up stays as it is."""
+    """Start the queue of this machine: jobs run as your processes.
+
+    A queue that is already up stays as it is.
+    """
     sandboxes.up(sandboxes.DEFAULT, local=not simulated)
     runs = "Jobs are simulated: nothing runs." if simulated else "Jobs run on this machine, as your processes."
     print(f"The local sandbox is up. {runs}")

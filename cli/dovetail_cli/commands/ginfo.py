@@ -10,7 +10,7 @@ def ginfo(
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
-    """Show whether the scheduler runs, how many GPUs there are, and each device with who uses it and how much."""
+    """Show the scheduler's state, the number of GPUs, and each device with its users."""
     from dovetail_cli.nodes import inventory
     from dovetail_cli.ui import output
 

@@ -46,7 +46,10 @@ def log(
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
-    """What a worker has printed. Of a job whose pods are gone: the last lines, which the history keeps."""
+    """Show what a worker has printed.
+
+    If the job's pods are gone, show the last lines, which the history keeps.
+    """
     from dovetail_cli.jobs import logs
 
     logs.show(job, follow=follow, tail=tail, worker=worker, kubeconfig=kubeconfig, context=context, namespace=namespace)

@@ -59,7 +59,7 @@ def gqueue(
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
-    """List the jobs that wait or run: state, run time, number of GPUs, and devices or the reason for waiting.
+    """List waiting and running jobs: state, run time, GPUs, and devices or the reason to wait.
 
     Jobs that have ended are shown with -a, -c or --since, or when -s, -j or -N asks for them.
     """

@@ -29,7 +29,7 @@ def gstats(
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
-    """Sum up the jobs of a namespace that have ended: how, after which wait, and how many GPU hours they used."""
+    """Sum up a namespace's finished jobs: how they ended, their wait, and their GPU hours."""
     from dovetail.query.jobs.owners import parse_projects
     from dovetail_cli.jobs import listing, statistics
     from dovetail_cli.ui import output, times

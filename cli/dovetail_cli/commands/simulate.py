@@ -55,7 +55,9 @@ def simulate(
     ] = None,
     form: Output = "table",
 ) -> None:
-    """Run a trace or a snapshot under several policies: allocation, fragmentation and failures by load, placements/s.
+    """Run a trace or a snapshot under several policies and compare them.
+
+    Shows allocation, fragmentation and failures by load, and placements/s.
 
     Without --arrivals pods are drawn from --pods until they ask for 130 % of the GPUs, or, with --departures, for four
     mean lifetimes. A snapshot begins as full as it is; without --pods its waiting jobs arrive, then a mix of all its

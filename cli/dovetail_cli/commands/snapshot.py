@@ -20,7 +20,7 @@ def snapshot(
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
-    """Write nodes, devices, what is promised, and the jobs: no commands, no environment, no images.
+    """Write nodes, devices, promises and jobs; no commands, environments or images.
 
     `dovetail simulate --snapshot FILE` runs it under several policies.
     """

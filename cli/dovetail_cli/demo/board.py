@@ -1,4 +1,4 @@
-"""Who holds which device, as the jobs' statuses have it: the live view's grid and the last tables. Pure."""
+"""Who holds which device, from the jobs' statuses: the live grid and the last tables. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final

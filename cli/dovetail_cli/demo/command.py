@@ -12,7 +12,7 @@ def demo(
     ] = 60,
     down: Annotated[bool, typer.Option("--down", help="End the demo: no process and no file of it stays.")] = False,
 ) -> None:
-    """Bring up the default sandbox, submit jobs as a real cluster saw them, and watch them get devices.
+    """Start the default sandbox, submit jobs of a real trace, and watch them get devices.
 
     The sandbox stays up, to be looked at with kubectl, gqueue and ginfo, until `dovetail demo --down`.
     """

@@ -61,7 +61,10 @@ def classes() -> list[PodClass]:
 
 
 def apportion(weights: Sequence[int], *, seats: int) -> list[int]:
-    """`seats` divided by the weights, at least one each; the largest remainders round up (Hamilton's method)."""
+    """`seats` divided by the weights, at least one each, by Hamilton's method.
+
+    The largest remainders round up.
+    """
     spare = max(0, seats - len(weights))
     exact = [weight * spare / sum(weights) for weight in weights]
     given = [int(share) for share in exact]
@@ -72,7 +75,10 @@ def apportion(weights: Sequence[int], *, seats: int) -> list[int]:
 
 
 def jobs(*, count: int, namespace: str, names_rng: random.Random | None = None) -> list[GPUJob]:
-    """`count` jobs of the table's classes by their frequency, in a mixed order, and one that can never fit."""
+    """`count` jobs of the table's classes in a mixed order, and one that can never fit.
+
+    Each class has its share by frequency.
+    """
     rng = random.Random(_SEED)  # noqa: S311 - a repeatable order, no secret
     names_rng = names_rng or random.Random()  # noqa: S311
     table = classes()

@@ -11,7 +11,10 @@ from dovetail_cli.ui.errors import MissingError, UsageError
 
 
 def cluster(*, node: str | None, kubeconfig: str | None, context: str | None) -> list[Finding]:
-    """What is found of the cluster that the options name, or of one node of it. Raises `MissingError` for no node."""
+    """The findings of the cluster that the options name, or of one of its nodes.
+
+    Raises `MissingError` if there is no such node.
+    """
     picture = work(read_all, kubeconfig=kubeconfig, context=context)
     if node is not None and not isinstance(picture.nodes, Unseen):
         known = {each.metadata.name for each in picture.nodes}
@@ -21,7 +24,10 @@ def cluster(*, node: str | None, kubeconfig: str | None, context: str | None) ->
 
 
 def machine(root: Path) -> list[Finding]:
-    """What is found of the machine whose files are below `root`. Raises `UsageError` for no such folder."""
+    """The findings of the machine whose files are below `root`.
+
+    Raises `UsageError` if there is no such folder.
+    """
     if not root.is_dir():
         raise UsageError(f'--root "{root}": there is no such folder')
     return list(host.judge(root))

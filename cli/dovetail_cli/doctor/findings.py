@@ -36,7 +36,7 @@ def summary(findings: Sequence[Finding]) -> str:
 
 
 def _shortened(findings: Sequence[Finding]) -> list[Finding]:
-    """Of what there is many of and is in order the number alone: what is wrong must not drown in it."""
+    """Replace many findings without a problem by their number, so that problems stay visible."""
     fine = Counter(finding.check for finding in findings if finding.level == "ok")
     many = {check: number for check, number in fine.items() if number > _MANY}
     kept = [finding for finding in findings if finding.level != "ok" or finding.check not in many]

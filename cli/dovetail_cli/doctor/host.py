@@ -218,7 +218,7 @@ def _read(root: Path, *, patterns: Iterable[str], parse: Callable[[str], Any]) -
 
 
 def _values(config: Any, *, keys: frozenset[str]) -> Iterator[Any]:
-    """The values of these keys, wherever in a configuration they stand: versions differ in where."""
+    """The values of these keys anywhere in a configuration: their place depends on the version."""
     if not isinstance(config, dict):
         return
     for key, value in config.items():

@@ -138,7 +138,10 @@ async def _names(cluster: Cluster, *, resource: Resource) -> Sequence[str]:
 
 
 async def resources_asked(cluster: Cluster) -> Mapping[str, AbstractSet[str]]:
-    """The extended resources that pods ask above 0, by namespace; each page of pods is dropped when it was read."""
+    """The extended resources that pods request above 0, by namespace.
+
+    Each page of pods is dropped once it is read.
+    """
     asked: dict[str, set[str]] = defaultdict(set)
     async for page in cluster.client.pages(PODS, as_type=Pod):
         for pod in page.items or ():

@@ -49,7 +49,10 @@ def find_pod(name: str) -> Find:
 
 
 def find_job(text: str) -> Find:
-    """A job of the namespace by number or name. Raises `InvalidQueryError`, and later `MissingError`."""
+    """A job of the namespace by number or name.
+
+    Raises `InvalidQueryError`, and later `MissingError`.
+    """
     wanted = selection.parse_one(text, field="JOB")
 
     async def find(cluster: Cluster, taken: ClusterObjects) -> Subject:

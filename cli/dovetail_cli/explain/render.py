@@ -29,7 +29,7 @@ def render(explanation: Explanation, *, form: str, everything: bool) -> str:
 
 
 def text(explanation: Explanation, *, most: int | None) -> str:
-    """For people: the sentence, what would have to change, the reasons with their counts, and the nodes."""
+    """The text for people: the sentence, what would help, the counted reasons, and the nodes."""
     subject, answer = explanation.subject, explanation.answer
     parts = [output.bold(explanation.summary) + "".join(f"\n{_sentence(note)}." for note in subject.notes)]
     if answer is not None:

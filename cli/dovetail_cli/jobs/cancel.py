@@ -20,7 +20,10 @@ def cancel(
     context: str | None,
     namespace: str | None,
 ) -> None:
-    """Cancel the jobs that are meant and have not ended, and say what became of each. Raises `MissingError` last."""
+    """Cancel the selected jobs that have not ended, and report the result of each.
+
+    Raises `MissingError` last.
+    """
 
     async def go(cluster: Cluster) -> list[str]:
         return await cancel_those(cluster, wanted=wanted, dry_run=dry_run)
@@ -31,7 +34,10 @@ def cancel(
 
 
 async def cancel_those(cluster: Cluster, *, wanted: Sequence[selection.Wanted], dry_run: bool) -> list[str]:
-    """Cancel them and say what became of each; the words that mean no job, or one that has gone meanwhile."""
+    """Cancel the jobs and report the result of each.
+
+    Returns the words that name no job, or one that is gone by now.
+    """
     jobs = await list_jobs(cluster)
     chosen, missing = selection.select(jobs, wanted=wanted)
     if not dry_run:

@@ -1,4 +1,7 @@
-"""Jobs that have ended, by the history's records: a question is an object that the operator answers."""
+"""Jobs that have ended, from the history's records.
+
+A query is an object that the operator answers.
+"""
 
 import asyncio
 from typing import Final
@@ -17,7 +20,10 @@ _LOOK_SECONDS: Final = 0.05
 
 
 async def ask(cluster: Cluster, *, question: HistoryQuerySpec, seconds: float = ANSWER_SECONDS) -> HistoryQueryStatus:
-    """The answer to one question. Raises `CommandError` when none comes, or it is that something is wrong."""
+    """The answer to one query.
+
+    Raises `CommandError` if there is none, or if the answer is an error.
+    """
     body = HistoryQuery(metadata=ObjectMeta(generate_name="ask-"), spec=question)
     asked = await cluster.client.create(
         HISTORYQUERIES, body=msgspec.to_builtins(body), as_type=HistoryQuery, namespace=cluster.namespace

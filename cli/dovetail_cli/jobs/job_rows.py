@@ -1,4 +1,4 @@
-"""A job as one line of text: the values of `dovetail.query.jobs.columns` as Slurm writes them. Pure."""
+"""A job as one line of text, as Slurm writes it: `dovetail.query.jobs.columns`. Pure."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final

@@ -23,7 +23,10 @@ def check(*, by_state: bool, tree: bool, form: str) -> None:
 
 
 def by_state(jobs: Sequence[GPUJob], fields: Sequence[str], *, view: View) -> str:
-    """A table for each state, in the order in which jobs pass through them, with the number of jobs above it."""
+    """A table for each state, below its number of jobs.
+
+    The states are in the order in which jobs pass through them.
+    """
     parts = []
     for short, chosen in groups.by_state(jobs).items():
         rows = [job_rows.row(job, fields=fields, view=view) for job in chosen]

@@ -73,7 +73,10 @@ def parse_users(text: str | None) -> frozenset[str]:
 
 
 def check_interval(seconds: float, *, form: str) -> float:
-    """Check the seconds between two refreshes. Raises `UsageError` if they are too few, or `form` is no table."""
+    """Check the seconds between two refreshes.
+
+    Raises `UsageError` if they are too few, or `form` is no table.
+    """
     if form != "table":
         raise UsageError(f"-w refreshes a table: it cannot be combined with -o {form}")
     if seconds < _SHORTEST_SECONDS:

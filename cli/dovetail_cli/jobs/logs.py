@@ -1,4 +1,7 @@
-"""What a job's workers have printed: by the API server while their pods are there, else by the history."""
+"""What a job's workers have printed, from the API server or the history.
+
+The API server has it while the pods exist, the history afterwards.
+"""
 
 import sys
 
@@ -49,7 +52,10 @@ def show(
 
 
 async def worker_pod(cluster: Cluster, *, job: GPUJob, worker: int) -> Pod | None:
-    """The newest pod of a worker; None where there is none. Raises `CommandError` for a worker that cannot be."""
+    """The newest pod of a worker; None without one.
+
+    Raises `CommandError` for a worker that cannot exist.
+    """
     if worker >= job.spec.workers:
         raise CommandError(f"--worker {worker}: this job has {job.spec.workers}, counted from 0")
     pods, _ = await cluster.client.list(
@@ -71,7 +77,7 @@ async def _pod(cluster: Cluster, *, wanted: selection.Wanted, worker: int) -> Po
 
 
 def _nothing_to_read(job: GPUJob) -> str:
-    """Why a job without pods has no log, the history's lines neither; empty for one that has ended."""
+    """Why a job without pods has no log and no lines in the history; empty if it has ended."""
     called, status = job.status.number or job.metadata.name, job.status
     if job.spec.array is not None or job.spec.sweep is not None:
         return f"job {called} is many tasks, and each has a log of its own: gqueue -a lists them by name"

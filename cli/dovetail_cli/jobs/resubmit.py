@@ -39,7 +39,7 @@ def redo(word: str, *, kubeconfig: str | None, context: str | None, namespace: s
 
 
 def again(job: GPUJob) -> GPUJob:
-    """The job as it would be submitted now: not held, not cancelled, and not before a time that has passed."""
+    """The job as it would be submitted now: not held, not cancelled, no past begin time."""
     spec = msgspec.structs.replace(
         job.spec, suspend=False, cancel=False, begin_time=None, reservation=_original_lease(job)
     )

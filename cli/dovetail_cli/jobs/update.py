@@ -61,7 +61,10 @@ def updated(
 
 
 def at_a_time(job: GPUJob, *, tasks: int) -> dict[str, Any]:
-    """The fields by which that many tasks of an array or a sweep may be under way at a time. Raises `CommandError`."""
+    """The fields that let that many tasks of an array or a sweep run at a time.
+
+    Raises `CommandError`.
+    """
     array, sweep = job.spec.array, job.spec.sweep
     if array is not None and "%" in array.indexes:
         return {"array": {"indexes": f"{array.indexes.partition('%')[0]}%{tasks}"}}
@@ -80,7 +83,10 @@ def change(
     context: str | None,
     namespace: str | None,
 ) -> None:
-    """Change each job that is meant, and say what became of it. What was refused or missing is raised last."""
+    """Change each selected job and report the result.
+
+    Raises last what was refused or missing.
+    """
     wanted = selection.parse_ids(words, field="gjob")
 
     async def go(cluster: Cluster) -> tuple[list[str], list[str]]:

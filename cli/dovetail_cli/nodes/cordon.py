@@ -28,8 +28,10 @@ class Wish:
 
 
 async def cordon(cluster: Cluster, *, words: Sequence[str], wish: Wish) -> list[dict[str, Any]]:
-    """Do it to all devices that the words mean, and say of each what it was and is. Nothing is written if one does not
-    exist. Raises as `named` does."""
+    """Cordon or uncordon the named devices. Returns each one's old and new state.
+
+    Writes nothing if a device does not exist. Raises as `named` does.
+    """
     gpunodes = (await cluster.client.list(GPUNODES, as_type=GPUNode)).items
     devices = named(words, gpunodes=gpunodes)
     by_node: dict[str, set[str]] = defaultdict(set)

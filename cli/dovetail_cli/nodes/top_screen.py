@@ -1,4 +1,4 @@
-"""What `dovetail top` shows: a line on the whole, then the devices, or the nodes where there are too many. Pure."""
+"""What `dovetail top` shows: a summary, then devices, or nodes if they are too many. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,7 +26,10 @@ _MOST_JOBS: Final = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Screen:
-    """One look. `jobs` are those that the reader may see, of which only those that wait or run count."""
+    """One screen.
+
+    `jobs` are those that the reader may see; only waiting and running ones count.
+    """
 
     now: datetime
     inventory: Inventory

@@ -36,7 +36,9 @@ Clock = Callable[[], float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """A campaign that is over. `problem` is why it ended early; empty when every job came to its end.
+    """A campaign that is over.
+
+    `problem` is why it ended early; empty if every job came to its end.
 
     `audits` were made every few seconds while jobs ran, the last one after the end.
     """
@@ -56,7 +58,7 @@ async def run(
     stalled_seconds: float = STALLED_SECONDS,
     clock: Clock = time.monotonic,
 ) -> Ended:
-    """Submit the jobs in their order and follow them until it is over: none is left that could start or end.
+    """Submit the jobs in their order and follow them until none can start or end.
 
     `watcher` gets the progress about twice a second.
     """
@@ -159,7 +161,10 @@ async def _prepare(cluster: Cluster, *, jobs: Sequence[GPUJob]) -> None:
 
 
 async def _devices(cluster: Cluster) -> dict[str, list[Device]]:
-    """The devices by node. Waits for agents that have just started. Raises `CommandError` without any."""
+    """The devices by node. Waits for agents that have just started.
+
+    Raises `CommandError` if there is no device.
+    """
     deadline = time.monotonic() + _DEVICES_SECONDS
     while True:
         listing = await cluster.client.list(GPUNODES, as_type=GPUNode)

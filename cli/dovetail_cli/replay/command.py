@@ -42,7 +42,7 @@ def replay(
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
-    """Submit a GPUJob for each pod of a trace, in the order of arrival, and follow them all to their end.
+    """Submit a GPUJob for each pod of a trace, in order of arrival, and follow all to the end.
 
     Exit code 1 if a job failed, is left waiting for something that could come, or an audit found anything.
     """

@@ -30,7 +30,10 @@ def held_devices(jobs: Iterable[GPUJob]) -> Held:
 
 
 def allocated_milli(jobs: Iterable[GPUJob]) -> int:
-    """Compute that the jobs hold now, in thousandths of a device; one whose tenants take turns counts as held whole."""
+    """The compute that the jobs hold now, in thousandths of a device.
+
+    A device whose tenants take turns counts as held whole.
+    """
     devices = held_devices(jobs).values()
     return sum(min(WHOLE_MILLI, sum(share for _, share in holders)) for holders in devices)
 

@@ -14,7 +14,10 @@ from dovetail_cli.ui.options import DEFAULT_IMAGE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """How run times are compressed: divided by `speedup`, with a floor, and where it is given a ceiling, in seconds."""
+    """How run times are compressed: divided by `speedup`, with bounds in seconds.
+
+    The ceiling is optional.
+    """
 
     speedup: float = 1.0
     shortest_seconds: float = 5.0
@@ -36,7 +39,7 @@ def request_of(shape: Shape) -> GPURequest | None:
 
 
 def job_of(pod: Pod, *, pace: Pace, namespace: str) -> GPUJob:
-    """The GPUJob that stands for the pod: it asks for the same and sleeps for its compressed run time."""
+    """The GPUJob for the pod: the same request, sleeping for the compressed run time."""
     shape = pod.shape
     seconds = pace.run_seconds(pod.ran_seconds)
     return manifest.build(

@@ -1,4 +1,7 @@
-"""The progress of a campaign: redrawn on a terminal, a line every few seconds elsewhere. All on standard error."""
+"""The progress of a campaign, on standard error.
+
+Redrawn on a terminal; elsewhere a line every few seconds.
+"""
 
 import sys
 import time

@@ -1,4 +1,4 @@
-"""A replay from its options to its summary: the jobs, the place where they run, the campaign."""
+"""A replay from options to summary: the jobs, the place where they run, the campaign."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -22,7 +22,7 @@ from dovetail_cli.ui.times import brief
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where the jobs run: in a sandbox of that name, or without one on the cluster that the options name."""
+    """Where the jobs run: the named sandbox, else the cluster that the options name."""
 
     namespace: str
     sandbox: str | None = None
@@ -48,7 +48,10 @@ def read_jobs(path: Path, *, limit: int | None, pace: Pace, namespace: str) -> l
 
 
 def _read_pods(path: Path) -> list[Pod]:
-    """The pods in the order of their arrival. Raises `UsageError`, also for a name that no job can have."""
+    """The pods in the order of their arrival.
+
+    Raises `UsageError`, also for a name that no job can have.
+    """
     try:
         pods = parse_timed_pods(read_text(path), source=str(path))
     except TraceError as error:
@@ -70,7 +73,10 @@ def drive(jobs: Sequence[GPUJob], *, place: Place, title: str) -> Summary:
 
 @contextmanager
 def _cluster_of(place: Place) -> Iterator[str | None]:
-    """The kubeconfig of the place. A sandbox that was not there before goes at the end, unless it is to be kept."""
+    """The kubeconfig of the place.
+
+    A new sandbox is removed at the end, unless it is to be kept.
+    """
     if place.sandbox is None:
         yield place.kubeconfig
         return

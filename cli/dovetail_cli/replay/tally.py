@@ -139,5 +139,5 @@ def is_waiting(job: GPUJob) -> bool:
 
 
 def quantile(ordered: list[float], *, ratio: float) -> float | None:
-    """The value below which `ratio` of the ordered values lie, by the nearest rank; None without values."""
+    """The quantile `ratio` of the ordered values, by the nearest rank; None without values."""
     return ordered[min(len(ordered) - 1, int(len(ordered) * ratio))] if ordered else None

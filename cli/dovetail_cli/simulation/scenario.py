@@ -1,4 +1,7 @@
-"""What all policies of a simulation meet: files and options into a scene, and sentences that say what it is."""
+"""The scene that all policies of a simulation share, from files and options.
+
+Also the sentences that describe it.
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -62,7 +65,10 @@ class _Cluster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Pods:
-    """Who arrives: `recorded` in their order, or drawn after `first` from `mix`; and what to say of it."""
+    """The arrivals and their description.
+
+    `recorded` in their order, or drawn from `mix` after `first`.
+    """
 
     mix: Sequence[Shape]
     recorded: Sequence[Shape] | None
@@ -71,7 +77,10 @@ class _Pods:
 
 
 def scene(given: Given) -> DescribedScene:
-    """The scene. Raises `UsageError` for a line or a value that cannot be, `MissingError` for a file that is not."""
+    """The scene.
+
+    Raises `UsageError` for an invalid line or value, `MissingError` if a file does not exist.
+    """
     _check(given)
     try:
         cluster = _cluster(given)

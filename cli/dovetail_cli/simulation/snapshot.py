@@ -1,4 +1,4 @@
-"""A picture of the cluster as a snapshot: its nodes, claims and jobs, on request under other names."""
+"""A snapshot of the cluster: nodes, claims and jobs, on request under other names."""
 
 import hashlib
 import secrets
@@ -51,7 +51,7 @@ def check_file(name: str | None) -> Path | None:
 
 
 def check_form(form: str | None, *, file: Path | None) -> str:
-    """The form that is asked for, else the one that the file's name says, else JSON. Raises `UsageError`."""
+    """The requested format, else the one of the file's name, else JSON. Raises `UsageError`."""
     if form is not None:
         return output.check_format(form, allowed=_FORMS)
     return _SUFFIXES.get(file.suffix, "json") if file is not None else "json"

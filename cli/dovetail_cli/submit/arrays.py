@@ -1,4 +1,4 @@
-"""gbatch's arrays and parameter sweeps: out of --array, --param and --param-file into the job. Reads the file alone."""
+"""gbatch's arrays and sweeps: --array, --param and --param-file. Reads only that file."""
 
 import csv
 import io

@@ -1,4 +1,4 @@
-"""gbatch's --config: a text file that is submitted with a job, as a ConfigMap that the job owns.
+"""gbatch's --config: a text file submitted with a job, as a ConfigMap that the job owns.
 
 The ConfigMap is created before the job, so that no job waits for a file that never comes. The job becomes its owner
 once it exists. If gbatch is killed between the two, a labelled ConfigMap without an owner remains.
@@ -46,7 +46,10 @@ class ConfigMap(Described, frozen=True, kw_only=True):
 
 
 def read(text: str) -> ConfigFile:
-    """Read the file that --config names. Raises `MissingError`, or `UsageError` if it is unusable."""
+    """Read the file that --config names.
+
+    Raises `MissingError`, or `UsageError` if it is unusable.
+    """
     path = Path(text)
     try:
         # A device or a pipe may have no end.
@@ -81,7 +84,7 @@ def _text(data: bytes, *, said: str) -> str:
 
 
 def arguments(file: ConfigFile | None, *, words: Sequence[str]) -> list[str]:
-    """What the command is handed behind its own words; nothing where it names the variable itself."""
+    """The arguments that follow the command's own; none if it uses the variable itself."""
     if file is None or any(names.ENV_CONFIG in word for word in words):
         return []
     return ["--config", file.path]

@@ -25,7 +25,7 @@ _MOST_NAMESAKES: Final = 1000
 
 
 def as_manifest(job: GPUJob) -> dict[str, Any]:
-    """The job as one writes it into a file: without a status and what only the API server fills in."""
+    """The job as in a manifest: without status and without what the API server fills in."""
     manifest = typed(job, resource=GPUJOBS)
     manifest.pop("status", None)
     if job.spec.reservation is not None:
@@ -36,7 +36,10 @@ def as_manifest(job: GPUJob) -> dict[str, Any]:
 
 
 async def create(cluster: Cluster, *, job: GPUJob, dry_run: bool = False) -> GPUJob:
-    """Create the job. Names are unique in a namespace: a second `train` becomes `train-2`, as queues allow it."""
+    """Create the job.
+
+    Names are unique in a namespace: a second `train` becomes `train-2`, as in other queues.
+    """
     name = job.metadata.name
     for attempt in range(1, _MOST_NAMESAKES):
         called = name if attempt == 1 else f"{name}-{attempt}"
@@ -53,7 +56,10 @@ async def create(cluster: Cluster, *, job: GPUJob, dry_run: bool = False) -> GPU
 
 
 async def until_numbered(cluster: Cluster, *, job: GPUJob, seconds: float = NUMBER_SECONDS) -> GPUJob:
-    """The job once the operator has numbered it. Raises `CommandError` if that takes too long, or the job is gone."""
+    """The job once the operator has numbered it.
+
+    Raises `CommandError` if that takes too long, or the job is gone.
+    """
     numbered: asyncio.Future[GPUJob] = asyncio.get_running_loop().create_future()
 
     def look(event: EventType, seen: GPUJob) -> None:
@@ -88,7 +94,10 @@ async def until_numbered(cluster: Cluster, *, job: GPUJob, seconds: float = NUMB
 
 
 def announce(job: GPUJob) -> None:
-    """Say on standard error what scripts do not read: on a terminal the job's name, and whether it is simulated."""
+    """Print what scripts do not read to standard error.
+
+    On a terminal the job's name, and whether it is simulated.
+    """
     on_terminal = sys.stderr.isatty()
     if on_terminal:
         print(f"Its name is {display_name(job.metadata)}.", file=sys.stderr)

@@ -29,7 +29,10 @@ class Wanted:
 
 
 def read(one: str | None, *, all_of: str | None, any_of: str | None) -> Wanted | None:
-    """The jobs that -d, --depends-on-all or --depends-on-any names; None without them. Raises `UsageError`."""
+    """The jobs that -d, --depends-on-all or --depends-on-any names; None without them.
+
+    Raises `UsageError`.
+    """
     said = [("-d", one), ("--depends-on-all", all_of), ("--depends-on-any", any_of)]
     given = [(option, text) for option, text in said if text is not None]
     if not given:
@@ -49,7 +52,10 @@ def read(one: str | None, *, all_of: str | None, any_of: str | None) -> Wanted |
 
 
 async def resolve(wanted: Wanted, *, cluster: Cluster) -> list[Dependency]:
-    """The dependencies by the names of jobs. Raises `MissingError` for a number, or an @, that means no job."""
+    """The dependencies by the names of jobs.
+
+    Raises `MissingError` for a number, or an @, that means no job.
+    """
     jobs = await list_jobs(cluster)
     own = await _own(jobs, cluster=cluster) if any(word.startswith("@") for word in wanted.words) else []
     found = [_name_of(word, jobs=jobs, own=own) for word in wanted.words]

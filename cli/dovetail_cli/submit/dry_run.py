@@ -1,4 +1,4 @@
-"""What `gbatch --dry-run` prints: the answer of `dovetail.query.dry_run` in one sentence or two. Pure."""
+"""What `gbatch --dry-run` prints: the answer of `dovetail.query.dry_run` as text. Pure."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta

@@ -1,4 +1,4 @@
-"""What a submission leaves on this machine for the local node: the environment, and where output goes."""
+"""What a submission leaves for the local node: the environment and the output's place."""
 
 import os
 import secrets
@@ -26,7 +26,7 @@ _PRIVATE: Final = 0o600
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Local:
-    """gbatch's options that only a local node knows: the environment to export, and files for the output."""
+    """gbatch's options for a local node: the environment to export, and files for the output."""
 
     export: str | None = None
     output: str | None = None

@@ -86,7 +86,10 @@ class Submission:
 
 
 def request_of(gpus: str | None, *, gpu_memory: str | None, shared: bool) -> GPURequest | None:
-    """What `--gpus`, `--gpu-memory` and `--shared` ask together; None for a job without GPUs. Raises `UsageError`."""
+    """The request of `--gpus`, `--gpu-memory` and `--shared`; None for a job without GPUs.
+
+    Raises `UsageError`.
+    """
     if gpus is None or gpus.strip() == "0":
         if gpu_memory is not None or shared:
             raise UsageError("--gpu-memory and --shared need --gpus: how many GPUs, such as --gpus 1")
@@ -128,7 +131,10 @@ def host_resources(*, cpus: str | None, memory: str | None) -> dict[str, str]:
 
 
 def in_conda(command: Sequence[str], *, env: str | None) -> list[str]:
-    """The command in a conda environment of the image. Raises `UsageError` for a name that is none."""
+    """The command in a conda environment of the image.
+
+    Raises `UsageError` for an invalid name.
+    """
     if env is None:
         return list(command)
     if not _CONDA_ENV.fullmatch(env):
@@ -137,7 +143,10 @@ def in_conda(command: Sequence[str], *, env: str | None) -> list[str]:
 
 
 def memory_mib(text: str, *, option: str = "--gpu-memory") -> int:
-    """Memory such as `8G` or `512M`, in MiB; G and M are binary, as drivers count. Raises `UsageError`."""
+    """Memory such as `8G` or `512M`, in MiB; G and M are binary, as in drivers.
+
+    Raises `UsageError`.
+    """
     spelt = text.strip().upper().removesuffix("B").removesuffix("I")
     try:
         mebibytes = quantities.mebibytes(f"{spelt}i") if spelt[-1:] in {"M", "G"} else 0

@@ -180,7 +180,7 @@ def _mails(said: Mapping[str, str]) -> Iterator[str]:
 
 
 def _unsent_mails(said: Mapping[str, str]) -> list[str]:
-    """What of the mails has no counterpart: kinds that there are none of here, and users without an address."""
+    """What Dovetail ignores of the mail options: unknown kinds, and users without an address."""
     kinds = _mail_types(said)
     if kinds and "@" not in said.get("mail-user", ""):
         return ["--mail-user" if "mail-user" in said else "--mail-type"]

@@ -49,7 +49,10 @@ class WithScriptLines(TyperCommand):
 
 
 def words_of(script: Script) -> Words:
-    """The options that the script's lines say. Raises `UsageError` for one that cannot be split into words."""
+    """The options of the script's lines.
+
+    Raises `UsageError` for a line that cannot be split into words.
+    """
     found, late = Words([], [], 0), 0
     at_work = False
     for number, line in enumerate(script.text.splitlines(), start=1):

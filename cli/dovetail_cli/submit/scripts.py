@@ -30,7 +30,10 @@ class Script:
 
 
 def read_script(data: bytes, *, name: str) -> Script:
-    """A script out of a file's bytes. Raises `UsageError` for what is no text, is empty, or is too long."""
+    """A script from a file's bytes.
+
+    Raises `UsageError` if it is no text, is empty, or is too long.
+    """
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -45,7 +48,7 @@ def read_script(data: bytes, *, name: str) -> Script:
 
 
 def script_command(script: Script, *, arguments: Sequence[str]) -> list[str]:
-    """The container's command that runs the script with these arguments, by its `#!` line or else by `sh`."""
+    """The container's command that runs the script, by its `#!` line or else by `sh`."""
     first = script.text.splitlines()[0]
     words = _interpreter(script, first=first) if first.startswith("#!") else ["/bin/sh"]
     at = 1 if PurePath(words[0]).name == "env" else 0
@@ -86,7 +89,9 @@ def _check_options(words: Sequence[str], *, script: Script, first: str) -> None:
 
 
 def plain_command(words: Sequence[str], *, arguments: Sequence[str] = ()) -> list[str]:
-    """The container's command for `gbatch command …`; one word with blanks or shell syntax is a line for the shell.
+    """The container's command for `gbatch command …`.
+
+    One word with blanks or shell syntax is a line for the shell.
 
     The `arguments` are handed to it behind its own; a line for the shell finds them in `$@`.
     """

@@ -1,4 +1,4 @@
-"""gbatch's work: the command out of words, files and standard input; submitting; the one line that it prints."""
+"""gbatch's work: the command from words, files and standard input; submission; output."""
 
 import sys
 from collections.abc import Sequence
@@ -27,7 +27,9 @@ def submit(
     context: str | None,
     namespace: str | None,
 ) -> None:
-    """Submit the job, to start `after` others, with a `file` that goes along, and print its number.
+    """Submit the job and print its number.
+
+    It starts `after` others; `file` is submitted with it.
 
     With `dry_run` let the API server check it, and say where and when it would start.
     """
@@ -54,7 +56,10 @@ def submit(
 
 
 def script_of(words: Sequence[str]) -> scripts.Script | None:
-    """The script that gbatch's words name; None for a command. Raises `MissingError` for one that is not there."""
+    """The script that gbatch's words name; None for a command.
+
+    Raises `MissingError` if it does not exist.
+    """
     first = words[0]
     if first == "-":
         return scripts.read_script(sys.stdin.buffer.read(), name="stdin")
@@ -68,7 +73,9 @@ def script_of(words: Sequence[str]) -> scripts.Script | None:
 def command_of(
     words: Sequence[str], *, script: scripts.Script | None, file: config_file.ConfigFile | None = None
 ) -> list[str]:
-    """The container's command for gbatch's words. Raises `UsageError` for a script that nothing here runs.
+    """The container's command for gbatch's words.
+
+    Raises `UsageError` for a script that no program here can run.
 
     A `file` that goes along is handed to it, unless the words or the script say where they want it.
     """

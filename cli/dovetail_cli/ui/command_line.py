@@ -1,4 +1,4 @@
-"""Command lines of the commands that list: declared without typer, and read without it where they are plain.
+"""Command lines of the list commands: declared without typer, and usually read without it.
 
 Importing typer, with pydantic behind it, takes longer than all that a listing does with the cluster's answer. A command
 that lists declares its options with `option` and `argument`, and `read` turns a plain command line into the function's
@@ -77,7 +77,7 @@ def for_typer(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def read(function: Callable[..., None], *, words: Sequence[str]) -> dict[str, Any] | None:
-    """The arguments of `function` that a plain command line gives; None where typer has to read it."""
+    """The arguments of `function` from a plain command line; None if typer must read it."""
     options, positional = _targets(function)
     # Words that are not ASCII may hold what is no Unicode, of which typer makes an error.
     if not all(word.isascii() for word in words) or not _spelled_out(words, options=options):
@@ -91,7 +91,10 @@ def read(function: Callable[..., None], *, words: Sequence[str]) -> dict[str, An
 
 
 def _spelled_out(words: Sequence[str], *, options: Mapping[str, _Target]) -> bool:
-    """Whether each long option is written in full: getopt takes the beginning of a name too, and typer does not."""
+    """Whether each long option is written in full.
+
+    getopt also accepts the beginning of a name; typer does not.
+    """
     return all(word.partition("=")[0] in options for word in words if word.startswith("--"))
 
 
@@ -110,7 +113,10 @@ def _positional_values(words: Sequence[str], *, target: _Target | None) -> list[
 
 
 def _collected(values: Sequence[tuple[_Target, str]]) -> dict[str, Any]:
-    """The function's arguments: of an option that is given twice the last value, or all where it takes many."""
+    """The function's arguments.
+
+    Of an option that is given twice the last value counts, or all if it takes many.
+    """
     found: dict[str, Any] = {}
     for target, text in values:
         value = _value(text, as_type=target.type)
@@ -144,7 +150,7 @@ def _targets(function: Callable[..., None]) -> tuple[dict[str, _Target], _Target
 
 
 def _target(parameter: str, *, kind: Any) -> _Target:
-    """`X | None` is the type of a parameter that may be left out; `list[X]` that of one that takes many values."""
+    """The target of a parameter: `X | None` is optional, `list[X]` takes many values."""
     (given,) = [part for part in get_args(kind) if part is not NoneType] if NoneType in get_args(kind) else [kind]
     many = get_origin(given) is list
     return _Target(parameter=parameter, type=get_args(given)[0] if many else given, many=many)

@@ -52,7 +52,10 @@ def check_object_name(name: str, *, field: str) -> str:
 
 
 def check_namespace(name: str) -> str:
-    """The name of a namespace as a user gave it. Raises `UsageError` for one that Kubernetes would refuse."""
+    """The name of a namespace as a user gave it.
+
+    Raises `UsageError` if Kubernetes would refuse it.
+    """
     if len(name) > MAX_NAMESPACE_LENGTH or not _ALLOWED.fullmatch(name):
         raise UsageError(
             f'--namespace "{name}": write up to {MAX_NAMESPACE_LENGTH} lower-case letters, digits and hyphens, '

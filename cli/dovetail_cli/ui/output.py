@@ -1,4 +1,4 @@
-"""Output formats: space-padded tables for people; JSON, YAML and CSV for programs. Text only."""
+"""Output formats: padded tables for people; JSON, YAML and CSV for programs. Text only."""
 
 import csv
 import io
@@ -26,7 +26,10 @@ def check_format(name: str, *, allowed: Sequence[str] = FORMATS) -> str:
 
 
 def render(rows: Sequence[Row], *, columns: Sequence[str], form: str) -> str:
-    """Rows in any of the formats, without the last line end. No rows are `[]`, a CSV header, or the table's header."""
+    """Rows in any of the formats, without the last line end.
+
+    No rows are `[]`, a CSV header, or the table's header.
+    """
     match form:
         case "json":
             return as_json(list(rows))
@@ -77,7 +80,10 @@ def on_terminal() -> bool:
 
 
 def in_colour() -> bool:
-    """Whether that terminal may be written to in colours: `NO_COLOR` forbids it, and a dumb one shows their codes."""
+    """Whether output to that terminal may have colours.
+
+    `NO_COLOR` forbids it, and a dumb terminal would show the codes.
+    """
     return on_terminal() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 

@@ -12,7 +12,10 @@ Say = Callable[[str], None]
 
 @contextmanager
 def patiently(*, clock: Callable[[], float] = time.monotonic) -> Iterator[Say]:
-    """Hands out `say`, which tells what is being done: nothing for a second, then on one line of standard error."""
+    """Yield `say`, which shows the current step on standard error.
+
+    Shows nothing for the first second, then one line.
+    """
     if not sys.stderr.isatty():
         yield lambda _: None
         return

@@ -43,7 +43,10 @@ def span_seconds(text: str, *, option: str) -> float:
 
 
 def since_time(text: str, *, now: datetime, option: str) -> str:
-    """A time in the past as RFC 3339: a span before now such as `1d`, `12h` or `90m`, a date, or a time of today."""
+    """A time in the past as RFC 3339.
+
+    A span before now such as `1d`, `12h` or `90m`, a date, or a time of today.
+    """
     span = _SPAN.fullmatch(text.strip())
     if span and span[2]:
         ago = float(span[1]) * _SPAN_SECONDS[span[2]]
@@ -62,7 +65,9 @@ def _in_the_past(text: str, *, now: datetime) -> datetime | None:
 
 
 def begin_time(text: str, *, now: datetime, option: str = "--begin") -> str:
-    """When a job may start, as `sbatch --begin` takes it, as RFC 3339: `HH:MM`, a date with or without it, `now+10m`.
+    """When a job may start, as in `sbatch --begin`, as RFC 3339.
+
+    `HH:MM`, a date with or without it, or `now+10m`.
 
     Times of the day are those of the time zone of `now`; one that has passed today is tomorrow's.
     """
@@ -113,7 +118,10 @@ def utc_now() -> datetime:
 
 
 class _Here(tzinfo):
-    """The time zone of this machine, with summer and winter: `astimezone()` alone gives the present offset for ever."""
+    """The time zone of this machine, with daylight saving time.
+
+    `astimezone()` alone gives the present offset for all dates.
+    """
 
     def utcoffset(self, when: datetime | None) -> timedelta | None:
         return None if when is None else when.replace(tzinfo=None).astimezone().utcoffset()

@@ -94,9 +94,9 @@ class ScoredPolicy:
 
 
 def representatives(columns: Columns, *, rows: Ints) -> tuple[Ints, Ints | slice]:
-    """The rows to score for all of `rows`, and how to spread their scores.
+    """The rows to score for all of `rows` [n], [k], and for each of `rows` the position of its score, [n].
 
-    Many rows have few kinds.
+    Many rows have few kinds. The positions are a full slice if each row is scored itself.
     """
     if rows.size < MANY_ROWS:
         return rows, slice(None)
@@ -115,7 +115,7 @@ def fitting(columns: Columns, *, rows: Ints, needs: Ints, allowed: Bools | None)
 def distinct_devices(columns: Columns, *, shape: Shape, rows: Ints) -> tuple[Ints, Ints]:
     """The devices of `rows` that a share fits on, the first one of each residual of a node.
 
-    Returns pairs of positions in `rows` and devices, by node and then by device.
+    Returns pairs of positions in `rows` [n] and devices, two arrays [pairs], by node and then by device.
     """
     fits = columns.left.take(rows, axis=0) >= shape.share_milli
     fits &= columns.distinct.take(rows, axis=0)

@@ -38,7 +38,7 @@ def choose_devices(masks: Feasibility, *, row: int, values: DeviceValues) -> tup
 
 
 def choose_slots(slots: Ints, *, count: int, values: Floats, facts: Sequence[DeviceFacts]) -> tuple[int, ...]:
-    """The best `count` of the free devices `slots`, in rising order. `values` has one value for each slot."""
+    """The best `count` of the free devices `slots` [n], in rising order. `values` [n]: higher is better."""
     values = np.round(values, _DIGITS)
     free = [facts[slot] for slot in slots.tolist()]
     if count == 1:

@@ -174,7 +174,7 @@ class Ledger:
         return self._table.names[row]
 
     def rows(self, nodes: Sequence[str]) -> npt.NDArray[np.intp]:
-        """The rows of nodes, -1 for unknown names."""
+        """The rows of nodes, [nodes]; -1 for unknown names."""
         return self._table.rows(nodes)
 
     @property
@@ -229,7 +229,7 @@ class Ledger:
         return Columns(**copied)
 
     def model_codes(self, wanted: Sequence[Model], *, min_nominal_gb: int = 0) -> Ints:
-        """Codes of the models that a request for `wanted` accepts, as in the column `model`.
+        """Codes of the models that a request for `wanted` accepts, as in the column `model`, [codes].
 
         Without `wanted` of any model, and only of models with at least `min_nominal_gb` GB by the table.
         """

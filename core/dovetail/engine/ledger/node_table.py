@@ -113,7 +113,7 @@ class NodeTable:
         return self._rows.get(name)
 
     def rows(self, names: Sequence[str]) -> npt.NDArray[np.intp]:
-        """The rows of nodes, -1 for unknown names."""
+        """The rows of nodes, [names]; -1 for unknown names."""
         return np.fromiter(map(self._rows.get, names, repeat(-1)), dtype=np.intp, count=len(names))
 
     def devices(self, name: str) -> tuple[DeviceFacts, ...]:
@@ -132,7 +132,7 @@ class NodeTable:
         return self._obstacles[name]
 
     def model_codes(self, wanted: Sequence[Model], *, min_nominal_gb: int = 0) -> Ints:
-        """Codes of the models that a request for `wanted` accepts (empty: any), of at least this nominal size."""
+        """Codes of the models that a request for `wanted` accepts (empty: any), of at least this size, [codes]."""
         found = (model for model in self._models if not wanted or any(want.admits(model) for want in wanted))
         codes = [self._models[model] for model in found if (model.memory_gb or 0) >= min_nominal_gb]
         return np.array(codes, dtype=np.int64)
@@ -154,12 +154,18 @@ class NodeTable:
         return self._resources.get(resource, -1)
 
     def unnamed_slots(self, row: int, *, taken: Bools, count: int) -> Ints:
-        """Slots that stand for `count` devices that kubelet picks and no report names yet, [count]: slot numbers."""
+        """Slots that stand in for devices that kubelet picks and no report names yet: slot numbers, [n], n <= `count`.
+
+        `taken` [d] marks the slots in use.
+        """
         present, good = self._present_and_good(row)
         return stand_ins(present=present, good=good & ~self.columns["cordoned"][row], taken=taken, count=count)
 
     def withdrawn_slots(self, row: int, *, taken: Bools, promised: int) -> Ints:
-        """Slots that kubelet does not offer, though the report shows them healthy."""
+        """Slots that kubelet does not offer, though the report shows them healthy: slot numbers, [n].
+
+        `taken` [d] marks the slots in use.
+        """
         _, good = self._present_and_good(row)
         return withdrawn(good=good, taken=taken, offered=int(self.columns["offered"][row]), promised=promised)
 

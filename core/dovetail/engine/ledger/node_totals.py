@@ -63,6 +63,6 @@ class NodeTotals:
             self.held[slot] += is_hold
 
     def withdraw(self, slots: Ints) -> None:
-        """Mark devices that the device plugin does not offer now."""
+        """Mark devices that the device plugin does not offer now. `slots` [n] are slot numbers."""
         for slot in slots.tolist():
             self.mode[slot] = MODE_CODES["Exclusive"]

@@ -10,14 +10,18 @@ from dovetail.engine.model.columns import Bools, Ints
 
 
 def stand_ins(*, present: Bools, good: Bools, taken: Bools, count: int) -> Ints:
-    """Up to `count` slots that are not `taken`, good ones first: kubelet offers no others."""
+    """The numbers of up to `count` slots that are not `taken`, [n], good ones first: kubelet offers no others.
+
+    `present`, `good` and `taken` are masks of the slots, [d].
+    """
     free = np.flatnonzero(present & ~taken)
     return np.concatenate([free[good[free]], free[~good[free]]])[:count]
 
 
 def withdrawn(*, good: Bools, taken: Bools, offered: int, promised: int) -> Ints:
-    """Free good slots beyond what kubelet still offers: it knows of a fault that the report does not show.
+    """The numbers of free good slots beyond what kubelet still offers, [n]. `good` and `taken` are masks, [d].
 
+    Kubelet knows of a fault that the report does not show.
     kube-scheduler counts in the same way: what the node offers minus everything that is promised there.
     """
     free = np.flatnonzero(good & ~taken)

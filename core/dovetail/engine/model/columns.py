@@ -95,7 +95,10 @@ class Table:
         return self._columns[name]
 
     def at(self, rows: npt.NDArray[np.intp]) -> dict[str, npt.NDArray[Any]]:
-        """A copy of these rows of each column; the row -1 has only 0."""
+        """A copy of these `rows` [n] of each column: [n] of a node column, [n, devices] of a device column.
+
+        The row -1 has only 0.
+        """
         taken = tuple(block.take(rows, axis=0) for block in self._blocks)
         if len(rows) and rows.min() < 0:
             for block in taken:

@@ -33,7 +33,7 @@ class CachedTerm(Protocol):
         ...
 
     def store(self, rows: Ints, *, judged: Judgement) -> None:
-        """Store a judgement of these rows."""
+        """Store a judgement of these `rows` [n] of the ledger."""
         ...
 
     def renew(self) -> None:
@@ -41,7 +41,7 @@ class CachedTerm(Protocol):
         ...
 
     def values(self, rows: Ints) -> Floats:
-        """The term of these rows. Defined only for rows that fit and were stored."""
+        """The term of these `rows` [n], [n]. Defined only for rows that fit and were stored."""
         ...
 
 
@@ -83,11 +83,11 @@ class BestFit:
         return _Column()
 
     def alone(self, judged: Judgement, *, key: str) -> Floats:  # noqa: ARG002 - the judgement leaves the claim out
-        """The term, 0 to 1."""
+        """The term of nodes that fit, 0 to 1, [n]."""
         return compactness(judged)
 
     def device_values(self, judged: Feasibility, *, row: int, key: str) -> Floats:  # noqa: ARG002
-        """The fullest device first; for Spread the emptiest."""
+        """A value of each device, [d]: the highest for the fullest device; for Spread, for the emptiest."""
         return best_fit_values(judged, row)
 
 
@@ -111,7 +111,7 @@ class _Column:
 
 
 def grown(column: Array, *, rows: Ints) -> Array:
-    """The column with room for these rows; at least twice as long where it was too short."""
+    """The column [size, ...] with room for these `rows` [n]; at least twice as long if it was too short."""
     size = int(rows.max(initial=-1)) + 1
     if size <= len(column):
         return column

@@ -61,7 +61,7 @@ class PricedRows:
         return sum(column.nbytes for column in columns)
 
     def store(self, rows: Ints, *, judged: Judgement) -> None:
-        """Store a judgement of these rows."""
+        """Store a judgement of these `rows` [n] of the ledger."""
         free = _free(judged)
         self._grow(rows, width=free.shape[1])
         self._fits[rows] = judged.fits
@@ -103,7 +103,7 @@ class PricedRows:
             self._score[rows] = _score(self._source, static=static, loss=loss)[kind]
 
     def values(self, rows: Ints) -> Floats:
-        """The term of these rows, in GPUs (for FGD: its score)."""
+        """The term of these `rows` [n], in GPUs (for FGD: its score), [n]."""
         appraisal = self._source.appraisal
         if self._epoch != appraisal.epoch:
             self._epoch = appraisal.epoch

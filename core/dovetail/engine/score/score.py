@@ -37,7 +37,10 @@ class Terms:
 
 
 def terms(judged: Judgement, *, fragmentation: Floats | None = None) -> Terms:
-    """The terms of nodes for an ask, as its policy prefers them. Without `fragmentation` best fit is used."""
+    """The terms of nodes for an ask, as its policy prefers them, each [n]. Higher is better.
+
+    Without `fragmentation` [n], best fit is used.
+    """
     fragmentation = compactness(judged) if fragmentation is None else fragmentation
     columns, ask = judged.columns, judged.ask
     cpu = _ratio(columns.cpu_milli - columns.cpu_free, whole=columns.cpu_milli).clip(0, 1)
@@ -106,6 +109,6 @@ def _ratio(part: np.typing.NDArray[np.int64], *, whole: np.typing.NDArray[np.int
 
 
 def scaled(values: Floats) -> Floats:
-    """Values scaled to 0 for the lowest and 1 for the highest; 1 where all are equal."""
+    """Values [n] scaled to 0 for the lowest and 1 for the highest, [n]; 1 if all are equal."""
     low, high = (values.min(), values.max()) if values.size else (0.0, 0.0)
     return (values - low) / (high - low) if high > low else np.ones_like(values)
