@@ -71,7 +71,7 @@ def kind_text(gpu: GPURequest) -> str:
 
 
 def nominal_sizes(ledger: Ledger, *, models: Ints) -> str:
-    """`16 GB, 80 GB`: the nominal sizes of models with these codes."""
+    """`16 GB, 80 GB`: the nominal sizes of the models with these codes, [codes]."""
     sizes = sorted({ledger.nominal_gb(code) for code in np.unique(models).tolist()})
     return ", ".join(f"{size} GB" for size in sizes)
 
