@@ -1,4 +1,4 @@
-"""Measure the gateway on a large cluster: status, lists, a snapshot, and changes that reach streams.
+"""Measure the gateway on a large cluster: status, lists, a snapshot, dry runs, and changes that reach streams.
 
 The cluster comes from the tests' API server in a separate process: nodes of 4 V100, pods of which some hold devices,
 and jobs in 100 namespaces. The gateway is its own program on one core. Requests come from this process over kept
@@ -63,6 +63,15 @@ class Figure:
         """For people."""
         times = f"p50 {self.p50_ms:8.2f} ms   p99 {self.p99_ms:8.2f} ms"
         return f"{self.request:26} {times}   {self.per_second:8.0f}/s   CPU {self.cpu_ms:6.2f} ms   {self.kib:8.0f} KiB"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DryRuns:
+    """Dry runs one after the other, in seconds: the first, which prepares the queue, and those after it."""
+
+    first_seconds: float
+    median_seconds: float
+    slowest_seconds: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,11 +156,34 @@ async def measure(server: str, *, pipe: Pipe, streams: int) -> dict[str, Any]:
         for name, path, requests in REQUESTS:
             figures.append(await ask(session, name, path=path, requests=requests, pid=process.pid))
             print(figures[-1].row(), flush=True)
+        dry_runs = await ask_dry_runs(session)
+        print(dry_runs, flush=True)
         live = await follow(pipe=pipe, pid=process.pid, streams=streams)
         print(live)
         peak = memory_mib(process.pid, peak=True)
         print(f"peak {peak} MiB")
-    return {"synced_seconds": synced, "peak_mib": peak, "requests": list(map(asdict, figures)), "live": asdict(live)}
+    return {
+        "synced_seconds": synced,
+        "peak_mib": peak,
+        "requests": list(map(asdict, figures)),
+        "dry_runs": asdict(dry_runs),
+        "live": asdict(live),
+    }
+
+
+async def ask_dry_runs(session: aiohttp.ClientSession, *, requests: int = 60) -> DryRuns:
+    """Where jobs of one GPU and of eight would start."""
+    template = {"spec": {"containers": [{"name": "main", "image": "busybox"}]}}
+    taken = []
+    for at in range(requests):
+        body = {"namespace": "ns-0", "spec": {"gpu": (1, 8)[at % 2], "template": template}}
+        began = time.perf_counter()
+        async with session.post(f"http://127.0.0.1:{PORT}/api/v3/dry-run", json=body) as response:
+            await response.read()
+            assert response.status == 200, await response.text()
+        taken.append(round(time.perf_counter() - began, 3))
+    first, *others = taken
+    return DryRuns(first_seconds=first, median_seconds=median(others), slowest_seconds=max(others))
 
 
 def write_kubeconfig(folder: Path, *, server: str) -> Path:

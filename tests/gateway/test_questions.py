@@ -1,5 +1,6 @@
 """Dry run, explain and audit: the truth for every caller, and no name of another tenant."""
 
+import asyncio
 import json
 from typing import Any
 
@@ -41,6 +42,28 @@ async def test_the_answer_is_the_same_for_who_sees_less(face: Face) -> None:
         admin = await face.ask("POST", "/api/v3/dry-run", token="admin-token", json=asked(gpu))
         red = await face.ask("POST", "/api/v3/dry-run", token="red-token", json=asked(gpu))
         assert admin.json == red.json
+
+
+async def test_who_sees_less_gets_no_name_from_the_dry_run_of_who_sees_all(api: GatewayApiServer, face: Face) -> None:
+    for at in range(1, 8):
+        api.put(
+            "pods", make_bound_pod(f"canarypod-{at}", namespace="canaryns", job="canaryjob", number=7, device=f"a-{at}")
+        )
+    two = {"namespace": "red", "spec": {**SPEC, "gpu": 8, "workers": 2}}
+    admin = await face.ask("POST", "/api/v3/dry-run", token="admin-token", json=two)
+    red = await face.ask("POST", "/api/v3/dry-run", token="red-token", json=two)
+    assert (admin.json["outcome"], red.json["outcome"], "canary" in red.text) == ("Waits", "Waits", False)
+
+
+async def test_a_dry_run_sees_a_change_of_a_small_cluster_at_once(api: GatewayApiServer, face: Face) -> None:
+    eight = asked(8)
+    assert (await face.ask("POST", "/api/v3/dry-run", token="red-token", json=eight)).json["outcome"] == "Starts"
+    for node in ("a", "b"):
+        pod = make_bound_pod(f"late-{node}", namespace="red", job="late", number=8, device=f"{node}-3", node=node)
+        api.put("pods", pod)
+    async with asyncio.timeout(20):
+        while (await face.ask("POST", "/api/v3/dry-run", token="red-token", json=eight)).json["outcome"] == "Starts":
+            pass
 
 
 async def test_a_dry_run_in_a_hidden_namespace_is_refused(face: Face) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import secrets
+import time
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, Final, TypeVar
@@ -11,12 +12,14 @@ from dovetail.api.meta import key_of
 from dovetail.audit.allocations import Report
 from dovetail.cluster.objects import ClusterObjects
 from dovetail.query.audit import audit_of
-from dovetail.query.dry_run import DryRun, dry_run_on, prepare
+from dovetail.query.dry_run import DryRun, prepare
 from dovetail.query.explain import subjects
 from dovetail.query.explain.explanation import Explanation, explain
+from dovetail.query.jobs.owners import user_of
 from dovetail_gateway.access.visibility import Visibility
 from dovetail_gateway.cluster.cache import ClusterCache
 from dovetail_gateway.cluster.other_names import OtherNames
+from dovetail_gateway.cluster.prepared import Audience, Prepared, PreparedQueues
 
 T = TypeVar("T")
 # They compute for up to seconds on a large cluster; more at once would only make each of them slower.
@@ -34,16 +37,23 @@ class Answers:
         self._now = now
         self._secret = secrets.token_bytes(32)
         self._slots = asyncio.Semaphore(_AT_ONCE)
+        self._prepared = PreparedQueues(self._prepare, version=lambda: cache.version)
 
     async def dry_run(self, job: GPUJob, *, sees: Visibility) -> DryRun:
         """Where and when the job would start if it were submitted now: its own namespace and user are not hidden."""
-        sees = sees.including(job.metadata.namespace)
+        prepared = await self._prepared.for_audience(Audience.of_job(job, sees=sees, user=user_of(job)))
+        cycles = _NODE_CYCLES // max(1, len(self._cache.gpunodes))
+        return await self._in_thread(lambda: prepared.dry_run(job, most_cycles=cycles))
 
-        def compute(objects: ClusterObjects, now: datetime) -> DryRun:
-            cycles = _NODE_CYCLES // max(1, len(objects.nodes))
-            return dry_run_on(prepare(objects, now=now), job=job, most_cycles=cycles)
+    async def _prepare(self, audience: Audience) -> Prepared:
+        version = self._cache.version
 
-        return await self._computed(compute, sees=sees, asked=[job])
+        def compute(objects: ClusterObjects, now: datetime) -> Prepared:
+            began = time.perf_counter()
+            queue = prepare(objects, now=now)
+            return Prepared(queue=queue, version=version, took_seconds=time.perf_counter() - began)
+
+        return await self._computed(compute, sees=audience.sees, users=[audience.user])
 
     async def explain(self, job: GPUJob, *, sees: Visibility) -> Explanation:
         """Why a job of the cluster waits, or where it is."""
@@ -61,14 +71,15 @@ class Answers:
         return await self._computed(lambda objects, _now: audit_of(objects), sees=Visibility(None))
 
     async def _computed(
-        self, compute: Callable[[ClusterObjects, datetime], T], *, sees: Visibility, asked: Sequence[GPUJob] = ()
+        self, compute: Callable[[ClusterObjects, datetime], T], *, sees: Visibility, users: Sequence[str] = ()
     ) -> T:
-        await self._slots.acquire()
         # Taken in the loop, so that no informer changes it meanwhile.
         objects, now = self._cache.objects(), self._now()
-        computing = asyncio.ensure_future(
-            asyncio.to_thread(lambda: compute(self._renamed(objects, sees=sees, asked=asked), now))
-        )
+        return await self._in_thread(lambda: compute(self._renamed(objects, sees=sees, users=users), now))
+
+    async def _in_thread(self, compute: Callable[[], T]) -> T:
+        await self._slots.acquire()
+        computing = asyncio.ensure_future(asyncio.to_thread(compute))
         # A thread cannot be ended: its slot is taken until it is done, also when no one waits for it any more.
         computing.add_done_callback(self._done)
         return await asyncio.shield(computing)
@@ -79,5 +90,5 @@ class Answers:
             # Marks the error as seen where the request that waited is gone.
             computing.exception()
 
-    def _renamed(self, objects: ClusterObjects, *, sees: Visibility, asked: Sequence[GPUJob]) -> ClusterObjects:
-        return OtherNames(sees=sees, jobs=[*objects.jobs, *asked], secret=self._secret).cluster(objects)
+    def _renamed(self, objects: ClusterObjects, *, sees: Visibility, users: Sequence[str]) -> ClusterObjects:
+        return OtherNames(sees=sees, jobs=objects.jobs, users=users, secret=self._secret).cluster(objects)

@@ -41,11 +41,11 @@ _NAMING: Final = frozenset({names.LABEL_JOB, names.LABEL_PROJECT, names.LABEL_AR
 class OtherNames:
     """Random words for the names that are hidden from one caller; `secret` makes them unpredictable."""
 
-    def __init__(self, *, sees: Visibility, jobs: Sequence[GPUJob], secret: bytes) -> None:
-        """`jobs` are all of the cluster: users with jobs that the caller sees are not hidden."""
+    def __init__(self, *, sees: Visibility, jobs: Sequence[GPUJob], secret: bytes, users: Sequence[str] = ()) -> None:
+        """`jobs` are all of the cluster: users with jobs that the caller sees are not hidden, nor are `users`."""
         self._sees = sees
         self._secret = secret
-        self._users = {_user(job) for job in jobs if sees.sees(job.metadata.namespace)}
+        self._users = {*users, *(_user(job) for job in jobs if sees.sees(job.metadata.namespace))}
 
     def namespace(self, name: str) -> str:
         """The namespace, or its word."""

@@ -1,0 +1,118 @@
+"""Prepared queues for dry runs: one for each audience, kept for some seconds, prepared once for all who ask."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from dovetail.api.gpujob import GPUJob
+from dovetail.query.dry_run import DryRun, PreparedQueue, dry_run_on
+from dovetail_gateway.access.visibility import Visibility
+
+# A queue that takes longer to prepare serves for a while after the cluster changed; a cheaper one is prepared again.
+CHEAP_SECONDS: Final = 0.05
+# From this age on, the next one is prepared in the background, and this one serves meanwhile.
+FRESH_SECONDS: Final = 5.0
+OLDEST_SECONDS: Final = 15.0
+# Each may take a hundred MiB on a large cluster.
+MOST_KEPT: Final = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Audience:
+    """For whom names are hidden: what they see, and the user of the job, whose own name is never hidden.
+
+    Callers share a prepared queue only if both are equal, so that no one gets another's view.
+    """
+
+    sees: Visibility
+    user: str
+
+    @classmethod
+    def of_job(cls, job: GPUJob, *, sees: Visibility, user: str | None) -> "Audience":
+        """The audience of a dry run; for those who see everything it does not depend on the user."""
+        sees = sees.including(job.metadata.namespace)
+        return cls(sees=sees, user="" if sees.everything else user or "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """A prepared queue, the cache's version it is of, and how long it took, in seconds."""
+
+    queue: PreparedQueue
+    version: int
+    took_seconds: float
+    _one: threading.Lock = field(default_factory=threading.Lock)
+
+    def dry_run(self, job: GPUJob, *, most_cycles: int) -> DryRun:
+        """The decision on a job. Called in any thread; one is computed at a time."""
+        with self._one:
+            return dry_run_on(self.queue, job=job, most_cycles=most_cycles)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kept:
+    prepared: Prepared
+    # When the cluster was as it is in this queue, by the monotonic clock.
+    since: float
+
+    def serves(self, *, version: int, now: float) -> bool:
+        """Whether a caller may be answered from it."""
+        if now - self.since > OLDEST_SECONDS:
+            return False
+        return self.prepared.version == version or self.prepared.took_seconds > CHEAP_SECONDS
+
+
+class PreparedQueues:
+    """Keeps prepared queues. `prepare` makes one; `version` is that of the cluster now."""
+
+    def __init__(
+        self,
+        prepare: Callable[[Audience], Awaitable[Prepared]],
+        *,
+        version: Callable[[], int],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._prepare = prepare
+        self._version = version
+        self._clock = clock
+        self._kept: dict[Audience, _Kept] = {}
+        self._running: dict[Audience, asyncio.Task[Prepared]] = {}
+
+    async def for_audience(self, audience: Audience) -> Prepared:
+        """A queue of at most `OLDEST_SECONDS` ago. Raises what `prepare` raises."""
+        now, kept = self._clock(), self._kept.get(audience)
+        if kept is None or not kept.serves(version=self._version(), now=now):
+            return await asyncio.shield(self._preparing(audience))
+        if now - kept.since > FRESH_SECONDS:
+            self._preparing(audience)
+        return kept.prepared
+
+    def _preparing(self, audience: Audience) -> asyncio.Task[Prepared]:
+        """The one preparation for this audience; it goes on when no one waits for it any more."""
+        running = self._running.get(audience)
+        if running is None:
+            running = self._running[audience] = asyncio.create_task(self._made(audience))
+            running.add_done_callback(lambda done: self._done(done, audience=audience))
+        return running
+
+    async def _made(self, audience: Audience) -> Prepared:
+        since = self._clock()
+        prepared = await self._prepare(audience)
+        self._keep(audience, kept=_Kept(prepared=prepared, since=since))
+        return prepared
+
+    def _done(self, done: asyncio.Task[Prepared], *, audience: Audience) -> None:
+        del self._running[audience]
+        if not done.cancelled():
+            # Marks the error as seen where the request that waited is gone.
+            done.exception()
+
+    def _keep(self, audience: Audience, *, kept: _Kept) -> None:
+        """Keep the newest ones."""
+        self._kept.pop(audience, None)
+        self._kept[audience] = kept
+        while len(self._kept) > MOST_KEPT:
+            del self._kept[next(iter(self._kept))]
