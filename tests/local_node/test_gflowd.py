@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from dovetail import names
 from dovetail.process import identity
 from dovetail_cli.cluster import audit
 from dovetail_local_node.launch import MARK
@@ -134,11 +135,8 @@ def test_a_command_that_does_not_exist_fails_with_a_sentence_in_its_log(machine:
 def test_the_environment_is_not_in_the_api(machine: Machine) -> None:
     job = machine.submit("true", TOKEN="canary-7f3a")
     machine.ended(job)
-    kubectl = [str(next((Path.home() / ".cache" / "dovetail" / "bin").glob("kubectl-*/kubectl")))]
     asked = ["get", "gpujobs,jobs,pods,events,configmaps,secrets", "--all-namespaces", "-o", "json"]
-    everything = subprocess.run(
-        [*kubectl, f"--kubeconfig={cluster.get().kubeconfig}", *asked], capture_output=True, text=True, check=True
-    ).stdout
+    everything = subprocess.run([*kubectl(), *asked], capture_output=True, text=True, check=True).stdout
     assert job in everything
     assert "canary-7f3a" not in everything
 
@@ -178,6 +176,38 @@ def test_a_log_is_followed_while_the_job_runs(machine: Machine) -> None:
         (machine.work / "go").touch()
         assert following.stdout.read() == "second\n"
         assert following.wait(PATIENCE_SECONDS) == 0
+
+
+def test_kubectl_logs_shows_and_follows_the_output(machine: Machine) -> None:
+    job = machine.submit(
+        "sh", "-c", "echo first; echo second; while [ ! -e kubectl-go ]; do sleep 0.05; done; echo last"
+    )
+    machine.printed(job, "second")
+    logs = [*kubectl(), "logs", f"--selector={names.LABEL_JOB_NUMBER}={job}"]
+    assert subprocess.run([*logs, "--tail=1"], capture_output=True, text=True, check=True).stdout == "second\n"
+    with subprocess.Popen([*logs, "--tail=-1", "--follow"], stdout=subprocess.PIPE, text=True) as following:
+        assert following.stdout is not None
+        assert [following.stdout.readline() for _ in range(2)] == ["first\n", "second\n"]
+        (machine.work / "kubectl-go").touch()
+        assert following.stdout.read() == "last\n"
+        assert following.wait(PATIENCE_SECONDS) == 0
+
+
+def test_a_log_of_an_earlier_queue_stays_and_is_not_shown_as_the_jobs_own(machine: Machine) -> None:
+    upcoming = int(machine.submit("true")) + 1
+    Path(machine.environment["XDG_DATA_HOME"], "gflow", "logs", f"{upcoming}.log").write_text("earlier\n")
+    job = machine.submit("echo", "own")
+    machine.ended(job)
+    assert (job, machine.log(job)) == (str(upcoming), "earlier\nown\n")
+    assert machine("gjob", "log", job) == "own\n"
+
+
+def test_kubectl_logs_names_a_pod_that_runs_nothing(machine: Machine) -> None:
+    refused = subprocess.run([*kubectl(), "logs", "no-such-pod"], capture_output=True, text=True, check=False)
+    assert refused.returncode == 1
+    assert (
+        refused.stderr == 'error: error from server (NotFound): pods "no-such-pod" not found in namespace "default"\n'
+    )
 
 
 def test_cancelling_sends_sigterm_and_leaves_no_process(machine: Machine) -> None:
@@ -318,14 +348,19 @@ def test_the_last_job_can_be_named_by_an_at_sign(scripts: Machine) -> None:
 
 
 def test_a_pod_of_no_gpujob_is_refused(machine: Machine) -> None:
-    kubectl = str(next((Path.home() / ".cache" / "dovetail" / "bin").glob("kubectl-*/kubectl")))
-    base = [kubectl, f"--kubeconfig={cluster.get().kubeconfig}"]
+    base = kubectl()
     overrides = json.dumps({"spec": {"nodeName": "local"}})
     make = ["run", "stray", "--image=x", "--restart=Never", f"--overrides={overrides}", "--", "touch", "/tmp/stray"]
     subprocess.run([*base, *make], check=True, capture_output=True)
     read = [*base, "get", "pod", "stray", "-o", "jsonpath={.status.phase} {.status.reason}"]
     until(lambda: subprocess.run(read, capture_output=True, text=True, check=True).stdout == "Failed NotAJob")
     subprocess.run([*base, "delete", "pod", "stray"], check=True, capture_output=True)
+
+
+def kubectl() -> list[str]:
+    """The sandbox's own kubectl, as its administrator."""
+    program = next((Path.home() / ".cache" / "dovetail" / "bin").glob("kubectl-*/kubectl"))
+    return [str(program), f"--kubeconfig={cluster.get().kubeconfig}"]
 
 
 def _uid(machine: Machine, job: str) -> str:
