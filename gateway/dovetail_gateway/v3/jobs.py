@@ -15,13 +15,14 @@ from dovetail.decoding import UnreadableError, decode
 from dovetail.formats.timestamps import timestamp
 from dovetail.kube.errors import AlreadyExists, NotFound
 from dovetail.names import GROUP
+from dovetail.query.jobs.owners import project_of, user_of
 from dovetail_gateway.access.callers import Caller, Clients
 from dovetail_gateway.access.visibility import Visibility
 from dovetail_gateway.cluster.cache import ClusterCache
 from dovetail_gateway.routing.problems import RequestFailedError
 from dovetail_gateway.routing.table import Answer, Call, Nothing, Strictly
 from dovetail_gateway.v3.paging import page
-from dovetail_gateway.v3.rows import job_row, project_of, user_of
+from dovetail_gateway.v3.rows import job_row
 from dovetail_gateway.v3.types import (
     DryRunFlag,
     EventList,
@@ -185,7 +186,7 @@ def _matches(job: GPUJob, *, wanted: JobFilter, sees: Visibility) -> bool:
     phase = job.status.phase or "Queued"
     if (wanted.phase is not None and phase != wanted.phase) or (wanted.unfinished and phase in FINISHED):
         return False
-    return wanted.user in {None, user_of(job)} and wanted.project in {None, project_of(job)}
+    return wanted.user in {None, user_of(job) or ""} and wanted.project in {None, project_of(job)}
 
 
 def _suffix(key: str, *, caller: Caller) -> str:

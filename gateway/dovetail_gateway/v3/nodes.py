@@ -5,12 +5,13 @@ from typing import Any
 
 from dovetail.api.gpuquota import GPUQuota
 from dovetail.gpu.models import normalise
+from dovetail.query.jobs.owners import user_of
 from dovetail_gateway.access.visibility import Visibility
 from dovetail_gateway.cluster.cache import ClusterCache, NodeUse
 from dovetail_gateway.routing.problems import RequestFailedError
 from dovetail_gateway.routing.table import Answer, Call, Nothing, Strictly
 from dovetail_gateway.v3.paging import page
-from dovetail_gateway.v3.rows import device_rows, node_row, user_of
+from dovetail_gateway.v3.rows import device_rows, node_row
 from dovetail_gateway.v3.types import DeviceList, NodeFilter, NodeList, NodePath, QuotaList, QuotaRow, QuotaUse
 
 
@@ -59,7 +60,8 @@ class Nodes:
 
     def _users(self, sees: Visibility) -> frozenset[str]:
         """The users with jobs that the caller sees."""
-        return frozenset(user_of(job) for job in self._cache.jobs.values() if sees.sees(job.metadata.namespace))
+        found = (user_of(job) for job in self._cache.jobs.values() if sees.sees(job.metadata.namespace))
+        return frozenset(user for user in found if user)
 
 
 def _quota(quota: GPUQuota, *, sees: Visibility, users: frozenset[str]) -> QuotaRow | None:

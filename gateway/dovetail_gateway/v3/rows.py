@@ -4,20 +4,11 @@ from collections.abc import Sequence
 
 from dovetail import names
 from dovetail.api.gpujob import GPUJob
+from dovetail.query.jobs.owners import project_of, user_of
 from dovetail.query.nodes.inventory import DeviceUse, Holder, enforcing
 from dovetail_gateway.access.visibility import Visibility
 from dovetail_gateway.cluster.cache import NodeUse
 from dovetail_gateway.v3.types import DeviceRow, JobDevice, JobRow, NodeRow, OtherTenants, TenantRow
-
-
-def user_of(job: GPUJob) -> str:
-    """The user who submitted the job; empty if unknown."""
-    return job.metadata.annotations.get(names.USER, "")
-
-
-def project_of(job: GPUJob) -> str:
-    """The project that the job counts for; empty for none."""
-    return job.metadata.labels.get(names.LABEL_PROJECT, "")
 
 
 def job_row(job: GPUJob) -> JobRow:
@@ -29,7 +20,7 @@ def job_row(job: GPUJob) -> JobRow:
         name=meta.name,
         uid=meta.uid,
         number=status.number,
-        user=user_of(job),
+        user=user_of(job) or "",
         project=project_of(job),
         phase=status.phase or "Queued",
         reason=status.reason,
