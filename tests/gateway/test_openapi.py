@@ -18,7 +18,7 @@ def test_each_route_is_described_with_its_right_and_each_of_its_answers() -> Non
         described = found["paths"][each.path][each.method.lower()]
         assert described["x-required-right"]
         assert {str(status) for status in each.answers} <= described["responses"].keys()
-        assert ("security" in described) == (each.right.by != "nobody")
+        assert ("security" in described) == (each.right.by != "none")
 
 
 def test_each_reference_of_the_document_leads_somewhere() -> None:
