@@ -89,7 +89,7 @@ def test_json_has_numbers_and_full_devices() -> None:
         (lambda: listing.parse_limit("0"), '-n "0"'),
         (lambda: listing.parse_limit("x"), '-n "x"'),
         (lambda: listing.check_interval(0.0, form="table"), "--interval 0: at least 0.1 seconds"),
-        (lambda: listing.check_interval(2.0, form="json"), "it cannot go with -o json"),
+        (lambda: listing.check_interval(2.0, form="json"), "it cannot be combined with -o json"),
     ],
 )
 def test_wrong_words_are_refused_with_what_is_allowed(parse: Any, problem: str) -> None:

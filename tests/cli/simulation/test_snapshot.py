@@ -161,7 +161,7 @@ def test_programs_get_the_runs_alone_and_people_what_arrived(file, capsys) -> No
         (["--snapshot", "SNAP", "--nodes", "n.csv"], "name --nodes or --snapshot", 2),
         (["--snapshot", "SNAP", "--arrivals", "a.txt"], "--arrivals needs --pods", 2),
         (["--snapshot", "SNAP", "--node-order", "o.txt"], "--node-order goes with --nodes", 2),
-        (["--snapshot", "SNAP", "--departures", "1"], "--departures goes with --nodes", 2),
+        (["--snapshot", "SNAP", "--departures", "1"], "--departures needs --nodes", 2),
         (["--snapshot", "gone.json"], "gone.json: there is no such file", 3),
     ],
 )

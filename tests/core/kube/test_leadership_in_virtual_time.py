@@ -383,7 +383,7 @@ async def test_a_note_on_the_lease_costs_the_holder_no_time(leases: Leases) -> N
     ("change", "says"),
     [
         ({"holder_identity": "two"}, "the lease it is held by two"),
-        ({"holder_identity": ""}, "the lease it is held by nobody"),
+        ({"holder_identity": ""}, "the lease it is held by no process"),
         ({"lease_transitions": 2}, "the lease it is held by one"),
     ],
 )
@@ -396,7 +396,7 @@ def test_a_holder_learns_at_its_next_renewal_that_the_lease_is_lost(change: dict
             await holder.keep()
         assert clock() == leases.writes[0] + RENEW
         assert (holder.term, holder.remaining_seconds) == (None, 0)
-        assert holder.holder == (change.get("holder_identity", "one") or "nobody")
+        assert holder.holder == (change.get("holder_identity", "one") or "no process")
 
     played()
 

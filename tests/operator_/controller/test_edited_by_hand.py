@@ -27,7 +27,7 @@ def test_a_job_of_which_fewer_or_more_workers_are_to_run_than_were_planned_start
     whole = {"suspend": True, "completions": workers, "parallelism": workers}
     assert outcome.actions == (PatchJob(spec=whole),)
     assert (outcome.status.phase, outcome.status.reason) == ("Queued", "Evaluating")
-    assert "somebody has changed the parallelism or completions" in outcome.status.message
+    assert "Restarts: the parallelism or completions of its Job were edited" == outcome.status.message
 
 
 @pytest.mark.parametrize(
