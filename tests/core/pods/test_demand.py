@@ -90,8 +90,8 @@ def test_an_amount_of_zero_beside_a_request_is_refused() -> None:
             {names.GPU_MEMORY_MIB: "1024"},
             {},
             (
-                'gpu "1024": dovetail.dev/gpu-memory-mib needs dovetail.dev/gpu-milli or dovetail.dev/gpu-turn beside '
-                "it; write for example 500"
+                'gpu "1024": dovetail.dev/gpu-memory-mib needs dovetail.dev/gpu-milli or dovetail.dev/gpu-turn too; '
+                "write for example 500"
             ),
         ),
         (
