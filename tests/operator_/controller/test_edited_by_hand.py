@@ -27,7 +27,7 @@ def test_a_job_of_which_fewer_or_more_workers_are_to_run_than_were_planned_start
     whole = {"suspend": True, "completions": workers, "parallelism": workers}
     assert outcome.actions == (PatchJob(spec=whole),)
     assert (outcome.status.phase, outcome.status.reason) == ("Queued", "Evaluating")
-    assert "Restarts: the parallelism or completions of its Job were edited" == outcome.status.message
+    assert outcome.status.message == "Restarts: the parallelism or completions of its Job were edited"
 
 
 @pytest.mark.parametrize(
