@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import yaml
 
-from dovetail_cli.doctor.control_plane import POLICIES
+from dovetail.query.doctor.control_plane import POLICIES
 from tests.chart.conftest import Render
 from tests.chart.test_chart import named
 
