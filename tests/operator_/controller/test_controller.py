@@ -130,8 +130,13 @@ async def until_status(api: Api, name: str = "x", *, count: int = 1) -> None:
 
 async def test_a_new_job_is_numbered_then_told_of_its_plan_then_created(rig: Rig, api: Api) -> None:
     job = make_job()
-    api.answer(f"GET {CONFIGMAP}", Answer(body=make_object("dovetail-job-numbers", version=1, data={})))
-    api.answer(f"PATCH {CONFIGMAP}", Answer(body=make_object("dovetail-job-numbers", version=2, data={"team": "1"})))
+    api.answer(
+        f"GET {CONFIGMAP}", Answer(body=make_object("dovetail-job-numbers", namespace="home", version=1, data={}))
+    )
+    api.answer(
+        f"PATCH {CONFIGMAP}",
+        Answer(body=make_object("dovetail-job-numbers", namespace="home", version=2, data={"team": "1"})),
+    )
     api.answer(f"POST {JOBS}", created(job))
     rig.accept_status(job, number=1, phase="Starting")
     rig.controller.changes.job_changed(job)
@@ -145,8 +150,13 @@ async def test_a_new_job_is_numbered_then_told_of_its_plan_then_created(rig: Rig
 
 
 async def test_of_a_job_that_goes_while_it_is_numbered_nothing_is_kept(rig: Rig, api: Api) -> None:
-    released, written = asyncio.Event(), make_object("dovetail-job-numbers", version=2, data={"team": "2"})
-    api.answer(f"GET {CONFIGMAP}", Answer(body=make_object("dovetail-job-numbers", version=1, data={})))
+    released, written = (
+        asyncio.Event(),
+        make_object("dovetail-job-numbers", namespace="home", version=2, data={"team": "2"}),
+    )
+    api.answer(
+        f"GET {CONFIGMAP}", Answer(body=make_object("dovetail-job-numbers", namespace="home", version=1, data={}))
+    )
     api.answer(f"PATCH {CONFIGMAP}", Answer(body=written, released=released))
     gone, stays = make_job("gone", gpu=2), make_job("stays", gpu=2)
     for job in (gone, stays):
