@@ -30,6 +30,11 @@ from dovetail_gateway.v1.allocations import WAIT_SECONDS, Allocations
 from dovetail_gateway.v1.routes import routes as v1_routes
 from dovetail_gateway.v1.setup import SetupCalls
 from dovetail_gateway.v1.status import StatusCalls
+from dovetail_gateway.v2.resources import ResourceCalls
+from dovetail_gateway.v2.routes import routes as v2_routes
+from dovetail_gateway.v2.tasks import WAIT_SECONDS as TASK_WAIT_SECONDS
+from dovetail_gateway.v2.tasks import Tasks
+from dovetail_gateway.v2.templates import Templates, load_templates
 from dovetail_gateway.v3.jobs import Jobs
 from dovetail_gateway.v3.me import Myself
 from dovetail_gateway.v3.nodes import Nodes
@@ -48,7 +53,9 @@ class Options:
     - `hosts`: the names by which the gateway is called, besides loopback
     - `rates`: the limits of requests; None for no limit
     - `legacy`: the account of requests to v1 and v2 without a token; None refuses them
-    - `allocation_namespace`: the namespace of v1's allocations
+    - `namespace`: that of the release, with the numbers of the devices
+    - `allocation_namespace`: the namespace of v1's allocations and v2's tasks
+    - `templates`: what tasks run
     - `allocation_wait_seconds`: how long an allocation may wait for its devices
     - `stream_times`: signs of life and reviews of open streams
     - `anonymous_loopback`: whether requests from this machine without a token have the kubeconfig's rights
@@ -57,7 +64,9 @@ class Options:
     hosts: tuple[str, ...] = ()
     rates: Rates | None = field(default_factory=Rates)
     legacy: Account | None = None
+    namespace: str = "dovetail-system"
     allocation_namespace: str = "default"
+    templates: Templates = field(default_factory=lambda: load_templates(None))
     allocation_wait_seconds: float = WAIT_SECONDS
     stream_times: Times = Times()  # noqa: RUF009 - frozen
     anonymous_loopback: bool = False
@@ -91,7 +100,7 @@ async def gateway(
         Clients(connection, own=own) as clients,
     ):
         reviews = Reviews(clients)
-        cache = ClusterCache(own, settings=settings, reviews=reviews)
+        cache = ClusterCache(own, settings=settings, reviews=reviews, namespace=options.namespace)
         metrics, connections = Metrics(), Connections(most=_MOST_CONNECTIONS)
         admission = Admission(
             hosts=Hosts(options.hosts),
@@ -141,6 +150,16 @@ def routes(
         allocations=allocations,
         setup=SetupCalls(cache, allocations=allocations),
     )
+    tasks = Tasks(
+        cache,
+        clients=clients,
+        reviews=reviews,
+        answers=answers,
+        templates=options.templates,
+        namespace=options.allocation_namespace,
+        wait_seconds=min(TASK_WAIT_SECONDS, options.allocation_wait_seconds),
+    )
+    v2 = v2_routes(tasks=tasks, resources=ResourceCalls(cache, clients=clients, reviews=reviews))
     jobs = Jobs(cache, clients=clients, now=now)
     v3 = v3_routes(
         jobs=jobs,
@@ -149,7 +168,7 @@ def routes(
         snapshots=Snapshots(feed),
         myself=Myself(cache, reviews=reviews),
     )
-    return [*v1, *v3]
+    return [*v1, *v2, *v3]
 
 
 def openapi(table: list[Route]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from dovetail.process import connections, serving
 from dovetail_gateway.access.legacy_account import Account
 from dovetail_gateway.access.limits import Rates
 from dovetail_gateway.app import Gateway, Options, gateway
+from dovetail_gateway.v2.templates import load_templates
 
 DEFAULT_PORT: Final = 8000
 DEFAULT_METRICS_PORT: Final = 8085
@@ -55,7 +56,16 @@ def _parser() -> argparse.ArgumentParser:
         help="requests to v1 and v2 without a token act as this account; without it they are refused",
     )
     options.add_argument(
-        "--allocation-namespace", default="default", metavar="NAME", help="of v1's allocations (default: %(default)s)"
+        "--allocation-namespace",
+        default="default",
+        metavar="NAME",
+        help="of v1's allocations and v2's tasks (default: %(default)s)",
+    )
+    options.add_argument(
+        "--namespace", default="dovetail-system", metavar="NAME", help="of the release (default: %(default)s)"
+    )
+    options.add_argument(
+        "--task-templates", type=Path, metavar="FILE", help="what v2's tasks run; without it they print what they got"
     )
     options.add_argument(
         "--anonymous-loopback",
@@ -77,7 +87,9 @@ def options_of(args: argparse.Namespace) -> Options:
         hosts=tuple(args.allowed_host),
         rates=rates,
         legacy=_account(args.legacy_service_account),
+        namespace=args.namespace,
         allocation_namespace=args.allocation_namespace,
+        templates=load_templates(args.task_templates),
         anonymous_loopback=args.anonymous_loopback,
     )
 

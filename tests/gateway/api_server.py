@@ -9,6 +9,7 @@ from aiohttp import web
 from tests.extender.api_server import LISTS, ApiServer, _status
 
 _JOBS = "/apis/dovetail.dev/v1alpha1/namespaces/{namespace}/gpujobs"
+_CONFIGMAPS = "/api/v1/namespaces/dovetail-system/configmaps"
 _ALL = "*"
 
 
@@ -29,7 +30,7 @@ EDIT = {"get", "list", "watch", "create", "patch", "delete"}
 class GatewayApiServer(ApiServer):
     """`users` by token. `reviews` and `requests` are what was asked, with the user's name."""
 
-    lists = {**LISTS, "jobs": "/apis/batch/v1/jobs"}
+    lists = {**LISTS, "jobs": "/apis/batch/v1/jobs", "configmaps": _CONFIGMAPS}
 
     def __init__(self) -> None:
         super().__init__()
@@ -53,7 +54,13 @@ class GatewayApiServer(ApiServer):
         app.router.add_post(_JOBS, self._create)
         app.router.add_get(_JOBS + "/{name}", self._get)
         app.router.add_patch(_JOBS + "/{name}", self._patch)
+        app.router.add_patch("/apis/dovetail.dev/v1alpha1/gpunodes/{name}", self._patch_node)
         app.router.add_delete(_JOBS + "/{name}", self._delete)
+
+    def number(self, *devices: str) -> None:
+        """Do what the operator does: number these devices from 0."""
+        data = {str(number): device for number, device in enumerate(devices)}
+        self.put("configmaps", {"metadata": {"name": "dovetail-device-indexes", "uid": "indexes"}, "data": data})
 
     def run(self, key: str, *, devices: list[dict[str, Any]]) -> None:
         """Do what the operator does once a job's workers run on these devices."""
@@ -124,6 +131,19 @@ class GatewayApiServer(ApiServer):
             return _status(422, "Invalid", "spec.reservation.durationSeconds: Required value")
         self.put("gpujobs", job)
         return web.json_response(job)
+
+    async def _patch_node(self, request: web.Request) -> web.Response:
+        user, name = self._user(request), request.match_info["name"]
+        assert user is not None
+        self.requests.append((user.name, "patch", f"gpunodes/{name}"))
+        if not user.may("patch", ""):
+            return _status(403, "Forbidden", f'User "{user.name}" cannot patch resource "gpunodes"')
+        node = self.objects["gpunodes"][name]
+        limits = node.setdefault("spec", {}).setdefault("tenantLimits", {})
+        for uuid, given in (await request.json())["spec"]["tenantLimits"].items():
+            limits[uuid] = {**limits.get(uuid, {}), **given}
+        self.put("gpunodes", node)
+        return web.json_response(node)
 
     async def _delete(self, request: web.Request) -> web.Response:
         refused, _ = self._found(request, "delete")

@@ -22,6 +22,16 @@ BODIES: dict[str, Any] = {
     "/api/v1/gpu/allocate": {"gpu_count": 1},
     "/api/v1/gpu/setup-pytorch": {"allocation_id": "canaryjob"},
     "/api/v1/gpu/setup-tensorflow": {"allocation_id": "canaryjob"},
+    "/api/v2/training/start": {
+        "model": "m",
+        "num_classes": 2,
+        "train_path": "/t",
+        "val_path": "/v",
+        "save_path": "/s",
+        "device": "cuda:1",
+    },
+    "/api/v2/inference/start": {"cfg_path": "/c", "weight_path": "/w", "source_path": "/s"},
+    "/api/v2/resources/config": {"max_concurrent": {"cuda:0": {"training": 2}}},
     "/api/v3/jobs": {"namespace": "canaryns", "name": "mine", "spec": {"gpu": 1, "template": TEMPLATE}},
     "/api/v3/jobs/{namespace}/{name}": {"held": True},
     "/api/v3/dry-run": {"namespace": "red", "spec": {"gpu": 8, "workers": 2, "template": TEMPLATE}},
@@ -50,6 +60,15 @@ async def crowded(api: GatewayApiServer) -> GatewayApiServer:
     node["status"]["devices"][4]["strangers"] = [{"pid": 1, "command": "canarycommand", "pod": "canaryns/canarypod"}]
     node["status"]["overuses"] = []
     api.put("gpunodes", node)
+    api.number("a/cuda:0", "a/cuda:1")
+    labels = {"dovetail.dev/task-type": "training"}
+    job = api.objects["gpujobs"]["canaryns/canaryjob"]
+    job["metadata"]["labels"] |= labels
+    job["spec"]["workload"] = "Training"
+    job["status"]["devices"] = [
+        {"worker": 0, "node": "a", "index": 1, "uuid": "a-1", "shareMilli": 1000, "memoryMiB": 1}
+    ]
+    api.put("gpujobs", job)
     return api
 
 

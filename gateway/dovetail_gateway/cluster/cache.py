@@ -8,14 +8,15 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from dovetail import names
-from dovetail.api.builtin import Job, Node, Pod, ResourceSlice
+from dovetail.api.builtin import ConfigMap, Job, Node, Pod, ResourceSlice
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpunode import GPUNode
 from dovetail.api.gpuquota import GPUQuota
 from dovetail.api.meta import EventType, key_of
-from dovetail.api.resources import GPUJOBS, GPUNODES, GPUQUOTAS, JOBS, NODES, PODS
+from dovetail.api.resources import CONFIGMAPS, GPUJOBS, GPUNODES, GPUQUOTAS, JOBS, NODES, PODS
 from dovetail.cluster.objects import ClusterObjects
 from dovetail.config.settings import Settings
+from dovetail.gpu.device_indexes import CONFIGMAP_NAME
 from dovetail.kube.client import Client
 from dovetail.kube.reflector import Reflector
 from dovetail.kube.resource_slices import SliceWatch
@@ -70,7 +71,8 @@ class NodeUse:
 class ClusterCache:
     """Follows the cluster with the gateway's own account; `run()` does so until it is cancelled."""
 
-    def __init__(self, client: Client, *, settings: Settings, reviews: Reviews) -> None:
+    def __init__(self, client: Client, *, settings: Settings, reviews: Reviews, namespace: str) -> None:
+        """`namespace` is that of the release."""
         self.settings = settings
         # Counts changes, so that an answer can be kept while nothing has changed.
         self.version = 0
@@ -89,6 +91,14 @@ class ClusterCache:
         self._quotas = Reflector(client, resource=GPUQUOTAS, as_type=GPUQuota, on_event=self._on_other)
         self._batch_jobs = Reflector(
             client, resource=JOBS, as_type=Job, on_event=self._on_other, label_selector=names.LABEL_JOB
+        )
+        self._configmaps = Reflector(
+            client,
+            resource=CONFIGMAPS,
+            as_type=ConfigMap,
+            on_event=self._on_other,
+            namespace=namespace,
+            field_selector=f"metadata.name={CONFIGMAP_NAME}",
         )
         self._slice_watch = SliceWatch(client, drivers=names.GPU_DRIVERS, on_event=self._on_slice)
 
@@ -143,6 +153,11 @@ class ClusterCache:
     def quotas(self) -> Collection[GPUQuota]:
         """All GPUQuotas. A live view."""
         return self._quotas.store.values()
+
+    @property
+    def device_indexes(self) -> Mapping[str, str]:
+        """The numbers of the devices over the cluster, as the operator's ConfigMap has them."""
+        return next((each.data for each in self._configmaps.store.values()), {})
 
     def pods_on(self, node: str) -> Collection[Pod]:
         """The pods that are bound to a node. A live view."""
@@ -204,7 +219,15 @@ class ClusterCache:
 
     @property
     def _reflectors(self) -> tuple[Reflector[Any], ...]:
-        return self._nodes, self._gpunodes, self._pods, self._jobs, self._quotas, self._batch_jobs
+        return (
+            self._nodes,
+            self._gpunodes,
+            self._pods,
+            self._jobs,
+            self._quotas,
+            self._batch_jobs,
+            self._configmaps,
+        )
 
     def _on_node(self, _event: EventType, node: Node) -> None:
         self._touch([node.metadata.name])

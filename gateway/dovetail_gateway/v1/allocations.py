@@ -28,6 +28,7 @@ from dovetail_gateway.v1.types import (
     Validity,
     Wanted,
 )
+from dovetail_gateway.v3.permissions import require
 
 WAIT_SECONDS: Final = 5.0
 _PREFIX: Final = "alloc-"
@@ -58,7 +59,7 @@ class Allocations:
 
     async def validate(self, call: Call[Nothing, Nothing, Wanted]) -> Answer:
         """Whether the request would get its GPUs now."""
-        await self._permit(call.caller)
+        await require(self._reviews, caller=call.caller, act=Act(verb="create", namespace=self._namespace))
         nodes = self._cache.node_uses()
         asked = reservation(call.body, nodes=nodes)
         if isinstance(asked, NoSuchGPU):
@@ -80,7 +81,7 @@ class Allocations:
 
     async def allocate(self, call: Call[Nothing, Nothing, Wanted]) -> Answer:
         """Reserve the GPUs, wait for them, and withdraw the request if it does not get them in time."""
-        await self._permit(call.caller)
+        await require(self._reviews, caller=call.caller, act=Act(verb="create", namespace=self._namespace))
         asked = reservation(call.body, nodes=self._cache.node_uses())
         if isinstance(asked, NoSuchGPU):
             return _no(reason="ExceedsCapacity", message=f"{asked.message}; {asked.suggestion}")
@@ -114,12 +115,6 @@ class Allocations:
         """An allocation, as the API server lets the caller read it. Raises `KubeError` and `RequestFailedError`."""
         async with self._clients.client_for(caller) as client:
             return await self._read(client, name=name)
-
-    async def _permit(self, caller: Caller) -> None:
-        """Raise `RequestFailedError` unless the caller may create jobs: even a refusal tells about the cluster."""
-        if not await self._reviews.may(caller, act=Act(verb="create", namespace=self._namespace)):
-            message = f"you may not create gpujobs.dovetail.dev in namespace {self._namespace}"
-            raise RequestFailedError(403, reason="Forbidden", message=message)
 
     async def _read(self, client: Client, *, name: str) -> GPUJob:
         job = await client.get(GPUJOBS, name=name, as_type=GPUJob, namespace=self._namespace)

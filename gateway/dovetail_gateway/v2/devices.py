@@ -1,0 +1,110 @@
+"""The devices of the cluster by their numbers over it: `cuda:N` as a device of a node, and back. Pure."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from dovetail.api.gpujob import FINISHED, GPUJob
+from dovetail.api.gpunode import GPUNode
+from dovetail.gpu.device_indexes import NodeDevice, read_indexes
+from dovetail.gpu.request import GPURequest, RequestError, on_device, parse
+from dovetail.query.nodes.inventory import DeviceUse
+from dovetail_gateway.cluster.cache import NodeUse
+from dovetail_gateway.routing.problems import RequestFailedError
+from dovetail_gateway.v2.types import Counts
+
+_MOST_LISTED: Final = 8
+_ONE: Final = parse("1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NumberedDevice:
+    """A device with its number over the cluster."""
+
+    number: int
+    at: NodeDevice
+    use: DeviceUse
+    gpunode: GPUNode
+
+    @property
+    def name(self) -> str:
+        """The device as v2 names it."""
+        return f"cuda:{self.number}"
+
+
+@dataclass(frozen=True, slots=True)
+class Devices:
+    """The devices that exist, by number."""
+
+    by_number: Mapping[int, NumberedDevice]
+
+    def __iter__(self) -> Iterator[NumberedDevice]:
+        return iter(self.by_number.values())
+
+    def named(self, text: str) -> NumberedDevice:
+        """The device that `cuda:N` or `NODE/cuda:N` names. Raises `RequestFailedError`."""
+        request = _read(text)
+        if request.device_node is None:
+            found = self.by_number.get(-1 if request.device_index is None else request.device_index)
+        else:
+            found = self._at(request.device_node, index=request.device_index)
+        if found is None:
+            message = f"device {text} does not exist: {self._what_there_is()}"
+            raise RequestFailedError(422, reason="NoSuchDevice", message=message)
+        return found
+
+    def name_of(self, at: NodeDevice) -> str:
+        """The device as v2 names it; by its node if it has no number."""
+        found = self._at(at.node, index=at.index)
+        return str(at) if found is None else found.name
+
+    def _at(self, node: str, *, index: int | None) -> NumberedDevice | None:
+        return next((each for each in self.by_number.values() if each.at == NodeDevice(node, index or 0)), None)
+
+    def _what_there_is(self) -> str:
+        count = len(self.by_number)
+        if not count:
+            return "this cluster has no GPUs"
+        names = [each.name for each in self.by_number.values()]
+        shown = ", ".join(names if count <= _MOST_LISTED else [*names[:_MOST_LISTED], "…", names[-1]])
+        return f"this cluster has {count} GPU{'s' if count > 1 else ''} ({shown})"
+
+
+def devices_of(nodes: Iterable[NodeUse], *, indexes: Mapping[str, str]) -> Devices:
+    """The devices that have a number in `indexes`, the ConfigMap's data, and that an agent reports."""
+    there = {NodeDevice(node.name, use.device.index): (use, node.gpunode) for node in nodes for use in node.uses}
+    numbered = {number: (at, *there[at]) for number, at in read_indexes(indexes).items() if at in there}
+    return Devices(
+        {
+            number: NumberedDevice(number=number, at=at, use=use, gpunode=gpunode)
+            for number, (at, use, gpunode) in numbered.items()
+        }
+    )
+
+
+def places_of(job: GPUJob) -> Sequence[NodeDevice]:
+    """The devices that an unfinished job holds."""
+    if job.status.phase in FINISHED:
+        return ()
+    return [NodeDevice(device.node, device.index) for device in job.status.devices]
+
+
+def usage_of(jobs: Iterable[GPUJob]) -> dict[NodeDevice, Counts]:
+    """How many jobs of each workload hold each device."""
+    found: dict[NodeDevice, Counts] = {}
+    for job in jobs:
+        for at in set(places_of(job)) if job.spec.workload else ():
+            before = found.get(at, Counts(training=0, inference=0))
+            found[at] = Counts(
+                training=before.training + (job.spec.workload == "Training"),
+                inference=before.inference + (job.spec.workload == "Inference"),
+            )
+    return found
+
+
+def _read(text: str) -> GPURequest:
+    try:
+        return on_device(_ONE, device=text)
+    except RequestError as error:
+        message = f'device "{text}": allowed are cuda, cuda:N, NODE/cuda:N and cpu'
+        raise RequestFailedError(422, reason="Invalid", message=message) from error

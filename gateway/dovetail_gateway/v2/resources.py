@@ -1,0 +1,150 @@
+"""v2: use and limits of the devices, and what they measure."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from dovetail.api.gpujob import GPUJob
+from dovetail.api.gpunode import GPUNode, TenantLimits
+from dovetail.api.resources import GPUNODES
+from dovetail.config.settings import Settings
+from dovetail_gateway.access.callers import Clients
+from dovetail_gateway.access.reviews import Act, Reviews
+from dovetail_gateway.access.visibility import Visibility
+from dovetail_gateway.cluster.cache import ClusterCache
+from dovetail_gateway.routing.problems import RequestFailedError
+from dovetail_gateway.routing.table import Answer, Call, Nothing
+from dovetail_gateway.v2.devices import Devices, NumberedDevice, devices_of, places_of, usage_of
+from dovetail_gateway.v2.tasks import kind_of
+from dovetail_gateway.v2.types import (
+    MOST_TENANTS,
+    ActiveTask,
+    Configured,
+    Counts,
+    DeviceRow,
+    GPUs,
+    NewLimits,
+    Resources,
+    TaskLimits,
+)
+from dovetail_gateway.v3.permissions import require
+
+_NONE = Counts(training=0, inference=0)
+_MIB_PER_GIB = 1024
+
+
+class ResourceCalls:
+    """The handlers of resources. The limits are those of the GPUNodes, so they outlive every restart."""
+
+    def __init__(self, cache: ClusterCache, *, clients: Clients, reviews: Reviews) -> None:
+        self._cache = cache
+        self._clients = clients
+        self._reviews = reviews
+
+    async def get_resources(self, call: Call[Nothing, Nothing, Any]) -> Answer:
+        """Use, tasks and limits of each device."""
+        devices, jobs = self._devices(), list(self._cache.jobs.values())
+        usage, active = usage_of(jobs), _active(jobs, devices=devices, sees=call.sees)
+        return Answer(
+            value=Resources(
+                device_usage={each.name: usage.get(each.at, _NONE) for each in devices},
+                active_tasks={each.name: active.get(each.name, []) for each in devices},
+                limits={each.name: limits_of(each, settings=self._cache.settings) for each in devices},
+            )
+        )
+
+    async def get_gpus(self, _call: Call[Nothing, Nothing, Any]) -> Answer:
+        """The measurements of each device."""
+        devices = list(self._devices())
+        usage = usage_of(self._cache.jobs.values())
+        versions = [each.gpunode.status.runtime_version for each in devices]
+        return Answer(
+            value=GPUs(
+                available=bool(devices),
+                count=len(devices),
+                cuda_version=max(versions, default="") or None,
+                pytorch_version=None,
+                devices=[_row(each, tasks=usage.get(each.at, _NONE)) for each in devices],
+            )
+        )
+
+    async def configure(self, call: Call[Nothing, Nothing, NewLimits]) -> Answer:
+        """Change the limits of devices as the caller: all that are named, or none."""
+        await require(self._reviews, caller=call.caller, act=Act(verb="patch", resource="gpunodes"))
+        devices = self._devices()
+        wanted = {name: _checked(name, limits=limits) for name, limits in call.body.max_concurrent.items()}
+        found = {name: devices.named(name) for name in wanted}
+        patches: dict[str, dict[str, Any]] = {}
+        for name, device in found.items():
+            patches.setdefault(device.at.node, {})[device.use.device.uuid] = wanted[name]
+        written: dict[str, GPUNode] = {}
+        async with self._clients.client_for(call.caller) as client:
+            for node, limits in patches.items():
+                patch = {"spec": {"tenantLimits": limits}}
+                written[node] = await client.patch(GPUNODES, name=node, patch=patch, as_type=GPUNode)
+        settings = self._cache.settings
+        limits_now = {
+            name: _limits(written[device.at.node], uuid=device.use.device.uuid, settings=settings)
+            for name, device in found.items()
+        }
+        return Answer(value=Configured(success=True, limits=limits_now))
+
+    def _devices(self) -> Devices:
+        return devices_of(self._cache.node_uses(), indexes=self._cache.device_indexes)
+
+
+def limits_of(device: NumberedDevice, *, settings: Settings) -> Counts:
+    """How many tasks of each kind may share the device."""
+    return _limits(device.gpunode, uuid=device.use.device.uuid, settings=settings)
+
+
+def _limits(gpunode: GPUNode, *, uuid: str, settings: Settings) -> Counts:
+    own = gpunode.spec.tenant_limits.get(uuid, TenantLimits())
+    return Counts(
+        training=settings.training_per_device if own.training is None else own.training,
+        inference=settings.inference_per_device if own.inference is None else own.inference,
+    )
+
+
+def _checked(name: str, *, limits: TaskLimits) -> Mapping[str, int]:
+    given = {"training": limits.training, "inference": limits.inference}
+    wrong = next((kind for kind, most in given.items() if most is not None and not 0 <= most <= MOST_TENANTS), None)
+    if wrong is not None:
+        message = f"max_concurrent of {name}: {wrong} is {given[wrong]}, allowed are 0 to {MOST_TENANTS}"
+        raise RequestFailedError(422, reason="Invalid", message=message)
+    return {kind: most for kind, most in given.items() if most is not None}
+
+
+def _active(jobs: list[GPUJob], *, devices: Devices, sees: Visibility) -> dict[str, list[ActiveTask]]:
+    found: dict[str, list[ActiveTask]] = {}
+    for job in jobs:
+        kind = kind_of(job)
+        if kind is not None and sees.sees(job.metadata.namespace):
+            for at in places_of(job):
+                found.setdefault(devices.name_of(at), []).append(ActiveTask(id=job.metadata.name, type=kind))
+    return found
+
+
+def _row(each: NumberedDevice, *, tasks: Counts) -> DeviceRow:
+    device = each.use.device
+    promised = sum(holder.memory_mib for holder in each.use.holders)
+    free = max(0, device.memory_mib - max(promised, device.used_mib))
+    return DeviceRow(
+        id=each.number,
+        device_name=each.name,
+        node=each.at.node,
+        index=each.at.index,
+        name=device.model,
+        compute_capability=device.compute_capability or None,
+        total_memory_gb=_gib(device.memory_mib),
+        allocated_memory_gb=_gib(promised),
+        cached_memory_gb=None,
+        free_memory_gb=_gib(free),
+        utilization=round(device.utilization * 100, 2),
+        temperature=device.temperature_celsius,
+        power=device.power_watts,
+        current_tasks=tasks,
+    )
+
+
+def _gib(mib: int) -> float:
+    return round(mib / _MIB_PER_GIB, 2)

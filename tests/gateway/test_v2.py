@@ -1,0 +1,285 @@
+"""v2 over a real port: devices by their numbers over the cluster, and tasks as GPUJobs of the caller."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dovetail.config.errors import ConfigError
+from dovetail_gateway.app import Options
+from dovetail_gateway.v2.templates import load_templates
+from tests.extender.builders import make_gpunode
+from tests.gateway.api_server import GatewayApiServer
+from tests.gateway.builders import make_job
+from tests.gateway.served import Face, Reply, serving
+
+ROOT = "/api/v2"
+RED = Options(rates=None, allocation_namespace="red")
+TRAINING = {"model": "yolo", "num_classes": 3, "train_path": "/data/t", "val_path": "/data/v", "save_path": "/out"}
+INFERENCE = {"cfg_path": "/c", "weight_path": "/w", "source_path": "/s"}
+TASK = {"dovetail.dev/task-type": "training"}
+
+
+@pytest.fixture
+async def two(api: GatewayApiServer) -> GatewayApiServer:
+    """Two nodes with one V100 each; the younger node sorts first."""
+    api.delete("pods", "red/train-0")
+    api.delete("pods", "canaryns/canarypod")
+    for name in ("a", "b"):
+        api.put("gpunodes", make_gpunode(name, gpus=1, utilization=0.5, usedMiB=1024, computeCapability="7.0"))
+    api.number("b/cuda:0", "a/cuda:0")
+    return api
+
+
+@pytest.fixture
+async def red(two: GatewayApiServer) -> Any:
+    """A gateway whose tasks are in the namespace `red`, and which does not wait for devices."""
+    async with serving(two, options=RED, wait_seconds=0.05) as started:
+        yield started
+
+
+def task(name: str, *, namespace: str = "red", **status: Any) -> dict[str, Any]:
+    job = make_job(name, namespace=namespace, status={"phase": "Running", **status}, workload="Training")
+    job["metadata"]["labels"] |= TASK
+    return job
+
+
+def on(node: str, index: int = 0) -> dict[str, Any]:
+    return {"worker": 0, "node": node, "index": index, "uuid": f"{node}-{index}", "shareMilli": 250, "memoryMiB": 4096}
+
+
+def _tasks_in(api: GatewayApiServer) -> list[str]:
+    return [key for key in api.objects["gpujobs"] if key.startswith("red/train-")]
+
+
+async def train(face: Face, *, token: str = "red-token", **fields: Any) -> Reply:
+    return await face.ask("POST", f"{ROOT}/training/start", token=token, json={**TRAINING, **fields})
+
+
+async def until_seen(face: Face, path: str, *, holds: Any) -> Any:
+    async with asyncio.timeout(10):
+        while not holds(found := (await face.get(path, token="red-token")).json):  # noqa: ASYNC110 - as callers ask
+            await asyncio.sleep(0.01)
+    return found
+
+
+async def test_a_training_task_is_a_job_of_the_caller_with_the_fields_as_arguments_and_variables(
+    two: GatewayApiServer, red: Face
+) -> None:
+    found = await train(red, device="cuda:0", lr=0.1, note="$(HOME)")
+    assert (found.status, found.json["status"], found.json["device"]) == (200, "pending", "cuda:0"), found.text
+    job = two.objects["gpujobs"][f"red/{found.json['task_id']}"]
+    assert job["metadata"]["annotations"]["dovetail.dev/user"] == "rita"
+    assert job["spec"]["resources"] == {"share": 0.25, "memory": "4Gi", "device": "b/cuda:0"}
+    assert (job["spec"]["workload"], job["spec"]["mode"]) == ("Training", "Fractional")
+    container = job["spec"]["template"]["spec"]["containers"][0]
+    assert container["args"][:4] == ["--model", "yolo", "--num_classes", "3"]
+    assert {"name": "TASK_TRAIN_PATH", "value": "/data/t"} in container["env"]
+    assert {"name": "TASK_NOTE", "value": "$$(HOME)"} in container["env"]
+    assert {"name": "TASK_LR", "value": "0.1"} in container["env"]
+
+
+async def test_an_inference_task_starts_likewise(two: GatewayApiServer, red: Face) -> None:
+    found = await red.ask("POST", f"{ROOT}/inference/start", token="red-token", json=INFERENCE)
+    job = two.objects["gpujobs"][f"red/{found.json['task_id']}"]
+    assert (found.json["device"], job["spec"]["workload"], job["spec"]["policy"]) == ("cuda", "Inference", "Spread")
+
+
+async def test_a_task_that_starts_at_once_is_answered_with_its_device(two: GatewayApiServer) -> None:
+    async with serving(two, options=RED, wait_seconds=30) as face:
+        asking = asyncio.create_task(train(face))
+        async with asyncio.timeout(10):
+            while not (names := _tasks_in(two)):  # noqa: ASYNC110 - the tests' API server has no event
+                await asyncio.sleep(0.01)
+        two.run(names[0], devices=[on("a")])
+        assert ((await asking).json["status"], (await asking).json["device"]) == ("running", "cuda:1")
+
+
+@pytest.mark.parametrize("device", ["cuda:2", "cuda:999", "a/cuda:1", "c/cuda:0"])
+async def test_a_device_that_does_not_exist_is_refused_with_those_that_do(
+    two: GatewayApiServer, red: Face, device: str
+) -> None:
+    found = await train(red, device=device)
+    assert found.status == 422
+    assert found.json["detail"] == f"device {device} does not exist: this cluster has 2 GPUs (cuda:0, cuda:1)"
+    assert not [request for request in two.requests if request[1] == "create"]
+
+
+async def test_the_number_of_a_device_that_is_gone_does_not_exist(two: GatewayApiServer, red: Face) -> None:
+    two.delete("gpunodes", "b")
+    found = await until_seen(red, f"{ROOT}/resources/gpu", holds=lambda found: found["count"] == 1)
+    assert [row["device_name"] for row in found["devices"]] == ["cuda:1"]
+    refused = await train(red, device="cuda:0")
+    assert refused.json["detail"] == "device cuda:0 does not exist: this cluster has 1 GPU (cuda:1)"
+
+
+@pytest.mark.parametrize("device", ["", "gpu", "cuda:", "cuda:-1", "CUDA:0", "cuda:1000", "/cuda:0", "a/cuda"])
+async def test_a_device_that_cannot_be_read_is_refused_with_what_is_allowed(red: Face, device: str) -> None:
+    found = await train(red, device=device)
+    assert (found.status, "allowed are cuda, cuda:N, NODE/cuda:N and cpu" in found.json["detail"]) == (422, True)
+
+
+async def test_a_task_on_the_cpu_asks_for_no_gpu(two: GatewayApiServer, red: Face) -> None:
+    found = await train(red, device="cpu")
+    job = two.objects["gpujobs"][f"red/{found.json['task_id']}"]
+    assert (found.json["device"], job["spec"]["resources"]) == ("cpu", {"device": "cpu"})
+    assert not {"mode", "workload"} & job["spec"].keys()
+
+
+async def test_without_any_gpu_cuda_runs_on_the_cpu_and_the_answer_says_so(two: GatewayApiServer, red: Face) -> None:
+    two.delete("gpunodes", "a")
+    two.delete("gpunodes", "b")
+    await until_seen(red, f"{ROOT}/resources/gpu", holds=lambda found: not found["available"])
+    found = await train(red)
+    assert (found.json["device"], found.json["message"]) == (
+        "cpu", "this cluster has no GPU: the task runs on the CPU",
+    )  # fmt: skip
+    assert (await train(red, device="cuda:0")).json[
+        "detail"
+    ] == "device cuda:0 does not exist: this cluster has no GPUs"
+
+
+async def test_a_task_with_more_memory_than_any_device_is_refused_before_it_starts(
+    two: GatewayApiServer, tmp_path: Path
+) -> None:
+    shipped = Path(load_templates.__code__.co_filename).with_name("task_templates.yaml").read_text(encoding="utf-8")
+    file = tmp_path / "templates.yaml"
+    file.write_text(shipped.replace("4Gi", "60Gi"), encoding="utf-8")
+    options = Options(rates=None, allocation_namespace="red", templates=load_templates(file))
+    async with serving(two, options=options) as face:
+        found = await train(face)
+    assert (found.status, found.json["reason"]) == (409, "ExceedsCapacity")
+    assert "need 61440 MiB on a GPU" in found.json["detail"]
+    assert not [request for request in two.requests if request[1] == "create"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"num_classes": "many"}, "num_classes"),
+        ({"num_classes": 0}, "num_classes"),
+        ({"model": 5}, "model"),
+        ({"bad name": 1}, "bad name"),
+        ({"note": "x" * 5000}, "note"),
+        ({"note": "a\0b"}, "note"),
+    ],
+)
+async def test_a_wrong_field_is_named(red: Face, changes: dict[str, Any], named: str) -> None:
+    found = await train(red, **changes)
+    assert (found.status, named in found.json["detail"]) == (422, True), found.text
+
+
+async def test_who_may_not_create_jobs_starts_no_task_and_learns_nothing(red: Face) -> None:
+    found = await train(red, token="reader-token", device="cuda:9")
+    assert (found.status, found.json["reason"]) == (403, "Forbidden")
+
+
+async def test_resources_count_all_tasks_and_name_only_those_that_the_caller_may_list(
+    two: GatewayApiServer, red: Face
+) -> None:
+    two.put("gpujobs", task("mine", devices=[on("b")]))
+    two.put("gpujobs", task("theirs", namespace="canaryns", devices=[on("b")]))
+    two.put("gpujobs", task("over", devices=[on("b")]) | {"status": {"phase": "Succeeded", "devices": [on("b")]}})
+    found = await until_seen(
+        red, f"{ROOT}/resources", holds=lambda found: found["device_usage"]["cuda:0"]["training"] == 2
+    )
+    assert found["active_tasks"] == {"cuda:0": [{"id": "mine", "type": "training"}], "cuda:1": []}
+    assert found["limits"]["cuda:1"] == {"training": 1, "inference": 3}
+
+
+async def test_each_device_is_shown_with_what_is_promised_and_null_for_what_is_not_known(red: Face) -> None:
+    found = (await red.get(f"{ROOT}/resources/gpu", token="red-token")).json
+    assert (found["available"], found["count"], found["cuda_version"], found["pytorch_version"]) == (
+        True,
+        2,
+        None,
+        None,
+    )
+    assert found["devices"][0] == {
+        "id": 0, "device_name": "cuda:0", "node": "b", "index": 0, "name": "V100", "compute_capability": "7.0",
+        "total_memory_gb": 32.0, "allocated_memory_gb": 0.0, "cached_memory_gb": None, "free_memory_gb": 31.0,
+        "utilization": 50.0, "temperature": None, "power": None, "current_tasks": {"training": 0, "inference": 0},
+    }  # fmt: skip
+
+
+async def test_limits_are_written_to_the_device_as_the_caller_and_count_for_a_new_gateway(
+    two: GatewayApiServer, red: Face
+) -> None:
+    body = {"max_concurrent": {"cuda:0": {"training": 2}, "cuda:1": {"training": 0, "inference": 5}}}
+    found = await red.ask("POST", f"{ROOT}/resources/config", token="admin-token", json=body)
+    expected = {"cuda:0": {"training": 2, "inference": 3}, "cuda:1": {"training": 0, "inference": 5}}
+    assert (found.status, found.json) == (200, {"success": True, "limits": expected})
+    assert ("admin", "patch", "gpunodes/b") in two.requests
+    async with serving(two, options=RED) as again:
+        assert (await again.get(f"{ROOT}/resources", token="red-token")).json["limits"] == expected
+
+
+@pytest.mark.parametrize(
+    ("limits", "sentence"),
+    [
+        ({"cuda:5": {"training": 1}}, "device cuda:5 does not exist: this cluster has 2 GPUs (cuda:0, cuda:1)"),
+        ({"cuda:0": {"inference": -1}}, "max_concurrent of cuda:0: inference is -1, allowed are 0 to 48"),
+        ({"cuda": {"inference": 1}}, "device cuda does not exist: this cluster has 2 GPUs (cuda:0, cuda:1)"),
+    ],
+)
+async def test_one_wrong_limit_is_named_and_none_is_written(
+    two: GatewayApiServer, red: Face, limits: dict[str, Any], sentence: str
+) -> None:
+    body = {"max_concurrent": {"cuda:1": {"training": 4}, **limits}}
+    found = await red.ask("POST", f"{ROOT}/resources/config", token="admin-token", json=body)
+    assert (found.status, found.json["detail"]) == (422, sentence)
+    assert not [request for request in two.requests if request[1] == "patch"]
+
+
+async def test_who_may_not_change_nodes_changes_no_limit(red: Face) -> None:
+    body = {"max_concurrent": {"cuda:0": {"training": 2}}}
+    found = await red.ask("POST", f"{ROOT}/resources/config", token="red-token", json=body)
+    assert (found.status, "gpunodes" in found.json["detail"]) == (403, True)
+
+
+async def test_tasks_are_listed_in_pages_by_state_and_no_other_job_is(two: GatewayApiServer, red: Face) -> None:
+    for name in ("t1", "t2", "t3"):
+        two.put("gpujobs", task(name, devices=[on("a")]))
+    two.put("gpujobs", task("t4") | {"status": {"phase": "Queued", "message": "Need 1 GPU, only 0 available"}})
+    path = f"{ROOT}/tasks?status=running&limit=2"
+    first = await until_seen(red, path, holds=lambda found: found["total"] == 3)
+    assert [row["task_id"] for row in first["tasks"]] == ["t1", "t2"]
+    second = (await red.get(f"{path}&cursor={first['next']}", token="red-token")).json
+    assert ([row["task_id"] for row in second["tasks"]], second["next"]) == (["t3"], None)
+    assert (second["tasks"][0]["device"], second["tasks"][0]["node"]) == ("cuda:1", None)
+    waiting = (await red.get(f"{ROOT}/tasks/t4", token="red-token")).json
+    assert (waiting["status"], waiting["message"]) == ("pending", "Need 1 GPU, only 0 available")
+    assert (await red.get(f"{ROOT}/tasks/train", token="red-token")).status == 404
+
+
+async def test_a_cancel_is_idempotent_and_stays_as_the_caller(two: GatewayApiServer, red: Face) -> None:
+    two.put("gpujobs", task("t1", devices=[on("a")]))
+    for _ in range(2):
+        found = await red.ask("POST", f"{ROOT}/tasks/t1/cancel", token="red-token")
+        assert found.status == 200
+    assert two.objects["gpujobs"]["red/t1"]["spec"]["cancel"] is True
+    assert [request for request in two.requests if request[1] == "patch"] == [("rita", "patch", "red/t1")]
+
+
+@pytest.mark.parametrize("name", ["train", "none"])
+async def test_what_is_no_task_is_not_cancelled(red: Face, name: str) -> None:
+    found = await red.ask("POST", f"{ROOT}/tasks/{name}/cancel", token="red-token")
+    assert (found.status, found.json["reason"]) == (404, "NotFound")
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("training: {}", "inference"),
+        ("training: {gpu: 1}\ninference: {gpu: 1}", "needs resources"),
+        ("training: [", "cannot be read"),
+        ("training: {resources: {share: many}}\ninference: {}", "share"),
+        ("training: {}\ninference: {}\nother: {}", "other"),
+    ],
+)
+def test_a_template_that_cannot_be_used_is_refused_at_the_start(tmp_path: Path, text: str, problem: str) -> None:
+    file = tmp_path / "templates.yaml"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigError, match=problem):
+        load_templates(file)
