@@ -78,6 +78,30 @@ async def test_a_training_task_is_a_job_of_the_caller_with_the_fields_as_argumen
     assert {"name": "TASK_TRAIN_PATH", "value": "/data/t"} in container["env"]
     assert {"name": "TASK_NOTE", "value": "$$(HOME)"} in container["env"]
     assert {"name": "TASK_LR", "value": "0.1"} in container["env"]
+    assert {"name": "TASK_DEVICE", "value": "cuda:0"} in container["env"]
+
+
+async def test_a_task_counts_the_one_gpu_of_its_container_from_0(two: GatewayApiServer, red: Face) -> None:
+    found = await train(red, device="cuda:1")
+    job = two.objects["gpujobs"][f"red/{found.json['task_id']}"]
+    container = job["spec"]["template"]["spec"]["containers"][0]
+    assert (found.json["device"], job["spec"]["resources"]["device"]) == ("cuda:1", "a/cuda:0")
+    assert container["args"][-2:] == ["--device", "cuda:0"]
+
+
+async def test_a_device_without_a_number_yet_is_no_refusal_for_good(two: GatewayApiServer) -> None:
+    two.delete("configmaps", "dovetail-device-indexes")
+    async with serving(two, options=RED) as face:
+        found = await train(face, device="cuda:0")
+    assert (found.status, found.json["reason"], found.headers["Retry-After"]) == (503, "NotNumbered", "2")
+    assert found.json["detail"] == "device cuda:0 has no number yet: 2 GPUs of this cluster wait for the operator"
+
+
+async def test_instances_of_a_partitioned_device_are_not_counted(two: GatewayApiServer) -> None:
+    two.put("gpunodes", make_gpunode("a", gpus=1, migProfile="1g.10gb"))
+    async with serving(two, options=RED) as face:
+        found = await train(face, device="cuda:1")
+    assert found.json["detail"] == "device cuda:1 does not exist: this cluster has 1 GPU (cuda:0)"
 
 
 async def test_an_inference_task_starts_likewise(two: GatewayApiServer, red: Face) -> None:
@@ -211,6 +235,7 @@ async def test_limits_are_written_to_the_device_as_the_caller_and_count_for_a_ne
     expected = {"cuda:0": {"training": 2, "inference": 3}, "cuda:1": {"training": 0, "inference": 5}}
     assert (found.status, found.json) == (200, {"success": True, "limits": expected})
     assert ("admin", "patch", "gpunodes/b") in two.requests
+    assert (await red.get(f"{ROOT}/resources", token="red-token")).json["limits"] == expected
     async with serving(two, options=RED) as again:
         assert (await again.get(f"{ROOT}/resources", token="red-token")).json["limits"] == expected
 

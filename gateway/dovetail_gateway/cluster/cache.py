@@ -5,7 +5,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from dovetail import names
 from dovetail.api.builtin import ConfigMap, Job, Node, Pod, ResourceSlice
@@ -16,7 +16,7 @@ from dovetail.api.meta import EventType, key_of
 from dovetail.api.resources import CONFIGMAPS, GPUJOBS, GPUNODES, GPUQUOTAS, JOBS, NODES, PODS
 from dovetail.cluster.objects import ClusterObjects
 from dovetail.config.settings import Settings
-from dovetail.gpu.device_indexes import CONFIGMAP_NAME
+from dovetail.gpu.device_indexes import CONFIGMAP_NAME, NodeDevice, read_indexes
 from dovetail.kube.client import Client
 from dovetail.kube.reflector import Reflector
 from dovetail.kube.resource_slices import SliceWatch
@@ -27,6 +27,7 @@ from dovetail_gateway.access.callers import Caller
 from dovetail_gateway.access.reviews import ALLOWED_SECONDS, Reviews
 from dovetail_gateway.access.visibility import Visibility
 
+T = TypeVar("T", GPUJob, GPUNode)
 # Answers about a cluster that has been silent for longer would be about another cluster.
 OLDEST_SECONDS: Final = 300.0
 
@@ -83,6 +84,7 @@ class ClusterCache:
         self._node_of: dict[str, str] = {}
         self._namespaces: Counter[str] = Counter()
         self._slices: dict[str, ResourceSlice] = {}
+        self._device_indexes: Mapping[int, NodeDevice] = {}
         self._waiting: dict[str, set[asyncio.Future[None]]] = {}
         self._nodes = Reflector(client, resource=NODES, as_type=Node, on_event=self._on_node)
         self._gpunodes = Reflector(client, resource=GPUNODES, as_type=GPUNode, on_event=self._on_gpunode)
@@ -96,7 +98,7 @@ class ClusterCache:
             client,
             resource=CONFIGMAPS,
             as_type=ConfigMap,
-            on_event=self._on_other,
+            on_event=self._on_configmap,
             namespace=namespace,
             field_selector=f"metadata.name={CONFIGMAP_NAME}",
         )
@@ -155,9 +157,9 @@ class ClusterCache:
         return self._quotas.store.values()
 
     @property
-    def device_indexes(self) -> Mapping[str, str]:
-        """The numbers of the devices over the cluster, as the operator's ConfigMap has them."""
-        return next((each.data for each in self._configmaps.store.values()), {})
+    def device_indexes(self) -> Mapping[int, NodeDevice]:
+        """The devices by their numbers over the cluster, as the operator's ConfigMap has them."""
+        return self._device_indexes
 
     def pods_on(self, node: str) -> Collection[Pod]:
         """The pods that are bound to a node. A live view."""
@@ -195,11 +197,20 @@ class ClusterCache:
 
     async def until(self, key: str, *, holds: Callable[[GPUJob | None], bool], seconds: float) -> GPUJob | None:
         """The GPUJob once it is as asked, or as it is after `seconds`; None if there is none."""
+        return await self._until(self._jobs, key=key, holds=holds, seconds=seconds)
+
+    async def until_node(self, name: str, *, holds: Callable[[GPUNode | None], bool], seconds: float) -> GPUNode | None:
+        """The GPUNode once it is as asked, or as it is after `seconds`; None if there is none."""
+        return await self._until(self._gpunodes, key=name, holds=holds, seconds=seconds)
+
+    async def _until(
+        self, reflector: Reflector[T], *, key: str, holds: Callable[[T | None], bool], seconds: float
+    ) -> T | None:
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                while not holds(self._jobs.store.get(key)):
+                while not holds(reflector.store.get(key)):
                     await self._next_change(key)
-        return self._jobs.store.get(key)
+        return reflector.store.get(key)
 
     async def _next_change(self, key: str) -> None:
         changed = asyncio.get_running_loop().create_future()
@@ -234,6 +245,11 @@ class ClusterCache:
 
     def _on_gpunode(self, _event: EventType, gpunode: GPUNode) -> None:
         self._touch([gpunode.metadata.name])
+        self._wake(gpunode.metadata.name)
+
+    def _on_configmap(self, event: EventType, configmap: ConfigMap) -> None:
+        self.version += 1
+        self._device_indexes = {} if event == "DELETED" else read_indexes(configmap.data)
 
     def _on_pod(self, event: EventType, pod: Pod) -> None:
         key, before = key_of(pod.metadata), self._node_of.pop(key_of(pod.metadata), "")
@@ -251,6 +267,9 @@ class ClusterCache:
         self.version += 1
         key = key_of(job.metadata)
         self._changes.jobs.add(key)
+        self._wake(key)
+
+    def _wake(self, key: str) -> None:
         for waiting in self._waiting.get(key, ()):
             if not waiting.done():
                 waiting.set_result(None)

@@ -6,7 +6,7 @@ from typing import Final
 
 from dovetail.api.gpujob import FINISHED, GPUJob
 from dovetail.api.gpunode import GPUNode
-from dovetail.gpu.device_indexes import NodeDevice, read_indexes
+from dovetail.gpu.device_indexes import NodeDevice
 from dovetail.gpu.request import GPURequest, RequestError, on_device, parse
 from dovetail.query.nodes.inventory import DeviceUse
 from dovetail_gateway.cluster.cache import NodeUse
@@ -32,11 +32,13 @@ class NumberedDevice:
         return f"cuda:{self.number}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Devices:
-    """The devices that exist, by number."""
+    """The devices that exist, by number and by place. `unnumbered` is how many others an agent reports."""
 
     by_number: Mapping[int, NumberedDevice]
+    by_place: Mapping[NodeDevice, NumberedDevice]
+    unnumbered: int
 
     def __iter__(self) -> Iterator[NumberedDevice]:
         return iter(self.by_number.values())
@@ -47,7 +49,10 @@ class Devices:
         if request.device_node is None:
             found = self.by_number.get(-1 if request.device_index is None else request.device_index)
         else:
-            found = self._at(request.device_node, index=request.device_index)
+            found = self.by_place.get(NodeDevice(request.device_node, request.device_index or 0))
+        if found is None and self.unnumbered:
+            message = f"device {text} has no number yet: {self.unnumbered} GPUs of this cluster wait for the operator"
+            raise RequestFailedError(503, reason="NotNumbered", message=message, headers={"Retry-After": "2"})
         if found is None:
             message = f"device {text} does not exist: {self._what_there_is()}"
             raise RequestFailedError(422, reason="NoSuchDevice", message=message)
@@ -55,11 +60,8 @@ class Devices:
 
     def name_of(self, at: NodeDevice) -> str:
         """The device as v2 names it; by its node if it has no number."""
-        found = self._at(at.node, index=at.index)
+        found = self.by_place.get(at)
         return str(at) if found is None else found.name
-
-    def _at(self, node: str, *, index: int | None) -> NumberedDevice | None:
-        return next((each for each in self.by_number.values() if each.at == NodeDevice(node, index or 0)), None)
 
     def _what_there_is(self) -> str:
         count = len(self.by_number)
@@ -70,15 +72,23 @@ class Devices:
         return f"this cluster has {count} GPU{'s' if count > 1 else ''} ({shown})"
 
 
-def devices_of(nodes: Iterable[NodeUse], *, indexes: Mapping[str, str]) -> Devices:
-    """The devices that have a number in `indexes`, the ConfigMap's data, and that an agent reports."""
-    there = {NodeDevice(node.name, use.device.index): (use, node.gpunode) for node in nodes for use in node.uses}
-    numbered = {number: (at, *there[at]) for number, at in read_indexes(indexes).items() if at in there}
+def devices_of(nodes: Iterable[NodeUse], *, indexes: Mapping[int, NodeDevice]) -> Devices:
+    """The devices that an agent reports, with their numbers in `indexes`; partitioned ones have none."""
+    there = {
+        NodeDevice(node.name, use.device.index): (use, node.gpunode)
+        for node in nodes
+        for use in node.uses
+        if not use.device.mig_profile
+    }
+    numbered = [
+        NumberedDevice(number=number, at=at, use=there[at][0], gpunode=there[at][1])
+        for number, at in indexes.items()
+        if at in there
+    ]
     return Devices(
-        {
-            number: NumberedDevice(number=number, at=at, use=use, gpunode=gpunode)
-            for number, (at, use, gpunode) in numbered.items()
-        }
+        by_number={each.number: each for each in numbered},
+        by_place={each.at: each for each in numbered},
+        unnumbered=len(there) - len(numbered),
     )
 
 

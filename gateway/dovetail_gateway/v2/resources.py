@@ -1,6 +1,7 @@
 """v2: use and limits of the devices, and what they measure."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from dovetail.api.gpujob import GPUJob
@@ -30,6 +31,8 @@ from dovetail_gateway.v3.permissions import require
 
 _NONE = Counts(training=0, inference=0)
 _MIB_PER_GIB = 1024
+# How long an answer waits for the gateway's own view, so that the next answer has the new limits.
+_CACHE_SECONDS = 2.0
 
 
 class ResourceCalls:
@@ -81,6 +84,8 @@ class ResourceCalls:
             for node, limits in patches.items():
                 patch = {"spec": {"tenantLimits": limits}}
                 written[node] = await client.patch(GPUNODES, name=node, patch=patch, as_type=GPUNode)
+        for node, gpunode in written.items():
+            await self._cache.until_node(node, holds=partial(_has_limits, of=gpunode), seconds=_CACHE_SECONDS)
         settings = self._cache.settings
         limits_now = {
             name: _limits(written[device.at.node], uuid=device.use.device.uuid, settings=settings)
@@ -95,6 +100,10 @@ class ResourceCalls:
 def limits_of(device: NumberedDevice, *, settings: Settings) -> Counts:
     """How many tasks of each kind may share the device."""
     return _limits(device.gpunode, uuid=device.use.device.uuid, settings=settings)
+
+
+def _has_limits(seen: GPUNode | None, *, of: GPUNode) -> bool:
+    return seen is None or seen.spec.tenant_limits == of.spec.tenant_limits
 
 
 def _limits(gpunode: GPUNode, *, uuid: str, settings: Settings) -> Counts:

@@ -114,7 +114,7 @@ class Tasks:
     async def _start(self, kind: Kind, *, caller: Caller, body: dict[str, Any]) -> Answer:
         await require(self._reviews, caller=caller, act=Act(verb="create", namespace=self._namespace))
         device, message = self._device(_device_of(kind, body=body))
-        spec = self._templates.spec(kind, device=device, fields=body)
+        spec = self._templates.spec(kind, device=device, fields=body | {"device": _inside(device)})
         await self._check(spec)
         name = f"{_PREFIX[kind]}-{secrets.token_hex(5)}"
         manifest = {"metadata": {"name": name, "labels": {LABEL: kind}}, "spec": spec}
@@ -192,6 +192,11 @@ def _device_of(kind: Kind, *, body: dict[str, Any]) -> str:
         ) from error
     assert isinstance(known, TrainingFields | InferenceFields)
     return known.device
+
+
+def _inside(device: str) -> str:
+    """The device as the task's container counts: it sees one GPU, or none."""
+    return "cpu" if device == "cpu" else "cuda:0"
 
 
 def _matches(task: Task, *, wanted: TaskFilter) -> bool:

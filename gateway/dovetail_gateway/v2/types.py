@@ -1,4 +1,4 @@
-"""What v2 takes and answers. Data only; memory in GiB, utilization in percent, null is a value that nobody reports."""
+"""What v2 takes and answers. Data only; memory in GiB, utilization in percent, null is a value that is not reported."""
 
 from typing import Annotated, Any, Final, Literal
 
