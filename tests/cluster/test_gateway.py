@@ -8,7 +8,9 @@ from typing import Any
 import aiohttp
 import pytest
 
-from dovetail.api.resources import NAMESPACES, SERVICEACCOUNTS
+from dovetail.api.builtin import ConfigMap
+from dovetail.api.resources import CONFIGMAPS, NAMESPACES, SERVICEACCOUNTS
+from dovetail.gpu.device_indexes import CONFIGMAP_NAME, read_indexes
 from dovetail.kube.client import Client
 from dovetail_gateway.app import Options, routes
 from dovetail_sandbox import access
@@ -20,6 +22,8 @@ pytestmark = pytest.mark.cluster
 NOTHING: Any = None
 TABLE = routes(NOTHING, clients=NOTHING, reviews=NOTHING, feed=NOTHING, options=Options(), now=NOTHING)
 READS = [each for each in TABLE if each.method == "GET" and not each.streams]
+# Routes of one object that is not there.
+NAMED = {"/api/v3/nodes/{name}", "/api/v2/tasks/{id}"}
 CANARY = "canary"
 
 
@@ -83,11 +87,11 @@ async def test_no_answer_names_another_tenants_namespace_and_each_user_gets_what
     await gateway.until(ours, token=everyone, holds=lambda found: found["items"][:1] and found["items"][0]["devices"])
     await gateway.until("/api/v3/jobs", token=own, holds=lambda found: found["items"][:1])
     for each in READS:
-        path = each.path.format(namespace=namespace, name="mine")
+        path = each.path.format(namespace=namespace, name="mine", id="mine")
         for token, expected in ((own, 200), (none, 403), (gone, 401)):
             status, _, text = await gateway.ask("GET", path, token=token)
             assert CANARY not in text, (path, expected)
-            allowed = {expected, 404} if each.path == "/api/v3/nodes/{name}" and expected == 200 else {expected}
+            allowed = {expected, 404} if each.path in NAMED and expected == 200 else {expected}
             if each.right.by == "reviews":
                 assert status in allowed, (path, text)
     status, found, _ = await gateway.ask("GET", f"/api/v3/jobs/{canary}/{CANARY}-job", token=own)
@@ -134,3 +138,87 @@ async def test_an_allocation_by_rest_holds_its_devices_until_it_is_released(sand
         return any(node["node_name"] == "a100-0" and node["available_gpus"] == 2 for node in found["available_nodes"])
 
     await gateway.until(f"{root}/status", token=token, holds=is_free)
+
+
+TRAINING = {"model": "m", "num_classes": 2, "train_path": "/t", "val_path": "/v", "save_path": "/s"}
+
+
+@pytest.fixture
+async def tasks(sandbox: Cluster, gateway: Gateway) -> AsyncIterator["TaskCalls"]:
+    """v2 as the sandbox's user; the tasks that a test has started are deleted."""
+    calls = TaskCalls(gateway, token=await token_of(sandbox))
+    yield calls
+    for name in calls.started:
+        await gateway.ask("DELETE", f"/api/v3/jobs/default/{name}", token=calls.token)
+
+
+class TaskCalls:
+    """Calls of v2."""
+
+    def __init__(self, gateway: Gateway, *, token: str) -> None:
+        self.gateway = gateway
+        self.token = token
+        self.started: list[str] = []
+
+    async def post(self, path: str, *, body: Any = None) -> Any:
+        status, found, text = await self.gateway.ask("POST", f"/api/v2/{path}", token=self.token, body=body)
+        assert status == 200, text
+        return found
+
+    async def train(self, **fields: Any) -> Any:
+        found = await self.post("training/start", body=TRAINING | fields)
+        self.started.append(found["task_id"])
+        return found
+
+    async def until(self, path: str, *, holds: Any) -> Any:
+        return await self.gateway.until(f"/api/v2/{path}", token=self.token, holds=holds)
+
+    async def until_is(self, name: str, status: str) -> Any:
+        return await self.until(f"tasks/{name}", holds=lambda found: found["status"] == status)
+
+    async def device(self, node: str, index: int) -> Any:
+        shown = await self.until("resources/gpu", holds=lambda found: found["available"])
+        return next(row for row in shown["devices"] if (row["node"], row["index"]) == (node, index))
+
+
+async def test_devices_are_numbered_in_the_order_of_nodes_and_no_other_device_exists(
+    client: Client, tasks: TaskCalls
+) -> None:
+    shown = await tasks.until("resources/gpu", holds=lambda found: found["available"])
+    stored = await client.get(CONFIGMAPS, name=CONFIGMAP_NAME, as_type=ConfigMap, namespace="dovetail-system")
+    numbers = read_indexes(stored.data)
+    assert [numbers[at] for at in range(len(numbers))] == sorted(numbers.values())
+    count = shown["count"]
+    status, refused, _ = await tasks.gateway.ask(
+        "POST", "/api/v2/training/start", token=tasks.token, body=TRAINING | {"device": f"cuda:{len(numbers)}"}
+    )
+    assert (status, refused["reason"]) == (422, "NoSuchDevice")
+    assert f"does not exist: this cluster has {count} GPUs (cuda:0, cuda:1, " in refused["detail"]
+
+
+async def test_a_task_runs_on_the_device_that_it_names_and_a_cancel_is_idempotent(tasks: TaskCalls) -> None:
+    device = await tasks.device("v100-0", 1)
+    started = await tasks.train(device=device["device_name"], lr=0.1)
+    running = await tasks.until_is(started["task_id"], "running")
+    assert (started["device"], running["device"], running["node"]) == (*[device["device_name"]] * 2, "v100-0")
+
+    def is_promised(found: Any) -> bool:
+        return any(row["id"] == device["id"] and row["allocated_memory_gb"] == 4 for row in found["devices"])
+
+    await tasks.until("resources/gpu", holds=is_promised)
+    for _ in range(2):
+        await tasks.post(f"tasks/{started['task_id']}/cancel")
+    await tasks.until_is(started["task_id"], "cancelled")
+    await tasks.post(f"tasks/{started['task_id']}/cancel")
+
+
+async def test_a_higher_limit_starts_the_task_that_waits_for_it(tasks: TaskCalls) -> None:
+    name = (await tasks.device("v100-0", 2))["device_name"]
+    first = await tasks.train(device=name)
+    await tasks.until_is(first["task_id"], "running")
+    second = await tasks.train(device=name)
+    assert (second["status"], second["device"]) == ("pending", name)
+    changed = await tasks.post("resources/config", body={"max_concurrent": {name: {"training": 2}}})
+    assert changed["limits"][name] == {"training": 2, "inference": 3}
+    await tasks.until_is(second["task_id"], "running")
+    await tasks.post("resources/config", body={"max_concurrent": {name: {"training": 1}}})
