@@ -14,6 +14,7 @@ from dovetail.process.identity import ProcessId
 from dovetail_local_node import processes
 from dovetail_local_node.launch import MARK, Launch
 from dovetail_local_node.runs import Ended, Run, Runs
+from tests.background import eventually
 from tests.local_node.builders import UID
 
 PATIENCE_SECONDS = 30.0
@@ -179,8 +180,9 @@ async def test_sigkill_ends_the_shim_too_and_leaves_no_exit_code(tmp_path: Path)
 async def test_what_left_the_process_group_is_killed_by_its_mark(tmp_path: Path) -> None:
     started = Started(tmp_path, "sh", "-c", "setsid sleep 600 & echo $!; exit 0")
     await started.end()
+    # What ends takes a moment to be gone.
+    await eventually(lambda: len(identity.marked(MARK, value=UID)) == 1)
     left = identity.marked(MARK, value=UID)
-    assert len(left) == 1
     processes.kill_rest(UID)
     async with asyncio.timeout(PATIENCE_SECONDS):
         await processes.until_gone(left[0])

@@ -61,7 +61,7 @@ POSITIONAL: Final = {
         "uid_of",
         "watch",
     },
-    "called with *values": {"_column", "_condition", "_count", "_left_milli", "_with_blocked"},
+    "called with *values": {"_column", "_condition", "_count", "_left_milli", "_probe", "_with_blocked"},
     "methods of a library's class": {"find_spec", "mutate", "parse_args", "settings_customise_sources"},
     "a request line": {"route"},
 }

@@ -215,7 +215,7 @@ class MpsCollector(Collector):
         )
 
 
-def _probe(uuid: str, *, size: int, variables: Mapping[str, str]) -> Verdict:
+def _probe(uuid: str, size: int, *, variables: Mapping[str, str]) -> Verdict:
     return probed(uuid, size=size, variables=variables)
 
 
