@@ -21,6 +21,10 @@ LABEL_POOL: Final = f"{GROUP}/pool"
 LABEL_MODEL: Final = f"{GROUP}/gpu-model"
 # On nodes that only pretend to run pods: KWOK's annotation.
 SIMULATED_NODE: Final = "kwok.x-k8s.io/node"
+# The container runtime that the node of one's own machine reports: it runs processes, and no images.
+PROCESSES: Final = "processes://local"
+# The image of jobs whose nodes run none: small, and has a shell and `sleep`.
+UNUSED_IMAGE: Final = "busybox:1.37"
 SIMULATED_DEVICES: Final = f"{GROUP}/simulated-devices"
 SIMULATED_FAULTS: Final = f"{GROUP}/simulated-faults"
 SIMULATED_STRANGERS: Final = f"{GROUP}/simulated-strangers"
@@ -40,6 +44,9 @@ ERROR_FILE: Final = f"{GROUP}/error"
 
 # Annotation of a GPUJob: what people call it, if its object cannot have that name.
 DISPLAY_NAME: Final = f"{GROUP}/display-name"
+
+# Annotation of a GPUJob that is a task of REST v2: the device that the request named.
+TASK_DEVICE: Final = f"{GROUP}/task-device"
 
 # Annotation of a GPUJob: who made it, set by admission.
 USER: Final = f"{GROUP}/user"
@@ -83,6 +90,7 @@ HELD_WITH: Final = f"{GROUP}/held-with-array"
 AS_ARRAY_SAYS: Final = f"{GROUP}/as-array-says"
 # On the batch Job of a GPUJob that no GPU here could ever serve: it runs on the CPU.
 DEVICE: Final = f"{GROUP}/device"
+ON_CPU: Final = f"{GROUP}/on-cpu"
 
 # By which Kueue takes a job: the name of one of its local queues.
 KUEUE_QUEUE: Final = "kueue.x-k8s.io/queue-name"
@@ -135,6 +143,12 @@ ENV_OTHER_VISIBLE_DEVICES: Final = ("AMD_VISIBLE_DEVICES", "ASCEND_VISIBLE_DEVIC
 
 # The namespace of the chart's own objects, by default.
 RELEASE_NAMESPACE: Final = "dovetail-system"
+# The pods of GPUJobs have this PriorityClass, which every user may read. Its annotation names the chart's namespace.
+PRIORITY_CLASS: Final = "dovetail-gpujob"
+RELEASE: Final = "dovetail.dev/release-namespace"
+# The configuration of a release: a ConfigMap in its namespace, and the key in it.
+CONFIG: Final = "dovetail-config"
+CONFIG_FILE: Final = "gpu_config.yaml"
 
 # Drivers of dynamic resource allocation (DRA) that hand out whole or shared GPUs, as their ResourceSlices name them.
 # compute-domain.nvidia.com is none of them: it hands out channels between nodes.

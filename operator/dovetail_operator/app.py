@@ -3,21 +3,24 @@
 import asyncio
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Final, Protocol
 
 from prometheus_client import CollectorRegistry
 
 from dovetail.cluster.view import build_view
+from dovetail.engine.score.mix_record import QUEUE_CONFIGMAP
 from dovetail.jobs.memory_use import Learning
 from dovetail.kube.client import Client
 from dovetail.kube.leader_election import Leadership
 from dovetail.kube.retry import JITTER
 from dovetail.kube.workqueue import WorkQueue
 from dovetail.process import serving
+from dovetail.process.mix_learning import MixLearning
 from dovetail.queue.limits.quotas import Quotas
-from dovetail_operator.controller.controller import build_controller
+from dovetail_operator.controller.controller import Controller, build_controller
 from dovetail_operator.controller.informers import Informers
 from dovetail_operator.events.recorder import JobEvents
 from dovetail_operator.history.service import build_history
@@ -27,6 +30,7 @@ from dovetail_operator.options import Options
 from dovetail_operator.queue.quota_status import QuotaStatusWriter
 from dovetail_operator.state.due_records import Dues
 from dovetail_operator.state.state import State, build_state
+from dovetail_operator.watchers.audit import AuditWatch
 from dovetail_operator.watchers.build import build_watchers
 from dovetail_operator.watchers.node_tenants import NodeTenants
 from dovetail_operator.writes.device_indexes import DeviceIndexes
@@ -48,8 +52,17 @@ class Part(Protocol):
 class Operator:
     """The informers, the parts that need no complete caches, and the parts that do."""
 
-    def __init__(self, informers: Informers, *, early: Sequence[Part], parts: Sequence[Part]) -> None:
+    def __init__(
+        self,
+        informers: Informers,
+        *,
+        early: Sequence[Part],
+        parts: Sequence[Part],
+        configure: Callable[[Options], None],
+    ) -> None:
+        """`configure` applies the values of changed options that count at once."""
         self.informers = informers
+        self.configure = configure
         self._early = early
         self._parts = parts
 
@@ -112,13 +125,36 @@ def build_operator(client: Client, *, options: Options, office: Leadership, regi
     )
     state.store.follow(notifier)
     misses = LastingMisses(client, misses=state.store.expectations.misses, namespace=options.namespace)
+    learning = MixLearning(
+        client,
+        term=state.mix.term,
+        name=QUEUE_CONFIGMAP,
+        namespace=options.namespace,
+        count_present=partial(_count_present, state),
+        clock=time.monotonic,
+    )
     indexes = DeviceIndexes(client, gpunodes=informers.gpunodes.values, namespace=options.namespace)
     unreadable = UnreadableJobs(
-        client, jobs=state.store.jobs, found=controller.changes.job_unreadable, post=events.post, rng=rng
+        client,
+        jobs=state.store.jobs,
+        child=state.store.child_named,
+        found=controller.changes.job_unreadable,
+        post=events.post,
+        rng=rng,
     )
     tenants = _build_tenants(client, options=options, informers=informers, rng=rng)
     informers.connect(controller.changes, on_unreadable_job=unreadable.report, tenants=tenants)
-    register_collectors(registry, state=state, tenants=tenants)
+    register_collectors(registry, state=state, tenants=tenants, office=office, now=_now)
+    audits = AuditWatch(
+        client,
+        nodes=informers.nodes.values,
+        gpunodes=informers.gpunodes.values,
+        pods=informers.pods.values,
+        jobs=state.store.jobs.values,
+        rules=options.audit_rules,
+        registry=registry,
+        now=_now,
+    )
     parts: list[Part] = [
         controller,
         events,
@@ -126,12 +162,29 @@ def build_operator(client: Client, *, options: Options, office: Leadership, regi
         *watchers,
         QuotaStatusWriter(client, state=state, now=_now),
         misses,
+        learning,
         indexes,
         notifier,
+        audits,
     ]
     if tenants is not None:
         parts.append(tenants)
-    return Operator(informers, early=[unreadable], parts=parts)
+    return Operator(
+        informers, early=[unreadable], parts=parts, configure=partial(_configure, state=state, controller=controller)
+    )
+
+
+def _configure(options: Options, *, state: State, controller: Controller) -> None:
+    state.configure(
+        default_policy=options.policy,
+        namespace_policies=options.namespace_policies,
+        limits=options.limits,
+        weights=options.weights,
+        run_times=options.run_times,
+        preemption=options.preemption,
+        cpu_fallback=options.cpu_fallback,
+    )
+    controller.rules_changed()
 
 
 def _build_state(options: Options, *, records: Dues) -> State:
@@ -156,6 +209,8 @@ def _build_state(options: Options, *, records: Dues) -> State:
         job_limits=options.job_limits,
         records=records,
         leaves_bad_cards=options.leaves_bad_cards,
+        fragmentation=options.fragmentation,
+        cpu_fallback=options.cpu_fallback,
     )
 
 
@@ -164,6 +219,13 @@ def _build_tenants(client: Client, *, options: Options, informers: Informers, rn
     if not options.writes_tenants:
         return None
     return NodeTenants(client, pods=informers.pods.values, vendors=options.vendors, rng=rng)
+
+
+async def _count_present(state: State) -> None:
+    """Count the jobs that are there as submitted, the oldest first."""
+    for job in sorted(state.store.jobs.values(), key=lambda job: job.metadata.creation_timestamp):
+        state.count_submitted(job)
+        await asyncio.sleep(0)
 
 
 def _now() -> datetime:

@@ -58,15 +58,12 @@ async def _lead(office: Leadership, *, run: Callable[[], Coroutine[Any, Any, Non
 def ready(office: Leadership, *, acting: Mapping[str, Check]) -> dict[str, Check]:
     """Checks for /readyz. A standby operator is ready too, otherwise no node could be drained."""
 
-    def is_standby() -> bool:
-        return office.term is None and office.holder not in {"", office.identity}
-
     def lease() -> str | None:
-        if is_standby() or office.remaining_seconds:
+        if office.is_standby or office.remaining_seconds:
             return None
         return f"the lease {office.name} {f'is held by {office.holder}' if office.holder else 'has no holder yet'}"
 
     def unless_standby(check: Check) -> Check:
-        return lambda: None if is_standby() else check()
+        return lambda: None if office.is_standby else check()
 
     return {"lease": lease, **{name: unless_standby(check) for name, check in acting.items()}}

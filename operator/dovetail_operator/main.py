@@ -17,6 +17,7 @@ from dovetail.kube.auth.connection import load_connection
 from dovetail.kube.client import Client
 from dovetail.kube.leader_election import Leadership
 from dovetail.process import serving
+from dovetail.process.live_settings import LiveSettings
 from dovetail_operator import handlers, leader
 from dovetail_operator.app import Operator, build_operator
 from dovetail_operator.history.store import HistoryError
@@ -56,12 +57,19 @@ async def _program(args: argparse.Namespace, settings: Settings, stop: asyncio.E
     office = leader.leadership(lease_client, namespace=options.namespace, environ=os.environ)
     client = Client(connection, user_agent="dovetail-operator", guard=office.guard)
     operator = _operator(client, options=options, office=office)
+    live = LiveSettings(client, namespace=options.namespace, settings=settings, log_level=args.log_level)
+
+    async def run() -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(operator.run())
+            tasks.create_task(live.run(apply=lambda new: operator.configure(make_options(new, environ=os.environ))))
+
     app = web.Application()
     serving.add_health(app, ready=leader.ready(office, acting=operator.informers.ready()), registry=REGISTRY)
 
     async def work() -> None:
         async with lease_client, client, serving.listening(app, host="0.0.0.0", port=args.metrics_port):  # noqa: S104 - probes come from outside
-            await leader.act(office, run=operator.run, stop=stop)
+            await leader.act(office, run=run, stop=stop)
 
     process = handlers.Process(
         connection=connection,

@@ -1,20 +1,28 @@
 """The operator's metrics: counted as events happen, or read from the state at a scrape."""
 
 from collections import Counter as Tally
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from dovetail.api.gpujob import Phase, Reason
+from dovetail.api.gpujob import GPUJob, Phase, Reason
+from dovetail.api.historyquery import OTHERS
+from dovetail.formats.durations import moment
+from dovetail.gpu.request import WHOLE_MILLI
+from dovetail.kube.leader_election import Leadership
 from dovetail.kube.unreadable_objects import UnreadableCollector
 from dovetail_operator.state.state import State
 from dovetail_operator.watchers.node_tenants import NodeTenants
 
 _WAITING: Final = frozenset({None, "Queued", "Preempted", "Held", "Suspended"})
+# The maximum number of namespaces with series of their own. All others are summed up under one name.
+_MOST_NAMESPACES: Final = 500
 _WAITS = (1, 5, 15, 60, 300, 900, 3600, 4 * 3600, 12 * 3600, 86400, 3 * 86400)
 
 
@@ -27,6 +35,7 @@ class Counters:
     cycle_seconds: Histogram
     wait_seconds: Histogram
     overuse_evictions: Counter
+    preemptions: Counter
 
 
 def make_counters(registry: CollectorRegistry) -> Counters:
@@ -51,12 +60,22 @@ def make_counters(registry: CollectorRegistry) -> Counters:
             ["result"],
             registry=registry,
         ),
+        preemptions=Counter("dovetail_preemptions", "Jobs that have lost their GPUs to others.", registry=registry),
     )
 
 
-def register_collectors(registry: CollectorRegistry, *, state: State, tenants: NodeTenants | None) -> None:
+def register_collectors(
+    registry: CollectorRegistry,
+    *,
+    state: State,
+    tenants: NodeTenants | None,
+    office: Leadership,
+    now: Callable[[], datetime],
+) -> None:
     """Register what is read at a scrape. `tenants` is None if the operator writes none."""
     registry.register(JobsCollector(state))
+    registry.register(NamespacesCollector(state, now=now))
+    registry.register(LeaseCollector(office))
     registry.register(UnreadableCollector())
     if tenants is not None:
         registry.register(TenantsCollector(tenants))
@@ -78,7 +97,7 @@ class TenantsCollector(Collector):
 
 
 class JobsCollector(Collector):
-    """Jobs by phase, and waiting jobs by reason. Both label sets are closed."""
+    """Jobs by phase, and waiting jobs by reason with the age of the oldest. Both label sets are closed."""
 
     def __init__(self, state: State) -> None:
         self._state = state
@@ -89,11 +108,77 @@ class JobsCollector(Collector):
         waiting = GaugeMetricFamily(
             "dovetail_jobs_waiting", "GPUJobs that wait for admission or are held, by reason.", labels=["reason"]
         )
-        statuses = [job.status for job in self._state.store.jobs.values()]
-        phases = Tally(status.phase or "Queued" for status in statuses)
-        reasons = Tally(status.reason or "Evaluating" for status in statuses if status.phase in _WAITING)
+        oldest = GaugeMetricFamily(
+            "dovetail_jobs_oldest_waiting_timestamp_seconds",
+            "When the oldest of the waiting GPUJobs with this reason was created.",
+            labels=["reason"],
+        )
+        phases, reasons, created = Tally[str](), Tally[str](), dict[str, str]()
+        for job in self._state.store.jobs.values():
+            phases[job.status.phase or "Queued"] += 1
+            if job.status.phase in _WAITING:
+                reason = job.status.reason or "Evaluating"
+                reasons[reason] += 1
+                # RFC 3339 in UTC sorts as text.
+                created[reason] = min(created.get(reason, "~"), job.metadata.creation_timestamp)
         for phase in get_args(Phase):
             jobs.add_metric([phase], phases[phase])
         for reason in get_args(Reason):
             waiting.add_metric([reason], reasons[reason])
-        return [jobs, waiting]
+        for reason, time in created.items():
+            oldest.add_metric([reason], moment(time).timestamp())
+        return [jobs, waiting, oldest]
+
+
+class NamespacesCollector(Collector):
+    """The GPUs that running jobs hold and leave idle, by namespace. The 500 with the most GPUs have own series."""
+
+    def __init__(self, state: State, *, now: Callable[[], datetime]) -> None:
+        self._state = state
+        self._now = now
+
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        """Sum up the running jobs of the state."""
+        held = GaugeMetricFamily(
+            "dovetail_gpus_held", "GPUs that running jobs hold; a share counts as its part.", labels=["namespace"]
+        )
+        idle = GaugeMetricFamily(
+            "dovetail_gpus_held_idle",
+            "GPUs held by running jobs, times the idle part of the job's busiest device.",
+            labels=["namespace"],
+        )
+        sums: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
+        for job in self._state.store.jobs.values():
+            if job.status.phase == "Running" and job.status.devices:
+                gpus = _gpus(job)
+                utilization = self._state.store.utilization_of(job, now=self._now())
+                of_namespace = sums[job.metadata.namespace]
+                of_namespace[0] += gpus
+                of_namespace[1] += gpus * (0.0 if utilization is None else 1.0 - utilization)
+        ordered = sorted(sums.items(), key=lambda item: -item[1][0])
+        for namespace, (gpus, unused) in ordered[:_MOST_NAMESPACES]:
+            held.add_metric([namespace], gpus)
+            idle.add_metric([namespace], unused)
+        if rest := ordered[_MOST_NAMESPACES:]:
+            held.add_metric([OTHERS], sum(gpus for _, (gpus, _idle) in rest))
+            idle.add_metric([OTHERS], sum(unused for _, (_gpus, unused) in rest))
+        return [held, idle]
+
+
+class LeaseCollector(Collector):
+    """Whether this operator may act."""
+
+    def __init__(self, office: Leadership) -> None:
+        self._office = office
+
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        """The metric family."""
+        yield GaugeMetricFamily(
+            "dovetail_operator_lease_held",
+            "1 while this operator holds the lease and acts, otherwise 0.",
+            value=float(self._office.remaining_seconds > 0),
+        )
+
+
+def _gpus(job: GPUJob) -> float:
+    return sum(device.share_milli for device in job.status.devices) / WHOLE_MILLI

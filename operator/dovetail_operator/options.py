@@ -4,13 +4,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from dovetail.api.gpujob import MemoryStrategy, Policy
+from dovetail.api.gpujob import Policy
+from dovetail.audit.allocations import Rules as AuditRules
 from dovetail.cluster.dra_drivers import ABSENT_SECONDS
 from dovetail.config.settings import Settings
-from dovetail.engine.model.settings import DEFAULT_WEIGHTS, Limits, Weights
+from dovetail.engine.model.settings import DEFAULT_WEIGHTS, FragmentationPolicy, Limits, Weights
 from dovetail.gpu.device_plugins import DEFAULT_VENDORS, Vendors
+from dovetail.gpu.memory_strategy import CONSERVATIVE
 from dovetail.jobs.idle import IdleRules
 from dovetail.jobs.size_limits import JobLimits
+from dovetail.query.audit import rules_of as audit_rules_of
 from dovetail.query.preemption_rules import rules_of
 from dovetail.queue.inputs.run_ends import RunTimes
 from dovetail.queue.limits.quotas import DEFAULT_HALF_LIFE_SECONDS
@@ -31,7 +34,9 @@ class Options:
     """The default placement policy."""
     namespace_policies: Mapping[str, Policy] = field(default_factory=dict)
     """The default placement policy of some namespaces, by namespace."""
-    memory_strategy: MemoryStrategy = "Conservative"
+    fragmentation: FragmentationPolicy = "ph"
+    """The fragmentation term of the queue's plans."""
+    memory_strategy: str = CONSERVATIVE
     """The memory strategy of jobs that name none."""
     look_seconds: float = 30.0
     """How often agents measure, in seconds."""
@@ -45,6 +50,8 @@ class Options:
     """The age from which a measurement no longer counts, in seconds."""
     vendors: Vendors = DEFAULT_VENDORS
     """The GPU vendors' resources and device plugins."""
+    cpu_fallback: Mapping[str, int] = field(default_factory=dict)
+    """After how many seconds of busy GPUs jobs that do not set onNoGPU run on the CPU, by namespace."""
     run_times: RunTimes = field(default_factory=RunTimes)
     """Default and maximum run times."""
     leaves_bad_cards: bool = False
@@ -71,6 +78,8 @@ class Options:
     """Whether memory overuse ends pods, and in which namespaces it does not."""
     slices_absent_seconds: float = ABSENT_SECONDS
     """For how long a missing DRA driver counts as present, in seconds."""
+    audit_rules: AuditRules = field(default_factory=AuditRules)
+    """What the audit lets be promised."""
     job_limits: JobLimits = field(default_factory=JobLimits)
     """The limits on the size of a GPUJob."""
     writes_tenants: bool = True
@@ -84,6 +93,7 @@ def make_options(settings: Settings, *, environ: Mapping[str, str]) -> Options:
         namespace=namespace,
         policy=settings.policy,
         namespace_policies=settings.namespace_policies,
+        fragmentation=settings.fragmentation_policy,
         memory_strategy=settings.memory_guard,
         look_seconds=settings.monitor_update_interval,
         limits=settings.limits,
@@ -106,9 +116,11 @@ def make_options(settings: Settings, *, environ: Mapping[str, str]) -> Options:
         notify_from=settings.notify_from,
         mail_rules=MailRules(domains=settings.notify_domains, per_hour=settings.notify_per_hour),
         run_times=RunTimes(default_seconds=settings.default_time_limit, by_namespace=settings.namespace_time_limits),
+        cpu_fallback=settings.namespace_cpu_fallback,
         half_life_seconds=settings.fair_share_half_life,
         preemption=rules_of(settings.preemption),
         endings=_endings(settings, namespace=namespace),
+        audit_rules=audit_rules_of(settings),
         job_limits=settings.job_limits,
         writes_tenants=not settings.agents_read_pods,
     )

@@ -9,9 +9,12 @@ from typing import Final
 
 from dovetail.cluster.view import ClusterView
 from dovetail.engine.ledger.ledger import Ledger
+from dovetail.engine.score.mix_record import EXTENDER_CONFIGMAP
+from dovetail.kube.client import Client
 from dovetail.logs import get_logger
 from dovetail.process import serving
-from dovetail.process.guarded_loops import Guard, repeat
+from dovetail.process.guarded_loops import repeat
+from dovetail.process.mix_learning import STEP_PAUSE_SECONDS, MixLearning
 from dovetail_extender.bind.binder import Binder
 from dovetail_extender.cluster.informers import Watching
 from dovetail_extender.decide.filter_score import Decisions
@@ -19,12 +22,13 @@ from dovetail_extender.decide.filter_score import Decisions
 log = get_logger(__name__)
 
 _EVERY_SECONDS: Final = 1.0
-# Between two small steps of learning, because Python code in another thread delays the event loop.
-_STEP_PAUSE_SECONDS: Final = 0.02
 
 
 class Background:
-    """The loops of one extender. `obstacle` says why requests cannot be answered now, empty if they can."""
+    """The loops of one extender. `obstacle` says why requests cannot be answered now, empty if they can.
+
+    `namespace` is that of the extender's own objects.
+    """
 
     def __init__(
         self,
@@ -36,14 +40,24 @@ class Background:
         watching: Watching,
         obstacle: Callable[[], str],
         clock: Callable[[], float],
+        client: Client,
+        namespace: str,
     ) -> None:
         self._ledger = ledger
         self._view = view
         self._decisions = decisions
         self._binder = binder
         self._watching = watching
-        self._obstacle = obstacle
         self._clock = clock
+        self._learning = MixLearning(
+            client,
+            term=decisions.fragments,
+            name=EXTENDER_CONFIGMAP,
+            namespace=namespace,
+            count_present=self._count_present_pods,
+            is_ready=lambda: not obstacle(),
+            clock=clock,
+        )
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -51,8 +65,7 @@ class Background:
             # Separate tasks: settling waits for the API server, and the expiry of holds must not wait for that.
             group.create_task(repeat(self.let_time_pass, every_seconds=_EVERY_SECONDS, what="time"), name="time")
             group.create_task(repeat(self.settle, every_seconds=_EVERY_SECONDS, what="binds"), name="binds")
-            group.create_task(self._learn(), name="learning")
-            group.create_task(self._learn_from_present_pods(), name="experience")
+            group.create_task(self._learning.run(), name="learning")
             group.create_task(self._freeze_listed_objects(), name="memory")
 
     def let_time_pass(self) -> None:
@@ -72,26 +85,11 @@ class Background:
         self._decisions.nominations.review()
         self._decisions.plans.review()
 
-    async def _learn(self) -> None:
-        fragments = self._decisions.fragments
-        if fragments.shortcoming:
-            log.warning(fragments.shortcoming)
-        guard = Guard("learning")
-        while True:
-            more = False
-            with guard.around():
-                if not self._obstacle():
-                    # Take in new nodes here, not within a request: they can arrive by the hundred.
-                    fragments.follow()
-                more = await asyncio.to_thread(fragments.work)
-            await asyncio.sleep(_STEP_PAUSE_SECONDS if more else _EVERY_SECONDS)
-
-    async def _learn_from_present_pods(self) -> None:
-        """Learn the usual mix from the pods in the cluster, so that a restart keeps it."""
+    async def _count_present_pods(self) -> None:
+        """Learn the mix from the pods in the cluster."""
         await self._listed()
-        with Guard("learning from the pods that are here").around():
-            for _ in self._decisions.count_pods(list(self._watching.pods())):
-                await asyncio.sleep(_STEP_PAUSE_SECONDS)
+        for _ in self._decisions.count_pods(list(self._watching.pods())):
+            await asyncio.sleep(STEP_PAUSE_SECONDS)
 
     async def _freeze_listed_objects(self) -> None:
         await self._listed()

@@ -19,6 +19,7 @@ from dovetail.kube.client import Client
 from dovetail.kube.leader_election import Leadership, LeaseLostError, Times
 from dovetail.logs import get_logger
 from dovetail.process import serving
+from dovetail.process.live_settings import LiveSettings
 from dovetail_extender.decide.filter_score import Rules
 from dovetail_extender.server import MAX_BODY_BYTES
 from dovetail_extender.service import DEFAULT_NAMESPACE, LEASE, Extender, Options
@@ -60,6 +61,7 @@ async def _extend(args: argparse.Namespace, settings: Settings, stop: asyncio.Ev
     sys.setswitchinterval(SWITCH_SECONDS)
     connection = load_connection(args.kubeconfig)
     async with Client(connection, user_agent="dovetail-extender") as client:
+        live = LiveSettings(client, namespace=options.namespace, settings=settings, log_level=args.log_level)
         heir = True
         while not stop.is_set():
             # What is in memory was true only while this extender held the lease, so each term starts from fresh lists.
@@ -71,15 +73,16 @@ async def _extend(args: argparse.Namespace, settings: Settings, stop: asyncio.Ev
                 heir=heir,
                 times=times_of(options),
             )
+            options = options_of(live.settings, environ=os.environ)
             extender = Extender(client, options=options, leadership=leadership)
             try:
-                await _serve(extender, args=args, stop=stop)
+                await _serve(extender, args=args, live=live, stop=stop)
             except* LeaseLostError as lost:
                 log.warning("out of office", error=str(lost.exceptions[0]))
             heir = False
 
 
-async def _serve(extender: Extender, *, args: argparse.Namespace, stop: asyncio.Event) -> None:
+async def _serve(extender: Extender, *, args: argparse.Namespace, live: LiveSettings, stop: asyncio.Event) -> None:
     """Serve until `stop` is set, or until another extender should take over.
 
     Raises `LeaseLostError`, in an exception group.
@@ -87,17 +90,21 @@ async def _serve(extender: Extender, *, args: argparse.Namespace, stop: asyncio.
     async with AsyncExitStack() as stack:
         if args.metrics_port is not None:
             health = web.Application()
-            _add_health(health, extender=extender)
+            _add_health(health, extender=extender, ready=extender.pod_ready())
             await stack.enter_async_context(serving.listening(health, host="0.0.0.0", port=args.metrics_port))  # noqa: S104 - kubelet and Prometheus come from outside the pod
         verbs = web.Application(client_max_size=MAX_BODY_BYTES)
         extender.verbs.add_to(verbs)
-        _add_health(verbs, extender=extender)
+        _add_health(verbs, extender=extender, ready=extender.ready())
         async with asyncio.TaskGroup() as group:
             running = group.create_task(extender.run())
+            following = group.create_task(
+                live.run(apply=lambda new: extender.configure(options_of(new, environ=os.environ)))
+            )
             # The order of shutdown: stop accepting requests, finish running binds, stop the watches, release the lease.
             async with serving.listening(verbs, host=args.host, port=args.port):
                 await _first_of(stop.wait(), extender.until_wanted_elsewhere())
             await extender.drain()
+            following.cancel()
             running.cancel()
         await extender.resign()
 
@@ -146,5 +153,5 @@ def times_of(options: Options) -> Times:
     return replace(times, duration_seconds=max(times.duration_seconds, math.ceil(needed)))
 
 
-def _add_health(app: web.Application, *, extender: Extender) -> None:
-    serving.add_health(app, ready=extender.ready(), registry=extender.metrics.registry)
+def _add_health(app: web.Application, *, extender: Extender, ready: Mapping[str, serving.Check]) -> None:
+    serving.add_health(app, ready=ready, registry=extender.metrics.registry)

@@ -124,6 +124,8 @@ class Extender:
             watching=self.watching,
             obstacle=self.obstacle,
             clock=clock,
+            client=client,
+            namespace=options.namespace,
         )
 
     async def run(self) -> None:
@@ -135,6 +137,10 @@ class Extender:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._leadership.keep(), name="lease")
             group.create_task(self._act(), name="acting")
+
+    def configure(self, options: Options) -> None:
+        """Apply changed options: those of their values that count at once."""
+        self._decisions.configure(options.rules, limits=options.limits, weights=options.weights)
 
     def obstacle(self) -> str:
         """Why the extender cannot answer requests now; empty when it can."""
@@ -148,12 +154,20 @@ class Extender:
         return f"{', '.join(missing)} are not listed yet" if missing else ""
 
     def ready(self) -> dict[str, Check]:
-        """The readiness checks: the lease is held, and requests can be answered."""
+        """The readiness checks of callers: the lease is held, and requests can be answered."""
 
         def lease() -> str | None:
             return None if self._leadership.remaining_seconds else "the lease is not ours now"
 
         return {"lease": lease, "answers": lambda: self.obstacle() or None}
+
+    def pod_ready(self) -> dict[str, Check]:
+        """The readiness checks of the pod. A standby extender is ready too, otherwise no node could be drained."""
+
+        def unless_standby(check: Check) -> Check:
+            return lambda: None if self._leadership.is_standby else check()
+
+        return {name: unless_standby(check) for name, check in self.ready().items()}
 
     @property
     def quotas(self) -> PodQuotas:

@@ -100,6 +100,7 @@ def test_every_folder_of_tests_is_a_package_and_tests_live_nowhere_else() -> Non
     strays = [
         path
         for path in ROOT.glob("*/**/test_*.py")
-        if path.relative_to(ROOT).parts[0] not in {"tests", ".venv", "build"}
+        # A module that scripts import is called like a test.
+        if path.relative_to(ROOT).parts[0] not in {"tests", ".venv", "build"} and path.parent.name != "legacy"
     ]
     assert strays == []

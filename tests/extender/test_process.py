@@ -93,11 +93,14 @@ async def test_of_two_that_run_the_one_that_is_asked_acts_and_the_other_stands_b
     api: ApiServer, tmp_path: Path
 ) -> None:
     options = f"--kubeconfig={write_kubeconfig(tmp_path, api.connection.server)}"
-    first_port, second_port = free_ports(count=2)
+    first_port, second_port, second_metrics_port = free_ports(count=3)
+    second = (f"--port={second_port}", f"--metrics-port={second_metrics_port}")
     async with started(options, f"--port={first_port}", POD_NAME="one"):
         await until_answered(first_port, "/readyz", status=200)
-        async with started(options, f"--port={second_port}", POD_NAME="two"), aiohttp.ClientSession() as http:
+        async with started(options, *second, POD_NAME="two"), aiohttp.ClientSession() as http:
             await until_answered(second_port, "/readyz", status=503, saying="is held by one")
+            # Its pod is ready all the same: a budget then lets a drain evict either of the two.
+            await until_answered(second_metrics_port, "/readyz", status=200, saying="[+]lease ok")
             async with http.post(f"http://127.0.0.1:{second_port}/filter", json=asking(make_pod(), "a")) as response:
                 assert "is held by one" in await response.text()
             await until_answered(second_port, "/readyz", status=200)

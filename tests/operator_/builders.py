@@ -1,6 +1,8 @@
 """Builders of what the operator sees: a test names only what matters to it."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -11,6 +13,8 @@ from dovetail.api.gpujob import GPUJob, Mode, job_of
 from dovetail.api.gpunode import GPUNode
 from dovetail.cluster.view import ClusterView
 from dovetail.engine.ledger.ledger import Ledger
+from dovetail.engine.model.settings import FragmentationPolicy
+from dovetail.jobs.cpu_fallback import on_cpu
 from dovetail.jobs.memory_use import Learning
 from dovetail.jobs.obstacle import Obstacle
 from dovetail.jobs.owner_reference import owner_reference
@@ -18,6 +22,7 @@ from dovetail.jobs.size_limits import JobLimits
 from dovetail.names import LABEL_JOB
 from dovetail.pods.allocation import AllocatedDevice, Allocation, ContainerAllocation, annotations_of
 from dovetail.pods.demand import ask_of_job
+from dovetail.queue.inputs.ways import fell_back
 from dovetail.queue.verdicts import Admitted, Verdict, Waits
 from dovetail_operator.job.failure_policy import inner_backoff_limit
 from dovetail_operator.job.observation import COMPLETION_INDEX, Observed
@@ -150,16 +155,31 @@ def see(
     now: datetime = NOW,
 ) -> Observed:
     ask = ask_of_job(job, default_policy="Balanced")
+    if fell_back(child) or (child is None and isinstance(verdict, Admitted) and verdict.on_cpu):
+        ask = on_cpu(ask)
     return Observed(
         job=job, now=now, child=child, pods=pods, ask=ask, number=number, verdict=verdict, obstacle=obstacle
     )
 
 
 def make_state(
-    *, job_limits: JobLimits | None = None, records: Dues | None = None, learning: Learning | None = None, **nodes: int
+    *,
+    job_limits: JobLimits | None = None,
+    records: Dues | None = None,
+    learning: Learning | None = None,
+    fragmentation: FragmentationPolicy = "ph",
+    cpu_fallback: Mapping[str, int] = MappingProxyType({}),
+    **nodes: int,
 ) -> State:
     """A state whose cluster has V100 nodes: `make_state(a=8)`."""
-    state = build_state(ClusterView(ledger=Ledger()), job_limits=job_limits, records=records, learning=learning)
+    state = build_state(
+        ClusterView(ledger=Ledger()),
+        job_limits=job_limits,
+        records=records,
+        learning=learning,
+        fragmentation=fragmentation,
+        cpu_fallback=cpu_fallback,
+    )
     for name, gpus in nodes.items():
         metadata = {"name": name, "labels": {"dovetail.dev/managed": "true"}}
         status = {

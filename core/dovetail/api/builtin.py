@@ -185,6 +185,7 @@ class NodeInfo(_Read, frozen=True, kw_only=True):
     """What a node's kubelet says of its machine."""
 
     boot_id: str = field(name="bootID", default="")
+    container_runtime_version: str = ""
 
 
 class NodeStatus(_Read, frozen=True, kw_only=True):

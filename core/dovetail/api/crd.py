@@ -57,7 +57,9 @@ def gpujob_crd() -> Schema:
         spec["properties"]["podFailurePolicy"]["properties"]["rules"]["items"]["properties"], names=("action",)
     )
     _say_allowed(spec["properties"]["dependencies"]["items"]["properties"], names=("condition",))
-    _say_allowed(spec["properties"]["memory"]["properties"], names=("strategy",))
+    memory = spec["properties"]["memory"]
+    memory["x-kubernetes-validations"] = rules.MEMORY
+    _say_shape(memory["properties"]["strategy"], message=rules.STRATEGY)
     _say_allowed(resources["properties"], names=("vendor",))
     for field, message in rules.SHAPES.items():
         _say_shape(resources["properties"][field], message=message)

@@ -8,18 +8,18 @@ objects, request texts and allocation texts. Each finding names one object and s
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from dovetail import names
 from dovetail.api.builtin import Container, Node, Pod, ResourceSlice, is_terminated
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpunode import Device, GPUNode
+from dovetail.audit.device_kinds import unwanted
 from dovetail.audit.device_plugins import VendorPods, served_twice
 from dovetail.audit.findings import Finding, FindingKind
 from dovetail.formats import quantities
 from dovetail.gpu.device_plugins import DEFAULT_VENDORS, card_of
-from dovetail.gpu.models import model_of, normalise
 from dovetail.gpu.request import WHOLE_MILLI, RequestError, parse
 from dovetail.pods.allocation import AllocatedDevice, Allocation, AllocationError, allocation_in
 from dovetail.pods.effective_request import host_room_mib
@@ -49,11 +49,13 @@ class Rules:
     """What may be promised: a part of a shared device's memory, and a number of tenants.
 
     `vendor_resources` are whole devices that kubelet assigns; the pods that request them have no allocation.
+    `memory_specs` are configured nominal sizes of models in GB by family, in addition to the table of models.
     """
 
     guard_fraction: float = 0.8
     turns_per_device: int = 4
     vendor_resources: Sequence[str] = DEFAULT_VENDORS.resources
+    memory_specs: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,14 +87,19 @@ def audit(
     ]
     known = {node.metadata.name for node in nodes}
     by_vendor = VendorPods(
-        [pod for pod in pods if not is_terminated(pod)], gpunodes=gpunodes, resources=rules.vendor_resources
+        [pod for pod in pods if not is_terminated(pod)],
+        gpunodes=gpunodes,
+        resources=rules.vendor_resources,
+        memory_specs=rules.memory_specs,
     )
     devices = {
         (gpunode.metadata.name, device.uuid): device for gpunode in gpunodes for device in gpunode.status.devices
     }
     allocations, findings = _read(ours)
     for pod in ours:
-        findings += _of_pod(pod, allocation=allocations.get(_name(pod)), nodes=known, devices=devices)
+        findings += _of_pod(
+            pod, allocation=allocations.get(_name(pod)), nodes=known, devices=devices, memory_specs=rules.memory_specs
+        )
     promises = {
         place: held for place, held in _promises(ours, allocations=allocations, rules=rules).items() if place in devices
     }
@@ -175,7 +182,12 @@ def _list(amounts: Mapping[str, int]) -> str:
 
 
 def _of_pod(
-    pod: Pod, *, allocation: Allocation | None, nodes: set[str], devices: Mapping[tuple[str, str], Device]
+    pod: Pod,
+    *,
+    allocation: Allocation | None,
+    nodes: set[str],
+    devices: Mapping[tuple[str, str], Device],
+    memory_specs: Mapping[str, float],
 ) -> Iterator[Finding]:
     asked = _asked(pod)
     if allocation is None:
@@ -194,7 +206,7 @@ def _of_pod(
     problems = [_against_resources(asked, allocation=allocation), _against_mode(pod, allocation=allocation)]
     for text, held in _requests(pod, allocation=allocation):
         there = [devices[place] for each in held if (place := (allocation.node, each.uuid)) in devices]
-        problems += [_against_request(text, held=held), _against_kind(text, devices=there)]
+        problems += [_against_request(text, held=held), _against_kind(text, devices=there, memory_specs=memory_specs)]
     for problem in problems:
         if problem:
             yield Finding(kind="Mismatch", subject=_name(pod), message=problem)
@@ -283,19 +295,14 @@ def _against_mode(pod: Pod, *, allocation: Allocation) -> str:
     return f"it asks mode {mode}, but its allocation is {allocation.mode}"
 
 
-def _against_kind(text: str, *, devices: Sequence[Device]) -> str:
-    """The vendor and the models that a request names, against the devices of its container."""
+def _against_kind(text: str, *, devices: Sequence[Device], memory_specs: Mapping[str, float]) -> str:
+    """The vendor, the models and the nominal size that a request names, against the devices of its container."""
     try:
         request = parse(text)
     except RequestError:
         return ""
-    wanted = [normalise(name) for name in request.models]
-    for device in devices:
-        actual = model_of(device.model, memory_mib=device.memory_mib)
-        of_model = not wanted or any(model.admits(actual) for model in wanted)
-        if not of_model or request.vendor not in {None, device.vendor}:
-            return f"its request {request} is not for a {device.vendor} {device.model}, but it holds {device.uuid}"
-    return ""
+    found = unwanted(request, devices=devices, memory_specs=memory_specs)
+    return "" if found is None else f"its request {request} is not for {found[1]}, but it holds {found[0].uuid}"
 
 
 def _asked(pod: Pod) -> dict[str, int]:

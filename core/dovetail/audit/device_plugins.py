@@ -6,24 +6,32 @@ Such a pod has no allocation. Its request counts, and what its node's report say
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from dovetail import names
 from dovetail.api.builtin import Container, Node, Pod, ResourceSlice
 from dovetail.api.gpunode import Device, GPUNode
+from dovetail.audit.device_kinds import unwanted
 from dovetail.audit.findings import Finding
 from dovetail.cluster.dra_drivers import drivers_now
 from dovetail.formats import quantities
 from dovetail.gpu.device_plugins import card_of
-from dovetail.gpu.models import model_of, normalise
 from dovetail.gpu.request import RequestError, parse
 
 
 class VendorPods:
     """The pods that request a vendor's resource, and the devices that reports give them."""
 
-    def __init__(self, pods: Iterable[Pod], *, gpunodes: Iterable[GPUNode], resources: Sequence[str]) -> None:
+    def __init__(
+        self,
+        pods: Iterable[Pod],
+        *,
+        gpunodes: Iterable[GPUNode],
+        resources: Sequence[str],
+        memory_specs: Mapping[str, float],
+    ) -> None:
         self._resources = resources
+        self._memory_specs = memory_specs
         self.pods = [pod for pod in pods if any(_peak(pod, resource=resource) for resource in resources)]
         self._devices: dict[tuple[str, str], Device] = {}
         self._given: dict[tuple[str, str], list[str]] = {}
@@ -92,7 +100,8 @@ class VendorPods:
         unknown = [uuid for uuid in given if (node, card_of(uuid)) not in self._devices]
         if unknown:
             return f"{node} reports that it got device {unknown[0]}, which is none of the node's"
-        return _against_models(pod, devices=[self._devices[node, card_of(uuid)] for uuid in given])
+        devices = [self._devices[node, card_of(uuid)] for uuid in given]
+        return _against_kind(pod, devices=devices, memory_specs=self._memory_specs)
 
 
 def served_twice(nodes: Iterable[Node], *, slices: Iterable[ResourceSlice]) -> Iterator[Finding]:
@@ -105,16 +114,13 @@ def served_twice(nodes: Iterable[Node], *, slices: Iterable[ResourceSlice]) -> I
             yield Finding(kind="BothKinds", subject=node.metadata.name, message=message)
 
 
-def _against_models(pod: Pod, *, devices: Sequence[Device]) -> str:
+def _against_kind(pod: Pod, *, devices: Sequence[Device], memory_specs: Mapping[str, float]) -> str:
     try:
-        wanted = [normalise(name) for name in parse(pod.metadata.annotations.get(names.REQUEST, "")).models]
+        request = parse(pod.metadata.annotations.get(names.REQUEST, ""))
     except RequestError:
         return ""
-    for device in devices:
-        if wanted and not any(model.admits(model_of(device.model, memory_mib=device.memory_mib)) for model in wanted):
-            text = pod.metadata.annotations[names.REQUEST]
-            return f"its request {text} is not for a {device.model}, but it got {device.uuid}"
-    return ""
+    found = unwanted(request, devices=devices, memory_specs=memory_specs)
+    return "" if found is None else f"its request {request} is not for {found[1]}, but it got {found[0].uuid}"
 
 
 def _peak(pod: Pod, *, resource: str) -> int:

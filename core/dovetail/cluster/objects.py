@@ -15,6 +15,7 @@ from dovetail.cluster.view import ClusterView
 from dovetail.config.settings import Settings
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Ask
+from dovetail.engine.score.mix_record import MixRecord
 from dovetail.formats.quantities import QuantityError
 from dovetail.gpu.request import RequestError
 from dovetail.jobs.batch_job import is_child
@@ -38,6 +39,9 @@ class ClusterObjects:
     slices: Sequence[ResourceSlice] = ()
     # The batch Jobs with our label. None where the reader has no access: then status and pods imply them.
     batch_jobs: Sequence[Job] | None = None
+    # What the queue's and the extender's prices have learned; None where nothing can be read.
+    job_mix: MixRecord | None = None
+    pod_mix: MixRecord | None = None
 
     def view(self) -> ClusterView:
         """Nodes, devices and what bound pods hold."""

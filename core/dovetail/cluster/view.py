@@ -119,7 +119,7 @@ class ClusterView:
         note = "" if fresh is None else fresh.report(name, status=gpunode.status)
         now = None if fresh is None else fresh.clock()
         devices = device_facts(gpunode)
-        self.ledger.set_devices(name, devices=devices, now=now, note=note)
+        self.ledger.set_devices(name, devices=devices, cpu_load=gpunode.status.cpu_utilization, now=now, note=note)
         if not devices:
             self._reported.discard(name)
             self._read_labels(name)

@@ -2,7 +2,9 @@
 
 errors       ConfigError; its import is cheap
 settings     Settings and load_settings; they import pydantic
+changes      what a running program takes of a new configuration
 groups       settings that are grouped under one key, and the types of fields
+reference    all keys as rows, for a table
 messages     validation errors as one sentence
 credentials  URLs with a credential, which do not belong in the file
 template     the default configuration as commented YAML

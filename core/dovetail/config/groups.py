@@ -1,11 +1,15 @@
 """The settings that are grouped under one key, and the fields that settings consist of."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 from pydantic.config import JsonDict
 
+from dovetail.gpu import memory_strategy
 from dovetail.jobs.idle import IdleAction
+
+# Of a field's extra: whether operator, extender and gateway take a change of it while they run.
+LIVE: Final = "live"
 
 
 def refuse_bool(value: Any) -> Any:
@@ -24,19 +28,38 @@ def _plain(limit: float) -> str:
     return str(int(limit)) if limit == int(limit) else f"{limit:g}"
 
 
-def number(default: float, *, low: float, high: float, unit: str, description: str) -> Any:
-    """A number within bounds; whole where its default is."""
+def number(default: float, *, low: float, high: float, unit: str, description: str, live: bool = False) -> Any:
+    """A number within bounds; whole where its default is. A `live` setting takes effect without a restart."""
     kind = "a whole number" if isinstance(default, int) else "a number"
-    extra: JsonDict = {"unit": unit, "allowed": f"{kind} from {_plain(low)} to {_plain(high)} ({unit})"}
+    extra: JsonDict = {"unit": unit, "allowed": f"{kind} from {_plain(low)} to {_plain(high)} ({unit})", LIVE: live}
     return Field(default, ge=low, le=high, description=description, json_schema_extra=extra)
 
 
-def choice(default: str, *choices: str, description: str) -> Any:
-    """One of a few words."""
-    extra: JsonDict = {"allowed": f"{', '.join(choices[:-1])} or {choices[-1]}", "choices": list(choices)}
+def choice(default: str, *choices: str, description: str, live: bool = False) -> Any:
+    """One of a few words. A `live` setting takes effect without a restart."""
+    extra: JsonDict = {"allowed": f"{', '.join(choices[:-1])} or {choices[-1]}", "choices": list(choices), LIVE: live}
     return Field(default, description=description, json_schema_extra=extra)
 
 
+def _number_as_text(value: Any) -> Any:
+    """A number as the text that names it: YAML reads 0.7 as a number. Raises `ValueError` for true and false."""
+    number_or_text = refuse_bool(value)
+    return f"{number_or_text:g}" if isinstance(number_or_text, int | float) else number_or_text
+
+
+MemoryStrategy = Annotated[
+    str,
+    BeforeValidator(_number_as_text),
+    Field(pattern=memory_strategy.PATTERN),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string", "pattern": memory_strategy.PATTERN},
+                {"type": "number", "minimum": 0.05, "maximum": 1},
+            ]
+        }
+    ),
+]
 WholeNumber = Annotated[int, BeforeValidator(refuse_bool)]
 Number = Annotated[float, BeforeValidator(refuse_bool)]
 

@@ -38,6 +38,11 @@ def explain(error: ValidationError, *, model: type[BaseModel], sources: Sequence
     return ConfigError(origin, problem=_problem(first, location=location, model=model))
 
 
+def problems(error: ValidationError, *, model: type[BaseModel]) -> list[str]:
+    """A sentence for each error, in the order of the keys."""
+    return [_problem(details, location=details["loc"], model=model) for details in error.errors()]
+
+
 def _problem(details: ErrorDetails, *, location: Location, model: type[BaseModel]) -> str:
     key = ".".join(map(str, location))
     if details["type"] == "extra_forbidden":

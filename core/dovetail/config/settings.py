@@ -15,12 +15,14 @@ from pydantic_settings import (
     SettingsError,
 )
 
-from dovetail.api.gpujob import ADDRESS_PATTERN, MemoryStrategy, Policy
+from dovetail.api.gpujob import ADDRESS_PATTERN, Policy
 from dovetail.config.credentials import exposed
 from dovetail.config.errors import ConfigError
 from dovetail.config.groups import (
+    LIVE,
     IdlePolicy,
     JobSizes,
+    MemoryStrategy,
     Number,
     PreemptionRules,
     ScoreWeights,
@@ -29,11 +31,10 @@ from dovetail.config.groups import (
     number,
     refuse_bool,
 )
-from dovetail.config.messages import Source, explain
-from dovetail.engine.model.claims import GUARD_FRACTIONS
+from dovetail.config.messages import Source, explain, problems
 from dovetail.engine.model.settings import FragmentationPolicy, Limits, Weights
 from dovetail.formats.suggestions import suggestion
-from dovetail.gpu import models
+from dovetail.gpu import memory_strategy, models
 from dovetail.gpu.device_plugins import KNOWN_RESOURCES, NodeKind, Vendors
 from dovetail.jobs.size_limits import JobLimits
 
@@ -119,12 +120,18 @@ class Settings(BaseSettings):
         description="The change of a measured ratio that the agent publishes at once.",
     )
     policy: Policy = choice(
-        "Balanced", "Spread", "Pack", "Balanced", description="Which nodes and devices are preferred by default."
+        "Balanced",
+        "Spread",
+        "Pack",
+        "Balanced",
+        description="Which nodes and devices are preferred by default.",
+        live=True,
     )
     namespace_policies: dict[str, Policy] = Field(
         default_factory=dict,
         description="The policy by namespace, for pods and jobs without one; policy applies to all other namespaces.",
         json_schema_extra={
+            LIVE: True,
             "unit": "policy",
             "allowed": "a map of namespaces to policies",
             "entry": "Spread, Pack or Balanced",
@@ -139,13 +146,12 @@ class Settings(BaseSettings):
         description="How the cost of a placement for later pods is computed: priced headroom, fragmentation gradient "
         "descent, best fit, or the best of them for the arriving pods (tuned).",
     )
-    memory_guard: MemoryStrategy = choice(
-        "Conservative",
-        "Conservative",
-        "Aggressive",
-        "Dynamic",
+    memory_guard: MemoryStrategy = Field(
+        default=memory_strategy.CONSERVATIVE,
         description="How much of a shared device's memory is promised: 0.8 (Conservative) or 0.95 (Aggressive) of it, "
-        "or for a GPUJob what earlier runs of its name used (Dynamic; 0.8 without earlier runs).",
+        "a fraction of your own, or for a GPUJob what earlier runs of its name used (Dynamic; 0.8 without earlier "
+        "runs).",
+        json_schema_extra={"allowed": memory_strategy.ALLOWED, "choices": list(memory_strategy.NAMES)},
     )
     measurement_max_age: WholeNumber = number(
         660,
@@ -165,6 +171,7 @@ class Settings(BaseSettings):
         default=ScoreWeights(),
         description="The weight of each term in the ranking of nodes; the weights need not sum to one.",
         json_schema_extra={
+            LIVE: True,
             "unit": "weights",
             "allowed": "a map with utilization, memory, cpu and fragmentation, one of them above 0 at least",
         },
@@ -198,10 +205,20 @@ class Settings(BaseSettings):
         json_schema_extra={"unit": "path", "allowed": "an absolute path, or empty"},
     )
     training_per_device: WholeNumber = number(
-        1, low=0, high=48, unit="tenants", description="How many tenants with workload Training may share one device."
+        1,
+        low=0,
+        high=48,
+        unit="tenants",
+        description="How many tenants with workload Training may share one device.",
+        live=True,
     )
     inference_per_device: WholeNumber = number(
-        3, low=0, high=48, unit="tenants", description="How many tenants with workload Inference may share one device."
+        3,
+        low=0,
+        high=48,
+        unit="tenants",
+        description="How many tenants with workload Inference may share one device.",
+        live=True,
     )
     default_time_limit: WholeNumber = number(
         86400,
@@ -209,14 +226,27 @@ class Settings(BaseSettings):
         high=31536000,
         unit="seconds",
         description="The run time that the queue assumes for a job without a time limit.",
+        live=True,
     )
     namespace_time_limits: dict[str, Annotated[WholeNumber, Field(ge=60, le=31536000)]] = Field(
         default_factory=dict,
         description="The same by namespace; default_time_limit applies to all other namespaces.",
         json_schema_extra={
+            LIVE: True,
             "unit": "seconds",
             "allowed": "a map of namespaces to seconds",
             "entry": "a whole number from 60 to 31536000 (seconds)",
+        },
+    )
+    namespace_cpu_fallback: dict[str, Annotated[WholeNumber, Field(ge=0, le=31536000)]] = Field(
+        default_factory=dict,
+        description="By namespace, after how many seconds of busy GPUs a GPUJob without onNoGPU runs on the CPU. Such "
+        "a job also runs there if no GPU of the cluster could ever serve it. In all other namespaces, it waits.",
+        json_schema_extra={
+            LIVE: True,
+            "unit": "seconds",
+            "allowed": "a map of namespaces to seconds",
+            "entry": "a whole number from 0 to 31536000 (seconds)",
         },
     )
     fair_share_half_life: WholeNumber = number(
@@ -230,6 +260,7 @@ class Settings(BaseSettings):
         default=PreemptionRules(),
         description="The rules for preemption of running jobs by a waiting one; off by default.",
         json_schema_extra={
+            LIVE: True,
             "unit": "rules",
             "allowed": "a map with priority_gap, min_run, grace, per_job and per_hour",
         },
@@ -328,7 +359,14 @@ class Settings(BaseSettings):
         description="How many mails the jobs of one namespace may send in an hour; the rest are dropped.",
     )
     log_level: Annotated[LogLevel, BeforeValidator(_lower)] = choice(
-        "info", "debug", "info", "warning", "error", "critical", description="The lowest level that is logged."
+        "info",
+        "debug",
+        "info",
+        "warning",
+        "error",
+        "critical",
+        description="The lowest level that is logged.",
+        live=True,
     )
     log_format: LogFormat = choice(
         "auto",
@@ -345,7 +383,7 @@ class Settings(BaseSettings):
     @property
     def guard_fraction(self) -> float:
         """The default part of a shared device's memory that may be promised, 0 to 1."""
-        return GUARD_FRACTIONS["Conservative" if self.memory_guard == "Dynamic" else self.memory_guard]
+        return memory_strategy.fraction_of(self.memory_guard)
 
     @property
     def weights(self) -> Weights:
@@ -444,11 +482,51 @@ def load_settings(path: Path | None = None, *, overrides: Mapping[str, Any] | No
     `DOVETAIL_SCORE_WEIGHTS__CPU=0.3`, and maps as JSON. Overrides that are None count as not given. Raises
     `ConfigError`, also for a file with a credential.
     """
+    name = str(path) if path else "gpu_config.yaml"
+    return _merged(Source(name, values={} if path is None else _file(path)), overrides=overrides)
+
+
+def parse_settings(text: str, *, origin: str, overrides: Mapping[str, Any] | None = None) -> Settings:
+    """Read settings as `load_settings` does, with the `text` of a file whose name in errors is `origin`."""
+    return _merged(Source(origin, values=document(text, origin=origin)), overrides=overrides)
+
+
+def check_values(values: Mapping[str, Any], *, origin: str) -> Settings:
+    """The settings of a file's values alone, without command line and environment. Raises `ConfigError`."""
+    if problem := exposed(values):
+        raise ConfigError(origin, problem=problem)
+    try:
+        return Settings(**values)
+    except ValidationError as error:
+        raise explain(error, model=Settings, sources=[Source(origin, values=values)]) from error
+
+
+def problems_in(values: Mapping[str, Any]) -> list[str]:
+    """What is wrong with a file's values: a sentence for each key; none if programs take them."""
+    if problem := exposed(values):
+        return [problem]
+    try:
+        Settings(**values)
+    except ValidationError as error:
+        return problems(error, model=Settings)
+    return []
+
+
+def live_keys() -> list[str]:
+    """The keys that operator, extender and gateway take while they run; the others need a restart."""
+    return [
+        name
+        for name, field in Settings.model_fields.items()
+        if isinstance(field.json_schema_extra, dict) and field.json_schema_extra.get(LIVE)
+    ]
+
+
+def _merged(file: Source, *, overrides: Mapping[str, Any] | None) -> Settings:
     given = {key: value for key, value in (overrides or {}).items() if value is not None}
     sources = (
         Source("command line", values=given),
         Source("environment", values=_environment(), env_prefix=ENV_PREFIX),
-        Source(str(path) if path else "gpu_config.yaml", values={} if path is None else _file(path)),
+        file,
     )
     if problem := exposed(sources[2].values):
         raise ConfigError(sources[2].name, problem=problem)
@@ -487,13 +565,22 @@ def _refuse_misspelt(environ: Mapping[str, str]) -> None:
 
 def _file(path: Path) -> dict[str, Any]:
     try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise ConfigError(str(path), problem=f"cannot be read: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
         raise ConfigError(str(path), problem=f"is not YAML: {' '.join(str(error).split())}") from error
-    if document is None:
+    return document(text, origin=str(path))
+
+
+def document(text: str, *, origin: str) -> dict[str, Any]:
+    """The keys and values in the text of a `gpu_config.yaml`. Raises `ConfigError`."""
+    try:
+        found = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(origin, problem=f"is not YAML: {' '.join(str(error).split())}") from error
+    if found is None:
         return {}
-    if not isinstance(document, dict):
-        raise ConfigError(str(path), problem=f"must be a map of keys and values, not {type(document).__name__}")
-    return {str(key): value for key, value in document.items()}
+    if not isinstance(found, dict):
+        raise ConfigError(origin, problem=f"must be a map of keys and values, not {type(found).__name__}")
+    return {str(key): value for key, value in found.items()}

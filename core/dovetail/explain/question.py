@@ -8,6 +8,7 @@ from typing import Any, Final
 from dovetail.cluster.view import ClusterView
 from dovetail.engine.model.claims import Ask
 from dovetail.engine.score.fragmentation_term import BestFit, FragmentationTerm
+from dovetail.engine.score.ledger_prices import term_of
 from dovetail.pods.node_affinity import Exclusion, exclusion
 
 # No claim has this key: the pod in question is not placed yet.
@@ -32,7 +33,7 @@ class Question:
     `holders` are the owners of the view's claims.
 
     The view is read only; trials use copies. `term` is the fragmentation term over the view's ledger that chooses
-    devices, and also nodes unless they are `planned`: the queue plans by best fit.
+    devices, and also nodes unless they are `planned`: the queue plans by the ledger's own prices.
     """
 
     view: ClusterView
@@ -46,7 +47,7 @@ class Question:
     @property
     def ranking(self) -> FragmentationTerm:
         """The fragmentation term that ranks nodes."""
-        return BestFit() if self.planned else self.term
+        return term_of(self.view.ledger) if self.planned else self.term
 
     @cached_property
     def exclusions(self) -> dict[str, Exclusion]:

@@ -5,6 +5,7 @@ plus `loss` at the current `price`. The first two change only with their node, s
 belong to the cluster.
 """
 
+from copy import copy
 from typing import Protocol
 
 import numpy as np
@@ -40,6 +41,10 @@ class Appraisal(Protocol):
         """Switch to the columns that the present ones are a copy of."""
         ...
 
+    def over(self, columns: Columns) -> "Appraisal":
+        """An independent appraisal, for `columns` that are a copy of the present ones, at prices of now."""
+        ...
+
 
 class FGDAppraisal:
     """Fragmentation gradient descent: the score of the smallest growth of fragmentation."""
@@ -64,3 +69,9 @@ class FGDAppraisal:
     def follow(self, columns: Columns) -> None:
         """Switch to the columns that the present ones are a copy of."""
         self.gradient.columns = columns
+
+    def over(self, columns: Columns) -> "FGDAppraisal":
+        """An independent appraisal, for `columns` that are a copy of the present ones."""
+        other: FGDAppraisal = copy(self)
+        other.gradient = self.gradient.over(columns)
+        return other

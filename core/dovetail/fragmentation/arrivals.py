@@ -82,6 +82,17 @@ class Learner:
             heaviest = sorted(self._weights.items(), key=lambda item: -item[1])
             self._weights = dict(heaviest[: self._settings.most_shapes // 2])
 
+    def counted(self, *, most: int) -> list[tuple[Shape, float]]:
+        """What was counted by shape, the heaviest first, at most so many. The last arrival weighs about 1."""
+        heaviest = sorted(self._weights.items(), key=lambda item: -item[1])[:most]
+        return [(shape, weight / self._weight) for shape, weight in heaviest]
+
+    def restore(self, counted: Iterable[tuple[Shape, float]], *, arrivals: int) -> None:
+        """Add what was counted before, as `counted` gave it, to what was counted since."""
+        for shape, weight in counted:
+            self._weights[shape] = self._weights.get(shape, 0.0) + weight
+        self.arrivals += arrivals
+
     def mix(self) -> Mix:
         """The classes that cover `covered_percent` of the arrivals.
 
@@ -154,6 +165,15 @@ class LearnedMix:
             return True
         self.mix = before
         return False
+
+    def restore(self, counted: Iterable[tuple[Shape, float]], *, arrivals: int, columns: Columns) -> None:
+        """Continue from what was counted before."""
+        self.learner.restore(counted, arrivals=arrivals)
+        seen, learning = self.learner.arrivals, self._learning
+        self._next_look = max(
+            learning.first_look, min(seen * learning.looks_factor, seen + learning.longest_between_looks)
+        )
+        self.renew(columns)
 
     def renew(self, columns: Columns) -> None:
         """Take the current mix, however small its change."""

@@ -39,6 +39,7 @@ MOST_LEFT: Final = 2
 FREE_DEVICES: Final = 3
 # The first columns of `spare` and `capacity` are of the host: CPU and memory.
 HOST: Final = 2
+_FIRST_LOG: Final = 1024
 
 
 class Columns:
@@ -84,7 +85,9 @@ class Columns:
         self.idle_milli = self.capacity_milli
         self.idle_cpu_milli = self.capacity_cpu_milli
         self.kinds = Kinds(_state(self, node=node) for node in range(count))
-        self._log: Ints = np.zeros(1024, dtype=np.int64)
+        self._log: Ints = np.zeros(_FIRST_LOG, dtype=np.int64)
+        # The changes before the log begins: a copy does not have those of its original.
+        self._before_log = 0
         self.changes = 0
 
     def __len__(self) -> int:
@@ -103,8 +106,13 @@ class Columns:
         return np.array(taken, dtype=np.bool_)
 
     def touched_since(self, change: int) -> Ints:
-        """The rows that were touched after the first `change` changes, each once, ascending, [n]."""
-        rows = self._log[change : self.changes]
+        """The rows that were touched after the first `change` changes, each once, ascending, [n].
+
+        All rows, if the log does not reach back so far.
+        """
+        if change < self._before_log:
+            return np.arange(len(self))
+        rows = self._log[change - self._before_log : self.changes - self._before_log]
         if len(rows) <= 1:
             return rows
         mark = np.zeros(len(self), dtype=np.bool_)
@@ -155,9 +163,10 @@ class Columns:
             self._derive(node)
 
     def copy(self) -> "Columns":
-        """A copy of the capacity, with its own log."""
+        """A copy of the capacity. Its changes are counted on, and its log begins here."""
         other: Columns = object.__new__(Columns)
-        fields: dict[str, Any] = dict(self.__dict__)
+        fields: dict[str, Any] = {**self.__dict__, "_log": np.zeros(_FIRST_LOG, dtype=np.int64)}
+        fields["_before_log"] = self.changes
         other.__dict__.update(
             {name: value.copy() if isinstance(value, np.ndarray | Kinds) else value for name, value in fields.items()}
         )
@@ -165,7 +174,7 @@ class Columns:
 
     def subset(self, rows: Ints) -> "Columns":
         """A copy of some nodes, in the order of `rows` [n]."""
-        other = self.copy()
+        other: Columns = self.copy()
         for name in ("model", "gpus", "left", "distinct", "spare", "capacity"):
             setattr(other, name, getattr(self, name)[rows])
         other.capacity_milli = int(other.gpus.sum()) * WHOLE_MILLI
@@ -173,7 +182,7 @@ class Columns:
         other.idle_milli = int(other.left.sum())
         other.idle_cpu_milli = int(other.spare[:, CPU].sum())
         other.kinds = Kinds(_state(other, node=node) for node in range(len(rows)))
-        other.changes = 0
+        other.changes = other._before_log = 0
         return other
 
     def _move(self, choice: Choice, *, sign: int) -> None:
@@ -206,9 +215,10 @@ class Columns:
         self._touch(node)
 
     def _touch(self, node: int) -> None:
-        if self.changes == len(self._log):
+        at = self.changes - self._before_log
+        if at == len(self._log):
             self._log = np.concatenate([self._log, np.zeros_like(self._log)])
-        self._log[self.changes] = node
+        self._log[at] = node
         self.changes += 1
 
 

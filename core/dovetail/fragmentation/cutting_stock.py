@@ -24,7 +24,7 @@ _TOLERANCE: Final = 1e-9
 
 
 def available() -> bool:
-    """Whether HiGHS is installed: the extras `extender` and `simulate` include it."""
+    """Whether HiGHS is installed: the extras `operator`, `extender`, `gateway` and `simulate` include it."""
     return find_spec("highspy") is not None
 
 

@@ -10,6 +10,8 @@ Classes with the same milli and number of devices differ only in CPU: they share
 model and CPU gives how much of the group's weight fits. Some 90 classes become some 25 groups.
 """
 
+from copy import copy
+
 import numpy as np
 
 from dovetail.fragmentation.capacity import CPU, Columns, Floats, Ints
@@ -39,6 +41,13 @@ class Gradient:
         self._usable: Floats = np.zeros(len(columns))
         self._seen = columns.changes
         self._recompute(np.arange(len(columns)))
+
+    def over(self, columns: Columns) -> "Gradient":
+        """An independent copy, for `columns` that are a copy of the present ones."""
+        other: Gradient = copy(self)
+        other.columns = columns
+        other._sums, other._usable = self._sums.copy(), self._usable.copy()
+        return other
 
     def sync(self) -> None:
         """Recompute the nodes that were touched since the last call."""

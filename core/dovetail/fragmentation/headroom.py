@@ -4,6 +4,7 @@ H_m(n) = min over CPU, memory and devices; 0 where the model is not allowed. For
 left // milli; for whole devices, free // number; for pods without devices they set no limit.
 """
 
+from copy import copy
 from typing import Final
 
 import numpy as np
@@ -42,6 +43,13 @@ class Headroom:
         self._seen = columns.changes
         self._recompute(np.arange(len(columns)))
         self._total: Floats = self._count.sum(axis=0, dtype=np.float64)
+
+    def over(self, columns: Columns) -> "Headroom":
+        """An independent copy, for `columns` that are a copy of the present ones."""
+        other: Headroom = copy(self)
+        other.columns = columns
+        other._sums, other._count, other._total = self._sums.copy(), self._count.copy(), self._total.copy()
+        return other
 
     def sync(self) -> None:
         """Recompute the nodes that were touched since the last call."""

@@ -1,5 +1,7 @@
 """The terms of PH for one mix, kept up to date: gradient, residuals, headroom, prices."""
 
+from copy import copy
+
 import numpy as np
 
 from dovetail.fragmentation.capacity import Columns, Floats
@@ -60,3 +62,17 @@ class PHAppraisal:
         """Switch to the columns that the present ones are a copy of."""
         self._columns = self.gradient.columns = self.headroom.columns = columns
         self._prices.follow(columns)
+
+    def over(self, columns: Columns) -> "PHAppraisal":
+        """An independent appraisal, for `columns` that are a copy of the present ones.
+
+        Its next `refresh` computes prices, so that they follow from the capacity and the mix alone, and not from when
+        the original computed its own.
+        """
+        other: PHAppraisal = copy(self)
+        other._columns = columns
+        other.gradient, other.headroom = self.gradient.over(columns), self.headroom.over(columns)
+        other._prices = copy(self._prices)
+        other._prices.follow(columns)
+        other._priced = columns.changes - self.settings.refresh_placements
+        return other

@@ -7,7 +7,8 @@ Two GPUJobs of a namespace are runs of one name if they have the same `metadata.
 succeeded (or ended at its time limit) and lasted for two readings of the agent. Each run records the ones before it in
 its own status, so that they outlive their GPUJobs: the last GPUJob of the name takes the knowledge with it.
 
-A run that reached its promise may have needed more: neither that run nor an older one counts.
+A run that reached its promise may have needed more: neither that run nor an older one counts. Before the first run, the
+model's number of parameters gives an estimate, where the job has it.
 """
 
 import re
@@ -20,11 +21,13 @@ import msgspec
 
 from dovetail import names
 from dovetail.api.builtin import Job
-from dovetail.api.gpujob import EarlierRun, GPUJob, MemoryStrategy, MemoryUse, Phase
+from dovetail.api.gpujob import EarlierRun, GPUJob, MemoryUse, Phase
 from dovetail.api.gpunode import GPUNode
 from dovetail.decoding import UnreadableError, decode
-from dovetail.engine.model.claims import GUARD_FRACTIONS, Ask, Claim
+from dovetail.engine.model.claims import Ask, Claim
 from dovetail.formats.durations import moment
+from dovetail.gpu.memory_strategy import CONSERVATIVE, DYNAMIC, fraction_of
+from dovetail.jobs.model_memory import memory_of_model
 
 # A tenth above the peak: agents sample at intervals, and allocators waste some memory.
 MARGIN_PERCENT: Final = 110
@@ -90,25 +93,39 @@ def believed(runs: Sequence[EarlierRun]) -> list[int]:
     return peaks
 
 
-def plan(job: GPUJob, *, ask: Ask, strategy: MemoryStrategy, earlier: Sequence[EarlierRun], most_mib: int) -> MemoryUse:
+def plan(job: GPUJob, *, ask: Ask, strategy: str, earlier: Sequence[EarlierRun], most_mib: int) -> MemoryUse:
     """The basis of the job's memory promise if it is admitted now.
 
     `earlier` are earlier runs, newest first.
 
-    An estimate above `most_mib`, all that any device has to promise, would never fit: then the peak alone is the
-    estimate.
+    An estimate from runs above `most_mib`, all that any device has to promise, would never fit: then the peak alone is
+    the estimate. An estimate from the model's parameters stays as it is, and the job waits with that number: nothing
+    shows that it fits.
     """
     use = MemoryUse(strategy=strategy, basis="", earlier_runs=list(earlier))
     name, peaks = name_of_runs(job)[1], believed(earlier)
-    if strategy != "Dynamic":
-        return _with(use, basis=f"{GUARD_FRACTIONS[strategy]:g} of a shared device's memory may be promised")
+    if strategy != DYNAMIC:
+        return _with(use, basis=f"{fraction_of(strategy):g} of a shared device's memory may be promised")
     if ask.mode == "Exclusive":
         return _with(use, basis="Whole devices come with all their memory")
     if peaks:
         return _estimate(use, ask=ask, name=name, peaks=peaks, most_mib=most_mib)
     if earlier:
         return _with(use, basis=f"No estimate: the last run of {name} used all that it was promised; as Conservative")
+    of_model = memory_of_model(job.spec.memory, workload=job.spec.workload)
+    if of_model is not None:
+        return _of_model(use, ask=ask, job=job, mib=of_model * MARGIN_PERCENT // 100)
     return _with(use, basis=f"No estimate: no run of {name} has shown yet what it needs; as Conservative")
+
+
+def _of_model(use: MemoryUse, *, ask: Ask, job: GPUJob, mib: int) -> MemoryUse:
+    memory = job.spec.memory
+    origin = f"{memory.parameters:,} parameters and a batch of {memory.batch_size or 1:,}"
+    asked = None if ask.gpu is None else ask.gpu.memory_mib
+    basis = f"Estimated {mib:,} MiB from {origin}"
+    if asked is not None and asked <= mib:
+        basis = f"As asked, {asked:,} MiB: {origin} may need {mib:,} MiB"
+    return _with(use, basis=basis, estimate_mib=mib)
 
 
 def _estimate(use: MemoryUse, *, ask: Ask, name: str, peaks: Sequence[int], most_mib: int) -> MemoryUse:
@@ -147,7 +164,7 @@ class Learning:
     `look_seconds` is the agents' interval.
     """
 
-    def __init__(self, *, default: MemoryStrategy = "Conservative", look_seconds: float = 30.0) -> None:
+    def __init__(self, *, default: str = CONSERVATIVE, look_seconds: float = 30.0) -> None:
         self._default = default
         self._two_looks = timedelta(seconds=2 * look_seconds)
         self._names: dict[tuple[str, str], _Name] = {}
@@ -181,7 +198,7 @@ class Learning:
 
     def estimates(self, job: GPUJob) -> bool:
         """Whether the job's promise depends on the use of its earlier runs."""
-        return (job.spec.memory.strategy or self._default) == "Dynamic"
+        return (job.spec.memory.strategy or self._default) == DYNAMIC
 
     def use_of(
         self, job: GPUJob, *, ask: Ask | None, child: Job | None, most_mib: Callable[[], int]
@@ -195,7 +212,7 @@ class Learning:
             return job.status.memory
         strategy = job.spec.memory.strategy or self._default
         peak = _higher(self._peaks.get(job.metadata.uid, Peak()), other=_reported_peak(job))
-        if strategy != "Dynamic" and not peak.mib:
+        if strategy != DYNAMIC and not peak.mib:
             return None
         use = None if child is None else noted_on(child)
         if use is None:

@@ -18,6 +18,7 @@ from dovetail.api.gpujob import GPUJob, Placement, PlannedNode, PlannedWorker, P
 from dovetail.decoding import Decoder, UnreadableError
 from dovetail.engine.model.claims import Ask, Claim
 from dovetail.formats.quantities import read_whole
+from dovetail.gpu.memory_strategy import fraction_of, text_of
 from dovetail.gpu.request import parse
 from dovetail.jobs.batch_job import worker_of
 
@@ -96,7 +97,7 @@ def planned_worker(ask: Ask) -> PlannedWorker:
         resource=ask.resource,
         cpu_milli=ask.cpu_milli,
         memory_mib=ask.memory_mib,
-        guard=ask.guard,
+        guard=None if ask.guard_fraction is None else text_of(ask.guard_fraction),
         workload=ask.workload,
     )
 
@@ -110,7 +111,7 @@ def ask_of(worker: PlannedWorker, *, policy: Policy = "Balanced") -> Ask:
         cpu_milli=worker.cpu_milli,
         memory_mib=worker.memory_mib,
         resource=worker.resource,
-        guard=worker.guard,
+        guard_fraction=None if worker.guard is None else fraction_of(worker.guard),
         workload=worker.workload,
     )
 

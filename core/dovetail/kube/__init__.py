@@ -13,6 +13,6 @@ workqueue           keys to reconcile, each once
 retry               the loop that tries failed work again; retry_log logs the failures
 event_recorder      Kubernetes Events, sent in the background; event_correlator counts repeats and limits floods
 resource_slices     the ResourceSlices of some DRA drivers, where the cluster serves them
-cluster_reads       everything that the queries of dovetail.query need, in one read
+queries             what takes several requests: the objects that dovetail.query needs, and the history
 errors              what can go wrong, as a tree
 """

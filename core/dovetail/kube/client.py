@@ -330,11 +330,27 @@ class Client:
 
     @asynccontextmanager
     async def follow_log(
-        self, pod: str, *, namespace: str, container: str | None = None, tail_lines: int | None = None
+        self,
+        pod: str,
+        *,
+        namespace: str,
+        container: str | None = None,
+        tail_lines: int | None = None,
+        follow: bool = True,
+        timestamps: bool = False,
+        since: str | None = None,
     ) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Stream the same log in chunks as the container writes it, until the container ends."""
+        """Stream the same log in chunks as the container writes it, until the container ends.
+
+        Without `follow`, stream what it has written until now. With `timestamps`, a kubelet begins each line with its
+        time and a blank; with `since` (RFC 3339), it sends only lines from that second on.
+        """
         path = PODS.path(namespace=namespace, name=pod, subresource="log")
-        query = {**_log_query(container, tail_lines=tail_lines), "follow": "true"}
+        query = {
+            **_log_query(container, tail_lines=tail_lines, since=since),
+            "follow": "true" if follow else "false",
+            **({"timestamps": "true"} if timestamps else {}),
+        }
         async with self._transport.stream(path, query=query, silence_seconds=None) as chunks:
             yield chunks
 
@@ -383,8 +399,10 @@ def selectors(label_selector: str | None, *, field_selector: str | None) -> dict
     return {name: value for name, value in both.items() if value is not None}
 
 
-def _log_query(container: str | None, *, tail_lines: int | None, limit_bytes: int | None = None) -> dict[str, str]:
-    asked = {"container": container, "tailLines": tail_lines, "limitBytes": limit_bytes}
+def _log_query(
+    container: str | None, *, tail_lines: int | None, limit_bytes: int | None = None, since: str | None = None
+) -> dict[str, str]:
+    asked = {"container": container, "tailLines": tail_lines, "limitBytes": limit_bytes, "sinceTime": since}
     return {name: str(value) for name, value in asked.items() if value is not None}
 
 

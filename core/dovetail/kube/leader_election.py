@@ -128,6 +128,11 @@ class Leadership:
         return None if self._lease is None else self._lease.spec.lease_transitions
 
     @property
+    def is_standby(self) -> bool:
+        """Whether another process holds the Lease."""
+        return self.term is None and self.holder not in {"", self.identity}
+
+    @property
     def remaining_seconds(self) -> float:
         """For how many seconds no other candidate can hold the Lease; 0 when we do not hold it."""
         return 0.0 if self._lease is None else max(0.0, self._valid_until - self._clock())

@@ -111,6 +111,11 @@ def mode_of(text: str | None, *, request: GPURequest) -> Mode:
     return mode
 
 
+def cuda_numbers(count: int) -> str:
+    """The value of CUDA_VISIBLE_DEVICES for a container that sees `count` devices, which CUDA counts from 0."""
+    return ",".join(map(str, range(count)))
+
+
 def _requests(pod: Pod) -> dict[int, GPURequest]:
     """The request of each container that has one, by index."""
     texts = _texts(pod)

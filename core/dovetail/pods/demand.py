@@ -6,10 +6,11 @@ from typing import Any, Final, TypeVar, get_args
 
 from dovetail import decoding, names
 from dovetail.api.builtin import Pod, PodSpec
-from dovetail.api.gpujob import GPUJob, MemoryStrategy, MemoryUse, Mode, Policy, ResourceRequest, Workload, spec_of
-from dovetail.engine.model.claims import Ask, Guard
+from dovetail.api.gpujob import GPUJob, MemoryUse, Mode, Policy, ResourceRequest, Workload, spec_of
+from dovetail.engine.model.claims import Ask
 from dovetail.formats.quantities import QuantityError, mebibytes, milli, read_whole
 from dovetail.gpu.device_plugins import DEFAULT_VENDORS, Vendors
+from dovetail.gpu.memory_strategy import AGGRESSIVE, FRACTIONS, fraction_of
 from dovetail.gpu.request import WHOLE_MILLI, GPURequest, RequestError, on_device, parse
 from dovetail.jobs.size_limits import refusal_of_depth
 from dovetail.pods.allocation import MAX_PRIORITY
@@ -31,13 +32,12 @@ def estimated(ask: Ask, *, use: MemoryUse | None) -> Ask:
         return ask
     asked = ask.gpu.memory_mib
     memory_mib = use.estimate_mib if asked is None else min(asked, use.estimate_mib)
-    return replace(ask, gpu=replace(ask.gpu, memory_mib=memory_mib), guard="Aggressive")
+    return replace(ask, gpu=replace(ask.gpu, memory_mib=memory_mib), guard_fraction=FRACTIONS[AGGRESSIVE])
 
 
 # How far a share of the structured form may be from whole thousandths, because of floating point.
 _HAIR: Final = 1e-6
 POLICIES: Final[tuple[Policy, ...]] = get_args(Policy)
-MEMORY_STRATEGIES: Final[tuple[MemoryStrategy, ...]] = get_args(MemoryStrategy)
 WORKLOADS: Final[tuple[Workload, ...]] = get_args(Workload)
 T = TypeVar("T")
 Word = TypeVar("Word", bound=str)
@@ -74,7 +74,7 @@ def ask_of_pod(pod: Pod, *, default_policy: Policy, vendors: Vendors = DEFAULT_V
         policy=policy,
         cpu_milli=cpu_milli,
         memory_mib=memory_mib,
-        guard=guard_in(pod.metadata.annotations),
+        guard_fraction=guard_in(pod.metadata.annotations),
         workload=workload_in(pod.metadata.annotations),
         more=tuple(part.request for part in others),
         host_room_mib=0 if others or asked.lent else host_room_mib(pod.spec, container=first.index),
@@ -118,6 +118,7 @@ def ask_of_job(job: GPUJob, *, default_policy: Policy, vendors: Vendors = DEFAUL
     _read(said, as_type=PodAddedTo, job=job)
     _check_left_to_the_queue(said)
     cpu_milli, memory_mib = host_request(spec)
+    strategy = job.spec.memory.strategy
     refuse_no_devices(spec, vendors=vendors)
     if asked := _of_vendors(spec, vendors=vendors):
         raise RequestError(
@@ -130,7 +131,7 @@ def ask_of_job(job: GPUJob, *, default_policy: Policy, vendors: Vendors = DEFAUL
         policy=job.spec.policy or default_policy,
         cpu_milli=cpu_milli,
         memory_mib=memory_mib,
-        guard=guard_of(job.spec.memory.strategy),
+        guard_fraction=None if strategy is None else fraction_of(strategy),
         workload=job.spec.workload,
         host_room_mib=host_room_mib(spec, container=0),
         apart=is_apart(job, where=where),
@@ -161,18 +162,13 @@ def _of_vendors(spec: PodSpec, *, vendors: Vendors) -> dict[str, int]:
         raise quantity_error(spec, text=error.text) from error
 
 
-def guard_of(strategy: MemoryStrategy | None) -> Guard | None:
-    """The guard of a strategy before anything is learned: Dynamic begins as Conservative."""
-    return "Conservative" if strategy == "Dynamic" else strategy
+def guard_in(annotations: Mapping[str, str]) -> float | None:
+    """The part of memory that a pod's annotations allow to promise, 0 to 1; None for the configured one.
 
-
-def guard_in(annotations: Mapping[str, str]) -> Guard | None:
-    """The guard in a pod's annotations; None for the configured one. Raises `RequestError`.
-
-    What Dynamic learns is in the request of a GPUJob's pods; other pods learn nothing.
+    What Dynamic learns is in the request of a GPUJob's pods; other pods learn nothing. Raises `RequestError`.
     """
     text = annotations.get(names.MEMORY_STRATEGY)
-    return guard_of(_one_of(MEMORY_STRATEGIES, text=text, field="memory strategy"))
+    return None if text is None else fraction_of(text)
 
 
 def workload_in(annotations: Mapping[str, str]) -> Workload | None:

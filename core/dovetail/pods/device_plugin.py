@@ -11,7 +11,7 @@ from dovetail.formats.quantities import Quantity, QuantityError, whole
 from dovetail.gpu.device_plugins import Vendors, is_mig, is_nvidias
 from dovetail.gpu.request import GPURequest, RequestError, parse
 from dovetail.pods.alternatives import asks_by_kind
-from dovetail.pods.containers import Parts, every_container, managed_amounts, mode_of
+from dovetail.pods.containers import Parts, cuda_numbers, every_container, managed_amounts, mode_of
 from dovetail.pods.effective_request import peak
 from dovetail.pods.errors import quantity_error
 
@@ -114,6 +114,19 @@ def with_devices(container: Mapping[str, Any], *, amounts: Mapping[str, str]) ->
     ours = {names.ENV_VISIBLE_DEVICES, *names.ENV_OTHER_VISIBLE_DEVICES}
     env = [entry for entry in container.get("env") or () if entry.get("name") not in ours]
     return {**container, "resources": resources, "env": env}
+
+
+def with_cuda_numbers(container: Mapping[str, Any], *, count: int) -> dict[str, Any]:
+    """The container with CUDA_VISIBLE_DEVICES `0,1,…` for `count` devices of NVIDIA's plugin.
+
+    CUDA counts in the container what the plugin shows there, so these are all of them, whichever devices kubelet
+    chooses. The UUIDs are not known before: kubelet chooses when the pod arrives, and a container's environment is
+    fixed by then. A variable of the user stays.
+    """
+    env = container.get("env") or []
+    if any(entry.get("name") == names.ENV_CUDA_DEVICES for entry in env):
+        return dict(container)
+    return {**container, "env": [{"name": names.ENV_CUDA_DEVICES, "value": cuda_numbers(count)}, *env]}
 
 
 def _annotated(annotations: Mapping[str, str], *, count: int) -> GPURequest:

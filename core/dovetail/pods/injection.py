@@ -11,7 +11,7 @@ from dovetail import names
 from dovetail.engine.model.claims import Ask
 from dovetail.formats.quantities import QuantityError, whole
 from dovetail.gpu.device_plugins import DEFAULT_VENDORS, is_mig
-from dovetail.pods.containers import Parts
+from dovetail.pods.containers import Parts, cuda_numbers
 from dovetail.pods.demand import resources_of
 
 Manifest = dict[str, Any]
@@ -19,7 +19,7 @@ Manifest = dict[str, Any]
 EPHEMERAL: Final = "ephemeralContainers"
 # Kinds of containers in the order of their indices. Ephemeral containers cannot request resources.
 KINDS: Final = ("containers", "initContainers", EPHEMERAL)
-_OURS: Final = frozenset(
+OWN_VARIABLES: Final = frozenset(
     {
         names.ENV_VISIBLE_DEVICES,
         names.ENV_MPS_PERCENTAGE,
@@ -71,7 +71,7 @@ def _container(container: Manifest, *, index: int, asked: Parts, by_plugin: Coll
     environment = [
         visible_devices(source),
         _from_annotation(names.ENV_GPU_UUIDS, annotation=names.VISIBLE_DEVICES, index=source),
-        {"name": names.ENV_CUDA_DEVICES, "value": ",".join(str(at) for at in range(request.count))},
+        {"name": names.ENV_CUDA_DEVICES, "value": cuda_numbers(request.count)},
     ]
     if asked.mode != "Exclusive":
         environment.append(_from_annotation(names.ENV_MPS_PERCENTAGE, annotation=names.MPS_PERCENTAGE, index=source))
@@ -108,7 +108,7 @@ def _without_grants(container: Manifest) -> Manifest:
 
 def _with_environment(container: Manifest, *, ours: list[Manifest]) -> Manifest:
     # Ours first, so that the user's own variables can refer to them as $(NAME).
-    theirs = [entry for entry in container.get("env") or () if entry.get("name") not in _OURS]
+    theirs = [entry for entry in container.get("env") or () if entry.get("name") not in OWN_VARIABLES]
     return {**container, "env": [*ours, *theirs]}
 
 

@@ -8,9 +8,10 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import Final, cast
+from typing import Any, Final, Protocol, cast
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
 
 from dovetail import logs
 from dovetail.config.errors import ConfigError
@@ -26,7 +27,21 @@ _MOST_CONNECTIONS: Final = 256
 _LINGER_SECONDS: Final = 1.0
 _READ_BYTES: Final = 16 << 10
 _HEADER_BYTES: Final = 8190
+_LONG: Final = "the request line or a header is too long"
+_NO_HTTP: Final = "this is no HTTP/1.1 request"
 log = logs.get_logger("dovetail.connections")
+
+
+class Refuse(Protocol):
+    """Makes the answer to what is no HTTP request."""
+
+    def __call__(self, status: int, *, sentence: str) -> web.Response:
+        """The answer of this status."""
+
+
+def plainly(status: int, *, sentence: str) -> web.Response:
+    """The sentence as text."""
+    return web.Response(status=status, text=sentence)
 
 
 class Connections:
@@ -127,6 +142,32 @@ class _Connection(asyncio.Protocol):
             self._deadline = None
 
 
+class _RequestHandler(web.RequestHandler):
+    """aiohttp's handler of a connection, but what is no HTTP request gets an answer of the server's own form.
+
+    aiohttp would also log the bytes that it could not read, and a header that is too long may be a token.
+    """
+
+    def __init__(self, server: web.Server, *, refuse: "Refuse", **options: Any) -> None:
+        super().__init__(server, loop=asyncio.get_running_loop(), **options)
+        self._refuse = refuse
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """The answer to what aiohttp cannot read."""
+        if not isinstance(exc, HttpProcessingError):
+            return super().handle_error(request, status, exc, message)
+        log.info("a request cannot be read", error=type(exc).__name__)
+        response = self._refuse(status, sentence=_LONG if isinstance(exc, LineTooLong) else _NO_HTTP)
+        response.force_close()
+        return response
+
+
 @asynccontextmanager
 async def listening(
     app: web.Application,
@@ -136,31 +177,36 @@ async def listening(
     tls: ssl.SSLContext | None,
     connections: Connections,
     most_header_bytes: int = _HEADER_BYTES,
+    refuse: Refuse = plainly,
 ) -> AsyncIterator[int]:
     """Serve `app` inside the block, over TLS if `tls` is set, and yield the port, which matters for port 0.
 
-    Each handler runs inside `connections.answering`. A header may have `most_header_bytes`. Running requests get 5 s
-    to end. Raises `ConfigError` if the address cannot be bound.
+    Each handler runs inside `connections.answering`. A header may have `most_header_bytes`. What is no HTTP request
+    gets the answer of `refuse`. Running requests get 5 s to end. Raises `ConfigError` if the address cannot be bound.
     """
-    runner = web.AppRunner(
-        app,
-        access_log=None,
-        shutdown_timeout=5.0,
-        handler_cancellation=True,
-        # The size of a decompressed body is known too late, and no client needs to compress requests this small.
-        auto_decompress=False,
-        keepalive_timeout=_IDLE_SECONDS,
-        lingering_time=_LINGER_SECONDS,
-        read_bufsize=_READ_BYTES,
-        max_field_size=most_header_bytes,
-    )
+    runner = web.AppRunner(app, shutdown_timeout=5.0, handler_cancellation=True)
     await runner.setup()
     try:
-        make = runner.server
-        assert make is not None
+        served = runner.server
+        assert served is not None
+
+        def connected() -> _Connection:
+            handler = _RequestHandler(
+                served,
+                refuse=refuse,
+                access_log=None,
+                # The size of a decompressed body is known too late, and no client needs to compress requests so small.
+                auto_decompress=False,
+                keepalive_timeout=_IDLE_SECONDS,
+                lingering_time=_LINGER_SECONDS,
+                read_bufsize=_READ_BYTES,
+                max_field_size=most_header_bytes,
+            )
+            return _Connection(handler, among=connections)
+
         try:
             server = await asyncio.get_running_loop().create_server(
-                lambda: _Connection(make(), among=connections),
+                connected,
                 host,
                 port,
                 ssl=tls,

@@ -43,11 +43,21 @@ class Guard:
         log.warning("failed, and goes on", what=self._what, key=key, problem=problem, exc_info=error)
 
 
-async def repeat(act: Callable[[], Awaitable[None] | None], *, every_seconds: float, what: str) -> None:
-    """Call `act` again after each pause, until cancelled, whatever a round raises."""
-    guard = Guard(what)
+async def repeat(
+    act: Callable[[], Awaitable[None] | None],
+    *,
+    every_seconds: float,
+    what: str,
+    first_after_seconds: float | None = None,
+) -> None:
+    """Call `act` again after each pause, until cancelled, whatever a round raises.
+
+    The first pause is `first_after_seconds`, by default as long as the others.
+    """
+    guard, pause_seconds = Guard(what), every_seconds if first_after_seconds is None else first_after_seconds
     while True:
-        await asyncio.sleep(every_seconds)
+        await asyncio.sleep(pause_seconds)
+        pause_seconds = every_seconds
         with guard.around():
             done = act()
             if done is not None:

@@ -55,16 +55,21 @@ def send(process: ProcessId, *, signal_number: int) -> bool:
     return False
 
 
-def marked(variable: str, *, value: str) -> list[ProcessId]:
-    """Return every process, except the caller, whose environment has `variable` with this value."""
-    wanted = f"{variable}={value}".encode()
+def marked(variable: str, *, value: str, without: str = "") -> list[ProcessId]:
+    """Return every process, except the caller, whose environment has `variable` with this value.
+
+    Leaves out those that have the variable `without`.
+    """
+    wanted, unwanted = f"{variable}={value}".encode(), f"{without}=".encode() if without else None
     found = []
     for entry in PROC.iterdir():
         if not entry.name.isdecimal() or int(entry.name) == os.getpid():
             continue
         process = identify(int(entry.name))
         with suppress(OSError):
-            if process and wanted in (entry / "environ").read_bytes().split(b"\0"):
+            environment = (entry / "environ").read_bytes().split(b"\0")
+            left_out = unwanted is not None and any(each.startswith(unwanted) for each in environment)
+            if process and wanted in environment and not left_out:
                 found.append(process)
     return found
 

@@ -28,6 +28,7 @@ def rules_of(settings: Settings) -> Rules:
         guard_fraction=settings.guard_fraction,
         turns_per_device=settings.tenants_per_device,
         vendor_resources=settings.vendors.resources,
+        memory_specs=settings.limits.memory_specs,
     )
 
 

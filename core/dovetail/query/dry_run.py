@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from math import isfinite
 from typing import Literal
 
 from dovetail.api.gpujob import GPUJob, Reason
@@ -11,6 +12,7 @@ from dovetail.cluster.objects import ClusterObjects
 from dovetail.engine.model.claims import Claim
 from dovetail.formats.timestamps import moment
 from dovetail.gpu.request import RequestError
+from dovetail.jobs.cpu_fallback import BUSY, on_cpu_message
 from dovetail.jobs.plan import planned_nodes
 from dovetail.query.preemption import Preempting, PreemptionView, preempting, preemption_view
 from dovetail.query.queue_view import QueueView, queue_view
@@ -40,7 +42,8 @@ class DryRun:
     # Starts now; Waits in the queue; Never can start here; NotBefore its beginTime; Blocked by its dependencies; or the
     # request is Invalid.
     outcome: Outcome
-    # Why it does not start now, as the operator would write it into the status; empty for one that starts.
+    # Why it does not start now, as the operator would write it into the status. Of a job that starts, the message says
+    # that it runs on the CPU, where it does so instead of its GPUs; else both are empty.
     reason: Reason | Literal[""] = ""
     message: str = ""
     # The nodes of a job that starts; None if kube-scheduler alone chooses, as for a job without GPUs.
@@ -51,6 +54,8 @@ class DryRun:
     start: Start | None = None
     # The jobs that would be preempted for it, if that starts it sooner.
     preempting: Preempting | None = None
+    # In how many seconds a job that waits for busy GPUs runs on the CPU instead; None if it waits for them.
+    cpu_in_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +124,8 @@ class _Asked:
         evictor = self._others.evictor()
         position, verdict = verdict_on(self._asked, counted=self._counted, queue=self._queue, evictor=evictor)
         if isinstance(verdict, Admitted):
-            return DryRun(outcome="Starts", nodes=_on_nodes(verdict.claims))
+            message = on_cpu_message(verdict.on_cpu) if verdict.on_cpu else ""
+            return DryRun(outcome="Starts", message=message, nodes=_on_nodes(verdict.claims))
         message = verdict.message + reach(
             self._job, reason=verdict.reason, pools=self._queue.quotas.pools_of(self._job), view=self._queue.view
         )
@@ -134,7 +140,12 @@ class _Asked:
             position=position,
             start=start,
             preempting=by_preemption or self._preempting_later(start),
+            cpu_in_seconds=self._cpu_in_seconds(verdict.reason),
         )
+
+    def _cpu_in_seconds(self, reason: Reason) -> float | None:
+        left = self._asked.cpu_in_seconds
+        return left if left is not None and isfinite(left) and reason in BUSY else None
 
     def _start(self) -> Start | None:
         return self._queue.start_of(self._asked, counted=self._counted, most_cycles=self._most_cycles)

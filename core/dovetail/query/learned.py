@@ -7,7 +7,8 @@ from dovetail.api.builtin import Job
 from dovetail.api.gpujob import GPUJob
 from dovetail.cluster.view import ClusterView
 from dovetail.config.settings import Settings
-from dovetail.engine.model.claims import GUARD_FRACTIONS, Ask
+from dovetail.engine.model.claims import Ask
+from dovetail.gpu.memory_strategy import AGGRESSIVE, FRACTIONS
 from dovetail.gpu.request import RequestError
 from dovetail.jobs.memory_use import Learning
 from dovetail.pods.alternatives import asks_by_kind
@@ -39,7 +40,7 @@ class Learned:
             return ()
 
     def _most_mib(self) -> int:
-        return int(self.view.ledger.largest_mib * GUARD_FRACTIONS["Aggressive"])
+        return int(self.view.ledger.largest_mib * FRACTIONS[AGGRESSIVE])
 
 
 def learned_from(jobs: Sequence[GPUJob], *, settings: Settings, view: ClusterView) -> Learned:

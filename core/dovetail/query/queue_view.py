@@ -21,12 +21,13 @@ from dovetail.jobs.plan import ask_of, nodes_by_worker
 from dovetail.jobs.start_times import resting, too_early
 from dovetail.pods.tenancy import Child
 from dovetail.query.learned import Learned, learned_from
+from dovetail.query.prices import Judge, judge_of_queue
 from dovetail.queue.cycle import SchedulingCycle
 from dovetail.queue.dependencies import states_of, unmet
 from dovetail.queue.estimates.monte_carlo import foresee_with_range
 from dovetail.queue.estimates.simulation import Start
 from dovetail.queue.inputs.at_work import at_work
-from dovetail.queue.inputs.candidates import Rules, candidate_of, eligible_nodes
+from dovetail.queue.inputs.candidates import Rules, candidate_of, eligible_nodes, timed
 from dovetail.queue.inputs.leaving_pods import leaving_pods, pods_of_batch_jobs
 from dovetail.queue.inputs.run_ends import RunTimes, leaving_soon
 from dovetail.queue.inputs.usage import use_of, use_of_ended
@@ -52,6 +53,7 @@ class QueueView:
     now         the time for which the queue is computed
     view        nodes, devices and the ledger of claims
     learned     estimates of memory, run times and arrivals
+    judge       by what plans on the view's ledger are judged
     quotas      pools, priorities, fair shares and limits
     run_times   assumed run times of jobs without a limit
     sites       the nodes that a candidate's pods may go to, by its `site`
@@ -67,6 +69,7 @@ class QueueView:
     now: datetime
     view: ClusterView
     learned: Learned
+    judge: Judge
     quotas: Quotas
     run_times: RunTimes
     sites: dict[str, list[str]] = field(default_factory=dict)
@@ -142,11 +145,16 @@ class QueueView:
             workers=workers,
             nodes=nodes,
             number=job.status.number or 0,
-            rules=Rules(quotas=self.quotas, run_times=self.run_times, expectations=self.learned.expectations),
+            rules=Rules(
+                quotas=self.quotas,
+                run_times=self.run_times,
+                expectations=self.learned.expectations,
+                cpu_fallback=self.learned.settings.namespace_cpu_fallback,
+            ),
         )
         if found is not None and found.site not in self.sites:
             self.sites[found.site] = eligible_nodes(job, view=self.view, quotas=self.quotas)
-        return found
+        return None if found is None else timed(found, job=job, now=self.now)
 
     def asked_as(self, job: GPUJob, *, submitted: bool) -> tuple[Candidate, Counted]:
         """The query's job as a candidate, and what it would use. Raises `RequestError`.
@@ -175,16 +183,20 @@ def queue_view(objects: ClusterObjects, *, now: datetime, without: str = "") -> 
     for pod in objects.pods:
         quotas.pod_changed(pod, ledger=view.ledger)
     batch_jobs = objects.batch_job_of(objects.jobs)
+    learned = learned_from(objects.jobs, settings=settings, view=view)
     found = QueueView(
         now=now,
         view=view,
-        learned=learned_from(objects.jobs, settings=settings, view=view),
+        learned=learned,
+        judge=judge_of_queue(view.ledger, objects=objects, learned=learned),
         quotas=quotas,
         run_times=run_times,
         batch_jobs=batch_jobs,
         children=frozenset((child.metadata.namespace, child.metadata.uid) for child in batch_jobs.values()),
     )
     _Survey(objects, jobs=jobs, queue=found).run()
+    # From here on the term only has copies: several threads may answer on one view.
+    found.judge.term.follow()
     return found
 
 
@@ -197,6 +209,7 @@ class _Survey:
         self._queue = queue
         self._named = {key_of(job.metadata): job for job in objects.jobs}
         self._pods = pods_of_batch_jobs(objects.pods)
+        self._ways: dict[str, tuple[Ask, ...]] = {}
         self._on_the_way: list[Candidate] = []
         self._running: set[str] = set()
 
@@ -229,7 +242,20 @@ class _Survey:
             return False
         if unmet(self._dependencies(job), spec=job.spec) is not None:
             return False
-        return bool(queue.learned.readable_ways(job, child=child))
+        return bool(self._ways_of(job, child=child))
+
+    def _ways_of(self, job: GPUJob, *, child: Job | None) -> tuple[Ask, ...]:
+        """The ways to meet the job's request, which is read once for all steps."""
+        key = job.metadata.uid
+        if key not in self._ways:
+            self._ways[key] = self._queue.learned.readable_ways(job, child=child)
+        return self._ways[key]
+
+    def _candidate(
+        self, job: GPUJob, *, child: Job | None, workers: int, nodes: tuple[str, ...] = (), admitted: Ask | None = None
+    ) -> Candidate | None:
+        ways = self._ways_of(job, child=child)
+        return self._queue.candidate(job, child=child, workers=workers, nodes=nodes, admitted=admitted, ways=ways)
 
     def _dependencies(self, job: GPUJob) -> list[DependencyStatus]:
         return states_of(
@@ -240,7 +266,7 @@ class _Survey:
 
     def _ask_of(self, job: GPUJob) -> Ask | None:
         child, admitted = self._queue.batch_jobs.get(job.metadata.uid), _admitted(job)
-        ways = self._queue.learned.readable_ways(job, child=child)
+        ways = self._ways_of(job, child=child)
         return chosen_way(ways, child=child, admitted=None if admitted is None else admitted.ask)
 
     def _counted(self, job: GPUJob, *, waits: bool) -> Counted | None:
@@ -263,7 +289,7 @@ class _Survey:
         workers = job.spec.workers if admitted is None else len(admitted.claims)
         nodes = () if admitted is None else tuple(claim.node for claim in admitted.claims)
         ask = None if admitted is None else admitted.ask
-        candidate = queue.candidate(job, child=child, workers=workers, nodes=nodes, admitted=ask)
+        candidate = self._candidate(job, child=child, workers=workers, nodes=nodes, admitted=ask)
         if candidate is None:
             return
         if admitted is None:
@@ -279,7 +305,7 @@ class _Survey:
         queue.leaving.extend(work.run.leaving(now=queue.now))
         queue.expected.extend(work.run.leaving(now=queue.now, learned=queue.learned.expectations))
         if work.workers:
-            candidate = queue.candidate(job, child=child, workers=work.workers, nodes=work.nodes)
+            candidate = self._candidate(job, child=child, workers=work.workers, nodes=work.nodes)
             if candidate is not None:
                 self._note_on_the_way(candidate, job=job)
 
@@ -292,7 +318,7 @@ class _Survey:
         queue, expectations = self._queue, self._queue.learned.expectations
         for job in expectations.new(self._objects.jobs):
             child = queue.batch_jobs.get(job.metadata.uid)
-            expectations.came(job, candidate=queue.candidate(job, child=child, workers=job.spec.workers))
+            expectations.came(job, candidate=self._candidate(job, child=child, workers=job.spec.workers))
 
 
 def _admitted(job: GPUJob) -> Admitted | None:

@@ -15,6 +15,7 @@ from dovetail.engine.gang.shortage import Shortage
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Claim
 from dovetail.engine.score.fit_cache import FitCache
+from dovetail.jobs.cpu_fallback import BUSY, NEVER_SERVED, on_cpu
 from dovetail.queue.backfill.advance_reservation import Windows, reserve_around
 from dovetail.queue.backfill.attempts import Tries
 from dovetail.queue.backfill.reservation import Reservation, kept_now, set_aside
@@ -164,6 +165,8 @@ class SchedulingCycle:
             if refused is not None:
                 return Waits(key=job.key, reason=refused.reason, message=refused.message)
         waits = self._admit(job, room=found) if isinstance(found, Room) else short_of(job, shortage=found)
+        if isinstance(waits, Waits) and self._falls_back(job, waits=waits):
+            return self._on_cpu(job, instead=waits)
         if isinstance(waits, Admitted) or (isinstance(found, Room) and self.reservation is not None):
             return waits
         cleared = self._evictor.cleared(
@@ -177,6 +180,22 @@ class SchedulingCycle:
             self._reserve(job)
         kept = self._kept_for(job)
         return waits if kept is None else msgspec.structs.replace(waits, kept=kept)
+
+    def _falls_back(self, job: Candidate, *, waits: Waits) -> bool:
+        """Whether the job runs on the CPU instead of waiting for this reason."""
+        if job.cpu_in_seconds is None:
+            return False
+        return waits.reason == NEVER_SERVED or (waits.reason in BUSY and job.cpu_in_seconds <= self._now)
+
+    def _on_cpu(self, job: Candidate, *, instead: Waits) -> Verdict:
+        """Admit all workers without their GPUs, within the limits that count jobs."""
+        asked = replace(job, ask=on_cpu(job.ask), others=())
+        refused = self._gate.refusal(asked)
+        if refused is not None:
+            return Waits(key=job.key, reason=refused.reason, message=refused.message)
+        self._drop_reservation(job)
+        self._gate.started(asked)
+        return Admitted(key=job.key, ask=asked.ask, on_cpu=instead.message)
 
     def _room_for(self, job: Candidate) -> Room | Shortage:
         if job.ask.gpu is None:
@@ -289,13 +308,17 @@ class SchedulingCycle:
             else:
                 self._due.append(due)
 
-    def _admitted(self, job: Candidate, *, room: Room) -> Admitted:
+    def _drop_reservation(self, job: Candidate) -> None:
+        """Drop what is reserved for a job that starts."""
         if self.reservation is not None and self.reservation.job.key == job.key:
             self.reservation = None
             self._kept.forget()
         if self._second is not None and self._second.job.key == job.key:
             self._second = None
             self._kept.forget()
+
+    def _admitted(self, job: Candidate, *, room: Room) -> Admitted:
+        self._drop_reservation(job)
         self._gate.started(job if job.least is None or not room.claims else replace(job, workers=len(room.claims)))
         self._expect(commit(room.claims, job=job, ledger=self._ledger, at_seconds=self._now))
         self._kept.take(room, job=job)

@@ -19,12 +19,15 @@ class Admitted:
     `claims` are its plan: what its workers are to hold, one claim a worker, for the request `ask`.
 
     `limit` names the limit that leaves an elastic job fewer workers than it requests; empty otherwise.
+
+    `on_cpu` says why all its workers run on the CPU instead of the GPUs that they request; empty otherwise.
     """
 
     key: str
     claims: tuple[Claim, ...] = ()
     ask: Ask | None = None
     limit: str = ""
+    on_cpu: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ curve         allocation, fragmentation and refusals at a load, from an experime
 parallel      several policies at once, each in its own process
 snapshot      a live cluster at one moment, as a document
 scenario      a snapshot as the start of an experiment
+planned_jobs  the pods of a trace as GPUJobs, by the queue's own code and the extender's
 queue_replay  a queue over time, with real run times
 policies      every policy by name; the baselines are here, FGD and PH in `dovetail.fragmentation`
 plot          the curves as a picture

@@ -65,13 +65,14 @@ def run(
     expected: Mix,
     clock: Callable[[], float],
     notice: Callable[[int], None] = lambda _: None,
+    left: Callable[[Choice], None] = lambda _: None,
 ) -> Outcome:
     """Let `policy` place `visits` on `columns`.
 
     `expected` is the mix for which fragmentation is measured, `clock` returns seconds, and `notice` regularly gets the
-    number of arrivals.
+    number of arrivals. `left` gets each place that a pod has left.
     """
-    lodging = _Lodging(columns, policy=policy)
+    lodging = _Lodging(columns, policy=policy, left=left)
     gradient = Gradient(columns, mix=expected)
     begun = columns.capacity_milli - columns.idle_milli
     arrived = begun + np.cumsum([visit.shape.gpu_milli for visit in visits], dtype=np.float64)
@@ -114,22 +115,25 @@ def kind(shape: Shape) -> str:
 class _Lodging:
     """Places pods where the policy says, and releases them when they leave."""
 
-    def __init__(self, columns: Columns, *, policy: Policy) -> None:
+    def __init__(self, columns: Columns, *, policy: Policy, left: Callable[[Choice], None]) -> None:
         self._columns = columns
         self._policy = policy
+        self._left = left
         self._staying: list[tuple[float, int, Choice]] = []
         self._number = 0
         self.refused: dict[str, int] = {}
 
     def receive(self, visit: Visit) -> None:
         while self._staying and self._staying[0][0] <= visit.at:
-            self._columns.release(heapq.heappop(self._staying)[2])
-        choice = self._policy.choose(visit.shape)
-        if choice is None:
+            choice = heapq.heappop(self._staying)[2]
+            self._columns.release(choice)
+            self._left(choice)
+        found = self._policy.choose(visit.shape)
+        if found is None:
             word = kind(visit.shape)
             self.refused[word] = self.refused.get(word, 0) + 1
             return
-        self._columns.place(choice)
+        self._columns.place(found)
         if visit.leaves_at != np.inf:
             self._number += 1
-            heapq.heappush(self._staying, (visit.leaves_at, self._number, choice))
+            heapq.heappush(self._staying, (visit.leaves_at, self._number, found))

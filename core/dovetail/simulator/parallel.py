@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from dovetail.fragmentation.fgd import COVERED_PERCENT
@@ -18,6 +19,7 @@ from dovetail.fragmentation.pod_shapes import Choice, Shape
 from dovetail.fragmentation.workload_mix import Mix, by_class, covering
 from dovetail.simulator.arrivals import Visit
 from dovetail.simulator.experiment import Outcome, run
+from dovetail.simulator.planned_jobs import TERMS, PlannedJobs
 from dovetail.simulator.policies import POLICIES, Setting
 from dovetail.simulator.trace import Node, columns_of
 
@@ -30,7 +32,8 @@ _LOOK_SECONDS = 0.1
 class Scene:
     """The input of all policies: nodes in static order, arrivals, and the pods of the mix.
 
-    `taken` is allocated on the nodes at the start.
+    `taken` is allocated on the nodes at the start. With `jobs` the pods are GPUJobs, and the policies are the
+    fragmentation terms of the queue and the extender.
     """
 
     nodes: Sequence[Node]
@@ -39,6 +42,7 @@ class Scene:
     taken: Sequence[Choice] = ()
     departures: bool = False
     seed: int = 0
+    jobs: bool = False
 
 
 def run_one(name: str, *, scene: Scene, notice: Callable[[int], None] = lambda _: None) -> Outcome:
@@ -47,16 +51,21 @@ def run_one(name: str, *, scene: Scene, notice: Callable[[int], None] = lambda _
     columns = columns_of(scene.nodes)
     for choice in scene.taken:
         columns.place(choice)
-    setting = Setting(columns=columns, mix=mix, departures=scene.departures, seed=scene.seed)
-    return run(
+    play = partial(
+        run,
         name,
-        policy=POLICIES[name].make(setting),
         columns=columns,
         visits=scene.visits,
         expected=expected_mix(mix),
         clock=time.process_time,
         notice=notice,
     )
+    if scene.jobs:
+        term = next(each for each in TERMS if each == name)
+        planned = PlannedJobs(scene.nodes, term=term, taken=scene.taken, seed=scene.seed)
+        return play(policy=planned, left=planned.left)
+    setting = Setting(columns=columns, mix=mix, departures=scene.departures, seed=scene.seed)
+    return play(policy=POLICIES[name].make(setting))
 
 
 def expected_mix(mix: Mix) -> Mix:

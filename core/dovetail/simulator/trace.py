@@ -15,7 +15,9 @@ from dovetail.fragmentation.capacity import Columns
 from dovetail.fragmentation.pod_shapes import WHOLE_MILLI, Shape
 
 NODE_COLUMNS: Final = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
-POD_COLUMNS: Final = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli", "gpu_spec")
+POD_COLUMNS: Final = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli")
+# The models that a pod may have, separated by bars. Some published lists have no such column: their pods take any.
+MODELS_COLUMN: Final = "gpu_spec"
 # In seconds, where a trace has them; empty where a pod was never scheduled or never left.
 TIME_COLUMNS: Final = ("creation_time", "scheduled_time", "deletion_time")
 MOST_DEVICES: Final = 64
@@ -72,7 +74,7 @@ def parse_nodes(text: str, *, source: str) -> tuple[Node, ...]:
 def parse_pods(text: str, *, source: str) -> dict[str, Shape]:
     """The request of each pod, by its name, from a CSV with the columns of `POD_COLUMNS`.
 
-    Raises `TraceError`.
+    `MODELS_COLUMN` counts where the CSV has it. Raises `TraceError`.
     """
     return {name: shape for name, shape, _ in _pods(text, source=source)}
 
@@ -93,7 +95,7 @@ def parse_timed_pods(text: str, *, source: str) -> list[Pod]:
 
 def _pods(text: str, *, source: str) -> Iterator[tuple[str, Shape, "_Row"]]:
     seen: set[str] = set()
-    for row in _rows(text, source=source, columns=POD_COLUMNS):
+    for row in _rows(text, source=source, columns=POD_COLUMNS, optional=[MODELS_COLUMN]):
         gpus = row.whole("num_gpu", least=0, most=MOST_DEVICES)
         lowest, highest = (0, WHOLE_MILLI) if gpus == 0 else (1 if gpus == 1 else WHOLE_MILLI, WHOLE_MILLI)
         share_milli = row.whole("gpu_milli", least=lowest, most=highest)
@@ -102,7 +104,7 @@ def _pods(text: str, *, source: str) -> Iterator[tuple[str, Shape, "_Row"]]:
             memory_mib=row.whole("memory_mib", least=0),
             gpus=gpus,
             share_milli=share_milli if gpus else 0,
-            models=tuple(sorted({part.strip() for part in row.text("gpu_spec").split("|")} - {""})),
+            models=tuple(sorted({part.strip() for part in row.text(MODELS_COLUMN).split("|")} - {""})),
         )
         name = row.name("name", taken=seen)
         seen.add(name)
@@ -154,7 +156,7 @@ class _Row:
     cells: Mapping[str, str]
 
     def text(self, column: str) -> str:
-        return (self.cells[column] or "").strip()
+        return (self.cells.get(column) or "").strip()
 
     def name(self, column: str, *, taken: Container[str]) -> str:
         value = self.text(column)
@@ -185,7 +187,7 @@ class _Row:
         return TraceError(source=self.source, line=self.line, column=column, value=self.text(column), allowed=allowed)
 
 
-def _rows(text: str, *, source: str, columns: Sequence[str]) -> Iterator[_Row]:
+def _rows(text: str, *, source: str, columns: Sequence[str], optional: Sequence[str] = ()) -> Iterator[_Row]:
     reader = csv.DictReader(text.splitlines())
     header = _header(reader, source=source)
     if not header:
@@ -199,8 +201,9 @@ def _rows(text: str, *, source: str, columns: Sequence[str]) -> Iterator[_Row]:
             value=",".join(header),
             allowed=f"the column {missing[0]} is missing, expected {', '.join(columns)}",
         )
+    filled = [*columns, *(column for column in optional if column in header)]
     for cells in _cells(reader, source=source):
-        short = next((column for column in columns if cells[column] is None), None)
+        short = next((column for column in filled if cells[column] is None), None)
         if short is not None:
             raise TraceError(
                 source=source,

@@ -61,6 +61,10 @@ class Controller:
         self._counters = counters
         self._rng = rng
 
+    def rules_changed(self) -> None:
+        """Queue all jobs again: the configuration has changed."""
+        self._scheduling.rules_changed()
+
     async def run(self) -> None:
         """Run until cancelled.
 
@@ -133,7 +137,15 @@ def build_controller(
         term=term,
         mps_directory=mps_directory,
     )
-    statuses = StatusWriter(client, state=state, queue=queue, pacing=pacing, pending=pending, post=post)
+    statuses = StatusWriter(
+        client,
+        state=state,
+        queue=queue,
+        pacing=pacing,
+        pending=pending,
+        post=post,
+        preemptions=counters.preemptions,
+    )
     reconciler = Reconciler(
         client,
         state=state,

@@ -54,6 +54,7 @@ class Informers:
         self._on_quota = Handlers[[EventType, GPUQuota]]()
         self._on_slice = Handlers[[EventType, ResourceSlice]]()
         self._pods = Reflector(client, resource=PODS, as_type=Pod, on_event=self._on_pod, stand_in=assumed_pod)
+        self._nodes = Reflector(client, resource=NODES, as_type=Node, on_event=self._on_node)
         self._gpunodes = Reflector(client, resource=GPUNODES, as_type=GPUNode, on_event=self._on_gpunode)
         self._reflectors: list[Reflector[Any]] = [
             Reflector(
@@ -65,7 +66,7 @@ class Informers:
                 transform=transform,
             ),
             self._pods,
-            Reflector(client, resource=NODES, as_type=Node, on_event=self._on_node),
+            self._nodes,
             self._gpunodes,
             Reflector(client, resource=JOBS, as_type=Job, on_event=self._on_child, label_selector=names.LABEL_JOB),
             Reflector(client, resource=GPUQUOTAS, as_type=GPUQuota, on_event=self._on_quota),
@@ -76,6 +77,11 @@ class Informers:
     def pods(self) -> Mapping[str, Pod]:
         """All pods of the cluster by `namespace/name`. A live view."""
         return self._pods.store
+
+    @property
+    def nodes(self) -> Mapping[str, Node]:
+        """All nodes by name. A live view."""
+        return self._nodes.store
 
     @property
     def gpunodes(self) -> Mapping[str, GPUNode]:

@@ -3,6 +3,8 @@
 import time
 from collections.abc import Callable
 
+from prometheus_client import Counter
+
 from dovetail.api.gpujob import GPUJob, GPUJobStatus
 from dovetail.api.meta import key_of
 from dovetail.kube.client import Client
@@ -31,6 +33,7 @@ class StatusWriter:
         pacing: Pacing,
         pending: PendingWrites,
         post: Callable[[Announcement], None],
+        preemptions: Counter,
     ) -> None:
         self._client = client
         self._state = state
@@ -38,6 +41,7 @@ class StatusWriter:
         self._pacing = pacing
         self._pending = pending
         self._post = post
+        self._preemptions = preemptions
 
     async def write(self, job: GPUJob, *, status: GPUJobStatus) -> bool:
         """Write a changed status and post its events. False if the job has changed or is deleted."""
@@ -56,6 +60,7 @@ class StatusWriter:
         self._pacing.written(job.metadata.uid, now=time.monotonic())
         self._pending.await_job(key, written=written, store=self._state.store, is_status=True)
         self._post_events(job, status=status)
+        self._preemptions.inc(max(0, _preemptions(status) - _preemptions(job.status)))
         return True
 
     async def write_or_postpone(self, job: GPUJob, *, status: GPUJobStatus) -> None:
@@ -89,3 +94,7 @@ class StatusWriter:
                 message=event.message,
             )
             self._post(event)
+
+
+def _preemptions(status: GPUJobStatus) -> int:
+    return status.preemption.count if status.preemption else 0

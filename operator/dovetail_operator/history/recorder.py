@@ -70,6 +70,9 @@ class History:
         self._changed = asyncio.Event()
         self._used = UsedCollector()
         self._finished = Counter("dovetail_jobs_finished", "Jobs that have ended.", ["phase"], registry=registry)
+        self._failures = Counter(
+            "dovetail_history_failures", "Attempts to use the history's database that failed.", registry=registry
+        )
         registry.register(self._used)
         self._dues = dues
         dues.call_on_change(self._changed.set)
@@ -149,6 +152,7 @@ class History:
             await act()
 
         def failed(error: Exception, wait: float) -> None:
+            self._failures.inc()
             trace = None if isinstance(error, HistoryError) else error
             log.warning(what, error=str(error), wait_seconds=round(wait, 1), exc_info=trace)
 

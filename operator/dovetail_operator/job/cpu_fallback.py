@@ -1,24 +1,24 @@
-"""Jobs with `onNoGPU: RunOnCPU` that no GPU in the cluster can ever serve. Pure."""
+"""Jobs that run on the CPU instead of the GPUs that they request: the marks on their batch Jobs. Pure."""
 
 from typing import Final
 
 from dovetail import names
+from dovetail.api.builtin import Job
 from dovetail.api.gpujob import GPUJob
 from dovetail.engine.model.claims import Ask
-from dovetail.queue.verdicts import Verdict, Waits
+from dovetail.jobs.cpu_fallback import on_cpu_message
 
 _CPU: Final = "cpu"
 
 
-def falls_back(job: GPUJob, *, verdict: Verdict | None) -> bool:
-    """Whether the job runs without a GPU.
-
-    It waits for busy GPUs, but not for GPUs that do not exist.
-    """
-    return job.spec.on_no_gpu == "RunOnCPU" and isinstance(verdict, Waits) and verdict.reason == "ExceedsCapacity"
-
-
-def annotations(job: GPUJob, *, ask: Ask) -> dict[str, str]:
-    """The annotations by which a batch Job on the CPU is recognized later."""
+def annotations(job: GPUJob, *, ask: Ask, why: str) -> dict[str, str]:
+    """The annotations by which a batch Job on the CPU is recognized later; `why` is the queue's sentence."""
     asked_for_gpu = job.spec.gpu is not None or (job.spec.resources is not None and job.spec.resources.device != _CPU)
-    return {names.DEVICE: _CPU} if asked_for_gpu and ask.gpu is None else {}
+    if not asked_for_gpu or ask.gpu is not None:
+        return {}
+    return {names.DEVICE: _CPU} | ({names.ON_CPU: why} if why else {})
+
+
+def message_of(child: Job) -> str:
+    """The status's message on a job with this batch Job, which runs on the CPU."""
+    return on_cpu_message(child.metadata.annotations.get(names.ON_CPU, ""))

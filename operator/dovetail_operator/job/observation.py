@@ -78,6 +78,8 @@ class Observed:
     """Why the plan of a started job no longer holds; empty if it holds."""
     asked_workers: int | None = None
     """The number of workers that an elastic job requests."""
+    cpu_after_seconds: float | None = None
+    """After how long a wait for busy GPUs the job runs on the CPU, see `dovetail.jobs.cpu_fallback`."""
     bad_cards: tuple[BadDevice, ...] = ()
     """Unhealthy devices that the job holds."""
     leaves_bad_cards: bool = False

@@ -1,1 +1,1 @@
-"""The mean utilization that jobs reach, from agents' reports. Pure, in memory."""
+"""What the operator learns of jobs, pure and in memory: the utilization that they reach, and the mix that they make."""

@@ -11,6 +11,7 @@ from dovetail.jobs.batch_job import is_external, true_condition, worker_of
 from dovetail.jobs.deadlines import deadline_seconds
 from dovetail.queue.inputs.ways import fell_back
 from dovetail_operator.devices import bad_devices, memory_overuse
+from dovetail_operator.job import cpu_fallback
 from dovetail_operator.job.actions import Action, DeleteJob, PatchJob, Stage
 from dovetail_operator.job.failure_policy import inner_backoff_limit
 from dovetail_operator.job.observation import Observed
@@ -87,7 +88,7 @@ def _size_of_others(seen: Observed, *, child: Job) -> dict[str, int]:
 def _how_it_runs(seen: Observed, *, child: Job) -> str:
     """What is unusual about a job whose workers all run; mostly empty."""
     if fell_back(child):
-        return "Runs on the CPU: no GPU here could ever serve it (onNoGPU)"
+        return cpu_fallback.message_of(child)
     asked, workers = seen.asked_workers, seen.job.spec.workers
     if asked is None or workers >= asked:
         return ""

@@ -7,11 +7,10 @@ from dataclasses import replace
 
 from dovetail.api.builtin import Job
 from dovetail.jobs.batch_job import has_ended, is_doomed, is_going, is_past, kept_by
-from dovetail.queue.inputs.ways import on_cpu
+from dovetail.jobs.cpu_fallback import BUSY, cpu_in_seconds, due_clause, on_cpu_message
 from dovetail.queue.verdicts import Admitted, Waits
 from dovetail_operator.arrays.task_updates import why_held
 from dovetail_operator.job.actions import Action, CreateJob, DeleteJob, PatchJob, Stage, phase_of_held
-from dovetail_operator.job.cpu_fallback import falls_back
 from dovetail_operator.job.observation import Observed
 from dovetail_operator.job.plan import placement_of
 from dovetail_operator.job.run_time import is_used_up, with_time_used
@@ -83,12 +82,9 @@ def _waiting(seen: Observed, *, child: Job | None) -> Stage:
             return Stage(phase="Cancelled", reason=seen.obstacle.reason, message=seen.obstacle.message, actions=clear)
         return Stage(phase="Queued", reason=seen.obstacle.reason, message=seen.obstacle.message, admitted=False)
     verdict = seen.verdict
-    if falls_back(seen.job, verdict=verdict):
-        return _on_cpu(seen, child=child)
     if isinstance(verdict, Waits):
-        return Stage(
-            phase="Queued", reason=verdict.reason, message=verdict.message, admitted=False, queue=verdict.queue
-        )
+        message = verdict.message + _until_on_cpu(seen, waits=verdict)
+        return Stage(phase="Queued", reason=verdict.reason, message=message, admitted=False, queue=verdict.queue)
     if not isinstance(verdict, Admitted) or seen.number is None or seen.ask is None:
         return Stage(
             phase="Queued", reason="Evaluating", message="Waiting for the next scheduling cycle", admitted=False
@@ -102,9 +98,10 @@ def _waiting(seen: Observed, *, child: Job | None) -> Stage:
         job,
         ask=seen.ask,
         number=seen.number,
-        memory=seen.memory,
+        memory=None if verdict.on_cpu else seen.memory,
         placement=placement,
         cluster_nodes=seen.cluster_nodes,
+        on_cpu=verdict.on_cpu,
     )
     limit = {"activeDeadlineSeconds": manifest["spec"].get("activeDeadlineSeconds")}
     start: Action = PatchJob(spec=resumed(manifest) | limit)
@@ -113,31 +110,24 @@ def _waiting(seen: Observed, *, child: Job | None) -> Stage:
     return Stage(
         phase="Starting",
         reason="Evaluating",
-        message=UNMADE,
+        message=on_cpu_message(verdict.on_cpu) if verdict.on_cpu else UNMADE,
         admitted=True,
         actions=(start,),
     )
 
 
-def _on_cpu(seen: Observed, *, child: Job | None) -> Stage:
-    """Start the job without a GPU, because no GPU in the cluster can ever serve it."""
-    assert isinstance(seen.verdict, Waits), "falls back on what the queue has said"
-    message = f"Runs on the CPU (onNoGPU): {seen.verdict.message}"
-    if child is not None:
-        return Stage(phase="Starting", reason="Evaluating", message=message, admitted=True, actions=(DeleteJob(),))
-    if seen.number is None or seen.ask is None:
-        return Stage(phase="Queued", reason="Evaluating", message=message, admitted=False)
-    job = with_time_used(seen)
-    manifest = build_job(job, ask=on_cpu(seen.ask), number=seen.number)
-    create = CreateJob(manifest=manifest, service=rendezvous.service_of(job) if rendezvous.meets(job) else None)
-    return Stage(phase="Starting", reason="Evaluating", message=message, admitted=True, actions=(create,))
+def _until_on_cpu(seen: Observed, *, waits: Waits) -> str:
+    left = cpu_in_seconds(seen.job, after_seconds=seen.cpu_after_seconds, now=seen.now)
+    return due_clause(left, now=seen.now) if waits.reason in BUSY else ""
 
 
 def _is_of_another_kind(child: Job, *, seen: Observed, verdict: Admitted) -> bool:
-    """Whether the plan has another resource or size than the suspended batch Job."""
-    asked = seen.ask.resource if seen.ask is not None else ""
+    """Whether the plan has another resource or size than the suspended batch Job, or is without its GPUs."""
     other_size = child.spec.completions not in {None, seen.job.spec.workers}
-    return other_size or (verdict.ask is not None and verdict.ask.resource != asked)
+    if verdict.ask is None or seen.ask is None:
+        return other_size
+    with_gpus = (verdict.ask.gpu is None) == (seen.ask.gpu is None)
+    return other_size or not with_gpus or verdict.ask.resource != seen.ask.resource
 
 
 def _restart_reason(child: Job, *, seen: Observed, verdict: Admitted) -> str:

@@ -7,8 +7,9 @@ from dovetail.api.builtin import Job, Pod, is_terminated
 from dovetail.api.gpujob import FINISHED, AssignedDevice, DeviceKind, GPUJobStatus, Lease, Placement
 from dovetail.formats.durations import human, moment, timestamp
 from dovetail.jobs.batch_job import is_past, true_condition, worker_of
+from dovetail.jobs.cpu_fallback import wait_start_time
 from dovetail.jobs.runs import earlier_end
-from dovetail.queue.inputs.ways import fell_back
+from dovetail.pods.demand import request_of_job
 from dovetail_operator.job.actions import Stage
 from dovetail_operator.job.attempts import noted
 from dovetail_operator.job.elastic import elastic_of
@@ -29,7 +30,7 @@ def status_of(seen: Observed, *, stage: Stage) -> GPUJobStatus:
     start = _start_time(seen, stage=stage)
     end = _completion_time(seen) if stage.phase in FINISHED else None
     active = [pod for pod in seen.pods if pod.status.phase in {"Pending", "Running"}]
-    request = "" if seen.ask is None or (fell_back(child) and before.request) else str(seen.ask.gpu or "cpu")
+    request = "" if seen.ask is None else str(seen.ask.gpu or request_of_job(seen.job) or "cpu")
     placement = _placement(seen, stage=stage)
     conditions = conditions_of(seen, stage=stage)
     stopped = None if start is None else earlier_end(end, start=start, conditions=conditions)
@@ -68,6 +69,7 @@ def status_of(seen: Observed, *, stage: Stage) -> GPUJobStatus:
         device=_device(seen, stage=stage, start=start),
         simulated=seen.simulated,
         elastic=elastic_of(seen, stage=stage, start=start),
+        gpu_wait_start_time=_gpu_wait_start_time(seen, stage=stage),
         lease=_lease(seen, stage=stage, start=start),
         notified=before.notified,
         conditions=conditions,
@@ -85,6 +87,12 @@ def _device(seen: Observed, *, stage: Stage, start: str | None) -> DeviceKind | 
         # The template was changed to an unreadable one; the running pods come from the previous template.
         return seen.job.status.device
     return "cpu" if seen.ask.gpu is None else "cuda"
+
+
+def _gpu_wait_start_time(seen: Observed, *, stage: Stage) -> str | None:
+    if stage.admitted is not False:
+        return None
+    return wait_start_time(seen.job, reason=stage.reason, after_seconds=seen.cpu_after_seconds, now=seen.now)
 
 
 def _lease(seen: Observed, *, stage: Stage, start: str | None) -> Lease | None:

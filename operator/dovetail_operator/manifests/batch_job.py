@@ -17,12 +17,13 @@ from dovetail.api.builtin import Job
 from dovetail.api.gpujob import GPUJob, MemoryUse, Placement, TemplateMetadata, spec_of
 from dovetail.api.meta import Described
 from dovetail.engine.model.claims import Ask
-from dovetail.gpu.device_plugins import may_set_visible_devices
+from dovetail.gpu.device_plugins import is_nvidias, may_set_visible_devices
+from dovetail.gpu.memory_strategy import text_of
 from dovetail.jobs.deadlines import deadline_seconds
 from dovetail.jobs.owner_reference import owner_reference
 from dovetail.pods.containers import Part, Parts
 from dovetail.pods.demand import resources_of, template_spec
-from dovetail.pods.device_plugin import with_devices
+from dovetail.pods.device_plugin import with_cuda_numbers, with_devices
 from dovetail.pods.injection import completed
 from dovetail.queue.limits.pools import in_pools
 from dovetail_operator.job import cpu_fallback, failure_policy
@@ -33,7 +34,6 @@ from dovetail_operator.manifests.preemption_notice import with_notice
 Manifest = dict[str, Any]
 
 # GPUJob pods share one priority class that preempts nothing: only the operator evicts them.
-PRIORITY_CLASS: Final = "dovetail-gpujob"
 _ADMISSION_SETS: Final = ("priority", "preemptionPolicy")
 # Written at bind time; and each container's request, which the job's spec has.
 _NOT_THE_USERS: Final = (
@@ -54,11 +54,12 @@ def build_job(
     memory: MemoryUse | None = None,
     placement: Placement | None = None,
     cluster_nodes: int | None = None,
+    on_cpu: str = "",
 ) -> Manifest:
     """The batch Job of `job`. It has the GPUJob's name, so that a second one can never exist.
 
     `memory` is the basis of the promise in `ask`. The pods go where `placement` says, in a cluster of `cluster_nodes`
-    nodes.
+    nodes. `on_cpu` is why they run without the GPUs that the job requests.
     """
     spec = job.spec
     labels = {names.LABEL_JOB: job.metadata.name, names.LABEL_JOB_NUMBER: str(number)}
@@ -88,7 +89,7 @@ def build_job(
         "labels": labels,
         "ownerReferences": [msgspec.to_builtins(owner_reference(job))],
     }
-    annotations = {names.ATTEMPT: str(job.status.attempt)} | cpu_fallback.annotations(job, ask=ask)
+    annotations = {names.ATTEMPT: str(job.status.attempt)} | cpu_fallback.annotations(job, ask=ask, why=on_cpu)
     annotations[names.TEMPLATE] = _digest(job)
     annotations |= {names.GPU_RESOURCE: ask.resource} if ask.resource else {}
     if memory is not None:
@@ -130,7 +131,8 @@ def _pod_metadata(job: GPUJob, *, ask: Ask, labels: Mapping[str, str]) -> Manife
     if ask.gpu is not None:
         annotations |= {names.REQUEST: str(ask.gpu), names.MODE: ask.mode, names.POLICY: ask.policy}
         weight = str(job.spec.priority) if ask.mode == "TimeShared" else None
-        said_of = ((names.MEMORY_STRATEGY, ask.guard), (names.WORKLOAD, ask.workload), (names.PRIORITY, weight))
+        strategy = None if ask.guard_fraction is None else text_of(ask.guard_fraction)
+        said_of = ((names.MEMORY_STRATEGY, strategy), (names.WORKLOAD, ask.workload), (names.PRIORITY, weight))
         for name, said in said_of:
             annotations.pop(name, None)
             annotations |= {name: said} if said else {}
@@ -144,12 +146,15 @@ def _pod_spec(job: GPUJob, *, ask: Ask, number: int) -> Manifest:
     for field in _ADMISSION_SETS:
         spec.pop(field, None)
     spec["schedulerName"] = names.SCHEDULER_NAME
-    spec["priorityClassName"] = PRIORITY_CLASS
+    spec["priorityClassName"] = names.PRIORITY_CLASS
     spec.setdefault("restartPolicy", "Never")
     if ask.resource:
         # The plugin decides what the container sees, and the site decides which runtime class that needs.
         first, *others = spec["containers"]
-        spec["containers"] = [with_devices(first, amounts=resources_of(ask)), *others]
+        first = with_devices(first, amounts=resources_of(ask))
+        if ask.gpu is not None and is_nvidias(ask.resource):
+            first = with_cuda_numbers(first, count=ask.gpu.count)
+        spec["containers"] = [first, *others]
     else:
         spec.pop("runtimeClassName", None)
     if ask.gpu is not None:

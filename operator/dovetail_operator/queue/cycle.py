@@ -1,5 +1,6 @@
 """A scheduling cycle over the operator's state: its inputs and its verdicts. No I/O."""
 
+import math
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -16,6 +17,7 @@ from dovetail.jobs.plan import nodes_by_worker
 from dovetail.queue.cycle import admit
 from dovetail.queue.estimates.monte_carlo import foresee_with_range
 from dovetail.queue.inputs.at_work import AtWork
+from dovetail.queue.inputs.candidates import timed
 from dovetail.queue.inputs.run_ends import leaving_soon
 from dovetail.queue.inputs.workers import sized
 from dovetail.queue.limits.quota_reservations import windows_of
@@ -60,6 +62,8 @@ class Cycle:
     """Eligible nodes, by site."""
     keys: dict[str, str] = field(default_factory=dict)
     """The `namespace/name` of waiting and admitted jobs, by UID."""
+    undated: set[str] = field(default_factory=set)
+    """UIDs of waiting jobs that run on the CPU after a time and whose status does not say since when they wait."""
     planned: dict[str, str] = field(default_factory=dict)
     """The `namespace/name` of running jobs whose workers are not all bound, by UID."""
     orders: dict[str, Order] = field(default_factory=dict)
@@ -116,6 +120,9 @@ def _survey_one(job: GPUJob, *, key: str, state: State, cycle: Cycle, running: s
     if candidate is None or state.number_of(job) is None:
         return
     cycle.keys[job.metadata.uid] = key
+    candidate = timed(candidate, job=job, now=cycle.now)
+    if _is_timed(candidate) and job.status.gpu_wait_start_time is None:
+        cycle.undated.add(job.metadata.uid)
     if isinstance(verdict, Admitted):
         placement = placement_of(job, verdict=verdict)
         nodes = nodes_by_worker(placement) if placement is not None else ()
@@ -139,6 +146,15 @@ def _note_at_work(at_work: AtWork, *, key: str, state: State, cycle: Cycle) -> N
             cycle.doubts[job.metadata.uid] = doubt
         elif at_work.refused:
             cycle.doubts[job.metadata.uid] = doubt_of_refusal(job, pods=at_work.pods)
+
+
+def next_fallback_seconds(cycle: Cycle) -> float | None:
+    """In how many seconds the next waiting job is to run on the CPU; None for none."""
+    return min((job.cpu_in_seconds for job in cycle.waiting if _is_timed(job) and job.cpu_in_seconds), default=None)
+
+
+def _is_timed(job: Candidate) -> bool:
+    return job.cpu_in_seconds is not None and math.isfinite(job.cpu_in_seconds)
 
 
 def decide(

@@ -25,6 +25,12 @@ class CycleCaches:
     in_vain: NegativeCache = field(default_factory=NegativeCache)
     """The negative cache for preemption: failed victim searches and their inputs, by job."""
 
+    def clear(self) -> None:
+        """Drop what depends on the configuration."""
+        self.candidates.clear()
+        self.running.clear()
+        self.in_vain.clear()
+
 
 def caches_for(state: State) -> CycleCaches:
     """Empty caches for a queue over this state."""

@@ -13,11 +13,12 @@ from typing import Final
 
 from dovetail.api.gpujob import Reason
 from dovetail.api.meta import key_of
+from dovetail.jobs.cpu_fallback import BUSY
 from dovetail.kube.retry import always, retrying
 from dovetail.kube.retry_log import log_failure
 from dovetail.queue.verdicts import Waits
 from dovetail_operator.metrics import Counters
-from dovetail_operator.queue.cycle import Cycle, decide, survey
+from dovetail_operator.queue.cycle import Cycle, decide, next_fallback_seconds, survey
 from dovetail_operator.queue.cycle_caches import caches_for
 from dovetail_operator.queue.overtaken_plans import OvertakenPlans
 from dovetail_operator.queue.preemption_notices import PreemptionNotices
@@ -81,6 +82,11 @@ class SchedulingLoop:
         self._estimates.limits_changed()
         self._wake_up.at_once()
 
+    def rules_changed(self) -> None:
+        """Run a cycle soon, in which all jobs are read again: the configuration has changed."""
+        self._caches.clear()
+        self.limits_changed()
+
     def room_changed(self) -> None:
         """Run a cycle after room was taken or released: soon if a job waits, else later."""
         if self._some_job_waits:
@@ -128,6 +134,8 @@ class SchedulingLoop:
             # The job may have been deleted meanwhile.
             if known is not None and known.metadata.uid == uid:
                 self._state.decisions.set_number(uid, number=given[uid])
+                # A job gets its number once in its life, whichever operator runs.
+                self._state.count_submitted(known)
                 self._changed(key)
 
     async def _run_cycle(self) -> float:
@@ -135,6 +143,8 @@ class SchedulingLoop:
         slices = TimeSlices()
         self._state.decisions.expire_refusals(now=self._now())
         cycle = survey(self._state, now=self._now(), caches=self._caches)
+        if (seconds := next_fallback_seconds(cycle)) is not None:
+            self._wake_up.within(seconds=seconds)
         self._drop_other_jobs(cycle)
         await self._update_verdicts(cycle, slices=slices)
         self._overtaken.update(cycle)
@@ -163,6 +173,9 @@ class SchedulingLoop:
                 at_once = isinstance(verdict, Waits) and verdict.reason in renewed
                 key = cycle.keys[verdict.key]
                 self._updates.update(verdict, before=before, rank=rank, key=key, at_once=at_once)
+            if verdict.key in cycle.undated and isinstance(verdict, Waits) and verdict.reason in BUSY:
+                # Its status is to say since when it waits: a new default of its namespace changes no verdict.
+                self._changed(cycle.keys[verdict.key])
             await slices.pause_if_due()
 
     async def _rest(self, busy_seconds: float) -> None:

@@ -4,11 +4,13 @@ Each cycle needs all jobs that wait or start, and few of thousands have changed 
 `dovetail.queue.inputs` computes each entry.
 """
 
+import math
 from dataclasses import replace
 from typing import NamedTuple
 
 from dovetail.api.builtin import Job
 from dovetail.api.gpujob import GPUJob
+from dovetail.jobs.cpu_fallback import cpu_after_seconds
 from dovetail.queue.inputs.candidates import Rules, candidate_of, eligible_nodes, expected_now
 from dovetail.queue.model.candidates import Candidate
 from dovetail.queue.verdicts import Admitted
@@ -113,7 +115,9 @@ def _is_same(
 def _is_for_itself(job: GPUJob, *, state: State) -> bool:
     """Whether neither time nor another job decides when this job may start and with what."""
     held = job.spec.begin_time is not None or job.status.attempts or job.spec.dependencies
-    return not held and not state.store.learning.estimates(job)
+    after_seconds = cpu_after_seconds(job, by_namespace=state.cpu_fallback)
+    falls_back = after_seconds is not None and math.isfinite(after_seconds)
+    return not held and not falls_back and not state.store.learning.estimates(job)
 
 
 def _made(
@@ -127,5 +131,10 @@ def _made(
         workers=workers,
         nodes=nodes,
         number=state.number_of(job) or 0,
-        rules=Rules(quotas=state.store.quotas, run_times=state.run_times, expectations=state.store.expectations),
+        rules=Rules(
+            quotas=state.store.quotas,
+            run_times=state.run_times,
+            expectations=state.store.expectations,
+            cpu_fallback=state.cpu_fallback,
+        ),
     )

@@ -23,6 +23,10 @@ class Remembered(Generic[T]):
         """Store an entry for the next cycle."""
         self._kept[uid] = value
 
+    def clear(self) -> None:
+        """Drop all entries: what they were computed from has changed."""
+        self._known, self._kept = {}, {}
+
     def forget_others(self) -> None:
         """End the cycle: drop every entry that it did not keep."""
         self._known, self._kept = self._kept, {}

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from dovetail.api.gpujob import GPUJob, MemoryUse, Policy
-from dovetail.engine.model.claims import GUARD_FRACTIONS, Ask
+from dovetail.engine.model.claims import Ask
 from dovetail.gpu.device_plugins import Vendors
+from dovetail.gpu.memory_strategy import AGGRESSIVE, FRACTIONS
 from dovetail.gpu.request import RequestError
 from dovetail.jobs.obstacle import Obstacle
 from dovetail.pods.alternatives import asks_by_kind
@@ -43,6 +44,12 @@ class Requests:
         self._namespace_policies = dict(namespace_policies)
         # By UID, with the generation that was read.
         self._readings: dict[str, tuple[int, Reading]] = {}
+
+    def configure(self, *, default_policy: Policy, namespace_policies: Mapping[str, Policy]) -> None:
+        """Apply other default policies: all requests are read again."""
+        self._default_policy = default_policy
+        self._namespace_policies = dict(namespace_policies)
+        self._readings.clear()
 
     def ask_of(self, job: GPUJob) -> Ask | None:
         """What each worker requests: a started job's chosen alternative, else the preferred one.
@@ -99,7 +106,7 @@ class Requests:
         self._readings.pop(job.metadata.uid, None)
 
     def _largest_promise_mib(self) -> int:
-        return int(self._store.view.ledger.largest_mib * GUARD_FRACTIONS["Aggressive"])
+        return int(self._store.view.ledger.largest_mib * FRACTIONS[AGGRESSIVE])
 
 
 def read_request(job: GPUJob, *, refusal: str | None, default_policy: Policy, vendors: Vendors) -> Reading:

@@ -11,7 +11,9 @@ from dovetail.api.builtin import Job, Pod
 from dovetail.api.gpujob import GPUJob, Policy
 from dovetail.api.meta import key_of
 from dovetail.cluster.view import ClusterView
+from dovetail.engine.model.settings import FragmentationPolicy, Limits, Weights
 from dovetail.jobs.batch_job import is_managed, is_parent, wants_admission
+from dovetail.jobs.cpu_fallback import cpu_after_seconds
 from dovetail.jobs.memory_use import Learning
 from dovetail.jobs.obstacle import Obstacle
 from dovetail.jobs.size_limits import JobLimits
@@ -24,6 +26,7 @@ from dovetail_operator.devices.overuse_check import EndingRules
 from dovetail_operator.job.earlier_run import orphans_obstacle, suspension_obstacle
 from dovetail_operator.job.observation import Observed, bound_pods
 from dovetail_operator.job.status_pacing import refresh_seconds
+from dovetail_operator.learning.job_mix import JobMix
 from dovetail_operator.state.decisions import Decisions
 from dovetail_operator.state.due_records import Dues
 from dovetail_operator.state.requests import Requests
@@ -33,7 +36,9 @@ from dovetail_operator.state.store import Store
 class State:
     """The store, the table of decisions, and the answers that follow from both for one job.
 
-    No method changes either. `records` says which jobs have a record in the history; None if no history is kept.
+    Only `configure` changes either. `mix` learns from the jobs that `count_submitted` gets, and prices plans.
+    `records` says which jobs have a record in the history; None if no history is kept. `cpu_fallback` are the seconds
+    of `namespace_cpu_fallback`, by namespace.
     """
 
     def __init__(
@@ -46,16 +51,40 @@ class State:
         preemption: Rules | None = None,
         records: Dues | None = None,
         leaves_bad_cards: bool = False,
+        fragmentation: FragmentationPolicy = "ph",
+        cpu_fallback: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         self.store = store
+        self.mix = JobMix(store.view.ledger, policy=fragmentation)
         self.decisions = decisions
         self.requests = requests
         self.run_times = run_times or RunTimes()
         self.preemption = preemption or Rules()
+        self.cpu_fallback = cpu_fallback
         self._records = records
         self._leaves_bad_cards = leaves_bad_cards
         for follower in (decisions, requests, *([records] if records is not None else ())):
             store.follow(follower)
+
+    def configure(
+        self,
+        *,
+        default_policy: Policy,
+        namespace_policies: Mapping[str, Policy],
+        limits: Limits,
+        weights: Weights,
+        run_times: RunTimes,
+        preemption: Rules,
+        cpu_fallback: Mapping[str, int],
+    ) -> None:
+        """Apply a new configuration: those of its values that count at once. What runs stays as it was planned."""
+        self.requests.configure(default_policy=default_policy, namespace_policies=namespace_policies)
+        ledger = self.store.view.ledger
+        ledger.set_tenant_limits(
+            training_per_device=limits.training_per_device, inference_per_device=limits.inference_per_device
+        )
+        ledger.weights = weights
+        self.run_times, self.preemption, self.cpu_fallback = run_times, preemption, cpu_fallback
 
     def observe(self, key: str, *, now: datetime) -> Observed | None:
         """Gather everything about one GPUJob.
@@ -70,6 +99,7 @@ class State:
         return Observed(
             job=sized(job, child=child, verdict=verdict),
             asked_workers=job.spec.workers,
+            cpu_after_seconds=cpu_after_seconds(job, by_namespace=self.cpu_fallback),
             now=now,
             cluster_nodes=len(store.view.nodes),
             child=child,
@@ -137,6 +167,11 @@ class State:
         """Jobs without a short number."""
         return [job for job in self.store.jobs.values() if self.number_of(job) is None and is_managed(job)]
 
+    def count_submitted(self, job: GPUJob) -> None:
+        """Count a job in the mix that prices plans, once."""
+        preferred = next(iter(self.requests.read(job).asks), None)
+        self.mix.submitted(preferred, uid=job.metadata.uid, workers=job.spec.workers)
+
     def _left_over(self, job: GPUJob, *, child: Job | None) -> list[Pod]:
         """Pods of an earlier run that still exist although the job does not run."""
         number, key = self.number_of(job), key_of(job.metadata)
@@ -160,6 +195,8 @@ def build_state(
     preemption: Rules | None = None,
     records: Dues | None = None,
     leaves_bad_cards: bool = False,
+    fragmentation: FragmentationPolicy = "ph",
+    cpu_fallback: Mapping[str, int] = MappingProxyType({}),
 ) -> State:
     """Build an empty state over `view`."""
     store = Store(view, learning=learning, quotas=quotas, endings=endings, job_limits=job_limits)
@@ -175,4 +212,6 @@ def build_state(
         preemption=preemption,
         records=records,
         leaves_bad_cards=leaves_bad_cards,
+        fragmentation=fragmentation,
+        cpu_fallback=cpu_fallback,
     )

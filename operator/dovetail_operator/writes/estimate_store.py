@@ -1,23 +1,24 @@
-"""Stores the learned factors of start estimates in a ConfigMap, across restarts.
+"""Stores the learned factors of start estimates, and how often the bounds held, in a ConfigMap, across restarts.
 
-The factors can be learned again. A failed read or write is therefore only logged.
+Both can be learned again. A failed read or write is therefore only logged.
 """
 
 from typing import Final
 
 from dovetail.api.builtin import ConfigMap
-from dovetail.api.meta import ObjectMeta
 from dovetail.api.resources import CONFIGMAPS
 from dovetail.kube.client import Client
 from dovetail.kube.errors import KubeError, NotFound
+from dovetail.kube.queries.configmaps import put_data
 from dovetail.logs import get_logger
 from dovetail.process.guarded_loops import Guard, repeat
-from dovetail.queue.estimates.calibration import Factors, Misses
+from dovetail.queue.estimates.calibration import Factors, Held, Misses
 
 log = get_logger("dovetail.operator.lasting")
 
 CONFIGMAP_NAME: Final = "dovetail-estimates"
 KEY: Final = "factors"
+HELD: Final = "held"
 _EVERY_SECONDS: Final = 300.0
 
 
@@ -29,7 +30,7 @@ class LastingMisses:
         self._misses = misses
         self._namespace = namespace
         # The initial factors need not be stored.
-        self._kept = _text(Misses().factors)
+        self._kept = _data(Misses())
 
     async def run(self) -> None:
         """Load the stored factors, then store what is learned, until cancelled."""
@@ -43,47 +44,42 @@ class LastingMisses:
             found = await self._client.get(
                 CONFIGMAPS, name=CONFIGMAP_NAME, as_type=ConfigMap, namespace=self._namespace
             )
-            text = found.data.get(KEY, "")
-            self._misses.restore(_factors(text))
+            self._misses.restore(_factors(found.data.get(KEY, "")), held=_held(found.data.get(HELD, "")))
         except NotFound:
             return
         except (KubeError, ValueError) as error:
             log.warning("what was learned of estimates cannot be read", configmap=CONFIGMAP_NAME, error=str(error))
         else:
-            self._kept = text
+            self._kept = _data(self._misses)
 
     async def keep(self) -> None:
-        """Store the factors if they have changed."""
-        text = _text(self._misses.factors)
-        if text == self._kept:
+        """Store what was learned if it has changed."""
+        data = _data(self._misses)
+        if data == self._kept:
             return
         try:
-            await self._write({KEY: text})
+            # One operator acts at a time, and what is lost is learned again.
+            await put_data(self._client, name=CONFIGMAP_NAME, namespace=self._namespace, data=data)
         except KubeError as error:
             log.warning("what was learned of estimates cannot be kept", configmap=CONFIGMAP_NAME, error=str(error))
         else:
-            self._kept = text
-
-    async def _write(self, data: dict[str, str]) -> None:
-        """Write the ConfigMap without a precondition.
-
-        One operator acts at a time, and lost factors are learned again.
-        """
-        home = self._namespace
-        try:
-            await self._client.patch(
-                CONFIGMAPS, name=CONFIGMAP_NAME, patch={"data": data}, as_type=ConfigMap, namespace=home
-            )
-        except NotFound:
-            made = ConfigMap(metadata=ObjectMeta(name=CONFIGMAP_NAME, namespace=home), data=data)
-            await self._client.create(CONFIGMAPS, body=made, as_type=ConfigMap, namespace=home)
+            self._kept = data
 
 
-def _text(factors: Factors) -> str:
-    return f"{factors.early:.4f} {factors.late:.4f}"
+def _data(misses: Misses) -> dict[str, str]:
+    factors, held = misses.factors, misses.held
+    return {KEY: f"{factors.early:.4f} {factors.late:.4f}", HELD: f"{held.jobs} {held.within:.2f}"}
 
 
 def _factors(text: str) -> Factors:
-    """Read what `_text` wrote. Raises `ValueError` for other text."""
+    """Read what `_data` wrote. Raises `ValueError` for other text."""
     early, late = map(float, text.split())
     return Factors(early=early, late=late)
+
+
+def _held(text: str) -> Held:
+    """Read what `_data` wrote; an earlier version wrote nothing. Raises `ValueError` for other text."""
+    if not text:
+        return Held()
+    jobs, within = text.split()
+    return Held(jobs=int(jobs), within=float(within))

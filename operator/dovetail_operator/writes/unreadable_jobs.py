@@ -1,7 +1,8 @@
 """Reports GPUJobs that cannot be read: their status says why, without use of the spec.
 
 The API server's schema leaves few such cases: a template that is nested deeper than the decoder permits, or fields that
-an older operator does not know. A status that cannot be read is never overwritten, because a newer operator wrote it.
+an older operator does not know. A status that cannot be read is never overwritten, because a newer operator wrote it,
+and neither is that of a job whose batch Job runs.
 """
 
 import random
@@ -12,6 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
+from dovetail.api.builtin import Job
 from dovetail.api.gpujob import FINISHED, GPUJob
 from dovetail.api.meta import ObjectMeta, key_of
 from dovetail.api.resources import GPUJOBS
@@ -42,7 +44,8 @@ class _Nothing(msgspec.Struct, frozen=True):
 class UnreadableJobs:
     """Pass `report` to the reflector as its `on_unreadable`, then `run` it.
 
-    `jobs` are the jobs that were read. `found` is called for each that cannot be. `post` posts an event.
+    `jobs` are the jobs that were read. `child` returns the batch Job with a job's key. `found` is called for each job
+    that cannot be read. `post` posts an event.
     """
 
     def __init__(
@@ -50,12 +53,14 @@ class UnreadableJobs:
         client: Client,
         *,
         jobs: Mapping[str, GPUJob],
+        child: Callable[[str], Job | None],
         found: Callable[[ObjectMeta, str], None],
         post: Callable[[Announcement], None],
         rng: random.Random,
     ) -> None:
         self._client = client
         self._jobs = jobs
+        self._child = child
         self._note = found
         self._post = post
         self._rng = rng
@@ -93,8 +98,10 @@ class UnreadableJobs:
             del self._found[key]
 
     def _has_begun(self, key: str, *, uid: str) -> bool:
-        """Whether the last readable version runs or has run: its status is that of the run."""
-        known = self._jobs.get(key)
+        """Whether the job runs, or its last readable version has run: its status is that of the run."""
+        child, known = self._child(key), self._jobs.get(key)
+        if child is not None and not child.spec.suspend:
+            return any(owner.uid == uid for owner in child.metadata.owner_references)
         if known is None or known.metadata.uid != uid:
             return False
         return known.status.phase in {"Starting", "Running", *FINISHED}

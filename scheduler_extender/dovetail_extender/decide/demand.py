@@ -32,6 +32,12 @@ class Asks:
         self._vendors = vendors
         self._known: OrderedDict[tuple[str, str], Ask | None] = OrderedDict()
 
+    def configure(self, *, default_policy: Policy, namespace_policies: Mapping[str, Policy]) -> None:
+        """Apply other default policies: all pods are read again."""
+        self._default_policy = default_policy
+        self._namespace_policies = namespace_policies
+        self._known.clear()
+
     def policy_of(self, namespace: str) -> Policy:
         """The policy for the pods of a namespace that name none."""
         return self._namespace_policies.get(namespace, self._default_policy)

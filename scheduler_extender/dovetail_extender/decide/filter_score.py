@@ -21,7 +21,7 @@ from dovetail.cluster.view import ClusterView
 from dovetail.engine.filter.fit import Fit
 from dovetail.engine.model.claims import Ask, Claim
 from dovetail.engine.model.refusals import Refusal
-from dovetail.engine.model.settings import FragmentationPolicy
+from dovetail.engine.model.settings import FragmentationPolicy, Limits, Weights
 from dovetail.engine.score.fit_cache import FitCache
 from dovetail.engine.score.live_fragmentation import FragmentationSettings, LiveFragmentation
 from dovetail.engine.score.warm_start import count_pods
@@ -111,6 +111,14 @@ class Decisions:
             policy_of=self._asks.policy_of,
             clock=clock,
         )
+
+    def configure(self, rules: Rules, *, limits: Limits, weights: Weights) -> None:
+        """Apply a new configuration: those of its values that count at once."""
+        self._asks.configure(default_policy=rules.default_policy, namespace_policies=rules.namespace_policies)
+        self._ledger.set_tenant_limits(
+            training_per_device=limits.training_per_device, inference_per_device=limits.inference_per_device
+        )
+        self._ledger.weights = weights
 
     def filter(self, pod: ScheduledPod, *, nodes: Sequence[str]) -> Filtered:
         """The best few of `nodes` that the pod fits on; all that fit, if the pod has preferences.

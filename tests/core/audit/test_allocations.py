@@ -1,5 +1,7 @@
 """Scenarios as data: what stands in the API server, and what the audit says of it."""
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -31,6 +33,21 @@ def half(
 ) -> Pod:
     asks = {names.GPU_TURN: "1"} if mode == "TimeShared" else {names.GPU_MILLI: str(share)}
     return make_pod(name, held=((0, share, memory),), asks=asks, mode=mode, guard=guard)
+
+
+def sized(request: str, *, model: str = "V100", memory_mib: int = 32768, **rules: Any) -> set[str]:
+    """What is found of a pod with this request on a device of this model."""
+    pod = make_pod("x", held=((0, 1000, memory_mib),), asks=WHOLE, request=request)
+    report = make_gpunode("a")
+    device = msgspec.structs.replace(report.status.devices[0], model=model, memory_mib=memory_mib)
+    status = msgspec.structs.replace(report.status, devices=[device])
+    found = audit(
+        nodes=[make_node("a")],
+        gpunodes=[msgspec.structs.replace(report, status=status)],
+        pods=[pod],
+        rules=Rules(**rules),
+    )
+    return {each.message for each in found.findings}
 
 
 CLEAN = {
@@ -525,3 +542,23 @@ def test_a_finished_job_does_not_hide_a_running_one() -> None:
         make_job("lost", phase="Running", devices=[("a", 1)]),
     ]
     assert [finding.subject for finding in look(jobs=jobs).findings] == ["default/lost"]
+
+
+@pytest.mark.parametrize(
+    ("request_", "model", "memory_mib"),
+    [("1(>=32G)", "V100", 32768), ("1(>=80G)", "NVIDIA A100-SXM4-80GB", 81100), ("1(V100,>=32G)", "V100", 32510)],
+)
+def test_a_device_of_the_nominal_size_is_what_was_asked(request_: str, model: str, memory_mib: int) -> None:
+    assert sized(request_, model=model, memory_mib=memory_mib) == set()
+
+
+def test_a_job_on_a_device_below_its_nominal_size_is_found() -> None:
+    assert sized("1(>=80G)") == {"its request 1(>=80G) is not for a V100 of 32 GB, but it holds GPU-a-0"}
+    assert sized("1(V100,>=32G)", memory_mib=16160) == {
+        "its request 1(V100,>=32G) is not for a V100 of 16 GB, but it holds GPU-a-0"
+    }
+
+
+def test_the_audit_reads_the_configured_sizes_of_models() -> None:
+    assert sized("1(>=12G)", model="X9", memory_mib=11000)
+    assert sized("1(>=12G)", model="X9", memory_mib=11000, memory_specs={"X9": 12}) == set()

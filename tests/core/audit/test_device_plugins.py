@@ -147,7 +147,11 @@ def test_as_many_as_the_node_has_may_be_asked() -> None:
             "it is reported as given to 2 pods: default/x, default/y",
         ),
         ((asking("x"),), reporting(x=[7]), "a reports that it got device GPU-a-7, which is none of the node's"),
-        ((asking("x", request="1(T4)"),), reporting(x=[0]), "its request 1(T4) is not for a V100, but it got GPU-a-0"),
+        (
+            (asking("x", request="1(T4)"),),
+            reporting(x=[0]),
+            "its request 1(T4) is not for a nvidia V100, but it got GPU-a-0",
+        ),
     ],
 )
 def test_a_finding_about_a_report_names_what_it_says(pods: tuple[Pod, ...], report: GPUNode, message: str) -> None:
@@ -157,7 +161,16 @@ def test_a_finding_about_a_report_names_what_it_says(pods: tuple[Pod, ...], repo
 
 @pytest.mark.parametrize(
     ("request_", "findings"),
-    [("1(T4|V100)", 0), ("1(V100M32)", 0), ("1(V100M16)", 1), ("1(T4)", 1), ("1", 0), ("many", 0)],
+    [
+        ("1(T4|V100)", 0),
+        ("1(V100M32)", 0),
+        ("1(V100M16)", 1),
+        ("1(T4)", 1),
+        ("1(>=32G)", 0),
+        ("1(>=33G)", 1),
+        ("1", 0),
+        ("many", 0),
+    ],
 )
 def test_a_device_is_of_a_model_that_the_request_names_with_its_memory(request_: str, findings: int) -> None:
     assert len(look(asking("x", request=request_), report=reporting(x=[0])).findings) == findings

@@ -54,6 +54,16 @@ def test_a_map_is_merged_key_by_key(write, monkeypatch: pytest.MonkeyPatch) -> N
     assert (weights.cpu, weights.memory, weights.utilization) == (0.7, 2, 0.4)
 
 
+@pytest.mark.parametrize(("text", "fraction"), [("0.7", 0.7), ("'0.7'", 0.7), ("1", 1.0), ("Dynamic", 0.8)])
+def test_the_memory_guard_is_a_name_or_a_fraction(write, text: str, fraction: float) -> None:
+    assert load_settings(write(f"memory_guard: {text}\n")).limits.guard_fraction == fraction
+
+
+def test_the_environment_has_a_fraction_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOVETAIL_MEMORY_GUARD", "0.7")
+    assert load_settings().memory_guard == "0.7"
+
+
 def test_own_models_and_vendors_are_added_to_the_known_ones(write) -> None:
     settings = load_settings(write("gpu_memory_specs: {X9: 12.5}\ngpu_resource: {own: example.com/card}\n"))
     assert (settings.gpu_memory_specs["X9"], settings.gpu_memory_specs["V100"]) == (12.5, 32)
@@ -95,7 +105,14 @@ WRONG = {
     "namespace_policies: {team-a: pack}": 'namespace_policies.team-a is "pack", but must be Spread, Pack or Balanced',
     "namespace_policies: Pack": 'namespace_policies is "Pack", but must be a map of namespaces to policies',
     "fragmentation_policy: fdg": 'fragmentation_policy is "fdg", but must be ph, fgd, bestfit or tuned; did you mean',
-    "memory_guard: 0.9": "memory_guard is 0.9, but must be Conservative, Aggressive or Dynamic",
+    "memory_guard: 1.5": 'memory_guard is "1.5", but must be Conservative, Aggressive, Dynamic or a fraction from 0.05 '
+    "to 1, such as 0.7",
+    "memory_guard: true": "memory_guard is True, but must be Conservative, Aggressive, Dynamic or a fraction from 0.05 "
+    "to 1, such as 0.7",
+    "memory_guard: conservative": 'memory_guard is "conservative", but must be Conservative, Aggressive, Dynamic or a '
+    'fraction from 0.05 to 1, such as 0.7; did you mean "Conservative"?',
+    "namespace_cpu_fallback: {ci: -1}": "namespace_cpu_fallback.ci is -1, but must be a whole number from 0 to "
+    "31536000 (seconds)",
     "resource_change_threshold: 1.5": "resource_change_threshold is 1.5, but must be a number from 0 to 1 (ratio)",
     "resource_change_threshold: .nan": "resource_change_threshold is nan, but must be a number from 0 to 1 (ratio)",
     "monitor_update_interval: 0": "monitor_update_interval is 0, but must be a whole number from 1 to 3600 (seconds)",

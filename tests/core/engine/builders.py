@@ -2,8 +2,9 @@
 
 from dovetail.api.gpujob import Mode, Policy, Workload
 from dovetail.engine.ledger.ledger import Ledger
-from dovetail.engine.model.claims import GUARD_FRACTIONS, Ask, Claim, DeviceClaim, Guard
+from dovetail.engine.model.claims import Ask, Claim, DeviceClaim
 from dovetail.engine.model.inventory import DeviceFacts, NodeFacts
+from dovetail.gpu.memory_strategy import fraction_of
 from dovetail.gpu.request import parse
 
 MEMORY_MIB = {"V100": 32768, "T4": 16384, "A100": 81920}
@@ -34,12 +35,20 @@ def make_ask(
     mode: Mode | None = None,
     policy: Policy = "Balanced",
     cpu_milli: int = 0,
-    guard: Guard | None = None,
+    guard: str | None = None,
     workload: Workload | None = None,
 ) -> Ask:
     request = parse(text)
     by_request: Mode = "Exclusive" if request.whole and request.memory_mib is None else "Fractional"
-    return Ask(gpu=request, mode=mode or by_request, policy=policy, cpu_milli=cpu_milli, guard=guard, workload=workload)
+    fraction = None if guard is None else fraction_of(guard)
+    return Ask(
+        gpu=request,
+        mode=mode or by_request,
+        policy=policy,
+        cpu_milli=cpu_milli,
+        guard_fraction=fraction,
+        workload=workload,
+    )
 
 
 def hold_devices(  # a fixture writes promises without asking whether they fit
@@ -51,7 +60,7 @@ def hold_devices(  # a fixture writes promises without asking whether they fit
     memory_mib: int = 0,
     mode: Mode = "Exclusive",
     hold_until: float | None = None,
-    guard: Guard | None = None,
+    guard: str | None = None,
     workload: Workload | None = None,
 ) -> None:
     devices = tuple(
@@ -64,7 +73,7 @@ def hold_devices(  # a fixture writes promises without asking whether they fit
         node=node,
         mode=mode,
         devices=devices,
-        guard_fraction=None if guard is None else GUARD_FRACTIONS[guard],
+        guard_fraction=None if guard is None else fraction_of(guard),
         workload=workload,
     )
     ledger.commit(claim, hold_until=hold_until)

@@ -225,7 +225,7 @@ def full_cluster() -> Cluster:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("16", "ask for at most 2 GPUs instead of 16: 2 fits on t once others have left"),
+        ("16", "ask for at most 2 GPUs instead of 16: 2 fits on v once others have left"),
         ("1(H100)", "ask for any model instead of H100: 1 fits on t once others have left"),
         (
             "15G,0.5(T4)",

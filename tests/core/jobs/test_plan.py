@@ -67,7 +67,8 @@ def test_workers_of_one_node_follow_each_other() -> None:
     "ask",
     [
         Ask(gpu=parse("2(V100)"), cpu_milli=500, memory_mib=64),
-        Ask(gpu=parse("2x8G,0.5(T4)"), mode="Fractional", guard="Aggressive", workload="Training"),
+        Ask(gpu=parse("2x8G,0.5(T4)"), mode="Fractional", guard_fraction=0.95, workload="Training"),
+        Ask(gpu=parse("0.5"), mode="Fractional", guard_fraction=0.735),
         Ask(gpu=parse("0.25@cuda:1"), mode="TimeShared"),
         Ask(gpu=parse("4"), resource="nvidia.com/gpu"),
     ],

@@ -112,7 +112,18 @@ def test_an_amount_of_zero_beside_a_request_is_refused() -> None:
         (
             {names.GPU_MILLI: "500"},
             {names.REQUEST: "0.5", names.MEMORY_STRATEGY: "Bold"},
-            'memory strategy "Bold": unknown memory strategy; write for example Conservative, Aggressive, Dynamic',
+            (
+                'memory strategy "Bold": allowed are Conservative, Aggressive, Dynamic or a fraction from 0.05 to 1, '
+                "such as 0.7; write for example Aggressive or 0.7"
+            ),
+        ),
+        (
+            {names.GPU_MILLI: "500"},
+            {names.REQUEST: "0.5", names.MEMORY_STRATEGY: "0.04"},
+            (
+                'memory strategy "0.04": allowed are Conservative, Aggressive, Dynamic or a fraction from 0.05 to 1, '
+                "such as 0.7; write for example Aggressive or 0.7"
+            ),
         ),
         (
             {names.GPU_MILLI: "500"},
@@ -180,15 +191,15 @@ def test_a_priority_that_is_none_gets_a_sentence(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("strategy", "guard"),
-    [(None, None), ("Conservative", "Conservative"), ("Aggressive", "Aggressive"), ("Dynamic", "Conservative")],
+    ("strategy", "fraction"),
+    [(None, None), ("Conservative", 0.8), ("Aggressive", 0.95), ("Dynamic", 0.8), ("0.7", 0.7), ("1", 1.0)],
 )
-def test_a_strategy_is_a_guard_and_dynamic_begins_as_conservative(strategy: Any, guard: Any) -> None:
+def test_a_strategy_is_a_fraction_and_dynamic_begins_as_conservative(strategy: Any, fraction: Any) -> None:
     said = {} if strategy is None else {names.MEMORY_STRATEGY: strategy}
     of_pod = ask_of_pod(make_pod({names.GPU_MILLI: "500"}, annotations=said), default_policy="Pack")
     of_job = ask_of_job(make_job(gpu="0.5", memory={"strategy": strategy}), default_policy="Pack")
     assert of_pod is not None
-    assert (of_pod.guard, of_job.guard) == (guard, guard)
+    assert (of_pod.guard_fraction, of_job.guard_fraction) == (fraction, fraction)
 
 
 def test_a_pod_and_a_job_say_their_workload() -> None:
@@ -335,7 +346,7 @@ def test_an_estimate_is_what_a_share_is_promised_and_never_more_than_it_asked(
     found = estimated(ask, use=MemoryUse(strategy="Dynamic", basis="", estimate_mib=estimate))
     assert found.gpu is not None
     assert found.gpu.memory_mib == promised
-    assert found.guard == ("Aggressive" if promised else ask.guard)
+    assert found.guard_fraction == (0.95 if promised else ask.guard_fraction)
     assert estimated(ask, use=None) is ask
 
 

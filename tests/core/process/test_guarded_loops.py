@@ -4,6 +4,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from dovetail.process.guarded_loops import Guard, repeat
+from tests.background import eventually
 
 
 async def test_a_round_that_fails_is_followed_by_the_next() -> None:
@@ -54,3 +55,13 @@ def test_a_failure_after_a_success_is_logged_again() -> None:
             with guard.around("a"):
                 1 // divisor
     assert len(lines) == 2
+
+
+async def test_the_first_pause_may_be_another_than_the_others() -> None:
+    rounds: list[int] = []
+    task = asyncio.create_task(repeat(lambda: rounds.append(1), every_seconds=3600, what="it", first_after_seconds=0))
+    await eventually(lambda: bool(rounds))
+    # The second pause is an hour.
+    await asyncio.sleep(0.02)
+    task.cancel()
+    assert rounds == [1]

@@ -167,6 +167,10 @@ class RandomCluster:
         spec |= {"pool": rng.choice(POOLS)} if self.chance(0.15) else {}
         spec |= {"group": "g", "maxConcurrent": 1} if self.chance(0.15) else {}
         spec |= {"memory": {"strategy": "Dynamic"}} if spec["gpu"] == "0.5" else {}
+        if self.chance(0.2):
+            spec |= {"onNoGPU": "RunOnCPU", "onNoGPUAfterSeconds": rng.choice((0, 600, 3600))}
+        elif self.chance(0.1):
+            spec |= {"onNoGPU": rng.choice(("RunOnCPU", "Wait"))}
         return spec | (self.lease() if self.chance(0.1) else self.limits())
 
     def add_waiting(self) -> None:
@@ -181,7 +185,10 @@ class RandomCluster:
                 spec, reason = spec | {"suspend": True}, "Held"
             case 3:
                 spec["array"] = {"indexes": "0-3"}
-        self.jobs.append(self.new_job("wait", status={"phase": "Queued", "reason": reason, "message": ""}, **spec))
+        status = {"phase": "Queued", "reason": reason, "message": ""}
+        if reason == "Resources" and "onNoGPUAfterSeconds" in spec:
+            status["gpuWaitStartTime"] = at(-self.rng.randint(0, 1200))
+        self.jobs.append(self.new_job("wait", status=status, **spec))
 
     def _add_pod(
         self, job: GPUJob, child: Job, *, worker: int, node: str, gpus: int, on: str = "", **meta: Any

@@ -8,10 +8,12 @@ import pytest
 
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.meta import key_of
+from dovetail.cluster.objects import ClusterObjects
 from dovetail.cluster.staleness import Freshness
 from dovetail.cluster.view import ClusterView
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.formats.timestamps import after, timestamp
+from dovetail.jobs.cpu_fallback import on_cpu_message
 from dovetail.jobs.memory_use import Learning
 from dovetail.query.dry_run import DryRun, dry_run, dry_run_on, prepare
 from dovetail.query.explain.explanation import explain
@@ -27,7 +29,7 @@ from dovetail_operator.queue.preemption_candidates import running_jobs
 from dovetail_operator.state.state import State, build_state
 from dovetail_operator.state.usage import children_of_jobs, counted_jobs
 from tests.core.query.clusters import RandomCluster, random_cluster
-from tests.operator_.builders import NOW, at
+from tests.operator_.builders import NOW, at, make_job
 
 SEEDS = range(40)
 
@@ -60,7 +62,22 @@ def state_of(cluster: RandomCluster) -> State:
         state.store.child_changed(child)
     for pod in cluster.pods:
         state.store.pod_event("ADDED", pod)
+    learn(state, gpus=cluster.rng.choice(["0.5", "1", "2", "4"]))
     return reckoned(state)
+
+
+def learn(state: State, *, gpus: str) -> None:
+    """Count the jobs that are there, and many that came before and are gone."""
+    for job in [*state.store.jobs.values(), *(make_job(f"gone-{number}", gpu=gpus) for number in range(40))]:
+        state.count_submitted(job)
+        while state.mix.term.work():
+            pass
+        state.mix.term.follow()
+
+
+def read_with(cluster: RandomCluster, *, state: State) -> ClusterObjects:
+    """The cluster's objects, with the mix that the operator has stored."""
+    return replace(cluster.objects(), job_mix=state.mix.term.record())
 
 
 def reckoned(state: State) -> State:
@@ -104,14 +121,14 @@ def asked_of(cluster: RandomCluster) -> GPUJob:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_dry_run_says_what_the_operator_does_with_the_job_once_it_is_submitted(seed: int) -> None:
     cluster = random_cluster(seed)
-    asked = asked_of(cluster)
-    foretold = dry_run(asked, objects=cluster.objects(), now=NOW)
-    state = state_of(cluster)
+    asked, state = asked_of(cluster), state_of(cluster)
+    foretold = dry_run(asked, objects=read_with(cluster, state=state), now=NOW)
     state.store.job_changed(asked)
     verdict = verdicts_of(reckoned(state))[asked.metadata.uid]
     if isinstance(verdict, Admitted):
         nodes = [claim.node for claim in verdict.claims]
         assert foretold.outcome == "Starts"
+        assert foretold.message == (on_cpu_message(verdict.on_cpu) if verdict.on_cpu else "")
         assert {each.node for each in foretold.nodes or ()} == set(nodes)
         return
     assert foretold.reason == verdict.reason
@@ -138,7 +155,8 @@ def assert_same_start(foretold: DryRun, *, state: State, asked: GPUJob) -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_explain_gives_each_waiting_job_the_operator_s_reason(seed: int) -> None:
     cluster = random_cluster(seed)
-    objects, verdicts = cluster.objects(), verdicts_of(state_of(cluster))
+    state = state_of(cluster)
+    objects, verdicts = read_with(cluster, state=state), verdicts_of(state)
     if any(isinstance(verdict, Admitted) for verdict in verdicts.values()):
         # A job that is admitted now takes room from those behind it before explain can see it bound.
         return
@@ -153,6 +171,25 @@ def test_explain_gives_each_waiting_job_the_operator_s_reason(seed: int) -> None
             continue
         assert found.fits == isinstance(verdict, Admitted)
         assert found.fits or found.reason == verdict.reason
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_explain_names_the_node_that_the_operator_plans_first(seed: int) -> None:
+    cluster = random_cluster(seed)
+    job = msgspec.structs.replace(cluster.new_job("wait", gpu="1"), metadata=cluster.new_job("only").metadata)
+    cluster.jobs[:] = [each for each in cluster.jobs if each.status.phase not in {"Queued", "Starting"}]
+    cluster.quotas.clear()
+    state = state_of(cluster)
+    state.store.job_changed(job)
+    verdict = verdicts_of(reckoned(state))[job.metadata.uid]
+    subject = of_job(job, pods=(), settings=cluster.settings)
+    found = explain(subject, objects=read_with(cluster, state=state), now=NOW).answer
+    assert found is not None
+    assert found.fits == isinstance(verdict, Admitted)
+    if isinstance(verdict, Admitted):
+        best = found.fitting[0]
+        (claim,) = verdict.claims
+        assert claim.node in {each.node for each in found.fitting if each.score == best.score}
 
 
 @pytest.mark.parametrize("seed", SEEDS)

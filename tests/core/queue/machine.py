@@ -6,15 +6,19 @@ import hypothesis.strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from dovetail.engine.model.claims import Claim
+from dovetail.engine.score.ledger_prices import price_by
 from dovetail.queue.cycle import SchedulingCycle
 from dovetail.queue.model.candidates import Candidate, Leaving, order
 from dovetail.queue.verdicts import Admitted, Waits
 from tests.core.engine.builders import make_ledger
+from tests.core.engine.score.test_live_fragmentation import fragments_on
 
 HOUR = 3600.0
 # What a job without a time limit is taken to run.
 GUESS = 6 * HOUR
 NODES = {"a": 4, "b": 2}
+# The mix by which plans are priced.
+MIX = ("0.5", "0.5", "1", "1", "2", "4")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +46,7 @@ class QueueMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.ledger = make_ledger(**NODES)
+        price_by(fragments_on(self.ledger, *MIX), ledger=self.ledger)
         self.now = 0.0
         self.submitted = 0
         self.waiting: dict[str, Candidate] = {}

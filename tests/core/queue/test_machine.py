@@ -3,6 +3,7 @@
 What the machine keeps beside the queue is dumb: which device each job holds, and nothing else.
 """
 
+import math
 from dataclasses import replace
 
 import hypothesis.strategies as st
@@ -10,10 +11,13 @@ from hypothesis import settings
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
 from dovetail.engine.model.claims import Claim
+from dovetail.engine.score.ledger_prices import price_by
 from dovetail.queue.cycle import admit
 from dovetail.queue.model.candidates import Candidate, claim_on_the_way
-from dovetail.queue.verdicts import Admitted, Waits
+from dovetail.queue.verdicts import Admitted, Verdict, Waits
 from tests.core.engine.builders import make_ask, make_ledger
+from tests.core.engine.score.test_live_fragmentation import fragments_on
+from tests.core.queue.machine import MIX
 
 SHAPES = ["1", "2", "4", "0.5", "0.25", "8G,0.5"]
 
@@ -26,8 +30,13 @@ class QueueMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.ledger = make_ledger(a=4, b=2)
+        price_by(fragments_on(self.ledger, *MIX), ledger=self.ledger)
         self.waiting: dict[str, Candidate] = {}
         self.let_go: dict[str, Candidate] = {}
+        self.on_cpu: dict[str, Candidate] = {}
+        self.now = 0.0
+        # When each job falls back on the CPU, by its key: a time, never, or only where no node could ever serve it.
+        self.cpu_at: dict[str, float | None] = {}
         self.bound: dict[str, list[Claim]] = {}
         self.ended: set[str] = set()
         self.submitted: set[str] = set()
@@ -37,10 +46,12 @@ class QueueMachine(RuleBasedStateMachine):
         shape=st.sampled_from(SHAPES),
         workers=st.integers(1, 3),
         priority=st.integers(0, 2),
+        cpu_after=st.sampled_from([None, None, 0.0, 60.0, 600.0, math.inf]),
     )
-    def submit(self, shape: str, workers: int, priority: int) -> str:
+    def submit(self, shape: str, workers: int, priority: int, cpu_after: float | None) -> str:
         key = f"job-{len(self.submitted):03d}"
         self.submitted.add(key)
+        self.cpu_at[key] = None if cpu_after is None else self.now + cpu_after
         self.waiting[key] = Candidate(
             key=key,
             ask=make_ask(shape),
@@ -53,16 +64,44 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule()
     def look(self) -> None:
-        copy = self.ledger.copy()
-        claim_on_the_way(self.let_go.values(), ledger=copy, sites={})
-        verdicts = list(admit(self.waiting.values(), ledger=copy, sites={}))
+        waiting = [replace(job, cpu_in_seconds=self._cpu_in(job.key)) for job in self.waiting.values()]
+        verdicts = self._verdicts(waiting)
         assert {verdict.key for verdict in verdicts} == set(self.waiting)
+        self._nobody_else_notices_who_falls_back(waiting, verdicts)
         for verdict in verdicts:
-            if isinstance(verdict, Admitted):
+            if isinstance(verdict, Admitted) and verdict.on_cpu:
+                assert not verdict.claims
+                self.on_cpu[verdict.key] = self.waiting.pop(verdict.key)
+            elif isinstance(verdict, Admitted):
                 self.let_go[verdict.key] = self.waiting.pop(verdict.key)
             else:
                 assert isinstance(verdict, Waits)
                 assert verdict.message
+                self._may_wait(verdict)
+
+    def _verdicts(self, waiting: list[Candidate]) -> list[Verdict]:
+        copy = self.ledger.copy()
+        claim_on_the_way(self.let_go.values(), ledger=copy, sites={})
+        return list(admit(waiting, ledger=copy, sites={}))
+
+    def _nobody_else_notices_who_falls_back(self, waiting: list[Candidate], verdicts: list[Verdict]) -> None:
+        fell_back = {each.key for each in verdicts if isinstance(each, Admitted) and each.on_cpu}
+        assert all(self.cpu_at[key] is not None for key in fell_back)
+        others = [job for job in waiting if job.key not in fell_back]
+        assert self._verdicts(others) == [each for each in verdicts if each.key not in fell_back]
+
+    def _may_wait(self, verdict: Waits) -> None:
+        """Who is due waits for no GPU."""
+        left = self._cpu_in(verdict.key)
+        assert left is None or (left > 0 and verdict.reason != "ExceedsCapacity")
+
+    def _cpu_in(self, key: str) -> float | None:
+        at = self.cpu_at[key]
+        return None if at is None else max(0.0, at - self.now)
+
+    @rule(seconds=st.sampled_from([30.0, 60.0, 600.0]))
+    def pass_time(self, seconds: float) -> None:
+        self.now += seconds
 
     @rule(data=st.data())
     def bind(self, data: st.DataObject) -> None:
@@ -84,6 +123,7 @@ class QueueMachine(RuleBasedStateMachine):
             return
         self.waiting.pop(key, None)
         self.let_go.pop(key, None)
+        self.on_cpu.pop(key, None)
         for claim in self.bound.pop(key, ()):
             self.ledger.release(claim.key)
         self.ended.add(key)
@@ -106,7 +146,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     @invariant()
     def every_job_is_in_one_place(self) -> None:
-        places = [*self.waiting, *self.let_go, *self.bound, *self.ended]
+        places = [*self.waiting, *self.let_go, *self.on_cpu, *self.bound, *self.ended]
         assert sorted(places) == sorted(self.submitted)
 
     @invariant()

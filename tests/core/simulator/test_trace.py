@@ -36,6 +36,14 @@ def test_columns_may_come_in_any_order_with_others_between():
     assert parse_pods(text, source="p")["p"] == Shape(cpu_milli=2, memory_mib=1, gpus=1, share_milli=500)
 
 
+def test_pods_of_a_list_without_models_take_any():
+    without = "\n".join(line.rpartition(",")[0] for line in PODS.splitlines())
+    pods = parse_pods(without, source="pods.csv")
+    assert pods["pair"] == Shape(cpu_milli=8000, memory_mib=16384, gpus=2, share_milli=1000)
+    with pytest.raises(TraceError, match="the line ends before it, expected 6 values"):
+        parse_pods(f"{PODS}short,1,1,1,500\n", source="pods.csv")
+
+
 def test_a_name_that_comes_again_is_one_more_pod():
     pods = parse_pods(PODS, source="pods.csv")
     assert parse_arrivals("one\nhost\none\n", source="a", pods=pods) == [pods["one"], pods["host"], pods["one"]]

@@ -13,6 +13,7 @@ from dovetail.cluster.objects import ClusterObjects
 from dovetail.config.settings import Settings
 from dovetail.engine.model.claims import Claim
 from dovetail.engine.model.settings import FragmentationPolicy
+from dovetail.engine.score.mix_record import MixRecord
 from dovetail.pods.allocation import annotations_of
 from dovetail.pods.tenancy import Tenancy
 from dovetail.query.explain import explanation, subjects
@@ -44,6 +45,8 @@ class Cluster:
     def __init__(self, configured: Settings) -> None:
         self.settings = configured
         self.pods: list[Pod] = []
+        # What an extender that has run for long has learned of pods that are gone.
+        self.pod_mix: MixRecord | None = None
 
     @property
     def picture(self) -> ClusterObjects:
@@ -53,13 +56,24 @@ class Cluster:
             pods=self.pods,
             jobs=[],
             settings=self.settings,
+            pod_mix=self.pod_mix,
         )
 
+    def learn(self, *gone: dict[str, Any]) -> None:
+        """These pods were here, and the extender has stored what it learned of them."""
+        self.pods = [
+            msgspec.convert(pod | {"spec": pod["spec"] | {"nodeName": "a"}}, Pod, strict=False) for pod in gone
+        ]
+        self.pod_mix, self.pods = self.extender().fragments.record(), []
+
     def extender(self) -> Decisions:
-        """One that starts now and has learned from the pods that are here."""
+        """One that has learned from the pods that are here, or has run for long and goes on with its mix."""
         rules = Rules(default_policy=self.settings.policy, fragmentation=self.settings.fragmentation_policy)
         decisions = Decisions(view=self.picture.view(), rules=rules, clock=lambda: 0.0)
         decisions.fragments.follow()
+        if self.pod_mix is not None:
+            decisions.fragments.adopt(self.pod_mix, is_tuned=False)
+            return decisions
         for _ in decisions.count_pods(self.pods):
             while decisions.fragments.work():
                 pass
@@ -93,11 +107,29 @@ arrivals = st.lists(
 
 
 @settings(max_examples=25, deadline=None)
+@given(
+    arrivals,
+    arrivals,
+    st.sampled_from(["Pack", "Balanced"]),
+    st.sampled_from(["ph", "fgd"]),
+)
+def test_what_is_foretold_holds_for_an_extender_that_has_stored_what_it_learned_of_pods_that_are_gone(
+    gone: list[tuple[int, int]], asked: list[tuple[int, int]], policy: Policy, term: FragmentationPolicy
+) -> None:
+    cluster = Cluster(make_settings(policy, term))
+    cluster.learn(*(raw(f"gone-{number}", milli, cpu=cpu) for number, (milli, cpu) in enumerate(gone)))
+    foretold_as_chosen(cluster, asked)
+
+
+@settings(max_examples=25, deadline=None)
 @given(arrivals, st.sampled_from(["Pack", "Balanced", "Spread"]), st.sampled_from(["ph", "fgd", "bestfit"]))
 def test_the_node_and_the_devices_that_are_foretold_are_those_that_the_extender_chooses(
     asked: list[tuple[int, int]], policy: Policy, term: FragmentationPolicy
 ) -> None:
-    cluster = Cluster(make_settings(policy, term))
+    foretold_as_chosen(Cluster(make_settings(policy, term)), asked)
+
+
+def foretold_as_chosen(cluster: Cluster, asked: list[tuple[int, int]]) -> None:
     for number, (milli, cpu) in enumerate(asked):
         pod = raw(f"p{number:02d}", milli, cpu=cpu)
         told = explanation.explain(subjects.of_pod(pod, settings=cluster.settings), objects=cluster.picture, now=NOW)

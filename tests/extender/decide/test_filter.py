@@ -1,6 +1,12 @@
 """Filter over HTTP, against a real ledger that is fed by watching."""
 
+import msgspec
+
 from dovetail import names
+from dovetail.api.builtin import Pod
+from dovetail.engine.model.settings import Limits, Weights
+from dovetail_extender.decide.filter_score import Rules
+from dovetail_extender.service import Options
 from tests.background import eventually
 from tests.extender.api_server import ApiServer
 from tests.extender.builders import make_gpunode, make_node, make_pod, make_share
@@ -206,3 +212,21 @@ async def test_an_extender_that_starts_has_learned_from_the_pods_that_are_bound(
         await eventually(lambda: face.extender._decisions.fragments.measure().arrivals == 3)
         await face.filter(make_share("bound-1", 500), "a")
         assert face.extender._decisions.fragments.measure().arrivals == 3
+
+
+async def test_a_new_configuration_counts_for_pods_that_were_asked_before(face: Face) -> None:
+    decisions, pod = face.extender._decisions, msgspec.convert(make_pod(), Pod)
+    pod = msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, resource_version="1"))
+    before = decisions.ask(pod)
+    face.extender.configure(
+        Options(
+            rules=Rules(default_policy="Spread", namespace_policies={"default": "Pack"}),
+            limits=Limits(training_per_device=3),
+            weights=Weights(cpu=9),
+        )
+    )
+    after = decisions.ask(pod)
+    assert before is not None
+    assert after is not None
+    assert (before.policy, after.policy) == ("Balanced", "Pack")
+    assert (face.ledger.limits.training_per_device, face.ledger.weights.cpu) == (3, 9)

@@ -143,6 +143,7 @@ async def test_a_database_that_is_away_delays_records_and_loses_none(
     keeping = Keeping(client, store, make_job(status=ENDED))
     async with keeping.running():
         await keeping.until("x")
+    assert keeping.registry.get_sample_value("dovetail_history_failures_total") == 2
 
 
 async def test_a_table_that_went_while_it_was_open_is_made_anew(client: Client, store: HistoryStore) -> None:

@@ -9,6 +9,7 @@ from dovetail import names
 from dovetail.api.builtin import Job
 from dovetail.api.gpujob import GPUJob, MemoryUse
 from dovetail.api.gpunode import GPUNode
+from dovetail.gpu.memory_strategy import text_of
 from dovetail.jobs.memory_use import HISTORY, Learning, name_of_runs
 from dovetail.pods.allocation import AllocatedDevice, Allocation, ContainerAllocation, annotations_of
 from dovetail_operator.lifecycle.reconcile import reconcile
@@ -57,7 +58,7 @@ def promised(*runs: GPUJob, job: GPUJob | None = None) -> tuple[str, str | None,
     ask, use = state.requests.ask_of(job), state.requests.memory_of(job)
     assert ask is not None
     assert use is not None
-    return str(ask.gpu), ask.guard, use.basis
+    return str(ask.gpu), None if ask.guard_fraction is None else text_of(ask.guard_fraction), use.basis
 
 
 CASES = [
@@ -130,6 +131,48 @@ def test_memory_that_was_asked_is_the_most_that_is_promised() -> None:
     assert lower == ("1100M,0.5", "Aggressive", "Estimated 1,100 MiB from 1 run of train, peak 1,000 MiB")
     higher = promised(run(1, 9000), job=next_run("8G,0.5"))
     assert higher == ("8G,0.5", "Aggressive", "As asked, 8,192 MiB: 1 run of train used up to 9,000 MiB")
+
+
+OF_MODEL = {"strategy": "Dynamic", "parameters": 100_000_000}
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ({}, ("2662M,0.5", "Aggressive", "Estimated 2,662 MiB from 100,000,000 parameters and a batch of 1")),
+        (
+            {"memory": OF_MODEL | {"batchSize": 16}},
+            ("8956M,0.5", "Aggressive", "Estimated 8,956 MiB from 100,000,000 parameters and a batch of 16"),
+        ),
+        (
+            {"memory": OF_MODEL | {"batchSize": 16, "sampleMiB": 100}},
+            ("4001M,0.5", "Aggressive", "Estimated 4,001 MiB from 100,000,000 parameters and a batch of 16"),
+        ),
+        (
+            {"workload": "Inference"},
+            ("1025M,0.5", "Aggressive", "Estimated 1,025 MiB from 100,000,000 parameters and a batch of 1"),
+        ),
+        (
+            {"gpu": "2G,0.5"},
+            ("2G,0.5", "Aggressive", "As asked, 2,048 MiB: 100,000,000 parameters and a batch of 1 may need 2,662 MiB"),
+        ),
+    ],
+)
+def test_before_the_first_run_the_parameters_of_the_model_say_what_it_needs(
+    spec: dict[str, Any], expected: tuple[str, str, str]
+) -> None:
+    assert promised(job=next_run(**({"memory": OF_MODEL} | spec))) == expected
+
+
+def test_a_model_that_fits_no_device_keeps_its_estimate() -> None:
+    found, _, _ = promised(job=next_run(memory=OF_MODEL | {"parameters": 7_000_000_000}))
+    assert found == "147429M,0.5"
+
+
+def test_what_a_run_has_used_counts_more_than_the_parameters_of_its_model() -> None:
+    assert promised(run(1, 1000), job=next_run(memory=OF_MODEL))[0] == "1100M,0.5"
+    used_up = promised(run(1, 3300, limited=True), job=next_run(memory=OF_MODEL))
+    assert used_up[0] == "0.5"
 
 
 def test_a_whole_device_comes_with_all_its_memory() -> None:
@@ -208,7 +251,7 @@ def let_go(state: State, job: GPUJob) -> Job:
     made["metadata"] |= {"uid": "uid-child", "resourceVersion": "950"}
     pod = made["spec"]["template"]["metadata"]["annotations"]
     assert pod[names.REQUEST] == str(ask.gpu)
-    assert pod[names.MEMORY_STRATEGY] == ask.guard
+    assert pod[names.MEMORY_STRATEGY] == "Aggressive"
     return msgspec.convert(made, Job)
 
 

@@ -10,7 +10,8 @@ import pytest
 from dovetail.api.gpujob import Measured
 from dovetail.api.gpunode import Overuse
 from dovetail.api.meta import find_condition
-from dovetail.queue.verdicts import Waits
+from dovetail.engine.model.claims import Ask
+from dovetail.queue.verdicts import Admitted
 from dovetail_operator.job.actions import CreateJob, DeleteGPUJob, DeleteJob
 from dovetail_operator.job.observation import Observed, Obstacle
 from dovetail_operator.lifecycle.reconcile import Outcome, reconcile
@@ -276,7 +277,7 @@ def test_a_job_that_is_cancelled_or_held_between_attempts_says_so(spec: dict[str
     assert (outcome.status.phase, outcome.actions) == (phase, (DeleteJob(),))
 
 
-NO_GPU = Waits(key="uid-x", reason="ExceedsCapacity", message="Need 4 GPUs, the cluster has 0")
+NO_GPU = Admitted(key="uid-x", ask=Ask(gpu=None), on_cpu="Need 4 GPUs, the cluster has 0")
 
 
 def test_a_job_that_falls_back_gets_a_batch_job_on_the_cpu() -> None:
@@ -286,7 +287,7 @@ def test_a_job_that_falls_back_gets_a_batch_job_on_the_cpu() -> None:
     assert isinstance(create, CreateJob)
     assert create.manifest["metadata"]["annotations"]["dovetail.dev/device"] == "cpu"
     assert (outcome.status.phase, admitted(outcome)) == ("Starting", "True")
-    assert NO_GPU.message in outcome.status.message
+    assert NO_GPU.on_cpu in outcome.status.message
 
 
 def test_a_job_that_falls_back_has_its_batch_job_for_gpus_deleted_first() -> None:

@@ -287,6 +287,25 @@ def test_only_nvidia_s_plugin_says_itself_which_of_its_devices_a_container_sees(
     assert environment(pod_spec(made)["containers"][0]).get("NVIDIA_VISIBLE_DEVICES") == seen
 
 
+@pytest.mark.parametrize(
+    ("resource", "own", "numbers"),
+    [
+        ("nvidia.com/gpu", (), "0,1"),
+        ("nvidia.com/gpu", ({"name": "CUDA_VISIBLE_DEVICES", "value": "1"},), "1"),
+        ("amd.com/gpu", (), None),
+        ("example.com/gpu", (), None),
+    ],
+)
+def test_the_devices_of_nvidia_s_plugin_are_numbered_as_cuda_counts_them_in_the_container(
+    resource: str, own: tuple[dict[str, str], ...], numbers: str | None
+) -> None:
+    job = make_job(gpu=2, template=template(containers=[{"name": "main", "env": list(own)}]))
+    seen = environment(pod_spec(built(job, resource=resource))["containers"][0])
+    assert seen.get("CUDA_VISIBLE_DEVICES") == numbers
+    # Nothing knows them before kubelet has chosen.
+    assert "DOVETAIL_GPU_UUIDS" not in seen
+
+
 def test_a_job_without_gpus_gets_no_notice_of_preemption_for_them() -> None:
     assert names.NOTICE_VOLUME in str(pod_spec(build())["volumes"])
     assert "volumes" not in pod_spec(build(resources={"device": "cpu"}))

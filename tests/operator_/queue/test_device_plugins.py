@@ -122,7 +122,7 @@ def test_a_pod_of_a_vendor_s_node_is_left_to_the_plugin() -> None:
     spec = created(state)["spec"]["template"]["spec"]
     main, side = spec["containers"]
     assert (spec["schedulerName"], spec["runtimeClassName"]) == ("dovetail", "site")
-    assert [entry["name"] for entry in main["env"]] == [names.ENV_JOB_ID, "A"]
+    assert [entry["name"] for entry in main["env"]] == [names.ENV_JOB_ID, names.ENV_CUDA_DEVICES, "A"]
     assert side["env"] == [{"name": names.ENV_VISIBLE_DEVICES, "value": names.NO_DEVICES}]
 
 

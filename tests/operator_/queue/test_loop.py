@@ -3,6 +3,8 @@
 import asyncio
 import random
 from collections.abc import Callable, Coroutine, Iterable
+from datetime import datetime, timedelta
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -13,8 +15,9 @@ from dovetail.api.builtin import Job
 from dovetail.api.gpujob import GPUJob
 from dovetail.jobs.batch_job import wants_admission
 from dovetail.kube.retry import BACKOFF
+from dovetail.queue.inputs.run_ends import RunTimes
 from dovetail.queue.preemption.policy import Rules
-from dovetail.queue.verdicts import Admitted, Waits
+from dovetail.queue.verdicts import Admitted, Verdict, Waits
 from dovetail_operator.metrics import make_counters
 from dovetail_operator.queue.loop import SchedulingLoop
 from dovetail_operator.state.state import State
@@ -44,9 +47,11 @@ class Counting:
 
 
 class Rig:
-    """A loop over a node with one GPU."""
+    """A loop over a node with one GPU; its clock goes only if it `ticks`."""
 
-    def __init__(self, *, gpus: int = 1) -> None:
+    def __init__(self, *, gpus: int = 1, ticks: bool = False) -> None:
+        self._started = asyncio.get_running_loop().time()
+        self._ticks = ticks
         self.state: State = make_state(a=gpus)
         self.numbers = Counting()
         self.changed: list[str] = []
@@ -58,9 +63,13 @@ class Rig:
             counters=make_counters(self.registry),
             changed=self.changed.append,
             admitted=self.admitted.append,
-            now=lambda: NOW,
+            now=self._now,
             rng=random.Random(7),
         )
+
+    def _now(self) -> datetime:
+        passed = asyncio.get_running_loop().time() - self._started
+        return NOW + timedelta(seconds=passed if self._ticks else 0)
 
     def put(self, name: str, *, numbered: bool = True, **spec: Any) -> GPUJob:
         job = make_job(name, status={"number": 1} if numbered else {}, **spec)
@@ -117,6 +126,55 @@ def test_a_new_job_gets_a_number_and_may_start_in_the_same_cycle() -> None:
     assert (rig.changed, rig.admitted) == (["team/x"], ["team/x"])
     assert rig.state.decisions.numbers == {"uid-x": 1}
     assert isinstance(rig.state.decisions.verdicts["uid-x"], Admitted)
+
+
+def test_the_queue_is_woken_when_a_job_has_waited_long_enough_for_busy_gpus() -> None:
+    seen: list[Verdict] = []
+
+    async def scenario(rig: Rig) -> None:
+        rig.fill()
+        job = make_job(
+            "x", status={"number": 2, "gpuWaitStartTime": at(0)}, onNoGPU="RunOnCPU", onNoGPUAfterSeconds=605
+        )
+        rig.state.store.job_changed(job)
+        # Nothing else is due then: figures are renewed every 30 s.
+        for seconds in (604, 2):
+            await asyncio.sleep(seconds)
+            seen.append(rig.state.decisions.verdicts["uid-x"])
+
+    play(partial(Rig, ticks=True), scenario)
+    before, after = seen
+    assert isinstance(before, Waits)
+    assert isinstance(after, Admitted)
+    assert after.on_cpu
+
+
+def test_a_new_default_of_its_namespace_reaches_a_job_that_waits() -> None:
+    async def scenario(rig: Rig) -> None:
+        rig.fill()
+        rig.put("x")
+        await asyncio.sleep(10)
+        assert rig.changed.count("team/x") == 1
+        rig.state.cpu_fallback = {"team": 600}
+        rig.loop.rules_changed()
+        await asyncio.sleep(10)
+
+    assert play(Rig, scenario).changed.count("team/x") == 2
+
+
+def test_a_job_counts_once_in_the_mix_when_it_gets_its_number_and_a_gang_as_its_workers() -> None:
+    async def scenario(rig: Rig) -> None:
+        rig.put("known", gpu="1")
+        rig.put("gang", numbered=False, gpu="1", workers=3)
+        rig.put("share", numbered=False, gpu="0.5")
+        rig.put("unreadable", numbered=False, gpu="many")
+        await asyncio.sleep(1)
+        rig.put("gang", gpu="1", workers=3, meta={"resourceVersion": "9"})
+        rig.loop.jobs_changed()
+        await asyncio.sleep(60)
+
+    counted = play(partial(Rig, gpus=4), scenario).state.mix.term.record().counted
+    assert {(each.gpus, each.share_milli): round(each.weight) for each in counted} == {(1, 1000): 3, (1, 500): 1}
 
 
 @pytest.mark.parametrize("later", [None, "uid-later"], ids=["gone", "replaced"])
@@ -306,3 +364,22 @@ def test_a_long_cycle_leaves_most_of_the_time_to_other_work(waits: bool, seconds
     assert run(scenario(urgent_after=None)) == seconds
     assert run(scenario(urgent_after=6)) == 6, "a job's change comes sooner"
     assert run(scenario(urgent_after=1)) == 4, "but not at once"
+
+
+def test_a_new_configuration_runs_a_cycle_in_which_all_jobs_are_read_again() -> None:
+    runs: list[float] = []
+
+    async def scenario(rig: Rig) -> None:
+        rig.fill()
+        rig.put("waits")
+        rig.loop.jobs_changed()
+        for seconds in (600, 1200):
+            rig.state.run_times = RunTimes(default_seconds=seconds)
+            rig.loop.rules_changed()
+            await asyncio.sleep(30)
+            known = rig.loop._caches.candidates.get("uid-waits")
+            assert known is not None
+            runs.append(known.candidate.run_seconds)
+
+    play(Rig, scenario)
+    assert runs == [600, 1200]

@@ -4,8 +4,11 @@ import pytest
 
 from dovetail.api.builtin import Pod
 from dovetail.api.gpujob import GPUJob
+from dovetail.engine.model.settings import Limits, Weights
 from dovetail.jobs.obstacle import Obstacle
 from dovetail.pods.allocation import Allocation, annotations_of
+from dovetail.queue.inputs.run_ends import RunTimes
+from dovetail.queue.preemption.policy import Rules
 from dovetail_operator.state.state import State
 from tests.operator_.builders import LET_GO, NOW, make_child, make_job, make_pod, make_state
 
@@ -210,3 +213,28 @@ def test_a_pod_that_its_batch_job_left_behind_is_known_by_its_allocation_after_a
     left = {**NUMBERED, "ownerReferences": [], "annotations": annotations_of(held)}
     state.store.pod_event("ADDED", make_pod(meta=left))
     assert "goes on without its Job" in told(state, job)
+
+
+def test_a_new_configuration_counts_for_jobs_that_were_read_before() -> None:
+    state = make_state(a=1)
+    job = make_job()
+    state.store.job_changed(job)
+    before = state.requests.ask_of(job)
+    state.configure(
+        default_policy="Spread",
+        namespace_policies={"team": "Pack"},
+        limits=Limits(training_per_device=3, inference_per_device=5),
+        weights=Weights(cpu=9),
+        run_times=RunTimes(default_seconds=60),
+        preemption=Rules(gap=7),
+        cpu_fallback={"team": 30},
+    )
+    ask, ledger = state.requests.ask_of(job), state.store.view.ledger
+    assert before is not None
+    assert ask is not None
+    assert (before.policy, ask.policy) == ("Balanced", "Pack")
+    assert (ledger.limits.training_per_device, ledger.limits.inference_per_device) == (3, 5)
+    assert (ledger.weights.cpu, state.run_times.default_seconds, state.preemption.gap) == (9, 60, 7)
+    seen = state.observe("team/x", now=NOW)
+    assert seen is not None
+    assert seen.cpu_after_seconds == 30

@@ -3,7 +3,7 @@
 import pytest
 
 from dovetail.kube.client import Client
-from dovetail.queue.estimates.calibration import Factors, Foreseen, Misses
+from dovetail.queue.estimates.calibration import Factors, Foreseen, Held, Misses
 from dovetail_operator.writes.estimate_store import LastingMisses
 from tests.core.kube.api import Answer, Api, make_object, refusal
 
@@ -30,6 +30,21 @@ async def test_what_is_kept_is_taken_up(api: Api, client: Client) -> None:
     assert misses.factors == Factors(early=2.5, late=0.5)
 
 
+async def test_how_often_the_bounds_held_is_taken_up_too(api: Api, client: Client) -> None:
+    api.answer(f"GET {ONE}", configmap(factors="2.5 0.5", held="40 34.50"))
+    misses = Misses()
+    await LastingMisses(client, misses=misses, namespace="home").take_up()
+    assert misses.held == Held(jobs=40, within=34.5)
+
+
+@pytest.mark.parametrize("held", ["1", "x 1", "2 3", "-1 0", "1 nan", "1e9 1", "2 1 1"])
+async def test_a_record_that_cannot_be_read_leaves_everything_as_it_is(api: Api, client: Client, held: str) -> None:
+    api.answer(f"GET {ONE}", configmap(factors="2.5 0.5", held=held))
+    misses = Misses()
+    await LastingMisses(client, misses=misses, namespace="home").take_up()
+    assert (misses.factors, misses.held) == (Misses().factors, Held())
+
+
 async def test_what_is_learned_is_written_once_for_each_news(api: Api, client: Client) -> None:
     api.answer(f"PATCH {ONE}", configmap())
     misses = learned(1000)
@@ -37,7 +52,7 @@ async def test_what_is_learned_is_written_once_for_each_news(api: Api, client: C
     await lasting.keep()
     await lasting.keep()
     (seen,) = api.of(f"PATCH {ONE}")
-    assert seen.body == {"data": {"factors": "1.2951 1.2951"}}
+    assert seen.body == {"data": {"factors": "1.2951 1.2951", "held": "1 1.00"}}
 
 
 async def test_where_there_is_no_configmap_it_is_made(api: Api, client: Client) -> None:

@@ -12,7 +12,7 @@ from dovetail_operator.state.state import State
 from dovetail_operator.writes.unreadable_jobs import UnreadableJobs, sentence_of
 from tests.background import running
 from tests.core.kube.api import Answer, Api, refusal
-from tests.operator_.builders import NOW, make_job, make_state
+from tests.operator_.builders import NOW, make_child, make_job, make_state
 
 STATUS = "PATCH /apis/dovetail.dev/v1alpha1/namespaces/team/gpujobs/x/status"
 META = ObjectMeta(name="x", namespace="team", uid="uid-x", generation=2, resource_version="11")
@@ -28,6 +28,7 @@ class Rig:
         self.jobs = UnreadableJobs(
             client,
             jobs=self.state.store.jobs,
+            child=self.state.store.child_named,
             found=lambda meta, message: self.state.store.job_unreadable(meta, message=message),
             post=self.events.put_nowait,
             rng=random.Random(7),
@@ -85,6 +86,19 @@ async def test_the_status_of_a_run_stays(api: Api, client: Client) -> None:
         rig.jobs.report(META, DEEP)
         await rig.posted()
     assert api.seen == []
+
+
+@pytest.mark.parametrize(("suspended", "writes"), [(False, 0), (True, 1)])
+async def test_the_status_of_a_run_stays_also_for_an_operator_that_never_read_the_job(
+    api: Api, client: Client, suspended: bool, writes: int
+) -> None:
+    api.answer(STATUS, Answer(body={}))
+    rig = Rig(client)
+    rig.state.store.child_changed(make_child(make_job(), suspend=suspended))
+    async with running(rig.jobs.run()):
+        rig.jobs.report(META, DEEP)
+        await rig.posted()
+    assert len(api.of(STATUS)) == writes
 
 
 def test_what_was_known_of_it_starts_nothing_until_it_can_be_read_again(client: Client) -> None:

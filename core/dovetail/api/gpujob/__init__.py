@@ -1,6 +1,8 @@
 """GPUJob: work that needs GPUs. Users write the spec, the operator writes the status. Data only."""
 
 from dovetail.api.gpujob.components import (
+    MAX_BATCH_SIZE,
+    MAX_PARAMETERS,
     NO_TEMPLATE,
     Dependency,
     MemoryRequest,
@@ -15,7 +17,6 @@ from dovetail.api.gpujob.enums import (
     MAX_SECONDS,
     DependencyCondition,
     DependencyState,
-    MemoryStrategy,
     Mode,
     Phase,
     Policy,
@@ -47,6 +48,7 @@ from dovetail.api.gpujob.spec import (
     GPUJobSpec,
     NotifyEvent,
     NotifySpec,
+    OnNoGPU,
     is_finished,
 )
 from dovetail.api.gpujob.status import (
@@ -76,6 +78,8 @@ __all__ = [
     "ENDS",
     "FINISHED",
     "KIND",
+    "MAX_BATCH_SIZE",
+    "MAX_PARAMETERS",
     "MAX_SECONDS",
     "MAX_TASKS",
     "MOST_ADDRESSES",
@@ -103,11 +107,11 @@ __all__ = [
     "Lease",
     "Measured",
     "MemoryRequest",
-    "MemoryStrategy",
     "MemoryUse",
     "Mode",
     "NotifyEvent",
     "NotifySpec",
+    "OnNoGPU",
     "Phase",
     "Placement",
     "PlannedNode",

@@ -5,8 +5,9 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from dovetail.api.gpujob.enums import DependencyCondition, MemoryStrategy
+from dovetail.api.gpujob.enums import DependencyCondition
 from dovetail.api.meta import Described
+from dovetail.gpu import memory_strategy
 from dovetail.gpu.request import DEVICE_PATTERN, MAX_COUNT, MAX_DEVICE, MAX_NOMINAL_GB
 
 # The longest container and volume names, and enough of each for any pod: bounds keep the CEL cost estimates low.
@@ -122,14 +123,38 @@ class PodTemplate(Described, frozen=True, kw_only=True):
 NO_TEMPLATE: Final = PodTemplate(spec=msgspec.Raw(b"{}"))
 
 
+MAX_PARAMETERS: Final = 10**14
+MAX_BATCH_SIZE: Final = 10**6
+MAX_SAMPLE_MIB: Final = 10**6
+
+
 class MemoryRequest(Described, frozen=True, kw_only=True):
     """How the memory guard treats the job."""
 
     strategy: Annotated[
-        MemoryStrategy | None,
+        Annotated[str, Meta(pattern=memory_strategy.PATTERN)] | None,
         Meta(
             description="How much of a shared device's memory may be promised. Conservative: 0.8 of it. Aggressive: "
-            "0.95. Dynamic: what earlier runs of this name used, with a margin. Unset: the configured one."
+            "0.95. A fraction from 0.05 to 1, such as '0.7'. Dynamic: what earlier runs of this name used, with a "
+            "margin; before the first run, what `parameters` come to. Unset: the configured one."
+        ),
+    ] = None
+    parameters: Annotated[
+        Annotated[int, Meta(ge=1, le=MAX_PARAMETERS)] | None,
+        Meta(
+            description="Number of parameters of the model, such as 25600000, for Dynamic: what a run needs is "
+            "estimated from it while no earlier run is known."
+        ),
+    ] = None
+    batch_size: Annotated[
+        Annotated[int, Meta(ge=1, le=MAX_BATCH_SIZE)] | None,
+        Meta(description="Samples that a worker computes at a time on each device, for that estimate. Unset: 1."),
+    ] = None
+    sample_mib: Annotated[
+        Annotated[int, Meta(ge=1, le=MAX_SAMPLE_MIB)] | None,
+        Meta(
+            description="Memory in MiB that each sample of a batch takes, for that estimate. Unset: as much as the "
+            "weights in training, a tenth of them in inference."
         ),
     ] = None
 

@@ -7,7 +7,6 @@ KIND: Final = "GPUJob"
 MAX_SECONDS: Final = 2**31 - 1
 Mode = Literal["Exclusive", "Fractional", "TimeShared"]
 Policy = Literal["Spread", "Pack", "Balanced"]
-MemoryStrategy = Literal["Conservative", "Aggressive", "Dynamic"]
 Workload = Literal["Training", "Inference"]
 Phase = Literal[
     "Queued", "Held", "Starting", "Running", "Suspended", "Succeeded", "Failed", "Cancelled", "TimedOut", "Preempted",

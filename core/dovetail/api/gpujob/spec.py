@@ -20,6 +20,7 @@ from dovetail.api.meta import Described, ObjectMeta, Timestamp
 from dovetail.api.text_formats import TIME
 from dovetail.names import API_VERSION
 
+OnNoGPU = Literal["Wait", "RunOnCPU"]
 NotifyEvent = Literal["Started", "Succeeded", "Failed", "TimedOut", "Cancelled", "Preempted"]
 # The default of `events`: how the job ended.
 ENDS: Final[tuple[NotifyEvent, ...]] = ("Succeeded", "Failed", "TimedOut", "Cancelled")
@@ -158,11 +159,19 @@ class GPUJobSpec(Described, frozen=True, kw_only=True):
         SweepSpec | None, Meta(description="The same job for each combination of parameters. Not with `array`.")
     ] = None
     on_no_gpu: Annotated[
-        Literal["Wait", "RunOnCPU"],
+        OnNoGPU | None,
         Meta(
-            description="What happens if no node of the cluster could ever meet the request: Wait, or run on the CPU."
+            description="What happens if no node of the cluster could ever meet the request: Wait, or run on the CPU. "
+            "Unset: what is configured for the namespace, otherwise Wait."
         ),
-    ] = "Wait"
+    ] = None
+    on_no_gpu_after_seconds: Annotated[
+        Annotated[int, Meta(ge=0, le=MAX_SECONDS)] | None,
+        Meta(
+            description="With RunOnCPU: the job also runs on the CPU after it has waited this many seconds for busy "
+            "GPUs; 0: if none is free at once. Unset: it waits for busy GPUs."
+        ),
+    ] = None
     notify: Annotated[
         NotifySpec | None,
         Meta(description="Who receives messages about the job. For an array: about all tasks together."),

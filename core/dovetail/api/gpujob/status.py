@@ -4,8 +4,9 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from dovetail.api.gpujob.enums import DependencyCondition, DependencyState, MemoryStrategy, Mode, Phase, Workload
+from dovetail.api.gpujob.enums import DependencyCondition, DependencyState, Mode, Phase, Workload
 from dovetail.api.meta import Condition, Described, Timestamp
+from dovetail.gpu import memory_strategy
 
 DeviceKind = Literal["cuda", "cpu"]
 
@@ -112,8 +113,11 @@ class PlannedWorker(Described, frozen=True, kw_only=True):
     cpu_milli: Annotated[int, Meta(description="CPU in thousandths.", ge=0)] = 0
     memory_mib: Annotated[int, Meta(description="The node's memory in MiB.", ge=0)] = 0
     guard: Annotated[
-        Literal["Conservative", "Aggressive"] | None,
-        Meta(description="How much of a shared device's memory may be promised; unset: the configured fraction."),
+        Annotated[str, Meta(pattern=memory_strategy.GUARD_PATTERN)] | None,
+        Meta(
+            description="How much of a shared device's memory may be promised: Conservative, Aggressive or a "
+            "fraction; unset: the configured fraction."
+        ),
     ] = None
     workload: Annotated[Workload | None, Meta(description="The workload that tenant limits count, if any.")] = None
 
@@ -163,6 +167,13 @@ class QueuePlace(Described, frozen=True, kw_only=True, omit_defaults=False):
         Meta(description="The earlier bound (RFC 3339): nine in ten jobs start between their bounds."),
     ] = None
     estimated_start_latest: Annotated[Timestamp | None, Meta(description="The later bound (RFC 3339).")] = None
+    bounds_held: Annotated[
+        Annotated[float, Meta(ge=0, le=1)] | None,
+        Meta(
+            description="Of the latest jobs that started on this cluster, the part that started between their bounds, "
+            "0 to 1; unset for fewer than 20 jobs."
+        ),
+    ] = None
     basis: Annotated[str, Meta(description="What the estimate rests on, in one sentence.")] = ""
     reserved: Annotated[
         ReservedRoom | None,
@@ -185,11 +196,14 @@ class EarlierRun(Described, frozen=True, kw_only=True, omit_defaults=False):
 class MemoryUse(Described, frozen=True, kw_only=True, omit_defaults=False):
     """What the job uses of its devices' memory, and what was learned from earlier runs of its name."""
 
-    strategy: Annotated[MemoryStrategy, Meta(description="The strategy of the job.")]
+    strategy: Annotated[str, Meta(description="The strategy of the job.", pattern=memory_strategy.PATTERN)]
     basis: Annotated[str, Meta(description="The basis of its promise, in one sentence with numbers.")]
     estimate_mib: Annotated[
         Annotated[int, Meta(ge=1)] | None,
-        Meta(description="Memory on each device in MiB, estimated from earlier runs; unset when there is no estimate."),
+        Meta(
+            description="Memory on each device in MiB, estimated from earlier runs or from the model's parameters; "
+            "unset when there is no estimate."
+        ),
     ] = None
     peak_mib: Annotated[int, Meta(description="The highest measured use of a device by a worker, in MiB.")] = 0
     limited: Annotated[bool, Meta(description="A worker used its whole promise: it may have needed more.")] = False
@@ -274,6 +288,13 @@ class GPUJobStatus(Described, frozen=True, kw_only=True):
     tasks: Annotated[Tasks | None, Meta(description="The progress of the tasks of an array or a sweep.")] = None
     elastic: Annotated[
         Elastic | None, Meta(description="The workers of a job with minWorkers; unset for all others.")
+    ] = None
+    gpu_wait_start_time: Annotated[
+        Timestamp | None,
+        Meta(
+            description="Since when the job waits for busy GPUs (RFC 3339); only of a job that runs on the CPU after a "
+            "time (onNoGPUAfterSeconds)."
+        ),
     ] = None
     lease: Annotated[Lease | None, Meta(description="The lease of a running reservation.")] = None
     notified: Annotated[

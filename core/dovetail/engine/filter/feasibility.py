@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from dovetail.engine.ledger.ledger import Ledger
-from dovetail.engine.model.claims import GUARD_FRACTIONS, Ask, DeviceClaim
+from dovetail.engine.model.claims import Ask, DeviceClaim
 from dovetail.engine.model.columns import MODE_CODES, NO_MODE, Bools, Columns, Ints
 from dovetail.gpu.memory import CARD_MARGIN_MIB
 from dovetail.gpu.models import normalise
@@ -147,8 +147,8 @@ class Feasibility:
     @cached_property
     def guard_fraction(self) -> float:
         """The part of a shared device's memory that the ask's memory guard allows to promise."""
-        guard = self.ask.guard
-        return self.ledger.limits.guard_fraction if guard is None else GUARD_FRACTIONS[guard]
+        fraction = self.ask.guard_fraction
+        return self.ledger.limits.guard_fraction if fraction is None else fraction
 
     @cached_property
     def usable_mib(self) -> Ints:

@@ -7,7 +7,8 @@ the same devices or others, meets the claims that still exist.
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -42,6 +43,14 @@ class Content:
     limits: Limits
 
 
+class Prices(Protocol):
+    """By what plans on a ledger are judged; `dovetail.engine.score.ledger_prices` says how."""
+
+    def of_copy(self, *, original: "Ledger") -> "Prices":
+        """The prices of a copy of the ledger, which is `original`, made now."""
+        ...
+
+
 class Ledger:
     """Who holds what. Reported utilization is smoothed over `smoothing_seconds`; `weights` rank the nodes.
 
@@ -58,6 +67,8 @@ class Ledger:
     ) -> None:
         self.limits = limits or Limits()
         self.weights = weights
+        # None: plans are judged by best fit.
+        self.prices: Prices | None = None
         self._table = NodeTable(limits=self.limits, smoothing_seconds=smoothing_seconds)
         self._log = ChangeLog(length=log_length)
         self._entries: dict[str, _Entry] = {}
@@ -78,20 +89,34 @@ class Ledger:
             self._log.touch(row)
 
     def set_devices(
-        self, name: str, *, devices: Iterable[DeviceFacts], now: float | None = None, note: str = ""
+        self,
+        name: str,
+        *,
+        devices: Iterable[DeviceFacts],
+        cpu_load: float = 0.0,
+        now: float | None = None,
+        note: str = "",
     ) -> None:
-        """Apply what the agent reports; an empty report means no devices.
+        """Apply what the agent reports; an empty report means no devices. `cpu_load` is the node's CPU, 0 to 1.
 
         `now` is the time of a monotonic clock in seconds, by which utilization is smoothed; without it the report
         counts in full. A `note` says why the measurements do not count.
         """
-        self._table.set_devices(name, devices=devices, now=now, note=note)
+        self._table.set_devices(name, devices=devices, cpu_load=cpu_load, now=now, note=note)
         self._recount(name)
 
     def distrust(self, name: str, *, note: str) -> None:
         """Ignore what was measured on the node until the next report; `note` says why."""
         if self._table.row(name) is not None:
             self._table.set_note(name, note=note)
+            self._recount(name)
+
+    def set_tenant_limits(self, *, training_per_device: int, inference_per_device: int) -> None:
+        """Apply other limits to all devices that have none of their own. Who is there already stays."""
+        self.limits = replace(
+            self.limits, training_per_device=training_per_device, inference_per_device=inference_per_device
+        )
+        for name in self._table.set_limits(self.limits):
             self._recount(name)
 
     def settle_utilization(self, now: float) -> None:
@@ -210,10 +235,10 @@ class Ledger:
         return self._table.obstacle(name)
 
     def content(self) -> Content:
-        """Everything that decides whether there is room. Utilization ranks devices and is left out."""
+        """Everything that decides whether there is room. Measured load ranks nodes and is left out."""
         return Content(
             claims={key: entry.claim for key, entry in self._entries.items()},
-            columns=self._table.columns.digest(without=("utilization",)),
+            columns=self._table.columns.digest(without=("utilization", "cpu_load")),
             limits=self.limits,
         )
 
@@ -281,8 +306,9 @@ class Ledger:
         )
 
     def copy(self) -> "Ledger":
-        """An independent ledger with the same content. Its log starts empty."""
+        """An independent ledger with the same content and prices. Its log starts empty."""
         other = Ledger(limits=self.limits, weights=self.weights)
+        other.prices = None if self.prices is None else self.prices.of_copy(original=self)
         other._table = self._table.copy()
         other._entries = dict(self._entries)
         other._on_node = {node: set(keys) for node, keys in self._on_node.items()}

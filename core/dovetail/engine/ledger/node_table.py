@@ -26,6 +26,7 @@ class NodeTable:
     def __init__(self, *, limits: Limits, smoothing_seconds: float) -> None:
         self._limits = limits
         self.utilization = SmoothedUtilization(seconds=smoothing_seconds)
+        self._cpu_load = SmoothedUtilization(seconds=smoothing_seconds)
         self._notes: dict[str, str] = {}
         self._rows: dict[str, int] = {}
         self.names: list[str] = []
@@ -58,23 +59,26 @@ class NodeTable:
         """Mark a node as deleted."""
         self.columns["known"][row] = False
 
-    def set_devices(self, name: str, *, devices: Iterable[DeviceFacts], now: float | None, note: str) -> None:
+    def set_devices(
+        self, name: str, *, devices: Iterable[DeviceFacts], cpu_load: float, now: float | None, note: str
+    ) -> None:
         """Apply what the agent reports; `Ledger.set_devices` describes the arguments."""
-        before = [device.uuid for device in self.devices(name)]
+        before = [device.uuid for device in self._devices[name]] if name in self._devices else None
         self._devices[name] = tuple(sorted(devices, key=lambda device: device.index))
         reported = self._devices[name]
         row = self._row_for(name, devices=len(reported))
         for column in OF_DEVICES:
             self.columns[column][row] = 0
         others = before != [device.uuid for device in reported]
-        values = [device.utilization for device in reported]
-        self.utilization.report(row, values=values, at=now, restart=others or bool(self.unmeasured_reason(name)))
+        restart = others or bool(self.unmeasured_reason(name))
+        self.utilization.report(row, values=[device.utilization for device in reported], at=now, restart=restart)
+        self._cpu_load.report(row, values=[cpu_load], at=now, restart=restart)
         for slot, device in enumerate(reported):
             self._set_device(row, slot=slot, device=device)
         self.set_note(name, note=note)
 
     def _set_device(self, row: int, *, slot: int, device: DeviceFacts) -> None:
-        columns, limits = self.columns, self._limits
+        columns = self.columns
         columns["present"][row, slot] = True
         columns["healthy"][row, slot] = device.healthy
         columns["cordoned"][row, slot] = device.cordoned or device.strangers
@@ -84,13 +88,26 @@ class NodeTable:
         columns["vendor"][row, slot] = self._vendors.setdefault(device.vendor, len(self._vendors))
         columns["total"][row, slot] = max(0, device.memory_mib - device.reserved_mib)
         columns["foreign"][row, slot] = device.foreign_mib
+        self._set_tenant_limits(row, slot=slot, device=device)
+
+    def _set_tenant_limits(self, row: int, *, slot: int, device: DeviceFacts) -> None:
+        columns, limits = self.columns, self._limits
         columns["training_limit"][row, slot] = _or_default(device.training_limit, default=limits.training_per_device)
         columns["inference_limit"][row, slot] = _or_default(device.inference_limit, default=limits.inference_per_device)
+
+    def set_limits(self, limits: Limits) -> list[str]:
+        """Apply other tenant limits to devices that have none of their own. Returns the names of the nodes."""
+        self._limits = limits
+        for name, devices in self._devices.items():
+            for slot, device in enumerate(devices):
+                self._set_tenant_limits(self._rows[name], slot=slot, device=device)
+        return list(self._devices)
 
     def set_note(self, name: str, *, note: str) -> None:
         """Set or clear why measurements of a known node do not count. While set, no memory there is foreign."""
         row = self._rows[name]
         self.columns["unmeasured"][row] = bool(note)
+        self.columns["cpu_load"][row] = 0.0 if note else self._cpu_load.shown[row, 0]
         if note:
             self._notes[name] = note
             self.columns["foreign"][row] = 0
@@ -99,11 +116,12 @@ class NodeTable:
             self._notes.pop(name, None)
 
     def settle_utilization(self, now: float) -> list[int]:
-        """Move the smoothed utilization to the time `now`; the rows where it changed."""
-        columns = self.columns
-        changed = [row for row in self.utilization.settle(now) if not columns["unmeasured"][row]]
+        """Move the smoothed utilization of devices and CPUs to the time `now`; the rows where it changed."""
+        columns, moved = self.columns, {*self.utilization.settle(now), *self._cpu_load.settle(now)}
+        changed = [row for row in sorted(moved) if not columns["unmeasured"][row]]
         for row in changed:
             columns["utilization"][row] = self.utilization.shown[row]
+            columns["cpu_load"][row] = self._cpu_load.shown[row, 0]
         return changed
 
     # --- Reading -----------------------------------------------------------------------------------------------
@@ -173,6 +191,7 @@ class NodeTable:
         """An independent copy."""
         other = NodeTable(limits=self._limits, smoothing_seconds=self.utilization.seconds)
         other.utilization = self.utilization.copy()
+        other._cpu_load = self._cpu_load.copy()
         other._notes = dict(self._notes)
         other._rows = dict(self._rows)
         other.names = list(self.names)
@@ -206,6 +225,7 @@ class NodeTable:
 
     def _grow(self, *, rows: int, devices: int) -> None:
         self.utilization.grow(rows=rows, devices=devices)
+        self._cpu_load.grow(rows=rows, devices=1)
         self.columns = self.columns.grown(rows=rows, devices=devices)
 
 

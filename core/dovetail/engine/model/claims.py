@@ -1,14 +1,9 @@
 """What a pod asks for (`Ask`) and what it is promised (`Claim`). Values only."""
 
 from dataclasses import dataclass
-from typing import Final, Literal
 
 from dovetail.api.gpujob import Mode, Policy, Workload
 from dovetail.gpu.request import GPURequest
-
-Guard = Literal["Conservative", "Aggressive"]
-# The part of a shared device's memory that may be promised.
-GUARD_FRACTIONS: Final[dict[Guard, float]] = {"Conservative": 0.8, "Aggressive": 0.95}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +17,7 @@ class Ask:
     memory_mib      the pod's memory request, not device memory
     resource        the device plugin's resource, such as nvidia.com/gpu, if kubelet picks the devices; empty on
                     managed nodes
-    guard           the memory guard; None means the configured one
+    guard_fraction  the part of a shared device's memory that may be promised, 0 to 1; None means the configured one
     workload        training or inference; tenant limits apply only to an ask that says so
     more            the GPU requests of further containers, none of them larger than `gpu`
     host_room_mib   how much device memory its container can keep in host memory; 0 if it cannot be moved there
@@ -35,7 +30,7 @@ class Ask:
     cpu_milli: int = 0
     memory_mib: int = 0
     resource: str = ""
-    guard: Guard | None = None
+    guard_fraction: float | None = None
     workload: Workload | None = None
     more: tuple[GPURequest, ...] = ()
     host_room_mib: int = 0

@@ -22,10 +22,10 @@ MODE_CODES: Final[dict[Mode, int]] = {"Exclusive": 1, "Fractional": 2, "TimeShar
 class Columns:
     """A copy of the ledger's columns for some nodes. Node columns have shape [n], device columns [n, d].
 
-    Where `unmeasured`, promises alone count: no memory is foreign, and what is promised of a device is its
-    `utilization`; elsewhere that is smoothed. `guard` is the smallest part of the memory that a tenant of the device
-    lets promise; 1 where there is none. Of what movable tenants of a `movable` device are promised only the largest
-    counts in `promised`: that is `aside`.
+    Where `unmeasured`, promises alone count: no memory is foreign, what is promised of a device is its `utilization`,
+    and `cpu_load` is 0; elsewhere both are smoothed, 0 to 1. `guard` is the smallest part of the memory that a tenant
+    of the device lets promise; 1 where there is none. Of what movable tenants of a `movable` device are promised only
+    the largest counts in `promised`: that is `aside`.
     """
 
     known: Bools
@@ -34,6 +34,7 @@ class Columns:
     node_cordoned: Bools
     cpu_milli: Ints
     cpu_free: Ints
+    cpu_load: Floats
     memory_mib: Ints
     memory_free: Ints
     pods: Ints
@@ -66,13 +67,14 @@ class Columns:
 
 _NODE_BOOLS: Final = ("known", "managed", "blocked", "node_cordoned", "unmeasured")
 _NODE_INTS: Final = ("cpu_milli", "cpu_free", "memory_mib", "memory_free", "pods", "pods_free", "resource", "offered")
+_NODE_FLOATS: Final = ("cpu_load",)
 _DEVICE_BOOLS: Final = ("present", "healthy", "cordoned", "movable")
 _DEVICE_INTS: Final = (
     "index", "model", "vendor", "total", "foreign", "share_left", "promised", "tenants", "mode", "held",
     "training", "training_limit", "inference", "inference_limit", "aside",
 )  # fmt: skip
 _DEVICE_FLOATS: Final = ("utilization", "guard")
-_KINDS: Final = (_NODE_BOOLS, _NODE_INTS, _DEVICE_BOOLS, _DEVICE_INTS, _DEVICE_FLOATS)
+_KINDS: Final = (_NODE_BOOLS, _NODE_INTS, _NODE_FLOATS, _DEVICE_BOOLS, _DEVICE_INTS, _DEVICE_FLOATS)
 OF_DEVICES: Final = (*_DEVICE_BOOLS, *_DEVICE_INTS, *_DEVICE_FLOATS)
 
 
@@ -84,6 +86,7 @@ class Table:
         self._blocks: tuple[npt.NDArray[Any], ...] = (
             np.zeros((rows, len(_NODE_BOOLS)), dtype=np.bool_),
             np.zeros((rows, len(_NODE_INTS)), dtype=np.int64),
+            np.zeros((rows, len(_NODE_FLOATS)), dtype=np.float64),
             np.zeros((rows, len(_DEVICE_BOOLS), devices), dtype=np.bool_),
             np.zeros((rows, len(_DEVICE_INTS), devices), dtype=np.int64),
             np.zeros((rows, len(_DEVICE_FLOATS), devices), dtype=np.float64),

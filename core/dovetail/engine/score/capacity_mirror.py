@@ -4,7 +4,7 @@ A device's milli are what is left of its share, or of its memory where that is l
 no more pods or only time-shared ones, or if its node takes no pods.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -23,6 +23,9 @@ _SPARE_ROWS: Final = 64
 _LONGEST_LOG: Final = 1 << 20
 _OF_HOST: Final = ("cpu_free", "memory_free", "cpu_milli", "memory_mib")
 _OF_DEVICES: Final = ("mode", "share_left", "total", "guard", "promised", "foreign")
+_NOTHING: Final = Room(
+    model="", cpu_milli=0, memory_mib=0, left=(), gpus=0, cpu_capacity_milli=0, memory_capacity_mib=0
+)
 _CLOSED: Final = (MODE_CODES["Exclusive"], MODE_CODES["TimeShared"])
 
 
@@ -41,9 +44,25 @@ class CapacityMirror:
         ledger = self._ledger
         if self._position == ledger.changes:
             return
-        rows = sorted(ledger.touched_since(self._position))
-        names = [ledger.name(row) for row in rows]
-        rooms = _rooms(ledger, columns=ledger.columns(names))
+        self._read(sorted(ledger.touched_since(self._position)))
+
+    def over(self, copy: Ledger, *, changed: Iterable[int]) -> "CapacityMirror":
+        """The mirror of a copy of the ledger. `changed` are the rows in which the copy may differ.
+
+        Its `generation` is another if it had to be rebuilt.
+        """
+        other = CapacityMirror(copy)
+        other.generation, other.columns, other._rooms = self.generation, self.columns.copy(), dict(self._rooms)
+        # The ledger may have got nodes after the copy was made.
+        for row in range(copy.size, self._ledger.size):
+            other._become(row, room=_NOTHING)
+        other._read(sorted(row for row in changed if row < copy.size))
+        return other
+
+    def _read(self, rows: list[int]) -> None:
+        """Read these rows of the ledger; all others are up to date."""
+        ledger = self._ledger
+        rooms = _rooms(ledger, columns=ledger.columns([ledger.name(row) for row in rows]))
         if not self._has_place(rooms):
             self._rebuild(rooms)
             rows, rooms = list(range(ledger.size)), _rooms(ledger, columns=ledger.columns(self._names()))

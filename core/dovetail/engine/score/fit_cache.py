@@ -21,7 +21,9 @@ from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Ask
 from dovetail.engine.model.columns import Bools, Floats, Ints
 from dovetail.engine.model.refusals import Refusal
-from dovetail.engine.score.fragmentation_term import BestFit, FragmentationTerm
+from dovetail.engine.score.card_sizes import card_gb, wants_large_cards
+from dovetail.engine.score.fragmentation_term import FragmentationTerm
+from dovetail.engine.score.ledger_prices import term_of
 from dovetail.engine.score.score import Terms, combine, terms
 
 Rows = npt.NDArray[np.intp]
@@ -46,11 +48,13 @@ class _Shape:
         self.generation = term.generation
         self.cause: Ints = np.zeros(64, dtype=np.int64)
         self.terms: dict[str, Floats] = {name: np.zeros(64) for name in _TERMS}
+        # Of a large request; 0 for others.
+        self.card_gb: Ints = np.zeros(64, dtype=np.int64)
         self.fragmentation = term.keep(ask)
 
     @property
     def size_bytes(self) -> int:
-        return (1 + len(_TERMS)) * self.cause.nbytes + self.fragmentation.size_bytes
+        return (2 + len(_TERMS)) * self.cause.nbytes + self.fragmentation.size_bytes
 
     def refresh(self, ledger: Ledger, *, term: FragmentationTerm) -> None:
         """Judge the rows that changed since the last call."""
@@ -67,6 +71,8 @@ class _Shape:
         parts = terms(judged, fragmentation=np.zeros(len(rows)))
         for name in _TERMS:
             self.terms[name][rows] = getattr(parts, name)
+        if wants_large_cards(self.ask):
+            self.card_gb[rows] = card_gb(judged)
         self.position = ledger.changes
 
     def causes(self, ledger: Ledger, *, rows: Rows) -> Ints:
@@ -81,15 +87,19 @@ class _Shape:
         if size > len(self.cause):
             room = max(size, 2 * len(self.cause)) - len(self.cause)
             self.cause = np.concatenate([self.cause, np.zeros(room, dtype=np.int64)])
+            self.card_gb = np.concatenate([self.card_gb, np.zeros(room, dtype=np.int64)])
             self.terms = {name: np.concatenate([column, np.zeros(room)]) for name, column in self.terms.items()}
 
 
 class FitCache:
-    """Answers about many nodes at once from the cached judgements. `term` is the fragmentation term."""
+    """Answers about many nodes at once from the cached judgements.
+
+    `term` is the fragmentation term; by default that of the ledger's prices.
+    """
 
     def __init__(self, ledger: Ledger, *, term: FragmentationTerm | None = None, max_bytes: int = MAX_BYTES) -> None:
         self._ledger = ledger
-        self._term = term or BestFit()
+        self._term = term or term_of(ledger)
         self._max_bytes = max_bytes
         self._cached: OrderedDict[Ask, _Shape] = OrderedDict()
         self._last_rows: tuple[list[str], Rows] = ([], np.zeros(0, dtype=np.intp))
@@ -108,14 +118,18 @@ class FitCache:
         """The nodes that fit. Without `limit` all of them, in the order of `nodes`.
 
         With `limit` at most that many, best first, and none whose score (0 to 1) is more than `within` below the best.
-        The claim `key` itself does not count.
+        Of nodes with equal scores, a large request gets those with the largest cards first, and then the first ones of
+        the ledger, whatever the order of `nodes` is: FGD rests on it that ties always go to the same nodes. The claim
+        `key` itself does not count.
         """
         fits, parts = self._columns(ask, nodes=nodes, key=key)
         found = np.flatnonzero(fits)
         if limit is not None and len(found) > 1:
             scores = combine(_select(parts, rows=found), policy=ask.policy, weights=self._ledger.weights)
             near = np.flatnonzero(scores >= scores.max() - within)
-            found = found[near[_first_of_best(scores[near], count=min(limit, len(near)))]]
+            near, rows = _by_row(near, rows=self._rows(nodes)[found[near]])
+            cards = self._shape(ask).card_gb[rows]
+            found = found[near[_first_of_best(scores[near], then=cards, count=min(limit, len(near)))]]
         return [nodes[at] for at in found.tolist()]
 
     def scores(self, ask: Ask, *, nodes: Sequence[str], key: str) -> list[float]:
@@ -193,14 +207,25 @@ class FitCache:
         return rows
 
 
-def _first_of_best(scores: Floats, *, count: int) -> Rows:
-    """Positions of the `count` highest scores, best first; equal scores keep their order. Sorts only these few."""
+def _first_of_best(scores: Floats, *, then: Ints, count: int) -> Rows:
+    """Positions of the `count` highest scores, best first. Sorts only these few.
+
+    Equal scores go by `then`, the highest first, and keep their order where that is equal too.
+    """
     if count == len(scores):
-        return np.argsort(-scores, kind="stable")
+        return np.lexsort((-then, -scores))
     least = -np.partition(-scores, count - 1)[count - 1]
-    above = np.flatnonzero(scores > least)
-    equal = np.flatnonzero(scores == least)[: count - len(above)]
-    return np.concatenate([above[np.argsort(-scores[above], kind="stable")], equal])
+    above, equal = np.flatnonzero(scores > least), np.flatnonzero(scores == least)
+    first = above[np.lexsort((-then[above], -scores[above]))]
+    return np.concatenate([first, equal[np.argsort(-then[equal], kind="stable")][: count - len(above)]])
+
+
+def _by_row(positions: Rows, *, rows: Rows) -> tuple[Rows, Rows]:
+    """Positions and their rows of the ledger, both [n], by row."""
+    if (rows[1:] > rows[:-1]).all():
+        return positions, rows
+    order = np.argsort(rows)
+    return positions[order], rows[order]
 
 
 def _select(parts: Terms, *, rows: Rows) -> Terms:

@@ -17,8 +17,10 @@ from dovetail.engine.model.claims import Ask
 from dovetail.engine.model.columns import Floats
 from dovetail.engine.model.settings import FragmentationPolicy
 from dovetail.engine.score.capacity_mirror import CapacityMirror
-from dovetail.engine.score.fragmentation_term import BestFit, CachedTerm
-from dovetail.engine.score.priced_rows import PricedRows, device_values, shape_of, value_of
+from dovetail.engine.score.fragmentation_term import CachedTerm
+from dovetail.engine.score.mix_record import MOST_SHAPES, MixRecord, weighed
+from dovetail.engine.score.priced_rows import shape_of
+from dovetail.engine.score.priced_term import PricedTerm
 from dovetail.fragmentation import cutting_stock
 from dovetail.fragmentation.appraisal import Appraisal
 from dovetail.fragmentation.arrivals import LearnedMix, LearningSettings
@@ -65,8 +67,8 @@ class Measured:
         return self.fragmented_gpus / self.idle_gpus if self.idle_gpus else 0.0
 
 
-class LiveFragmentation:
-    """A `FragmentationTerm` over a ledger. Call its methods from one thread; only `work` may run in another one."""
+class LiveFragmentation(PricedTerm):
+    """A `PricedTerm` that learns its mix. Call its methods from one thread; only `work` may run in another one."""
 
     def __init__(
         self,
@@ -75,78 +77,56 @@ class LiveFragmentation:
         settings: FragmentationSettings | None = None,
         random: np.random.Generator | None = None,
     ) -> None:
-        self._ledger = ledger
         self._settings = settings or FragmentationSettings()
         self._wanted = self._settings.policy
         if self._settings.policy in {"ph", "tuned"} and not cutting_stock.available():
             self._settings = replace(self._settings, policy="bestfit")
-        self._mirror = CapacityMirror(ledger)
-        self._learned = LearnedMix(self._mirror.columns, learning=self._settings.learning)
+        mirror = CapacityMirror(ledger)
+        self._learned = LearnedMix(mirror.columns, learning=self._settings.learning)
         self._arrived: OrderedDict[str, None] = OrderedDict()
         self._candidates = candidates(self._settings.priced)
         self._tuner = self._new_tuner(random or np.random.default_rng())
         self._next_round = self._settings.tuning.first_round
-        self._candidate = self._candidates["ph" if self._settings.policy in {"ph", "tuned"} else "fgd"]
-        self._appraisal = self._candidate.appraise(self._mirror.columns, mix=self._learned.mix)
-        self._seen_mirror = self._mirror.generation
+        first, mix = self._candidates["ph" if self._settings.policy in {"ph", "tuned"} else "fgd"], self._learned.mix
+        super().__init__(
+            ledger, mirror=mirror, candidate=first, mix=mix, appraisal=first.appraise(mirror.columns, mix=mix)
+        )
         self._job: _Recalculation | None = None
-        self._plain = BestFit()
         # The generation of the mirror, and the average memory of a device at that generation.
         self._device_mib = (-1, 0)
-        self.generation = 0
 
     # --- the term ----------------------------------------------------------------------------------------------
 
     @property
-    def appraisal(self) -> Appraisal:
-        """The current appraisal of placements; up to date after `follow`."""
-        return self._appraisal
-
-    @property
-    def columns(self) -> Columns:
-        """The free capacity that the appraisal is of."""
-        return self._mirror.columns
+    def is_best_fit(self) -> bool:
+        """Whether nothing is priced: by configuration, or because the policy's library is missing."""
+        return self._settings.policy == "bestfit"
 
     def follow(self) -> None:
         """Apply the changes of the ledger, and a finished recalculation."""
-        if self._settings.policy != "bestfit":
+        if not self.is_best_fit:
             self._follow()
 
     def keep(self, ask: Ask) -> CachedTerm:
         """An empty cache for the term of an ask."""
-        if self._settings.policy == "bestfit":
-            return self._plain.keep(ask)
-        return PricedRows(self, ask=ask)
+        return self._plain.keep(ask) if self.is_best_fit else super().keep(ask)
 
     def alone(self, judged: Judgement, *, key: str) -> Floats:
         """The term of nodes that fit, [n], without the claim `key`."""
-        if self._settings.policy == "bestfit":
-            return self._plain.alone(judged, key=key)
-        self._follow()
-        with self._mirror.without(key):
-            self._appraisal.refresh()
-            return value_of(self, judged=judged, rows=self._ledger.rows(judged.nodes))
+        return self._plain.alone(judged, key=key) if self.is_best_fit else super().alone(judged, key=key)
 
     def device_values(self, judged: Feasibility, *, row: int, key: str) -> Floats:
         """How good each device of a node is, [d]. Defined only for free devices."""
-        ask = judged.ask
-        if self._settings.policy == "bestfit" or ask.policy == "Spread" or ask.mode != "Fractional":
+        if self.is_best_fit:
             return self._plain.device_values(judged, row=row, key=key)
-        node = judged.nodes[row]
-        # Only this node matters here. Changes elsewhere are applied later, many nodes at once.
-        if not self._mirror.has_seen(node):
-            self._follow()
-        own = int(self._ledger.rows([node])[0])
-        with self._mirror.without(key):
-            self._appraisal.refresh()
-            return device_values(self, judged=judged, row=own, at=row)
+        return super().device_values(judged, row=row, key=key)
 
     # --- learning ----------------------------------------------------------------------------------------------
 
     @property
     def live(self) -> str:
         """The policy in use: `ph`, `fgd` or `bestfit`, or the variant of PH that the tuner prefers."""
-        return self._candidate.name if self._settings.policy != "bestfit" else "bestfit"
+        return "bestfit" if self.is_best_fit else self._candidate.name
 
     @property
     def shortcoming(self) -> str:
@@ -155,19 +135,55 @@ class LiveFragmentation:
             return ""
         return f"fragmentation_policy {self._wanted} needs HiGHS (the extra `extender`): bestfit takes its place"
 
-    def arrived(self, ask: Ask, *, key: str) -> None:
-        """Count the arrival of a pod. Each key counts once."""
+    def arrived(self, ask: Ask, *, key: str, count: int = 1) -> None:
+        """Count the arrival of a pod, or of `count` pods at once. Each key counts once."""
         if key in self._arrived:
             return
         self._arrived[key] = None
         if len(self._arrived) > _REMEMBERED:
             self._arrived.popitem(last=False)
         shape = self._shape_of(ask)
-        if self._tuner is not None:
-            self._tuner.observe(shape)
-        if self._learned.observe(shape, columns=self._mirror.columns):
-            self._begin(self._candidate)
+        for _ in range(count):
+            if self._tuner is not None:
+                self._tuner.observe(shape)
+            if self._learned.observe(shape, columns=self._mirror.columns):
+                self._begin(self._candidate)
         self._tune()
+
+    @property
+    def arrivals(self) -> int:
+        """How many arrivals were counted so far."""
+        return self._learned.learner.arrivals
+
+    def record(self) -> MixRecord:
+        """What was learned, for `restore` in another process, and the mix in use, for `term_of_record`."""
+        in_use = zip(self._mix.classes, map(float, self._mix.weights), strict=True)
+        return MixRecord(
+            policy=self.live,
+            arrivals=self.arrivals,
+            in_use=weighed(in_use),
+            counted=weighed(self._learned.learner.counted(most=MOST_SHAPES)),
+        )
+
+    def restore(self, record: MixRecord) -> None:
+        """Continue from a record; `work` recalculates."""
+        counted = [(each.shape, each.weight) for each in record.counted]
+        self._learned.restore(counted, arrivals=record.arrivals, columns=self.columns)
+        tuned = self._tuner is not None and record.policy in self._candidates
+        if self._tuner is not None and tuned:
+            self._tuner.best = record.policy
+        self._begin(self._candidates[record.policy] if tuned else self._candidate)
+
+    def adopt(self, record: MixRecord, *, is_tuned: bool) -> None:
+        """Judge by exactly the mix in use where the record was made, and if `is_tuned` by the policy in use there."""
+        if self.is_best_fit:
+            return
+        self.restore(record)
+        self._job = None
+        if is_tuned:
+            self._candidate = self._candidates.get(record.policy, self._candidate)
+        self._mix = record.mix
+        self._use(self._candidate.appraise(self.columns, mix=self._mix))
 
     def work(self) -> bool:
         """Do one small step of the background work, in any thread. True while there is more to do."""
@@ -184,32 +200,29 @@ class LiveFragmentation:
             policy=self.live,
             fragmented_gpus=float(self._appraisal.gradient.fragmentation().sum()) / WHOLE_MILLI,
             idle_gpus=self.columns.idle_milli / WHOLE_MILLI,
-            arrivals=self._learned.learner.arrivals,
+            arrivals=self.arrivals,
         )
 
     # --- Inside ------------------------------------------------------------------------------------------------
 
     def _follow(self) -> None:
-        self._mirror.follow()
-        if self._seen_mirror != self._mirror.generation:
-            self._seen_mirror = self._mirror.generation
-            self._learned.renew(self.columns)
-            self._use(self._candidate.appraise(self.columns, mix=self._learned.mix))
-            self._job = None
+        super().follow()
         self._take_over()
         self._appraisal.refresh()
+
+    def _rebuild(self) -> None:
+        self._learned.renew(self.columns)
+        self._mix = self._learned.mix
+        self._job = None
+        super()._rebuild()
 
     def _take_over(self) -> None:
         job = self._job
         if job is not None and job.made is not None:
             self._job = None
-            self._candidate = job.candidate
+            self._candidate, self._mix = job.candidate, job.mix
             job.made.follow(self.columns)
             self._use(job.made)
-
-    def _use(self, appraisal: Appraisal) -> None:
-        self._appraisal = appraisal
-        self.generation += 1
 
     def _begin(self, candidate: Candidate) -> None:
         self._job = _Recalculation(candidate, columns=self.columns.copy(), mix=self._learned.mix)
@@ -221,8 +234,8 @@ class LiveFragmentation:
             return
         if tuner.best != self._candidate.name and self._job is None:
             self._begin(self._candidates[tuner.best])
-        if self._learned.learner.arrivals >= self._next_round:
-            self._next_round = self._learned.learner.arrivals + self._settings.tuning.arrivals_between_rounds
+        if self.arrivals >= self._next_round:
+            self._next_round = self.arrivals + self._settings.tuning.arrivals_between_rounds
             tuner.begin(self.columns, mix=self._learned.mix)
 
     def _new_tuner(self, random: np.random.Generator) -> Tuner | None:

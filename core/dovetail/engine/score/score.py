@@ -26,7 +26,7 @@ class Terms:
 
     utilization     how idle the devices are, 0 to 1
     memory          how much device memory is promised (for SPREAD: free), 0 to 1
-    cpu             how much of the node's CPU is requested (for SPREAD: free), 0 to 1
+    cpu             how much of the node's CPU is requested (for SPREAD: free), less the load beyond it, 0 to 1
     fragmentation   how little the placement fragments the cluster, on a scale of its own
     """
 
@@ -43,18 +43,14 @@ def terms(judged: Judgement, *, fragmentation: Floats | None = None) -> Terms:
     """
     fragmentation = compactness(judged) if fragmentation is None else fragmentation
     columns, ask = judged.columns, judged.ask
-    cpu = _ratio(columns.cpu_milli - columns.cpu_free, whole=columns.cpu_milli).clip(0, 1)
+    cpu = _cpu(columns, policy=ask.policy)
     if ask.gpu is None:
         idle = np.zeros_like(cpu)
-        return Terms(
-            utilization=idle, memory=idle, cpu=1 - cpu if ask.policy == "Spread" else cpu, fragmentation=fragmentation
-        )
+        return Terms(utilization=idle, memory=idle, cpu=cpu, fragmentation=fragmentation)
     memory = _mean_over_devices(columns, values=_ratio(columns.promised + columns.foreign, whole=columns.total))
-    if ask.policy == "Spread":
-        memory, cpu = 1 - memory, 1 - cpu
     return Terms(
         utilization=1 - _mean_over_devices(columns, values=_load(columns, policy=ask.policy)),
-        memory=memory,
+        memory=1 - memory if ask.policy == "Spread" else memory,
         cpu=cpu,
         fragmentation=fragmentation,
     )
@@ -87,6 +83,17 @@ def rank(
     """
     judged = Judgement(ledger, ask=ask, nodes=nodes, key=key)
     return list(combine(terms(judged), policy=ask.policy, weights=ledger.weights).tolist())
+
+
+def _cpu(columns: Columns, *, policy: Policy) -> Floats:
+    """The term of the nodes' CPU, 0 to 1, [n].
+
+    A request counts whether it is used or not, for or against a node as the policy wants. Load beyond the requests,
+    as of daemons and of pods without requests, counts against the node in either case.
+    """
+    requested = _ratio(columns.cpu_milli - columns.cpu_free, whole=columns.cpu_milli).clip(0, 1)
+    beyond = np.maximum(0.0, columns.cpu_load - requested)
+    return ((1 - requested if policy == "Spread" else requested) - beyond).clip(0, 1)
 
 
 def _load(columns: Columns, *, policy: Policy) -> Floats:

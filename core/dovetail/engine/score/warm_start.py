@@ -1,4 +1,4 @@
-"""Trains a fragmentation term with the pods that already run. Pure."""
+"""Gives a fragmentation term what was learned elsewhere, or what the pods show that already run. Pure."""
 
 from collections.abc import Iterable, Iterator
 from typing import Final
@@ -7,6 +7,7 @@ from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Ask
 from dovetail.engine.model.settings import FragmentationPolicy
 from dovetail.engine.score.live_fragmentation import FragmentationSettings, LiveFragmentation
+from dovetail.engine.score.mix_record import MixRecord
 
 # Pods that are counted at a time.
 _AT_A_TIME: Final = 50
@@ -27,19 +28,30 @@ def count_pods(fragments: LiveFragmentation, *, asks: Iterable[tuple[str, Ask | 
     yield counted
 
 
-def learned_from_pods(
+def learned_at_once(
     ledger: Ledger, *, policy: FragmentationPolicy, asks: Iterable[tuple[str, Ask | None]]
 ) -> tuple[LiveFragmentation, int]:
-    """A term that has learned from the existing pods, calculated at once; and how many pods there were.
+    """A term that has learned from these requests, calculated at once; and how many requests there were.
 
     It replays nothing: in place of the tuner's choice it uses PH with its default settings.
     """
-    settings = FragmentationSettings(policy="ph" if policy == "tuned" else policy)
-    fragments = LiveFragmentation(ledger, settings=settings)
-    fragments.follow()
+    fragments = _untuned(ledger, policy=policy)
     counted = 0
     for counted in count_pods(fragments, asks=asks):  # noqa: B007 - the last count is the result
         while fragments.work():
             pass
         fragments.follow()
     return fragments, counted
+
+
+def restored_at_once(ledger: Ledger, *, policy: FragmentationPolicy, record: MixRecord) -> LiveFragmentation:
+    """The term that was in use where the record was made, calculated at once."""
+    fragments = _untuned(ledger, policy=policy)
+    fragments.adopt(record, is_tuned=policy == "tuned")
+    return fragments
+
+
+def _untuned(ledger: Ledger, *, policy: FragmentationPolicy) -> LiveFragmentation:
+    fragments = LiveFragmentation(ledger, settings=FragmentationSettings(policy="ph" if policy == "tuned" else policy))
+    fragments.follow()
+    return fragments

@@ -45,6 +45,8 @@ class Connection:
     tls_server_name: str | None = None  # the name in the server's certificate, if it is not the host of `server`
     insecure: bool = False
     proxy_url: str | None = field(default=None, repr=False)
+    simulated: bool = False  # whether all nodes of the cluster are simulated, as in a sandbox
+    source: str = ""  # which configuration names it, for people
     local_data: Path | None = None  # where the cluster's local node on this machine reads submissions, if it has one
 
     def read_token(self, *, renew: bool = False) -> str | None:
@@ -97,8 +99,8 @@ def load_connection(
     if not found:
         raise KubeconfigError(
             default_kubeconfigs(environ)[-1],
-            problem="no such file, and neither $KUBECONFIG, a pod's service account nor a running sandbox "
-            "(`dovetail sandbox up`) was found",
+            problem="no such file, and neither $KUBECONFIG, a pod's service account nor a running sandbox was found; "
+            "for a queue on this machine: gflowd up",
         )
     return _from_files(found[:1], context=context)
 
@@ -118,6 +120,7 @@ def _in_cluster(environ: Mapping[str, str], *, service_account: Path) -> Connect
         namespace=namespace.read_text(encoding="utf-8").strip() if namespace.exists() else "default",
         ca=kubeconfigs.read_text(service_account / "ca.crt", named="the service account's CA"),
         token_file=service_account / "token",
+        source="the service account of this pod",
     )
 
 
@@ -126,12 +129,14 @@ def _from_files(paths: Sequence[Path], *, context: str | None) -> Connection:
     cluster, user = choice.cluster, choice.user
     connection = Connection(
         server=cluster.server.rstrip("/"),
+        source=f'context "{choice.context}" of {choice.cluster_file}',
         namespace=choice.namespace,
         ca=choice.ca(),
         tls_server_name=cluster.tls_server_name,
         insecure=cluster.insecure_skip_tls_verify,
         proxy_url=cluster.proxy_url,
         local_data=choice.local_data,
+        simulated=choice.simulated,
     )
     if user.logs_in:
         return _with_login(connection, choice=choice, paths=paths)

@@ -22,6 +22,7 @@ T = TypeVar("T")
 
 # The extension of a context whose cluster runs jobs as processes of this machine.
 LOCAL_NODE: Final = "dovetail.dev/local-node"
+SIMULATED_NODES: Final = "dovetail.dev/simulated-nodes"
 # libyaml's loader reads a kubeconfig ten times faster; PyYAML may be built without it.
 _LOADER: Final[type[Any]] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -78,6 +79,11 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
         found = [each.extension or {} for each in self.extensions or () if each.name == LOCAL_NODE]
         return Path(str(found[0]["data"])) if found and found[0].get("data") else None
 
+    @property
+    def simulated(self) -> bool:
+        """Whether all nodes of the cluster are simulated, as in a sandbox."""
+        return any(each.name == SIMULATED_NODES for each in self.extensions or ())
+
 
 class _Named(msgspec.Struct, frozen=True, kw_only=True):
     """An entry of one of the lists. Its value is checked when a context chooses it: other entries may be wrong."""
@@ -102,6 +108,7 @@ class Choice:
     context: str
     namespace: str
     local_data: Path | None
+    simulated: bool
     cluster: Cluster
     cluster_file: Path
     user: User
@@ -157,6 +164,7 @@ def choose(paths: Sequence[Path], *, context: str | None = None) -> Choice:
         context=name,
         namespace=chosen.namespace or "default",
         local_data=chosen.local_data,
+        simulated=chosen.simulated,
         cluster=cluster,
         cluster_file=cluster_file,
         user=user or User(),

@@ -7,14 +7,14 @@ from typing import Final
 import yaml
 from pydantic import ValidationError
 
+from dovetail import names
 from dovetail.config.credentials import exposed
 from dovetail.config.settings import Settings
+from dovetail.gpu.device_plugins import DEFAULT_VENDORS
 from dovetail.query.doctor.findings import Finding, Unseen, unknown
 from dovetail.query.doctor.picture import LEASED, Picture, Right
 from dovetail.query.scheduler import judge_lease
 
-INSTALL: Final = "helm upgrade --install dovetail helm/dovetail --namespace dovetail-system"
-_REUSE: Final = "helm upgrade dovetail helm/dovetail --namespace dovetail-system --reuse-values"
 POLICIES: Final = (
     "bindings", "allocations", "pods", "runtime-classes", "job-pods", "owners", "priorities", "users", "terms",
     "operator-terms",
@@ -37,7 +37,7 @@ def _kinds(picture: Picture) -> Iterator[Finding]:
         if unseen is None:
             yield Finding(level="ok", check="kinds", subject=name, message="installed")
         elif unseen.missing:
-            fix = f"{INSTALL} (with crds.install=true, the default)"
+            fix = f"{picture.install} (with crds.install=true, the default)"
             yield Finding(level="error", check="kinds", subject=name, message="the cluster does not know it", fix=fix)
         else:
             yield unknown("kinds", unseen=unseen, subject=name)
@@ -56,7 +56,7 @@ def _components(picture: Picture) -> Iterator[Finding]:
             yield Finding(level="ok", check="components", subject=name, message=message)
         else:
             message = f"{told[:1].lower()}{told[1:]}: {_DOES[name]}"
-            pods = f"kubectl --namespace dovetail-system get pods,events, and the log of dovetail-{name}"
+            pods = f"kubectl --namespace {picture.release} get pods,events, and the log of dovetail-{name}"
             yield Finding(level="error", check="components", subject=name, message=message, fix=f"look at {pods}")
 
 
@@ -66,7 +66,9 @@ def _webhook(picture: Picture) -> Iterator[Finding]:
             yield unknown("webhook", unseen=picture.webhook)
             return
         message = "there is none: pods with the annotation dovetail.dev/gpu are not completed"
-        yield Finding(level="warning", check="webhook", message=message, fix=f"{_REUSE} --set webhook.enabled=true")
+        yield Finding(
+            level="warning", check="webhook", message=message, fix=f"{picture.reuse} --set webhook.enabled=true"
+        )
         return
     pods = picture.webhook_pods
     ready = 1 if isinstance(pods, Unseen) else pods.get("status", {}).get("availableReplicas", 0)
@@ -74,7 +76,7 @@ def _webhook(picture: Picture) -> Iterator[Finding]:
         yield Finding(level="ok", check="webhook", message="the API server asks it")
     else:
         message = "none answers: every pod that asks for GPUs by annotation is refused"
-        fix = "look at kubectl --namespace dovetail-system describe deployment dovetail-webhook"
+        fix = f"look at kubectl --namespace {picture.release} describe deployment dovetail-webhook"
         yield Finding(level="error", check="webhook", message=message, fix=fix)
 
 
@@ -88,7 +90,7 @@ def _policies(picture: Picture) -> Iterator[Finding]:
         missing = sorted(wanted - set(found))
         if missing:
             message = f"missing: {', '.join(missing)}; what they refuse goes through, such as forged allocations"
-            fix = f"{_REUSE} --set policies.enabled=true"
+            fix = f"{picture.reuse} --set policies.enabled=true"
             yield Finding(level="error", check="policies", subject=what, message=message, fix=fix)
         else:
             yield Finding(level="ok", check="policies", subject=what, message=f"all {len(wanted)} are there")
@@ -105,7 +107,7 @@ def _rights(picture: Picture) -> Iterator[Finding]:
             yield unknown("permissions", unseen=unseen, subject=account)
         elif missing:
             message = f"its account may not {', '.join(missing)}"
-            fix = f"{INSTALL}, by a user who may create cluster roles"
+            fix = f"{picture.install}, by a user who may create cluster roles"
             yield Finding(level="error", check="permissions", subject=account, message=message, fix=fix)
         else:
             told = ", ".join(right.said for right, _ in rights)
@@ -124,7 +126,7 @@ def _agents(picture: Picture) -> Iterator[Finding]:
         yield Finding(level="warning", check="agents", message=message, fix=fix)
     elif ready < wanted:
         message = f"{wanted - ready} of {wanted} are not ready"
-        fix = "look at kubectl --namespace dovetail-system describe daemonset dovetail-agent: "
+        fix = f"look at kubectl --namespace {picture.release} describe daemonset dovetail-agent: "
         fix += "Pod Security refuses host paths and processes, unless the namespace is `privileged`"
         yield Finding(level="error", check="agents", message=message, fix=fix)
     else:
@@ -140,11 +142,24 @@ def _classes(picture: Picture) -> Iterator[Finding]:
         if not isinstance(found, Unseen):
             handler = f", handler {found['handler']}" if "handler" in found else ""
             yield Finding(level="ok", check=check, subject=name, message=f"there{handler}")
+        elif found.missing and check == "runtime-class" and not _may_manage_nodes(picture):
+            message = "it does not exist, and pods on the nodes of a device plugin do not name it"
+            yield Finding(level="ok", check=check, subject=name, message=message)
         elif found.missing:
             message = f"it does not exist: {without}"
-            yield Finding(level="error", check=check, subject=name, message=message, fix=f"{_REUSE} --set {value}")
+            yield Finding(
+                level="error", check=check, subject=name, message=message, fix=f"{picture.reuse} --set {value}"
+            )
         else:
             yield unknown(check, unseen=found, subject=name)
+
+
+def _may_manage_nodes(picture: Picture) -> bool:
+    """Whether Dovetail manages a node, or may, because nodes may not be read or there are none with GPUs yet."""
+    if isinstance(picture.nodes, Unseen):
+        return True
+    managed = any(node.metadata.labels.get(names.LABEL_MANAGED) == "true" for node in picture.nodes)
+    return managed or not any(DEFAULT_VENDORS.amounts_in(node.status.capacity) for node in picture.nodes)
 
 
 def _configuration(picture: Picture) -> Iterator[Finding]:
@@ -153,8 +168,8 @@ def _configuration(picture: Picture) -> Iterator[Finding]:
         if not config.missing:
             yield unknown("configuration", unseen=config)
             return
-        message = "there is no ConfigMap dovetail-config in dovetail-system"
-        yield Finding(level="error", check="configuration", message=message, fix=INSTALL)
+        message = f"there is no ConfigMap dovetail-config in {picture.release}"
+        yield Finding(level="error", check="configuration", message=message, fix=picture.install)
         return
     try:
         values = yaml.safe_load(config.data.get("gpu_config.yaml", "")) or {}
@@ -162,7 +177,7 @@ def _configuration(picture: Picture) -> Iterator[Finding]:
     except (ValidationError, yaml.YAMLError) as error:
         first = str(error).splitlines()[0] if isinstance(error, yaml.YAMLError) else _first(error)
         message = f"gpu_config.yaml is refused by every component: {first}"
-        fix = "put it right in the value `config` of the chart (docs/install.md has all keys)"
+        fix = "put it right in the value `config` of the chart (docs/configuration.md has all keys)"
         yield Finding(level="error", check="configuration", message=message, fix=fix)
         return
     if problem := exposed(values):

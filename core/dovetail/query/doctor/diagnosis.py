@@ -4,7 +4,7 @@ import yaml
 from pydantic import ValidationError
 
 from dovetail.config.settings import Settings
-from dovetail.query.doctor import control_plane, nodes, pod_security
+from dovetail.query.doctor import control_plane, frameworks, nodes, pod_security, presets
 from dovetail.query.doctor.findings import Finding, Unseen
 from dovetail.query.doctor.picture import Picture
 
@@ -15,7 +15,9 @@ def judge(picture: Picture, *, node: str | None = None) -> list[Finding]:
     return [
         *control_plane.judge(picture),
         *pod_security.judge(picture, settings=settings),
+        *frameworks.judge(picture, only=node),
         *nodes.judge(picture, settings=settings, only=node),
+        *(presets.judge(picture, settings=settings) if node is None else ()),
     ]
 
 

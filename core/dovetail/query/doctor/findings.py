@@ -32,6 +32,11 @@ def unknown(check: str, *, unseen: Unseen, subject: str = "") -> Finding:
     return Finding(level="unknown", check=check, subject=subject, message=f"not looked at: {unseen.why}", fix=fix)
 
 
+def listed(texts: Sequence[str]) -> str:
+    """The first three texts, and how many there are more."""
+    return ", ".join(texts[:3]) + (f" and {len(texts) - 3} more" if len(texts) > 3 else "")
+
+
 def counts(findings: Sequence[Finding]) -> dict[Level, int]:
     """The number of findings at each level."""
     levels: tuple[Level, ...] = get_args(Level)

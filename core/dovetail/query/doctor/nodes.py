@@ -1,7 +1,7 @@
 """Checks of nodes with GPUs, from the Nodes and their agents' reports. Pure."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
@@ -16,13 +16,9 @@ from dovetail.config.settings import Settings
 from dovetail.formats.durations import human
 from dovetail.formats.timestamps import moment
 from dovetail.gpu.device_plugins import Vendors
-from dovetail.query.doctor.findings import Finding, Unseen, unknown
+from dovetail.query.doctor.findings import Finding, Unseen, listed, unknown
 from dovetail.query.doctor.picture import Picture
 
-_REUSE: Final = "helm upgrade dovetail helm/dovetail --namespace dovetail-system --reuse-values"
-_AGENTS: Final = (
-    "kubectl --namespace dovetail-system get pods --output=wide --selector=app.kubernetes.io/component=agent"
-)
 # Beyond its heartbeat an agent may be late by a busy API server; after that it is not there.
 _LATE: Final = timedelta(seconds=60)
 _SIMULATED: Final = "simulated"
@@ -116,17 +112,27 @@ def _report(seen: Seen) -> Iterator[Finding]:
     if seen.report is None:
         if seen.serves.managed:
             message = "no agent reports its devices, so none is ever given away"
-            yield _finding(seen, level="error", message=message, fix=f"look whether an agent runs there: {_AGENTS}")
+            yield _finding(
+                seen,
+                level="error",
+                message=message,
+                fix=f"look whether an agent runs there: {seen.picture.list_agents}",
+            )
         else:
             message = "no agent reports: models are known by labels alone, and no UUIDs"
-            fix = f"{_REUSE} --set agent.nodeSelector.LABEL=VALUE, a label that all GPU nodes carry"
+            fix = f"{seen.picture.reuse} --set agent.nodeSelector.LABEL=VALUE, a label that all GPU nodes carry"
             yield _finding(seen, level="warning", message=message, fix=fix)
         return
     observed = seen.report.status.observed_at
     age = seen.picture.now - moment(observed) if observed else None
     if age is None or age > seen.heartbeat + _LATE:
         silent = "has never reported" if age is None else f"has been silent for {human(age.total_seconds())}"
-        yield _finding(seen, level="error", message=f"its agent {silent}", fix=f"look whether it runs: {_AGENTS}")
+        yield _finding(
+            seen,
+            level="error",
+            message=f"its agent {silent}",
+            fix=f"look whether it runs: {seen.picture.list_agents}",
+        )
     elif age < -_LATE:
         message = f"its clock is ahead of this one by {human(-age.total_seconds())}"
         yield _finding(seen, level="warning", message=message, fix="set the clocks by NTP")
@@ -135,7 +141,7 @@ def _report(seen: Seen) -> Iterator[Finding]:
 def _driver(seen: Seen) -> Iterator[Finding]:
     ready = seen.condition("Ready")
     if ready is not None and ready.status != "True":
-        fix = f"on the node: nvidia-smi, dmesg, and dovetail doctor --host; then {_AGENTS}"
+        fix = f"on the node: nvidia-smi, dmesg, and dovetail doctor --host; then {seen.picture.list_agents}"
         yield _finding(seen, level="error", message=f"its devices cannot be read: {ready.message}", fix=fix)
 
 
@@ -148,22 +154,24 @@ def _runtime(seen: Seen) -> Iterator[Finding]:
     if not asked and by_nvml and any(device.vendor == "nvidia" for device in seen.report.status.devices):
         message = "NVIDIA's runtime is the default there: a container that requested no GPU may see them all"
         fix = "make runc the default runtime of that node (containerd: default_runtime_name), and then "
-        fix += f"{_REUSE} --set agent.runtimeClassName=nvidia"
+        fix += f"{seen.picture.reuse} --set agent.runtimeClassName=nvidia"
         yield _finding(seen, level="error", message=message, fix=fix)
 
 
 def _ownership(seen: Seen) -> Iterator[Finding]:
     processes, kubelet = seen.condition("ProcessesSeen"), seen.condition("PodResources")
     if processes is not None and processes.status != "True":
-        fix = f"{_REUSE} --set agent.hostPID=true (docs/node-agent.md says what it takes)"
+        fix = f"{seen.picture.reuse} --set agent.hostPID=true (docs/node-agent.md says what it takes)"
         yield _finding(seen, level="warning", message=processes.message, fix=fix)
     if kubelet is not None and kubelet.status != "True":
-        fix = f"{_REUSE} --set agent.podResources.path=FOLDER, that of kubelet's pod-resources on the node"
+        fix = f"{seen.picture.reuse} --set agent.podResources.path=FOLDER, that of kubelet's pod-resources on the node"
         yield _finding(seen, level="error", message=kubelet.message, fix=fix)
     by_plugin = seen.serves.resource and seen.report is not None and seen.report.status.provider != _SIMULATED
     if kubelet is None and by_plugin:
         message = "which pod has which GPU is not known: the agent does not ask kubelet"
-        yield _finding(seen, level="warning", message=message, fix=f"{_REUSE} --set agent.podResources.enabled=true")
+        yield _finding(
+            seen, level="warning", message=message, fix=f"{seen.picture.reuse} --set agent.podResources.enabled=true"
+        )
 
 
 def _advertised(seen: Seen) -> Iterator[Finding]:
@@ -172,7 +180,12 @@ def _advertised(seen: Seen) -> Iterator[Finding]:
     healthy = any(device.health == "Healthy" and not device.mig_profile for device in seen.report.status.devices)
     if healthy and names.GPU_MILLI not in seen.node.status.allocatable:
         message = f"it has healthy GPUs, but {names.GPU_MILLI} is not advertised"
-        yield _finding(seen, level="error", message=message, fix=f"look into the agent's log: {_AGENTS}")
+        yield _finding(
+            seen,
+            level="error",
+            message=message,
+            fix=f"look into the agent's log: {seen.picture.list_agents}",
+        )
 
 
 def _devices(seen: Seen) -> Iterator[Finding]:
@@ -185,7 +198,7 @@ def _devices(seen: Seen) -> Iterator[Finding]:
             yield _finding(seen, level="warning", message=f"{called} is unhealthy: {device.health_reason}", fix=fix)
         if device.strangers:
             closed = "; it takes no new work meanwhile" if device.taint else ""
-            processes = _listed([f"{each.pid} {each.command}".strip() for each in device.strangers])
+            processes = listed([f"{each.pid} {each.command}".strip() for each in device.strangers])
             message = f"{called} is used by processes that have no allocation of it ({processes}){closed}"
             yield _finding(seen, level="warning", message=message, fix="end them, or submit them as jobs")
 
@@ -205,10 +218,6 @@ def _enforcement(seen: Seen) -> Iterator[Finding]:
 
 def _finding(seen: Seen, *, level: Any, message: str, fix: str) -> Finding:
     return Finding(level=level, check="node", subject=seen.name, message=message, fix=fix)
-
-
-def _listed(texts: Sequence[str]) -> str:
-    return ", ".join(texts[:3]) + (f" and {len(texts) - 3} more" if len(texts) > 3 else "")
 
 
 _CHECKS: Final[Iterable[Callable[[Seen], Iterator[Finding]]]] = (

@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 from dovetail import names
 from dovetail.api.builtin import ConfigMap, Lease, Namespace, Node, ResourceSlice
 from dovetail.api.gpunode import GPUNode
+from dovetail.gpu.cuda import Built
 from dovetail.query.doctor.findings import Unseen
 
 Object = dict[str, Any]
@@ -31,6 +32,15 @@ class Right(NamedTuple):
         return f"{self.verb} {self.resource}" + (f"/{self.subresource}" if self.subresource else "")
 
 
+class BuiltContainer(NamedTuple):
+    """A container on a node that requests a GPU and says which CUDA it is built for."""
+
+    namespace: str
+    pod: str
+    node: str
+    built: Built
+
+
 # Of each component what it is for.
 RIGHTS: Final = (
     Right("operator", "create", "batch", "jobs"),
@@ -49,6 +59,7 @@ class Picture:
     """A cluster as the user may see it; `Unseen` says why something could not be read.
 
     now               the time of the reads
+    release           the namespace of the chart's own objects
     kinds             Dovetail's CRDs
     nodes             the Nodes
     gpunodes          the agents' reports
@@ -66,7 +77,10 @@ class Picture:
     slices            the ResourceSlices of DRA drivers for GPUs
     namespaces        the Namespaces
     resources_asked   extended resources that pods request above 0, by namespace
+    built_containers  containers with GPUs that say which CUDA they are built for
     job_namespaces    the namespaces that have GPUJobs
+    storage_classes   the StorageClasses
+    pod_monitors      the PodMonitors, whose kind the Prometheus operator brings
     """
 
     now: datetime
@@ -87,4 +101,23 @@ class Picture:
     slices: Sequence[ResourceSlice] | Unseen
     namespaces: Sequence[Namespace] | Unseen
     resources_asked: Mapping[str, AbstractSet[str]] | Unseen
+    built_containers: Sequence[BuiltContainer] | Unseen
     job_namespaces: AbstractSet[str] | Unseen
+    storage_classes: Sequence[Object] | Unseen
+    pod_monitors: Sequence[Object] | Unseen
+    release: str = names.RELEASE_NAMESPACE
+
+    @property
+    def install(self) -> str:
+        """The command that installs the chart, or installs it again."""
+        return f"helm upgrade --install dovetail helm/dovetail --namespace {self.release}"
+
+    @property
+    def reuse(self) -> str:
+        """The command that changes values of the installed chart."""
+        return f"helm upgrade dovetail helm/dovetail --namespace {self.release} --reuse-values"
+
+    @property
+    def list_agents(self) -> str:
+        """The command that lists the agents' pods."""
+        return f"kubectl --namespace {self.release} get pods --output=wide --selector=app.kubernetes.io/component=agent"

@@ -32,9 +32,7 @@ def judge(picture: Picture, *, settings: Settings) -> Iterator[Finding]:
     else:
         devices = {*names.MANAGED_RESOURCES, *settings.vendors.resources}
         concerned = jobs | {name for name, asked in resources.items() if asked & devices}
-        yield _judged(
-            concerned - {"kube-system", names.RELEASE_NAMESPACE, *settings.exempt_namespaces}, namespaces=namespaces
-        )
+        yield _judged(concerned - {"kube-system", picture.release, *settings.exempt_namespaces}, namespaces=namespaces)
 
 
 def _judged(concerned: AbstractSet[str], *, namespaces: Sequence[Namespace]) -> Finding:

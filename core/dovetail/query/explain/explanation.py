@@ -12,8 +12,6 @@ from dovetail.api.meta import key_of
 from dovetail.cluster.objects import ClusterObjects
 from dovetail.cluster.view import ClusterView
 from dovetail.engine.model.claims import Ask
-from dovetail.engine.score.live_fragmentation import LiveFragmentation
-from dovetail.engine.score.warm_start import learned_from_pods
 from dovetail.explain.answer import Answer
 from dovetail.explain.nodes import answer
 from dovetail.explain.question import Holder, Question
@@ -27,6 +25,7 @@ from dovetail.query.explain.limits import BLIND, kept_to_pools, limited, with_po
 from dovetail.query.explain.subjects import Subject
 from dovetail.query.nodes import inventory
 from dovetail.query.nodes.inventory import DeviceUse
+from dovetail.query.prices import Judge, judge_of_extender
 from dovetail.query.queue_view import QueueView, queue_view
 from dovetail.queue.inputs.run_ends import is_limited
 from dovetail.queue.model.candidates import Candidate, way_of
@@ -95,8 +94,8 @@ def _question(subject: Subject, *, objects: ClusterObjects, now: datetime) -> tu
         ask = _learned_ask(subject, objects=objects, queue=queue) or subject.ask
         way = _in_one_way(ask, workers=subject.workers, nodes=question.nodes, view=view)
         question = replace(question, ask=way)
-    term, basis = _priced(question, objects=objects)
-    return replace(question, term=term), basis
+    extender = judge_of_extender(view.ledger, objects=objects)
+    return replace(question, term=extender.term), _basis(question, queue=queue.judge, extender=extender)
 
 
 def _learned_ask(subject: Subject, *, objects: ClusterObjects, queue: QueueView) -> Ask | None:
@@ -118,23 +117,16 @@ def _in_one_way(ask: Ask, *, workers: int, nodes: Sequence[str], view: ClusterVi
     return way_of(job, ledger=view.ledger, sites={"its": nodes})
 
 
-def _priced(question: Question, *, objects: ClusterObjects) -> tuple[LiveFragmentation, str]:
-    """The extender's fragmentation term, learned from these pods alone, and its basis in words."""
-    settings = objects.settings
-    term, pods = learned_from_pods(
-        question.view.ledger, policy=settings.fragmentation_policy, asks=objects.asks_of_pods()
-    )
+def _basis(question: Question, *, queue: Judge, extender: Judge) -> str:
+    """How nodes and devices are compared, in words."""
+    term = extender.term
     if term.shortcoming:
-        return term, f"{term.shortcoming}; the extender's choice may be another"
+        return f"{term.shortcoming}; the choices in the cluster may be others"
     if term.live == "bestfit":
-        return term, "nodes and devices are compared by best fit"
-    learned = (
-        f"by {term.live} on the mix of the {pods} pods that ask for GPUs here; "
-        "the extender's own mix has those that are gone as well"
-    )
+        return "nodes and devices are compared by best fit"
     if question.planned:
-        return term, f"nodes are compared by best fit, as the queue plans, and devices {learned}"
-    return term, f"fragmentation is computed {learned}"
+        return f"nodes are compared {queue.words}, as the queue plans, and devices {extender.words}"
+    return f"fragmentation is computed {extender.words}"
 
 
 def _owning_job(subject: Subject, *, objects: ClusterObjects) -> str:

@@ -11,6 +11,7 @@ from dovetail.api.meta import key_of
 from dovetail.cluster.objects import ClusterObjects
 from dovetail.explain.answer import Answer, Change
 from dovetail.gpu.request import RequestError
+from dovetail.jobs.cpu_fallback import cpu_after_seconds
 from dovetail.query.dry_run import verdict_on
 from dovetail.query.explain.subjects import Subject
 from dovetail.query.preemption import preemption_view
@@ -58,7 +59,8 @@ def with_pool_reasons(found: Answer, *, subject: Subject, objects: ClusterObject
 def limited(found: Answer, *, subject: Subject, nodes: Sequence[str], objects: ClusterObjects, now: datetime) -> Answer:
     """The answer after limits and reservations, which may keep back a subject that has room."""
     concerned = subject.kind == "GPUJob" or bool(objects.quotas)
-    if not concerned or found.reason == "ExceedsCapacity" or _is_admitted(subject, objects=objects):
+    hopeless = found.reason == "ExceedsCapacity" and not _runs_on_cpu(subject, objects=objects)
+    if not concerned or hopeless or _is_admitted(subject, objects=objects):
         return found
     kept = _kept_back(subject, nodes=nodes, objects=objects, now=now, fits=found.fits)
     if kept is None:
@@ -67,6 +69,12 @@ def limited(found: Answer, *, subject: Subject, nodes: Sequence[str], objects: C
     # Changes that only make room would not suffice.
     change = Change(kind="Limit", text=_what_helps(kept))
     return replace(found, fits=False, summary=message, reason=kept.reason, changes=(change,))
+
+
+def _runs_on_cpu(subject: Subject, *, objects: ClusterObjects) -> bool:
+    """Whether the subject is a job that runs on the CPU where no node could serve it, within its limits."""
+    job = _job_of(subject, objects=objects)
+    return job is not None and cpu_after_seconds(job, by_namespace=objects.settings.namespace_cpu_fallback) is not None
 
 
 def _is_admitted(subject: Subject, *, objects: ClusterObjects) -> bool:

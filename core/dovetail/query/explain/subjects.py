@@ -131,6 +131,9 @@ def of_job(job: GPUJob, *, pods: Sequence[Pod], settings: Settings, child: Job |
 
 def _job_state(subject: Subject, *, job: GPUJob, child: Job | None) -> Subject:
     status, missing = job.status, _missing(job, pods=subject.pods, child=child)
+    if status.phase in {"Starting", "Running"} and status.device == "cpu":
+        on_cpu = "runs on the CPU (onNoGPU): kube-scheduler alone places its pods"
+        return replace(subject, state="not ours", said=on_cpu)
     if status.phase in {"Starting", "Running"} and not missing:
         return replace(subject, state="placed")
     if status.phase == "Starting":
@@ -162,13 +165,17 @@ def _in_the_queue(status: GPUJobStatus) -> list[str]:
         said.append(f"it is expected to start at {place.estimated_start}: {place.basis}")
         if place.estimated_start_earliest and place.estimated_start_latest:
             said.append(
-                f"nine in ten jobs start within their bounds: {place.estimated_start_earliest} to "
-                f"{place.estimated_start_latest}"
+                f"its bounds, which nine in ten starts are to keep: {place.estimated_start_earliest} to "
+                f"{place.estimated_start_latest}{_as_held(place.bounds_held)}"
             )
     if place.reserved is not None:
         nodes = ", ".join(f"{node.name} ({node.workers})" for node in place.reserved.nodes)
         said.append(f"room is kept for its workers on {nodes}, for {place.reserved.time} at the latest")
     return said
+
+
+def _as_held(level: float | None) -> str:
+    return "" if level is None else f" ({level:.0%} of the latest jobs here did)"
 
 
 def _because(job: GPUJob) -> str:

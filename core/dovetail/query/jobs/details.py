@@ -6,7 +6,7 @@ from datetime import datetime
 import msgspec
 
 from dovetail.api.builtin import Event
-from dovetail.api.gpujob import ENDS, Attempt, DeviceKind, GPUJob, NotifyEvent, Preemption, Tasks
+from dovetail.api.gpujob import ENDS, Attempt, GPUJob, NotifyEvent, Preemption, Tasks
 from dovetail.api.meta import Condition
 from dovetail.query.jobs.events import JobEvent, job_events
 from dovetail.query.jobs.rows import JobRow, job_row
@@ -16,7 +16,9 @@ class JobDetails(JobRow, frozen=True, kw_only=True):
     """A job, with all that its row omits. Times are RFC 3339; None is what does not apply or is not known yet.
 
     uid                  the object's UID
-    device               what it runs on
+    estimated_earliest   the earlier bound of its estimated start
+    estimated_latest     the later bound
+    bounds_held          of the latest jobs that started here, the part that did so between their bounds, 0 to 1
     begin_time           before this time it does not start
     admitted_time        when the queue admitted it
     lease_end_time       when the lease of a reservation ends
@@ -38,7 +40,9 @@ class JobDetails(JobRow, frozen=True, kw_only=True):
     """
 
     uid: str
-    device: DeviceKind | None
+    estimated_earliest: str | None
+    estimated_latest: str | None
+    bounds_held: float | None
     begin_time: str | None
     admitted_time: str | None
     lease_end_time: str | None
@@ -61,11 +65,13 @@ class JobDetails(JobRow, frozen=True, kw_only=True):
 
 def job_details(job: GPUJob, *, events: Iterable[Event] | None, now: datetime) -> JobDetails:
     """The job at `now`, with these events; `events` is None if the reader may not list them."""
-    status, spec, notify = job.status, job.spec, job.spec.notify
+    status, spec, notify, place = job.status, job.spec, job.spec.notify, job.status.queue
     return JobDetails(
         **msgspec.structs.asdict(job_row(job, now=now)),
         uid=job.metadata.uid,
-        device=status.device,
+        estimated_earliest=None if place is None else place.estimated_start_earliest,
+        estimated_latest=None if place is None else place.estimated_start_latest,
+        bounds_held=None if place is None else place.bounds_held,
         begin_time=spec.begin_time,
         admitted_time=status.admitted_time,
         lease_end_time=status.lease.expiration_time if status.lease else None,

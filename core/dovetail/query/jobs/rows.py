@@ -4,7 +4,15 @@ from datetime import datetime
 
 import msgspec
 
-from dovetail.api.gpujob import AssignedDevice, DependencyCondition, DependencyState, GPUJob, GPUJobStatus, Phase
+from dovetail.api.gpujob import (
+    AssignedDevice,
+    DependencyCondition,
+    DependencyState,
+    DeviceKind,
+    GPUJob,
+    GPUJobStatus,
+    Phase,
+)
 from dovetail.formats.timestamps import seconds_between
 from dovetail.jobs.display_name import display_name
 from dovetail.jobs.runs import end_of_run
@@ -68,6 +76,7 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     estimate_basis      what the estimate rests on
     dependencies        the jobs that it waits for
     workers             the number of workers that it requests
+    device              what it runs on: cuda, or cpu for one without GPUs or without those that it requests
     simulated           whether nothing of it really runs
     nodes               the nodes of its workers
     devices             the devices of its workers
@@ -97,6 +106,7 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     estimate_basis: str
     dependencies: list[JobDependency]
     workers: int
+    device: DeviceKind | None
     simulated: bool
     nodes: list[str]
     devices: list[JobDevice]
@@ -132,6 +142,7 @@ def job_row(job: GPUJob, *, now: datetime) -> JobRow:
             JobDependency(name=each.name, condition=each.condition, state=each.state) for each in status.dependencies
         ],
         workers=spec.workers,
+        device=status.device,
         simulated=status.simulated,
         nodes=status.nodes,
         devices=[job_device(device) for device in status.devices],

@@ -7,6 +7,7 @@ from typing import Final
 
 from dovetail import names
 from dovetail.api.builtin import Pod, is_terminated
+from dovetail.api.gpujob import Workload
 from dovetail.api.gpunode import Device, Enforcement, GPUNode
 from dovetail.gpu.device_plugins import card_of
 from dovetail.gpu.request import WHOLE_MILLI
@@ -18,17 +19,26 @@ _FOREIGN_LIMIT: Final = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
-    """A pod that holds a device or a share; `job` is its job's number, None for other pods."""
+    """A pod that holds a device or a share.
+
+    `job` is its job's number, None for other pods; `workload` is what it counts as for tenant limits, None for neither.
+    """
 
     namespace: str
     pod: str
     job: int | None
     share_milli: int
     memory_mib: int
+    workload: Workload | None = None
+
+    @property
+    def name(self) -> str:
+        """`job 5`, or `pod notebook`."""
+        return f"pod {self.pod}" if self.job is None else f"job {self.job}"
 
     def called(self, *, namespace: str) -> str:
         """A name such as `job 5`, with its share if below 1, and its namespace if not `namespace`."""
-        name = f"pod {self.pod}" if self.job is None else f"job {self.job}"
+        name = self.name
         details = [] if self.namespace == namespace else [self.namespace]
         details += [] if self.share_milli == WHOLE_MILLI else [f"{self.share_milli / WHOLE_MILLI:g}"]
         return f"{name} ({', '.join(details)})" if details else name
@@ -61,6 +71,19 @@ class DeviceUse:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSoftware:
+    """What a node's agent reports of its node.
+
+    `driver` and `runtime` are versions: of the driver, and of the newest CUDA that it supports (or the vendor's
+    equivalent). Empty: not known.
+    """
+
+    enforcement: Enforcement = field(default_factory=Enforcement)
+    driver: str = ""
+    runtime: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Inventory:
     """All devices of a cluster, and their holders."""
 
@@ -70,8 +93,8 @@ class Inventory:
     namespace: str
     # The devices by node: nodes by name, devices by index.
     nodes: Mapping[str, Sequence[DeviceUse]]
-    # What each node enforces, by its name.
-    enforcement: Mapping[str, Enforcement] = field(default_factory=dict)
+    # What each node enforces, and its driver, by its name.
+    software: Mapping[str, NodeSoftware] = field(default_factory=dict)
     # Whether the pods of all namespaces were seen, and not those of the reader's own alone.
     of_all: bool = True
 
@@ -96,8 +119,15 @@ def take(gpunodes: Iterable[GPUNode], *, pods: Iterable[Pod], scheduler: str, na
             )
             for device in sorted(gpunode.status.devices, key=lambda device: device.index)
         ]
-    enforcement = {gpunode.metadata.name: gpunode.status.enforcement for gpunode in gpunodes}
-    return Inventory(scheduler=scheduler, namespace=namespace, nodes=nodes, enforcement=enforcement)
+    software = {
+        gpunode.metadata.name: NodeSoftware(
+            enforcement=gpunode.status.enforcement,
+            driver=gpunode.status.driver_version,
+            runtime=gpunode.status.runtime_version,
+        )
+        for gpunode in gpunodes
+    }
+    return Inventory(scheduler=scheduler, namespace=namespace, nodes=nodes, software=software)
 
 
 def enforcing(found: Enforcement) -> str:
@@ -122,8 +152,11 @@ def holders(pods: Iterable[Pod]) -> dict[tuple[str, str], list[Holder]]:
             allocation = allocation_in(pod.metadata.annotations)
         except AllocationError:
             continue
-        for device in allocation.devices if allocation else ():
-            held[pod.spec.node_name, device.uuid].append(_holder(pod, share=device.share_milli, mib=device.memory_mib))
+        if allocation is None:
+            continue
+        for device in allocation.devices:
+            holder = _holder(pod, share=device.share_milli, mib=device.memory_mib, workload=allocation.workload)
+            held[pod.spec.node_name, device.uuid].append(holder)
     return held
 
 
@@ -140,7 +173,7 @@ def given(pods: Iterable[Pod], *, gpunodes: Iterable[GPUNode]) -> dict[tuple[str
     return held
 
 
-def _holder(pod: Pod, *, share: int, mib: int) -> Holder:
+def _holder(pod: Pod, *, share: int, mib: int, workload: Workload | None = None) -> Holder:
     number = pod.metadata.labels.get(names.LABEL_JOB_NUMBER, "")
     return Holder(
         namespace=pod.metadata.namespace,
@@ -148,4 +181,5 @@ def _holder(pod: Pod, *, share: int, mib: int) -> Holder:
         job=int(number) if number.isdigit() else None,
         share_milli=share,
         memory_mib=mib,
+        workload=workload,
     )

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import msgspec
 
 from dovetail.api.gpunode import Enforcement
-from dovetail.query.nodes.inventory import DeviceUse, Holder, Inventory
+from dovetail.query.nodes.inventory import DeviceUse, Holder, Inventory, NodeSoftware
+from dovetail.query.nodes.tenants import TenantCounts, tenant_counts
 
 
 class DeviceRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,6 +23,8 @@ class DeviceRow(msgspec.Struct, frozen=True, kw_only=True):
     utilization          how busy it is, from 0 to 1
     temperature_celsius  its temperature, in °C
     power_watts          its power, in W
+    compute_capability   CUDA's, such as 9.0; empty: not known
+    tenants              its holders by kind
     """
 
     index: int
@@ -35,17 +38,23 @@ class DeviceRow(msgspec.Struct, frozen=True, kw_only=True):
     utilization: float
     temperature_celsius: int | None
     power_watts: int | None
+    compute_capability: str
+    tenants: TenantCounts
 
 
 class NodeRow(msgspec.Struct, frozen=True, kw_only=True):
     """A node whose agent reports devices.
 
-    name         its name
-    enforcement  what its agent enforces, and why not the rest
-    devices      its devices, by index
+    name             its name
+    driver_version   the version of its driver; empty: not known
+    runtime_version  the newest CUDA that the driver supports, or the vendor's equivalent; empty: not known
+    enforcement      what its agent enforces, and why not the rest
+    devices          its devices, by index
     """
 
     name: str
+    driver_version: str
+    runtime_version: str
     enforcement: Enforcement
     devices: list[DeviceRow]
 
@@ -78,13 +87,19 @@ def inventory_row(found: Inventory) -> InventoryRow:
 def node_rows(found: Inventory) -> list[NodeRow]:
     """The nodes, by name."""
     return [
-        NodeRow(
-            name=name,
-            enforcement=found.enforcement.get(name, Enforcement()),
-            devices=[device_row(use, namespace=found.namespace) for use in uses],
-        )
+        _node_row(name, uses=uses, software=found.software.get(name, NodeSoftware()), namespace=found.namespace)
         for name, uses in found.nodes.items()
     ]
+
+
+def _node_row(name: str, *, uses: Sequence[DeviceUse], software: NodeSoftware, namespace: str) -> NodeRow:
+    return NodeRow(
+        name=name,
+        driver_version=software.driver,
+        runtime_version=software.runtime,
+        enforcement=software.enforcement,
+        devices=[device_row(use, namespace=namespace) for use in uses],
+    )
 
 
 def device_row(use: DeviceUse, *, namespace: str) -> DeviceRow:
@@ -102,4 +117,6 @@ def device_row(use: DeviceUse, *, namespace: str) -> DeviceRow:
         utilization=device.utilization,
         temperature_celsius=device.temperature_celsius,
         power_watts=device.power_watts,
+        compute_capability=device.compute_capability,
+        tenants=tenant_counts(use.holders),
     )

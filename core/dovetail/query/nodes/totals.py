@@ -10,6 +10,7 @@ from dovetail.formats.timestamps import timestamp
 from dovetail.query.jobs.states import short_state
 from dovetail.query.nodes.inventory import DeviceUse, Inventory
 from dovetail.query.nodes.rows import NodeRow, node_rows
+from dovetail.query.nodes.tenants import TenantCounts, tenant_counts
 
 
 class Totals(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,6 +22,7 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
     utilization       their mean utilization, from 0 to 1; 0 without devices
     memory_used_mib   the memory in use, in MiB
     memory_total_mib  their memory, in MiB
+    tenants           their holders by kind
     """
 
     total_gpus: int
@@ -29,6 +31,7 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
     utilization: float
     memory_used_mib: int
     memory_total_mib: int
+    tenants: TenantCounts
 
 
 class JobCounts(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,6 +65,7 @@ def totals(uses: Sequence[DeviceUse]) -> Totals:
         utilization=sum(use.device.utilization for use in uses) / len(uses) if uses else 0.0,
         memory_used_mib=sum(use.device.used_mib for use in uses),
         memory_total_mib=sum(use.device.memory_mib for use in uses),
+        tenants=tenant_counts(holder for use in uses for holder in use.holders),
     )
 
 

@@ -11,7 +11,7 @@ Shafer, Algorithmic Learning in a Random World, 2005).
 from collections import deque
 from dataclasses import dataclass
 from math import exp, isfinite, log
-from typing import Final
+from typing import Final, NamedTuple
 
 # The share of recorded starts outside the bounds. It is below one in ten because a job that waits long is recorded
 # late, so that the factors lag behind.
@@ -24,6 +24,10 @@ _BEFORE_JOBS: Final = 20.0
 _BEFORE: Final = 1.3
 _LEAST: Final = 0.1
 _MOST: Final = 8.0
+# Below this number of starts, the reached level is not stated.
+_LEAST_STARTS: Final = 20
+# The starts of an earlier operator count as so many at most, so that its level does not outlast those of today.
+_MOST_RESTORED: Final = 200
 # Each waiting job contributes so many estimates, at least so far apart.
 _NOTED_OF_EACH: Final = 8
 _LEAST_APART_SECONDS: Final = 30.0
@@ -73,6 +77,36 @@ class Factors:
                 raise ValueError(message)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """How many of the latest jobs started between the bounds that their statuses showed.
+
+    `within` is a sum of parts: of a job with several estimates, the part of them whose bounds held. Raises `ValueError`
+    for values out of range.
+    """
+
+    jobs: int = 0
+    within: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not (isfinite(self.within) and 0 <= self.within <= self.jobs):
+            message = f"of {self.jobs} jobs, 0 to {self.jobs} started within their bounds, not {self.within}"
+            raise ValueError(message)
+
+    @property
+    def level(self) -> float | None:
+        """The part of the jobs that started within their bounds, 0 to 1; None if they are too few to say."""
+        return round(self.within / self.jobs, 2) if self.jobs >= _LEAST_STARTS else None
+
+
+class _Noted(NamedTuple):
+    """An estimate of a waiting job."""
+
+    at_seconds: float
+    foreseen: Foreseen
+    bounds: Bounds
+
+
 class Misses:
     """Where starts fell within their spans, and the bounds that follow from that.
 
@@ -84,7 +118,9 @@ class Misses:
         self._before = Factors()
         self._came: deque[tuple[float, float]] = deque(maxlen=_REMEMBERED)
         self._factors: Factors | None = None
-        self._told: dict[str, list[tuple[float, Foreseen]]] = {}
+        self._held_before = Held()
+        self._held: deque[float] = deque(maxlen=_REMEMBERED)
+        self._told: dict[str, list[_Noted]] = {}
 
     @property
     def factors(self) -> Factors:
@@ -93,27 +129,39 @@ class Misses:
             self._factors = self._compute_factors()
         return self._factors
 
-    def restore(self, factors: Factors) -> None:
-        """Begin with factors that were learned earlier."""
+    @property
+    def held(self) -> Held:
+        """How often the bounds have held so far."""
+        before = self._held_before
+        return Held(jobs=before.jobs + len(self._held), within=before.within + sum(self._held))
+
+    def restore(self, factors: Factors, *, held: Held) -> None:
+        """Begin with what was learned earlier."""
         self._before, self._factors = factors, None
+        part = min(1.0, _MOST_RESTORED / max(1, held.jobs))
+        self._held_before = Held(jobs=int(held.jobs * part), within=min(int(held.jobs * part), held.within * part))
 
     def bounds_of(self, key: str, *, foreseen: Foreseen, now_seconds: float) -> Bounds:
         """The bounds of a waiting job.
 
         Records the estimate once half of the last recorded wait has passed.
         """
-        noted = self._told.setdefault(key, [])
-        if not noted or now_seconds - noted[-1][0] >= max(_LEAST_APART_SECONDS, noted[-1][1].seconds / 2):
-            noted.append((now_seconds, foreseen))
+        noted, bounds = self._told.setdefault(key, []), self.bounds(foreseen)
+        if not noted or now_seconds - noted[-1].at_seconds >= max(_LEAST_APART_SECONDS, noted[-1].foreseen.seconds / 2):
+            noted.append(_Noted(now_seconds, foreseen, bounds))
             del noted[:-_NOTED_OF_EACH]
-        return self.bounds(foreseen)
+        return bounds
 
     def started(self, key: str, *, now_seconds: float) -> None:
         """Record when the job started."""
-        noted = self._told.pop(key, ())
-        for at_seconds, foreseen in noted:
-            self._came.append((_where(foreseen, waited_seconds=max(0.0, now_seconds - at_seconds)), 1 / len(noted)))
+        noted, within = self._told.pop(key, ()), 0.0
+        for at_seconds, foreseen, bounds in noted:
+            waited_seconds, weight = max(0.0, now_seconds - at_seconds), 1 / len(noted)
+            self._came.append((_where(foreseen, waited_seconds=waited_seconds), weight))
+            within += weight * bounds.hold(waited_seconds)
             self._factors = None
+        if noted:
+            self._held.append(min(1.0, within))
 
     def forget(self, key: str) -> None:
         """Drop a job that was deleted."""

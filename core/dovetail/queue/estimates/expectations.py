@@ -105,6 +105,7 @@ class Expectations:
             estimated_start_earliest=_at(now, seconds=bounds.earliest_seconds),
             estimated_start_latest=_at(now, seconds=bounds.latest_seconds),
             basis=start.basis,
+            bounds_held=self.misses.held.level,
         )
 
 

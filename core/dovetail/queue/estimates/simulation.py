@@ -14,6 +14,7 @@ from dovetail.queue.verdicts import Admitted
 # How many jobs of the queue get an estimate, and how many ends are simulated: later ones are too uncertain.
 FORESEEN_JOBS: Final = 100
 _ENDS_AHEAD: Final = 300
+_ON_CPU: Final = "It runs on the CPU from then on (onNoGPU)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,15 +72,31 @@ def play(
         yield None
         left = []
         for job in awaited.merged_with(pending, until=look.now):
-            verdict = look.at(job)
-            if not isinstance(verdict, Admitted):
+            start = _without_gpus(job, before=look.now) if job.key in foreseen else None
+            start = start or _start_now(job, look=look, over=over)
+            if start is None:
                 left.append(job)
             elif job.key in foreseen:
                 foreseen.remove(job.key)
-                yield Start(key=job.key, in_seconds=look.now, basis=over.basis(verdict.claims, at=look), gpus=job.gpus)
+                yield start
                 if job.key == only:
                     return
         pending = left
+
+
+def _without_gpus(job: Candidate, *, before: float) -> Start | None:
+    """The start of a job that ran on the CPU before this time, in seconds; None if it still waits then."""
+    if job.cpu_in_seconds is None or job.cpu_in_seconds >= before:
+        return None
+    return Start(key=job.key, in_seconds=job.cpu_in_seconds, basis=_ON_CPU)
+
+
+def _start_now(job: Candidate, *, look: SchedulingCycle, over: "_Over") -> Start | None:
+    verdict = look.at(job)
+    if not isinstance(verdict, Admitted):
+        return None
+    basis = _ON_CPU if verdict.on_cpu else over.basis(verdict.claims, at=look)
+    return Start(key=job.key, in_seconds=look.now, basis=basis, gpus=job.gpus)
 
 
 def first_that_wait(ordered: Iterable[Candidate], *, look: SchedulingCycle) -> list[Candidate]:

@@ -4,6 +4,7 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any, Final
 
 from dovetail.api.builtin import Job
@@ -11,6 +12,7 @@ from dovetail.api.gpujob import GPUJob
 from dovetail.api.meta import key_of
 from dovetail.cluster.view import ClusterView
 from dovetail.engine.model.claims import Ask
+from dovetail.jobs.cpu_fallback import cpu_after_seconds, cpu_in_seconds
 from dovetail.pods.demand import written_spec
 from dovetail.queue.estimates.expectations import Expectations
 from dovetail.queue.inputs.run_ends import RunTimes, is_limited
@@ -31,6 +33,8 @@ class Rules:
     run_times: RunTimes
     # How long jobs like it ran, for estimates alone.
     expectations: Expectations
+    # After how many seconds jobs that do not set onNoGPU run on the CPU, by namespace.
+    cpu_fallback: Mapping[str, int]
 
 
 def candidate_of(
@@ -71,7 +75,14 @@ def candidate_of(
         run_seconds=rules.run_times.run_seconds(job),
         limited=is_limited(job),
         share=rules.quotas.level_of(job),
+        cpu_in_seconds=cpu_after_seconds(job, by_namespace=rules.cpu_fallback),
     )
+
+
+def timed(made: Candidate, *, job: GPUJob, now: datetime) -> Candidate:
+    """The candidate of a job that has waited for some time: when it runs on the CPU counts from `now`."""
+    left = cpu_in_seconds(job, after_seconds=made.cpu_in_seconds, now=now)
+    return made if left == made.cpu_in_seconds else replace(made, cpu_in_seconds=left)
 
 
 def expected_now(made: Candidate, *, job: GPUJob, expectations: Expectations) -> Candidate:

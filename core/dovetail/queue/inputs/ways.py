@@ -7,6 +7,7 @@ from typing import Final
 from dovetail import names
 from dovetail.api.builtin import Job
 from dovetail.engine.model.claims import Ask
+from dovetail.jobs.cpu_fallback import on_cpu
 
 CPU: Final = "cpu"
 
@@ -18,7 +19,7 @@ def chosen_way(ways: Sequence[Ask], *, child: Job | None, admitted: Ask | None) 
     """
     if not ways:
         return None
-    if fell_back(child):
+    if fell_back(child) or (child is None and admitted is not None and admitted.gpu is None):
         return on_cpu(ways[0])
     if child is not None:
         return replace(ways[0], resource=child.metadata.annotations.get(names.GPU_RESOURCE, ""))
@@ -30,11 +31,6 @@ def other_ways(ways: Sequence[Ask], *, chosen: Ask, child: Job | None) -> tuple[
     # The pods of a running batch Job have one request, which does not change.
     at_work = child is not None and not child.spec.suspend
     return () if at_work else tuple(way for way in ways if way != chosen)
-
-
-def on_cpu(ask: Ask) -> Ask:
-    """A worker's request when it runs without its GPUs."""
-    return replace(ask, gpu=None, mode="Exclusive", resource="", guard=None, workload=None)
 
 
 def fell_back(child: Job | None) -> bool:

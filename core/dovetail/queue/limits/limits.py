@@ -129,7 +129,8 @@ class LimitGate:
                 return refused
         for limit in terms.queue:
             self._queued[limit.counter].add(job.key)
-        return next((refused for limit in terms.start if (refused := limit.refusal(self._used[limit.counter]))), None)
+        start = _that_apply(terms, job=job)
+        return next((refused for limit in start if (refused := limit.refusal(self._used[limit.counter]))), None)
 
     def workers(self, job: Candidate) -> int:
         """The number of workers with which the job may start within its limits now."""
@@ -152,7 +153,7 @@ class LimitGate:
         terms = self._terms_of(job.key)
         for limit in terms.queue:
             self._queued[limit.counter].discard(job.key)
-        self._count(job.key, takes=[(limit.counter, limit.taken(job)) for limit in terms.start])
+        self._count(job.key, takes=[(limit.counter, limit.taken(job)) for limit in _that_apply(terms, job=job)])
 
     def ended(self, key: str) -> None:
         """Uncount what the job took."""
@@ -167,6 +168,13 @@ class LimitGate:
             self._counted[key] = takes
             for counter, amount in takes:
                 self._used[counter] += amount
+
+
+def _that_apply(terms: Terms, *, job: Candidate) -> Iterable[Limit]:
+    """The limits of a start. A job that starts without its GPUs takes none of a limit that counts GPUs."""
+    if job.ask.gpu is not None:
+        return terms.start
+    return [limit for limit in terms.start if limit.counter[2] != "GPUs"]
 
 
 def binds(spec: GPUQuotaSpec, *, subject: Subject) -> bool:

@@ -53,6 +53,8 @@ class Candidate:
     - `least`: smallest number of workers that it may start with; None for all of them
     - `likely_seconds`: learned run time, where known; only estimates use it
     - `likely_range`: learned run times in ascending order, equally likely, where known; only estimates use them
+    - `cpu_in_seconds`: seconds from now after which it runs on the CPU if its GPUs are busy; infinity if it does so
+      only where no node could ever serve it, None if it never does
     """
 
     key: str
@@ -72,6 +74,7 @@ class Candidate:
     least: int | None = None
     likely_seconds: float | None = None
     likely_range: tuple[float, ...] | None = None
+    cpu_in_seconds: float | None = None
     _shape: Shape | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
@@ -231,11 +234,18 @@ def claim_on_the_way(
         for worker, node in enumerate(job.nodes if job.ask.gpu is not None else ()):
             planned.setdefault(node, []).append((job, worker))
     standing = standing or ClaimCache(lambda _node: 0)
-    ends = frozenset(going)
+    ends, fit_cache = frozenset(going), FitCache(ledger)
     for node, workers in planned.items():
-        _claim_on(node, workers=workers, ledger=ledger, going=ends, claimed=claimed, standing=standing)
+        _claim_on(
+            node,
+            workers=workers,
+            ledger=ledger,
+            fit_cache=fit_cache,
+            going=ends,
+            claimed=claimed,
+            standing=standing,
+        )
     standing.forget_all_but(planned)
-    fit_cache = FitCache(ledger)
     for job in jobs:
         if job.ask.gpu is not None and not job.nodes:
             claimed.leaving.extend(_claim_anywhere(job, ledger=ledger, sites=sites, fit_cache=fit_cache))
@@ -247,6 +257,7 @@ def _claim_on(
     *,
     workers: Sequence[tuple[Candidate, int]],
     ledger: Ledger,
+    fit_cache: FitCache,
     going: frozenset[str],
     claimed: Claimed,
     standing: ClaimCache,
@@ -261,7 +272,8 @@ def _claim_on(
     found, late = [], False
     for job, worker in workers:
         key = f"{job.key}/{worker}"
-        fit = check(ledger, ask=job.ask, node=node, key=key)
+        # The extender chooses the devices by price too.
+        fit = fit_cache.check(job.ask, node=node, key=key)
         if not isinstance(fit, Fit) and isinstance(
             fit := _check_after(going, job=job, node=node, key=key, ledger=ledger), Fit
         ):

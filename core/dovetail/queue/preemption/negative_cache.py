@@ -39,6 +39,10 @@ class NegativeCache:
         known = self._asked.get(job)
         return known is not None and most <= known[1] and known[0] == asks
 
+    def clear(self) -> None:
+        """Drop all searches: the rules have changed."""
+        self._asked.clear()
+
     def record(self, job: str, *, asked: Question, most: int) -> None:
         """Record that a search for at most `most` victims failed."""
         self._asked.pop(job, None)

@@ -54,6 +54,10 @@ def _online(setting: Setting) -> Policy:
     return ph_online(setting.columns, settings=setting.ph())
 
 
+def _fgd_online(setting: Setting) -> Policy:
+    return Online(setting.columns, make=lambda columns, mix: fgd(columns, mix=mix))
+
+
 def _live(setting: Setting) -> PHSettings:
     # On a live cluster pods leave, so prices there assume it, whatever this run does.
     return replace(setting, departures=True).ph()
@@ -86,6 +90,7 @@ POLICIES: Final[dict[str, Entry]] = {
     "fgd": Entry(
         make=lambda setting: fgd(setting.columns, mix=setting.mix), help="fragmentation gradient descent, as published"
     ),
+    "fgd-online": Entry(make=_fgd_online, help="fgd, with the mix learned from arrivals"),
     "bestfit": Entry(make=lambda setting: bestfit(setting.columns), help="least CPU and GPU left over"),
     "gpupacking": Entry(make=lambda setting: gpupacking(setting.columns), help="used devices first, then used nodes"),
     "pack": Entry(make=_pack, help="PACK, as jobs say it: ph-online with the prices of a live cluster"),

@@ -8,7 +8,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 
 from dovetail.engine.filter.fit import Fit, check, screen
 from dovetail.engine.ledger.ledger import Ledger
-from dovetail.engine.model.claims import Ask, Claim, DeviceClaim, Guard
+from dovetail.engine.model.claims import Ask, Claim, DeviceClaim
 from dovetail.engine.model.refusals import Refusal
 from tests.core.engine.builders import add_node, hold_devices, make_ask, make_device, make_ledger
 
@@ -28,7 +28,7 @@ def report(ledger: Ledger, *, movable: bool, gpus: int = 1, note: str = "", **fa
     ledger.set_devices("a", devices=devices, note=note)
 
 
-def tenant(text: str = "20G,1", *, host_room_mib: int = ENOUGH, guard: Guard | None = None) -> Ask:
+def tenant(text: str = "20G,1", *, host_room_mib: int = ENOUGH, guard: str | None = None) -> Ask:
     return replace(make_ask(text, mode="TimeShared", guard=guard), host_room_mib=host_room_mib)
 
 
@@ -157,7 +157,7 @@ class OverlapMachine(RuleBasedStateMachine):
         host_room_mib=st.sampled_from([0, 6144, 20480, 30720, 40960]),
         guard=st.sampled_from(["Conservative", "Aggressive"]),
     )
-    def come(self, text: str, host_room_mib: int, guard: Guard) -> object:
+    def come(self, text: str, host_room_mib: int, guard: str) -> object:
         self.count += 1
         before = {claim.key: claim for claim in self.ledger.claims()}
         claim = place(self.ledger, tenant(text, host_room_mib=host_room_mib, guard=guard), key=str(self.count))

@@ -83,7 +83,7 @@ def test_a_strict_tenant_s_guard_binds_every_container_and_not_the_first_alone()
     hold_devices(
         ledger, "a", 0, key="strict", share_milli=100, memory_mib=4096, mode="Fractional", guard="Conservative"
     )
-    loose = replace(make_parts("16G,0.5", "6G,0.4"), guard="Aggressive")
+    loose = replace(make_parts("16G,0.5", "6G,0.4"), guard_fraction=0.95)
     refusal(ledger, loose)
     ledger.release("strict")
     hold_devices(ledger, "a", 0, key="loose", share_milli=100, memory_mib=4096, mode="Fractional", guard="Aggressive")

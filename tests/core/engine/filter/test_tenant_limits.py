@@ -81,3 +81,18 @@ def test_a_job_that_the_limits_keep_waiting_says_so() -> None:
     found = place(make_ledger(a=1), ask=ask, workers=2, key="job")
     assert isinstance(found, Shortage)
     assert found.reason == "ExceedsCapacity", "no end of another makes room for both"
+
+
+def test_other_limits_count_for_all_devices_that_have_none_of_their_own() -> None:
+    ledger = shared_card("Training")
+    ledger.set_devices("b", devices=[make_device("b", 0, training_limit=1)])
+    before = ledger.changes
+    ledger.set_tenant_limits(training_per_device=2, inference_per_device=0)
+    assert answer(ledger, "Training") == "fits"
+    assert answer(ledger, "Inference").startswith("TenantLimit")
+    assert len(list(ledger.touched_since(before))) == 2
+    assert ledger.columns(["b"]).training_limit[0, 0] == 1
+    assert ledger.limits == Limits(turns_per_device=9, training_per_device=2, inference_per_device=0)
+    # A later report, and a copy, have the new limits too.
+    ledger.set_devices("a", devices=[make_device("a", 0)])
+    assert answer(ledger.copy(), "Training") == "fits"

@@ -11,12 +11,11 @@ import pytest
 from dovetail.api.gpujob import Mode
 from dovetail.engine.filter.fit import Fit, check
 from dovetail.engine.ledger.ledger import Ledger
-from dovetail.engine.model.claims import Guard
 from dovetail.engine.model.settings import Limits
 from tests.core.engine.builders import add_node, hold_devices, make_ask, make_device
 
 
-def card(*tenants: tuple[Guard | None, int, int], limits: Limits | None = None, **facts: object) -> Ledger:
+def card(*tenants: tuple[str | None, int, int], limits: Limits | None = None, **facts: object) -> Ledger:
     """A node with one card, and tenants on it: guard, share and memory of each."""
     ledger = Ledger(limits=limits)
     add_node(ledger, "a", gpus=1)
@@ -34,13 +33,15 @@ class Guarded:
     name: str
     ledger: Callable[[], Ledger]
     ask: str
-    guard: Guard | None = None
+    guard: str | None = None
     mode: Mode | None = None
     promised: int | str
 
 
 CASES = [
     Guarded(name="a share has its part of 0.8", ledger=card, ask="0.5", promised=13107),
+    Guarded(name="a share with a fraction of its own", ledger=card, ask="0.5", guard="0.6", promised=9830),
+    Guarded(name="a fraction of 1 leaves what the driver keeps", ledger=card, ask="0.5", guard="1", promised=16384),
     Guarded(name="a bold share has its part of 0.95", ledger=card, ask="0.5", guard="Aggressive", promised=15564),
     Guarded(
         name="the configured guard is for those that name none", ask="0.5", promised=15564,

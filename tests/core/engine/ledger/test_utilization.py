@@ -98,3 +98,62 @@ def test_a_copy_has_the_same_loads() -> None:
     copy = ledger.copy()
     copy.settle_utilization(6000.0)
     assert (shown(ledger), shown(copy)) == (pytest.approx(0.4), 0.8)
+
+
+# --- the node's CPU --------------------------------------------------------------------------------------------------
+
+
+def report_cpu(ledger: Ledger, load: float, *, at: float, note: str = "") -> None:
+    ledger.set_devices("a", devices=[make_device("a", 0)], cpu_load=load, now=at, note=note)
+
+
+def cpu_load(ledger: Ledger) -> float:
+    return float(ledger.columns(["a"]).cpu_load[0])
+
+
+def test_the_load_of_a_node_s_cpu_is_smoothed_too() -> None:
+    ledger = Ledger(smoothing_seconds=T)
+    add_node(ledger, "a", gpus=0)
+    report_cpu(ledger, 0.2, at=0.0)
+    assert cpu_load(ledger) == pytest.approx(0.2)
+    report_cpu(ledger, 1.0, at=100.0)
+    assert cpu_load(ledger) == pytest.approx(0.2)
+    ledger.settle_utilization(100.0 + T)
+    assert cpu_load(ledger) == pytest.approx(0.2 + 0.8 * (1 - np.exp(-1)))
+
+
+def test_the_first_load_of_a_node_without_devices_counts_in_full() -> None:
+    ledger = Ledger(smoothing_seconds=T)
+    ledger.set_devices("a", devices=[], cpu_load=0.6, now=50.0)
+    assert cpu_load(ledger) == pytest.approx(0.6)
+
+
+def test_a_stale_report_says_nothing_of_the_cpu() -> None:
+    ledger = Ledger(smoothing_seconds=T)
+    add_node(ledger, "a", gpus=0)
+    report_cpu(ledger, 0.9, at=0.0)
+    ledger.distrust("a", note="its report is 20 minutes old")
+    assert cpu_load(ledger) == 0.0
+    ledger.settle_utilization(T)
+    assert cpu_load(ledger) == 0.0
+    report_cpu(ledger, 0.4, at=2 * T)
+    assert cpu_load(ledger) == pytest.approx(0.4)
+
+
+def test_a_copy_s_cpu_moves_alone() -> None:
+    ledger = Ledger(smoothing_seconds=T)
+    add_node(ledger, "a", gpus=0)
+    report_cpu(ledger, 0.0, at=0.0)
+    report_cpu(ledger, 1.0, at=1.0)
+    other = ledger.copy()
+    other.settle_utilization(1000 * T)
+    assert (cpu_load(ledger), cpu_load(other)) == (0.0, 1.0)
+
+
+def test_the_load_of_the_cpu_is_no_room() -> None:
+    ledger = Ledger(smoothing_seconds=T)
+    add_node(ledger, "a", gpus=0)
+    report_cpu(ledger, 0.0, at=0.0)
+    before = ledger.content()
+    report_cpu(ledger, 1.0, at=0.0)
+    assert ledger.content() == before

@@ -70,6 +70,12 @@ def test_a_limit_gives_the_best_nodes_first() -> None:
     assert best == ["c", "b"]
 
 
+def test_of_equal_nodes_the_first_of_the_ledger_come_first_whatever_the_order_of_the_question_is() -> None:
+    fit_cache = FitCache(make_ledger(a=4, b=4, c=2, d=4))
+    for nodes in (["a", "b", "c", "d"], ["d", "c", "b", "a"], ["b", "d", "a", "c"]):
+        assert fit_cache.best(make_ask("1", policy="Pack"), nodes=nodes, key="", limit=4) == ["c", "a", "b", "d"]
+
+
 def test_nodes_that_score_too_far_below_the_best_are_left_out() -> None:
     ledger, nodes = make_ledger(a=8, b=4, c=2, d=2), ["a", "b", "c", "d"]
 

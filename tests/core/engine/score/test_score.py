@@ -30,6 +30,7 @@ class Scored:
     foreign_mib: int = 0
     share_milli: int = 0
     utilization: float = 0.0
+    cpu_load: float = 0.0
     weights: Weights = DEFAULT_WEIGHTS
 
 
@@ -40,6 +41,15 @@ CASES = (
         says="Balanced: CPU beyond what the node has counts as all of it",
         policy="Balanced", cpu_used_milli=128000, score=0.4 + 0.2 + 0.1,
     ),
+    Scored(
+        says="Balanced: CPU that was requested may be busy",
+        policy="Balanced", cpu_used_milli=32000, cpu_load=0.5, score=0.4 + 0.1 + 0.1,
+    ),
+    Scored(
+        says="Balanced: busy CPU beyond what was requested is worse",
+        policy="Balanced", cpu_used_milli=32000, cpu_load=0.75, score=0.4 + 0.05 + 0.1,
+    ),
+    Scored(says="Balanced: busy CPU cannot count below zero", policy="Balanced", cpu_load=0.75, score=0.4 + 0.1),
     Scored(
         says="Balanced: promised memory is better",
         policy="Balanced", share_milli=100, memory_promised_mib=16384, score=0.4 + 0.3 * 0.25 + 0.1,
@@ -55,6 +65,11 @@ CASES = (
     ),
     Scored(says="Spread: an idle node is the best there is", policy="Spread", score=1.0),
     Scored(says="Spread: used CPU is worse", policy="Spread", cpu_used_milli=32000, score=1.0 - 0.1),
+    Scored(says="Spread: busy CPU that nobody requested is worse", policy="Spread", cpu_load=0.5, score=1.0 - 0.1),
+    Scored(
+        says="Spread: of requested and busy CPU the higher counts",
+        policy="Spread", cpu_used_milli=16000, cpu_load=0.5, score=1.0 - 0.1,
+    ),
     Scored(says="Spread: promised memory is worse", policy="Spread", share_milli=1, memory_promised_mib=16384,
            score=1.0 - 0.3 * 0.25 - 0.4 * 0.0005),
     Scored(says="Spread: a promise counts as load at once", policy="Spread", share_milli=500, score=1.0 - 0.4 * 0.25),
@@ -84,7 +99,7 @@ def node_of(case: Scored) -> Ledger:
     ledger = Ledger(weights=case.weights)
     add_node(ledger, "a", gpus=2)
     first = make_device("a", 0, foreign_mib=case.foreign_mib, utilization=case.utilization)
-    ledger.set_devices("a", devices=[first, make_device("a", 1)])
+    ledger.set_devices("a", devices=[first, make_device("a", 1)], cpu_load=case.cpu_load)
     ledger.commit(Claim(key="host", node="a", cpu_milli=case.cpu_used_milli))
     if case.share_milli:
         hold_devices(

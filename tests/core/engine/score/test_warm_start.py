@@ -5,7 +5,7 @@ import pytest
 from dovetail.engine.model.claims import Ask
 from dovetail.engine.model.settings import FragmentationPolicy
 from dovetail.engine.score.live_fragmentation import FragmentationSettings, LiveFragmentation
-from dovetail.engine.score.warm_start import count_pods, learned_from_pods
+from dovetail.engine.score.warm_start import count_pods, learned_at_once
 from tests.core.engine.builders import make_ask, make_ledger
 
 
@@ -33,7 +33,7 @@ def test_pods_are_counted_in_small_steps(asks: list[tuple[str, Ask | None]], ste
 
 @pytest.mark.parametrize(("policy", "live"), [("tuned", "ph"), ("ph", "ph"), ("fgd", "fgd"), ("bestfit", "bestfit")])
 def test_nothing_is_replayed_for_what_is_learned_at_once(policy: FragmentationPolicy, live: str) -> None:
-    fragments, counted = learned_from_pods(make_ledger(a=2), policy=policy, asks=pods(120))
+    fragments, counted = learned_at_once(make_ledger(a=2), policy=policy, asks=pods(120))
     assert counted == 120
     assert (fragments.measure().policy, fragments.measure().arrivals) == (live, 120)
     assert not fragments.work(), "all that there was to work out is done"

@@ -204,3 +204,12 @@ def test_a_context_may_name_the_folder_of_its_local_node(tmp_path: Path) -> None
     document["contexts"][0]["context"]["extensions"] = [{"name": "other", "extension": {"data": 3}}, extension]
     path.write_text(yaml.safe_dump(document))
     assert load_connection(path).local_data == Path("/home/ada/.local/share/gflow")
+
+
+def test_a_context_may_say_that_all_nodes_are_simulated(tmp_path: Path) -> None:
+    path = make_kubeconfig(tmp_path / "config")
+    assert not load_connection(path).simulated
+    document = yaml.safe_load(path.read_text())
+    document["contexts"][0]["context"]["extensions"] = [{"name": "dovetail.dev/simulated-nodes", "extension": {}}]
+    path.write_text(yaml.safe_dump(document))
+    assert load_connection(path).simulated

@@ -87,8 +87,11 @@ def picture(**changes: Any) -> Picture:
         cluster_policies=GONE,
         slices=[],
         namespaces=[namespace("team", enforce="baseline"), namespace("lab")],
+        built_containers=[],
         resources_asked={"team": {"dovetail.dev/gpu-milli"}, "lab": {"example.org/dongle"}},
         job_namespaces={"team"},
+        storage_classes=[],
+        pod_monitors=GONE,
     )
     return replace(whole, **changes)
 

@@ -13,6 +13,7 @@ from dovetail.api.gpujob import GPUJob, GPUJobSpec, GPUJobStatus, ResourceReques
 from dovetail.api.meta import ObjectMeta
 from dovetail.cluster.objects import ClusterObjects
 from dovetail.config.settings import Settings
+from dovetail.engine.score.mix_record import MixRecord, WeighedShape
 from dovetail.query.errors import InvalidQueryError
 from dovetail.query.explain import explanation, subjects
 from dovetail.query.explain.explanation import Explanation
@@ -288,10 +289,21 @@ def test_what_a_score_rests_on_is_said_beside_it() -> None:
     assert explanation_row(found).basis == found.basis
 
 
-def test_of_a_job_it_is_said_that_the_queue_plans_by_best_fit() -> None:
+def test_of_a_job_it_is_said_that_the_queue_plans_by_its_own_mix() -> None:
     waiting = make_job("w", phase="Queued")
     found = explain(subjects.of_job(waiting, pods=(), settings=SETTINGS), make_picture(jobs=[waiting]))
-    assert found.basis.startswith("nodes are compared by best fit, as the queue plans, and devices by ph on the mix")
+    assert found.basis.startswith("nodes are compared by ph on the mix of the 1 requests of jobs here")
+    assert "as the queue plans, and devices by ph on the mix of the 0 pods" in found.basis
+
+
+def test_of_stored_mixes_it_is_said_that_they_are_those_of_the_queue_and_the_extender() -> None:
+    waiting, usual = make_job("w", phase="Queued"), WeighedShape(1000, 1024, 1, 500, (), 1.0)
+    record = MixRecord(policy="ph", arrivals=1, in_use=(usual,), counted=(usual,))
+    picture = replace(make_picture(jobs=[waiting]), job_mix=record, pod_mix=record)
+    assert explain(subjects.of_job(waiting, pods=(), settings=SETTINGS), picture).basis == (
+        "nodes are compared by ph on what was submitted so far, as the queue plans, "
+        "and devices by ph on the mix of the pods that the extender has seen"
+    )
 
 
 def test_without_highs_it_is_said_that_the_extender_may_choose_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:

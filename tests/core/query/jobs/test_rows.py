@@ -68,6 +68,13 @@ def test_events_that_the_reader_may_not_list_are_none_and_not_empty() -> None:
     assert job_details(make_job(), events=[], now=NOW).events == []
 
 
+def test_a_job_without_the_gpus_that_it_requests_says_so() -> None:
+    runs = make_job(phase="Running", nodes=["a"], device="cpu", request="2")
+    assert (job_row(runs, now=NOW).place, job_row(runs, now=NOW).device) == ("a (CPU)", "cpu")
+    asked_so = make_job(phase="Running", nodes=["a"], device="cpu", request="cpu")
+    assert job_row(asked_so, now=NOW).place == "a"
+
+
 def test_the_place_of_a_simulated_job_says_that_it_is_simulated() -> None:
     running = {"phase": "Running", "devices": [("a", 1, 1000)]}
     assert job_row(make_job(**running, simulated=True), now=NOW).place == "a:1 (simulated)"

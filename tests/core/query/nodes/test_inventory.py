@@ -6,8 +6,11 @@ import pytest
 from dovetail import names
 from dovetail.api.builtin import Pod
 from dovetail.api.gpunode import Assignment
+from dovetail.pods.allocation import allocation_in, annotations_of
 from dovetail.query.nodes.inventory import Inventory, take
+from dovetail.query.nodes.job_uses import available, job_uses
 from dovetail.query.nodes.rows import inventory_row
+from dovetail.query.nodes.tenants import TenantCounts
 from dovetail.query.nodes.totals import overview, totals
 from tests.cli.builders import NOW, make_gpunode, make_job, make_pod
 
@@ -62,7 +65,7 @@ def test_a_job_of_another_namespace_is_named_with_it() -> None:
 def test_holders_are_rows_of_numbers() -> None:
     (device, _) = inventory_row(inventory_of(job_pod(5, share=500))).nodes[0].devices
     assert msgspec.to_builtins(device)["holders"] == [
-        {"namespace": "default", "pod": "p5", "job": 5, "share_milli": 500, "memory_mib": 1024}
+        {"namespace": "default", "pod": "p5", "job": 5, "share_milli": 500, "memory_mib": 1024, "workload": None}
     ]
 
 
@@ -81,3 +84,36 @@ def test_an_overview_counts_the_jobs_that_run_and_wait_and_no_ended_ones() -> No
     found = overview(inventory_of(utilization=1 / 3), jobs=jobs, now=NOW)
     assert (found.time, found.jobs_running, found.jobs_waiting) == ("2026-11-21T12:00:00Z", 1, 1)
     assert (found.utilization, [node.name for node in found.nodes]) == (0.3333, ["a"])
+
+
+def of_kind(number: int, workload: str | None) -> Pod:
+    pod = job_pod(number, share=250)
+    allocation = allocation_in(pod.metadata.annotations)
+    assert allocation is not None
+    annotations = annotations_of(msgspec.structs.replace(allocation, workload=workload))
+    return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, annotations=annotations))
+
+
+def test_tenants_are_counted_by_the_workload_that_they_had_at_bind() -> None:
+    found = inventory_of(of_kind(5, "Training"), of_kind(6, "Inference"), of_kind(7, "Inference"), of_kind(8, None))
+    (device, free) = inventory_row(found).nodes[0].devices
+    assert device.tenants == TenantCounts(training=1, inference=2, unspecified=1)
+    assert (str(device.tenants), str(free.tenants)) == ("1 training, 2 inference, 1 unspecified", "")
+    assert totals(found.devices).tenants == device.tenants
+
+
+def test_grouped_by_job_the_workers_of_a_job_are_one_entry_and_numbers_count_per_namespace() -> None:
+    other = msgspec.structs.replace(
+        job_pod(5, index=1, share=500),
+        metadata=msgspec.structs.replace(job_pod(5, index=1, share=500).metadata, namespace="vision"),
+    )
+    second = msgspec.structs.replace(
+        job_pod(5, index=1, share=500),
+        metadata=msgspec.structs.replace(job_pod(5, index=1, share=500).metadata, name="p5-1"),
+    )
+    found = inventory_of(job_pod(5), second, other)
+    uses = job_uses(found)
+    assert [(use.namespace, use.name, use.gpus, len(use.devices)) for use in uses] == [
+        ("default", "job 5", 1.5, 2), ("vision", "job 5", 0.5, 1),
+    ]  # fmt: skip
+    assert available(found) == {}

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.queue.estimates.calibration import Bounds, Factors, Foreseen, Misses
+from dovetail.queue.estimates.calibration import Bounds, Factors, Foreseen, Held, Misses
 
 
 def foreseen(seconds: float, *, early: float | None = None, late: float | None = None) -> Foreseen:
@@ -95,11 +95,11 @@ def test_estimates_are_noted_apart_and_the_latest_eight_of_them() -> None:
     for now in range(200):
         misses.bounds_of("short", foreseen=foreseen(10), now_seconds=now)
         misses.bounds_of("long", foreseen=foreseen(100), now_seconds=now)
-    noted = {key: [at for at, _ in found] for key, found in misses._told.items()}
+    noted = {key: [each.at_seconds for each in found] for key, found in misses._told.items()}
     assert noted == {"short": [0, 30, 60, 90, 120, 150, 180], "long": [0, 50, 100, 150]}
     for now in range(200, 1000):
         misses.bounds_of("short", foreseen=foreseen(10), now_seconds=now)
-    assert [at for at, _ in misses._told["short"]] == list(range(780, 1000, 30))
+    assert [each.at_seconds for each in misses._told["short"]] == list(range(780, 1000, 30))
 
 
 def test_what_came_long_ago_is_forgotten() -> None:
@@ -108,7 +108,7 @@ def test_what_came_long_ago_is_forgotten() -> None:
 
 def test_what_was_learned_can_be_taken_up_again() -> None:
     before, later = after(*[3000] * 9), Misses()
-    later.restore(before.factors)
+    later.restore(before.factors, held=before.held)
     assert later.bounds(foreseen(500)) == before.bounds(foreseen(500))
 
 
@@ -149,3 +149,50 @@ def test_nine_in_ten_starts_lie_within_their_bounds_however_estimates_are_off(se
         within += number >= 100 and bounds.hold(waited)
         misses.started("it", now_seconds=waited)
     assert within / 500 >= 0.84
+
+
+def test_the_level_is_the_part_of_starts_within_the_bounds_that_were_shown() -> None:
+    """The bounds of the first estimate reach from 580 to 1,500 s."""
+    misses = Misses()
+    for number in range(20):
+        bounds = misses.bounds_of(f"{number}", foreseen=foreseen(1000), now_seconds=0)
+        misses.started(f"{number}", now_seconds=bounds.latest_seconds + (10 if number < 5 else -10))
+    assert misses.held == Held(jobs=20, within=15)
+    assert misses.held.level == 0.75
+
+
+def test_a_level_of_few_starts_is_not_stated() -> None:
+    assert after(*[1000] * 19).held.level is None
+    assert after(*[1000] * 20).held.level == 1.0
+
+
+def test_of_several_estimates_of_a_job_the_part_counts_whose_bounds_held() -> None:
+    misses = Misses()
+    misses.bounds_of("it", foreseen=foreseen(1000), now_seconds=0)
+    misses.bounds_of("it", foreseen=foreseen(100), now_seconds=600)
+    misses.started("it", now_seconds=1000)
+    assert misses.held == Held(jobs=1, within=0.5)
+
+
+def test_the_starts_of_an_earlier_operator_count_as_two_hundred_at_most() -> None:
+    misses = Misses()
+    misses.restore(Factors(), held=Held(jobs=1000, within=800))
+    assert misses.held == Held(jobs=200, within=160)
+    for number in range(200):
+        misses.bounds_of(f"{number}", foreseen=foreseen(1000), now_seconds=0)
+        misses.started(f"{number}", now_seconds=1000)
+    assert misses.held == Held(jobs=400, within=360)
+
+
+@pytest.mark.parametrize(("jobs", "within"), [(1, 2.0), (1, -1.0), (-1, 0.0), (3, float("nan")), (3, float("inf"))])
+def test_no_more_jobs_are_within_their_bounds_than_there_are(jobs: int, within: float) -> None:
+    with pytest.raises(ValueError, match="started within their bounds"):
+        Held(jobs=jobs, within=within)
+
+
+@given(st.lists(st.floats(0, 1e6), max_size=40), st.integers(0, 3000))
+def test_the_level_is_always_a_part(waits: list[float], restored: int) -> None:
+    misses = after(*waits)
+    misses.restore(Factors(), held=Held(jobs=restored, within=restored / 3))
+    level = misses.held.level
+    assert level is None or 0 <= level <= 1

@@ -1,5 +1,7 @@
 """When waiting jobs are going to start."""
 
+from dataclasses import replace
+
 import msgspec
 import pytest
 from hypothesis import given, settings
@@ -41,6 +43,16 @@ def test_a_short_job_is_foreseen_to_pass() -> None:
     leaving = [*run(ledger, make_job("r", "3", hours=3)), *run(ledger, make_job("s", "1", hours=1))]
     waiting = [LARGE, make_job("short", "1", hours=2, at=1), make_job("long", "1", hours=3, at=2)]
     assert hours(starts(*waiting, ledger=ledger, leaving=leaving)) == {"large": 3, "short": 1, "long": 27}
+
+
+def test_a_job_is_foreseen_on_the_cpu_where_it_stops_waiting_for_gpus_and_the_next_has_its_place() -> None:
+    ledger = make_ledger(a=4)
+    leaving = run(ledger, make_job("r", "4", hours=3))
+    impatient = replace(make_job("impatient", "4", hours=2), cpu_in_seconds=HOUR)
+    patient = replace(make_job("patient", "4", hours=2, at=2), cpu_in_seconds=9 * HOUR)
+    found = starts(impatient, make_job("next", "4", hours=2, at=1), patient, ledger=ledger, leaving=leaving)
+    assert hours(found) == {"impatient": 1, "next": 3, "patient": 5}
+    assert found["impatient"].basis == "It runs on the CPU from then on (onNoGPU)"
 
 
 def test_a_job_that_no_end_makes_room_for_has_no_estimate() -> None:

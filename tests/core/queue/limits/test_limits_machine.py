@@ -4,6 +4,7 @@ The operator's part is played by the machine: who is told to make way is gone wi
 holds. Beside the queue it keeps who holds what since when, whose limits are used, and nothing else.
 """
 
+import math
 from dataclasses import dataclass, replace
 
 import hypothesis.strategies as st
@@ -53,8 +54,18 @@ class LimitsMachine(QueueMachine):
         least=st.one_of(st.none(), st.integers(1, 3)),
         hours=st.one_of(st.none(), st.integers(1, 4)),
         priority=st.sampled_from([10, 10, 20, 30]),
+        cpu=st.sampled_from([None, None, None, 0.0, math.inf]),
     )
-    def submit(self, own: bool, shape: str, workers: int, least: int | None, hours: int | None, priority: int) -> None:
+    def submit(
+        self,
+        own: bool,
+        shape: str,
+        workers: int,
+        least: int | None,
+        hours: int | None,
+        priority: int,
+        cpu: float | None,
+    ) -> None:
         key = f"{'own' if own else 'other'}-{self.submitted:03d}"
         self.submitted += 1
         self.waiting[key] = Candidate(
@@ -67,6 +78,7 @@ class LimitsMachine(QueueMachine):
             name=f"team/{key}",
             run_seconds=GUESS if hours is None else hours * HOUR,
             limited=hours is not None,
+            cpu_in_seconds=cpu,
         )
         self.look()
 
@@ -174,6 +186,10 @@ class LimitsMachine(QueueMachine):
         return Windows(reservations=reservations, quotas_of=own, wanted=wanted)
 
     def start(self, job: Candidate, verdict: Admitted) -> None:
+        if verdict.on_cpu:
+            assert (job.cpu_in_seconds, verdict.claims) in {(0.0, ()), (math.inf, ())}
+            super().start(job, verdict)
+            return
         fewest = job.workers if job.least is None else job.least
         assert fewest <= len(verdict.claims) <= job.workers, "a gang starts whole, an elastic one with its fewest"
         super().start(job, verdict)

@@ -35,6 +35,10 @@ SPEC: Final[list[Rule]] = [
         "message": "a reservation holds devices, and device cpu takes none: write device: cuda",
     },
     {
+        "rule": "!has(self.reservation) || !has(self.onNoGPU) || self.onNoGPU == 'Wait'",
+        "message": "a reservation holds devices, and on the CPU there are none: leave onNoGPU out",
+    },
+    {
         "rule": "!(has(self.array) && has(self.sweep))",
         "message": "at most one of array (indexes) and sweep (combinations of parameters) can be given",
     },

@@ -10,10 +10,10 @@ from typing import Any, Final
 Rule = dict[str, str]
 
 _FIXED: Final = "cannot be changed: delete the job and submit it again"
-_ALWAYS_THERE: Final = ("workers", "onNoGPU")
+_ALWAYS_THERE: Final = ("workers",)
 _OPTIONAL: Final = (
     "gpu", "resources", "mode", "memory", "workload", "minWorkers", "distributed", "retryPolicy", "podFailurePolicy",
-    "managedBy",
+    "onNoGPU", "managedBy",
 )  # fmt: skip
 _INDEXES: Final = "array.indexes cannot be changed except the number behind %: delete the job and submit it again"
 _SWEEP: Final = "the parameters of a sweep cannot be changed: delete the job and submit it again"

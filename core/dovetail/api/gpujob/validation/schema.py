@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from dovetail.gpu import memory_strategy
 from dovetail.gpu.request import EXAMPLES, MAX_COUNT, PATTERN
 
 _IS_TEXT: Final = "has(self.gpu) && type(self.gpu) != int"
@@ -30,6 +31,17 @@ SHAPES: Final = {
     "device": "device must be cuda (any GPU), cuda:N (the GPU with index N of its node), "
     "NODE/cuda:N (that GPU of that node) or cpu (no GPU)",
 }
+STRATEGY: Final = f"strategy must be {memory_strategy.ALLOWED}"
+MEMORY: Final = [
+    {
+        "rule": "!has(self.parameters) || !has(self.strategy) || self.strategy == 'Dynamic'",
+        "message": "parameters are for strategy Dynamic: write it, or leave parameters out",
+    },
+    {
+        "rule": "has(self.parameters) || !(has(self.batchSize) || has(self.sampleMiB))",
+        "message": "batchSize and sampleMiB say how much a batch adds to the model: parameters must be given",
+    },
+]
 RESOURCES: Final = [
     {
         "rule": "self.device != 'cpu' || (self.count == 1 && self.share == 1.0 && !has(self.memory) && "
@@ -58,6 +70,10 @@ SPEC: Final = [
     {
         "rule": "!has(self.maxConcurrent) || has(self.group)",
         "message": "maxConcurrent limits the jobs of a group: group must name it",
+    },
+    {
+        "rule": "!has(self.onNoGPUAfterSeconds) || (has(self.onNoGPU) && self.onNoGPU == 'RunOnCPU')",
+        "message": "onNoGPUAfterSeconds says when a job stops waiting for busy GPUs: onNoGPU must be RunOnCPU",
     },
     {
         "rule": "!has(self.minWorkers) || self.minWorkers <= self.workers",

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import TypeVar
 
 import yaml
 
@@ -14,6 +14,8 @@ from dovetail.api.gpuquota import GPUQuota
 from dovetail.api.resources import CONFIGMAPS, GPUJOBS, GPUNODES, GPUQUOTAS, JOBS, NODES, PODS, Resource
 from dovetail.cluster.objects import ClusterObjects
 from dovetail.config.settings import Settings
+from dovetail.decoding import UnreadableError
+from dovetail.engine.score.mix_record import EXTENDER_CONFIGMAP, QUEUE_CONFIGMAP, MixRecord, record_in
 from dovetail.kube.client import Client
 from dovetail.kube.errors import Forbidden, NotFound
 from dovetail.kube.resource_slices import list_slices
@@ -22,17 +24,14 @@ T = TypeVar("T")
 # Called for each page, with the kind's plural and the number of objects on the page.
 OnPage = Callable[[str, int], None]
 
-_CONFIG: Final = "dovetail-config"
-_CONFIG_KEY: Final = "gpu_config.yaml"
-
 
 async def read_settings(client: Client, *, namespace: str) -> Settings:
     """Read the settings of a release; the defaults if its ConfigMap is absent or forbidden."""
     try:
-        found = await client.get(CONFIGMAPS, name=_CONFIG, as_type=ConfigMap, namespace=namespace)
+        found = await client.get(CONFIGMAPS, name=names.CONFIG, as_type=ConfigMap, namespace=namespace)
     except (NotFound, Forbidden):
         return Settings()
-    return Settings.model_validate(yaml.safe_load(found.data.get(_CONFIG_KEY, "")) or {})
+    return Settings.model_validate(yaml.safe_load(found.data.get(names.CONFIG_FILE, "")) or {})
 
 
 async def read_cluster(client: Client, *, release_namespace: str, on_page: OnPage) -> ClusterObjects:
@@ -57,11 +56,17 @@ async def read_cluster(client: Client, *, release_namespace: str, on_page: OnPag
 
     # Pods first, as in the audit: a device reported after its pod was read can only add capacity.
     pods = await read(PODS, as_type=Pod)
-    (nodes, gpunodes, jobs, batch_jobs), (settings, quotas, slices) = await asyncio.gather(
+    (nodes, gpunodes, jobs, batch_jobs), (settings, quotas, slices, job_mix, pod_mix) = await asyncio.gather(
         asyncio.gather(
             read(NODES, as_type=Node), read(GPUNODES, as_type=GPUNode), read(GPUJOBS, as_type=GPUJob), read_batch_jobs()
         ),
-        asyncio.gather(read_settings(client, namespace=release_namespace), _quotas(client), _slices(client)),
+        asyncio.gather(
+            read_settings(client, namespace=release_namespace),
+            _quotas(client),
+            _slices(client),
+            _mix(client, name=QUEUE_CONFIGMAP, namespace=release_namespace),
+            _mix(client, name=EXTENDER_CONFIGMAP, namespace=release_namespace),
+        ),
     )
     return ClusterObjects(
         nodes=nodes,
@@ -72,6 +77,8 @@ async def read_cluster(client: Client, *, release_namespace: str, on_page: OnPag
         quotas=quotas,
         slices=slices,
         batch_jobs=batch_jobs,
+        job_mix=job_mix,
+        pod_mix=pod_mix,
     )
 
 
@@ -79,6 +86,14 @@ async def _quotas(client: Client) -> list[GPUQuota] | None:
     try:
         return list((await client.list(GPUQUOTAS, as_type=GPUQuota)).items)
     except Forbidden:
+        return None
+
+
+async def _mix(client: Client, *, name: str, namespace: str) -> MixRecord | None:
+    try:
+        found = await client.get(CONFIGMAPS, name=name, as_type=ConfigMap, namespace=namespace)
+        return record_in(found.data)
+    except (NotFound, Forbidden, UnreadableError):
         return None
 
 

@@ -1,0 +1,94 @@
+"""A fragmentation term by an appraisal of the free capacity of one ledger."""
+
+from dovetail.engine.filter.feasibility import Feasibility
+from dovetail.engine.filter.fit import Judgement
+from dovetail.engine.ledger.ledger import Ledger
+from dovetail.engine.model.claims import Ask
+from dovetail.engine.model.columns import Floats
+from dovetail.engine.score.capacity_mirror import CapacityMirror
+from dovetail.engine.score.fragmentation_term import BestFit, CachedTerm
+from dovetail.engine.score.priced_rows import PricedRows, device_values, value_of
+from dovetail.fragmentation.appraisal import Appraisal
+from dovetail.fragmentation.capacity import Columns
+from dovetail.fragmentation.tuner import Candidate
+from dovetail.fragmentation.workload_mix import Mix
+
+
+class PricedTerm:
+    """A `FragmentationTerm` over a ledger, for a mix and a policy that stay the same.
+
+    `appraisal` is that of `candidate` for the mirror's columns and `mix`. Call the methods from one thread.
+    """
+
+    def __init__(
+        self, ledger: Ledger, *, mirror: CapacityMirror, candidate: Candidate, mix: Mix, appraisal: Appraisal
+    ) -> None:
+        self._ledger = ledger
+        self._mirror = mirror
+        self._candidate = candidate
+        self._mix = mix
+        self._appraisal = appraisal
+        self._seen_mirror = mirror.generation
+        self._plain = BestFit()
+        self.generation = 0
+
+    @property
+    def appraisal(self) -> Appraisal:
+        """The current appraisal of placements; up to date after `follow`."""
+        return self._appraisal
+
+    @property
+    def columns(self) -> Columns:
+        """The free capacity that the appraisal is of."""
+        return self._mirror.columns
+
+    def follow(self) -> None:
+        """Apply the changes of the ledger."""
+        self._mirror.follow()
+        if self._seen_mirror != self._mirror.generation:
+            self._seen_mirror = self._mirror.generation
+            self._rebuild()
+        self._appraisal.refresh()
+
+    def keep(self, ask: Ask) -> CachedTerm:
+        """An empty cache for the term of an ask."""
+        return PricedRows(self, ask=ask)
+
+    def alone(self, judged: Judgement, *, key: str) -> Floats:
+        """The term of nodes that fit, [n], without the claim `key`."""
+        self.follow()
+        with self._mirror.without(key):
+            self._appraisal.refresh()
+            return value_of(self, judged=judged, rows=self._ledger.rows(judged.nodes))
+
+    def device_values(self, judged: Feasibility, *, row: int, key: str) -> Floats:
+        """How good each device of a node is, [d]. Defined only for free devices."""
+        ask = judged.ask
+        if ask.policy == "Spread" or ask.mode != "Fractional":
+            return self._plain.device_values(judged, row=row, key=key)
+        node = judged.nodes[row]
+        # Only this node matters here. Changes elsewhere are applied later, many nodes at once.
+        if not self._mirror.has_seen(node):
+            self.follow()
+        own = int(self._ledger.rows([node])[0])
+        with self._mirror.without(key):
+            self._appraisal.refresh()
+            return device_values(self, judged=judged, row=own, at=row)
+
+    def over(self, copy: Ledger, *, changed: set[int]) -> "PricedTerm":
+        """The term of a copy of the ledger. `changed` are the rows in which the two may differ by now."""
+        self.follow()
+        mirror = self._mirror.over(copy, changed=changed)
+        if mirror.generation == self._mirror.generation:
+            appraisal = self._appraisal.over(mirror.columns)
+        else:
+            appraisal = self._candidate.appraise(mirror.columns, mix=self._mix)
+        return PricedTerm(copy, mirror=mirror, candidate=self._candidate, mix=self._mix, appraisal=appraisal)
+
+    def _rebuild(self) -> None:
+        """Appraise the nodes again, whose columns the mirror has replaced."""
+        self._use(self._candidate.appraise(self.columns, mix=self._mix))
+
+    def _use(self, appraisal: Appraisal) -> None:
+        self._appraisal = appraisal
+        self.generation += 1

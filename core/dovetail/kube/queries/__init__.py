@@ -1,0 +1,1 @@
+"""What takes several requests to the API server to answer: the whole cluster, and the history."""

@@ -1,0 +1,74 @@
+"""Asks the operator for records of jobs that have ended: a query is an object, and its status is the answer.
+
+HistoryError
+├── UnansweredError    no operator has answered in time
+└── RefusedQueryError  the operator cannot answer this query; the message says why
+"""
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from dovetail.api.historyquery import HistoryQuery, HistoryQuerySpec, HistoryQueryStatus
+from dovetail.api.meta import ObjectMeta
+from dovetail.api.resources import HISTORYQUERIES
+from dovetail.kube.errors import NotFound
+
+if TYPE_CHECKING:
+    # Commands that list start without it.
+    from dovetail.kube.client import Client
+
+_LOOK_SECONDS: Final = 0.05
+
+
+class HistoryError(Exception):
+    """No records for a query."""
+
+
+class UnansweredError(HistoryError):
+    """No operator has answered in time."""
+
+    def __init__(self, *, seconds: float) -> None:
+        super().__init__(f"no operator has answered within {seconds:g} s what ran here: is dovetail-operator running?")
+
+
+class RefusedQueryError(HistoryError):
+    """The operator cannot answer this query."""
+
+
+async def ask(client: "Client", *, namespace: str, question: HistoryQuerySpec, seconds: float) -> HistoryQueryStatus:
+    """The answer to one query of a namespace, whose object is deleted afterwards.
+
+    Raises `HistoryError` and `KubeError`.
+    """
+    body = HistoryQuery(metadata=ObjectMeta(generate_name="ask-"), spec=question)
+    asked = await client.create(
+        HISTORYQUERIES, body=msgspec.to_builtins(body), as_type=HistoryQuery, namespace=namespace
+    )
+    try:
+        answer = await _answered(client, asked=asked, namespace=namespace, seconds=seconds)
+    finally:
+        await _forget(client, name=asked.metadata.name, namespace=namespace)
+    if answer.message:
+        raise RefusedQueryError(answer.message)
+    return answer
+
+
+async def _answered(client: "Client", *, asked: HistoryQuery, namespace: str, seconds: float) -> HistoryQueryStatus:
+    name, found = asked.metadata.name, asked
+    try:
+        async with asyncio.timeout(seconds):
+            while not found.status.answered:
+                await asyncio.sleep(_LOOK_SECONDS)
+                found = await client.get(HISTORYQUERIES, name=name, as_type=HistoryQuery, namespace=namespace)
+    except TimeoutError as error:
+        raise UnansweredError(seconds=seconds) from error
+    return found.status
+
+
+async def _forget(client: "Client", *, name: str, namespace: str) -> None:
+    try:
+        await client.delete(HISTORYQUERIES, name=name, namespace=namespace)
+    except NotFound:
+        return

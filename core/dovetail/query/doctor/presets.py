@@ -1,0 +1,103 @@
+"""Which presets of the chart fit a cluster's GPU nodes, and what is missing for each. Pure."""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from dovetail.api.builtin import Node
+from dovetail.cluster.node_kind import labelled_devices, serving
+from dovetail.config.settings import Settings
+from dovetail.query.doctor.findings import Finding, Unseen, listed
+from dovetail.query.doctor.picture import Picture
+from dovetail.query.doctor.pod_security import ENFORCE
+
+_CHECK: Final = "preset"
+_SIMULATED: Final = "simulated"
+# What the presets name: see helm/dovetail/presets.
+_PROMETHEUS_NAMESPACE: Final = "monitoring"
+_NODES_NAMESPACE: Final = "dovetail-nodes"
+_DEFAULT_CLASS: Final = "storageclass.kubernetes.io/is-default-class"
+
+
+def judge(picture: Picture, *, settings: Settings) -> Iterator[Finding]:
+    """A note for each preset that fits; none if nodes or their reports may not be read."""
+    nodes, reports = picture.nodes, picture.gpunodes
+    if isinstance(reports, Unseen) and reports.missing:
+        # Before the installation.
+        reports = ()
+    if isinstance(nodes, Unseen) or isinstance(reports, Unseen):
+        return
+    simulated = {each.metadata.name for each in reports if each.status.provider == _SIMULATED}
+    served = [(node, serving(node, vendors=settings.vendors)) for node in nodes if node.metadata.name not in simulated]
+    managed = [node for node, serves in served if serves.managed]
+    plugins = [node for node, serves in served if serves.resource and not serves.managed]
+    if managed:
+        found = f"{_counted(managed)} that Dovetail manages"
+        yield _note("production", found=found, missing=_for_production(picture, nodes=nodes))
+        yield _note("sharing", found=f"{found}, if jobs share devices", missing=_for_sharing(picture))
+    if plugins:
+        missing = _for_vendor(picture, plugins=plugins, settings=settings)
+        yield _note("vendor", found=f"{_counted(plugins)} of a device plugin", missing=missing)
+    if not managed and not plugins:
+        found = f"{len(simulated)} simulated" if simulated else "no node has GPUs"
+        yield _note("evaluation", found=found, missing=())
+
+
+def _note(preset: str, *, found: str, missing: Sequence[str]) -> Finding:
+    lack = f"missing: {'; '.join(missing)}" if missing else "nothing is missing that can be seen here"
+    message = f"fits ({found}); {lack} (docs/presets/{preset}.md)"
+    return Finding(level="ok", check=_CHECK, subject=preset, message=message)
+
+
+def _counted(nodes: Sequence[Node]) -> str:
+    return f"{len(nodes)} {'node' if len(nodes) == 1 else 'nodes'}"
+
+
+def _for_production(picture: Picture, *, nodes: Sequence[Node]) -> list[str]:
+    missing = []
+    if len(nodes) < 2:
+        missing.append("a second node for the standbys")
+    if isinstance(picture.pod_monitors, Unseen) and picture.pod_monitors.missing:
+        missing.append("the CRDs of the Prometheus operator")
+    if _lacks(picture, namespace=_PROMETHEUS_NAMESPACE):
+        missing.append(f"the namespace {_PROMETHEUS_NAMESPACE}, from which Prometheus may read the metrics")
+    return missing
+
+
+def _for_sharing(picture: Picture) -> list[str]:
+    missing = _for_history(picture)
+    if _lacks(picture, namespace=_NODES_NAMESPACE):
+        missing.append(f"the namespace {_NODES_NAMESPACE} with the label {ENFORCE}=privileged")
+    elif not isinstance(picture.namespaces, Unseen):
+        (found,) = [each for each in picture.namespaces if each.metadata.name == _NODES_NAMESPACE]
+        if found.metadata.labels.get(ENFORCE, "privileged") != "privileged":
+            missing.append(f"{ENFORCE}=privileged on the namespace {_NODES_NAMESPACE}")
+    return missing
+
+
+def _for_vendor(picture: Picture, *, plugins: Sequence[Node], settings: Settings) -> list[str]:
+    missing = _for_history(picture)
+    unknown = [node.metadata.name for node in plugins if not _has_model(node, settings=settings)]
+    if unknown:
+        missing.append(f"a label with the model of the devices on {listed(unknown)}")
+    return missing
+
+
+def _has_model(node: Node, *, settings: Settings) -> bool:
+    serves = serving(node, vendors=settings.vendors)
+    devices = labelled_devices(node, serves=serves, vendors=settings.vendors, specs=settings.gpu_memory_specs)
+    return all(device.model for device in devices)
+
+
+def _for_history(picture: Picture) -> list[str]:
+    """The history's volume is of the default class."""
+    classes = picture.storage_classes
+    if isinstance(classes, Unseen):
+        return []
+    has_default = any(each["metadata"].get("annotations", {}).get(_DEFAULT_CLASS) == "true" for each in classes)
+    return [] if has_default else ["a default StorageClass for the history"]
+
+
+def _lacks(picture: Picture, *, namespace: str) -> bool:
+    """Whether a namespace is known not to exist."""
+    known = picture.namespaces
+    return not isinstance(known, Unseen) and namespace not in {each.metadata.name for each in known}

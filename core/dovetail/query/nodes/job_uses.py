@@ -1,0 +1,91 @@
+"""What each job holds, over all devices: the inventory grouped by job. Pure."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+import msgspec
+
+from dovetail.api.gpujob import Workload
+from dovetail.gpu.request import WHOLE_MILLI
+from dovetail.query.nodes.inventory import DeviceUse, Holder, Inventory
+
+_Held = tuple[str, DeviceUse, Holder]
+
+
+class HeldDevice(msgspec.Struct, frozen=True, kw_only=True):
+    """A device, or a share of it, that a job's pod holds.
+
+    memory_mib is what is promised of its memory, in MiB.
+    """
+
+    node: str
+    index: int
+    uuid: str
+    pod: str
+    share_milli: int
+    memory_mib: int
+
+
+class JobUse(msgspec.Struct, frozen=True, kw_only=True):
+    """What a job, or a pod that belongs to no job, holds.
+
+    job         its number in its namespace; None for such a pod
+    name        `job 5`, or `pod notebook`
+    namespace   its namespace
+    workload    Training, Inference or None: what it counts as for tenant limits
+    gpus        the number of devices that it holds; a share counts as its part
+    memory_mib  what is promised of their memory, in MiB
+    devices     the devices, by node and index
+    """
+
+    job: int | None
+    name: str
+    namespace: str
+    workload: Workload | None
+    gpus: float
+    memory_mib: int
+    devices: list[HeldDevice]
+
+
+def job_uses(found: Inventory) -> list[JobUse]:
+    """One entry for each job, by namespace and number; pods that belong to no job follow, by name."""
+    held: dict[tuple[str, bool, int, str], list[_Held]] = defaultdict(list)
+    for node, uses in found.nodes.items():
+        for use in uses:
+            for holder in use.holders:
+                held[_key(holder)].append((node, use, holder))
+    return [_job_use(held[key]) for key in sorted(held)]
+
+
+def available(found: Inventory) -> dict[str, list[int]]:
+    """The indexes of the devices that a job could take as a whole, by node."""
+    free = {node: [use.device.index for use in uses if use.available] for node, uses in found.nodes.items()}
+    return {node: indexes for node, indexes in free.items() if indexes}
+
+
+def _key(holder: Holder) -> tuple[str, bool, int, str]:
+    is_pod = holder.job is None
+    return holder.namespace, is_pod, holder.job or 0, holder.pod if is_pod else ""
+
+
+def _job_use(held: Sequence[_Held]) -> JobUse:
+    first = held[0][2]
+    return JobUse(
+        job=first.job,
+        name=first.name,
+        namespace=first.namespace,
+        workload=first.workload,
+        gpus=sum(holder.share_milli for _, _, holder in held) / WHOLE_MILLI,
+        memory_mib=sum(holder.memory_mib for _, _, holder in held),
+        devices=[
+            HeldDevice(
+                node=node,
+                index=use.device.index,
+                uuid=use.device.uuid,
+                pod=holder.pod,
+                share_milli=holder.share_milli,
+                memory_mib=holder.memory_mib,
+            )
+            for node, use, holder in held
+        ],
+    )

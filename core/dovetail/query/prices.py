@@ -1,0 +1,78 @@
+"""The terms of the queue and of the extender, as their ConfigMaps say, or learned from the objects. Pure."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from dovetail.cluster.objects import ClusterObjects
+from dovetail.engine.ledger.ledger import Ledger
+from dovetail.engine.model.claims import Ask
+from dovetail.engine.score.ledger_prices import price_by
+from dovetail.engine.score.live_fragmentation import LiveFragmentation
+from dovetail.engine.score.mix_record import MixRecord
+from dovetail.engine.score.warm_start import learned_at_once, restored_at_once
+from dovetail.query.learned import Learned
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judge:
+    """A fragmentation term, and the mix that it rests on in words."""
+
+    term: LiveFragmentation
+    mix: str
+
+    @property
+    def words(self) -> str:
+        """How it compares places."""
+        return f"by {self.term.live} on {self.mix}"
+
+
+def judge_of_queue(ledger: Ledger, *, objects: ClusterObjects, learned: Learned) -> Judge:
+    """The queue's term. Plans on the ledger and its copies are judged by it from now on."""
+    found = _judge(
+        ledger,
+        objects=objects,
+        record=objects.job_mix,
+        otherwise=_asks_of_jobs(objects, learned=learned),
+        is_recorded="what was submitted so far",
+        is_learned="the mix of the {count} requests of jobs here; the queue's own mix has those that are gone as well",
+    )
+    price_by(found.term, ledger=ledger)
+    return found
+
+
+def judge_of_extender(ledger: Ledger, *, objects: ClusterObjects) -> Judge:
+    """The extender's term."""
+    return _judge(
+        ledger,
+        objects=objects,
+        record=objects.pod_mix,
+        otherwise=objects.asks_of_pods(),
+        is_recorded="the mix of the pods that the extender has seen",
+        is_learned="the mix of the {count} pods that ask for GPUs here; "
+        "the extender's own mix has those that are gone as well",
+    )
+
+
+def _judge(
+    ledger: Ledger,
+    *,
+    objects: ClusterObjects,
+    record: MixRecord | None,
+    otherwise: Iterator[tuple[str, Ask | None]],
+    is_recorded: str,
+    is_learned: str,
+) -> Judge:
+    policy = objects.settings.fragmentation_policy
+    if record is not None:
+        return Judge(term=restored_at_once(ledger, policy=policy, record=record), mix=is_recorded)
+    term, count = learned_at_once(ledger, policy=policy, asks=otherwise)
+    return Judge(term=term, mix=is_learned.format(count=count))
+
+
+def _asks_of_jobs(objects: ClusterObjects, *, learned: Learned) -> Iterator[tuple[str, Ask | None]]:
+    """What each worker of each job requests, by a key of its own, the oldest job first."""
+    for job in sorted(objects.jobs, key=lambda job: job.metadata.creation_timestamp):
+        ways = learned.readable_ways(job, child=None)
+        ask = ways[0] if ways and ways[0].gpu is not None else None
+        for worker in range(job.spec.workers):
+            yield f"{job.metadata.uid}/{worker}", ask

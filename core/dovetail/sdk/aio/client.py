@@ -1,0 +1,167 @@
+"""The client of a gateway: submit and list jobs, hold GPUs, ask the queue."""
+
+import secrets
+from collections.abc import AsyncIterator, Mapping, Sequence
+from hashlib import sha256
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from dovetail.sdk import specs
+from dovetail.sdk.aio.allocations import LEASE_SECONDS, AsyncAllocation
+from dovetail.sdk.aio.jobs import AsyncJob
+from dovetail.sdk.aio.transport import TIMEOUT_SECONDS, AsyncTransport
+from dovetail.sdk.calls import v1, v3
+from dovetail.sdk.calls.call import Call
+from dovetail.sdk.connection import Token, connection
+from dovetail.sdk.progress import Progress
+from dovetail.sdk.types import DryRun, Me, NodeRow, Status
+
+T = TypeVar("T")
+
+
+class AsyncClient:
+    """A gateway. What is None comes from DOVETAIL_GATEWAY, DOVETAIL_TOKEN and DOVETAIL_NAMESPACE.
+
+    In a pod without DOVETAIL_TOKEN, the token is that of its service account, read again for each request.
+    """
+
+    def __init__(
+        self,
+        base_url: str | None = None,
+        *,
+        token: Token = None,
+        namespace: str | None = None,
+        timeout_seconds: float = TIMEOUT_SECONDS,
+    ) -> None:
+        found = connection(base_url, token=token, namespace=namespace)
+        self._namespace = found.namespace
+        self._transport = AsyncTransport(found, timeout_seconds=timeout_seconds)
+
+    async def submit(
+        self,
+        command: Sequence[str] = (),
+        *,
+        image: str = "",
+        gpu: str | float = 1,
+        spec: Mapping[str, Any] | None = None,
+        name: str | None = None,
+        namespace: str | None = None,
+        environment: Mapping[str, str] | None = None,
+        priority: int = 10,
+        workers: int = 1,
+        time_limit_seconds: int | None = None,
+        cpu_fallback: bool = False,
+        cpu_fallback_after_seconds: int | None = None,
+        key: str | None = None,
+    ) -> AsyncJob:
+        """Submit a command in an image, or the whole `spec` of a GPUJob. Raises `DovetailError`.
+
+        On simulated nodes and on one's own machine, which run no images, `image` may be left out.
+        `gpu` is a request for each worker, such as 2, 0.5 or `2(V100)`; 0 asks for none. With `cpu_fallback` the job
+        runs on the CPU if no node of the cluster could ever have its GPUs, with `cpu_fallback_after_seconds` also
+        after it has waited so long for busy ones. The same request with the same `key` gives the same job again.
+        """
+        asked = spec or specs.job(
+            command,
+            image=image,
+            gpu=gpu,
+            environment=environment or {},
+            priority=priority,
+            workers=workers,
+            time_limit_seconds=time_limit_seconds,
+            cpu_fallback=cpu_fallback,
+            cpu_fallback_after_seconds=cpu_fallback_after_seconds,
+        )
+        body = {"namespace": namespace or self._namespace, "spec": asked}
+        if name is not None:
+            body["name"] = specs.checked_name(name)
+        row = await self._transport.send(v3.create(body, key=_key(key)))
+        return AsyncJob(row, transport=self._transport, submitted=True)
+
+    def allocation(
+        self,
+        gpu: str | float = 1,
+        *,
+        workers: int = 1,
+        priority: int = 10,
+        namespace: str | None = None,
+        lease_seconds: int = LEASE_SECONDS,
+        timeout_seconds: float | None = None,
+        progress: Progress = None,
+    ) -> AsyncAllocation:
+        """GPUs that are held inside a `with` block, which begins when they are there. Raises `InvalidError`.
+
+        After `timeout_seconds` without a place, the block raises `WaitTimeoutError` with the queue's reason, and the
+        request is withdrawn.
+        """
+        return AsyncAllocation(
+            self._transport,
+            namespace=namespace or self._namespace,
+            name=specs.new_name("hold"),
+            spec=specs.reservation(gpu, lease_seconds=lease_seconds, priority=priority, workers=workers),
+            timeout_seconds=timeout_seconds,
+            progress=progress,
+        )
+
+    async def job(self, name: str, *, namespace: str | None = None) -> AsyncJob:
+        """A job by the name of its object. Raises `DovetailError`."""
+        details = await self._transport.send(v3.job(namespace or self._namespace, name=name))
+        return AsyncJob(details.row, transport=self._transport)
+
+    async def jobs(
+        self,
+        *,
+        namespace: str | None = None,
+        phase: str | None = None,
+        user: str | None = None,
+        unfinished: bool = False,
+    ) -> AsyncIterator[AsyncJob]:
+        """The jobs that you may list, page by page, in all namespaces unless one is named. Raises `DovetailError`."""
+        cursor: str | None = ""
+        while cursor is not None:
+            page = await self._transport.send(
+                v3.jobs(namespace=namespace, phase=phase, user=user, unfinished=unfinished, limit=200, cursor=cursor)
+            )
+            for row in page.items:
+                yield AsyncJob(row, transport=self._transport)
+            cursor = page.next
+
+    async def dry_run(
+        self, gpu: str | float = 1, *, spec: Mapping[str, Any] | None = None, namespace: str | None = None
+    ) -> DryRun:
+        """Where and when a job would start, by the operator's own queue. Raises `DovetailError`."""
+        asked = spec or specs.reservation(gpu, lease_seconds=LEASE_SECONDS, priority=10, workers=1)
+        return await self._transport.send(v3.dry_run(namespace or self._namespace, spec=asked))
+
+    async def status(self) -> Status:
+        """The cluster in numbers. Raises `DovetailError`."""
+        return await self._transport.send(v1.status())
+
+    async def nodes(self, *, gpu_type: str | None = None, min_memory_gb: float | None = None) -> list[NodeRow]:
+        """The nodes with GPUs of a type and a nominal size. Raises `DovetailError`."""
+        return await self._transport.send(v1.nodes(gpu_type=gpu_type, min_memory_gb=min_memory_gb))
+
+    async def me(self) -> Me:
+        """Who the API server says you are. Raises `DovetailError`."""
+        return await self._transport.send(v3.me())
+
+    async def send(self, call: Call[T]) -> T:
+        """Any call of `dovetail.sdk.calls`. Raises `DovetailError`."""
+        return await self._transport.send(call)
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._transport.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+
+def _key(text: str | None) -> str:
+    """The idempotency key: of a text always the same, otherwise a new one."""
+    return secrets.token_hex(16) if text is None else sha256(text.encode()).hexdigest()

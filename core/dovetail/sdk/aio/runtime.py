@@ -1,0 +1,62 @@
+"""What asyncio does in its own way: sleep, work in the background, and finish in spite of a cancellation."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from dovetail.sdk.errors import DovetailError
+
+T = TypeVar("T")
+
+
+async def sleep(seconds: float) -> None:
+    """Wait."""
+    await asyncio.sleep(seconds)
+
+
+async def finish(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Do the work to its end, even if this task is cancelled meanwhile."""
+    task = asyncio.ensure_future(work())
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await task
+        raise
+
+
+async def settled(work: Callable[[], Coroutine[Any, Any, T]], *, undo: Callable[[T], Awaitable[Any]]) -> T:
+    """The result of the work; if this task is cancelled meanwhile, the work comes to its end and is undone."""
+    task = asyncio.ensure_future(work())
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        with suppress(DovetailError):
+            await undo(await task)
+        raise
+
+
+class Periodic:
+    """Calls `action` repeatedly in the background; it returns the seconds until the next call, or None to end."""
+
+    def __init__(self, action: Callable[[], Awaitable[float | None]]) -> None:
+        self._action = action
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self, *, after_seconds: float) -> None:
+        """Begin, with the first call after this time."""
+        self._task = asyncio.create_task(self._run(after_seconds))
+
+    async def stop(self) -> None:
+        """End, also in the middle of a call."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+    async def _run(self, seconds: float) -> None:
+        pause: float | None = seconds
+        while pause is not None:
+            await asyncio.sleep(pause)
+            pause = await self._action()

@@ -1,0 +1,79 @@
+"""The calls of v3, `/api/v3`."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from dovetail.sdk.calls.call import Call, query, segment
+from dovetail.sdk.types import DryRun, EventList, Explanation, JobDetails, JobList, JobRow, Me, Removed
+
+_JOBS: Final = "/api/v3/jobs"
+
+
+def me() -> Call[Me]:
+    """Who you are and what you may list."""
+    return Call(method="GET", path="/api/v3/me", as_type=Me)
+
+
+def jobs(
+    *, namespace: str | None, phase: str | None, user: str | None, unfinished: bool, limit: int, cursor: str
+) -> Call[JobList]:
+    """A page of jobs."""
+    asked = query(
+        namespace=namespace,
+        phase=phase,
+        user=user,
+        unfinished=unfinished or None,
+        limit=limit,
+        cursor=cursor or None,
+    )
+    return Call(method="GET", path=_JOBS, as_type=JobList, query=asked)
+
+
+def create(body: Mapping[str, Any], *, key: str) -> Call[JobRow]:
+    """Create a job; the same key gives the same job again."""
+    return Call(method="POST", path=_JOBS, as_type=JobRow, body=body, key=key)
+
+
+def job(namespace: str, *, name: str) -> Call[JobDetails]:
+    """One job."""
+    return Call(method="GET", path=_path(namespace, name=name), as_type=JobDetails)
+
+
+def change(namespace: str, *, name: str, body: Mapping[str, Any]) -> Call[JobRow]:
+    """Hold, release, reprioritize or renew a job."""
+    return Call(method="PATCH", path=_path(namespace, name=name), as_type=JobRow, body=body)
+
+
+def cancel(namespace: str, *, name: str) -> Call[JobRow]:
+    """Cancel a job, which stays with the phase Cancelled."""
+    return Call(method="POST", path=f"{_path(namespace, name=name)}/cancel", as_type=JobRow)
+
+
+def delete(namespace: str, *, name: str) -> Call[Removed]:
+    """Delete a job with its pods."""
+    return Call(method="DELETE", path=_path(namespace, name=name), as_type=Removed)
+
+
+def events(namespace: str, *, name: str) -> Call[EventList]:
+    """What happened to a job."""
+    return Call(method="GET", path=f"{_path(namespace, name=name)}/events", as_type=EventList)
+
+
+def log(namespace: str, *, name: str, worker: int, tail: int | None, follow: bool) -> Call[str]:
+    """What a worker prints, as text."""
+    asked = query(worker=worker, tail=tail, follow=follow)
+    return Call(method="GET", path=f"{_path(namespace, name=name)}/logs", as_type=str, query=asked)
+
+
+def explain(namespace: str, *, name: str) -> Call[Explanation]:
+    """Why a job waits, or where it is."""
+    return Call(method="GET", path=f"{_path(namespace, name=name)}/explain", as_type=Explanation)
+
+
+def dry_run(namespace: str, *, spec: Mapping[str, Any]) -> Call[DryRun]:
+    """Where and when a job would start."""
+    return Call(method="POST", path="/api/v3/dry-run", as_type=DryRun, body={"namespace": namespace, "spec": spec})
+
+
+def _path(namespace: str, *, name: str) -> str:
+    return f"{_JOBS}/{segment(namespace)}/{segment(name)}"

@@ -1,0 +1,74 @@
+"""What a wait shows: a line for each change on a terminal, one live view in a notebook."""
+
+import sys
+from collections.abc import Callable
+from typing import Any, Final
+
+from dovetail.sdk.types import JobRow
+
+Show = Callable[[JobRow], None]
+# True shows the progress, False nothing, None only to a person: on a terminal or in a notebook.
+Progress = Show | bool | None
+FINISHED: Final = frozenset({"Succeeded", "Failed", "Cancelled", "TimedOut"})
+
+
+def shower(progress: Progress) -> Show:
+    """The function that gets each state of a job."""
+    if callable(progress):
+        return progress
+    shell = None if progress is False else _notebook()
+    if shell is not None:
+        return _Live(shell)
+    return _Lines() if progress or (progress is None and sys.stderr.isatty()) else _nothing
+
+
+def sentence(row: JobRow) -> str:
+    """A job in one line: where it is, or why it waits."""
+    name = f"Job {row.name if row.number is None else row.number}"
+    place = f" on {', '.join(row.nodes)}" if row.nodes and row.phase not in FINISHED else ""
+    position = "" if row.position is None else f" (position {row.position})"
+    why = f": {row.message}" if row.message else ""
+    return f"{name} is {row.phase}{place}{position}{why}"
+
+
+class _Lines:
+    """Prints a line when it differs from the last one."""
+
+    def __init__(self) -> None:
+        self._last = ""
+
+    def __call__(self, row: JobRow) -> None:
+        line = sentence(row)
+        if line != self._last:
+            self._last = line
+            sys.stderr.write(f"{line}\n")
+
+
+class _Live:
+    """One view of a notebook that follows the job."""
+
+    def __init__(self, display: Any) -> None:
+        self._display = display
+        self._view: Any = None
+        self._last: JobRow | None = None
+
+    def __call__(self, row: JobRow) -> None:
+        if row == self._last:
+            return
+        self._last = row
+        shown = self._display.HTML(row._repr_html_())
+        if self._view is None:
+            self._view = self._display.display(shown, display_id=True)
+        else:
+            self._view.update(shown)
+
+
+def _notebook() -> Any:
+    """IPython's module of displays, if a notebook runs this; it is never imported for that."""
+    shell = sys.modules.get("IPython")
+    running = shell.get_ipython() if shell is not None else None
+    return sys.modules.get("IPython.display") if running is not None and hasattr(running, "kernel") else None
+
+
+def _nothing(_row: JobRow) -> None:
+    """Show nothing."""

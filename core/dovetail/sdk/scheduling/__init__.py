@@ -1,0 +1,1 @@
+"""Requests, memory and places under the names of a scheduler that scripts already use."""

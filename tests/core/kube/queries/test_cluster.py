@@ -1,0 +1,51 @@
+"""The whole cluster at one moment: what cannot be read is left out where the answer does not rest on it."""
+
+import pytest
+
+from dovetail.engine.score.mix_record import EXTENDER_CONFIGMAP, KEY, QUEUE_CONFIGMAP
+from dovetail.kube.client import Client
+from dovetail.kube.queries.cluster import read_cluster
+from tests.core.kube.api import Answer, Api, listing, make_object, refusal
+
+LISTS = (
+    "/api/v1/pods",
+    "/api/v1/nodes",
+    "/apis/dovetail.dev/v1alpha1/gpunodes",
+    "/apis/dovetail.dev/v1alpha1/gpujobs",
+    "/apis/dovetail.dev/v1alpha1/gpuquotas",
+    "/apis/batch/v1/jobs",
+    "/apis/resource.k8s.io/v1/resourceslices",
+)
+MIX = '{"policy": "fgd", "arrivals": 7, "inUse": [[1, 1, 2, 1000, ["V100"], 3]], "counted": []}'
+
+
+def cluster(api: Api, *, mix: Answer) -> None:
+    """An empty cluster whose two mixes are answered alike."""
+    for path in LISTS:
+        api.answer(f"GET {path}", *[listing(version=1)] * 4)
+    api.answer("GET /api/v1/namespaces/home/configmaps/dovetail-config", refusal(404))
+    for name in (QUEUE_CONFIGMAP, EXTENDER_CONFIGMAP):
+        api.answer(f"GET /api/v1/namespaces/home/configmaps/{name}", mix)
+
+
+def configmap(**data: str) -> Answer:
+    return Answer(body=make_object("a-mix", version=5, namespace="home", data=data))
+
+
+async def test_the_learned_mixes_are_read(api: Api, client: Client) -> None:
+    cluster(api, mix=configmap(**{KEY: MIX}))
+    found = await read_cluster(client, release_namespace="home", on_page=lambda _kind, _count: None)
+    for record in (found.job_mix, found.pod_mix):
+        assert record is not None
+        assert (record.policy, record.mix.classes[0].models, record.mix.weights) == ("fgd", ("V100",), (3,))
+
+
+@pytest.mark.parametrize(
+    "mix",
+    [refusal(404), refusal(403), configmap(), configmap(**{KEY: "{"})],
+    ids=["not stored yet", "forbidden", "empty", "unreadable"],
+)
+async def test_without_readable_mixes_there_are_none(api: Api, client: Client, mix: Answer) -> None:
+    cluster(api, mix=mix)
+    found = await read_cluster(client, release_namespace="home", on_page=lambda _kind, _count: None)
+    assert (found.job_mix, found.pod_mix) == (None, None)

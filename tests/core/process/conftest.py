@@ -1,0 +1,3 @@
+from tests.core.kube.conftest import api, client
+
+__all__ = ["api", "client"]

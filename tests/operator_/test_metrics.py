@@ -1,0 +1,125 @@
+"""What a scrape of the operator reads from its state."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, cast
+
+import msgspec
+import pytest
+from prometheus_client import CollectorRegistry
+
+from dovetail.api.gpunode import GPUNode
+from dovetail.kube.leader_election import Leadership
+from dovetail_operator.metrics import JobsCollector, LeaseCollector, NamespacesCollector
+from dovetail_operator.state.state import State
+from tests.operator_.builders import NOW, at, make_job, make_state
+
+
+@pytest.fixture
+def state() -> State:
+    return make_state(a=4)
+
+
+def scraped(state: State) -> CollectorRegistry:
+    registry = CollectorRegistry()
+    registry.register(JobsCollector(state))
+    registry.register(NamespacesCollector(state, now=lambda: NOW))
+    return registry
+
+
+def created(seconds: float, namespace: str = "team") -> dict[str, Any]:
+    return {"creationTimestamp": at(seconds), "namespace": namespace}
+
+
+def held(*devices: tuple[str, int]) -> dict[str, Any]:
+    """The status of a running job with these shares of the devices of node a."""
+    found = [
+        {"worker": 0, "node": "a", "index": 0, "uuid": uuid, "shareMilli": share, "memoryMiB": 100}
+        for uuid, share in devices
+    ]
+    return {"phase": "Running", "startTime": at(-60), "devices": found}
+
+
+def report(state: State, **utilization: float) -> None:
+    """The agent of node a reports the load of its devices; `_` in a name stands for `-`."""
+    devices = [
+        {
+            "index": index,
+            "uuid": uuid.replace("_", "-"),
+            "vendor": "nvidia",
+            "model": "V100",
+            "memoryMiB": 32768,
+            "utilization": value,
+        }
+        for index, (uuid, value) in enumerate(utilization.items())
+    ]
+    status = {"devices": devices, "observedAt": at(-5)}
+    state.store.gpunode_changed(msgspec.convert({"metadata": {"name": "a"}, "status": status}, GPUNode))
+
+
+def test_the_oldest_waiting_job_of_each_reason_has_its_time(state: State) -> None:
+    waits = {"phase": "Queued", "reason": "Resources"}
+    state.store.job_changed(make_job("young", status=waits, meta=created(-10)))
+    state.store.job_changed(make_job("old", status=waits, meta=created(-7200)))
+    state.store.job_changed(make_job("held", status={"phase": "Held", "reason": "Held"}, meta=created(-900)))
+    state.store.job_changed(make_job("running", status={"phase": "Running"}, meta=created(-99999)))
+    registry, name = scraped(state), "dovetail_jobs_oldest_waiting_timestamp_seconds"
+    assert registry.get_sample_value(name, {"reason": "Resources"}) == (NOW - timedelta(hours=2)).timestamp()
+    assert registry.get_sample_value(name, {"reason": "Held"}) == (NOW - timedelta(seconds=900)).timestamp()
+    assert registry.get_sample_value(name, {"reason": "Priority"}) is None
+
+
+def test_a_job_without_a_status_is_being_evaluated(state: State) -> None:
+    state.store.job_changed(make_job("new", meta=created(-3)))
+    registry = scraped(state)
+    assert registry.get_sample_value("dovetail_jobs_waiting", {"reason": "Evaluating"}) == 1
+    oldest = registry.get_sample_value("dovetail_jobs_oldest_waiting_timestamp_seconds", {"reason": "Evaluating"})
+    assert oldest == (NOW - timedelta(seconds=3)).timestamp()
+
+
+def test_held_and_idle_gpus_are_summed_by_namespace(state: State) -> None:
+    report(state, g0=0.25, g1=0.75, g2=0.5)
+    state.store.job_changed(make_job("one", status=held(("g0", 1000), ("g1", 1000)), meta=created(-99)))
+    state.store.job_changed(make_job("two", status=held(("g2", 500)), meta=created(-99, "other")))
+    registry = scraped(state)
+    assert registry.get_sample_value("dovetail_gpus_held", {"namespace": "team"}) == 2
+    # A quarter of the busier device is idle.
+    assert registry.get_sample_value("dovetail_gpus_held_idle", {"namespace": "team"}) == pytest.approx(0.5)
+    assert registry.get_sample_value("dovetail_gpus_held", {"namespace": "other"}) == 0.5
+    assert registry.get_sample_value("dovetail_gpus_held_idle", {"namespace": "other"}) == 0.25
+
+
+def test_devices_that_nobody_measures_are_not_called_idle(state: State) -> None:
+    state.store.job_changed(make_job("one", status=held(("g9", 1000)), meta=created(-99)))
+    registry = scraped(state)
+    assert registry.get_sample_value("dovetail_gpus_held", {"namespace": "team"}) == 1
+    assert registry.get_sample_value("dovetail_gpus_held_idle", {"namespace": "team"}) == 0
+
+
+def test_a_job_that_has_ended_holds_nothing(state: State) -> None:
+    ended = held(("g0", 1000)) | {"phase": "Succeeded", "completionTime": at(0)}
+    state.store.job_changed(make_job("one", status=ended, meta=created(-99)))
+    assert scraped(state).get_sample_value("dovetail_gpus_held", {"namespace": "team"}) is None
+
+
+def test_the_smallest_of_many_namespaces_are_one_sum(state: State) -> None:
+    for number in range(502):
+        status = held((f"g{number}", 10 if number < 2 else 1000))
+        meta = created(-99, f"ns-{number}") | {"uid": f"uid-{number}"}
+        state.store.job_changed(make_job(f"j{number}", status=status, meta=meta))
+    registry = scraped(state)
+    assert registry.get_sample_value("dovetail_gpus_held", {"namespace": "(others)"}) == pytest.approx(0.02)
+    assert registry.get_sample_value("dovetail_gpus_held", {"namespace": "ns-0"}) is None
+    assert registry.get_sample_value("dovetail_gpus_held", {"namespace": "ns-2"}) == 1
+
+
+@dataclass
+class Office:
+    remaining_seconds: float
+
+
+@pytest.mark.parametrize(("remaining", "value"), [(5.0, 1.0), (0.0, 0.0)])
+def test_the_lease_is_held_as_long_as_it_lasts(remaining: float, value: float) -> None:
+    registry = CollectorRegistry()
+    registry.register(LeaseCollector(cast("Leadership", Office(remaining))))
+    assert registry.get_sample_value("dovetail_operator_lease_held") == value
