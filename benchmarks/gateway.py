@@ -9,6 +9,7 @@ connections.
 
 import argparse
 import asyncio
+import itertools
 import json
 import multiprocessing
 import os
@@ -29,11 +30,12 @@ import aiohttp
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from tests.extender.builders import make_gpunode, make_node
-from tests.gateway.api_server import GatewayApiServer
+from tests.gateway.api_server import EDIT, GatewayApiServer, User
 from tests.gateway.builders import make_bound_pod, make_job
 
 DEVICES = 4
 NAMESPACES = 100
+TENANTS = 8
 HEADERS = {"Authorization": "Bearer admin-token"}
 PORT = 18200
 # What is asked, with the number of requests.
@@ -126,6 +128,7 @@ def serve(pipe: Pipe, nodes: int, jobs: int, pods: int) -> None:
 def fill(api: GatewayApiServer, *, nodes: int, jobs: int, pods: int) -> None:
     """Half of the devices are held; the other pods ask for no GPU."""
     api.users |= {f"stream-{at}": api.users["admin-token"] for at in range(1000)}
+    api.users |= {f"tenant-{at}": User(f"tenant-{at}", {f"ns-{at}": EDIT}) for at in range(TENANTS)}
     for at in range(nodes):
         api.put("nodes", make_node(f"node-{at}"))
         api.put("gpunodes", make_gpunode(f"node-{at}", gpus=DEVICES))
@@ -157,17 +160,24 @@ async def measure(server: str, *, pipe: Pipe, streams: int) -> dict[str, Any]:
             figures.append(await ask(session, name, path=path, requests=requests, pid=process.pid))
             print(figures[-1].row(), flush=True)
         dry_runs = await ask_dry_runs(session)
-        print(dry_runs, flush=True)
+        print(dry_runs, f"peak {memory_mib(process.pid, peak=True)} MiB", flush=True)
         live = await follow(pipe=pipe, pid=process.pid, streams=streams)
-        print(live)
         peak = memory_mib(process.pid, peak=True)
-        print(f"peak {peak} MiB")
+        print(live, f"peak {peak} MiB", flush=True)
+        asking = asyncio.create_task(ask_for_ever(session))
+        busy = await follow(pipe=pipe, pid=process.pid, streams=streams)
+        asking.cancel()
+        print("while dry runs are asked for:", busy)
+        busy_peak = memory_mib(process.pid, peak=True)
+        print(f"peak {busy_peak} MiB")
     return {
         "synced_seconds": synced,
         "peak_mib": peak,
+        "peak_while_asked_mib": busy_peak,
         "requests": list(map(asdict, figures)),
         "dry_runs": asdict(dry_runs),
         "live": asdict(live),
+        "live_while_asked": asdict(busy),
     }
 
 
@@ -184,6 +194,16 @@ async def ask_dry_runs(session: aiohttp.ClientSession, *, requests: int = 60) ->
         taken.append(round(time.perf_counter() - began, 3))
     first, *others = taken
     return DryRuns(first_seconds=first, median_seconds=median(others), slowest_seconds=max(others))
+
+
+async def ask_for_ever(session: aiohttp.ClientSession) -> None:
+    """Dry runs of users who see one namespace: each time, the queue is prepared for another of them."""
+    template = {"spec": {"containers": [{"name": "main", "image": "busybox"}]}}
+    for at in itertools.count():
+        headers = {"Authorization": f"Bearer tenant-{at % TENANTS}"}
+        body = {"namespace": f"ns-{at % TENANTS}", "spec": {"gpu": 8, "template": template}}
+        async with session.post(f"http://127.0.0.1:{PORT}/api/v3/dry-run", json=body, headers=headers) as response:
+            assert response.status == 200, await response.text()
 
 
 def write_kubeconfig(folder: Path, *, server: str) -> Path:

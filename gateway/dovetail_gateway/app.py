@@ -21,10 +21,11 @@ from dovetail_gateway.cluster.answers import Answers
 from dovetail_gateway.cluster.cache import ClusterCache
 from dovetail_gateway.metrics import Metrics
 from dovetail_gateway.pages.serve import add_pages
+from dovetail_gateway.routing.open_streams import OpenStreams, Times
 from dovetail_gateway.routing.openapi import document
 from dovetail_gateway.routing.server import Admission, Server
 from dovetail_gateway.routing.table import Route
-from dovetail_gateway.stream.events import EventStreams, Times
+from dovetail_gateway.stream.events import EventStreams
 from dovetail_gateway.stream.feed import Feed
 from dovetail_gateway.v1.allocations import WAIT_SECONDS, Allocations
 from dovetail_gateway.v1.routes import routes as v1_routes
@@ -35,9 +36,13 @@ from dovetail_gateway.v2.routes import routes as v2_routes
 from dovetail_gateway.v2.tasks import WAIT_SECONDS as TASK_WAIT_SECONDS
 from dovetail_gateway.v2.tasks import Tasks
 from dovetail_gateway.v2.templates import Templates, load_templates
+from dovetail_gateway.v3.history import SECONDS as HISTORY_SECONDS
+from dovetail_gateway.v3.history import History
 from dovetail_gateway.v3.jobs import Jobs
+from dovetail_gateway.v3.logs import Logs
 from dovetail_gateway.v3.me import Myself
 from dovetail_gateway.v3.nodes import Nodes
+from dovetail_gateway.v3.plan import Plan
 from dovetail_gateway.v3.questions import Questions
 from dovetail_gateway.v3.routes import routes as v3_routes
 from dovetail_gateway.v3.snapshots import Snapshots
@@ -58,6 +63,7 @@ class Options:
     - `templates`: what tasks run
     - `allocation_wait_seconds`: how long an allocation may wait for its devices
     - `stream_times`: signs of life and reviews of open streams
+    - `history_seconds`: how long the operator has to answer a query of the history
     - `anonymous_loopback`: whether requests from this machine without a token have the kubeconfig's rights
     """
 
@@ -70,14 +76,17 @@ class Options:
     allocation_wait_seconds: float = WAIT_SECONDS
     stream_times: Times = Times()  # noqa: RUF009 - frozen
     anonymous_loopback: bool = False
+    history_seconds: float = HISTORY_SECONDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gateway:
-    """The parts of a running gateway."""
+    """The parts of a running gateway; `own` is the client of its own account."""
 
+    own: Client
     cache: ClusterCache
     feed: Feed
+    answers: Answers
     clients: Clients
     reviews: Reviews
     application: web.Application
@@ -108,16 +117,33 @@ async def gateway(
             legacy=None if options.legacy is None else LegacyAccount(options.legacy, client=own),
             anonymous_loopback=options.anonymous_loopback,
         )
-        feed = Feed(cache)
-        streams = EventStreams(feed, cache=cache, reviews=reviews, metrics=metrics, times=options.stream_times)
-        table = routes(cache, clients=clients, reviews=reviews, feed=feed, options=options, now=now)
+        feed, answers = Feed(cache), Answers(cache, now=now)
+        streams = OpenStreams(metrics=metrics, times=options.stream_times)
+        table = routes(
+            cache,
+            clients=clients,
+            reviews=reviews,
+            feed=feed,
+            answers=answers,
+            streams=streams,
+            options=options,
+            now=now,
+        )
         server = Server(sight=cache, admission=admission, metrics=metrics, connections=connections)
-        app = server.application(table, stream=streams.serve)
-        app.on_shutdown.append(streams.stop)
+        app = server.application(table)
+
+        async def end_streams(_app: web.Application) -> None:
+            streams.stop()
+            # Wakes those that wait for the next change.
+            feed.wake()
+
+        app.on_shutdown.append(end_streams)
         add_pages(app, document=openapi(table))
         yield Gateway(
+            own=own,
             cache=cache,
             feed=feed,
+            answers=answers,
             clients=clients,
             reviews=reviews,
             application=app,
@@ -132,11 +158,12 @@ def routes(
     clients: Clients,
     reviews: Reviews,
     feed: Feed,
+    answers: Answers,
+    streams: OpenStreams,
     options: Options,
     now: Callable[[], datetime],
 ) -> list[Route]:
     """Every route, in the order of the document."""
-    answers = Answers(cache, now=now)
     allocations = Allocations(
         cache,
         clients=clients,
@@ -163,9 +190,13 @@ def routes(
     jobs = Jobs(cache, clients=clients, now=now)
     v3 = v3_routes(
         jobs=jobs,
+        history=History(clients=clients, seconds=options.history_seconds),
+        plan=Plan(cache),
+        logs=Logs(cache, jobs=jobs, clients=clients, reviews=reviews, streams=streams),
         nodes=Nodes(cache),
         questions=Questions(answers, jobs=jobs, reviews=reviews),
         snapshots=Snapshots(feed),
+        events=EventStreams(feed, cache=cache, reviews=reviews, streams=streams).serve,
         myself=Myself(cache, reviews=reviews),
     )
     return [*v1, *v2, *v3]

@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import ssl
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -13,15 +14,19 @@ from dovetail.config.errors import ConfigError
 from dovetail.config.settings import Settings
 from dovetail.kube.auth.connection import load_connection
 from dovetail.process import connections, serving
+from dovetail.process.live_settings import LiveSettings
 from dovetail_gateway.access.legacy_account import Account
 from dovetail_gateway.access.limits import Rates
 from dovetail_gateway.app import Gateway, Options, gateway
+from dovetail_gateway.routing.server import HEADER_BYTES, refuse
+from dovetail_gateway.v2.device_tree import device_tree
 from dovetail_gateway.v2.templates import load_templates
 
 DEFAULT_PORT: Final = 8000
 DEFAULT_METRICS_PORT: Final = 8085
-# Bearer tokens of identity providers can be large.
-_HEADER_BYTES: Final = 32 << 10
+# How long a thread that computes an answer may keep the event loop waiting. With Python's 5 ms, each event of a socket
+# could wait so long.
+SWITCH_SECONDS: Final = 0.0005
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -105,6 +110,7 @@ def _account(text: str | None) -> Account | None:
 
 async def _serve(args: argparse.Namespace, settings: Settings, stop: asyncio.Event) -> None:
     options, tls = options_of(args), _tls(args.tls)
+    sys.setswitchinterval(SWITCH_SECONDS)
     async with gateway(load_connection(args.kubeconfig), settings=settings, options=options) as made:
         health = web.Application()
         serving.add_health(health, ready=_ready(made), registry=made.metrics.registry)
@@ -116,10 +122,27 @@ async def _serve(args: argparse.Namespace, settings: Settings, stop: asyncio.Eve
                 port=args.port,
                 tls=tls,
                 connections=made.connections,
-                most_header_bytes=_HEADER_BYTES,
+                most_header_bytes=HEADER_BYTES,
+                refuse=refuse,
             ),
         ):
-            await serving.together(stop, made.cache.run(), made.feed.run())
+            live = LiveSettings(made.own, namespace=options.namespace, settings=settings, log_level=args.log_level)
+            await serving.together(
+                stop,
+                made.cache.run(),
+                made.feed.run(),
+                live.run(apply=made.cache.configure),
+                made.answers.keep_ready(),
+                _when_complete(made),
+            )
+
+
+async def _when_complete(made: Gateway) -> None:
+    """Print the devices once the cluster is listed."""
+    await made.cache.complete()
+    serving.keep_for_good()
+    sys.stdout.write(device_tree(made.cache.node_uses(), jobs=made.cache.jobs.values()) + "\n")
+    sys.stdout.flush()
 
 
 def _ready(made: Gateway) -> dict[str, serving.Check]:

@@ -1,14 +1,20 @@
 """The tests' API server with what the gateway asks for more: tokens, their rights, and GPUJobs that callers change."""
 
+import asyncio
 import itertools
+import json
 from dataclasses import dataclass, field
 from typing import Any
 
 from aiohttp import web
 
+from dovetail.api.gpujob import GPUJob
+from dovetail.decoding import UnreadableError, decode
+from dovetail_gateway.v3.asked_job import check_template
 from tests.extender.api_server import LISTS, ApiServer, _status
 
 _JOBS = "/apis/dovetail.dev/v1alpha1/namespaces/{namespace}/gpujobs"
+_QUERIES = "/apis/dovetail.dev/v1alpha1/namespaces/{namespace}/historyqueries"
 _CONFIGMAPS = "/api/v1/namespaces/dovetail-system/configmaps"
 _ALL = "*"
 
@@ -28,7 +34,11 @@ EDIT = {"get", "list", "watch", "create", "patch", "delete"}
 
 
 class GatewayApiServer(ApiServer):
-    """`users` by token. `reviews` and `requests` are what was asked, with the user's name."""
+    """`users` by token. `reviews` and `requests` are what was asked, with the user's name.
+
+    A log that is followed ends once `log_ends` is set. `log_refusal`: logs get that answer.
+    `answer` is the status of every HistoryQuery, `questions` are their specs.
+    """
 
     lists = {**LISTS, "jobs": "/apis/batch/v1/jobs", "configmaps": _CONFIGMAPS}
 
@@ -43,6 +53,11 @@ class GatewayApiServer(ApiServer):
         self.reviews: list[tuple[str, str, str]] = []
         self.requests: list[tuple[str, str, str]] = []
         self.token_requests = 0
+        self.log_queries: list[dict[str, str]] = []
+        self.log_ends = asyncio.Event()
+        self.questions: list[dict[str, Any]] = []
+        self.answer: dict[str, Any] = {"answered": True, "records": [], "next": ""}
+        self.log_refusal: tuple[int, str] | None = None
         self._uids = itertools.count(1)
 
     def add_to(self, app: web.Application) -> None:
@@ -51,6 +66,10 @@ class GatewayApiServer(ApiServer):
         app.router.add_post("/apis/authentication.k8s.io/v1/selfsubjectreviews", self._who)
         app.router.add_post("/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token", self._token)
         app.router.add_get("/api/v1/namespaces/{namespace}/events", self._events)
+        app.router.add_get("/api/v1/namespaces/{namespace}/pods/{name}/log", self._log)
+        app.router.add_post(_QUERIES, self._ask)
+        app.router.add_get(_QUERIES + "/{name}", self._answer)
+        app.router.add_delete(_QUERIES + "/{name}", self._forget)
         app.router.add_post(_JOBS, self._create)
         app.router.add_get(_JOBS + "/{name}", self._get)
         app.router.add_patch(_JOBS + "/{name}", self._patch)
@@ -98,6 +117,33 @@ class GatewayApiServer(ApiServer):
         refused = self._refused(request, "list", "x")
         return refused or web.json_response({"metadata": {"resourceVersion": "1"}, "items": [event]})
 
+    async def _ask(self, request: web.Request) -> web.Response:
+        if refused := self._refused(request, "create", "query"):
+            return refused
+        self.questions.append((await request.json())["spec"])
+        return web.json_response({"metadata": {"name": "ask-1"}, "spec": {}}, status=201)
+
+    async def _answer(self, request: web.Request) -> web.Response:
+        return web.json_response({"metadata": {"name": "ask-1"}, "spec": {}, "status": self.answer})
+
+    async def _forget(self, request: web.Request) -> web.Response:
+        self.requests.append(("", "forget", request.match_info["name"]))
+        return web.json_response({"kind": "Status", "status": "Success"})
+
+    async def _log(self, request: web.Request) -> web.StreamResponse:
+        if refused := self._refused(request, "get", request.match_info["name"]):
+            return refused
+        self.log_queries.append(dict(request.query))
+        if self.log_refusal is not None:
+            return _status(self.log_refusal[0], "Because", self.log_refusal[1])
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(f"lines of {request.match_info['name']}\n".encode())
+        if request.query.get("follow") == "true":
+            await self.log_ends.wait()
+            await response.write(b"the last line\n")
+        return response
+
     async def _create(self, request: web.Request) -> web.Response:
         job = await request.json()
         namespace, name = request.match_info["namespace"], job["metadata"]["name"]
@@ -105,8 +151,9 @@ class GatewayApiServer(ApiServer):
             return refused
         if f"{namespace}/{name}" in self.objects["gpujobs"]:
             return _status(409, "AlreadyExists", f'gpujobs.dovetail.dev "{name}" already exists')
-        if not {"gpu", "resources"} & job["spec"].keys():
-            return _status(422, "Invalid", "spec: exactly one of gpu and resources")
+        if problem := _problem(job):
+            return _status(422, "Invalid", problem)
+        job["spec"] = _without_null(job["spec"])
         user = self._user(request)
         assert user is not None
         job["metadata"] |= {"namespace": namespace, "uid": f"made-{next(self._uids)}"}
@@ -126,9 +173,9 @@ class GatewayApiServer(ApiServer):
             return refused
         for field_, value in (await request.json())["spec"].items():
             job["spec"][field_] = {**job["spec"].get(field_, {}), **value} if isinstance(value, dict) else value
-        if "durationSeconds" not in job["spec"].get("reservation", {"durationSeconds": 0}):
-            del job["spec"]["reservation"]
-            return _status(422, "Invalid", "spec.reservation.durationSeconds: Required value")
+        if problem := _problem(job):
+            job["spec"].pop("reservation", None)
+            return _status(422, "Invalid", problem)
         self.put("gpujobs", job)
         return web.json_response(job)
 
@@ -170,3 +217,20 @@ class GatewayApiServer(ApiServer):
             return None
         message = f'User "{user.name}" cannot {verb} resource "gpujobs" in the namespace "{namespace}"'
         return _status(403, "Forbidden", message)
+
+
+def _without_null(value: Any) -> Any:
+    """The value as the real one stores it: a field that is null is absent."""
+    if isinstance(value, dict):
+        return {key: _without_null(each) for key, each in value.items() if each is not None}
+    return list(map(_without_null, value)) if isinstance(value, list) else value
+
+
+def _problem(job: dict[str, Any]) -> str:
+    """What the CRD's schema and its rule on requests object to; empty if nothing."""
+    try:
+        check_template(decode(json.dumps(job), as_type=GPUJob))
+    except UnreadableError as error:
+        return error.problem
+    asked = [key for key in ("gpu", "resources") if job["spec"].get(key) is not None]
+    return "" if len(asked) == 1 else "spec: exactly one of gpu and resources"

@@ -5,14 +5,29 @@ from pathlib import Path
 from typing import Any, Final
 
 from dovetail_gateway.app import Options, openapi, routes
+from dovetail_gateway.routing.table import Route
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "openapi.json"
 
 
-def document() -> dict[str, Any]:
-    """The document of the route table, which needs no cluster."""
+def table() -> list[Route]:
+    """The route table, whose handlers cannot run: it needs no cluster."""
     nothing: Any = None
-    return openapi(routes(nothing, clients=nothing, reviews=nothing, feed=nothing, options=Options(), now=nothing))
+    return routes(
+        nothing,
+        clients=nothing,
+        reviews=nothing,
+        feed=nothing,
+        answers=nothing,
+        streams=nothing,
+        options=Options(),
+        now=nothing,
+    )
+
+
+def document() -> dict[str, Any]:
+    """The document of the route table."""
+    return openapi(table())
 
 
 def text() -> str:

@@ -12,6 +12,7 @@ import aiohttp
 from dovetail.config.settings import Settings
 from dovetail.process import connections
 from dovetail_gateway.app import Gateway, Options, gateway
+from dovetail_gateway.routing.server import HEADER_BYTES, refuse
 from tests.gateway.api_server import GatewayApiServer
 
 NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
@@ -75,7 +76,13 @@ async def serving(
     async with made as running:
         following = asyncio.gather(running.cache.run(), running.feed.run())
         listening = connections.listening(
-            running.application, host="127.0.0.1", port=0, tls=None, connections=running.connections
+            running.application,
+            host="127.0.0.1",
+            port=0,
+            tls=None,
+            connections=running.connections,
+            most_header_bytes=HEADER_BYTES,
+            refuse=refuse,
         )
         async with listening as port, aiohttp.ClientSession() as session:
             face = Face(running, session, f"http://127.0.0.1:{port}")

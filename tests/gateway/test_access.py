@@ -1,5 +1,6 @@
 """Who gets in, what the API server is asked, and how long an answer counts."""
 
+import asyncio
 import base64
 import json
 import time
@@ -54,6 +55,39 @@ def test_a_token_that_does_not_say_when_it_ends_ends_when_the_api_server_says(te
 
 def test_no_token_is_shown_by_repr() -> None:
     assert "secret" not in repr(caller_of(token_of("secret")))
+
+
+async def raw(face: Face, *, sent: bytes) -> tuple[bytes, dict[str, object]]:
+    """The status line and the body of the answer to these bytes."""
+    port = int(face.url.rpartition(":")[2])
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(sent)
+    async with asyncio.timeout(20):
+        head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+    writer.close()
+    assert b"application/problem+json" in head
+    return head.split(b"\r\n")[0].partition(b" ")[2], json.loads(body)
+
+
+async def test_a_request_line_that_is_too_long_is_a_problem_too(face: Face) -> None:
+    line = b"GET /api/v3/jobs?cursor=" + b"x" * 9_000 + b" HTTP/1.1\r\n"
+    status, problem = await raw(face, sent=line + b"Host: localhost\r\n\r\n")
+    assert status == b"400 Bad Request"
+    assert (problem["reason"], problem["detail"]) == ("Unreadable", "the request line or a header is too long")
+
+
+async def test_a_token_that_is_too_long_is_refused_and_no_log_has_it(
+    face: Face, capsys: pytest.CaptureFixture[str]
+) -> None:
+    header = b"Authorization: Bearer " + b"secret" * 6_000
+    status, _ = await raw(face, sent=b"GET /api/v3/jobs HTTP/1.1\r\nHost: localhost\r\n" + header + b"\r\n\r\n")
+    said = capsys.readouterr()
+    assert (status, "secret" in said.out + said.err) == (b"400 Bad Request", False)
+
+
+async def test_what_is_no_http_is_a_problem_too(face: Face) -> None:
+    status, problem = await raw(face, sent=b"hello\r\n\r\n")
+    assert (status, problem["detail"]) == (b"400 Bad Request", "this is no HTTP/1.1 request")
 
 
 async def test_a_caller_without_rights_is_refused_with_verb_and_resource(face: Face) -> None:

@@ -5,15 +5,16 @@ from typing import Any
 
 import pytest
 
-from dovetail_gateway.app import Options, routes
-from tests.gateway.api_server import GatewayApiServer
+from dovetail_gateway.access.legacy_account import Account
+from dovetail_gateway.app import Options
+from tests.gateway.api_server import EDIT, GatewayApiServer, User
 from tests.gateway.builders import make_job
+from tests.gateway.openapi import table
 from tests.gateway.served import Face, serving
 from tests.gateway.test_stream import start, stream
 
 CANARY = "canary"
-NOTHING: Any = None
-TABLE = routes(NOTHING, clients=NOTHING, reviews=NOTHING, feed=NOTHING, options=Options(), now=NOTHING)
+ASKED = [each for each in table() if each.media_type != "text/event-stream"]
 USERS = ("red-token", "reader-token", "nobody-token", "expired-token", "")
 TEMPLATE = {"spec": {"containers": [{"name": "m", "image": "x"}]}}
 # What is asked of each route that takes a body.
@@ -72,15 +73,47 @@ async def crowded(api: GatewayApiServer) -> GatewayApiServer:
     return api
 
 
-async def test_no_answer_of_any_route_names_what_the_user_may_not_list(crowded: GatewayApiServer) -> None:
+# With v1's allocations and v2's tasks where the user may see them, and where not; and with scripts' own account.
+KINDS = [
+    Options(rates=None, allocation_namespace="red"),
+    Options(rates=None, allocation_namespace="canaryns"),
+    Options(rates=None, allocation_namespace="canaryns", legacy=Account(namespace="red", name="scripts")),
+]
+
+
+@pytest.mark.parametrize("options", KINDS, ids=["own namespace", "hidden namespace", "scripts' account"])
+async def test_no_answer_of_any_route_names_what_the_user_may_not_list(
+    crowded: GatewayApiServer, options: Options
+) -> None:
     asked = 0
-    options = Options(rates=None, allocation_namespace="red")
     async with serving(crowded, options=options, wait_seconds=0.1) as face:
-        for each in TABLE:
+        for each in ASKED:
             for token in USERS:
                 for namespace, name in TARGETS if "{name}" in each.path else TARGETS[:1]:
-                    asked += not each.streams and await _is_silent(face, each, token, namespace, name)
+                    asked += await _is_silent(face, each, token, namespace, name)
     assert asked > 150
+    assert {each.path.split("/")[2] for each in ASKED} == {"v1", "v2", "v3"}
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/api/v3/jobs?namespace=canaryns",
+        "/api/v3/jobs?user=canaryuser",
+        "/api/v3/jobs?project=canaryns-project",
+        "/api/v3/jobs?cursor=canaryns/a",
+        "/api/v3/jobs/canaryns/canaryjob/logs?follow=true",
+        "/api/v3/history?namespace=canaryns",
+        "/api/v2/tasks?type=training",
+        "/api/v2/tasks?cursor=canary",
+    ],
+)
+async def test_no_filter_finds_what_the_user_may_not_list(crowded: GatewayApiServer, path: str) -> None:
+    async with serving(crowded, options=KINDS[1], wait_seconds=0.1) as face:
+        for token in USERS:
+            found = await face.get(path, token=token)
+            sent = found.text.replace("canaryjob", "").replace("canaryns", "") if found.status >= 400 else found.text
+            assert CANARY not in sent, (token, found.text)
 
 
 async def _is_silent(face: Face, each: Any, token: str, namespace: str, name: str) -> bool:
@@ -110,16 +143,34 @@ async def test_the_same_routes_name_it_to_who_may_list_all(crowded: GatewayApiSe
     assert all(CANARY in each.text for each in found), "the fixture hides nothing, so the test above shows nothing"
 
 
-async def test_no_event_of_a_stream_names_what_the_user_may_not_list(crowded: GatewayApiServer) -> None:
+@pytest.mark.parametrize("token", ["red-token", "both-token"])
+async def test_no_event_of_a_stream_names_what_the_user_may_not_list(crowded: GatewayApiServer, token: str) -> None:
+    crowded.users["both-token"] = User("bea", {"red": EDIT, "blue": EDIT})
     async with serving(crowded) as face:
-        since = await start(face, "red-token")
-        async with stream(face, token="red-token", since=since) as reader:
+        since = await start(face, token)
+        async with stream(face, token=token, since=since) as reader:
             for kind in ("gpujobs", "pods", "gpunodes"):
                 for subject in list(crowded.objects[kind].values()):
                     crowded.put(kind, subject)
+            crowded.delete("gpujobs", "canaryns/canaryahead")
             crowded.put("gpujobs", make_job("last", namespace="red"))
             while True:
                 event = await reader.next()
                 assert CANARY not in json.dumps(event.data)
                 if any(row["name"] == "last" for row in event.data["jobs"]):
                     break
+
+
+@pytest.mark.parametrize("token", ["nobody-token", "expired-token", ""])
+async def test_who_may_list_nothing_gets_no_stream(crowded: GatewayApiServer, token: str) -> None:
+    async with serving(crowded) as face:
+        found = await face.get("/api/v3/stream", token=token)
+    assert found.status in {401, 403}
+    assert CANARY not in found.text
+
+
+async def test_a_log_that_is_followed_has_the_lines_of_the_users_own_job_alone(crowded: GatewayApiServer) -> None:
+    crowded.log_ends.set()
+    async with serving(crowded) as face:
+        found = await face.get("/api/v3/jobs/red/train/logs?follow=true", token="red-token")
+    assert (found.status, CANARY in found.text) == (200, False)

@@ -12,7 +12,7 @@ from dovetail_gateway.access.visibility import EVERYTHING, Visibility
 from dovetail_gateway.cluster.prepared import (
     CHEAP_SECONDS,
     FRESH_SECONDS,
-    MOST_KEPT,
+    MOST_LIMITED,
     OLDEST_SECONDS,
     Audience,
     Prepared,
@@ -37,7 +37,15 @@ class Cluster:
         self.made: list[Audience] = []
         self.may_end = asyncio.Event()
         self.may_end.set()
-        self.queues = PreparedQueues(self._prepare, version=lambda: self.version, clock=lambda: self.seconds)
+        self.queues = PreparedQueues(
+            self._prepare, version=lambda: self.version, clock=lambda: self.seconds, sleep=self._sleep
+        )
+        self.rests: list[float] = []
+
+    async def _sleep(self, seconds: float) -> None:
+        self.rests.append(seconds)
+        self.seconds += seconds
+        await asyncio.sleep(0)
 
     async def _prepare(self, audience: Audience) -> Prepared:
         self.made.append(audience)
@@ -98,14 +106,16 @@ async def test_no_one_gets_the_queue_of_another_audience(cluster: Cluster) -> No
     audiences = [ADMIN, Audience(sees=red, user="rita"), Audience(sees=red, user="bob")]
     for audience in audiences * 2:
         await cluster.version_for(audience)
-    assert cluster.made == audiences
+    assert cluster.made == [*audiences, *audiences[1:]], "one of a limited audience is kept, and that of all"
 
 
 async def test_only_the_newest_are_kept(cluster: Cluster) -> None:
-    for at in range(MOST_KEPT + 1):
+    for at in range(MOST_LIMITED + 1):
         await cluster.version_for(Audience(sees=Visibility(frozenset()), user=f"u-{at}"))
+    await cluster.version_for(Audience(sees=Visibility(frozenset()), user="u-1"))
+    assert len(cluster.made) == MOST_LIMITED + 1
     await cluster.version_for(Audience(sees=Visibility(frozenset()), user="u-0"))
-    assert len(cluster.made) == MOST_KEPT + 2
+    assert len(cluster.made) == MOST_LIMITED + 2
 
 
 async def test_an_error_reaches_who_waits_and_the_next_tries_again(cluster: Cluster) -> None:
@@ -124,3 +134,30 @@ async def test_who_goes_away_does_not_end_the_preparation_of_the_others(cluster:
     await asyncio.sleep(0)
     cluster.may_end.set()
     assert (await second, len(cluster.made)) == (1, 1)
+
+
+@pytest.mark.parametrize(("took", "rest"), [(0.01, FRESH_SECONDS), (0.5, 10.0), (3.0, 20.0)])
+async def test_one_that_is_kept_ready_rests_by_what_it_costs_and_is_never_too_old(
+    cluster: Cluster, took: float, rest: float
+) -> None:
+    cluster.took = took
+    keeping = asyncio.ensure_future(cluster.queues.keep_ready(ADMIN))
+    async with asyncio.timeout(5):
+        while len(cluster.rests) < 3:  # noqa: ASYNC110 - it has no event
+            await asyncio.sleep(0)
+    keeping.cancel()
+    assert cluster.rests[0] == rest < OLDEST_SECONDS
+    made = len(cluster.made)
+    await cluster.version_for()
+    assert len(cluster.made) == made, "the one that is ready serves"
+
+
+async def test_an_error_does_not_end_what_keeps_one_ready(cluster: Cluster) -> None:
+    cluster.took = -1
+    keeping = asyncio.ensure_future(cluster.queues.keep_ready(ADMIN))
+    async with asyncio.timeout(5):
+        while not cluster.rests:  # noqa: ASYNC110 - it has no event
+            await asyncio.sleep(0)
+    cluster.took = COSTLY
+    assert await cluster.version_for() == 1
+    keeping.cancel()

@@ -71,15 +71,24 @@ async def test_a_dry_run_in_a_hidden_namespace_is_refused(face: Face) -> None:
     assert (found.status, found.json["reason"]) == (403, "Forbidden")
 
 
-@pytest.mark.parametrize("spec", [{"gpu": {}}, {"gpu": "2(V100"}, {"workers": 0}, [], "x"])
+@pytest.mark.parametrize(
+    "spec", [{"gpu": {}}, {"gpu": "2(V100"}, {"workers": 0}, {"gpu": 1, "template": {"spec": [None]}}, [], "x"]
+)
 async def test_a_spec_that_cannot_be_read_is_no_failure_of_the_gateway(face: Face, spec: Any) -> None:
     found = await face.ask("POST", "/api/v3/dry-run", token="red-token", json={"namespace": "red", "spec": spec})
     assert found.status in {200, 422}
     assert found.status == 422 or found.json["outcome"] == "Invalid"
 
 
-async def test_a_time_that_is_none_is_refused_by_a_dry_run(face: Face) -> None:
-    asked_then = {"namespace": "red", "spec": {**SPEC, "gpu": 1, "beginTime": "1000-00-00T00000000Z"}}
+@pytest.mark.parametrize(
+    "field",
+    [
+        {"beginTime": "1000-00-00T00000000Z"},
+        {"reservation": {"durationSeconds": 60, "renewTime": "1000-00-00T00000000Z"}},
+    ],
+)
+async def test_a_time_that_is_none_is_refused_by_a_dry_run(face: Face, field: dict[str, Any]) -> None:
+    asked_then = {"namespace": "red", "spec": {**SPEC, "gpu": 1, **field}}
     found = await face.ask("POST", "/api/v3/dry-run", token="red-token", json=asked_then)
     assert (found.status, "1000-00-00T00000000Z" in found.json["detail"]) == (422, True)
 
@@ -100,6 +109,21 @@ async def test_an_explanation_calls_the_holder_of_a_device_another_tenant(api: G
     assert "canary" not in found.text
     assert ANOTHER in found.text
     assert "canaryns" in (await face.get("/api/v3/jobs/red/two/explain", token="admin-token")).text
+
+
+async def test_an_explanation_rests_on_the_mixes_that_the_operator_and_the_extender_have_stored(
+    api: GatewayApiServer, face: Face
+) -> None:
+    for name in ("dovetail-mix-of-jobs", "dovetail-mix-of-pods"):
+        mix = {"policy": "ph", "arrivals": 1, "inUse": [[1, 1, 1, 500, [], 1]], "counted": []}
+        api.put("configmaps", {"metadata": {"name": name, "uid": name}, "data": {"mix": json.dumps(mix)}})
+    waiting = {"phase": "Queued", "number": 9, "reason": "Resources", "message": "Need 1 GPU"}
+    api.put("gpujobs", make_job("one", namespace="red", number=9, user="rita", status=waiting, gpu=1))
+    async with asyncio.timeout(20):
+        basis = ""
+        while "on what was submitted so far" not in basis or "that the extender has seen" not in basis:
+            found = await face.get("/api/v3/jobs/red/one/explain", token="red-token")
+            basis = found.json.get("basis", "")
 
 
 async def test_a_job_that_runs_is_explained_by_its_devices(face: Face) -> None:

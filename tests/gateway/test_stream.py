@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 
 from dovetail_gateway.app import Options
-from dovetail_gateway.stream.events import MOST_STREAMS, Times
+from dovetail_gateway.routing.open_streams import MOST_STREAMS, Times
 from dovetail_gateway.stream.feed import _MOST_KEPT
 from tests.gateway.api_server import EDIT, GatewayApiServer, User
 from tests.gateway.builders import make_bound_pod, make_job

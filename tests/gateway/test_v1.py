@@ -37,6 +37,16 @@ def use_of(node: str = "a", **gpunode: Any) -> NodeUse:
     return NodeUse(node=convert(make_node(node), as_type=Node), gpunode=made, uses=tuple(uses))
 
 
+async def test_more_workers_than_a_job_may_have_are_refused_by_the_requests_own_words(red: Face) -> None:
+    wanted = {"gpu_count": 9999, "distributed_training": True}
+    for call in ("validate", "allocate"):
+        found = await red.ask("POST", f"{ROOT}/{call}", token="red-token", json=wanted)
+        assert (found.status, found.json["message"]) == (
+            422,
+            "gpu_count 9999: 3333 nodes with 3 GPUs each, allowed are 1024",
+        )
+
+
 async def test_status_has_each_field(face: Face) -> None:
     found = (await face.get(f"{ROOT}/status", token="red-token")).json
     assert found["utilization"] == {"gpu_utilization": 0.0, "gpu_memory_usage": 0.0}
@@ -118,7 +128,7 @@ async def test_an_allocation_is_a_reservation_of_the_caller_that_holds_its_devic
     name = await _reserved(api)
     job = api.objects["gpujobs"][f"red/{name}"]
     assert job["spec"]["reservation"] == {"durationSeconds": 86400}
-    assert job["spec"]["resources"] == {"count": 2, "models": ["V100"]}
+    assert job["spec"]["resources"] == {"count": 2, "models": ["V100"], "minNominalMemoryGB": 16}
     assert job["metadata"]["annotations"]["dovetail.dev/user"] == "rita"
     devices = [
         {"worker": 0, "node": "b", "index": at, "uuid": f"b-{at}", "shareMilli": 1000, "memoryMiB": 32768}
@@ -219,11 +229,15 @@ async def test_scripts_without_a_token_act_as_the_configured_account(api: Gatewa
     [
         ({"gpu_count": 2}, {"resources": {"count": 2}, "workers": 1}),
         ({"gpu_type": "v100"}, {"resources": {"count": 1, "models": ["v100"]}, "workers": 1}),
-        ({"memory_gb": 32}, {"resources": {"count": 1, "models": ["V100"]}, "workers": 1}),
+        ({"memory_gb": 32}, {"resources": {"count": 1, "minNominalMemoryGB": 32}, "workers": 1}),
+        ({"memory_gb": 15.5}, {"resources": {"count": 1, "minNominalMemoryGB": 16}, "workers": 1}),
+        ({"memory_gb": 0}, {"resources": {"count": 1}, "workers": 1}),
         ({"gpu_count": 12, "distributed_training": True}, {"resources": {"count": 6}, "workers": 2}),
         ({"gpu_count": 16, "distributed_training": True}, {"resources": {"count": 8}, "workers": 2}),
         ({"gpu_count": 4, "distributed_training": True}, {"resources": {"count": 4}, "workers": 1}),
         ({"gpu_requirement": "8G,0.5", "gpu_count": 3}, {"gpu": "8G,0.5"}),
+        ({"gpu_requirement": "16(V100)", "distributed_training": True}, {"gpu": "8(V100)", "workers": 2}),
+        ({"gpu_requirement": "4(>=32G)", "distributed_training": True}, {"gpu": "4(>=32G)", "workers": 1}),
         ({"priority": 200}, {"priority": 200}),
     ],
 )
@@ -233,9 +247,33 @@ def test_a_request_becomes_a_spec(wanted: dict[str, Any], spec: dict[str, Any]) 
     assert spec.items() <= found.spec.items()
 
 
-def test_a_model_with_a_device_that_is_too_small_does_not_count() -> None:
+def test_a_model_of_several_sizes_has_its_larger_devices() -> None:
     mixed = [use_of("a"), use_of("b", memoryMiB=16384)]
-    assert isinstance(reservation(Wanted(memory_gb=32), nodes=mixed), NoSuchGPU)
+    found = reservation(Wanted(gpu_type="V100", memory_gb=32), nodes=mixed)
+    assert not isinstance(found, NoSuchGPU)
+    assert found.spec["resources"] == {"count": 1, "models": ["V100"], "minNominalMemoryGB": 32}
+    assert isinstance(reservation(Wanted(memory_gb=33), nodes=mixed), NoSuchGPU)
+
+
+def test_workers_of_a_distributed_request_count_devices_of_its_size_only() -> None:
+    mixed = [use_of("a"), use_of("b", memoryMiB=16384)]
+    found = reservation(Wanted(gpu_count=8, memory_gb=32, distributed_training=True), nodes=mixed)
+    assert not isinstance(found, NoSuchGPU)
+    assert (found.spec["resources"]["count"], found.workers) == (8, 1)
+
+
+def test_a_distributed_request_is_split_so_that_nodes_of_different_sizes_have_room_for_it() -> None:
+    found = reservation(
+        Wanted(gpu_count=12, distributed_training=True), nodes=[use_of("a", gpus=8), use_of("b", gpus=4)]
+    )
+    assert not isinstance(found, NoSuchGPU)
+    assert (found.spec["resources"]["count"], found.workers) == (4, 3)
+
+
+def test_a_configured_size_of_a_model_counts() -> None:
+    odd = [use_of("a", memoryMiB=20000)]
+    assert isinstance(reservation(Wanted(memory_gb=24), nodes=odd), NoSuchGPU)
+    assert not isinstance(reservation(Wanted(memory_gb=24), nodes=odd, specs={"V100": 24}), NoSuchGPU)
 
 
 @pytest.mark.parametrize(

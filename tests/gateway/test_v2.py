@@ -159,9 +159,61 @@ async def test_without_any_gpu_cuda_runs_on_the_cpu_and_the_answer_says_so(two: 
     assert (found.json["device"], found.json["message"]) == (
         "cpu", "this cluster has no GPU: the task runs on the CPU",
     )  # fmt: skip
+    id_ = found.json["task_id"]
+    shown = await until_seen(red, f"{ROOT}/tasks/{id_}", holds=lambda found: "message" in found)
+    assert (shown["device"], shown["message"]) == ("cpu", "this cluster has no GPU: the task runs on the CPU")
     assert (await train(red, device="cuda:0")).json[
         "detail"
     ] == "device cuda:0 does not exist: this cluster has no GPUs"
+
+
+async def test_a_task_that_its_template_moves_to_the_cpu_says_so(two: GatewayApiServer, red: Face) -> None:
+    id_ = (await train(red)).json["task_id"]
+    message = "Runs on the CPU (onNoGPU): Need 1 GPU, only 0 available"
+    two.objects["gpujobs"][f"red/{id_}"]["status"] = {"phase": "Running", "device": "cpu", "message": message}
+    two.put("gpujobs", two.objects["gpujobs"][f"red/{id_}"])
+    shown = await until_seen(red, f"{ROOT}/tasks/{id_}", holds=lambda found: found.get("status") == "running")
+    assert (shown["device"], shown["message"]) == ("cpu", message)
+
+
+async def test_a_named_device_is_waited_for_whatever_the_namespace_s_default_is(
+    two: GatewayApiServer, red: Face
+) -> None:
+    found = await train(red, device="cuda:0")
+    assert two.objects["gpujobs"][f"red/{found.json['task_id']}"]["spec"]["onNoGPU"] == "Wait"
+
+
+@pytest.mark.parametrize(
+    ("fields", "memory"),
+    [
+        ({"parameter_count": 1_000_000}, {"strategy": "Dynamic", "parameters": 1_000_000, "batchSize": 1}),
+        (
+            {"parameter_count": 25_600_000, "batch_size": 16},
+            {"strategy": "Dynamic", "parameters": 25_600_000, "batchSize": 16},
+        ),
+    ],
+)
+async def test_a_task_with_a_number_of_parameters_is_promised_what_its_model_needs(
+    two: GatewayApiServer, red: Face, fields: dict[str, Any], memory: dict[str, Any]
+) -> None:
+    found = await train(red, **fields)
+    spec = two.objects["gpujobs"][f"red/{found.json['task_id']}"]["spec"]
+    assert (spec["memory"], spec["resources"]) == (memory, {"share": 0.25, "device": "cuda"})
+
+
+@pytest.mark.parametrize("fields", [{"batch_size": 16}, {"parameter_count": 1_000_000, "batch_size": -1}])
+async def test_without_parameters_or_a_batch_size_the_template_s_memory_counts(
+    two: GatewayApiServer, red: Face, fields: dict[str, Any]
+) -> None:
+    found = await train(red, **fields)
+    spec = two.objects["gpujobs"][f"red/{found.json['task_id']}"]["spec"]
+    assert ("memory" in spec, spec["resources"]["memory"]) == (False, "4Gi")
+
+
+async def test_a_model_that_fits_no_device_is_refused_before_it_starts(two: GatewayApiServer, red: Face) -> None:
+    found = await train(red, parameter_count=7_000_000_000, batch_size=8)
+    assert (found.status, found.json["reason"]) == (409, "ExceedsCapacity")
+    assert "MiB on a GPU" in found.json["detail"]
 
 
 async def test_a_task_with_more_memory_than_any_device_is_refused_before_it_starts(
@@ -185,6 +237,8 @@ async def test_a_task_with_more_memory_than_any_device_is_refused_before_it_star
         ({"num_classes": 0}, "num_classes"),
         ({"model": 5}, "model"),
         ({"bad name": 1}, "bad name"),
+        ({"parameter_count": "7B"}, "parameter_count"),
+        ({"parameter_count": 0}, "parameter_count"),
         ({"note": "x" * 5000}, "note"),
         ({"note": "a\0b"}, "note"),
     ],

@@ -1,11 +1,15 @@
 """v3 over a real port: lists, pages, writes with the caller's token, and the errors of each."""
 
+import asyncio
+import json
 from typing import Any
 
 import pytest
 
+from dovetail import names
+from dovetail_gateway.v3.images import with_images
 from tests.gateway.api_server import GatewayApiServer
-from tests.gateway.builders import make_job
+from tests.gateway.builders import make_bound_pod, make_job
 from tests.gateway.served import Face
 
 NEW = {"namespace": "red", "spec": {"gpu": 1, "template": {"spec": {"containers": [{"name": "m", "image": "x"}]}}}}
@@ -112,6 +116,13 @@ async def test_a_retry_with_the_same_key_gives_the_same_job(api: GatewayApiServe
     assert len([job for job in api.objects["gpujobs"] if job.startswith("red/job-")]) == 1
 
 
+@pytest.mark.parametrize("key", ["", "two words", "ä", "x" * 256])
+async def test_a_key_that_is_none_is_refused(api: GatewayApiServer, face: Face, key: str) -> None:
+    found = await face.ask("POST", "/api/v3/jobs", token="red-token", json=NEW, headers={"Idempotency-Key": key})
+    assert (found.status, "Idempotency-Key" in found.json["detail"]) == (422, True)
+    assert not api.requests
+
+
 async def test_the_same_key_for_another_job_is_refused(face: Face) -> None:
     key = {"Idempotency-Key": "k1"}
     await face.ask("POST", "/api/v3/jobs", token="red-token", json=NEW, headers=key)
@@ -169,6 +180,15 @@ async def test_a_whole_number_may_be_written_with_a_point(api: GatewayApiServer,
     assert (await face.ask("PATCH", TRAIN, token="red-token", json={"priority": 20.5})).status == 422
 
 
+async def test_a_whole_number_of_a_spec_may_be_written_with_a_point(api: GatewayApiServer, face: Face) -> None:
+    spec = {**NEW["spec"], "priority": 20.0, "dependencies": [{"name": "train"}]}
+    made = await face.ask("POST", "/api/v3/jobs", token="red-token", json={**NEW, "name": "new", "spec": spec})
+    assert made.status == 201
+    assert '"priority": 20,' in json.dumps(api.objects["gpujobs"]["red/new"]["spec"]) + ","
+    found = await face.ask("POST", "/api/v3/dry-run", token="red-token", json={"namespace": "red", "spec": spec})
+    assert found.status == 200
+
+
 async def test_cancel_sets_the_field_and_delete_is_idempotent(api: GatewayApiServer, face: Face) -> None:
     await face.ask("POST", f"{TRAIN}/cancel", token="red-token")
     assert api.objects["gpujobs"]["red/train"]["spec"]["cancel"] is True
@@ -199,6 +219,32 @@ async def test_nodes_come_in_pages_and_by_model(face: Face) -> None:
     assert len((await face.get("/api/v3/devices?model=Tesla-V100-SXM2", token="red-token")).json["items"]) == 16
 
 
+@pytest.mark.parametrize("path", ["jobs", "nodes", "devices", "quotas", "snapshot"])
+async def test_a_listing_that_the_caller_has_already_is_not_sent_again(
+    api: GatewayApiServer, face: Face, path: str
+) -> None:
+    first = await face.get(f"/api/v3/{path}", token="admin-token")
+    known = {"If-None-Match": f'"other", {first.headers["ETag"]}'}
+    again = await face.get(f"/api/v3/{path}", token="admin-token", headers=known)
+    assert (again.status, again.text, again.headers["ETag"]) == (304, "", first.headers["ETag"])
+    limited = await face.get(f"/api/v3/{path}", token="red-token", headers=known)
+    assert limited.status == (304 if limited.headers["ETag"] == first.headers["ETag"] else 200)
+    api.put("gpujobs", make_job("new", namespace="red"))
+    api.put("pods", make_bound_pod("new-0", namespace="red", job="new", number=3, device="a-5"))
+    api.put("gpuquotas", {"metadata": {"name": "q", "uid": "q"}, "spec": {"gpus": 1}, "status": {}})
+    async with asyncio.timeout(20):
+        while (await face.get(f"/api/v3/{path}", token="admin-token", headers=known)).status == 304:
+            pass
+
+
+async def test_callers_who_see_different_namespaces_have_different_tags(face: Face) -> None:
+    tags = {
+        (await face.get("/api/v3/snapshot", token=token)).headers["ETag"]
+        for token in ("admin-token", "red-token", "reader-token")
+    }
+    assert len(tags) == 2, "the two of namespace red see the same"
+
+
 async def test_the_events_of_a_job_come_with_the_callers_token(api: GatewayApiServer, face: Face) -> None:
     found = await face.get(f"{TRAIN}/events", token="red-token")
     assert [(row["reason"], row["message"]) for row in found.json["items"]] == [("Queued", "it waits")]
@@ -225,3 +271,53 @@ async def test_me_says_who_the_api_server_sees(face: Face) -> None:
     found = (await face.get("/api/v3/me", token="red-token")).json
     assert (found["username"], found["everywhere"], found["namespaces"]) == ("rita", False, ["red"])
     assert (await face.get("/api/v3/me", token="admin-token")).json["everywhere"] is True
+
+
+# --- jobs without an image -------------------------------------------------------------------------------------------
+
+BARE = {"namespace": "red", "spec": {"gpu": 1, "template": {"spec": {"containers": [{"name": "m"}, {"name": "n"}]}}}}
+
+
+def made_containers(api: GatewayApiServer, name: str) -> list[dict[str, str]]:
+    found: list[dict[str, str]] = api.objects["gpujobs"][f"red/{name}"]["spec"]["template"]["spec"]["containers"]
+    return found
+
+
+async def test_a_job_without_an_image_is_refused_where_nodes_run_images(face: Face) -> None:
+    found = await face.ask("POST", "/api/v3/jobs", token="red-token", json=BARE)
+    assert found.status == 422
+    assert found.json["detail"] == (
+        "spec.template.spec.containers[0].image is missing: name the image that the container runs, "
+        "such as pytorch/pytorch"
+    )
+
+
+async def test_nodes_that_run_no_images_need_none(api: GatewayApiServer, face: Face) -> None:
+    for name, node in list(api.objects["nodes"].items()):
+        meta = node["metadata"]
+        simulated = {**meta, "annotations": meta.get("annotations", {}) | {names.SIMULATED_NODE: "fake"}}
+        api.put("nodes", {**node, "metadata": simulated} if name != "a" else on_processes(node))
+    for _ in range(1000):
+        made = await face.ask("POST", "/api/v3/jobs", token="red-token", json={**BARE, "name": "bare"})
+        if made.status == 201:
+            break
+    assert [each["image"] for each in made_containers(api, "bare")] == [names.UNUSED_IMAGE] * 2
+    own = {"spec": {"containers": [{"name": "m", "image": "own"}]}}
+    await face.ask(
+        "POST", "/api/v3/jobs", token="red-token", json={**BARE, "name": "own", "spec": {"gpu": 1, "template": own}}
+    )
+    assert [each["image"] for each in made_containers(api, "own")] == ["own"]
+
+
+def on_processes(node: dict[str, Any]) -> dict[str, Any]:
+    """The node as that of one's own machine."""
+    status = node.get("status", {})
+    return {**node, "status": {**status, "nodeInfo": {"containerRuntimeVersion": names.PROCESSES}}}
+
+
+@pytest.mark.parametrize(
+    "template", [None, 1, {}, {"spec": 1}, {"spec": {"containers": {}}}, {"spec": {"containers": [1]}}]
+)
+async def test_a_template_of_another_shape_is_left_to_the_api_server(template: Any) -> None:
+    spec = {"gpu": 1, "template": template}
+    assert with_images(spec, nodes=()) is spec

@@ -54,11 +54,13 @@ class _SelfReview(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Act:
-    """A verb on a resource of Dovetail's group; an empty namespace means all of them."""
+    """A verb on a resource, by default of Dovetail's group; an empty namespace means all of them."""
 
     verb: str
     resource: str = "gpujobs"
     namespace: str = ""
+    group: str = GROUP
+    subresource: str = ""
 
 
 _Key = tuple[bytes, Act]
@@ -156,5 +158,11 @@ class Reviews:
 
 
 def _attributes(act: Act) -> dict[str, str]:
-    named = {"verb": act.verb, "group": GROUP, "resource": act.resource, "namespace": act.namespace}
+    named = {
+        "verb": act.verb,
+        "group": act.group,
+        "resource": act.resource,
+        "subresource": act.subresource,
+        "namespace": act.namespace,
+    }
     return {name: value for name, value in named.items() if value}

@@ -4,8 +4,9 @@ import asyncio
 import secrets
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.meta import key_of
@@ -16,10 +17,12 @@ from dovetail.query.dry_run import DryRun, prepare
 from dovetail.query.explain import subjects
 from dovetail.query.explain.explanation import Explanation, explain
 from dovetail.query.jobs.owners import user_of
-from dovetail_gateway.access.visibility import Visibility
+from dovetail_gateway.access.callers import Caller
+from dovetail_gateway.access.visibility import EVERYTHING, Visibility
 from dovetail_gateway.cluster.cache import ClusterCache
 from dovetail_gateway.cluster.other_names import OtherNames
 from dovetail_gateway.cluster.prepared import Audience, Prepared, PreparedQueues
+from dovetail_gateway.cluster.turns import Turns
 
 T = TypeVar("T")
 # They compute for up to seconds on a large cluster; more at once would only make each of them slower.
@@ -30,20 +33,32 @@ _NODE_CYCLES: Final = 2_000
 
 
 class Answers:
-    """Computes answers in threads, a few at a time."""
+    """Computes answers in threads, a few at a time, and one at a time for each caller.
+
+    In threads and not in processes, since a second copy of the cluster would cost more than all the answers. They take
+    the interpreter from the event loop for at most `main.SWITCH_SECONDS` at a time.
+    """
 
     def __init__(self, cache: ClusterCache, *, now: Callable[[], datetime]) -> None:
         self._cache = cache
         self._now = now
         self._secret = secrets.token_bytes(32)
-        self._slots = asyncio.Semaphore(_AT_ONCE)
+        # Threads of their own: each of the event loop's would keep memory of the last answer that it computed.
+        self._threads = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="answers")
+        self._turns = Turns()
         self._prepared = PreparedQueues(self._prepare, version=lambda: cache.version)
 
-    async def dry_run(self, job: GPUJob, *, sees: Visibility) -> DryRun:
+    async def keep_ready(self) -> None:
+        """Keep the queue ready for the dry runs of those who see everything, once the cluster is listed. Endless."""
+        await self._cache.complete()
+        await self._prepared.keep_ready(Audience(sees=EVERYTHING, user=""))
+
+    async def dry_run(self, job: GPUJob, *, caller: Caller, sees: Visibility) -> DryRun:
         """Where and when the job would start if it were submitted now: its own namespace and user are not hidden."""
-        prepared = await self._prepared.for_audience(Audience.of_job(job, sees=sees, user=user_of(job)))
-        cycles = _NODE_CYCLES // max(1, len(self._cache.gpunodes))
-        return await self._in_thread(lambda: prepared.dry_run(job, most_cycles=cycles))
+        async with self._turns.turn(caller.key):
+            prepared = await self._prepared.for_audience(Audience.of_job(job, sees=sees, user=user_of(job)))
+            cycles = _NODE_CYCLES // max(1, len(self._cache.gpunodes))
+            return await self._in_thread(lambda: prepared.dry_run(job, most_cycles=cycles))
 
     async def _prepare(self, audience: Audience) -> Prepared:
         version = self._cache.version
@@ -55,7 +70,7 @@ class Answers:
 
         return await self._computed(compute, sees=audience.sees, users=[audience.user])
 
-    async def explain(self, job: GPUJob, *, sees: Visibility) -> Explanation:
+    async def explain(self, job: GPUJob, *, caller: Caller, sees: Visibility) -> Explanation:
         """Why a job of the cluster waits, or where it is."""
 
         def compute(objects: ClusterObjects, now: datetime) -> Explanation:
@@ -64,11 +79,13 @@ class Answers:
             subject = subjects.of_job(job, pods=pods, settings=objects.settings, child=child)
             return explain(subject, objects=objects, now=now)
 
-        return await self._computed(compute, sees=sees)
+        async with self._turns.turn(caller.key):
+            return await self._computed(compute, sees=sees)
 
-    async def audit(self) -> Report:
+    async def audit(self, *, caller: Caller) -> Report:
         """The proof that nothing is promised twice, for a caller who sees everything."""
-        return await self._computed(lambda objects, _now: audit_of(objects), sees=Visibility(None))
+        async with self._turns.turn(caller.key):
+            return await self._computed(lambda objects, _now: audit_of(objects), sees=EVERYTHING)
 
     async def _computed(
         self, compute: Callable[[ClusterObjects, datetime], T], *, sees: Visibility, users: Sequence[str] = ()
@@ -78,17 +95,7 @@ class Answers:
         return await self._in_thread(lambda: compute(self._renamed(objects, sees=sees, users=users), now))
 
     async def _in_thread(self, compute: Callable[[], T]) -> T:
-        await self._slots.acquire()
-        computing = asyncio.ensure_future(asyncio.to_thread(compute))
-        # A thread cannot be ended: its slot is taken until it is done, also when no one waits for it any more.
-        computing.add_done_callback(self._done)
-        return await asyncio.shield(computing)
-
-    def _done(self, computing: asyncio.Future[Any]) -> None:
-        self._slots.release()
-        if not computing.cancelled():
-            # Marks the error as seen where the request that waited is gone.
-            computing.exception()
+        return await asyncio.get_running_loop().run_in_executor(self._threads, compute)
 
     def _renamed(self, objects: ClusterObjects, *, sees: Visibility, users: Sequence[str]) -> ClusterObjects:
         return OtherNames(sees=sees, jobs=objects.jobs, users=users, secret=self._secret).cluster(objects)

@@ -16,6 +16,8 @@ from dovetail.api.meta import EventType, key_of
 from dovetail.api.resources import CONFIGMAPS, GPUJOBS, GPUNODES, GPUQUOTAS, JOBS, NODES, PODS
 from dovetail.cluster.objects import ClusterObjects
 from dovetail.config.settings import Settings
+from dovetail.decoding import UnreadableError
+from dovetail.engine.score.mix_record import EXTENDER_CONFIGMAP, QUEUE_CONFIGMAP, MixRecord, record_in
 from dovetail.gpu.device_indexes import CONFIGMAP_NAME, NodeDevice, read_indexes
 from dovetail.kube.client import Client
 from dovetail.kube.reflector import Reflector
@@ -85,6 +87,8 @@ class ClusterCache:
         self._namespaces: Counter[str] = Counter()
         self._slices: dict[str, ResourceSlice] = {}
         self._device_indexes: Mapping[int, NodeDevice] = {}
+        # What prices have learned, by the name of the ConfigMap.
+        self._mixes: dict[str, MixRecord] = {}
         self._waiting: dict[str, set[asyncio.Future[None]]] = {}
         self._nodes = Reflector(client, resource=NODES, as_type=Node, on_event=self._on_node)
         self._gpunodes = Reflector(client, resource=GPUNODES, as_type=GPUNode, on_event=self._on_gpunode)
@@ -94,15 +98,24 @@ class ClusterCache:
         self._batch_jobs = Reflector(
             client, resource=JOBS, as_type=Job, on_event=self._on_other, label_selector=names.LABEL_JOB
         )
-        self._configmaps = Reflector(
-            client,
-            resource=CONFIGMAPS,
-            as_type=ConfigMap,
-            on_event=self._on_configmap,
-            namespace=namespace,
-            field_selector=f"metadata.name={CONFIGMAP_NAME}",
+        # The account may read these ConfigMaps by name, so each has its own watch.
+        self._configmaps = tuple(
+            Reflector(
+                client,
+                resource=CONFIGMAPS,
+                as_type=ConfigMap,
+                on_event=self._on_configmap,
+                namespace=namespace,
+                field_selector=f"metadata.name={name}",
+            )
+            for name in (CONFIGMAP_NAME, QUEUE_CONFIGMAP, EXTENDER_CONFIGMAP)
         )
         self._slice_watch = SliceWatch(client, drivers=names.GPU_DRIVERS, on_event=self._on_slice)
+
+    def configure(self, settings: Settings) -> None:
+        """Answer by other settings from now on."""
+        self.settings = settings
+        self.version += 1
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -123,6 +136,12 @@ class ClusterCache:
         if age > OLDEST_SECONDS:
             return f"the API server has sent nothing for {age:.0f} s, more than {OLDEST_SECONDS:g} s"
         return ""
+
+    async def complete(self) -> None:
+        """Return once everything is listed."""
+        for reflector in self._reflectors:
+            await reflector.synced.wait()
+        await self._slice_watch.settled.wait()
 
     @property
     def age_seconds(self) -> float:
@@ -147,6 +166,11 @@ class ClusterCache:
         return self._jobs.store
 
     @property
+    def nodes(self) -> Mapping[str, Node]:
+        """All nodes by name. A live view."""
+        return self._nodes.store
+
+    @property
     def gpunodes(self) -> Mapping[str, GPUNode]:
         """All GPUNodes by name. A live view."""
         return self._gpunodes.store
@@ -164,6 +188,15 @@ class ClusterCache:
     def pods_on(self, node: str) -> Collection[Pod]:
         """The pods that are bound to a node. A live view."""
         return self._pods_on.get(node, {}).values()
+
+    def pods_of(self, job: GPUJob) -> list[Pod]:
+        """The pods of a job, also of its earlier attempts."""
+        meta = job.metadata
+        return [
+            pod
+            for pod in self._pods.store.values()
+            if pod.metadata.namespace == meta.namespace and pod.metadata.labels.get(names.LABEL_JOB) == meta.name
+        ]
 
     def node_use(self, name: str) -> NodeUse | None:
         """A node with GPUs and who holds them; None for another node."""
@@ -193,6 +226,8 @@ class ClusterCache:
             quotas=list(self._quotas.store.values()),
             slices=list(self._slices.values()),
             batch_jobs=list(self._batch_jobs.store.values()),
+            job_mix=self._mixes.get(QUEUE_CONFIGMAP),
+            pod_mix=self._mixes.get(EXTENDER_CONFIGMAP),
         )
 
     async def until(self, key: str, *, holds: Callable[[GPUJob | None], bool], seconds: float) -> GPUJob | None:
@@ -237,7 +272,7 @@ class ClusterCache:
             self._jobs,
             self._quotas,
             self._batch_jobs,
-            self._configmaps,
+            *self._configmaps,
         )
 
     def _on_node(self, _event: EventType, node: Node) -> None:
@@ -249,7 +284,15 @@ class ClusterCache:
 
     def _on_configmap(self, event: EventType, configmap: ConfigMap) -> None:
         self.version += 1
-        self._device_indexes = {} if event == "DELETED" else read_indexes(configmap.data)
+        data = {} if event == "DELETED" else configmap.data
+        name = configmap.metadata.name
+        if name == CONFIGMAP_NAME:
+            self._device_indexes = read_indexes(data)
+            return
+        self._mixes.pop(name, None)
+        with suppress(UnreadableError):
+            if (record := record_in(data)) is not None:
+                self._mixes[name] = record
 
     def _on_pod(self, event: EventType, pod: Pod) -> None:
         key, before = key_of(pod.metadata), self._node_of.pop(key_of(pod.metadata), "")

@@ -34,8 +34,9 @@ _PHRASES: Final = (
     re.compile(rf"\b(?:pod|job|namespace|user|GPUQuota) {_WORD}(?:/{_WORD})?"),
     re.compile(rf"{_WORD}(?:/{_WORD})?"),
 )
-# Labels and annotations that name a job or a project.
-_NAMING: Final = frozenset({names.LABEL_JOB, names.LABEL_PROJECT, names.LABEL_ARRAY})
+# Labels and annotations whose value is the name of a job or project, and those that contain a name.
+_NAMES: Final = frozenset({names.LABEL_JOB, names.LABEL_PROJECT, names.LABEL_ARRAY})
+_NAMING: Final = _NAMES | {names.USER, names.ALLOCATION}
 
 
 class OtherNames:
@@ -100,11 +101,13 @@ class OtherNames:
             owner_references=[self._owner(each) for each in meta.owner_references],
         )
 
-    def _naming(self, found: Mapping[str, str]) -> dict[str, str]:
+    def _naming(self, found: dict[str, str]) -> dict[str, str]:
+        if _NAMING.isdisjoint(found):
+            return found
         return {key: self._value(key, value=value) for key, value in found.items()}
 
     def _value(self, key: str, *, value: str) -> str:
-        if key in _NAMING:
+        if key in _NAMES:
             return self._word(value)
         if key == names.USER:
             return self.user(value)

@@ -8,16 +8,24 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from dovetail.api.gpujob import GPUJob
+from dovetail.logs import get_logger
 from dovetail.query.dry_run import DryRun, PreparedQueue, dry_run_on
 from dovetail_gateway.access.visibility import Visibility
+
+log = get_logger("dovetail.gateway")
 
 # A queue that takes longer to prepare serves for a while after the cluster changed; a cheaper one is prepared again.
 CHEAP_SECONDS: Final = 0.05
 # From this age on, the next one is prepared in the background, and this one serves meanwhile.
 FRESH_SECONDS: Final = 5.0
-OLDEST_SECONDS: Final = 15.0
-# Each may take a hundred MiB on a large cluster.
-MOST_KEPT: Final = 4
+OLDEST_SECONDS: Final = 30.0
+# A queue that is always ready is prepared again after so many times the seconds that it took, so that it costs at most
+# some 5 % of a core, and before it is too old.
+_REST: Final = 20
+_LONGEST_REST_SECONDS: Final = 20.0
+# How many queues of limited audiences are kept. On a cluster of 10,000 jobs, each takes some 50 MiB, and as much again
+# while it is prepared.
+MOST_LIMITED: Final = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,12 +82,16 @@ class PreparedQueues:
         *,
         version: Callable[[], int],
         clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
+        self._sleep = sleep
         self._prepare = prepare
         self._version = version
         self._clock = clock
         self._kept: dict[Audience, _Kept] = {}
         self._running: dict[Audience, asyncio.Task[Prepared]] = {}
+        # One at a time, for the memory.
+        self._one = asyncio.Lock()
 
     async def for_audience(self, audience: Audience) -> Prepared:
         """A queue of at most `OLDEST_SECONDS` ago. Raises what `prepare` raises."""
@@ -90,6 +102,17 @@ class PreparedQueues:
             self._preparing(audience)
         return kept.prepared
 
+    async def keep_ready(self, audience: Audience) -> None:
+        """Prepare one for this audience now and before each is too old, so that no one waits for it. Endless."""
+        while True:
+            took = 0.0
+            try:
+                took = (await asyncio.shield(self._preparing(audience))).took_seconds
+            except Exception:
+                # A caller who asks gets the error. At the next try, the cluster may be another one.
+                log.exception("the queue of dry runs cannot be prepared")
+            await self._sleep(max(FRESH_SECONDS, min(_REST * took, _LONGEST_REST_SECONDS)))
+
     def _preparing(self, audience: Audience) -> asyncio.Task[Prepared]:
         """The one preparation for this audience; it goes on when no one waits for it any more."""
         running = self._running.get(audience)
@@ -99,9 +122,11 @@ class PreparedQueues:
         return running
 
     async def _made(self, audience: Audience) -> Prepared:
-        since = self._clock()
-        prepared = await self._prepare(audience)
-        self._keep(audience, kept=_Kept(prepared=prepared, since=since))
+        async with self._one:
+            self._make_room(audience)
+            since = self._clock()
+            prepared = await self._prepare(audience)
+        self._kept[audience] = _Kept(prepared=prepared, since=since)
         return prepared
 
     def _done(self, done: asyncio.Task[Prepared], *, audience: Audience) -> None:
@@ -110,9 +135,8 @@ class PreparedQueues:
             # Marks the error as seen where the request that waited is gone.
             done.exception()
 
-    def _keep(self, audience: Audience, *, kept: _Kept) -> None:
-        """Keep the newest ones."""
-        self._kept.pop(audience, None)
-        self._kept[audience] = kept
-        while len(self._kept) > MOST_KEPT:
-            del self._kept[next(iter(self._kept))]
+    def _make_room(self, audience: Audience) -> None:
+        """Forget the oldest queues of other limited audiences."""
+        limited = [each for each in self._kept if not each.sees.everything and each != audience]
+        for oldest in limited[: len(limited) + 1 - MOST_LIMITED] if not audience.sees.everything else ():
+            del self._kept[oldest]

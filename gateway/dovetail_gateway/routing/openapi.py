@@ -24,6 +24,14 @@ _FROM_CACHE: Final = {
     503: "The gateway has no synced view of the cluster yet.",
     504: "The answer took too long.",
 }
+_EVENTS: Final = "Events `delta` with this data, `resync` and `bye`."
+_KNOWN: Final = {
+    "name": "If-None-Match",
+    "in": "header",
+    "required": False,
+    "description": "The ETag of the answer that the client has: the same content is a 304 without a body.",
+    "schema": {"type": "string"},
+}
 _DESCRIPTIONS: Final = {
     200: "Done.",
     201: "Created.",
@@ -73,6 +81,7 @@ def _operation(each: Route, *, by_type: dict[Any, Any]) -> dict[str, Any]:
         "parameters": [
             *_parameters(each.path_type, place="path"),
             *_parameters(each.query_type, place="query"),
+            *([_KNOWN] if each.tagged else ()),
             *(_header(header.name, description=header.description, pattern=header.pattern) for header in each.headers),
         ],
         "responses": _responses(each, by_type=by_type),
@@ -125,6 +134,9 @@ def _responses(each: Route, *, by_type: dict[Any, Any]) -> dict[str, Any]:
     }
     content = {each.errors.content_type: {"schema": by_type[_key(each.errors.as_type)]}}
     always = {**_ALWAYS, **({} if each.right.by == "none" else _WITH_TOKEN), **_FROM_CACHE}
+    if each.tagged:
+        found["200"]["headers"] = {"ETag": {"description": "Names this content.", "schema": {"type": "string"}}}
+        found["304"] = {"description": "The content is the one that If-None-Match names."}
     for status, description in always.items():
         found.setdefault(str(status), {"description": description, "content": content})
     return dict(sorted(found.items()))
@@ -132,10 +144,11 @@ def _responses(each: Route, *, by_type: dict[Any, Any]) -> dict[str, Any]:
 
 def _response(each: Route, *, status: int, kind: Any, by_type: dict[Any, Any]) -> dict[str, Any]:
     description = _DESCRIPTIONS.get(status) or _FROM_CACHE[status]
-    if each.streams and status == 200:
-        said = "Events `delta` with this data, `resync` and `bye`."
-        schema = {"type": "string", "contentSchema": by_type[_key(kind)]}
-        return {"description": said, "content": {"text/event-stream": {"schema": schema}}}
+    if each.stream is not None and status == 200:
+        schema = by_type[_key(kind)]
+        if schema != {"type": "string"}:
+            description, schema = _EVENTS, {"type": "string", "contentSchema": schema}
+        return {"description": description, "content": {each.media_type: {"schema": schema}}}
     is_error = kind is each.errors.as_type
     content_type = each.errors.content_type if is_error else "application/json"
     return {"description": description, "content": {content_type: {"schema": by_type[_key(kind)]}}}

@@ -1,16 +1,17 @@
 """The aiohttp application of a route table: limits, caller, decoding, right, handler, answer."""
 
 import asyncio
+import hashlib
+import re
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 import msgspec
 from aiohttp import web
 
-from dovetail.decoding import Decoder, UnreadableError, convert, decode
+from dovetail.decoding import Decoder, UnreadableError, convert
 from dovetail.kube.errors import KubeError
 from dovetail.logs import get_logger
 from dovetail.process.bodies import Bodies, BodyError
@@ -21,13 +22,16 @@ from dovetail_gateway.access.limits import Hosts, RateLimit
 from dovetail_gateway.access.tokens import TokenError, bearer
 from dovetail_gateway.access.visibility import Visibility
 from dovetail_gateway.metrics import Metrics
+from dovetail_gateway.routing.numbers import decode_request
 from dovetail_gateway.routing.problems import PROBLEM, ErrorShape, RequestFailedError, of_kube, unauthorized
-from dovetail_gateway.routing.table import Answer, Call, Route
+from dovetail_gateway.routing.table import Answer, Call, Header, Route, Stream
 
 log = get_logger("dovetail.gateway")
 
 # An object in etcd has at most 1.5 MiB.
 MAX_BODY_BYTES: Final = 2 << 20
+# Bearer tokens of identity providers can be large.
+HEADER_BYTES: Final = 32 << 10
 _BODIES_BYTES: Final = 32 << 20
 _BODY_SECONDS: Final = 10.0
 _ANSWER_SECONDS: Final = 30.0
@@ -63,9 +67,6 @@ class Admission:
     anonymous_loopback: bool = False
 
 
-Stream = Callable[[web.Request, Caller, Visibility], Awaitable[web.StreamResponse]]
-
-
 class Server:
     """Serves routes. `connections` gets the deadlines of each connection."""
 
@@ -83,13 +84,13 @@ class Server:
         self._connections = connections
         self._bodies = Bodies(most_bytes=MAX_BODY_BYTES, memory=_BODIES_BYTES, seconds=_BODY_SECONDS)
 
-    def application(self, routes: Sequence[Route], *, stream: Stream) -> web.Application:
-        """The application with all routes; `stream` serves those that stream. What no route serves is a problem too."""
+    def application(self, routes: Sequence[Route]) -> web.Application:
+        """The application with all routes. What no route serves is a problem too."""
         app = web.Application(middlewares=[self._around], client_max_size=MAX_BODY_BYTES)
         for each in routes:
-            handler = self._streaming(each, stream=stream) if each.streams else self._handler(each)
+            handler = self._handler(each) if each.stream is None else self._streaming(each, stream=each.stream)
             # GET serves HEAD too, but for a stream.
-            if each.method == "GET" and not each.streams:
+            if each.method == "GET" and each.stream is None:
                 app.router.add_get(each.path, handler)
             else:
                 app.router.add_route(each.method, each.path, handler)
@@ -152,6 +153,7 @@ class Server:
             caller, sees = await self._caller(request, route=each)
             path = _decoded(request.match_info, as_type=each.path_type)
             query = _decoded(_query(request), as_type=each.query_type)
+            _check_headers(request, headers=each.headers)
             async with self._bodies.read(request) as body:
                 content = (
                     None if decoder is None else _body(request, body=body, decoder=decoder, as_type=each.body_type)
@@ -167,7 +169,7 @@ class Server:
                     raise RequestFailedError(
                         504, reason="Timeout", message=f"no answer within {_ANSWER_SECONDS:g} s"
                     ) from error
-            return _response(answer, route=each)
+            return _response(answer, route=each, known=request.headers.get("If-None-Match", ""))
 
         serve.errors = each.errors  # type: ignore[attr-defined]  # the middleware reads it, also before the handler runs
         return serve
@@ -175,9 +177,13 @@ class Server:
     def _streaming(self, each: Route, *, stream: Stream) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
         async def serve(request: web.Request) -> web.StreamResponse:
             caller, sees = await self._caller(request, route=each)
-            _decoded(_query(request), as_type=each.query_type)
-            return await stream(request, caller, sees)
+            path = _decoded(request.match_info, as_type=each.path_type)
+            query = _decoded(_query(request), as_type=each.query_type)
+            _check_headers(request, headers=each.headers)
+            call = Call(path=path, query=query, body=None, caller=caller, sees=sees, headers=request.headers)
+            return await stream(request, call=call)
 
+        serve.errors = each.errors  # type: ignore[attr-defined]  # the middleware reads it, also before the handler runs
         return serve
 
     async def _caller(self, request: web.Request, *, route: Route) -> tuple[Caller, Visibility]:
@@ -229,6 +235,14 @@ def _query(request: web.Request) -> dict[str, str]:
     return dict(query)
 
 
+def _check_headers(request: web.Request, *, headers: Sequence[Header]) -> None:
+    """Raise `RequestFailedError` for a header that does not match its pattern."""
+    for header in headers:
+        if (value := request.headers.get(header.name)) is not None and not re.fullmatch(header.pattern, value):
+            message = f'header {header.name} "{value[:64]}": it must match {header.pattern}'
+            raise RequestFailedError(422, reason="Invalid", message=message)
+
+
 def _decoded(values: Any, *, as_type: type[msgspec.Struct]) -> Any:
     try:
         return convert(dict(values), as_type=as_type, strict=False)
@@ -236,22 +250,13 @@ def _decoded(values: Any, *, as_type: type[msgspec.Struct]) -> Any:
         raise RequestFailedError(422, reason="Invalid", message=_sentence(error)) from error
 
 
-def _whole(value: Any) -> Any:
-    """The value with 2.0 as 2, which JSON does not distinguish."""
-    if isinstance(value, dict):
-        return {key: _whole(each) for key, each in value.items()}
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
 def _body(request: web.Request, *, body: bytearray, decoder: Decoder[Any], as_type: Any) -> Any:
     if request.content_type != "application/json":
         message = f"the body's Content-Type is {request.content_type}; send application/json"
         raise RequestFailedError(415, reason="ContentType", message=message)
     try:
-        return decoder.decode(bytes(body))
+        return decode_request(bytes(body), as_type=as_type, decoder=decoder)
     except UnreadableError as error:
-        with suppress(UnreadableError):
-            return convert(_whole(decode(bytes(body), as_type=Any)), as_type=as_type)
         is_json = isinstance(error.__cause__, msgspec.ValidationError)
         raise RequestFailedError(422 if is_json else 400, reason="Invalid", message=_sentence(error)) from error
 
@@ -260,16 +265,23 @@ def _sentence(error: UnreadableError) -> str:
     return f"the request cannot be read: {error.problem}"
 
 
-def _response(answer: Answer, *, route: Route) -> web.Response:
+def _response(answer: Answer, *, route: Route, known: str) -> web.Response:
+    """The answer as it is sent; one with a tag that the caller knows is 304 without a body."""
     assert answer.status in route.answers, f"{route.operation} declares no answer {answer.status}"
     declared = route.answers[answer.status]
     is_error = declared is route.errors.as_type
     body = answer.encoded if answer.encoded is not None else _ENCODER.encode(answer.value)
+    headers = dict(_HEADERS)
+    if route.tagged and answer.status == 200:
+        tag = f'W/"{answer.tag or hashlib.blake2s(body, digest_size=12).hexdigest()}"'
+        headers["ETag"] = tag
+        if tag.removeprefix("W/") in {each.strip().removeprefix("W/") for each in known.split(",")}:
+            return web.Response(status=304, headers=headers)
     return web.Response(
         body=body,
         status=answer.status,
         content_type=route.errors.content_type if is_error else "application/json",
-        headers={**_HEADERS, **answer.headers},
+        headers=headers,
     )
 
 
@@ -280,6 +292,11 @@ def _failed(error: RequestFailedError, *, shape: ErrorShape) -> web.Response:
         content_type=shape.content_type,
         headers={**_HEADERS, **error.headers},
     )
+
+
+def refuse(status: int, *, sentence: str) -> web.Response:
+    """The answer to what is no HTTP request."""
+    return _failed(RequestFailedError(status, reason="Unreadable", message=sentence), shape=PROBLEM)
 
 
 def _of_router(error: web.HTTPException) -> RequestFailedError:

@@ -1,10 +1,11 @@
 """Routes as values: what is served where, with which types, answers and right."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final, Generic, Literal, TypeVar
+from dataclasses import dataclass
+from typing import Any, Final, Generic, Literal, Protocol, TypeVar
 
 import msgspec
+from aiohttp import web
 
 from dovetail_gateway.access.callers import Caller
 from dovetail_gateway.access.visibility import Visibility
@@ -64,12 +65,22 @@ class Call(Generic[P, Q, B]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """A status and a value of the type that the route declares for it; `encoded` is a value that is JSON already."""
+    """A status and a value of the type that the route declares for it; `encoded` is a value that is JSON already.
+
+    `tag` names the content of a tagged route's answer; without one, the answer's digest does.
+    """
 
     status: int = 200
     value: Any = None
     encoded: bytes | None = None
-    headers: Mapping[str, str] = field(default_factory=dict)
+    tag: str = ""
+
+
+class Stream(Protocol):
+    """A handler that writes its answer itself."""
+
+    async def __call__(self, request: web.Request, *, call: Call[Any, Any, Any]) -> web.StreamResponse:
+        """Write the answer. Raises `RequestFailedError` and `KubeError` before the first byte."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +94,7 @@ class Header:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """One operation. `streams` is set for an answer of server-sent events, which the handler writes itself."""
+    """One operation. It has a handler, or a stream that writes its answer of status 200 as `media_type` itself."""
 
     method: Method
     path: str
@@ -92,14 +103,17 @@ class Route:
     tag: str
     right: Right
     answers: Mapping[int, Any]
-    handler: Callable[[Call[Any, Any, Any]], Awaitable[Answer]] | None
+    handler: Callable[[Call[Any, Any, Any]], Awaitable[Answer]] | None = None
     path_type: type[msgspec.Struct] = Nothing
     query_type: type[msgspec.Struct] = Strictly
     body_type: Any = None
     headers: tuple[Header, ...] = ()
     errors: ErrorShape = PROBLEM
     synced: bool = True
-    streams: bool = False
+    # Whether answers have an ETag, and an If-None-Match with it gets a 304.
+    tagged: bool = False
+    stream: Stream | None = None
+    media_type: str = "application/json"
 
 
 def route(
@@ -117,6 +131,7 @@ def route(
     headers: tuple[Header, ...] = (),
     errors: ErrorShape = PROBLEM,
     synced: bool = True,
+    tagged: bool = False,
 ) -> Route:
     """A route whose handler takes exactly these types; the handler's name is the operation's."""
     return Route(
@@ -134,4 +149,5 @@ def route(
         headers=headers,
         errors=errors,
         synced=synced,
+        tagged=tagged,
     )

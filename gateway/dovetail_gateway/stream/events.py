@@ -7,12 +7,8 @@ bye       the stream ends, with the reason
 
 import asyncio
 import re
-import time
-from collections import Counter
-from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from aiohttp import web
@@ -22,11 +18,11 @@ from dovetail_gateway.access.callers import Caller
 from dovetail_gateway.access.reviews import Act, Reviews
 from dovetail_gateway.access.visibility import Visibility
 from dovetail_gateway.cluster.cache import ClusterCache
-from dovetail_gateway.metrics import Metrics
+from dovetail_gateway.routing.open_streams import OpenStreams
 from dovetail_gateway.routing.problems import RequestFailedError
+from dovetail_gateway.routing.table import Call
 from dovetail_gateway.stream.feed import Feed
 
-MOST_STREAMS: Final = 8
 _ID: Final = re.compile(r"([0-9a-f]{8}):([0-9]{1,15})")
 _HEADERS: Final = {
     "Content-Type": "text/event-stream; charset=utf-8",
@@ -36,68 +32,32 @@ _HEADERS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Times:
-    """Of a stream: after which silence it sends a sign of life, when rights are reviewed, how long a client may block.
-
-    All in seconds.
-    """
-
-    heartbeat_seconds: float = 15.0
-    review_seconds: float = 30.0
-    send_seconds: float = 10.0
-
-
 class EventStreams:
-    """Opens streams; `stop()` ends them all. `clock` counts seconds since the epoch, as tokens do."""
+    """Opens streams of the feed's changes."""
 
-    def __init__(
-        self,
-        feed: Feed,
-        *,
-        cache: ClusterCache,
-        reviews: Reviews,
-        metrics: Metrics,
-        times: Times | None = None,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
+    def __init__(self, feed: Feed, *, cache: ClusterCache, reviews: Reviews, streams: OpenStreams) -> None:
         self.feed = feed
         self.cache = cache
-        self.times = times or Times()
-        self.clock = clock
-        self.stopping = asyncio.Event()
+        self.streams = streams
         self._reviews = reviews
-        self._metrics = metrics
-        self._open: Counter[bytes] = Counter()
 
-    async def stop(self, _app: web.Application) -> None:
-        """End all streams."""
-        self.stopping.set()
-        self.feed.wake()
-
-    async def serve(self, request: web.Request, caller: Caller, sees: Visibility) -> web.StreamResponse:
+    async def serve(self, request: web.Request, *, call: Call[Any, Any, Any]) -> web.StreamResponse:
         """Stream until the token or the rights end, the client leaves, or the gateway stops."""
-        seq = self._position(request)
-        if self._open[caller.key] >= MOST_STREAMS:
-            message = f"{MOST_STREAMS} streams of this token are open: close one"
-            raise RequestFailedError(429, reason="TooManyStreams", message=message, headers={"Retry-After": "10"})
-        if not await self.may_watch(caller, sees=sees):
-            raise RequestFailedError(403, reason="Forbidden", message="you may not watch gpujobs.dovetail.dev")
-        response = web.StreamResponse(headers=_HEADERS)
-        self._open[caller.key] += 1
-        try:
-            with self._metrics.streams.track_inprogress(), suppress(ConnectionError):
+        caller, sees, seq = call.caller, call.sees, self._position(request)
+        with self.streams.counted(caller):
+            if not await self.may_watch(caller, sees=sees):
+                raise RequestFailedError(403, reason="Forbidden", message="you may not watch gpujobs.dovetail.dev")
+            response = web.StreamResponse(headers=_HEADERS)
+            with suppress(ConnectionError):
                 await response.prepare(request)
                 await _Stream(self, response=response, caller=caller, sees=sees, seq=seq).run()
-        finally:
-            self._open -= Counter([caller.key])
         return response
 
     async def may_watch(self, caller: Caller, *, sees: Visibility) -> bool:
         """Whether the caller may watch all that it sees. Raises `KubeError`."""
         namespaces = [""] if sees.namespaces is None else sorted(sees.namespaces)
         acts = [Act(verb="watch", namespace=namespace) for namespace in namespaces]
-        allowed = [await self._reviews.may(caller, act=act, oldest=self.times.review_seconds) for act in acts]
+        allowed = [await self._reviews.may(caller, act=act, oldest=self.streams.times.review_seconds) for act in acts]
         return bool(allowed) and all(allowed)
 
     def _position(self, request: web.Request) -> int:
@@ -118,12 +78,13 @@ class _Stream:
     def __init__(
         self, streams: EventStreams, *, response: web.StreamResponse, caller: Caller, sees: Visibility, seq: int
     ) -> None:
-        self._streams = streams
+        self._events = streams
+        self._open = streams.streams
         self._response = response
         self._caller = caller
         self._sees = sees
         self._seq = seq
-        self._review_at = streams.clock() + streams.times.review_seconds
+        self._review_at = self._open.clock() + self._open.times.review_seconds
 
     async def run(self) -> None:
         """Send until the end."""
@@ -135,8 +96,8 @@ class _Stream:
 
     async def _end(self) -> str:
         """Why the stream ends; empty while it goes on."""
-        now, ends = self._streams.clock(), self._caller.expires_at
-        if self._streams.stopping.is_set():
+        now, ends = self._open.clock(), self._caller.expires_at
+        if self._open.stopping.is_set():
             return "the gateway stops"
         if ends is not None and ends <= now:
             return "the token has expired"
@@ -144,11 +105,10 @@ class _Stream:
 
     async def _review(self) -> str:
         """Ask again what the caller may see; why the stream ends, or empty."""
-        streams = self._streams
-        self._review_at = streams.clock() + streams.times.review_seconds
+        self._review_at = self._open.clock() + self._open.times.review_seconds
         try:
-            sees = await streams.cache.seen_by(self._caller, oldest=streams.times.review_seconds)
-            permitted = await streams.may_watch(self._caller, sees=sees)
+            sees = await self._events.cache.seen_by(self._caller, oldest=self._open.times.review_seconds)
+            permitted = await self._events.may_watch(self._caller, sees=sees)
         except KubeError as error:
             return f"your rights cannot be reviewed: {error}"
         if not permitted:
@@ -160,7 +120,7 @@ class _Stream:
 
     async def _send_new(self) -> bool:
         """Send what is new; False if there is nothing."""
-        changes = self._streams.feed.since(self._seq)
+        changes = self._events.feed.since(self._seq)
         if changes is None:
             await self._resync()
             return True
@@ -171,28 +131,22 @@ class _Stream:
         return bool(changes)
 
     async def _resync(self) -> None:
-        self._seq = self._streams.feed.seq
+        self._seq = self._events.feed.seq
         await self._send("resync", data=b"{}")
 
     async def _send(self, event: str, *, data: bytes) -> None:
-        head = f"event: {event}\nid: {self._streams.feed.epoch}:{self._seq}\ndata: ".encode()
+        head = f"event: {event}\nid: {self._events.feed.epoch}:{self._seq}\ndata: ".encode()
         await self._write(head + data + b"\n\n")
 
     async def _write(self, data: bytes) -> None:
-        """Send. Raises `ConnectionError` for a client that does not read."""
-        try:
-            async with asyncio.timeout(self._streams.times.send_seconds):
-                await self._response.write(data)
-        except TimeoutError as error:
-            raise ConnectionError("the client does not read") from error
+        await self._open.write(self._response, data=data)
 
     async def _wait(self) -> None:
         """Return at the next delta; after a while of silence, send a sign of life."""
-        streams = self._streams
         ends = [self._review_at, self._caller.expires_at or float("inf")]
-        seconds = max(0.0, min(streams.times.heartbeat_seconds, *(end - streams.clock() for end in ends)))
+        seconds = max(0.0, min(self._open.times.heartbeat_seconds, *(end - self._open.clock() for end in ends)))
         try:
             async with asyncio.timeout(seconds):
-                await streams.feed.wait()
+                await self._events.feed.wait()
         except TimeoutError:
             await self._write(b": alive\n\n")

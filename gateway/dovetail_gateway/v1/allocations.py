@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from dovetail.api.gpujob import FINISHED, GPUJob
-from dovetail.api.gpunode import Device
 from dovetail.api.resources import GPUJOBS
 from dovetail.decoding import UnreadableError, convert
 from dovetail.kube.client import Client
@@ -18,7 +17,7 @@ from dovetail_gateway.cluster.cache import ClusterCache, NodeUse
 from dovetail_gateway.cluster.other_names import readable
 from dovetail_gateway.routing.problems import Refused, RequestFailedError
 from dovetail_gateway.routing.table import Answer, Call, Nothing
-from dovetail_gateway.v1.request import NoSuchGPU, of_type, reservation, size_of
+from dovetail_gateway.v1.request import NoSuchGPU, Specs, meets, reservation, size_of
 from dovetail_gateway.v1.types import (
     Allocated,
     AllocatedDevice,
@@ -57,32 +56,37 @@ class Allocations:
         self._wait_seconds = wait_seconds
         self._withdrawing = set[asyncio.Task[None]]()
 
+    @property
+    def _specs(self) -> Specs:
+        """The configured sizes of models in GB by family."""
+        return self._cache.settings.limits.memory_specs
+
     async def validate(self, call: Call[Nothing, Nothing, Wanted]) -> Answer:
         """Whether the request would get its GPUs now."""
         await require(self._reviews, caller=call.caller, act=Act(verb="create", namespace=self._namespace))
         nodes = self._cache.node_uses()
-        asked = reservation(call.body, nodes=nodes)
+        asked = reservation(call.body, nodes=nodes, specs=self._specs)
         if isinstance(asked, NoSuchGPU):
             return Answer(
                 value=Validity(
                     valid=False, reason="ExceedsCapacity", message=asked.message, suggestion=asked.suggestion
                 )
             )
-        found = await self._answers.dry_run(self._as_job(asked.spec), sees=call.sees)
+        found = await self._answers.dry_run(self._as_job(asked.spec), caller=call.caller, sees=call.sees)
         starts = found.outcome == "Starts"
         return Answer(
             value=Validity(
                 valid=starts,
                 reason=found.reason,
                 message=readable(found.message),
-                suggestion="" if starts else suggestion(call.body, nodes=nodes),
+                suggestion="" if starts else suggestion(call.body, nodes=nodes, specs=self._specs),
             )
         )
 
     async def allocate(self, call: Call[Nothing, Nothing, Wanted]) -> Answer:
         """Reserve the GPUs, wait for them, and withdraw the request if it does not get them in time."""
         await require(self._reviews, caller=call.caller, act=Act(verb="create", namespace=self._namespace))
-        asked = reservation(call.body, nodes=self._cache.node_uses())
+        asked = reservation(call.body, nodes=self._cache.node_uses(), specs=self._specs)
         if isinstance(asked, NoSuchGPU):
             return _no(reason="ExceedsCapacity", message=f"{asked.message}; {asked.suggestion}")
         name = _PREFIX + secrets.token_hex(5)
@@ -190,21 +194,18 @@ def allocated_devices(job: GPUJob, *, cache: ClusterCache) -> list[AllocatedDevi
     return found
 
 
-def suggestion(wanted: Wanted, *, nodes: Sequence[NodeUse]) -> str:
+def suggestion(wanted: Wanted, *, nodes: Sequence[NodeUse], specs: Specs) -> str:
     """The largest number, or else the largest memory, that would fit now."""
     free = [use.device for node in nodes for use in node.available]
-    fitting = [sum(_meets(use.device, wanted=wanted) for use in node.available) for node in nodes]
+    fitting = [sum(meets(use.device, wanted=wanted, specs=specs) for use in node.available) for node in nodes]
     most = sum(fitting) if wanted.distributed_training else max(fitting, default=0)
     kind, where = wanted.gpu_type or "GPUs", "in all" if wanted.distributed_training else "on one node"
     if most:
         return f"ask for at most {most} {kind}: as many are free {where}"
     if not free:
         return "no GPU is free: wait until a job ends, or allocate with a higher priority"
-    return f"ask for another gpu_type or at most {max(map(size_of, free))} GB: no {kind} of that size is free"
-
-
-def _meets(device: Device, *, wanted: Wanted) -> bool:
-    return of_type(device, gpu_type=wanted.gpu_type) and size_of(device) >= (wanted.memory_gb or 0)
+    largest = max(size_of(device, specs=specs) for device in free)
+    return f"ask for another gpu_type or at most {largest} GB: no {kind} of that size is free"
 
 
 def _is_decided(job: GPUJob | None) -> bool:

@@ -1,20 +1,23 @@
 """A v1 request as the spec of a GPUJob that reserves its devices. Pure."""
 
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any, Final
 
 from dovetail.api.gpunode import Device
 from dovetail.gpu.models import nominal_gb, normalise
-from dovetail.gpu.request import RequestError, parse
+from dovetail.gpu.request import GPURequest, RequestError, parse
 from dovetail_gateway.cluster.cache import NodeUse
 from dovetail_gateway.routing.problems import RequestFailedError
 from dovetail_gateway.v1.types import Wanted
 
 LEASE_SECONDS: Final = 24 * 3600
-# As many as `spec.resources.models` takes.
-_MOST_MODELS: Final = 16
+Specs = Mapping[str, float]
+NO_SPECS: Final[Specs] = MappingProxyType({})
+# As `spec.workers` allows.
+_MOST_WORKERS: Final = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,35 +36,33 @@ class Reservation:
     workers: int
 
 
-def reservation(wanted: Wanted, *, nodes: Sequence[NodeUse]) -> Reservation | NoSuchGPU:
-    """The reservation of a request. Raises `RequestFailedError` for a text that cannot be read."""
+def reservation(wanted: Wanted, *, nodes: Sequence[NodeUse], specs: Specs = NO_SPECS) -> Reservation | NoSuchGPU:
+    """The reservation of a request. Raises `RequestFailedError` for a text that cannot be read.
+
+    `specs` are the configured sizes of models in GB by family.
+    """
     common = {"reservation": {"durationSeconds": LEASE_SECONDS}, "priority": wanted.priority}
     if wanted.gpu_requirement:
-        _check(wanted.gpu_requirement)
-        return Reservation(spec={**common, "gpu": wanted.gpu_requirement}, workers=1)
-    models = models_for(wanted, nodes=nodes)
-    if isinstance(models, NoSuchGPU):
-        return models
-    each = _for_each_worker(wanted, nodes=nodes)
-    workers = wanted.gpu_count // each
-    resources = {"count": each} | ({"models": models} if models else {})
+        request = _read(wanted.gpu_requirement)
+        each = _for_each_worker(
+            wanted, count=request.count, on_nodes=_asked_on_nodes(request, nodes=nodes, specs=specs)
+        )
+        workers = _workers(request.count, each=each)
+        return Reservation(
+            spec={**common, "gpu": str(replace(request, count=each)), "workers": workers}, workers=workers
+        )
+    if (missing := _missing(wanted, nodes=nodes, specs=specs)) is not None:
+        return missing
+    on_nodes = [sum(meets(device, wanted=wanted, specs=specs) for device in _devices(node)) for node in nodes]
+    each = _for_each_worker(wanted, count=wanted.gpu_count, on_nodes=on_nodes)
+    workers = _workers(wanted.gpu_count, each=each)
+    resources: dict[str, Any] = {"count": each}
+    if wanted.gpu_type:
+        resources["models"] = [wanted.gpu_type]
+    if wanted.memory_gb:
+        # Nominal sizes are whole: no device is of 15.5 GB and fewer than 16.
+        resources["minNominalMemoryGB"] = math.ceil(wanted.memory_gb)
     return Reservation(spec={**common, "resources": resources, "workers": workers}, workers=workers)
-
-
-def models_for(wanted: Wanted, *, nodes: Sequence[NodeUse]) -> list[str] | NoSuchGPU:
-    """The models that meet type and size; empty if any does.
-
-    A model counts only if each of its devices is large enough: the request names models, not devices.
-    """
-    if not wanted.gpu_type and not wanted.memory_gb:
-        return []
-    if not wanted.memory_gb:
-        return [wanted.gpu_type] if wanted.gpu_type else []
-    smallest = _smallest(
-        device for node in nodes for device in _devices(node) if of_type(device, gpu_type=wanted.gpu_type)
-    )
-    large = sorted(name for name, size in smallest.items() if size >= wanted.memory_gb)[:_MOST_MODELS]
-    return large or _none(wanted, largest=max(smallest.values(), default=0))
 
 
 def of_type(device: Device, *, gpu_type: str | None) -> bool:
@@ -69,14 +70,19 @@ def of_type(device: Device, *, gpu_type: str | None) -> bool:
     return not gpu_type or normalise(gpu_type).admits(normalise(device.model))
 
 
-def size_of(device: Device) -> int:
-    """The device's memory in GB as sold."""
-    return nominal_gb(device.model, memory_mib=device.memory_mib)
+def size_of(device: Device, *, specs: Specs = NO_SPECS) -> int:
+    """The device's memory in GB as sold, with the configured sizes of models."""
+    return nominal_gb(device.model, memory_mib=device.memory_mib, specs=specs)
 
 
-def _check(text: str) -> None:
+def meets(device: Device, *, wanted: Wanted, specs: Specs = NO_SPECS) -> bool:
+    """Whether the device is of the type and the size of a request."""
+    return of_type(device, gpu_type=wanted.gpu_type) and size_of(device, specs=specs) >= (wanted.memory_gb or 0)
+
+
+def _read(text: str) -> GPURequest:
     try:
-        parse(text)
+        return parse(text)
     except RequestError as error:
         raise RequestFailedError(422, reason="Invalid", message=str(error)) from error
 
@@ -85,15 +91,17 @@ def _devices(node: NodeUse) -> list[Device]:
     return [use.device for use in node.uses]
 
 
-def _smallest(devices: Iterable[Device]) -> dict[str, int]:
-    """The size of the smallest device of each model."""
-    found: dict[str, int] = defaultdict(lambda: 1 << 30)
-    for device in devices:
-        found[device.model] = min(found[device.model], size_of(device))
-    return dict(found)
-
-
-def _none(wanted: Wanted, *, largest: int) -> NoSuchGPU:
+def _missing(wanted: Wanted, *, nodes: Sequence[NodeUse], specs: Specs) -> NoSuchGPU | None:
+    """What to say if no device of the type is of the size; None if one is, or if no size is asked for."""
+    sizes = (
+        size_of(device, specs=specs)
+        for node in nodes
+        for device in _devices(node)
+        if of_type(device, gpu_type=wanted.gpu_type)
+    )
+    largest = max(sizes, default=0)
+    if not wanted.memory_gb or largest >= wanted.memory_gb:
+        return None
     kind = f"{wanted.gpu_type} " if wanted.gpu_type else ""
     message = f"Need GPUs {kind}of {wanted.memory_gb:g} GB, this cluster has none"
     if not largest:
@@ -101,12 +109,34 @@ def _none(wanted: Wanted, *, largest: int) -> NoSuchGPU:
     return NoSuchGPU(message=message, suggestion=f"ask for at most {largest} GB")
 
 
-def _for_each_worker(wanted: Wanted, *, nodes: Sequence[NodeUse]) -> int:
-    """GPUs of each worker: all of them, or for distributed training the largest divisor that one node has."""
+def _asked_on_nodes(request: GPURequest, *, nodes: Sequence[NodeUse], specs: Specs) -> list[int]:
+    """How many devices of each node are of the models and the size that a request text names."""
+    least = request.min_nominal_gb or 0
+
+    def admits(device: Device) -> bool:
+        of_model = not request.models or any(of_type(device, gpu_type=model) for model in request.models)
+        return of_model and size_of(device, specs=specs) >= least
+
+    return [sum(map(admits, _devices(node))) for node in nodes]
+
+
+def _for_each_worker(wanted: Wanted, *, count: int, on_nodes: Sequence[int]) -> int:
+    """GPUs of each worker: all of them, or for distributed training as many as the nodes' sizes allow.
+
+    That is the largest divisor of the count for which the nodes have places for all workers, or else the largest that
+    one node has.
+    """
     if not wanted.distributed_training:
-        return wanted.gpu_count
-    most = max(
-        (sum(of_type(device, gpu_type=wanted.gpu_type) for device in _devices(node)) for node in nodes), default=1
-    )
-    fitting = (each for each in range(min(most, wanted.gpu_count), 0, -1) if wanted.gpu_count % each == 0)
-    return next(fitting, wanted.gpu_count)
+        return count
+    divisors = [each for each in range(min(max(on_nodes, default=1), count), 0, -1) if count % each == 0]
+    placed = (each for each in divisors if sum(devices // each for devices in on_nodes) * each >= count)
+    return next(placed, divisors[0] if divisors else count)
+
+
+def _workers(count: int, *, each: int) -> int:
+    """How many workers that is. Raises `RequestFailedError`."""
+    workers = count // each
+    if workers > _MOST_WORKERS:
+        message = f"gpu_count {count}: {workers} nodes with {each} GPUs each, allowed are {_MOST_WORKERS}"
+        raise RequestFailedError(422, reason="Invalid", message=message)
+    return workers

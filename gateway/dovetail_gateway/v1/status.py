@@ -13,7 +13,7 @@ from dovetail.query.nodes.inventory import DeviceUse, Holder
 from dovetail_gateway.access.visibility import Visibility
 from dovetail_gateway.cluster.cache import ClusterCache, NodeUse
 from dovetail_gateway.routing.table import Answer, Call, Nothing
-from dovetail_gateway.v1.request import of_type, size_of
+from dovetail_gateway.v1.request import NO_SPECS, Specs, meets, size_of
 from dovetail_gateway.v1.types import (
     Checks,
     DeviceAllocation,
@@ -25,6 +25,7 @@ from dovetail_gateway.v1.types import (
     NodesQuery,
     Status,
     Utilization,
+    Wanted,
 )
 
 
@@ -51,7 +52,8 @@ class StatusCalls:
     async def list_nodes(self, call: Call[Nothing, NodesQuery, Any]) -> Answer:
         """The nodes with GPUs of a type and size."""
         wanted = call.query
-        return Answer(value=[self._row(node) for node in self._cache.node_uses() if _has(node, wanted=wanted)])
+        specs, nodes = self._specs, self._cache.node_uses()
+        return Answer(value=[self._row(node) for node in nodes if _has(node, wanted=wanted, specs=specs)])
 
     async def get_monitoring(self, call: Call[Nothing, Nothing, Any]) -> Answer:
         """The measurements of every device, and who holds it."""
@@ -81,14 +83,18 @@ class StatusCalls:
             timestamp=timestamp(self._now()),
         )
 
+    @property
+    def _specs(self) -> Specs:
+        return self._cache.settings.limits.memory_specs
+
     def _row(self, node: NodeUse) -> NodeRow:
         known = self._rows.get(node.name)
         if known is None or known[0] is not node:
-            known = self._rows[node.name] = node, node_row(node)
+            known = self._rows[node.name] = node, node_row(node, specs=self._specs)
         return known[1]
 
 
-def node_row(node: NodeUse) -> NodeRow:
+def node_row(node: NodeUse, *, specs: Specs = NO_SPECS) -> NodeRow:
     """The row of a node. A node with several models has those of the first device."""
     devices = [use.device for use in node.uses]
     first = devices[0] if devices else None
@@ -96,7 +102,7 @@ def node_row(node: NodeUse) -> NodeRow:
         node_name=node.name,
         gpu_type=first.model if first else "",
         available_gpus=len(node.available),
-        memory_per_gpu=size_of(first) if first else 0,
+        memory_per_gpu=size_of(first, specs=specs) if first else 0,
         utilization=_mean([device.utilization for device in devices]),
     )
 
@@ -115,9 +121,9 @@ def _mean(numbers: Sequence[float]) -> float:
     return round(fmean(numbers), 4) if numbers else 0.0
 
 
-def _has(node: NodeUse, *, wanted: NodesQuery) -> bool:
-    least = wanted.min_memory_gb or 0
-    return any(of_type(use.device, gpu_type=wanted.gpu_type) and size_of(use.device) >= least for use in node.uses)
+def _has(node: NodeUse, *, wanted: NodesQuery, specs: Specs) -> bool:
+    asked = Wanted(gpu_type=wanted.gpu_type, memory_gb=wanted.min_memory_gb)
+    return any(meets(use.device, wanted=asked, specs=specs) for use in node.uses)
 
 
 def _node_data(node: NodeUse, *, sees: Visibility) -> NodeData:

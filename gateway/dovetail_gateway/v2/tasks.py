@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
+from dovetail import names
 from dovetail.api.gpujob import FINISHED, GPUJob
 from dovetail.api.resources import GPUJOBS
 from dovetail.decoding import UnreadableError, convert
@@ -18,6 +19,7 @@ from dovetail_gateway.access.visibility import Visibility
 from dovetail_gateway.cluster.answers import Answers
 from dovetail_gateway.cluster.cache import ClusterCache
 from dovetail_gateway.cluster.other_names import readable
+from dovetail_gateway.routing.numbers import whole
 from dovetail_gateway.routing.problems import RequestFailedError
 from dovetail_gateway.routing.table import Answer, Call, Nothing
 from dovetail_gateway.v2.devices import Devices, devices_of
@@ -113,11 +115,13 @@ class Tasks:
 
     async def _start(self, kind: Kind, *, caller: Caller, body: dict[str, Any]) -> Answer:
         await require(self._reviews, caller=caller, act=Act(verb="create", namespace=self._namespace))
-        device, message = self._device(_device_of(kind, body=body))
+        asked = _device_of(kind, body=body)
+        device = self._device(asked)
         spec = self._templates.spec(kind, device=device, fields=body | {"device": _inside(device)})
-        await self._check(spec)
+        await self._check(spec, caller=caller)
         name = f"{_PREFIX[kind]}-{secrets.token_hex(5)}"
-        manifest = {"metadata": {"name": name, "labels": {LABEL: kind}}, "spec": spec}
+        annotations = {names.TASK_DEVICE: asked}
+        manifest = {"metadata": {"name": name, "labels": {LABEL: kind}, "annotations": annotations}, "spec": spec}
         async with self._clients.client_for(caller) as client:
             created = await client.create(
                 GPUJOBS, body=manifest, as_type=GPUJob, namespace=self._namespace, strict=True
@@ -125,27 +129,25 @@ class Tasks:
         key = f"{self._namespace}/{name}"
         job = await self._cache.until(key, holds=_has_place, seconds=self._wait_seconds) or created
         devices = self._devices()
-        why = message or (job.status.message if not _has_place(job) else "")
+        why = "" if job.status.devices else _message(job)
         return Answer(
             value=Started(task_id=name, status=_state(job), device=_device_name(job, devices=devices), message=why)
         )
 
-    def _device(self, text: str) -> tuple[str, str]:
-        """`spec.resources.device` of a request's device, and a message. Raises `RequestFailedError`."""
+    def _device(self, text: str) -> str:
+        """`spec.resources.device` of a request's device. Raises `RequestFailedError`."""
         devices = self._devices()
         if text == "cuda" and not any(node.uses for node in self._cache.node_uses()):
-            return "cpu", _ON_CPU
-        if text in {"cpu", "cuda"}:
-            return text, ""
-        return str(devices.named(text).at), ""
+            return "cpu"
+        return text if text in {"cpu", "cuda"} else str(devices.named(text).at)
 
-    async def _check(self, spec: Mapping[str, Any]) -> None:
+    async def _check(self, spec: Mapping[str, Any], *, caller: Caller) -> None:
         """Raise `RequestFailedError` for a task that could never start, such as one with too much memory."""
         try:
             asked = as_job(spec, namespace=self._namespace)
         except UnreadableError as error:
             raise RequestFailedError(422, reason="Invalid", message=error.problem) from error
-        found = await self._answers.dry_run(asked, sees=Visibility(frozenset()))
+        found = await self._answers.dry_run(asked, caller=caller, sees=await self._cache.seen_by(caller))
         if found.outcome in _NEVER:
             raise RequestFailedError(409, reason=found.reason or "Invalid", message=readable(found.message))
 
@@ -175,7 +177,7 @@ def task_of(job: GPUJob, *, devices: Devices) -> Task | None:
         status=_state(job),
         device=_device_name(job, devices=devices),
         node=status.nodes[0] if status.nodes else None,
-        message=status.message,
+        message=_message(job),
         created_at=job.metadata.creation_timestamp,
         started_at=status.start_time,
         finished_at=status.completion_time,
@@ -185,7 +187,7 @@ def task_of(job: GPUJob, *, devices: Devices) -> Task | None:
 def _device_of(kind: Kind, *, body: dict[str, Any]) -> str:
     """The device of a request, whose known fields are checked. Raises `RequestFailedError`."""
     try:
-        known = convert(body, as_type=_FIELDS[kind])
+        known = convert(whole(body), as_type=_FIELDS[kind])
     except UnreadableError as error:
         raise RequestFailedError(
             422, reason="Invalid", message=f"the request cannot be read: {error.problem}"
@@ -211,11 +213,20 @@ def _has_place(job: GPUJob | None) -> bool:
     return job is not None and (bool(job.status.devices) or job.status.phase in {"Running", *FINISHED})
 
 
+def _message(job: GPUJob) -> str:
+    """What the job's status says; of an unfinished task for which the cluster had no GPU, just that."""
+    asked = job.metadata.annotations.get(names.TASK_DEVICE)
+    without_gpu = asked == "cuda" and job.spec.resources is not None and job.spec.resources.device == "cpu"
+    return _ON_CPU if without_gpu and job.status.phase not in FINISHED else job.status.message
+
+
 def _device_name(job: GPUJob, *, devices: Devices) -> str:
     """The device that the task has, or else the one that it asks for."""
     if job.status.devices:
         first = job.status.devices[0]
         return devices.name_of(NodeDevice(first.node, first.index))
+    if job.status.device == "cpu":
+        return "cpu"
     try:
         request = request_of_job(job)
     except RequestError:

@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 import yaml
 
-from dovetail.api.gpujob import GPUJob, GPUJobSpec
+from dovetail.api.gpujob import MAX_BATCH_SIZE, GPUJob, GPUJobSpec
 from dovetail.config.errors import ConfigError
 from dovetail.decoding import UnreadableError, convert, decode
 from dovetail.names import GROUP
@@ -23,7 +23,7 @@ _SHIPPED: Final = "task_templates.yaml"
 _FIELD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,62}")
 _MOST_CHARACTERS: Final = 4096
 # What means nothing without a GPU.
-_OF_GPUS: Final = frozenset({"mode", "workload", "memory"})
+_OF_GPUS: Final = frozenset({"mode", "workload", "memory", "onNoGPU", "onNoGPUAfterSeconds"})
 
 
 class _Templates(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -47,7 +47,13 @@ class Templates:
         if device == "cpu":
             kept = {name: value for name, value in spec.items() if name not in _OF_GPUS}
             return {**kept, "resources": {"device": "cpu"}}
-        return {**spec, "resources": {**spec["resources"], "device": device}, "policy": spec.get("policy", "Spread")}
+        request = {**spec["resources"], "device": device}
+        if (memory := _memory_of_model(fields)) is not None:
+            # The template's memory is for models of which nothing is known.
+            request.pop("memory", None)
+            spec["memory"] = memory
+        # The arguments name a GPU, so a default of the namespace moves no task to the CPU; its template may.
+        return {"onNoGPU": "Wait", "policy": "Spread", **spec, "resources": request}
 
 
 def load_templates(path: Path | None) -> Templates:
@@ -75,6 +81,17 @@ def _checked(spec: dict[str, Any]) -> dict[str, Any]:
     if "resources" not in spec or not isinstance(pod, dict) or not pod.get("containers"):
         raise UnreadableError("a task's template needs resources and template.spec.containers")
     return spec
+
+
+def _memory_of_model(fields: Mapping[str, Any]) -> dict[str, Any] | None:
+    """`spec.memory` for the model of a request.
+
+    None without a number of parameters, or with a batch size that the program chooses itself.
+    """
+    parameters, batch = fields.get("parameter_count"), fields.get("batch_size", 1)
+    if parameters is None or type(batch) is not int or not 1 <= batch <= MAX_BATCH_SIZE:
+        return None
+    return {"strategy": "Dynamic", "parameters": parameters, "batchSize": batch}
 
 
 def _text(name: str, *, value: Any) -> str:

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import Meta
 
+from dovetail.api.gpujob import MAX_PARAMETERS
 from dovetail_gateway.routing.problems import ErrorShape
 from dovetail_gateway.routing.table import Nothing
 from dovetail_gateway.v3.types import Cursor, Limit
@@ -33,6 +34,15 @@ DETAIL: Final = ErrorShape(
 )
 
 
+ParameterCount = Annotated[
+    Annotated[int, Meta(ge=1, le=MAX_PARAMETERS)] | None,
+    Meta(
+        description="The model's number of parameters. With batch_size (1 if absent) it says how much memory the task "
+        "is promised, instead of the template's."
+    ),
+]
+
+
 class TrainingFields(msgspec.Struct, frozen=True, kw_only=True):
     """The known fields of a training task."""
 
@@ -42,6 +52,7 @@ class TrainingFields(msgspec.Struct, frozen=True, kw_only=True):
     val_path: str
     save_path: str
     device: str = "cuda"
+    parameter_count: ParameterCount = None
 
 
 class InferenceFields(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,6 +62,7 @@ class InferenceFields(msgspec.Struct, frozen=True, kw_only=True):
     weight_path: str
     source_path: str
     device: str = "cuda"
+    parameter_count: ParameterCount = None
 
 
 def _body(fields: type[msgspec.Struct]) -> Any:

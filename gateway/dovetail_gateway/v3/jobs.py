@@ -19,8 +19,10 @@ from dovetail.query.jobs.owners import project_of, user_of
 from dovetail_gateway.access.callers import Caller, Clients
 from dovetail_gateway.access.visibility import Visibility
 from dovetail_gateway.cluster.cache import ClusterCache
+from dovetail_gateway.routing.numbers import whole
 from dovetail_gateway.routing.problems import RequestFailedError
 from dovetail_gateway.routing.table import Answer, Call, Nothing, Strictly
+from dovetail_gateway.v3.images import with_images
 from dovetail_gateway.v3.paging import page
 from dovetail_gateway.v3.rows import job_row
 from dovetail_gateway.v3.types import (
@@ -78,6 +80,7 @@ class Jobs:
                 estimated_start=None if place is None else place.estimated_start,
                 earliest=None if place is None else place.estimated_start_earliest,
                 latest=None if place is None else place.estimated_start_latest,
+                bounds_held=None if place is None else place.bounds_held,
                 basis="" if place is None else place.basis,
             )
         )
@@ -109,7 +112,7 @@ class Jobs:
                 "labels": new.labels,
                 "annotations": annotations,
             },
-            "spec": object_of(new.spec),
+            "spec": with_images(object_of(new.spec), nodes=self._cache.nodes.values()),
         }
         try:
             async with self._clients.client_for(call.caller) as client:
@@ -199,9 +202,10 @@ def _suffix(key: str, *, caller: Caller) -> str:
 def object_of(spec: msgspec.Raw) -> dict[str, Any]:
     """The object that is passed on as it is. Raises `RequestFailedError`."""
     try:
-        return decode(spec, as_type=dict[str, Any])
+        found: dict[str, Any] = whole(decode(spec, as_type=dict[str, Any]))
     except UnreadableError as error:
         raise RequestFailedError(422, reason="Invalid", message=f"spec must be an object: {error.problem}") from error
+    return found
 
 
 def _raw(value: msgspec.Struct) -> msgspec.Raw:

@@ -2,13 +2,7 @@
 
 from typing import Any
 
-import msgspec
-
-from dovetail import names
-from dovetail.api.gpujob import GPUJob
-from dovetail.decoding import UnreadableError, decode
 from dovetail.explain.answer import Answer as NodeAnswers
-from dovetail.formats.timestamps import moment
 from dovetail.query.dry_run import DryRun
 from dovetail.query.explain.explanation import Explanation
 from dovetail_gateway.access.callers import Caller
@@ -17,6 +11,7 @@ from dovetail_gateway.cluster.answers import Answers
 from dovetail_gateway.cluster.other_names import readable
 from dovetail_gateway.routing.problems import RequestFailedError
 from dovetail_gateway.routing.table import Answer, Call, Nothing, Strictly
+from dovetail_gateway.v3.asked_job import asked_job
 from dovetail_gateway.v3.jobs import Jobs
 from dovetail_gateway.v3.types import (
     AuditAnswer,
@@ -46,7 +41,8 @@ class Questions:
         await self._permit(call.caller, namespace=call.body.namespace)
         who = await self._reviews.who(call.caller)
         try:
-            found = await self._answers.dry_run(_as_job(call.body, user=who.username), sees=call.sees)
+            asked = asked_job(call.body, user=who.username)
+            found = await self._answers.dry_run(asked, caller=call.caller, sees=call.sees)
         except ValueError as error:
             # The schema's CEL rules, which would have refused it, are the API server's.
             raise RequestFailedError(422, reason="Invalid", message=f"spec cannot be used: {error}") from error
@@ -61,36 +57,17 @@ class Questions:
     async def explain_job(self, call: Call[JobPath, Strictly, Any]) -> Answer:
         """Why a job waits, or where it is, and what would help."""
         job = self._jobs.find(call.path, sees=call.sees)
-        return Answer(value=_explanation(await self._answers.explain(job, sees=call.sees)))
+        return Answer(value=_explanation(await self._answers.explain(job, caller=call.caller, sees=call.sees)))
 
     async def get_audit(self, call: Call[Nothing, Strictly, Any]) -> Answer:
         """Whether any device is promised beyond its capacity."""
-        report = await self._answers.audit()
+        report = await self._answers.audit(caller=call.caller)
         # A finding about a device names all of its tenants.
         shown = report.findings if call.sees.everything else ()
         rows = [FindingRow(kind=each.kind, subject=each.subject, message=each.message) for each in shown]
         return Answer(
             value=AuditAnswer(pods=report.pods, devices=report.devices, findings=len(report.findings), items=rows)
         )
-
-
-def _as_job(new: NewRequest, *, user: str) -> GPUJob:
-    metadata = {"name": "asked", "namespace": new.namespace, "annotations": {names.USER: user}}
-    try:
-        job = decode(msgspec.json.encode({"metadata": metadata, "spec": new.spec}), as_type=GPUJob)
-    except UnreadableError as error:
-        raise RequestFailedError(422, reason="Invalid", message=f"spec cannot be read: {error.problem}") from error
-    _check_time(job.spec.begin_time)
-    return job
-
-
-def _check_time(text: str | None) -> None:
-    """Raise `RequestFailedError` for a time that matches the pattern of one and is none."""
-    try:
-        moment(text or "2026-01-01T00:00:00Z")
-    except ValueError as error:
-        message = f'spec.beginTime "{text}": {error}; write for example 2026-01-31T18:00:00Z'
-        raise RequestFailedError(422, reason="Invalid", message=message) from error
 
 
 def _dry_run(found: DryRun) -> DryRunAnswer:
@@ -108,6 +85,7 @@ def _dry_run(found: DryRun) -> DryRunAnswer:
         latest_in_seconds=bounds[1],
         basis="" if start is None else readable(start.basis),
         victims=0 if preempting is None else len(preempting.victims),
+        cpu_in_seconds=found.cpu_in_seconds,
     )
 
 

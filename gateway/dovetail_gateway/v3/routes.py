@@ -1,10 +1,24 @@
 """The routes of v3."""
 
 from dovetail_gateway.routing.problems import Problem
-from dovetail_gateway.routing.table import READ, TOKEN, Header, Nothing, Right, Route, Strictly, acts, route
+from dovetail_gateway.routing.table import (
+    READ,
+    TOKEN,
+    Header,
+    Nothing,
+    Right,
+    Route,
+    Stream,
+    Strictly,
+    acts,
+    route,
+)
+from dovetail_gateway.v3.history import History
 from dovetail_gateway.v3.jobs import IDEMPOTENCY_KEY, Jobs
+from dovetail_gateway.v3.logs import Logs
 from dovetail_gateway.v3.me import Myself
 from dovetail_gateway.v3.nodes import Nodes
+from dovetail_gateway.v3.plan import Plan
 from dovetail_gateway.v3.questions import Questions
 from dovetail_gateway.v3.snapshots import Snapshots
 from dovetail_gateway.v3.types import (
@@ -15,12 +29,15 @@ from dovetail_gateway.v3.types import (
     DryRunFlag,
     EventList,
     ExplanationAnswer,
+    HistoryFilter,
+    HistoryPage,
     JobChange,
     JobDetails,
     JobFilter,
     JobList,
     JobPath,
     JobRow,
+    LogQuery,
     Me,
     NewJob,
     NewRequest,
@@ -28,6 +45,8 @@ from dovetail_gateway.v3.types import (
     NodeList,
     NodePath,
     NodeRow,
+    PlanFilter,
+    PlanPage,
     Position,
     QuotaList,
     Removed,
@@ -50,16 +69,36 @@ _LAST_ID = Header(
 )
 
 
-def routes(*, jobs: Jobs, nodes: Nodes, questions: Questions, snapshots: Snapshots, myself: Myself) -> list[Route]:
-    """The routes of v3."""
-    return [*_jobs(jobs), *_questions(questions), *_nodes(nodes), *_live(snapshots), _me(myself)]
+def routes(
+    *,
+    jobs: Jobs,
+    logs: Logs,
+    history: History,
+    plan: Plan,
+    nodes: Nodes,
+    questions: Questions,
+    snapshots: Snapshots,
+    events: Stream,
+    myself: Myself,
+) -> list[Route]:
+    """The routes of v3; `events` sends what changes."""
+    return [
+        *_jobs(jobs),
+        _log(logs),
+        _history(history),
+        _plan(plan),
+        *_questions(questions),
+        *_nodes(nodes),
+        *_live(snapshots, events=events),
+        _me(myself),
+    ]
 
 
 def _jobs(jobs: Jobs) -> list[Route]:
     return [
         route(
             "GET", _JOBS, jobs.list_jobs, summary="List jobs", tag="v3", right=READ, answers={200: JobList},
-            path_type=Nothing, query_type=JobFilter,
+            path_type=Nothing, query_type=JobFilter, tagged=True,
         ),
         route(
             "POST", _JOBS, jobs.create_job, summary="Create a job", tag="v3", right=acts("create"),
@@ -95,6 +134,30 @@ def _jobs(jobs: Jobs) -> list[Route]:
     ]  # fmt: skip
 
 
+def _history(history: History) -> Route:
+    return route(
+        "GET", "/api/v3/history", history.list_history, summary="List jobs of a namespace that have ended", tag="v3",
+        right=acts("create", resource="historyqueries.dovetail.dev"),
+        answers={200: HistoryPage, 404: Problem, 409: Problem}, path_type=Nothing, query_type=HistoryFilter,
+        synced=False,
+    )  # fmt: skip
+
+
+def _plan(plan: Plan) -> Route:
+    return route(
+        "GET", "/api/v3/plan", plan.get_plan, summary="Get when jobs run, or are estimated to start", tag="v3",
+        right=READ, answers={200: PlanPage}, path_type=Nothing, query_type=PlanFilter, tagged=True,
+    )  # fmt: skip
+
+
+def _log(logs: Logs) -> Route:
+    return Route(
+        method="GET", path=f"{_JOB}/logs", operation="v3_read_log", summary="Read what a worker prints", tag="v3",
+        right=READ, answers={200: str, 404: Problem, 409: Problem}, stream=logs.read_log, media_type="text/plain",
+        path_type=JobPath, query_type=LogQuery,
+    )  # fmt: skip
+
+
 def _questions(questions: Questions) -> list[Route]:
     return [
         route(
@@ -116,7 +179,7 @@ def _nodes(nodes: Nodes) -> list[Route]:
     return [
         route(
             "GET", "/api/v3/nodes", nodes.list_nodes, summary="List nodes with GPUs", tag="v3", right=READ,
-            answers={200: NodeList}, path_type=Nothing, query_type=NodeFilter,
+            answers={200: NodeList}, path_type=Nothing, query_type=NodeFilter, tagged=True,
         ),
         route(
             "GET", "/api/v3/nodes/{name}", nodes.get_node, summary="Get a node with GPUs", tag="v3", right=READ,
@@ -124,25 +187,25 @@ def _nodes(nodes: Nodes) -> list[Route]:
         ),
         route(
             "GET", "/api/v3/devices", nodes.list_devices, summary="List the devices of a page of nodes", tag="v3",
-            right=READ, answers={200: DeviceList}, path_type=Nothing, query_type=NodeFilter,
+            right=READ, answers={200: DeviceList}, path_type=Nothing, query_type=NodeFilter, tagged=True,
         ),
         route(
             "GET", "/api/v3/quotas", nodes.list_quotas, summary="List the quotas of your namespaces", tag="v3",
-            right=READ, answers={200: QuotaList}, path_type=Nothing, query_type=Strictly,
+            right=READ, answers={200: QuotaList}, path_type=Nothing, query_type=Strictly, tagged=True,
         ),
     ]  # fmt: skip
 
 
-def _live(snapshots: Snapshots) -> list[Route]:
+def _live(snapshots: Snapshots, *, events: Stream) -> list[Route]:
     return [
         route(
             "GET", "/api/v3/snapshot", snapshots.get_snapshot, summary="Get everything that you may see", tag="v3",
-            right=READ, answers={200: Snapshot}, path_type=Nothing, query_type=Strictly,
+            right=READ, answers={200: Snapshot}, path_type=Nothing, query_type=Strictly, tagged=True,
         ),
         Route(
             method="GET", path="/api/v3/stream", operation="v3_stream", summary="Follow what changes (SSE)", tag="v3",
             right=Right(by="reviews", verb="list and watch", resource="gpujobs.dovetail.dev"), answers={200: Delta},
-            handler=None, query_type=StreamQuery, headers=(_LAST_ID,), streams=True,
+            stream=events, media_type="text/event-stream", query_type=StreamQuery, headers=(_LAST_ID,),
         ),
     ]  # fmt: skip
 

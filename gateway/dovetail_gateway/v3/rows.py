@@ -27,28 +27,34 @@ def job_row(job: GPUJob) -> JobRow:
         message=status.message,
         request=status.request,
         gpus=status.gpus,
+        device=status.device,
         workers=spec.workers,
         priority=spec.priority,
         reservation=spec.reservation is not None,
         position=None if place is None else place.position,
         estimated_start=None if place is None else place.estimated_start,
         nodes=status.nodes,
-        devices=[
-            JobDevice(
-                worker=each.worker,
-                node=each.node,
-                index=each.index,
-                uuid=each.uuid,
-                share_milli=each.share_milli,
-                memory_mib=each.memory_mib,
-            )
-            for each in status.devices
-        ],
+        devices=job_devices(job),
         submitted_at=meta.creation_timestamp,
         started_at=status.start_time,
         completed_at=status.completion_time,
         lease_ends_at=None if status.lease is None else status.lease.expiration_time,
     )
+
+
+def job_devices(job: GPUJob) -> list[JobDevice]:
+    """The devices that a job's workers hold or held."""
+    return [
+        JobDevice(
+            worker=each.worker,
+            node=each.node,
+            index=each.index,
+            uuid=each.uuid,
+            share_milli=each.share_milli,
+            memory_mib=each.memory_mib,
+        )
+        for each in job.status.devices
+    ]
 
 
 def node_row(node: NodeUse, *, sees: Visibility) -> NodeRow:

@@ -4,14 +4,13 @@ from typing import Any, Protocol
 
 from dovetail_gateway.access.visibility import Visibility
 from dovetail_gateway.routing.table import Answer, Call, Nothing, Strictly
-from dovetail_gateway.v3.types import Snapshot
 
 
 class Source(Protocol):
     """What the handler needs of the feed."""
 
-    def snapshot(self, *, sees: Visibility) -> Snapshot:
-        """Everything that is visible now."""
+    def snapshot(self, *, sees: Visibility) -> tuple[bytes, str]:
+        """Everything that is visible now, as JSON of a `Snapshot`, and a tag that names this content."""
 
 
 class Snapshots:
@@ -22,4 +21,5 @@ class Snapshots:
 
     async def get_snapshot(self, call: Call[Nothing, Strictly, Any]) -> Answer:
         """Everything that the caller sees."""
-        return Answer(value=self._source.snapshot(sees=call.sees))
+        encoded, tag = self._source.snapshot(sees=call.sees)
+        return Answer(encoded=encoded, tag=tag)

@@ -5,7 +5,8 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from dovetail.api.gpujob import Phase
+from dovetail.api.gpujob import DeviceKind, Phase
+from dovetail.api.historyquery import JobRecord, Moment
 from dovetail.api.meta import wire_name
 from dovetail_gateway.routing.table import Strictly
 
@@ -74,7 +75,7 @@ class JobDevice(Row, frozen=True, kw_only=True):
 
 
 class JobRow(Row, frozen=True, kw_only=True):
-    """A GPUJob in one row."""
+    """A GPUJob in one row. `device` is what it runs on: `cpu` also for one that runs without the GPUs it requests."""
 
     namespace: str
     name: str
@@ -87,6 +88,7 @@ class JobRow(Row, frozen=True, kw_only=True):
     message: str
     request: str
     gpus: int
+    device: DeviceKind | None
     workers: int
     priority: int
     reservation: bool
@@ -194,6 +196,77 @@ class NewJob(Input, frozen=True, kw_only=True):
     annotations: Annotated[dict[str, str], Meta(max_length=64)] = {}
 
 
+class LogQuery(Input, frozen=True, kw_only=True):
+    """Whose lines, and which."""
+
+    worker: Annotated[int, Meta(ge=0, le=9999, description="The worker, counted from 0.")] = 0
+    tail: Annotated[
+        Annotated[int, Meta(ge=0, le=1_000_000)] | None, Meta(description="Only so many of the last lines.")
+    ] = None
+    follow: Annotated[bool, Meta(description="Send new lines until the worker ends.")] = False
+
+
+class HistoryFilter(Input, frozen=True, kw_only=True):
+    """Which jobs that have ended, and which page of them."""
+
+    namespace: NamespaceName
+    since: Annotated[Moment | None, Meta(description="Only jobs that ended at this time or later.")] = None
+    until: Annotated[Moment | None, Meta(description="Only jobs that ended before this time.")] = None
+    user: Annotated[Annotated[str, Meta(max_length=253)] | None, Meta(description="Only jobs of this user.")] = None
+    name: Annotated[Annotated[str, Meta(max_length=253)] | None, Meta(description="Only jobs of this name.")] = None
+    number: Annotated[Annotated[int, Meta(ge=1)] | None, Meta(description="Only the job of this number.")] = None
+    project: Annotated[Annotated[str, Meta(max_length=63)] | None, Meta(description="Only jobs of this project.")] = (
+        None
+    )
+    phase: Annotated[Phase | None, Meta(description="Only jobs that ended in this phase.")] = None
+    limit: Limit = 100
+    cursor: Annotated[str, Meta(max_length=128, description="`next` of the page before.")] = ""
+
+
+class HistoryPage(Row, frozen=True, kw_only=True):
+    """A page of jobs that have ended, the latest end first. `next` is the cursor of the next page."""
+
+    items: list[JobRecord]
+    next: str | None
+
+
+class PlanFilter(Input, frozen=True, kw_only=True):
+    """Which jobs of the plan, and which page of them."""
+
+    namespace: NamespaceName | None = None
+    limit: Limit = 100
+    cursor: Cursor = ""
+
+
+class PlanRow(Row, frozen=True, kw_only=True):
+    """A job that runs, or that waits with an estimated start. `earliest` and `latest` are the estimate's bounds.
+
+    `endsBy` is when its lease or its time limit ends it, null without either.
+    """
+
+    namespace: str
+    name: str
+    number: int | None
+    user: str
+    phase: Phase
+    request: str
+    workers: int
+    starts_at: str
+    earliest: str | None
+    latest: str | None
+    ends_by: str | None
+    position: int | None
+    nodes: list[str]
+    devices: list[JobDevice]
+
+
+class PlanPage(Row, frozen=True, kw_only=True):
+    """A page of the plan, by start."""
+
+    items: list[PlanRow]
+    next: str | None
+
+
 class DryRunFlag(Input, frozen=True, kw_only=True):
     """Whether to store anything."""
 
@@ -226,6 +299,7 @@ class Position(Row, frozen=True, kw_only=True):
     estimated_start: str | None
     earliest: str | None
     latest: str | None
+    bounds_held: float | None
     basis: str
 
 
@@ -285,14 +359,6 @@ class QuotaList(Row, frozen=True, kw_only=True):
     items: list[QuotaRow]
 
 
-class NamespaceRight(Row, frozen=True, kw_only=True):
-    """What you may do with GPUJobs in a namespace."""
-
-    namespace: str
-    list: bool
-    create: bool
-
-
 class Me(Row, frozen=True, kw_only=True):
     """Who the API server says you are. `everywhere` says whether you may list the GPUJobs of all namespaces."""
 
@@ -318,7 +384,10 @@ class NodeShare(Row, frozen=True, kw_only=True):
 
 
 class DryRunAnswer(Row, frozen=True, kw_only=True):
-    """What the queue would decide now. `victims` counts the jobs that would be preempted."""
+    """What the queue would decide now. `victims` counts the jobs that would be preempted.
+
+    `cpu_in_seconds` is when a job that waits for busy GPUs would run on the CPU; null if it would wait for them.
+    """
 
     outcome: Literal["Starts", "Waits", "Never", "NotBefore", "Blocked", "Invalid"]
     reason: str
@@ -330,6 +399,7 @@ class DryRunAnswer(Row, frozen=True, kw_only=True):
     latest_in_seconds: float | None
     basis: str
     victims: int
+    cpu_in_seconds: float | None
 
 
 class ExplainedNode(Row, frozen=True, kw_only=True):

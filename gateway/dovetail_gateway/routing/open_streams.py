@@ -1,0 +1,86 @@
+"""Answers that stay open: how many a token may have, and when they end."""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from aiohttp import web
+
+from dovetail.kube.errors import KubeError
+from dovetail_gateway.access.callers import Caller
+from dovetail_gateway.metrics import Metrics
+from dovetail_gateway.routing.problems import RequestFailedError
+
+MOST_STREAMS: Final = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Times:
+    """Of a stream: after which silence it sends a sign of life, when rights are reviewed, how long a client may block.
+
+    All in seconds.
+    """
+
+    heartbeat_seconds: float = 15.0
+    review_seconds: float = 30.0
+    send_seconds: float = 10.0
+
+
+class OpenStreams:
+    """Counts open streams. `clock` counts seconds since the epoch, as tokens do."""
+
+    def __init__(self, *, metrics: Metrics, times: Times | None = None, clock: Callable[[], float] = time.time) -> None:
+        self.times = times or Times()
+        self.clock = clock
+        self.stopping = asyncio.Event()
+        self._metrics = metrics
+        self._open: Counter[bytes] = Counter()
+
+    @contextmanager
+    def counted(self, caller: Caller) -> Iterator[None]:
+        """Count a stream of the caller inside the block. Raises `RequestFailedError` if that is one too many."""
+        if self._open[caller.key] >= MOST_STREAMS:
+            message = f"{MOST_STREAMS} streams of this token are open: close one"
+            raise RequestFailedError(429, reason="TooManyStreams", message=message, headers={"Retry-After": "10"})
+        self._open[caller.key] += 1
+        try:
+            with self._metrics.streams.track_inprogress():
+                yield
+        finally:
+            self._open -= Counter([caller.key])
+
+    async def write(self, response: web.StreamResponse, *, data: bytes) -> None:
+        """Send. Raises `ConnectionError` for a client that does not read."""
+        try:
+            async with asyncio.timeout(self.times.send_seconds):
+                await response.write(data)
+        except TimeoutError as error:
+            raise ConnectionError("the client does not read") from error
+
+    async def until_end(self, caller: Caller, *, may: Callable[[], Awaitable[bool]]) -> None:
+        """Return when the token ends, the caller may no longer do this, or the gateway stops."""
+        while not self.stopping.is_set():
+            ends = caller.expires_at or float("inf")
+            if ends <= self.clock():
+                return
+            try:
+                async with asyncio.timeout(max(0.0, min(self.times.review_seconds, ends - self.clock()))):
+                    await self.stopping.wait()
+            except TimeoutError:
+                if not await _holds(may):
+                    return
+
+    def stop(self) -> None:
+        """End all streams."""
+        self.stopping.set()
+
+
+async def _holds(may: Callable[[], Awaitable[bool]]) -> bool:
+    try:
+        return await may()
+    except KubeError:
+        return False

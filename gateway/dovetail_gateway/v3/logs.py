@@ -1,0 +1,132 @@
+"""v3: what a worker prints, as text, from the API server with the caller's token.
+
+The text is passed on in pieces as the client reads it, so neither a long log nor a slow client costs memory. If the
+answer ends early, because the token or the right ends, the connection is aborted: the client sees an incomplete body.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Any, Final
+
+from aiohttp import web
+
+from dovetail.api.builtin import Pod
+from dovetail.api.gpujob import GPUJob
+from dovetail.kube.errors import KubeError, StatusError
+from dovetail.query.jobs.states import is_unfinished, phase_of
+from dovetail_gateway.access.callers import Caller, Clients
+from dovetail_gateway.access.reviews import Act, Reviews
+from dovetail_gateway.cluster.cache import ClusterCache
+from dovetail_gateway.routing.open_streams import OpenStreams
+from dovetail_gateway.routing.problems import RequestFailedError
+from dovetail_gateway.routing.table import Call
+from dovetail_gateway.v3.jobs import Jobs
+from dovetail_gateway.v3.types import JobPath, LogQuery
+
+_INDEX: Final = "batch.kubernetes.io/job-completion-index"
+# As the API server says it of a node without an address: KWOK's have none.
+_NO_ADDRESS: Final = "no preferred addresses found"
+_HEADERS: Final = {
+    "Content-Type": "text/plain; charset=utf-8",
+    "Cache-Control": "no-store",
+    "X-Accel-Buffering": "no",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
+class Logs:
+    """The handler of a job's logs."""
+
+    def __init__(
+        self, cache: ClusterCache, *, jobs: Jobs, clients: Clients, reviews: Reviews, streams: OpenStreams
+    ) -> None:
+        self._cache = cache
+        self._jobs = jobs
+        self._clients = clients
+        self._reviews = reviews
+        self._streams = streams
+
+    async def read_log(self, request: web.Request, *, call: Call[JobPath, LogQuery, Any]) -> web.StreamResponse:
+        """Send what a worker has printed, and with `follow` what it prints until it ends."""
+        job, wanted = self._jobs.find(call.path, sees=call.sees), call.query
+        pod = self._pod(job, worker=wanted.worker)
+        response = web.StreamResponse(headers=_HEADERS)
+        with self._streams.counted(call.caller):
+            async with self._clients.client_for(call.caller) as client:
+                try:
+                    async with client.follow_log(
+                        pod.metadata.name,
+                        namespace=pod.metadata.namespace,
+                        container=pod.spec.containers[0].name,
+                        tail_lines=wanted.tail,
+                        follow=wanted.follow,
+                    ) as chunks:
+                        await response.prepare(request)
+                        await self._send(response, chunks=chunks, caller=call.caller, namespace=pod.metadata.namespace)
+                except (KubeError, ConnectionError) as error:
+                    if not response.prepared:
+                        raise _refusal(error, pod=pod) from error
+                    _abort(request)
+        return response
+
+    def _pod(self, job: GPUJob, *, worker: int) -> Pod:
+        """The newest pod of a worker. Raises `RequestFailedError`."""
+        if worker >= job.spec.workers:
+            message = f"worker={worker}: this job has {job.spec.workers}, counted from 0"
+            raise RequestFailedError(422, reason="Invalid", message=message)
+        own = [pod for pod in self._cache.pods_of(job) if pod.metadata.annotations.get(_INDEX, "0") == str(worker)]
+        found = max(own, key=lambda pod: pod.metadata.creation_timestamp, default=None)
+        if found is None:
+            raise RequestFailedError(409, reason="NoLog", message=_nothing_to_read(job))
+        return found
+
+    async def _send(
+        self, response: web.StreamResponse, *, chunks: AsyncIterator[bytes], caller: Caller, namespace: str
+    ) -> None:
+        """Pass the text on. Raises `ConnectionError` if the right to read it ends first, and `KubeError`."""
+        act = Act(verb="get", group="", resource="pods", subresource="log", namespace=namespace)
+        oldest = self._streams.times.review_seconds
+
+        async def pump() -> None:
+            async for chunk in chunks:
+                await self._streams.write(response, data=chunk)
+
+        sending = asyncio.ensure_future(pump())
+        ending = asyncio.ensure_future(
+            self._streams.until_end(caller, may=lambda: self._reviews.may(caller, act=act, oldest=oldest))
+        )
+        try:
+            await asyncio.wait({sending, ending}, return_when=asyncio.FIRST_COMPLETED)
+            if not sending.done():
+                raise ConnectionError("the caller may no longer read it")
+            await sending
+        finally:
+            for task in (sending, ending):
+                task.cancel()
+                with suppress(asyncio.CancelledError, KubeError, ConnectionError):
+                    await task
+
+
+def _nothing_to_read(job: GPUJob) -> str:
+    """Why a worker without pods has no log."""
+    called, status = f"job {job.status.number or job.metadata.name}", job.status
+    if job.spec.array is not None or job.spec.sweep is not None:
+        return f"{called} is many tasks, and each is a job with a log of its own"
+    if not is_unfinished(job):
+        return f"{called} has ended and its pods are gone"
+    why = f" ({status.reason}: {status.message})" if status.reason else ""
+    return f"{called} has no pods now, and so no log: {phase_of(job)}{why}"
+
+
+def _refusal(error: Exception, *, pod: Pod) -> Exception:
+    """The error as a caller gets it: a node without a kubelet is no failure of the API server."""
+    if isinstance(error, StatusError) and _NO_ADDRESS in error.message:
+        message = f"node {pod.spec.node_name} has no kubelet that could be asked: simulated nodes keep no logs"
+        return RequestFailedError(409, reason="NoLog", message=message)
+    return error
+
+
+def _abort(request: web.Request) -> None:
+    if request.transport is not None:
+        request.transport.abort()

@@ -1,0 +1,117 @@
+"""What workers print: whose lines, for whom, and how an answer that stays open ends."""
+
+import asyncio
+from contextlib import AsyncExitStack
+
+import aiohttp
+import pytest
+
+from dovetail_gateway.app import Options
+from dovetail_gateway.routing.open_streams import MOST_STREAMS, Times
+from tests.gateway.api_server import GatewayApiServer
+from tests.gateway.builders import make_bound_pod, make_job
+from tests.gateway.served import Face, serving
+
+LOGS = "/api/v3/jobs/red/train/logs"
+RED = {"Authorization": "Bearer red-token"}
+REVIEWED_OFTEN = Options(rates=None, stream_times=Times(review_seconds=0.05))
+
+
+async def test_the_lines_come_with_the_callers_token_as_text_that_no_browser_runs(
+    api: GatewayApiServer, face: Face
+) -> None:
+    found = await face.get(LOGS, token="red-token")
+    assert (found.status, found.text) == (200, "lines of train-0\n")
+    assert (found.headers["Content-Type"], found.headers["X-Content-Type-Options"]) == (
+        "text/plain; charset=utf-8",
+        "nosniff",
+    )
+    assert api.requests[-1] == ("rita", "get", "red/train-0")
+
+
+async def test_the_last_lines_of_the_first_container_are_asked_for(api: GatewayApiServer, face: Face) -> None:
+    await face.get(f"{LOGS}?tail=5", token="red-token")
+    assert api.log_queries == [{"container": "main", "tailLines": "5", "follow": "false"}]
+
+
+async def test_a_log_is_followed_until_the_worker_ends(api: GatewayApiServer, face: Face) -> None:
+    async with asyncio.timeout(20), face.session.get(f"{face.url}{LOGS}?follow=true", headers=RED) as response:
+        assert await response.content.readline() == b"lines of train-0\n"
+        api.log_ends.set()
+        assert await response.content.read() == b"the last line\n"
+
+
+async def test_each_worker_has_its_own_log_and_the_newest_pod_counts(api: GatewayApiServer, face: Face) -> None:
+    api.put("gpujobs", make_job("two", namespace="red", number=2, workers=2))
+    for name, worker, hour in (("two-0", 0, 1), ("two-1-old", 1, 1), ("two-1", 1, 2)):
+        pod = make_bound_pod(name, namespace="red", job="two", number=2, device="a-3")
+        pod["metadata"]["annotations"]["batch.kubernetes.io/job-completion-index"] = str(worker)
+        pod["metadata"]["creationTimestamp"] = f"2026-11-01T0{hour}:00:00Z"
+        api.put("pods", pod)
+    async with asyncio.timeout(20):
+        while (found := await face.get("/api/v3/jobs/red/two/logs?worker=1", token="red-token")).status != 200:
+            pass
+    assert found.text == "lines of two-1\n"
+    wrong = await face.get("/api/v3/jobs/red/two/logs?worker=2", token="red-token")
+    assert (wrong.status, wrong.json["detail"]) == (422, "worker=2: this job has 2, counted from 0")
+
+
+async def test_a_hidden_job_has_no_log_and_a_reader_of_jobs_may_not_read_logs(face: Face) -> None:
+    hidden = await face.get("/api/v3/jobs/canaryns/canaryjob/logs", token="red-token")
+    none = await face.get("/api/v3/jobs/canaryns/none/logs", token="red-token")
+    assert (hidden.status, none.status) == (404, 404)
+    assert (await face.get(LOGS, token="reader-token")).status == 403
+
+
+async def test_a_job_that_waits_has_no_log_and_the_answer_says_why(api: GatewayApiServer, face: Face) -> None:
+    status = {"phase": "Queued", "number": 3, "reason": "Resources", "message": "Need 8 GPUs, only 6 available"}
+    api.put("gpujobs", make_job("waits", namespace="red", number=3, status=status))
+    async with asyncio.timeout(20):
+        while (found := await face.get("/api/v3/jobs/red/waits/logs", token="red-token")).status == 404:
+            pass
+    expected = "job 3 has no pods now, and so no log: Queued (Resources: Need 8 GPUs, only 6 available)"
+    assert (found.status, found.json["reason"], found.json["detail"]) == (409, "NoLog", expected)
+
+
+async def test_a_node_without_a_kubelet_keeps_no_log(api: GatewayApiServer, face: Face) -> None:
+    api.log_refusal = (500, "no preferred addresses found; known addresses: []")
+    found = await face.get(LOGS, token="red-token")
+    assert (found.status, found.json["reason"], "simulated nodes" in found.json["detail"]) == (409, "NoLog", True)
+
+
+async def test_what_the_kubelet_refuses_comes_with_its_sentence(api: GatewayApiServer, face: Face) -> None:
+    api.log_refusal = (400, 'container "main" is waiting to start: ContainerCreating')
+    found = await face.get(LOGS, token="red-token")
+    assert (found.status, "waiting to start" in found.json["detail"]) == (400, True)
+
+
+async def test_a_followed_log_breaks_off_when_the_right_ends(api: GatewayApiServer) -> None:
+    async with (
+        asyncio.timeout(20),
+        serving(api, options=REVIEWED_OFTEN) as face,
+        face.session.get(f"{face.url}{LOGS}?follow=true", headers=RED) as response,
+    ):
+        await response.content.readline()
+        api.users["red-token"].verbs["red"] = {"list"}
+        with pytest.raises(aiohttp.ClientError):
+            await response.content.read()
+
+
+async def test_the_logs_of_one_token_count_among_its_streams(api: GatewayApiServer, face: Face) -> None:
+    async with AsyncExitStack() as opened:
+        for _ in range(MOST_STREAMS):
+            await opened.enter_async_context(face.session.get(f"{face.url}{LOGS}?follow=true", headers=RED))
+        found = await face.get(LOGS, token="red-token")
+    assert (found.status, found.json["reason"]) == (429, "TooManyStreams")
+
+
+async def test_a_stopping_gateway_ends_a_followed_log(api: GatewayApiServer) -> None:
+    async with (
+        serving(api) as face,
+        face.session.get(f"{face.url}{LOGS}?follow=true", headers=RED) as response,
+    ):
+        await response.content.readline()
+        async with asyncio.timeout(4):
+            await face.made.application.shutdown()
+            with pytest.raises(aiohttp.ClientError):
+                await response.content.read()
