@@ -1,0 +1,1 @@
+"""Import paths of an earlier training service, served by `dovetail.sdk`."""

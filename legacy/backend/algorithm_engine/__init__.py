@@ -1,0 +1,1 @@
+"""Import paths of an earlier training engine, served by `dovetail.sdk`."""

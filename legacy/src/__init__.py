@@ -1,0 +1,1 @@
+"""Import paths of an earlier scheduler, served by `dovetail.sdk`."""

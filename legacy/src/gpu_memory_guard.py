@@ -1,0 +1,5 @@
+"""The memory guard."""
+
+from dovetail.sdk import GPUMemoryGuard
+
+__all__ = ["GPUMemoryGuard"]

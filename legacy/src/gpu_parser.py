@@ -1,0 +1,5 @@
+"""The parser of request texts."""
+
+from dovetail.sdk import GPUResourceParser
+
+__all__ = ["GPUResourceParser"]

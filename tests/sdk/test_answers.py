@@ -1,0 +1,29 @@
+"""The SDK's values are those of the gateway's document, field for field."""
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from dovetail.sdk import types
+
+SCHEMAS = json.loads((Path(__file__).parents[2] / "docs" / "openapi.json").read_text())["components"]["schemas"]
+# Where the document has another name, or one for each version.
+OTHER_NAMES = {
+    "GPU": "dovetail_gateway.v2.types.DeviceRow",
+    "NodeRow": "dovetail_gateway.v1.types.NodeRow",
+    "DryRun": "DryRunAnswer",
+    "Explanation": "ExplanationAnswer",
+}
+ROWS = [
+    value
+    for value in vars(types).values()
+    if isinstance(value, type) and issubclass(value, types.Row) and value not in {types.Row, types.CamelRow}
+]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.__name__)
+def test_each_field_is_one_of_the_document(row: type[msgspec.Struct]) -> None:
+    fields = {field.encode_name for field in msgspec.structs.fields(row)}
+    assert fields <= set(SCHEMAS[OTHER_NAMES.get(row.__name__, row.__name__)]["properties"])

@@ -1,0 +1,179 @@
+"""Both faces against a gateway over a real port."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from dovetail.sdk import Client, errors
+from dovetail.sdk.types import JobRow
+from tests.gateway.api_server import GatewayApiServer
+from tests.gateway.builders import make_job
+from tests.gateway.served import Face
+from tests.sdk.conftest import Side, until
+
+
+async def test_the_cluster_is_read(side: Side) -> None:
+    async with side.inside(side.client()) as client:
+        status = await side.call(client.status)
+        nodes = await side.call(client.nodes, gpu_type="V100", min_memory_gb=16)
+        me = await side.call(client.me)
+    assert status.total_nodes == 2
+    assert [node.node_name for node in nodes] == ["a", "b"]
+    assert nodes[0]["available_gpus"] == 6
+    assert (me.username, me.namespaces) == ("rita", ["red"])
+
+
+async def test_a_job_is_submitted_with_what_was_asked(api: GatewayApiServer, side: Side) -> None:
+    async with side.inside(side.client()) as client:
+        job = await side.call(
+            client.submit, ["python", "train.py"], image="pytorch/pytorch", gpu="2(V100)", name="mine", priority=20,
+            environment={"LR": "0.1"}, time_limit_seconds=3600, cpu_fallback_after_seconds=600,
+        )  # fmt: skip
+    assert (job.name, job.namespace, job.phase) == ("mine", "red", "Queued")
+    spec = api.objects["gpujobs"]["red/mine"]["spec"]
+    container = spec["template"]["spec"]["containers"][0]
+    assert (spec["gpu"], spec["priority"], spec["activeDeadlineSeconds"]) == ("2(V100)", 20, 3600)
+    assert (spec["onNoGPU"], spec["onNoGPUAfterSeconds"]) == ("RunOnCPU", 600)
+    assert (container["command"], container["env"]) == (["python", "train.py"], [{"name": "LR", "value": "0.1"}])
+
+
+async def test_a_job_without_gpus_is_one_on_the_cpu(api: GatewayApiServer, side: Side) -> None:
+    async with side.inside(side.client()) as client:
+        await side.call(client.submit, ["true"], image="busybox", gpu=0, name="small")
+    assert api.objects["gpujobs"]["red/small"]["spec"]["resources"] == {"device": "cpu"}
+
+
+async def test_a_whole_spec_goes_as_it_is(api: GatewayApiServer, side: Side) -> None:
+    spec = {"gpu": "0.5", "template": {"spec": {"containers": [{"name": "main", "image": "busybox"}]}}}
+    async with side.inside(side.client()) as client:
+        job = await side.call(client.submit, spec=spec)
+    assert api.objects["gpujobs"][f"red/{job.name}"]["spec"] == spec
+
+
+async def test_a_job_is_waited_for_and_each_state_is_shown(api: GatewayApiServer, side: Side) -> None:
+    shown: list[JobRow] = []
+    async with side.inside(side.client()) as client:
+        job = await side.call(client.submit, ["true"], image="busybox", name="quick")
+        waiting = asyncio.create_task(side.call(job.wait, timeout_seconds=30, progress=shown.append))
+        await until(lambda: shown)
+        api.objects["gpujobs"]["red/quick"]["status"] = {"phase": "Succeeded", "number": 9}
+        api.put("gpujobs", api.objects["gpujobs"]["red/quick"])
+        assert await waiting == "Succeeded"
+    assert (shown[0].phase, shown[-1].phase, job.number, job.finished) == ("Queued", "Succeeded", 9, True)
+
+
+async def test_a_wait_ends_after_its_time_with_the_reason(api: GatewayApiServer, side: Side) -> None:
+    async with side.inside(side.client()) as client:
+        job = await side.call(client.job, "train")
+        with pytest.raises(errors.WaitTimeoutError, match=r"red/train is not finished within 0 s: Job 1 is Running"):
+            await side.call(job.wait, timeout_seconds=0)
+
+
+async def test_a_job_is_held_released_reprioritized_cancelled_and_deleted(api: GatewayApiServer, side: Side) -> None:
+    async with side.inside(side.client()) as client:
+        job = await side.call(client.job, "train")
+        await side.call(job.hold)
+        await side.call(job.set_priority, 30)
+        await side.call(job.release)
+        await side.call(job.cancel)
+        spec = api.objects["gpujobs"]["red/train"]["spec"]
+        assert (spec["suspend"], spec["priority"], spec["cancel"]) == (False, 30, True)
+        await side.call(job.delete)
+        await side.call(job.delete)
+    assert "red/train" not in api.objects["gpujobs"]
+
+
+async def test_a_job_explains_itself_and_lists_its_events(side: Side) -> None:
+    async with side.inside(side.client()) as client:
+        job = await side.call(client.job, "train")
+        found = await side.call(job.explain)
+        events = await side.call(job.events)
+        status = await side.call(job.status)
+    assert str(found).startswith(found.summary)
+    assert [event.reason for event in events] == ["Queued"]
+    assert status["nodes"] == ["a"]
+
+
+async def test_a_log_is_read_and_followed_line_by_line(api: GatewayApiServer, side: Side) -> None:
+    async with side.inside(side.client()) as client:
+        job = await side.call(client.job, "train")
+        assert await side.all(job.logs(tail=5)) == ["lines of train-0"]
+        api.log_ends.set()
+        assert await side.all(job.logs(follow=True)) == ["lines of train-0", "the last line"]
+        with pytest.raises(errors.InvalidError, match="worker=1: this job has 1, counted from 0"):
+            await side.all(job.logs(worker=1))
+    assert api.log_queries[0]["tailLines"] == "5"
+
+
+async def test_jobs_come_from_all_pages(api: GatewayApiServer, side: Side, gateway: Face) -> None:
+    for number in range(250):
+        api.put("gpujobs", make_job(f"many-{number:03d}", namespace="red", number=number + 10))
+    await until(lambda: len(gateway.made.cache.jobs) == 252)
+    async with side.inside(side.client()) as client:
+        found = await side.all(client.jobs(namespace="red"))
+    assert len({job.name for job in found}) == 251
+
+
+async def test_a_dry_run_answers_from_the_queue(side: Side) -> None:
+    async with side.inside(side.client()) as client:
+        fits = await side.call(client.dry_run, "8")
+        never = await side.call(client.dry_run, "9")
+    assert (fits.outcome, [share.node for share in fits.nodes]) == ("Starts", ["b"])
+    assert never.outcome == "Never"
+    assert "8" in never.message
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "a request that cannot be read": ({"gpu": "2(V100"}, 'gpu "2(V100": a bracket is not closed'),
+    "a truth value as a number": ({"gpu": True}, "gpu True: write for example 2, 0.5 or 2(V100)"),
+    "a command in one text": ({"command": "python train.py"}, "command: a list of words"),
+    "a name with capitals": ({"name": "Mine"}, 'name "Mine": at most 63 lower-case letters'),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+async def test_what_cannot_be_used_is_refused_before_it_is_sent(api: GatewayApiServer, side: Side, case: str) -> None:
+    options, message = REFUSED[case]
+    asked = {"command": ["true"], "image": "busybox", **options}
+    async with side.inside(side.client()) as client:
+        with pytest.raises(errors.InvalidError) as caught:
+            await side.call(client.submit, **asked)
+    assert message in str(caught.value)
+    assert not [each for each in api.requests if each[1] == "create"]
+
+
+@pytest.mark.parametrize("name", ["", ".", ".."])
+async def test_a_name_that_would_be_another_path_is_refused(side: Side, name: str) -> None:
+    async with side.inside(side.client()) as client:
+        with pytest.raises(errors.InvalidError, match="is no name of an object"):
+            await side.call(client.job, name)
+
+
+async def test_refusals_have_their_own_errors_with_the_gateways_sentence(side: Side) -> None:
+    async with side.inside(side.client()) as client:
+        with pytest.raises(errors.NotFoundError, match="there is no GPUJob nothing in namespace red that you may list"):
+            await side.call(client.job, "nothing")
+        with pytest.raises(errors.ForbiddenError, match='cannot create resource "gpujobs"'):
+            await side.call(client.submit, ["true"], image="busybox", namespace="canaryns")
+    async with side.inside(side.client(token="wrong")) as client:
+        with pytest.raises(errors.UnauthorizedError, match="the API server does not accept the token"):
+            await side.call(client.me)
+    async with side.inside(side.client(token="")) as client:
+        with pytest.raises(errors.UnauthorizedError, match="send a token"):
+            await side.call(client.me)
+
+
+async def test_a_token_is_read_again_for_each_request(side: Side) -> None:
+    tokens = iter(["red-token", "admin-token"])
+    async with side.inside(side.client(token=lambda: next(tokens))) as client:
+        assert (await side.call(client.me)).username == "rita"
+        assert (await side.call(client.me)).username == "admin"
+
+
+async def test_the_blocking_client_works_inside_a_running_loop(gateway: Face) -> None:
+    async def in_a_notebook() -> str:
+        with Client(gateway.url, token="red-token") as client:
+            return client.me().username
+
+    assert await asyncio.to_thread(asyncio.run, in_a_notebook()) == "rita"
