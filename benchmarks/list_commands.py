@@ -5,7 +5,7 @@ process of its own, as a user starts it. With `--other` the same commands of ano
 by the same Python, so that the ratio does not depend on what else the machine does. `kubectl get gpujobs` is measured
 with them: what the API server alone takes.
 
-    python benchmarks/list_commands.py [--jobs 1000] [--nodes 8] [--rounds 15] [--other CHECKOUT] [--json FILE]
+    python benchmarks/list_commands.py [--jobs 1000] [--nodes 100] [--rounds 15] [--other CHECKOUT] [--json FILE]
 """
 
 import argparse
@@ -37,16 +37,25 @@ ROOTS = (
     "core", "operator", "scheduler_extender", "node_agent", "admission_webhook", "cli", "sandbox",
 )  # fmt: skip
 COMMANDS = (
-    ("gqueue",), ("gqueue", "-a"), ("gqueue", "-o", "json"), ("ginfo",), ("top",), ("quota",), ("gstats",),
+    ("gqueue",), ("gqueue", "-a"), ("gqueue", "-o", "json"), ("ginfo",), ("ginfo", "--by-job"), ("top",), ("quota",),
+    ("gstats",),
 )  # fmt: skip
+HELPS = (
+    ("gqueue", "--help"),
+    ("ginfo", "--help"),
+    ("gbatch", "--help"),
+    ("gjob", "log", "--help"),
+    ("doctor", "--help"),
+)
 TARGET_SECONDS = 0.5
+HELP_TARGET_SECONDS = 0.2
 ATTEMPTS = 10
 
 
 def main() -> None:
     options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     options.add_argument("--jobs", type=int, default=1_000, help="jobs of one GPU each (default: %(default)s)")
-    options.add_argument("--nodes", type=int, default=8, help="nodes with 8 GPUs each (default: %(default)s)")
+    options.add_argument("--nodes", type=int, default=100, help="nodes with 8 GPUs each (default: %(default)s)")
     options.add_argument("--rounds", type=int, default=15, help="runs of each command (default: %(default)s)")
     options.add_argument("--other", type=Path, help="another checkout, whose commands run in turns with these")
     options.add_argument("--json", type=Path, default=Path("out/list_commands.json"), help="where it is written too")
@@ -90,11 +99,15 @@ def measure(made: Cluster, *, rounds: int, other: Path | None) -> dict[str, Any]
     """Wall and CPU seconds of every command, medians over the rounds."""
     here = Path(__file__).resolve().parent.parent
     checkouts = {"this": here} | ({} if other is None else {"other": other.resolve()})
-    found = {" ".join(command): compared(made, command, checkouts=checkouts, rounds=rounds) for command in COMMANDS}
+    found = {
+        " ".join(command): compared(made, command, checkouts=checkouts, rounds=rounds)
+        for command in (*COMMANDS, *HELPS)
+    }
     kubectl = str(locate.resolve(["kubectl"], report=progress.reporter())["kubectl"])
     listing = [kubectl, "get", "gpujobs", "--namespace", NAMESPACE]
     alone = [timed(listing, environment=environment(made, checkout=here)) for _ in range(rounds)]
-    return {"target_seconds": TARGET_SECONDS, "commands": found | {"kubectl get gpujobs": summary({"this": alone})}}
+    targets = {"target_seconds": TARGET_SECONDS, "help_target_seconds": HELP_TARGET_SECONDS}
+    return {**targets, "commands": found | {"kubectl get gpujobs": summary({"this": alone})}}
 
 
 def compared(
@@ -117,7 +130,7 @@ def compared(
 
 def program(command: Sequence[str]) -> list[str]:
     """The command line of one of ours. Quotas are of the cluster; all others look at one namespace."""
-    namespace = [] if command[0] == "quota" else ["--namespace", NAMESPACE]
+    namespace = [] if command[0] == "quota" or "--help" in command else ["--namespace", NAMESPACE]
     return [sys.executable, "-m", "dovetail_cli", *command, *namespace]
 
 

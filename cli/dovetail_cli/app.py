@@ -13,6 +13,7 @@ from importlib import import_module
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from dovetail_cli.ui import error_format
 from dovetail_cli.ui.errors import CommandError, UsageError
 
 if TYPE_CHECKING:
@@ -40,6 +41,15 @@ COMMANDS: Final[dict[str, Entry]] = {
     "quota": Entry(
         "dovetail_cli.commands.quota:quota", "Show the limits of namespaces and users, and what is used of them"
     ),
+    "quota set": Entry("dovetail_cli.commands.limit_changes:set_quota", "Create or change a GPUQuota"),
+    "quota delete": Entry("dovetail_cli.commands.limit_changes:delete_quotas", "Delete GPUQuotas"),
+    "limits": Entry(
+        "dovetail_cli.commands.limits:limits", "Show the policy and the limits that count without a restart"
+    ),
+    "limits set": Entry("dovetail_cli.commands.limit_changes:set_limits", "Change some of them, at once"),
+    "limits unset": Entry(
+        "dovetail_cli.commands.limit_changes:unset_limits", "Put some of them back to their defaults"
+    ),
     "explain": Entry("dovetail_cli.explain.command:app", "Why a pod, a job or a request waits, and what would help"),
     "cordon": Entry("dovetail_cli.commands.cordon:cordon", "Take single GPUs out of use, such as node-1:2"),
     "uncordon": Entry("dovetail_cli.commands.cordon:uncordon", "Bring cordoned GPUs back into use"),
@@ -48,19 +58,32 @@ COMMANDS: Final[dict[str, Entry]] = {
     "snapshot": Entry("dovetail_cli.commands.snapshot:snapshot", "Write the cluster into a file that can be simulated"),
     "simulate": Entry("dovetail_cli.commands.simulate:simulate", "Run a trace or a snapshot under several policies"),
     "replay": Entry("dovetail_cli.replay.command:replay", "Submit the jobs of a recorded workload"),
+    "config": Entry("dovetail_cli.commands.config:app", "Profiles: gbatch's defaults for jobs on a cluster"),
+    "completion": Entry(
+        "dovetail_cli.commands.completion:completion", "Let the shell complete jobs, nodes and options"
+    ),
     "gflowd": Entry(
         "dovetail_cli.commands.gflowd:app", "Start, show and stop the local sandbox, for scripts that begin so"
     ),
     "sandbox": Entry("dovetail_sandbox.cli:app", "Start, stop and look into local clusters"),
 }
+# The commands that are programs of their own.
+PROGRAMS: Final = ("gbatch", "gqueue", "ginfo", "gcancel", "gjob", "gstats", "gflowd")
+# A shell sets it to ask what a command line could go on with.
+COMPLETE_VARIABLE: Final = "_DOVETAIL_COMPLETE"
+# Further names of the program `dovetail`, which `dovetail config slurm-names` installs.
+SLURM_NAMES: Final = ("sbatch", "squeue", "scancel", "sinfo")
+_SLURM: Final = "dovetail_cli.slurm.programs"
+_COMPLETION: Final = "dovetail_cli.completion.programs"
 _HELP_OPTIONS: Final = ("-h", "--help")
 # As shells tell what Ctrl-C has ended: 128 and the number of the signal.
 _INTERRUPTED: Final = 130
 
 
 def dovetail() -> None:
-    """Entry point of `dovetail` and `kubectl dovetail`."""
-    sys.exit(main(sys.argv[1:]))
+    """Entry point of `dovetail`, `kubectl dovetail`, and Slurm's names where they are installed."""
+    name = sys.argv[0].rpartition(os.sep)[2]
+    sys.exit(slurm(name, arguments=sys.argv[1:]) if name in SLURM_NAMES else main(sys.argv[1:]))
 
 
 def gbatch() -> None:
@@ -98,8 +121,18 @@ def gflowd() -> None:
     sys.exit(run("gflowd", arguments=sys.argv[1:], prog="gflowd"))
 
 
+def slurm(name: str, *, arguments: Sequence[str]) -> int:
+    """Run `sbatch`, `squeue`, `scancel` or `sinfo` and return the exit code."""
+    try:
+        return int(import_module(_SLURM).run(name, arguments=arguments))
+    except CommandError as error:
+        return _print_error(error)
+
+
 def main(arguments: Sequence[str]) -> int:
     """Run `dovetail COMMAND …` and return the exit code."""
+    if COMPLETE_VARIABLE in os.environ:
+        return _complete(None, prog="dovetail")
     if not arguments or arguments[0] in _HELP_OPTIONS:
         print(overview())
         return 0 if arguments else 2
@@ -112,6 +145,13 @@ def main(arguments: Sequence[str]) -> int:
     if name not in COMMANDS:
         return _print_error(UsageError(unknown(name)))
     return run(name, arguments=rest, prog=f"dovetail {name}")
+
+
+def resolved(name: str, *, arguments: Sequence[str]) -> tuple[str, list[str]]:
+    """The command and its arguments: `quota` with `set …` is the command `quota set`."""
+    if arguments and f"{name} {arguments[0]}" in COMMANDS:
+        return f"{name} {arguments[0]}", list(arguments[1:])
+    return name, list(arguments)
 
 
 def overview() -> str:
@@ -128,7 +168,7 @@ def overview() -> str:
             *lines,
             "",
             "`dovetail COMMAND --help` tells more; `dovetail --version` prints the version.",
-            "gbatch, gqueue, ginfo, gcancel, gjob, gstats and gflowd are also programs of their own.",
+            f"{', '.join(PROGRAMS[:-1])} and {PROGRAMS[-1]} are also programs of their own.",
         ]
     )
 
@@ -142,24 +182,29 @@ def unknown(name: str) -> str:
 
 def run(name: str, *, arguments: Sequence[str], prog: str) -> int:
     """Run one command of the table and return the exit code."""
+    if COMPLETE_VARIABLE in os.environ:
+        return _complete(name, prog=prog)
     _print_what_can_be()
+    found, arguments = resolved(name, arguments=arguments)
+    prog += found.removeprefix(name)
+    name = found
     try:
         target = _target(name)
         if (plain := _plain(target, arguments=arguments)) is not None:
             return _call(target, arguments=plain)
-        app = _typer_app(target, name=name)
+        app = _typer_of(target, name=name)
         if not arguments and len(app.registered_commands) > 1:
             # A command of several commands is nothing without one of them.
-            _invoke(app, arguments=["--help"], prog=prog)
+            _invoke(app, name=name, arguments=["--help"], prog=prog)
             return UsageError.exit_code
-        return _invoke(app, arguments=arguments, prog=prog)
+        return _invoke(app, name=name, arguments=arguments, prog=prog)
     except KeyboardInterrupt:
         # Before the command itself had begun, which ends by the same code.
         return _INTERRUPTED
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
     except Exception as error:  # noqa: BLE001 - the outermost place: whatever it is becomes one sentence
-        return _print_error(error)
+        return _print_error(error, form=error_format.of(arguments, command=name))
 
 
 def _print_what_can_be() -> None:
@@ -196,7 +241,17 @@ def _call(function: Callable[..., None], *, arguments: Mapping[str, Any]) -> int
     return 0
 
 
-def _typer_app(target: Any, *, name: str) -> "typer.Typer":
+def typer_app(name: str) -> "typer.Typer":
+    """The application of a command of the table."""
+    return _typer_of(_target(name), name=name)
+
+
+def _complete(name: str | None, *, prog: str) -> int:
+    """Answer a shell, by the module that knows the commands' options and the cluster."""
+    return int(import_module(_COMPLETION).complete(name, prog=prog))
+
+
+def _typer_of(target: Any, *, name: str) -> "typer.Typer":
     """The command's own application, or one around its function."""
     import typer
 
@@ -222,13 +277,17 @@ def _module(module_name: str, *, command: str) -> Any:
         ) from error
 
 
-def _invoke(app: "typer.Typer", *, arguments: Sequence[str], prog: str) -> int:
+def _invoke(app: "typer.Typer", *, name: str, arguments: Sequence[str], prog: str) -> int:
     from typer.exceptions import TyperException
     from typer.main import get_command
 
+    from dovetail_cli.ui import examples
+
+    command = get_command(app)
+    examples.add(command, name=name)
     try:
         # Not standalone: usage errors are caught here and printed like all others, in one sentence.
-        ended = get_command(app).main(args=list(arguments), prog_name=prog, standalone_mode=False)
+        ended = command.main(args=list(arguments), prog_name=prog, standalone_mode=False)
     except TyperException as error:
         message = _wrong_value(error) or error.format_message().rstrip(".").replace("\n", " ").replace("\t", "")
         at = getattr(getattr(error, "ctx", None), "command_path", prog)
@@ -249,8 +308,11 @@ def _wrong_value(error: Exception) -> str:
     return f'{max(param.opts, key=len)} "{first["input"]}": {allowed}'
 
 
-def _print_error(error: Exception) -> int:
-    """One sentence on standard error; returns the exit code."""
+def _print_error(error: Exception, *, form: str = "") -> int:
+    """One sentence on standard error; returns the exit code.
+
+    A program that asked for JSON or YAML gets it on standard output: the sentence and the exit code.
+    """
     if os.environ.get("DOVETAIL_DEBUG"):
         import traceback
 
@@ -259,4 +321,6 @@ def _print_error(error: Exception) -> int:
 
     failure = explain(error)
     print(f"dovetail: {failure}", file=sys.stderr)
+    if form:
+        error_format.print_error(str(failure), exit_code=failure.exit_code, form=form)
     return failure.exit_code

@@ -34,9 +34,12 @@ def up(name: str, *, local: bool = False, nodes: str | None = None, limit_nodes:
     _sandbox(arguments, failed=f"the sandbox {name} did not come up")
 
 
-def down(name: str) -> None:
-    """End a sandbox: no process and no file of it stays. Raises `CommandError`."""
-    _sandbox(["down", "--name", name], failed=f"the sandbox {name} did not end")
+def down(name: str, *, purge: bool = False) -> None:
+    """End a sandbox: no process and no file of it stays.
+
+    A local node's queue stays, unless `purge`. Raises `CommandError`.
+    """
+    _sandbox(["down", "--name", name, *(["--purge"] if purge else [])], failed=f"the sandbox {name} did not end")
 
 
 def status(name: str) -> int:

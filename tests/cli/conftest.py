@@ -7,10 +7,19 @@ import pytest
 from dovetail.kube.auth.connection import Connection
 from dovetail.kube.client import Client
 from dovetail_cli.cluster.connection import Cluster
-from tests.core.kube.api import Api
-from tests.core.kube.conftest import api
+from tests.core.kube.api import Api, refusal
+from tests.core.kube.conftest import api as scripted
 
-__all__ = ["api"]
+__all__ = ["scripted"]
+# More than a command asks for it.
+_TIMES = 20
+
+
+@pytest.fixture
+def api(scripted: Api) -> Api:
+    """No PriorityClass says where the release is, so it is in the default namespace."""
+    scripted.answer("GET /apis/scheduling.k8s.io/v1/priorityclasses/dovetail-gpujob", *[refusal(403)] * _TIMES)
+    return scripted
 
 
 @pytest.fixture

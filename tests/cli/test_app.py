@@ -41,7 +41,27 @@ def test_help_lists_every_command_without_importing_any() -> None:
     assert not any(f"'{heavy}'" in modules for heavy in ("typer", "msgspec", "aiohttp", "numpy", "rich", "asyncio"))
 
 
-@pytest.mark.parametrize("command", ["gbatch", "gqueue", "ginfo", "gcancel", "audit", "replay", "demo"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "gbatch",
+        "gqueue",
+        "ginfo",
+        "gcancel",
+        "gjob",
+        "gstats",
+        "top",
+        "quota",
+        "explain",
+        "cordon",
+        "doctor",
+        "audit",
+        "snapshot",
+        "replay",
+        "demo",
+        "completion",
+    ],
+)
 def test_the_help_of_a_command_imports_nothing_that_takes_time(command: str) -> None:
     program = (
         "import sys; from dovetail_cli import app; "

@@ -17,11 +17,12 @@ from dovetail.api.meta import ObjectMeta
 from dovetail.api.resources import GPUNODES, NODES, PODS, Resource
 from dovetail.audit.allocations import Report, Rules, audit
 from dovetail.audit.findings import Finding
-from dovetail.kube.cluster_reads import read_settings
 from dovetail.kube.errors import Forbidden
+from dovetail.kube.queries.cluster import read_settings
 from dovetail.kube.resource_slices import list_slices
 from dovetail.query.audit import confirmed, is_final, rules_of
 from dovetail_cli.cluster.connection import Cluster, read_jobs, work
+from dovetail_cli.cluster.release import release_namespace
 from dovetail_cli.ui import output
 
 # What is written a moment after the fact must have caught up by then.
@@ -117,4 +118,4 @@ async def _slices(cluster: Cluster) -> list[ResourceSlice] | None:
 
 
 async def _rules(cluster: Cluster) -> Rules:
-    return rules_of(await read_settings(cluster.client, namespace=names.RELEASE_NAMESPACE))
+    return rules_of(await read_settings(cluster.client, namespace=await release_namespace(cluster)))

@@ -46,6 +46,7 @@ def work(
 
     from dovetail.kube.auth.connection import load_connection
     from dovetail.kube.client import Client
+    from dovetail.kube.errors import Unreachable
     from dovetail.kube.transport import aiohttp_session, brief_session
 
     make_session = brief_session if brief else aiohttp_session
@@ -57,7 +58,13 @@ def work(
         ) as client:
             return await task(Cluster(client=client, namespace=namespace or connection.namespace))
 
-    return asyncio.run(session())
+    try:
+        return asyncio.run(session())
+    except Unreachable as error:
+        error.add_note(f"tried {connection.source}")
+        if connection.local_data is not None:
+            error.add_note("to start the queue of this machine: gflowd up")
+        raise
 
 
 async def list_jobs(cluster: Cluster) -> list[GPUJob]:

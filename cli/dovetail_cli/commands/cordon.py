@@ -4,12 +4,15 @@ from typing import Annotated
 
 import typer
 
+from dovetail_cli.ui import completers
 from dovetail_cli.ui.options import Context, Kubeconfig, Output
 
 Devices = Annotated[
     list[str],
     typer.Argument(
-        metavar="DEVICES", help="Such as node-1:2, node-1:0,2, node-1:0-3, node-1:all, node-1:GPU-… or GPU-…."
+        metavar="DEVICES",
+        help="Such as node-1:2, node-1:0,2, node-1:0-3, node-1:all, node-1:GPU-… or GPU-….",
+        autocompletion=completers.DEVICES,
     ),
 ]
 

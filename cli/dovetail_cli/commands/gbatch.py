@@ -4,22 +4,29 @@ import typer
 
 from dovetail_cli.submit import options as asked
 from dovetail_cli.submit.script_directives import SCRIPT, WithScriptLines
-from dovetail_cli.ui.options import DEFAULT_IMAGE, DOCUMENTS, Context, Kubeconfig, Namespace
+from dovetail_cli.ui.options import DOCUMENTS, Context, Kubeconfig, Namespace
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
 
 # Options end where the job's own command begins.
 @app.command(
-    cls=WithScriptLines, context_settings={"help_option_names": ["-h", "--help"], "allow_interspersed_args": False}
+    cls=WithScriptLines,
+    context_settings={"help_option_names": ["-h", "--help"], "allow_interspersed_args": False},
 )
 def gbatch(
     ctx: typer.Context,
-    words: asked.Words,
+    words: asked.Words = None,
     *,
+    interactive: asked.Interactive = False,
     gpus: asked.GPUs = None,
     gpu_memory: asked.GPUMemory = None,
     shared: asked.Shared = False,
+    mode: asked.SharingMode = None,
+    memory_strategy: asked.MemoryStrategy = None,
+    workload: asked.Workload = None,
+    cpu_fallback: asked.CPUFallback = None,
+    cpu_fallback_after: asked.CPUFallbackAfter = None,
     memory: asked.Memory = None,
     cpus: asked.CPUs = None,
     priority: asked.Priority = 10,
@@ -37,13 +44,20 @@ def gbatch(
     param_file: asked.ParamFile = None,
     name_template: asked.NameTemplate = None,
     max_concurrent: asked.MaxConcurrent = None,
+    group: asked.Group = None,
     workers: asked.Workers = 1,
+    min_workers: asked.MinWorkers = None,
     notify_email: asked.NotifyEmail = None,
     notify_on: asked.NotifyOn = None,
-    image: asked.Image = DEFAULT_IMAGE,
+    image: asked.Image = None,
+    profile: asked.Profile = None,
     conda_env: asked.CondaEnv = None,
     config: asked.Config = None,
     workdir: asked.Workdir = None,
+    upload: asked.Upload = None,
+    env: asked.Env = None,
+    volume: asked.Volume = None,
+    node_selector: asked.NodeSelector = None,
     policy: asked.Policy = None,
     pool: asked.Pool = None,
     export: asked.Export = None,
@@ -60,7 +74,19 @@ def gbatch(
     Slurm's in #SBATCH lines; the command line wins.
     """
     from dovetail.query.jobs.owners import check_project
-    from dovetail_cli.submit import arrays, config_file, dependencies, local, manifest, notify, submit
+    from dovetail_cli.jobs import session
+    from dovetail_cli.submit import (
+        arrays,
+        config_file,
+        dependencies,
+        local,
+        manifest,
+        notify,
+        on_cluster,
+        pod_options,
+        submit,
+        terminal,
+    )
     from dovetail_cli.ui import job_names, times
 
     form = output_file if output_file in DOCUMENTS else "table"
@@ -69,23 +95,43 @@ def gbatch(
         params=param or (),
         param_file=param_file,
         name_template=name_template,
-        max_concurrent=max_concurrent,
+        max_concurrent=max_concurrent if group is None else None,
     )
     file = None if config is None else config_file.read(config)
-    command = submit.command_of(words, script=ctx.meta.get(SCRIPT), file=file)
+    command = submit.command_of(
+        words or terminal.words(interactive=interactive), script=ctx.meta.get(SCRIPT), file=file
+    )
+    how = manifest.mode_of(mode, shared=shared)
+    request = manifest.request_of(gpus, gpu_memory=gpu_memory, shared=shared, mode=how)
+    about_gpus = {
+        "--mode": mode,
+        "--memory-strategy": memory_strategy,
+        "--cpu-fallback": cpu_fallback,
+        "--cpu-fallback-after": cpu_fallback_after,
+    }
+    manifest.check_about_gpus(about_gpus, request=request)
     submission = manifest.Submission(
         array=many.array,
         sweep=many.sweep,
         name=job_names.random_name() if name is None else job_names.check_name(name),
         command=manifest.in_conda(command, env=conda_env),
-        request=manifest.request_of(gpus, gpu_memory=gpu_memory, shared=shared),
-        shared=shared,
+        request=request,
+        mode=how,
+        memory_strategy=manifest.parse_memory_strategy(memory_strategy),
+        workload=manifest.parse_workload(workload),
+        fallback=manifest.fallback_of(cpu_fallback, after=cpu_fallback_after),
+        group=manifest.check_group(group),
+        max_concurrent=None if group is None else manifest.check_max_concurrent(max_concurrent),
         host_resources=manifest.host_resources(cpus=cpus, memory=memory),
         priority=manifest.check_priority(priority),
         limit_seconds=None if limit is None else times.limit_seconds(limit),
         max_retries=manifest.check_retries(max_retries),
         workers=manifest.check_workers(workers),
-        image=manifest.check_image(image),
+        min_workers=manifest.check_min_workers(min_workers, workers=workers),
+        env=pod_options.variables(env or ()),
+        volumes=pod_options.volumes(volume or ()),
+        node_selector=pod_options.node_labels(node_selector or ()),
+        image="" if image is None else manifest.check_image(image),
         workdir=workdir,
         policy=manifest.parse_policy(policy),
         pool=None if pool is None else manifest.check_pool(pool),
@@ -100,9 +146,11 @@ def gbatch(
         after=after,
         file=file,
         local=local.Local(export=export, output=None if output_file in DOCUMENTS else output_file, error=error_file),
+        asked=on_cluster.Asked(
+            profile=profile, interactive=interactive, upload=upload, kubeconfig=kubeconfig, context=context
+        ),
         dry_run=dry_run,
         form=form,
-        kubeconfig=kubeconfig,
-        context=context,
         namespace=namespace,
+        then=session.prepare(kubeconfig=kubeconfig, context=context) if interactive else None,
     )

@@ -4,12 +4,18 @@ from typing import Annotated
 
 import typer
 
+from dovetail_cli.ui import completers
 from dovetail_cli.ui.options import Context, Kubeconfig, Namespace
 
 
 def gcancel(
     ids: Annotated[
-        list[str], typer.Argument(metavar="IDS", help="Numbers, ranges and names, such as 7, 1,3, 1-5 or train.")
+        list[str],
+        typer.Argument(
+            metavar="IDS",
+            help="Numbers, ranges and names, such as 7, 1,3, 1-5 or train.",
+            autocompletion=completers.UNFINISHED_JOBS,
+        ),
     ],
     *,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say which jobs would be cancelled.")] = False,

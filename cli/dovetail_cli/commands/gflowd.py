@@ -39,7 +39,14 @@ def status() -> None:
 
 
 @app.command()
-def down() -> None:
-    """Stop the local sandbox, with every job in it."""
-    sandboxes.down(sandboxes.DEFAULT)
+def down(
+    purge: Annotated[
+        bool, typer.Option("--purge", help="Remove the queue, its history and what jobs keep; their logs stay.")
+    ] = False,
+) -> None:
+    """Stop the queue of this machine and keep it.
+
+    Running jobs end. Waiting jobs wait on, and start after the next `gflowd up`.
+    """
+    sandboxes.down(sandboxes.DEFAULT, purge=purge)
     print("The local sandbox is down.")

@@ -1,10 +1,16 @@
 """`ginfo`: the nodes and their devices."""
 
+from typing import Annotated
+
+from dovetail_cli.ui.command_line import option
 from dovetail_cli.ui.listing_options import Context, Kubeconfig, Namespace, Output
 
 
 def ginfo(
     *,
+    by_job: Annotated[
+        bool, option("-g", "--by-job", help="A line for each job, with the devices that it holds.")
+    ] = False,
     form: Output = "table",
     namespace: Namespace = None,
     kubeconfig: Kubeconfig = None,
@@ -15,4 +21,4 @@ def ginfo(
     from dovetail_cli.ui import output
 
     output.check_format(form)
-    print(inventory.show(form=form, kubeconfig=kubeconfig, context=context, namespace=namespace))
+    print(inventory.show(by_job=by_job, form=form, kubeconfig=kubeconfig, context=context, namespace=namespace))

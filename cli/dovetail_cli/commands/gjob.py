@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from dovetail_cli.ui import completers
 from dovetail_cli.ui.options import DOCUMENTS, Context, Kubeconfig, Namespace, OutputOfOne
 
 app = typer.Typer(
@@ -13,8 +14,15 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-Job = Annotated[str, typer.Argument(metavar="JOB", help="Number or name.")]
-Jobs = Annotated[list[str], typer.Argument(metavar="JOBS", help="Numbers, ranges and names, such as 7, 1,3 or 1-5.")]
+Job = Annotated[str, typer.Argument(metavar="JOB", help="Number or name.", autocompletion=completers.JOBS)]
+Jobs = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="JOBS",
+        help="Numbers, ranges and names, such as 7, 1,3 or 1-5.",
+        autocompletion=completers.UNFINISHED_JOBS,
+    ),
+]
 Worker = Annotated[int, typer.Option("--worker", metavar="N", help="Which worker, from 0.", min=0)]
 
 
@@ -39,14 +47,18 @@ def show(
 def log(
     job: Job,
     *,
-    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on until the worker ends.")] = False,
-    tail: Annotated[int | None, typer.Option("--tail", metavar="N", help="Only the last N lines.", min=0)] = None,
-    worker: Worker = 0,
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on until the job ends, over restarts.")] = False,
+    tail: Annotated[
+        int | None, typer.Option("--tail", metavar="N", help="Only the last N lines of each worker.", min=0)
+    ] = None,
+    worker: Annotated[
+        int | None, typer.Option("--worker", metavar="N", help="Only this worker, from 0 [all].", min=0)
+    ] = None,
     namespace: Namespace = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
-    """Show what a worker has printed.
+    """Show what the workers have printed, each line with its worker where there are several.
 
     If the job's pods are gone, show the last lines, which the history keeps.
     """
@@ -102,7 +114,17 @@ def update(
     ] = None,
     max_concurrent: Annotated[
         int | None,
-        typer.Option("--max-concurrent", metavar="N", help="At most N tasks of an array at a time.", min=1, max=1000),
+        typer.Option(
+            "--max-concurrent",
+            metavar="N",
+            help="At most N tasks of an array, or jobs of the group, at a time.",
+            min=1,
+            max=100_000,
+        ),
+    ] = None,
+    group: Annotated[
+        str | None,
+        typer.Option("--group", metavar="NAME", help="Jobs that --max-concurrent counts together; or none."),
     ] = None,
     namespace: Namespace = None,
     kubeconfig: Kubeconfig = None,
@@ -112,7 +134,12 @@ def update(
     from dovetail_cli.jobs import update as changing
 
     wanted = changing.updated(
-        priority=priority, time=time, begin=begin, max_retries=max_retries, max_concurrent=max_concurrent
+        priority=priority,
+        time=time,
+        begin=begin,
+        max_retries=max_retries,
+        max_concurrent=max_concurrent,
+        group=group,
     )
     changing.change(jobs, fields=wanted, done="updated", kubeconfig=kubeconfig, context=context, namespace=namespace)
 
@@ -142,6 +169,32 @@ def redo(job: Job, *, namespace: Namespace = None, kubeconfig: Kubeconfig = None
     print(resubmit.redo(job, kubeconfig=kubeconfig, context=context, namespace=namespace))
 
 
+@app.command()
+def fetch(
+    job: Job,
+    path: Annotated[
+        str, typer.Argument(metavar="PATH", help="File or folder, relative to the job's working directory.")
+    ] = ".",
+    *,
+    to: Annotated[str | None, typer.Option("--to", metavar="DIR", help="Folder for the files [job-NUMBER].")] = None,
+    worker: Worker = 0,
+    namespace: Namespace = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Copy files of a job to this machine, such as: gjob fetch 7 results.
+
+    While the job runs they come from its container, afterwards from the volume of its working directory.
+    """
+    from dovetail_cli.jobs import fetch as fetching
+
+    print(
+        fetching.fetch(
+            job, path=path, to=to, worker=worker, kubeconfig=kubeconfig, context=context, namespace=namespace
+        )
+    )
+
+
 @app.command(context_settings={"allow_interspersed_args": False})
 def attach(
     job: Job,
@@ -149,14 +202,24 @@ def attach(
         list[str] | None, typer.Argument(metavar="COMMAND", help="What to run there; a shell by default.")
     ] = None,
     *,
+    port: Annotated[
+        str | None,
+        typer.Option("--port", metavar="[LOCAL:]PORT", help="Make this port of the container one of this machine."),
+    ] = None,
     worker: Worker = 0,
     namespace: Namespace = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
-    """Go into the container of a worker that runs."""
+    """Go into the container of a worker that runs, or reach its port: gjob attach --port 8888 7."""
     from dovetail_cli.jobs import attach as attaching
 
     attaching.attach(
-        job, command=command or [], worker=worker, kubeconfig=kubeconfig, context=context, namespace=namespace
+        job,
+        command=command or [],
+        port=port,
+        worker=worker,
+        kubeconfig=kubeconfig,
+        context=context,
+        namespace=namespace,
     )

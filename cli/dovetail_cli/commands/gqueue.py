@@ -2,6 +2,7 @@
 
 from typing import Annotated
 
+from dovetail_cli.ui import completers
 from dovetail_cli.ui.command_line import option
 from dovetail_cli.ui.listing_options import Context, Kubeconfig, Namespace, Output
 
@@ -12,7 +13,8 @@ def gqueue(
         str | None, option("-s", "--states", metavar="STATES", help="Only these, such as PD,R or running.")
     ] = None,
     jobs: Annotated[
-        list[str] | None, option("-j", "--jobs", metavar="IDS", help="Only these, such as 1,3 or 1-5.")
+        list[str] | None,
+        option("-j", "--jobs", metavar="IDS", help="Only these, such as 1,3 or 1-5.", complete=completers.JOBS),
     ] = None,
     names: Annotated[
         list[str] | None, option("-N", "--names", metavar="NAMES", help="Only jobs with these names.")

@@ -2,12 +2,15 @@
 
 from typing import Annotated
 
+from dovetail_cli.ui import completers
 from dovetail_cli.ui.command_line import argument
 from dovetail_cli.ui.listing_options import Context, Kubeconfig, Output
 
 
 def quota(
-    names: Annotated[list[str] | None, argument(metavar="NAME", help="Only these GPUQuotas.")] = None,
+    names: Annotated[
+        list[str] | None, argument(metavar="NAME", help="Only these GPUQuotas.", complete=completers.AFTER_QUOTA)
+    ] = None,
     *,
     form: Output = "table",
     kubeconfig: Kubeconfig = None,

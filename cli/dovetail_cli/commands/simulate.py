@@ -22,7 +22,7 @@ def simulate(
         typer.Option(
             "--pods",
             metavar="CSV",
-            help="Pods: name, cpu_milli, memory_mib, num_gpu, gpu_milli, gpu_spec [the snapshot's].",
+            help="Pods: name, cpu_milli, memory_mib, num_gpu, gpu_milli, and gpu_spec if any [the snapshot's].",
         ),
     ] = None,
     arrivals: Annotated[
@@ -35,8 +35,17 @@ def simulate(
         str | None, typer.Option("--node-order", metavar="FILE", help="Node names in the order that settles ties.")
     ] = None,
     policy: Annotated[
-        str, typer.Option("--policy", metavar="NAMES", help="Policies, such as ph,fgd; an unknown one lists them all.")
-    ] = "ph,fgd,bestfit,gpupacking",
+        str,
+        typer.Option(
+            "--policy",
+            metavar="NAMES",
+            help="Policies, such as ph,fgd; an unknown one lists them all [ph,fgd,bestfit,gpupacking].",
+        ),
+    ] = "",
+    jobs: Annotated[
+        bool,
+        typer.Option("--jobs", help="Play GPU pods as GPUJobs through the queue; --policy: ph, fgd, bestfit, tuned."),
+    ] = False,
     departures: Annotated[
         float | None,
         typer.Option(
@@ -61,13 +70,15 @@ def simulate(
 
     Without --arrivals pods are drawn from --pods until they ask for 130 % of the GPUs, or, with --departures, for four
     mean lifetimes. A snapshot begins as full as it is; without --pods its waiting jobs arrive, then a mix of all its
-    jobs. -o json prints percent: allocation and fragmentation by percent arrived.
+    jobs. With --jobs, the queue's own code plans each pod with GPUs as a GPUJob when it arrives, the extender's chooses
+    the devices, and a job that does not fit is passed over. -o json prints percent: allocation and fragmentation by
+    percent arrived.
     """
     from dovetail_cli.simulation import run
     from dovetail_cli.ui import output
 
     output.check_format(form)
-    names = run.policy_names(policy)
+    names = run.policy_names(policy, jobs=jobs)
     picture = run.check_plot(plot)
     # After `simulating`, which tells what to install where something is missing.
     from dovetail_cli.simulation import scenario
@@ -81,6 +92,7 @@ def simulate(
         departures=departures,
         tied=tied,
         seed=seed,
+        jobs=jobs,
     )
     at_a_time = run.check_processes(processes, policies=len(names))
     told = scenario.scene(given)

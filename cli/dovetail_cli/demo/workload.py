@@ -14,9 +14,9 @@ from typing import Final
 from dovetail import names
 from dovetail.api.gpujob import GPUJob
 from dovetail.gpu.request import GPURequest
+from dovetail.names import UNUSED_IMAGE
 from dovetail_cli.submit import manifest
 from dovetail_cli.ui import job_names
-from dovetail_cli.ui.options import DEFAULT_IMAGE
 
 # The requests repeat from run to run. The names differ, so that a run does not collide with earlier ones.
 _SEED: Final = 7
@@ -115,7 +115,7 @@ def _submission(one: PodClass, *, name: str, seconds: int) -> manifest.Submissio
         name=name,
         command=["sleep", str(seconds)],
         request=one.request,
-        image=DEFAULT_IMAGE,
+        image=UNUSED_IMAGE,
         annotations={names.RUN_SECONDS: str(seconds)},
         host_resources={"cpu": f"{one.cpu_milli}m", "memory": f"{one.memory_mib}Mi"},
     )

@@ -1,5 +1,7 @@
 """The doctor's round: looks, then judges, the worst last where a person reads it first."""
 
+import os
+import shutil
 from pathlib import Path
 
 from dovetail.query.doctor.diagnosis import judge
@@ -30,4 +32,13 @@ def machine(root: Path) -> list[Finding]:
     """
     if not root.is_dir():
         raise UsageError(f'--root "{root}": there is no such folder')
-    return list(host.judge(root))
+    return list(host.judge(root, prefixes=_environments() if root == Path("/") else ()))
+
+
+def _environments() -> list[Path]:
+    """The user's Python environments: the active ones, that of `python`, and `~/.local`."""
+    active = [os.environ.get(name) for name in ("VIRTUAL_ENV", "CONDA_PREFIX")]
+    programs = [shutil.which(name) for name in ("python", "python3")]
+    # The link itself is in the environment, the program that it leads to is not.
+    prefixes = [*map(Path, filter(None, active)), *(Path(each).parent.parent for each in programs if each)]
+    return [*dict.fromkeys(prefixes), Path.home() / ".local"]

@@ -7,13 +7,15 @@ import os
 import re
 import stat
 import tomllib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from dovetail import names
 from dovetail.decoding import UnreadableError, decode
 from dovetail.query.doctor.findings import Finding, Unseen, unknown
+from dovetail_cli.doctor import frameworks
 
 _CONTAINERD: Final = (
     "etc/containerd/config.toml",
@@ -32,18 +34,21 @@ _MPS: Final = "run/dovetail/mps/pipe/control"
 _MPS_DRIVER: Final = f"var/lib/kubelet/plugins_registry/{names.MPS_DRIVER}.sock"
 _DRIVER: Final = "proc/driver/nvidia/version"
 _OTHERS: Final = ("dev/kfd", "dev/davinci_manager")
-_NVIDIAS: Final = frozenset({"driver", "container-runtime", "toolkit", "cdi", "mps"})
+_NVIDIAS: Final = frozenset({"driver", "container-runtime", "toolkit", "cdi", "mps", "framework"})
 _VERSION: Final = re.compile(r"Kernel Module[^\d]*(\d+\.\d+(?:\.\d+)?)")
 _NVIDIA: Final = re.compile(r"nvidia")
 
 
-def judge(root: Path = Path("/")) -> Iterator[Finding]:
-    """Check everything that the node's files show."""
+def judge(root: Path = Path("/"), *, prefixes: Sequence[Path] = ()) -> Iterator[Finding]:
+    """Check everything that the node's files show.
+
+    `prefixes` are those of the Python environments to look into, in addition to the system's.
+    """
     other = _other_vendor(root)
     if other:
         message = f"no driver of NVIDIA's; {other} is there: a vendor's plugin serves such a node"
         yield Finding(level="ok", check="driver", message=message)
-    for name, check in _CHECKS:
+    for name, check in (*_CHECKS, ("framework", partial(_frameworks, prefixes=prefixes))):
         if other and name in _NVIDIAS:
             continue
         try:
@@ -56,6 +61,18 @@ def judge(root: Path = Path("/")) -> Iterator[Finding]:
                 level="warning", check=name, message=f"a file of it cannot be understood: {error}",
                 fix="look at it: the runtime may not understand it either",
             )  # fmt: skip
+
+
+def _frameworks(root: Path, *, prefixes: Sequence[Path]) -> Iterator[Finding]:
+    if driver := _driver_version(root):
+        yield from frameworks.judge(root, driver_version=driver, prefixes=prefixes)
+
+
+def _driver_version(root: Path) -> str:
+    """The version of NVIDIA's driver, empty where it is not loaded."""
+    path = root / _DRIVER
+    found = _VERSION.search(path.read_text(encoding="utf-8")) if path.exists() else None
+    return found[1] if found else ""
 
 
 def _other_vendor(root: Path) -> str:
@@ -72,12 +89,11 @@ def _driver(root: Path) -> Iterator[Finding]:
         fix = "install NVIDIA's driver and load it (modprobe nvidia), or leave the node to another vendor's plugin"
         yield Finding(level="error", check="driver", message="NVIDIA's driver is not loaded", fix=fix)
         return
-    found = _VERSION.search(path.read_text(encoding="utf-8"))
     if not cards:
         fix = "nvidia-modprobe -u -c=0, or look into dmesg for NVRM"
         yield Finding(level="error", check="driver", message="it is loaded, but /dev has no nvidia0", fix=fix)
         return
-    message = f"NVIDIA {found[1] if found else 'of an unknown version'}, {', '.join(cards)}"
+    message = f"NVIDIA {_driver_version(root) or 'of an unknown version'}, {', '.join(cards)}"
     yield Finding(level="ok", check="driver", message=message)
 
 

@@ -2,13 +2,12 @@
 
 import asyncio
 import re
-from collections import defaultdict
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Final, TypeVar
 
 from dovetail import names
-from dovetail.api.builtin import ConfigMap, Lease, Namespace, Node, Pod
+from dovetail.api.builtin import ConfigMap, Lease, Namespace, Node
 from dovetail.api.gpunode import GPUNode
 from dovetail.api.meta import Described, ObjectMeta
 from dovetail.api.resources import (
@@ -20,17 +19,17 @@ from dovetail.api.resources import (
     LEASES,
     NAMESPACES,
     NODES,
-    PODS,
     PRIORITYCLASSES,
     RUNTIMECLASSES,
     Resource,
 )
 from dovetail.kube.errors import Forbidden, NotFound, Status
 from dovetail.kube.resource_slices import list_slices
-from dovetail.pods.containers import every_container
 from dovetail.query.doctor.findings import Unseen
 from dovetail.query.doctor.picture import LEASED, RIGHTS, Object, Picture, Right
 from dovetail_cli.cluster.connection import Cluster
+from dovetail_cli.cluster.release import release_namespace
+from dovetail_cli.doctor.pods import read_pods
 from dovetail_cli.ui.times import utc_now
 
 T = TypeVar("T")
@@ -57,6 +56,10 @@ _REVIEWS: Final = Resource(
 _CLUSTER_POLICIES: Final = Resource(
     group="nvidia.com", plural="clusterpolicies", kind="ClusterPolicy", namespaced=False
 )
+_STORAGE_CLASSES: Final = Resource(
+    group="storage.k8s.io", plural="storageclasses", kind="StorageClass", namespaced=False
+)
+_POD_MONITORS: Final = Resource(group="monitoring.coreos.com", plural="podmonitors", kind="PodMonitor")
 
 
 class _Located(Described, frozen=True, kw_only=True):
@@ -73,37 +76,43 @@ _AGENTS: Final = "app.kubernetes.io/name=dovetail,app.kubernetes.io/component=ag
 
 async def read_all(cluster: Cluster) -> Picture:
     """Read everything. Raises `KubeError` only if the API server does not answer at all."""
-    leases = await asyncio.gather(
-        *(seen(_one(cluster, resource=LEASES, name=f"dovetail-{each}", type_=Lease)) for each in LEASED)
-    )
+    release = await release_namespace(cluster)
+
+    async def one(resource: Resource, *, name: str, type_: type[T]) -> T | Unseen:
+        namespace = release if resource.namespaced else None
+        return await seen(cluster.client.get(resource, name=name, as_type=type_, namespace=namespace))
+
+    leases = await asyncio.gather(*(one(LEASES, name=f"dovetail-{each}", type_=Lease) for each in LEASED))
     agents = await seen(_agents(cluster))
-    homes = {"agent": names.RELEASE_NAMESPACE if isinstance(agents, Unseen) else agents["metadata"]["namespace"]}
+    homes = {"agent": release if isinstance(agents, Unseen) else agents["metadata"]["namespace"]}
     rights = await asyncio.gather(
-        *(
-            seen(_allowed(cluster, right=right, home=homes.get(right.account, names.RELEASE_NAMESPACE)))
-            for right in RIGHTS
-        )
+        *(seen(_allowed(cluster, right=right, home=homes.get(right.account, release))) for right in RIGHTS)
     )
+    pods = await seen(read_pods(cluster))
     return Picture(
         now=utc_now(),
+        release=release,
         kinds=await _kinds(cluster),
         nodes=await seen(listed(cluster, resource=NODES, type_=Node)),
         gpunodes=await seen(listed(cluster, resource=GPUNODES, type_=GPUNode)),
         leases=dict(zip(LEASED, leases, strict=True)),
-        config=await seen(_one(cluster, resource=CONFIGMAPS, name="dovetail-config", type_=ConfigMap)),
-        runtime_class=await seen(_one(cluster, resource=RUNTIMECLASSES, name="nvidia", type_=Object)),
-        priority_class=await seen(_one(cluster, resource=PRIORITYCLASSES, name="dovetail-gpujob", type_=Object)),
-        webhook=await seen(_one(cluster, resource=_WEBHOOKS, name="dovetail", type_=Object)),
+        config=await one(CONFIGMAPS, name=names.CONFIG, type_=ConfigMap),
+        runtime_class=await one(RUNTIMECLASSES, name="nvidia", type_=Object),
+        priority_class=await one(PRIORITYCLASSES, name=names.PRIORITY_CLASS, type_=Object),
+        webhook=await one(_WEBHOOKS, name="dovetail", type_=Object),
         policies=await seen(_names(cluster, resource=_POLICIES)),
         bound_policies=await seen(_names(cluster, resource=_BINDINGS)),
-        webhook_pods=await seen(_one(cluster, resource=_DEPLOYMENTS, name="dovetail-webhook", type_=Object)),
+        webhook_pods=await one(_DEPLOYMENTS, name="dovetail-webhook", type_=Object),
         agents=agents,
         rights=dict(zip(RIGHTS, rights, strict=True)),
         cluster_policies=await seen(listed(cluster, resource=_CLUSTER_POLICIES, type_=Object)),
         slices=await seen(list_slices(cluster.client, drivers=names.GPU_DRIVERS)),
         namespaces=await seen(listed(cluster, resource=NAMESPACES, type_=Namespace)),
-        resources_asked=await seen(resources_asked(cluster)),
+        resources_asked=pods if isinstance(pods, Unseen) else pods.resources_asked,
+        built_containers=pods if isinstance(pods, Unseen) else pods.built_containers,
         job_namespaces=await seen(job_namespaces(cluster)),
+        storage_classes=await seen(listed(cluster, resource=_STORAGE_CLASSES, type_=Object)),
+        pod_monitors=await seen(listed(cluster, resource=_POD_MONITORS, type_=Object)),
     )
 
 
@@ -123,11 +132,6 @@ def _in_short(message: str) -> str:
     return f"you may not {found[1]} {found[2]}" if found else message
 
 
-async def _one(cluster: Cluster, *, resource: Resource, name: str, type_: type[T]) -> T:
-    namespace = names.RELEASE_NAMESPACE if resource.namespaced else None
-    return await cluster.client.get(resource, name=name, as_type=type_, namespace=namespace)
-
-
 async def listed(cluster: Cluster, *, resource: Resource, type_: type[T]) -> Sequence[T]:
     """All objects of a kind, of all namespaces."""
     return (await cluster.client.list(resource, as_type=type_)).items
@@ -135,20 +139,6 @@ async def listed(cluster: Cluster, *, resource: Resource, type_: type[T]) -> Seq
 
 async def _names(cluster: Cluster, *, resource: Resource) -> Sequence[str]:
     return [each["metadata"]["name"] for each in await listed(cluster, resource=resource, type_=Object)]
-
-
-async def resources_asked(cluster: Cluster) -> Mapping[str, AbstractSet[str]]:
-    """The extended resources that pods request above 0, by namespace.
-
-    Each page of pods is dropped once it is read.
-    """
-    asked: dict[str, set[str]] = defaultdict(set)
-    async for page in cluster.client.pages(PODS, as_type=Pod):
-        for pod in page.items or ():
-            for container in every_container(pod.spec):
-                limits = container.resources.limits
-                asked[pod.metadata.namespace] |= {each for each in limits if "/" in each and str(limits[each]) != "0"}
-    return asked
 
 
 async def job_namespaces(cluster: Cluster) -> AbstractSet[str]:

@@ -5,7 +5,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from dovetail_cli.ui.options import Context, Kubeconfig, Output
+from dovetail_cli.ui import completers
+from dovetail_cli.ui.options import Context, Gateway, Kubeconfig, Output
 
 
 class _JobByDefault(TyperGroup):
@@ -27,7 +28,14 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 Namespace = Annotated[
-    str | None, typer.Option("-n", "--namespace", metavar="NAME", help="Namespace [that of the kubeconfig's context].")
+    str | None,
+    typer.Option(
+        "-n",
+        "--namespace",
+        metavar="NAME",
+        help="Namespace [that of the kubeconfig's context].",
+        autocompletion=completers.NAMESPACES,
+    ),
 ]
 Everything = Annotated[bool, typer.Option("--all", help="All nodes, not only the first 20.")]
 
@@ -53,21 +61,28 @@ def pod(
 
 @app.command()
 def job(
-    name: Annotated[str, typer.Argument(metavar="NAME|NUMBER", help="The job.")],
+    name: Annotated[str, typer.Argument(metavar="NAME|NUMBER", help="The job.", autocompletion=completers.JOBS)],
     *,
     namespace: Namespace = None,
     everything: Everything = False,
     form: Output = "table",
+    gateway: Gateway = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
-    """Why a job is where it is, or waits."""
-    from dovetail_cli.explain import reads, render
+    """Why a job is where it is, or waits.
+
+    If you may not list the whole cluster, the gateway answers, without the names of other tenants.
+    """
+    from dovetail_cli.explain import by_gateway, reads, render
     from dovetail_cli.ui import output
 
     output.check_format(form)
-    found = reads.explain_subject(reads.find_job(name), kubeconfig=kubeconfig, context=context, namespace=namespace)
-    print(render.render(found, form=form, everything=everything))
+    found = reads.explain_job(name, gateway=gateway, kubeconfig=kubeconfig, context=context, namespace=namespace)
+    if isinstance(found, reads.ByGateway):
+        print(by_gateway.shown(found.explanation, job=found.job, form=form, everything=everything))
+    else:
+        print(render.render(found, form=form, everything=everything))
 
 
 @app.command()

@@ -1,20 +1,26 @@
 """Reads for an explanation: the subject and the cluster's objects."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
+from dovetail.api.gpujob import GPUJob
 from dovetail.api.meta import key_of
 from dovetail.api.resources import PODS
 from dovetail.cluster.objects import ClusterObjects
-from dovetail.kube.errors import NotFound
+from dovetail.kube.errors import Forbidden, NotFound
 from dovetail.query.explain import subjects
 from dovetail.query.explain.explanation import Explanation, explain
 from dovetail.query.explain.requests import of_request
 from dovetail.query.explain.subjects import Subject
 from dovetail.query.jobs import selection
+from dovetail.sdk import types as sdk
+from dovetail.sdk.calls import v3
+from dovetail_cli.cluster import gateway as gateways
 from dovetail_cli.cluster import snapshot
 from dovetail_cli.cluster.connection import Cluster, work
+from dovetail_cli.jobs import details
+from dovetail_cli.submit.profiles.effective import effective
 from dovetail_cli.ui import times
 from dovetail_cli.ui.errors import MissingError
 from dovetail_cli.ui.progress import patiently
@@ -26,13 +32,50 @@ def explain_subject(find: Find, *, kubeconfig: str | None, context: str | None, 
     """Read the cluster, find the subject, and explain it."""
 
     async def task(cluster: Cluster) -> Explanation:
-        with patiently() as say:
-            taken = await snapshot.take(cluster, say=say)
-            subject = await find(cluster, taken)
-            say(f"Asking {len(taken.nodes):,} nodes …")
-            return explain(subject, objects=taken, now=times.utc_now())
+        return await _explained(cluster, find=find)
 
     return work(task, kubeconfig=kubeconfig, context=context, namespace=namespace)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ByGateway:
+    """A job, and what the gateway says of it."""
+
+    job: GPUJob
+    explanation: sdk.Explanation
+
+
+def explain_job(
+    text: str, *, gateway: str | None, kubeconfig: str | None, context: str | None, namespace: str | None
+) -> Explanation | ByGateway:
+    """Explain a job of the namespace.
+
+    The gateway does it, if one is named and the caller may not list the whole cluster.
+
+    Raises `InvalidQueryError`, `MissingError` and `CommandError`.
+    """
+    find, wanted = find_job(text), selection.parse_one(text, field="JOB")
+
+    async def task(cluster: Cluster) -> Explanation | ByGateway:
+        try:
+            return await _explained(cluster, find=find)
+        except Forbidden as error:
+            url = gateways.address(gateway, profile=(await effective(cluster)).profile.gateway)
+            if url is None:
+                raise gateways.unnamed(error) from error
+        job = await details.find(cluster, wanted=wanted)
+        call = v3.explain(job.metadata.namespace, name=job.metadata.name)
+        return ByGateway(job=job, explanation=await gateways.ask(cluster, url=url, call=call))
+
+    return work(task, kubeconfig=kubeconfig, context=context, namespace=namespace)
+
+
+async def _explained(cluster: Cluster, *, find: Find) -> Explanation:
+    with patiently() as say:
+        taken = await snapshot.take(cluster, say=say)
+        subject = await find(cluster, taken)
+        say(f"Asking {len(taken.nodes):,} nodes …")
+        return explain(subject, objects=taken, now=times.utc_now())
 
 
 def find_pod(name: str) -> Find:

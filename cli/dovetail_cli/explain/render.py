@@ -1,13 +1,14 @@
 """An explanation in each of the output formats. Pure."""
 
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
 
-from dovetail.explain.answer import Answer, NodeAnswer
+from dovetail.explain.answer import Cause, Change, NodeAnswer
 from dovetail.explain.nodes import devices_text
 from dovetail.query.explain.explanation import Explanation
-from dovetail.query.explain.rows import explanation_row, node_answer_row
+from dovetail.query.explain.rows import ExplanationRow, NodeAnswerRow, explanation_row
 from dovetail_cli.ui import output
 
 NODES_SHOWN: Final = 20
@@ -16,49 +17,56 @@ CSV_COLUMNS: Final = ("node", "fits", "reason", "message", "score", "devices")
 
 def render(explanation: Explanation, *, form: str, everything: bool) -> str:
     """The explanation in one of the formats; `everything` lifts the limit on nodes in the text."""
+    if form == "table":
+        return text(explanation, most=None if everything else NODES_SHOWN)
+    return document(explanation_row(explanation), form=form)
+
+
+def document(row: ExplanationRow, *, form: str) -> str:
+    """The explanation for programs."""
     match form:
         case "json":
-            return output.as_json(msgspec.to_builtins(explanation_row(explanation)))
+            return output.as_json(msgspec.to_builtins(row))
         case "yaml":
-            return output.as_yaml(msgspec.to_builtins(explanation_row(explanation)))
-        case "csv":
-            nodes = explanation.answer.nodes if explanation.answer else ()
-            return output.as_csv([_csv_row(node) for node in nodes], columns=CSV_COLUMNS)
+            return output.as_yaml(msgspec.to_builtins(row))
         case _:
-            return text(explanation, most=None if everything else NODES_SHOWN)
+            return output.as_csv([_csv_row(node) for node in row.nodes], columns=CSV_COLUMNS)
 
 
 def text(explanation: Explanation, *, most: int | None) -> str:
     """The text for people: the sentence, what would help, the counted reasons, and the nodes."""
-    subject, answer = explanation.subject, explanation.answer
-    parts = [output.bold(explanation.summary) + "".join(f"\n{_sentence(note)}." for note in subject.notes)]
-    if answer is not None:
-        if answer.changes:
-            parts.append("What would have to change:\n" + "\n".join(f"  - {change.text}" for change in answer.changes))
-        if answer.causes:
-            parts.append(_causes(answer))
-        parts.append(_nodes(answer, most=most))
-    if explanation.basis:
-        parts.append(f"{_sentence(explanation.basis)}.")
-    if explanation.around:
-        parts.append(_surroundings(explanation))
+    answer = explanation.answer
+    parts = [
+        head(explanation.summary, notes=explanation.subject.notes),
+        *([] if answer is None else answers(answer.changes, causes=answer.causes, nodes=answer.nodes, most=most)),
+        *([f"{sentence(explanation.basis)}."] if explanation.basis else []),
+        *([_surroundings(explanation)] if explanation.around else []),
+    ]
     return "\n\n".join(parts)
 
 
-def _causes(answer: Answer) -> str:
-    lines = [["NODES", "REASON", "WHY"]]
-    lines += [[str(cause.nodes), cause.reason, cause.text] for cause in answer.causes]
-    return output.table(lines)
+def head(summary: str, *, notes: Sequence[str]) -> str:
+    """The sentence, and the notes below it."""
+    return output.bold(summary) + "".join(f"\n{sentence(note)}." for note in notes)
 
 
-def _nodes(answer: Answer, *, most: int | None) -> str:
-    if not answer.nodes:
-        return "There are no nodes."
-    shown = answer.nodes[:most]
-    lines = [["NODE", "ANSWER", "SCORE", "WHY"], *map(_line, shown)]
-    rest = len(answer.nodes) - len(shown)
+def answers(
+    changes: Sequence[Change], *, causes: Sequence[Cause], nodes: Sequence[NodeAnswer], most: int | None
+) -> Iterator[str]:
+    """What would help, the counted reasons, and the nodes."""
+    if changes:
+        yield "What would have to change:\n" + "\n".join(f"  - {change.text}" for change in changes)
+    if causes:
+        yield output.table(
+            [["NODES", "REASON", "WHY"], *([str(cause.nodes), cause.reason, cause.text] for cause in causes)]
+        )
+    if not nodes:
+        yield "There are no nodes."
+        return
+    shown = nodes[:most]
+    rest = len(nodes) - len(shown)
     more = f"\n… and {rest:,} more nodes: --all shows them, -o json has everything" if rest else ""
-    return output.table(lines) + more
+    yield output.table([["NODE", "ANSWER", "SCORE", "WHY"], *map(_line, shown)]) + more
 
 
 def _line(node: NodeAnswer) -> list[str]:
@@ -86,10 +94,10 @@ def _surroundings(explanation: Explanation) -> str:
     return output.table(lines)
 
 
-def _sentence(note: str) -> str:
+def sentence(note: str) -> str:
+    """The note with a capital."""
     return note[:1].upper() + note[1:]
 
 
-def _csv_row(node: NodeAnswer) -> dict[str, Any]:
-    devices = " ".join(device.uuid for device in node.devices)
-    return {**msgspec.to_builtins(node_answer_row(node)), "devices": devices}
+def _csv_row(node: NodeAnswerRow) -> dict[str, Any]:
+    return {**msgspec.to_builtins(node), "devices": " ".join(device.uuid for device in node.devices)}

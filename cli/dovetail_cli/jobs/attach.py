@@ -1,34 +1,42 @@
-"""A shell in a worker's container, through kubectl, which implements the terminal protocol."""
+"""A shell in a worker's container, or its port on this machine, through kubectl."""
 
-import os
-import shutil
 import sys
 from collections.abc import Sequence
 from typing import Final
 
-from dovetail.kube.auth.connection import default_kubeconfigs
 from dovetail.query.jobs.selection import parse_one
+from dovetail_cli.cluster import kubectl
 from dovetail_cli.cluster.connection import Cluster, work
 from dovetail_cli.jobs import details, logs
-from dovetail_cli.ui.errors import CommandError
+from dovetail_cli.submit.terminal import SHELL
+from dovetail_cli.ui.errors import CommandError, UsageError
 
-_SHELL: Final = ("sh", "-c", "command -v bash >/dev/null && exec bash || exec sh")
+_MOST: Final = 65535
 
 
 def attach(
     word: str,
     *,
     command: Sequence[str],
+    port: str | None,
     worker: int,
     kubeconfig: str | None,
     context: str | None,
     namespace: str | None,
 ) -> None:
-    """Become `kubectl exec` into the worker. Raises `CommandError` where that cannot be."""
+    """Become `kubectl exec` or `kubectl port-forward`.
+
+    Raises `CommandError` where that cannot be.
+    """
     wanted = parse_one(word, field="JOB")
-    kubectl = shutil.which("kubectl")
-    if kubectl is None:
-        raise CommandError("gjob attach runs `kubectl exec`, and there is no kubectl on PATH")
+    forwarded = None if port is None else _ports(port)
+    if forwarded is not None and command:
+        raise UsageError(f'--port {port} and the command "{" ".join(command)}": give one of them')
+    if command and command[0].startswith("-"):
+        raise UsageError(
+            f'"{command[0]}" comes too late: options come before the job, such as gjob attach --port 8888 7'
+        )
+    program = kubectl.find(kubeconfig=kubeconfig, context=context, needed_for="gjob attach")
 
     async def go(cluster: Cluster) -> tuple[str, str]:
         job = await details.find(cluster, wanted=wanted)
@@ -38,14 +46,20 @@ def attach(
         return pod.metadata.namespace, pod.metadata.name
 
     where, name = work(go, kubeconfig=kubeconfig, context=context, namespace=namespace)
-    options = [f"--{key}={value}" for key, value in (("kubeconfig", _file(kubeconfig)), ("context", context)) if value]
-    terminal = ["-it"] if sys.stdin.isatty() and sys.stdout.isatty() else ["-i"]
     sys.stdout.flush()
-    os.execv(kubectl, ["kubectl", *options, "exec", *terminal, "-n", where, name, "--", *(command or _SHELL)])  # noqa: S606 - no shell is wanted
+    if forwarded is not None:
+        program.become("port-forward", "-n", where, f"pod/{name}", forwarded)
+    else:
+        terminal = ["-it"] if sys.stdin.isatty() and sys.stdout.isatty() else ["-i"]
+        program.become("exec", *terminal, "-n", where, name, "--", *(command or SHELL))
 
 
-def _file(kubeconfig: str | None) -> str | None:
-    """The kubeconfig to pass to kubectl, so that it uses the same cluster as these commands."""
-    if kubeconfig or os.environ.get("KUBECONFIG"):
-        return kubeconfig
-    return next((str(path) for path in default_kubeconfigs() if path.exists()), None)
+def _ports(text: str) -> str:
+    """`8888` or `LOCAL:8888`, as kubectl takes them. Raises `UsageError`."""
+    parts = text.split(":")
+    if len(parts) > 2 or not all(part.isascii() and part.isdigit() and 1 <= int(part) <= _MOST for part in parts):
+        raise UsageError(
+            f'--port "{text}": write a port of the container from 1 to {_MOST}, such as 8888, or one of this machine '
+            "before it, such as 9999:8888"
+        )
+    return text

@@ -41,7 +41,7 @@ async def cancel_those(cluster: Cluster, *, wanted: Sequence[selection.Wanted], 
     jobs = await list_jobs(cluster)
     chosen, missing = selection.select(jobs, wanted=wanted)
     if not dry_run:
-        there = await asyncio.gather(*(_cancel(cluster, job=job) for job in chosen))
+        there = await asyncio.gather(*(cancel_one(cluster, job=job) for job in chosen))
         missing += [job.metadata.name for job, found in zip(chosen, there, strict=True) if not found]
         chosen = [job for job, found in zip(chosen, there, strict=True) if found]
     for job in chosen:
@@ -69,7 +69,7 @@ def those_that_fall(jobs: Sequence[GPUJob], *, chosen: Sequence[GPUJob], dry_run
             yield f"Job {called[name]} {verb} with it: it waits for job {called.get(why, why)}."
 
 
-async def _cancel(cluster: Cluster, *, job: GPUJob) -> bool:
+async def cancel_one(cluster: Cluster, *, job: GPUJob) -> bool:
     """Cancel the job unless it has ended; False if it has been deleted meanwhile."""
     if not is_unfinished(job):
         return True

@@ -81,11 +81,25 @@ def _earlier(seconds: float) -> str | None:
     return times.elapsed(seconds) if seconds >= 1 else None
 
 
+def _queue(job: JobDetails) -> Pairs:
+    """Position and estimated start, with its bounds and how often such bounds have held."""
+    bounds = ""
+    if job.estimated_earliest and job.estimated_latest:
+        held = "" if job.bounds_held is None else f" ({job.bounds_held:.0%} of the latest jobs started within theirs)"
+        bounds = f"{job.estimated_earliest} to {job.estimated_latest}{held}"
+    return [
+        ("Position", job.position),
+        ("EstimatedStart", job.estimated_start),
+        ("Bounds", bounds),
+        ("Basis", job.estimate_basis),
+    ]
+
+
 def sections(job: JobDetails) -> list[tuple[str, Pairs]]:
     """The sections of a job whose object exists."""
     return [
         ("Job", _identity(job)),
-        ("Queue", [("Position", job.position), ("EstimatedStart", job.estimated_start), ("Basis", job.estimate_basis)]),
+        ("Queue", _queue(job)),
         ("Request", _request(job)),
         ("Place", [("NodeList", job.place if job.nodes else None), *map(_device, job.devices)]),
         ("Times", _times(job)),

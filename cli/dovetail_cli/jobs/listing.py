@@ -1,7 +1,8 @@
 """Lists of jobs: reads them, and prints those that the query means."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -17,7 +18,7 @@ from dovetail.query.jobs.records import joined
 from dovetail.query.jobs.rows import job_row
 from dovetail_cli.cluster.connection import Cluster, list_jobs, work
 from dovetail_cli.jobs import history, job_rows, layouts
-from dovetail_cli.ui import output, times
+from dovetail_cli.ui import live_screen, output, times
 from dovetail_cli.ui.errors import UsageError
 
 _SHORTEST_SECONDS: Final = 0.1
@@ -95,21 +96,21 @@ def show(
 ) -> None:
     """Print the answer, once or until Ctrl-C."""
 
-    async def look_and_print(cluster: Cluster) -> None:
-        while True:
-            jobs, view = await _look(cluster)
-            if question.since is not None:
-                past = await history.records(cluster, question=HistoryQuerySpec(since=question.since))
-                jobs = joined(jobs, records=past)
-            text = question.answer(jobs, view=view, form=form)
-            if again_seconds is None:
-                print(text)
-                return
-            _redraw(text)
-            await asyncio.sleep(again_seconds)
+    async def read(cluster: Cluster) -> str:
+        jobs, view = await _look(cluster)
+        if question.since is not None:
+            past = await history.records(cluster, question=HistoryQuerySpec(since=question.since))
+            jobs = joined(jobs, records=past)
+        return question.answer(jobs, view=view, form=form)
+
+    async def go(cluster: Cluster) -> None:
+        if again_seconds is None:
+            print(await read(cluster))
+        else:
+            await _watch(partial(read, cluster), interval_seconds=again_seconds)
 
     try:
-        work(look_and_print, kubeconfig=kubeconfig, context=context, namespace=namespace, brief=True)
+        work(go, kubeconfig=kubeconfig, context=context, namespace=namespace, brief=True)
     except KeyboardInterrupt:
         # The way to end a watch; everywhere else it is an interruption.
         if again_seconds is None:
@@ -130,6 +131,15 @@ async def _gpu_nodes(cluster: Cluster) -> int | None:
     return sum(bool(node.status.devices) for node in listing.items)
 
 
-def _redraw(text: str) -> None:
-    """On a terminal in place of what stood there, else below it."""
-    print(f"\x1b[H\x1b[2J{text}" if output.on_terminal() else f"{text}\n", flush=True)
+async def _watch(read: Callable[[], Awaitable[str]], *, interval_seconds: float) -> None:
+    """Draw the table in place on a terminal; elsewhere print each table below the one before."""
+    if output.on_terminal():
+        look = live_screen.Look(read=read, lines=_cropped)
+        await live_screen.show(look, first=await read(), interval_seconds=interval_seconds)
+    while True:
+        print(await read(), end="\n\n", flush=True)
+        await asyncio.sleep(interval_seconds)
+
+
+def _cropped(seen: str, *, height: int, width: int) -> list[str]:  # noqa: ARG001 - the terminal crops long lines
+    return live_screen.cropped(seen.split("\n"), height=height)

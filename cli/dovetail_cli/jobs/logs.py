@@ -4,6 +4,8 @@ The API server has it while the pods exist, the history afterwards.
 """
 
 import sys
+from collections.abc import Callable, Mapping
+from typing import Final
 
 from dovetail import names
 from dovetail.api.builtin import Pod
@@ -15,11 +17,13 @@ from dovetail.query.jobs.selection import parse_one
 from dovetail.query.jobs.states import is_unfinished, phase_of
 from dovetail_cli.cluster.connection import Cluster, work
 from dovetail_cli.jobs import details
+from dovetail_cli.jobs.job_view import worker_of
+from dovetail_cli.jobs.log_follow import LogFollower, no_log
+from dovetail_cli.jobs.log_lines import Prefixed
+from dovetail_cli.ui import output
 from dovetail_cli.ui.errors import CommandError, MissingError
 
-_INDEX = "batch.kubernetes.io/job-completion-index"
-# As the API server says it of a node without an address: KWOK's have none.
-_NO_ADDRESS = "no preferred addresses found"
+_COLOURS: Final = ("cyan", "green", "magenta", "yellow", "blue")
 
 
 def show(
@@ -27,22 +31,30 @@ def show(
     *,
     follow: bool,
     tail: int | None,
-    worker: int,
+    worker: int | None,
     kubeconfig: str | None,
     context: str | None,
     namespace: str | None,
 ) -> None:
-    """Print it. Raises `CommandError` where nothing is to be had."""
+    """Print the log of all workers or of one. Raises `CommandError` where there is none."""
     wanted = parse_one(word, field="JOB")
 
     async def go(cluster: Cluster) -> None:
-        pod = await _pod(cluster, wanted=wanted, worker=worker)
-        if pod is None:
+        try:
+            job = await details.find(cluster, wanted=wanted)
+        except MissingError:
+            await _remembered(cluster, wanted=wanted, tail=tail)
+            return
+        _check(job, worker=worker)
+        pods = await newest_pods(cluster, job=job)
+        if not pods and not is_unfinished(job):
             await _remembered(cluster, wanted=wanted, tail=tail)
         elif follow:
-            await _follow(cluster, pod=pod, tail=tail)
+            await LogFollower(
+                cluster, job=job, worker=worker, tail=tail, write=_write, prefix=_prefixes(job, worker=worker)
+            ).run()
         else:
-            _write(await _read(cluster, pod=pod, tail=tail))
+            await _read_all(cluster, job=job, pods=_chosen(pods, job=job, worker=worker), tail=tail)
 
     try:
         work(go, kubeconfig=kubeconfig, context=context, namespace=namespace)
@@ -51,40 +63,74 @@ def show(
             raise
 
 
+async def newest_pods(cluster: Cluster, *, job: GPUJob) -> dict[int, Pod]:
+    """The newest pod of each worker, in the order of their indexes."""
+    pods, _ = await cluster.client.list(
+        PODS, as_type=Pod, namespace=cluster.namespace, label_selector=f"{names.LABEL_JOB}={job.metadata.name}"
+    )
+    newest = {worker_of(pod): pod for pod in sorted(pods, key=lambda pod: pod.metadata.creation_timestamp or "")}
+    return dict(sorted(newest.items()))
+
+
 async def worker_pod(cluster: Cluster, *, job: GPUJob, worker: int) -> Pod | None:
     """The newest pod of a worker; None without one.
 
     Raises `CommandError` for a worker that cannot exist.
     """
+    _check_worker(job, worker=worker)
+    return (await newest_pods(cluster, job=job)).get(worker)
+
+
+def _check(job: GPUJob, *, worker: int | None) -> None:
+    """Raises `CommandError` for a job that has no log of its own, or a worker that cannot exist."""
+    if job.spec.array is not None or job.spec.sweep is not None:
+        called = job.status.number or job.metadata.name
+        raise CommandError(f"job {called} is many tasks, and each has a log of its own: gqueue -a lists them by name")
+    if worker is not None:
+        _check_worker(job, worker=worker)
+
+
+def _check_worker(job: GPUJob, *, worker: int) -> None:
     if worker >= job.spec.workers:
         raise CommandError(f"--worker {worker}: this job has {job.spec.workers}, counted from 0")
-    pods, _ = await cluster.client.list(
-        PODS, as_type=Pod, namespace=cluster.namespace, label_selector=f"{names.LABEL_JOB}={job.metadata.name}"
-    )
-    own = [pod for pod in pods if pod.metadata.annotations.get(_INDEX, "0") == str(worker)]
-    return max(own, key=lambda pod: pod.metadata.creation_timestamp, default=None)
 
 
-async def _pod(cluster: Cluster, *, wanted: selection.Wanted, worker: int) -> Pod | None:
-    try:
-        job = await details.find(cluster, wanted=wanted)
-    except MissingError:
-        return None
-    pod = await worker_pod(cluster, job=job, worker=worker)
-    if pod is None and (why := _nothing_to_read(job)):
-        raise CommandError(why)
-    return pod
+def _chosen(pods: Mapping[int, Pod], *, job: GPUJob, worker: int | None) -> Mapping[int, Pod]:
+    """The pods to read. Raises `CommandError` if there are none, with the reason."""
+    chosen = pods if worker is None else {index: pod for index, pod in pods.items() if index == worker}
+    if not chosen:
+        called, status = job.status.number or job.metadata.name, job.status
+        whose = "has no pods now" if worker is None else f"has no pod of worker {worker} now"
+        why = f" ({status.reason}: {status.message})" if status.reason else ""
+        raise CommandError(f"job {called} {whose}, and so no log: {phase_of(job)}{why}")
+    return chosen
 
 
-def _nothing_to_read(job: GPUJob) -> str:
-    """Why a job without pods has no log and no lines in the history; empty if it has ended."""
-    called, status = job.status.number or job.metadata.name, job.status
-    if job.spec.array is not None or job.spec.sweep is not None:
-        return f"job {called} is many tasks, and each has a log of its own: gqueue -a lists them by name"
-    if not is_unfinished(job):
-        return ""
-    why = f" ({status.reason}: {status.message})" if status.reason else ""
-    return f"job {called} has no pods now, and so no log: {phase_of(job)}{why}"
+def _prefixes(job: GPUJob, *, worker: int | None) -> Callable[[int], str]:
+    """What precedes the lines of each worker: nothing where there is only one."""
+    if worker is not None or job.spec.workers == 1:
+        return lambda _index: ""
+    width = len(str(job.spec.workers - 1))
+    return lambda index: f"{output.paint(f'worker {index:>{width}}', colour=_COLOURS[index % len(_COLOURS)])} | "
+
+
+async def _read_all(cluster: Cluster, *, job: GPUJob, pods: Mapping[int, Pod], tail: int | None) -> None:
+    """Print the logs of these workers, one after another.
+
+    Raises `CommandError` if the log of one cannot be read, after the logs of the others.
+    """
+    prefix_of = _prefixes(job, worker=next(iter(pods)) if len(pods) == 1 else None)
+    missing = []
+    for index, pod in pods.items():
+        try:
+            data = await _read(cluster, pod=pod, tail=tail)
+        except CommandError as error:
+            missing.append(str(error))
+            continue
+        lines = Prefixed(prefix) if (prefix := prefix_of(index)) else None
+        _write(lines.feed(data) + lines.end() if lines else data)
+    if missing:
+        raise CommandError("; ".join(missing))
 
 
 async def _read(cluster: Cluster, *, pod: Pod, tail: int | None) -> bytes:
@@ -96,26 +142,7 @@ async def _read(cluster: Cluster, *, pod: Pod, tail: int | None) -> bytes:
     except NotFound:
         raise
     except StatusError as error:
-        raise _no_log(pod, error=error) from error
-
-
-async def _follow(cluster: Cluster, *, pod: Pod, tail: int | None) -> None:
-    meta = pod.metadata
-    try:
-        async with cluster.client.follow_log(
-            meta.name, namespace=meta.namespace, container=pod.spec.containers[0].name, tail_lines=tail
-        ) as chunks:
-            async for chunk in chunks:
-                _write(chunk)
-    except StatusError as error:
-        raise _no_log(pod, error=error) from error
-
-
-def _no_log(pod: Pod, *, error: StatusError) -> CommandError:
-    told = error.message or error.reason
-    if _NO_ADDRESS in told:
-        told = f"its node {pod.spec.node_name} has no kubelet that could be asked: simulated nodes keep no logs"
-    return CommandError(f"no log of {pod.metadata.name}: {told}")
+        raise CommandError(no_log(pod, error=error)) from error
 
 
 async def _remembered(cluster: Cluster, *, wanted: selection.Wanted, tail: int | None) -> None:

@@ -1,5 +1,7 @@
 """A job submitted once more."""
 
+import secrets
+
 import msgspec
 
 from dovetail import names
@@ -8,7 +10,8 @@ from dovetail.api.meta import ObjectMeta
 from dovetail.query.jobs.selection import parse_one
 from dovetail_cli.cluster.connection import Cluster, work
 from dovetail_cli.jobs import details
-from dovetail_cli.submit import config_file, create
+from dovetail_cli.submit import attachments, create
+from dovetail_cli.submit.workdir.directory import moved
 from dovetail_cli.ui.errors import CommandError, MissingError
 
 
@@ -25,12 +28,12 @@ def redo(word: str, *, kubeconfig: str | None, context: str | None, namespace: s
             raise CommandError(
                 f"job {wanted.text} is gone: the history keeps what it was, but not what it ran"
             ) from None
-        config_map = config_file.config_map_of(job)
-        if config_map is not None:
-            await config_file.find(cluster, config_map=config_map)
-        created = await create.create(cluster, job=again(job))
-        if config_map is not None:
-            await config_file.give(cluster, config_map=config_map, to=created)
+        config_maps = attachments.config_maps_of(job)
+        for config_map in config_maps:
+            await attachments.find(cluster, config_map=config_map)
+        created = await create.create(cluster, job=moved(again(job), token=secrets.token_hex(3)))
+        for config_map in config_maps:
+            await attachments.give(cluster, config_map=config_map, to=created)
         numbered = await create.until_numbered(cluster, job=created)
         create.announce(numbered)
         return create.submitted(numbered, form="table")

@@ -11,6 +11,7 @@ from dovetail.kube.errors import StatusError
 from dovetail.query.jobs import selection
 from dovetail.query.jobs.states import is_unfinished, phase_of
 from dovetail_cli.cluster.connection import Cluster, list_jobs, work
+from dovetail_cli.submit.manifest import check_group
 from dovetail_cli.ui import error_messages, times
 from dovetail_cli.ui.errors import CommandError, MissingError, UsageError
 
@@ -36,10 +37,20 @@ def _beginning(job: GPUJob, *, begin: str, option: str) -> dict[str, Any]:
 
 
 def updated(
-    *, priority: int | None, time: str | None, begin: str | None, max_retries: int | None, max_concurrent: int | None
+    *,
+    priority: int | None,
+    time: str | None,
+    begin: str | None,
+    max_retries: int | None,
+    max_concurrent: int | None,
+    group: str | None = None,
 ) -> Fields:
     """The fields that `gjob update` changes. Raises `UsageError` when there is none."""
     wanted: dict[str, Any] = {}
+    if group is not None:
+        # Without a group there is no limit for it either.
+        leaves = group == _NONE
+        wanted |= {"group": None, "maxConcurrent": None} if leaves else {"group": check_group(group)}
     if priority is not None:
         wanted["priority"] = priority
     if time is not None:
@@ -52,26 +63,33 @@ def updated(
     elif begin is not None:
         of_the_job.append(partial(_beginning, begin=times.begin_time(begin, now=times.local_now()), option="--begin"))
     if max_concurrent is not None:
-        of_the_job.append(partial(at_a_time, tasks=max_concurrent))
+        of_the_job.append(partial(at_a_time, most=max_concurrent, group=group))
     if not wanted and not of_the_job:
-        raise UsageError("say what to change: -p, -t, --begin, --max-retries or --max-concurrent")
+        raise UsageError("say what to change: -p, -t, --begin, --max-retries, --group or --max-concurrent")
     if not of_the_job:
         return wanted
     return lambda job: {**wanted, **{key: value for fields in of_the_job for key, value in fields(job).items()}}
 
 
-def at_a_time(job: GPUJob, *, tasks: int) -> dict[str, Any]:
-    """The fields that let that many tasks of an array or a sweep run at a time.
+def at_a_time(job: GPUJob, *, most: int, group: str | None = None) -> dict[str, Any]:
+    """The fields that let that many tasks, or jobs of a group, run at a time.
 
-    Raises `CommandError`.
+    `group` is the one that the job joins. Raises `CommandError`.
     """
-    array, sweep = job.spec.array, job.spec.sweep
+    array, sweep, spec = job.spec.array, job.spec.sweep, job.spec
+    stays = group is None and spec.group is not None
+    many = array is not None or sweep is not None
+    if group not in {None, _NONE} or (stays and (spec.max_concurrent is not None or not many)):
+        return {"maxConcurrent": most}
     if array is not None and "%" in array.indexes:
-        return {"array": {"indexes": f"{array.indexes.partition('%')[0]}%{tasks}"}}
-    if array is None and sweep is None:
+        return {"array": {"indexes": f"{array.indexes.partition('%')[0]}%{most}"}}
+    if not many:
         called = job.status.number or job.metadata.name
-        raise CommandError(f"Job {called} is neither an array nor a sweep: --max-concurrent is about tasks")
-    return {"sweep" if array is None else "array": {"parallelism": tasks}}
+        raise CommandError(
+            f"Job {called} is neither an array nor a sweep, and in no group: --max-concurrent is about tasks, or with "
+            "--group NAME about the jobs of a group"
+        )
+    return {"sweep" if array is None else "array": {"parallelism": most}}
 
 
 def change(

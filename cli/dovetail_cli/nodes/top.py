@@ -1,18 +1,19 @@
 """`dovetail top`: print the devices once, or redraw them on a terminal."""
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING
 
 from dovetail.api.gpujob import GPUJob
-from dovetail.kube.errors import Forbidden, Unreachable
+from dovetail.kube.errors import Forbidden
 from dovetail_cli.cluster.connection import Cluster, read_jobs, work
 from dovetail_cli.nodes import inventory, top_screen
 from dovetail_cli.nodes.top_screen import Screen
-from dovetail_cli.ui import output
+from dovetail_cli.ui import live_screen, output
 from dovetail_cli.ui.times import utc_now
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+    from rich.text import Text
 
 
 def show(*, interval: float, form: str, kubeconfig: str | None, context: str | None, namespace: str | None) -> None:
@@ -24,7 +25,10 @@ def show(*, interval: float, form: str, kubeconfig: str | None, context: str | N
         return
 
     async def go(cluster: Cluster) -> None:
-        await _draw(cluster, interval=interval)
+        screen = await read_screen(cluster)
+        inventory.print_missing(screen.inventory)
+        look = live_screen.Look(read=partial(read_screen, cluster), lines=_lines, paint=_paint)
+        await live_screen.show(look, first=screen, interval_seconds=interval)
 
     try:
         work(go, kubeconfig=kubeconfig, context=context, namespace=namespace, brief=True)
@@ -59,34 +63,14 @@ async def _jobs(cluster: Cluster) -> list[GPUJob]:
         return await read_jobs(cluster, namespace=cluster.namespace)
 
 
-async def _draw(cluster: Cluster, *, interval: float) -> None:
-    from rich.console import Console
-    from rich.live import Live
-
-    console = Console(highlight=False)
-    screen = await read_screen(cluster)
-    inventory.print_missing(screen.inventory)
-    with Live(console=console, screen=True, auto_refresh=False) as live:
-        trouble = ""
-        while True:
-            live.update(_frame(screen, console=console, trouble=trouble), refresh=True)
-            await asyncio.sleep(interval)
-            try:
-                screen, trouble = await read_screen(cluster), ""
-            except Unreachable as error:
-                # What was seen last stays, and says how old it is.
-                trouble = f"no answer since {screen.now:%H:%M:%S}: {error}"
+def _lines(seen: Screen, *, height: int, width: int) -> list[str]:
+    return seen.lines(height=height, width=width)
 
 
-def _frame(screen: Screen, *, console: "Console", trouble: str) -> "RenderableType":
-    from rich.text import Text
-
-    width, height = console.size
-    lines = screen.lines(height=height, width=width)
-    text = Text(no_wrap=True, overflow="crop")
-    for at, line in enumerate([*lines, trouble] if trouble else lines):
-        text.append(f"{line}\n", style="bold" if at in {0, 2} else "")
-    text.rstrip()
+def _paint(text: "Text") -> None:
+    lines = text.plain.split("\n")
+    for at in (0, 2):
+        begin = sum(len(line) + 1 for line in lines[:at])
+        text.stylize("bold", begin, begin + len(lines[at]) if at < len(lines) else begin)
     text.highlight_regex("█+", "green")
-    text.highlight_regex(r"unhealthy.*$|unmanaged$|no answer since.*", "red")
-    return text
+    text.highlight_regex(r"unhealthy.*$|unmanaged$", "red")

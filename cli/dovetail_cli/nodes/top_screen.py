@@ -11,13 +11,14 @@ from dovetail import names
 from dovetail.api.gpujob import GPUJob
 from dovetail.gpu.request import WHOLE_MILLI
 from dovetail.query.nodes.inventory import DeviceUse, Holder, Inventory
+from dovetail.query.nodes.tenants import tenant_counts
 from dovetail.query.nodes.totals import Totals, job_counts, overview, totals
 from dovetail_cli.nodes import inventory
 from dovetail_cli.ui import output
 
 CSV_COLUMNS: Final = (*inventory.CSV_COLUMNS, "held_by")
-_DEVICES: Final = ("NODE", "GPU", "MODEL", "UTIL", "MEMORY", "TEMP", "POWER", "HELD BY")
-_NODES: Final = ("NODE", "GPUS", "AVAILABLE", "UTIL", "MEMORY", "HELD BY")
+_DEVICES: Final = ("NODE", "GPU", "MODEL", "UTIL", "MEMORY", "TEMP", "POWER", "TENANTS", "HELD BY")
+_NODES: Final = ("NODE", "GPUS", "AVAILABLE", "UTIL", "MEMORY", "TENANTS", "HELD BY")
 # The line on the whole, an empty one, the columns' names, and the line on what is left out.
 _AROUND: Final = 4
 _BAR_CELLS: Final = 10
@@ -71,7 +72,8 @@ class Screen:
         return (
             f"{self.now:%H:%M:%S} UTC  {len(self.inventory.nodes)} nodes, {sums.total_gpus} GPUs: "
             f"{sums.held_gpus} held, {sums.available_gpus} available; {sums.utilization:.0%} busy, "
-            f"{_memory(sums)} in use; jobs: {jobs.running} run, {jobs.waiting} wait"
+            f"{_memory(sums)} in use; tenants: {str(sums.tenants) or 'none'}; "
+            f"jobs: {jobs.running} run, {jobs.waiting} wait"
         )
 
     def _device(self, node: str, *, use: DeviceUse) -> list[str]:
@@ -85,6 +87,7 @@ class Screen:
             f"{device.used_mib}/{device.memory_mib} MiB",
             _measured(device.temperature_celsius, unit="C"),
             _measured(device.power_watts, unit="W"),
+            str(tenant_counts(use.holders)) or "-",
             "; ".join(filter(None, [self._holders(use.holders), "" if status.startswith("In use") else status])),
         ]
 
@@ -99,6 +102,7 @@ class Screen:
             str(sums.available_gpus),
             f"{_bar(sums.utilization)} {sums.utilization:>4.0%}",
             _memory(sums),
+            str(sums.tenants) or "-",
             ", ".join(list(held)[:_MOST_JOBS]) + more,
         ]
 

@@ -7,9 +7,9 @@ from dovetail import names
 from dovetail.api.gpujob import GPUJob
 from dovetail.fragmentation.pod_shapes import Shape
 from dovetail.gpu.request import GPURequest
+from dovetail.names import UNUSED_IMAGE
 from dovetail.simulator.trace import Pod
 from dovetail_cli.submit import manifest
-from dovetail_cli.ui.options import DEFAULT_IMAGE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +47,7 @@ def job_of(pod: Pod, *, pace: Pace, namespace: str) -> GPUJob:
             name=pod.name,
             command=["sleep", str(seconds)],
             request=request_of(shape),
-            image=DEFAULT_IMAGE,
+            image=UNUSED_IMAGE,
             # Simulated nodes run nothing: they read how long the pod lasts.
             annotations={names.RUN_SECONDS: str(seconds)},
             host_resources={"cpu": f"{shape.cpu_milli}m", "memory": f"{shape.memory_mib}Mi"},

@@ -20,15 +20,23 @@ except ModuleNotFoundError as error:
 from dovetail.simulator.curve import LOADS, by_kind, report
 from dovetail.simulator.experiment import Outcome
 from dovetail.simulator.parallel import Scene, run_all
+from dovetail.simulator.planned_jobs import TERMS
 
 PICTURES: Final = (".png", ".svg", ".pdf")
 
 
-def policy_names(text: str) -> list[str]:
-    """The policies that a comma-separated list names."""
+def policy_names(text: str, *, jobs: bool) -> list[str]:
+    """The policies that a comma-separated list names; the usual ones for an empty list.
+
+    For GPUJobs they are the fragmentation terms.
+    """
+    if not text:
+        return ["ph", "fgd", "bestfit", *([] if jobs else ["gpupacking"])]
     names = [name.strip() for name in text.split(",")]
-    unknown = next((name for name in names if name not in POLICIES), None)
+    unknown = next((name for name in names if name not in (TERMS if jobs else POLICIES)), None)
     if unknown is not None:
+        if jobs:
+            raise UsageError(f'--policy "{unknown}": no such term of the queue, allowed are {", ".join(TERMS)}')
         known = ", ".join(f"{name} ({entry.help})" for name, entry in POLICIES.items())
         raise UsageError(f'--policy "{unknown}": no such policy, allowed are {known}')
     twice = next((name for name in names if names.count(name) > 1), None)

@@ -35,6 +35,7 @@ class Given:
     departures: float | None = None
     tied: float = 0.0
     seed: int = 42
+    jobs: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,7 +148,10 @@ def _arriving(given: Given, *, cluster: _Cluster, pods: _Pods) -> DescribedScene
         taken=cluster.taken,
         departures=load is not None,
         seed=given.seed,
+        jobs=given.jobs,
     )
+    if given.jobs:
+        said.append("Those with GPUs are GPUJobs, planned by the queue; jobs that do not fit are passed over.")
     return DescribedScene(scene=made, said=tuple(said))
 
 

@@ -46,7 +46,8 @@ def read(
     if not params and param_file is None:
         for option, given in (("--name-template", name_template), ("--max-concurrent", max_concurrent)):
             if given is not None:
-                raise UsageError(f"{option} is about several tasks: give --param, --param-file or --array too")
+                group = " (or --group)" if option == "--max-concurrent" else ""
+                raise UsageError(f"{option} is about several tasks: give --param, --param-file or --array too{group}")
         return Many()
     parameters = [_parameter(text) for text in params]
     rows = [] if param_file is None else _rows(Path(param_file))

@@ -1,48 +1,60 @@
-"""gbatch's --config: a text file submitted with a job, as a ConfigMap that the job owns.
+"""gbatch's --config: a text file submitted with a job."""
 
-The ConfigMap is created before the job, so that no job waits for a file that never comes. The job becomes its owner
-once it exists. If gbatch is killed between the two, a labelled ConfigMap without an owner remains.
-"""
-
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
 import msgspec
 
 from dovetail import names
 from dovetail.api.gpujob import GPUJob, spec_of, template_of
-from dovetail.api.meta import Described, ObjectMeta, OwnerReference
-from dovetail.api.resources import CONFIGMAPS, GPUJOBS
-from dovetail.kube.errors import NotFound
-from dovetail_cli.cluster.connection import Cluster
-from dovetail_cli.ui.errors import CommandError, MissingError, UsageError
+from dovetail_cli.submit.attachments import VOLUMES
+from dovetail_cli.ui.errors import MissingError, UsageError
 
 # What the API server takes as the data of a ConfigMap.
 MAX_BYTES: Final = 1024 * 1024
 FOLDER: Final = "/etc/dovetail-config"
-VOLUME: Final = "dovetail-config"
 _KEY: Final = "config"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigFile:
-    """A text file, and what it is called in the container."""
+    """A text file, and what it is called in the container: an `Attachment`."""
 
     name: str
     text: str
+    purpose: ClassVar[str] = "config"
 
     @property
     def path(self) -> str:
         """Where it is in the container."""
         return f"{FOLDER}/{self.name}"
 
+    @property
+    def content(self) -> Mapping[str, Mapping[str, str]]:
+        """The ConfigMap's data."""
+        return {"data": {_KEY: self.text}}
 
-class ConfigMap(Described, frozen=True, kw_only=True):
-    """What is read of a ConfigMap."""
-
-    metadata: ObjectMeta = ObjectMeta()
+    def mounted(self, job: GPUJob, *, config_map: str) -> GPUJob:
+        """The job with the file in its first container."""
+        spec = spec_of(job.spec.template)
+        first, *others = spec["containers"]
+        volume = {
+            "name": VOLUMES[self.purpose],
+            "configMap": {"name": config_map, "items": [{"key": _KEY, "path": self.name}]},
+        }
+        first = {
+            **first,
+            "env": [*(first.get("env") or ()), {"name": names.ENV_CONFIG, "value": self.path}],
+            "volumeMounts": [
+                *(first.get("volumeMounts") or ()),
+                {"name": VOLUMES[self.purpose], "mountPath": FOLDER, "readOnly": True},
+            ],
+        }
+        spec |= {"containers": [first, *others], "volumes": [*(spec.get("volumes") or ()), volume]}
+        template = template_of(spec, metadata=job.spec.template.metadata)
+        return msgspec.structs.replace(job, spec=msgspec.structs.replace(job.spec, template=template))
 
 
 def read(text: str) -> ConfigFile:
@@ -88,68 +100,3 @@ def arguments(file: ConfigFile | None, *, words: Sequence[str]) -> list[str]:
     if file is None or any(names.ENV_CONFIG in word for word in words):
         return []
     return ["--config", file.path]
-
-
-def mounted(job: GPUJob, *, file: ConfigFile, config_map: str) -> GPUJob:
-    """The job with the file in its first container."""
-    spec = spec_of(job.spec.template)
-    first, *others = spec["containers"]
-    volume = {"name": VOLUME, "configMap": {"name": config_map, "items": [{"key": _KEY, "path": file.name}]}}
-    first = {
-        **first,
-        "env": [*(first.get("env") or ()), {"name": names.ENV_CONFIG, "value": file.path}],
-        "volumeMounts": [
-            *(first.get("volumeMounts") or ()),
-            {"name": VOLUME, "mountPath": FOLDER, "readOnly": True},
-        ],
-    }
-    spec |= {"containers": [first, *others], "volumes": [*(spec.get("volumes") or ()), volume]}
-    template = template_of(spec, metadata=job.spec.template.metadata)
-    return msgspec.structs.replace(job, spec=msgspec.structs.replace(job.spec, template=template))
-
-
-def config_map_of(job: GPUJob) -> str | None:
-    """The ConfigMap with the file that the job was submitted with."""
-    for volume in spec_of(job.spec.template).get("volumes") or ():
-        if volume.get("name") == VOLUME:
-            return str((volume.get("configMap") or {}).get("name") or "") or None
-    return None
-
-
-async def copy_in(cluster: Cluster, *, job: GPUJob, file: ConfigFile) -> str:
-    """Make the ConfigMap for a job that is not there yet; its name."""
-    body = {
-        "metadata": {"generateName": f"{job.metadata.name}-config-", "labels": {names.LABEL_CONFIG: "true"}},
-        "data": {_KEY: file.text},
-        "immutable": True,
-    }
-    made = await cluster.client.create(CONFIGMAPS, body=body, as_type=ConfigMap, namespace=cluster.namespace)
-    return made.metadata.name
-
-
-async def find(cluster: Cluster, *, config_map: str) -> ConfigMap:
-    """Read the ConfigMap of an existing job. Raises `CommandError` if it has been deleted."""
-    try:
-        return await cluster.client.get(CONFIGMAPS, name=config_map, as_type=ConfigMap, namespace=cluster.namespace)
-    except NotFound as error:
-        raise CommandError(f"the file that the job was submitted with is gone (ConfigMap {config_map})") from error
-
-
-async def give(cluster: Cluster, *, config_map: str, to: GPUJob) -> None:
-    """Make the job an owner of the ConfigMap, which goes with the last of its owners."""
-    owner = OwnerReference(api_version=names.API_VERSION, kind=GPUJOBS.kind, name=to.metadata.name, uid=to.metadata.uid)
-    found = await find(cluster, config_map=config_map)
-    meta = found.metadata
-    owners = [*meta.owner_references, owner]
-    patch = {
-        "metadata": {
-            "resourceVersion": meta.resource_version,
-            "ownerReferences": [msgspec.to_builtins(each) for each in owners],
-        }
-    }
-    await cluster.client.patch(CONFIGMAPS, name=config_map, patch=patch, as_type=ConfigMap, namespace=cluster.namespace)
-
-
-async def drop(cluster: Cluster, *, config_map: str) -> None:
-    """Delete the ConfigMap of a job that did not come to be."""
-    await cluster.client.delete(CONFIGMAPS, name=config_map, namespace=cluster.namespace)

@@ -12,6 +12,7 @@ from dovetail.formats.timestamps import timestamp
 from dovetail.query.dry_run import DryRun, GPUsOnNode, dry_run
 from dovetail.query.preemption import Preempting
 from dovetail.queue.estimates.simulation import Start
+from dovetail.sdk import types as sdk
 from dovetail_cli.ui.times import brief
 
 _BLIND: Final = " Limits are not counted: that takes the right to list GPUQuotas."
@@ -31,9 +32,36 @@ def foretell(job: GPUJob, *, objects: ClusterObjects, now: datetime) -> str:
             return first + _sentences(found, job=job, now=now) + blind
 
 
+def by_gateway(found: sdk.DryRun, *, now: datetime) -> str:
+    """The same by the gateway, which names no other tenant."""
+    why = f"{found.reason}: {found.message}."
+    match found.outcome:
+        case "Starts":
+            nodes = [GPUsOnNode(node=each.node, gpus=each.gpus) for each in found.nodes]
+            return f"It would start now{_where(nodes or None)}."
+        case "NotBefore":
+            return f"It would not start before {found.message} (spec.beginTime)."
+        case "Never":
+            return f"It could never start here. {why}"
+        case "Waits":
+            when = _seconds(found.starts_in_seconds, basis=found.basis, now=now)
+            ended = f"Jobs that would be preempted for it: {found.victims}." if found.victims else ""
+            return " ".join(filter(None, (f"It would wait at place {found.position}. {why}", when, ended)))
+        case _:
+            return why
+
+
+def _seconds(seconds: float | None, *, basis: str, now: datetime) -> str:
+    if seconds is None:
+        return "No end that is known makes room for it."
+    at = timestamp(now + timedelta(seconds=seconds))
+    return f"It would start in about {brief(seconds)}, at {at}{f': {basis}' if basis else ''}."
+
+
 def _sentences(found: DryRun, *, job: GPUJob, now: datetime) -> str:
     if found.outcome == "Starts":
-        return f"It would start now{_where(found.nodes)}."
+        on_cpu = f" {found.message}." if found.message else ""
+        return f"It would start now{_where(found.nodes)}.{on_cpu}"
     why = f"{found.reason}: {found.message}."
     if found.outcome == "Never":
         return f"It could never start here. {why}"
@@ -43,6 +71,9 @@ def _sentences(found: DryRun, *, job: GPUJob, now: datetime) -> str:
         parts.append(_by_itself(found, now=now))
     if by_preemption is not None:
         parts.append(_by_preemption(by_preemption, job=job, now=now))
+    if found.cpu_in_seconds is not None and (found.start is None or found.start.in_seconds < found.cpu_in_seconds):
+        at = timestamp(now + timedelta(seconds=found.cpu_in_seconds))
+        parts.append(f"If it still waits at {at}, it runs on the CPU (onNoGPU).")
     return " ".join(part for part in parts if part)
 
 
@@ -54,8 +85,7 @@ def _by_itself(found: DryRun, *, now: datetime) -> str:
 
 
 def _at(start: Start, *, now: datetime) -> str:
-    at = timestamp(now + timedelta(seconds=start.in_seconds))
-    return f"It would start in about {brief(start.in_seconds)}, at {at}: {start.basis}."
+    return _seconds(start.in_seconds, basis=start.basis, now=now)
 
 
 def _by_preemption(found: Preempting, *, job: GPUJob, now: datetime) -> str:

@@ -11,6 +11,7 @@ from typing import Final
 from dovetail import names
 from dovetail.jobs.display_name import is_object_name
 from dovetail.jobs.local_submission import Folders
+from dovetail.names import UNUSED_IMAGE
 from dovetail_cli.submit.config_file import ConfigFile
 from dovetail_cli.submit.manifest import Submission
 from dovetail_cli.ui.errors import CommandError, UsageError
@@ -37,18 +38,19 @@ def for_local_node(
     submission: Submission,
     *,
     asked: Local,
-    data: Path | None,
+    data: Path,
     along: ConfigFile | None = None,
     dry_run: bool = False,
 ) -> Submission:
-    """The submission with what the local node needs; unchanged for a cluster without one.
+    """The submission with what the local node needs, which reads it in `data`.
 
     Writes the environment's file, and a copy of the file that goes along, unless it is a `dry_run`. Raises
     `CommandError` if they cannot be written.
     """
-    if data is None:
-        _warn_elsewhere(asked)
-        return submission
+    if submission.volumes:
+        given = ", ".join(f"--volume {each}" for each in submission.volumes)
+        print(f"dovetail: {given}: jobs on this machine use your files, and no volumes", file=sys.stderr)
+        submission = replace(submission, volumes=())
     directory = Path.cwd() if submission.workdir is None else Path(submission.workdir)
     if not is_object_name(submission.name):
         kept = {**submission.annotations, names.DISPLAY_NAME: submission.name}
@@ -66,7 +68,15 @@ def for_local_node(
         if not dry_run:
             _leave(_encoded(environment), file=Folders(data).environments / name)
         annotations[names.ENVIRONMENT] = name
-    return replace(submission, workdir=str(directory.absolute()), command=command, annotations=annotations)
+    return replace(
+        submission,
+        image=submission.image or UNUSED_IMAGE,
+        workdir=str(directory.absolute()),
+        command=command,
+        annotations=annotations,
+        # CPUs are shared by weight, but memory that a job takes is missing to the other programs of this machine.
+        host_limits={name: amount for name, amount in submission.host_resources.items() if name == "memory"},
+    )
 
 
 def exported(text: str | None, *, environ: Mapping[str, str]) -> dict[str, str] | None:
@@ -85,13 +95,6 @@ def exported(text: str | None, *, environ: Mapping[str, str]) -> dict[str, str] 
         elif word != _ALL and word in environ:
             found[name] = environ[word]
     return found
-
-
-def _warn_elsewhere(asked: Local) -> None:
-    given = {"--export": asked.export, "--output": asked.output, "--error": asked.error}
-    if options := [option for option, value in given.items() if value is not None]:
-        verb = "is" if len(options) == 1 else "are"
-        print(f"dovetail: {', '.join(options)} {verb} ignored in a cluster: gjob log shows the output", file=sys.stderr)
 
 
 def _minimal(environ: Mapping[str, str]) -> dict[str, str]:

@@ -5,32 +5,54 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast, get_args
 
+import msgspec
+
 from dovetail import names
 from dovetail.api.gpujob import (
+    MAX_SECONDS,
     ArraySpec,
     Dependency,
     GPUJob,
     GPUJobSpec,
+    MemoryRequest,
     Mode,
     NotifySpec,
+    OnNoGPU,
     Policy,
     ResourceRequest,
     SweepSpec,
     TemplateMetadata,
+    Workload,
     template_of,
 )
 from dovetail.api.meta import ObjectMeta
 from dovetail.formats import quantities
-from dovetail.gpu.request import GPURequest, RequestError, parse
+from dovetail.gpu import memory_strategy
+from dovetail.gpu.request import MAX_NOMINAL_GB, GPURequest, RequestError, parse
 from dovetail.jobs.display_name import object_name
+from dovetail_cli.submit.pod_options import Volume, container_fields, pod_fields
+from dovetail_cli.ui import times
 from dovetail_cli.ui.errors import UsageError
 
 CONTAINER: Final = "main"
-_POLICIES: Final = {policy.lower(): policy for policy in get_args(Policy)}
 _IMAGE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]*")
 _LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _CONDA_ENV: Final = re.compile(r"/?[A-Za-z0-9_][A-Za-z0-9._/-]*")
 _MOST_WORKERS: Final = 1024
+_MOST_CONCURRENT: Final = 100_000
+_GIB: Final = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fallback:
+    """When the job runs on the CPU instead of its GPUs.
+
+    on_no_gpu      what happens where no GPU could ever serve it; None for what its namespace has
+    after_seconds  after how many seconds of busy GPUs it runs there too; None for never
+    """
+
+    on_no_gpu: OnNoGPU | None = None
+    after_seconds: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,14 +62,23 @@ class Submission:
     name              the job's name
     command           the container's command
     request           the GPUs of each worker; None for a job without GPUs
-    shared            whether the job shares devices
+    mode              how the job shares devices; None where it follows from the request
     priority          the job's priority
     limit_seconds     the time limit
     max_retries       how often a failed run is repeated
     workers           the number of pods
-    image             the container's image
+    min_workers       the fewest pods that the job may start with; None for all of them
+    image             the container's image; empty until a profile or the kind of cluster says which
     workdir           the container's working directory
+    env               variables of the container
+    volumes           claims that are mounted in the container
+    node_selector     labels of the nodes that the job may run on
     policy            the placement policy; None for the namespace's
+    workload          training or inference; None for neither
+    memory_strategy   how much of a shared device's memory is promised; None for the configured one
+    fallback          when the job runs on the CPU instead of its GPUs
+    group             the group of jobs that it counts for
+    max_concurrent    the most jobs of the group that run at a time
     pool              the pool of nodes
     project           the project that the job counts for
     begin_time        the earliest start, as RFC 3339
@@ -58,20 +89,30 @@ class Submission:
     array             the tasks of an array
     sweep             the parameters of a sweep
     annotations       further annotations of the job
-    host_resources    CPU and memory of each worker
+    host_resources    CPU and memory that each worker requests
+    host_limits       CPU and memory that each worker may not exceed
     """
 
     name: str
     command: Sequence[str]
     request: GPURequest | None
-    shared: bool = False
+    mode: Mode | None = None
     priority: int = 10
     limit_seconds: int | None = None
     max_retries: int = 0
     workers: int = 1
-    image: str
+    min_workers: int | None = None
+    image: str = ""
     workdir: str | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    volumes: Sequence[Volume] = ()
+    node_selector: Mapping[str, str] = field(default_factory=dict)
     policy: Policy | None = None
+    workload: Workload | None = None
+    memory_strategy: str | None = None
+    fallback: Fallback = Fallback()
+    group: str | None = None
+    max_concurrent: int | None = None
     pool: str | None = None
     project: str | None = None
     begin_time: str | None = None
@@ -83,12 +124,23 @@ class Submission:
     sweep: SweepSpec | None = None
     annotations: Mapping[str, str] = field(default_factory=dict)
     host_resources: Mapping[str, str] = field(default_factory=dict)
+    host_limits: Mapping[str, str] = field(default_factory=dict)
 
 
-def request_of(gpus: str | None, *, gpu_memory: str | None, shared: bool) -> GPURequest | None:
+def mode_of(text: str | None, *, shared: bool) -> Mode | None:
+    """The mode of `--mode` and `--shared`, which is TimeShared. Raises `UsageError`."""
+    mode = None if text is None else cast("Mode", parse_word(text, option="--mode", allowed=get_args(Mode)))
+    if shared and mode not in {None, "TimeShared"}:
+        raise UsageError(f'--mode "{text}": --shared means TimeShared: give one of them')
+    return "TimeShared" if shared else mode
+
+
+def request_of(
+    gpus: str | None, *, gpu_memory: str | None, shared: bool = False, mode: Mode | None = None
+) -> GPURequest | None:
     """The request of `--gpus`, `--gpu-memory` and `--shared`; None for a job without GPUs.
 
-    Raises `UsageError`.
+    Of whole GPUs that no other job shares, `--gpu-memory` is the smallest nominal size. Raises `UsageError`.
     """
     if gpus is None or gpus.strip() == "0":
         if gpu_memory is not None or shared:
@@ -99,19 +151,27 @@ def request_of(gpus: str | None, *, gpu_memory: str | None, shared: bool) -> GPU
     except RequestError as error:
         raise UsageError(f"--gpus{str(error).removeprefix('gpu')}") from error
     if gpu_memory is not None:
-        if request.memory_mib is not None:
-            raise UsageError(f'--gpu-memory "{gpu_memory}": --gpus "{gpus}" says the memory already')
-        request = replace(request, memory_mib=memory_mib(gpu_memory))
-    if request.whole and request.memory_mib is not None and not shared and gpu_memory is not None:
-        raise UsageError(
-            f'--gpu-memory "{gpu_memory}": whole GPUs come with all their memory; '
-            "add --shared, or ask for a share such as --gpus 0.5"
-        )
+        whole = request.whole and not shared and mode != "TimeShared"
+        request = _with_memory(request, gpus=gpus, gpu_memory=gpu_memory, whole=whole)
     if shared and request.memory_mib is None:
         raise UsageError(
             "--shared needs --gpu-memory: how much of each GPU's memory, such as 8G, the others can then use the rest"
         )
     return request
+
+
+def _with_memory(request: GPURequest, *, gpus: str, gpu_memory: str, whole: bool) -> GPURequest:
+    mebibytes = memory_mib(gpu_memory)
+    if request.memory_mib is not None or (whole and request.min_nominal_gb is not None):
+        raise UsageError(f'--gpu-memory "{gpu_memory}": --gpus "{gpus}" says the memory already')
+    if not whole:
+        return replace(request, memory_mib=mebibytes)
+    if mebibytes % _GIB or mebibytes > MAX_NOMINAL_GB * _GIB:
+        raise UsageError(
+            f'--gpu-memory "{gpu_memory}": whole GPUs are chosen by their size in GB, such as --gpu-memory 32G; '
+            "for a part of one add --shared, or ask for a share such as --gpus 0.5"
+        )
+    return replace(request, min_nominal_gb=mebibytes // _GIB)
 
 
 def host_resources(*, cpus: str | None, memory: str | None) -> dict[str, str]:
@@ -192,48 +252,125 @@ def check_retries(retries: int) -> int:
     return retries
 
 
+def check_min_workers(least: int | None, *, workers: int) -> int | None:
+    """The fewest workers that the job may start with. Raises `UsageError`."""
+    if least is not None and not 1 <= least <= workers:
+        raise UsageError(
+            f"--min-workers {least}: allowed are 1 to the number of workers, which is {workers}, "
+            "such as --nodes 4 --min-workers 2"
+        )
+    return least
+
+
+def check_group(group: str | None) -> str | None:
+    """The name of a group of jobs. Raises `UsageError`."""
+    if group is not None and not _LABEL.fullmatch(group):
+        raise UsageError(f'--group "{group}": write up to 63 of a-z, 0-9 and -, such as --group sweep-7')
+    return group
+
+
+def check_max_concurrent(limit: int | None) -> int | None:
+    """The most jobs of a group that run at a time. Raises `UsageError`."""
+    if limit is not None and not 1 <= limit <= _MOST_CONCURRENT:
+        raise UsageError(f"--max-concurrent {limit}: allowed are 1 to {_MOST_CONCURRENT} jobs at a time")
+    return limit
+
+
+def check_about_gpus(given: Mapping[str, object], *, request: GPURequest | None) -> None:
+    """Raise `UsageError` for options about GPUs of a job without GPUs.
+
+    `given` has the options' values by name, None where one is not given.
+    """
+    for option, value in given.items():
+        if value is not None and request is None:
+            raise UsageError(f"{option} needs --gpus: how many GPUs, such as --gpus 1")
+
+
+def parse_word(text: str, *, option: str, allowed: Sequence[str]) -> Any:
+    """The word of a closed set, in any case. Raises `UsageError`."""
+    found = {word.lower(): word for word in allowed}.get(text.strip().lower())
+    if found is None:
+        raise UsageError(f'{option} "{text}": allowed are {", ".join(allowed)}, such as {option} {allowed[0]}')
+    return found
+
+
 def parse_policy(text: str | None) -> Policy | None:
     """A policy in any case. Raises `UsageError`."""
+    return None if text is None else cast("Policy", parse_word(text, option="--policy", allowed=get_args(Policy)))
+
+
+def parse_workload(text: str | None) -> Workload | None:
+    """A workload in any case. Raises `UsageError`."""
     if text is None:
         return None
-    policy = _POLICIES.get(text.lower())
-    if policy is None:
-        raise UsageError(f'--policy "{text}": allowed are {", ".join(_POLICIES.values())}')
-    return cast("Policy", policy)
+    return cast("Workload", parse_word(text, option="--workload", allowed=get_args(Workload)))
+
+
+def parse_memory_strategy(text: str | None) -> str | None:
+    """A memory strategy, by its name in any case or as a fraction. Raises `UsageError`."""
+    if text is None:
+        return None
+    found = {name.lower(): name for name in memory_strategy.NAMES}.get(text.strip().lower(), text.strip())
+    try:
+        memory_strategy.fraction_of(found)
+    except RequestError as error:
+        raise UsageError(f'--memory-strategy "{text}": allowed are {memory_strategy.ALLOWED}') from error
+    return found
+
+
+def fallback_of(wanted: bool | None, *, after: str | None) -> Fallback:
+    """When the job runs on the CPU. `after` is a span such as 30m. Raises `UsageError`."""
+    if after is None:
+        return Fallback(on_no_gpu=None if wanted is None else "RunOnCPU" if wanted else "Wait")
+    if wanted is False:
+        raise UsageError("--no-cpu-fallback: --cpu-fallback-after says when the job runs on the CPU; leave one out")
+    seconds = times.span_seconds(after, option="--cpu-fallback-after")
+    if seconds > MAX_SECONDS:
+        raise UsageError(f'--cpu-fallback-after "{after}": at most {MAX_SECONDS} seconds, such as 30m')
+    return Fallback(on_no_gpu="RunOnCPU", after_seconds=int(seconds))
 
 
 def build(submission: Submission, *, namespace: str) -> GPUJob:
     """The GPUJob to create."""
     request = submission.request
-    mode: Mode | None = "TimeShared" if submission.shared else None
     name = object_name(submission.name)
     called = {} if name == submission.name else {names.DISPLAY_NAME: submission.name}
     labels = {names.LABEL_PROJECT: submission.project} if submission.project else {}
-    return GPUJob(
-        metadata=ObjectMeta(name=name, namespace=namespace, labels=labels, annotations=called),
-        spec=GPUJobSpec(
-            gpu=None if request is None else str(request),
-            resources=ResourceRequest(device="cpu") if request is None else None,
-            mode=mode,
-            policy=submission.policy,
-            pool=submission.pool,
-            priority=submission.priority,
-            workers=submission.workers,
-            begin_time=submission.begin_time,
-            dependencies=list(submission.dependencies),
-            dependency_policy="Any" if submission.any_dependency else "All",
-            on_dependency_failure="Wait" if submission.wait_on_failure else "Cancel",
-            active_deadline_seconds=submission.limit_seconds,
-            backoff_limit=submission.max_retries,
-            array=submission.array,
-            sweep=submission.sweep,
-            notify=submission.notify,
-            template=template_of(
-                {"restartPolicy": "Never", "containers": [_container(submission)]},
-                metadata=TemplateMetadata(annotations=dict(submission.annotations)),
-            ),
+    spec = GPUJobSpec(
+        gpu=None if request is None else str(request),
+        resources=ResourceRequest(device="cpu") if request is None else None,
+        mode=submission.mode,
+        policy=submission.policy,
+        workload=submission.workload,
+        pool=submission.pool,
+        priority=submission.priority,
+        workers=submission.workers,
+        min_workers=submission.min_workers,
+        group=submission.group,
+        max_concurrent=submission.max_concurrent,
+        on_no_gpu=submission.fallback.on_no_gpu,
+        on_no_gpu_after_seconds=submission.fallback.after_seconds,
+        begin_time=submission.begin_time,
+        dependencies=list(submission.dependencies),
+        dependency_policy="Any" if submission.any_dependency else "All",
+        on_dependency_failure="Wait" if submission.wait_on_failure else "Cancel",
+        active_deadline_seconds=submission.limit_seconds,
+        backoff_limit=submission.max_retries,
+        array=submission.array,
+        sweep=submission.sweep,
+        notify=submission.notify,
+        template=template_of(
+            {
+                "restartPolicy": "Never",
+                "containers": [_container(submission)],
+                **pod_fields(mounted=submission.volumes, selector=submission.node_selector),
+            },
+            metadata=TemplateMetadata(annotations=dict(submission.annotations)),
         ),
     )
+    if submission.memory_strategy is not None:
+        spec = msgspec.structs.replace(spec, memory=MemoryRequest(strategy=submission.memory_strategy))
+    return GPUJob(metadata=ObjectMeta(name=name, namespace=namespace, labels=labels, annotations=called), spec=spec)
 
 
 def _container(submission: Submission) -> dict[str, Any]:
@@ -241,9 +378,11 @@ def _container(submission: Submission) -> dict[str, Any]:
         "name": CONTAINER,
         "image": submission.image,
         "command": list(submission.command),
+        **container_fields(env=submission.env, mounted=submission.volumes),
     }
     if submission.workdir is not None:
         container["workingDir"] = submission.workdir
-    if submission.host_resources:
-        container["resources"] = {"requests": dict(submission.host_resources)}
+    amounts = {"requests": dict(submission.host_resources), "limits": dict(submission.host_limits)}
+    if given := {name: each for name, each in amounts.items() if each}:
+        container["resources"] = given
     return container

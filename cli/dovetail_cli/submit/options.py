@@ -4,15 +4,51 @@ from typing import Annotated
 
 import typer
 
-Words = Annotated[list[str], typer.Argument(metavar="SCRIPT|COMMAND", help="A script file, a command, or - for stdin.")]
+Words = Annotated[
+    list[str] | None, typer.Argument(metavar="SCRIPT|COMMAND", help="A script file, a command, or - for stdin.")
+]
+Interactive = Annotated[
+    bool, typer.Option("--interactive", help="A terminal in the job: a shell, or the command. It ends with it.")
+]
 GPUs = Annotated[
     str | None,
     typer.Option("-g", "--gpus", "--gres", metavar="REQUEST", help="GPUs for each worker: 2, 0.5, 2(V100), 8G,0.5."),
 ]
 GPUMemory = Annotated[
-    str | None, typer.Option("--gpu-memory", metavar="M", help="Memory on each shared GPU, such as 8G.")
+    str | None,
+    typer.Option(
+        "--gpu-memory", metavar="M", help="Memory on each shared GPU, such as 8G; of whole ones the smallest size."
+    ),
 ]
 Shared = Annotated[bool, typer.Option("--shared", help="Take turns on the GPUs with others.")]
+SharingMode = Annotated[
+    str | None, typer.Option("--mode", metavar="MODE", help="Exclusive, Fractional or TimeShared [as the request].")
+]
+MemoryStrategy = Annotated[
+    str | None,
+    typer.Option(
+        "--memory-strategy",
+        metavar="STRATEGY",
+        help="Part of a shared GPU's memory that is promised: Conservative, Aggressive, Dynamic or a fraction.",
+    ),
+]
+Workload = Annotated[
+    str | None,
+    typer.Option("--workload", metavar="WORKLOAD", help="Training or Inference: how many of each share a GPU."),
+]
+CPUFallback = Annotated[
+    bool | None,
+    typer.Option(
+        "--cpu-fallback/--no-cpu-fallback",
+        help="Run on the CPU if no GPU of the cluster could ever serve the job [as the namespace's].",
+    ),
+]
+CPUFallbackAfter = Annotated[
+    str | None,
+    typer.Option(
+        "--cpu-fallback-after", metavar="SPAN", help="Run on the CPU also after this wait for busy GPUs, such as 30m."
+    ),
+]
 Memory = Annotated[
     str | None, typer.Option("-m", "--memory", metavar="M", help="Host memory of each worker, such as 16G.")
 ]
@@ -62,9 +98,16 @@ NameTemplate = Annotated[
     typer.Option("--name-template", metavar="TEXT", help="Name of a sweep's tasks, such as lr{lr}-{index}."),
 ]
 MaxConcurrent = Annotated[
-    int | None, typer.Option("--max-concurrent", metavar="N", help="At most N tasks of a sweep at a time.")
+    int | None,
+    typer.Option("--max-concurrent", metavar="N", help="At most N tasks, or jobs of the --group, at a time."),
+]
+Group = Annotated[
+    str | None, typer.Option("--group", metavar="NAME", help="Jobs that --max-concurrent counts together.")
 ]
 Workers = Annotated[int, typer.Option("-N", "--nodes", metavar="N", help="Number of workers.")]
+MinWorkers = Annotated[
+    int | None, typer.Option("--min-workers", metavar="N", help="Start with fewer workers if not all fit, at least N.")
+]
 NotifyEmail = Annotated[
     list[str] | None,
     typer.Option(
@@ -77,7 +120,14 @@ NotifyOn = Annotated[
     list[str] | None,
     typer.Option("--notify-on", metavar="EVENTS", help="Events to notify of: Started,Failed,… [each way to end]."),
 ]
-Image = Annotated[str, typer.Option("--image", metavar="IMAGE", envvar="DOVETAIL_IMAGE", help="Container image.")]
+Image = Annotated[
+    str | None,
+    typer.Option("--image", metavar="IMAGE", envvar="DOVETAIL_IMAGE", help="Container image [that of the profile]."),
+]
+Profile = Annotated[
+    str | None,
+    typer.Option("--profile", metavar="NAME", help="Your profile with defaults, see `dovetail config` [current one]."),
+]
 CondaEnv = Annotated[
     str | None, typer.Option("-c", "--conda-env", metavar="ENV", help="Run it in this conda environment.")
 ]
@@ -86,6 +136,23 @@ Config = Annotated[
     typer.Option("--config", metavar="FILE", help="A text file that goes along, handed to the command as --config."),
 ]
 Workdir = Annotated[str | None, typer.Option("--workdir", metavar="DIR", help="Working directory in the container.")]
+Env = Annotated[
+    list[str] | None, typer.Option("--env", metavar="NAME=VALUE", help="A variable of the job; repeatable.")
+]
+Volume = Annotated[
+    list[str] | None,
+    typer.Option("--volume", metavar="PVC:/PATH[:ro]", help="A PersistentVolumeClaim at this path; repeatable."),
+]
+NodeSelector = Annotated[
+    list[str] | None,
+    typer.Option("--node-selector", metavar="LABEL=VALUE", help="Only nodes with this label; repeatable."),
+]
+Upload = Annotated[
+    bool | None,
+    typer.Option(
+        "--upload/--no-upload", help="Whether this directory goes along to a cluster [as the profile says, else yes]."
+    ),
+]
 Policy = Annotated[str | None, typer.Option("--policy", metavar="POLICY", help="Spread, Pack or Balanced.")]
 Pool = Annotated[
     str | None, typer.Option("--pool", metavar="NAME", help="Only nodes of this pool (label dovetail.dev/pool).")

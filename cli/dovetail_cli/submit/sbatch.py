@@ -20,6 +20,24 @@ _FLAGS: Final = frozenset(
         "parsable", "quiet", "requeue", "spread-job", "test-only", "use-min-nodes", "verbose", "wait",
     }
 )  # fmt: skip
+# Options of sbatch's command line alone that take a value.
+_ON_THE_LINE: Final = frozenset({"wrap"})
+# Options that take a value and have no counterpart.
+_OTHERS: Final = frozenset(
+    {
+        "acctg-freq", "bb", "bbf", "cluster-constraint", "clusters", "comment", "constraint", "container",
+        "core-spec", "cores-per-socket", "cpu-freq", "cpus-per-gpu", "deadline", "delay-boot", "distribution",
+        "exclude", "export-file", "extra", "extra-node-info", "gpu-bind", "gpu-freq", "gpus-per-socket",
+        "gpus-per-task", "hint", "input", "licenses", "mcs-label", "mem-bind", "mem-per-gpu", "network", "nodefile",
+        "nodelist", "ntasks-per-core", "ntasks-per-gpu", "ntasks-per-socket", "open-mode", "prefer", "priority",
+        "profile", "propagate", "qos", "reservation", "signal", "sockets-per-node", "switches", "thread-spec",
+        "threads-per-core", "time-min", "tmp", "tres-per-task", "uid", "gid", "wait-all-nodes", "wckey",
+    }
+)  # fmt: skip
+_OTHER_SHORT: Final = {
+    "C": "constraint", "F": "nodefile", "L": "licenses", "M": "clusters", "S": "core-spec", "B": "extra-node-info",
+    "i": "input", "m": "distribution", "q": "qos", "w": "nodelist", "x": "exclude",
+}  # fmt: skip
 _PLAIN: Final = {
     "array": "--array",
     "begin": "--begin",
@@ -51,8 +69,52 @@ class Read:
     without: tuple[str, ...] = ()
 
 
-def read(words: Sequence[str]) -> Read:
-    """All options of a script together. Raises `UsageError` for a value that cannot be."""
+def read(words: Sequence[str], *, source: str = "#SBATCH") -> Read:
+    """All options of a script, or of sbatch's command line, together.
+
+    `source` is what errors call them.
+
+    Raises `UsageError` for a value that cannot be.
+    """
+    try:
+        return _read(words)
+    except UsageError as error:
+        raise UsageError(str(error).replace("#SBATCH", source, 1)) from error
+
+
+def split(words: Sequence[str], *, ours: Sequence[str]) -> tuple[list[tuple[str, str | None, list[str]]], list[str]]:
+    """The options of sbatch's command line, and the script with its arguments.
+
+    An option is its long name, its value, and how it is spelled. `ours` are further names with a value. Raises
+    `UsageError` for an option that sbatch does not have.
+    """
+    options, left = [], list(words)
+    while left and left[0].startswith("-") and left[0] != "-":
+        word = left.pop(0)
+        if word == "--":
+            break
+        name, value, shown = _named(word)
+        if name not in _FLAGS and name not in _ON_THE_LINE and name not in _MEANT and name not in {*_OTHERS, *ours}:
+            raise UsageError(f"sbatch {shown}: no such option")
+        spelled = [word]
+        if value is None and name not in _FLAGS:
+            if not left:
+                raise UsageError(f"sbatch {shown}: a value is missing")
+            value = left.pop(0)
+            spelled.append(value)
+        options.append((name, value, spelled))
+    return options, left
+
+
+def _named(word: str) -> tuple[str, str | None, str]:
+    """An option's long name, its value if the word has it, and how it is written."""
+    if word.startswith("--"):
+        name, equals, value = word[2:].partition("=")
+        return name, value if equals else None, f"--{name}"
+    return _SHORT.get(word[1], _OTHER_SHORT.get(word[1], word[1])), word[2:].removeprefix("=") or None, word[:2]
+
+
+def _read(words: Sequence[str]) -> Read:
     said: dict[str, str] = {}
     without: list[str] = []
     for name, shown, value in _options(words):

@@ -23,6 +23,7 @@ _LINE: Final = re.compile(r"#SBATCH\s+(?P<slurm>.*)|# ?GFLOW\s+(?P<own>.*)")
 _TOGETHER: Final = (
     frozenset({"depends_on", "depends_on_all", "depends_on_any"}),
     frozenset({"array", "param", "param_file"}),
+    frozenset({"mode", "shared"}),
 )
 
 
@@ -41,7 +42,7 @@ class WithScriptLines(TyperCommand):
         """Read the script, and go on with what both say."""
         from dovetail_cli.submit import submit
 
-        script = submit.script_of(ctx.params["words"])
+        script = submit.script_of(ctx.params["words"]) if ctx.params["words"] else None
         if script is not None:
             ctx.meta[SCRIPT] = script
             ctx.params.update(_heeded(self, ctx=ctx, script=script))

@@ -18,6 +18,7 @@ _VERSION: Final = re.compile(r"\d[\d.]*$")
 # `-` and `--` at the end of a #! line; and options whose value is the next word, as in `bash -euo pipefail`.
 _OPTIONS_END: Final = frozenset({"-", "--"})
 _WITH_VALUE: Final = re.compile(r"[-+][A-Za-z]*[oOWX]")
+_PROGRAM: Final = b"\x7fELF"
 _SHELL_SYNTAX: Final = re.compile(r"[\s|&;<>()$`\"'*?\[\]{}~#=]")
 
 
@@ -45,6 +46,11 @@ def read_script(data: bytes, *, name: str) -> Script:
     if len(data) > MAX_SCRIPT_BYTES:
         raise UsageError(f"{name} has {len(data)} bytes: a script may have at most {MAX_SCRIPT_BYTES}")
     return Script(name=PurePath(name).name, text=text)
+
+
+def is_program(data: bytes) -> bool:
+    """Whether a file that begins so is a compiled program, which is a command and no script."""
+    return data.startswith(_PROGRAM)
 
 
 def script_command(script: Script, *, arguments: Sequence[str]) -> list[str]:

@@ -1,18 +1,33 @@
 """gbatch's work: the command from words, files and standard input; submission; output."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Final, Protocol
 
 from dovetail.api.gpujob import GPUJob
-from dovetail.kube.errors import Forbidden, KubeError
+from dovetail.kube.errors import Forbidden
 from dovetail_cli.cluster.connection import Cluster, work
-from dovetail_cli.submit import config_file, create, manifest, scripts
+from dovetail_cli.submit import attachments, config_file, create, manifest, on_cluster, scripts
 from dovetail_cli.submit import dependencies as depending
 from dovetail_cli.submit import local as local_node
+from dovetail_cli.submit.profiles.effective import effective
 from dovetail_cli.ui import output
-from dovetail_cli.ui.errors import MissingError
+from dovetail_cli.ui.errors import MissingError, UsageError
+
+_UNSAID: Final = (
+    "Where and when it would start is not said: that takes the right to list the cluster's nodes and pods, or the "
+    "URL of its gateway: `dovetail config set gateway URL`."
+)
+_ALONG: Final[Mapping[str, str]] = {"config": "the file of --config", "directory": "the working directory"}
+
+
+class Then(Protocol):
+    """What follows a submission, with the same connection."""
+
+    async def __call__(self, cluster: Cluster, *, job: GPUJob) -> None:
+        """Go on with the job, which has its number."""
 
 
 def submit(
@@ -21,38 +36,49 @@ def submit(
     after: depending.Wanted | None,
     file: config_file.ConfigFile | None,
     local: local_node.Local,
+    asked: on_cluster.Asked,
     dry_run: bool,
     form: str,
-    kubeconfig: str | None,
-    context: str | None,
     namespace: str | None,
+    then: Then | None = None,
 ) -> None:
-    """Submit the job and print its number.
+    """Submit the job and print its number; do what comes `then`.
 
-    It starts `after` others; `file` is submitted with it.
+    It starts `after` others; `file` is submitted with it. `local` counts on a local node, `asked` on a cluster.
 
     With `dry_run` let the API server check it, and say where and when it would start.
     """
 
-    async def go(cluster: Cluster) -> str:
+    async def go(cluster: Cluster) -> None:
         data = cluster.client.connection.local_data
-        wanted = local_node.for_local_node(submission, asked=local, data=data, along=file, dry_run=dry_run)
-        # A local node gets the file itself, a cluster a ConfigMap.
-        copied = file if data is None else None
+        if data is None:
+            prepared = await on_cluster.prepare(submission, asked=asked, files=local, cluster=cluster)
+            if prepared.directory is None:
+                check_program(submission.command)
+        else:
+            on_cluster.check_local(asked)
+            wanted = local_node.for_local_node(submission, asked=local, data=data, along=file, dry_run=dry_run)
+            prepared = on_cluster.Prepared(submission=wanted)
+        wanted = prepared.submission
         if after is not None:
             dependencies = await depending.resolve(after, cluster=cluster)
             wanted = replace(wanted, dependencies=dependencies, any_dependency=after.any_one)
         job = manifest.build(wanted, namespace=cluster.namespace)
+        sent = await on_cluster.completed(job, prepared=prepared, asked=asked, cluster=cluster, dry_run=dry_run)
+        # A local node gets the file itself, a cluster a ConfigMap.
+        file_along = [file] if file is not None and data is None else []
+        attached: list[attachments.Attachment] = [*file_along, *sent.attached]
         if dry_run:
-            return await _checked(job, file=copied, cluster=cluster, form=form)
-        created = await (
-            create.create(cluster, job=job) if copied is None else create_with(cluster, job=job, file=copied)
-        )
+            print(await _checked(sent.job, attached=attached, profile=asked.profile, cluster=cluster, form=form))
+            return
+        created = await attachments.create_with(cluster, job=sent.job, attached=attached)
         numbered = await create.until_numbered(cluster, job=created)
         create.announce(numbered)
-        return create.submitted(numbered, form=form)
+        print(create.submitted(numbered, form=form), flush=True)
+        if then is not None:
+            await then(cluster, job=numbered)
 
-    print(work(go, kubeconfig=kubeconfig, context=context, namespace=namespace))
+    work(go, kubeconfig=asked.kubeconfig, context=asked.context, namespace=namespace)
 
 
 def script_of(words: Sequence[str]) -> scripts.Script | None:
@@ -64,7 +90,8 @@ def script_of(words: Sequence[str]) -> scripts.Script | None:
     if first == "-":
         return scripts.read_script(sys.stdin.buffer.read(), name="stdin")
     if Path(first).is_file():
-        return scripts.read_script(Path(first).read_bytes(), name=first)
+        data = Path(first).read_bytes()
+        return None if scripts.is_program(data) else scripts.read_script(data, name=first)
     if first.startswith(("./", "../")) or first.endswith((".sh", ".slurm", ".sbatch")):
         raise MissingError(f"{first}: no such script here")
     return None
@@ -86,25 +113,28 @@ def command_of(
     )
 
 
-async def create_with(cluster: Cluster, *, job: GPUJob, file: config_file.ConfigFile) -> GPUJob:
-    """Create the job with a file that goes along. Of one that is refused nothing stays."""
-    config_map = await config_file.copy_in(cluster, job=job, file=file)
-    try:
-        created = await create.create(cluster, job=config_file.mounted(job, file=file, config_map=config_map))
-    except KubeError:
-        await config_file.drop(cluster, config_map=config_map)
-        raise
-    await config_file.give(cluster, config_map=config_map, to=created)
-    return created
+def check_program(command: Sequence[str]) -> None:
+    """Refuse a compiled program of this machine for a cluster.
+
+    The working directory, in which it might travel, does not go along.
+
+    A program with an absolute path can be the image's. Raises `UsageError`.
+    """
+    first = Path(command[0])
+    if not first.is_absolute() and first.is_file() and scripts.is_program(first.read_bytes()):
+        raise UsageError(f"{command[0]} is a program of this machine: programs belong into the image")
 
 
-async def _checked(job: GPUJob, *, file: config_file.ConfigFile | None, cluster: Cluster, form: str) -> str:
-    if file is not None:
-        job = config_file.mounted(job, file=file, config_map=f"{job.metadata.name}-config")
+async def _checked(
+    job: GPUJob, *, attached: Sequence[attachments.Attachment], profile: str | None, cluster: Cluster, form: str
+) -> str:
+    job = attachments.preview(job, attached=attached)
     created = await create.create(cluster, job=job, dry_run=True)
     wanted = create.as_manifest(job)
-    if file is not None and form != "table":
-        print("dovetail: the file of --config is no part of the manifest: gbatch copies it in", file=sys.stderr)
+    if attached and form != "table":
+        along = " and ".join(_ALONG[each.purpose] for each in attached)
+        verb = "are" if len(attached) > 1 else "is"
+        print(f"dovetail: {along} {verb} no part of the manifest: gbatch copies them in", file=sys.stderr)
     match form:
         case "json":
             return output.as_json(wanted)
@@ -112,10 +142,12 @@ async def _checked(job: GPUJob, *, file: config_file.ConfigFile | None, cluster:
             return output.as_yaml(wanted)
         case _:
             would = f"Job {wanted['metadata']['name']} would be submitted (-o yaml shows it)."
-            return f"{would}\n{await _foretold(created, cluster=cluster)}"
+            return f"{would}\n{await _foretold(created, profile=profile, cluster=cluster)}"
 
 
-async def _foretold(job: GPUJob, *, cluster: Cluster) -> str:
+async def _foretold(job: GPUJob, *, profile: str | None, cluster: Cluster) -> str:
+    from dovetail.sdk.calls import v3
+    from dovetail_cli.cluster import gateway as gateways
     from dovetail_cli.cluster import snapshot
     from dovetail_cli.submit import dry_run as foretelling
     from dovetail_cli.ui import progress, times
@@ -124,5 +156,9 @@ async def _foretold(job: GPUJob, *, cluster: Cluster) -> str:
         with progress.patiently() as say:
             seen = await snapshot.take(cluster, say=say)
     except Forbidden:
-        return "Where and when it would start is not said: that takes the right to list the cluster's nodes and pods."
+        url = gateways.address(None, profile=(await effective(cluster, name=profile)).profile.gateway)
+        if url is None:
+            return _UNSAID
+        call = v3.dry_run(cluster.namespace, spec=create.as_manifest(job)["spec"])
+        return foretelling.by_gateway(await gateways.ask(cluster, url=url, call=call), now=times.utc_now())
     return foretelling.foretell(job, objects=seen, now=times.utc_now())

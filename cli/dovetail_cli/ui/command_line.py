@@ -15,6 +15,8 @@ from inspect import Parameter, signature
 from types import NoneType
 from typing import Annotated, Any, Final, get_args, get_origin, get_type_hints
 
+from dovetail_cli.ui.completers import Completer
+
 _NUMBER: Final = re.compile(r"-?\d{1,15}(\.\d{1,15})?")
 
 
@@ -25,14 +27,15 @@ class Declared:
     names: tuple[str, ...] = ()
     metavar: str | None = None
     help: str
+    complete: Completer | None = None
 
     def for_typer(self) -> Any:
         """The same as typer declares it."""
         import typer
 
         if self.names:
-            return typer.Option(*self.names, metavar=self.metavar, help=self.help)
-        return typer.Argument(metavar=self.metavar, help=self.help)
+            return typer.Option(*self.names, metavar=self.metavar, help=self.help, autocompletion=self.complete)
+        return typer.Argument(metavar=self.metavar, help=self.help, autocompletion=self.complete)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,14 +47,24 @@ class _Target:
     many: bool
 
 
-def option(*names: str, metavar: str | None = None, help: str) -> Declared:  # noqa: A002 - typer's own word
+def option(
+    *names: str,
+    metavar: str | None = None,
+    help: str,  # noqa: A002 - typer's own word
+    complete: Completer | None = None,
+) -> Declared:
     """An option of the command line, for `Annotated`."""
-    return Declared(names=names, metavar=metavar, help=help)
+    return Declared(names=names, metavar=metavar, help=help, complete=complete)
 
 
-def argument(*, metavar: str, help: str) -> Declared:  # noqa: A002 - typer's own word
+def argument(
+    *,
+    metavar: str,
+    help: str,  # noqa: A002 - typer's own word
+    complete: Completer | None = None,
+) -> Declared:
     """The positional arguments of the command line, for `Annotated`."""
-    return Declared(metavar=metavar, help=help)
+    return Declared(metavar=metavar, help=help, complete=complete)
 
 
 def is_declared_here(function: Callable[..., None]) -> bool:

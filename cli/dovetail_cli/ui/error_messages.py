@@ -6,14 +6,17 @@ from dovetail_cli.ui.errors import CommandError, MissingError, NoConnectionError
 
 
 def explain(error: Exception) -> CommandError:
-    """Convert an exception to a command's error; an unexpected one asks for a bug report."""
+    """Convert an exception to a command's error; an unexpected one asks for a bug report.
+
+    The notes of an error of the connection say what was tried.
+    """
     if isinstance(error, CommandError):
         return error
     if isinstance(error, StatusError):
         return _refusal(error)
     match error:
         case KubeconfigError() | Unreachable():
-            return NoConnectionError(str(error))
+            return NoConnectionError("; ".join([str(error), *getattr(error, "__notes__", ())]))
         case InvalidQueryError():
             return UsageError(str(error))
         case NotFoundError():

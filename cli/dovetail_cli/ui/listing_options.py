@@ -2,6 +2,7 @@
 
 from typing import Annotated, Final
 
+from dovetail_cli.ui import completers
 from dovetail_cli.ui.command_line import option
 from dovetail_cli.ui.output import FORMATS
 
@@ -9,7 +10,9 @@ KUBECONFIG: Final = option(
     "--kubeconfig", metavar="FILE", help="Kubeconfig to use [$KUBECONFIG, else the default sandbox]."
 )
 CONTEXT: Final = option("--context", metavar="NAME", help="Context of the kubeconfig to use.")
-NAMESPACE: Final = option("--namespace", metavar="NAME", help="Namespace [that of the kubeconfig's context].")
+NAMESPACE: Final = option(
+    "--namespace", metavar="NAME", help="Namespace [that of the kubeconfig's context].", complete=completers.NAMESPACES
+)
 OUTPUT: Final = option("-o", "--output", metavar="FORMAT", help=f"One of {', '.join(FORMATS)}.")
 
 Kubeconfig = Annotated[str | None, KUBECONFIG]

@@ -6,13 +6,19 @@ import typer
 
 from dovetail_cli.ui import listing_options
 
-# Small, and has a shell and `sleep`: enough to try the queue out. Real work names its own.
-DEFAULT_IMAGE: Final = "busybox:1.37"
 # One thing and not a list: CSV has no rows for it.
 DOCUMENTS: Final = ("table", "json", "yaml")
 
 Kubeconfig = Annotated[str | None, listing_options.KUBECONFIG.for_typer()]
 Context = Annotated[str | None, listing_options.CONTEXT.for_typer()]
 Namespace = Annotated[str | None, listing_options.NAMESPACE.for_typer()]
+Gateway = Annotated[
+    str | None,
+    typer.Option(
+        "--gateway",
+        metavar="URL",
+        help="The gateway to ask if you may not list everything [DOVETAIL_GATEWAY, or that of your profile].",
+    ),
+]
 Output = Annotated[str, listing_options.OUTPUT.for_typer()]
 OutputOfOne = Annotated[str, typer.Option("-o", "--output", metavar="FORMAT", help=f"One of {', '.join(DOCUMENTS)}.")]

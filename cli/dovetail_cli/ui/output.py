@@ -14,7 +14,10 @@ FORMATS: Final = ("table", "json", "yaml", "csv")
 Row = Mapping[str, Any]
 
 _BOLD: Final = "\x1b[1m"
-_COLOURS: Final = {"red": "\x1b[31m", "green": "\x1b[32m", "yellow": "\x1b[33m", "dim": "\x1b[2m"}
+_COLOURS: Final = {
+    "red": "\x1b[31m", "green": "\x1b[32m", "yellow": "\x1b[33m", "blue": "\x1b[34m", "magenta": "\x1b[35m",
+    "cyan": "\x1b[36m", "dim": "\x1b[2m",
+}  # fmt: skip
 _PLAIN: Final = "\x1b[0m"
 
 

@@ -27,6 +27,8 @@ BATCH_JOBS = "GET /apis/batch/v1/jobs"
 SLICES = "GET /apis/resource.k8s.io/v1/resourceslices"
 CONFIG = "GET /api/v1/namespaces/dovetail-system/configmaps/dovetail-config"
 
+MIX = "GET /api/v1/namespaces/dovetail-system/configmaps/dovetail-mix-of"
+
 
 def page(*objects: Any, more: str = "") -> Answer:
     metadata = {"resourceVersion": "1", "continue": more}
@@ -44,6 +46,8 @@ def api(api: Api) -> Api:
     api.answer(JOBS, page(make_job("x", number=1)))
     api.answer(BATCH_JOBS, refusal(403, "Forbidden"))
     api.answer(SLICES, refusal(403, "Forbidden"))
+    for mix in ("jobs", "pods"):
+        api.answer(f"{MIX}-{mix}", refusal(404, "NotFound"))
     api.answer(CONFIG, Answer(body={"data": {"gpu_config.yaml": "policy: Spread\n"}}))
     return api
 

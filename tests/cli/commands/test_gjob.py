@@ -8,14 +8,14 @@ import pytest
 import yaml
 
 from dovetail.api.conversion import values_of
-from dovetail.api.gpujob import ArraySpec, GPUJobSpec, Preemption, ReservationSpec, Tasks
+from dovetail.api.gpujob import GPUJobSpec, Preemption, ReservationSpec, Tasks
 from dovetail.formats.timestamps import moment
 from dovetail.query.errors import InvalidQueryError
 from dovetail.query.jobs.details import job_details
 from dovetail.query.jobs.selection import parse_one
 from dovetail_cli.app import run
 from dovetail_cli.cluster.connection import Cluster
-from dovetail_cli.jobs import details, job_events, logs, renew_lease, resubmit, update
+from dovetail_cli.jobs import details, job_events, renew_lease, resubmit, update
 from dovetail_cli.submit import create
 from dovetail_cli.ui import times
 from dovetail_cli.ui.errors import CommandError, MissingError, UsageError
@@ -25,7 +25,6 @@ from tests.core.kube.api import Answer, Api, refusal
 from tests.core.query.jobs.test_records import record
 
 JOBS = "/apis/dovetail.dev/v1alpha1/namespaces/default/gpujobs"
-PODS = "/api/v1/namespaces/default/pods"
 
 
 def shown(job: Any) -> str:
@@ -146,6 +145,9 @@ def test_what_update_changes_is_what_it_was_told() -> None:
         ({"array": {"indexes": "0-9", "parallelism": 8}}, {"array": {"parallelism": 3}}),
         ({"array": {"indexes": "0-9:2%8"}}, {"array": {"indexes": "0-9:2%3"}}),
         ({"sweep": {"parameters": [{"name": "lr", "values": ["1"]}]}}, {"sweep": {"parallelism": 3}}),
+        ({"group": "g"}, {"maxConcurrent": 3}),
+        ({"group": "g", "maxConcurrent": 8, "array": {"indexes": "0-9"}}, {"maxConcurrent": 3}),
+        ({"group": "g", "array": {"indexes": "0-9%4"}}, {"array": {"indexes": "0-9%3"}}),
     ],
 )
 def test_how_many_tasks_run_at_a_time_is_changed_where_the_job_says_it(spec: Any, fields: Any) -> None:
@@ -158,8 +160,19 @@ def test_how_many_tasks_run_at_a_time_is_changed_where_the_job_says_it(spec: Any
 async def test_a_job_without_tasks_is_told_so_and_not_changed_by_half(api: Api, cluster: Cluster) -> None:
     wanted = update.updated(priority=5, time=None, begin=None, max_retries=None, max_concurrent=3)
     told, refused = await update._change(cluster, job=make_job(number=7, phase="Queued"), fields=wanted, done="updated")
-    assert (told, refused) == ("Job 7 is neither an array nor a sweep: --max-concurrent is about tasks", True)
+    assert refused
+    assert told.startswith("Job 7 is neither an array nor a sweep, and in no group: --max-concurrent is about tasks")
     assert not api.of(f"PATCH {JOBS}/train")
+
+
+def test_a_job_joins_a_group_with_its_limit_and_leaves_it_without() -> None:
+    nothing: dict[str, Any] = dict.fromkeys(("priority", "time", "begin", "max_retries", "max_concurrent"))
+    joins = update.updated(**nothing | {"max_concurrent": 2}, group="nightly")
+    assert callable(joins)
+    assert joins(make_job()) == {"group": "nightly", "maxConcurrent": 2}
+    assert update.updated(**nothing, group="none") == {"group": None, "maxConcurrent": None}
+    with pytest.raises(UsageError, match='--group "Nightly": write up to 63 of'):
+        update.updated(**nothing, group="Nightly")
 
 
 @pytest.mark.parametrize("phase", ["Starting", "Running"])
@@ -254,86 +267,6 @@ def test_a_reservation_is_repeated_with_a_lease_of_its_own() -> None:
     again = resubmit.again(msgspec.structs.replace(job, spec=GPUJobSpec(gpu="1", reservation=lease)))
     assert again.spec.reservation == ReservationSpec(duration_seconds=3600)
     assert "template" not in create.as_manifest(again)["spec"]
-
-
-def pod(name: str, *, worker: int, created: str) -> dict[str, Any]:
-    annotations = {"batch.kubernetes.io/job-completion-index": str(worker)}
-    metadata = {"name": name, "namespace": "default", "creationTimestamp": created, "annotations": annotations}
-    return {"metadata": metadata, "spec": {"containers": [{"name": "main"}]}, "status": {"phase": "Running"}}
-
-
-async def test_the_log_is_that_of_the_workers_newest_pod(
-    api: Api, cluster: Cluster, capfdbinary: pytest.CaptureFixture[bytes]
-) -> None:
-    pods = [
-        pod("old", worker=0, created=ago(hours=2)),
-        pod("new", worker=0, created=ago(hours=1)),
-        pod("other", worker=1, created=ago(minutes=1)),
-    ]
-    api.answer(f"GET {PODS}", Answer(body={"metadata": {"resourceVersion": "1"}, "items": pods}))
-    api.answer(f"GET {PODS}/new/log", Answer(body=b"loss 0.1\n"))
-    found = await logs.worker_pod(cluster, job=make_job(phase="Running"), worker=0)
-    assert found is not None
-    assert await logs._read(cluster, pod=found, tail=5) == b"loss 0.1\n"
-    (seen,) = api.of(f"GET {PODS}/new/log")
-    assert seen.query == {"container": "main", "tailLines": "5"}
-
-
-async def test_a_worker_that_cannot_be_is_refused(cluster: Cluster) -> None:
-    with pytest.raises(CommandError, match="--worker 3: this job has 1, counted from 0"):
-        await logs.worker_pod(cluster, job=make_job(), worker=3)
-
-
-@pytest.mark.parametrize(
-    ("message", "told"),
-    [
-        ("container creating", "no log of x: container creating"),
-        ("no preferred addresses found; known addresses: [{Hostname v100-0}]", "simulated nodes keep no logs"),
-    ],
-)
-async def test_a_log_that_kubelet_does_not_give_is_a_sentence(
-    api: Api, cluster: Cluster, message: str, told: str
-) -> None:
-    api.answer(f"GET {PODS}/x/log", refusal(500, message=message))
-    found = msgspec.convert(pod("x", worker=0, created=ago()), type=logs.Pod)
-    with pytest.raises(CommandError, match=told):
-        await logs._read(cluster, pod=found, tail=None)
-
-
-@pytest.mark.parametrize(
-    ("job", "why"),
-    [
-        (
-            make_job(number=7, phase="Queued", reason="Resources", message="Need 4 GPUs"),
-            r"job 7 has no pods now, and so no log: Queued \(Resources: Need 4 GPUs\)",
-        ),
-        (make_job("fresh"), "job fresh has no pods now, and so no log: Queued$"),
-        (
-            msgspec.structs.replace(make_job(number=7), spec=GPUJobSpec(gpu="1", array=ArraySpec(indexes="0-3"))),
-            "job 7 is many tasks, and each has a log of its own",
-        ),
-    ],
-)
-async def test_a_job_that_has_printed_nothing_says_why_and_is_not_taken_for_none(
-    api: Api, cluster: Cluster, job: Any, why: str
-) -> None:
-    api.answer(f"GET {JOBS}", listed(job))
-    api.answer(f"GET {PODS}", Answer(body={"metadata": {"resourceVersion": "1"}, "items": []}))
-    with pytest.raises(CommandError, match=why):
-        await logs._pod(cluster, wanted=parse_one(job.metadata.name, field="JOB"), worker=0)
-
-
-@pytest.mark.parametrize(
-    ("tail", "said"), [(None, b"one\ntwo\nthree\n"), (2, b"two\nthree\n"), (9, b"one\ntwo\nthree\n"), (0, b"")]
-)
-async def test_of_pods_that_are_gone_the_last_lines_are_kept(
-    api: Api, cluster: Cluster, capfdbinary: pytest.CaptureFixture[bytes], tail: int | None, said: bytes
-) -> None:
-    kept = values_of(record(log="one\ntwo\nthree\n"))
-    script(api, asked(answered=True, records=[kept]))
-    await logs._remembered(cluster, wanted=parse_one("job-1", field="JOB"), tail=tail)
-    assert capfdbinary.readouterr().out == said
-    assert api.of("POST " + JOBS.replace("gpujobs", "historyqueries"))[0].body["spec"]["logs"] is True
 
 
 def test_gjob_alone_explains_itself(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,8 @@ from dovetail.query.doctor.picture import LEASED, RIGHTS
 from dovetail_cli import app
 from dovetail_cli.cluster.connection import Cluster
 from dovetail_cli.doctor import findings
-from dovetail_cli.doctor.reads import job_namespaces, listed, read_all, resources_asked, seen
+from dovetail_cli.doctor.pods import read_pods
+from dovetail_cli.doctor.reads import job_namespaces, listed, read_all, seen
 from tests.core.kube.api import Answer, Api
 from tests.core.query.doctor.test_diagnosis import GONE, picture, wrong
 
@@ -27,7 +28,7 @@ async def test_what_pods_ask_and_where_jobs_are_is_read_of_all_namespaces(api: A
     containers = [{"name": f"c{at}", "resources": {"limits": each}} for at, each in enumerate(limits)]
     api.answer("GET /api/v1/pods", listing({"metadata": {"namespace": "a"}, "spec": {"initContainers": containers}}))
     api.answer("GET /apis/dovetail.dev/v1alpha1/gpujobs", listing({"metadata": {"namespace": "b"}, "spec": {"gpu": 1}}))
-    assert await resources_asked(cluster) == {"a": {"nvidia.com/gpu"}}
+    assert (await read_pods(cluster)).resources_asked == {"a": {"nvidia.com/gpu"}}
     assert await job_namespaces(cluster) == {"b"}
 
 
@@ -73,6 +74,7 @@ async def test_a_user_without_any_rights_is_told_what_could_not_be_looked_at(api
         "/apis/apps/v1/daemonsets", "/apis/nvidia.com/v1/clusterpolicies",
         "/apis/resource.k8s.io/v1/resourceslices",
         "/api/v1/namespaces", "/api/v1/pods", f"{dovetail}/gpujobs",
+        "/apis/storage.k8s.io/v1/storageclasses", "/apis/monitoring.coreos.com/v1/podmonitors",
     ):  # fmt: skip
         api.answer(f"GET {path}", no)
     api.answer(f"GET {dovetail}/gpunodes", no, no)
@@ -85,3 +87,27 @@ async def test_a_user_without_any_rights_is_told_what_could_not_be_looked_at(api
 def test_a_folder_that_is_not_there_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert app.main(["doctor", "--host", "--root", "/nowhere"]) == 2
     assert capsys.readouterr().err == 'dovetail: --root "/nowhere": there is no such folder\n'
+
+
+async def test_only_live_containers_with_a_gpu_and_a_place_are_asked_which_cuda_they_are_built_for(
+    api: Api, cluster: Cluster
+) -> None:
+    def pod(name: str, *, limits: dict[str, str], node: str = "a", phase: str = "Running") -> dict[str, Any]:
+        container = {"name": "main", "image": "nvidia/cuda:12.4.1-base", "resources": {"limits": limits}}
+        spec = {"nodeName": node, "containers": [container]}
+        return {"metadata": {"name": name, "namespace": "a"}, "spec": spec, "status": {"phase": phase}}
+
+    asks = {"dovetail.dev/gpu-milli": "1k"}
+    pods = [
+        pod("train", limits=asks),
+        pod("by-plugin", limits={"nvidia.com/gpu": "1"}),
+        pod("no-gpu", limits={"cpu": "1"}),
+        pod("ended", limits=asks, phase="Succeeded"),
+        pod("waits", limits=asks, node=""),
+    ]
+    api.answer("GET /api/v1/pods", listing(*pods))
+    found = (await read_pods(cluster)).built_containers
+    assert [(each.pod, each.node, str(each.built.version)) for each in found] == [
+        ("train", "a", "12.4"),
+        ("by-plugin", "a", "12.4"),
+    ]

@@ -182,3 +182,11 @@ def test_what_may_not_be_read_is_said(machine: Path, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(Path, "read_text", refuse)
     assert found(machine, "toolkit").level == "unknown"
+
+
+def test_the_frameworks_of_the_machine_are_judged_by_its_driver(machine: Path) -> None:
+    write(machine, "usr/lib/python3/dist-packages/torch/version.py", "cuda: Optional[str] = '13.0'\n")
+    finding = found(machine, "framework")
+    assert (finding.level, finding.fix) == (
+        "error", "install a driver of branch 580 or newer, or use a build for CUDA 12.8",
+    )  # fmt: skip

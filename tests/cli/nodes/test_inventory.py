@@ -1,51 +1,98 @@
 import csv
 import io
+from collections.abc import Sequence
 
 import msgspec
+import pytest
 
-from dovetail.api.gpunode import Enforcement
-from dovetail.query.nodes.inventory import take
+from dovetail import names
+from dovetail.api.builtin import Pod
+from dovetail.api.gpunode import Enforcement, GPUNode
+from dovetail.query.nodes.inventory import Inventory, take
 from dovetail.query.nodes.rows import inventory_row
 from dovetail_cli.nodes import inventory
 from dovetail_cli.ui import output
-from tests.cli.builders import make_gpunode
+from tests.cli.builders import make_gpunode, make_pod
 from tests.core.query.nodes.test_inventory import inventory_of, job_pod
 
 
-def test_the_text_is_the_one_that_people_know() -> None:
+def reporting(gpunode: GPUNode, **status: object) -> GPUNode:
+    return msgspec.structs.replace(gpunode, status=msgspec.structs.replace(gpunode.status, **status))
+
+
+def taken(*gpunodes: GPUNode, pods: Sequence[Pod] = ()) -> Inventory:
+    return take(gpunodes, pods=pods, scheduler="Running", namespace="default")
+
+
+def test_on_a_cluster_with_one_node_the_devices_begin_at_the_margin() -> None:
     text = inventory.text(
         inventory_of(job_pod(5), utilization=0.354, used_mib=1024, temperature_celsius=45, power_watts=120)
     )
-    assert text.splitlines()[:13] == [
+    assert text.splitlines()[:14] == [
         "Scheduler Status: Running",
         "Total GPUs: 2",
         "Available GPUs: 1",
+        "Enforcement: none",
         "",
-        "Node a",
-        "  Enforcement: none",
-        "  GPU 0: V100",
-        "    UUID: GPU-a-0",
-        "    Status: In use by job 5",
-        "    Memory: 1024/32768 MiB",
-        "    Utilization: 35%",
-        "    Temperature: 45 C",
-        "    Power: 120 W",
+        "GPU 0: V100",
+        "  UUID: GPU-a-0",
+        "  Status: In use by job 5",
+        "  Memory: 1024/32768 MiB",
+        "  Utilization: 35%",
+        "  Temperature: 45 C",
+        "  Power: 120 W",
+        "  Tenants: 1 unspecified",
+        "GPU 1: V100",
     ]
 
 
+def test_on_others_they_are_below_their_node() -> None:
+    text = inventory.text(taken(make_gpunode("a", gpus=1), make_gpunode("b", gpus=1)))
+    assert "\n\nNode a\n  Enforcement: none\n  GPU 0: V100\n    UUID: GPU-a-0\n" in text
+    assert "\n\nNode b\n  Enforcement: none\n  GPU 0: V100\n    UUID: GPU-b-0\n" in text
+
+
+@pytest.mark.parametrize(("vendor", "name"), [("nvidia", "CUDA"), ("amd", "Runtime")])
+def test_driver_cuda_and_compute_capability_are_shown_where_they_are_known(vendor: str, name: str) -> None:
+    gpunode = make_gpunode("a", gpus=1, compute_capability="9.0" if vendor == "nvidia" else "")
+    device = msgspec.structs.replace(gpunode.status.devices[0], vendor=vendor)
+    found = taken(reporting(gpunode, driver_version="550.54.15", runtime_version="12.4", devices=[device]))
+    text = inventory.text(found)
+    assert f"\nEnforcement: none\nDriver: 550.54.15\n{name}: 12.4\n" in text
+    assert ("  Compute capability: 9.0" in text) == (vendor == "nvidia")
+    (row,) = inventory.rows(found)
+    assert (row["driver_version"], row["runtime_version"]) == ("550.54.15", "12.4")
+
+
 def test_what_a_node_enforces_is_told_in_words_and_why_not_to_programs() -> None:
-    gpunode = make_gpunode("a")
     enforcement = Enforcement(turns=True, time_slicing=True, reasons={"mps": "MPS is switched off"})
-    reporting = msgspec.structs.replace(
-        gpunode, status=msgspec.structs.replace(gpunode.status, enforcement=enforcement)
-    )
-    found = take([reporting], pods=[], scheduler="Running", namespace="default")
-    assert "Node a\n  Enforcement: turns, time-slicing\n" in inventory.text(found)
+    found = taken(reporting(make_gpunode("a"), enforcement=enforcement))
+    assert "Enforcement: turns, time-slicing\n" in inventory.text(found)
     assert inventory_row(found).nodes[0].enforcement.reasons == {"mps": "MPS is switched off"}
 
 
 def test_what_the_driver_does_not_give_is_said_to_be_missing() -> None:
-    assert "    Temperature: not available\n    Power: not available" in inventory.text(inventory_of())
+    assert "  Temperature: not available\n  Power: not available" in inventory.text(inventory_of())
+
+
+def test_grouped_by_job_each_line_has_what_a_job_holds() -> None:
+    pods = [
+        make_pod("p5", held=((0, 500, 1024), (1, 1000, 2048)), labels={names.LABEL_JOB_NUMBER: "5"}),
+        make_pod("note", held=((0, 250, 512),)),
+    ]
+    found = taken(make_gpunode("a"), make_gpunode("b"), pods=pods)
+    assert inventory.text_by_job(found).splitlines()[2:] == [
+        "Available GPUs: 2",
+        "",
+        "HOLDER    NAMESPACE  KIND  GPUS  MEMORY_MIB  DEVICES",
+        "job 5     default    -     1.5   3072        a:0,1",
+        "pod note  default    -     0.25  512         a:0",
+        "",
+        "Available: b:0,1",
+    ]
+    alone = inventory.text_by_job(taken(make_gpunode("a"), pods=pods))
+    assert alone.splitlines()[5].split() == ["job", "5", "default", "-", "1.5", "3072", "0,1"]
+    assert alone.endswith("\nAvailable: none")
 
 
 def test_no_gpu_at_all_is_said() -> None:

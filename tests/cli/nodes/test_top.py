@@ -44,11 +44,14 @@ def screen(*gpunodes: GPUNode, pods: Sequence[Pod] = (), jobs: Sequence[GPUJob] 
 def test_each_device_is_shown_with_its_load_and_who_holds_it() -> None:
     node = make_gpunode("a", utilization=0.354, used_mib=1024, temperature_celsius=45)
     assert screen(node, pods=PODS, jobs=JOBS).lines() == [
-        "12:00:00 UTC  1 nodes, 2 GPUs: 2 held, 0 available; 35% busy, 2.0/64.0 GiB in use; jobs: 1 run, 1 wait",
+        (
+            "12:00:00 UTC  1 nodes, 2 GPUs: 2 held, 0 available; 35% busy, 2.0/64.0 GiB in use; "
+            "tenants: 2 unspecified; jobs: 1 run, 1 wait"
+        ),
         "",
-        "NODE  GPU  MODEL  UTIL             MEMORY          TEMP  POWER  HELD BY",
-        "a     0    V100   ████······  35%  1024/32768 MiB  45 C  -      5 train (ada) [0.5]",
-        "a     1    V100   ████······  35%  1024/32768 MiB  45 C  -      pod default/notebook",
+        "NODE  GPU  MODEL  UTIL             MEMORY          TEMP  POWER  TENANTS        HELD BY",
+        "a     0    V100   ████······  35%  1024/32768 MiB  45 C  -      1 unspecified  5 train (ada) [0.5]",
+        "a     1    V100   ████······  35%  1024/32768 MiB  45 C  -      1 unspecified  pod default/notebook",
     ]
 
 

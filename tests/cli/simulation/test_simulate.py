@@ -124,3 +124,21 @@ def test_pods_that_ask_for_no_device_cannot_be_drawn(files, capsys):
     files["pods"].write_text("\n".join([PODS.splitlines()[0], "host,1,1,0,0,"]))
     assert simulate(files, arrivals=False) == 2
     assert 'column "num_gpu": every pod has 0' in capsys.readouterr().err
+
+
+def test_jobs_are_played_through_the_queue_under_its_terms(files, capsys):
+    assert simulate(files, "--jobs", policy="ph,bestfit") == 0
+    out = capsys.readouterr().out
+    assert [line.split()[0] for line in out.splitlines()[1:3]] == ["ph", "bestfit"]
+    assert "GPUJobs, planned by the queue; jobs that do not fit are passed over" in out
+
+
+def test_a_policy_that_the_queue_does_not_have_is_refused_for_jobs(files, capsys):
+    assert simulate(files, "--jobs", policy="ph,gpupacking") == 2
+    assert "no such term of the queue, allowed are ph, fgd, bestfit, tuned" in capsys.readouterr().err
+
+
+def test_without_a_policy_the_usual_ones_are_compared(files, capsys):
+    for arguments, names in (((), ["ph", "fgd", "bestfit", "gpupacking"]), (("--jobs",), ["ph", "fgd", "bestfit"])):
+        assert simulate(files, *arguments, policy="") == 0
+        assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[1 : len(names) + 1]] == names

@@ -72,6 +72,26 @@ def test_a_job_that_would_wait_is_told_its_place_the_reason_and_when_it_would_st
     )
 
 
+def test_a_job_that_would_fall_back_on_the_cpu_is_told_when() -> None:
+    jobs, pods = full()
+    found = told(asked("2", on_no_gpu="RunOnCPU", on_no_gpu_after_seconds=600), *jobs, pods=pods)
+    assert found == (
+        "It would wait at place 1. Resources: Need 2 GPUs, only 0 available. It would start in about 10m00s, at "
+        "2026-01-01T12:10:00Z: It runs on the CPU from then on (onNoGPU)."
+    )
+    found = told(asked("2", on_no_gpu="RunOnCPU", on_no_gpu_after_seconds=86400), *jobs, pods=pods)
+    assert found.endswith(
+        "by the time limits. If it still waits at 2026-01-02T12:00:00Z, it runs on the CPU (onNoGPU)."
+    )
+
+
+def test_a_job_that_would_start_on_the_cpu_is_told_why() -> None:
+    found = told(asked("9", on_no_gpu="RunOnCPU"))
+    assert found.startswith(
+        "It would start now, wherever kube-scheduler finds CPU and memory for it. Runs on the CPU (onNoGPU): Need 9"
+    )
+
+
 def test_those_who_wait_already_go_first() -> None:
     jobs, pods = full()
     before = make_job("before", gpu="2", phase="Queued", reason="Resources", limit=600)

@@ -2,13 +2,14 @@
 
 import os
 import stat
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dovetail import names
-from dovetail_cli.submit import local
+from dovetail_cli.submit import local, pod_options
 from dovetail_cli.submit.config_file import ConfigFile
 from dovetail_cli.submit.local import Local
 from dovetail_cli.submit.manifest import Submission
@@ -89,14 +90,23 @@ def test_a_file_that_goes_along_is_copied_and_named_to_the_command(tmp_path: Pat
     assert f"{names.ENV_CONFIG}={copy}\0".encode() in left
 
 
-def test_in_a_cluster_the_submission_stays_and_the_options_are_named(capsys: pytest.CaptureFixture[str]) -> None:
-    asked = Local(output="x", error="y")
-    assert local.for_local_node(submission(), asked=asked, data=None) == submission()
-    said = "dovetail: --output, --error are ignored in a cluster: gjob log shows the output\n"
-    assert capsys.readouterr().err == said
-
-
 def test_bytes_that_are_no_text_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(os.environ, "ODD", os.fsdecode(b"\xff"))
     made = local.for_local_node(submission(), asked=Local(), data=tmp_path)
     assert b"ODD=\xff\0" in (tmp_path / "environments" / made.annotations[names.ENVIRONMENT]).read_bytes()
+
+
+def test_volumes_are_left_out_on_this_machine_and_it_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    volumes = pod_options.volumes(["data:/data:ro"])
+    assert local.for_local_node(submission(volumes=volumes), asked=Local(), data=tmp_path).volumes == ()
+    assert capsys.readouterr().err == (
+        "dovetail: --volume data:/data:ro: jobs on this machine use your files, and no volumes\n"
+    )
+
+
+def test_requested_memory_is_also_the_most_that_a_job_gets_here(tmp_path: Path) -> None:
+    wanted = replace(submission(), host_resources={"cpu": "4", "memory": "512Mi"})
+    made = local.for_local_node(wanted, asked=Local(), data=tmp_path)
+    assert (made.host_resources, made.host_limits) == ({"cpu": "4", "memory": "512Mi"}, {"memory": "512Mi"})

@@ -2,14 +2,14 @@ from typing import Any
 
 import pytest
 
-from dovetail_cli.submit import create, manifest
+from dovetail_cli.submit import create, manifest, pod_options
 from dovetail_cli.submit.manifest import Submission, request_of
 from dovetail_cli.ui import job_names
 from dovetail_cli.ui.errors import UsageError
 
 
-def ask(gpus: str | None = None, *, gpu_memory: str | None = None, shared: bool = False) -> str | None:
-    request = request_of(gpus, gpu_memory=gpu_memory, shared=shared)
+def ask(gpus: str | None = None, *, gpu_memory: str | None = None, **how: Any) -> str | None:
+    request = request_of(gpus, gpu_memory=gpu_memory, **how)
     return None if request is None else str(request)
 
 
@@ -24,6 +24,9 @@ def ask(gpus: str | None = None, *, gpu_memory: str | None = None, shared: bool 
         ({"gpus": "0.5", "gpu_memory": "512MiB"}, "512M,0.5"),
         ({"gpus": "2", "gpu_memory": "8Gi", "shared": True}, "2x8G,1"),
         ({"gpus": "8G,0.5", "shared": True}, "8G,0.5"),
+        ({"gpus": "2", "gpu_memory": "32G"}, "2(>=32G)"),
+        ({"gpus": "2(V100)", "gpu_memory": "32GB"}, "2(V100,>=32G)"),
+        ({"gpus": "2", "gpu_memory": "8G", "mode": "TimeShared"}, "2x8G,1"),
     ],
 )
 def test_gpus_memory_and_shared_make_one_request(asked: dict[str, Any], text: str | None) -> None:
@@ -37,7 +40,9 @@ def test_gpus_memory_and_shared_make_one_request(asked: dict[str, Any], text: st
         ({"gpus": "two"}, "expected a number"),
         ({"gpu_memory": "8G"}, "need --gpus"),
         ({"shared": True}, "need --gpus"),
-        ({"gpus": "1", "gpu_memory": "8G"}, "whole GPUs come with all their memory"),
+        ({"gpus": "1", "gpu_memory": "512M"}, "whole GPUs are chosen by their size in GB"),
+        ({"gpus": "1", "gpu_memory": "10000G"}, "whole GPUs are chosen by their size in GB"),
+        ({"gpus": "1(>=16G)", "gpu_memory": "32G"}, "says the memory already"),
         ({"gpus": "1", "shared": True}, "--shared needs --gpu-memory"),
         ({"gpus": "8G,0.5", "gpu_memory": "4G"}, "says the memory already"),
         ({"gpus": "0.5", "gpu_memory": "8"}, "a number with M or G"),
@@ -77,7 +82,7 @@ def test_the_least_that_can_be_said_is_a_job_without_gpus() -> None:
 def test_every_option_has_its_field() -> None:
     spec = build(
         request=request_of("1", gpu_memory="8G", shared=True),
-        shared=True,
+        mode="TimeShared",
         priority=20,
         limit_seconds=600,
         max_retries=2,
@@ -186,3 +191,95 @@ def test_host_resources_and_conda_environments_are_checked() -> None:
         manifest.host_resources(cpus=None, memory="16")
     with pytest.raises(UsageError, match="--conda-env"):
         manifest.in_conda(["true"], env="-x y")
+
+
+def test_fields_that_are_not_in_slurm_have_options_too() -> None:
+    spec = build(
+        request=request_of("0.5", gpu_memory="8G"),
+        mode="Fractional",
+        memory_strategy="0.7",
+        workload="Inference",
+        fallback=manifest.fallback_of(None, after="30m"),
+        group="sweep-7",
+        max_concurrent=4,
+        workers=4,
+        min_workers=2,
+        env={"LR": "0.1", "EMPTY": ""},
+        volumes=pod_options.volumes(["data:/data:ro", "data:/work", "out.x:/out"]),
+        node_selector={"disk": "nvme"},
+    )["spec"]
+    pod = spec.pop("template")["spec"]
+    assert spec == {
+        "gpu": "8G,0.5",
+        "mode": "Fractional",
+        "memory": {"strategy": "0.7"},
+        "workload": "Inference",
+        "onNoGPU": "RunOnCPU",
+        "onNoGPUAfterSeconds": 1800,
+        "group": "sweep-7",
+        "maxConcurrent": 4,
+        "workers": 4,
+        "minWorkers": 2,
+    }
+    assert pod["nodeSelector"] == {"disk": "nvme"}
+    assert pod["volumes"] == [
+        {"name": "volume-0", "persistentVolumeClaim": {"claimName": "data"}},
+        {"name": "volume-1", "persistentVolumeClaim": {"claimName": "out.x"}},
+    ]
+    (container,) = pod["containers"]
+    assert container["env"] == [{"name": "LR", "value": "0.1"}, {"name": "EMPTY", "value": ""}]
+    assert container["volumeMounts"] == [
+        {"name": "volume-0", "mountPath": "/data", "readOnly": True},
+        {"name": "volume-0", "mountPath": "/work"},
+        {"name": "volume-1", "mountPath": "/out"},
+    ]
+
+
+def test_words_of_closed_sets_are_known_in_any_case() -> None:
+    assert manifest.parse_workload("training") == "Training"
+    assert manifest.parse_memory_strategy("DYNAMIC") == "Dynamic"
+    assert manifest.parse_memory_strategy("0.7") == "0.7"
+    assert manifest.mode_of("timeshared", shared=False) == "TimeShared"
+    assert manifest.mode_of(None, shared=True) == "TimeShared"
+    assert manifest.mode_of(None, shared=False) is None
+
+
+@pytest.mark.parametrize(
+    ("wanted", "after", "fallback"),
+    [
+        (None, None, (None, None)),
+        (True, None, ("RunOnCPU", None)),
+        (False, None, ("Wait", None)),
+        (None, "90", ("RunOnCPU", 90)),
+        (True, "0", ("RunOnCPU", 0)),
+    ],
+)
+def test_a_job_runs_on_the_cpu_as_its_options_or_its_namespace_say(
+    wanted: bool | None, after: str | None, fallback: tuple[str | None, int | None]
+) -> None:
+    found = manifest.fallback_of(wanted, after=after)
+    assert (found.on_no_gpu, found.after_seconds) == fallback
+
+
+@pytest.mark.parametrize(
+    ("check", "problem"),
+    [
+        (lambda: manifest.parse_workload("serving"), '--workload "serving": allowed are Training, Inference'),
+        (lambda: manifest.parse_memory_strategy("bold"), '--memory-strategy "bold": allowed are Conservative'),
+        (lambda: manifest.parse_memory_strategy("0.01"), "or a fraction from 0.05 to 1, such as 0.7"),
+        (lambda: manifest.fallback_of(False, after="5"), "--no-cpu-fallback: --cpu-fallback-after says when"),
+        (lambda: manifest.fallback_of(None, after="soon"), '--cpu-fallback-after "soon": write a number with ms, s'),
+        (lambda: manifest.fallback_of(None, after="99999d"), '--cpu-fallback-after "99999d": at most 2147483647 sec'),
+        (lambda: manifest.mode_of("own", shared=False), '--mode "own": allowed are Exclusive'),
+        (lambda: manifest.mode_of("Exclusive", shared=True), '--mode "Exclusive": --shared means TimeShared'),
+        (lambda: manifest.check_min_workers(0, workers=4), "--min-workers 0: allowed are 1 to"),
+        (lambda: manifest.check_min_workers(5, workers=4), "such as --nodes 4 --min-workers 2"),
+        (lambda: manifest.check_group("Sweep 7"), '--group "Sweep 7": write up to 63 of'),
+        (lambda: manifest.check_max_concurrent(0), "--max-concurrent 0: allowed are 1 to 100000"),
+        (lambda: manifest.check_about_gpus({"--mode": "x"}, request=None), "--mode needs --gpus"),
+    ],
+)
+def test_a_wrong_value_is_named_with_its_option_and_what_is_allowed(check: Any, problem: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        check()
+    assert problem in str(refused.value)

@@ -111,6 +111,38 @@ def test_the_command_line_wins_over_the_script(tmp_path: Path, capsys: pytest.Ca
     assert dry(tmp_path, capsys, text, "-p", "20", "--param", "a=1,2")[0] == 4
 
 
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("--env LR", '--env "LR": write NAME=VALUE, such as --env LR=0.1'),
+        ("--volume data", '--volume "data": write the name of a PersistentVolumeClaim'),
+        ("--node-selector disk", '--node-selector "disk": write LABEL=VALUE'),
+        ("--workload serving", '--workload "serving": allowed are Training, Inference'),
+        ("-g 1 --mode own", '--mode "own": allowed are Exclusive'),
+        ("-g 1 --mode Exclusive --shared", '--mode "Exclusive": --shared means TimeShared'),
+        ("-N 2 --min-workers 3", "--min-workers 3: allowed are 1 to the number of workers, which is 2"),
+        ("--group A --max-concurrent 2", '--group "A": write up to 63 of'),
+        ("--max-concurrent 2", "--max-concurrent is about several tasks"),
+        ("--mode Exclusive", "--mode needs --gpus"),
+    ],
+)
+def test_lines_of_a_script_take_all_options_and_name_a_wrong_one(
+    line: str, problem: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, said = dry(tmp_path, capsys, f"# GFLOW {line}\n")
+    assert code == 2
+    assert problem in said
+
+
+def test_a_script_with_options_that_go_together_is_submitted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "# GFLOW -g 1 --gpu-memory 32G --shared --env A=1 --env B=2 --volume d:/d --group g --max-concurrent 2\n"
+    # Nothing is wrong: there is no cluster. --mode on the command line stands for --shared in the script.
+    assert dry(tmp_path, capsys, text)[0] == 4
+    assert dry(tmp_path, capsys, text, "--mode", "Exclusive")[0] == 4
+
+
 def test_what_is_not_heeded_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _, said = dry(tmp_path, capsys, "#SBATCH --qos=high -M x\necho\n# GFLOW -p 3\n")
     assert "train.sh: ignored #SBATCH --qos, -M: Dovetail has no equivalent" in said

@@ -15,11 +15,12 @@ from dovetail_cli import app
 from dovetail_cli.commands.ginfo import ginfo
 from dovetail_cli.commands.gqueue import gqueue
 from dovetail_cli.commands.gstats import gstats
+from dovetail_cli.commands.limits import limits
 from dovetail_cli.commands.quota import quota
 from dovetail_cli.commands.top import top
 from dovetail_cli.ui import command_line
 
-LISTING = (ginfo, gqueue, gstats, quota, top)
+LISTING = (ginfo, gqueue, gstats, limits, quota, top)
 # Names, beginnings of names, values with and without a hyphen, and what only looks like an option.
 VALUES = (
     "",
@@ -126,7 +127,7 @@ def test_positional_arguments_go_where_the_command_takes_them() -> None:
     assert command_line.read(quota, words=["a", "-o", "json", "b"]) == {"names": ["a", "b"], "form": "json"}
 
 
-@pytest.mark.parametrize("name", ["ginfo", "gqueue", "gstats", "quota", "top"])
+@pytest.mark.parametrize("name", ["ginfo", "gqueue", "gstats", "limits", "quota", "top"])
 def test_a_command_that_lists_imports_no_typer(name: str) -> None:
     program = (
         f"import sys; from dovetail_cli import app; app.run('{name}', arguments=['-o', 'x'], prog='{name}'); "
@@ -150,6 +151,6 @@ def test_a_reader_that_ends_early_ends_the_command_silently() -> None:
 
 
 def test_every_listing_command_of_the_table_is_declared_without_typer() -> None:
-    for name in ("ginfo", "gqueue", "gstats", "quota", "top"):
+    for name in ("ginfo", "gqueue", "gstats", "limits", "quota", "top"):
         assert command_line.is_declared_here(app._target(name))
     assert not command_line.is_declared_here(app._target("cordon"))

@@ -1,0 +1,115 @@
+"""Creates, changes and deletes GPUQuotas."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, get_args
+
+from dovetail import names
+from dovetail.api.gpuquota import KIND, GPUQuota, Per
+from dovetail.api.resources import GPUQUOTAS
+from dovetail.kube.errors import NotFound
+from dovetail_cli.cluster.connection import Cluster, work
+from dovetail_cli.submit.manifest import parse_word
+from dovetail_cli.ui.errors import UsageError
+from dovetail_cli.ui.job_names import check_object_name
+
+_NONE: Final = "none"
+_ALL: Final = "all"
+# By option: the field, and the lowest and highest value that the schema takes.
+_AMOUNTS: Final = {
+    "--gpus": ("gpus", 0, 1_000_000),
+    "--running-jobs": ("runningJobs", 0, 1_000_000),
+    "--queued-jobs": ("queuedJobs", 0, 1_000_000),
+    "--shares": ("shares", 1, 10_000),
+    "--max-priority": ("maxPriority", 0, 255),
+}
+
+
+def read(
+    *,
+    lists: Mapping[str, str | None],
+    amounts: Mapping[str, str | None],
+    per: str | None,
+    may_preempt: bool | None,
+) -> dict[str, Any]:
+    """The fields of a GPUQuota's spec that the options change; None lifts a limit.
+
+    `lists` and `amounts` are texts by option. Raises `UsageError`.
+    """
+    fields: dict[str, Any] = {}
+    for option, text in lists.items():
+        if text is not None:
+            fields[option.removeprefix("--")] = [] if text == _ALL else _words(text, option=option)
+    for option, text in amounts.items():
+        if text is not None:
+            name, low, high = _AMOUNTS[option]
+            fields[name] = None if text == _NONE else _number(text, option=option, low=low, high=high)
+    if per is not None:
+        fields["per"] = parse_word(per, option="--per", allowed=get_args(Per))
+    if may_preempt is not None:
+        fields["mayPreempt"] = may_preempt
+    if not fields:
+        raise UsageError("say what to set, such as --gpus 8, --running-jobs 20 or --namespaces vision")
+    return fields
+
+
+def apply(name: str, *, changes: Mapping[str, Any], kubeconfig: str | None, context: str | None) -> str:
+    """Create or change the quota, and return a sentence with its limits."""
+    check_object_name(name, field="NAME")
+
+    async def go(cluster: Cluster) -> str:
+        client = cluster.client
+        try:
+            quota = await client.patch(GPUQUOTAS, name=name, patch={"spec": dict(changes)}, as_type=GPUQuota)
+            return f"GPUQuota {name} changed: {_limits_of(quota)}"
+        except NotFound:
+            spec = {field: value for field, value in changes.items() if value is not None}
+            body = {"apiVersion": names.API_VERSION, "kind": KIND, "metadata": {"name": name}, "spec": spec}
+            quota = await client.create(GPUQUOTAS, body=body, as_type=GPUQuota)
+            return f"GPUQuota {name} created: {_limits_of(quota)}"
+
+    return work(go, kubeconfig=kubeconfig, context=context)
+
+
+def delete(quotas: Sequence[str], *, kubeconfig: str | None, context: str | None) -> str:
+    """Delete the quotas, and return a sentence for each. Raises `NotFound`."""
+
+    async def go(cluster: Cluster) -> str:
+        for name in quotas:
+            # The client takes a missing object as deleted; a misspelt name must not look so.
+            await cluster.client.get(GPUQUOTAS, name=name, as_type=GPUQuota)
+        for name in quotas:
+            await cluster.client.delete(GPUQUOTAS, name=name)
+        return "\n".join(f"GPUQuota {name} deleted." for name in quotas)
+
+    return work(go, kubeconfig=kubeconfig, context=context)
+
+
+def _limits_of(quota: GPUQuota) -> str:
+    """The limits in few words, as the options are called."""
+    spec = quota.spec
+    amounts = {
+        "gpus": spec.gpus,
+        "running-jobs": spec.running_jobs,
+        "queued-jobs": spec.queued_jobs,
+        "shares": spec.shares,
+        "max-priority": spec.max_priority,
+    }
+    said = [f"{name} {amount}" for name, amount in amounts.items() if amount is not None]
+    said += [] if spec.may_preempt else ["no preemption"]
+    whom = " and ".join(filter(None, (", ".join(spec.namespaces), ", ".join(spec.users)))) or "everyone"
+    pools = f", nodes of {', '.join(spec.pools)}" if spec.pools else ""
+    each = "" if spec.per == "Together" else f", each {spec.per.lower()} by itself"
+    return f"{', '.join(said) or 'no limits'}, for {whom}{each}{pools}."
+
+
+def _words(text: str, *, option: str) -> list[str]:
+    words = [word.strip() for word in text.split(",")]
+    if not all(words):
+        raise UsageError(f'{option} "{text}": write names separated by commas, such as {option} vision,speech, or all')
+    return words
+
+
+def _number(text: str, *, option: str, low: int, high: int) -> int:
+    if not (text.isascii() and text.isdigit() and low <= int(text) <= high):
+        raise UsageError(f'{option} "{text}": write a whole number from {low} to {high}, such as {option} 8, or none')
+    return int(text)

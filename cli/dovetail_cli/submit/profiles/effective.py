@@ -1,0 +1,53 @@
+"""The profile that counts for a command: the user's over the namespace's.
+
+`effective` asks the API server for the namespace's defaults; `of_user` reads only the user's file.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from dovetail_cli.cluster.connection import Cluster
+from dovetail_cli.submit.profiles import namespace_defaults, user_file
+from dovetail_cli.submit.profiles.profile import KEYS, Profile, attribute, encode, over
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effective:
+    """A profile, and where its values come from.
+
+    name      the user's profile
+    profile   all values together
+    sources   for each key that is set, the file, the object, or both
+    """
+
+    name: str
+    profile: Profile
+    sources: Mapping[str, str] = field(default_factory=dict)
+
+
+def of_user(name: str | None = None) -> Effective:
+    """The user's profile alone, by default the current one.
+
+    Raises `MissingError` and `UsageError`.
+    """
+    path = user_file.location()
+    chosen, profile = user_file.load(path).chosen(name)
+    return Effective(name=chosen, profile=profile, sources=dict.fromkeys(encode(profile), str(path)))
+
+
+async def effective(cluster: Cluster, *, name: str | None = None) -> Effective:
+    """The user's profile over the defaults of the cluster's namespace.
+
+    Raises `MissingError` for a profile that does not exist, and `UsageError` for a value that is not allowed.
+    """
+    own = of_user(name)
+    defaults = await namespace_defaults.read(cluster)
+    if defaults is None:
+        return own
+    theirs = namespace_defaults.source(cluster.namespace)
+    sources = dict(own.sources)
+    for key in encode(defaults):
+        merged = key in sources and isinstance(getattr(defaults, attribute(key)), Mapping | tuple)
+        sources[key] = f"{sources[key]} and {theirs}" if merged else sources.get(key, theirs)
+    ordered = {key: sources[key] for key in KEYS if key in sources}
+    return Effective(name=own.name, profile=over(own.profile, second=defaults), sources=ordered)

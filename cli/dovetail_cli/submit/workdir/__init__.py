@@ -1,0 +1,1 @@
+"""The directory in which gbatch was typed, on its way into a job's container."""

@@ -1,0 +1,117 @@
+"""How a directory goes along with a job: in a ConfigMap, or onto the job's volume."""
+
+import asyncio
+import secrets
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from dovetail.api.gpujob import GPUJob
+from dovetail_cli.cluster import kubectl
+from dovetail_cli.cluster.connection import Cluster
+from dovetail_cli.submit import create
+from dovetail_cli.submit.workdir import archive, directory, listing, place, too_large
+from dovetail_cli.submit.workdir.directory import Directory
+from dovetail_cli.submit.workdir.files_pod import CONTAINER, files_pod
+from dovetail_cli.submit.workdir.unpack import SCRIPT
+from dovetail_cli.ui.errors import CommandError
+
+# More belongs on the volume by other ways.
+MAX_VOLUME_BYTES: Final = 1024**3
+# From standard input: the script reads its archive three times.
+_RECEIVE: Final = """set -eu
+mkdir -p "$3" && received=`mktemp "$3/.archive-XXXXXX"`
+trap 'rm -f "$received"' EXIT
+cat >"$received"
+sh -c "$1" dovetail-unpack "$received" "$2" "$3"
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sent:
+    """A job that runs in its directory, and what must be created with it."""
+
+    job: GPUJob
+    attached: tuple[Directory, ...] = ()
+
+
+def typed_in() -> Path | None:
+    """The directory that goes along; None for the home directory and /, which hold too much."""
+    here = Path.cwd()
+    if here in {Path("/"), Path.home().resolve()}:
+        print(f"dovetail: {here} does not go along: type gbatch in the program's own directory", file=sys.stderr)
+        return None
+    return here
+
+
+async def send(
+    cluster: Cluster,
+    *,
+    job: GPUJob,
+    root: Path,
+    workdir: str | None,
+    dry_run: bool,
+    kubeconfig: str | None,
+    context: str | None,
+) -> Sent:
+    """The job in a copy of the directory.
+
+    A large one is copied onto the volume of `workdir` now, unless `dry_run`.
+
+    Raises `CommandError` for a directory that can neither go along nor onto a volume.
+    """
+    found = listing.of(root)
+    _warn(found.left_out)
+    there = place.choose(job, workdir=workdir, token=secrets.token_hex(3))
+    try:
+        packed = archive.pack(found)
+    except archive.TooLargeError as error:
+        if there.mount is None or found.size > MAX_VOLUME_BYTES:
+            raise CommandError(too_large.sentence(found, volume_bytes=MAX_VOLUME_BYTES)) from error
+        if not dry_run:
+            # What the API server refuses must leave no files behind.
+            await create.create(cluster, job=job, dry_run=True)
+            program = kubectl.find(kubeconfig=kubeconfig, context=context, needed_for="copying files onto a volume")
+            await _copy(cluster, job=job, found=found, there=there, program=program)
+        return Sent(job=directory.running_in(job, path=there.path))
+    if there.mount is None:
+        _warn_of_loss(there)
+    return Sent(job=job, attached=(Directory(archive=packed, place=there),))
+
+
+async def _copy(
+    cluster: Cluster, *, job: GPUJob, found: listing.Listing, there: place.Place, program: kubectl.Kubectl
+) -> None:
+    amount = too_large.amount(found.size)
+    print(f"dovetail: copying {len(found.files)} files ({amount}) to {there.path} on its volume …", file=sys.stderr)
+    async with files_pod(cluster, job=job) as pod:
+        words = program.words(
+            "exec", "-i", "-n", cluster.namespace, "-c", CONTAINER, pod, "--",
+            "sh", "-c", _RECEIVE, "dovetail-receive", SCRIPT, there.path, there.above,
+        )  # fmt: skip
+        await asyncio.to_thread(_write, words, found=found)
+
+
+def _write(command: Sequence[str], *, found: listing.Listing) -> None:
+    with kubectl.fed(command) as stdin:
+        archive.write(found, sink=stdin)
+
+
+def _warn(left_out: Sequence[str]) -> None:
+    if left_out:
+        named = ", ".join(repr(path)[1:-1] for path in left_out[:3])
+        more = f" and {len(left_out) - 3} more" if len(left_out) > 3 else ""
+        print(
+            f"dovetail: {named}{more} cannot go along: links to folders, sockets and unusual names stay here",
+            file=sys.stderr,
+        )
+
+
+def _warn_of_loss(there: place.Place) -> None:
+    print(
+        f"dovetail: {there.path} is on no volume: what the job writes there is lost when it ends. To keep it: "
+        "`dovetail config set volumes CLAIM:/data` and `dovetail config set workdir /data/runs`",
+        file=sys.stderr,
+    )

@@ -1,0 +1,97 @@
+"""Jobs, devices and namespaces as candidates, read from an API server."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from dovetail import names
+from dovetail.api.conversion import values_of
+from dovetail_cli.completion import values
+from dovetail_cli.completion.cache import FRESH_SECONDS, cached
+from tests.cli.builders import make_gpunode, make_job
+from tests.core.kube.api import Answer, Api
+
+JOBS = "GET /apis/dovetail.dev/v1alpha1/namespaces/default/gpujobs"
+
+
+def listed(*objects: Any) -> Answer:
+    return Answer(body={"metadata": {}, "items": [values_of(each) for each in objects]})
+
+
+async def ask(kind: str, incomplete: str, *, kubeconfig: str) -> list[str]:
+    found = await asyncio.to_thread(getattr(values, kind), incomplete, given={"kubeconfig": kubeconfig})
+    return [value for value, _ in found]
+
+
+def called(name: str, *, number: int) -> Any:
+    job = make_job(f"job-{number}", number=number, phase="Running")
+    return msgspec.structs.replace(
+        job, metadata=msgspec.structs.replace(job.metadata, annotations={names.DISPLAY_NAME: name})
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "incomplete", "found"),
+    [
+        ("jobs", "", ["12", "7", "1"]),
+        ("jobs", "1", ["12", "1"]),
+        ("jobs", "t", ["train"]),
+        ("unfinished_jobs", "", ["12", "7"]),
+    ],
+)
+async def test_jobs_are_offered_by_number_and_by_name_once_one_is_begun(
+    api: Api, kubeconfig: str, kind: str, incomplete: str, found: list[str]
+) -> None:
+    api.answer(JOBS, listed(make_job("old", number=1, phase="Failed"), make_job("train", number=7, phase="Queued"),
+                            make_job("serve", number=12, phase="Running")))  # fmt: skip
+    assert await ask(kind, incomplete, kubeconfig=kubeconfig) == found
+
+
+@pytest.mark.parametrize("name", ["a b", "a$(touch x)", "a`id`", "a\\$(id)", "a'b", "a*", "a;b"])
+async def test_a_name_that_a_shell_would_interpret_is_offered_by_number_alone(
+    api: Api, kubeconfig: str, name: str
+) -> None:
+    api.answer(JOBS, listed(called(name, number=7)))
+    found = await asyncio.to_thread(values.jobs, "", given={"kubeconfig": kubeconfig})
+    assert [value for value, _ in found] == ["7"]
+    assert not set("$`\\'*;()").intersection(found[0][1])
+    assert await ask("jobs", "a", kubeconfig=kubeconfig) == []
+
+
+async def test_single_devices_are_offered_once_the_node_is_clear(api: Api, kubeconfig: str) -> None:
+    api.answer("GET /apis/dovetail.dev/v1alpha1/gpunodes", listed(make_gpunode("a-1"), make_gpunode("b-1")))
+    assert await ask("devices", "", kubeconfig=kubeconfig) == ["a-1:all", "b-1:all"]
+    assert await ask("devices", "b", kubeconfig=kubeconfig) == ["b-1:all", "b-1:0", "b-1:1"]
+
+
+async def test_namespaces_are_offered(api: Api, kubeconfig: str) -> None:
+    body = {"metadata": {}, "items": [{"metadata": {"name": "default"}}, {"metadata": {"name": "vision"}}]}
+    api.answer("GET /api/v1/namespaces", Answer(body=body))
+    assert await ask("namespaces", "v", kubeconfig=kubeconfig) == ["vision"]
+
+
+async def test_several_tabs_read_once(api: Api, kubeconfig: str, cache: Path) -> None:
+    api.answer(JOBS, listed(make_job("train", number=7, phase="Queued")))
+    for incomplete in ("", "t", "tr"):
+        await ask("jobs", incomplete, kubeconfig=kubeconfig)
+    assert len(api.of(JOBS)) == 1
+    assert [file.stat().st_mode & 0o777 for file in cache.iterdir()] == [0o600]  # noqa: ASYNC240 - local files
+
+
+def test_what_is_old_or_cannot_be_read_is_read_again(cache: Path) -> None:
+    answers = iter([[("one", "")], [("two", "")], [("three", "")]])
+    assert cached(["k"], read=lambda: next(answers), now=lambda: 0) == [("one", "")]
+    (file,) = cache.iterdir()
+    written = file.stat().st_mtime
+    assert cached(["k"], read=lambda: next(answers), now=lambda: written + 1) == [("one", "")]
+    assert cached(["k"], read=lambda: next(answers), now=lambda: written + FRESH_SECONDS) == [("two", "")]
+    file.write_text("{")
+    assert cached(["k"], read=lambda: next(answers), now=lambda: file.stat().st_mtime) == [("three", "")]
+
+
+def test_a_cache_that_cannot_be_written_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null")
+    assert cached(["k"], read=lambda: [("one", "")]) == [("one", "")]

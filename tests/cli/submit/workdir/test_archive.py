@@ -1,0 +1,58 @@
+"""The archive of a directory: bounded, and a sentence for one that is too large or changes."""
+
+import io
+import os
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from dovetail_cli.submit.workdir import archive, listing, too_large
+from dovetail_cli.submit.workdir.archive import TooLargeError
+from dovetail_cli.ui.errors import CommandError
+
+
+def names_in(packed: bytes) -> list[str]:
+    with tarfile.open(fileobj=io.BytesIO(packed)) as file:
+        return file.getnames()
+
+
+def test_a_directory_of_the_allowed_size_is_packed(tmp_path: Path) -> None:
+    (tmp_path / "noise").write_bytes(os.urandom(archive.MAX_BYTES - 8192))
+    packed = archive.pack(listing.of(tmp_path))
+    assert names_in(packed) == ["noise"]
+    assert len(packed) <= archive.MAX_BYTES
+
+
+def test_what_does_not_compress_to_900_kib_is_too_large(tmp_path: Path) -> None:
+    (tmp_path / "noise").write_bytes(os.urandom(archive.MAX_BYTES + 1))
+    with pytest.raises(TooLargeError):
+        archive.pack(listing.of(tmp_path))
+
+
+def test_what_unpacks_to_more_than_64_mib_is_too_large_however_small_it_packs(tmp_path: Path) -> None:
+    with (tmp_path / "zeros").open("wb") as file:
+        file.truncate(archive.MAX_UNPACKED_BYTES + 1)
+    with pytest.raises(TooLargeError):
+        archive.pack(listing.of(tmp_path))
+
+
+def test_a_file_that_becomes_shorter_or_vanishes_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("a")
+    found = listing.of(tmp_path)
+    (tmp_path / "a").unlink()
+    with pytest.raises(CommandError, match=r"^a cannot go along: No such file or directory$"):
+        archive.pack(found)
+
+
+def test_the_sentence_names_sizes_files_and_ways_out(tmp_path: Path) -> None:
+    for name, size in (("a.pt", 3_000_000), ("data/b.bin", 2_000_000), ("c", 1_000), ("d", 10)):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(bytes(size))
+    told = too_large.sentence(listing.of(tmp_path), volume_bytes=1024**3)
+    assert told.startswith(
+        f"{tmp_path} has 4 files with 4.8 MiB, and at most 900 KiB compressed (64 MiB unpacked) go along with a job: "
+        "the largest are a.pt (2.9 MiB), data/b.bin (1.9 MiB), c (1000 bytes); name what the job does not need in "
+        ".dovetailignore, or set a directory on a volume, which takes up to 1.0 GiB"
+    )
+    assert told.endswith("or leave the directory out with --no-upload")

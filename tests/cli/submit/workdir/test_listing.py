@@ -1,0 +1,101 @@
+"""What goes along: git's rules, and Dovetail's own on top."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from dovetail_cli.submit.workdir import listing
+from dovetail_cli.ui.errors import CommandError, UsageError
+
+
+def make(root: Path, *files: str, **texts: str) -> Path:
+    for name in files:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text("x")
+    for name, text in texts.items():
+        (root / f".{name}").write_text(text)
+    return root
+
+
+def paths(root: Path) -> list[str]:
+    return [entry.path for entry in listing.of(root).files]
+
+
+def test_files_and_folders_go_along_in_order(tmp_path: Path) -> None:
+    make(tmp_path, "train.py", "net/model.py", "net/deep/a b.py")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "run.sh").write_text("#!/bin/sh\n")
+    (tmp_path / "run.sh").chmod(0o755)
+    found = listing.of(tmp_path)
+    assert [(entry.path, entry.folder) for entry in found.entries] == [
+        ("empty", True), ("net", True), ("run.sh", False), ("train.py", False),
+        ("net/deep", True), ("net/model.py", False), ("net/deep/a b.py", False),
+    ]  # fmt: skip
+    assert [entry.path for entry in found.files if entry.executable] == ["run.sh"]
+    assert found.size == len("#!/bin/sh\n") + 3
+
+
+def test_what_git_ignores_stays(tmp_path: Path) -> None:
+    make(tmp_path, "train.py", "a.log", "keep.log", "data/x", "src/data/y", gitignore="*.log\n!keep.log\n/data/\n")
+    assert paths(tmp_path) == [".gitignore", "keep.log", "train.py", "src/data/y"]
+
+
+def test_the_rules_of_a_folder_count_below_it(tmp_path: Path) -> None:
+    make(tmp_path, "a.bin", "net/a.bin", "net/b.bin", "net/deep/a.bin")
+    (tmp_path / "net" / ".gitignore").write_text("a.bin\n!/deep/\n")
+    (tmp_path / "net" / "deep" / ".gitignore").write_text("!a.bin\n")
+    assert paths(tmp_path) == ["a.bin", "net/.gitignore", "net/b.bin", "net/deep/.gitignore", "net/deep/a.bin"]
+
+
+def test_dovetails_own_file_takes_precedence(tmp_path: Path) -> None:
+    make(tmp_path, "w.pt", "notes.md", gitignore="*.pt\n", dovetailignore="!w.pt\n*.md\n.*ignore\n")
+    assert paths(tmp_path) == ["w.pt"]
+
+
+def test_what_no_job_needs_stays_unless_a_line_takes_it_in(tmp_path: Path) -> None:
+    make(tmp_path, ".git/HEAD", ".venv/bin/python", "net/__pycache__/a.pyc", "net/a.py", "job-17/weights.pt")
+    assert paths(tmp_path) == ["net/a.py"]
+    make(tmp_path, dovetailignore="!.venv/\n")
+    assert paths(tmp_path) == [".dovetailignore", ".venv/bin/python", "net/a.py"]
+
+
+def test_the_rules_of_the_repository_above_count(tmp_path: Path) -> None:
+    make(tmp_path, ".git/HEAD", "src/train.py", "src/out/x", "src/a.log", gitignore="src/out/\n*.log\n")
+    assert paths(tmp_path / "src") == ["train.py"]
+
+
+def test_a_directory_that_git_ignores_as_a_whole_goes_along(tmp_path: Path) -> None:
+    make(tmp_path, ".git/HEAD", "scratch/train.py", gitignore="scratch/\n")
+    assert paths(tmp_path / "scratch") == ["train.py"]
+
+
+def test_links_to_files_go_along_as_files_and_others_stay(tmp_path: Path) -> None:
+    work, outside = tmp_path / "work", tmp_path / "outside"
+    make(outside, "shared.py")
+    make(work, "train.py", "a -> b", "a link to b", "two\nlines")
+    (work / "shared.py").symlink_to(outside / "shared.py")
+    (work / "data").symlink_to(outside)
+    (work / "broken").symlink_to("nowhere")
+    os.mkfifo(work / "pipe")
+    found = listing.of(work)
+    assert [entry.path for entry in found.files] == ["shared.py", "train.py"]
+    assert found.left_out == ("a -> b", "a link to b", "broken", "data", "pipe", "two\nlines")
+
+
+def test_a_line_that_is_no_pattern_names_its_file(tmp_path: Path) -> None:
+    make(tmp_path, gitignore="!\n")
+    with pytest.raises(UsageError, match=rf"{tmp_path}/\.gitignore: a line is no pattern"):
+        listing.of(tmp_path)
+
+
+def test_too_many_files_name_the_folder_with_most(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listing, "MAX_ENTRIES", 4)
+    make(tmp_path, "a", "data/1", "data/2", "data/3")
+    with pytest.raises(CommandError, match=r"has more than 4 files, 4 of them in data: .* \.dovetailignore"):
+        listing.of(tmp_path)
+
+
+def test_a_folder_that_vanishes_is_named(tmp_path: Path) -> None:
+    with pytest.raises(CommandError, match="none: No such file or directory, so the directory cannot go along"):
+        listing.of(tmp_path / "none")
