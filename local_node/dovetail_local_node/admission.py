@@ -2,12 +2,13 @@
 
 A pod runs with all rights of the user who started the node, so it runs only if that user submitted it: it must belong
 to a GPUJob (its label and its controlling Job prove it, by the policy `dovetail-job-pods`), and admission must have
-recorded that user in the GPUJob.
+recorded that user in the GPUJob, or the account of that user's token for REST.
 """
 
 from dataclasses import dataclass
 
 from dovetail import names
+from dovetail_local_node import volumes
 from dovetail_local_node.pod_object import LocalPod
 
 
@@ -27,11 +28,14 @@ def job_name(pod: LocalPod) -> str:
     return name if is_its else ""
 
 
-def check(pod: LocalPod, *, submitter: str | None, user: str) -> Refusal | None:
-    """Check a pod; None if it may run as `user`'s processes. `submitter` is None for a pod without a GPUJob."""
+def check(pod: LocalPod, *, submitter: str | None, user: str, account: str = "") -> Refusal | None:
+    """Check a pod; None if it may run as `user`'s processes. `submitter` is None for a pod without a GPUJob.
+
+    `account` is the service account of the user's token; empty without one.
+    """
     if submitter is None:
         return Refusal(reason="NotAJob", message="The local node runs the pods of GPUJobs only: submit it with gbatch.")
-    if submitter != user:
+    if submitter not in {user, account} or not submitter:
         return Refusal(
             reason="ForeignUser",
             message=f"The local node runs jobs of {user} only; {submitter or 'an unknown user'} submitted this one.",
@@ -49,6 +53,8 @@ def _check_shape(pod: LocalPod) -> Refusal | None:
         return Refusal(
             reason="NoCommand", message=f"Container {container.name} has no command, and the local node uses no images."
         )
+    if problem := volumes.problem(pod):
+        return Refusal(reason="UnknownVolume", message=problem)
     return _check_variables(pod)
 
 

@@ -1,7 +1,8 @@
 """Turns into the process of a job: `python -I -S execute.py FOLDER`.
 
 It runs between the shim and the job, so that neither the shim nor Python sees the job's environment, which may hold
-secrets and settings such as LD_PRELOAD. It imports nothing but the standard library.
+secrets and settings such as LD_PRELOAD. It enters the job's cgroups, by which the kernel limits the job. It imports
+nothing but the standard library.
 """
 
 import os
@@ -15,16 +16,29 @@ NOT_EXECUTABLE = 126
 def main(folder: str) -> NoReturn:
     """Read `execute` in the folder, and execute what it says; exits 126 or 127 if that is not possible."""
     with open(os.path.join(folder, "execute"), "rb") as file:  # noqa: PTH118, PTH123 - pathlib takes 5 ms to import
-        directory, count, *rest = file.read().split(b"\0")
+        directory, groups, count, *rest = file.read().split(b"\0")
+    joined, rest = rest[: int(groups)], rest[int(groups) :]
     words, environment = rest[: int(count)], rest[int(count) :]
     try:
         os.chdir(directory)
     except OSError as error:
         _end(folder, error=error, what=directory)
+    for group in joined:
+        _join(group, folder=folder)
     try:
         os.execvpe(words[0], words, dict(entry.split(b"=", 1) for entry in environment))  # noqa: S606 - its purpose
     except OSError as error:
         _end(folder, error=error, what=words[0])
+
+
+def _join(group: bytes, *, folder: str) -> None:
+    """Enter a cgroup. The shim stays outside: it survives to write down how the job ended."""
+    file = os.path.join(group, b"cgroup.procs")  # noqa: PTH118 - as above
+    try:
+        with open(file, "wb", buffering=0) as processes:  # noqa: PTH123 - as above
+            processes.write(b"0")
+    except OSError as error:
+        _end(folder, error=error, what=file)
 
 
 def _end(folder: str, *, error: OSError, what: bytes) -> NoReturn:

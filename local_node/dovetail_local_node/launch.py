@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from dovetail import names
-from dovetail_local_node import variables
+from dovetail_local_node import variables, volumes
 from dovetail_local_node.pod_object import LocalPod
 
 # In the environment of each process of a pod: by it, processes are found that have left their process group.
@@ -19,9 +19,10 @@ _NO_OUTPUT: Final = "/dev/null"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where jobs run: the user, the node, its address, and the folder of the logs."""
+    """Where jobs run: the user and the account of its token, the node, its address, and the folder of the logs."""
 
     user: str
+    account: str = ""
     node: str
     address: str
     logs: Path
@@ -39,17 +40,27 @@ class Launch:
     error: Path | None = None
 
 
-def launch_of(pod: LocalPod, *, base: Mapping[bytes, bytes], extra: Mapping[str, str], place: Place) -> Launch:
-    """The process of a pod. `base` is the environment that it starts from, `extra` are further variables."""
+def launch_of(
+    pod: LocalPod, *, base: Mapping[bytes, bytes], extra: Mapping[str, str], place: Place, folder: Path
+) -> Launch:
+    """The process of a pod. `base` is the environment that it starts from, `extra` are further variables.
+
+    `folder` has the pod's volumes.
+    """
     container = pod.spec.containers[0]
-    own = variables.with_devices(variables.container_variables(pod, address=place.address))
-    own |= {**extra, MARK: pod.metadata.uid}
-    words = [variables.expanded(word, known=own) for word in (*container.command, *container.args)]
+    mounts = volumes.places(pod, folder=folder)
+    found = variables.with_devices(variables.container_variables(pod, address=place.address))
+    own = {name: volumes.at_home(value, mounts=mounts) for name, value in found.items()}
+    own |= {**volumes.variables(pod, folder=folder), **extra, MARK: pod.metadata.uid}
+    words = [
+        variables.expanded(volumes.at_home(word, mounts=mounts), known=own)
+        for word in (*container.command, *container.args)
+    ]
     annotations = pod.metadata.annotations
     error = annotations.get(names.ERROR_FILE)
     return Launch(
         words=tuple(os.fsencode(word) for word in words),
-        directory=os.fsencode(container.working_dir or place.home),
+        directory=os.fsencode(volumes.at_home(container.working_dir, mounts=mounts) or place.home),
         environment={**base, **{os.fsencode(name): os.fsencode(value) for name, value in own.items()}},
         output=_output(pod, pattern=annotations.get(names.OUTPUT_FILE), known=own, place=place),
         error=None if error is None else _path(error, pod=pod, known=own, place=place),

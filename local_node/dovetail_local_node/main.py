@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import hashlib
 import os
 import sys
 from collections.abc import Sequence
@@ -19,6 +20,10 @@ from dovetail.process import serving
 from dovetail_local_node import log_server, node_object
 from dovetail_local_node.environments import Environments
 from dovetail_local_node.launch import Place
+from dovetail_local_node.limits import choice
+from dovetail_local_node.limits.choice import Kernel
+from dovetail_local_node.limits.groups import Groups
+from dovetail_local_node.limits.scope import Systemd
 from dovetail_local_node.log_server import LogServer
 from dovetail_local_node.machine import this_machine
 from dovetail_local_node.pod_life import Node
@@ -29,7 +34,24 @@ from dovetail_local_node.runs import Runs
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run until SIGTERM. The jobs' processes go on; the next local node finds them."""
-    sys.exit(serving.run(serve, args=parser().parse_args(arguments)))
+    args = parser().parse_args(arguments)
+    args.groups = _groups(args)
+    code = serving.run(serve, args=args)
+    args.groups.leave()
+    sys.exit(code)
+
+
+def _groups(args: argparse.Namespace) -> Groups:
+    """Where the cgroups of jobs are. May start this program again, in a cgroup that is delegated to it."""
+    name = f"dovetail-{hashlib.sha256(bytes(args.state)).hexdigest()[:10]}"
+    found = choice.choose(name, kernel=Kernel())
+    if not found.hierarchies:
+        systemd = Systemd(user=args.user, is_root=os.getuid() == 0, environ=os.environ)
+        if reason := systemd.enter():
+            found = choice.none(reason)
+    # For `gflowd status`, which also answers while the API server is away.
+    choice.sentence_file(args.state).write_text(found.sentence, encoding="utf-8")
+    return found
 
 
 def parser() -> argparse.ArgumentParser:
@@ -39,6 +61,7 @@ def parser() -> argparse.ArgumentParser:
     )
     options.add_argument("--node", required=True, metavar="NAME", help="name of the Node that this machine becomes")
     options.add_argument("--user", required=True, metavar="NAME", help="whose jobs run: the submitter of a GPUJob")
+    options.add_argument("--account", default="", metavar="NAME", help="the service account of this user's token")
     options.add_argument("--state", type=Path, required=True, metavar="FOLDER", help="where runs are recorded")
     options.add_argument("--data", type=Path, required=True, metavar="FOLDER", help="the user's logs and environments")
     options.add_argument("--mark", metavar="NAME=VALUE", help="a variable that every job gets, to find its processes")
@@ -59,7 +82,9 @@ async def serve(args: argparse.Namespace, _settings: Settings, stop: asyncio.Eve
         node = _node(args, client=client, boot_id=machine.boot_id)
         pods = Pods(node, name=args.node)
         now = partial(datetime.now, UTC)
-        registration = Registration(client=client, name=args.node, machine=machine, port=args.port, now=now)
+        registration = Registration(
+            client=client, name=args.node, machine=machine, port=args.port, now=now, limits=args.groups.sentence
+        )
         tls = log_server.tls_context(certificate=args.certificate, key=args.key, authority=args.client_ca)
         logs = LogServer(runs=node.runs, uid_of=pods.uid_of).app()
         health = web.Application()
@@ -76,12 +101,20 @@ def _node(args: argparse.Namespace, *, client: Client, boot_id: str) -> Node:
     name, _, value = (args.mark or "").partition("=")
     return Node(
         client=client,
-        runs=Runs(folder=args.state / "runs"),
+        runs=Runs.below(args.state),
         environments=Environments(folder=data.environments, own=os.environ),
-        place=Place(user=args.user, node=args.node, address=node_object.ADDRESS, logs=data.logs, home=Path.home()),
+        place=Place(
+            user=args.user,
+            account=args.account,
+            node=args.node,
+            address=node_object.ADDRESS,
+            logs=data.logs,
+            home=Path.home(),
+        ),
         boot_id=boot_id,
         now=partial(datetime.now, UTC),
         extra={name: value} if name else {},
+        groups=args.groups,
     )
 
 

@@ -10,7 +10,6 @@ from dovetail_local_node.machine import Machine
 LEASE_NAMESPACE: Final = "kube-node-lease"
 LEASE_SECONDS: Final = 40
 ADDRESS: Final = "127.0.0.1"
-RUNTIME: Final = "processes://local"
 # Jobs that request no CPU still load the machine, so their number has a limit that grows with it.
 _PODS: Final = 16
 _PODS_PER_CPU: Final = 4
@@ -29,8 +28,10 @@ def manifest(name: str, *, machine: Machine) -> Manifest:
     return {"metadata": {"name": name, "labels": labels}}
 
 
-def status(*, machine: Machine, port: int, now: datetime) -> Manifest:
+def status(*, machine: Machine, port: int, limits: str, now: datetime) -> Manifest:
     """The Node's status: ready, with the machine's CPUs and memory. `port` serves the logs of pods.
+
+    `limits` is a sentence about what the kernel enforces.
 
     It is for a strategic merge patch, so that what others write into the status stays.
     """
@@ -44,11 +45,11 @@ def status(*, machine: Machine, port: int, now: datetime) -> Manifest:
         "allocatable": amounts,
         "addresses": [{"type": "InternalIP", "address": ADDRESS}, {"type": "Hostname", "address": machine.hostname}],
         "daemonEndpoints": {"kubeletEndpoint": {"Port": port}},
-        "conditions": [_ready(now)],
+        "conditions": [_ready(now, limits=limits)],
         "nodeInfo": {
             "architecture": machine.architecture,
             "bootID": machine.boot_id,
-            "containerRuntimeVersion": RUNTIME,
+            "containerRuntimeVersion": names.PROCESSES,
             "kernelVersion": machine.kernel,
             "kubeProxyVersion": "",
             "kubeletVersion": "local",
@@ -60,12 +61,12 @@ def status(*, machine: Machine, port: int, now: datetime) -> Manifest:
     }
 
 
-def _ready(now: datetime) -> Manifest:
+def _ready(now: datetime, *, limits: str) -> Manifest:
     return {
         "type": "Ready",
         "status": "True",
         "reason": "LocalNodeReady",
-        "message": "The local node runs jobs as processes of this machine.",
+        "message": f"The local node runs jobs as processes of this machine. {limits}",
         "lastHeartbeatTime": timestamp(now),
     }
 

@@ -5,7 +5,7 @@ Each step first looks at what the run's files say, so that a new local node cont
 
 import asyncio
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -19,23 +19,30 @@ from dovetail.kube.client import Client
 from dovetail.kube.errors import Conflict, KubeError, NotFound
 from dovetail.kube.retry import retrying
 from dovetail.logs import get_logger
+from dovetail.process import identity
 from dovetail.process.identity import ProcessId
-from dovetail_local_node import admission, pod_status, processes
+from dovetail_local_node import admission, pod_status, processes, volume_files
 from dovetail_local_node.admission import Refusal
 from dovetail_local_node.environments import Environments
 from dovetail_local_node.launch import Launch, Place, launch_of
+from dovetail_local_node.limits import amounts as limits
+from dovetail_local_node.limits import groups
+from dovetail_local_node.limits.groups import Groups
 from dovetail_local_node.pod_object import LocalPod, Submitted
 from dovetail_local_node.runs import Ended, Run, Runs
+from dovetail_local_node.volumes import Source
 
 log = get_logger("dovetail.local_node.pods")
 
 _KILLED: Final = 137
+_TERMINATED: Final = 143
 _BY_BOOT: Final = 255
 _DEFAULT_GRACE_SECONDS: Final = 30
 _POLL_SECONDS: Final = 0.002
 # Of a sweep of jobs that are shorter, each costs four requests less.
 _UNREPORTED_SECONDS: Final = 0.1
-_BOOTED: Final = "The machine was started again while the job ran."
+_BOOTED: Final = {"reason": "Rebooted", "message": "The machine was started again while the job ran."}
+_STOPPED: Final = {"reason": "Stopped", "message": "The queue was stopped while the job ran."}
 _LOST: Final = Refusal(reason="Lost", message="The local node has no record of this run, so it is not started again.")
 T = TypeVar("T")
 
@@ -51,6 +58,7 @@ class Node:
     boot_id: str
     now: Callable[[], datetime]
     extra: dict[str, str]
+    groups: Groups
 
 
 @dataclass(slots=True, kw_only=True)
@@ -85,10 +93,14 @@ class PodLife:
             await self._live()
         await self._going.wait()
         await self._delete()
-        self.node.runs.remove(self.pod.metadata.uid)
+        # Its volumes can be large.
+        await asyncio.to_thread(self.node.runs.remove, self.pod.metadata.uid)
 
     async def _live(self) -> None:
         uid = self.pod.metadata.uid
+        if not self._is_of_this_boot() and self.node.runs.process(uid) is None:
+            # Written before the boot and never started: no shim of it can come any more.
+            self.node.runs.remove(uid)
         if self.node.runs.read(uid) is None:
             if self._going.is_set():
                 return
@@ -103,18 +115,44 @@ class PodLife:
             await self._follow()
 
     async def _begin(self) -> Refusal | None:
-        refusal = admission.check(self.pod, submitter=await self._submitter(), user=self.node.place.user)
+        place = self.node.place
+        refusal = admission.check(self.pod, submitter=await self._submitter(), user=place.user, account=place.account)
         if refusal is not None:
             return refusal
         base = self.node.environments.environment(self.pod)
         if isinstance(base, Refusal):
             return base
-        launch = launch_of(self.pod, base=base, extra=self.node.extra, place=self.node.place)
+        folder = self.node.runs.volumes(self.pod.metadata.uid)
+        launch = launch_of(self.pod, base=base, extra=self.node.extra, place=self.node.place, folder=folder)
         try:
-            self._write_run(launch)
+            refusal = await volume_files.fill(self.pod, folder=folder, read=self._contents)
+            if refusal is None:
+                self._write_run(launch)
         except OSError as error:
             return Refusal(reason="StartError", message=f"{error.filename or launch.output}: {error.strerror}")
-        return None
+        return refusal
+
+    async def _contents(self, source: Source) -> Mapping[str, bytes] | None:
+        """The values of the object that holds the files of a volume; None if there is none."""
+
+        async def read(_attempt: int) -> Mapping[str, bytes] | None:
+            where = self.pod.metadata.namespace
+            try:
+                found = await self.node.client.get(
+                    source.resource, name=source.object_name, as_type=source.as_type, namespace=where
+                )
+            except NotFound:
+                return None
+            return found.by_key
+
+        return await self._until_done(read)
+
+    def _create_groups(self) -> tuple[str, ...]:
+        """Make the cgroups of the run. A reservation runs nothing, so it has none."""
+        if admission.is_reservation(self.pod):
+            return ()
+        wanted = limits.of_container(self.pod.spec.containers[0].resources)
+        return tuple(map(str, self.node.groups.create(self.pod.metadata.uid, limits=wanted)))
 
     async def _submitter(self) -> str | None:
         """The user whom admission recorded in the pod's GPUJob; None without such a job."""
@@ -142,6 +180,7 @@ class PodLife:
             output=str(launch.output),
             error=str(launch.error or ""),
             offset=processes.prepare(launch),
+            groups=self._create_groups(),
         )
         self.node.runs.write(run, launch=launch)
 
@@ -157,12 +196,24 @@ class PodLife:
         process = await self._started()
         started_at = runs.started_at(uid) or self.node.now()
         if runs.ended(uid) is None and self._is_of_this_boot():
+            if identity.alive(process):
+                runs.clear_stopped(uid)
             reporting = asyncio.create_task(self._report_running(started_at))
             await self._until_end(process)
             await self._finish(reporting)
+        await self._leave_groups()
         end = self._end_of()
         log.info("pod ended", pod=self.pod.metadata.name, exit_code=end.exit_code)
         await self._report(pod_status.ended(self.pod, started_at=started_at, end=end))
+
+    async def _leave_groups(self) -> None:
+        """Note what the run's cgroups have counted, and remove them with all that still runs in them."""
+        runs, uid = self.node.runs, self.pod.metadata.uid
+        run = runs.read(uid)
+        made = [Path(group) for group in run.groups] if run else []
+        if groups.out_of_memory(made):
+            runs.mark_out_of_memory(uid)
+        await groups.end(made)
 
     async def _report_running(self, started_at: datetime) -> None:
         await asyncio.sleep(self.unreported_seconds)
@@ -202,7 +253,7 @@ class PodLife:
         going.cancel()
         if not ending.done():
             await self._stop(process, ending=ending)
-        processes.kill_rest(self.pod.metadata.uid)
+        await asyncio.to_thread(processes.kill_rest, self.pod.metadata.uid)
         processes.reap(process.pid)
 
     async def _stop(self, process: ProcessId, *, ending: asyncio.Task[None]) -> None:
@@ -219,12 +270,30 @@ class PodLife:
         return float(next((each for each in (asked, usual) if each is not None), _DEFAULT_GRACE_SECONDS))
 
     def _end_of(self) -> Ended:
-        """How the run ended. A shim that ends without an exit code was killed together with its process."""
-        if (end := self.node.runs.ended(self.pod.metadata.uid)) is not None:
+        """How the run ended. A shim that ends without an exit code was killed together with its process.
+
+        A process that answers SIGTERM with exit code 0 has not done its work, so a run that the queue's stop or the
+        machine's shutdown ended never succeeds.
+        """
+        runs, uid = self.node.runs, self.pod.metadata.uid
+        end = runs.ended(uid)
+        if runs.was_stopped(uid):
+            at, code = (end.at, end.exit_code) if end else (self.node.now(), _KILLED)
+            return Ended(exit_code=code or _TERMINATED, at=at, **_STOPPED)
+        if runs.was_out_of_memory(uid) and (end is None or end.exit_code):
+            at, code = (end.at, end.exit_code) if end else (self.node.now(), _KILLED)
+            return Ended(exit_code=code, at=at, reason="OOMKilled", message=self._too_much_memory())
+        if end is not None and runs.was_terminated(uid) and not self._is_of_this_boot():
+            return Ended(exit_code=end.exit_code or _TERMINATED, at=end.at, **_BOOTED)
+        if end is not None:
             return end
         if not self._is_of_this_boot():
-            return Ended(exit_code=_BY_BOOT, at=self.node.now(), problem=_BOOTED)
+            return Ended(exit_code=_BY_BOOT, at=self.node.now(), **_BOOTED)
         return Ended(exit_code=_KILLED, at=self.node.now())
+
+    def _too_much_memory(self) -> str:
+        limit = self.pod.spec.containers[0].resources.limits.get("memory", "")
+        return f"It reached its limit of {limit} of memory, and the kernel ended a process of it."
 
     async def _report(self, status: pod_status.Status) -> None:
         """Write a status. A pod that does not exist any more, or was replaced, needs none."""

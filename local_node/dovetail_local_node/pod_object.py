@@ -40,6 +40,58 @@ class Mount(Described, frozen=True, kw_only=True):
 
     name: str
     mount_path: str
+    sub_path: str = ""
+    sub_path_expr: str = ""
+
+
+class Item(Described, frozen=True, kw_only=True):
+    """One key of an object as a file of a volume."""
+
+    key: str
+    path: str
+    mode: int | None = None
+
+
+class FilesOf(Described, frozen=True, kw_only=True):
+    """The ConfigMap (`name`) or Secret (`secret_name`) whose keys are the files of a volume."""
+
+    name: str = ""
+    secret_name: str = ""
+    items: list[Item] = []
+    default_mode: int | None = None
+    optional: bool = False
+
+
+class Volume(Described, frozen=True, kw_only=True):
+    """A volume of a pod: one of the kinds that can be a folder here, or none of them."""
+
+    name: str
+    empty_dir: dict[str, object] | None = None
+    config_map: FilesOf | None = None
+    secret: FilesOf | None = None
+
+
+class ConfigMapFiles(Described, frozen=True, kw_only=True):
+    """The values of a ConfigMap."""
+
+    data: dict[str, str] = {}
+    binary_data: dict[str, bytes] = {}
+
+    @property
+    def by_key(self) -> dict[str, bytes]:
+        """All values."""
+        return {**{key: text.encode() for key, text in self.data.items()}, **self.binary_data}
+
+
+class SecretFiles(Described, frozen=True, kw_only=True):
+    """The values of a Secret."""
+
+    data: dict[str, bytes] = {}
+
+    @property
+    def by_key(self) -> dict[str, bytes]:
+        """All values."""
+        return self.data
 
 
 class Container(Described, frozen=True, kw_only=True):
@@ -62,6 +114,7 @@ class LocalPodSpec(Described, frozen=True, kw_only=True):
     node_name: str = ""
     containers: list[Container] = []
     init_containers: list[Container] = []
+    volumes: list[Volume] = []
     termination_grace_period_seconds: int | None = None
 
 

@@ -73,8 +73,8 @@ def _common(started_at: datetime) -> Status:
 
 
 def _why(end: Ended) -> tuple[str, str]:
-    if end.problem:
-        return "StartError", end.problem
+    if end.reason:
+        return end.reason, end.message
     if end.exit_code == 0:
         return "Completed", ""
     killed = "It ended by SIGKILL." if end.exit_code == _KILLED else ""

@@ -4,6 +4,7 @@ import asyncio
 import signal
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Final
 
 from dovetail.api.meta import EventType, key_of
@@ -11,6 +12,7 @@ from dovetail.api.resources import PODS
 from dovetail.kube.reflector import Reflector
 from dovetail.logs import get_logger
 from dovetail_local_node import processes
+from dovetail_local_node.limits import groups
 from dovetail_local_node.pod_life import Node, PodLife
 from dovetail_local_node.pod_object import LocalPod
 
@@ -86,5 +88,6 @@ class Pods:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(processes.until_gone(process), _ORPHAN_GRACE_SECONDS)
                 processes.signal_group(process, number=signal.SIGKILL)
-                processes.kill_rest(run.uid)
-            self._node.runs.remove(run.uid)
+                await asyncio.to_thread(processes.kill_rest, run.uid)
+            await groups.end([Path(group) for group in run.groups])
+            await asyncio.to_thread(self._node.runs.remove, run.uid)

@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -17,6 +18,11 @@ _SHIM: Final = Path(__file__).with_name("shim.sh")
 _SHELL: Final = "/bin/sh"
 _OUTPUT_MODE: Final = 0o644
 _APPENDED: Final = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+# A program is executed within microseconds, on a busy machine within milliseconds.
+_BETWEEN_LOOKS_SECONDS: Final = 0.005
+_EMPTY_LOOKS: Final = 2
+# A job that starts processes faster than they are killed must not keep the node busy for ever.
+_MOST_LOOKS: Final = 100
 # Python ignores these, and a process inherits what is ignored.
 _DEFAULT_SIGNALS: Final = (signal.SIGPIPE, signal.SIGXFSZ)
 
@@ -79,6 +85,18 @@ def signal_group(process: ProcessId, *, number: signal.Signals) -> None:
 
 
 def kill_rest(uid: str) -> None:
-    """Send SIGKILL to every process of a pod, wherever it has gone."""
-    for process in identity.marked(MARK, value=uid):
-        identity.send(process, signal_number=signal.SIGKILL)
+    """Send SIGKILL to every process of a pod, wherever it has gone, and to those that it starts meanwhile.
+
+    A process has no environment for a moment while it executes another program, so one look is not enough.
+    """
+    killed = set[ProcessId]()
+    empty_looks = 0
+    for _ in range(_MOST_LOOKS):
+        fresh = set(identity.marked(MARK, value=uid)) - killed
+        for process in fresh:
+            identity.send(process, signal_number=signal.SIGKILL)
+        killed |= fresh
+        empty_looks = 0 if fresh else empty_looks + 1
+        if empty_looks == _EMPTY_LOOKS:
+            break
+        time.sleep(_BETWEEN_LOOKS_SECONDS)

@@ -24,13 +24,17 @@ _STATUS_EVERY: Final = 30
 
 @dataclass(slots=True, kw_only=True)
 class Registration:
-    """The Node of this machine. `problem` says why the last heartbeat failed; empty if it succeeded."""
+    """The Node of this machine.
+
+    `limits` says what the kernel enforces. `problem` says why the last heartbeat failed; empty if it succeeded.
+    """
 
     client: Client
     name: str
     machine: Machine
     port: int
     now: Callable[[], datetime]
+    limits: str
     problem: str = "the node is not registered yet"
 
     async def run(self) -> None:
@@ -50,7 +54,7 @@ class Registration:
     async def _register(self) -> None:
         with suppress(AlreadyExists):
             await self.client.create(NODES, body=node_object.manifest(self.name, machine=self.machine), as_type=Node)
-        status = node_object.status(machine=self.machine, port=self.port, now=self.now())
+        status = node_object.status(machine=self.machine, port=self.port, limits=self.limits, now=self.now())
         await self.client.patch(
             NODES, name=self.name, patch={"status": status}, as_type=Node, kind="strategic", subresource="status"
         )

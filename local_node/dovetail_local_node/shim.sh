@@ -5,6 +5,8 @@ read -r stat </proc/$$/stat && { echo "$stat" >"$1/started"; } 2>/dev/null || ex
 folder=$1
 shift
 # Signals to the process group are for the job. A handler, unlike `trap ''`, is not inherited.
-trap : HUP INT QUIT TERM USR1 USR2
+trap : HUP INT QUIT USR1 USR2
+# At a shutdown, a job can answer SIGTERM with exit code 0 although its work is not done.
+trap 'echo >>"$folder/terminated"' TERM
 "$@"
 echo $? >"$folder/ended"

@@ -15,7 +15,7 @@ import yaml
 from dovetail.api.builtin import Node
 from dovetail.api.resources import CLUSTERROLEBINDINGS, NODES, ROLEBINDINGS, SERVICEACCOUNTS
 from dovetail.kube.auth.connection import load_connection
-from dovetail.kube.auth.kubeconfig import LOCAL_NODE
+from dovetail.kube.auth.kubeconfig import LOCAL_NODE, SIMULATED_NODES
 from dovetail.kube.client import Client
 from dovetail.kube.errors import AlreadyExists
 from dovetail_sandbox.errors import ChartError, SandboxError
@@ -24,8 +24,9 @@ from dovetail_sandbox.installed.chart import NAMESPACE, Manifest, Rendered
 TOKEN_SECONDS: Final = 365 * 24 * 3600
 # The account of `dovetail sandbox token`.
 USER: Final = "sandbox-user"
+USER_NAMESPACE: Final = "default"
+USER_ACCOUNT: Final = f"system:serviceaccount:{USER_NAMESPACE}:{USER}"
 USER_SECONDS: Final = 8 * 3600
-_USER_NAMESPACE: Final = "default"
 _AT_ONCE: Final = 32
 _POLL_SECONDS: Final = 0.5
 _READY_SECONDS: Final = 60.0
@@ -33,15 +34,31 @@ _READY_PER_SECOND: Final = 10.0  # far below the slowest rate seen, on a busy ma
 
 
 def write_admin_kubeconfig(
-    path: Path, *, name: str, ca: Path, certificate: Path, key: Path, port: int, local_data: Path | None = None
+    path: Path,
+    *,
+    name: str,
+    ca: Path,
+    certificate: Path,
+    key: Path,
+    port: int,
+    local_data: Path | None = None,
+    simulated: bool = False,
 ) -> None:
     """Write a self-contained administrator's kubeconfig; its context is `dovetail-<name>`.
 
-    `local_data` is the folder in which the local node of this cluster finds what `gbatch` leaves for it.
+    `local_data` is the folder in which the local node of this cluster finds what `gbatch` leaves for it; `simulated`
+    says that all its nodes are simulated.
     """
-    local = {} if local_data is None else {"extensions": [{"name": LOCAL_NODE, "extension": {"data": str(local_data)}}]}
+    extensions = [{"name": LOCAL_NODE, "extension": {"data": str(local_data)}}] if local_data is not None else []
+    extensions += [{"name": SIMULATED_NODES, "extension": {}}] if simulated else []
     write_certificate_kubeconfig(
-        path, context=f"dovetail-{name}", ca=ca, certificate=certificate, key=key, port=port, of_context=local
+        path,
+        context=f"dovetail-{name}",
+        ca=ca,
+        certificate=certificate,
+        key=key,
+        port=port,
+        of_context={"extensions": extensions} if extensions else {},
     )
 
 
@@ -111,7 +128,7 @@ def user_token(kubeconfig: Path, *, namespace: str = "") -> str:
 
 
 async def _user_token(kubeconfig: Path, *, namespace: str) -> str:
-    where = namespace or _USER_NAMESPACE
+    where = namespace or USER_NAMESPACE
     bindings, role = (ROLEBINDINGS, "edit") if namespace else (CLUSTERROLEBINDINGS, "cluster-admin")
     subject = {"kind": "ServiceAccount", "name": USER, "namespace": where}
     reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role}

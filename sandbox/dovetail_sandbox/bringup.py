@@ -13,13 +13,15 @@ from typing import Any, Final
 import msgspec
 
 from dovetail.process import identity
-from dovetail_sandbox import access, realnode, state
-from dovetail_sandbox.cluster import CONTROL_PLANE, KWOK_CLUSTER, Cluster, get, tail
+from dovetail_local_node.launch import MARK as JOB_MARK
+from dovetail_sandbox import access, errors, realnode, state
+from dovetail_sandbox.cluster import KWOK_CLUSTER, Cluster, get, tail
 from dovetail_sandbox.errors import ChartError, ComponentFailedError, InvalidInputError, SandboxError
 from dovetail_sandbox.installed import chart, neighbours, workloads
 from dovetail_sandbox.installed import neighbour_webhooks as beside
 from dovetail_sandbox.installed.chart import Rendered
 from dovetail_sandbox.installed.neighbours import Neighbour
+from dovetail_sandbox.localnode import queue
 from dovetail_sandbox.localnode import setup as localnode
 from dovetail_sandbox.localnode.setup import LocalNode
 from dovetail_sandbox.nodes import kwok, node_sets
@@ -77,8 +79,8 @@ def up(
     """Create a sandbox, and return when everything in it is ready.
 
     With `local_node`, this machine is its one node, and jobs run as the user's processes; otherwise its nodes are
-    simulated. A running sandbox stays unchanged. If it fails, its processes end, and its folder stays for `logs` until
-    the next `up` or `down`. Raises `SandboxError`.
+    simulated. A running sandbox stays unchanged, and a queue that a local node has left continues. If it fails, its
+    processes end, and its folder stays for `logs` until the next `up` or `down`. Raises `SandboxError`.
     """
     cluster = get(name)
     nodes = _nodes(nodes_file, limit=limit_nodes, local_node=local_node)
@@ -86,6 +88,7 @@ def up(
     if _is_up(cluster, report=report):
         _check_kind(cluster, local_node=local_node)
         return cluster
+    earlier = _earlier(cluster, local_node=local_node, report=report)
     real_node = real_node and _can_have_a_real_node(report)
     plan = Plan(
         nodes=nodes,
@@ -96,19 +99,21 @@ def up(
         beside=others,
         request_log=request_log,
     )
-    programs = _programs(*(each.name for each in others), real_node=real_node, report=report)
-    _begin(cluster, plan=plan)
+    programs = _programs(*(each.name for each in others), real_node=real_node, report=report, simulation=not local_node)
+    _begin(cluster, plan=plan, earlier=earlier)
     try:
         _Bringup(cluster=cluster, plan=plan, programs=programs, report=report).run()
     except KeyboardInterrupt:
         report.say("Interrupted: ending what was started.")
-        cluster.down()
+        _withdraw(cluster)
         raise
     except InvalidInputError:
-        cluster.down()
+        _withdraw(cluster)
         raise
     except Exception as error:
-        cluster.end_processes()
+        cluster.end_processes(jobs=earlier is None)
+        if earlier is not None:
+            report.say(f"The queue in {cluster.folder} stays as it is. {errors.how_to_purge(name)}")
         state.write(cluster.folder, state=msgspec.structs.replace(cluster.state(), phase="failed", error=str(error)))
         raise
     return cluster
@@ -133,11 +138,16 @@ def _nodes(file: Path | None, *, limit: int | None, local_node: bool) -> list[Si
 
 
 def _check_kind(cluster: Cluster, *, local_node: bool) -> None:
-    """Raise `SandboxError` for a running sandbox whose nodes are of the other kind."""
-    if cluster.state().local_node != local_node:
-        has, wanted = ("simulated nodes", "a local node") if local_node else ("a local node", "simulated nodes")
-        hint = f"dovetail sandbox down --name {cluster.name}"
-        raise SandboxError(f"Sandbox {cluster.name!r} is up with {has}. For {wanted}, end it first: {hint}")
+    """Raise `SandboxError` for a sandbox whose nodes are of the other kind."""
+    name, has_local_node = cluster.name, cluster.state().local_node
+    if has_local_node and not local_node:
+        raise SandboxError(
+            f"Sandbox {name!r} has the queue of this machine. For simulated nodes, use another name "
+            f"(dovetail sandbox up --name simulated), or remove the queue: dovetail sandbox down --purge --name {name}"
+        )
+    if local_node and not has_local_node:
+        hint = f"dovetail sandbox down --name {name}"
+        raise SandboxError(f"Sandbox {name!r} is up with simulated nodes. For a local node, end it first: {hint}")
 
 
 def _can_have_a_real_node(report: Reporter) -> bool:
@@ -147,18 +157,14 @@ def _can_have_a_real_node(report: Reporter) -> bool:
     return not reason
 
 
-def _programs(*more: str, real_node: bool, report: Reporter) -> dict[str, Path]:
-    names = dict.fromkeys([*catalog.CONTROL_PLANE, *(REAL_NODE_TOOLS if real_node else ()), *more])
+def _programs(*more: str, real_node: bool, report: Reporter, simulation: bool = True) -> dict[str, Path]:
+    plane = [name for name in catalog.CONTROL_PLANE if simulation or name != "kwok"]
+    names = dict.fromkeys([*plane, *(REAL_NODE_TOOLS if real_node else ()), *more])
     return locate.resolve(list(names), report=report)
 
 
 def _is_up(cluster: Cluster, *, report: Reporter) -> bool:
-    """Whether it already runs. Removes what an ended sandbox left.
-
-    Raises `SandboxError` for a sandbox that is starting or only partly running.
-    """
-    if not cluster.folder.exists():
-        return False
+    """Whether it already runs. Raises `SandboxError` for a sandbox that is starting or only partly running."""
     known = state.read(cluster.folder)
     if known and known.phase == "starting" and identity.alive(known.starter):
         raise SandboxError(f"Sandbox {cluster.name!r} is being started by process {known.starter.pid}.")  # type: ignore[union-attr]  # alive
@@ -168,25 +174,49 @@ def _is_up(cluster: Cluster, *, report: Reporter) -> bool:
                 raise cluster.failure(component)
         report.say(f"Sandbox {cluster.name!r} is up already.")
         return True
-    report.say(f"Removing what an earlier sandbox {cluster.name!r} left.")
-    cluster.down()
     return False
 
 
-def _begin(cluster: Cluster, *, plan: Plan) -> None:
+def _earlier(cluster: Cluster, *, local_node: bool, report: Reporter) -> State | None:
+    """The state of the sandbox whose queue continues, if there is one. Removes what any other ended sandbox left.
+
+    Raises `SandboxError` for a queue that cannot be continued; it stays as it is.
+    """
+    if not cluster.folder.exists():
+        return None
+    known = state.read(cluster.folder)
+    if not queue.is_kept(cluster.folder, known=known):
+        report.say(f"Removing what an earlier sandbox {cluster.name!r} left.")
+        cluster.down()
+        return None
+    queue.check(cluster.folder, known=known)
+    _check_kind(cluster, local_node=local_node)
+    cluster.end_processes(jobs=False)
+    queue.prepare(cluster.folder, control_plane=cluster.kwok_folder)
+    return known
+
+
+def _withdraw(cluster: Cluster) -> None:
+    """End a sandbox that does not come up, and remove it, unless it continues a queue."""
+    if cluster.state().kept is None:
+        cluster.down()
+    else:
+        cluster.halt(jobs=False)
+
+
+def _begin(cluster: Cluster, *, plan: Plan, earlier: State | None) -> None:
     """Create the folder and choose the ports. From here on, the name and the ports are reserved."""
     with state.locked():
         others = [found for name in state.names() if (found := state.read(state.directory(name)))]
-        taken = [port for other in others for port in other.ports.values()]
-        try:
-            cluster.folder.mkdir(parents=True, mode=0o700)
-        except FileExistsError as error:
-            raise SandboxError(f"Sandbox {cluster.name!r} is being started by another process.") from error
+        taken = [port for other in others if other.name != cluster.name for port in other.ports.values()]
+        if cluster.folder.exists() if earlier is None else identity.alive(cluster.state().starter):
+            raise SandboxError(f"Sandbox {cluster.name!r} is being started by another process.")
+        cluster.folder.mkdir(parents=True, mode=0o700, exist_ok=True)
         began = State(
             name=cluster.name,
             created_at=datetime.now(UTC).isoformat(timespec="seconds"),
-            ports=ports.choose(_ports_of(plan), taken=taken)
-            | {GATEWAY_PORT: ports.first_from(FIRST_GATEWAY_PORT, taken=taken)},
+            ports=_ports(plan, earlier=earlier, taken=taken),
+            kept=earlier.kept if earlier else None,
             starter=identity.identify(os.getpid()),
             nodes=len(plan.nodes),
             devices=sum(node.devices for node in plan.nodes),
@@ -194,6 +224,19 @@ def _begin(cluster: Cluster, *, plan: Plan) -> None:
             real_node=plan.real_node,
         )
         state.write(cluster.folder, state=began)
+
+
+def _ports(plan: Plan, *, earlier: State | None, taken: list[int]) -> dict[str, int]:
+    """The port of each component: that of the earlier sandbox if it is still free, else a new one."""
+    names = _ports_of(plan)
+    known = {} if earlier is None else earlier.ports
+    kept = {name: port for name, port in known.items() if port not in taken and ports.is_free(port)}
+    if GATEWAY_PORT in kept and not ports.reserve(kept[GATEWAY_PORT]):
+        del kept[GATEWAY_PORT]
+    fresh = ports.choose([name for name in names if name not in kept], taken=[*taken, *kept.values()])
+    if GATEWAY_PORT not in kept:
+        fresh[GATEWAY_PORT] = ports.first_from(FIRST_GATEWAY_PORT, taken=[*taken, *kept.values()])
+    return {name: port for name, port in {**kept, **fresh}.items() if name in {*names, GATEWAY_PORT}}
 
 
 def _ports_of(plan: Plan) -> list[str]:
@@ -212,7 +255,8 @@ class _Bringup:
         # First: both are quick, and reject wrong values.
         rendered = self._render()
         workloads.check_names(rendered, names=self.plan.without, option="without")
-        with self.report.task("Control plane: etcd, kube-apiserver, controllers, kwok"):
+        simulation = "" if self.plan.local_node else ", kwok"
+        with self.report.task(f"Control plane: etcd, kube-apiserver, controllers{simulation}"):
             self._start_control_plane()
         if self.plan.nodes:
             with self.report.task(f"{len(self.plan.nodes)} simulated nodes"):
@@ -233,7 +277,7 @@ class _Bringup:
         if self.plan.real_node:
             with self.report.task("Real node"):
                 self._start_real_node()
-        self._note(phase="ready", starter=None)
+        self._note(phase="ready", starter=None, kept=queue.current() if self.plan.local_node else None)
 
     def _start_control_plane(self) -> None:
         """Start the supervisor, with kwokctl as its first program."""
@@ -246,7 +290,7 @@ class _Bringup:
             pki=cluster.pki,
             real_node=self.plan.real_node,
             requests=self._request_log() if self.plan.request_log else None,
-            little_memory=self.plan.local_node,
+            lasting=queue.etcd_data(cluster.folder) if self.plan.local_node else None,
         )
         settings = cluster.folder / "kwokctl.yaml"
         settings.write_text(configuration, encoding="utf-8")
@@ -281,6 +325,7 @@ class _Bringup:
                 certificate=cluster.pki / "admin.crt",
                 key=cluster.pki / "admin.key",
                 port=port,
+                simulated=not self.plan.real_node,
             )
             return
         node = self._local_node()
@@ -323,11 +368,13 @@ class _Bringup:
     def _start_supervisor(self) -> None:
         folder = self.cluster.folder
         (folder / "logs").mkdir()
+        # A sandbox that a job starts is not the job's.
+        own = {name: value for name, value in os.environ.items() if name != JOB_MARK}
         log = str(folder / "logs" / "supervisor.log")
         pid = os.posix_spawn(
             sys.executable,
             [sys.executable, "-P", "-m", "dovetail_sandbox.processes.supervisor", str(folder)],
-            {**os.environ, processes.MARK: str(folder)},
+            {**own, processes.MARK: str(folder)},
             file_actions=processes.output_to(log),
             setsid=True,
         )
@@ -335,11 +382,12 @@ class _Bringup:
 
     def _wait_for_control_plane(self) -> None:
         limit = time.monotonic() + _CONTROL_PLANE_SECONDS
+        plane = set(kwok.control_plane(local_node=self.plan.local_node, real_node=self.plan.real_node))
         while True:
             observed = self.cluster.observed()
             if dead := next((each for each in observed.values() if each.state == "exited"), None):
                 raise self.cluster.failure(dead)
-            if observed.get(_KWOKCTL) and observed[_KWOKCTL].state == "done" and observed.keys() >= set(CONTROL_PLANE):
+            if observed.get(_KWOKCTL) and observed[_KWOKCTL].state == "done" and observed.keys() >= plane:
                 return
             if not identity.alive(self.cluster.state().supervisor) or time.monotonic() > limit:
                 log = self.cluster.folder / "logs" / "supervisor.log"
@@ -355,6 +403,8 @@ class _Bringup:
             "gateway.enabled": True,
             "gateway.host": "127.0.0.1",
         }
+        # No image is pulled, and volumes are folders: each has its place without a claim.
+        values |= {"image.registry": chart.BUILT_IMAGES, "history.persistence.enabled": False}
         values |= {"simulation.enabled": True, "scheduler.kubeconfig": str(self._kubeconfig("kube-scheduler"))}
         # Here the API server is a local process and reaches the webhook by an address.
         values |= {"webhook.url": f"https://127.0.0.1:{values['webhook.port']}", "webhook.replicas": 1}

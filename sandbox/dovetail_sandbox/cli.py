@@ -15,12 +15,18 @@ from rich.table import Table
 
 from dovetail_cli.ui.errors import CommandError, MissingError, UsageError
 from dovetail_sandbox import access, cluster, progress, state
-from dovetail_sandbox.cluster import Status
+from dovetail_sandbox.cluster import Cluster, Status
 from dovetail_sandbox.errors import InvalidInputError, NotRunningError, SandboxError
+from dovetail_sandbox.localnode import queue as localnode_queue
+from dovetail_sandbox.localnode import setup as localnode
 from dovetail_sandbox.state import State
 
 app = typer.Typer(
-    help="A real Kubernetes control plane with simulated GPU nodes, as processes of this machine.", no_args_is_help=True
+    help="A real Kubernetes control plane with simulated GPU nodes, as processes of this machine.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 Name = Annotated[str, typer.Option("--name", help="Which sandbox; several can be up side by side.")]
 
@@ -80,6 +86,8 @@ def up(
             request_log=request_log,
         )
         typer.echo(f"Sandbox {name!r} is up: {_nodes(made.state())}.")
+        if limits := localnode.limits(made.folder):
+            typer.echo(limits)
         typer.echo(f"  export KUBECONFIG={made.kubeconfig}")
         if made.request_log.exists():
             typer.echo(f"  requests of Dovetail's accounts: {made.request_log}")
@@ -89,12 +97,12 @@ def up(
 def down(
     name: Name = state.DEFAULT_NAME,
     all_: Annotated[bool, typer.Option("--all", help="Every sandbox.")] = False,
+    purge: Annotated[bool, typer.Option("--purge", help="Remove the queue of a local node too.")] = False,
 ) -> None:
-    """End a sandbox: no process and no file of it stays."""
+    """End a sandbox: no process and no file of it stays, but for the queue of a local node."""
     with _converted_errors():
         for each in state.names() if all_ else [name]:
-            gone = cluster.get(each).down()
-            typer.echo(f"Sandbox {each!r} is gone." if gone else f"There was no sandbox {each!r}.")
+            typer.echo(_ended(cluster.get(each), purge=purge))
 
 
 @app.command()
@@ -169,6 +177,19 @@ def token(
         typer.echo(access.user_token(made.kubeconfig, namespace=namespace))
 
 
+def _ended(made: Cluster, *, purge: bool) -> str:
+    """End a sandbox; the sentence about it."""
+    if not localnode_queue.is_kept(made.folder, known=state.read(made.folder)):
+        return f"Sandbox {made.name!r} is gone." if made.down() else f"There was no sandbox {made.name!r}."
+    ended = made.halt()
+    jobs = {0: "", 1: " 1 running job ended."}.get(ended, f" {ended} running jobs ended.")
+    if not purge:
+        return f"Sandbox {made.name!r} is down.{jobs} Its queue is kept in {made.folder}."
+    made.down()
+    logs = localnode.purge(made.name)
+    return f"Sandbox {made.name!r} is gone.{jobs} The logs of its jobs stay in {logs}."
+
+
 @contextmanager
 def _converted_errors() -> Iterator[None]:
     """Convert the sandbox's errors to those of every command: one text, exit status by kind."""
@@ -204,7 +225,10 @@ def _nodes(found: Status | State) -> str:
 def _show(found: Status) -> None:
     console = Console()
     real = ", 1 real node" if found.real_node else ""
-    console.print(f"Sandbox {found.name!r}: {found.phase}. {_nodes(found)}{real}.")
+    nodes = "Jobs run on this machine" if found.local_node else _nodes(found)
+    console.print(f"Sandbox {found.name!r}: {found.phase}. {nodes}{real}.")
+    if found.limits:
+        console.print(found.limits, markup=False, highlight=False, soft_wrap=True)
     if found.message:
         console.print(found.message, markup=False, highlight=False)
     if found.phase == "Failed":

@@ -19,10 +19,12 @@ import msgspec
 from dovetail.process import identity
 from dovetail_sandbox import realnode, state
 from dovetail_sandbox.errors import ComponentFailedError, InvalidInputError, NotRunningError, SandboxError
+from dovetail_sandbox.localnode import setup as localnode
+from dovetail_sandbox.localnode import stopping
+from dovetail_sandbox.nodes import kwok
 from dovetail_sandbox.processes import processes
 from dovetail_sandbox.state import Component, Desired, Observed, State
 
-CONTROL_PLANE: Final = ("etcd", "kube-apiserver", "kube-controller-manager", "default-scheduler", "kwok-controller")
 KWOK_CLUSTER: Final = "kwok"
 TAIL_LINES: Final = 15
 _CRASHES_TO_GIVE_UP: Final = 3
@@ -46,7 +48,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A sandbox as `status` shows it.
 
     - `name`: the sandbox's name.
-    - `phase`: `Degraded` means that it came up, but a part of it does not run now.
+    - `phase`: `Degraded` means that it came up, but a part of it does not run now; `Stopped`, that its queue is kept.
     - `message`: why it failed or does not run; empty otherwise.
     - `kubeconfig`: path of the administrator's kubeconfig.
     - `context`: that kubeconfig's context.
@@ -54,12 +56,13 @@ class Status(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     - `nodes`: number of simulated nodes.
     - `devices`: number of their devices.
     - `local_node`: whether this machine is its node.
+    - `limits`: a sentence about limits of CPU and memory on the local node; empty without one.
     - `real_node`: whether a real node runs.
     - `components`: its programs.
     """
 
     name: str
-    phase: Literal["Ready", "Starting", "Degraded", "Failed"]
+    phase: Literal["Ready", "Starting", "Degraded", "Stopped", "Failed"]
     message: str = ""
     kubeconfig: str
     context: str
@@ -67,6 +70,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     nodes: int
     devices: int
     local_node: bool
+    limits: str = ""
     real_node: bool
     components: list[ComponentStatus]
 
@@ -136,13 +140,16 @@ class Cluster:
         """Return the sandbox's status. Raises `NotRunningError`."""
         known = self.state()
         observed = [each for each in self.observed().values() if each.state != "done"]
-        missing = [name for name in CONTROL_PLANE if known.phase == "ready" and name not in self.observed()]
+        plane = kwok.control_plane(local_node=known.local_node, real_node=known.real_node)
+        missing = [name for name in plane if known.phase == "ready" and name not in self.observed()]
         running = all(each.state == "running" for each in observed) and not missing
-        phase: Literal["Ready", "Starting", "Degraded", "Failed"]
+        phase: Literal["Ready", "Starting", "Degraded", "Stopped", "Failed"]
         if known.phase == "failed" or (known.phase == "starting" and not identity.alive(known.starter)):
             phase = "Failed"
         elif known.phase == "starting":
             phase = "Starting"
+        elif known.phase == "stopped":
+            phase = "Stopped"
         else:
             phase = "Ready" if running and identity.alive(known.supervisor) else "Degraded"
         return Status(
@@ -155,6 +162,7 @@ class Cluster:
             nodes=known.nodes,
             devices=known.devices,
             local_node=known.local_node,
+            limits=localnode.limits(self.folder) if phase == "Ready" else "",
             real_node=known.real_node and realnode.running(self.folder),
             components=[_component_status(each, with_tail=phase == "Degraded") for each in observed],
         )
@@ -216,19 +224,41 @@ class Cluster:
             raise InvalidInputError("component", value=component, allowed=", ".join(sorted(logs)))
         return logs[component]
 
-    def end_processes(self) -> None:
-        """End every process of the sandbox, whatever started it."""
+    def end_processes(self, *, jobs: bool = True) -> None:
+        """End every process of the sandbox, whatever started it; without `jobs`, a local node's jobs go on."""
         realnode.stop(self.folder)
         known = state.read(self.folder)
         if known and known.supervisor:
             processes.end([known.supervisor], grace_seconds=_SUPERVISOR_GRACE_SECONDS)
             processes.forget(known.supervisor)
         # A supervisor that ended by itself leaves no process. After kill -9, or an incomplete start, there can be some.
-        processes.end(processes.of_sandbox(self.folder), grace_seconds=2.0)
+        left = processes.of_sandbox(self.folder) if jobs else processes.programs_of(self.folder)
+        processes.end(left, grace_seconds=2.0)
+
+    def halt(self, *, jobs: bool = True) -> int:
+        """End everything and keep the queue, which the next `up` continues; without `jobs`, jobs go on meanwhile.
+
+        Return the number of jobs that this ended.
+        """
+        known = state.read(self.folder)
+        if known and identity.alive(known.supervisor) and localnode.COMPONENT in self.observed():
+            self.stop(localnode.COMPONENT)
+        ended = stopping.stop_jobs(localnode.runs(self.folder)) if jobs else 0
+        self.end_processes(jobs=jobs)
+        # Commands find the sandbox by this file, and say how to start it if there is none.
+        self.kubeconfig.unlink(missing_ok=True)
+        (self.folder / "observed.json").unlink(missing_ok=True)
+        if known:
+            stopped = msgspec.structs.replace(known, phase="stopped", starter=None, supervisor=None, error="")
+            state.write(self.folder, state=stopped)
+        return ended
 
     def down(self) -> bool:
         """End everything and remove every file. Return False if there was nothing."""
         was_there = self.folder.exists()
+        if localnode.runs(self.folder).folder.exists():
+            # Jobs have processes and cgroups that only their runs know.
+            self.halt()
         self.end_processes()
         shutil.rmtree(self.folder, ignore_errors=True)
         return was_there
@@ -305,12 +335,15 @@ def _gone(each: Observed) -> Observed:
 
 
 def _message(known: State) -> str:
+    again = "`gflowd up` continues the queue" if known.kept else "`dovetail sandbox up` starts afresh"
     if known.phase == "failed":
         return known.error
+    if known.phase == "stopped":
+        return f"{again}."
     if known.phase == "starting" and not identity.alive(known.starter):
-        return "`up` ended before it was done; `dovetail sandbox up` starts afresh."
+        return f"`up` ended before it was done; {again}."
     if known.phase == "ready" and not identity.alive(known.supervisor):
-        return "The supervisor does not run; `dovetail sandbox up` starts afresh."
+        return f"The supervisor does not run; {again}."
     return ""
 
 

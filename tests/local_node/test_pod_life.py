@@ -9,13 +9,15 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from dovetail import names
 from dovetail.kube.auth.connection import Connection
 from dovetail.kube.client import Client
 from dovetail_local_node.environments import Environments
+from dovetail_local_node.limits import choice
 from dovetail_local_node.pod_life import Node, PodLife
-from dovetail_local_node.pod_object import LocalPod, LocalPodStatus
+from dovetail_local_node.pod_object import LocalPod, LocalPodSpec, LocalPodStatus, Mount
 from dovetail_local_node.runs import Run, Runs
 from tests.core.kube.api import Answer, Api
 from tests.local_node import builders
@@ -41,6 +43,7 @@ async def node(api: Api, tmp_path: Path) -> AsyncIterator[Node]:
             boot_id="this",
             now=lambda: NOW,
             extra={},
+            groups=choice.none("a test"),
         )
 
 
@@ -67,7 +70,7 @@ def submitted_by(user: str) -> Answer:
 
 
 def running(pod: LocalPod) -> LocalPod:
-    return msgspec.structs.replace(pod, status=LocalPodStatus(phase="Running"))
+    return replace(pod, status=LocalPodStatus(phase="Running"))
 
 
 def left_behind(node: Node, folder: Path, *, boot_id: str) -> Path:
@@ -80,6 +83,11 @@ def left_behind(node: Node, folder: Path, *, boot_id: str) -> Path:
     (started / "run.json").write_bytes(msgspec.json.encode(run))
     (started / "started").write_text(f"{2**22 + 1} (sh) S " + "0 " * 18 + "77 0\n")
     return started
+
+
+def run_by(node: Node, pid: int) -> None:
+    """Make a process the shim of the run, as it would write itself."""
+    (node.runs.of(UID) / "started").write_text(Path(f"/proc/{pid}/stat").read_text())
 
 
 async def test_a_short_job_is_reported_once(api: Api, live: Live, tmp_path: Path) -> None:
@@ -103,6 +111,15 @@ async def test_a_job_of_another_user_starts_nothing(api: Api, live: Live, node: 
     assert not (tmp_path / "touched").exists()
 
 
+async def test_a_run_that_an_earlier_boot_wrote_and_never_started_starts(
+    api: Api, live: Live, node: Node, tmp_path: Path
+) -> None:
+    api.answer(JOB, submitted_by("alice"))
+    (left_behind(node, tmp_path, boot_id="earlier") / "started").unlink()
+    (status,) = await live(builders.pod("sh", "-c", "exit 4"), unreported_seconds=600)
+    assert status["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 4
+
+
 async def test_a_run_of_an_earlier_boot_is_reported_as_ended_by_the_boot(
     api: Api, live: Live, node: Node, tmp_path: Path
 ) -> None:
@@ -111,6 +128,21 @@ async def test_a_run_of_an_earlier_boot_is_reported_as_ended_by_the_boot(
     terminated = status["containerStatuses"][0]["state"]["terminated"]
     assert (status["phase"], terminated["exitCode"]) == ("Failed", 255)
     assert terminated["message"] == "The machine was started again while the job ran."
+
+
+@pytest.mark.parametrize(
+    ("terminated", "boot_id", "expected"),
+    [(True, "earlier", "Rebooted"), (False, "earlier", "Completed"), (True, "this", "Completed")],
+)
+async def test_a_run_that_a_shutdown_ended_by_sigterm_has_not_succeeded(
+    live: Live, node: Node, tmp_path: Path, *, terminated: bool, boot_id: str, expected: str
+) -> None:
+    folder = left_behind(node, tmp_path, boot_id=boot_id)
+    (folder / "ended").write_text("0\n")
+    if terminated:
+        (folder / "terminated").touch()
+    (status,) = await live(running(builders.pod("true")))
+    assert status["containerStatuses"][0]["state"]["terminated"]["reason"] == expected
 
 
 async def test_a_run_that_ended_while_no_local_node_ran_keeps_its_exit_code(
@@ -126,6 +158,41 @@ async def test_a_run_whose_shim_was_killed_is_reported_as_killed(live: Live, nod
     statuses = await live(running(builders.pod("true")))
     terminated = statuses[-1]["containerStatuses"][0]["state"]["terminated"]
     assert (terminated["exitCode"], terminated["message"]) == (137, "It ended by SIGKILL.")
+
+
+@pytest.mark.parametrize(("code", "reported"), [("143\n", 143), ("0\n", 143), ("9\n", 9), (None, 137)])
+async def test_a_run_that_its_user_stopped_with_the_queue_has_failed(
+    live: Live, node: Node, tmp_path: Path, code: str | None, reported: int
+) -> None:
+    folder = left_behind(node, tmp_path, boot_id="this")
+    node.runs.mark_stopped(UID)
+    if code is not None:
+        (folder / "ended").write_text(code)
+    status = (await live(running(builders.pod("true"))))[-1]
+    terminated = status["containerStatuses"][0]["state"]["terminated"]
+    assert (status["phase"], terminated["exitCode"], terminated["reason"]) == ("Failed", reported, "Stopped")
+
+
+async def test_a_process_that_an_interrupted_stop_left_may_still_succeed(
+    api: Api, live: Live, node: Node, tmp_path: Path
+) -> None:
+    left_behind(node, tmp_path, boot_id="this")
+    node.runs.mark_stopped(UID)
+    shim = await asyncio.create_subprocess_exec("sh", "-c", f"sleep 0.4; echo 0 > {node.runs.of(UID)}/ended")
+    run_by(node, shim.pid)
+    status = (await live(running(builders.pod("true"))))[-1]
+    await shim.wait()
+    assert status["phase"] == "Succeeded"
+
+
+@pytest.mark.parametrize(("code", "expected"), [("137\n", "OOMKilled"), ("1\n", "OOMKilled"), ("0\n", "Completed")])
+async def test_a_run_at_its_limit_of_memory_says_so_unless_it_succeeded(
+    live: Live, node: Node, tmp_path: Path, code: str, expected: str
+) -> None:
+    (left_behind(node, tmp_path, boot_id="this") / "ended").write_text(code)
+    node.runs.mark_out_of_memory(UID)
+    (status,) = await live(running(builders.pod("true")))
+    assert status["containerStatuses"][0]["state"]["terminated"]["reason"] == expected
 
 
 async def test_a_pod_that_runs_without_a_record_is_not_started_again(live: Live, tmp_path: Path) -> None:
@@ -147,3 +214,47 @@ async def test_nothing_of_a_run_stays_but_its_output(api: Api, live: Live, node:
     await live(builders.pod("echo", "hello"))
     assert node.runs.all() == []
     assert (tmp_path / "logs" / "42.log").read_text() == "hello\n"
+
+
+async def test_a_job_finds_its_volumes_and_they_go_with_its_pod(
+    api: Api, live: Live, node: Node, tmp_path: Path
+) -> None:
+    api.answer(JOB, submitted_by("alice"))
+    api.answer("GET /api/v1/namespaces/default/configmaps/lr", Answer(body={"data": {"lr.yaml": "lr: 0.1"}}))
+    made = builders.pod("sh", "-c", 'cat /conf/lr.yaml; echo; ls -d "$DOVETAIL_VOLUME_CONF"')
+    spec = msgspec.convert({"volumes": [{"name": "conf", "configMap": {"name": "lr"}}], "containers": []}, LocalPodSpec)
+    container = replace(made.spec.containers[0], volume_mounts=[Mount(name="conf", mount_path="/conf")])
+    made = replace(made, spec=replace(made.spec, volumes=spec.volumes, containers=[container]))
+    (status,) = await live(made, unreported_seconds=600)
+    folder = node.runs.volumes(UID) / "conf"
+    assert status["phase"] == "Succeeded"
+    assert (tmp_path / "logs" / "42.log").read_text() == f"lr: 0.1\n{folder}\n"
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize(("asked", "usual"), [(1, 600), (None, 1)])
+async def test_a_process_that_ignores_sigterm_is_killed_after_its_grace(
+    api: Api, node: Node, tmp_path: Path, asked: int | None, usual: int
+) -> None:
+    api.answer(JOB, submitted_by("alice"))
+    api.answer(STATUS, *[Answer(body={"metadata": {"name": "train-0-abcde"}})] * 3)
+    api.answer(f"DELETE {PODS}/train-0-abcde", Answer(body={}))
+    made = builders.pod("sh", "-c", "trap 'echo asked' TERM; echo ready; while :; do sleep 0.05; done")
+    made = replace(made, spec=replace(made.spec, termination_grace_period_seconds=usual))
+    life = PodLife(node=node, pod=made)
+    living = asyncio.create_task(life.run())
+    output = tmp_path / "logs" / "42.log"
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        await printed(output, "ready")
+        meta = {"deletion_timestamp": "2026-01-31T18:00:00Z", "deletion_grace_period_seconds": asked}
+        life.seen(replace(made, metadata=replace(made.metadata, **meta)))
+        await living
+    terminated = api.of(STATUS)[-1].body["status"]["containerStatuses"][0]["state"]["terminated"]
+    assert (terminated["exitCode"], terminated["message"]) == (137, "It ended by SIGKILL.")
+    await printed(output, "asked")
+
+
+async def printed(output: Path, text: str) -> None:
+    """Wait until a job has printed a text."""
+    while text not in await asyncio.to_thread(lambda: (output.exists() and output.read_text()) or ""):  # noqa: ASYNC110 - a process writes it
+        await asyncio.sleep(0.005)

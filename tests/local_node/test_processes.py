@@ -70,7 +70,7 @@ class Started:
 async def test_the_exit_code_is_that_of_the_command(tmp_path: Path, code: int) -> None:
     end = await Started(tmp_path, "sh", "-c", f"exit {code}").end()
     assert end is not None
-    assert (end.exit_code, end.problem) == (code, "")
+    assert (end.exit_code, end.message) == (code, "")
 
 
 async def test_a_command_that_ends_by_a_signal_has_the_shells_code(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ async def test_a_command_that_does_not_exist_is_127_with_a_sentence(tmp_path: Pa
     started = Started(tmp_path, "no-such-command", "x")
     end = await started.end()
     assert end is not None
-    assert (end.exit_code, end.problem) == (127, "no-such-command: No such file or directory")
+    assert (end.exit_code, end.message) == (127, "no-such-command: No such file or directory")
     assert started.output.read_text() == "dovetail: no-such-command: No such file or directory\n"
 
 
@@ -111,7 +111,7 @@ async def test_a_file_that_is_no_program_is_126(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("x")
     end = await Started(tmp_path, str(tmp_path / "data")).end()
     assert end is not None
-    assert (end.exit_code, end.problem) == (126, f"{tmp_path}/data: Permission denied")
+    assert (end.exit_code, end.message) == (126, f"{tmp_path}/data: Permission denied")
 
 
 async def test_a_missing_directory_is_named(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ async def test_a_missing_directory_is_named(tmp_path: Path) -> None:
     started.shim()
     end = await started.end()
     assert end is not None
-    assert end.problem == "/nowhere: No such file or directory"
+    assert end.message == "/nowhere: No such file or directory"
 
 
 async def test_a_second_shim_of_a_run_runs_nothing(tmp_path: Path) -> None:
@@ -158,6 +158,7 @@ async def test_sigterm_reaches_the_command_and_its_own_exit_code_counts(tmp_path
     end = await started.end()
     assert end is not None
     assert end.exit_code == 7
+    assert started.runs.was_terminated(UID)
     assert started.output.read_text().endswith("bye\n")
 
 
@@ -178,15 +179,23 @@ async def test_sigkill_ends_the_shim_too_and_leaves_no_exit_code(tmp_path: Path)
 
 
 async def test_what_left_the_process_group_is_killed_by_its_mark(tmp_path: Path) -> None:
-    started = Started(tmp_path, "sh", "-c", "setsid sleep 600 & echo $!; exit 0")
+    started = Started(tmp_path, "sh", "-c", "setsid sleep 600 & exit 0")
     await started.end()
-    # What ends takes a moment to be gone.
-    await eventually(lambda: len(identity.marked(MARK, value=UID)) == 1)
-    left = identity.marked(MARK, value=UID)
+    await eventually(lambda: bool(identity.marked(MARK, value=UID)))
+    await asyncio.to_thread(processes.kill_rest, UID)
+    # What is killed takes a moment to be gone.
+    await eventually(lambda: not identity.marked(MARK, value=UID))
+
+
+def test_a_process_that_one_look_misses_is_killed_at_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One is executing another program at the first look, and starts a second one before it is killed."""
+    first, second = ProcessId(1_000_001, 1), ProcessId(1_000_002, 2)
+    looks = iter([[], [first], [first, second], []])
+    killed: list[ProcessId] = []
+    monkeypatch.setattr(identity, "marked", lambda *_, **__: next(looks, []))
+    monkeypatch.setattr(identity, "send", lambda process, **_: killed.append(process))
     processes.kill_rest(UID)
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        await processes.until_gone(left[0])
-    assert identity.marked(MARK, value=UID) == []
+    assert killed == [first, second]
 
 
 async def test_the_environment_file_is_its_users_alone(tmp_path: Path) -> None:

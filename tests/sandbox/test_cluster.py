@@ -11,6 +11,7 @@ from dovetail_cli.app import main
 from dovetail_sandbox import cluster, state
 from dovetail_sandbox.cluster import Cluster
 from dovetail_sandbox.errors import ComponentFailedError, InvalidInputError, NotRunningError
+from dovetail_sandbox.nodes import kwok
 from dovetail_sandbox.state import Observed, Phase, State
 
 
@@ -31,7 +32,7 @@ def write(made: Cluster, *observed: Observed, phase: Phase = "ready", **more: ob
     made.folder.mkdir(parents=True, exist_ok=True)
     fields = {"name": "one", "phase": phase, "supervisor": myself(), **more}
     state.write(made.folder, state=State(**fields))
-    plane = [Observed(name=name, state="running", process=myself()) for name in cluster.CONTROL_PLANE]
+    plane = [Observed(name=name, state="running", process=myself()) for name in kwok.CONTROL_PLANE]
     state.write_observed(made.folder, observed=[*plane, *observed])
 
 

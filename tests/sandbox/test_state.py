@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 
+from dovetail.process import identity
 from dovetail.process.identity import ProcessId
 from dovetail_sandbox import state
 from dovetail_sandbox.errors import InvalidInputError
@@ -26,7 +27,7 @@ def test_a_name_that_could_leave_the_folder_is_refused(name: str) -> None:
 
 
 def test_what_is_written_is_read_again(tmp_path: Path) -> None:
-    known = State(name="a", ports={"etcd": 21000}, supervisor=ProcessId(7, 8), nodes=3)
+    known = State(name="a", boot_id=identity.boot_id(), ports={"etcd": 21000}, supervisor=ProcessId(7, 8), nodes=3)
     desired = Desired(components=[Component(name="c", argv=["/bin/true"], log="l")])
     observed = Observed(name="c", state="waiting", last_exit="exit code 1")
 
@@ -60,3 +61,16 @@ def test_the_lock_leaves_no_file() -> None:
     with state.locked():
         assert list(state.root().iterdir()) == []
     assert list(state.root().iterdir()) == []
+
+
+def test_processes_of_an_earlier_boot_have_ended(tmp_path: Path) -> None:
+    running = ProcessId(1, 2)
+    state.write(tmp_path, state=State(name="one", starter=running, supervisor=running))
+    found = state.read(tmp_path)
+    assert found
+    assert (found.starter, found.supervisor) == (running, running)
+    file = tmp_path / "state.json"
+    file.write_text(file.read_text().replace(found.boot_id, "earlier"))
+    found = state.read(tmp_path)
+    assert found
+    assert (found.starter, found.supervisor) == (None, None)

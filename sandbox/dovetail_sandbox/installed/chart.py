@@ -15,6 +15,8 @@ from dovetail_sandbox.errors import ChartError
 
 NAMESPACE: Final = "dovetail-system"
 RELEASE: Final = "dovetail"
+# The registry in the names of the images that images/build.sh builds.
+BUILT_IMAGES: Final = "dovetail.local"
 _WORKLOADS: Final = frozenset({"Deployment", "DaemonSet", "StatefulSet"})
 Manifest = dict[str, Any]
 

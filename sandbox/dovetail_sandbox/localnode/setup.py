@@ -2,12 +2,17 @@
 
 import getpass
 import os
+import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from dovetail import names
+from dovetail.jobs.local_submission import Folders
+from dovetail_local_node.limits import choice
+from dovetail_local_node.runs import Runs
+from dovetail_sandbox import access
 from dovetail_sandbox.localnode import credentials
 from dovetail_sandbox.localnode.credentials import Subject
 from dovetail_sandbox.processes.processes import MARK
@@ -33,12 +38,11 @@ class LocalNode:
     @property
     def data(self) -> Path:
         """The folder of the user's logs and environments. It outlives the sandbox."""
-        home = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
-        return Path(home) / ("gflow" if self.sandbox == DEFAULT_NAME else f"gflow-{self.sandbox}")
+        return _data(self.sandbox)
 
     @property
     def _files(self) -> Path:
-        return self.folder / "local-node"
+        return _files(self.folder)
 
     def write_certificates(self) -> None:
         """Write the certificates of the node, of its log server, and of the user as administrator."""
@@ -64,6 +68,7 @@ class LocalNode:
         options = {
             "node": NODE_NAME,
             "user": user(),
+            "account": access.USER_ACCOUNT,
             "state": self._files,
             "data": self.data,
             "mark": f"{MARK}={self.folder}",
@@ -83,6 +88,36 @@ class LocalNode:
             log=str(self.folder / "logs" / f"{COMPONENT}.log"),
             ready_url=f"http://{_ADDRESS}:{metrics}/readyz",
         )
+
+
+def purge(sandbox: str) -> Path:
+    """Remove the environments and files that submissions left for a sandbox's local node; return the logs' folder."""
+    data = Folders(_data(sandbox))
+    for folder in (data.environments, data.files):
+        shutil.rmtree(folder, ignore_errors=True)
+    return data.logs
+
+
+def _data(sandbox: str) -> Path:
+    home = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
+    return Path(home) / ("gflow" if sandbox == DEFAULT_NAME else f"gflow-{sandbox}")
+
+
+def runs(folder: Path) -> Runs:
+    """The runs of jobs on the local node of the sandbox in `folder`."""
+    return Runs.below(_files(folder))
+
+
+def limits(folder: Path) -> str:
+    """What the local node of the sandbox in `folder` says of limits of CPU and memory; empty without one."""
+    try:
+        return choice.sentence_file(_files(folder)).read_text(encoding="utf-8")
+    except OSError:
+        return ""
+
+
+def _files(folder: Path) -> Path:
+    return folder / "local-node"
 
 
 def user() -> str:

@@ -15,6 +15,9 @@ from dovetail_sandbox.nodes.node_sets import SimulatedNode
 # the first of kube-apiserver's default service range; pods reach the API server there
 SERVICE_ADDRESS: Final = "10.0.0.1"
 PORTS: Final = ("etcd", "etcd-peer", "kube-apiserver", "kube-controller-manager", "default-scheduler", "kwok")
+# Components by the names under which a sandbox shows them.
+CONTROL_PLANE: Final = ("etcd", "kube-apiserver", "kube-controller-manager", "default-scheduler", "kwok-controller")
+_KWOKCTL_NAMES: Final = {"default-scheduler": "kube-scheduler"}
 _MAX_PODS: Final = "110"
 # Go's garbage collector takes a fifth of a busy API server's CPU time. While their memory is small, these settings make
 # it and its clients collect less often.
@@ -75,6 +78,16 @@ def _discovered(node: SimulatedNode) -> dict[str, str]:
     }
 
 
+def control_plane(*, local_node: bool, real_node: bool) -> list[str]:
+    """The components of a sandbox's control plane.
+
+    On a local node, every pod is Dovetail's to schedule, and no node is simulated. A real node's own pods use the
+    default scheduler.
+    """
+    left_out = {"kwok-controller", *(() if real_node else ("default-scheduler",))} if local_node else ()
+    return [name for name in CONTROL_PLANE if name not in left_out]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestLog:
     """The API server's audit policy and its log, with one line of JSON for each request."""
@@ -91,13 +104,14 @@ def configuration(
     pki: Path,
     real_node: bool,
     requests: RequestLog | None = None,
-    little_memory: bool = False,
+    lasting: Path | None = None,
 ) -> str:
     """Build kwokctl's configuration with our stages.
 
-    It sets every port and program: kwokctl chooses none. With `little_memory`, Go collects as often as it does by
-    default.
+    It sets every port and program: kwokctl chooses none. A sandbox with a local node has `lasting`, a folder for etcd's
+    data: they survive a power failure, and Go collects as often as it does by default.
     """
+    wanted = control_plane(local_node=lasting is not None, real_node=real_node)
     options = {
         "runtime": "binary",
         "kubeVersion": kube_version,
@@ -112,19 +126,24 @@ def configuration(
         "kubeApiserverBinary": str(binaries["kube-apiserver"]),
         "kubeControllerManagerBinary": str(binaries["kube-controller-manager"]),
         "kubeSchedulerBinary": str(binaries["kube-scheduler"]),
-        "kwokControllerBinary": str(binaries["kwok"]),
+        "kwokControllerBinary": str(binaries.get("kwok", "")),
         "kubectlBinary": str(binaries["kubectl"]),
         "kubeAuthorization": True,
         "kubeAdmission": True,
         "kubeApiserverCertSANs": [SERVICE_ADDRESS],
         "disableQPSLimits": True,
+        "disable": [_KWOKCTL_NAMES.get(name, name) for name in CONTROL_PLANE if name not in wanted],
     }
     document = {
         "apiVersion": "config.kwok.x-k8s.io/v1alpha1",
         "kind": "KwokctlConfiguration",
         "options": options,
         "componentsPatches": _patches(
-            pki=pki, real_node=real_node, requests=requests, environment=[] if little_memory else _SELDOM_COLLECTED
+            pki=pki,
+            real_node=real_node,
+            requests=requests,
+            etcd=_TEMPORARY if lasting is None else [_argument("data-dir", value=str(lasting), override=True)],
+            environment=[] if lasting else _SELDOM_COLLECTED,
         ),
     }
     stages = resources.files("dovetail_sandbox").joinpath("data/stages.yaml").read_text(encoding="utf-8")
@@ -150,7 +169,12 @@ def audit_policy(*, namespace: str) -> str:
 
 
 def _patches(
-    *, pki: Path, real_node: bool, requests: RequestLog | None, environment: list[dict[str, str]]
+    *,
+    pki: Path,
+    real_node: bool,
+    requests: RequestLog | None,
+    etcd: list[dict[str, Any]],
+    environment: list[dict[str, str]],
 ) -> list[dict[str, Any]]:
     api_server = [
         _argument("kubelet-client-certificate", value=str(pki / "admin.crt")),
@@ -170,8 +194,7 @@ def _patches(
     # Each has one replica: on a busy machine it would miss its Lease renewal, end, and not restart.
     alone = _argument("leader-elect", value="false")
     return [
-        # Data that a machine failure loses is temporary anyway.
-        {"name": "etcd", "extraArgs": [_argument("unsafe-no-fsync", value="true")], "extraEnvs": environment},
+        {"name": "etcd", "extraArgs": etcd, "extraEnvs": environment},
         {"name": "kube-apiserver", "extraArgs": api_server, "extraEnvs": environment},
         # As in clusters: each controller has an account of its own, by which policies recognise the Job controller.
         {
@@ -204,3 +227,7 @@ def _node_info() -> dict[str, str]:
         "kubeletVersion": "simulated",
         **dict.fromkeys(empty, ""),
     }
+
+
+# Data that a machine failure loses is temporary anyway.
+_TEMPORARY: Final = [_argument("unsafe-no-fsync", value="true")]

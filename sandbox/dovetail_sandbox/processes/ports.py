@@ -22,7 +22,7 @@ def choose(components: Sequence[str], *, taken: Iterable[int]) -> dict[str, int]
     used = set(taken)
     # A random start: another user's sandboxes are not in `taken`, and can be starting at this moment.
     first = random.SystemRandom().randrange(len(RANGE))
-    free = (port for port in (*RANGE[first:], *RANGE[:first]) if port not in used and _bindable(port))
+    free = (port for port in (*RANGE[first:], *RANGE[:first]) if port not in used and is_free(port))
     chosen = dict(zip(components, free, strict=False))
     if len(chosen) < len(components):
         raise SandboxError(f"No {len(components)} free ports between {RANGE.start} and {RANGE.stop}.")
@@ -37,15 +37,18 @@ def first_from(first: int, *, taken: Iterable[int]) -> int:
     hundred ports is free.
     """
     used = set(taken)
-    candidates = (port for port in range(first, first + _NEXT) if port not in used and _bindable(port))
-    found = next((port for port in candidates if _reserve(port)), None)
+    candidates = (port for port in range(first, first + _NEXT) if port not in used and is_free(port))
+    found = next((port for port in candidates if reserve(port)), None)
     if found is None:
         raise SandboxError(f"No free port between {first} and {first + _NEXT - 1}.")
     return found
 
 
-def _reserve(port: int) -> bool:
-    """Bind a name of Linux's abstract namespace, which has no file and ends with the process."""
+def reserve(port: int) -> bool:
+    """Reserve a port on this machine while this process runs. Return False if another process has reserved it.
+
+    The reservation is a name of Linux's abstract namespace, which has no file and ends with the process.
+    """
     reservation = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         reservation.bind(f"\0dovetail-port-{port}")
@@ -56,7 +59,8 @@ def _reserve(port: int) -> bool:
     return True
 
 
-def _bindable(port: int) -> bool:
+def is_free(port: int) -> bool:
+    """Whether no program listens on the port."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         # As servers do: a port whose last connection is still in TIME_WAIT is free.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

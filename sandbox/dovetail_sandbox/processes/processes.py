@@ -10,6 +10,7 @@ from typing import Final
 
 from dovetail.process import identity
 from dovetail.process.identity import ProcessId, alive, send
+from dovetail_local_node.launch import MARK as JOB_MARK
 
 MARK: Final = "DOVETAIL_SANDBOX"  # in the environment of every process of a sandbox: its folder
 _POLL_SECONDS: Final = 0.02
@@ -29,6 +30,11 @@ def of_sandbox(folder: Path) -> list[ProcessId]:
     return identity.marked(MARK, value=str(folder))
 
 
+def programs_of(folder: Path) -> list[ProcessId]:
+    """Return the processes of the sandbox in that folder without those of its jobs, and without the caller."""
+    return identity.marked(MARK, value=str(folder), without=JOB_MARK)
+
+
 def end(processes: Iterable[ProcessId], *, grace_seconds: float) -> None:
     """End processes: SIGTERM, then SIGKILL after the grace period (0: at once).
 
@@ -36,10 +42,10 @@ def end(processes: Iterable[ProcessId], *, grace_seconds: float) -> None:
     """
     first = signal.SIGTERM if grace_seconds else signal.SIGKILL
     rest = [process for process in processes if send(process, signal_number=first)]
-    rest = _wait_gone(rest, seconds=grace_seconds)
+    rest = wait_gone(rest, seconds=grace_seconds)
     for process in rest:
         send(process, signal_number=signal.SIGKILL)
-    _wait_gone(rest, seconds=10.0)
+    wait_gone(rest, seconds=10.0)
 
 
 def forget(process: ProcessId) -> None:
@@ -48,7 +54,8 @@ def forget(process: ProcessId) -> None:
         os.waitpid(process.pid, os.WNOHANG)
 
 
-def _wait_gone(processes: list[ProcessId], *, seconds: float) -> list[ProcessId]:
+def wait_gone(processes: list[ProcessId], *, seconds: float) -> list[ProcessId]:
+    """Return when all have ended, or after `seconds` those that still run."""
     limit = time.monotonic() + seconds
     while (rest := [process for process in processes if alive(process)]) and time.monotonic() < limit:
         time.sleep(_POLL_SECONDS)

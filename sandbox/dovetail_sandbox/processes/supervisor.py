@@ -122,7 +122,7 @@ class Supervisor:
     _unclaimed: dict[int, str] = field(default_factory=dict)  # how children ended before they were adopted
 
     def run(self) -> None:
-        """Run until SIGTERM or SIGINT. At the end, no process of the sandbox runs."""
+        """Run until SIGTERM or SIGINT. At the end, no process of the sandbox runs but those of jobs."""
         signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         _become_subreaper()
         while True:
@@ -136,13 +136,13 @@ class Supervisor:
         self._end_all()
 
     def _end_all(self) -> None:
-        """End all processes.
+        """End all processes but those of jobs, which the next local node finds.
 
-        Deployables get a grace period; the control plane gets none: its data is temporary.
+        Deployables get a grace period; the control plane gets none: its data is temporary, or etcd has written it.
         """
         ours = [child.process for child in self.children.values() if child.process and not child.adopted]
         processes.end(ours, grace_seconds=GRACE_SECONDS)
-        processes.end(processes.of_sandbox(self.folder), grace_seconds=0)
+        processes.end(processes.programs_of(self.folder), grace_seconds=0)
 
     def reconcile(self, *, now: float) -> None:
         """Compare the wanted with the running programs once; start, or ask to end, what differs."""

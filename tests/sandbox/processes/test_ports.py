@@ -67,3 +67,8 @@ def test_ports_of_other_sandboxes_are_left_out() -> None:
 def test_where_none_of_a_hundred_is_free_the_refusal_names_them() -> None:
     with pytest.raises(SandboxError, match=f"No free port between {FIRST} and {FIRST + 99}"):
         ports.first_from(FIRST, taken=range(FIRST, FIRST + 100))
+
+
+def test_a_port_is_reserved_once() -> None:
+    assert ports.reserve(FIRST + 300)
+    assert not ports.reserve(FIRST + 300)

@@ -1,0 +1,55 @@
+"""Makes the folders of a pod's volumes, with the files of ConfigMaps and Secrets in them, for their user alone."""
+
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+from dovetail_local_node import volumes
+from dovetail_local_node.admission import Refusal
+from dovetail_local_node.pod_object import LocalPod
+from dovetail_local_node.volumes import File, Source
+
+_FOLDER_MODE: Final = 0o700
+_OWNERS: Final = 0o700
+_READABLE: Final = 0o600
+
+Read = Callable[[Source], Awaitable[Mapping[str, bytes] | None]]
+
+
+async def fill(pod: LocalPod, *, folder: Path, read: Read) -> Refusal | None:
+    """Make the folders below `folder`, which is in the folder of the run.
+
+    `read` returns the values of a source's object, None if there is none. Raises `OSError`.
+    """
+    for mount, volume in volumes.mounted(pod):
+        for path in (folder.parent, folder, folder / volume.name):
+            path.mkdir(parents=True, exist_ok=True, mode=_FOLDER_MODE)
+        if volume.empty_dir is not None:
+            (folder / volume.name / mount.sub_path).mkdir(parents=True, exist_ok=True)
+    for source in volumes.sources(pod):
+        found = await read(source)
+        if found is None and not source.files.optional:
+            return _refused(source, problem=f"{source} is not there")
+        try:
+            files = volumes.files_of(source, contents=found or {})
+        except KeyError as error:
+            return _refused(source, problem=f"{source} has no key {error.args[0]}")
+        for file in files:
+            _write(file, folder=folder / source.volume)
+    return None
+
+
+def _write(file: File, *, folder: Path) -> None:
+    path = folder / file.path
+    if not path.resolve().is_relative_to(folder.resolve()):
+        raise OSError(0, "it leaves its volume", str(path))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, file.mode & _OWNERS | _READABLE)
+    with os.fdopen(handle, "wb") as opened:
+        opened.write(file.data)
+
+
+def _refused(source: Source, *, problem: str) -> Refusal:
+    return Refusal(reason="NoVolume", message=f"Volume {source.volume} cannot be used: {problem}.")

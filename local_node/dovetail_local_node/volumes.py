@@ -1,0 +1,115 @@
+"""The volumes of a pod as folders of this machine. Pure.
+
+A process has no file system of its own, so a volume cannot be at its mount path. The job finds its folder in a
+variable, `DOVETAIL_VOLUME_<NAME>`; where the container's words and variables name the mount path, the folder takes its
+place.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from dovetail.api.resources import CONFIGMAPS, Resource
+from dovetail_local_node.pod_object import ConfigMapFiles, FilesOf, Item, LocalPod, Mount, SecretFiles, Volume
+
+# The API server mounts it into every pod. A job of one's own machine has its user's kubeconfig instead.
+_ACCOUNT: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
+_VARIABLE: Final = "DOVETAIL_VOLUME_"
+# As kubelet makes them without a mode.
+_MODE: Final = 0o644
+SECRETS: Final = Resource(plural="secrets", kind="Secret")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """An object of the API, in `resource`, whose keys are the files of a volume."""
+
+    volume: str
+    resource: Resource
+    files: FilesOf
+    as_type: type[ConfigMapFiles] | type[SecretFiles]
+
+    def __str__(self) -> str:
+        return f"{self.resource.kind} {self.object_name}"
+
+    @property
+    def object_name(self) -> str:
+        """The name of the object."""
+        return self.files.name or self.files.secret_name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class File:
+    """A file of a volume."""
+
+    path: str
+    data: bytes
+    mode: int
+
+
+def mounted(pod: LocalPod) -> Iterator[tuple[Mount, Volume]]:
+    """What the pod's container mounts, without the service account's token."""
+    volumes = {volume.name: volume for volume in pod.spec.volumes}
+    for mount in pod.spec.containers[0].volume_mounts:
+        if mount.mount_path != _ACCOUNT:
+            yield mount, volumes.get(mount.name, Volume(name=mount.name))
+
+
+def problem(pod: LocalPod) -> str:
+    """Why a volume of the pod cannot be a folder; empty if all can."""
+    for mount, volume in mounted(pod):
+        if volume.empty_dir is None and source_of(volume) is None:
+            return (
+                f"Volume {volume.name} is no emptyDir, configMap or secret: the local node has no others. A process "
+                "finds the files of this machine at their own paths."
+            )
+        if mount.sub_path_expr or not mount.mount_path.strip("/"):
+            return f"Volume {volume.name} is mounted with subPathExpr or at /, which the local node cannot do."
+    return ""
+
+
+def source_of(volume: Volume) -> Source | None:
+    """Where the files of a volume come from; None for an empty one."""
+    if volume.config_map is not None:
+        return Source(volume=volume.name, resource=CONFIGMAPS, files=volume.config_map, as_type=ConfigMapFiles)
+    if volume.secret is not None:
+        return Source(volume=volume.name, resource=SECRETS, files=volume.secret, as_type=SecretFiles)
+    return None
+
+
+def sources(pod: LocalPod) -> list[Source]:
+    """The objects that hold files of the pod's volumes, each once."""
+    found = {volume.name: source_of(volume) for _, volume in mounted(pod)}
+    return [source for source in found.values() if source is not None]
+
+
+def files_of(source: Source, *, contents: Mapping[str, bytes]) -> list[File]:
+    """The files of a volume: all keys, or those that its items name. Raises `KeyError`."""
+    usual = _MODE if source.files.default_mode is None else source.files.default_mode
+    items = source.files.items or [Item(key=key, path=key) for key in contents]
+    return [
+        File(path=item.path, data=contents[item.key], mode=usual if item.mode is None else item.mode) for item in items
+    ]
+
+
+def places(pod: LocalPod, *, folder: Path) -> dict[str, Path]:
+    """The folder or file of this machine for each mount path; volumes are subfolders of `folder`."""
+    return {
+        mount.mount_path.rstrip("/"): folder / volume.name / mount.sub_path.lstrip("/")
+        for mount, volume in mounted(pod)
+    }
+
+
+def variables(pod: LocalPod, *, folder: Path) -> dict[str, str]:
+    """The variables by which a job finds its volumes."""
+    return {_VARIABLE + volume.name.upper().replace("-", "_"): str(folder / volume.name) for _, volume in mounted(pod)}
+
+
+def at_home(text: str, *, mounts: Mapping[str, Path]) -> str:
+    """The text with the folders of this machine in place of mount paths; of two that match, the longer one counts."""
+    if not mounts:
+        return text
+    paths = "|".join(re.escape(path) for path in sorted(mounts, key=len, reverse=True))
+    return re.sub(rf"(?<![\w./-])({paths})(?![\w.-])", lambda match: str(mounts[match[1]]), text)

@@ -1,0 +1,112 @@
+"""A user's machine with a queue of its own: commands are typed into a shell, and real processes run."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dovetail_cli.cluster import audit
+from dovetail_sandbox import cluster
+from dovetail_sandbox.processes import processes
+
+PATIENCE_SECONDS = 60.0
+ENDED = {"Succeeded", "Failed", "Cancelled", "TimedOut"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """A user's machine with a queue of its own: commands are typed in `work`."""
+
+    work: Path
+    environment: Mapping[str, str]
+
+    def run(self, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
+        """The outcome of a command, whatever it is; `more` are further variables."""
+        return subprocess.run(
+            [sys.executable, "-m", "dovetail_cli", *words],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+            cwd=self.work,
+            env={**self.environment, **more},
+        )
+
+    def __call__(self, *words: str, **more: str) -> str:
+        """Standard output; the command must do what it is asked."""
+        done = self.run(*words, **more)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def submit(self, *words: str, **more: str) -> str:
+        """The number of a job."""
+        printed = self("gbatch", *words, **more)
+        found = re.fullmatch(r"Submitted batch job (\d+)\n", printed)
+        assert found, printed
+        return found[1]
+
+    def show(self, job: str) -> dict[str, Any]:
+        shown: dict[str, Any] = json.loads(self("gjob", "show", "-o", "json", job))
+        return shown
+
+    def ended(self, job: str) -> dict[str, Any]:
+        """The job once it has ended."""
+        until(lambda: self.show(job)["state"] in ENDED, what=lambda: str(self.show(job)))
+        return self.show(job)
+
+    def log(self, job: str) -> str:
+        return Path(self.environment["XDG_DATA_HOME"], "gflow", "logs", f"{job}.log").read_text()
+
+    def printed(self, job: str, text: str) -> None:
+        """Wait until the job has printed a text."""
+        path = Path(self.environment["XDG_DATA_HOME"], "gflow", "logs", f"{job}.log")
+        until(lambda: path.exists() and text in path.read_text(), what=lambda: str(self.show(job)))
+
+    def pod_uid(self, job: str) -> str:
+        """The UID of the pod that runs a job, from its environment."""
+        folder = cluster.get().folder / "local-node" / "runs"
+        number = f"DOVETAIL_JOB_ID={job}".encode()
+        return next(path.parent.name for path in folder.glob("*/execute") if number in path.read_bytes().split(b"\0"))
+
+
+def until(holds: Callable[[], bool], *, what: Callable[[], str] = str) -> None:
+    limit = time.monotonic() + PATIENCE_SECONDS
+    while not holds():
+        assert time.monotonic() < limit, what()
+        time.sleep(0.05)
+
+
+@contextmanager
+def new_machine(folder: Path) -> Iterator[Machine]:
+    """A machine whose queue is up; at the end, nothing of it stays but logs."""
+    (folder / "work").mkdir()
+    own = {"XDG_STATE_HOME": str(folder / "state"), "XDG_DATA_HOME": str(folder / "data")}
+    kept = {name: value for name, value in os.environ.items() if name not in {"KUBECONFIG", "DOVETAIL_SANDBOX"}}
+    made = Machine(work=folder / "work", environment={**kept, **own})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", own["XDG_STATE_HOME"])
+        try:
+            assert "Jobs run on this machine" in made("gflowd", "up")
+            yield made
+            report = audit.prove(kubeconfig=str(cluster.get().kubeconfig), context=None)
+            assert not report.findings
+        finally:
+            sandbox = cluster.get().folder
+            print(made("gflowd", "down", "--purge"))
+        assert processes.of_sandbox(sandbox) == []
+        assert not sandbox.exists()
+
+
+def kubectl() -> list[str]:
+    """The sandbox's own kubectl, as its administrator."""
+    program = next((Path.home() / ".cache" / "dovetail" / "bin").glob("kubectl-*/kubectl"))
+    return [str(program), f"--kubeconfig={cluster.get().kubeconfig}"]

@@ -1,0 +1,286 @@
+"""Limits of CPU and memory: what they mean for a cgroup, where cgroups may be, and what the kernel does with them.
+
+The choice in cgroup v2 is tried on a tree of files in which the kernel's part is played: it refuses controllers to the
+children of a cgroup that has processes (cgroups(7), "no internal processes"). What limits do is tried on the kernel's
+own cgroups, v1 or v2, where this user may write them.
+"""
+
+import errno
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dovetail.process import identity
+from dovetail_local_node.limits import amounts, choice, groups
+from dovetail_local_node.limits.amounts import Limits
+from dovetail_local_node.limits.choice import Kernel
+from dovetail_local_node.limits.groups import Groups
+from dovetail_local_node.limits.scope import ENTERED, Systemd
+from dovetail_local_node.pod_object import Amounts
+
+NAME = f"dovetail-test-{os.getpid()}"
+GIB = 1024**3
+
+
+@pytest.mark.parametrize(
+    ("requests", "limits", "expected"),
+    [
+        ({}, {}, Limits()),
+        ({"cpu": "2", "memory": "8Gi"}, {}, Limits(cpu_shares=2048)),
+        ({"cpu": "500m"}, {"memory": "1Gi", "cpu": 2}, Limits(memory_bytes=GIB, cpu_milli=2000, cpu_shares=512)),
+        ({"cpu": "1000"}, {"memory": "0", "cpu": "x"}, Limits(cpu_shares=262_144)),
+    ],
+)
+def test_limits_cap_and_requests_weigh(
+    requests: dict[str, str | int | float], limits: dict[str, str | int | float], expected: Limits
+) -> None:
+    assert amounts.of_container(Amounts(requests=requests, limits=limits)) == expected
+
+
+@pytest.mark.parametrize(("shares", "weight"), [(2, 1), (1024, 39), (262_144, 10_000)])
+def test_shares_become_the_weight_that_kubelet_writes(shares: int, weight: int) -> None:
+    assert Limits(cpu_shares=shares).cpu_weight == weight
+
+
+@pytest.mark.parametrize(("cpu_milli", "quota"), [(None, None), (1, 1_000), (500, 50_000), (4000, 400_000)])
+def test_a_cap_on_cpu_is_a_quota_of_each_tenth_of_a_second(cpu_milli: int | None, quota: int | None) -> None:
+    assert Limits(cpu_milli=cpu_milli).quota_us == quota
+
+
+class Tree:
+    """The files of cgroup v2 with one cgroup, in which this process is."""
+
+    def __init__(self, mount: Path, *, own: str = "user.slice/scope", controllers: str = "cpu memory pids") -> None:
+        self.mount = mount
+        self.own = self.group(own, controllers=controllers, processes=[os.getpid()])
+        self.group("", controllers=controllers, processes=[1])
+        self.membership = mount.parent / "own"
+        self.membership.write_text(f"1:name=systemd:/elsewhere\n0::/{own}\n")
+
+    def group(self, path: str, *, controllers: str, processes: list[int]) -> Path:
+        folder = self.mount / path
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "cgroup.controllers").write_text(f"{controllers}\n")
+        (folder / "cgroup.procs").write_text("".join(f"{pid}\n" for pid in processes))
+        (folder / "cgroup.subtree_control").write_text("")
+        return folder
+
+    def write(self, file: Path, text: str) -> None:
+        """What the kernel does: refuse, move a process, or take the value."""
+        processes = file.parent / "cgroup.procs"
+        if file.name == "cgroup.subtree_control" and processes.exists() and processes.read_text():
+            raise OSError(errno.EBUSY, os.strerror(errno.EBUSY), str(file))
+        if file.name == "cgroup.procs":
+            former = file.parents[1] / "cgroup.procs"
+            former.write_text(former.read_text().replace(f"{text}\n", ""))
+        file.write_text(text)
+
+    def choose(self, *, writable: bool = True) -> Groups:
+        kernel = Kernel(
+            mount=self.mount,
+            own=self.membership,
+            pid=os.getpid(),
+            write=self.write,
+            writable=lambda path: writable and path.exists(),
+        )
+        return choice.choose(NAME, kernel=kernel)
+
+
+@pytest.fixture
+def mount(tmp_path: Path) -> Path:
+    return tmp_path / "cgroup"
+
+
+def test_a_delegated_cgroup_becomes_the_parent_once_this_process_has_left_it(mount: Path) -> None:
+    tree = Tree(mount)
+    found = tree.choose()
+    assert [each.parent for each in found.hierarchies] == [tree.own / NAME]
+    assert found.sentence == f"Limits of CPU and memory are enforced, in {tree.own / NAME}."
+    assert (tree.own / "node" / "cgroup.procs").read_text() == str(os.getpid())
+    assert [(each / "cgroup.subtree_control").read_text() for each in (tree.own, tree.own / NAME)] == [
+        "+cpu +memory"
+    ] * 2
+
+
+def test_other_processes_in_the_cgroup_are_left_alone(mount: Path) -> None:
+    tree = Tree(mount)
+    (tree.own / "cgroup.procs").write_text(f"{os.getpid()}\n1\n")
+    assert tree.choose() == choice.none(f"other processes run in cgroup {tree.own}")
+    assert not (tree.own / NAME).exists()
+
+
+def test_a_missing_controller_is_named(mount: Path) -> None:
+    tree = Tree(mount, controllers="memory pids")
+    assert tree.choose() == choice.none(f"cgroup {tree.own} does not have the controller cpu")
+
+
+def test_a_cgroup_of_root_is_not_this_users(mount: Path) -> None:
+    tree = Tree(mount)
+    assert tree.choose(writable=False) == choice.none(f"cgroup {tree.own} is not delegated to this user")
+
+
+def test_cgroup_v1_is_for_root(mount: Path) -> None:
+    for controller in ("cpu", "memory"):
+        (mount / controller).mkdir(parents=True)
+        (mount / controller / "cgroup.procs").touch()
+    found = choice.choose(NAME, kernel=Kernel(mount=mount, writable=lambda _: False))
+    assert found == choice.none("this machine has cgroup v1, which takes limits from root only")
+
+
+def test_root_without_systemd_takes_the_root_of_the_hierarchy(mount: Path) -> None:
+    tree = Tree(mount)
+    (tree.own / "cgroup.procs").write_text(f"{os.getpid()}\n1\n")
+    (tree.mount / "cgroup.procs").write_text("")
+    assert [each.parent for each in tree.choose().hierarchies] == [tree.mount / NAME]
+
+
+def test_a_machine_without_cgroups_says_so(mount: Path) -> None:
+    found = choice.choose(NAME, kernel=Kernel(mount=mount))
+    assert found == choice.none(f"this machine has no cgroups with CPU and memory at {mount}")
+    assert found.sentence.startswith("Limits of CPU and memory are not enforced: ")
+    assert found.create("job", limits=Limits(memory_bytes=GIB)) == ()
+
+
+def test_the_limits_of_a_job_are_files_of_its_cgroup(mount: Path) -> None:
+    found = Tree(mount).choose()
+    wanted = Limits(memory_bytes=GIB, cpu_milli=1500, cpu_shares=1024)
+    (found.hierarchies[0].parent / "job").mkdir()
+    (found.hierarchies[0].parent / "job" / "memory.swap.max").touch()
+    (group,) = found.create("job", limits=wanted)
+    assert {path.name: path.read_text() for path in group.iterdir()} == {
+        "cpu.weight": "39",
+        "cpu.max": "150000 100000",
+        "memory.max": str(GIB),
+        "memory.swap.max": "0",
+        "memory.oom.group": "1",
+    }
+
+
+def test_without_swap_the_kernel_has_no_file_about_it(mount: Path) -> None:
+    (group,) = Tree(mount).choose().create("job", limits=Limits(memory_bytes=GIB))
+    assert not (group / "memory.swap.max").exists()
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "expected"),
+    [
+        ("memory.events", "low 0\nmax 9\noom 1\noom_kill 2\n", True),
+        ("memory.events", "low 0\nmax 9\noom 1\noom_kill 0\n", False),
+        ("memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n", True),
+        ("memory.events", "", False),
+    ],
+)
+def test_the_kernel_counts_what_it_has_ended(tmp_path: Path, file: str, text: str, *, expected: bool) -> None:
+    (tmp_path / file).write_text(text)
+    assert groups.out_of_memory([tmp_path]) is expected
+
+
+def test_a_cgroup_that_is_gone_has_counted_nothing(tmp_path: Path) -> None:
+    assert not groups.out_of_memory([tmp_path / "gone"])
+
+
+@pytest.fixture
+def real() -> Iterator[Groups]:
+    found = choice.choose(NAME, kernel=Kernel())
+    if not found.hierarchies:
+        pytest.skip(found.sentence)
+    yield found
+    found.leave()
+    assert not any(each.parent.exists() for each in found.hierarchies)
+
+
+def run_in(made: tuple[Path, ...], script: str) -> "subprocess.Popen[str]":
+    """A shell that enters the cgroups before it runs the script."""
+    enter = "".join(f"echo 0 > {group}/cgroup.procs; " for group in made)
+    return subprocess.Popen(["/bin/sh", "-c", enter + script], stdout=subprocess.PIPE, text=True)
+
+
+class TestOnTheKernelsOwnCgroups:
+    async def test_a_job_above_its_memory_is_ended_and_counted(self, real: Groups) -> None:
+        made = real.create("memory", limits=Limits(memory_bytes=32 * 1024**2))
+        with run_in(made, "exec python3 -c 'bytearray(200_000_000)'") as job:
+            assert job.wait(60) == -9
+        assert groups.out_of_memory(made)
+        await groups.end(made)
+
+    async def test_a_job_below_its_memory_is_not(self, real: Groups) -> None:
+        made = real.create("memory", limits=Limits(memory_bytes=256 * 1024**2))
+        with run_in(made, "exec python3 -c 'bytearray(20_000_000)'") as job:
+            assert job.wait(60) == 0
+        assert not groups.out_of_memory(made)
+        await groups.end(made)
+
+    async def test_a_job_is_throttled_at_its_cap_of_cpu(self, real: Groups) -> None:
+        made = real.create("cpu", limits=Limits(cpu_milli=100))
+        cpu = next(group for group in made if (group / "cpu.stat").exists())
+        with run_in(made, "exec python3 -c 'import time; a = time.process_time\nwhile a() < 0.1: pass'") as job:
+            assert job.wait(60) == 0
+        counted = dict(line.split() for line in (cpu / "cpu.stat").read_text().splitlines())
+        assert int(counted["nr_throttled"]) > 0
+        await groups.end(made)
+
+    async def test_the_end_of_a_job_ends_what_it_left_and_what_it_hid(self, real: Groups) -> None:
+        made = real.create("left", limits=Limits())
+        nested = made[0] / "own"
+        left = "env -i setsid sleep 600 >/dev/null & echo $!"
+        with run_in(made, f"mkdir {nested}; {left} | tee {nested}/cgroup.procs; {left}") as job:
+            assert job.stdout is not None
+            pids = [int(line) for line in job.stdout]
+        assert len(pids) == 2
+        assert all(identity.identify(pid) for pid in pids)
+        await groups.end(made)
+        assert not any(group.exists() for group in made)
+        assert not any(identity.identify(pid) for pid in pids)
+
+
+def systemd(folder: Path, *, script: str = "exit 0", **changes: object) -> Systemd:
+    """A machine with systemd, on which `systemd-run` is this script."""
+    program = folder / "systemd-run"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    (folder / "lingering").mkdir()
+    (folder / "lingering" / "alice").touch()
+    known = {"user": "alice", "is_root": False, "environ": {"PATH": f"{folder}:{os.defpath}"}}
+    return Systemd(**{**known, "running": folder, "lingering": folder / "lingering", **changes})  # type: ignore[arg-type]
+
+
+def test_a_user_gets_a_delegated_scope_of_the_users_systemd(tmp_path: Path) -> None:
+    words = systemd(tmp_path).command()
+    assert words == [
+        str(tmp_path / "systemd-run"), "--user", "--scope", "--quiet", "--collect", "--property=Delegate=yes", "--",
+    ]  # fmt: skip
+
+
+def test_root_gets_one_of_the_machines(tmp_path: Path) -> None:
+    assert "--user" not in systemd(tmp_path, user="root", is_root=True).command()
+
+
+def test_jobs_must_not_end_at_logout(tmp_path: Path) -> None:
+    found = systemd(tmp_path, user="bob").command()
+    assert isinstance(found, str)
+    assert found.startswith("systemd would end jobs when you log out; allow them to stay with `loginctl enable-linger`")
+
+
+def test_a_systemd_that_refuses_is_quoted(tmp_path: Path) -> None:
+    found = systemd(tmp_path, script="echo Failed to connect to bus >&2; exit 1").command()
+    assert found == "systemd-run: Failed to connect to bus"
+
+
+@pytest.mark.parametrize("environ", [{"PATH": "/nowhere"}, {ENTERED: "1"}])
+def test_without_systemd_or_in_a_scope_there_is_nothing_to_enter(tmp_path: Path, environ: dict[str, str]) -> None:
+    path = {"PATH": f"{tmp_path}:{os.defpath}"}
+    assert systemd(tmp_path, environ={**path, **environ}).command() == ""
+
+
+def test_entering_runs_this_program_again_in_the_scope(tmp_path: Path) -> None:
+    script = f'[ "$7" = true ] || echo "$DOVETAIL_LOCAL_NODE_SCOPE $@" > {tmp_path}/ran'
+    child = os.fork()
+    if child == 0:
+        systemd(tmp_path, script=script).enter()
+        os._exit(99)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    ran = (tmp_path / "ran").read_text().split()
+    assert ran[:7] == ["1", "--user", "--scope", "--quiet", "--collect", "--property=Delegate=yes", "--"]
