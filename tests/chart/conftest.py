@@ -9,7 +9,7 @@ import yaml
 
 from dovetail_sandbox.programs import locate
 from dovetail_sandbox.progress import Lines
-from tests.chart.generated import CHART
+from tests.chart.generated import CHART, IMAGES
 
 Helm = Callable[..., subprocess.CompletedProcess[str]]
 Render = Callable[..., list[dict[str, Any]]]
@@ -17,11 +17,13 @@ Render = Callable[..., list[dict[str, Any]]]
 
 @pytest.fixture(scope="session")
 def helm() -> Helm:
-    """Runs helm; the caller looks at how it ended."""
+    """Runs helm; the caller looks at how it ended. Charts are rendered with the images' registry set first."""
     program = locate.resolve(["helm"], report=Lines(sys.stderr))["helm"]
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([program, *arguments], capture_output=True, text=True, timeout=60, check=False)
+        command, *rest = arguments
+        words = [program, command, *([IMAGES] if command == "template" else []), *rest]
+        return subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
 
     return run
 

@@ -13,8 +13,11 @@ from typing import Any, Final, NamedTuple
 import yaml
 
 from dovetail.config.settings import Settings
+from dovetail_sandbox.installed.chart import BUILT_IMAGES
 
 CHART: Final = Path(__file__).parents[2] / "helm" / "dovetail"
+# The option without which the chart is refused: where the images are. Nothing here pulls one.
+IMAGES: Final = f"--set=image.registry={BUILT_IMAGES}"
 BEGIN: Final = "<!-- values: written by `python -m tests.chart.generated` -->"
 END: Final = "<!-- end of values -->"
 _KEPT: Final = ("description", "type", "enum", "pattern", "minimum", "maximum", "anyOf")

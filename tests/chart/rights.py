@@ -16,7 +16,7 @@ import yaml
 
 from dovetail_sandbox.programs import locate
 from dovetail_sandbox.progress import Lines
-from tests.chart.generated import CHART
+from tests.chart.generated import CHART, IMAGES
 
 PAGE: Final = CHART.parents[1] / "docs" / "install.md"
 BEGIN: Final = "<!-- rights: written by `python -m tests.chart.rights` -->"
@@ -121,7 +121,7 @@ def table(text: str) -> str:
 def render(helm: Path) -> str:
     """The chart with everything in it that brings a right."""
     sets = [f"--set={each}" for each in EVERYTHING]
-    command = [str(helm), "template", "dovetail", str(CHART), "--namespace=dovetail-system", *sets]
+    command = [str(helm), "template", "dovetail", str(CHART), "--namespace=dovetail-system", IMAGES, *sets]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
 
 

@@ -68,7 +68,10 @@ def test_an_unknown_value_is_refused_by_its_name(helm: Helm, value: str) -> None
             "extender.timeoutSeconds=4",
             "extender.timeoutSeconds is 4, but must be above config.bind_deadline_seconds, which is 4",
         ),
-        ("operator.replicas=2", "each operator would keep a history of its own: set one of the two"),
+        (
+            "operator.replicas=2,history.persistence.enabled=false",
+            "each operator would keep a history of its own: set one of the two",
+        ),
         ("image.pullPolicy=Sometimes", "at '/image/pullPolicy': value must be one of"),
     ],
 )
@@ -147,12 +150,43 @@ def test_operators_side_by_side_may_be_drained_one_at_a_time(render: Render) -> 
     assert budget["selector"]["matchLabels"].items() <= labels.items()
 
 
+def is_budget(each: dict[str, Any], component: str) -> bool:
+    return each["kind"] == "PodDisruptionBudget" and each["metadata"]["name"] == f"dovetail-{component}"
+
+
+def test_schedulers_side_by_side_are_on_other_nodes_and_may_be_drained_one_at_a_time(render: Render) -> None:
+    alone, pair = render(), render(scheduler__replicas=2)
+    assert not [each for each in alone if is_budget(each, "scheduler")]
+    deployment = named(pair, "Deployment", "dovetail-scheduler")["spec"]
+    (budget,) = [each["spec"] for each in pair if is_budget(each, "scheduler")]
+    (spread,) = deployment["template"]["spec"]["topologySpreadConstraints"]
+    assert deployment["replicas"] == 2
+    assert budget["maxUnavailable"] == 1
+    labels = deployment["template"]["metadata"]["labels"]
+    assert budget["selector"]["matchLabels"].items() <= labels.items()
+    assert spread["labelSelector"]["matchLabels"].items() <= labels.items()
+
+
+def test_a_chart_without_the_place_of_its_images_is_refused_with_the_commands_that_bring_them(helm: Helm) -> None:
+    done = helm("template", "dovetail", str(CHART), "--set=image.registry=")
+    assert done.returncode != 0
+    for command in (
+        "images/build.sh",
+        "ctr -n k8s.io images import ARCHIVE",
+        "--set image.registry=dovetail.local",
+        "--set image.registry=REGISTRY/dovetail --set image.tag=TAG",
+    ):
+        assert command in done.stderr
+
+
 def test_operators_that_share_a_volume_of_one_node_share_the_node(render: Render) -> None:
     def pod(**values: Any) -> dict[str, Any]:
         return pods(render(operator__replicas=2, **values))["dovetail-operator"]
 
     volume = {"history__persistence__enabled": True}
     assert "podAffinity" in pod(**volume)["affinity"]
+    # The evicted one finds no other node; a budget would keep the other one there, and the drain would never end.
+    assert not [each for each in render(operator__replicas=2) if is_budget(each, "operator")]
     apart = pod(history__secretName="pg")
     assert "affinity" not in apart
     assert "topologySpreadConstraints" in apart
@@ -211,19 +245,19 @@ def test_a_url_without_a_credential_may_be_in_the_configuration(render: Render, 
     assert exposed({key: url}) == ""
 
 
-def test_the_history_is_on_a_volume_or_in_a_database_where_that_is_asked_for(render: Render) -> None:
+def test_the_history_is_on_a_volume_unless_a_database_or_the_pod_is_asked_for(render: Render) -> None:
     def volume_and_url(**values: Any) -> tuple[Any, Any]:
         chart = render(**values)
         (volume,) = [each for each in pods(chart)["dovetail-operator"]["volumes"] if each["name"] == "history"]
         env = {each["name"]: each for each in containers(chart)["operator"]["env"]}
         return volume, env["DOVETAIL_HISTORY_URL"]
 
+    file = "sqlite:////var/lib/dovetail/history.db"
     volume, url = volume_and_url()
-    assert (volume["emptyDir"], url["value"]) == ({}, "sqlite:////var/lib/dovetail/history.db")
-    volume, url = volume_and_url(history__persistence__enabled=True)
-    assert (volume["persistentVolumeClaim"], url["value"]) == ({"claimName": "dovetail-history"}, url["value"])
-    kept = render(history__persistence__enabled=True)
-    assert named(kept, "PersistentVolumeClaim", "dovetail-history")["metadata"]["annotations"] == {
+    assert (volume["persistentVolumeClaim"], url["value"]) == ({"claimName": "dovetail-history"}, file)
+    volume, url = volume_and_url(history__persistence__enabled=False)
+    assert (volume["emptyDir"], url["value"]) == ({}, file)
+    assert named(render(), "PersistentVolumeClaim", "dovetail-history")["metadata"]["annotations"] == {
         "helm.sh/resource-policy": "keep"
     }
     volume, url = volume_and_url(history__secretName="pg")

@@ -30,7 +30,7 @@ COMBINATIONS: dict[str, dict[str, Any]] = {
     "no webhook": {"webhook__enabled": False, "users__required": False},
     "two operators with a database": {"operator__replicas": 2, "history__secretName": "pg"},
     "a gateway": {"gateway__enabled": True},
-    "a volume": {"history__persistence__enabled": True},
+    "a history in the pod": {"history__persistence__enabled": False},
 }
 
 

@@ -18,9 +18,23 @@ app.kubernetes.io/component: {{ . }}
 
 {{/* Image of one of Dovetail's deployables. Call with (dict "root" $ "name" "operator"). */}}
 {{- define "dovetail.image" -}}
+{{- include "dovetail.refuseNoRegistry" .root -}}
 {{- $repository := printf "%s/%s" .root.Values.image.registry .name -}}
 {{- include "dovetail.imageByDigest" (dict "root" .root "name" .name "repository" $repository
   "digest" (index .root.Values .name).image.digest "tag" .root.Values.image.tag) -}}
+{{- end }}
+
+{{/* No registry serves Dovetail's images to every cluster, so the installer says where they are. */}}
+{{- define "dovetail.refuseNoRegistry" -}}
+{{- if not .Values.image.registry -}}
+{{- fail (join "\n" (list
+  "image.registry is empty, and must say where the images are. Build them, and import them on each node:"
+  "  images/build.sh"
+  "  ctr -n k8s.io images import ARCHIVE        # each archive that it prints"
+  "  helm … --set image.registry=dovetail.local"
+  "Or name a registry that has them, and their tag:"
+  "  helm … --set image.registry=REGISTRY/dovetail --set image.tag=TAG")) -}}
+{{- end -}}
 {{- end }}
 
 {{/* An image by its digest, otherwise by its tag, if that is allowed. Call with root, name, repository, digest, tag. */}}

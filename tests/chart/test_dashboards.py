@@ -10,6 +10,7 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry
 
+from dovetail.audit.allocations import Rules
 from dovetail.cluster.view import ClusterView
 from dovetail.config.settings import Settings
 from dovetail.engine.ledger.ledger import Ledger
@@ -24,30 +25,42 @@ from dovetail_extender.metrics import Metrics, Reading
 from dovetail_operator.events.recorder import JobEvents
 from dovetail_operator.history.recorder import History
 from dovetail_operator.history.store import HistoryStore
-from dovetail_operator.metrics import JobsCollector, TenantsCollector, make_counters
+from dovetail_operator.leader import leadership
+from dovetail_operator.metrics import make_counters, register_collectors
 from dovetail_operator.notifications.notifier import Notifier
 from dovetail_operator.notifications.transports import NoTransport
 from dovetail_operator.state.due_records import Dues
 from dovetail_operator.state.state import build_state
+from dovetail_operator.watchers.audit import AuditWatch
 from dovetail_operator.watchers.node_tenants import NodeTenants
 from dovetail_webhook.metrics import Metrics as WebhookMetrics
 from tests.agent.builders import NOON
 from tests.chart.conftest import Render
+from tools.dashboards.__main__ import FOLDERS, documents, text_of
 
 ROOT = Path(__file__).parents[2]
-DASHBOARD = json.loads((ROOT / "dashboards" / "dovetail.json").read_text(encoding="utf-8"))
+DASHBOARDS = documents()
 SUFFIXES = {"counter": ("_total",), "histogram": ("_bucket", "_count", "_sum"), "gauge": ("",)}
 
 
+# What Grafana puts in before it asks.
+VARIABLES = {"__rate_interval": "5m", "__range": "3h", "price": "2.5", "datasource": "prometheus"}
+
+
 def panels() -> list[dict[str, Any]]:
-    return [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
+    return [panel for each in DASHBOARDS.values() for panel in each["panels"] if panel["type"] != "row"]
 
 
 def expressions() -> Iterator[tuple[str, str]]:
-    for panel in panels():
-        for target in panel["targets"]:
-            # What Grafana puts in before it asks.
-            yield panel["title"], target["expr"].replace("$__rate_interval", "5m").replace("$node", ".*")
+    for name, document in DASHBOARDS.items():
+        for panel in document["panels"]:
+            for target in panel.get("targets", []):
+                yield f"{name}: {panel['title']}", filled_in(target["expr"])
+
+
+def filled_in(expression: str) -> str:
+    """An expression as Grafana asks it, with all values of the variables that choose."""
+    return re.sub(r"\$\{?(\w+)\}?", lambda found: VARIABLES.get(found[1], ".*"), expression)
 
 
 def metrics_in(node: Any) -> Iterator[str]:
@@ -69,8 +82,12 @@ def exposed() -> set[str]:
         Client(Connection(server="http://127.0.0.1:1")),
         build_state(ClusterView(ledger=ledger)),
     )
-    operator.register(JobsCollector(state))
-    operator.register(TenantsCollector(NodeTenants(client, pods=list, vendors=Settings().vendors, rng=Random(0))))
+    tenants = NodeTenants(client, pods=list, vendors=Settings().vendors, rng=Random(0))
+    office = leadership(client, namespace="dovetail-system")
+    register_collectors(operator, state=state, tenants=tenants, office=office, now=lambda: NOON)
+    AuditWatch(
+        client, nodes=list, gpunodes=list, pods=list, jobs=list, rules=Rules(), registry=operator, now=lambda: NOON
+    )
     store = HistoryStore("sqlite:///never-opened")
     History(
         client, state=state, store=store, dues=Dues(), keep_days=1, registry=operator, now=lambda: NOON, rng=Random(0)
@@ -120,9 +137,10 @@ def test_every_panel_says_what_it_shows_and_in_which_unit() -> None:
         assert panel["fieldConfig"]["defaults"]["unit"]
 
 
-def test_panels_do_not_overlap() -> None:
+@pytest.mark.parametrize("name", DASHBOARDS)
+def test_panels_do_not_overlap(name: str) -> None:
     taken: set[tuple[int, int]] = set()
-    for panel in DASHBOARD["panels"]:
+    for panel in DASHBOARDS[name]["panels"]:
         at = panel["gridPos"]
         cells = {(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])}
         assert not cells & taken, panel["title"]
@@ -130,17 +148,38 @@ def test_panels_do_not_overlap() -> None:
         taken |= cells
 
 
-def test_ids_are_unique_and_the_data_source_is_a_choice() -> None:
-    ids = [panel["id"] for panel in DASHBOARD["panels"]]
+@pytest.mark.parametrize("name", DASHBOARDS)
+def test_ids_are_unique_and_every_variable_exists(name: str) -> None:
+    document = DASHBOARDS[name]
+    ids = [panel["id"] for panel in document["panels"]]
     assert len(set(ids)) == len(ids)
-    assert {panel["datasource"]["uid"] for panel in panels()} == {"${datasource}"}
-    assert set(re.findall(r"\$\{?(\w+)", json.dumps(DASHBOARD["panels"]))) == {"datasource", "node", "__rate_interval"}
+    queries = [target for panel in document["panels"] for target in panel.get("targets", [])]
+    assert {target["datasource"]["uid"] for target in queries} == {"${datasource}"}
+    known = {variable["name"] for variable in document["templating"]["list"]} | {"__rate_interval", "__range"}
+    assert set(re.findall(r"\$\{?(\w+)", json.dumps(queries))) <= known
 
 
-def test_the_chart_hands_it_to_grafana_s_sidecar_unchanged(render: Render) -> None:
+def test_dashboards_link_to_each_other_and_to_nothing_else() -> None:
+    uids = {document["uid"] for document in DASHBOARDS.values()}
+    linked = set(re.findall(r"/d/([\w-]+)", json.dumps(DASHBOARDS)))
+    assert linked
+    assert linked <= uids
+    assert all(document["links"][0]["tags"] == ["dovetail"] for document in DASHBOARDS.values())
+    assert all("dovetail" in document["tags"] for document in DASHBOARDS.values())
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.parent.name)
+def test_the_files_are_those_that_the_code_writes(folder: Path) -> None:
+    found = {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.json")}
+    assert found == {name: text_of(document) for name, document in DASHBOARDS.items()}, (
+        "run `python -m tools.dashboards`"
+    )
+
+
+def test_the_chart_hands_them_to_grafana_s_sidecar_unchanged(render: Render) -> None:
     chart = render(monitoring__dashboard__enabled=True)
     (found,) = [each for each in chart if each["metadata"]["labels"].get("grafana_dashboard") == "1"]
-    assert json.loads(found["data"]["dovetail.json"]) == DASHBOARD
+    assert {name: json.loads(text) for name, text in found["data"].items()} == DASHBOARDS
 
 
 def test_the_documentation_lists_every_metric_and_no_other() -> None:
