@@ -28,7 +28,7 @@ demo-down: $(STAMP) ## Stop the demo, and remove its processes and files
 WORKERS ?= 3
 
 ## Prove it
-.PHONY: test lint types unit cluster e2e mutants bench bench-queue bench-agent hardware simulate
+.PHONY: test lint types unit cluster e2e mutants bench bench-queue bench-agent observe hardware simulate
 test: $(STAMP) ## All checks: lint, types, unit, property and a short cluster suite (minutes)
 	@$(MAKE) --no-print-directory lint types
 	$(BIN)/python -m tools.mutants.changed
@@ -44,8 +44,8 @@ unit: $(STAMP) ## Only the tests without a cluster (seconds)
 	$(BIN)/pytest -m "not cluster and not slow"
 cluster: $(STAMP) ## Only the short cluster suite
 	$(BIN)/pytest -m "cluster and not slow"
-e2e: $(STAMP) ## Everything on a real control plane, the slow scenarios too
-	$(BIN)/pytest -m cluster
+e2e: $(STAMP) ## Everything on a real control plane, and all slow tests
+	$(BIN)/pytest -m "cluster or slow"
 mutants: $(STAMP) ## Insert small bugs one by one, and report which ones the tests find: make mutants OF=dovetail.queue SAMPLE=100
 	$(BIN)/python -m tools.mutants $(OF) --sample $(or $(SAMPLE),0) --seed $(or $(SEED),1) --jobs $(or $(JOBS),1) $(ARGS)
 bench: $(STAMP) ## The benchmarks, some 20 minutes on two cores; results as tables and JSON in out/
@@ -65,6 +65,9 @@ bench-agent: $(STAMP) ## The agent: its cost on the node, and the cost of 5,000 
 	@mkdir -p out
 	$(BIN)/python benchmarks/agent_cost.py
 	$(BIN)/python benchmarks/agent_writes.py
+
+observe: $(STAMP) ## A real Prometheus scrapes a sandbox: every panel's query, every rule, and promtool on the alerts
+	$(BIN)/pytest tests/chart/test_alerts.py tests/chart/test_dashboards.py tests/cluster/test_observe.py
 
 hardware: $(STAMP) ## As root on a machine with NVIDIA devices: measure what they really do, for docs/hardware.md
 	$(BIN)/python benchmarks/hardware.py
@@ -98,7 +101,7 @@ proto: $(STAMP) ## Generate kubelet's messages from their .proto files
 		--python_out=node_agent/dovetail_agent/kubelet_v1 --pyi_out=node_agent/dovetail_agent/kubelet_v1 \
 		podresources.proto pluginregistration.proto csi.proto
 lock: $(STAMP) ## Resolve the dependencies into requirements.lock
-	$(BIN)/uv pip compile pyproject.toml --all-extras --group dev --group docs --universal --python-version 3.11 \
+	$(BIN)/uv pip compile pyproject.toml --extra all --group dev --group docs --universal --python-version 3.11 \
 		--generate-hashes --no-header --quiet --output-file requirements.lock
 docs: $(STAMP) ## The documentation as a site in out/site, with references of the CRDs and the Python packages
 	$(BIN)/python -m tools.site

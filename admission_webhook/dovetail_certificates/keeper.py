@@ -19,7 +19,7 @@ from dovetail.kube.client import Client
 from dovetail.kube.errors import KubeError, NotFound
 from dovetail_certificates.metrics import Metrics
 from dovetail_certificates.pairs import utc_now
-from dovetail_certificates.rotation import Plan, Stored, due_at, plan
+from dovetail_certificates.rotation import Plan, Stored, plan, served_facts
 
 SECRETS: Final = Resource(plural="secrets", kind="Secret")
 MUTATING: Final = Resource(
@@ -201,9 +201,10 @@ class Keeper:
         log.info("CAs published", configuration=configuration.metadata.name, webhooks=stale)
 
     def _log_step(self, step: Plan) -> None:
-        due = due_at(step.stored)
-        if due is not None:
-            self._metrics.renewal.labels(self._target.secret).set(due.timestamp())
+        facts = served_facts(step.stored)
+        if facts is not None:
+            self._metrics.renewal.labels(self._target.secret).set(facts.renew_at.timestamp())
+            self._metrics.expiry.labels(self._target.secret).set(facts.valid_until.timestamp())
 
 
 def _bundle_of(configuration: Configuration | None) -> bytes:

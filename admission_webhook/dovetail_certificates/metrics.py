@@ -14,6 +14,12 @@ class Metrics:
             ["secret"],
             registry=self.registry,
         )
+        self.expiry = Gauge(
+            "dovetail_certificate_expiry_timestamp_seconds",
+            "When the certificate that is served expires.",
+            ["secret"],
+            registry=self.registry,
+        )
         self.writes = Counter(
             "dovetail_certificate_writes",
             "Writes of a Secret: a certificate that was made, or a successor that is served from now on.",

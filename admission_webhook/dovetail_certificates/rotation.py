@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from dovetail_certificates.pairs import Pair, PairError, authorities_in, facts_of, make, problem_of
+from dovetail_certificates.pairs import Facts, Pair, PairError, authorities_in, facts_of, make, problem_of
 
 # API servers watch webhook configurations, so they see a change within seconds.
 SEEN_AFTER: Final = timedelta(seconds=30)
@@ -75,10 +75,10 @@ def plan(stored: Stored, *, bundle: bytes, names: Sequence[str], now: datetime, 
     return Plan(stored=after, bundle=_bundle(after, published=bundle, now=now), reason=reason)
 
 
-def due_at(stored: Stored) -> datetime | None:
-    """When the served certificate's successor is due; None without a readable certificate."""
+def served_facts(stored: Stored) -> Facts | None:
+    """Names and times of the served certificate; None without a readable one."""
     try:
-        return None if stored.served is None else facts_of(stored.served).renew_at
+        return None if stored.served is None else facts_of(stored.served)
     except PairError:
         return None
 

@@ -1,7 +1,8 @@
 """The admission changes to a pod or a GPUJob, as a JSON patch. Pure.
 
 The same code completes and checks a pod as for the pods of GPUJobs. A GPUJob gets the name of the user who created it,
-a share that is written as a number becomes the string that its schema requires, and a nominal size becomes text.
+a share and a memory strategy that are written as numbers become the strings that their schema requires, and a nominal
+size becomes text.
 """
 
 import contextlib
@@ -52,6 +53,7 @@ class _JobSpec(Described, frozen=True, kw_only=True):
     # The schema validates these fields later, so any type is accepted here.
     gpu: Any = None
     resources: Any = None
+    memory: Any = None
     sweep: Any = None
     workers: Any = None
     min_workers: Any = None
@@ -174,16 +176,16 @@ def check_size(job: msgspec.Raw, *, before: msgspec.Raw, limits: JobLimits) -> N
 
 
 def patch_of_job(job: Job, *, user: str | None, before: msgspec.Raw = _NO_JOB) -> Patch:
-    """The changes to a GPUJob: the user who created it, and a number or a nominal size in `gpu` as a string.
+    """The changes to a GPUJob: the user who created it, and as strings numbers and a nominal size in `gpu`.
 
     `user` overrides what the job says, and is None for an existing job, which is `before`. A request without quotes
-    (`gpu: 0.5`) becomes the string with the same digits. Raises `TasksError` for a new sweep that cannot run, and
-    `RequestError` for resources that cannot be written as text.
+    (`gpu: 0.5`) becomes the string with the same digits, as does a memory strategy. Raises `TasksError` for a new sweep
+    that cannot run, and `RequestError` for resources that cannot be written as text.
     """
     if user is not None:
         _check_tasks(job)
-    as_text = _text_of_resources(job, before=before) or _text_of_gpu(job)
-    return [*as_text, *([] if user is None else _made_by(job, user=user))]
+    request = _text_of_resources(job, before=before) or _text_of_gpu(job)
+    return [*request, *_text_of_strategy(job), *([] if user is None else _made_by(job, user=user))]
 
 
 def _text_of_resources(job: Job, *, before: msgspec.Raw) -> Patch:
@@ -254,7 +256,19 @@ def _text_of_gpu(job: Job) -> Patch:
     gpu = job.spec.gpu if job.spec else None
     if not isinstance(gpu, float):
         return []
-    return [{"op": "add", "path": "/spec/gpu", "value": format(Decimal(repr(gpu)), "f").removesuffix(".0")}]
+    return [{"op": "add", "path": "/spec/gpu", "value": _digits(gpu)}]
+
+
+def _text_of_strategy(job: Job) -> Patch:
+    memory = job.spec.memory if job.spec else None
+    strategy = memory.get("strategy") if isinstance(memory, dict) else None
+    if isinstance(strategy, bool) or not isinstance(strategy, int | float):
+        return []
+    return [{"op": "add", "path": "/spec/memory/strategy", "value": _digits(strategy)}]
+
+
+def _digits(number: float) -> str:
+    return format(Decimal(repr(number)), "f").removesuffix(".0")
 
 
 def _completed(pod: Manifest, *, policy: Policy, vendors: Vendors) -> Manifest:

@@ -33,10 +33,12 @@ _DEVICE_GAUGES: Final = {
 }
 _KINDS: Final = {
     "clock_hertz": ("clock", "Clock rate: sm or memory."),
+    "tenants_by_workload": ("workload", "Pods that were promised a part of it: training, inference or unspecified."),
     "throttled": ("reason", "1 for each reason that holds the clocks down now."),
     "ecc_errors": ("kind", "Memory errors since the driver was loaded: corrected or uncorrected."),
     "xid_errors": ("xid", "Errors that the device reported since the agent started, by NVIDIA's number."),
 }
+_WORKLOADS: Final = ("training", "inference", "unspecified")
 _COUNTED: Final = frozenset({"ecc_errors", "xid_errors"})
 
 
@@ -79,8 +81,8 @@ class AgentCollector(Collector):
             )
             for name, (label, text) in _KINDS.items()
         }
-        for labels, _, sample, _ in self._readings():
-            for name, values in _values_by_kind(sample).items():
+        for labels, device, sample, look in self._readings():
+            for name, values in _values_by_kind(device, sample=sample, look=look).items():
                 for kind, value in values.items():
                     families[name].add_metric([*labels, kind], value)
         yield from families.values()
@@ -157,10 +159,18 @@ def _foreign_mib(device: DeviceInfo, *, sample: DeviceSample, look: Look) -> int
     return foreign_mib(sample, promised=promised)
 
 
-def _values_by_kind(sample: DeviceSample) -> dict[str, Mapping[str, float]]:
+def _values_by_kind(device: DeviceInfo, *, sample: DeviceSample, look: Look) -> dict[str, Mapping[str, float]]:
     return {
+        "tenants_by_workload": _tenants_by_workload(device, look=look),
         "clock_hertz": {clock: mhz * 1e6 for clock, mhz in sample.clocks_mhz.items()},
         "throttled": dict.fromkeys(sample.throttled_by or (), 1),
         "ecc_errors": sample.ecc_errors,
         "xid_errors": {str(xid): count for xid, count in sample.xids.items()},
     }
+
+
+def _tenants_by_workload(device: DeviceInfo, *, look: Look) -> dict[str, float]:
+    kinds = [
+        (tenant.purpose or "Unspecified").lower() for tenant in look.tenants if promised_milli(tenant, uuid=device.uuid)
+    ]
+    return {kind: kinds.count(kind) for kind in _WORKLOADS}

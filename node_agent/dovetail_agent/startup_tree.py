@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final, TextIO
 
 from dovetail.api.gpunode import Device, GPUNodeStatus
+from dovetail.query.nodes.device_facts import device_line, fact_lines, node_line
 from dovetail_agent.feature.protocol import Feature, Seen
 from dovetail_agent.tenants import Tenant
 
@@ -47,41 +48,16 @@ def node_tree(name: str, *, status: GPUNodeStatus, tenants: Sequence[Tenant]) ->
     from rich.text import Text  # noqa: PLC0415 - as above
     from rich.tree import Tree  # noqa: PLC0415 - as above
 
-    versions = (("driver", status.driver_version), ("runtime", status.runtime_version))
-    about = [status.provider, *(f"{what} {version}" for what, version in versions if version)]
-    tree = Tree(Text(f"{name} ({', '.join(about)})", style="bold"))
+    tree = Tree(Text(node_line(name, status=status), style="bold"))
     for device in status.devices:
-        branch = tree.add(Text(_title(device), style="green" if device.health == "Healthy" else "red"))
+        branch = tree.add(Text(device_line(device), style="green" if device.health == "Healthy" else "red"))
         for line in _facts(device, tenants=tenants):
             branch.add(Text(line))
     return tree
 
 
-def _title(device: Device) -> str:
-    capability = f", compute capability {device.compute_capability}" if device.compute_capability else ""
-    health = "" if device.health == "Healthy" else f", unhealthy: {device.health_reason}"
-    return f"{device.index}: {device.model}{capability}{health}"
-
-
 def _facts(device: Device, *, tenants: Sequence[Tenant]) -> Iterator[str]:
-    yield _memory(device)
-    warm = "not reported" if device.temperature_celsius is None else f"{device.temperature_celsius} °C"
-    power = "not reported" if device.power_watts is None else f"{device.power_watts} W"
-    yield f"temperature {warm}, power {power}, utilization {device.utilization:.0%}"
-    yield _tasks([tenant for tenant in tenants if any(each.uuid == device.uuid for each in tenant.devices)])
-
-
-def _memory(device: Device) -> str:
-    free = max(0, device.memory_mib - device.reserved_mib - device.used_mib)
-    total = max(1, device.memory_mib)
-    parts = [f"{name} {mib} MiB ({mib / total:.1%})" for name, mib in (("used", device.used_mib), ("free", free))]
-    return f"memory {device.memory_mib} MiB: {', '.join(parts)}"
-
-
-def _tasks(tenants: Sequence[Tenant]) -> str:
     """Count tenants by purpose. Those without one are counted separately."""
-    counts = Counter(tenant.purpose for tenant in tenants)
-    said = [f"{counts['Training']} training", f"{counts['Inference']} inference"]
-    if counts[None]:
-        said.append(f"{counts[None]} that do not say")
-    return f"tasks: {', '.join(said)}"
+    here = [tenant for tenant in tenants if any(each.uuid == device.uuid for each in tenant.devices)]
+    counts = Counter(tenant.purpose for tenant in here)
+    yield from fact_lines(device, training=counts["Training"], inference=counts["Inference"], others=counts[None])

@@ -54,6 +54,23 @@ def test_a_device_s_figures_are_gauges_in_base_units() -> None:
     assert (value("tenants"), value("healthy")) == (1, 1)
 
 
+def test_tenants_are_counted_by_what_they_declare_to_be() -> None:
+    agent = make_agent()
+    kinds = ("Training", "Inference", "Inference", None)
+    agent._looks["v100-0"] = look(
+        *(
+            replace(make_tenant(allocated(0, share_milli=200)), uid=f"u{at}", purpose=kind)
+            for at, kind in enumerate(kinds)
+        )
+    )
+    registry = registry_of(agent)
+    found = {
+        kind: registry.get_sample_value("dovetail_device_tenants_by_workload", {**LABELS, "workload": kind})
+        for kind in ("training", "inference", "unspecified")
+    }
+    assert found == {"training": 1, "inference": 2, "unspecified": 1}
+
+
 def test_a_figure_that_is_not_available_has_no_sample() -> None:
     agent = make_agent()
     agent._looks["v100-0"] = look(faults={"0": "XID79"})

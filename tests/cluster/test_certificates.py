@@ -20,7 +20,7 @@ from dovetail.kube.errors import Forbidden, KubeError
 from dovetail_certificates.keeper import MUTATING, SECRETS, Configuration, Secret
 from dovetail_sandbox import bringup, cluster, progress
 from dovetail_sandbox.cluster import Cluster
-from tests.chart.generated import CHART
+from tests.chart.generated import CHART, IMAGES
 from tests.cluster.test_chart import run
 
 pytestmark = pytest.mark.cluster
@@ -131,9 +131,11 @@ async def test_helm_itself_leaves_what_is_trusted_through_upgrades_and_a_rollbac
     release = ("--namespace", NAMESPACE, "--kubeconfig", apart.kubeconfig)
     port = apart.state().ports["webhook.port"]
     values = (
+        IMAGES,
         f"--set=webhook.url=https://127.0.0.1:{port}",
         "--set=simulation.enabled=true",
         "--set=crds.install=false",
+        "--set=history.persistence.enabled=false",
     )
     before, secret = await bundles(administrator), await secret_of(administrator)
     for step in (

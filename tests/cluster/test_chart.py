@@ -13,7 +13,7 @@ from dovetail.kube.client import Client
 from dovetail_sandbox.cluster import Cluster
 from dovetail_sandbox.programs import locate
 from dovetail_sandbox.progress import Lines
-from tests.chart.generated import CHART
+from tests.chart.generated import CHART, IMAGES
 from tests.chart.openapi import FILE_TEMPLATE, schemas
 
 pytestmark = pytest.mark.cluster
@@ -34,7 +34,7 @@ FEATURES = ("mps", "agent.turns", "agent.checkpoint", "agent.podResources")
 def rendered(*, simulation: str, namespace: str = "dovetail-system", features: bool = False) -> str:
     values = [f"simulation.enabled={simulation}", *(f"{each}.enabled={str(features).lower()}" for each in FEATURES)]
     values.append(f"agent.hostPID={str(features).lower()}")
-    done = run("helm", "template", "dovetail", CHART, "-n", namespace, *(f"--set={value}" for value in values))
+    done = run("helm", "template", "dovetail", CHART, IMAGES, "-n", namespace, *(f"--set={value}" for value in values))
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -60,6 +60,17 @@ def test_every_object_has_the_shape_that_the_api_server_publishes(
     done = kubeconform(rendered(simulation=simulation, features=features), schema_folder=schema_folder)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Skipped: 0" in done.stdout
+
+
+@pytest.mark.parametrize("preset", sorted(path.stem for path in CHART.glob("presets/*.yaml")))
+def test_every_object_of_a_preset_has_that_shape(schema_folder: Path, preset: str) -> None:
+    # The sandbox has no CRDs of the Prometheus operator.
+    without = [f"--set=monitoring.{each}.enabled=false" for each in ("podMonitor", "rules")]
+    done = run("helm", "template", "dovetail", CHART, IMAGES, "-f", CHART / "presets" / f"{preset}.yaml", *without)
+    done = kubeconform(done.stdout, schema_folder=schema_folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Skipped: 0" in done.stdout
+    assert "Valid: 0" not in done.stdout
 
 
 def test_a_misspelt_field_would_be_found(schema_folder: Path) -> None:

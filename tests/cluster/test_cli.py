@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import re
 import subprocess
 import sys
@@ -40,6 +41,7 @@ class Shell:
         return subprocess.run(
             [sys.executable, "-m", "dovetail_cli", command, *where, *words],
             capture_output=True, text=True, check=False, timeout=120, input=stdin,
+            env={**os.environ, "XDG_CONFIG_HOME": "/nonexistent"},
         )  # fmt: skip
 
     async def __call__(self, command: str, *words: str, stdin: str = "") -> str:
@@ -75,6 +77,32 @@ async def test_a_job_is_submitted_listed_shown_and_cancelled(shell: Shell, jobs:
     assert json.loads(await shell("gqueue", "-a", "-o", "json"))[0]["st"] == "CA"
 
 
+async def test_simulated_nodes_keep_no_logs_and_the_command_says_so(shell: Shell, jobs: Jobs) -> None:
+    await shell("gbatch", "--gpus", "1", "-n", "train", "sleep", "600")
+    await jobs.phase("Running", "train")
+    where = ["--kubeconfig", str(shell.kubeconfig), "--namespace", shell.namespace]
+    for options in ([], ["-f"]):
+        words = [sys.executable, "-m", "dovetail_cli", "gjob", "log", *options, "train", *where]
+        done = await asyncio.to_thread(subprocess.run, words, capture_output=True, text=True, check=False, timeout=120)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr.endswith("has no kubelet that could be asked: simulated nodes keep no logs\n")
+
+
+async def test_options_for_what_needed_yaml_reach_the_cluster(shell: Shell, jobs: Jobs) -> None:
+    pod = ("--env", "LR=0.1", "--volume", "data:/data:ro", "--node-selector", "type=kwok")
+    how = ("-g", "0.5(T4)", "--gpu-memory", "4G", "--mode", "Fractional", "--workload", "inference")
+    many = ("--memory-strategy", "aggressive", "--cpu-fallback", "-N", "2", "--min-workers", "1", "--group", "g")
+    told = await shell("gbatch", "--dry-run", *pod, *how, *many, "--max-concurrent", "1", "-n", "all", "true")
+    assert told.startswith("Job all would be submitted")
+    for name in ("first", "second"):
+        await shell("gbatch", "--group", "g", "--max-concurrent", "1", "-n", name, "-g", "1", "sleep", "600")
+    await jobs.phase("Running", "first")
+    assert "Group g may run 1 job" in (await jobs.phase("Queued", "second", reason="Quota")).message
+    where = ("--kubeconfig", str(shell.kubeconfig), "--namespace", shell.namespace)
+    assert main_output("gjob", "update", *where, "second", "--max-concurrent", "2") == "Job 2 updated.\n"
+    await jobs.phase("Running", "second")
+
+
 async def test_json_tells_the_devices_that_the_cluster_promised(shell: Shell, jobs: Jobs) -> None:
     submitted = json.loads(await shell("gbatch", "-g", "0.5(T4)", "--gpu-memory", "4G", "-o", "json", "sleep", "600"))
     status = await jobs.phase("Running", submitted["name"])
@@ -106,7 +134,7 @@ async def test_a_script_travels_in_the_pod(shell: Shell, jobs: Jobs, client: Cli
     script.write_text("#!/bin/bash -e\n#SBATCH -t 5 -c 2 -o x\n# GFLOW -p 20 -n other\necho $1\n", encoding="utf-8")
     done = await asyncio.to_thread(shell.run, "gbatch", "-n", "scripted", "-t", "1:30", str(script), "hello")
     assert done.returncode == 0
-    ignored = "dovetail: --output is ignored in a cluster: gjob log shows the output\n"
+    ignored = "dovetail: --output is ignored on simulated nodes, where nothing runs\n"
     assert done.stderr == f"{ignored}dovetail: simulated: the nodes of this cluster run nothing.\n"
     job = await client.get(GPUJOBS, name="scripted", as_type=GPUJob, namespace=shell.namespace)
     (container,) = spec_of(job.spec.template)["containers"]

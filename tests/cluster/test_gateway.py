@@ -1,27 +1,30 @@
 """The gateway in front of a real API server: what each kind of user sees, does and cannot see."""
 
 import asyncio
+import os
+import subprocess
+import sys
 import uuid
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
+import yaml
 
 from dovetail.api.builtin import ConfigMap
 from dovetail.api.resources import CONFIGMAPS, NAMESPACES, SERVICEACCOUNTS
 from dovetail.gpu.device_indexes import CONFIGMAP_NAME, read_indexes
 from dovetail.kube.client import Client
-from dovetail_gateway.app import Options, routes
 from dovetail_sandbox import access
 from dovetail_sandbox.cluster import Cluster
 from tests.cluster.jobs import PATIENCE_SECONDS, Jobs
+from tests.gateway.openapi import table
 
 pytestmark = pytest.mark.cluster
 
-NOTHING: Any = None
-TABLE = routes(NOTHING, clients=NOTHING, reviews=NOTHING, feed=NOTHING, options=Options(), now=NOTHING)
-READS = [each for each in TABLE if each.method == "GET" and not each.streams]
+READS = [each for each in table() if each.method == "GET" and each.stream is None]
 # Routes of one object that is not there.
 NAMED = {"/api/v3/nodes/{name}", "/api/v2/tasks/{id}"}
 CANARY = "canary"
@@ -100,6 +103,42 @@ async def test_no_answer_names_another_tenants_namespace_and_each_user_gets_what
     assert [device["others"] for device in found["items"] if device["others"]], "the canary holds a device, as a sum"
 
 
+async def test_the_commands_ask_the_gateway_for_who_may_not_list_everything(
+    sandbox: Cluster, client: Client, gateway: Gateway, namespace: str, canary: str, tmp_path: Path
+) -> None:
+    await Jobs(client, namespace=canary).submit(f"{CANARY}-job", gpu="4(V100)", workers=2)
+    await Jobs(client, namespace=namespace).submit("mine", gpu="4(V100)", workers=2)
+    token = await token_of(sandbox, namespace=namespace)
+    waits = f"/api/v3/jobs/{namespace}/mine/position"
+    await gateway.until(waits, token=token, holds=lambda found: found["position"] is not None)
+    kubeconfig = kubeconfig_of(sandbox, token=token, namespace=namespace, folder=tmp_path)
+
+    async def run(*words: str, gateway: str = "") -> tuple[int, str]:
+        command = [sys.executable, "-m", "dovetail_cli", *words]
+        own = {"DOVETAIL_GATEWAY": gateway, "XDG_CONFIG_HOME": str(tmp_path), "KUBECONFIG": str(kubeconfig)}
+        env = {**os.environ, **own}
+        done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, env=env, timeout=120)
+        assert CANARY not in done.stdout + done.stderr
+        return done.returncode, done.stdout + done.stderr
+
+    code, said = await run("explain", "job", "mine", "--gateway", gateway.url)
+    assert (code, "waits" in said, "What would have to change" in said) == (0, True, True), said
+    code, said = await run("explain", "job", "mine")
+    assert (code, "dovetail config set gateway URL" in said) == (1, True), said
+    code, said = await run("gbatch", "--dry-run", "-g", "2(A100)", "true", gateway=gateway.url)
+    assert (code, "It would start now on a100-0 (2 GPUs)." in said) == (0, True), said
+
+
+def kubeconfig_of(sandbox: Cluster, *, token: str, namespace: str, folder: Path) -> Path:
+    """The sandbox's kubeconfig with this token as its user."""
+    document = yaml.safe_load(sandbox.kubeconfig.read_text())
+    document["users"][0]["user"] = {"token": token}
+    document["contexts"][0]["context"]["namespace"] = namespace
+    path = folder / "kubeconfig"
+    path.write_text(yaml.safe_dump(document))
+    return path
+
+
 async def test_a_job_by_rest_is_the_callers_and_a_retry_makes_no_second_one(
     sandbox: Cluster, client: Client, gateway: Gateway, namespace: str
 ) -> None:
@@ -125,6 +164,12 @@ async def test_a_job_by_rest_is_the_callers_and_a_retry_makes_no_second_one(
 async def test_an_allocation_by_rest_holds_its_devices_until_it_is_released(sandbox: Cluster, gateway: Gateway) -> None:
     token, root = await token_of(sandbox), "/api/v1/gpu"
     wanted = {"gpu_count": 2, "gpu_type": "A100", "memory_gb": 80}
+
+    def is_free(found: Any) -> bool:
+        return any(node["node_name"] == "a100-0" and node["available_gpus"] == 2 for node in found["available_nodes"])
+
+    # Tests before this one may still hold them, and an allocation waits for 5 s only.
+    await gateway.until(f"{root}/status", token=token, holds=is_free)
     status, found, text = await gateway.ask("POST", f"{root}/allocate", token=token, body=wanted)
     assert (status, found["success"]) == (200, True), text
     assert (found["node_name"], found["gpu_config"]["gpu_count"]) == ("a100-0", 2)
@@ -133,10 +178,6 @@ async def test_an_allocation_by_rest_holds_its_devices_until_it_is_released(sand
     name = found["allocation_id"]
     status, released, _ = await gateway.ask("DELETE", f"{root}/allocations/{name}", token=token)
     assert (status, released["released"]) == (200, True)
-
-    def is_free(found: Any) -> bool:
-        return any(node["node_name"] == "a100-0" and node["available_gpus"] == 2 for node in found["available_nodes"])
-
     await gateway.until(f"{root}/status", token=token, holds=is_free)
 
 

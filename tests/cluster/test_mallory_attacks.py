@@ -21,7 +21,7 @@ from dovetail.kube.errors import KubeError
 from dovetail.pods.demand import ask_of_job
 from dovetail_operator.manifests.batch_job import build_job
 from dovetail_sandbox.cluster import Cluster
-from tests.chart.generated import CHART
+from tests.chart.generated import CHART, IMAGES
 from tests.cluster.jobs import Jobs, manifest
 from tests.cluster.mallory import (
     CLASSES,
@@ -281,7 +281,7 @@ async def test_a_gpujob_with_a_sidecar_that_asks_no_devices_is_invalid(
 @pytest.fixture
 async def gpujobs_need_pods(client: Client, namespace: str) -> AsyncIterator[None]:
     """The policy of the value `policies.gpujobsNeedPods`, in this namespace alone."""
-    done = run("helm", "template", "dovetail", CHART, "--set=policies.gpujobsNeedPods=true")
+    done = run("helm", "template", "dovetail", CHART, IMAGES, "--set=policies.gpujobsNeedPods=true")
     text = done.stdout.replace("dovetail-gpujobs-need-pods", f"need-pods-{namespace}")
     objects = [
         each for each in yaml.safe_load_all(text) if each and each["metadata"]["name"] == f"need-pods-{namespace}"

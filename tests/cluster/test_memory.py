@@ -44,6 +44,28 @@ async def test_dynamic_promises_what_runs_of_the_name_used_and_measures_the_next
     )
 
 
+@pytest.mark.parametrize(("strategy", "stored"), [("0.7", "0.7"), (0.7, "0.7"), ("Aggressive", "Aggressive")])
+async def test_a_share_is_promised_its_part_of_what_the_strategy_allows(
+    jobs: Jobs, strategy: str | float, stored: str
+) -> None:
+    job = await jobs.submit("share", gpu="0.5(V100)", memory={"strategy": strategy})
+    assert job.spec.memory.strategy == stored
+    status = await jobs.phase("Running", "share")
+    fraction = 0.7 if stored == "0.7" else 0.95
+    assert [device.memory_mib for device in status.devices] == [int(int(32768 * fraction) * 0.5)]
+    (pod,) = await jobs.pods("share")
+    assert pod.metadata.annotations[MEMORY_STRATEGY] == stored
+
+
+async def test_before_the_first_run_the_model_says_what_is_promised(jobs: Jobs) -> None:
+    memory = {"strategy": "Dynamic", "parameters": 25_600_000, "batchSize": 32}
+    await jobs.submit("model", gpu="0.5(V100)", memory=memory)
+    status = await jobs.phase("Running", "model")
+    assert status.memory is not None
+    assert status.memory.basis == "Estimated 4,430 MiB from 25,600,000 parameters and a batch of 32"
+    assert [device.memory_mib for device in status.devices] == [4430]
+
+
 async def test_one_training_tenant_at_most_shares_a_device(jobs: Jobs) -> None:
     await jobs.submit("each", gpu="0.1(T4)", workload="Training", workers=4)
     status = await jobs.until("each", lambda status: status.workers_ready == 4)

@@ -27,6 +27,12 @@ ALWAYS = {"spec": {"containers": [{"name": "main", "image": "busybox"}], "restar
         ({"gpu": "8X,0.5"}, "spec.gpu", "such as 2, 0.5"),
         ({"gpu": "2(>=0G)"}, "spec.gpu", "each with a model or a size"),
         ({"gpu": "2(>=32G,V100)"}, "spec.gpu", "each with a model or a size"),
+        ({"memory": {"strategy": "Bold"}}, "spec.memory.strategy", "a fraction from 0.05 to 1, such as 0.7"),
+        ({"memory": {"strategy": "0.04"}}, "spec.memory.strategy", "a fraction from 0.05 to 1, such as 0.7"),
+        ({"memory": {"strategy": "0.7", "parameters": 7}}, "spec.memory", "parameters are for strategy Dynamic"),
+        ({"memory": {"batchSize": 8}}, "spec.memory", "parameters must be given"),
+        ({"onNoGPU": "Sometimes"}, "spec.onNoGPU", "onNoGPU must be one of RunOnCPU, Wait"),
+        ({"onNoGPUAfterSeconds": 60}, "spec", "onNoGPU must be RunOnCPU"),
         ({"resources": {"minNominalMemoryGB": 0}}, "spec.resources.minNominalMemoryGB", "1"),
         ({"resources": {"minNominalMemoryGB": 10000}}, "spec.resources.minNominalMemoryGB", "9999"),
         (
@@ -86,6 +92,20 @@ async def test_a_sweep_of_more_tasks_than_are_allowed_is_refused(jobs: Jobs) -> 
 async def test_a_reservation_of_no_device_is_refused(jobs: Jobs) -> None:
     with pytest.raises(StatusError, match="a reservation holds devices, and device cpu takes none"):
         await jobs.submit(resources={"device": "cpu"}, reservation={"durationSeconds": 60}, template=None)
+
+
+async def test_a_reservation_does_not_run_on_the_cpu(jobs: Jobs) -> None:
+    with pytest.raises(StatusError, match="a reservation holds devices, and on the CPU there are none"):
+        await jobs.submit(onNoGPU="RunOnCPU", reservation={"durationSeconds": 60}, template=None)
+
+
+async def test_whether_a_job_runs_on_the_cpu_stays_and_when_may_change(jobs: Jobs) -> None:
+    await jobs.submit(suspend=True, onNoGPU="RunOnCPU", onNoGPUAfterSeconds=600)
+    await jobs.change(onNoGPUAfterSeconds=60)
+    await jobs.change(onNoGPUAfterSeconds=None)
+    for changed in ("Wait", None):
+        with pytest.raises(StatusError, match="onNoGPU cannot be changed"):
+            await jobs.change(onNoGPU=changed)
 
 
 async def test_a_request_cannot_be_changed_afterwards(jobs: Jobs) -> None:

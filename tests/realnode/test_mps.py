@@ -149,7 +149,12 @@ def node(sandbox: RealSandbox, tmp_path_factory: pytest.TempPathFactory) -> Iter
     for built, library in ((nvml_stub.built(), nvml_stub.LIBRARY), (cuda_stub.built(), cuda_stub.LIBRARY)):
         shutil.copy(built / library, folder / library)
     (folder / "nvml").write_text(Scenario(model="Tesla T4").text())
-    values = {"mps.enabled": True, "mps.directory": str(folder), "mps.sharedMemory": "8m"}
+    values = {
+        "image.registry": chart.BUILT_IMAGES,
+        "mps.enabled": True,
+        "mps.directory": str(folder),
+        "mps.sharedMemory": "8m",
+    }
     helm = locate.resolve(["helm"], report=Lines(sys.stderr))["helm"]
     rendered = chart.render(helm=helm, values=values)
     workloads = {each["metadata"]["name"]: each for each in rendered.workloads}

@@ -80,6 +80,7 @@ def manifests() -> dict[str, dict[str, Any]]:
     """Agent and watchdog as pods of the real node, from the chart."""
     helm = locate.resolve(["helm"], report=Lines(sys.stderr))["helm"]
     values = {
+        "image.registry": chart.BUILT_IMAGES,
         "agent.turns.enabled": True,
         "agent.provider": "simulated",
         "agent.turns.directory": "/run/dovetail-turns",

@@ -102,4 +102,11 @@ def test_the_programs_are_refused_nothing_by_rbac(recorded: Record) -> None:
 
 
 def test_the_record_is_of_all_programs(recorded: Record) -> None:
-    assert {right.account for right in recorded.used} >= {"dovetail-operator", "dovetail-extender", "dovetail-agent"}
+    programs = {"dovetail-operator", "dovetail-extender", "dovetail-agent", "dovetail-gateway"}
+    assert {right.account for right in recorded.used} >= programs
+
+
+def test_the_gateway_itself_only_reads_whatever_its_callers_do_by_v1_v2_and_v3(recorded: Record) -> None:
+    mine = {right for right in recorded.used | recorded.granted if right.account == "dovetail-gateway"}
+    assert {right.verb for right in mine} == {"list", "watch"}
+    assert any(right.resource == "configmaps" for right in mine & recorded.used), "v2 reads the numbers of the devices"

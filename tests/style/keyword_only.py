@@ -56,14 +56,37 @@ POSITIONAL: Final = {
         "ignore",
         "may_resend",
         "may_retry",
+        "train",
         "rename",
         "values",
         "uid_of",
         "watch",
     },
     "called with *values": {"_column", "_condition", "_count", "_left_milli", "_probe", "_with_blocked"},
-    "methods of a library's class": {"find_spec", "mutate", "parse_args", "settings_customise_sources"},
+    "methods of a library's class": {
+        "find_spec",
+        "handle_error",
+        "mutate",
+        "parse_args",
+        "resolve_command",
+        "settings_customise_sources",
+    },
     "a request line": {"route"},
+    "published signatures, as scripts call them": {
+        "cleanup_gpu_resources",
+        "create_pytorch_model_with_gpu",
+        "create_tensorflow_model_with_gpu",
+        "run_with_gpu",
+        "suggest_batch_size",
+        "train_algorithm",
+        "validate_memory_requirement",
+    },
+}
+# Constructors whose signature is published: scripts pass these values by position.
+PUBLISHED: Final = {
+    "core/dovetail/sdk/aio/tasks.py",
+    "core/dovetail/sdk/blocking/tasks.py",
+    "core/dovetail/sdk/scheduling/scheduler.py",
 }
 _DECORATED: Final = (
     "command",
@@ -112,7 +135,10 @@ def found(folder: Path) -> dict[str, list[str]]:
         if path.stem.endswith(("_pb2", "_grpc")):
             continue  # protoc wrote it
         for function, method in functions(ast.parse(path.read_text(encoding="utf-8"))):
-            if takes_a_second_by_position(function, method=method) and not handles_events(function.name):
+            published = function.name == "__init__" and str(path.relative_to(ROOT)) in PUBLISHED
+            if published or handles_events(function.name):
+                continue
+            if takes_a_second_by_position(function, method=method):
                 places.setdefault(function.name, []).append(f"{path.relative_to(ROOT)}:{function.lineno}")
     return places
 

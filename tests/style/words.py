@@ -40,7 +40,7 @@ FOLDERS: Final = {
     "pages": ("README.md", "CONTRIBUTING.md", "SECURITY.md", "docs"),
     "changelog": ("CHANGELOG.md",),
     "chart": ("helm", "dashboards", "examples"),
-    "core": ("core",),
+    "core": ("core", "legacy"),
     "operator": ("operator",),
     "extender": ("scheduler_extender",),
     "agent": ("node_agent",),

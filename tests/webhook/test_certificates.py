@@ -130,9 +130,16 @@ class Clock:
         return self.now
 
 
-def make_keeper(client: Client, *, clock: Clock, names: tuple[str, ...] = NAMES, look_seconds: float = 10.0) -> Keeper:
+def make_keeper(
+    client: Client,
+    *,
+    clock: Clock,
+    names: tuple[str, ...] = NAMES,
+    look_seconds: float = 10.0,
+    metrics: Metrics | None = None,
+) -> Keeper:
     target = Target(namespace="dovetail-system", secret="dovetail-webhook", names=names, configuration="dovetail")
-    return Keeper(client, target=target, metrics=Metrics(), now=clock, look_seconds=look_seconds)
+    return Keeper(client, target=target, metrics=metrics or Metrics(), now=clock, look_seconds=look_seconds)
 
 
 def names_of(data: dict[str, bytes]) -> frozenset[str]:
@@ -150,6 +157,20 @@ async def test_where_there_is_none_one_is_made_and_trusted() -> None:
     assert api.bundle == api.data["ca.crt"]
     assert api.secret is not None
     assert (api.secret["type"], api.secret["metadata"]["labels"]) == ("kubernetes.io/tls", {MANAGED_BY: MANAGER})
+
+
+async def test_metrics_tell_when_the_served_certificate_is_replaced_and_when_it_expires() -> None:
+    api, clock, metrics = Api(), Clock(), Metrics()
+    async with api.running() as client:
+        keeper = make_keeper(client, clock=clock, metrics=metrics)
+        await keeper.reconcile()
+        await keeper.reconcile()
+    served = Stored.from_secret(api.data).served
+    assert served is not None
+    labels, facts = {"secret": "dovetail-webhook"}, facts_of(served)
+    renewal = metrics.registry.get_sample_value("dovetail_certificate_renewal_timestamp_seconds", labels)
+    expiry = metrics.registry.get_sample_value("dovetail_certificate_expiry_timestamp_seconds", labels)
+    assert (renewal, expiry) == (facts.renew_at.timestamp(), facts.valid_until.timestamp())
 
 
 async def test_nothing_is_written_while_nothing_is_due() -> None:

@@ -202,6 +202,18 @@ def test_a_request_without_quotes_becomes_the_text_that_it_is(written: float, te
     ]
 
 
+@pytest.mark.parametrize(("written", "text"), [(0.7, "0.7"), (0.05, "0.05"), (1, "1"), (1.0, "1"), (7, "7")])
+def test_a_memory_strategy_without_quotes_becomes_the_text_that_it_is(written: float, text: str) -> None:
+    assert patch_of_job({"spec": {"gpu": "0.5", "memory": {"strategy": written}}}, user=None) == [
+        {"op": "add", "path": "/spec/memory/strategy", "value": text}
+    ]
+
+
+@pytest.mark.parametrize("memory", [None, [], {}, {"strategy": "0.7"}, {"strategy": True}, {"strategy": None}, 0.7])
+def test_whatever_else_a_memory_strategy_is_stays_for_the_schema_to_judge(memory: Any) -> None:
+    assert patch_of_job({"spec": {"memory": memory}}, user=None) == []
+
+
 @pytest.mark.parametrize("gpu", [2, "0.5", None, [], True])
 def test_whatever_else_a_request_is_stays_for_the_schema_to_judge(gpu: Any) -> None:
     assert patch_of_job({"spec": {"gpu": gpu}}, user=None) == []

@@ -52,6 +52,8 @@ def _place(path: Path) -> str:
     name = path.relative_to(ROOT).as_posix()
     if name in _MOVED:
         return _MOVED[name]
+    if name.startswith("examples/scripts/"):
+        return f"examples.md#script-{path.stem}"
     if name.startswith("examples/"):
         return f"examples.md#{path.stem}"
     return name.removeprefix("docs/")
@@ -71,9 +73,12 @@ def _copy(page: Path) -> str:
 
 
 def _examples() -> str:
-    parts = ["# Examples", "", "Each manifest can be applied as it is."]
+    parts = ["# Examples", "", "Each manifest can be applied as it is, and each script runs as it is."]
     for path in sorted((ROOT / "examples").glob("*.yaml")):
         parts += ["", f"## {path.stem}", "", "```yaml", path.read_text(encoding="utf-8").rstrip(), "```"]
+    for path in sorted((ROOT / "examples" / "scripts").iterdir()):
+        language = "python" if path.suffix == ".py" else "bash"
+        parts += ["", f"## Script {path.stem}", "", f"```{language}", path.read_text(encoding="utf-8").rstrip(), "```"]
     return "\n".join(parts) + "\n"
 
 
@@ -105,16 +110,38 @@ def _navigation() -> list[Any]:
         for text, target in re.findall(r"\[([^\]]+)\]\(([^)#\s]+)\)", part):
             place = _place((index.parent / target).resolve())
             if place not in seen:
-                entries.append({text: place})
+                entries.append(
+                    {text: place} if not _is_index(target) else {text: [place, *_below(index.parent / target)]}
+                )
                 seen.add(place)
         sections.append({part.splitlines()[0]: entries})
     return sections
 
 
+def _is_index(target: str) -> bool:
+    """Whether a link leads to a folder's own index."""
+    return target.endswith("/README.md") and not target.startswith("..")
+
+
+def _below(index: Path) -> list[Any]:
+    """The pages that a folder's index links to in its folder."""
+    pages = [page for page in _linked(index) if page.parent == index.resolve().parent]
+    return [{page.stem: _place(page)} for page in pages]
+
+
+def _linked(index: Path) -> list[Path]:
+    """The files that a page links to, each once."""
+    return list(
+        dict.fromkeys((index.parent / link.target.partition("#")[0]).resolve() for link in internal_links(index))
+    )
+
+
 def unlisted() -> list[str]:
-    """Pages of docs/ that the index does not link to."""
+    """Pages of docs/ to which neither the index nor the index of their folder links."""
     index = ROOT / "docs" / "README.md"
-    linked = {(index.parent / link.target.partition("#")[0]).resolve() for link in internal_links(index)}
+    linked = set(_linked(index))
+    for page in [page for page in linked if page.name == "README.md" and page.parent != ROOT]:
+        linked |= {page, *_linked(page)}
     return [page.name for page in sorted((ROOT / "docs").rglob("*.md")) if page != index and page not in linked]
 
 

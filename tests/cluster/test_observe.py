@@ -1,0 +1,141 @@
+"""A real Prometheus scrapes the sandbox while jobs run, wait and end: every panel has data, and every rule is sound."""
+
+import asyncio
+import json
+import re
+import shutil
+import socket
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+
+from dovetail.kube.client import Client
+from dovetail_sandbox.cluster import Cluster
+from tests.chart.generated import CHART
+from tests.chart.test_dashboards import expressions
+from tests.cluster.jobs import Jobs
+from tests.cluster.test_extender import Scene
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+
+PATIENCE_SECONDS: Final = 240
+LOOK_SECONDS: Final = 5
+# What this sandbox cannot show: nothing is sent, since no address is configured.
+WITHOUT_DATA: Final = {"sum by (outcome) (rate(dovetail_notifications_total[5m]))"}
+
+
+class Prometheus:
+    """The server's API."""
+
+    def __init__(self, port: int) -> None:
+        self._url = f"http://127.0.0.1:{port}/api/v1"
+
+    def ask(self, path: str, **query: str) -> Any:
+        """The data of an answer."""
+        with urllib.request.urlopen(f"{self._url}/{path}?{urllib.parse.urlencode(query)}", timeout=30) as answer:
+            return json.load(answer)["data"]
+
+    async def until_ready(self) -> None:
+        """Wait until it answers."""
+        limit = time.monotonic() + 30
+        while time.monotonic() < limit:
+            try:
+                self.ask("status/buildinfo")
+            except OSError:
+                await asyncio.sleep(0.2)
+            else:
+                return
+        pytest.fail("Prometheus does not answer")
+
+    def without_data(self, queries: Mapping[str, str]) -> dict[str, str]:
+        """The queries, by panel, that have no sample."""
+        return {panel: query for panel, query in queries.items() if not self.ask("query", query=query)["result"]}
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@pytest.fixture
+async def prometheus(sandbox: Cluster, tmp_path: Path) -> AsyncIterator[Prometheus]:
+    program = shutil.which("prometheus") or pytest.skip("there is no prometheus")
+    ports = sorted(set(re.findall(r"--metrics-port=(\d+)", (sandbox.folder / "rendered.yaml").read_text())))
+    assert len(ports) >= 3
+    config = {
+        "global": {"scrape_interval": "2s", "evaluation_interval": "2s"},
+        "rule_files": [str(CHART / "rules" / "dovetail.yaml")],
+        "scrape_configs": [
+            {"job_name": "dovetail", "static_configs": [{"targets": [f"127.0.0.1:{port}" for port in ports]}]}
+        ],
+    }
+    file = tmp_path / "prometheus.yml"
+    file.write_text(yaml.safe_dump(config), encoding="utf-8")
+    port = free_port()
+    process = await asyncio.create_subprocess_exec(
+        program, f"--config.file={file}", f"--storage.tsdb.path={tmp_path / 'data'}",
+        f"--web.listen-address=127.0.0.1:{port}", "--log.level=error",
+    )  # fmt: skip
+    try:
+        found = Prometheus(port)
+        await found.until_ready()
+        yield found
+    finally:
+        process.terminate()
+        await process.wait()
+
+
+async def keep_jobs_coming(jobs: Jobs) -> None:
+    """Jobs that run for a moment, one after the other, so that there are rates."""
+    number = 0
+    while True:
+        number += 1
+        await jobs.submit(f"short-{number}", run=1)
+        await asyncio.sleep(3)
+
+
+async def all_have_data(prometheus: Prometheus, queries: Mapping[str, str]) -> dict[str, str]:
+    """The queries without a sample once all others have one, or after some minutes."""
+    lacking = prometheus.without_data(queries)
+    for _ in range(PATIENCE_SECONDS // LOOK_SECONDS):
+        if not lacking:
+            break
+        await asyncio.sleep(LOOK_SECONDS)
+        lacking = prometheus.without_data(lacking)
+    return lacking
+
+
+async def test_every_panel_has_data_and_every_rule_is_sound(
+    prometheus: Prometheus, jobs: Jobs, sandbox: Cluster, client: Client
+) -> None:
+    scene = Scene(client, namespace=jobs.namespace, sandbox=sandbox)
+    await jobs.submit("runs")
+    await jobs.submit("never-fits", gpu=900)
+    await scene.create("refused", "4(T4)", milli=4000)
+    queries = {f"{panel} {number}": query for number, (panel, query) in enumerate(expressions())}
+    queries = {panel: query for panel, query in queries.items() if query not in WITHOUT_DATA}
+    coming = asyncio.create_task(keep_jobs_coming(jobs))
+    try:
+        lacking = await all_have_data(prometheus, queries)
+    finally:
+        coming.cancel()
+        await scene.clear()
+    assert not lacking
+    rules = [rule for group in prometheus.ask("rules")["groups"] for rule in group["rules"]]
+    assert len(rules) > 30
+    assert {rule["name"]: rule.get("lastError") for rule in rules if rule["health"] != "ok"} == {}
+    # The sandbox is well: nothing that would wake someone.
+    firing = [
+        rule["name"] for rule in rules if rule.get("state") == "firing" and rule["labels"]["severity"] == "critical"
+    ]
+    assert firing == []
+    recorded = {rule["name"] for rule in rules if rule["type"] == "recording"}
+    assert not prometheus.without_data({name: name for name in recorded})
