@@ -66,7 +66,7 @@ build() {
   say "$image (about a minute)"
   storage inspect --type image dovetail.local/base:dev >/dev/null 2>&1 || import_base "$BASE"
   mapfile -t mounts < <(pip_mounts)
-  storage bud --quiet --isolation chroot --build-arg BASE=dovetail.local/base:dev --build-arg EXTRA="$name" \
+  storage bud --quiet --isolation chroot --build-arg BASE=dovetail.local/base:dev --build-arg IMAGE="$name" \
     "${mounts[@]}" --file "$SOURCE/images/Dockerfile" --tag "$image" "$WORK/context" >/dev/null
   storage push --quiet "$image" "docker-archive:$archive.new:$image" >&2
   keep "$archive"

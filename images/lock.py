@@ -1,6 +1,6 @@
 """Print the part of requirements.lock that some roots need, with versions, markers and hashes unchanged.
 
-    lock.py EXTRA            what the package needs with that extra
+    lock.py IMAGE            what the image of that name has
     lock.py --names NAME...  what those packages need, such as the build backend
 
 pip then installs with `--require-hashes`, so nothing enters an image that the tests did not run with. Runs on the
@@ -17,7 +17,6 @@ from typing import Final
 
 SOURCE: Final = Path(__file__).resolve().parents[1]
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-_EXTRAS: Final = re.compile(r"\[([^]]*)\]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,21 +53,14 @@ def locked(text: str) -> dict[str, list[Requirement]]:
     return packages
 
 
-def roots_of(project: Mapping[str, object], *, extra: str) -> set[str]:
-    """The packages that the project itself names for that extra, and those that it always needs."""
-    optional = project["optional-dependencies"]
-    assert isinstance(optional, Mapping)
-    if extra not in optional:
-        raise ValueError(f"unknown extra '{extra}': one of {', '.join(sorted(optional))}")
-    own = name_of(str(project["name"]))
-    wanted, roots = [*_texts(project["dependencies"]), *_texts(optional[extra])], set[str]()
-    while wanted:
-        requirement = wanted.pop()
-        if name_of(requirement) != own:
-            roots.add(name_of(requirement))
-        elif extras := _EXTRAS.search(requirement):
-            wanted += [each for name in extras[1].split(",") for each in _texts(optional[name.strip()])]
-    return roots
+def roots_of(pyproject: Mapping[str, object], *, image: str) -> list[str]:
+    """The packages that pyproject.toml names for that image, and those that every image has."""
+    tool = pyproject["tool"]
+    assert isinstance(tool, Mapping)
+    images = tool["dovetail"]["images"]
+    if image not in images or image == "core":
+        raise ValueError(f"unknown image '{image}': one of {', '.join(sorted(images.keys() - {'core'}))}")
+    return [*images["core"], *images[image]]
 
 
 def needed(packages: Mapping[str, list[Requirement]], *, roots: Iterable[str]) -> list[str]:
@@ -84,19 +76,14 @@ def needed(packages: Mapping[str, list[Requirement]], *, roots: Iterable[str]) -
 def main(arguments: list[str]) -> int:
     """The lines on standard output; the exit code."""
     packages = locked((SOURCE / "requirements.lock").read_text(encoding="utf-8"))
-    project = tomllib.loads((SOURCE / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    pyproject = tomllib.loads((SOURCE / "pyproject.toml").read_text(encoding="utf-8"))
     try:
-        roots = arguments[1:] if arguments[:1] == ["--names"] else roots_of(project, extra="".join(arguments))
+        roots = arguments[1:] if arguments[:1] == ["--names"] else roots_of(pyproject, image="".join(arguments))
         print("\n".join(needed(packages, roots=roots)))
     except ValueError as error:
         print(f"lock.py: {error}", file=sys.stderr)
         return 1
     return 0
-
-
-def _texts(values: object) -> list[str]:
-    assert isinstance(values, list)
-    return [str(value) for value in values]
 
 
 if __name__ == "__main__":

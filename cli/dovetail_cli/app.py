@@ -273,7 +273,7 @@ def _module(module_name: str, *, command: str) -> Any:
         if not module_name.startswith("dovetail_sandbox.") or (error.name or "").startswith("dovetail_cli"):
             raise
         raise CommandError(
-            f'`{command}` needs {error.name}, which is not installed: pip install "dovetail-gpu[sandbox]"'
+            f"`{command}` needs {error.name}, which is not installed: pip install dovetail-gpu"
         ) from error
 
 

@@ -188,7 +188,7 @@ def test_a_part_that_is_not_installed_is_named_with_the_way_to_get_it(
 ) -> None:
     monkeypatch.setitem(app.COMMANDS, "sandbox", app.Entry("dovetail_sandbox.not_there:app", ""))
     assert app.run("sandbox", arguments=[], prog="dovetail sandbox") == 1
-    assert 'pip install "dovetail-gpu[sandbox]"' in capsys.readouterr().err
+    assert "pip install dovetail-gpu" in capsys.readouterr().err
 
 
 def test_a_command_of_commands_alone_shows_its_help(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,7 +3,8 @@
 import re
 import subprocess
 import sys
-from importlib.metadata import distribution, requires
+import tomllib
+from importlib.metadata import distribution, entry_points, packages_distributions, requires
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 SOURCE = Path(__file__).parents[2]
-EXTRAS = ("operator", "extender", "agent", "webhook", "gateway", "cli")
+IMAGES = tomllib.loads((SOURCE / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["dovetail"]["images"]
+DEPLOYABLES = sorted(IMAGES.keys() - {"core"})
 
 
 def lock(*arguments: str) -> "subprocess.CompletedProcess[str]":
@@ -43,16 +45,51 @@ def installed_closure(name: str, *, extras: frozenset[str]) -> set[str]:
     return found - {canonicalize_name(name)}
 
 
-@pytest.mark.parametrize("extra", EXTRAS)
-def test_an_image_gets_all_that_its_deployable_needs(extra: str) -> None:
-    done = lock(extra)
+@pytest.mark.parametrize("image", DEPLOYABLES)
+def test_an_image_gets_its_packages_with_all_that_they_need(image: str) -> None:
+    done = lock(image)
     assert done.returncode == 0, done.stderr
-    assert installed_closure("dovetail-gpu", extras=frozenset({extra})) <= names_in(done.stdout)
+    locked = names_in(done.stdout)
+    for package in (*IMAGES["core"], *IMAGES[image]):
+        extras = frozenset({"binary"}) if package == "psycopg" else frozenset()
+        assert installed_closure(package, extras=extras) | {package} <= locked
 
 
-@pytest.mark.parametrize("extra", EXTRAS)
-def test_every_package_of_an_image_has_a_version_and_a_hash_of_the_lock_file(extra: str) -> None:
-    text = lock(extra).stdout
+def test_the_images_have_what_the_wheel_needs_and_nothing_else() -> None:
+    needed = {Requirement(text) for text in requires("dovetail-gpu") or ()}
+    base = {canonicalize_name(each.name) for each in needed if each.marker is None or "extra" not in str(each.marker)}
+    assert base == {package for packages in IMAGES.values() for package in packages}
+
+
+@pytest.mark.parametrize("image", DEPLOYABLES)
+def test_a_deployable_imports_nothing_that_its_image_lacks(image: str) -> None:
+    program = "dovetail" if image == "cli" else f"dovetail-{image}"
+    (entry,) = entry_points(group="console_scripts", name=program)
+    locked = names_in(lock(image).stdout)
+    others = {
+        name
+        for name, distributions in packages_distributions().items()
+        if not {canonicalize_name(each) for each in distributions} & (locked | {"dovetail-gpu"})
+    }
+    # Every module of the deployable, with the packages that its image lacks out of reach.
+    script = f"""
+import importlib, pkgutil, sys
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {others!r}:
+            raise ModuleNotFoundError(name, name=name)
+sys.meta_path.insert(0, Absent())
+package = importlib.import_module({entry.module.partition(".")[0]!r})
+for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+    importlib.import_module(module.name)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+@pytest.mark.parametrize("image", DEPLOYABLES)
+def test_every_package_of_an_image_has_a_version_and_a_hash_of_the_lock_file(image: str) -> None:
+    text = lock(image).stdout
     whole = (SOURCE / "requirements.lock").read_text(encoding="utf-8")
     for block in re.split(r"\n(?=\S)", text.strip()):
         assert "--hash=sha256:" in block, block
@@ -60,15 +97,15 @@ def test_every_package_of_an_image_has_a_version_and_a_hash_of_the_lock_file(ext
 
 
 def test_no_tool_of_the_tests_enters_an_image() -> None:
-    for extra in EXTRAS:
-        assert not names_in(lock(extra).stdout) & {"pytest", "mypy", "ruff", "hatchling", "pip", "uv"}
+    for image in DEPLOYABLES:
+        assert not names_in(lock(image).stdout) & {"pytest", "mypy", "ruff", "hatchling", "pip", "uv"}
 
 
 def test_no_image_of_a_cluster_has_the_official_client() -> None:
     # 81 MB. In a cluster the credentials are a token file and an authority (docs/decisions/0012-client-of-our-own.md).
-    for extra in ("operator", "extender", "agent", "webhook", "certificates", "gateway"):
-        assert "kubernetes" not in names_in(lock(extra).stdout)
-    assert "kubernetes" in names_in(lock("login").stdout)
+    for image in DEPLOYABLES:
+        assert "kubernetes" not in names_in(lock(image).stdout)
+    assert "kubernetes" in names_in(lock("--names", "kubernetes").stdout)
 
 
 def test_the_build_backend_is_locked_with_what_it_needs() -> None:
@@ -79,8 +116,8 @@ def test_the_build_backend_is_locked_with_what_it_needs() -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["scheduler"], "lock.py: unknown extra 'scheduler': one of "),
-        ([], "lock.py: unknown extra '': one of "),
+        (["scheduler"], "lock.py: unknown image 'scheduler': one of "),
+        ([], "lock.py: unknown image '': one of "),
         (["--names", "leftpad"], "lock.py: requirements.lock does not have leftpad: run `make lock`"),
         (["--names", "=1"], "lock.py: '=1' is no requirement: a package's name comes first"),
     ],

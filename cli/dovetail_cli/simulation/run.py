@@ -7,20 +7,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
-from dovetail_cli.ui import output
-from dovetail_cli.ui.errors import CommandError, MissingError, UsageError
-
-try:
-    from dovetail.simulator.policies import POLICIES
-except ModuleNotFoundError as error:
-    if error.name != "highspy":
-        raise
-    raise CommandError('`dovetail simulate` needs highspy: pip install "dovetail-gpu[simulate]"') from error
-
 from dovetail.simulator.curve import LOADS, by_kind, report
 from dovetail.simulator.experiment import Outcome
 from dovetail.simulator.parallel import Scene, run_all
 from dovetail.simulator.planned_jobs import TERMS
+from dovetail.simulator.policies import POLICIES
+from dovetail_cli.ui import output
+from dovetail_cli.ui.errors import CommandError, MissingError, UsageError
 
 PICTURES: Final = (".png", ".svg", ".pdf")
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from dovetail.sdk.blocking import runtime
 from dovetail.sdk.calls.call import Call
 from dovetail.sdk.connection import Connection
-from dovetail.sdk.errors import MissingExtraError, UnreachableError
+from dovetail.sdk.errors import UnreachableError
 
 if TYPE_CHECKING:
     import httpx2
@@ -97,10 +97,8 @@ class Transport:
 
     def _client(self) -> "httpx2.Client":
         if self._http is None or self._process != os.getpid():
-            try:
-                import httpx2
-            except ImportError as error:
-                raise MissingExtraError("httpx2", extra="sdk") from error
+            import httpx2  # 0.1 s that an import of dovetail.sdk does not take
+
             self._http = httpx2.Client(timeout=self._timeout_seconds)
             self._process = os.getpid()
         return self._http
