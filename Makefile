@@ -32,7 +32,7 @@ WORKERS ?= 3
 test: $(STAMP) ## All checks: lint, types, unit, property and a short cluster suite (minutes)
 	@$(MAKE) --no-print-directory lint types
 	$(BIN)/python -m tools.mutants.changed
-	$(BIN)/dovetail sandbox fetch --real-node kubeconform
+	$(BIN)/dovetail sandbox fetch --real-node kubeconform actionlint
 	$(BIN)/pytest -m "not slow" -n $(WORKERS) --dist loadscope
 lint: $(STAMP) ## Formatting, ruff and the import contracts
 	$(BIN)/ruff format --check .

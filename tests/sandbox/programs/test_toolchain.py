@@ -210,7 +210,7 @@ def test_an_installed_go_that_is_older_than_the_modules_ask_for_is_not_taken(tmp
 def test_the_pinned_go_is_new_enough_for_every_module() -> None:
     pinned = tuple(map(int, toolchain.pinned_version().split(".")))
 
-    assert len(go_build.module_files()) == 7
+    assert len(go_build.module_files()) > 6
     assert pinned >= toolchain.required_version()
 
 
