@@ -7,8 +7,9 @@ from typing import Any, Final
 
 from dovetail import names
 from dovetail.config.errors import ConfigError
+from dovetail.config.loading import document, problems_in
 from dovetail.config.reference import keys, values_of
-from dovetail.config.settings import Settings, document, problems_in
+from dovetail.config.settings import Settings
 from dovetail_cli.ui import output
 from dovetail_cli.ui.errors import UsageError
 from dovetail_cli.ui.files import read_text

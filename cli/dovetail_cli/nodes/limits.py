@@ -14,7 +14,8 @@ from dovetail.api.builtin import ConfigMap
 from dovetail.api.gpunode import GPUNode
 from dovetail.api.resources import CONFIGMAPS, GPUNODES
 from dovetail.config.errors import ConfigError
-from dovetail.config.settings import Settings, check_values, document, live_keys
+from dovetail.config.loading import check_values, document
+from dovetail.config.settings import Settings, live_keys
 from dovetail.kube.errors import Forbidden, NotFound
 from dovetail.kube.retry import retry_on_conflict
 from dovetail.query.nodes.device_names import Named, named

@@ -1,7 +1,9 @@
 """The configuration of all deployables, `gpu_config.yaml`: its keys, and the errors in it.
 
 errors       ConfigError; its import is cheap
-settings     Settings and load_settings; they import pydantic
+settings     Settings; its import takes pydantic
+keys         the keys by subject
+loading      settings from command line, environment and file
 changes      what a running program takes of a new configuration
 groups       settings that are grouped under one key, and the types of fields
 reference    all keys as rows, for a table

@@ -9,7 +9,8 @@ from dovetail.api.meta import EventType
 from dovetail.api.resources import CONFIGMAPS
 from dovetail.config.changes import change_of
 from dovetail.config.errors import ConfigError
-from dovetail.config.settings import Settings, parse_settings
+from dovetail.config.loading import parse_settings
+from dovetail.config.settings import Settings
 from dovetail.kube.client import Client
 from dovetail.kube.reflector import Reflector
 from dovetail.logs import get_logger

@@ -16,7 +16,8 @@ from aiohttp import web
 
 from dovetail import logs
 from dovetail.config.errors import ConfigError
-from dovetail.config.settings import Settings, load_settings
+from dovetail.config.loading import load_settings
+from dovetail.config.settings import Settings
 from dovetail.kube.errors import KubeconfigError
 
 if TYPE_CHECKING:

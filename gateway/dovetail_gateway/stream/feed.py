@@ -13,7 +13,8 @@ import msgspec
 from dovetail_gateway.access.visibility import Visibility
 from dovetail_gateway.cluster.cache import ClusterCache, NodeUse
 from dovetail_gateway.v3.rows import job_row, node_row
-from dovetail_gateway.v3.types import Delta, GoneJob, JobRow, Snapshot
+from dovetail_gateway.v3.types.jobs import JobRow
+from dovetail_gateway.v3.types.stream import Delta, GoneJob, Snapshot
 
 COALESCE_SECONDS: Final = 0.25
 KEPT_SECONDS: Final = 30.0

@@ -8,7 +8,7 @@ from msgspec import Meta
 from dovetail.api.gpujob import MAX_PARAMETERS
 from dovetail_gateway.routing.problems import ErrorShape
 from dovetail_gateway.routing.table import Nothing
-from dovetail_gateway.v3.types import Cursor, Limit
+from dovetail_gateway.v3.types.common import Cursor, Limit
 
 Kind = Literal["training", "inference"]
 State = Literal["pending", "running", "completed", "failed", "cancelled"]

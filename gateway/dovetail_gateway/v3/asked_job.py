@@ -12,7 +12,7 @@ from dovetail.decoding import UnreadableError, decode
 from dovetail_gateway.routing.numbers import decode_request
 from dovetail_gateway.routing.problems import RequestFailedError
 from dovetail_gateway.v3.times import check_time
-from dovetail_gateway.v3.types import NewRequest
+from dovetail_gateway.v3.types.questions import NewRequest
 
 
 class _Container(msgspec.Struct, frozen=True):

@@ -25,7 +25,7 @@ from dovetail_gateway.routing.table import Answer, Call, Nothing, Strictly
 from dovetail_gateway.v3.images import with_images
 from dovetail_gateway.v3.paging import page
 from dovetail_gateway.v3.rows import job_row
-from dovetail_gateway.v3.types import (
+from dovetail_gateway.v3.types.jobs import (
     DryRunFlag,
     EventList,
     EventRow,

@@ -22,7 +22,7 @@ from dovetail_gateway.routing.open_streams import OpenStreams
 from dovetail_gateway.routing.problems import RequestFailedError
 from dovetail_gateway.routing.table import Call
 from dovetail_gateway.v3.jobs import Jobs
-from dovetail_gateway.v3.types import JobPath, LogQuery
+from dovetail_gateway.v3.types.jobs import JobPath, LogQuery
 
 _INDEX: Final = "batch.kubernetes.io/job-completion-index"
 # As the API server says it of a node without an address: KWOK's have none.

@@ -7,7 +7,7 @@ from dovetail.formats.timestamps import timestamp
 from dovetail_gateway.access.reviews import Reviews
 from dovetail_gateway.cluster.cache import ClusterCache
 from dovetail_gateway.routing.table import Answer, Call, Nothing, Strictly
-from dovetail_gateway.v3.types import Me
+from dovetail_gateway.v3.types.callers import Me
 
 
 class Myself:

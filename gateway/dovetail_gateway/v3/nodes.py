@@ -12,7 +12,8 @@ from dovetail_gateway.routing.problems import RequestFailedError
 from dovetail_gateway.routing.table import Answer, Call, Nothing, Strictly
 from dovetail_gateway.v3.paging import page
 from dovetail_gateway.v3.rows import device_rows, node_row
-from dovetail_gateway.v3.types import DeviceList, NodeFilter, NodeList, NodePath, QuotaList, QuotaRow, QuotaUse
+from dovetail_gateway.v3.types.nodes import DeviceList, NodeFilter, NodeList, NodePath
+from dovetail_gateway.v3.types.quotas import QuotaList, QuotaRow, QuotaUse
 
 
 class Nodes:

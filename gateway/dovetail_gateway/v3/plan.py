@@ -11,7 +11,7 @@ from dovetail_gateway.cluster.cache import ClusterCache
 from dovetail_gateway.routing.table import Answer, Call, Nothing
 from dovetail_gateway.v3.paging import page
 from dovetail_gateway.v3.rows import job_devices
-from dovetail_gateway.v3.types import PlanFilter, PlanPage, PlanRow
+from dovetail_gateway.v3.types.plan import PlanFilter, PlanPage, PlanRow
 
 
 class Plan:

@@ -13,7 +13,8 @@ from dovetail_gateway.routing.problems import RequestFailedError
 from dovetail_gateway.routing.table import Answer, Call, Nothing, Strictly
 from dovetail_gateway.v3.asked_job import asked_job
 from dovetail_gateway.v3.jobs import Jobs
-from dovetail_gateway.v3.types import (
+from dovetail_gateway.v3.types.jobs import JobPath
+from dovetail_gateway.v3.types.questions import (
     AuditAnswer,
     DryRunAnswer,
     ExplainedCause,
@@ -22,7 +23,6 @@ from dovetail_gateway.v3.types import (
     ExplainedNode,
     ExplanationAnswer,
     FindingRow,
-    JobPath,
     NewRequest,
     NodeShare,
 )

@@ -21,16 +21,11 @@ from dovetail_gateway.v3.nodes import Nodes
 from dovetail_gateway.v3.plan import Plan
 from dovetail_gateway.v3.questions import Questions
 from dovetail_gateway.v3.snapshots import Snapshots
-from dovetail_gateway.v3.types import (
-    AuditAnswer,
-    Delta,
-    DeviceList,
-    DryRunAnswer,
+from dovetail_gateway.v3.types.callers import Me
+from dovetail_gateway.v3.types.history import HistoryFilter, HistoryPage
+from dovetail_gateway.v3.types.jobs import (
     DryRunFlag,
     EventList,
-    ExplanationAnswer,
-    HistoryFilter,
-    HistoryPage,
     JobChange,
     JobDetails,
     JobFilter,
@@ -38,21 +33,15 @@ from dovetail_gateway.v3.types import (
     JobPath,
     JobRow,
     LogQuery,
-    Me,
     NewJob,
-    NewRequest,
-    NodeFilter,
-    NodeList,
-    NodePath,
-    NodeRow,
-    PlanFilter,
-    PlanPage,
     Position,
-    QuotaList,
     Removed,
-    Snapshot,
-    StreamQuery,
 )
+from dovetail_gateway.v3.types.nodes import DeviceList, NodeFilter, NodeList, NodePath, NodeRow
+from dovetail_gateway.v3.types.plan import PlanFilter, PlanPage
+from dovetail_gateway.v3.types.questions import AuditAnswer, DryRunAnswer, ExplanationAnswer, NewRequest
+from dovetail_gateway.v3.types.quotas import QuotaList
+from dovetail_gateway.v3.types.stream import Delta, Snapshot, StreamQuery
 
 _JOBS = "/api/v3/jobs"
 _JOB = f"{_JOBS}/{{namespace}}/{{name}}"

@@ -8,7 +8,8 @@ from dovetail.query.jobs.owners import project_of, user_of
 from dovetail.query.nodes.inventory import DeviceUse, Holder, enforcing
 from dovetail_gateway.access.visibility import Visibility
 from dovetail_gateway.cluster.cache import NodeUse
-from dovetail_gateway.v3.types import DeviceRow, JobDevice, JobRow, NodeRow, OtherTenants, TenantRow
+from dovetail_gateway.v3.types.jobs import JobDevice, JobRow
+from dovetail_gateway.v3.types.nodes import DeviceRow, NodeRow, OtherTenants, TenantRow
 
 
 def job_row(job: GPUJob) -> JobRow:

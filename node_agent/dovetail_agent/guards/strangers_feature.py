@@ -12,7 +12,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 
 from dovetail.api.gpunode import Device, GPUNodeStatus, Stranger
 from dovetail.api.meta import Condition
-from dovetail.config.settings import StrangerPolicy
+from dovetail.config.keys.devices import StrangerPolicy
 from dovetail.kube.event_recorder import EventRecorder
 from dovetail_agent.devices.process_memory import command_of
 from dovetail_agent.feature.events import warn_node, warn_pod

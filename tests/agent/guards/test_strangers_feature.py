@@ -10,7 +10,7 @@ import pytest
 
 from dovetail.api.gpunode import GPUNode, GPUNodeStatus
 from dovetail.api.meta import ObjectMeta, find_condition
-from dovetail.config.settings import StrangerPolicy
+from dovetail.config.keys.devices import StrangerPolicy
 from dovetail_agent.devices.model import DeviceInfo, DeviceSample, Inventory, Process, Sample
 from dovetail_agent.feature.protocol import Seen
 from dovetail_agent.guards.strangers import MOST

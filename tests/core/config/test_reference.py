@@ -1,7 +1,8 @@
 import pytest
 
+from dovetail.config.loading import load_settings
 from dovetail.config.reference import keys, values_of
-from dovetail.config.settings import Settings, live_keys, load_settings
+from dovetail.config.settings import Settings, live_keys
 from tests.core.config.page import PAGE, with_table
 
 

@@ -10,7 +10,8 @@ import yaml
 from dovetail.config.credentials import exposed
 from dovetail.config.errors import ConfigError
 from dovetail.config.groups import PreemptionRules, ScoreWeights
-from dovetail.config.settings import Settings, load_settings
+from dovetail.config.loading import load_settings
+from dovetail.config.settings import Settings
 from dovetail.config.template import default_yaml
 from dovetail.engine.model.settings import DEFAULT_WEIGHTS
 from dovetail.gpu.models import known_families, memory_mib

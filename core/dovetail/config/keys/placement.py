@@ -1,0 +1,88 @@
+"""Placement: which nodes and devices are preferred, and how long a decision holds them."""
+
+from pydantic import BaseModel, Field, ValidationInfo, field_validator
+
+from dovetail.api.gpujob import Policy
+from dovetail.config.groups import LIVE, ScoreWeights, WholeNumber, choice, number
+from dovetail.engine.model.settings import FragmentationPolicy, Weights
+
+
+class PlacementKeys(BaseModel):
+    """The keys about placement."""
+
+    policy: Policy = choice(
+        "Balanced",
+        "Spread",
+        "Pack",
+        "Balanced",
+        description="Which nodes and devices are preferred by default.",
+        live=True,
+    )
+    namespace_policies: dict[str, Policy] = Field(
+        default_factory=dict,
+        description="The policy by namespace, for pods and jobs without one; policy applies to all other namespaces.",
+        json_schema_extra={
+            LIVE: True,
+            "unit": "policy",
+            "allowed": "a map of namespaces to policies",
+            "entry": "Spread, Pack or Balanced",
+        },
+    )
+    fragmentation_policy: FragmentationPolicy = choice(
+        "ph",
+        "ph",
+        "fgd",
+        "bestfit",
+        "tuned",
+        description="How the cost of a placement for later pods is computed: priced headroom, fragmentation gradient "
+        "descent, best fit, or the best of them for the arriving pods (tuned).",
+    )
+    utilization_smoothing: WholeNumber = number(
+        120,
+        low=1,
+        high=3600,
+        unit="seconds",
+        description="How long a change of utilization must last before most of it counts in the ranking.",
+    )
+    score_weights: ScoreWeights = Field(
+        default=ScoreWeights(),
+        description="The weight of each term in the ranking of nodes; the weights need not sum to one.",
+        json_schema_extra={
+            LIVE: True,
+            "unit": "weights",
+            "allowed": "a map with utilization, memory, cpu and fragmentation, one of them above 0 at least",
+        },
+    )
+    hold_ttl_seconds: WholeNumber = number(
+        30,
+        low=1,
+        high=3600,
+        unit="seconds",
+        description="How long devices stay promised to a pod that is not bound; more than bind_deadline_seconds.",
+    )
+    bind_deadline_seconds: WholeNumber = number(
+        4, low=1, high=60, unit="seconds", description="How long binding a pod may take; below the scheduler's timeout."
+    )
+
+    def policy_in(self, namespace: str) -> Policy:
+        """The policy of pods and jobs of a namespace that name none."""
+        return self.namespace_policies.get(namespace, self.policy)
+
+    @property
+    def weights(self) -> Weights:
+        """The weights of the terms that rank nodes."""
+        return Weights(**self.score_weights.model_dump())
+
+    @field_validator("score_weights")
+    @classmethod
+    def _weigh_something(cls, weights: ScoreWeights) -> ScoreWeights:
+        if not any(weights.model_dump().values()):
+            raise ValueError("all nodes would be equal")
+        return weights
+
+    @field_validator("bind_deadline_seconds")
+    @classmethod
+    def _below_the_hold(cls, seconds: int, info: ValidationInfo) -> int:
+        if seconds >= (hold := info.data.get("hold_ttl_seconds", seconds + 1)):
+            raise ValueError(f"less than hold_ttl_seconds, which is {hold} (seconds)")
+        return seconds

@@ -1,0 +1,43 @@
+"""GPUQuotas and their use."""
+
+from dovetail_gateway.v3.types.common import Row
+
+
+class QuotaUse(Row, frozen=True, kw_only=True):
+    """What a namespace or user uses of a quota."""
+
+    who: str
+    gpus: float
+    running_jobs: int
+    queued_jobs: int
+    gpu_seconds: float
+
+
+class QuotaRow(Row, frozen=True, kw_only=True):
+    """A quota that applies to a namespace you may list.
+
+    `otherNamespaces` and `otherUsers` count those that you may not list.
+    """
+
+    name: str
+    per: str
+    gpus_limit: float | None
+    running_jobs_limit: int | None
+    queued_jobs_limit: int | None
+    shares: int | None
+    max_priority: int | None
+    gpus: float
+    running_jobs: int
+    queued_jobs: int
+    namespaces: list[str]
+    users: list[str]
+    other_namespaces: int
+    other_users: int
+    uses: list[QuotaUse]
+    as_of: str | None
+
+
+class QuotaList(Row, frozen=True, kw_only=True):
+    """The quotas."""
+
+    items: list[QuotaRow]
