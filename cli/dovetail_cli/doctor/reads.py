@@ -4,6 +4,7 @@ import asyncio
 import re
 from collections.abc import Awaitable, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from typing import Final, TypeVar
 
 from dovetail import names
@@ -12,6 +13,7 @@ from dovetail.api.gpunode import GPUNode
 from dovetail.api.meta import Described, ObjectMeta
 from dovetail.api.resources import (
     CONFIGMAPS,
+    CRDS,
     GPUJOBS,
     GPUNODES,
     GPUQUOTAS,
@@ -26,6 +28,7 @@ from dovetail.api.resources import (
 from dovetail.kube.errors import Forbidden, NotFound, Status
 from dovetail.kube.resource_slices import list_slices
 from dovetail.query.doctor.findings import Unseen
+from dovetail.query.doctor.neighbours import NEIGHBOURS
 from dovetail.query.doctor.picture import LEASED, RIGHTS, Object, Picture, Right
 from dovetail_cli.cluster.connection import Cluster
 from dovetail_cli.cluster.release import release_namespace
@@ -113,6 +116,7 @@ async def read_all(cluster: Cluster) -> Picture:
         job_namespaces=await seen(job_namespaces(cluster)),
         storage_classes=await seen(listed(cluster, resource=_STORAGE_CLASSES, type_=Object)),
         pod_monitors=await seen(listed(cluster, resource=_POD_MONITORS, type_=Object)),
+        neighbours=await seen(_installed(cluster)),
     )
 
 
@@ -146,6 +150,15 @@ async def job_namespaces(cluster: Cluster) -> AbstractSet[str]:
     # Their templates may be long, and only where they are is of interest.
     pages = cluster.client.pages(GPUJOBS, as_type=_Located)
     return {job.metadata.namespace async for page in pages for job in page.items or ()}
+
+
+async def _installed(cluster: Cluster) -> AbstractSet[str]:
+    """The CRDs of neighbours that the cluster has. Raises `Forbidden`."""
+    found = set[str]()
+    for each in NEIGHBOURS:
+        with suppress(NotFound):
+            found.add((await cluster.client.get(CRDS, name=each.crd, as_type=_Located)).metadata.name)
+    return found
 
 
 async def _agents(cluster: Cluster) -> Object:

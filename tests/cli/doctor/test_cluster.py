@@ -9,6 +9,7 @@ from dovetail.api.builtin import Node
 from dovetail.api.resources import NODES
 from dovetail.query.doctor import diagnosis
 from dovetail.query.doctor.findings import Finding, Unseen
+from dovetail.query.doctor.neighbours import NEIGHBOURS
 from dovetail.query.doctor.picture import LEASED, RIGHTS
 from dovetail_cli import app
 from dovetail_cli.cluster.connection import Cluster
@@ -75,6 +76,7 @@ async def test_a_user_without_any_rights_is_told_what_could_not_be_looked_at(api
         "/apis/resource.k8s.io/v1/resourceslices",
         "/api/v1/namespaces", "/api/v1/pods", f"{dovetail}/gpujobs",
         "/apis/storage.k8s.io/v1/storageclasses", "/apis/monitoring.coreos.com/v1/podmonitors",
+        f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{NEIGHBOURS[0].crd}",
     ):  # fmt: skip
         api.answer(f"GET {path}", no)
     api.answer(f"GET {dovetail}/gpunodes", no, no)

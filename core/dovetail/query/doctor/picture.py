@@ -81,6 +81,7 @@ class Picture:
     job_namespaces    the namespaces that have GPUJobs
     storage_classes   the StorageClasses
     pod_monitors      the PodMonitors, whose kind the Prometheus operator brings
+    neighbours        the CRDs of other queues, schedulers and drivers that are installed
     """
 
     now: datetime
@@ -105,6 +106,7 @@ class Picture:
     job_namespaces: AbstractSet[str] | Unseen
     storage_classes: Sequence[Object] | Unseen
     pod_monitors: Sequence[Object] | Unseen
+    neighbours: AbstractSet[str] | Unseen
     release: str = names.RELEASE_NAMESPACE
 
     @property

@@ -92,6 +92,7 @@ def picture(**changes: Any) -> Picture:
         job_namespaces={"team"},
         storage_classes=[],
         pod_monitors=GONE,
+        neighbours=frozenset(),
     )
     return replace(whole, **changes)
 
