@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal
 from msgspec import Meta
 
 from dovetail.api.gpujob import KeptOnNode
-from dovetail.api.meta import Described, ObjectMeta, Timestamp
+from dovetail.api.meta import Condition, Described, ObjectMeta, Timestamp
 from dovetail.api.text_formats import TIME, in_order
 from dovetail.names import API_VERSION
 
@@ -32,6 +32,19 @@ class Window(Described, frozen=True, kw_only=True):
     ] = None
 
 
+class GPUAmounts(Described, frozen=True, kw_only=True):
+    """A number of GPUs. A share counts as its fraction."""
+
+    gpus: Annotated[Count | None, Meta(description="GPUs of any model.")] = None
+    models: Annotated[
+        dict[str, Count],
+        Meta(
+            description="GPUs by model, such as A100: 4. It counts the jobs whose request names that model alone.",
+            max_length=32,
+        ),
+    ] = {}
+
+
 class GPUQuotaSpec(Described, frozen=True, kw_only=True):
     """Whom the quota applies to, and its limits. An absent field sets no limit."""
 
@@ -46,6 +59,32 @@ class GPUQuotaSpec(Described, frozen=True, kw_only=True):
             max_length=256,
         ),
     ] = []
+    projects: Annotated[
+        list[Label],
+        Meta(
+            description="It applies to jobs and pods with one of these values of the label dovetail.dev/project. "
+            "Empty: all. Users choose the label, so name the namespaces too.",
+            max_length=256,
+        ),
+    ] = []
+    parent: Annotated[
+        Annotated[str, Meta(max_length=253)] | None,
+        Meta(
+            description="The GPUQuota above this one in the tree. What this quota uses counts for it, its limits apply "
+            "here too, and guarantees are lent among its children first."
+        ),
+    ] = None
+    guaranteed: Annotated[
+        GPUAmounts | None,
+        Meta(
+            description="GPUs that those whom the quota applies to can have at any time. While they are idle, others "
+            "may use them; they come back by the end of such jobs. Unset: the sum of its children's."
+        ),
+    ] = None
+    limit: Annotated[
+        GPUAmounts | None,
+        Meta(description="GPUs that may be in use at a time. `limit.gpus` is the newer name of `gpus`."),
+    ] = None
     per: Annotated[
         Per,
         Meta(
@@ -54,7 +93,8 @@ class GPUQuotaSpec(Described, frozen=True, kw_only=True):
         ),
     ] = "Together"
     gpus: Annotated[
-        Count | None, Meta(description="GPUs that may be in use at a time; a share counts as its fraction.")
+        Count | None,
+        Meta(description="GPUs that may be in use at a time; a share counts as its fraction. Not with `limit`."),
     ] = None
     running_jobs: Annotated[Count | None, Meta(description="GPUJobs that may run at a time.")] = None
     queued_jobs: Annotated[
@@ -94,6 +134,16 @@ class GPUQuotaSpec(Described, frozen=True, kw_only=True):
         ),
     ] = []
 
+    @property
+    def most(self) -> GPUAmounts:
+        """The limits that count GPUs, by either of their names."""
+        return self.limit or GPUAmounts(gpus=self.gpus)
+
+    @property
+    def names_anyone(self) -> bool:
+        """Whether it names namespaces, users or projects."""
+        return bool(self.namespaces or self.users or self.projects)
+
 
 class QuotaUse(Described, frozen=True, kw_only=True, omit_defaults=False):
     """The current and the recent usage of one namespace or user."""
@@ -107,6 +157,27 @@ class QuotaUse(Described, frozen=True, kw_only=True, omit_defaults=False):
     ] = 0.0
 
 
+class QuotaAsked(Described, frozen=True, kw_only=True, omit_defaults=False):
+    """What a quota can get back from another one."""
+
+    name: Annotated[str, Meta(description="The GPUQuota that borrows; empty: jobs without a guarantee.")]
+    gpus: Annotated[float, Meta(description="GPUs that it uses beyond its guarantee.", ge=0)]
+
+
+class QuotaGuarantee(Described, frozen=True, kw_only=True, omit_defaults=False):
+    """The quota's guarantee: what holds now, what of it is lent, and who borrows."""
+
+    gpus: Annotated[float, Meta(description="GPUs that are guaranteed now.", ge=0)] = 0.0
+    used: Annotated[float, Meta(description="GPUs in use by it and by all quotas below it.", ge=0)] = 0.0
+    lent: Annotated[float, Meta(description="Guaranteed GPUs that it does not use and others do.", ge=0)] = 0.0
+    borrowed: Annotated[float, Meta(description="GPUs that it uses beyond its guarantee.", ge=0)] = 0.0
+    waiting: Annotated[float, Meta(description="GPUs that its waiting jobs request within its guarantee.", ge=0)] = 0.0
+    asks: Annotated[
+        list[QuotaAsked],
+        Meta(description="The borrowers that would give GPUs back, the nearest relatives last.", max_length=64),
+    ] = []
+
+
 class GPUQuotaStatus(Described, frozen=True, kw_only=True):
     """The usage of the quota. Only the operator writes it."""
 
@@ -118,6 +189,18 @@ class GPUQuotaStatus(Described, frozen=True, kw_only=True):
         list[KeptOnNode],
         Meta(
             description="What its advance reservations keep free now, also from pods without a GPUJob.", max_length=1024
+        ),
+    ] = []
+    guarantee: Annotated[
+        QuotaGuarantee | None, Meta(description="What its guarantee holds, lends and borrows; unset outside a tree.")
+    ] = None
+    conditions: Annotated[
+        list[Condition],
+        Meta(
+            description="Valid: whether the quota agrees with its tree. Scaled: whether less is guaranteed than the "
+            "spec says.",
+            max_length=8,
+            extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
         ),
     ] = []
     as_of: Annotated[Timestamp | None, Meta(description="The time up to which `gpuSeconds` counts (RFC 3339).")] = None
@@ -148,8 +231,25 @@ SPEC_RULES: Final = [
     },
     {
         "rule": "!has(self.reservations) || self.reservations.size() == 0 || (has(self.namespaces) && "
-        "self.namespaces.size() > 0) || (has(self.users) && self.users.size() > 0)",
-        "message": "reservations keep GPUs for those whom the quota names: namespaces or users must not both be empty",
+        "self.namespaces.size() > 0) || (has(self.users) && self.users.size() > 0) || (has(self.projects) && "
+        "self.projects.size() > 0)",
+        "message": "reservations keep GPUs for those whom the quota names: namespaces, users and projects must not all "
+        "be empty",
+    },
+    {
+        "rule": "!has(self.per) || self.per == 'Together' || (!has(self.parent) && !has(self.guaranteed))",
+        "message": "guaranteed and parent are for all whom the quota applies to: per must be Together",
+    },
+    {
+        "rule": "!has(self.limit) || !has(self.gpus)",
+        "message": "gpus is the older name of limit.gpus: write one of them",
+    },
+    {
+        "rule": "!has(self.guaranteed) || !has(self.guaranteed.gpus) || ((!has(self.gpus) || self.guaranteed.gpus <= "
+        "self.gpus) && (!has(self.limit) || !has(self.limit.gpus) || self.guaranteed.gpus <= self.limit.gpus))",
+        "message": "guaranteed.gpus must not be above limit.gpus (or gpus)",
+        "messageExpression": "'guaranteed.gpus is ' + string(self.guaranteed.gpus) + ', above the limit of ' + "
+        "string(has(self.gpus) ? self.gpus : self.limit.gpus) + ' GPUs: raise the limit or lower the guarantee'",
     },
 ]
 WINDOW_RULES: Final = [{"rule": in_order("self.start", later="self.end"), "message": "end must be after start"}]
@@ -157,6 +257,9 @@ COLUMNS: Final = [
     ("Per", "string", ".spec.per", "Whether its limits are for all together, for each namespace or for each user."),
     ("GPUs", "number", ".status.gpus", "GPUs in use by all whom it applies to."),
     ("Max-GPUs", "integer", ".spec.gpus", "GPUs that may be in use."),
+    ("Limit", "integer", ".spec.limit.gpus", "GPUs that may be in use, by the newer name of the field."),
+    ("Guaranteed", "number", ".status.guarantee.gpus", "GPUs that are guaranteed now."),
+    ("Borrowed", "number", ".status.guarantee.borrowed", "GPUs in use beyond the guarantee."),
     ("Running", "integer", ".status.runningJobs", "Jobs that run or start."),
     ("Max-Running", "integer", ".spec.runningJobs", "Jobs that may run."),
     ("Queued", "integer", ".status.queuedJobs", "Jobs that stand in the queue."),

@@ -1,6 +1,6 @@
 """The settings that are grouped under one key, and the fields that settings consist of."""
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 from pydantic.config import JsonDict
@@ -150,4 +150,17 @@ class PreemptionRules(BaseModel):
     )
     per_hour: WholeNumber = number(
         20, low=0, high=100000, unit="jobs", description="The maximum number of preemptions in the cluster in an hour."
+    )
+    reclaim_grace: WholeNumber = number(
+        30,
+        low=0,
+        high=86400,
+        unit="seconds",
+        description="The same time for a job that is ended because a GPUQuota gets its guarantee back.",
+    )
+    between_quotas: Literal["Never", "Borrowers"] = choice(
+        "Never",
+        "Never",
+        "Borrowers",
+        description="Whether priority preempts jobs of other quotas of a tree too: Never, or those beyond a guarantee.",
     )

@@ -20,7 +20,7 @@ from dovetail.queue.dependencies import states_of, unmet
 from dovetail.queue.estimates.simulation import Start
 from dovetail.queue.limits.quota_usage import Counted
 from dovetail.queue.limits.scope import reach
-from dovetail.queue.model.candidates import Candidate, order
+from dovetail.queue.model.candidates import Candidate
 from dovetail.queue.preemption.policy import Evictor
 from dovetail.queue.verdicts import Admitted, Verdict, Waits
 
@@ -166,7 +166,7 @@ def verdict_on(
 ) -> tuple[int, Verdict]:
     """The place of the query's job among waiting jobs, from 1, and the verdict on it."""
     look, position = queue.cycle(counted, evictor=evictor), 1
-    for job in order([asked, *queue.waiting]):
+    for job in look.in_order([asked, *queue.waiting]):
         verdict = look.at(job)
         if job.key == asked.key:
             return position, verdict

@@ -60,7 +60,8 @@ class Preempting:
 def preemption_view(objects: ClusterObjects, *, queue: QueueView) -> PreemptionView:
     """The preemption candidates and rules in the objects, at the time of the queue's view."""
     rules = rules_now(rules_of(objects.settings.preemption), jobs=objects.jobs, now=queue.now)
-    running = list(_running(objects, queue=queue)) if rules.gap else []
+    ends = rules.gap or queue.quotas.tree().guarantees
+    running = list(_running(objects, queue=queue)) if ends else []
     return PreemptionView(running=running, rules=rules, jobs={job.metadata.uid: job for job in objects.jobs})
 
 
@@ -69,7 +70,8 @@ def preempting(evictor: Evictor, *, key: str, others: PreemptionView, in_seconds
     victims = tuple(others.jobs[order.victim] for order in evictor.orders.values() if order.by.key == key)
     if not victims:
         return None
-    grace = others.rules.grace_seconds
+    reclaims = any(order.reclaim for order in evictor.orders.values() if order.by.key == key)
+    grace = others.rules.reclaim_grace_seconds if reclaims else others.rules.grace_seconds
     return Preempting(
         victims=victims,
         grace_seconds=grace,

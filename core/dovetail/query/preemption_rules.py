@@ -12,4 +12,6 @@ def rules_of(said: PreemptionRules) -> Rules:
         grace_seconds=said.grace,
         per_job=said.per_job,
         left=said.per_hour,
+        reclaim_grace_seconds=said.reclaim_grace,
+        between_quotas=said.between_quotas == "Borrowers",
     )

@@ -32,6 +32,7 @@ from dovetail.queue.inputs.leaving_pods import leaving_pods, pods_of_batch_jobs
 from dovetail.queue.inputs.run_ends import RunTimes, leaving_soon
 from dovetail.queue.inputs.usage import use_of, use_of_ended
 from dovetail.queue.inputs.ways import chosen_way
+from dovetail.queue.limits.guarantees import capacity_of
 from dovetail.queue.limits.limits import LimitGate
 from dovetail.queue.limits.quota_reservations import windows_of
 from dovetail.queue.limits.quota_usage import Counted
@@ -83,7 +84,8 @@ class QueueView:
 
     def gate(self, asked: Counted) -> LimitGate | None:
         """The limits, with `asked` counted too; None if nothing is limited."""
-        return self.quotas.gate([*self.counted, asked], children=self.children)
+        capacity = capacity_of(self.view.ledger)
+        return self.quotas.gate([*self.counted, asked], children=self.children, capacity=capacity)
 
     def cycle(
         self, asked: Counted, *, gate: LimitGate | None = None, evictor: Evictor | None = None
@@ -271,7 +273,7 @@ class _Survey:
 
     def _counted(self, job: GPUJob, *, waits: bool) -> Counted | None:
         queue = self._queue
-        if not queue.quotas.all and not job.spec.group:
+        if not queue.quotas.all and not job.spec.group and job.spec.preemptible:
             return None
         if is_finished(job):
             return use_of_ended(job, ask_of=self._ask_of, quotas=queue.quotas)

@@ -107,7 +107,7 @@ def quota_row(quota: GPUQuota) -> QuotaRow:
         pools=spec.pools,
         max_priority=spec.max_priority,
         may_preempt=spec.may_preempt,
-        limits=QuotaAmounts(gpus=spec.gpus, running_jobs=spec.running_jobs, queued_jobs=spec.queued_jobs),
+        limits=QuotaAmounts(gpus=spec.most.gpus, running_jobs=spec.running_jobs, queued_jobs=spec.queued_jobs),
         used=QuotaAmounts(gpus=status.gpus, running_jobs=status.running_jobs, queued_jobs=status.queued_jobs),
         uses=[_use(use) for use in status.uses],
         reservations=[_reservation(each) for each in spec.reservations],

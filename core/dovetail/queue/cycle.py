@@ -23,7 +23,9 @@ from dovetail.queue.backfill.residual import ResidualCapacity
 from dovetail.queue.model.candidates import Candidate, Leaving, Room, Sites, commit, find_room, helps, order
 from dovetail.queue.model.gate import Gate, Open
 from dovetail.queue.preemption.policy import Evictor, Rules
+from dovetail.queue.preemption.reclaim import Reclaim
 from dovetail.queue.preemption.victims import Beside
+from dovetail.queue.quota_tree.turns import in_turn
 from dovetail.queue.verdicts import Admitted, Kept, Verdict, Waits, kept_back, short_of
 
 # Ends closer together than this count as one when the cycle simulates the future: so many seconds, or this share of the
@@ -52,7 +54,7 @@ def admit(
     spread a long cycle over several turns.
     """
     look = SchedulingCycle(ledger, sites=sites, leaving=leaving, gate=gate, evictor=evictor, windows=windows)
-    return (look.at(job) for job in order(waiting))
+    return (look.at(job) for job in look.in_order(waiting))
 
 
 class SchedulingCycle:
@@ -76,6 +78,10 @@ class SchedulingCycle:
         self._gate = gate or Open()
         self._windows = windows or Windows()
         self._evictor = evictor or Evictor(running=(), rules=Rules())
+        loans = self._evictor.loans = self._gate.loans
+        self._reclaim = None if loans is None else Reclaim(self._evictor, loans=loans)
+        # The rooms that come back to jobs within their guarantees.
+        self._owed: list[Reservation] = []
         self._fit_cache = FitCache(ledger)
         self._sites = sites
         self._ends: dict[str, Leaving] = {}
@@ -126,10 +132,16 @@ class SchedulingCycle:
         self._tries.clear()
         self._kept.forget()
         self._second = None
+        self._owed = []
         if self.reservation is not None and (self._early or self.reservation.at_seconds <= self._now):
             # A job that ends before its time limit leaves room for an earlier start.
             self.reservation = None
         return gone
+
+    def in_order(self, waiting: Iterable[Candidate]) -> list[Candidate]:
+        """The jobs in the order in which the cycle decides on them; between quotas of a tree, by their turns."""
+        ordered, loans = order(waiting), self._gate.loans
+        return ordered if loans is None else in_turn(ordered, loans=loans)
 
     @property
     def now(self) -> float:
@@ -167,8 +179,33 @@ class SchedulingCycle:
         waits = self._admit(job, room=found) if isinstance(found, Room) else short_of(job, shortage=found)
         if isinstance(waits, Waits) and self._falls_back(job, waits=waits):
             return self._on_cpu(job, instead=waits)
-        if isinstance(waits, Admitted) or (isinstance(found, Room) and self.reservation is not None):
+        if isinstance(waits, Admitted):
             return waits
+        owner = None if self._reclaim is None else self._reclaim.owner(job)
+        if self._reclaim is not None and owner is not None:
+            return self._reclaimed(job, waits=waits, owner=owner, reclaim=self._reclaim)
+        if isinstance(found, Room) and self.reservation is not None:
+            return waits
+        return self._preempted(job, waits=waits)
+
+    def _reclaimed(self, job: Candidate, *, waits: Waits, owner: int, reclaim: Reclaim) -> Verdict:
+        """The verdict on a job within its guarantee that has no room: what comes back for it."""
+        cleared = self._evictor.cleared(
+            job, ledger=self._ledger, sites=self._sites, beside=self._residual(job, in_seconds=0.0)
+        )
+        if cleared is not None:
+            self._kept.forget()
+            return self._admit(job, room=cleared)
+        beside = self._residual(job, in_seconds=reclaim.takes_seconds)
+        made = reclaim.reclaim(job, owner=owner, ledger=self._ledger, sites=self._sites, beside=beside)
+        if made is None:
+            waits = msgspec.structs.replace(waits, message=waits.message + reclaim.refusal_clause(job, owner=owner))
+            return self._preempted(job, waits=waits)
+        self._owed.append(made)
+        return msgspec.structs.replace(waits, kept=self._kept_for(job))
+
+    def _preempted(self, job: Candidate, *, waits: Waits) -> Verdict:
+        """The verdict on a job that waits for room, which may get it by its priority, and a reservation."""
         cleared = self._evictor.cleared(
             job, ledger=self._ledger, sites=self._sites, beside=self._residual(job, in_seconds=0.0)
         )
@@ -263,11 +300,11 @@ class SchedulingCycle:
     def _delayed_by(self, job: Candidate, *, in_seconds: float = 0.0) -> list[Reservation]:
         """The reservations of other jobs that this one would delay: those that begin before it ends."""
         end = self._now + in_seconds + job.run_seconds if job.limited else float("inf")
-        kept = [each for each in (self.reservation, self._second) if each is not None]
+        kept = [*self._owed, *(each for each in (self.reservation, self._second) if each is not None)]
         return [each for each in kept if each.job.key != job.key and end > each.at_seconds]
 
     def _kept_for(self, job: Candidate) -> Kept | None:
-        kept = (self.reservation, self._second)
+        kept = (*self._owed, self.reservation, self._second)
         reserved = next((each for each in kept if each is not None and each.job.key == job.key), None)
         if reserved is None:
             return None
@@ -310,6 +347,9 @@ class SchedulingCycle:
 
     def _drop_reservation(self, job: Candidate) -> None:
         """Drop what is reserved for a job that starts."""
+        if any(each.job.key == job.key for each in self._owed):
+            self._owed = [each for each in self._owed if each.job.key != job.key]
+            self._kept.forget()
         if self.reservation is not None and self.reservation.job.key == job.key:
             self.reservation = None
             self._kept.forget()

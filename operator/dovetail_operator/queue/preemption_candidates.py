@@ -10,8 +10,8 @@ from dovetail_operator.state.state import State
 
 
 def running_jobs(state: State, *, now: datetime) -> list[Running]:
-    """Jobs that run or were just preempted; none if preemption is off."""
-    if not state.preemption.gap:
+    """Jobs that run or were just preempted; none if preemption is off and no quota guarantees anything."""
+    if not state.preemption.gap and not state.store.quotas.tree().guarantees:
         return []
     served = served_jobs(state.store.jobs.values())
     found = (_running(state, key=key, job=job, served=served, now=now) for key, job in state.store.jobs.items())

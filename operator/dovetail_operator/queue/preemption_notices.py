@@ -42,7 +42,7 @@ class PreemptionNotices:
         for key, job in self._state.store.jobs.items() if before or now else ():
             if before.get(job.metadata.uid) != now.get(job.metadata.uid):
                 self._changed(key)
-        if self._state.preemption.gap and cycle.waiting:
+        if cycle.waiting and (self._state.preemption.gap or now):
             # Jobs become old enough to be preempted by time alone.
             self._wake_up.within(seconds=_CHECK_SECONDS)
 
@@ -57,10 +57,14 @@ class PreemptionNotices:
 
 def notices_of(orders: Mapping[str, Order], *, state: State) -> dict[str, Notice]:
     """The notices of the preempted jobs, by UID."""
-    grace_seconds = state.preemption.grace_seconds
+    rules = state.preemption
     by_uid = {job.metadata.uid: job for job in state.store.jobs.values() if job.metadata.uid in orders}
     return {
-        uid: Notice(by=order.by.key, message=_preemptor_name(by_uid[uid], by=order.by), grace_seconds=grace_seconds)
+        uid: Notice(
+            by=order.by.key,
+            message=order.reclaim or _preemptor_name(by_uid[uid], by=order.by),
+            grace_seconds=rules.reclaim_grace_seconds if order.reclaim else rules.grace_seconds,
+        )
         for uid, order in orders.items()
         if uid in by_uid
     }  # fmt: skip

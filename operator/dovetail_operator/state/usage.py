@@ -24,7 +24,7 @@ def counted_jobs(state: State, *, waiting: Container[str], cache: "Counts | None
     # Each cycle has thousands of jobs: skip them all if no quota and no group counts them.
     anyone = bool(state.store.quotas.all)
     for key, job in state.store.jobs.items():
-        if not anyone and not job.spec.group:
+        if not anyone and not job.spec.group and job.spec.preemptible:
             continue
         if is_finished(job):
             each = use_of_ended(job, ask_of=state.requests.ask_of, quotas=state.store.quotas)

@@ -15,7 +15,7 @@ from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Ask, Claim
 from dovetail.engine.model.refusals import Refusal
 from dovetail.gpu.request import WHOLE_MILLI
-from dovetail.queue.limits.limits import Subject, binds, limits_of, milli_of
+from dovetail.queue.limits.limits import Subject, binding, limits_of, milli_of
 from dovetail.queue.limits.pools import pools_of
 from dovetail.queue.limits.priorities import bound_of
 from dovetail.queue.limits.quotas import weight_refusal
@@ -44,7 +44,7 @@ class PodQuotas:
         name = quota.metadata.name
         if event == "DELETED":
             self._quotas.pop(name, None)
-        elif quota.spec.users or not _says_anything(quota.spec):
+        elif quota.spec.users or quota.spec.projects or not _says_anything(quota.spec):
             # This quota does not bind pods.
             self._quotas.pop(name, None)
         else:
@@ -109,9 +109,11 @@ class PodQuotas:
         """GPUs in use that count toward the quota, in thousandths, without the pod's own."""
         if quota.spec.per == "Namespace":
             return self._in_use(subject.namespace, but=but)
-        namespaces = self._pods.keys() | self._jobs.keys()
+        namespaces, quotas = self._pods.keys() | self._jobs.keys(), self._quotas.values()
         return sum(
-            self._in_use(each, but=but) for each in namespaces if binds(quota.spec, subject=Subject(namespace=each))
+            self._in_use(each, but=but)
+            for each in namespaces
+            if quota in binding(quotas, subject=Subject(namespace=each))
         )
 
     def _in_use(self, namespace: str, *, but: str) -> int:
@@ -124,7 +126,9 @@ class PodQuotas:
 
 
 def _says_anything(spec: GPUQuotaSpec) -> bool:
-    return bool(spec.pools) or spec.gpus is not None or spec.max_priority is not None
+    # A quota with a parent brings the limits of those above it, and makes its parent apply to no one else.
+    limits = spec.most.gpus is not None or spec.max_priority is not None
+    return bool(spec.pools) or limits or spec.parent is not None
 
 
 def _milli(claim: Claim) -> int:

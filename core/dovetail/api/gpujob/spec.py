@@ -84,6 +84,20 @@ class GPUJobSpec(Described, frozen=True, kw_only=True):
         ),
     ] = None
     priority: Annotated[int, Meta(description="Priority from 0 to 255; the highest starts first.", ge=0, le=255)] = 10
+    preemptible: Annotated[
+        bool,
+        Meta(
+            description="Whether the job may be ended for another one and start again later. A job with false starts "
+            "only within the guarantee of its GPUQuota."
+        ),
+    ] = True
+    checkpoint_interval_seconds: Annotated[
+        Annotated[int, Meta(ge=0, le=MAX_SECONDS)] | None,
+        Meta(
+            description="The job saves its work at least this often, so its end loses no more; 0: when it is notified. "
+            "Jobs that lose the least work are ended first. Unset: it loses its whole run."
+        ),
+    ] = None
     workers: Annotated[int, Meta(description="Number of pods that run at the same time.", ge=1, le=1024)] = 1
     min_workers: Annotated[
         Annotated[int, Meta(ge=1, le=1024)] | None,

@@ -17,7 +17,7 @@ from dovetail.engine.ledger.ledger import Ledger
 from dovetail.queue.backfill.advance_reservation import Windows
 from dovetail.queue.cycle import SchedulingCycle
 from dovetail.queue.estimates.simulation import FORESEEN_JOBS, Start, first_that_wait, play
-from dovetail.queue.model.candidates import Candidate, Leaving, Sites, order
+from dovetail.queue.model.candidates import Candidate, Leaving, Sites
 from dovetail.queue.model.gate import Gate
 
 # The number of plays; fewer, but at least `_LEAST_PLAYS`, once they have taken `_LOOKS` scheduling cycles.
@@ -63,9 +63,9 @@ def foresee_with_range(
     and each play ends when this job starts. With `most_cycles`, it plays the likeliest future alone, so there
     is no range, and there is no estimate if that takes more simulated cycles.
     """
-    jobs, ends = order(waiting), list(leaving)
-    central, seen = list[Start](), _Seen()
+    ends, central, seen = list(leaving), list[Start](), _Seen()
     look = SchedulingCycle(ledger.copy(), sites=sites, leaving=ends, gate=gate(), windows=windows)
+    jobs = look.in_order(waiting)
     pending = first_that_wait(jobs, look=look)
     if only is not None and all(job.key != only for job in pending):
         return

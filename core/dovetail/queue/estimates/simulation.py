@@ -7,7 +7,7 @@ from typing import Final
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Claim
 from dovetail.queue.cycle import SchedulingCycle
-from dovetail.queue.model.candidates import Candidate, Leaving, Sites, order
+from dovetail.queue.model.candidates import Candidate, Leaving, Sites
 from dovetail.queue.model.gate import Gate
 from dovetail.queue.verdicts import Admitted
 
@@ -47,7 +47,7 @@ def foresee(
     Yields None between two cycles, so that the caller can spread a long simulation over several turns.
     """
     look = SchedulingCycle(ledger, sites=sites, leaving=leaving, gate=gate)
-    return play(first_that_wait(order(waiting), look=look), look=look)
+    return play(first_that_wait(look.in_order(waiting), look=look), look=look)
 
 
 def play(
@@ -71,7 +71,7 @@ def play(
         over.add(ended)
         yield None
         left = []
-        for job in awaited.merged_with(pending, until=look.now):
+        for job in awaited.merged_with(pending, look=look):
             start = _without_gpus(job, before=look.now) if job.key in foreseen else None
             start = start or _start_now(job, look=look, over=over)
             if start is None:
@@ -117,13 +117,13 @@ class _Awaited:
         self._coming = iter(coming)
         self._next = next(self._coming, None)
 
-    def merged_with(self, pending: list[Candidate], *, until: float) -> list[Candidate]:
-        """The waiting jobs and those that arrive until then, in order."""
+    def merged_with(self, pending: list[Candidate], *, look: SchedulingCycle) -> list[Candidate]:
+        """The waiting jobs and those that have arrived by the time of `look`, in order."""
         came = []
-        while self._next is not None and self._next[0] <= until:
+        while self._next is not None and self._next[0] <= look.now:
             came.append(self._next[1])
             self._next = next(self._coming, None)
-        return order([*pending, *came]) if came else pending
+        return look.in_order([*pending, *came]) if came else pending
 
 
 class _Over:

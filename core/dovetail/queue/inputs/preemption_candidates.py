@@ -71,6 +71,8 @@ def running_of(
         preempted=made.count if made is not None else 0,
         yields_to=yields_to,
         left=left,
+        preemptible=job.spec.preemptible,
+        checkpoint_seconds=job.spec.checkpoint_interval_seconds,
     )
 
 

@@ -10,7 +10,7 @@ from dovetail.formats.timestamps import moment
 from dovetail.jobs.batch_job import is_on_the_way
 from dovetail.jobs.runs import end_of_run, workers_of
 from dovetail.queue.inputs.workers import sized
-from dovetail.queue.limits.limits import milli_of
+from dovetail.queue.limits.limits import milli_of, model_of
 from dovetail.queue.limits.quota_usage import Counted
 from dovetail.queue.limits.quotas import Quotas, subject_of
 from dovetail.queue.verdicts import Admitted
@@ -48,6 +48,8 @@ def _counted(job: GPUJob, *, ask_of: AskOf, workers: int | None, queued: bool, q
         group=job.spec.group or "",
         max_concurrent=job.spec.max_concurrent,
         refused=quotas.refusal_of(job),
+        model=model_of(ask_of(job)),
+        preemptible=job.spec.preemptible,
     )
 
 

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Final
 
 from dovetail.api.gpuquota import GPUQuota
-from dovetail.queue.limits.limits import Subject, binds, subject_name
+from dovetail.queue.limits.limits import Subject, binding, specificity, subject_name
 
 # The name of a quota, and the name that it counts the subject as.
 Account = tuple[str, str]
@@ -33,8 +33,8 @@ class Spell:
 
 def account_of(quotas: Iterable[GPUQuota], *, subject: Subject) -> Account | None:
     """The account charged for the subject's use: that of the most specific quota, then by name."""
-    found = [quota for quota in quotas if quota.spec.shares is not None and binds(quota.spec, subject=subject)]
-    for quota in sorted(found, key=lambda each: (not each.spec.users, not each.spec.namespaces, each.metadata.name)):
+    found = [quota for quota in binding(quotas, subject=subject) if quota.spec.shares is not None]
+    for quota in sorted(found, key=lambda each: (*specificity(each), each.metadata.name)):
         who = subject_name(quota.spec, subject=subject)
         if who is not None:
             return quota.metadata.name, who

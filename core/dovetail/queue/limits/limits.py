@@ -11,6 +11,8 @@ from dovetail.engine.model.claims import Ask
 from dovetail.gpu.request import WHOLE_MILLI
 from dovetail.queue.model.candidates import Candidate
 from dovetail.queue.model.gate import Refused
+from dovetail.queue.quota_tree.loans import Loans
+from dovetail.queue.quota_tree.parents import acts_as_parent_alone, ancestors_of
 
 Unit = Literal["GPUs", "jobs", "queued", "group"]
 # The owner of the limit (a quota, or namespace and group), the name that it counts the subject as, and the unit.
@@ -23,11 +25,13 @@ _NOBODY: Final = "a user without a name"
 class Subject:
     """The requester.
 
-    `user` is empty where the user of a job is unknown, None for a pod outside GPUJobs.
+    `user` is empty where the user of a job is unknown, None for a pod outside GPUJobs. `project` is the value of the
+    label dovetail.dev/project; empty without it.
     """
 
     namespace: str
     user: str | None = None
+    project: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,12 +104,18 @@ class LimitGate:
     """The queue's gate over the terms of jobs, by their UIDs.
 
     The jobs `running` already take of their limits. `used` is what others take in addition, such as pods outside
-    GPUJobs.
+    GPUJobs. `loans` is the use of the tree of quotas, which the gate keeps current; None without a tree.
     """
 
     def __init__(
-        self, terms: Mapping[str, Terms], *, running: Iterable[str] = (), used: Mapping[CounterKey, int] | None = None
+        self,
+        terms: Mapping[str, Terms],
+        *,
+        running: Iterable[str] = (),
+        used: Mapping[CounterKey, int] | None = None,
+        loans: Loans | None = None,
     ) -> None:
+        self.loans = loans
         self._terms = terms
         self._used: Counter[CounterKey] = Counter(used or {})
         self._counted: dict[str, list[tuple[CounterKey, int]]] = {}
@@ -120,7 +130,7 @@ class LimitGate:
         """
         terms = self._terms.get(job.key)
         if terms is None:
-            return None
+            return None if self.loans is None else _not_firm(job, loans=self.loans)
         if terms.refused is not None:
             return terms.refused
         for limit in terms.queue:
@@ -130,7 +140,8 @@ class LimitGate:
         for limit in terms.queue:
             self._queued[limit.counter].add(job.key)
         start = _that_apply(terms, job=job)
-        return next((refused for limit in start if (refused := limit.refusal(self._used[limit.counter]))), None)
+        refused = next((refused for limit in start if (refused := limit.refusal(self._used[limit.counter]))), None)
+        return refused or (None if self.loans is None else _not_firm(job, loans=self.loans))
 
     def workers(self, job: Candidate) -> int:
         """The number of workers with which the job may start within its limits now."""
@@ -150,6 +161,8 @@ class LimitGate:
 
     def started(self, job: Candidate) -> None:
         """Count what the job takes; it is no longer queued."""
+        if self.loans is not None and job.ask.gpu is not None:
+            self.loans.start(job.key, workers=job.workers)
         terms = self._terms_of(job.key)
         for limit in terms.queue:
             self._queued[limit.counter].discard(job.key)
@@ -157,6 +170,8 @@ class LimitGate:
 
     def ended(self, key: str) -> None:
         """Uncount what the job took."""
+        if self.loans is not None:
+            self.loans.end(key)
         for counter, amount in self._counted.pop(key, ()):
             self._used[counter] -= amount
 
@@ -177,8 +192,47 @@ def _that_apply(terms: Terms, *, job: Candidate) -> Iterable[Limit]:
     return [limit for limit in terms.start if limit.counter[2] != "GPUs"]
 
 
+def _not_firm(job: Candidate, *, loans: Loans) -> Refused | None:
+    """Why a job that may not be preempted has to wait: beyond a guarantee it would keep what is lent."""
+    room = loans.firm_room_milli(job.key)
+    charge = loans.charge(job.key)
+    if room is None or charge is None or charge.milli <= room:
+        return None
+    where = "no GPUQuota guarantees it any"
+    if charge.quota is not None:
+        node = loans.tree.nodes[charge.quota]
+        where = f"GPUQuota {node.name} guarantees {_gpus(node.guaranteed_milli)}, {_amount(room)} of them are left"
+    message = f"preemptible: false is allowed within a guarantee alone: {where}, this job needs {_amount(charge.milli)}"
+    return Refused(reason="Quota", message=message)
+
+
+def binding(quotas: Iterable[GPUQuota], *, subject: Subject) -> list[GPUQuota]:
+    """The quotas that apply to the subject: those that name it, and all above them in the tree.
+
+    A quota that is a parent and names no one applies to what is below it alone.
+    """
+    known = {quota.metadata.name: quota for quota in quotas}
+    parents = {quota.spec.parent for quota in known.values()} - {None}
+    found = {
+        name: quota
+        for name, quota in known.items()
+        if binds(quota.spec, subject=subject) and not acts_as_parent_alone(quota, parents=parents)
+    }
+    if parents:
+        for name in list(found):
+            found |= {above: known[above] for above in ancestors_of(name, quotas=known)}
+    return [quota for name, quota in known.items() if name in found]
+
+
+def specificity(quota: GPUQuota) -> tuple[bool, bool, bool]:
+    """Sorts quotas by how specifically they name a subject: by user, then by project, then by namespace."""
+    return not quota.spec.users, not quota.spec.projects, not quota.spec.namespaces
+
+
 def binds(spec: GPUQuotaSpec, *, subject: Subject) -> bool:
-    """Whether a quota applies to this subject."""
+    """Whether a quota names this subject, or no one in particular."""
+    if spec.projects and subject.project not in spec.projects:
+        return False
     if spec.namespaces and subject.namespace not in spec.namespaces:
         return False
     return not spec.users or subject.user in spec.users
@@ -210,13 +264,13 @@ def limits_of(
     each = 0 if least is None else milli // workers
     start: list[Limit] = []
     queue: list[Limit] = []
-    for quota in quotas:
-        counted = subject_name(quota.spec, subject=subject) if binds(quota.spec, subject=subject) else None
+    for quota in binding(quotas, subject=subject):
+        counted = subject_name(quota.spec, subject=subject)
         if counted is None:
             continue
         name, spec, who = quota.metadata.name, quota.spec, _who(quota, counted=counted)
-        if spec.gpus is not None and milli:
-            most = spec.gpus * WHOLE_MILLI
+        if spec.most.gpus is not None and milli:
+            most = spec.most.gpus * WHOLE_MILLI
             fewest = None if least is None else each * least
             start.append(
                 Limit(
@@ -253,6 +307,13 @@ def milli_of(ask: Ask | None, *, workers: int) -> int:
     if ask is None or ask.gpu is None:
         return 0
     return workers * sum(each.count * each.share_milli for each in (ask.gpu, *ask.more))
+
+
+def model_of(ask: Ask | None) -> str:
+    """The one model that a request names; empty for several or any."""
+    if ask is None or ask.gpu is None or len(ask.gpu.models) != 1:
+        return ""
+    return ask.gpu.models[0]
 
 
 def _who(quota: GPUQuota, *, counted: str) -> str:

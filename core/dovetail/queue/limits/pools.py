@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from dovetail import names
 from dovetail.api.gpuquota import GPUQuota
-from dovetail.queue.limits.limits import Subject, binds
+from dovetail.queue.limits.limits import Subject, binding
 from dovetail.queue.model.gate import Refused
 
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -20,9 +20,9 @@ def pools_of(quotas: Iterable[GPUQuota], *, subject: Subject, asked: str | None 
     Or why it may not use the one it requests.
     """
     allowed: tuple[str, ...] = ()
-    for quota in quotas:
+    for quota in binding(quotas, subject=subject):
         pools = quota.spec.pools
-        if not pools or not binds(quota.spec, subject=subject):
+        if not pools:
             continue
         if asked is not None and asked not in pools:
             return Refused(reason="Quota", message=_not_in(pools, asked=asked, quota=quota.metadata.name))

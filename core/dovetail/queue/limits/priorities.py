@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from dovetail.api.gpuquota import GPUQuota
-from dovetail.queue.limits.limits import Subject, binds
+from dovetail.queue.limits.limits import Subject, binding
 from dovetail.queue.model.gate import Refused
 
 
@@ -35,8 +35,8 @@ def bound_of(quotas: Iterable[GPUQuota], *, subject: Subject) -> Bound | None:
     """The strictest bound of the quotas that bind the subject; None where none of them sets one."""
     found = [
         Bound(most=quota.spec.max_priority, quota=quota.metadata.name)
-        for quota in quotas
-        if quota.spec.max_priority is not None and binds(quota.spec, subject=subject)
+        for quota in binding(quotas, subject=subject)
+        if quota.spec.max_priority is not None
     ]
     return min(found, key=lambda bound: (bound.most, bound.quota), default=None)
 
@@ -46,7 +46,7 @@ def may_preempt(quotas: Iterable[GPUQuota], *, subject: Subject) -> bool:
 
     Each quota can forbid it.
     """
-    return not any(not quota.spec.may_preempt and binds(quota.spec, subject=subject) for quota in quotas)
+    return not any(not quota.spec.may_preempt for quota in binding(quotas, subject=subject))
 
 
 def within(priority: int, *, bound: Bound | None) -> int:

@@ -20,7 +20,7 @@ from dovetail.formats.timestamps import moment, timestamp
 from dovetail.gpu.request import WHOLE_MILLI
 from dovetail.jobs import plan
 from dovetail.queue.backfill.advance_reservation import Window, Windows, kept_of, placed
-from dovetail.queue.limits.limits import Subject, binds
+from dovetail.queue.limits.limits import Subject
 from dovetail.queue.limits.quota_usage import Counted
 from dovetail.queue.limits.quotas import Quotas
 from dovetail.queue.model.candidates import Leaving
@@ -48,15 +48,21 @@ def windows_of(
         return Windows()
     everyone = list(counted)
     uses = _uses(everyone, ledger=ledger, leaving=leaving)
-    wanted = [window for quota in keeping for window in _windows(quota, uses=uses, view=view, now=now)]
+    wanted = [
+        window
+        for quota in keeping
+        for window in _windows(
+            quota,
+            uses=[each for each in uses if quota.metadata.name in quotas.names_of(each.subject)],
+            view=view,
+            now=now,
+        )
+    ]
     reservations = placed(wanted, ledger=ledger, leaving=leaving)
     quotas.kept = {
         quota: _on_nodes(kept_of(each, ledger=ledger, leaving=leaving)) for quota, each in reservations.items()
     }
-    own = {
-        each.uid: frozenset(q.metadata.name for q in keeping if binds(q.spec, subject=each.subject))
-        for each in everyone
-    }
+    own = {each.uid: quotas.names_of(each.subject) & {quota.metadata.name for quota in keeping} for each in everyone}
     return Windows(reservations=reservations, quotas_of=own, wanted=wanted)
 
 
@@ -100,11 +106,10 @@ def _milli(claim: Claim) -> int:
 
 
 def _windows(quota: GPUQuota, *, uses: Sequence[_Use], view: ClusterView, now: datetime) -> Iterator[Window]:
-    """The advance reservations of a quota that have not ended and that its jobs do not fill.
+    """The advance reservations of a quota that have not ended and that its jobs, with these `uses`, do not fill.
 
     A use counts towards one of them at a time: two that overlap each keep their own number.
     """
-    own = [each for each in uses if binds(quota.spec, subject=each.subject)]
     before: list[tuple[Said, Counter[int]]] = []
     # Those bound to a pool come first: use in the pool counts towards them rather than towards one for any node.
     for said in sorted(quota.spec.reservations, key=lambda each: (each.pool is None, each.start, each.name)):
@@ -114,7 +119,7 @@ def _windows(quota: GPUQuota, *, uses: Sequence[_Use], view: ClusterView, now: d
         at_seconds = max(_NOW, (start - now).total_seconds())
         nodes = None if said.pool is None else _nodes_in(view, pool=said.pool)
         taken = sum((counts for other, counts in before if _overlap(said, other=other)), Counter[int]())
-        counts = _towards(said.gpus, uses=own, taken=taken, nodes=nodes, at_seconds=at_seconds)
+        counts = _towards(said.gpus, uses=uses, taken=taken, nodes=nodes, at_seconds=at_seconds)
         before.append((said, counts))
         left = said.gpus - counts.total() // WHOLE_MILLI
         if left > 0:

@@ -33,6 +33,8 @@ class Counted:
     - `refused`: why it may not start regardless of numbers
     - `workers`: number of workers
     - `least`: smallest number of workers that it may start with; None for all of them
+    - `model`: the one model that it requests; empty for several or any
+    - `preemptible`: whether it may be ended for others
     - `owner`: for a pod, the batch Job of a GPUJob that it claims to belong to
     """
 
@@ -47,6 +49,8 @@ class Counted:
     refused: Refused | None = None
     workers: int = 1
     least: int | None = None
+    model: str = ""
+    preemptible: bool = True
     owner: Child | None = None
 
     @property
@@ -55,15 +59,12 @@ class Counted:
         return self.subject.user is not None
 
 
-def spell_of(counted: Counted, *, quotas: Iterable[GPUQuota]) -> fair_share.Spell | None:
+def spell_of(counted: Counted, *, account: fair_share.Account | None) -> fair_share.Spell | None:
     """What it has held, from when until when, on its account.
 
     None where no quota with shares counts it.
     """
-    if counted.start is None or counted.queued or not counted.milli:
-        return None
-    account = fair_share.account_of(quotas, subject=counted.subject)
-    if account is None:
+    if account is None or counted.start is None or counted.queued or not counted.milli:
         return None
     return fair_share.Spell(account=account, gpus=counted.milli / WHOLE_MILLI, start=counted.start, end=counted.end)
 
@@ -71,12 +72,12 @@ def spell_of(counted: Counted, *, quotas: Iterable[GPUQuota]) -> fair_share.Spel
 def status_of(
     quota: GPUQuota, *, everyone: Iterable[Counted], used: Mapping[fair_share.Account, float], now: datetime
 ) -> GPUQuotaStatus:
-    """The quota's status, from `everyone`: all jobs and pods that quotas may bind."""
+    """The quota's status, from `everyone`: all jobs and pods that it applies to."""
     uses = {who: QuotaUse(who=who, gpu_seconds=round(amount, 3)) for (name, who), amount in used.items()
             if name == quota.metadata.name}  # fmt: skip
     total = QuotaUse(who="")
     for each in everyone:
-        if each.end is not None or not limits.binds(quota.spec, subject=each.subject):
+        if each.end is not None:
             continue
         total = _added(total, counted=each)
         who = limits.subject_name(quota.spec, subject=each.subject)

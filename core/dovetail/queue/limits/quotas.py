@@ -21,11 +21,13 @@ from dovetail.formats.timestamps import moment
 from dovetail.gpu.request import WHOLE_MILLI
 from dovetail.pods.demand import priority_in
 from dovetail.pods.tenancy import Child, child_of
-from dovetail.queue.limits import fair_share, limits, priorities
+from dovetail.queue.limits import fair_share, guarantees, limits, priorities
 from dovetail.queue.limits.limits import CounterKey, Subject, Terms
 from dovetail.queue.limits.pools import in_pools, pools_of
 from dovetail.queue.limits.quota_usage import Counted, spell_of, status_of
 from dovetail.queue.model.gate import Refused
+from dovetail.queue.quota_tree.loans import Loans
+from dovetail.queue.quota_tree.tree import Capacity, Tree
 
 DAY_SECONDS: Final = 86_400.0
 DEFAULT_HALF_LIFE_SECONDS: Final = 7 * DAY_SECONDS
@@ -46,6 +48,11 @@ class Quotas:
         self._levels: Mapping[fair_share.Account, float] = {}
         # Goes up whenever the answers of `pools_of` or `level_of` may change.
         self.version = 0
+        self._guarantees = guarantees.Guarantees()
+        # Recent use by account, in GPU seconds, at the last computation.
+        self._recent: Mapping[fair_share.Account, float] = {}
+        self._binding = lru_cache(_REMEMBERED)(self._find_binding)
+        self._quota_of = lru_cache(_REMEMBERED)(self._find_quota)
         self._pools_of = lru_cache(_REMEMBERED)(self._find_pools)
         self._account_of = lru_cache(_REMEMBERED)(self._find_account)
         self._bound_of = lru_cache(_REMEMBERED)(self._find_bound)
@@ -79,6 +86,8 @@ class Quotas:
     def _others_bind(self) -> None:
         """Clear what is cached about whom the quotas bind."""
         self.version += 1
+        self._binding.cache_clear()
+        self._quota_of.cache_clear()
         self._pools_of.cache_clear()
         self._account_of.cache_clear()
         self._bound_of.cache_clear()
@@ -99,7 +108,7 @@ class Quotas:
         start = pod.status.start_time
         self._pods[pod.metadata.uid] = Counted(
             uid=pod.metadata.uid,
-            subject=Subject(namespace=pod.metadata.namespace),
+            subject=Subject(namespace=pod.metadata.namespace, project=pod.metadata.labels.get(names.LABEL_PROJECT, "")),
             milli=milli,
             start=None if start is None else moment(start),
             owner=child_of(pod),
@@ -125,6 +134,20 @@ class Quotas:
         """Whether time alone changes what a quota keeps."""
         return any(quota.spec.reservations for quota in self._quotas.values())
 
+    def _find_binding(self, subject: Subject) -> list[GPUQuota]:
+        return limits.binding(self._quotas.values(), subject=subject)
+
+    def _find_quota(self, subject: Subject) -> str | None:
+        return guarantees.quota_of(self.all, subject=subject)
+
+    def names_of(self, subject: Subject) -> frozenset[str]:
+        """The names of the quotas that apply to a subject."""
+        return frozenset(quota.metadata.name for quota in self._binding(subject))
+
+    def tree(self, *, capacity: Capacity | None = None) -> Tree:
+        """The tree of the quotas, with guarantees as far as the cluster has the GPUs."""
+        return self._guarantees.tree(self._quotas.values(), version=self.version, capacity=capacity)
+
     def pools_of(self, job: GPUJob) -> tuple[str, ...] | Refused:
         """The pools that the job may use, empty for any node.
 
@@ -133,7 +156,7 @@ class Quotas:
         return self._pools_of(subject_of(job), job.spec.pool)
 
     def _find_pools(self, subject: Subject, asked: str | None) -> tuple[str, ...] | Refused:
-        return pools_of(self._quotas.values(), subject=subject, asked=asked)
+        return pools_of(self._binding(subject), subject=subject, asked=asked)
 
     def rank_of(self, job: GPUJob) -> priorities.Rank:
         """The job's effective priority, and whether it may preempt others."""
@@ -148,7 +171,7 @@ class Quotas:
         return beyond or (pools if isinstance(pools, Refused) else None)
 
     def _find_bound(self, subject: Subject) -> tuple[priorities.Bound | None, bool]:
-        quotas = self._quotas.values()
+        quotas = self._binding(subject)
         return priorities.bound_of(quotas, subject=subject), priorities.may_preempt(quotas, subject=subject)
 
     def level_of(self, job: GPUJob) -> float:
@@ -156,22 +179,36 @@ class Quotas:
         return fair_share.level_of(self._account_of(subject_of(job)), known=self._levels)
 
     def _find_account(self, subject: Subject) -> fair_share.Account | None:
-        return fair_share.account_of(self._quotas.values(), subject=subject)
+        return fair_share.account_of(self._binding(subject), subject=subject)
 
-    def gate(self, counted: Sequence[Counted], *, children: Container[Child] = ()) -> limits.LimitGate | None:
+    def gate(
+        self, counted: Sequence[Counted], *, children: Container[Child] = (), capacity: Capacity | None = None
+    ) -> limits.LimitGate | None:
         """The gate of a scheduling cycle, over all jobs that run or wait.
 
-        None where nothing is limited.
+        None where nothing is limited. Guarantees are scaled to `capacity`.
 
         `children` are the batch Jobs, by namespace and UID, whose pods count as those of their GPUJobs: an owner
         reference of a pod is not proof enough.
         """
         terms = {each.uid: found for each in counted if (found := self._terms(each))}
-        if not terms:
+        loans = self._loans(counted, children=children, capacity=capacity)
+        if not terms and loans is None:
             return None
         # Jobs that have ended are included for their usage but take nothing any more.
         running = [each.uid for each in counted if each.uid in terms and not each.queued and each.end is None]
-        return limits.LimitGate(terms, running=running, used=self._used_by_pods(children))
+        return limits.LimitGate(terms, running=running, used=self._used_by_pods(children), loans=loans)
+
+    def _loans(
+        self, counted: Sequence[Counted], *, children: Container[Child], capacity: Capacity | None
+    ) -> Loans | None:
+        tree = self.tree(capacity=capacity)
+        firm = any(not each.preemptible for each in counted)
+        if not tree and not firm:
+            return None
+        recent = guarantees.recent_shares(self._recent, tree=tree, half_life_seconds=self._half_life_seconds)
+        pods = self._alone(children)
+        return guarantees.loans_of(tree, counted=counted, pods=pods, quota_of=self._quota_of, recent=recent)
 
     def wants_use_until(self, end: datetime) -> bool:
         """Whether a quota is yet to record the usage of a job that ended then."""
@@ -194,7 +231,7 @@ class Quotas:
     ) -> Terms:
         jobs = int(subject.user is not None)
         found = limits.limits_of(
-            self._quotas.values(), subject=subject, milli=milli, jobs=jobs, workers=workers, least=least
+            self._binding(subject), subject=subject, milli=milli, jobs=jobs, workers=workers, least=least
         )
         start = found.start
         if group:
@@ -204,7 +241,9 @@ class Quotas:
     def _used_by_pods(self, children: Container[Child]) -> Counter[CounterKey]:
         used: Counter[CounterKey] = Counter()
         for pod in self._alone(children):
-            for limit in limits.limits_of(self._quotas.values(), subject=pod.subject, milli=pod.milli, jobs=0).start:
+            for limit in limits.limits_of(
+                self._binding(pod.subject), subject=pod.subject, milli=pod.milli, jobs=0
+            ).start:
                 used[limit.counter] += limit.need
         return used
 
@@ -220,15 +259,19 @@ class Quotas:
         """Compute each quota's status, by name, and update the levels of accounts."""
         self._departed = [each for each in self._departed if each.end is None or self.wants_use_until(each.end)]
         everyone = [*counted, *self._alone(children), *self._departed]
-        used = self._usage(everyone, now=now)
+        used = self._recent = self._usage(everyone, now=now)
         shares = {name: quota.spec.shares for name, quota in self._quotas.items() if quota.spec.shares}
         levels = fair_share.levels(used, shares=shares)
         if levels != self._levels:
             self._levels = levels
             self.version += 1
+        whose: dict[str, list[Counted]] = {}
+        for each in everyone:
+            for quota in self._binding(each.subject):
+                whose.setdefault(quota.metadata.name, []).append(each)
         return {
             name: msgspec.structs.replace(
-                status_of(quota, everyone=everyone, used=used, now=now), kept=self.kept.get(name, [])
+                status_of(quota, everyone=whose.get(name, ()), used=used, now=now), kept=self.kept.get(name, [])
             )
             for name, quota in self._quotas.items()
         }
@@ -240,18 +283,21 @@ class Quotas:
         noted = {(each.metadata.name, use.who): use.gpu_seconds for each in sharing for use in each.status.uses}
         as_of = {each.metadata.name: moment(each.status.as_of) for each in sharing if each.status.as_of}
         noted = {account: amount for account, amount in noted.items() if account[0] in as_of}
-        spells = [spell for each in counted if (spell := spell_of(each, quotas=sharing)) is not None]
+        spells = [
+            spell for each in counted if (spell := spell_of(each, account=self._account_of(each.subject))) is not None
+        ]
         return fair_share.usage(noted, spells=spells, as_of=as_of, now=now, half_life_seconds=self._half_life_seconds)
 
 
 def subject_of(job: GPUJob) -> Subject:
     """The requester of the job's GPUs."""
-    return _subject(job.metadata.namespace, job.metadata.annotations.get(names.USER, ""))
+    meta = job.metadata
+    return _subject(meta.namespace, meta.annotations.get(names.USER, ""), meta.labels.get(names.LABEL_PROJECT, ""))
 
 
 @lru_cache(_REMEMBERED)
-def _subject(namespace: str, user: str) -> Subject:
-    return Subject(namespace=namespace, user=user)
+def _subject(namespace: str, user: str, project: str) -> Subject:
+    return Subject(namespace=namespace, user=user, project=project)
 
 
 def weight_refusal(annotations: Mapping[str, str], *, ask: Ask, bound: priorities.Bound | None) -> Refused | None:

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from dovetail.api.gpujob import Reason
 from dovetail.queue.model.candidates import Candidate
+from dovetail.queue.quota_tree.loans import Loans
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +26,10 @@ class Gate(Protocol):
 
     A job that the gate refuses gets no reservation and blocks no one.
     """
+
+    @property
+    def loans(self) -> Loans | None:
+        """The use of the tree of quotas; None without a tree."""
 
     def refusal(self, job: Candidate) -> Refused | None:
         """Why a limit keeps the job waiting now; None where it may start if there is room."""
@@ -44,6 +49,8 @@ class Gate(Protocol):
 
 class Open:
     """No limits."""
+
+    loans: Loans | None = None
 
     def refusal(self, job: Candidate) -> Refused | None:  # noqa: ARG002 - the protocol's
         """No refusal."""

@@ -15,6 +15,7 @@ from dovetail.queue.backfill.reservation import Reservation
 from dovetail.queue.model.candidates import Candidate, Room, Sites
 from dovetail.queue.preemption.negative_cache import NegativeCache
 from dovetail.queue.preemption.victims import Beside, Proof, Proofs, Running
+from dovetail.queue.quota_tree.loans import Loans
 
 # Kubernetes' own grace period, which follows ours.
 ENDING_SECONDS: Final = 30.0
@@ -29,6 +30,8 @@ class Rules:
     - `grace_seconds`: how long a preempted job may continue
     - `per_job`: how often one job can be preempted
     - `left`: how many jobs may still be preempted within this hour
+    - `reclaim_grace_seconds`: how long a job may continue that is ended for a guarantee
+    - `between_quotas`: whether a job of one quota of the tree may preempt those of another by its priority
     """
 
     gap: int = 0
@@ -36,14 +39,20 @@ class Rules:
     grace_seconds: float = 30.0
     per_job: int = 3
     left: int = 20
+    reclaim_grace_seconds: float = 30.0
+    between_quotas: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """The job `victim` is preempted for the job `by`."""
+    """The job `victim` is preempted for the job `by`.
+
+    `reclaim` is the message of a job that is ended for a guarantee; empty for a preemption by priority.
+    """
 
     victim: str
     by: Candidate
+    reclaim: str = ""
 
 
 @dataclass(slots=True)
@@ -53,12 +62,15 @@ class Evictor:
     `orders` are its decisions, including those of earlier cycles.
 
     `in_vain`, the cache of failed searches, outlives the cycle.
+
+    `loans` is the use of the tree of quotas, which the cycle sets.
     """
 
     running: Sequence[Running]
     rules: Rules
     orders: dict[str, Order] = field(default_factory=dict)
     in_vain: NegativeCache = field(default_factory=NegativeCache)
+    loans: Loans | None = None
     _told: dict[str, list[Running]] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -72,10 +84,13 @@ class Evictor:
 
     def preemption_clause(self, key: str) -> str:
         """The end of a waiting job's message: how many jobs are preempted for it. Empty if none is."""
-        count = sum(order.by.key == key for order in self.orders.values())
-        if not count:
+        own = [order for order in self.orders.values() if order.by.key == key]
+        if not own:
             return ""
+        count = len(own)
         jobs, are = ("jobs", "are") if count > 1 else ("job", "is")
+        if any(order.reclaim for order in own):
+            return f"; {count} {jobs} of {'borrowers' if count > 1 else 'a borrower'} {are} ended for it"
         return f"; {count} {jobs} of lower priority {are} preempted for it"
 
     def cleared(self, job: Candidate, *, ledger: Ledger, sites: Sites, beside: Beside | None = None) -> Room | None:
@@ -83,7 +98,7 @@ class Evictor:
 
         Releases the victims' claims in `ledger`. None while a victim still runs, or where the room does not suffice.
         """
-        told = self._current_victims(job)
+        told = self.current_victims(job)
         if not told or not all(each.left for each in told):
             return None
         proof = Proofs(job=job, ledger=ledger, sites=sites, beside=beside).without(told)
@@ -119,20 +134,21 @@ class Evictor:
         self.orders.update({each.key: Order(victim=each.key, by=job) for each in proof.victims if not each.left})
         return Reservation(job=job, at_seconds=self.takes_seconds, claims=proof.room.claims)
 
-    def _current_victims(self, job: Candidate) -> list[Running]:
+    def current_victims(self, job: Candidate) -> list[Running]:
+        """The jobs that end for this one, by the decisions of earlier cycles."""
         return self._told.get(job.key, [])
 
     def _still(self, proofs: Proofs) -> Proof | None:
         """The proof with the current victims, without those that are no longer necessary."""
         # A priority may have changed since the decision.
-        told = [each for each in self._current_victims(proofs.job) if each.left or self._is_lower(each, job=proofs.job)]
+        told = [each for each in self.current_victims(proofs.job) if each.left or self._is_lower(each, job=proofs.job)]
         if not told or not self.rules.gap or not proofs.job.may_preempt:
             return None
         proof = proofs.without(told)
         return None if proof is None else proofs.spared(proof)
 
     def _new(self, proofs: Proofs) -> Proof | None:
-        if any(each.left for each in self._current_victims(proofs.job)):
+        if any(each.left for each in self.current_victims(proofs.job)):
             # The victims have left, and something else took the room: do not preempt more jobs for that.
             return None
         willing = self._willing(proofs.job)
@@ -164,6 +180,9 @@ class Evictor:
             and each.preempted < rules.per_job
             and not each.yields_to
             and not each.left
+            and each.preemptible
+            and each.key not in self.orders
+            and (self.loans is None or self.loans.may_lose(each.key, to=job.key, others=rules.between_quotas))
         ]
         return sorted(may, key=lambda each: (each.priority, each.run_seconds, each.key))
 

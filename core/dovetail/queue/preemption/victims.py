@@ -35,6 +35,8 @@ class Running:
     - `preempted`: how often it has been preempted
     - `yields_to`: key of the job that it is preempted for; empty otherwise
     - `left`: whether a preempted job has stopped
+    - `preemptible`: whether it may be ended for others
+    - `checkpoint_seconds`: it saves its work at least this often; None if it does not say so
     """
 
     key: str
@@ -44,6 +46,14 @@ class Running:
     preempted: int = 0
     yields_to: str = ""
     left: bool = False
+    preemptible: bool = True
+    checkpoint_seconds: float | None = None
+
+    @property
+    def lost_seconds(self) -> float:
+        """The run time that its end loses at most."""
+        saved = self.checkpoint_seconds
+        return self.run_seconds if saved is None else min(self.run_seconds, saved)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,8 @@ from dovetail.api.gpuquota import GPUQuota
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Claim, DeviceClaim
 from dovetail.gpu.request import RequestError
-from dovetail.queue.limits.limits import Subject
+from dovetail.queue.limits.fair_share import account_of
+from dovetail.queue.limits.limits import Subject, binds
 from dovetail.queue.limits.priorities import bound_of
 from dovetail.queue.limits.quota_usage import Counted, spell_of, status_of
 from dovetail.queue.limits.quotas import Quotas, spec_in_pools, weight_refusal
@@ -46,8 +47,9 @@ def job(uid: str = "a", subject: Subject = ADA, *, gpus: float = 2, **more: Any)
 
 
 def status(quota: GPUQuota, *counted: Counted, **used: float) -> Any:
+    bound = [each for each in counted if binds(quota.spec, subject=each.subject)]
     return status_of(
-        quota, everyone=counted, used={(quota.metadata.name, who): each for who, each in used.items()}, now=NOW
+        quota, everyone=bound, used={(quota.metadata.name, who): each for who, each in used.items()}, now=NOW
     )
 
 
@@ -108,12 +110,14 @@ def test_only_a_quota_with_shares_says_up_to_when_it_counts(shares: int | None, 
     ],
 )
 def test_a_spell_is_of_a_job_that_started_with_gpus_for_a_quota_with_shares(changed: Any, counts: bool) -> None:
-    found = spell_of(replace(job(start=ago(2)), **changed), quotas=[make_quota(namespaces=["vision"], shares=1)])
+    held = replace(job(start=ago(2)), **changed)
+    account = account_of([make_quota(namespaces=["vision"], shares=1)], subject=held.subject)
+    found = spell_of(held, account=account)
     assert (found is not None) is counts
     assert found is None or (found.account, found.gpus, found.start, found.end) == (
         ("q", ""), 2.0, ago(2), changed.get("end"),
     )  # fmt: skip
-    assert spell_of(job(start=ago(2)), quotas=[make_quota()]) is None
+    assert spell_of(job(start=ago(2)), account=account_of([make_quota()], subject=ADA)) is None
 
 
 # --- all quotas ---

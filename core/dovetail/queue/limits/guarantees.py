@@ -1,0 +1,112 @@
+"""What jobs and pods take of the tree of quotas: which quota each counts for, and the loans of a cycle. Pure."""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from dovetail.api.gpuquota import GPUQuota
+from dovetail.engine.ledger.ledger import Ledger
+from dovetail.gpu.request import WHOLE_MILLI
+from dovetail.queue.limits.fair_share import Account
+from dovetail.queue.limits.limits import Subject, binds, specificity
+from dovetail.queue.limits.quota_usage import Counted
+from dovetail.queue.quota_tree.loans import Charge, Loans
+from dovetail.queue.quota_tree.parents import acts_as_parent_alone
+from dovetail.queue.quota_tree.tree import GPUS, Capacity, Tree, is_in_tree, tree_of
+
+
+def capacity_of(ledger: Ledger) -> Capacity:
+    """The GPUs of a cluster: those of existing nodes, and of them the healthy ones."""
+    known = sum(len(ledger.devices(node)) for node in ledger.nodes())
+    return Capacity(known={GPUS: known * WHOLE_MILLI}, usable={GPUS: ledger.totals().milli})
+
+
+@dataclass(slots=True)
+class Guarantees:
+    """The tree of the quotas as they are now, kept until they or the cluster change."""
+
+    _known: tuple[int, Capacity | None] | None = field(default=None, init=False)
+    _tree: Tree = field(default_factory=Tree, init=False)
+
+    def tree(self, quotas: Iterable[GPUQuota], *, version: int, capacity: Capacity | None) -> Tree:
+        """The tree; `version` changes with the quotas."""
+        if self._known != (version, capacity):
+            self._tree, self._known = tree_of(quotas, capacity=capacity), (version, capacity)
+        return self._tree
+
+
+def quota_of(quotas: Sequence[GPUQuota], *, subject: Subject) -> str | None:
+    """The quota of the tree that a subject counts for: the one that names it most specifically, then the lowest.
+
+    None outside the tree. `quotas` are all that exist.
+    """
+    inside, parents = is_in_tree(quotas), {quota.spec.parent for quota in quotas} - {None}
+    known = {quota.metadata.name: quota for quota in quotas}
+    found = [
+        quota
+        for quota in quotas
+        if quota.metadata.name in inside
+        and binds(quota.spec, subject=subject)
+        and not acts_as_parent_alone(quota, parents=parents)
+    ]
+    return min(
+        (quota.metadata.name for quota in found),
+        key=lambda name: (*specificity(known[name]), -_depth(name, quotas=known), name),
+        default=None,
+    )
+
+
+def _depth(name: str, *, quotas: Mapping[str, GPUQuota]) -> int:
+    seen = {name}
+    while (parent := quotas[name].spec.parent) is not None and parent in quotas and parent not in seen:
+        seen.add(parent)
+        name = parent
+    return len(seen)
+
+
+def loans_of(
+    tree: Tree,
+    *,
+    counted: Iterable[Counted],
+    pods: Iterable[Counted],
+    quota_of: Callable[[Subject], str | None],
+    recent: Mapping[int, float],
+) -> Loans:
+    """The loans of a cycle over all jobs that run or wait, and the pods that belong to no job."""
+    charges: dict[str, Charge] = {}
+    running: list[str] = []
+    for each in counted:
+        # Ended jobs are included for their usage but take nothing any more.
+        if each.end is None and each.milli:
+            charges[each.uid] = _charge(each, tree=tree, quota_of=quota_of)
+            if not each.queued:
+                running.append(each.uid)
+    others = [_charge(each, tree=tree, quota_of=quota_of) for each in pods]
+    return Loans(tree, charges=charges, running=running, others=others, recent=recent)
+
+
+def _charge(counted: Counted, *, tree: Tree, quota_of: Callable[[Subject], str | None]) -> Charge:
+    name = quota_of(counted.subject)
+    return Charge(
+        quota=None if name is None else tree.by_name[name],
+        milli=counted.milli,
+        each=0 if counted.least is None else counted.milli // counted.workers,
+        model=counted.model,
+        preemptible=counted.preemptible,
+    )
+
+
+def recent_shares(used: Mapping[Account, float], *, tree: Tree, half_life_seconds: float) -> dict[int, float]:
+    """The recent use of each quota and of all below it, as a part of what the cluster could give in that time.
+
+    `used` are GPU seconds, each of which counts half after the half-life.
+    """
+    whole = tree.capacity[0] / WHOLE_MILLI * half_life_seconds / math.log(2)
+    if not whole:
+        return {}
+    found: dict[int, float] = {}
+    for (quota, _), gpu_seconds in used.items():
+        at = tree.by_name.get(quota)
+        for above in () if at is None else tree.nodes[at].path:
+            found[above] = found.get(above, 0.0) + gpu_seconds / whole
+    return found

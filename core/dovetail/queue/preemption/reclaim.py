@@ -1,0 +1,156 @@
+"""Reclaim: a quota below its guarantee gets GPUs back from borrowers, where it is proven that its job then starts.
+
+Pure. Decisions are not stored here: the next cycle gets the ended jobs as input and proves again that they suffice.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from dovetail.engine.ledger.ledger import Ledger
+from dovetail.gpu.request import WHOLE_MILLI
+from dovetail.queue.backfill.reservation import Reservation
+from dovetail.queue.model.candidates import Candidate, Sites
+from dovetail.queue.preemption.cheapest_victims import Choice
+from dovetail.queue.preemption.policy import ENDING_SECONDS, Evictor, Order
+from dovetail.queue.preemption.victims import Beside, Proof, Proofs, Running
+from dovetail.queue.quota_tree.loans import Loans
+
+# New searches for victims in one cycle. Further owners search in the next one, a fraction of a second later.
+_SEARCHES: Final = 16
+
+
+class Reclaim:
+    """Gets guarantees back in one scheduling cycle. The cycle keeps `loans` current.
+
+    The jobs that may end, and the decisions, are those of the `evictor`.
+    """
+
+    def __init__(self, evictor: Evictor, *, loans: Loans) -> None:
+        self._evictor = evictor
+        self._loans = loans
+        self._searches = 0
+        # Why no search of a shape for an owner found victims, in this cycle.
+        self._refused: dict[tuple[object, int], str] = {}
+        for each in evictor.running:
+            if each.yields_to:
+                # It is about to end, so its quota no longer uses what it holds.
+                loans.end(each.key)
+
+    @property
+    def takes_seconds(self) -> float:
+        """The seconds that it takes at most until jobs that are ended now have left."""
+        return self._evictor.rules.reclaim_grace_seconds + ENDING_SECONDS
+
+    def owner(self, job: Candidate) -> int | None:
+        """The quota whose guarantee covers the job, with its fewest workers at least; None where none does."""
+        if job.ask.gpu is None:
+            return None
+        found = self._loans.owner(job.key, workers=job.workers)
+        return self._loans.owner(job.key, workers=job.least) if found is None and job.least else found
+
+    def reclaim(
+        self, job: Candidate, *, owner: int, ledger: Ledger, sites: Sites, beside: Beside | None
+    ) -> Reservation | None:
+        """The room that the job gets by the end of borrowers' jobs; None where none of them can give it."""
+        proofs = Proofs(job=job, ledger=ledger, sites=sites, beside=beside)
+        proof = self._still(proofs, owner=owner) or self._new(proofs, owner=owner)
+        if proof is None:
+            return None
+        message = self._message(job, owner=owner)
+        for each in proof.victims:
+            self._loans.end(each.key)
+            if not each.left:
+                self._evictor.orders[each.key] = Order(victim=each.key, by=job, reclaim=message)
+        self._loans.start(job.key, workers=len(proof.room.claims) or None)
+        return Reservation(job=job, at_seconds=self.takes_seconds, claims=proof.room.claims)
+
+    def refusal_clause(self, job: Candidate, *, owner: int) -> str:
+        """The end of the message of a job for which nothing comes back: why; empty where nothing was sought."""
+        return self._refused.get((job.shape, owner), "")
+
+    def _message(self, job: Candidate, *, owner: int) -> str:
+        return f"Is ended for GPUQuota {self._guarantee(owner)}, and a job of it needs {job.gpus:g}"
+
+    def _guarantee(self, owner: int) -> str:
+        node, used = self._loans.tree.nodes[owner], self._loans.used(owner)[0]
+        return f"{node.name}: it is guaranteed {_gpus(node.guaranteed_milli)}, uses {_amount(used)}"
+
+    def _still(self, proofs: Proofs, *, owner: int) -> Proof | None:
+        """The proof with the jobs that already end for this one, without those that are no longer necessary."""
+        told = self._evictor.current_victims(proofs.job)
+        for each in told:
+            # Their use counts while it is tested whether they still borrow.
+            if not each.left:
+                self._loans.start(each.key)
+        kept = [each for each in told if each.left or self._may_end(each, job=proofs.job, owner=owner)]
+        for each in told:
+            self._loans.end(each.key)
+        proof = proofs.without(kept) if kept else None
+        return None if proof is None else proofs.spared(proof)
+
+    def _new(self, proofs: Proofs, *, owner: int) -> Proof | None:
+        job = proofs.job
+        if any(each.left for each in self._evictor.current_victims(job)):
+            # They have left, and something else took the room: do not end more jobs for that.
+            return None
+        if (job.shape, owner) in self._refused or self._searches >= _SEARCHES:
+            return None
+        willing = self._willing(job, owner=owner)
+        if not willing:
+            self._refused[job.shape, owner] = self._why_nothing(job, owner=owner, willing=willing)
+            return None
+        self._searches += 1
+        found = self._search(proofs, owner=owner, willing=willing)
+        if found is None:
+            self._refused[job.shape, owner] = self._why_nothing(job, owner=owner, willing=willing)
+        return found
+
+    def _search(self, proofs: Proofs, *, owner: int, willing: Sequence[Running]) -> Proof | None:
+        job, question, negative = proofs.job, proofs.question(willing), self._evictor.in_vain
+        if proofs.beside is None and negative.knows(job.key, asks=question, most=len(willing)):
+            return None
+        found = None
+        if proofs.without(willing) is not None:
+            found = Choice(proofs=proofs, loans=self._loans, owner=owner, willing=willing).cheapest()
+        if found is None and proofs.beside is None:
+            negative.record(job.key, asked=question, most=len(willing))
+        return found
+
+    def _willing(self, job: Candidate, *, owner: int) -> list[Running]:
+        """The jobs of borrowers that may end for this job, each by itself."""
+        return [
+            each
+            for each in self._evictor.running
+            if not each.left
+            and not each.yields_to
+            and each.key not in self._evictor.orders
+            and self._may_end(each, job=job, owner=owner)
+        ]
+
+    def _may_end(self, each: Running, *, job: Candidate, owner: int) -> bool:
+        return each.preemptible and self._loans.gives_back(each.key, to=job.key, owner=owner)
+
+    def _why_nothing(self, job: Candidate, *, owner: int, willing: Sequence[Running]) -> str:
+        says = f"; GPUQuota {self._guarantee(owner)}, and nothing comes back: "
+        if willing:
+            lent = sum(self._milli(each) for each in willing)
+            return f"{says}the jobs of borrowers ({_gpus(lent)}) do not leave enough room for {_gpus(_milli_of(job))}"
+        firm = sum(self._milli(each) for each in self._evictor.running if not each.preemptible and not each.left)
+        kept = f"; {_gpus(firm)} may not be preempted" if firm else ""
+        return f"{says}no job of a borrower can end without taking from its own guarantee{kept}"
+
+    def _milli(self, each: Running) -> int:
+        charge = self._loans.charge(each.key)
+        return 0 if charge is None else charge.milli
+
+
+def _milli_of(job: Candidate) -> int:
+    return round(job.gpus * WHOLE_MILLI)
+
+
+def _gpus(milli: int) -> str:
+    return f"{_amount(milli)} GPU" if milli == WHOLE_MILLI else f"{_amount(milli)} GPUs"
+
+
+def _amount(milli: int) -> str:
+    return f"{milli / WHOLE_MILLI:g}"

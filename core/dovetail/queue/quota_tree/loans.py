@@ -1,0 +1,237 @@
+"""Who uses how much of the tree in one scheduling cycle: guarantees, loans, and what may come back.
+
+A cycle uses it up, as it does its ledger and its gate.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from dovetail.queue.quota_tree.tree import Node, Tree, Vector
+
+# The depth of a job beyond every guarantee.
+_BEYOND: Final = 1 << 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Charge:
+    """What one job or pod takes of the tree.
+
+    - `quota`: index of the quota that it counts for; None outside the tree
+    - `milli`: thousandths of GPUs that all its workers take
+    - `each`: what each worker of an elastic job takes; 0 for other jobs
+    - `model`: the one model that it requests; empty for several or any
+    - `preemptible`: whether it may be ended for others
+    """
+
+    quota: int | None
+    milli: int
+    each: int = 0
+    model: str = ""
+    preemptible: bool = True
+
+
+class Loans:
+    """The use of a tree by the jobs that run, and by those that a cycle starts.
+
+    `charges` are by the jobs' UIDs. The jobs `running` already take theirs, and `others` are the charges of pods
+    without a job. `recent` is the recent use of each quota as a part of the cluster, by index.
+    """
+
+    def __init__(
+        self,
+        tree: Tree,
+        *,
+        charges: Mapping[str, Charge],
+        running: Iterable[str] = (),
+        others: Iterable[Charge] = (),
+        recent: Mapping[int, float] | None = None,
+    ) -> None:
+        self.tree = tree
+        self._charges = charges
+        self._recent = recent or {}
+        self._taken: dict[str, tuple[int | None, Vector, bool]] = {}
+        self._used = [[0] * len(tree.resources) for _ in tree.nodes]
+        # The use by jobs that may not be ended, in milli.
+        self._firm = [0] * len(tree.nodes)
+        self._outside_milli = 0
+        for key in running:
+            self.start(key)
+        for charge in others:
+            self._add(charge.quota, need=tree.need(charge.milli, model=charge.model), sign=1, firm=False)
+
+    # --- changes -----------------------------------------------------------------------------------------------
+
+    def start(self, key: str, *, workers: int | None = None) -> None:
+        """Count a job; `workers` is the number with which an elastic one starts. Counts each job once."""
+        charge = self._charges.get(key)
+        if charge is None or key in self._taken:
+            return
+        taken = charge.quota, self._need(charge, workers=workers), not charge.preemptible
+        self._taken[key] = taken
+        self._add(taken[0], need=taken[1], sign=1, firm=taken[2])
+
+    def end(self, key: str) -> None:
+        """Uncount a job."""
+        taken = self._taken.pop(key, None)
+        if taken is not None:
+            self._add(taken[0], need=taken[1], sign=-1, firm=taken[2])
+
+    def count(self, charge: Charge) -> None:
+        """Count a job without its key, for a forecast."""
+        self._add(charge.quota, need=self._need(charge), sign=1, firm=False)
+
+    def copy(self) -> "Loans":
+        """An independent copy."""
+        other = Loans(self.tree, charges=self._charges, recent=self._recent)
+        other._taken = dict(self._taken)
+        other._used = [list(each) for each in self._used]
+        other._firm = list(self._firm)
+        other._outside_milli = self._outside_milli
+        return other
+
+    def _add(self, quota: int | None, *, need: Vector, sign: int, firm: bool) -> None:
+        if quota is None:
+            self._outside_milli += sign * need[0]
+            return
+        for at in self.tree.nodes[quota].path:
+            used = self._used[at]
+            for resource, amount in enumerate(need):
+                used[resource] += sign * amount
+            if firm:
+                self._firm[at] += sign * need[0]
+
+    def _need(self, charge: Charge, *, workers: int | None = None) -> Vector:
+        milli = charge.milli if workers is None or not charge.each else charge.each * workers
+        return self.tree.need(milli, model=charge.model)
+
+    # --- questions ---------------------------------------------------------------------------------------------
+
+    def is_counted(self, key: str) -> bool:
+        """Whether the job runs, or is about to."""
+        return key in self._taken
+
+    def charge(self, key: str) -> Charge | None:
+        """What the job takes or would take; None where it takes no GPU."""
+        return self._charges.get(key)
+
+    def used(self, at: int) -> Sequence[int]:
+        """What a quota and all below it use of each resource."""
+        return self._used[at]
+
+    def used_milli(self, at: int) -> int:
+        """The GPUs, in milli, that a quota and all below it use."""
+        return self._used[at][0]
+
+    @property
+    def outside_milli(self) -> int:
+        """The GPUs, in milli, that jobs and pods outside the tree use."""
+        return self._outside_milli
+
+    def room_milli(self, at: int) -> int:
+        """What is left of a quota's guarantee, in milli."""
+        return max(0, self.tree.nodes[at].guaranteed_milli - self._used[at][0])
+
+    def owner(self, key: str, *, workers: int | None = None) -> int | None:
+        """The nearest quota above the job whose guarantee covers it in addition to what runs; None for none."""
+        charge = self._charges.get(key)
+        if charge is None or charge.quota is None:
+            return None
+        depth = self.depth(charge.quota, need=self._need(charge, workers=workers))
+        path = self.tree.nodes[charge.quota].path
+        return path[depth] if depth < len(path) else None
+
+    def depth(self, quota: int | None, *, need: Vector) -> int:
+        """How many levels above its quota a job's guarantee is: 0 for its own, a large number beyond all."""
+        if quota is not None:
+            for depth, at in enumerate(self.tree.nodes[quota].path):
+                if self._covers(at, need=need):
+                    return depth
+        return _BEYOND
+
+    def _covers(self, at: int, *, need: Vector) -> bool:
+        node, used = self.tree.nodes[at], self._used[at]
+        return all(
+            bound is None or not amount or used[resource] + amount <= bound
+            for resource, (amount, bound) in enumerate(zip(need, node.guaranteed, strict=True))
+        )
+
+    def firm_room_milli(self, key: str) -> int | None:
+        """What its own guarantee leaves to a job that may not be ended, in milli; None where it may be ended."""
+        charge = self._charges.get(key)
+        if charge is None or charge.preemptible or not charge.milli:
+            return None
+        if charge.quota is None:
+            return 0
+        return min(max(0, self.tree.nodes[at].guaranteed_milli - self._firm[at]) for at in self._guarding(charge.quota))
+
+    def _guarding(self, quota: int) -> Sequence[int]:
+        """The quotas whose guarantees bound the jobs of a quota that may not be ended."""
+        return [at for at in self.tree.nodes[quota].path if at == quota or self.tree.nodes[at].guaranteed_milli]
+
+    def gives_back(self, victim: str, *, to: str, owner: int) -> bool:
+        """Whether the end of a running job may serve a job `to` that is within the guarantee of `owner`.
+
+        It may where the two have no quota in common below or at the owner, and every quota of the victim that the job
+        does not share stays at or above its guarantee.
+        """
+        taken, asks = self._taken.get(victim), self._charges.get(to)
+        if taken is None or taken[2] or asks is None or asks.quota is None:
+            return False
+        nodes = self.tree.nodes
+        common = self.tree.common(asks.quota, other=taken[0])
+        if common is not None and common in nodes[asks.quota].path[: nodes[asks.quota].path.index(owner) + 1]:
+            return False
+        return all(self._can_spare(at, need=taken[1]) for at in self._below(taken[0], common=common))
+
+    def may_lose(self, victim: str, *, to: str, others: bool) -> bool:
+        """Whether a running job may end for one of higher priority.
+
+        It may within its quota; with `others`, also for a job of another quota, where its own ones stay at or above
+        their guarantees.
+        """
+        mine, its = self._charges.get(victim), self._charges.get(to)
+        one, other = (None if each is None else each.quota for each in (mine, its))
+        if one == other:
+            return True
+        need = self._taken[victim][1] if victim in self._taken else None
+        common = self.tree.common(other, other=one)
+        return (
+            others
+            and need is not None
+            and all(self._can_spare(at, need=need) for at in self._below(one, common=common))
+        )
+
+    def _below(self, quota: int | None, *, common: int | None) -> Iterator[int]:
+        """The quotas from this one up, as far as they are below `common`."""
+        for at in () if quota is None else self.tree.nodes[quota].path:
+            if at == common:
+                return
+            yield at
+
+    def _can_spare(self, at: int, *, need: Vector) -> bool:
+        node, used = self.tree.nodes[at], self._used[at]
+        return all(
+            bound is None or not amount or used[resource] - amount >= bound
+            for resource, (amount, bound) in enumerate(zip(need, node.guaranteed, strict=True))
+        )
+
+    @property
+    def outside_level(self) -> float:
+        """The same of all that is outside the tree, with the weight of one quota."""
+        return self._outside_milli / self.tree.capacity[0] if self.tree.capacity[0] else 0.0
+
+    def level(self, at: int) -> float:
+        """A quota's dominant share beyond its guarantee, now and recently, for its weight."""
+        node = self.tree.nodes[at]
+        return (self._dominant(node, used=self._used[at]) + self._recent.get(at, 0.0)) / node.weight
+
+    def _dominant(self, node: Node, *, used: Sequence[int]) -> float:
+        """The largest part of any resource of the cluster that the quota uses beyond its guarantee."""
+        if len(used) == 1:
+            beyond = used[0] - (node.guaranteed[0] or 0)
+            return beyond / self.tree.capacity[0] if beyond > 0 and self.tree.capacity[0] else 0.0
+        return max(
+            (amount - (bound or 0)) / all_of_it if all_of_it and amount > (bound or 0) else 0.0
+            for amount, bound, all_of_it in zip(used, node.guaranteed, self.tree.capacity, strict=True)
+        )

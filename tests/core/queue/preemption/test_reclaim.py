@@ -1,0 +1,165 @@
+"""Whose jobs end for a guarantee: scenarios on a full cluster, one cycle each."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from dovetail.api.gpuquota import GPUQuota
+from dovetail.engine.score.fit_cache import FitCache
+from dovetail.queue.cycle import SchedulingCycle
+from dovetail.queue.limits.guarantees import capacity_of, loans_of, quota_of
+from dovetail.queue.limits.limits import LimitGate, Subject
+from dovetail.queue.limits.quota_usage import Counted
+from dovetail.queue.model.candidates import Candidate, Room, commit, find_room
+from dovetail.queue.preemption.policy import Evictor, Rules
+from dovetail.queue.preemption.victims import Running
+from dovetail.queue.quota_tree.tree import tree_of
+from dovetail.queue.verdicts import Verdict, Waits
+from tests.core.engine.builders import make_ledger
+from tests.core.queue.backfill.test_backfill import make_job
+from tests.core.queue.quota_tree.builders import make_quota
+
+# Name, namespace, GPUs of each worker, and more facts of a running job.
+Runs = tuple[str, str, str, dict[str, Any]]
+
+
+def runs(name: str, namespace: str, gpu: str = "4", **facts: Any) -> Runs:
+    return name, namespace, gpu, facts
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    says: str
+    quotas: tuple[GPUQuota, ...]
+    running: tuple[Runs, ...]
+    waiting: tuple[tuple[str, str, str], ...]
+    ends: dict[str, str]
+    nodes: dict[str, int] = field(default_factory=lambda: {"n": 8})
+    message: str = ""
+
+
+A, B = make_quota("a", guaranteed=4), make_quota("b", guaranteed=4)
+TREE = (
+    make_quota("left", parents_only=True, guaranteed=8),
+    make_quota("right", parents_only=True, guaranteed=8),
+    make_quota("l1", parent="left", guaranteed=4),
+    make_quota("l2", parent="left", guaranteed=4),
+    make_quota("r1", parent="right", guaranteed=4),
+    make_quota("r2", parent="right", guaranteed=4),
+)
+CASES = (
+    Case(
+        says="an owner gets its guarantee back from a borrower",
+        quotas=(A, B),
+        running=(runs("x", "b"), runs("y", "b")),
+        waiting=(("mine", "a", "4"),),
+        ends={"x": "mine"},
+    ),
+    Case(
+        says="beyond its guarantee a quota takes nothing",
+        quotas=(A, B),
+        running=(runs("x", "b"), runs("y", "b")),
+        waiting=(("mine", "a", "8"),),
+        ends={},
+    ),
+    Case(
+        says="a borrower keeps its own guarantee",
+        quotas=(A, make_quota("b", guaranteed=8)),
+        running=(runs("x", "b"), runs("y", "b")),
+        waiting=(("mine", "a", "2"),),
+        ends={},
+    ),
+    Case(
+        says="a job outside the tree is a borrower",
+        quotas=(A,),
+        running=(runs("x", "stranger", "8"),),
+        waiting=(("mine", "a", "1"),),
+        ends={"x": "mine"},
+    ),
+    Case(
+        says="the least lost work goes first",
+        quotas=(A,),
+        running=(runs("x", "b", run_seconds=500.0), runs("y", "b", run_seconds=100.0)),
+        waiting=(("mine", "a", "4"),),
+        ends={"y": "mine"},
+    ),
+    Case(
+        says="a job that saves its work loses less than a younger one",
+        quotas=(A,),
+        running=(runs("x", "b", run_seconds=500.0, checkpoint_seconds=60.0), runs("y", "b", run_seconds=100.0)),
+        waiting=(("mine", "a", "4"),),
+        ends={"x": "mine"},
+    ),
+    Case(
+        says="a job that may not be preempted stays, and the reason is said",
+        quotas=(A, B),
+        running=(runs("x", "b", "8", preemptible=False),),
+        waiting=(("mine", "a", "4"),),
+        ends={},
+        message="Need 4 GPUs, only 0 available; GPUQuota a: it is guaranteed 4 GPUs, uses 0, and nothing comes back: "
+        "no job of a borrower can end without taking from its own guarantee; 8 GPUs may not be preempted",
+    ),
+    Case(
+        says="several owners are served in one cycle",
+        quotas=(make_quota("a", guaranteed=2), make_quota("b", guaranteed=2), make_quota("c", guaranteed=2)),
+        running=(runs("x", "c", "2"), runs("y", "c", "2"), runs("z", "c", "2"), runs("w", "c", "2")),
+        waiting=(("one", "a", "2"), ("two", "b", "2")),
+        ends={"w": "one", "x": "two"},
+    ),
+    Case(
+        says="relatives lend within the department: another one is not asked",
+        quotas=TREE,
+        running=(
+            runs("x", "l2", run_seconds=900.0),
+            runs("y", "l2", run_seconds=800.0),
+            runs("v", "r1"),
+            runs("w", "r1"),
+        ),
+        waiting=(("mine", "l1", "4"),),
+        ends={"y": "mine"},
+        nodes={"n": 8, "m": 8},
+    ),
+)
+
+
+def decide(case: Case) -> tuple[dict[str, str], list[Verdict]]:
+    ledger = make_ledger(**case.nodes)
+    running, counted, waiting = list[Running](), list[Counted](), list[Candidate]()
+    for name, namespace, gpu, facts in case.running:
+        job = make_job(name, gpu)
+        found = find_room(job, ledger=ledger, fit_cache=FitCache(ledger), sites={})
+        assert isinstance(found, Room), name
+        commit(found.claims, job=job, ledger=ledger)
+        keys = tuple(claim.key for claim in found.claims)
+        running.append(Running(**{"key": job.key, "priority": 0, "run_seconds": 100.0, "claims": keys} | facts))
+        counted.append(count(job, namespace, preemptible=facts.get("preemptible", True)))
+    for name, namespace, gpu in case.waiting:
+        job = make_job(name, gpu)
+        waiting.append(job)
+        counted.append(count(job, namespace, queued=True))
+    tree = tree_of(case.quotas, capacity=capacity_of(ledger))
+    loans = loans_of(
+        tree, counted=counted, pods=(), quota_of=lambda subject: quota_of(case.quotas, subject=subject), recent={}
+    )
+    evictor = Evictor(running=running, rules=Rules())
+    look = SchedulingCycle(ledger, sites={}, gate=LimitGate({}, loans=loans), evictor=evictor)
+    verdicts = [look.at(job) for job in look.in_order(waiting)]
+    ends = {key: order.by.key for key, order in evictor.orders.items()}
+    return {key.removeprefix("uid-"): by.removeprefix("uid-") for key, by in ends.items()}, verdicts
+
+
+def count(job: Candidate, namespace: str, *, queued: bool = False, preemptible: bool = True) -> Counted:
+    subject = Subject(namespace=namespace, user="ada")
+    milli = round(job.gpus * 1000)
+    return Counted(uid=job.key, subject=subject, milli=milli, queued=queued, preemptible=preemptible)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.says)
+def test_reclaim(case: Case) -> None:
+    ends, verdicts = decide(case)
+    assert ends == case.ends
+    if case.message:
+        first = verdicts[0]
+        assert isinstance(first, Waits)
+        assert case.message in first.message
