@@ -157,13 +157,6 @@ class QuotaUse(Described, frozen=True, kw_only=True, omit_defaults=False):
     ] = 0.0
 
 
-class QuotaAsked(Described, frozen=True, kw_only=True, omit_defaults=False):
-    """What a quota can get back from another one."""
-
-    name: Annotated[str, Meta(description="The GPUQuota that borrows; empty: jobs without a guarantee.")]
-    gpus: Annotated[float, Meta(description="GPUs that it uses beyond its guarantee.", ge=0)]
-
-
 class QuotaGuarantee(Described, frozen=True, kw_only=True, omit_defaults=False):
     """The quota's guarantee: what holds now, what of it is lent, and who borrows."""
 
@@ -172,10 +165,6 @@ class QuotaGuarantee(Described, frozen=True, kw_only=True, omit_defaults=False):
     lent: Annotated[float, Meta(description="Guaranteed GPUs that it does not use and others do.", ge=0)] = 0.0
     borrowed: Annotated[float, Meta(description="GPUs that it uses beyond its guarantee.", ge=0)] = 0.0
     waiting: Annotated[float, Meta(description="GPUs that its waiting jobs request within its guarantee.", ge=0)] = 0.0
-    asks: Annotated[
-        list[QuotaAsked],
-        Meta(description="The borrowers that would give GPUs back, the nearest relatives last.", max_length=64),
-    ] = []
 
 
 class GPUQuotaStatus(Described, frozen=True, kw_only=True):

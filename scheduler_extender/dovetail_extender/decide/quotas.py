@@ -15,10 +15,11 @@ from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Ask, Claim
 from dovetail.engine.model.refusals import Refusal
 from dovetail.gpu.request import WHOLE_MILLI
-from dovetail.queue.limits.limits import Subject, binding, limits_of, milli_of
+from dovetail.queue.limits.limits import limits_of, milli_of
 from dovetail.queue.limits.pools import pools_of
 from dovetail.queue.limits.priorities import bound_of
 from dovetail.queue.limits.quotas import weight_refusal
+from dovetail.queue.limits.subjects import Subject, binding
 from dovetail.queue.model.gate import Refused
 
 

@@ -10,8 +10,8 @@ from dovetail.gpu.request import RequestError
 from dovetail.jobs.plan import worker_of_plan
 from dovetail.pods.demand import priority_in
 from dovetail.pods.tenancy import DEFAULT_PRIORITY, Tenancy, job_of
-from dovetail.queue.limits.limits import Subject
 from dovetail.queue.limits.priorities import bound_of, within
+from dovetail.queue.limits.subjects import Subject
 from dovetail_extender.holds.planned_workers import PlannedJob
 
 

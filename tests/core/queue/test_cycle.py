@@ -14,7 +14,8 @@ from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Ask, Claim
 from dovetail.engine.model.settings import Weights
 from dovetail.queue.cycle import SchedulingCycle, admit
-from dovetail.queue.limits.limits import LimitGate, Subject, limits_of
+from dovetail.queue.limits.limits import LimitGate, limits_of
+from dovetail.queue.limits.subjects import Subject
 from dovetail.queue.model.candidates import Candidate, ClaimCache, Leaving, claim_on_the_way, commit, order, way_of
 from dovetail.queue.verdicts import Admitted, Verdict, Waits
 from tests.core.engine.builders import add_node, hold_devices, make_ask, make_ledger

@@ -16,7 +16,7 @@ from dovetail.query.dry_run import verdict_on
 from dovetail.query.explain.subjects import Subject
 from dovetail.query.preemption import preemption_view
 from dovetail.query.queue_view import ASKED, QueueView, queue_view
-from dovetail.queue.limits import limits
+from dovetail.queue.limits import limits, subjects
 from dovetail.queue.limits.pools import in_pools, pools_of
 from dovetail.queue.limits.priorities import bound_of
 from dovetail.queue.limits.quota_usage import Counted
@@ -92,12 +92,12 @@ def _job_of(subject: Subject, *, objects: ClusterObjects) -> GPUJob | None:
     return next((job for job in objects.jobs if job.metadata.uid == subject.uid), None)
 
 
-def _quota_subject(subject: Subject, *, objects: ClusterObjects) -> limits.Subject:
+def _quota_subject(subject: Subject, *, objects: ClusterObjects) -> subjects.Subject:
     """The quota's subject: a job's user; a pod has no user, and a request's user is unknown."""
     job = _job_of(subject, objects=objects)
     if job is not None:
         return subject_of(job)
-    return limits.Subject(namespace=subject.namespace, user=None if subject.kind == "Pod" else "")
+    return subjects.Subject(namespace=subject.namespace, user=None if subject.kind == "Pod" else "")
 
 
 def _pools(subject: Subject, *, objects: ClusterObjects) -> tuple[str, ...] | Refused:

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Final
 
 from dovetail.api.gpuquota import GPUQuota
-from dovetail.queue.limits.limits import Subject, binding, specificity, subject_name
+from dovetail.queue.limits.subjects import Subject, binding, specificity, subject_name
 
 # The name of a quota, and the name that it counts the subject as.
 Account = tuple[str, str]

@@ -8,8 +8,8 @@ from dovetail.api.gpuquota import GPUQuota
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.gpu.request import WHOLE_MILLI
 from dovetail.queue.limits.fair_share import Account
-from dovetail.queue.limits.limits import Subject, binds, specificity
 from dovetail.queue.limits.quota_usage import Counted
+from dovetail.queue.limits.subjects import Subject, binds, specificity
 from dovetail.queue.quota_tree.loans import Charge, Loans
 from dovetail.queue.quota_tree.parents import acts_as_parent_alone
 from dovetail.queue.quota_tree.tree import GPUS, Capacity, Tree, is_in_tree, tree_of

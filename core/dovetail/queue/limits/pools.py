@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from dovetail import names
 from dovetail.api.gpuquota import GPUQuota
-from dovetail.queue.limits.limits import Subject, binding
+from dovetail.queue.limits.subjects import Subject, binding
 from dovetail.queue.model.gate import Refused
 
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"

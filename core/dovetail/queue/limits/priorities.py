@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from dovetail.api.gpuquota import GPUQuota
-from dovetail.queue.limits.limits import Subject, binding
+from dovetail.queue.limits.subjects import Subject, binding
 from dovetail.queue.model.gate import Refused
 
 

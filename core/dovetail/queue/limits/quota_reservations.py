@@ -20,9 +20,9 @@ from dovetail.formats.timestamps import moment, timestamp
 from dovetail.gpu.request import WHOLE_MILLI
 from dovetail.jobs import plan
 from dovetail.queue.backfill.advance_reservation import Window, Windows, kept_of, placed
-from dovetail.queue.limits.limits import Subject
 from dovetail.queue.limits.quota_usage import Counted
 from dovetail.queue.limits.quotas import Quotas
+from dovetail.queue.limits.subjects import Subject
 from dovetail.queue.model.candidates import Leaving
 
 _NOW: Final = 0.0

@@ -11,8 +11,8 @@ from dovetail.api.gpuquota import GPUQuota, GPUQuotaStatus, QuotaUse
 from dovetail.formats.timestamps import timestamp
 from dovetail.gpu.request import WHOLE_MILLI
 from dovetail.pods.tenancy import Child
-from dovetail.queue.limits import fair_share, limits
-from dovetail.queue.limits.limits import Subject
+from dovetail.queue.limits import fair_share, subjects
+from dovetail.queue.limits.subjects import Subject
 from dovetail.queue.model.gate import Refused
 
 _MOST_USES: Final = 1024
@@ -80,7 +80,7 @@ def status_of(
         if each.end is not None:
             continue
         total = _added(total, counted=each)
-        who = limits.subject_name(quota.spec, subject=each.subject)
+        who = subjects.subject_name(quota.spec, subject=each.subject)
         if who is not None:
             uses[who] = _added(uses.get(who, QuotaUse(who=who)), counted=each)
     listed = sorted(uses.values(), key=lambda use: (-use.gpus, -use.gpu_seconds, -use.queued_jobs, use.who))

@@ -21,10 +21,11 @@ from dovetail.formats.timestamps import moment
 from dovetail.gpu.request import WHOLE_MILLI
 from dovetail.pods.demand import priority_in
 from dovetail.pods.tenancy import Child, child_of
-from dovetail.queue.limits import fair_share, guarantees, limits, priorities
-from dovetail.queue.limits.limits import CounterKey, Subject, Terms
+from dovetail.queue.limits import fair_share, guarantee_status, guarantees, limits, priorities, subjects
+from dovetail.queue.limits.limits import CounterKey, Terms
 from dovetail.queue.limits.pools import in_pools, pools_of
 from dovetail.queue.limits.quota_usage import Counted, spell_of, status_of
+from dovetail.queue.limits.subjects import Subject
 from dovetail.queue.model.gate import Refused
 from dovetail.queue.quota_tree.loans import Loans
 from dovetail.queue.quota_tree.tree import Capacity, Tree
@@ -135,7 +136,7 @@ class Quotas:
         return any(quota.spec.reservations for quota in self._quotas.values())
 
     def _find_binding(self, subject: Subject) -> list[GPUQuota]:
-        return limits.binding(self._quotas.values(), subject=subject)
+        return subjects.binding(self._quotas.values(), subject=subject)
 
     def _find_quota(self, subject: Subject) -> str | None:
         return guarantees.quota_of(self.all, subject=subject)
@@ -254,9 +255,17 @@ class Quotas:
     # --- what was used -----------------------------------------------------------------------------------------
 
     def compute_statuses(
-        self, counted: Iterable[Counted], *, now: datetime, children: Container[Child] = ()
+        self,
+        counted: Sequence[Counted],
+        *,
+        now: datetime,
+        children: Container[Child] = (),
+        capacity: Capacity | None = None,
     ) -> dict[str, GPUQuotaStatus]:
-        """Compute each quota's status, by name, and update the levels of accounts."""
+        """Compute each quota's status, by name, and update the levels of accounts.
+
+        Guarantees are scaled to `capacity`.
+        """
         self._departed = [each for each in self._departed if each.end is None or self.wants_use_until(each.end)]
         everyone = [*counted, *self._alone(children), *self._departed]
         used = self._recent = self._usage(everyone, now=now)
@@ -269,11 +278,27 @@ class Quotas:
         for each in everyone:
             for quota in self._binding(each.subject):
                 whose.setdefault(quota.metadata.name, []).append(each)
-        return {
+        statuses = {
             name: msgspec.structs.replace(
                 status_of(quota, everyone=whose.get(name, ()), used=used, now=now), kept=self.kept.get(name, [])
             )
             for name, quota in self._quotas.items()
+        }
+        loans = self._loans(counted, children=children, capacity=capacity)
+        return statuses if loans is None else self._with_guarantees(statuses, loans=loans, counted=counted, now=now)
+
+    def _with_guarantees(
+        self, statuses: Mapping[str, GPUQuotaStatus], *, loans: Loans, counted: Iterable[Counted], now: datetime
+    ) -> dict[str, GPUQuotaStatus]:
+        lent = guarantee_status.lent_milli(loans)
+        waiting = guarantee_status.waiting_milli(loans, counted=counted, quota_of=self._quota_of)
+        return {
+            name: msgspec.structs.replace(
+                status,
+                guarantee=guarantee_status.guarantee_of(name, loans=loans, lent=lent, waiting=waiting),
+                conditions=guarantee_status.conditions_of(self._quotas[name], tree=loans.tree, now=now),
+            )
+            for name, status in statuses.items()
         }
 
     def _usage(self, counted: Iterable[Counted], *, now: datetime) -> dict[fair_share.Account, float]:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dovetail.api.gpuquota import GPUQuota
 from dovetail.queue.limits.fair_share import Spell, account_of, decayed, level_of, levels, usage
-from dovetail.queue.limits.limits import Subject
+from dovetail.queue.limits.subjects import Subject
 from dovetail.queue.model.candidates import order
 from tests.core.queue.backfill.test_backfill import make_job
 

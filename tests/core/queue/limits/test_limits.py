@@ -12,17 +12,8 @@ from hypothesis import strategies as st
 from dovetail.api.gpuquota import GPUQuota
 from dovetail.queue.cycle import admit
 from dovetail.queue.estimates.simulation import foresee
-from dovetail.queue.limits.limits import (
-    CounterKey,
-    LimitGate,
-    Subject,
-    Terms,
-    binds,
-    group_limit,
-    limits_of,
-    milli_of,
-    subject_name,
-)
+from dovetail.queue.limits.limits import CounterKey, LimitGate, Terms, group_limit, limits_of, milli_of
+from dovetail.queue.limits.subjects import Subject, binds, subject_name
 from dovetail.queue.model.candidates import Candidate, order
 from dovetail.queue.verdicts import Admitted, Waits
 from tests.core.engine.builders import make_ask, make_ledger

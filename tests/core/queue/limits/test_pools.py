@@ -8,8 +8,8 @@ import pytest
 from dovetail.api.builtin import Node
 from dovetail.api.gpuquota import GPUQuota
 from dovetail.pods.node_affinity import admits
-from dovetail.queue.limits.limits import Subject
 from dovetail.queue.limits.pools import in_pools, pools_of
+from dovetail.queue.limits.subjects import Subject
 from dovetail.queue.model.gate import Refused
 
 ADA = Subject(namespace="vision", user="ada")

@@ -3,8 +3,8 @@
 import pytest
 
 from dovetail.api.gpuquota import GPUQuota
-from dovetail.queue.limits.limits import Subject
 from dovetail.queue.limits.priorities import Bound, bound_of, may_preempt, within
+from dovetail.queue.limits.subjects import Subject
 from tests.core.queue.limits.test_limits import make_quota
 
 ADA, BOB = Subject(namespace="vision", user="ada"), Subject(namespace="vision", user="bob")

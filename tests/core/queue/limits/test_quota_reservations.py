@@ -13,10 +13,10 @@ from dovetail.api.gpuquota import GPUQuota
 from dovetail.cluster.view import ClusterView
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.queue.backfill.advance_reservation import Windows
-from dovetail.queue.limits.limits import Subject
 from dovetail.queue.limits.quota_reservations import windows_of
 from dovetail.queue.limits.quota_usage import Counted
 from dovetail.queue.limits.quotas import Quotas
+from dovetail.queue.limits.subjects import Subject
 from dovetail.queue.model.candidates import Leaving
 from tests.core.builders import make_gpunode
 from tests.core.engine.builders import hold_devices

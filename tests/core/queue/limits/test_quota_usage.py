@@ -15,10 +15,10 @@ from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Claim, DeviceClaim
 from dovetail.gpu.request import RequestError
 from dovetail.queue.limits.fair_share import account_of
-from dovetail.queue.limits.limits import Subject, binds
 from dovetail.queue.limits.priorities import bound_of
 from dovetail.queue.limits.quota_usage import Counted, spell_of, status_of
 from dovetail.queue.limits.quotas import Quotas, spec_in_pools, weight_refusal
+from dovetail.queue.limits.subjects import Subject, binds
 from dovetail.queue.model.gate import Refused
 from tests.core.engine.builders import make_ask, make_ledger
 from tests.core.queue.backfill.test_backfill import make_job

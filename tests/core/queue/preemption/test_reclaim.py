@@ -9,8 +9,9 @@ from dovetail.api.gpuquota import GPUQuota
 from dovetail.engine.score.fit_cache import FitCache
 from dovetail.queue.cycle import SchedulingCycle
 from dovetail.queue.limits.guarantees import capacity_of, loans_of, quota_of
-from dovetail.queue.limits.limits import LimitGate, Subject
+from dovetail.queue.limits.limits import LimitGate
 from dovetail.queue.limits.quota_usage import Counted
+from dovetail.queue.limits.subjects import Subject
 from dovetail.queue.model.candidates import Candidate, Room, commit, find_room
 from dovetail.queue.preemption.policy import Evictor, Rules
 from dovetail.queue.preemption.victims import Running

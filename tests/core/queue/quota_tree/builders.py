@@ -7,8 +7,8 @@ import msgspec
 
 from dovetail.api.gpuquota import GPUQuota
 from dovetail.queue.limits.guarantees import loans_of, quota_of
-from dovetail.queue.limits.limits import Subject
 from dovetail.queue.limits.quota_usage import Counted
+from dovetail.queue.limits.subjects import Subject
 from dovetail.queue.quota_tree.loans import Loans
 from dovetail.queue.quota_tree.tree import GPUS, Capacity, Tree, tree_of
 
