@@ -1,6 +1,7 @@
 """Handlers of watch events: update the store, and mark the affected jobs and the queue."""
 
 import asyncio
+import time
 from collections.abc import Callable
 from datetime import datetime
 from typing import Final
@@ -15,6 +16,12 @@ from dovetail.api.meta import EventType, ObjectMeta, key_of
 from dovetail.jobs.obstacle import Obstacle
 from dovetail.kube.workqueue import WorkQueue
 from dovetail_operator.arrays.task_index import parent_key
+from dovetail_operator.controller.event_delays import (
+    BURST_SECONDS,
+    child_delay_seconds,
+    is_passing,
+    pod_delay_seconds,
+)
 from dovetail_operator.job.status_pacing import Pacing
 from dovetail_operator.queue.loop import SchedulingLoop
 from dovetail_operator.state.pending_writes import PendingWrites
@@ -22,8 +29,6 @@ from dovetail_operator.state.state import State
 from dovetail_operator.state.usage import departed
 from dovetail_operator.writes.evictions import PodEvictions
 
-# Events of a batch Job and its pods come in bursts: one reconcile covers all of them.
-_BURST_SECONDS: Final = 0.1
 _OBSTACLE_SECONDS: Final = {"Evaluating": 1.0}
 _OBSTACLE_SECONDS_ELSE: Final = 30.0
 
@@ -72,7 +77,8 @@ class Changes:
             if known.status.phase != job.status.phase:
                 self.wake_dependents(key)
             return
-        self._queue.add(key)
+        if self.state.is_known_to_queue(job):
+            self._queue.add(key)
         self.wake_dependents(key)
         if known is None or _is_edited(job, before=known):
             self._scheduling.jobs_changed()
@@ -103,6 +109,7 @@ class Changes:
 
     def child_event(self, type_: EventType, child: Job) -> None:
         """Handle an event of a batch Job with our label."""
+        before = self.state.store.child_named(key_of(child.metadata))
         key = self.state.store.child_event(type_, child)
         for owner in self._pending.observed("Job", meta=child.metadata).resumed:
             self._queue.add(owner)
@@ -113,15 +120,22 @@ class Changes:
             # It may have been the obstacle of the job.
             self.state.decisions.retry(job)
             self._scheduling.jobs_changed()
-        self._queue.add_later(key, seconds=_BURST_SECONDS)
-        self.wake_dependents(key)
-        self._scheduling.room_changed()
+        delay = BURST_SECONDS if type_ == "DELETED" else child_delay_seconds(child, before=before)
+        if delay is not None:
+            self._reconcile_later(key, seconds=delay)
+            self.wake_dependents(key)
+            self._scheduling.room_changed()
 
     def pod_event(self, type_: EventType, pod: Pod) -> None:
         """Handle an event of any pod."""
+        pods = self.state.store.pods
+        before = pods.known(pod.metadata.uid)
         key = self.state.store.pod_event(type_, pod)
         if key is not None:
-            self._queue.add_later(key, seconds=_BURST_SECONDS)
+            delay = pod_delay_seconds(type_, pod=pod, before=before, count=pods.count(key))
+            if delay is None:
+                return
+            self._reconcile_later(key, seconds=delay)
         self._scheduling.room_changed()
 
     def refusal_event(self, type_: EventType, event: Event) -> None:
@@ -155,7 +169,7 @@ class Changes:
         else:
             self._evictions.changed(gpunode)
             for key in self.state.store.gpunode_changed(gpunode):
-                self._queue.add_later(key, seconds=_BURST_SECONDS)
+                self._queue.add_later(key, seconds=BURST_SECONDS)
         self._scheduling.room_changed()
 
     def quota_event(self, type_: EventType, quota: GPUQuota) -> None:
@@ -188,6 +202,13 @@ class Changes:
         asyncio.get_running_loop().call_later(wait, self._relent, job)
         # The room that was reserved for it is free again.
         self._scheduling.jobs_changed()
+
+    def _reconcile_later(self, key: str, *, seconds: float) -> None:
+        """Reconcile a job after an event. A state that passes is written a second after it began, at the latest."""
+        job = self.state.store.jobs.get(key)
+        if job is not None and is_passing(seconds):
+            self._pacing.passing(job.metadata.uid, now=time.monotonic())
+        self._queue.add_later(key, seconds=seconds)
 
     def _relent(self, job: GPUJob) -> None:
         self.state.decisions.retry(job)

@@ -54,6 +54,10 @@ class Pacing:
             return 0.0
         return max(0.0, self._since.setdefault(uid, now) + _PASSING_SECONDS - now)
 
+    def passing(self, uid: str, *, now: float) -> None:
+        """Note that a state began whose write may wait, unless another began before it."""
+        self._since.setdefault(uid, now)
+
     def written(self, uid: str, *, now: float) -> None:
         """Note that the job's status was written."""
         self._written[uid] = now

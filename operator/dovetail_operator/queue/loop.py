@@ -112,21 +112,26 @@ class SchedulingLoop:
         """Wait until a cycle is due, and run it. Returns its CPU time in seconds."""
         await self._wake_up.wait()
         started = time.monotonic()
+        numbered: dict[str, str] = {}
         try:
-            await self._number_jobs()
+            numbered = await self._number_jobs()
             return await self._run_cycle()
         finally:
+            for uid, key in numbered.items():
+                # The cycle has marked the jobs that got a verdict. The others are held, or an obstacle keeps them.
+                if uid not in self._state.decisions.verdicts:
+                    self._changed(key)
             self._counters.cycle_seconds.observe(time.monotonic() - started)
 
     def _request_again(self, error: Exception, wait_seconds: float) -> None:
         log_failure("queue is tried again", error=error, wait=wait_seconds)
         self._wake_up.soon()
 
-    async def _number_jobs(self) -> None:
-        """Give every new job its number, with one write for all."""
-        new = self._state.unnumbered()
+    async def _number_jobs(self) -> dict[str, str]:
+        """Give every new job its number, with one write for all. Returns the jobs' keys by UID."""
+        new, numbered = self._state.unnumbered(), dict[str, str]()
         if not new:
-            return
+            return numbered
         given = await self._numbers.give(new, shown=self._state.store.jobs.values())
         for job in new:
             key, uid = key_of(job.metadata), job.metadata.uid
@@ -136,7 +141,8 @@ class SchedulingLoop:
                 self._state.decisions.set_number(uid, number=given[uid])
                 # A job gets its number once in its life, whichever operator runs.
                 self._state.count_submitted(known)
-                self._changed(key)
+                numbered[uid] = key
+        return numbered
 
     async def _run_cycle(self) -> float:
         """Run one cycle: decide, then update verdicts, plans and notices. Returns the CPU time in seconds."""

@@ -112,6 +112,14 @@ class JobPods:
             and (child is None or _controller_of(pod) != child.metadata.uid)
         ]
 
+    def known(self, uid: str) -> Pod | None:
+        """The stored version of a GPUJob's pod; None for any other pod."""
+        return self._labelled.get(self._keys.get(uid, ""), {}).get(uid)
+
+    def count(self, key: str) -> int:
+        """How many pods the GPUJob with this key has."""
+        return len(self._labelled.get(key, ()))
+
     def are_there(self, key: str) -> bool:
         """Whether any pod of the GPUJob with this key exists."""
         return key in self._labelled

@@ -12,7 +12,7 @@ from dovetail.api.gpujob import GPUJob, Policy
 from dovetail.api.meta import key_of
 from dovetail.cluster.view import ClusterView
 from dovetail.engine.model.settings import FragmentationPolicy, Limits, Weights
-from dovetail.jobs.batch_job import is_managed, is_parent, wants_admission
+from dovetail.jobs.batch_job import is_going, is_managed, is_parent, wants_admission
 from dovetail.jobs.cpu_fallback import cpu_after_seconds
 from dovetail.jobs.memory_use import Learning
 from dovetail.jobs.obstacle import Obstacle
@@ -162,6 +162,10 @@ class State:
     def number_of(self, job: GPUJob) -> int | None:
         """The job's short number, or None."""
         return job.status.number or self.decisions.numbers.get(job.metadata.uid)
+
+    def is_known_to_queue(self, job: GPUJob) -> bool:
+        """Whether the job has a number, or never gets one. The queue's next cycle gives it, and marks the job then."""
+        return is_going(job) or not is_managed(job) or self.number_of(job) is not None
 
     def unnumbered(self) -> list[GPUJob]:
         """Jobs without a short number."""

@@ -12,7 +12,7 @@ from dovetail.kube.workqueue import WorkQueue
 from dovetail_operator.controller.event_handlers import Changes
 from dovetail_operator.job.status_pacing import Pacing
 from dovetail_operator.state.pending_writes import PendingWrites
-from tests.operator_.builders import make_job, make_state
+from tests.operator_.builders import make_child, make_job, make_state
 
 
 class Asked:
@@ -106,3 +106,22 @@ def test_an_array_is_looked_at_again_once_what_had_a_task_s_name_is_gone(changes
     changes._queue.add = queued.append  # type: ignore[method-assign]
     changes.job_gone(stranger)
     assert queued == ["team/x"]
+
+
+@pytest.mark.parametrize(("number", "queued"), [(None, 0), (7, 1)])
+def test_a_job_is_reconciled_once_the_queue_has_given_it_a_number(
+    changes: Changes, number: int | None, queued: int
+) -> None:
+    changes.job_changed(later(make_job(status={} if number is None else {"number": number})))
+    assert len(changes._queue) == queued
+
+
+def test_a_batch_job_s_counts_of_running_pods_wake_no_one(changes: Changes, asked: Asked) -> None:
+    job = later(make_job())
+    changes.job_changed(job)
+    child = make_child(job, status={"active": 1, "startTime": "2026-01-01T12:00:00Z"})
+    changes.state.store.child_changed(child)
+    metadata = msgspec.structs.replace(child.metadata, resource_version="21")
+    ready = msgspec.structs.replace(child.status, ready=1)
+    changes.child_event("MODIFIED", msgspec.structs.replace(child, metadata=metadata, status=ready))
+    assert asked.how == ["soon"]

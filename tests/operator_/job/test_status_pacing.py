@@ -101,3 +101,12 @@ def test_a_job_that_went_leaves_nothing_behind() -> None:
     pacing.forget("u")
     after = status(**{**STARTING, "message": "m"})
     assert pacing.wait_seconds("u", before=status(**STARTING), after=after, running=1, now=9.0) == 1.0
+
+
+def test_a_state_that_was_seen_to_begin_is_written_a_second_after_that() -> None:
+    pacing = Pacing()
+    after = status(**{**STARTING, "message": "Waiting for kube-scheduler"})
+    pacing.passing("u", now=10.0)
+    pacing.passing("u", now=10.5)
+    waits = [pacing.wait_seconds("u", before=status(**STARTING), after=after, running=1, now=now) for now in (10.4, 11)]
+    assert waits == pytest.approx([0.6, 0.0])

@@ -19,6 +19,7 @@ from dovetail.queue.inputs.run_ends import RunTimes
 from dovetail.queue.preemption.policy import Rules
 from dovetail.queue.verdicts import Admitted, Verdict, Waits
 from dovetail_operator.metrics import make_counters
+from dovetail_operator.queue import loop
 from dovetail_operator.queue.loop import SchedulingLoop
 from dovetail_operator.state.state import State
 from tests.operator_.builders import LET_GO, NOW, at, make_child, make_job, make_pod, make_state
@@ -123,9 +124,30 @@ def test_a_new_job_gets_a_number_and_may_start_in_the_same_cycle() -> None:
         await asyncio.sleep(1)
 
     rig = play(Rig, scenario)
-    assert (rig.changed, rig.admitted) == (["team/x"], ["team/x"])
+    assert (rig.changed, rig.admitted) == ([], ["team/x"])
     assert rig.state.decisions.numbers == {"uid-x": 1}
     assert isinstance(rig.state.decisions.verdicts["uid-x"], Admitted)
+
+
+def test_a_job_that_gets_a_number_and_no_verdict_is_reconciled_too() -> None:
+    async def scenario(rig: Rig) -> None:
+        rig.put("held", numbered=False, suspend=True)
+        await asyncio.sleep(1)
+
+    rig = play(Rig, scenario)
+    assert (rig.changed, rig.admitted) == (["team/held"], [])
+
+
+def test_a_job_that_gets_its_number_before_the_cycle_fails_is_reconciled(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("the cycle fails")
+
+    async def scenario(rig: Rig) -> None:
+        monkeypatch.setattr(loop, "survey", fail)
+        rig.put("x", numbered=False)
+        await asyncio.sleep(1)
+
+    assert play(Rig, scenario).changed == ["team/x"]
 
 
 def test_the_queue_is_woken_when_a_job_has_waited_long_enough_for_busy_gpus() -> None:

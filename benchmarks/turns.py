@@ -1,0 +1,126 @@
+"""Programs of two checkouts in turns on one sandbox, and the CPU time that each program of the sandbox takes.
+
+CPU time is that of the processes, from /proc. Other work on the machine changes it far less than times by the clock,
+and turns within one run leave only the difference between the checkouts.
+"""
+
+import asyncio
+import os
+import re
+import subprocess
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from dovetail_sandbox import progress, state
+from dovetail_sandbox.cluster import Cluster
+from dovetail_sandbox.programs import locate
+
+ROOTS = ("core", "operator", "scheduler_extender", "admission_webhook")
+OURS = ("operator", "extender", "agent", "webhook", "gateway")
+SWAPPED = ("operator", "extender", "webhook")
+HERE = Path(__file__).resolve().parent.parent
+_TICKS = os.sysconf("SC_CLK_TCK")
+_COUNTED = re.compile(r"^apiserver_request_total\{(?P<labels>.*)\} (?P<count>\S+)$")
+_LABEL = re.compile(r'(\w+)="([^"]*)"')
+_RUNS = {"reconciles": "reconcile", "cycles": "queue_cycle"}
+_READS = frozenset({"GET", "LIST", "WATCH", "CONNECT"})
+
+
+def use(made: Cluster, *, checkout: Path) -> None:
+    """Restart the swapped programs with the packages of a checkout, which come before the installed ones."""
+    path = os.pathsep.join(str(checkout / root) for root in ROOTS)
+    desired = state.read_desired(made.folder)
+    running = {each.name for each in desired.components}
+    components = [
+        msgspec.structs.replace(each, env={**each.env, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": ""})
+        if each.name in SWAPPED
+        else each
+        for each in desired.components
+    ]
+    made.desire(msgspec.structs.replace(desired, components=components))
+    for name in SWAPPED:
+        if name in running:
+            made.restart(name)
+
+
+@dataclass(kw_only=True)
+class Used:
+    """What one measured period took.
+
+    seconds      seconds by the clock
+    cpu_seconds  CPU seconds by program
+    writes       requests that write, by verb and resource
+    runs         the operator's reconciles and scheduling cycles
+    """
+
+    seconds: float = 0.0
+    cpu_seconds: dict[str, float] = field(default_factory=dict)
+    writes: dict[str, int] = field(default_factory=dict)
+    runs: dict[str, float] = field(default_factory=dict)
+
+    def per(self, count: int, *, idle: Mapping[str, float]) -> dict[str, float]:
+        """Milliseconds of CPU for each of `count`, without what the programs take when `idle`, in shares of a core."""
+        ms = {name: 1000 * (cpu - idle.get(name, 0.0) * self.seconds) for name, cpu in self.cpu_seconds.items()}
+        found = {name: round(value / count, 2) for name, value in sorted(ms.items())}
+        ours = sum(value for name, value in ms.items() if name in OURS)
+        return {"all": round(sum(ms.values()) / count, 2), "ours": round(ours / count, 2), **found}
+
+
+@contextmanager
+def measured(made: Cluster) -> Iterator[Used]:
+    """Measure what the programs of the sandbox take while the context is open."""
+    used, began, before, writes, runs = Used(), time.monotonic(), _cpu_seconds(made), _writes(made), _runs(made)
+    yield used
+    used.seconds = time.monotonic() - began
+    used.cpu_seconds = {name: cpu - before.get(name, 0.0) for name, cpu in _cpu_seconds(made).items()}
+    used.writes = {name: count - writes.get(name, 0) for name, count in _writes(made).items()}
+    used.writes = {name: count for name, count in sorted(used.writes.items()) if count}
+    used.runs = {name: count - runs[name] for name, count in _runs(made).items()}
+
+
+async def idle(made: Cluster, *, seconds: float) -> dict[str, float]:
+    """The share of a core that each program takes while nothing happens."""
+    with measured(made) as used:
+        await asyncio.sleep(seconds)
+    return {name: cpu / used.seconds for name, cpu in used.cpu_seconds.items()}
+
+
+def _cpu_seconds(made: Cluster) -> dict[str, float]:
+    found = {}
+    for name, component in made.observed().items():
+        if component.process is not None and component.state == "running":
+            fields = Path(f"/proc/{component.process.pid}/stat").read_text().rpartition(")")[2].split()
+            found[name] = (int(fields[11]) + int(fields[12])) / _TICKS
+    return found
+
+
+def _runs(made: Cluster) -> dict[str, float]:
+    """Reconciles and scheduling cycles since the operator's start."""
+    ready = next(each.ready_url for each in state.read_desired(made.folder).components if each.name == "operator")
+    with urllib.request.urlopen(ready.replace("/readyz", "/metrics"), timeout=10) as answer:
+        lines = dict(line.rpartition(" ")[::2] for line in answer.read().decode().splitlines() if line[0] != "#")
+    return {name: float(lines[f"dovetail_{metric}_duration_seconds_count"]) for name, metric in _RUNS.items()}
+
+
+def _writes(made: Cluster) -> dict[str, int]:
+    """Writes since the API server's start, by verb and resource, as its metrics count them."""
+    kubectl = locate.resolve(["kubectl"], report=progress.reporter())["kubectl"]
+    command: Sequence[str] = [str(kubectl), f"--kubeconfig={made.kubeconfig}", "get", "--raw", "/metrics"]
+    text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    found: dict[str, int] = {}
+    for line in text.splitlines():
+        if (counted := _COUNTED.match(line)) is None:
+            continue
+        labels = dict(_LABEL.findall(counted["labels"]))
+        if labels["verb"] in _READS:
+            continue
+        resource = "/".join(each for each in (labels["resource"], labels["subresource"]) if each)
+        name = f"{labels['verb']} {resource} {labels['code']}"
+        found[name] = found.get(name, 0) + int(float(counted["count"]))
+    return found
