@@ -120,6 +120,12 @@ LABEL_JOB: Final = f"{GROUP}/job"
 LABEL_JOB_NUMBER: Final = f"{GROUP}/job-number"
 # On the pods of a reservation: programs on the devices that these pods hold are not strangers.
 LABEL_RESERVATION: Final = f"{GROUP}/reservation"
+# On a placeholder pod, by the operator: the UID of the GPUJob for whose worker an autoscaler is to add a node.
+LABEL_PLACEHOLDER: Final = f"{GROUP}/placeholder"
+# The scheduler of these pods does not exist: they ask for nodes, and must never get one.
+PLACEHOLDER_SCHEDULER: Final = "dovetail-placeholder"
+# Their PriorityClass.
+PLACEHOLDER_CLASS: Final = "dovetail-placeholder"
 # On the batch Job of a GPUJob: the vendor's resource that its pods ask; without it they ask managed nodes.
 GPU_RESOURCE: Final = f"{GROUP}/gpu-resource"
 

@@ -183,6 +183,7 @@ def _configure(options: Options, *, state: State, controller: Controller) -> Non
         run_times=options.run_times,
         preemption=options.preemption,
         cpu_fallback=options.cpu_fallback,
+        growing=options.growing,
     )
     controller.rules_changed()
 
@@ -211,6 +212,7 @@ def _build_state(options: Options, *, records: Dues) -> State:
         leaves_bad_cards=options.leaves_bad_cards,
         fragmentation=options.fragmentation,
         cpu_fallback=options.cpu_fallback,
+        growing=options.growing,
     )
 
 

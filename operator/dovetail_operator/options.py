@@ -14,7 +14,9 @@ from dovetail.gpu.memory_strategy import CONSERVATIVE
 from dovetail.jobs.idle import IdleRules
 from dovetail.jobs.size_limits import JobLimits
 from dovetail.query.audit import rules_of as audit_rules_of
+from dovetail.query.growing_rules import growing_rules_of
 from dovetail.query.preemption_rules import rules_of
+from dovetail.queue.growing.pools import GrowingRules
 from dovetail.queue.inputs.run_ends import RunTimes
 from dovetail.queue.limits.quotas import DEFAULT_HALF_LIFE_SECONDS
 from dovetail.queue.preemption.policy import Rules
@@ -74,6 +76,8 @@ class Options:
     """The half-life of past use in fair share, in seconds."""
     preemption: Rules = field(default_factory=Rules)
     """The rules of preemption."""
+    growing: GrowingRules = field(default_factory=GrowingRules)
+    """Pools to which an autoscaler adds nodes, and when nodes are requested."""
     endings: EndingRules = field(default_factory=EndingRules)
     """Whether memory overuse ends pods, and in which namespaces it does not."""
     slices_absent_seconds: float = ABSENT_SECONDS
@@ -119,6 +123,7 @@ def make_options(settings: Settings, *, environ: Mapping[str, str]) -> Options:
         cpu_fallback=settings.namespace_cpu_fallback,
         half_life_seconds=settings.fair_share_half_life,
         preemption=rules_of(settings.preemption),
+        growing=growing_rules_of(settings),
         endings=_endings(settings, namespace=namespace),
         audit_rules=audit_rules_of(settings),
         job_limits=settings.job_limits,

@@ -22,6 +22,7 @@ from dovetail.jobs.size_limits import JobLimits
 from dovetail.names import LABEL_JOB
 from dovetail.pods.allocation import AllocatedDevice, Allocation, ContainerAllocation, annotations_of
 from dovetail.pods.demand import ask_of_job
+from dovetail.queue.growing.pools import GrowingRules
 from dovetail.queue.inputs.ways import fell_back
 from dovetail.queue.verdicts import Admitted, Verdict, Waits
 from dovetail_operator.job.failure_policy import inner_backoff_limit
@@ -169,6 +170,7 @@ def make_state(
     learning: Learning | None = None,
     fragmentation: FragmentationPolicy = "ph",
     cpu_fallback: Mapping[str, int] = MappingProxyType({}),
+    growing: GrowingRules | None = None,
     **nodes: int,
 ) -> State:
     """A state whose cluster has V100 nodes: `make_state(a=8)`."""
@@ -179,6 +181,7 @@ def make_state(
         learning=learning,
         fragmentation=fragmentation,
         cpu_fallback=cpu_fallback,
+        growing=growing,
     )
     for name, gpus in nodes.items():
         metadata = {"name": name, "labels": {"dovetail.dev/managed": "true"}}

@@ -5,6 +5,7 @@ settings     Settings; its import takes pydantic
 keys         the keys by subject
 loading      settings from command line, environment and file
 changes      what a running program takes of a new configuration
+growing      the settings of pools that grow
 groups       settings that are grouped under one key, and the types of fields
 reference    all keys as rows, for a table
 messages     validation errors as one sentence

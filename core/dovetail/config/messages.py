@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
@@ -53,6 +53,8 @@ def _problem(details: ErrorDetails, *, location: Location, model: type[BaseModel
     said = details.get("ctx", {}).get("error")
     # A rule between two keys has its own sentence; every other error shows the key's range.
     allowed = str(said) if said is not None and "which is" in str(said) else extra.get("allowed", details["msg"])
+    if details["type"] == "missing":
+        return f"{key} is missing; it must be {allowed}"
     value = details["input"]
     hint = suggestion(value, known=extra.get("choices", ())) if isinstance(value, str) else ""
     return f"{key} is {_show(value)}, but must be {allowed}{hint}"
@@ -74,10 +76,16 @@ def _has(values: Any, *, location: Location) -> bool:
 def _fields(model: type[BaseModel], *, location: Location) -> dict[str, FieldInfo]:
     """The fields of the model at `location`, which is the model itself or a nested one."""
     for part in location:
-        inner = model.model_fields[str(part)].annotation
-        if isinstance(inner, type) and issubclass(inner, BaseModel):
-            model = inner
+        # Below a map or a list of models, a part is the entry's name or number.
+        if (field := model.model_fields.get(str(part))) is not None:
+            model = _nested(field) or model
     return model.model_fields
+
+
+def _nested(field: FieldInfo) -> type[BaseModel] | None:
+    """The model of a field's value, or of the values of its map or list; None if it has none."""
+    kinds = [field.annotation, *get_args(field.annotation)[-1:]]
+    return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)), None)
 
 
 def _extra(model: type[BaseModel], *, location: Location) -> Mapping[str, Any]:
@@ -88,8 +96,10 @@ def _extra(model: type[BaseModel], *, location: Location) -> Mapping[str, Any]:
         if field is None:
             break
         extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
-        if len(location) > depth and "entry" in extra:
+        inner = _nested(field)
+        if "entry" in extra and len(location) > depth and (inner is None or len(location) == depth + 1):
             return {"allowed": extra["entry"]}
-        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-            model = field.annotation
+        if "entry" in extra and inner is not None:
+            return _extra(inner, location=location[depth + 1 :])
+        model = inner or model
     return extra

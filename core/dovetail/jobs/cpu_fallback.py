@@ -18,7 +18,7 @@ from dovetail.formats.timestamps import moment, timestamp
 
 # GPUs that could serve the job exist, and it cannot have them now. A limit of its owner (Quota) is no busy GPU.
 BUSY: Final[frozenset[Reason]] = frozenset(
-    {"Resources", "Fragmentation", "MemoryGuard", "Priority", "Reserved", "NodeUnhealthy"}
+    {"Resources", "Fragmentation", "MemoryGuard", "Priority", "Reserved", "NodeUnhealthy", "Provisioning"}
 )
 # During these, a wait that has begun continues: the queue decides again, or a limit keeps the job back meanwhile.
 _CONTINUES: Final[frozenset[Reason]] = frozenset({"Evaluating", "Quota"})

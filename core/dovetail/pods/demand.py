@@ -54,8 +54,10 @@ def ask_of_pod(pod: Pod, *, default_policy: Policy, vendors: Vendors = DEFAULT_V
 
     A pod that names a resource of ours with the amount 0 requests a place by its CPU and memory alone. Raises
     `RequestError` when its annotations contradict its resources: what kube-scheduler and kubelet count must be what we
-    promise.
+    promise. A placeholder asks an autoscaler for a node, and Dovetail for nothing.
     """
+    if pod.spec.scheduler_name == names.PLACEHOLDER_SCHEDULER:
+        return None
     if (found := vendor_request(pod, vendors=vendors)) is not None:
         return _vendor_ask(pod, resource=found[0], request=found[1], default_policy=default_policy)
     if not any(requests_dovetail(container) for container in every_container(pod.spec)):

@@ -16,6 +16,7 @@ _KEEPING_OFF: Final = frozenset({"NoSchedule", "NoExecute"})
 _STATES: Final = frozenset(
     {"node.kubernetes.io/unschedulable", "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"}
 )
+_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 Expression = Mapping[str, Any]
 ExclusionKind = Literal["NodeSelector", "Taint", "NodeAffinity"]
 
@@ -65,10 +66,23 @@ def _tolerates(toleration: Mapping[str, Any], *, taint: Taint) -> bool:
 
 def _affinity_admits(node: Node, *, pod_spec: Mapping[str, Any]) -> bool:
     node_affinity = (pod_spec.get("affinity") or {}).get("nodeAffinity") or {}
-    required = node_affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
+    required = node_affinity.get(_REQUIRED)
     if not required:
         return True
     return any(term_admits(node, term=term) for term in required.get("nodeSelectorTerms") or ())
+
+
+def requiring(pod_spec: Mapping[str, Any], *, expression: Expression) -> dict[str, Any]:
+    """A copy of `pod_spec` that also requires nodes whose labels meet `expression`. Its own requirements stay."""
+    affinity = dict(pod_spec.get("affinity") or {})
+    of_nodes = dict(affinity.get("nodeAffinity") or {})
+    required = dict(of_nodes.get(_REQUIRED) or {})
+    terms = [
+        {**term, "matchExpressions": [*(term.get("matchExpressions") or ()), dict(expression)]}
+        for term in required.get("nodeSelectorTerms") or [{}]
+    ]
+    of_nodes[_REQUIRED] = {**required, "nodeSelectorTerms": terms}
+    return {**pod_spec, "affinity": {**affinity, "nodeAffinity": of_nodes}}
 
 
 def term_admits(node: Node, *, term: Mapping[str, Any]) -> bool:

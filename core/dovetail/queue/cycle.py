@@ -20,6 +20,7 @@ from dovetail.queue.backfill.advance_reservation import Windows, reserve_around
 from dovetail.queue.backfill.attempts import Tries
 from dovetail.queue.backfill.reservation import Reservation, kept_now, set_aside
 from dovetail.queue.backfill.residual import ResidualCapacity
+from dovetail.queue.growing.growth import Growth
 from dovetail.queue.model.candidates import Candidate, Leaving, Room, Sites, commit, find_room, helps, order
 from dovetail.queue.model.gate import Gate, Open
 from dovetail.queue.preemption.policy import Evictor, Rules
@@ -45,15 +46,18 @@ def admit(
     gate: Gate | None = None,
     evictor: Evictor | None = None,
     windows: Windows | None = None,
+    growth: Growth | None = None,
 ) -> Iterator[Verdict]:
     """Yield one verdict for each waiting job, in order.
 
     Uses up `ledger` and `gate`: pass copies.
 
-    `leaving` says when claims of the ledger are expected to end; all others stay. An iterator, so that the caller can
-    spread a long cycle over several turns.
+    `leaving` says when claims of the ledger are expected to end; all others stay. `growth` requests new nodes for jobs
+    that do not fit. An iterator, so that the caller can spread a long cycle over several turns.
     """
-    look = SchedulingCycle(ledger, sites=sites, leaving=leaving, gate=gate, evictor=evictor, windows=windows)
+    look = SchedulingCycle(
+        ledger, sites=sites, leaving=leaving, gate=gate, evictor=evictor, windows=windows, growth=growth
+    )
     return (look.at(job) for job in look.in_order(waiting))
 
 
@@ -73,8 +77,10 @@ class SchedulingCycle:
         gate: Gate | None = None,
         evictor: Evictor | None = None,
         windows: Windows | None = None,
+        growth: Growth | None = None,
     ) -> None:
         self._ledger = ledger
+        self._growth = growth
         self._gate = gate or Open()
         self._windows = windows or Windows()
         self._evictor = evictor or Evictor(running=(), rules=Rules())
@@ -162,6 +168,17 @@ class SchedulingCycle:
 
     def at(self, job: Candidate) -> Verdict:
         """The verdict on the next job in order."""
+        verdict = self._at(job)
+        if self._growth is None or self._evictor.preemption_clause(job.key):
+            # A job that preempts others gets their room: it needs no new nodes.
+            return verdict
+        verdict, kept = self._growth.at(job, verdict=verdict, ledger=self._ledger, sites=self._sites)
+        if kept:
+            self._ledger.commit_all(kept)
+            self._kept.forget()
+        return verdict
+
+    def _at(self, job: Candidate) -> Verdict:
         if job.least is None:
             return self._verdict(job)
         fewer, limit = replace(job, workers=self._gate.workers(job)), self._gate.narrows(job)

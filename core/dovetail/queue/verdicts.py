@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from dovetail.api.gpujob import QueuePlace, Reason
+from dovetail.api.gpujob import Provisioning, QueuePlace, Reason
 from dovetail.engine.filter.messages import gpus
 from dovetail.engine.gang.shortage import Shortage
 from dovetail.engine.model.claims import Ask, Claim
@@ -43,7 +43,10 @@ class Kept:
 
 
 class Waits(msgspec.Struct, frozen=True, kw_only=True):
-    """The job waits: a reason of the closed set, a sentence with numbers, its queue place."""
+    """The job waits: a reason of the closed set, a sentence with numbers, its queue place.
+
+    `provisioning` is the request for new nodes, with the reason Provisioning.
+    """
 
     # A cycle makes one for each of thousands of jobs: a struct takes a fifth of the time of a frozen dataclass.
 
@@ -52,6 +55,7 @@ class Waits(msgspec.Struct, frozen=True, kw_only=True):
     message: str
     queue: QueuePlace | None = None
     kept: Kept | None = None
+    provisioning: Provisioning | None = None
 
 
 Verdict = Admitted | Waits

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dovetail.api.gpujob import Attempt, GPUJob, Phase, QueuePlace
+from dovetail.api.gpujob import Attempt, GPUJob, Phase, Provisioning, QueuePlace
 
 Manifest = dict[str, Any]
 
@@ -65,7 +65,7 @@ class Stage:
     """The job's phase, with its reason, message and the actions that follow.
 
     `admitted` sets the Admitted condition; None leaves it unchanged. `ended` is an attempt that has just ended. `queue`
-    is the job's place while it waits.
+    is the job's place while it waits, and `provisioning` what was requested of a growing pool for it.
     """
 
     phase: Phase
@@ -73,6 +73,7 @@ class Stage:
     message: str = ""
     admitted: bool | None = None
     queue: QueuePlace | None = None
+    provisioning: Provisioning | None = None
     ended: Attempt | None = None
     actions: tuple[Action, ...] = field(default=())
 

@@ -84,10 +84,22 @@ def _waiting(seen: Observed, *, child: Job | None) -> Stage:
     verdict = seen.verdict
     if isinstance(verdict, Waits):
         message = verdict.message + _until_on_cpu(seen, waits=verdict)
-        return Stage(phase="Queued", reason=verdict.reason, message=message, admitted=False, queue=verdict.queue)
+        return Stage(
+            phase="Queued",
+            reason=verdict.reason,
+            message=message,
+            admitted=False,
+            queue=verdict.queue,
+            provisioning=verdict.provisioning,
+        )
     if not isinstance(verdict, Admitted) or seen.number is None or seen.ask is None:
         return Stage(
-            phase="Queued", reason="Evaluating", message="Waiting for the next scheduling cycle", admitted=False
+            phase="Queued",
+            reason="Evaluating",
+            message="Waiting for the next scheduling cycle",
+            admitted=False,
+            # A new operator continues the request.
+            provisioning=seen.job.status.provisioning if verdict is None else None,
         )
     if child is not None and (why := _restart_reason(child, seen=seen, verdict=verdict)):
         message = f"{why}: its Job is recreated"

@@ -69,6 +69,7 @@ def status_of(seen: Observed, *, stage: Stage) -> GPUJobStatus:
         device=_device(seen, stage=stage, start=start),
         simulated=seen.simulated,
         elastic=elastic_of(seen, stage=stage, start=start),
+        provisioning=stage.provisioning,
         gpu_wait_start_time=_gpu_wait_start_time(seen, stage=stage),
         lease=_lease(seen, stage=stage, start=start),
         notified=before.notified,

@@ -30,6 +30,7 @@ from dovetail.queue.verdicts import Admitted, Verdict, Waits
 from dovetail_operator.job.plan import placement_of, reserved_room
 from dovetail_operator.job.plan_doubts import Doubt, doubt_about, doubt_of_refusal
 from dovetail_operator.queue.cycle_caches import CycleCaches, caches_for
+from dovetail_operator.queue.growth import growth_of
 from dovetail_operator.queue.preemption_candidates import running_jobs
 from dovetail_operator.queue.verdict_updates import is_kept
 from dovetail_operator.state.state import State
@@ -69,6 +70,8 @@ class Cycle:
     """The `namespace/name` of running jobs whose workers are not all bound, by UID."""
     orders: dict[str, Order] = field(default_factory=dict)
     """Preemptions, by the UID of the preempted job. Filled once everything is decided."""
+    timers: list[float] = field(default_factory=list)
+    """In how many seconds time alone changes a request for new nodes. Filled once everything is decided."""
     failed: list[str] = field(default_factory=list)
     """The `namespace/name` of jobs on which our own code has just failed."""
     at_work: int = 0
@@ -176,13 +179,22 @@ def decide(
     counted = counted_jobs(state, waiting=cycle.keys, cache=cycle.caches.usage)
     capacity = capacity_of(state.store.view.ledger)
     gate = state.store.quotas.gate(counted, children=children_of_jobs(state), capacity=capacity)
+    told = told or {}
+    growth = growth_of(state, waiting=cycle.keys, told=told, counted=counted, now=cycle.now)
     windows = windows_of(
         state.store.quotas, counted=counted, view=state.store.view, ledger=ledger, leaving=leaving, now=cycle.now
     )
     verdicts = admit(
-        cycle.waiting, ledger=ledger, sites=cycle.sites, leaving=leaving, gate=gate, evictor=evictor, windows=windows
+        cycle.waiting,
+        ledger=ledger,
+        sites=cycle.sites,
+        leaving=leaving,
+        gate=gate,
+        evictor=evictor,
+        windows=windows,
+        growth=growth,
     )
-    told, places, position = told or {}, foreseen or {}, 0
+    places, position = foreseen or {}, 0
     for rank, verdict in enumerate(verdicts):
         if isinstance(verdict, Admitted):
             yield verdict
@@ -195,6 +207,8 @@ def decide(
         else:
             known = places.get(verdict.key, QueuePlace(position=1))
             yield _with_place(state, cycle=cycle, verdict=verdict, evictor=evictor, known=known, position=position)
+    if growth is not None and growth.next_seconds is not None:
+        cycle.timers.append(growth.next_seconds)
 
 
 def _evictor(state: State, *, cycle: Cycle) -> Evictor:

@@ -36,6 +36,8 @@ _UNHURRIED_SECONDS: Final = 2.0
 _SHARE: Final = 0.2
 _SHARE_OF_ROOM: Final = 0.1
 _SHARE_UNHURRIED: Final = 0.04
+# Timestamps have whole seconds, so a time that is due may be less than one second away.
+_TIMER_SECONDS: Final = 1.0
 # Reasons whose messages quote a GPUQuota.
 _OF_LIMITS: Final[frozenset[Reason]] = frozenset({"Quota", "Reserved"})
 
@@ -153,6 +155,8 @@ class SchedulingLoop:
             self._wake_up.within(seconds=seconds)
         self._drop_other_jobs(cycle)
         await self._update_verdicts(cycle, slices=slices)
+        for seconds in cycle.timers:
+            self._wake_up.within(seconds=max(_TIMER_SECONDS, seconds))
         self._overtaken.update(cycle)
         self.notices.update(cycle)
         if self._some_job_waits:

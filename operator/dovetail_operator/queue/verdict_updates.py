@@ -60,7 +60,11 @@ class VerdictPacing:
         """Whether to hold the verdict back now. `rank` is the position from 0, `now` is in seconds."""
         if isinstance(verdict, Waits) and isinstance(before, Waits) and verdict.reason == before.reason:
             early = now < self._written_at.get(verdict.key, 0.0) + RENEWAL_SECONDS
-            urgent = _is_first_estimate(verdict, before=before) or _keeps_other_room(verdict, before=before)
+            urgent = (
+                _is_first_estimate(verdict, before=before)
+                or _keeps_other_room(verdict, before=before)
+                or verdict.provisioning != before.provisioning
+            )
             if is_kept(before, verdict=verdict, rank=rank) or (early and not urgent):
                 return True
         self._written_at[verdict.key] = now
@@ -80,7 +84,12 @@ def is_kept(before: Verdict, *, verdict: Waits, rank: int) -> bool:
 
     `rank` is the position in the queue, from 0.
     """
-    return rank >= RENEWED_JOBS and isinstance(before, Waits) and before.reason == verdict.reason
+    return (
+        rank >= RENEWED_JOBS
+        and isinstance(before, Waits)
+        and before.reason == verdict.reason
+        and before.provisioning == verdict.provisioning
+    )
 
 
 def _is_first_estimate(verdict: Waits, *, before: Waits) -> bool:

@@ -18,6 +18,7 @@ from dovetail.jobs.memory_use import Learning
 from dovetail.jobs.obstacle import Obstacle
 from dovetail.jobs.size_limits import JobLimits
 from dovetail.jobs.start_times import resting, too_early
+from dovetail.queue.growing.pools import GrowingRules
 from dovetail.queue.inputs.run_ends import RunTimes
 from dovetail.queue.inputs.workers import sized
 from dovetail.queue.limits.quotas import Quotas
@@ -53,6 +54,7 @@ class State:
         leaves_bad_cards: bool = False,
         fragmentation: FragmentationPolicy = "ph",
         cpu_fallback: Mapping[str, int] = MappingProxyType({}),
+        growing: GrowingRules | None = None,
     ) -> None:
         self.store = store
         self.mix = JobMix(store.view.ledger, policy=fragmentation)
@@ -61,6 +63,7 @@ class State:
         self.run_times = run_times or RunTimes()
         self.preemption = preemption or Rules()
         self.cpu_fallback = cpu_fallback
+        self.growing = growing or GrowingRules()
         self._records = records
         self._leaves_bad_cards = leaves_bad_cards
         for follower in (decisions, requests, *([records] if records is not None else ())):
@@ -76,6 +79,7 @@ class State:
         run_times: RunTimes,
         preemption: Rules,
         cpu_fallback: Mapping[str, int],
+        growing: GrowingRules,
     ) -> None:
         """Apply a new configuration: those of its values that count at once. What runs stays as it was planned."""
         self.requests.configure(default_policy=default_policy, namespace_policies=namespace_policies)
@@ -85,6 +89,7 @@ class State:
         )
         ledger.weights = weights
         self.run_times, self.preemption, self.cpu_fallback = run_times, preemption, cpu_fallback
+        self.growing = growing
 
     def observe(self, key: str, *, now: datetime) -> Observed | None:
         """Gather everything about one GPUJob.
@@ -201,6 +206,7 @@ def build_state(
     leaves_bad_cards: bool = False,
     fragmentation: FragmentationPolicy = "ph",
     cpu_fallback: Mapping[str, int] = MappingProxyType({}),
+    growing: GrowingRules | None = None,
 ) -> State:
     """Build an empty state over `view`."""
     store = Store(view, learning=learning, quotas=quotas, endings=endings, job_limits=job_limits)
@@ -218,4 +224,5 @@ def build_state(
         leaves_bad_cards=leaves_bad_cards,
         fragmentation=fragmentation,
         cpu_fallback=cpu_fallback,
+        growing=growing,
     )

@@ -7,6 +7,7 @@ from dovetail.api.gpujob import GPUJob
 from dovetail.engine.model.settings import Limits, Weights
 from dovetail.jobs.obstacle import Obstacle
 from dovetail.pods.allocation import Allocation, annotations_of
+from dovetail.queue.growing.pools import GrowingRules
 from dovetail.queue.inputs.run_ends import RunTimes
 from dovetail.queue.preemption.policy import Rules
 from dovetail_operator.state.state import State
@@ -228,7 +229,9 @@ def test_a_new_configuration_counts_for_jobs_that_were_read_before() -> None:
         run_times=RunTimes(default_seconds=60),
         preemption=Rules(gap=7),
         cpu_fallback={"team": 30},
+        growing=GrowingRules(after_seconds=5),
     )
+    assert state.growing.after_seconds == 5
     ask, ledger = state.requests.ask_of(job), state.store.view.ledger
     assert before is not None
     assert ask is not None

@@ -17,5 +17,5 @@ FINISHED: Final[frozenset[Phase]] = frozenset({"Succeeded", "Failed", "Cancelled
 Reason = Literal[
     "Held", "BeginTime", "Dependency", "DependencyFailed", "Invalid", "ExceedsCapacity", "Quota", "Priority",
     "Resources", "Fragmentation", "MemoryGuard", "GangWaiting", "Reserved", "NodeUnhealthy", "ExternallyManaged",
-    "Evaluating",
+    "Evaluating", "Provisioning",
 ]  # fmt: skip

@@ -228,6 +228,20 @@ class Preemption(Described, frozen=True, kw_only=True, omit_defaults=False):
     message: Annotated[str, Meta(description="The preempting job, in one sentence with numbers.")] = ""
 
 
+class Provisioning(Described, frozen=True, kw_only=True, omit_defaults=False):
+    """A request for nodes that do not exist yet: one placeholder pod for each worker that needs one."""
+
+    pool: Annotated[str, Meta(description="Name of the growing pool.", max_length=63)]
+    nodes: Annotated[int, Meta(description="Number of nodes that the plan needs.", ge=1)]
+    workers: Annotated[int, Meta(description="Number of workers that are planned on them.", ge=1)]
+    requested_time: Annotated[Timestamp, Meta(description="When they were requested (RFC 3339).")]
+    failures: Annotated[int, Meta(description="How many requests were given up so far.", ge=0)] = 0
+    retry_time: Annotated[
+        Timestamp | None,
+        Meta(description="When the next request is made (RFC 3339); set once this one is given up."),
+    ] = None
+
+
 class GPUJobStatus(Described, frozen=True, kw_only=True):
     """The state of the job. Only the operator writes it."""
 
@@ -295,6 +309,9 @@ class GPUJobStatus(Described, frozen=True, kw_only=True):
             description="Since when the job waits for busy GPUs (RFC 3339); only of a job that runs on the CPU after a "
             "time (onNoGPUAfterSeconds)."
         ),
+    ] = None
+    provisioning: Annotated[
+        Provisioning | None, Meta(description="Nodes that were requested for the waiting job; unset without a request.")
     ] = None
     lease: Annotated[Lease | None, Meta(description="The lease of a running reservation.")] = None
     notified: Annotated[

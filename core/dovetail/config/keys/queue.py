@@ -5,6 +5,7 @@ from typing import Annotated
 from pydantic import BaseModel, Field
 
 from dovetail.config.groups import LIVE, IdlePolicy, JobSizes, PreemptionRules, WholeNumber, number
+from dovetail.config.growing import Growing
 from dovetail.jobs.size_limits import JobLimits
 
 
@@ -55,6 +56,11 @@ class QueueKeys(BaseModel):
             "unit": "rules",
             "allowed": "a map with priority_gap, min_run, grace, per_job and per_hour",
         },
+    )
+    growing: Growing = Field(
+        default=Growing(),
+        description="Pools to which an autoscaler adds nodes: the queue requests nodes there for jobs that do not fit.",
+        json_schema_extra={LIVE: True, "unit": "map", "allowed": "a map with pools, after, give_up and back_off"},
     )
     gpujobs: JobSizes = Field(
         default=JobSizes(),

@@ -4,14 +4,13 @@ A job requests one, or quotas restrict jobs to some. Pure.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from dovetail import names
 from dovetail.api.gpuquota import GPUQuota
+from dovetail.pods.node_affinity import requiring
 from dovetail.queue.limits.subjects import Subject, binding
 from dovetail.queue.model.gate import Refused
-
-_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def pools_of(quotas: Iterable[GPUQuota], *, subject: Subject, asked: str | None = None) -> tuple[str, ...] | Refused:
@@ -43,16 +42,7 @@ def in_pools(spec: Mapping[str, Any], *, pools: Sequence[str]) -> dict[str, Any]
     """
     if not pools:
         return dict(spec)
-    affinity = dict(spec.get("affinity") or {})
-    of_nodes = dict(affinity.get("nodeAffinity") or {})
-    required = dict(of_nodes.get(_REQUIRED) or {})
-    wanted = {"key": names.LABEL_POOL, "operator": "In", "values": list(pools)}
-    terms = [
-        {**term, "matchExpressions": [*(term.get("matchExpressions") or ()), wanted]}
-        for term in required.get("nodeSelectorTerms") or [{}]
-    ]
-    of_nodes[_REQUIRED] = {**required, "nodeSelectorTerms": terms}
-    return {**spec, "affinity": {**affinity, "nodeAffinity": of_nodes}}
+    return requiring(spec, expression={"key": names.LABEL_POOL, "operator": "In", "values": list(pools)})
 
 
 def _not_in(pools: Sequence[str], *, asked: str, quota: str) -> str:

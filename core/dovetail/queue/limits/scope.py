@@ -16,7 +16,7 @@ def reach(job: GPUJob, *, reason: Reason, pools: tuple[str, ...] | Refused, view
 
     Empty where it is about all nodes.
     """
-    if reason == "Quota" or isinstance(pools, Refused):
+    if reason in {"Quota", "Provisioning"} or isinstance(pools, Refused):
         return ""
     words = [f"in pool {' or '.join(pools)}"] if pools else []
     if reason == "ExceedsCapacity" and (

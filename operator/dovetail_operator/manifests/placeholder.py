@@ -1,0 +1,125 @@
+"""Placeholder pods: one for each worker that needs a node which does not exist yet. Pure.
+
+Autoscalers add nodes for pods that no existing node takes. A waiting job has no pods, and planned pods name their node,
+so a placeholder asks instead: with the worker's resources and constraints, and the labels of the pool. Its scheduler
+does not exist, so it can never take the room that it asks for.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from dovetail import names
+from dovetail.api.gpujob import GPUJob
+from dovetail.engine.model.claims import Ask
+from dovetail.jobs.owner_reference import owner_reference
+from dovetail.pods.demand import resources_of
+from dovetail.pods.node_affinity import requiring
+from dovetail.queue.growing.pools import GrowingPool
+
+Manifest = dict[str, Any]
+
+HOSTNAME: Final = "kubernetes.io/hostname"
+# The name of a pod becomes its host name, which has at most 63 characters.
+_NAME_LENGTH: Final = 40
+
+
+def placeholders_of(
+    job: GPUJob, *, ask: Ask, pool: GrowingPool, spec: Mapping[str, Any], besides: Sequence[str]
+) -> dict[str, Manifest]:
+    """The placeholders for the job's request (`status.provisioning`), by name; none once it was given up.
+
+    `ask` is what each worker requests of a node of `pool`, `spec` the job's pod spec with its quota pools, and
+    `besides` are the host names of the pool's nodes that existed before the request.
+    """
+    request = job.status.provisioning
+    if request is None or request.retry_time is not None:
+        return {}
+    digest = hashlib.sha256(f"{job.metadata.uid} {request.pool} {request.requested_time}".encode()).hexdigest()[:8]
+    pod_spec = _pod_spec(job, ask=ask, pool=pool, spec=spec, besides=besides)
+    prefix = f"{job.metadata.name[:_NAME_LENGTH].rstrip('-.')}-placeholder-{digest}"
+    named = [f"{prefix}-{worker}" for worker in range(request.workers)]
+    return {name: _pod(name, job=job, spec=pod_spec) for name in named}
+
+
+def unschedulable(*, at: str) -> Manifest:
+    """The status by which autoscalers find a placeholder, as kube-scheduler writes it on a pod that fits nowhere."""
+    return {
+        "conditions": [
+            {
+                "type": "PodScheduled",
+                "status": "False",
+                "reason": "Unschedulable",
+                "message": "A placeholder of Dovetail for a node that does not exist yet",
+                "lastTransitionTime": at,
+            }
+        ]
+    }
+
+
+def _pod(name: str, *, job: GPUJob, spec: Manifest) -> Manifest:
+    metadata = {
+        "name": name,
+        "namespace": job.metadata.namespace,
+        "labels": {names.LABEL_PLACEHOLDER: job.metadata.uid},
+        "ownerReferences": [msgspec.to_builtins(owner_reference(job))],
+    }
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def _pod_spec(job: GPUJob, *, ask: Ask, pool: GrowingPool, spec: Mapping[str, Any], besides: Sequence[str]) -> Manifest:
+    where: Manifest = {"nodeSelector": {**(spec.get("nodeSelector") or {}), **pool.labels}}
+    of_nodes = (spec.get("affinity") or {}).get("nodeAffinity")
+    if of_nodes:
+        where["affinity"] = {"nodeAffinity": of_nodes}
+    if besides:
+        # Kubernetes sums up devices and does not see which of them are free: a node on which the plan finds no room may
+        # look free to an autoscaler.
+        where = requiring(where, expression={"key": HOSTNAME, "operator": "NotIn", "values": sorted(besides)})
+    if ask.apart:
+        like = {"matchLabels": {names.LABEL_PLACEHOLDER: job.metadata.uid}}
+        term = {"topologyKey": HOSTNAME, "labelSelector": like}
+        apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+        where["affinity"] = {**where.get("affinity", {}), **apart}
+    if spec.get("tolerations"):
+        where["tolerations"] = spec["tolerations"]
+    return {
+        **where,
+        "schedulerName": names.PLACEHOLDER_SCHEDULER,
+        "priorityClassName": names.PLACEHOLDER_CLASS,
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": 0,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": 65532,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": [_container(ask, image=_image_of(spec))],
+    }
+
+
+def _container(ask: Ask, *, image: str) -> Manifest:
+    devices = resources_of(ask)
+    host = {"cpu": f"{ask.cpu_milli}m", "memory": f"{ask.memory_mib}Mi"}
+    container: Manifest = {
+        "name": "placeholder",
+        "image": image,
+        "resources": {"requests": host | devices, "limits": devices},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+    }
+    if not ask.resource:
+        container["env"] = [{"name": names.ENV_VISIBLE_DEVICES, "value": names.NO_DEVICES}]
+    return container
+
+
+def _image_of(spec: Mapping[str, Any]) -> str:
+    """The image of the job's own container, which the namespace's policies accept. Nothing ever pulls it for this."""
+    return str(spec["containers"][0].get("image") or names.UNUSED_IMAGE)

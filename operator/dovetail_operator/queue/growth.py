@@ -1,0 +1,50 @@
+"""The requests for new nodes of one scheduling cycle, over the operator's state. No I/O."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from dovetail.api.gpujob import Provisioning
+from dovetail.queue.growing.growth import Growth, build_growth
+from dovetail.queue.limits.guarantees import capacity_of
+from dovetail.queue.limits.quota_usage import Counted
+from dovetail.queue.verdicts import Verdict, Waits
+from dovetail_operator.state.state import State
+from dovetail_operator.state.usage import children_of_jobs
+
+
+def growth_of(
+    state: State,
+    *,
+    waiting: Mapping[str, str],
+    told: Mapping[str, Verdict],
+    counted: Sequence[Counted],
+    now: datetime,
+) -> Growth | None:
+    """The requests of a cycle; None without growing pools. `waiting` and `told` are those of `requests_of`."""
+    if not state.growing.pools:
+        return None
+    return build_growth(
+        state.growing,
+        view=state.store.view,
+        requests=requests_of(state, waiting=waiting, told=told),
+        gate=state.store.quotas.gate(
+            counted, children=children_of_jobs(state), capacity=capacity_of(state.store.view.ledger)
+        ),
+        now=now,
+    )
+
+
+def requests_of(state: State, *, waiting: Mapping[str, str], told: Mapping[str, Verdict]) -> dict[str, Provisioning]:
+    """The requests for waiting jobs, by UID. `waiting` has their `namespace/name` by UID.
+
+    A verdict is newer than the status, which follows it; after a restart there is only the status.
+    """
+    found = ((uid, _request_of(state, uid=uid, key=key, verdict=told.get(uid))) for uid, key in waiting.items())
+    return {uid: request for uid, request in found if request is not None}
+
+
+def _request_of(state: State, *, uid: str, key: str, verdict: Verdict | None) -> Provisioning | None:
+    if isinstance(verdict, Waits):
+        return verdict.provisioning
+    job = state.store.jobs.get(key)
+    return None if job is None or job.metadata.uid != uid else job.status.provisioning
