@@ -1,14 +1,14 @@
 """Ask every node, and summarize the answers."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Final
 
-from dovetail.engine.filter.feasibility import Feasibility
 from dovetail.engine.filter.fit import Judgement
+from dovetail.engine.filter.free_devices import FreeDevices
 from dovetail.engine.filter.messages import need
 from dovetail.engine.gang.placement import place
 from dovetail.engine.gang.shortage import Shortage
-from dovetail.engine.model.columns import Floats
 from dovetail.engine.model.refusals import UNRESOLVABLE
 from dovetail.engine.score.score import combine, scaled, terms
 from dovetail.explain.answer import Answer, NodeAnswer
@@ -72,8 +72,8 @@ def _judged(question: Question) -> tuple[list[NodeAnswer], list[NodeAnswer]]:
     scores = combine(parts, policy=question.ask.policy, weights=question.view.ledger.weights).tolist()
     columns = {name: column.tolist() for name, column in asdict(parts).items()}
 
-    def values(judged: Feasibility, row: int) -> Floats:
-        return question.term.device_values(judged, row=row, key=KEY)
+    def values(free: FreeDevices) -> Sequence[float]:
+        return question.term.device_values(free, key=KEY)
 
     fitting = [
         NodeAnswer(

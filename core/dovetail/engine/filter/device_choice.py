@@ -13,13 +13,14 @@ from typing import Final
 
 import numpy as np
 
-from dovetail.engine.filter.feasibility import Feasibility
+from dovetail.engine.filter.free_devices import FreeDevices
 from dovetail.engine.model.claims import DeviceClaim
 from dovetail.engine.model.columns import Floats, Ints
 from dovetail.engine.model.inventory import DeviceFacts
+from dovetail.gpu.request import WHOLE_MILLI
 
-# How good each device of a node is, [d], by the masks and the node's row in them; higher is better.
-DeviceValues = Callable[[Feasibility, int], Floats]
+# How good each free device of a node is, one value for each of `slots`; higher is better.
+DeviceValues = Callable[[FreeDevices], Sequence[float]]
 NVLINK: Final = 3
 SWITCH: Final = 2
 SOCKET: Final = 1
@@ -27,31 +28,32 @@ SOCKET: Final = 1
 _MOST_SETS: Final = 2_000
 # Values that agree in so many digits count as equal; the first device wins.
 _DIGITS: Final = 5
+_STEPS: Final = 10**_DIGITS
 
 
-def choose_devices(masks: Feasibility, *, row: int, values: DeviceValues) -> tuple[DeviceClaim, ...]:
+def choose_devices(free: FreeDevices, *, values: DeviceValues) -> tuple[DeviceClaim, ...]:
     """The devices of a node that fits for an ask of one container."""
-    facts = masks.ledger.devices(masks.nodes[row])
-    slots = np.flatnonzero(masks.free_devices[row])
-    best = choose_slots(slots, count=masks.gpu.count, values=values(masks, row)[slots], facts=facts)
-    return masks.claims(row, slots=best)
+    gpu = free.ask.gpu
+    assert gpu is not None, "only for an ask with a GPU request"
+    return free.claims(choose_slots(free.slots, count=gpu.count, values=values(free), facts=free.facts))
 
 
-def choose_slots(slots: Ints, *, count: int, values: Floats, facts: Sequence[DeviceFacts]) -> tuple[int, ...]:
+def choose_slots(
+    slots: Sequence[int], *, count: int, values: Sequence[float], facts: Sequence[DeviceFacts]
+) -> tuple[int, ...]:
     """The best `count` of the free devices `slots` [n], in rising order. `values` [n]: higher is better."""
-    values = np.round(values, _DIGITS)
-    free = [facts[slot] for slot in slots.tolist()]
-    if count == 1:
-        return (int(slots[_best_one(free, values=values)]),)
-    links = link_ranks(free)
     if count == len(slots):
-        sets = np.arange(count, dtype=np.int64)[np.newaxis]
-    elif comb(len(slots), count) <= _MOST_SETS:
+        return tuple(slots)
+    free = [facts[slot] for slot in slots]
+    if count == 1:
+        return (slots[_best_one(free, values=[round(value * _STEPS) for value in values])],)
+    links, rounded = link_ranks(free), np.round(np.array(values), _DIGITS)
+    if comb(len(slots), count) <= _MOST_SETS:
         sets = _all_sets(len(slots), count)
     else:
-        sets = _grown_sets(links, count=count, values=values)
-    best = sets[_first_of_best(sets, links=links, values=values)]
-    return tuple(sorted(slots[best].tolist()))
+        sets = _grown_sets(links, count=count, values=rounded)
+    best = sets[_first_of_best(sets, links=links, values=rounded)]
+    return tuple(sorted(slots[at] for at in best.tolist()))
 
 
 def link_ranks(devices: Sequence[DeviceFacts]) -> Ints:
@@ -69,25 +71,29 @@ def _rank(one: DeviceFacts, *, other: DeviceFacts) -> int:
     return SOCKET if one.numa_node is not None and one.numa_node == other.numa_node else 0
 
 
-def _best_one(devices: Sequence[DeviceFacts], *, values: Floats) -> int:
+def _best_one(devices: Sequence[DeviceFacts], *, values: Sequence[int]) -> int:
     """The position of the best single device: by value, then by how few links to free devices it takes."""
-    best: list[int] = np.flatnonzero(values == values.max()).tolist()
-    if len(best) == 1:
+    highest = max(values)
+    best = [at for at, value in enumerate(values) if value == highest]
+    if len(best) == 1 or not any(one.nvlink or one.switch or one.numa_node is not None for one in devices):
         return best[0]
     return min(best, key=lambda at: sum(_rank(devices[at], other=other) for other in devices))
 
 
-def best_fit_values(masks: Feasibility, row: int) -> Floats:
-    """How good each device of a node is without prices, [d]: the emptiest for Spread, else the fullest."""
-    columns = masks.columns
-    share = columns.share_left[row] / 1000
-    room = share + 1e-3 * masks.free_mib[row] / np.maximum(1, columns.total[row])
-    turns = columns.tenants[row] if masks.ask.mode == "TimeShared" else 0
-    if masks.ask.policy != "Spread":
-        return np.asarray(turns - room, dtype=np.float64)
+def best_fit_values(free: FreeDevices) -> list[float]:
+    """How good each free device is without prices: the emptiest for Spread, else the fullest."""
+    return [_best_fit_value(free, slot=slot) for slot in free.slots]
+
+
+def _best_fit_value(free: FreeDevices, *, slot: int) -> float:
+    share = free.share_left[slot] / WHOLE_MILLI
+    room = share + 1e-3 * free.free_mib[slot] / max(1, free.total_mib[slot])
+    turns = free.tenants[slot] if free.ask.mode == "TimeShared" else 0
+    if free.ask.policy != "Spread":
+        return turns - room
     # A promise counts as load before it is measured.
-    load = np.maximum(columns.utilization[row], 1 - share)
-    return np.asarray(1e-2 * room - load - turns, dtype=np.float64)
+    load = max(free.utilization[slot], 1 - share)
+    return 1e-2 * room - load - turns
 
 
 def _first_of_best(sets: Ints, *, links: Ints, values: Floats) -> int:

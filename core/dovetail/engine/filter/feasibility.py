@@ -3,14 +3,15 @@
 Shapes: [n] is one value a node, [n, d] one value a device. Memory is in MiB, shares are in milli (1000 is a device).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Final
 
 import numpy as np
 
+from dovetail.engine.filter.free_devices import FreeDevices
 from dovetail.engine.ledger.ledger import Ledger
-from dovetail.engine.model.claims import Ask, DeviceClaim
+from dovetail.engine.model.claims import Ask
 from dovetail.engine.model.columns import MODE_CODES, NO_MODE, Bools, Columns, Ints
 from dovetail.gpu.memory import CARD_MARGIN_MIB
 from dovetail.gpu.models import normalise
@@ -257,17 +258,20 @@ class Feasibility:
         quiet = columns.foreign <= columns.total * FOREIGN_LIMIT
         return quiet if self.gpu.memory_mib is None else quiet & (self.free_mib >= self.gpu.memory_mib)
 
-    def claims(self, row: int, *, slots: Iterable[int]) -> tuple[DeviceClaim, ...]:
-        """The ask's claim on each of these devices of a node."""
-        facts = self.ledger.devices(self.nodes[row])
-        return tuple(
-            DeviceClaim(
-                index=facts[slot].index,
-                uuid=facts[slot].uuid,
-                share_milli=self.gpu.share_milli,
-                memory_mib=int(self.given_mib[row, slot]),
-            )
-            for slot in slots
+    def free_of(self, row: int) -> FreeDevices:
+        """The devices of one node that could take the ask now, to choose from."""
+        name, columns = self.nodes[row], self.columns
+        return FreeDevices(
+            node=name,
+            ask=self.ask,
+            facts=self.ledger.devices(name),
+            slots=np.flatnonzero(self.free_devices[row]).tolist(),
+            share_left=columns.share_left[row].tolist(),
+            allowed_mib=self.allowed_mib[row].tolist(),
+            free_mib=self.free_mib[row].tolist(),
+            total_mib=columns.total[row].tolist(),
+            tenants=columns.tenants[row].tolist(),
+            utilization=columns.utilization[row].tolist(),
         )
 
 

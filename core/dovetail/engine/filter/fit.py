@@ -6,7 +6,7 @@ from functools import cached_property
 
 import numpy as np
 
-from dovetail.engine.filter import multi_container
+from dovetail.engine.filter import multi_container, single_node
 from dovetail.engine.filter.causes import NODE_CAUSES, Cause, causes_of
 from dovetail.engine.filter.device_choice import DeviceValues, best_fit_values, choose_devices
 from dovetail.engine.filter.feasibility import Feasibility
@@ -40,21 +40,47 @@ def check(
 
     `device_values` says how good each device of the node is for the ask; higher is better.
     """
+    if single_node.covers(ask) and ledger.has_row(node):
+        alone = single_node.judge(ledger, ask=ask, node=node, key=key)
+        if alone.fits:
+            devices = () if ask.gpu is None else choose_devices(alone.devices(), values=device_values)
+            return _fit(ledger, ask=ask, node=node, key=key, devices=devices, guard_fraction=alone.guard_fraction)
     judged = Judgement(ledger, ask=ask, nodes=[node], key=key)
     found = judged.refusal(0)
     if found is not None:
         return found
+    return _fit(
+        ledger,
+        ask=ask,
+        node=node,
+        key=key,
+        devices=judged.devices(0, values=device_values),
+        guard_fraction=judged.guard_fraction,
+        movable=bool(judged.movable[0]),
+    )
+
+
+def _fit(
+    ledger: Ledger,
+    *,
+    ask: Ask,
+    node: str,
+    key: str,
+    devices: tuple[DeviceClaim, ...],
+    guard_fraction: float,
+    movable: bool = False,
+) -> Fit:
     return Fit(
         claim=Claim(
             key=key,
             node=node,
             mode=ask.mode,
-            devices=judged.devices(0, values=device_values),
+            devices=devices,
             cpu_milli=ask.cpu_milli,
             memory_mib=ask.memory_mib,
-            guard_fraction=None if ask.mode == "Exclusive" or ask.gpu is None else judged.guard_fraction,
+            guard_fraction=None if ask.mode == "Exclusive" or ask.gpu is None else guard_fraction,
             workload=ask.workload,
-            movable=bool(judged.movable[0]),
+            movable=movable,
             unnamed=ask.gpu.count if ask.gpu is not None and ask.resource else 0,
             resource=ask.resource,
         ),
@@ -115,7 +141,7 @@ class Judgement(Feasibility):
             return ()
         if self.ask.more:
             return multi_container.choose_devices(self, row=row, values=values)
-        return choose_devices(self, row=row, values=values)
+        return choose_devices(self.free_of(row), values=values)
 
     @cached_property
     def _causes(self) -> list[Cause]:

@@ -31,7 +31,7 @@ def choose_devices(masks: Feasibility, *, row: int, values: DeviceValues) -> tup
         part = masks.for_container(ask, nodes=nodes, columns=columns)
         if not _enough(part)[0]:
             return _packed_devices(masks.for_container(masks.ask, nodes=nodes, columns=_row(masks.columns, row=row)))
-        found[at] = choose_for_one(part, row=0, values=values)
+        found[at] = choose_for_one(part.free_of(0), values=values)
         columns = _after(part, at=np.isin(columns.index, [device.index for device in found[at]]) & columns.present)
     return tuple(device for at in sorted(found) for device in found[at])
 
@@ -60,7 +60,7 @@ def _packed_devices(alone: Feasibility) -> tuple[DeviceClaim, ...]:
     fits, taken = _packed(alone, columns=alone.columns)
     assert fits[0], "a node that fits has devices"
     places = (taken[at] for at in sorted(taken))
-    return tuple(device for part, mask in places for device in part.claims(0, slots=np.flatnonzero(mask[0]).tolist()))
+    return tuple(device for part, mask in places for device in part.free_of(0).claims(np.flatnonzero(mask[0]).tolist()))
 
 
 def _asks(ask: Ask) -> list[tuple[int, Ask]]:

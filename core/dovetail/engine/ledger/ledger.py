@@ -19,6 +19,7 @@ from dovetail.engine.ledger.node_totals import NodeTotals
 from dovetail.engine.model.claims import Claim
 from dovetail.engine.model.columns import Columns, Floats, Ints
 from dovetail.engine.model.inventory import DeviceFacts, NodeFacts, Totals
+from dovetail.engine.model.node_row import NodeRow
 from dovetail.engine.model.settings import DEFAULT_WEIGHTS, Limits, Weights
 from dovetail.gpu.models import Model
 from dovetail.gpu.request import WHOLE_MILLI
@@ -252,6 +253,22 @@ class Ledger:
             for name, value in self._derived(own.node, row=row, without=without).items():
                 copied[name][at] = value
         return Columns(**copied)
+
+    def has_row(self, name: str) -> bool:
+        """Whether the node exists or existed."""
+        return self._table.row(name) is not None
+
+    def node_row(self, name: str, *, without: str = "") -> NodeRow:
+        """The columns of one node that has a row, without the claim `without`."""
+        row = self._table.row(name)
+        assert row is not None, "only for a node that has a row"
+        found = self._table.columns.row(row)
+        own = self._entries.get(without)
+        if own is None or own.claim.node != name:
+            return found
+        for column, value in self._derived(name, row=row, without=without).items():
+            setattr(found, column, value.tolist() if isinstance(value, np.ndarray) else value)
+        return found
 
     def model_codes(self, wanted: Sequence[Model], *, min_nominal_gb: int = 0) -> Ints:
         """Codes of the models that a request for `wanted` accepts, as in the column `model`, [codes].

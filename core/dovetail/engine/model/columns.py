@@ -3,12 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from itertools import chain
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from dovetail.api.gpujob import Mode
+from dovetail.engine.model.node_row import NodeRow
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -107,6 +109,10 @@ class Table:
             for block in taken:
                 block[rows < 0] = 0
         return _by_name(taken)
+
+    def row(self, at: int) -> NodeRow:
+        """One row in plain numbers."""
+        return NodeRow(*chain.from_iterable(block[at].tolist() for block in self._blocks))
 
     def grown(self, *, rows: int, devices: int) -> "Table":
         """The same with room for so many rows and devices; what is new is 0."""

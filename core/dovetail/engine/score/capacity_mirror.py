@@ -6,23 +6,20 @@ no more pods or only time-shared ones, or if its node takes no pods.
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Final
-
-import numpy as np
 
 from dovetail.engine.filter.feasibility import FOREIGN_LIMIT
 from dovetail.engine.ledger.change_log import NOTHING_READ
 from dovetail.engine.ledger.ledger import Ledger
-from dovetail.engine.model import columns as engine_columns
 from dovetail.engine.model.columns import MODE_CODES, NO_MODE
+from dovetail.engine.model.node_row import NodeRow
 from dovetail.fragmentation.capacity import Columns, Room
 from dovetail.gpu.request import WHOLE_MILLI
 
 # Spare rows, so that a new node does not force a rebuild.
 _SPARE_ROWS: Final = 64
 _LONGEST_LOG: Final = 1 << 20
-_OF_HOST: Final = ("cpu_free", "memory_free", "cpu_milli", "memory_mib")
-_OF_DEVICES: Final = ("mode", "share_left", "total", "guard", "promised", "foreign")
 _NOTHING: Final = Room(
     model="", cpu_milli=0, memory_mib=0, left=(), gpus=0, cpu_capacity_milli=0, memory_capacity_mib=0
 )
@@ -62,10 +59,11 @@ class CapacityMirror:
     def _read(self, rows: list[int]) -> None:
         """Read these rows of the ledger; all others are up to date."""
         ledger = self._ledger
-        rooms = _rooms(ledger, columns=ledger.columns([ledger.name(row) for row in rows]))
+        rooms = self._rooms_of(rows)
         if not self._has_place(rooms):
             self._rebuild(rooms)
-            rows, rooms = list(range(ledger.size)), _rooms(ledger, columns=ledger.columns(self._names()))
+            rows = list(range(ledger.size))
+            rooms = self._rooms_of(rows)
         for row, room in zip(rows, rooms, strict=True):
             if self._rooms.get(row) != room:
                 self._become(row, room=room)
@@ -79,14 +77,11 @@ class CapacityMirror:
     def without(self, key: str) -> Iterator[None]:
         """The columns without the claim `key`, inside the `with` block."""
         claim = self._ledger.claim(key)
-        if claim is None:
+        row = -1 if claim is None else int(self._ledger.rows([claim.node])[0])
+        if row < 0:
             yield
             return
-        row = int(self._ledger.rows([claim.node])[0])
-        with_it, without_it = (
-            _rooms(self._ledger, columns=self._ledger.columns([claim.node], without=without))[0]
-            for without in ("", key)
-        )
+        with_it, without_it = (self._rooms_of([row], without=without)[0] for without in ("", key))
         self._become(row, room=without_it)
         try:
             yield
@@ -97,8 +92,12 @@ class CapacityMirror:
         self._rooms[row] = room
         self.columns.become(row, room=room)
 
-    def _names(self) -> list[str]:
-        return [self._ledger.name(row) for row in range(self._ledger.size)]
+    def _rooms_of(self, rows: Iterable[int], *, without: str = "") -> list[Room]:
+        """What each node has free and in total, if the claim `without` did not exist."""
+        ledger = self._ledger
+        models, fraction = ledger.model_names(), ledger.limits.guard_fraction
+        nodes = (ledger.node_row(ledger.name(row), without=without) for row in rows)
+        return [_room(node, models=models, guard_fraction=fraction) for node in nodes]
 
     def _has_place(self, rooms: Sequence[Room]) -> bool:
         columns = self.columns
@@ -125,42 +124,38 @@ def _blank(*, rows: int, width: int, models: Sequence[str]) -> Columns:
     )
 
 
-def _rooms(ledger: Ledger, *, columns: engine_columns.Columns) -> list[Room]:
-    """What each node has free and in total. Plain numbers, because usually only one or two nodes have changed."""
-    takes = (columns.known & ~columns.blocked & ~columns.node_cordoned).tolist()
-    usable = (columns.present & columns.healthy & ~columns.cordoned).tolist()
-    hosts = zip(*(getattr(columns, name).tolist() for name in _OF_HOST), strict=True)
-    devices = zip(*(getattr(columns, name).tolist() for name in _OF_DEVICES), strict=True)
-    models = np.where(columns.present[:, 0], columns.model[:, 0], -1).tolist()
-    names, fraction = ledger.model_names(), ledger.limits.guard_fraction
-    rooms = []
-    for taking, good, host, each, code in zip(takes, usable, hosts, devices, models, strict=True):
-        free_cpu, free_memory, cpu, memory = (max(0, amount) if taking else 0 for amount in host)
-        left = (_left_milli(*one, guard_fraction=fraction) for one in zip(*each, strict=True))
-        rooms.append(
-            Room(
-                model=names[code] if code >= 0 else "",
-                cpu_milli=free_cpu,
-                memory_mib=free_memory,
-                left=tuple(milli if taking and ok else 0 for milli, ok in zip(left, good, strict=True)),
-                gpus=sum(good) if taking else 0,
-                cpu_capacity_milli=cpu,
-                memory_capacity_mib=memory,
-            )
-        )
-    return rooms
+def _room(node: NodeRow, *, models: Sequence[str], guard_fraction: float) -> Room:
+    """What a node has free and in total."""
+    model = models[node.model[0]] if node.present[:1] == [True] else ""
+    if not node.known or node.blocked or node.node_cordoned:
+        return replace(_NOTHING, model=model, left=(0,) * len(node.present))
+    usable = [
+        present and healthy and not cordoned
+        for present, healthy, cordoned in zip(node.present, node.healthy, node.cordoned, strict=True)
+    ]
+    return Room(
+        model=model,
+        cpu_milli=max(0, node.cpu_free),
+        memory_mib=max(0, node.memory_free),
+        left=tuple(
+            _left_milli(node, slot=slot, guard_fraction=guard_fraction) if usable[slot] else 0
+            for slot in range(len(usable))
+        ),
+        gpus=sum(usable),
+        cpu_capacity_milli=max(0, node.cpu_milli),
+        memory_capacity_mib=max(0, node.memory_mib),
+    )
 
 
-def _left_milli(
-    mode: int, share_left: int, total: int, guard: float, promised: int, foreign: int, *, guard_fraction: float
-) -> int:
+def _left_milli(node: NodeRow, *, slot: int, guard_fraction: float) -> int:
     """Milli left of a device: by share or by memory, whichever is less."""
+    mode, total, foreign = node.mode[slot], node.total[slot], node.foreign[slot]
     if mode in _CLOSED:
         return 0
-    left = share_left
+    left = node.share_left[slot]
     if mode != NO_MODE or foreign > total * FOREIGN_LIMIT:
-        usable = int(total * min(guard, guard_fraction))
-        free_mib = max(0, usable - promised - foreign)
-        if free_mib < usable * share_left // WHOLE_MILLI:
+        usable = int(total * min(node.guard[slot], guard_fraction))
+        free_mib = max(0, usable - node.promised[slot] - foreign)
+        if free_mib < usable * left // WHOLE_MILLI:
             left = free_mib * WHOLE_MILLI // max(1, usable)
     return min(WHOLE_MILLI, max(0, left))

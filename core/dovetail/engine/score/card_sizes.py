@@ -3,6 +3,7 @@
 import numpy as np
 
 from dovetail.engine.filter.fit import Judgement
+from dovetail.engine.filter.single_node import SingleNode
 from dovetail.engine.model.claims import Ask
 from dovetail.engine.model.columns import Ints
 
@@ -21,3 +22,9 @@ def card_gb(judged: Judgement) -> Ints:
     for code in np.unique(codes[codes >= 0]).tolist():
         sizes[code] = judged.ledger.nominal_gb(code)
     return np.asarray(sizes[codes].max(axis=1, initial=0), dtype=np.int64)
+
+
+def card_gb_of_node(judged: SingleNode) -> int:
+    """The same number for one node."""
+    models = {model for model, present in zip(judged.node.model, judged.node.present, strict=True) if present}
+    return max((judged.ledger.nominal_gb(code) for code in models), default=0)

@@ -13,18 +13,19 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from dovetail.engine.filter import single_node
 from dovetail.engine.filter.causes import NODE_CAUSES
-from dovetail.engine.filter.feasibility import Feasibility
 from dovetail.engine.filter.fit import Fit, Judgement, check
+from dovetail.engine.filter.free_devices import FreeDevices
 from dovetail.engine.ledger.change_log import NOTHING_READ
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Ask
 from dovetail.engine.model.columns import Bools, Floats, Ints
 from dovetail.engine.model.refusals import Refusal
-from dovetail.engine.score.card_sizes import card_gb, wants_large_cards
+from dovetail.engine.score.card_sizes import card_gb, card_gb_of_node, wants_large_cards
 from dovetail.engine.score.fragmentation_term import FragmentationTerm
 from dovetail.engine.score.ledger_prices import term_of
-from dovetail.engine.score.score import Terms, combine, terms
+from dovetail.engine.score.score import Terms, combine, terms, terms_of_node
 
 Rows = npt.NDArray[np.intp]
 
@@ -33,6 +34,8 @@ Rows = npt.NDArray[np.intp]
 MAX_ASKS: Final = 256
 MAX_BYTES: Final = 128 << 20
 MANY_NODES: Final = 256
+# Up to so many changed nodes are judged one by one: a node takes a fifth of what arrays take for any few.
+FEW_NODES: Final = 4
 _TERMS: Final = ("utilization", "memory", "cpu")
 # In place of a cause: the node fits; or it does not, and the cause has not been computed.
 _FITS: Final = -1
@@ -63,8 +66,25 @@ class _Shape:
             self.generation = term.generation
         if self.position == ledger.changes:
             return
-        rows = np.array(sorted(ledger.touched_since(self.position)), dtype=np.int64)
+        touched = sorted(ledger.touched_since(self.position))
         self._grow(ledger.size)
+        if 0 < len(touched) <= FEW_NODES and single_node.covers(self.ask):
+            self._judge_one_by_one(touched, ledger=ledger)
+        else:
+            self._judge_at_once(np.array(touched, dtype=np.int64), ledger=ledger)
+        self.position = ledger.changes
+
+    def _judge_one_by_one(self, rows: Sequence[int], *, ledger: Ledger) -> None:
+        judged = [single_node.judge(ledger, ask=self.ask, node=ledger.name(row)) for row in rows]
+        for row, one in zip(rows, judged, strict=True):
+            self.cause[row] = _FITS if one.fits else _NOT_ASKED
+            for name, value in zip(_TERMS, terms_of_node(one), strict=True):
+                self.terms[name][row] = value
+            if wants_large_cards(self.ask):
+                self.card_gb[row] = card_gb_of_node(one)
+        self.fragmentation.store_nodes(np.array(rows, dtype=np.int64), judged=judged)
+
+    def _judge_at_once(self, rows: Ints, *, ledger: Ledger) -> None:
         judged = Judgement(ledger, ask=self.ask, nodes=[ledger.name(row) for row in rows.tolist()], key="")
         self.cause[rows] = np.where(judged.fits, _FITS, _NOT_ASKED)
         self.fragmentation.store(rows, judged=judged)
@@ -73,7 +93,6 @@ class _Shape:
             self.terms[name][rows] = getattr(parts, name)
         if wants_large_cards(self.ask):
             self.card_gb[rows] = card_gb(judged)
-        self.position = ledger.changes
 
     def causes(self, ledger: Ledger, *, rows: Rows) -> Ints:
         """Why the ask does not fit on each of `rows`, as `Judgement.first_cause`."""
@@ -107,8 +126,8 @@ class FitCache:
     def check(self, ask: Ask, *, node: str, key: str) -> Fit | Refusal:
         """As `fit.check`, with the devices that the fragmentation term prefers. Not cached."""
 
-        def values(judged: Feasibility, row: int) -> Floats:
-            return self._term.device_values(judged, row=row, key=key)
+        def values(free: FreeDevices) -> Sequence[float]:
+            return self._term.device_values(free, key=key)
 
         return check(self._ledger, ask=ask, node=node, key=key, device_values=values)
 

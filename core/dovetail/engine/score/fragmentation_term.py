@@ -4,14 +4,17 @@
 `live_fragmentation`.
 """
 
+from collections.abc import Sequence
+from math import ceil
 from typing import Any, Final, Protocol, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from dovetail.engine.filter.device_choice import best_fit_values
-from dovetail.engine.filter.feasibility import Feasibility
 from dovetail.engine.filter.fit import Judgement
+from dovetail.engine.filter.free_devices import FreeDevices
+from dovetail.engine.filter.single_node import SingleNode
 from dovetail.engine.model.claims import Ask
 from dovetail.engine.model.columns import Floats, Ints
 from dovetail.gpu.request import WHOLE_MILLI, GPURequest
@@ -34,6 +37,10 @@ class CachedTerm(Protocol):
 
     def store(self, rows: Ints, *, judged: Judgement) -> None:
         """Store a judgement of these `rows` [n] of the ledger."""
+        ...
+
+    def store_nodes(self, rows: Ints, *, judged: Sequence[SingleNode]) -> None:
+        """Store judgements of these few `rows` [n] of the ledger, one by one."""
         ...
 
     def renew(self) -> None:
@@ -65,8 +72,8 @@ class FragmentationTerm(Protocol):
         """The term of nodes that fit, [n], without the claim `key`, which `judged` leaves out too."""
         ...
 
-    def device_values(self, judged: Feasibility, *, row: int, key: str) -> Floats:
-        """How good each device of a node is, [d]. Defined only for free devices."""
+    def device_values(self, free: FreeDevices, *, key: str) -> Sequence[float]:
+        """How good each free device of a node is, without the claim `key`; one value for each of `free.slots`."""
         ...
 
 
@@ -86,9 +93,9 @@ class BestFit:
         """The term of nodes that fit, 0 to 1, [n]."""
         return compactness(judged)
 
-    def device_values(self, judged: Feasibility, *, row: int, key: str) -> Floats:  # noqa: ARG002
-        """A value of each device, [d]: the highest for the fullest device; for Spread, for the emptiest."""
-        return best_fit_values(judged, row)
+    def device_values(self, free: FreeDevices, *, key: str) -> Sequence[float]:  # noqa: ARG002
+        """The highest value for the fullest device; for Spread, for the emptiest."""
+        return best_fit_values(free)
 
 
 class _Column:
@@ -102,6 +109,10 @@ class _Column:
     def store(self, rows: Ints, *, judged: Judgement) -> None:
         self._values = grown(self._values, rows=rows)
         self._values[rows] = compactness(judged)
+
+    def store_nodes(self, rows: Ints, *, judged: Sequence[SingleNode]) -> None:
+        self._values = grown(self._values, rows=rows)
+        self._values[rows] = [compactness_of_node(one) for one in judged]
 
     def renew(self) -> None:
         """Does nothing: there is one generation."""
@@ -156,3 +167,26 @@ def _pieces(judged: Judgement, *, gpu: GPURequest) -> Floats:
     untouched = 0.5 + whole_left / (2 * width)
     breaks = whole_left > 0 if judged.ask.policy == "Spread" else started == WHOLE_MILLI
     return np.where(breaks, untouched, started / (2 * WHOLE_MILLI)).clip(0, 1)
+
+
+def compactness_of_node(judged: SingleNode) -> float:
+    """The same number for one node."""
+    node, gpu = judged.node, judged.ask.gpu
+    share = sum(left for left, present in zip(node.share_left, node.present, strict=True) if present)
+    cpu = (node.cpu_free - judged.ask.cpu_milli) / LARGE_CPU_MILLI
+    devices = (share - (gpu.total_milli if gpu else 0)) / LARGE_GPU_MILLI
+    left_over = min(1.0, max(0.0, ceil((cpu + devices) / 2 * 100) / 100))
+    return 1 - left_over if gpu is None else 1 - (left_over + _pieces_of_node(judged, gpu=gpu)) / 2
+
+
+def _pieces_of_node(judged: SingleNode, *, gpu: GPURequest) -> float:
+    node, width = judged.node, max(1, len(judged.node.present))
+    whole_left = sum(not node.tenants[slot] for slot in judged.slots)
+    if gpu.whole:
+        return min(1.0, max(0.0, (whole_left - gpu.count) / width))
+    started = min(
+        (node.share_left[slot] - gpu.share_milli for slot in judged.slots if node.tenants[slot]), default=WHOLE_MILLI
+    )
+    breaks = whole_left > 0 if judged.ask.policy == "Spread" else started >= WHOLE_MILLI
+    pieces = 0.5 + whole_left / (2 * width) if breaks else started / (2 * WHOLE_MILLI)
+    return min(1.0, max(0.0, pieces))

@@ -5,13 +5,14 @@ in a thread of the caller's choice; the result is applied between two requests.
 """
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
 
-from dovetail.engine.filter.feasibility import Feasibility
 from dovetail.engine.filter.fit import Judgement
+from dovetail.engine.filter.free_devices import FreeDevices
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Ask
 from dovetail.engine.model.columns import Floats
@@ -115,11 +116,11 @@ class LiveFragmentation(PricedTerm):
         """The term of nodes that fit, [n], without the claim `key`."""
         return self._plain.alone(judged, key=key) if self.is_best_fit else super().alone(judged, key=key)
 
-    def device_values(self, judged: Feasibility, *, row: int, key: str) -> Floats:
-        """How good each device of a node is, [d]. Defined only for free devices."""
+    def device_values(self, free: FreeDevices, *, key: str) -> Sequence[float]:
+        """How good each free device of a node is, without the claim `key`; one value for each of `free.slots`."""
         if self.is_best_fit:
-            return self._plain.device_values(judged, row=row, key=key)
-        return super().device_values(judged, row=row, key=key)
+            return self._plain.device_values(free, key=key)
+        return super().device_values(free, key=key)
 
     # --- learning ----------------------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ The `static` part and the headroom `loss` of a row change only with its node; `s
 So a request costs the rows that changed since the last request of this ask, and a multiplication when prices change.
 """
 
+from collections.abc import Sequence
 from typing import Final, Protocol
 
 import numpy as np
@@ -11,6 +12,8 @@ import numpy.typing as npt
 
 from dovetail.engine.filter.feasibility import Feasibility
 from dovetail.engine.filter.fit import Judgement
+from dovetail.engine.filter.free_devices import FreeDevices
+from dovetail.engine.filter.single_node import SingleNode
 from dovetail.engine.model.claims import Ask
 from dovetail.engine.model.columns import Bools, Floats, Ints
 from dovetail.engine.score.fragmentation_term import FIRST_ROWS, grown
@@ -62,11 +65,23 @@ class PricedRows:
 
     def store(self, rows: Ints, *, judged: Judgement) -> None:
         """Store a judgement of these `rows` [n] of the ledger."""
-        free = _free(judged)
+        self._store(rows, fits=judged.fits, free=_free(judged), taken=_taken(judged))
+
+    def store_nodes(self, rows: Ints, *, judged: Sequence[SingleNode]) -> None:
+        """Store judgements of these few `rows` [n] of the ledger, one by one."""
+        free = np.zeros((len(judged), len(judged[0].node.present)), dtype=np.bool_)
+        taken = np.full(free.shape, WHOLE_MILLI, dtype=np.int16)
+        for at, one in enumerate(judged):
+            free[at, one.slots] = True
+            if self._ask.gpu is not None and self._ask.mode == "Fractional":
+                taken[at] = [_milli_of(self._ask, allowed_mib=allowed) for allowed in one.allowed_mib]
+        self._store(rows, fits=np.array([one.fits for one in judged]), free=free, taken=taken)
+
+    def _store(self, rows: Ints, *, fits: Bools, free: Bools, taken: Millis) -> None:
         self._grow(rows, width=free.shape[1])
-        self._fits[rows] = judged.fits
+        self._fits[rows] = fits
         self._free[rows] = free
-        self._taken[rows] = _taken(judged)
+        self._taken[rows] = taken
         self._appraise(rows)
 
     def renew(self) -> None:
@@ -127,15 +142,27 @@ def value_of(source: Source, *, judged: Judgement, rows: Ints) -> Floats:
     return value
 
 
-def device_values(source: Source, *, judged: Feasibility, row: int, at: int) -> Floats:
-    """The value of a share on each device, [d], of the node in ledger row `row`, at position `at` in `judged`."""
-    free = np.flatnonzero(judged.free_devices[at])
-    value = np.full(judged.free_devices.shape[1], -np.inf)
-    left = source.columns.left[row, free]
-    rows = np.full(len(free), row)
-    taking = _taking(judged.ask, rows=rows, before=left[:, np.newaxis], taken=_taken(judged)[at, free][:, np.newaxis])
-    value[free] = source.appraisal.static(taking)
-    return value
+def device_values(source: Source, *, free: FreeDevices, row: int) -> list[float]:
+    """The value of a share on each of the free devices of the node in ledger row `row`."""
+    left = source.columns.left[row].tolist()
+    kinds = [(left[slot], _milli_of(free.ask, allowed_mib=free.allowed_mib[slot])) for slot in free.slots]
+    # Equal devices have equal values: appraise one of each kind, and none where there is nothing to choose.
+    distinct = list(dict.fromkeys(kinds))
+    if len(distinct) == 1:
+        return [0.0] * len(kinds)
+    before, taken = np.array(distinct, dtype=np.int64).T[:, :, np.newaxis]
+    taking = _taking(free.ask, rows=np.full(len(distinct), row), before=before, taken=taken)
+    value = dict(zip(distinct, source.appraisal.static(taking).tolist(), strict=True))
+    return [value[kind] for kind in kinds]
+
+
+def _milli_of(ask: Ask, *, allowed_mib: int) -> int:
+    """Milli that a fractional ask takes of one device: by share or by memory, whichever is more."""
+    gpu = ask.gpu
+    assert gpu is not None, "only for an ask with a GPU request"
+    if gpu.memory_mib is None:
+        return gpu.share_milli
+    return min(WHOLE_MILLI, max(gpu.share_milli, -(-gpu.memory_mib * WHOLE_MILLI // max(1, allowed_mib))))
 
 
 def shape_of(ask: Ask, *, memory_mib: int) -> Shape:

@@ -1,7 +1,9 @@
 """A fragmentation term by an appraisal of the free capacity of one ledger."""
 
-from dovetail.engine.filter.feasibility import Feasibility
+from collections.abc import Sequence
+
 from dovetail.engine.filter.fit import Judgement
+from dovetail.engine.filter.free_devices import FreeDevices
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Ask
 from dovetail.engine.model.columns import Floats
@@ -61,19 +63,18 @@ class PricedTerm:
             self._appraisal.refresh()
             return value_of(self, judged=judged, rows=self._ledger.rows(judged.nodes))
 
-    def device_values(self, judged: Feasibility, *, row: int, key: str) -> Floats:
-        """How good each device of a node is, [d]. Defined only for free devices."""
-        ask = judged.ask
+    def device_values(self, free: FreeDevices, *, key: str) -> Sequence[float]:
+        """How good each free device of a node is, without the claim `key`; one value for each of `free.slots`."""
+        ask = free.ask
         if ask.policy == "Spread" or ask.mode != "Fractional":
-            return self._plain.device_values(judged, row=row, key=key)
-        node = judged.nodes[row]
+            return self._plain.device_values(free, key=key)
         # Only this node matters here. Changes elsewhere are applied later, many nodes at once.
-        if not self._mirror.has_seen(node):
+        if not self._mirror.has_seen(free.node):
             self.follow()
-        own = int(self._ledger.rows([node])[0])
+        own = int(self._ledger.rows([free.node])[0])
         with self._mirror.without(key):
             self._appraisal.refresh()
-            return device_values(self, judged=judged, row=own, at=row)
+            return device_values(self, free=free, row=own)
 
     def over(self, copy: Ledger, *, changed: set[int]) -> "PricedTerm":
         """The term of a copy of the ledger. `changed` are the rows in which the two may differ by now."""

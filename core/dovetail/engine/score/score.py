@@ -12,9 +12,11 @@ import numpy as np
 
 from dovetail.api.gpujob import Policy
 from dovetail.engine.filter.fit import Judgement
+from dovetail.engine.filter.single_node import SingleNode
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Ask
 from dovetail.engine.model.columns import Columns, Floats
+from dovetail.engine.model.node_row import NodeRow
 from dovetail.engine.model.settings import Weights
 from dovetail.engine.score.fragmentation_term import compactness
 from dovetail.gpu.request import WHOLE_MILLI
@@ -54,6 +56,36 @@ def terms(judged: Judgement, *, fragmentation: Floats | None = None) -> Terms:
         cpu=cpu,
         fragmentation=fragmentation,
     )
+
+
+def terms_of_node(judged: SingleNode) -> tuple[float, float, float]:
+    """The terms utilization, memory and cpu of one node, each the same number as from `terms`."""
+    node, ask = judged.node, judged.ask
+    cpu = _cpu_of_node(node, policy=ask.policy)
+    if ask.gpu is None:
+        return 0.0, 0.0, cpu
+    spread = ask.policy == "Spread"
+    busy = promised = 0.0
+    count = 0
+    for slot, present in enumerate(node.present):
+        if present:
+            count += 1
+            load, total = node.utilization[slot], node.total[slot]
+            busy += max(load, 1 - node.share_left[slot] / WHOLE_MILLI) if spread else load
+            promised += (node.promised[slot] + node.foreign[slot]) / total if total > 0 else 0.0
+    memory = _within_one(promised / max(1, count))
+    return 1 - _within_one(busy / max(1, count)), 1 - memory if spread else memory, cpu
+
+
+def _cpu_of_node(node: NodeRow, *, policy: Policy) -> float:
+    cpu_milli = node.cpu_milli
+    requested = _within_one((cpu_milli - node.cpu_free) / cpu_milli if cpu_milli > 0 else 0.0)
+    beyond = max(0.0, node.cpu_load - requested)
+    return _within_one((1 - requested if policy == "Spread" else requested) - beyond)
+
+
+def _within_one(value: float) -> float:
+    return min(1.0, max(0.0, value))
 
 
 def combine(parts: Terms, *, policy: Policy, weights: Weights) -> Floats:
@@ -108,7 +140,11 @@ def _load(columns: Columns, *, policy: Policy) -> Floats:
 
 def _mean_over_devices(columns: Columns, *, values: Floats) -> Floats:
     count = np.maximum(1, columns.present.sum(axis=1))
-    return np.asarray(np.where(columns.present, values, 0.0).sum(axis=1) / count, dtype=np.float64).clip(0, 1)
+    total = np.zeros(len(values))
+    # Device by device, as `terms_of_node` adds up: in another order, equal nodes would differ in the last digit.
+    for device in np.where(columns.present, values, 0.0).T:
+        total += device
+    return np.asarray(total / count, dtype=np.float64).clip(0, 1)
 
 
 def _ratio(part: np.typing.NDArray[np.int64], *, whole: np.typing.NDArray[np.int64]) -> Floats:
