@@ -112,7 +112,14 @@ def build_operator(client: Client, *, options: Options, office: Leadership, regi
         rng=rng,
     )
     watchers = build_watchers(
-        client, state=state, idle=options.idle, changed=queue.add, post=events.post, now=_now, rng=rng
+        client,
+        state=state,
+        idle=options.idle,
+        changed=queue.add,
+        pools_changed=controller.pools_changed,
+        post=events.post,
+        now=_now,
+        rng=rng,
     )
     notifier = build_notifier(
         client,

@@ -104,6 +104,22 @@ async def install(client: Client) -> None:
         while not await _is_served(client):  # noqa: ASYNC110 - the API server gives no event
             await asyncio.sleep(0.1)
     await client.create(NODECLASSES, body={"metadata": {"name": "simulated"}, "spec": {}}, as_type=dict[str, Any])
+    # No controller of the provider does this.
+    ready = {
+        "type": "Ready",
+        "status": "True",
+        "reason": "Ready",
+        "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+        "observedGeneration": 1,
+    }
+    await client.patch(
+        NODECLASSES,
+        name="simulated",
+        patch={"status": {"conditions": [ready]}},
+        as_type=dict[str, Any],
+        subresource="status",
+    )
 
 
 async def _is_served(client: Client) -> bool:

@@ -65,6 +65,10 @@ class Controller:
         """Queue all jobs again: the configuration has changed."""
         self._scheduling.rules_changed()
 
+    def pools_changed(self) -> None:
+        """Run a cycle soon: the growing pools have changed."""
+        self._scheduling.jobs_changed()
+
     async def run(self) -> None:
         """Run until cancelled.
 

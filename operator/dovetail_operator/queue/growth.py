@@ -21,10 +21,10 @@ def growth_of(
     now: datetime,
 ) -> Growth | None:
     """The requests of a cycle; None without growing pools. `waiting` and `told` are those of `requests_of`."""
-    if not state.growing.pools:
+    if not state.growing.rules.pools:
         return None
     return build_growth(
-        state.growing,
+        state.growing.rules,
         view=state.store.view,
         requests=requests_of(state, waiting=waiting, told=told),
         gate=state.store.quotas.gate(

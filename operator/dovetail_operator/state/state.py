@@ -30,6 +30,7 @@ from dovetail_operator.job.status_pacing import refresh_seconds
 from dovetail_operator.learning.job_mix import JobMix
 from dovetail_operator.state.decisions import Decisions
 from dovetail_operator.state.due_records import Dues
+from dovetail_operator.state.growing_pools import GrowingPools
 from dovetail_operator.state.requests import Requests
 from dovetail_operator.state.store import Store
 
@@ -63,7 +64,7 @@ class State:
         self.run_times = run_times or RunTimes()
         self.preemption = preemption or Rules()
         self.cpu_fallback = cpu_fallback
-        self.growing = growing or GrowingRules()
+        self.growing = GrowingPools(growing or GrowingRules())
         self._records = records
         self._leaves_bad_cards = leaves_bad_cards
         for follower in (decisions, requests, *([records] if records is not None else ())):
@@ -89,7 +90,7 @@ class State:
         )
         ledger.weights = weights
         self.run_times, self.preemption, self.cpu_fallback = run_times, preemption, cpu_fallback
-        self.growing = growing
+        self.growing.configure(growing)
 
     def observe(self, key: str, *, now: datetime) -> Observed | None:
         """Gather everything about one GPUJob.

@@ -119,7 +119,7 @@ class PlaceholderKeeper:
         request = job.status.provisioning
         if request is None or is_finished(job) or is_going(job) or not is_managed(job):
             return {}
-        pool = next((each for each in self._state.growing.pools if each.name == request.pool), None)
+        pool = next((each for each in self._state.growing.rules.pools if each.name == request.pool), None)
         ask = None if pool is None else self._ask_on(pool, job=job)
         if pool is None or ask is None:
             return {}

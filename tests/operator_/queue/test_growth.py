@@ -107,6 +107,6 @@ def test_a_changed_configuration_counts_from_the_next_cycle_on() -> None:
     state = make_state(a=4, growing=RULES)
     submit(state, "x", gpu=8)
     run_cycle(state)
-    state.growing = replace(RULES, pools=())
+    state.growing.configure(replace(RULES, pools=()))
     run_cycle(state)
     assert status_of(state, "x").reason == "ExceedsCapacity"

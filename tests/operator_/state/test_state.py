@@ -231,7 +231,7 @@ def test_a_new_configuration_counts_for_jobs_that_were_read_before() -> None:
         cpu_fallback={"team": 30},
         growing=GrowingRules(after_seconds=5),
     )
-    assert state.growing.after_seconds == 5
+    assert state.growing.rules.after_seconds == 5
     ask, ledger = state.requests.ask_of(job), state.store.view.ledger
     assert before is not None
     assert ask is not None

@@ -227,7 +227,7 @@ async def test_a_pool_that_the_configuration_no_longer_has_gets_no_placeholders(
     job = job_with()
     (old,) = made_for(job)
     name = old["metadata"]["name"]
-    rig.state.growing = GrowingRules()
+    rig.state.growing.configure(GrowingRules())
     api.answer(LIST, page(stored(old, marked=True)))
     api.answer(f"DELETE {PODS}/{name}", Answer(body={}))
     rig.state.store.job_changed(job)

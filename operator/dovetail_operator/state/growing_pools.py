@@ -1,0 +1,32 @@
+"""The growing pools that count: those of the configuration, and Karpenter's NodePools. No I/O."""
+
+from dovetail.api.meta import EventType
+from dovetail.queue.growing.karpenter import NodePool, with_node_pools
+from dovetail.queue.growing.pools import GrowingRules
+
+
+class GrowingPools:
+    """The rules of the configuration, with the NodePools that a watch has brought."""
+
+    def __init__(self, declared: GrowingRules) -> None:
+        self._declared = declared
+        self._found: dict[str, NodePool] = {}
+        self.rules = declared
+
+    def configure(self, declared: GrowingRules) -> None:
+        """Apply the rules of a new configuration."""
+        self._declared = declared
+        self._merge()
+
+    def node_pool_event(self, type_: EventType, pool: NodePool) -> bool:
+        """Take an event of a NodePool. Returns whether the growing pools have changed."""
+        if type_ == "DELETED":
+            self._found.pop(pool.metadata.name, None)
+        else:
+            self._found[pool.metadata.name] = pool
+        before = self.rules
+        self._merge()
+        return self.rules != before
+
+    def _merge(self) -> None:
+        self.rules = with_node_pools(self._declared, found=self._found.values())
