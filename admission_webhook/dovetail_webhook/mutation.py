@@ -18,6 +18,7 @@ from dovetail.api.builtin import Pod
 from dovetail.api.gpujob import Policy, ResourceRequest, job_of
 from dovetail.api.meta import Described
 from dovetail.decoding import UnreadableError, convert, decode
+from dovetail.engine.model.ranking import Ranking
 from dovetail.formats.quantities import QuantityError
 from dovetail.gpu.device_plugins import Vendors
 from dovetail.gpu.request import MAX_TEXT, RequestError
@@ -35,7 +36,7 @@ Patch = list[dict[str, Any]]
 _DEFAULT_SCHEDULER: Final = "default-scheduler"
 # Annotations in addition to the request itself.
 _OPTION: Final = f"{names.REQUEST}-"
-_OPTIONS: Final = (names.MODE, names.POLICY, names.MEMORY_STRATEGY, names.WORKLOAD, names.PRIORITY)
+_OPTIONS: Final = (names.MODE, names.POLICY, names.SCORE_WEIGHTS, names.MEMORY_STRATEGY, names.WORKLOAD, names.PRIORITY)
 
 _NO_JOB: Final = msgspec.Raw(b"null")
 
@@ -292,7 +293,7 @@ def _completed(pod: Manifest, *, policy: Policy, vendors: Vendors) -> Manifest:
     if annotated:
         spec["schedulerName"] = names.SCHEDULER_NAME
     # Read the result as the extender does, so that a pod that the extender can never place is denied here.
-    ask_of_pod(_typed({**pod, "spec": spec}), default_policy=policy, vendors=vendors)
+    ask_of_pod(_typed({**pod, "spec": spec}), ranking=Ranking(policy=policy), vendors=vendors)
     return spec
 
 

@@ -183,10 +183,8 @@ def build_operator(client: Client, *, options: Options, office: Leadership, regi
 
 def _configure(options: Options, *, state: State, controller: Controller) -> None:
     state.configure(
-        default_policy=options.policy,
-        namespace_policies=options.namespace_policies,
+        rankings=options.rankings,
         limits=options.limits,
-        weights=options.weights,
         run_times=options.run_times,
         preemption=options.preemption,
         cpu_fallback=options.cpu_fallback,
@@ -198,7 +196,6 @@ def _configure(options: Options, *, state: State, controller: Controller) -> Non
 def _build_state(options: Options, *, records: Dues) -> State:
     view = build_view(
         limits=options.limits,
-        weights=options.weights,
         smoothing_seconds=options.smoothing_seconds,
         max_age_seconds=options.measurement_max_age_seconds,
         vendors=options.vendors,
@@ -207,8 +204,7 @@ def _build_state(options: Options, *, records: Dues) -> State:
     )
     return build_state(
         view,
-        default_policy=options.policy,
-        namespace_policies=options.namespace_policies,
+        rankings=options.rankings,
         learning=Learning(default=options.memory_strategy, look_seconds=options.look_seconds),
         run_times=options.run_times,
         quotas=Quotas(half_life_seconds=options.half_life_seconds),

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from dovetail.api.gpujob import Policy
 from dovetail.audit.allocations import Rules as AuditRules
 from dovetail.cluster.dra_drivers import ABSENT_SECONDS
 from dovetail.config.settings import Settings
-from dovetail.engine.model.settings import DEFAULT_WEIGHTS, FragmentationPolicy, Limits, Weights
+from dovetail.engine.model.ranking import DEFAULT_RANKINGS, Rankings
+from dovetail.engine.model.settings import FragmentationPolicy, Limits
 from dovetail.gpu.device_plugins import DEFAULT_VENDORS, Vendors
 from dovetail.gpu.memory_strategy import CONSERVATIVE
 from dovetail.jobs.idle import IdleRules
@@ -32,10 +32,8 @@ class Options:
 
     namespace: str
     """The operator's own namespace."""
-    policy: Policy = "Balanced"
-    """The default placement policy."""
-    namespace_policies: Mapping[str, Policy] = field(default_factory=dict)
-    """The default placement policy of some namespaces, by namespace."""
+    rankings: Rankings = DEFAULT_RANKINGS
+    """How jobs rank nodes and devices, by namespace."""
     fragmentation: FragmentationPolicy = "ph"
     """The fragmentation term of the queue's plans."""
     memory_strategy: str = CONSERVATIVE
@@ -44,8 +42,6 @@ class Options:
     """How often agents measure, in seconds."""
     limits: Limits = field(default_factory=Limits)
     """How many tenants share a device, and how much of its memory is promised."""
-    weights: Weights = DEFAULT_WEIGHTS
-    """The weights of the placement score."""
     smoothing_seconds: float = 120.0
     """The time over which measured utilization is smoothed, in seconds."""
     measurement_max_age_seconds: float = 660.0
@@ -95,13 +91,11 @@ def make_options(settings: Settings, *, environ: Mapping[str, str]) -> Options:
     namespace = environ.get("POD_NAMESPACE") or DEFAULT_NAMESPACE
     return Options(
         namespace=namespace,
-        policy=settings.policy,
-        namespace_policies=settings.namespace_policies,
+        rankings=settings.rankings,
         fragmentation=settings.fragmentation_policy,
         memory_strategy=settings.memory_guard,
         look_seconds=settings.monitor_update_interval,
         limits=settings.limits,
-        weights=settings.weights,
         smoothing_seconds=settings.utilization_smoothing,
         measurement_max_age_seconds=settings.measurement_max_age,
         vendors=settings.vendors,

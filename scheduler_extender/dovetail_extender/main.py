@@ -130,13 +130,11 @@ def options_of(settings: Settings, *, environ: Mapping[str, str]) -> Options:
     """The extender's options from the configuration and the environment."""
     return Options(
         rules=Rules(
-            default_policy=settings.policy,
-            namespace_policies=settings.namespace_policies,
+            rankings=settings.rankings,
             fragmentation=settings.fragmentation_policy,
             hold_ttl_seconds=settings.hold_ttl_seconds,
         ),
         limits=settings.limits,
-        weights=settings.weights,
         smoothing_seconds=settings.utilization_smoothing,
         measurement_max_age_seconds=settings.measurement_max_age,
         bind_deadline_seconds=settings.bind_deadline_seconds,

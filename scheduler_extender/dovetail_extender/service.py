@@ -8,7 +8,7 @@ from typing import Final
 
 from dovetail.cluster.dra_drivers import ABSENT_SECONDS
 from dovetail.cluster.view import build_view
-from dovetail.engine.model.settings import DEFAULT_WEIGHTS, Limits, Weights
+from dovetail.engine.model.settings import Limits
 from dovetail.gpu.device_plugins import DEFAULT_VENDORS, Vendors
 from dovetail.kube.client import Client
 from dovetail.kube.leader_election import Leadership
@@ -41,9 +41,8 @@ LEASE: Final = "dovetail-extender"
 class Options:
     """What the configuration sets for the extender.
 
-    rules                        how pods are decided: policies, fragmentation, time of a hold
+    rules                        how pods are decided: rankings, fragmentation, time of a hold
     limits                       how much of a device and of a node may be promised
-    weights                      the weights of the score's terms
     smoothing_seconds            time constant of the smoothed utilization
     measurement_max_age_seconds  age from which a measurement no longer counts
     bind_deadline_seconds        how long one bind may take
@@ -54,7 +53,6 @@ class Options:
 
     rules: Rules = field(default_factory=Rules)
     limits: Limits = field(default_factory=Limits)
-    weights: Weights = DEFAULT_WEIGHTS
     smoothing_seconds: float = 120.0
     measurement_max_age_seconds: float = 660.0
     bind_deadline_seconds: float = 4.0
@@ -76,7 +74,6 @@ class Extender:
     ) -> None:
         view = build_view(
             limits=options.limits,
-            weights=options.weights,
             smoothing_seconds=options.smoothing_seconds,
             max_age_seconds=options.measurement_max_age_seconds,
             vendors=options.vendors,
@@ -140,7 +137,7 @@ class Extender:
 
     def configure(self, options: Options) -> None:
         """Apply changed options: those of their values that count at once."""
-        self._decisions.configure(options.rules, limits=options.limits, weights=options.weights)
+        self._decisions.configure(options.rules, limits=options.limits)
 
     def obstacle(self) -> str:
         """Why the extender cannot answer requests now; empty when it can."""

@@ -15,6 +15,7 @@ from dovetail import names
 from dovetail.api.builtin import Pod
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.resources import GPUJOBS, PODS
+from dovetail.engine.model.ranking import DEFAULT_RANKING
 from dovetail.gpu.request import RequestError
 from dovetail.kube.client import Client
 from dovetail.kube.errors import KubeError
@@ -249,7 +250,7 @@ async def test_the_pods_of_a_gpujob_see_their_own_devices_alone_whatever_its_tem
         spec[kind] = [*spec.get(kind, []), side]
         job = make_job("x", gpu="0.1", template={"metadata": {}, "spec": spec})
         try:
-            ask = ask_of_job(job, default_policy="Balanced")
+            ask = ask_of_job(job, ranking=DEFAULT_RANKING)
         except RequestError:
             refused.append((amount, resource))
             continue

@@ -141,8 +141,8 @@ def test_what_the_configuration_says_reaches_the_decisions() -> None:
     options = options_of(
         Settings(**said, hold_ttl_seconds=60, bind_deadline_seconds=9), environ={"POD_NAMESPACE": "gpus"}
     )
-    assert options.rules.default_policy == "Pack"
-    assert options.weights == Weights(cpu=0.9)
+    usual = options.rules.rankings.usual
+    assert (usual.policy, usual.weights) == ("Pack", Weights(cpu=0.9))
     assert options.rules.hold_ttl_seconds == 60
     limits = options.limits
     assert (limits.guard_fraction, limits.turns_per_device, options.bind_deadline_seconds) == (0.95, 7, 9)

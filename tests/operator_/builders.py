@@ -13,6 +13,7 @@ from dovetail.api.gpujob import GPUJob, Mode, job_of
 from dovetail.api.gpunode import GPUNode
 from dovetail.cluster.view import ClusterView
 from dovetail.engine.ledger.ledger import Ledger
+from dovetail.engine.model.ranking import DEFAULT_RANKING
 from dovetail.engine.model.settings import FragmentationPolicy
 from dovetail.jobs.cpu_fallback import on_cpu
 from dovetail.jobs.memory_use import Learning
@@ -155,7 +156,7 @@ def see(
     number: int | None = 7,
     now: datetime = NOW,
 ) -> Observed:
-    ask = ask_of_job(job, default_policy="Balanced")
+    ask = ask_of_job(job, ranking=DEFAULT_RANKING)
     if fell_back(child) or (child is None and isinstance(verdict, Admitted) and verdict.on_cpu):
         ask = on_cpu(ask)
     return Observed(

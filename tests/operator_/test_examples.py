@@ -6,6 +6,7 @@ import pytest
 import yaml
 
 from dovetail.api.gpujob import GPUJob, job_of
+from dovetail.engine.model.ranking import DEFAULT_RANKING
 from dovetail.pods.demand import ask_of_job
 from dovetail_operator.manifests.batch_job import build_job
 
@@ -24,5 +25,5 @@ def test_there_are_examples() -> None:
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_an_example_makes_a_job(path: Path) -> None:
     for job in read(path):
-        ask = ask_of_job(job, default_policy="Balanced")
+        ask = ask_of_job(job, ranking=DEFAULT_RANKING)
         assert build_job(job, ask=ask, number=1)["spec"]["completions"] == job.spec.workers

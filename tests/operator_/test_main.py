@@ -46,11 +46,13 @@ def test_a_history_that_cannot_be_kept_is_a_sentence_and_exit_code_2(
 
 def test_the_configuration_decides_what_may_be_promised() -> None:
     options = make_options(Settings(memory_guard="Aggressive", tenants_per_device=2, policy="Pack"), environ={})
-    assert (options.limits.guard_fraction, options.limits.turns_per_device, options.policy) == (0.95, 2, "Pack")
+    usual = options.rankings.usual
+    assert (options.limits.guard_fraction, options.limits.turns_per_device, usual.policy) == (0.95, 2, "Pack")
 
 
 def test_the_configuration_decides_by_what_the_nodes_of_plans_are_ranked() -> None:
-    assert make_options(Settings(score_weights=ScoreWeights(cpu=7)), environ={}).weights == Weights(cpu=7)
+    options = make_options(Settings(score_weights=ScoreWeights(cpu=7)), environ={})
+    assert options.rankings.usual.weights == Weights(cpu=7)
 
 
 def test_the_configuration_says_which_resources_are_a_vendors_and_which_kind_of_node_comes_first() -> None:

@@ -5,6 +5,7 @@ import pytest
 
 from dovetail import names
 from dovetail.api.builtin import Pod
+from dovetail.engine.model.ranking import DEFAULT_RANKING
 from dovetail.gpu.device_plugins import DEFAULT_VENDORS, Vendors
 from dovetail.gpu.request import RequestError, parse
 from dovetail.jobs.array_tasks import TasksError
@@ -39,7 +40,7 @@ def mutated(pod: Manifest, *, subresource: str = "") -> Manifest:
 
 def test_a_pod_with_nothing_but_the_annotation_asks_what_it_says() -> None:
     pod = msgspec.convert(mutated(make_pod("8G,0.5(T4)")), Pod)
-    ask = ask_of_pod(pod, default_policy="Balanced")
+    ask = ask_of_pod(pod, ranking=DEFAULT_RANKING)
     assert ask is not None
     assert (ask.gpu, ask.mode) == (parse("8G,0.5(T4)"), "Fractional")
     assert pod.spec.scheduler_name == "dovetail"
@@ -103,7 +104,7 @@ def test_a_containers_own_annotation_asks_managed_nodes() -> None:
 
 def test_a_jobs_pod_that_somebody_added_a_container_to_keeps_what_it_has() -> None:
     job = make_job(gpu="0.5")
-    template = build_job(job, ask=ask_of_job(job, default_policy="Balanced"), number=42)["spec"]["template"]
+    template = build_job(job, ask=ask_of_job(job, ranking=DEFAULT_RANKING), number=42)["spec"]["template"]
     before = template["spec"]
     pod = {**template, "spec": {**before, "containers": [{"name": "proxy"}, *before["containers"]]}}
     proxy, main = mutated(pod)["spec"]["containers"]

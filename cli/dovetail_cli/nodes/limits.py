@@ -209,10 +209,15 @@ def _flat(settings: Settings) -> dict[str, Any]:
         value = getattr(settings, key)
         inner = value.model_dump() if isinstance(value, BaseModel) else value
         if isinstance(inner, Mapping):
-            found |= {f"{key}.{name}": each for name, each in inner.items()}
+            found |= {f"{key}.{name}": _plain(each) for name, each in inner.items()}
         else:
             found[key] = inner
     return found
+
+
+def _plain(value: Any) -> Any:
+    """A value as it is written: without what has its default."""
+    return value.model_dump(exclude_defaults=True) if isinstance(value, BaseModel) else value
 
 
 def _of_devices(gpunodes: Sequence[GPUNode]) -> Iterable[dict[str, Any]]:

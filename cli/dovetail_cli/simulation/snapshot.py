@@ -15,6 +15,7 @@ from dovetail.cluster.objects import ClusterObjects
 from dovetail.cluster.view import ClusterView
 from dovetail.engine.model.claims import Ask, Claim
 from dovetail.engine.model.inventory import DeviceFacts
+from dovetail.engine.model.ranking import Rankings
 from dovetail.formats.quantities import QuantityError
 from dovetail.gpu.request import RequestError
 from dovetail.pods.demand import ask_of_job, ask_of_pod
@@ -101,7 +102,8 @@ def snapshot_of(taken: ClusterObjects, *, now: datetime, salt: str = "") -> Snap
     known = {node.metadata.name for node in taken.nodes}
     holding = [(pod, claim) for pod, claim in claims if (claim.devices or claim.unnamed) and claim.node in known]
     others = [claim for _, claim in claims if not claim.devices and not claim.unnamed]
-    jobs = [job for each in taken.jobs if (job := _job(each, taken=taken, rename=rename)) is not None]
+    rankings = taken.settings.rankings
+    jobs = [job for each in taken.jobs if (job := _job(each, rankings=rankings, rename=rename)) is not None]
     return Snapshot(
         taken_at=now.strftime("%Y-%m-%dT%H:%M:%SZ"),
         anonymous=bool(salt),
@@ -168,10 +170,10 @@ def _claim(pod: Pod, *, claim: Claim, rename: Rename) -> SnapshotClaim:
     )
 
 
-def _job(job: GPUJob, *, taken: ClusterObjects, rename: Rename) -> SnapshotJob | None:
+def _job(job: GPUJob, *, rankings: Rankings, rename: Rename) -> SnapshotJob | None:
     """None for a job whose request cannot be read: it asks for nothing that could be simulated."""
     try:
-        ask = ask_of_job(job, default_policy=taken.settings.policy_in(job.metadata.namespace))
+        ask = ask_of_job(job, ranking=rankings.of(job.metadata.namespace))
     except (RequestError, QuantityError):
         return None
     meta, status = job.metadata, job.status
@@ -196,14 +198,14 @@ def _job(job: GPUJob, *, taken: ClusterObjects, rename: Rename) -> SnapshotJob |
 
 def _waiting_pods(taken: ClusterObjects, *, rename: Rename) -> list[SnapshotJob]:
     """Pods of no job that wait for a place."""
-    settings = taken.settings
+    settings, rankings = taken.settings, taken.settings.rankings
     waiting = []
     for pod in taken.pods:
         meta = pod.metadata
         if pod.spec.node_name or is_terminated(pod) or names.LABEL_JOB in meta.labels:
             continue
         try:
-            ask = ask_of_pod(pod, default_policy=settings.policy_in(meta.namespace), vendors=settings.vendors)
+            ask = ask_of_pod(pod, ranking=rankings.of(meta.namespace), vendors=settings.vendors)
         except (RequestError, QuantityError):
             continue
         if ask is not None and ask.gpu is not None:

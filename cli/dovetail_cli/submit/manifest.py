@@ -30,6 +30,7 @@ from dovetail.formats import quantities
 from dovetail.gpu import memory_strategy
 from dovetail.gpu.request import MAX_NOMINAL_GB, GPURequest, RequestError, parse
 from dovetail.jobs.display_name import object_name
+from dovetail.pods import score_weights
 from dovetail_cli.submit.pod_options import Volume, container_fields, pod_fields
 from dovetail_cli.ui import times
 from dovetail_cli.ui.errors import UsageError
@@ -74,6 +75,7 @@ class Submission:
     volumes           claims that are mounted in the container
     node_selector     labels of the nodes that the job may run on
     policy            the placement policy; None for the namespace's
+    score_weights     weights of terms of the score; the namespace's for terms that are left out
     workload          training or inference; None for neither
     memory_strategy   how much of a shared device's memory is promised; None for the configured one
     fallback          when the job runs on the CPU instead of its GPUs
@@ -108,6 +110,7 @@ class Submission:
     volumes: Sequence[Volume] = ()
     node_selector: Mapping[str, str] = field(default_factory=dict)
     policy: Policy | None = None
+    score_weights: Mapping[str, float] = field(default_factory=dict)
     workload: Workload | None = None
     memory_strategy: str | None = None
     fallback: Fallback = Fallback()
@@ -299,6 +302,16 @@ def parse_policy(text: str | None) -> Policy | None:
     return None if text is None else cast("Policy", parse_word(text, option="--policy", allowed=get_args(Policy)))
 
 
+def parse_score_weights(text: str | None) -> dict[str, float]:
+    """Weights of terms, such as `fragmentation=0.6,cpu=0`. Raises `UsageError`."""
+    if text is None:
+        return {}
+    try:
+        return score_weights.parse(text, field="--score-weights")
+    except RequestError as error:
+        raise UsageError(str(error)) from error
+
+
 def parse_workload(text: str | None) -> Workload | None:
     """A workload in any case. Raises `UsageError`."""
     if text is None:
@@ -341,6 +354,7 @@ def build(submission: Submission, *, namespace: str) -> GPUJob:
         resources=ResourceRequest(device="cpu") if request is None else None,
         mode=submission.mode,
         policy=submission.policy,
+        score_weights=score_weights.spec_of(submission.score_weights),
         workload=submission.workload,
         pool=submission.pool,
         priority=submission.priority,

@@ -154,6 +154,14 @@ Upload = Annotated[
     ),
 ]
 Policy = Annotated[str | None, typer.Option("--policy", metavar="POLICY", help="Spread, Pack or Balanced.")]
+ScoreWeights = Annotated[
+    str | None,
+    typer.Option(
+        "--score-weights",
+        metavar="TERM=WEIGHT,…",
+        help="Weights of utilization, memory, cpu and fragmentation when nodes are ranked, such as fragmentation=0.6.",
+    ),
+]
 Pool = Annotated[
     str | None, typer.Option("--pool", metavar="NAME", help="Only nodes of this pool (label dovetail.dev/pool).")
 ]

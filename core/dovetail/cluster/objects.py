@@ -46,7 +46,7 @@ class ClusterObjects:
     def view(self) -> ClusterView:
         """Nodes, devices and what bound pods hold."""
         settings = self.settings
-        ledger = Ledger(limits=settings.limits, weights=settings.weights)
+        ledger = Ledger(limits=settings.limits)
         freshness = Freshness(max_age_seconds=settings.measurement_max_age, clock=time.monotonic)
         view = ClusterView(ledger=ledger, vendors=settings.vendors, freshness=freshness)
         for each in self.slices:
@@ -84,11 +84,12 @@ class ClusterObjects:
 
         None for a pod that requests nothing of ours, or whose request cannot be read.
         """
+        rankings = self.settings.rankings
         living = (pod for pod in self.pods if not is_terminated(pod))
         for pod in sorted(living, key=lambda pod: pod.metadata.creation_timestamp):
-            policy = self.settings.policy_in(pod.metadata.namespace)
+            ranking = rankings.of(pod.metadata.namespace)
             try:
-                ask = ask_of_pod(pod, default_policy=policy, vendors=self.settings.vendors)
+                ask = ask_of_pod(pod, ranking=ranking, vendors=self.settings.vendors)
             except (RequestError, QuantityError):
                 ask = None
             yield pod.metadata.uid, ask

@@ -16,7 +16,7 @@ from dovetail.cluster.staleness import Freshness
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Claim, DeviceClaim
 from dovetail.engine.model.inventory import ANY_NUMBER, NOT_READY, DeviceFacts, NodeFacts
-from dovetail.engine.model.settings import Limits, Weights
+from dovetail.engine.model.settings import Limits
 from dovetail.formats.quantities import mebibytes, milli, whole
 from dovetail.gpu.device_plugins import DEFAULT_VENDORS, Vendors, card_of, is_replica
 from dovetail.gpu.request import WHOLE_MILLI
@@ -268,7 +268,6 @@ class ClusterView:
 def build_view(
     *,
     limits: Limits,
-    weights: Weights,
     smoothing_seconds: float,
     max_age_seconds: float,
     vendors: Vendors,
@@ -281,7 +280,7 @@ def build_view(
     ResourceSlices count for `absent_seconds` after they are gone. `clock` is monotonic, in seconds.
     """
     return ClusterView(
-        ledger=Ledger(limits=limits, smoothing_seconds=smoothing_seconds, weights=weights),
+        ledger=Ledger(limits=limits, smoothing_seconds=smoothing_seconds),
         freshness=Freshness(max_age_seconds=max_age_seconds, clock=clock),
         vendors=vendors,
         drivers=NodeDrivers(clock=clock, absent_seconds=absent_seconds),

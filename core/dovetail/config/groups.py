@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, WithJsonSchema, field_validator
 from pydantic.config import JsonDict
 
 from dovetail.gpu import memory_strategy
@@ -64,8 +64,11 @@ WholeNumber = Annotated[int, BeforeValidator(refuse_bool)]
 Number = Annotated[float, BeforeValidator(refuse_bool)]
 
 
+_MAX_WEIGHT: Final = 100.0
+
+
 def _weight(default: float, *, description: str) -> Any:
-    return number(default, low=0.0, high=100.0, unit="weight", description=description)
+    return number(default, low=0.0, high=_MAX_WEIGHT, unit="weight", description=description)
 
 
 class ScoreWeights(BaseModel):
@@ -77,6 +80,83 @@ class ScoreWeights(BaseModel):
     memory: Number = _weight(0.3, description="How much device memory is free.")
     cpu: Number = _weight(0.2, description="How much CPU the node has free.")
     fragmentation: Number = _weight(0.1, description="What the placement costs later requests.")
+
+
+def _same_weight(value: Any) -> Any:
+    """A weight alone leaves no choice. Raises `ValueError` for true and false, and for a weight out of bounds."""
+    weight = refuse_bool(value)
+    if not isinstance(weight, int | float):
+        return weight
+    if not 0 <= weight <= _MAX_WEIGHT:
+        raise ValueError("out of bounds")
+    return {"default": weight, "min": weight, "max": weight}
+
+
+class WeightRange(BaseModel):
+    """A term's weight in a namespace, and what its jobs and pods may choose."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    min: Number = _weight(0.0, description="The lowest weight that a job or pod may choose.")
+    max: Number = _weight(_MAX_WEIGHT, description="The highest weight that a job or pod may choose.")
+    default: Annotated[Number, Field(ge=0, le=_MAX_WEIGHT)] | None = Field(
+        default=None,
+        description="The weight of jobs and pods that choose none; by default that of score_weights, moved into the "
+        "range.",
+        json_schema_extra={"allowed": "a number from 0 to 100 (weight)"},
+    )
+
+    def default_or(self, weight: float) -> float:
+        """The weight of jobs and pods that choose none, where `weight` is the cluster's."""
+        return min(max(weight, self.min), self.max) if self.default is None else self.default
+
+    @field_validator("max")
+    @classmethod
+    def _not_below_min(cls, high: float, info: ValidationInfo) -> float:
+        if high < (low := info.data.get("min", 0)):
+            raise ValueError(f"at least min, which is {low:g}")
+        return high
+
+    @field_validator("default")
+    @classmethod
+    def _within(cls, weight: float | None, info: ValidationInfo) -> float | None:
+        low, high = info.data.get("min", 0), info.data.get("max", 100)
+        if weight is not None and not low <= weight <= high:
+            raise ValueError(f"within its range, which is {low:g} to {high:g}")
+        return weight
+
+
+_TermWeight = Annotated[
+    WeightRange,
+    BeforeValidator(_same_weight),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "number", "minimum": 0, "maximum": 100},
+                {
+                    "type": "object",
+                    "additionalProperties": False,
+                    "properties": {
+                        name: {"type": "number", "minimum": 0, "maximum": 100} for name in ("min", "max", "default")
+                    },
+                },
+            ]
+        }
+    ),
+]
+# Of a term's weight: what the errors of all four say.
+_TERM_EXTRA: Final[JsonDict] = {"allowed": "a number from 0 to 100, or a map with min, max and default"}
+
+
+class NamespaceWeights(BaseModel):
+    """The weights of a namespace by term; the cluster's for a term that is left out, which jobs may then change."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    utilization: _TermWeight = Field(default=WeightRange(), json_schema_extra=_TERM_EXTRA)
+    memory: _TermWeight = Field(default=WeightRange(), json_schema_extra=_TERM_EXTRA)
+    cpu: _TermWeight = Field(default=WeightRange(), json_schema_extra=_TERM_EXTRA)
+    fragmentation: _TermWeight = Field(default=WeightRange(), json_schema_extra=_TERM_EXTRA)
 
 
 class IdlePolicy(BaseModel):

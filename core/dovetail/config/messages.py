@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
@@ -75,11 +75,28 @@ def _has(values: Any, *, location: Location) -> bool:
 
 def _fields(model: type[BaseModel], *, location: Location) -> dict[str, FieldInfo]:
     """The fields of the model at `location`, which is the model itself or a nested one."""
-    for part in location:
-        # Below a map or a list of models, a part is the entry's name or number.
-        if (field := model.model_fields.get(str(part))) is not None:
-            model = _nested(field) or model
+    parts = iter(location)
+    for part in parts:
+        field = model.model_fields[str(part)]
+        model = _nested(field) or model
+        if _has_entries(field):
+            # The entry's name or number is no field.
+            next(parts, None)
     return model.model_fields
+
+
+def _extra(model: type[BaseModel], *, location: Location) -> Mapping[str, Any]:
+    """What the innermost known field at `location` declares in addition to its type."""
+    extra: Mapping[str, Any] = {}
+    rest = list(location)
+    while rest and (field := model.model_fields.get(str(rest.pop(0)))) is not None:
+        extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
+        if rest and "entry" in extra:
+            extra = {"allowed": extra["entry"]}
+        if rest and _has_entries(field):
+            rest.pop(0)
+        model = _nested(field) or model
+    return extra
 
 
 def _nested(field: FieldInfo) -> type[BaseModel] | None:
@@ -88,18 +105,5 @@ def _nested(field: FieldInfo) -> type[BaseModel] | None:
     return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)), None)
 
 
-def _extra(model: type[BaseModel], *, location: Location) -> Mapping[str, Any]:
-    """What the innermost known field at `location` declares in addition to its type."""
-    extra: Mapping[str, Any] = {}
-    for depth, part in enumerate(location, start=1):
-        field = model.model_fields.get(str(part))
-        if field is None:
-            break
-        extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
-        inner = _nested(field)
-        if "entry" in extra and len(location) > depth and (inner is None or len(location) == depth + 1):
-            return {"allowed": extra["entry"]}
-        if "entry" in extra and inner is not None:
-            return _extra(inner, location=location[depth + 1 :])
-        model = inner or model
-    return extra
+def _has_entries(field: FieldInfo) -> bool:
+    return get_origin(field.annotation) in {dict, list}

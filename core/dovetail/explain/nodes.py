@@ -69,7 +69,7 @@ def _judged(question: Question) -> tuple[list[NodeAnswer], list[NodeAnswer]]:
     alone = Judgement(question.view.ledger, ask=question.ask, nodes=[question.nodes[row] for row in rows], key=KEY)
     parts = terms(alone, fragmentation=question.ranking.alone(alone, key=KEY))
     parts = replace(parts, fragmentation=scaled(parts.fragmentation))
-    scores = combine(parts, policy=question.ask.policy, weights=question.view.ledger.weights).tolist()
+    scores = combine(parts, policy=question.ask.policy, weights=question.ask.weights).tolist()
     columns = {name: column.tolist() for name, column in asdict(parts).items()}
 
     def values(free: FreeDevices) -> Sequence[float]:

@@ -21,7 +21,7 @@ def emptied(question: Question, *, mended: bool = False) -> Question:
 
     With `mended` also with all nodes and devices repaired.
     """
-    ledger = Ledger(limits=question.view.ledger.limits, weights=question.view.ledger.weights)
+    ledger = Ledger(limits=question.view.ledger.limits)
     view = question.view.over(ledger)
     for name in question.view.ledger.nodes():
         if name not in view.nodes:

@@ -8,11 +8,14 @@ from dovetail import decoding, names
 from dovetail.api.builtin import Pod, PodSpec
 from dovetail.api.gpujob import GPUJob, MemoryUse, Mode, Policy, ResourceRequest, Workload, spec_of
 from dovetail.engine.model.claims import Ask
+from dovetail.engine.model.ranking import Ranking
+from dovetail.engine.model.settings import Weights
 from dovetail.formats.quantities import QuantityError, mebibytes, milli, read_whole
 from dovetail.gpu.device_plugins import DEFAULT_VENDORS, Vendors
 from dovetail.gpu.memory_strategy import AGGRESSIVE, FRACTIONS, fraction_of
 from dovetail.gpu.request import WHOLE_MILLI, GPURequest, RequestError, on_device, parse
 from dovetail.jobs.size_limits import refusal_of_depth
+from dovetail.pods import score_weights
 from dovetail.pods.allocation import MAX_PRIORITY
 from dovetail.pods.anti_affinity import is_apart
 from dovetail.pods.containers import Parts, every_container, managed_amounts, mode_of, parts_of, requests_dovetail
@@ -49,31 +52,33 @@ _RESERVATION_GRACE_SECONDS: Final = 5
 MOST: Final = 1 << 40
 
 
-def ask_of_pod(pod: Pod, *, default_policy: Policy, vendors: Vendors = DEFAULT_VENDORS) -> Ask | None:
+def ask_of_pod(pod: Pod, *, ranking: Ranking, vendors: Vendors = DEFAULT_VENDORS) -> Ask | None:
     """The request of a pod, or None for a pod that names none of our resources and no vendor's.
 
     A pod that names a resource of ours with the amount 0 requests a place by its CPU and memory alone. Raises
     `RequestError` when its annotations contradict its resources: what kube-scheduler and kubelet count must be what we
-    promise. A placeholder asks an autoscaler for a node, and Dovetail for nothing.
+    promise. `ranking` is that of the pod's namespace; the pod's weights are moved into its bounds, which
+    `score_weights.check_pod` compares. A placeholder asks an autoscaler for a node, and Dovetail for nothing.
     """
     if pod.spec.scheduler_name == names.PLACEHOLDER_SCHEDULER:
         return None
     if (found := vendor_request(pod, vendors=vendors)) is not None:
-        return _vendor_ask(pod, resource=found[0], request=found[1], default_policy=default_policy)
+        return _vendor_ask(pod, resource=found[0], request=found[1], ranking=ranking)
     if not any(requests_dovetail(container) for container in every_container(pod.spec)):
         return None
     asked = parts_of(pod)
     agree(pod, asked=asked)
     cpu_milli, memory_mib = host_request(pod.spec)
-    policy = _policy(pod.metadata.annotations.get(names.POLICY), default=default_policy)
+    policy, weights = _ranked(pod, ranking=ranking)
     if not asked.parts:
-        return Ask(gpu=None, policy=policy, cpu_milli=cpu_milli, memory_mib=memory_mib)
+        return Ask(gpu=None, policy=policy, weights=weights, cpu_milli=cpu_milli, memory_mib=memory_mib)
     first, *others = asked.parts
     priority_in(pod.metadata.annotations)
     return Ask(
         gpu=first.request,
         mode=asked.mode,
         policy=policy,
+        weights=weights,
         cpu_milli=cpu_milli,
         memory_mib=memory_mib,
         guard_fraction=guard_in(pod.metadata.annotations),
@@ -83,11 +88,13 @@ def ask_of_pod(pod: Pod, *, default_policy: Policy, vendors: Vendors = DEFAULT_V
     )
 
 
-def _vendor_ask(pod: Pod, *, resource: str, request: GPURequest, default_policy: Policy) -> Ask:
+def _vendor_ask(pod: Pod, *, resource: str, request: GPURequest, ranking: Ranking) -> Ask:
     cpu_milli, memory_mib = host_request(pod.spec)
+    policy, weights = _ranked(pod, ranking=ranking)
     return Ask(
         gpu=request,
-        policy=_policy(pod.metadata.annotations.get(names.POLICY), default=default_policy),
+        policy=policy,
+        weights=weights,
         cpu_milli=cpu_milli,
         memory_mib=memory_mib,
         resource=resource,
@@ -106,10 +113,11 @@ def agree(pod: Pod, *, asked: Parts, missing_ok: bool = False) -> None:
             _agree(request, mode=asked.mode, asked=amounts)
 
 
-def ask_of_job(job: GPUJob, *, default_policy: Policy, vendors: Vendors = DEFAULT_VENDORS) -> Ask:
+def ask_of_job(job: GPUJob, *, ranking: Ranking, vendors: Vendors = DEFAULT_VENDORS) -> Ask:
     """The request of each worker of a job on managed nodes; `asks_by_kind` has all alternatives.
 
-    Raises `RequestError`.
+    `ranking` is that of the job's namespace; the job's weights are moved into its bounds, which
+    `score_weights.check_job` compares. Raises `RequestError`.
     """
     request = request_of_job(job)
     if (refusal := refusal_of_depth(job.spec.template.spec, field="spec.template.spec")) is not None:
@@ -130,7 +138,8 @@ def ask_of_job(job: GPUJob, *, default_policy: Policy, vendors: Vendors = DEFAUL
     return Ask(
         gpu=request,
         mode="Exclusive" if request is None else mode_of(job.spec.mode, request=request),
-        policy=job.spec.policy or default_policy,
+        policy=job.spec.policy or ranking.policy,
+        weights=ranking.weights_with(score_weights.weights_of(job)),
         cpu_milli=cpu_milli,
         memory_mib=memory_mib,
         guard_fraction=None if strategy is None else fraction_of(strategy),
@@ -301,8 +310,11 @@ def priority_in(annotations: Mapping[str, str]) -> int | None:
     return weight
 
 
-def _policy(text: str | None, *, default: Policy) -> Policy:
-    return _one_of(POLICIES, text=text, field="policy") or default
+def _ranked(pod: Pod, *, ranking: Ranking) -> tuple[Policy, Weights]:
+    """The policy and the weights of a pod, by its annotations and its namespace's ranking. Raises `RequestError`."""
+    annotations = pod.metadata.annotations
+    named = _one_of(POLICIES, text=annotations.get(names.POLICY), field="policy")
+    return named or ranking.policy, ranking.weights_with(score_weights.weights_in(annotations))
 
 
 def _one_of(allowed: tuple[Word, ...], *, text: str | None, field: str) -> Word | None:

@@ -8,11 +8,13 @@ from dovetail.api.gpujob import GPUJob
 from dovetail.cluster.view import ClusterView
 from dovetail.config.settings import Settings
 from dovetail.engine.model.claims import Ask
+from dovetail.engine.model.ranking import Rankings
 from dovetail.gpu.memory_strategy import AGGRESSIVE, FRACTIONS
 from dovetail.gpu.request import RequestError
 from dovetail.jobs.memory_use import Learning
 from dovetail.pods.alternatives import asks_by_kind
 from dovetail.pods.demand import ask_of_job, estimated
+from dovetail.pods.score_weights import check_job
 from dovetail.queue.estimates.expectations import Expectations
 
 
@@ -23,12 +25,15 @@ class Learned:
     expectations: Expectations
     memory: Learning
     settings: Settings
+    rankings: Rankings
     view: ClusterView
 
     def ways_of(self, job: GPUJob, *, child: Job | None) -> tuple[Ask, ...]:
         """The ways to meet each worker's request, with its estimated memory. Raises `RequestError`."""
-        policy, vendors = self.settings.policy_in(job.metadata.namespace), self.view.vendors
-        ways = asks_by_kind(ask_of_job(job, default_policy=policy, vendors=vendors), vendors=vendors)
+        ranking, vendors = self.rankings.of(job.metadata.namespace), self.view.vendors
+        if child is None and job.status.placement is None:
+            check_job(job, ranking=ranking)
+        ways = asks_by_kind(ask_of_job(job, ranking=ranking, vendors=vendors), vendors=vendors)
         use = self.memory.use_of(job, ask=ways[0], child=child, most_mib=self._most_mib)
         return tuple(estimated(way, use=use) for way in ways)
 
@@ -51,4 +56,4 @@ def learned_from(jobs: Sequence[GPUJob], *, settings: Settings, view: ClusterVie
     for job in jobs:
         for put in puts:
             put(job)
-    return Learned(expectations=expectations, memory=memory, settings=settings, view=view)
+    return Learned(expectations=expectations, memory=memory, settings=settings, rankings=settings.rankings, view=view)

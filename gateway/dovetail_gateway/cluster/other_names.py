@@ -149,6 +149,7 @@ class OtherNames:
         return settings.model_copy(
             update={
                 "namespace_policies": renamed(settings.namespace_policies),
+                "namespace_score_weights": renamed(settings.namespace_score_weights),
                 "namespace_time_limits": renamed(settings.namespace_time_limits),
             }
         )

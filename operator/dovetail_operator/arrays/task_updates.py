@@ -8,15 +8,17 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+import msgspec
+
 from dovetail import names
-from dovetail.api.gpujob import GPUJob, Phase
+from dovetail.api.gpujob import GPUJob, Phase, ScoreWeights
 from dovetail.decoding import UnreadableError, decode
 from dovetail_operator.job.actions import ChangeTask
 
 # The fields that may change while a task is unfinished, by the field's name in the spec.
 _FOLLOWED: Final = (
     "priority", "activeDeadlineSeconds", "maximumExecutionTimeSeconds", "backoffLimit", "ttlSecondsAfterFinished",
-    "policy", "pool", "group", "maxConcurrent",
+    "policy", "scoreWeights", "pool", "group", "maxConcurrent",
 )  # fmt: skip
 _BEGUN: Final[frozenset[Phase]] = frozenset({"Running", "Starting"})
 _HELD_WITH_ARRAY: Final = "true"
@@ -89,9 +91,14 @@ def _said(job: GPUJob) -> dict[str, Any]:
     spec = job.spec
     values = (
         spec.priority, spec.active_deadline_seconds, spec.maximum_execution_time_seconds, spec.backoff_limit,
-        spec.ttl_seconds_after_finished, spec.policy, spec.pool, spec.group, spec.max_concurrent,
+        spec.ttl_seconds_after_finished, spec.policy, _json_of(spec.score_weights),
+        spec.pool, spec.group, spec.max_concurrent,
     )  # fmt: skip
     return dict(zip(_FOLLOWED, values, strict=True))
+
+
+def _json_of(weights: ScoreWeights | None) -> dict[str, float] | None:
+    return None if weights is None else msgspec.to_builtins(weights)
 
 
 def _read(text: str | None) -> Mapping[str, Any]:

@@ -21,6 +21,7 @@ from dovetail.gpu.device_plugins import is_nvidias, may_set_visible_devices
 from dovetail.gpu.memory_strategy import text_of
 from dovetail.jobs.deadlines import deadline_seconds
 from dovetail.jobs.owner_reference import owner_reference
+from dovetail.pods import score_weights
 from dovetail.pods.containers import Part, Parts
 from dovetail.pods.demand import resources_of, template_spec
 from dovetail.pods.device_plugin import with_cuda_numbers, with_devices
@@ -132,7 +133,12 @@ def _pod_metadata(job: GPUJob, *, ask: Ask, labels: Mapping[str, str]) -> Manife
         annotations |= {names.REQUEST: str(ask.gpu), names.MODE: ask.mode, names.POLICY: ask.policy}
         weight = str(job.spec.priority) if ask.mode == "TimeShared" else None
         strategy = None if ask.guard_fraction is None else text_of(ask.guard_fraction)
-        said_of = ((names.MEMORY_STRATEGY, strategy), (names.WORKLOAD, ask.workload), (names.PRIORITY, weight))
+        said_of = (
+            (names.MEMORY_STRATEGY, strategy),
+            (names.WORKLOAD, ask.workload),
+            (names.PRIORITY, weight),
+            (names.SCORE_WEIGHTS, score_weights.text_of(score_weights.weights_of(job))),
+        )
         for name, said in said_of:
             annotations.pop(name, None)
             annotations |= {name: said} if said else {}

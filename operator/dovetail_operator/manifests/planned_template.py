@@ -14,8 +14,8 @@ _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 # From this many terms on, the pod is large enough to slow down every component that handles it.
 _LOOKED_AT_WHOLE: Final = 100
 _MANY_TERMS: Final = 16
-# Pod annotations that change with what may change while a job waits: its plan, policy and priority.
-_FOLLOWED: Final = (names.PLAN, names.POLICY, names.PRIORITY)
+# Pod annotations that change with what may change while a job waits: its plan, policy, weights and priority.
+_FOLLOWED: Final = (names.PLAN, names.POLICY, names.SCORE_WEIGHTS, names.PRIORITY)
 
 
 def with_plan(

@@ -3,17 +3,18 @@
 Reading a spec takes longer than a lookup, so each generation of a job is read once. No I/O.
 """
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
-from dovetail.api.gpujob import GPUJob, MemoryUse, Policy
+from dovetail.api.gpujob import GPUJob, MemoryUse
 from dovetail.engine.model.claims import Ask
+from dovetail.engine.model.ranking import Ranking, Rankings
 from dovetail.gpu.device_plugins import Vendors
 from dovetail.gpu.memory_strategy import AGGRESSIVE, FRACTIONS
 from dovetail.gpu.request import RequestError
 from dovetail.jobs.obstacle import Obstacle
 from dovetail.pods.alternatives import asks_by_kind
 from dovetail.pods.demand import ask_of_job, estimated
+from dovetail.pods.score_weights import check_job
 from dovetail.queue.inputs.ways import chosen_way
 from dovetail.queue.verdicts import Admitted
 from dovetail_operator.state.decisions import Decisions
@@ -35,20 +36,17 @@ class Requests:
         store: Store,
         *,
         decisions: Decisions,
-        default_policy: Policy,
-        namespace_policies: Mapping[str, Policy],
+        rankings: Rankings,
     ) -> None:
         self._store = store
         self._decisions = decisions
-        self._default_policy = default_policy
-        self._namespace_policies = dict(namespace_policies)
+        self._rankings = rankings
         # By UID, with the generation that was read.
         self._readings: dict[str, tuple[int, Reading]] = {}
 
-    def configure(self, *, default_policy: Policy, namespace_policies: Mapping[str, Policy]) -> None:
-        """Apply other default policies: all requests are read again."""
-        self._default_policy = default_policy
-        self._namespace_policies = dict(namespace_policies)
+    def configure(self, *, rankings: Rankings) -> None:
+        """Apply other rankings: all requests are read again."""
+        self._rankings = rankings
         self._readings.clear()
 
     def ask_of(self, job: GPUJob) -> Ask | None:
@@ -89,9 +87,9 @@ class Requests:
         if generation == job.metadata.generation and not failed:
             return reading
         refusal = self._store.footprint.refusal_of(job)
-        policy = self._namespace_policies.get(job.metadata.namespace, self._default_policy)
+        ranking = self._rankings.of(job.metadata.namespace)
         try:
-            reading = read_request(job, refusal=refusal, default_policy=policy, vendors=self._store.view.vendors)
+            reading = read_request(job, refusal=refusal, ranking=ranking, vendors=self._store.view.vendors)
         except Exception as error:  # noqa: BLE001 - one job must not stop the others
             self._decisions.record_failure(job, error=error)
             reading = Reading()
@@ -109,15 +107,20 @@ class Requests:
         return int(self._store.view.ledger.largest_mib * FRACTIONS[AGGRESSIVE])
 
 
-def read_request(job: GPUJob, *, refusal: str | None, default_policy: Policy, vendors: Vendors) -> Reading:
+def read_request(job: GPUJob, *, refusal: str | None, ranking: Ranking, vendors: Vendors) -> Reading:
     """Read what each worker requests, and what is wrong with the spec.
 
-    A job with a `refusal` has no template, so its spec is not read.
+    A job with a `refusal` has no template, so its spec is not read. Weights out of the bounds of `ranking` keep a job
+    from starting, but not from running on: its request is known.
     """
     if refusal is not None:
         return Reading(obstacle=Obstacle(message=refusal))
     try:
-        ask = ask_of_job(job, default_policy=default_policy, vendors=vendors)
-        return Reading(asks=tuple(asks_by_kind(ask, vendors=vendors)))
+        asks = tuple(asks_by_kind(ask_of_job(job, ranking=ranking, vendors=vendors), vendors=vendors))
     except RequestError as error:
         return Reading(obstacle=Obstacle(message=str(error)))
+    try:
+        check_job(job, ranking=ranking)
+    except RequestError as error:
+        return Reading(asks=asks, obstacle=Obstacle(message=str(error)))
+    return Reading(asks=asks)

@@ -8,10 +8,11 @@ from datetime import datetime
 from types import MappingProxyType
 
 from dovetail.api.builtin import Job, Pod
-from dovetail.api.gpujob import GPUJob, Policy
+from dovetail.api.gpujob import GPUJob
 from dovetail.api.meta import key_of
 from dovetail.cluster.view import ClusterView
-from dovetail.engine.model.settings import FragmentationPolicy, Limits, Weights
+from dovetail.engine.model.ranking import DEFAULT_RANKINGS, Rankings
+from dovetail.engine.model.settings import FragmentationPolicy, Limits
 from dovetail.jobs.batch_job import is_going, is_managed, is_parent, wants_admission
 from dovetail.jobs.cpu_fallback import cpu_after_seconds
 from dovetail.jobs.memory_use import Learning
@@ -73,22 +74,19 @@ class State:
     def configure(
         self,
         *,
-        default_policy: Policy,
-        namespace_policies: Mapping[str, Policy],
+        rankings: Rankings,
         limits: Limits,
-        weights: Weights,
         run_times: RunTimes,
         preemption: Rules,
         cpu_fallback: Mapping[str, int],
         growing: GrowingRules,
     ) -> None:
         """Apply a new configuration: those of its values that count at once. What runs stays as it was planned."""
-        self.requests.configure(default_policy=default_policy, namespace_policies=namespace_policies)
+        self.requests.configure(rankings=rankings)
         ledger = self.store.view.ledger
         ledger.set_tenant_limits(
             training_per_device=limits.training_per_device, inference_per_device=limits.inference_per_device
         )
-        ledger.weights = weights
         self.run_times, self.preemption, self.cpu_fallback = run_times, preemption, cpu_fallback
         self.growing.configure(growing)
 
@@ -195,8 +193,7 @@ class State:
 def build_state(
     view: ClusterView,
     *,
-    default_policy: Policy = "Balanced",
-    namespace_policies: Mapping[str, Policy] = MappingProxyType({}),
+    rankings: Rankings = DEFAULT_RANKINGS,
     learning: Learning | None = None,
     quotas: Quotas | None = None,
     endings: EndingRules | None = None,
@@ -212,9 +209,7 @@ def build_state(
     """Build an empty state over `view`."""
     store = Store(view, learning=learning, quotas=quotas, endings=endings, job_limits=job_limits)
     decisions = Decisions()
-    requests = Requests(
-        store, decisions=decisions, default_policy=default_policy, namespace_policies=namespace_policies
-    )
+    requests = Requests(store, decisions=decisions, rankings=rankings)
     return State(
         store,
         decisions=decisions,

@@ -1,19 +1,20 @@
 """What a pod asks for, and which of its containers get which devices. Pure."""
 
 from collections import OrderedDict
-from collections.abc import Mapping
 from itertools import islice
 from typing import Final
 
 from dovetail.api.builtin import Pod
 from dovetail.api.gpujob import Policy
 from dovetail.engine.model.claims import Ask, Claim
+from dovetail.engine.model.ranking import Ranking, Rankings
 from dovetail.formats.quantities import QuantityError
 from dovetail.gpu.device_plugins import Vendors
 from dovetail.gpu.request import RequestError
 from dovetail.pods.allocation import AllocatedDevice, Allocation, ContainerAllocation
 from dovetail.pods.containers import parts_of
 from dovetail.pods.demand import ask_of_pod
+from dovetail.pods.score_weights import check_pod
 from dovetail.pods.tenancy import Tenancy
 
 # Pod versions whose request is cached.
@@ -23,24 +24,22 @@ REMEMBERED: Final = 4096
 class Asks:
     """Cache of pods' requests: filter, prioritize and bind all read the same pod version.
 
-    A pod that names no policy gets its namespace's from `namespace_policies`, or else `default_policy`.
+    `rankings` are those of the namespaces.
     """
 
-    def __init__(self, *, default_policy: Policy, namespace_policies: Mapping[str, Policy], vendors: Vendors) -> None:
-        self._default_policy = default_policy
-        self._namespace_policies = namespace_policies
+    def __init__(self, *, rankings: Rankings, vendors: Vendors) -> None:
+        self._rankings = rankings
         self._vendors = vendors
         self._known: OrderedDict[tuple[str, str], Ask | None] = OrderedDict()
 
-    def configure(self, *, default_policy: Policy, namespace_policies: Mapping[str, Policy]) -> None:
-        """Apply other default policies: all pods are read again."""
-        self._default_policy = default_policy
-        self._namespace_policies = namespace_policies
+    def configure(self, *, rankings: Rankings) -> None:
+        """Apply other rankings: all pods are read again."""
+        self._rankings = rankings
         self._known.clear()
 
     def policy_of(self, namespace: str) -> Policy:
         """The policy for the pods of a namespace that name none."""
-        return self._namespace_policies.get(namespace, self._default_policy)
+        return self._rankings.of(namespace).policy
 
     def request(self, pod: Pod) -> Ask | None:
         """The pod's request, or None when it asks for no GPU of Dovetail's or of a vendor's.
@@ -50,7 +49,7 @@ class Asks:
         version = pod.metadata.uid, pod.metadata.resource_version
         if all(version) and version in self._known:
             return self._known[version]
-        ask = _read(pod, default_policy=self.policy_of(pod.metadata.namespace), vendors=self._vendors)
+        ask = _read(pod, ranking=self._rankings.of(pod.metadata.namespace), vendors=self._vendors)
         if all(version):
             self._known[version] = ask
             if len(self._known) > REMEMBERED:
@@ -58,9 +57,11 @@ class Asks:
         return ask
 
 
-def _read(pod: Pod, *, default_policy: Policy, vendors: Vendors) -> Ask | None:
+def _read(pod: Pod, *, ranking: Ranking, vendors: Vendors) -> Ask | None:
     try:
-        return ask_of_pod(pod, default_policy=default_policy, vendors=vendors)
+        if not pod.spec.node_name:
+            check_pod(pod, ranking=ranking)
+        return ask_of_pod(pod, ranking=ranking, vendors=vendors)
     except QuantityError as error:
         raise RequestError(str(error.text), field="resources", problem="no quantity", example="100m or 2Gi") from error
 

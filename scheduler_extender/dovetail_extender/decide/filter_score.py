@@ -16,12 +16,12 @@ from typing import Final
 import numpy as np
 
 from dovetail.api.builtin import Pod, is_terminated
-from dovetail.api.gpujob import Policy
 from dovetail.cluster.view import ClusterView
 from dovetail.engine.filter.fit import Fit
 from dovetail.engine.model.claims import Ask, Claim
+from dovetail.engine.model.ranking import DEFAULT_RANKINGS, Rankings
 from dovetail.engine.model.refusals import Refusal
-from dovetail.engine.model.settings import FragmentationPolicy, Limits, Weights
+from dovetail.engine.model.settings import FragmentationPolicy, Limits
 from dovetail.engine.score.fit_cache import FitCache
 from dovetail.engine.score.live_fragmentation import FragmentationSettings, LiveFragmentation
 from dovetail.engine.score.warm_start import count_pods
@@ -51,12 +51,11 @@ _UNSETTLED: Final = "the pod's bind to another node is not settled yet"
 class Rules:
     """The configuration of decisions.
 
-    A pod that names no policy gets its namespace's, or else `default_policy`. `filter_limit` bounds the nodes in an
+    `rankings` say by namespace how pods rank nodes. `filter_limit` bounds the nodes in an
     answer, and a hold expires after `hold_ttl_seconds`.
     """
 
-    default_policy: Policy = "Balanced"
-    namespace_policies: Mapping[str, Policy] = field(default_factory=dict)
+    rankings: Rankings = DEFAULT_RANKINGS
     fragmentation: FragmentationPolicy = "ph"
     filter_limit: int = FILTER_LIMIT
     hold_ttl_seconds: float = 30.0
@@ -92,9 +91,7 @@ class Decisions:
 
     def __init__(self, *, view: ClusterView, rules: Rules, clock: Callable[[], float]) -> None:
         self._ledger = view.ledger
-        self._asks = Asks(
-            default_policy=rules.default_policy, namespace_policies=rules.namespace_policies, vendors=view.vendors
-        )
+        self._asks = Asks(rankings=rules.rankings, vendors=view.vendors)
         self.fragments = LiveFragmentation(view.ledger, settings=FragmentationSettings(policy=rules.fragmentation))
         self.fit_cache = FitCache(view.ledger, term=self.fragments)
         self._rules = rules
@@ -112,13 +109,12 @@ class Decisions:
             clock=clock,
         )
 
-    def configure(self, rules: Rules, *, limits: Limits, weights: Weights) -> None:
+    def configure(self, rules: Rules, *, limits: Limits) -> None:
         """Apply a new configuration: those of its values that count at once."""
-        self._asks.configure(default_policy=rules.default_policy, namespace_policies=rules.namespace_policies)
+        self._asks.configure(rankings=rules.rankings)
         self._ledger.set_tenant_limits(
             training_per_device=limits.training_per_device, inference_per_device=limits.inference_per_device
         )
-        self._ledger.weights = weights
 
     def filter(self, pod: ScheduledPod, *, nodes: Sequence[str]) -> Filtered:
         """The best few of `nodes` that the pod fits on; all that fit, if the pod has preferences.

@@ -113,5 +113,7 @@ def test_the_rows_show_what_counts_and_the_default() -> None:
         "KEY": "namespace_policies.a", "WHERE": "cluster", "VALUE": "Pack", "DEFAULT": None
     }  # fmt: skip
     assert rows["preemption.grace"]["DEFAULT"] == 30
+    rows = {row["KEY"]: row for row in limits._of_cluster(limits.check({"namespace_score_weights": {"a": {"cpu": 1}}}))}
+    assert rows["namespace_score_weights.a"]["VALUE"] == {"cpu": {"min": 1.0, "max": 1.0, "default": 1.0}}
     gpunode: Any = make_gpunode("a")
     assert list(limits._of_devices([gpunode])) == []

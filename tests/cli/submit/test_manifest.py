@@ -88,7 +88,8 @@ def test_every_option_has_its_field() -> None:
         max_retries=2,
         workers=4,
         workdir="/work",
-        policy="Pack",
+        policy="Balanced",
+        score_weights={"cpu": 0.0, "fragmentation": 0.6},
         annotations={"a": "b"},
         host_resources={"cpu": "2"},
     )["spec"]
@@ -98,7 +99,8 @@ def test_every_option_has_its_field() -> None:
     assert spec == {
         "gpu": "8G,1",
         "mode": "TimeShared",
-        "policy": "Pack",
+        "policy": "Balanced",
+        "scoreWeights": {"cpu": 0.0, "fragmentation": 0.6},
         "priority": 20,
         "workers": 4,
         "activeDeadlineSeconds": 600,
@@ -130,6 +132,13 @@ def test_a_policy_is_known_in_any_case() -> None:
     assert manifest.parse_policy(None) is None
     with pytest.raises(UsageError, match="allowed are Spread, Pack, Balanced"):
         manifest.parse_policy("best")
+
+
+def test_weights_are_read_by_term() -> None:
+    assert manifest.parse_score_weights("fragmentation=0.6,cpu=0") == {"fragmentation": 0.6, "cpu": 0}
+    assert manifest.parse_score_weights(None) == {}
+    with pytest.raises(UsageError, match=r'^--score-weights "gpu=1": the terms are utilization, memory, cpu, frag'):
+        manifest.parse_score_weights("gpu=1")
 
 
 def test_a_job_without_a_name_is_called_by_two_words_and_a_number() -> None:

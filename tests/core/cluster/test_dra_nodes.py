@@ -16,6 +16,7 @@ from dovetail.cluster.view import ClusterView, node_facts
 from dovetail.config.settings import Settings
 from dovetail.engine.filter.fit import Fit, check
 from dovetail.engine.ledger.ledger import Ledger
+from dovetail.engine.model.ranking import DEFAULT_RANKING, Ranking
 from dovetail.engine.model.refusals import Refusal
 from dovetail.engine.model.settings import Limits
 from dovetail.pods.demand import ask_of_pod
@@ -224,7 +225,7 @@ def test_a_configured_resource_makes_a_vendor_s_node() -> None:
     view = ClusterView(ledger=Ledger(), vendors=vendors)
     view.node_changed(make_node(resource="gpu.intel.com/xe", labels={}))
     pod = make_pod(gpus=3, resource="gpu.intel.com/xe", node="")
-    ask = ask_of_pod(pod, default_policy="Pack", vendors=vendors)
+    ask = ask_of_pod(pod, ranking=Ranking(policy="Pack"), vendors=vendors)
     assert ask is not None
     assert isinstance(check(view.ledger, ask=ask, node="a", key="y"), Fit)
     assert {device.vendor for device in view.ledger.devices("a")} == {"intel"}
@@ -251,7 +252,7 @@ class VendorMachine(RuleBasedStateMachine):
         self.number += 1
         uid = f"pod-{self.number}"
         pod = make_pod(uid, gpus=count, node="")
-        ask = ask_of_pod(pod, default_policy="Balanced")
+        ask = ask_of_pod(pod, ranking=DEFAULT_RANKING)
         assert ask is not None
         found = check(self.view.ledger, ask=ask, node="a", key=uid)
         assert isinstance(found, Fit) == (count <= self.left)

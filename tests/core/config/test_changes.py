@@ -17,6 +17,7 @@ def test_the_same_configuration_changes_nothing() -> None:
 
 def test_every_live_key_is_one_that_programs_apply() -> None:
     assert set(live_keys()) == {
-        "policy", "namespace_policies", "score_weights", "training_per_device", "inference_per_device",
-        "default_time_limit", "namespace_time_limits", "namespace_cpu_fallback", "preemption", "growing", "log_level",
+        "policy", "namespace_policies", "score_weights", "namespace_score_weights", "training_per_device",
+        "inference_per_device", "default_time_limit", "namespace_time_limits",
+        "namespace_cpu_fallback", "preemption", "growing", "log_level",
     }  # fmt: skip

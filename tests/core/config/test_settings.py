@@ -13,7 +13,8 @@ from dovetail.config.groups import PreemptionRules, ScoreWeights
 from dovetail.config.loading import load_settings
 from dovetail.config.settings import Settings
 from dovetail.config.template import default_yaml
-from dovetail.engine.model.settings import DEFAULT_WEIGHTS
+from dovetail.engine.model.ranking import Range, Rankings
+from dovetail.engine.model.settings import DEFAULT_WEIGHTS, Weights
 from dovetail.gpu.models import known_families, memory_mib
 from dovetail.logs import FORMATS, LEVELS
 
@@ -36,8 +37,9 @@ def test_without_any_source_there_are_the_defaults() -> None:
 
 
 def test_the_weights_are_those_of_the_engine() -> None:
-    assert Settings().weights == DEFAULT_WEIGHTS
-    assert Settings(score_weights=ScoreWeights(cpu=7)).weights == replace(DEFAULT_WEIGHTS, cpu=7)
+    assert Settings().rankings == Rankings()
+    weights = Settings(score_weights=ScoreWeights(cpu=7)).rankings.of("anywhere").weights
+    assert weights == replace(DEFAULT_WEIGHTS, cpu=7)
 
 
 def test_command_line_wins_over_environment_over_file(write, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,6 +104,18 @@ WRONG = {
     "'memory': 0, 'cpu': 0, 'fragmentation': 0}, but must be a map with utilization, memory, cpu and fragmentation, "
     "one of them above 0 at least",
     "score_weights: {cpu: -1}": "score_weights.cpu is -1, but must be a number from 0 to 100 (weight)",
+    "namespace_score_weights: {vision: {cpu: 101}}": "namespace_score_weights.vision.cpu is 101, but must be a "
+    "number from 0 to 100, or a map with min, max and default",
+    "namespace_score_weights: {vision: {cpuu: 1}}": 'unknown key "namespace_score_weights.vision.cpuu"; did you mean',
+    "namespace_score_weights: {cpu: {zzz: 1}}": 'unknown key "namespace_score_weights.cpu.zzz"; the keys are utiliz',
+    "namespace_score_weights: {vision: {cpu: {low: 1}}}": 'unknown key "namespace_score_weights.vision.cpu.low"; the '
+    "keys are min, max, default",
+    "namespace_score_weights: {vision: {cpu: yes}}": "namespace_score_weights.vision.cpu is True, but must be a number",
+    "namespace_score_weights: {vision: {cpu: {min: 2, max: 1}}}": "namespace_score_weights.vision.cpu.max is 1, but "
+    "must be at least min, which is 2",
+    "namespace_score_weights: {vision: {cpu: {max: 1, default: 2}}}": "namespace_score_weights.vision.cpu.default is "
+    "2, but must be within its range, which is 0 to 1",
+    "namespace_score_weights: 3": "namespace_score_weights is 3, but must be a map of namespaces to weights",
     "policy: pack": 'policy is "pack", but must be Spread, Pack or Balanced; did you mean "Pack"?',
     "namespace_policies: {team-a: pack}": 'namespace_policies.team-a is "pack", but must be Spread, Pack or Balanced',
     "namespace_policies: Pack": 'namespace_policies is "Pack", but must be a map of namespaces to policies',
@@ -217,7 +231,25 @@ def test_a_domain_for_mails_is_a_domain(write) -> None:
 
 def test_a_namespace_may_have_a_policy_of_its_own(write) -> None:
     settings = load_settings(write("policy: Spread\nnamespace_policies: {team-a: Pack}"))
-    assert (settings.policy_in("team-a"), settings.policy_in("team-b")) == ("Pack", "Spread")
+    rankings = settings.rankings
+    assert (rankings.of("team-a").policy, rankings.of("team-b").policy) == ("Pack", "Spread")
+
+
+def test_a_namespace_may_have_weights_and_bounds_of_its_own(write) -> None:
+    settings = load_settings(
+        write(
+            "score_weights: {cpu: 0.5, memory: 0.1}\n"
+            "namespace_score_weights:\n"
+            "  vision: {fragmentation: {min: 0.2, max: 0.8, default: 0.6}, cpu: 0, memory: {min: 0.3}}\n"
+        )
+    )
+    vision, other = settings.rankings.of("vision"), settings.rankings.of("speech")
+    assert vision.weights == Weights(utilization=0.4, memory=0.3, cpu=0, fragmentation=0.6)
+    assert vision.allowed == {
+        "utilization": Range(), "memory": Range(low=0.3), "cpu": Range(low=0, high=0),
+        "fragmentation": Range(low=0.2, high=0.8),
+    }  # fmt: skip
+    assert (other.weights.cpu, other.weights.memory, other.namespace) == (0.5, 0.1, "")
 
 
 def test_a_wrong_option_is_told_from_the_command_line() -> None:

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from dovetail.engine.model.ranking import DEFAULT_RANKING
 from dovetail.gpu.request import RequestError
 from dovetail.pods.demand import ask_of_job
 from tests.operator_.builders import make_job
@@ -26,7 +27,7 @@ def is_apart(spec: dict[str, Any], *, workers: int = 2) -> bool:
         "metadata": {"labels": {"app": "train"}},
         "spec": {"containers": [{"name": "main", "image": "busybox"}], **spec},
     }
-    return ask_of_job(make_job("x", workers=workers, template=template), default_policy="Balanced").apart
+    return ask_of_job(make_job("x", workers=workers, template=template), ranking=DEFAULT_RANKING).apart
 
 
 SELECTED = {"matchLabels": {"app": "train"}}

@@ -9,6 +9,7 @@ from dovetail import names
 from dovetail.api.builtin import PodSpec
 from dovetail.api.gpujob import MemoryUse, ResourceRequest
 from dovetail.engine.model.claims import Ask
+from dovetail.engine.model.ranking import DEFAULT_RANKING, Ranking
 from dovetail.gpu.request import GPURequest, RequestError
 from dovetail.pods.demand import (
     ask_of_job,
@@ -48,23 +49,23 @@ from tests.operator_.builders import make_job as operator_job
 def test_a_pod_asks_what_its_resources_and_annotations_say(
     resources: dict[str, str], annotations: dict[str, str], request_: GPURequest, mode: str
 ) -> None:
-    ask = ask_of_pod(make_pod(resources, annotations=annotations), default_policy="Pack")
+    ask = ask_of_pod(make_pod(resources, annotations=annotations), ranking=Ranking(policy="Pack"))
     assert ask is not None
     assert (ask.gpu, ask.mode, ask.policy) == (request_, mode, "Pack")
 
 
 def test_a_pod_without_our_resources_is_not_ours() -> None:
-    assert ask_of_pod(make_pod({"cpu": "1"}), default_policy="Pack") is None
+    assert ask_of_pod(make_pod({"cpu": "1"}), ranking=Ranking(policy="Pack")) is None
 
 
 def test_an_amount_of_zero_asks_for_a_place_without_devices() -> None:
-    ask = ask_of_pod(make_pod({"cpu": "1", names.GPU_MILLI: "0"}), default_policy="Pack")
+    ask = ask_of_pod(make_pod({"cpu": "1", names.GPU_MILLI: "0"}), ranking=Ranking(policy="Pack"))
     assert ask == Ask(gpu=None, policy="Pack", cpu_milli=1000)
 
 
 def test_an_amount_of_zero_beside_a_request_is_refused() -> None:
     with pytest.raises(RequestError):
-        ask_of_pod(make_pod({names.GPU_MILLI: "0"}, annotations={names.REQUEST: "1"}), default_policy="Pack")
+        ask_of_pod(make_pod({names.GPU_MILLI: "0"}, annotations={names.REQUEST: "1"}), ranking=Ranking(policy="Pack"))
 
 
 @pytest.mark.parametrize(
@@ -141,7 +142,7 @@ def test_a_pod_that_contradicts_itself_gets_a_sentence(
     resources: dict[str, str], annotations: dict[str, str], sentence: str
 ) -> None:
     with pytest.raises(RequestError) as caught:
-        ask_of_pod(make_pod(resources, annotations=annotations), default_policy="Pack")
+        ask_of_pod(make_pod(resources, annotations=annotations), ranking=Ranking(policy="Pack"))
     assert str(caught.value) == sentence
 
 
@@ -166,7 +167,7 @@ def test_a_pod_that_contradicts_itself_gets_a_sentence(
     ],
 )
 def test_a_job_asks_the_same_in_either_form(spec: dict[str, Any], request_: GPURequest | None, mode: str) -> None:
-    ask = ask_of_job(make_job(**spec), default_policy="Balanced")
+    ask = ask_of_job(make_job(**spec), ranking=DEFAULT_RANKING)
     assert (ask.gpu, ask.mode) == (request_, mode)
 
 
@@ -187,7 +188,7 @@ def test_every_share_of_thousandths_is_read(share_milli: int) -> None:
 def test_a_priority_that_is_none_gets_a_sentence(text: str) -> None:
     pod = make_pod({names.GPU_MILLI: "500"}, annotations={names.PRIORITY: text})
     with pytest.raises(RequestError, match="must be a whole number from 0 to 255"):
-        ask_of_pod(pod, default_policy="Pack")
+        ask_of_pod(pod, ranking=Ranking(policy="Pack"))
 
 
 @pytest.mark.parametrize(
@@ -196,19 +197,19 @@ def test_a_priority_that_is_none_gets_a_sentence(text: str) -> None:
 )
 def test_a_strategy_is_a_fraction_and_dynamic_begins_as_conservative(strategy: Any, fraction: Any) -> None:
     said = {} if strategy is None else {names.MEMORY_STRATEGY: strategy}
-    of_pod = ask_of_pod(make_pod({names.GPU_MILLI: "500"}, annotations=said), default_policy="Pack")
-    of_job = ask_of_job(make_job(gpu="0.5", memory={"strategy": strategy}), default_policy="Pack")
+    of_pod = ask_of_pod(make_pod({names.GPU_MILLI: "500"}, annotations=said), ranking=Ranking(policy="Pack"))
+    of_job = ask_of_job(make_job(gpu="0.5", memory={"strategy": strategy}), ranking=Ranking(policy="Pack"))
     assert of_pod is not None
     assert (of_pod.guard_fraction, of_job.guard_fraction) == (fraction, fraction)
 
 
 def test_a_pod_and_a_job_say_their_workload() -> None:
     pod = make_pod({names.GPU_MILLI: "500"}, annotations={names.WORKLOAD: "Inference"})
-    of_pod = ask_of_pod(pod, default_policy="Pack")
+    of_pod = ask_of_pod(pod, ranking=Ranking(policy="Pack"))
     assert of_pod is not None
     assert of_pod.workload == "Inference"
-    assert ask_of_job(make_job(gpu="0.5", workload="Training"), default_policy="Pack").workload == "Training"
-    assert ask_of_job(make_job(gpu="0.5"), default_policy="Pack").workload is None
+    assert ask_of_job(make_job(gpu="0.5", workload="Training"), ranking=Ranking(policy="Pack")).workload == "Training"
+    assert ask_of_job(make_job(gpu="0.5"), ranking=Ranking(policy="Pack")).workload is None
 
 
 @pytest.mark.parametrize("resource", ["cpu", "memory", "nvidia.com/gpu"])
@@ -216,7 +217,7 @@ def test_a_quantity_that_is_none_is_named(resource: str) -> None:
     template = {"spec": {"containers": [{"name": "c", "resources": {"requests": {resource: "two"}}}]}}
     told = f'requests\\.{resource} of container c "two": is no quantity; write for example 500m'
     with pytest.raises(RequestError, match=told):
-        ask_of_job(make_job(gpu=1, template=template), default_policy="Balanced")
+        ask_of_job(make_job(gpu=1, template=template), ranking=DEFAULT_RANKING)
 
 
 @pytest.mark.parametrize("resource", ["cpu", "memory"])
@@ -226,7 +227,7 @@ def test_a_negative_amount_is_refused_before_it_lowers_what_the_pod_takes(resour
     template = {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "8", "memory": "9Gi"}}}]}}
     template["spec"][kind] = [*template["spec"].get(kind, ()), odd]
     with pytest.raises(RequestError, match=rf'requests\.{resource} of container odd "-5": must be 0 or more'):
-        ask_of_job(make_job(gpu=1, template=template), default_policy="Balanced")
+        ask_of_job(make_job(gpu=1, template=template), ranking=DEFAULT_RANKING)
 
 
 def test_what_is_null_in_a_template_counts_as_absent() -> None:
@@ -237,7 +238,7 @@ def test_what_is_null_in_a_template_counts_as_absent() -> None:
         }
     }
     job = make_job(gpu=1, template=template)
-    assert ask_of_job(job, default_policy="Balanced").cpu_milli == 2000
+    assert ask_of_job(job, ranking=DEFAULT_RANKING).cpu_milli == 2000
     assert template_spec(job) == {"containers": [{"name": "c", "resources": {"limits": {"cpu": "2"}}}]}
 
 
@@ -276,7 +277,7 @@ def test_what_is_null_in_a_template_counts_as_absent() -> None:
 )
 def test_a_template_that_is_no_pod_is_a_sentence_that_names_the_field(spec: dict[str, Any], told: str) -> None:
     with pytest.raises(RequestError) as refused:
-        ask_of_job(make_job(gpu=1, template={"spec": spec}), default_policy="Balanced")
+        ask_of_job(make_job(gpu=1, template={"spec": spec}), ranking=DEFAULT_RANKING)
     assert str(refused.value) == f'job "j": spec.template.spec{told}'
 
 
@@ -326,13 +327,13 @@ def test_a_template_that_says_where_or_when_its_pods_go_is_refused(
     said: dict[str, Any], told: str, example: str
 ) -> None:
     with pytest.raises(RequestError) as refused:
-        ask_of_job(make_job(gpu=1, template={"spec": {"containers": [], **said}}), default_policy="Balanced")
+        ask_of_job(make_job(gpu=1, template={"spec": {"containers": [], **said}}), ranking=DEFAULT_RANKING)
     assert str(refused.value) == f"spec.template.spec.{told}; write for example {example}"
 
 
 def test_a_field_that_is_empty_says_nothing() -> None:
     job = make_job(gpu=1, template={"spec": {"containers": [], "nodeName": "", "schedulingGates": []}})
-    assert ask_of_job(job, default_policy="Balanced").gpu is not None
+    assert ask_of_job(job, ranking=DEFAULT_RANKING).gpu is not None
 
 
 @pytest.mark.parametrize(
@@ -354,4 +355,4 @@ def test_a_job_s_container_that_asks_for_no_device_of_a_plugin_is_refused() -> N
     template = {"containers": [{"name": "main", "resources": {"limits": {"nvidia.com/gpu": 0}}}]}
     job = operator_job(template={"spec": template})
     with pytest.raises(RequestError, match="which gives it no device"):
-        ask_of_job(job, default_policy="Pack")
+        ask_of_job(job, ranking=Ranking(policy="Pack"))

@@ -5,6 +5,7 @@ import pytest
 
 from dovetail import names
 from dovetail.api.builtin import Pod
+from dovetail.engine.model.ranking import Ranking
 from dovetail.gpu.device_plugins import DEFAULT_VENDORS, NodeKind, Vendors
 from dovetail.gpu.request import GPURequest, RequestError
 from dovetail.pods.containers import parts_of
@@ -27,7 +28,7 @@ def make_pod(
 
 
 def test_a_vendor_s_resource_asks_for_that_many_whole_devices() -> None:
-    ask = ask_of_pod(make_pod(container(amount=2)), default_policy="Pack")
+    ask = ask_of_pod(make_pod(container(amount=2)), ranking=Ranking(policy="Pack"))
     assert ask is not None
     assert (ask.gpu, ask.resource, ask.mode, ask.policy) == (GPURequest(count=2), GPU, "Exclusive", "Pack")
     assert ask.cpu_milli == 2000
@@ -36,7 +37,7 @@ def test_a_vendor_s_resource_asks_for_that_many_whole_devices() -> None:
 
 def test_the_annotation_adds_a_model() -> None:
     pod = make_pod(container(amount=2), annotations={names.REQUEST: "2(nvidia,V100)", names.POLICY: "Spread"})
-    ask = ask_of_pod(pod, default_policy="Pack")
+    ask = ask_of_pod(pod, ranking=Ranking(policy="Pack"))
     assert ask is not None
     assert ask.gpu == GPURequest(count=2, models=("V100",), vendor="nvidia")
     assert ask.policy == "Spread"
@@ -57,7 +58,7 @@ def test_devices_are_counted_as_kubelet_counts_them(pod: Pod, count: int) -> Non
 
 
 def test_mig_devices_are_not_counted_here() -> None:
-    assert ask_of_pod(make_pod(container("nvidia.com/mig-1g.10gb")), default_policy="Pack") is None
+    assert ask_of_pod(make_pod(container("nvidia.com/mig-1g.10gb")), ranking=Ranking(policy="Pack")) is None
 
 
 def test_an_amount_beyond_every_machine_overflows_no_column() -> None:
@@ -91,7 +92,7 @@ def test_an_amount_beyond_every_machine_overflows_no_column() -> None:
 )
 def test_what_a_vendor_s_plugin_has_not_is_refused_in_one_sentence(pod: Pod, problem: str) -> None:
     with pytest.raises(RequestError, match=problem):
-        ask_of_pod(pod, default_policy="Pack")
+        ask_of_pod(pod, ranking=Ranking(policy="Pack"))
 
 
 @pytest.mark.parametrize("resource", [GPU, "amd.com/gpu", "nvidia.com/anything", "nvidia.com/mig-1g.5gb"])
@@ -111,7 +112,7 @@ def test_a_mig_device_in_a_gpujob_s_template_is_the_job_s_to_say() -> None:
     side = container("nvidia.com/mig-1g.5gb", name="side")
     job = make_job("x", template={"spec": {"containers": [{"name": "main", "image": "x"}, side]}})
     with pytest.raises(RequestError, match=r'"nvidia.com/mig-1g.5gb": spec.gpu says how many GPUs a worker gets'):
-        ask_of_job(job, default_policy="Pack")
+        ask_of_job(job, ranking=Ranking(policy="Pack"))
 
 
 def by_plugin(pod: Pod, *, first: NodeKind = "VendorServed") -> str:
@@ -177,12 +178,12 @@ def test_asking_a_plugin_leaves_what_else_a_container_asks_and_takes_what_only_m
 def test_the_sentence_about_a_share_names_whole_devices_of_the_same_model() -> None:
     pod = make_pod(container(amount=2), annotations={names.REQUEST: "2x0.5(V100)"})
     with pytest.raises(RequestError, match=r"write for example 2\(V100\)$"):
-        ask_of_pod(pod, default_policy="Pack")
+        ask_of_pod(pod, ranking=Ranking(policy="Pack"))
 
 
 def test_the_sentence_about_two_kinds_names_the_first_alone() -> None:
     with pytest.raises(RequestError, match=r"write for example nvidia\.com/gpu: 2 alone$"):
-        ask_of_pod(make_pod(container(amount=2), container("amd.com/gpu")), default_policy="Pack")
+        ask_of_pod(make_pod(container(amount=2), container("amd.com/gpu")), ranking=Ranking(policy="Pack"))
 
 
 def test_mig_devices_are_counted_by_profile_at_the_pod_s_peak() -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from dovetail import names
 from dovetail.api.builtin import Pod, PodSpec
+from dovetail.engine.model.ranking import DEFAULT_RANKING
 from dovetail.pods.demand import ask_of_job, ask_of_pod
 from dovetail.pods.effective_request import host_room_mib
 from tests.core.builders import make_job
@@ -28,7 +29,7 @@ def room(*containers: dict[str, Any], init: tuple[dict[str, Any], ...] = (), **r
         },
         Pod,
     )
-    ask = ask_of_pod(pod, default_policy="Balanced")
+    ask = ask_of_pod(pod, ranking=DEFAULT_RANKING)
     assert ask is not None
     return ask.host_room_mib
 
@@ -55,7 +56,7 @@ def test_nor_is_one_whose_init_container_uses_its_device_with_memory_of_its_own(
 def test_the_workers_of_a_job_have_what_their_template_says() -> None:
     spec = {"containers": [{"name": "c", "resources": {"limits": {"memory": "21Gi"}}}]}
     job = make_job(gpu="20G,1", mode="TimeShared", template={"spec": spec})
-    assert ask_of_job(job, default_policy="Balanced").host_room_mib == 20992
+    assert ask_of_job(job, ranking=DEFAULT_RANKING).host_room_mib == 20992
 
 
 @pytest.mark.parametrize(("memory", "expected"), [("512Mi", 0), ("513Mi", 1), ("1000M", 441)])

@@ -13,6 +13,7 @@ from dovetail.api.gpunode import GPUNode
 from dovetail.api.gpuquota import GPUQuota
 from dovetail.cluster.objects import ClusterObjects
 from dovetail.config.settings import Settings
+from dovetail.engine.model.ranking import TERMS
 from dovetail.pods.allocation import AllocatedDevice, Allocation, ContainerAllocation, annotations_of
 from tests.operator_.builders import at, condition, make_child, make_job, make_pod
 
@@ -171,6 +172,8 @@ class RandomCluster:
             spec |= {"onNoGPU": "RunOnCPU", "onNoGPUAfterSeconds": rng.choice((0, 600, 3600))}
         elif self.chance(0.1):
             spec |= {"onNoGPU": rng.choice(("RunOnCPU", "Wait"))}
+        if self.chance(0.3):
+            spec["scoreWeights"] = {rng.choice(TERMS): rng.choice((0, 0.5, 20))}
         return spec | (self.lease() if self.chance(0.1) else self.limits())
 
     def add_waiting(self) -> None:
@@ -237,7 +240,14 @@ def random_cluster(seed: int) -> RandomCluster:
     """The cluster of that seed."""
     rng = random.Random(seed)
     preemption = {"priority_gap": rng.choice((0, 5)), "grace": 20, "min_run": rng.choice((0, 300))}
-    settings = Settings.model_validate({"preemption": preemption, "default_time_limit": rng.choice((3600, 86400))})
+    weights = {NAMESPACES[0]: {"cpu": 5, "memory": {"default": 0.1}}, NAMESPACES[-1]: {"fragmentation": {"max": 10}}}
+    settings = Settings.model_validate(
+        {
+            "preemption": preemption,
+            "default_time_limit": rng.choice((3600, 86400)),
+            "namespace_score_weights": weights if rng.random() < 0.5 else {},
+        }
+    )
     cluster = RandomCluster(rng=rng, settings=settings)
     steps = [
         *([cluster.add_running] * rng.randint(2, 6)),

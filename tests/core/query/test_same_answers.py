@@ -38,13 +38,13 @@ def state_of(cluster: RandomCluster) -> State:
     """The operator after it has seen the cluster's objects."""
     settings = cluster.settings
     view = ClusterView(
-        ledger=Ledger(limits=settings.limits, weights=settings.weights),
+        ledger=Ledger(limits=settings.limits),
         vendors=settings.vendors,
         freshness=Freshness(max_age_seconds=settings.measurement_max_age, clock=time.monotonic),
     )
     state = build_state(
         view,
-        default_policy=settings.policy,
+        rankings=settings.rankings,
         learning=Learning(default=settings.memory_guard, look_seconds=settings.monitor_update_interval),
         run_times=RunTimes(default_seconds=settings.default_time_limit, by_namespace=settings.namespace_time_limits),
         quotas=Quotas(half_life_seconds=settings.fair_share_half_life),

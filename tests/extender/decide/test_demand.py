@@ -7,15 +7,20 @@ import pytest
 
 from dovetail import names
 from dovetail.api.builtin import Pod
+from dovetail.engine.model.ranking import Range, Ranking, Rankings
 from dovetail.gpu.device_plugins import DEFAULT_VENDORS
 from dovetail.gpu.request import RequestError
 from dovetail_extender.decide.demand import REMEMBERED, Asks
 
 
-def make_pod(gpu: str = "0.5", *, milli: str = "500", version: str = "1", namespace: str = "a") -> Pod:
+def make_pod(
+    gpu: str = "0.5", *, milli: str = "500", version: str = "1", namespace: str = "a", weights: str = ""
+) -> Pod:
     meta: dict[str, Any] = {
         "uid": "pod", "resourceVersion": version, "namespace": namespace, "annotations": {names.REQUEST: gpu},
     }  # fmt: skip
+    if weights:
+        meta["annotations"][names.SCORE_WEIGHTS] = weights
     limits = {names.GPU_MILLI: milli}
     spec = {"containers": [{"name": "main", "resources": {"limits": limits}}]}
     return msgspec.convert({"metadata": meta, "spec": spec}, Pod)
@@ -23,7 +28,7 @@ def make_pod(gpu: str = "0.5", *, milli: str = "500", version: str = "1", namesp
 
 @pytest.fixture
 def asks() -> Asks:
-    return Asks(default_policy="Balanced", namespace_policies={"tidy": "Pack"}, vendors=DEFAULT_VENDORS)
+    return Asks(rankings=Rankings(by_namespace={"tidy": Ranking(policy="Pack")}), vendors=DEFAULT_VENDORS)
 
 
 def test_a_version_of_a_pod_is_read_once(asks: Asks) -> None:
@@ -52,6 +57,17 @@ def test_a_request_that_cannot_be_read_is_an_error_each_time(asks: Asks) -> None
     for _ in range(2):
         with pytest.raises(RequestError):
             asks.request(make_pod("1.5"))
+
+
+def test_weights_out_of_the_namespace_s_bounds_are_an_error_until_the_bounds_change(asks: Asks) -> None:
+    pod = make_pod(weights="cpu=2")
+    asks.configure(rankings=Rankings(by_namespace={"a": Ranking(allowed={"cpu": Range(high=1)}, namespace="a")}))
+    with pytest.raises(RequestError, match=r'score-weights.cpu "2": must be from 0 to 1 in namespace a;'):
+        asks.request(pod)
+    asks.configure(rankings=Rankings())
+    asked = asks.request(pod)
+    assert asked is not None
+    assert asked.weights.cpu == 2
 
 
 def test_a_namespace_may_have_a_policy(asks: Asks) -> None:

@@ -4,6 +4,7 @@ import msgspec
 
 from dovetail import names
 from dovetail.api.builtin import Pod
+from dovetail.engine.model.ranking import Ranking, Rankings
 from dovetail.engine.model.settings import Limits, Weights
 from dovetail_extender.decide.filter_score import Rules
 from dovetail_extender.service import Options
@@ -220,13 +221,12 @@ async def test_a_new_configuration_counts_for_pods_that_were_asked_before(face: 
     before = decisions.ask(pod)
     face.extender.configure(
         Options(
-            rules=Rules(default_policy="Spread", namespace_policies={"default": "Pack"}),
+            rules=Rules(rankings=Rankings(by_namespace={"default": Ranking(policy="Pack", weights=Weights(cpu=9))})),
             limits=Limits(training_per_device=3),
-            weights=Weights(cpu=9),
         )
     )
     after = decisions.ask(pod)
     assert before is not None
     assert after is not None
     assert (before.policy, after.policy) == ("Balanced", "Pack")
-    assert (face.ledger.limits.training_per_device, face.ledger.weights.cpu) == (3, 9)
+    assert (face.ledger.limits.training_per_device, after.weights.cpu) == (3, 9)

@@ -2,6 +2,7 @@ from typing import Any
 
 import pytest
 
+from dovetail.engine.model.ranking import DEFAULT_RANKING
 from dovetail.pods.demand import ask_of_job
 from dovetail_operator.job.liveness_warning import warning_of
 from tests.operator_.builders import make_job
@@ -13,7 +14,7 @@ def warned(mode: str, **containers: Any) -> str | None:
     """What a job hears whose containers have these fields."""
     listed = [{"name": name, "image": "busybox", **fields} for name, fields in containers.items()]
     job = make_job(gpu="8G,0.5", mode=mode, template={"spec": {"containers": listed}})
-    found = warning_of(job, ask=ask_of_job(job, default_policy="Balanced"))
+    found = warning_of(job, ask=ask_of_job(job, ranking=DEFAULT_RANKING))
     return None if found is None else found.message
 
 

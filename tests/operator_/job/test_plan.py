@@ -12,6 +12,7 @@ from dovetail.api.conversion import values_of
 from dovetail.api.gpujob import GPUJob, KeptOnNode, Placement, QueuePlace, ReservedRoom
 from dovetail.api.meta import key_of
 from dovetail.engine.model.claims import Claim
+from dovetail.engine.model.ranking import DEFAULT_RANKING
 from dovetail.jobs.plan import open_nodes
 from dovetail.pods.demand import ask_of_job
 from dovetail.queue.verdicts import Admitted, Verdict, Waits
@@ -32,7 +33,7 @@ WORKER = {"request": "2", "cpuMilli": 0, "memoryMiB": 0}
 def let_go(job: GPUJob, *nodes: str) -> Admitted:
     """The verdict by which the workers of the job go to `nodes`."""
     claims = tuple(Claim(key=f"{job.metadata.uid}/{at}", node=node) for at, node in enumerate(nodes))
-    return Admitted(key=job.metadata.uid, claims=claims, ask=ask_of_job(job, default_policy="Balanced"))
+    return Admitted(key=job.metadata.uid, claims=claims, ask=ask_of_job(job, ranking=DEFAULT_RANKING))
 
 
 def plan(*nodes: tuple[str, int], generation: int = 1) -> dict[str, Any]:
@@ -126,7 +127,7 @@ def test_a_plan_of_the_user_s_own_making_does_not_get_into_the_pods() -> None:
     metadata = {"annotations": {"dovetail.dev/plan": "{}", "mine": "stays"}}
     template = {"metadata": metadata, "spec": {"containers": [{"name": "main", "image": "busybox"}]}}
     job = make_job(template=template)
-    built = build_job(job, ask=ask_of_job(job, default_policy="Balanced"), number=1)
+    built = build_job(job, ask=ask_of_job(job, ranking=DEFAULT_RANKING), number=1)
     annotations = built["spec"]["template"]["metadata"]["annotations"]
     assert "dovetail.dev/plan" not in annotations
     assert annotations["mine"] == "stays"

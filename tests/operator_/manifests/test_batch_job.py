@@ -7,6 +7,7 @@ import pytest
 from dovetail import names
 from dovetail.api.builtin import Job, Pod
 from dovetail.api.gpujob import GPUJob, MemoryUse
+from dovetail.engine.model.ranking import DEFAULT_RANKING, Ranking
 from dovetail.pods.demand import ask_of_job, ask_of_pod
 from dovetail_operator.manifests.batch_job import Manifest, build_job, is_of_another_template
 from tests.operator_.builders import make_job
@@ -16,7 +17,7 @@ FIELD_REF = "metadata.annotations['dovetail.dev/{}.0']"
 
 def build(**spec: Any) -> Manifest:
     job = make_job(**spec)
-    return build_job(job, ask=ask_of_job(job, default_policy="Balanced"), number=42)
+    return build_job(job, ask=ask_of_job(job, ranking=DEFAULT_RANKING), number=42)
 
 
 def template(**pod_spec: Any) -> dict[str, Any]:
@@ -180,15 +181,15 @@ def test_a_forged_allocation_does_not_reach_the_pod(forged: str) -> None:
 def test_the_extender_reads_from_the_pod_what_the_job_asked(gpu: str, mode: str | None) -> None:
     spec: dict[str, Any] = {"mode": mode} if mode else {}
     job = make_job(gpu=gpu, **spec)
-    asked = ask_of_job(job, default_policy="Balanced")
+    asked = ask_of_job(job, ranking=DEFAULT_RANKING)
     pod = msgspec.convert(build_job(job, ask=asked, number=1)["spec"]["template"], Pod)
-    assert ask_of_pod(pod, default_policy="Spread") == asked
+    assert ask_of_pod(pod, ranking=Ranking(policy="Spread")) == asked
 
 
 def test_the_users_template_is_left_as_it_is() -> None:
     job = make_job()
     before = msgspec.json.encode(job)
-    build_job(job, ask=ask_of_job(job, default_policy="Balanced"), number=1)
+    build_job(job, ask=ask_of_job(job, ranking=DEFAULT_RANKING), number=1)
     assert msgspec.json.encode(job) == before
 
 
@@ -201,7 +202,7 @@ def test_a_template_s_own_labels_say_nothing_of_whose_its_pods_are() -> None:
 
 def built(job: GPUJob, *, resource: str = "", **how: Any) -> Manifest:
     """The batch Job of a job whose workers ask this resource of a vendor's plugin, if one is given."""
-    return build_job(job, ask=replace(ask_of_job(job, default_policy="Balanced"), resource=resource), number=42, **how)
+    return build_job(job, ask=replace(ask_of_job(job, ranking=DEFAULT_RANKING), resource=resource), number=42, **how)
 
 
 def test_the_batch_job_says_which_attempt_it_is_and_what_its_promise_rests_on() -> None:
@@ -253,6 +254,8 @@ def test_a_job_of_a_pool_goes_to_its_nodes_and_any_other_anywhere() -> None:
         ({"gpu": "0.5", "mode": "TimeShared", "priority": 7}, names.PRIORITY, "7"),
         ({"gpu": "0.5", "priority": 7}, names.PRIORITY, None),
         ({"gpu": 1, "priority": 7}, names.PRIORITY, None),
+        ({"gpu": 1, "scoreWeights": {"cpu": 0.25, "memory": 0}}, names.SCORE_WEIGHTS, "memory=0,cpu=0.25"),
+        ({"gpu": 1}, names.SCORE_WEIGHTS, None),
         ({"gpu": "0.5", "workload": "Inference"}, names.WORKLOAD, "Inference"),
         ({"gpu": "0.5"}, names.WORKLOAD, None),
         ({"gpu": "0.5", "memory": {"strategy": "Aggressive"}}, names.MEMORY_STRATEGY, "Aggressive"),
@@ -263,6 +266,7 @@ def test_what_the_job_says_of_its_share_replaces_what_the_template_says(
     spec: dict[str, Any], annotation: str, value: str | None
 ) -> None:
     own = {"annotations": {names.PRIORITY: "255", names.WORKLOAD: "Training", names.MEMORY_STRATEGY: "Strict"}}
+    own["annotations"][names.SCORE_WEIGHTS] = "cpu=100"
     made = build(template={**template(), "metadata": own}, **spec)
     assert made["spec"]["template"]["metadata"]["annotations"].get(annotation) == value
 

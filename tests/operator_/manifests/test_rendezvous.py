@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from dovetail.engine.model.ranking import DEFAULT_RANKING
 from dovetail.pods.demand import ask_of_job
 from dovetail_operator.manifests import rendezvous
 from dovetail_operator.manifests.batch_job import Manifest, build_job
@@ -16,7 +17,7 @@ MEETING = {"MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK", "LOCAL_WORLD_SIZE
 
 def pod(**spec: Any) -> Manifest:
     job = make_job(**spec)
-    built: Manifest = build_job(job, ask=ask_of_job(job, default_policy="Balanced"), number=1)["spec"]["template"]
+    built: Manifest = build_job(job, ask=ask_of_job(job, ranking=DEFAULT_RANKING), number=1)["spec"]["template"]
     return built
 
 
@@ -114,14 +115,14 @@ def test_mpi_reads_its_hosts_from_a_file() -> None:
 
 def test_an_mpi_job_has_succeeded_when_its_first_worker_has() -> None:
     job = make_job(workers=2, distributed={"framework": "MPI"})
-    built = build_job(job, ask=ask_of_job(job, default_policy="Balanced"), number=1)["spec"]
+    built = build_job(job, ask=ask_of_job(job, ranking=DEFAULT_RANKING), number=1)["spec"]
     assert built["successPolicy"] == {"rules": [{"succeededIndexes": "0"}]}
 
 
 @pytest.mark.parametrize("spec", [{"workers": 2}, {"workers": 1, "distributed": {"framework": "MPI"}}])
 def test_any_other_job_has_succeeded_when_all_its_workers_have(spec: dict[str, Any]) -> None:
     job = make_job(**spec)
-    assert "successPolicy" not in build_job(job, ask=ask_of_job(job, default_policy="Balanced"), number=1)["spec"]
+    assert "successPolicy" not in build_job(job, ask=ask_of_job(job, ranking=DEFAULT_RANKING), number=1)["spec"]
 
 
 def test_a_users_variables_of_these_names_are_replaced_and_the_others_kept() -> None:

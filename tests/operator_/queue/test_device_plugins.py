@@ -11,6 +11,7 @@ from dovetail.api.conversion import values_of
 from dovetail.api.gpunode import GPUNode
 from dovetail.cluster.view import ClusterView
 from dovetail.engine.ledger.ledger import Ledger
+from dovetail.engine.model.ranking import Ranking
 from dovetail.gpu.device_plugins import Vendors
 from dovetail.pods.demand import ask_of_pod
 from dovetail.queue.verdicts import Admitted, Waits
@@ -131,7 +132,7 @@ def test_the_extender_reads_such_a_pod_as_the_job_was_meant() -> None:
     submit(state, gpu="2(V100)", policy="Spread")
     template = created(state)["spec"]["template"]
     pod = msgspec.convert({"metadata": template["metadata"], "spec": template["spec"]}, Pod)
-    assert ask_of_pod(pod, default_policy="Pack") == state.requests.ask_of(state.store.jobs["team/x"])
+    assert ask_of_pod(pod, ranking=Ranking(policy="Pack")) == state.requests.ask_of(state.store.jobs["team/x"])
 
 
 def test_a_job_that_was_let_go_on_one_kind_stays_on_it() -> None:

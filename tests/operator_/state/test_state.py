@@ -4,6 +4,7 @@ import pytest
 
 from dovetail.api.builtin import Pod
 from dovetail.api.gpujob import GPUJob
+from dovetail.engine.model.ranking import Ranking, Rankings
 from dovetail.engine.model.settings import Limits, Weights
 from dovetail.jobs.obstacle import Obstacle
 from dovetail.pods.allocation import Allocation, annotations_of
@@ -222,10 +223,8 @@ def test_a_new_configuration_counts_for_jobs_that_were_read_before() -> None:
     state.store.job_changed(job)
     before = state.requests.ask_of(job)
     state.configure(
-        default_policy="Spread",
-        namespace_policies={"team": "Pack"},
+        rankings=Rankings(by_namespace={"team": Ranking(policy="Pack", weights=Weights(cpu=9))}),
         limits=Limits(training_per_device=3, inference_per_device=5),
-        weights=Weights(cpu=9),
         run_times=RunTimes(default_seconds=60),
         preemption=Rules(gap=7),
         cpu_fallback={"team": 30},
@@ -237,7 +236,7 @@ def test_a_new_configuration_counts_for_jobs_that_were_read_before() -> None:
     assert ask is not None
     assert (before.policy, ask.policy) == ("Balanced", "Pack")
     assert (ledger.limits.training_per_device, ledger.limits.inference_per_device) == (3, 5)
-    assert (ledger.weights.cpu, state.run_times.default_seconds, state.preemption.gap) == (9, 60, 7)
+    assert (ask.weights.cpu, state.run_times.default_seconds, state.preemption.gap) == (9, 60, 7)
     seen = state.observe("team/x", now=NOW)
     assert seen is not None
     assert seen.cpu_after_seconds == 30

@@ -8,6 +8,7 @@ from dovetail.api.gpujob.components import (
     MemoryRequest,
     PodTemplate,
     ResourceRequest,
+    ScoreWeights,
     TemplateMetadata,
 )
 from dovetail.api.gpujob.conversion import job_of, spec_of, template_of
@@ -129,6 +130,7 @@ __all__ = [
     "ReservedRoom",
     "ResourceRequest",
     "RetryPolicy",
+    "ScoreWeights",
     "SweepParameter",
     "SweepSpec",
     "Tasks",

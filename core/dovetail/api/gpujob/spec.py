@@ -5,7 +5,14 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from dovetail.api.gpujob.components import NO_TEMPLATE, Dependency, MemoryRequest, PodTemplate, ResourceRequest
+from dovetail.api.gpujob.components import (
+    NO_TEMPLATE,
+    Dependency,
+    MemoryRequest,
+    PodTemplate,
+    ResourceRequest,
+    ScoreWeights,
+)
 from dovetail.api.gpujob.enums import FINISHED, KIND, MAX_SECONDS, Mode, Policy, Workload
 from dovetail.api.gpujob.execution import (
     ArraySpec,
@@ -74,6 +81,13 @@ class GPUJobSpec(Described, frozen=True, kw_only=True):
         Meta(
             description="Spread prefers idle devices, Pack the used ones, Balanced packs promises away from load. "
             "Unset: the configured one."
+        ),
+    ] = None
+    score_weights: Annotated[
+        ScoreWeights | None,
+        Meta(
+            description="Weights of the terms that rank nodes under Spread and Balanced, within the bounds of the "
+            "namespace. Unset: those of the namespace."
         ),
     ] = None
     memory: Annotated[MemoryRequest, Meta(description="How the memory guard treats the job.")] = MemoryRequest()

@@ -3,7 +3,8 @@
 from pydantic import BaseModel, Field, ValidationInfo, field_validator
 
 from dovetail.api.gpujob import Policy
-from dovetail.config.groups import LIVE, ScoreWeights, WholeNumber, choice, number
+from dovetail.config.groups import LIVE, NamespaceWeights, ScoreWeights, WeightRange, WholeNumber, choice, number
+from dovetail.engine.model.ranking import Range, Ranking, Rankings
 from dovetail.engine.model.settings import FragmentationPolicy, Weights
 
 
@@ -53,6 +54,18 @@ class PlacementKeys(BaseModel):
             "allowed": "a map with utilization, memory, cpu and fragmentation, one of them above 0 at least",
         },
     )
+    namespace_score_weights: dict[str, NamespaceWeights] = Field(
+        default_factory=dict,
+        description="The same by namespace, with the range from which a job (spec.scoreWeights) or pod may choose; "
+        "score_weights, and any choice from 0 to 100, in all other namespaces and for terms that are left out.",
+        json_schema_extra={
+            LIVE: True,
+            "unit": "weights",
+            "allowed": "a map of namespaces to weights",
+            "entry": "a map with utilization, memory, cpu and fragmentation: a number from 0 to 100 that jobs cannot "
+            "change, or a map with min, max and default",
+        },
+    )
     hold_ttl_seconds: WholeNumber = number(
         30,
         low=1,
@@ -64,14 +77,24 @@ class PlacementKeys(BaseModel):
         4, low=1, high=60, unit="seconds", description="How long binding a pod may take; below the scheduler's timeout."
     )
 
-    def policy_in(self, namespace: str) -> Policy:
-        """The policy of pods and jobs of a namespace that name none."""
-        return self.namespace_policies.get(namespace, self.policy)
-
     @property
-    def weights(self) -> Weights:
-        """The weights of the terms that rank nodes."""
-        return Weights(**self.score_weights.model_dump())
+    def rankings(self) -> Rankings:
+        """How pods and jobs rank nodes and devices, by namespace."""
+        named = {*self.namespace_policies, *self.namespace_score_weights}
+        return Rankings(usual=self._ranking(""), by_namespace={name: self._ranking(name) for name in named})
+
+    def _ranking(self, namespace: str) -> Ranking:
+        policy, weights = self.namespace_policies.get(namespace, self.policy), self.score_weights.model_dump()
+        bounds = self.namespace_score_weights.get(namespace)
+        if bounds is None:
+            return Ranking(policy=policy, weights=Weights(**weights))
+        by_term: dict[str, WeightRange] = {term: getattr(bounds, term) for term in weights}
+        return Ranking(
+            policy=policy,
+            weights=Weights(**{term: each.default_or(weights[term]) for term, each in by_term.items()}),
+            allowed={term: Range(low=each.min, high=each.max) for term, each in by_term.items()},
+            namespace=namespace,
+        )
 
     @field_validator("score_weights")
     @classmethod

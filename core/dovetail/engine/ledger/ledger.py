@@ -20,7 +20,7 @@ from dovetail.engine.model.claims import Claim
 from dovetail.engine.model.columns import Columns, Floats, Ints
 from dovetail.engine.model.inventory import DeviceFacts, NodeFacts, Totals
 from dovetail.engine.model.node_row import NodeRow
-from dovetail.engine.model.settings import DEFAULT_WEIGHTS, Limits, Weights
+from dovetail.engine.model.settings import Limits
 from dovetail.gpu.models import Model
 from dovetail.gpu.request import WHOLE_MILLI
 
@@ -53,7 +53,7 @@ class Prices(Protocol):
 
 
 class Ledger:
-    """Who holds what. Reported utilization is smoothed over `smoothing_seconds`; `weights` rank the nodes.
+    """Who holds what. Reported utilization is smoothed over `smoothing_seconds`.
 
     Not thread-safe. The log of changes remembers `log_length` changes for readers of `touched_since`.
     """
@@ -63,11 +63,9 @@ class Ledger:
         *,
         limits: Limits | None = None,
         smoothing_seconds: float = 120.0,
-        weights: Weights = DEFAULT_WEIGHTS,
         log_length: int = LOG_LENGTH,
     ) -> None:
         self.limits = limits or Limits()
-        self.weights = weights
         # None: plans are judged by best fit.
         self.prices: Prices | None = None
         self._table = NodeTable(limits=self.limits, smoothing_seconds=smoothing_seconds)
@@ -324,7 +322,7 @@ class Ledger:
 
     def copy(self) -> "Ledger":
         """An independent ledger with the same content and prices. Its log starts empty."""
-        other = Ledger(limits=self.limits, weights=self.weights)
+        other = Ledger(limits=self.limits)
         other.prices = None if self.prices is None else self.prices.of_copy(original=self)
         other._table = self._table.copy()
         other._entries = dict(self._entries)

@@ -1,8 +1,9 @@
 """What a pod asks for (`Ask`) and what it is promised (`Claim`). Values only."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from dovetail.api.gpujob import Mode, Policy, Workload
+from dovetail.engine.model.settings import DEFAULT_WEIGHTS, Weights
 from dovetail.gpu.request import GPURequest
 
 
@@ -13,6 +14,7 @@ class Ask:
     gpu             the GPU request of its first container; None for a pod that needs no device
     mode            how it uses a device: alone, a fraction of it, or in turns
     policy          how nodes and devices are ranked
+    weights         of the terms that rank nodes; asks that differ in them alone are equal: they fit the same nodes
     cpu_milli       the pod's CPU request
     memory_mib      the pod's memory request, not device memory
     resource        the device plugin's resource, such as nvidia.com/gpu, if kubelet picks the devices; empty on
@@ -35,6 +37,7 @@ class Ask:
     more: tuple[GPURequest, ...] = ()
     host_room_mib: int = 0
     apart: bool = False
+    weights: Weights = field(default=DEFAULT_WEIGHTS, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -144,7 +144,7 @@ class FitCache:
         fits, parts = self._columns(ask, nodes=nodes, key=key)
         found = np.flatnonzero(fits)
         if limit is not None and len(found) > 1:
-            scores = combine(_select(parts, rows=found), policy=ask.policy, weights=self._ledger.weights)
+            scores = combine(_select(parts, rows=found), policy=ask.policy, weights=ask.weights)
             near = np.flatnonzero(scores >= scores.max() - within)
             near, rows = _by_row(near, rows=self._rows(nodes)[found[near]])
             cards = self._shape(ask).card_gb[rows]
@@ -154,7 +154,7 @@ class FitCache:
     def scores(self, ask: Ask, *, nodes: Sequence[str], key: str) -> list[float]:
         """The score of each of `nodes`, 0 to 1, in their order. The caller makes sure that they fit."""
         _, parts = self._columns(ask, nodes=nodes, key=key)
-        return list(combine(parts, policy=ask.policy, weights=self._ledger.weights).tolist())
+        return list(combine(parts, policy=ask.policy, weights=ask.weights).tolist())
 
     def refusals(self, ask: Ask, *, nodes: Sequence[str], key: str) -> dict[str, Refusal]:
         """Why each node that does not fit is excluded, in the words that all nodes with this cause share."""

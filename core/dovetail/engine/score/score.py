@@ -114,7 +114,7 @@ def rank(
     The caller makes sure that the nodes fit.
     """
     judged = Judgement(ledger, ask=ask, nodes=nodes, key=key)
-    return list(combine(terms(judged), policy=ask.policy, weights=ledger.weights).tolist())
+    return list(combine(terms(judged), policy=ask.policy, weights=ask.weights).tolist())
 
 
 def _cpu(columns: Columns, *, policy: Policy) -> Floats:

@@ -41,10 +41,12 @@ def of_request(
     chosen = by_request if mode is None else _word(mode, allowed=_MODES, field=field("mode"))
     if chosen == "Exclusive" and not request.whole:
         raise InvalidQueryError(f'{field("mode")} "{mode}": {request} is a share, and Exclusive takes whole GPUs')
+    ranking = settings.rankings.usual
     ask = Ask(
         gpu=request,
         mode=chosen,
-        policy=settings.policy if policy is None else _word(policy, allowed=_POLICIES, field=field("policy")),
+        policy=ranking.policy if policy is None else _word(policy, allowed=_POLICIES, field=field("policy")),
+        weights=ranking.weights,
         cpu_milli=0 if cpu is None else _amount(cpu, field=field("cpu"), read="cpu"),
         memory_mib=0 if memory is None else _amount(memory, field=field("memory"), read="memory"),
         workload=None if workload is None else _word(workload, allowed=_WORKLOADS, field=field("workload")),

@@ -16,6 +16,7 @@ from dovetail.gpu.request import RequestError
 from dovetail.jobs.batch_job import workers_without_node
 from dovetail.jobs.runs import workers_of
 from dovetail.pods.demand import ask_of_job, ask_of_pod, estimated, template_spec
+from dovetail.pods.score_weights import check_job, check_pod
 from dovetail.queue.inputs.workers import sized
 
 State = Literal["asked", "waiting", "placed", "ended", "held", "invalid", "not ours"]
@@ -71,9 +72,10 @@ def of_pod(raw: Mapping[str, Any], *, settings: Settings) -> Subject:
         notes=_gates(raw),
     )
     try:
-        subject = replace(
-            subject, ask=ask_of_pod(pod, default_policy=settings.policy_in(meta.namespace), vendors=settings.vendors)
-        )
+        ranking = settings.rankings.of(meta.namespace)
+        subject = replace(subject, ask=ask_of_pod(pod, ranking=ranking, vendors=settings.vendors))
+        if not pod.spec.node_name:
+            check_pod(pod, ranking=ranking)
     except (RequestError, QuantityError) as error:
         return replace(subject, state="invalid", said=f"its request cannot be read: {error}")
     return _pod_state(subject, pod=pod)
@@ -119,8 +121,10 @@ def of_job(job: GPUJob, *, pods: Sequence[Pod], settings: Settings, child: Job |
     if status.phase in FINISHED:
         return replace(subject, state="ended", said=f"has ended: {status.phase}{_because(job)}")
     try:
-        policy = settings.policy_in(job.metadata.namespace)
-        ask = estimated(ask_of_job(job, default_policy=policy), use=job.status.memory)
+        ranking = settings.rankings.of(meta.namespace)
+        if status.placement is None:
+            check_job(job, ranking=ranking)
+        ask = estimated(ask_of_job(job, ranking=ranking), use=job.status.memory)
         subject = replace(subject, ask=ask, pod_spec=template_spec(job))
     except (RequestError, QuantityError) as error:
         return replace(subject, state="invalid", said=f"its request cannot be read: {error}")

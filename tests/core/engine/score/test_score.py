@@ -96,7 +96,7 @@ CASES = (
 
 def node_of(case: Scored) -> Ledger:
     """The load and the strangers are those of its first device."""
-    ledger = Ledger(weights=case.weights)
+    ledger = Ledger()
     add_node(ledger, "a", gpus=2)
     first = make_device("a", 0, foreign_mib=case.foreign_mib, utilization=case.utilization)
     ledger.set_devices("a", devices=[first, make_device("a", 1)], cpu_load=case.cpu_load)
@@ -110,7 +110,8 @@ def node_of(case: Scored) -> Ledger:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.says)
 def test_the_score_of_a_node(case: Scored) -> None:
-    (score,) = rank(node_of(case), ask=make_ask("0.1", policy=case.policy), nodes=["a"], key="p")
+    ask = replace(make_ask("0.1", policy=case.policy), weights=case.weights)
+    (score,) = rank(node_of(case), ask=ask, nodes=["a"], key="p")
     assert score == pytest.approx(case.score)
 
 
