@@ -68,10 +68,6 @@ SPEC: Final = [
         "message": "mode Exclusive takes whole GPUs, but resources.share is below 1: write Fractional or TimeShared",
     },
     {
-        "rule": "!has(self.scoreWeights) || !has(self.policy) || self.policy != 'Pack'",
-        "message": "scoreWeights count under Spread and Balanced: policy Pack uses the fragmentation term alone",
-    },
-    {
         "rule": "!has(self.maxConcurrent) || has(self.group)",
         "message": "maxConcurrent limits the jobs of a group: group must name it",
     },
