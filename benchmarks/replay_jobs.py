@@ -8,20 +8,18 @@ over. Pods without GPUs are plain pods, which the extender places.
         [--percent 130] [--json FILE]
 """
 
-import argparse
 import asyncio
-import json
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import plane
 import planned_jobs
 import queue_plane
+import replays
 import simulator
 
 from dovetail import names
@@ -32,79 +30,43 @@ from dovetail.fragmentation.pod_shapes import Shape
 from dovetail.kube.client import Client
 from dovetail.kube.errors import NotFound
 from dovetail.kube.reflector import Reflector
-from dovetail.simulator.curve import LOADS, allocation_at
-from dovetail.simulator.experiment import Outcome
 from dovetail.simulator.parallel import Scene, run_one
 from dovetail_sandbox.cluster import Cluster
 
 # Jobs under way at a time until the first one is refused. After that one at a time: a waiting job reserves room.
 IN_FLIGHT = 8
-DEVICE_MEMORY_MIB = 16_384
 FILLING = [name for name in planned_jobs.VARIANTS if name != "departures"]
 
 
 def main() -> None:
-    options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    options.add_argument("--traces", type=Path, required=True, help="folder with a trace")
-    options.add_argument("--seed", type=int, default=42, help="which arrivals of the folder (default: %(default)s)")
+    options = replays.options(__doc__ or "", name="replay_jobs", limit_nodes=200, generates=False)
     options.add_argument("--term", choices=planned_jobs.PLAIN, default="ph", help="fragmentation_policy (default: ph)")
     options.add_argument("--variant", choices=FILLING, default="default", help="of the trace (default: %(default)s)")
-    options.add_argument("--limit-nodes", type=int, default=200, help="how many of the nodes (default: %(default)s)")
-    options.add_argument("--percent", type=float, default=130, help="load to arrive (default: %(default)s)")
-    options.add_argument("--json", type=Path, default=Path("out/replay_jobs.json"), help="where it is written too")
     args = options.parse_args()
     whole = simulator.read(args.traces, name="default", seeds=[args.seed])[args.seed]
-    scene = part_of(planned_jobs.VARIANTS[args.variant](whole), args=args)
+    scene = replays.part_of(
+        planned_jobs.VARIANTS[args.variant](whole), nodes=args.limit_nodes, percent=args.percent, seed=args.seed
+    )
     simulated = run_one(args.term, scene=replace(scene, jobs=True))
     started = time.monotonic()
     nodes = "".join(
-        f"- {{name: n{at:04d}, count: 1, model: {node.model}, devices: {node.gpus}, memory_mib: {DEVICE_MEMORY_MIB}, "
-        f"cpu: {node.cpu_milli // 1000}, memory: {node.memory_mib}Mi}}\n"
+        f"- {{name: n{at:04d}, count: 1, model: {node.model}, devices: {node.gpus}, "
+        f"memory_mib: {replays.DEVICE_MEMORY_MIB}, cpu: {node.cpu_milli // 1000}, memory: {node.memory_mib}Mi}}\n"
         for at, node in enumerate(scene.nodes)
     )
     with queue_plane.sandbox(nodes=nodes, overrides=[f"config.fragmentation_policy={args.term}"]) as made:
-        real = asyncio.run(replay(made, scene))
+        real = replays.outcome_of(asyncio.run(replay(made, scene)), scene=scene, policy=args.term)
     took = time.monotonic() - started
     print(
         f"{args.variant}, {args.term}: {len(scene.nodes)} nodes, {len(scene.visits)} arrivals, real part {took:.0f} s"
     )
-    rows = {}
-    for load in LOADS:
-        both = allocation_at(simulated, percent=load), allocation_at(real, percent=load)
-        if both[0] is not None and both[1] is not None:
-            rows[load] = {"simulator": both[0], "sandbox": both[1]}
-            print(f"  {load:>3} % arrived: simulator {both[0]:6.2f}, sandbox {both[1]:6.2f}")
-    args.json.parent.mkdir(parents=True, exist_ok=True)
-    args.json.write_text(json.dumps({"nodes": len(scene.nodes), "allocation": rows}, indent=2) + "\n")
+    replays.report(simulated, real=real, called="sandbox", path=args.json, more={"nodes": len(scene.nodes)})
 
 
-def part_of(scene: Scene, *, args: argparse.Namespace) -> Scene:
-    """Some of the nodes, and the arrivals up to the load."""
-    random = np.random.default_rng(args.seed)
-    chosen = sorted(random.choice(len(scene.nodes), size=args.limit_nodes, replace=False).tolist())
-    nodes = [scene.nodes[at] for at in chosen]
-    wanted = args.percent / 100 * sum(node.gpus for node in nodes) * 1000
-    asked = np.cumsum([visit.shape.gpu_milli for visit in scene.visits])
-    return replace(scene, nodes=nodes, visits=scene.visits[: int(np.searchsorted(asked, wanted)) + 1])
-
-
-async def replay(made: Cluster, scene: Scene) -> Outcome:
-    """The arrivals through the operator, kube-scheduler and the extender."""
-    shapes = [visit.shape for visit in scene.visits]
+async def replay(made: Cluster, scene: Scene) -> np.typing.NDArray[np.bool_]:
+    """Which arrivals the operator, kube-scheduler and the extender place."""
     async with plane.client_of(made) as client:
-        placed = await Arrivals(client, shapes=shapes).run()
-    milli = np.array([shape.gpu_milli for shape in shapes], dtype=np.float64)
-    return Outcome(
-        policy="ph",
-        capacity_milli=sum(node.gpus for node in scene.nodes) * 1000,
-        at=np.arange(len(shapes), dtype=np.float64),
-        arrived_milli=np.cumsum(milli),
-        allocated_milli=np.cumsum(milli * placed),
-        fragments_milli={},
-        refused={},
-        placed=int(placed.sum()),
-        seconds=0.0,
-    )
+        return await Arrivals(client, shapes=[visit.shape for visit in scene.visits]).run()
 
 
 class Arrivals:

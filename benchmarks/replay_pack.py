@@ -9,17 +9,15 @@ only CPU and memory. `--tied P` ties P percent of the GPU pods to one model, dra
 
 import argparse
 import asyncio
-import json
 import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import plane
+import replays
 import simulator
 from plane import NodeShape
 
@@ -29,39 +27,26 @@ from dovetail.api.resources import PODS
 from dovetail.fragmentation.pod_shapes import Shape
 from dovetail.kube.client import Client
 from dovetail.kube.reflector import Reflector
-from dovetail.simulator.curve import LOADS, allocation_at
-from dovetail.simulator.experiment import Outcome
 from dovetail.simulator.parallel import Scene, run_all
 from dovetail_sandbox.cluster import Cluster
 
 IN_FLIGHT = 24
-DEVICE_MEMORY_MIB = 16_384
 
 
 def main() -> None:
-    options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    options.add_argument("--traces", type=Path, help="folder with a trace; a generated one by default")
+    options = replays.options(__doc__ or "", name="replay_pack", limit_nodes=None, generates=True)
     options.add_argument("--name", default="default", help="which pod list of the folder (default: %(default)s)")
-    options.add_argument("--seed", type=int, default=42, help="which arrivals of the folder (default: %(default)s)")
-    options.add_argument("--limit-nodes", type=int, help="take a part of the nodes, and arrivals for that part")
     options.add_argument("--tied", type=float, default=0.0, help="percent of GPU pods tied to one model")
-    options.add_argument("--json", type=Path, default=Path("out/replay_pack.json"), help="where it is written too")
     args = options.parse_args()
     scene = _scene(args)
     [simulated] = run_all(["pack"], scene=scene, processes=1)
     started = time.monotonic()
     with plane.plane() as made:
-        real = asyncio.run(replay(made, scene))
+        real = replays.outcome_of(asyncio.run(replay(made, scene)), scene=scene, policy="pack")
     took = time.monotonic() - started
     print(f"{len(scene.nodes)} nodes, {len(scene.visits)} arrivals, tied {args.tied:g} %, real part {took:.0f} s")
-    rows = {}
-    for load in LOADS:
-        both = allocation_at(simulated, percent=load), allocation_at(real, percent=load)
-        if both[0] is not None and both[1] is not None:
-            rows[load] = {"simulator": both[0], "kube-scheduler": both[1]}
-            print(f"  {load:>3} % arrived: simulator {both[0]:6.2f}, kube-scheduler {both[1]:6.2f}")
-    args.json.parent.mkdir(parents=True, exist_ok=True)
-    args.json.write_text(json.dumps({"nodes": len(scene.nodes), "tied": args.tied, "allocation": rows}, indent=2))
+    more = {"nodes": len(scene.nodes), "tied": args.tied}
+    replays.report(simulated, real=real, called="kube-scheduler", path=args.json, more=more)
 
 
 def _scene(args: argparse.Namespace) -> Scene:
@@ -71,21 +56,15 @@ def _scene(args: argparse.Namespace) -> Scene:
         else simulator.generated(seed=args.seed)
     )
     if args.limit_nodes:
-        random = np.random.default_rng(args.seed)
-        chosen = sorted(random.choice(len(scene.nodes), size=args.limit_nodes, replace=False).tolist())
-        nodes = [scene.nodes[at] for at in chosen]
-        wanted = 1.3 * sum(node.gpus for node in nodes) * 1000
-        asked = np.cumsum([visit.shape.gpu_milli for visit in scene.visits])
-        scene = replace(scene, nodes=nodes, visits=scene.visits[: int(np.searchsorted(asked, wanted)) + 1])
+        scene = replays.part_of(scene, nodes=args.limit_nodes, percent=args.percent, seed=args.seed)
     if args.tied:
         simulator.TIED_PERCENT = args.tied
         scene = simulator.tied_to_models(scene)
     return scene
 
 
-async def replay(made: Cluster, scene: Scene) -> Outcome:
-    """The arrivals through kube-scheduler and the extender."""
-    shapes = [visit.shape for visit in scene.visits]
+async def replay(made: Cluster, scene: Scene) -> np.typing.NDArray[np.bool_]:
+    """Which arrivals kube-scheduler and the extender place."""
     async with plane.client_of(made) as client:
         await plane.add_nodes(
             client,
@@ -96,24 +75,12 @@ async def replay(made: Cluster, scene: Scene) -> Outcome:
                     memory_mib=node.memory_mib,
                     devices=node.gpus,
                     model=node.model,
-                    device_memory_mib=DEVICE_MEMORY_MIB,
+                    device_memory_mib=replays.DEVICE_MEMORY_MIB,
                 )
                 for node in scene.nodes
             ],
         )
-        placed = await _arrive(client, shapes)
-    milli = np.array([shape.gpu_milli for shape in shapes], dtype=np.float64)
-    return Outcome(
-        policy="pack",
-        capacity_milli=sum(node.gpus for node in scene.nodes) * 1000,
-        at=np.arange(len(shapes), dtype=np.float64),
-        arrived_milli=np.cumsum(milli),
-        allocated_milli=np.cumsum(milli * placed),
-        fragments_milli={},
-        refused={},
-        placed=int(placed.sum()),
-        seconds=0.0,
-    )
+        return await _arrive(client, [visit.shape for visit in scene.visits])
 
 
 async def _arrive(client: Client, shapes: Sequence[Shape]) -> np.typing.NDArray[np.bool_]:
