@@ -162,7 +162,10 @@ class Decisions:
         uid = pod.metadata.uid
         if pod.spec.has_wishes:
             return self.fit_cache.best(ask, nodes=nodes, key=uid)
-        found = self.fit_cache.best(ask, nodes=nodes, key=uid, limit=self._rules.filter_limit, within=NEAR)
+        # Pack is the engine's order alone. FGD's result depends on the same node winning each of its many ties, and
+        # kube-scheduler's own scores, which prefer idle nodes, would decide between equal nodes.
+        limit = 1 if ask.policy == "Pack" else self._rules.filter_limit
+        found = self.fit_cache.best(ask, nodes=nodes, key=uid, limit=limit, within=NEAR)
         if len(found) == 1:
             self._hold(ask, node=found[0], key=uid)
         return found
