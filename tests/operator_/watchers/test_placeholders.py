@@ -10,6 +10,7 @@ import pytest
 
 from dovetail.api.builtin import Pod, Taint
 from dovetail.api.gpujob import GPUJob
+from dovetail.engine.model.ranking import DEFAULT_RANKING
 from dovetail.kube.client import Client
 from dovetail.kube.retry import Backoff
 from dovetail.pods.demand import ask_of_job, ask_of_pod, template_spec
@@ -46,7 +47,7 @@ def job_with(provisioning: dict[str, Any] | None = None, **spec: Any) -> GPUJob:
 
 
 def made_for(job: GPUJob, *, pool: GrowingPool = POOL, besides: tuple[str, ...] = (), **ask: Any) -> list[Any]:
-    wanted = replace(ask_of_job(job, default_policy="Balanced"), **ask)
+    wanted = replace(ask_of_job(job, ranking=DEFAULT_RANKING), **ask)
     return list(placeholders_of(job, ask=wanted, pool=pool, spec=template_spec(job), besides=besides).values())
 
 
@@ -239,4 +240,4 @@ def test_a_placeholder_asks_dovetail_for_nothing() -> None:
     (made,) = made_for(job_with())
     pod = msgspec.convert(stored(made), Pod)
     assert pod.spec.scheduler_name == "dovetail-placeholder"
-    assert ask_of_pod(pod, default_policy="Balanced") is None
+    assert ask_of_pod(pod, ranking=DEFAULT_RANKING) is None
