@@ -192,7 +192,8 @@ class SchedulingCycle:
         if isinstance(found, Room) or found.reason != "ExceedsCapacity":
             refused = self._gate.refusal(job)
             if refused is not None:
-                return Waits(key=job.key, reason=refused.reason, message=refused.message)
+                waits = Waits(key=job.key, reason=refused.reason, message=refused.message)
+                return self._beyond_limit(job, waits=waits)
         waits = self._admit(job, room=found) if isinstance(found, Room) else short_of(job, shortage=found)
         if isinstance(waits, Waits) and self._falls_back(job, waits=waits):
             return self._on_cpu(job, instead=waits)
@@ -204,6 +205,24 @@ class SchedulingCycle:
         if isinstance(found, Room) and self.reservation is not None:
             return waits
         return self._preempted(job, waits=waits)
+
+    def _beyond_limit(self, job: Candidate, *, waits: Waits) -> Verdict:
+        """The verdict on a job that a limit keeps waiting: what borrowers use of it may come back, as room does."""
+        owner = None if self._reclaim is None else self._reclaim.owner(job)
+        if self._reclaim is None or owner is None:
+            return waits
+        made = self._reclaim.reclaim(
+            job,
+            owner=owner,
+            ledger=self._ledger,
+            sites=self._sites,
+            beside=self._residual(job, in_seconds=self._reclaim.takes_seconds),
+            allows=lambda victims: self._gate.allows_without(job, ended=[each.key for each in victims]),
+        )
+        if made is None:
+            return waits
+        self._owed.append(made)
+        return msgspec.structs.replace(waits, kept=self._kept_for(job))
 
     def _reclaimed(self, job: Candidate, *, waits: Waits, owner: int, reclaim: Reclaim) -> Verdict:
         """The verdict on a job within its guarantee that has no room: what comes back for it."""

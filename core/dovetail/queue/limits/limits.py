@@ -130,6 +130,16 @@ class LimitGate:
         refused = next((refused for limit in start if (refused := limit.refusal(self._used[limit.counter]))), None)
         return refused or (None if self.loans is None else _not_firm(job, loans=self.loans))
 
+    def allows_without(self, job: Candidate, *, ended: Iterable[str]) -> bool:
+        """Whether the limits let the job start once these running jobs have ended."""
+        less = Counter[CounterKey]()
+        for key in ended:
+            less.update(dict(self._counted.get(key, ())))
+        self._used.subtract(less)
+        allowed = self.refusal(job) is None
+        self._used.update(less)
+        return allowed
+
     def workers(self, job: Candidate) -> int:
         """The number of workers with which the job may start within its limits now."""
         if job.least is None:

@@ -3,6 +3,7 @@
 Values and the protocol.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -34,6 +35,9 @@ class Gate(Protocol):
     def refusal(self, job: Candidate) -> Refused | None:
         """Why a limit keeps the job waiting now; None where it may start if there is room."""
 
+    def allows_without(self, job: Candidate, *, ended: Iterable[str]) -> bool:
+        """Whether the limits let the job start once these running jobs have ended."""
+
     def workers(self, job: Candidate) -> int:
         """The number of workers with which an elastic job may start within its limits now."""
 
@@ -55,6 +59,10 @@ class Open:
     def refusal(self, job: Candidate) -> Refused | None:  # noqa: ARG002 - the protocol's
         """No refusal."""
         return None
+
+    def allows_without(self, job: Candidate, *, ended: Iterable[str]) -> bool:  # noqa: ARG002 - the protocol's
+        """Always."""
+        return True
 
     def workers(self, job: Candidate) -> int:
         """All workers of the job."""

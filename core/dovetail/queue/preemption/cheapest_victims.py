@@ -48,7 +48,9 @@ class Choice:
         found = self._exactly(ordered, proofs=_PROOFS)
         if found is not None:
             return found
-        several = self._on_one_node(ordered) if self.proofs.job.workers == 1 else self._by_adding(ordered)
+        # A limit may need the end of jobs on other nodes than those that make room.
+        by_node = self.proofs.job.workers == 1 and self.proofs.allows is None
+        several = self._on_one_node(ordered) if by_node else self._by_adding(ordered)
         return min(several, key=lambda proof: self.cost(proof.victims), default=None)
 
     def cost(self, victims: Sequence[Running]) -> Cost:
@@ -80,6 +82,8 @@ class Choice:
             if below is not None and self.cost(victims) >= below:
                 return None
             if sum(self._milli(each) for each in victims) < missing or not self._may_all_end(victims):
+                continue
+            if self.proofs.allows is not None and not self.proofs.allows(victims):
                 continue
             if not left:
                 return None

@@ -3,7 +3,7 @@
 Pure. Decisions are not stored here: the next cycle gets the ended jobs as input and proves again that they suffice.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from dovetail.engine.ledger.ledger import Ledger
@@ -49,10 +49,21 @@ class Reclaim:
         return self._loans.owner(job.key, workers=job.least) if found is None and job.least else found
 
     def reclaim(
-        self, job: Candidate, *, owner: int, ledger: Ledger, sites: Sites, beside: Beside | None
+        self,
+        job: Candidate,
+        *,
+        owner: int,
+        ledger: Ledger,
+        sites: Sites,
+        beside: Beside | None,
+        allows: Callable[[Sequence[Running]], bool] | None = None,
     ) -> Reservation | None:
-        """The room that the job gets by the end of borrowers' jobs; None where none of them can give it."""
-        proofs = Proofs(job=job, ledger=ledger, sites=sites, beside=beside)
+        """The room that the job gets by the end of borrowers' jobs; None where none of them can give it.
+
+        `allows` says whether the limits of quotas above it let the job start without some jobs; None where they do
+        anyway.
+        """
+        proofs = Proofs(job=job, ledger=ledger, sites=sites, beside=beside, allows=allows)
         proof = self._still(proofs, owner=owner) or self._new(proofs, owner=owner)
         if proof is None:
             return None
@@ -107,12 +118,13 @@ class Reclaim:
 
     def _search(self, proofs: Proofs, *, owner: int, willing: Sequence[Running]) -> Proof | None:
         job, question, negative = proofs.job, proofs.question(willing), self._evictor.in_vain
-        if proofs.beside is None and negative.knows(job.key, asks=question, most=len(willing)):
+        lasting = proofs.beside is None and proofs.allows is None
+        if lasting and negative.knows(job.key, asks=question, most=len(willing)):
             return None
         found = None
         if proofs.without(willing) is not None:
             found = Choice(proofs=proofs, loans=self._loans, owner=owner, willing=willing).cheapest()
-        if found is None and proofs.beside is None:
+        if found is None and lasting:
             negative.record(job.key, asked=question, most=len(willing))
         return found
 

@@ -69,12 +69,15 @@ class Proofs:
     """Tests which jobs must leave so that one job has room.
 
     The ledger is unchanged when a method returns.
+
+    `allows` says whether limits let the job start without some jobs; None where no limit keeps it.
     """
 
     job: Candidate
     ledger: Ledger
     sites: Sites
     beside: Beside | None
+    allows: Callable[[Sequence[Running]], bool] | None = None
 
     def question(self, willing: Sequence[Running]) -> Question:
         """The inputs that decide whether preemption of some of these jobs makes room."""
@@ -102,6 +105,8 @@ class Proofs:
 
         None where there is none.
         """
+        if self.allows is not None and not self.allows(victims):
+            return None
         sites = self.sites if nodes is None else {self.job.site: nodes}
         with self.ledger.without(key for each in victims for key in each.claims):
             left = self.ledger if self.beside is None else self.beside(self.ledger)
