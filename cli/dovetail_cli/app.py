@@ -41,6 +41,7 @@ COMMANDS: Final[dict[str, Entry]] = {
     "quota": Entry(
         "dovetail_cli.commands.quota:quota", "Show the limits of namespaces and users, and what is used of them"
     ),
+    "quota plan": Entry("dovetail_cli.commands.quota:plan", "Show what GPUQuotas in a file would do"),
     "quota set": Entry("dovetail_cli.commands.limit_changes:set_quota", "Create or change a GPUQuota"),
     "quota delete": Entry("dovetail_cli.commands.limit_changes:delete_quotas", "Delete GPUQuotas"),
     "limits": Entry(

@@ -20,6 +20,7 @@ LINES = [
     "gstats",
     "top",
     "quota",
+    "quota plan examples/departments.yaml",
     "quota set q --gpus 1",
     "quota delete q",
     "limits",

@@ -40,6 +40,7 @@ OVERRIDES = [
     "config.preemption.min_run=0",
     "config.preemption.grace=8",
     "config.preemption.per_hour=1000",
+    "config.preemption.reclaim_grace=1",
     # No simulated pod is above its promise unless a test says so.
     "config.memory_overuse=Evict",
     "config.memory_overuse_grace=0",

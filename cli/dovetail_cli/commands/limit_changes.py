@@ -28,6 +28,15 @@ def set_quota(
     users: Annotated[
         str | None, typer.Option("--users", metavar="NAMES", help="Users that it applies to, or all.")
     ] = None,
+    projects: Annotated[
+        str | None, typer.Option("--projects", metavar="NAMES", help="Projects (label dovetail.dev/project), or all.")
+    ] = None,
+    parent: Annotated[
+        str | None, typer.Option("--parent", metavar="QUOTA", help="The GPUQuota above it in the tree, or none.")
+    ] = None,
+    guaranteed: Annotated[
+        Amount, typer.Option("--guaranteed", metavar="N", help="GPUs that they can have at any time, or none.")
+    ] = None,
     per: Annotated[
         str | None, typer.Option("--per", metavar="WHOM", help="Whose limit it is: Together, Namespace or User.")
     ] = None,
@@ -55,8 +64,9 @@ def set_quota(
     from dovetail_cli.nodes import quota_changes
 
     asked = quota_changes.read(
-        lists={"--namespaces": namespaces, "--users": users, "--pools": pools},
+        lists={"--namespaces": namespaces, "--users": users, "--projects": projects, "--pools": pools},
         amounts={
+            "--guaranteed": guaranteed,
             "--gpus": gpus,
             "--running-jobs": running_jobs,
             "--queued-jobs": queued_jobs,
@@ -65,6 +75,7 @@ def set_quota(
         },
         per=per,
         may_preempt=may_preempt,
+        parent=parent,
     )
     print(quota_changes.apply(name, changes=asked, kubeconfig=kubeconfig, context=context))
 

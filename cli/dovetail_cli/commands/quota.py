@@ -16,9 +16,27 @@ def quota(
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
-    """Show what is used of each GPUQuota: GPUs, jobs, and recent GPU hours."""
+    """Show what is used of each GPUQuota, and in a tree what is guaranteed, lent and borrowed."""
     from dovetail_cli.nodes import quotas
     from dovetail_cli.ui import output
 
     output.check_format(form)
     print(quotas.show(frozenset(names or ()), form=form, kubeconfig=kubeconfig, context=context))
+
+
+def plan(
+    file: Annotated[str, argument(metavar="FILE", help="GPUQuotas in YAML or JSON, as for kubectl apply.")],
+    *,
+    form: Output = "table",
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Show what the GPUQuotas of a file would do now: guarantees, contradictions, jobs that start or end.
+
+    Nothing is written.
+    """
+    from dovetail_cli.nodes import quota_plan
+    from dovetail_cli.ui import output
+
+    output.check_format(form)
+    print(quota_plan.show(file, form=form, kubeconfig=kubeconfig, context=context))

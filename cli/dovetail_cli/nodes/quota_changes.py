@@ -7,6 +7,7 @@ from dovetail import names
 from dovetail.api.gpuquota import KIND, GPUQuota, Per
 from dovetail.api.resources import GPUQUOTAS
 from dovetail.kube.errors import NotFound
+from dovetail.queue.quota_tree.tree import tree_of
 from dovetail_cli.cluster.connection import Cluster, work
 from dovetail_cli.submit.manifest import parse_word
 from dovetail_cli.ui.errors import UsageError
@@ -17,6 +18,7 @@ _ALL: Final = "all"
 # By option: the field, and the lowest and highest value that the schema takes.
 _AMOUNTS: Final = {
     "--gpus": ("gpus", 0, 1_000_000),
+    "--guaranteed": ("guaranteed", 0, 1_000_000),
     "--running-jobs": ("runningJobs", 0, 1_000_000),
     "--queued-jobs": ("queuedJobs", 0, 1_000_000),
     "--shares": ("shares", 1, 10_000),
@@ -30,6 +32,7 @@ def read(
     amounts: Mapping[str, str | None],
     per: str | None,
     may_preempt: bool | None,
+    parent: str | None = None,
 ) -> dict[str, Any]:
     """The fields of a GPUQuota's spec that the options change; None lifts a limit.
 
@@ -42,7 +45,10 @@ def read(
     for option, text in amounts.items():
         if text is not None:
             name, low, high = _AMOUNTS[option]
-            fields[name] = None if text == _NONE else _number(text, option=option, low=low, high=high)
+            amount = None if text == _NONE else _number(text, option=option, low=low, high=high)
+            fields[name] = {"gpus": amount} if name == "guaranteed" and amount is not None else amount
+    if parent is not None:
+        fields["parent"] = None if parent == _NONE else check_object_name(parent, field="--parent")
     if per is not None:
         fields["per"] = parse_word(per, option="--per", allowed=get_args(Per))
     if may_preempt is not None:
@@ -60,14 +66,21 @@ def apply(name: str, *, changes: Mapping[str, Any], kubeconfig: str | None, cont
         client = cluster.client
         try:
             quota = await client.patch(GPUQUOTAS, name=name, patch={"spec": dict(changes)}, as_type=GPUQuota)
-            return f"GPUQuota {name} changed: {_limits_of(quota)}"
+            return await _said(cluster, quota=quota, done="changed")
         except NotFound:
             spec = {field: value for field, value in changes.items() if value is not None}
             body = {"apiVersion": names.API_VERSION, "kind": KIND, "metadata": {"name": name}, "spec": spec}
             quota = await client.create(GPUQUOTAS, body=body, as_type=GPUQuota)
-            return f"GPUQuota {name} created: {_limits_of(quota)}"
+            return await _said(cluster, quota=quota, done="created")
 
     return work(go, kubeconfig=kubeconfig, context=context)
+
+
+async def _said(cluster: Cluster, *, quota: GPUQuota, done: str) -> str:
+    """The sentence about a written quota, and one for each contradiction that it makes in its tree."""
+    everyone = (await cluster.client.list(GPUQUOTAS, as_type=GPUQuota)).items
+    wrong = [finding.message for finding in tree_of(everyone).findings]
+    return "\n".join([f"GPUQuota {quota.metadata.name} {done}: {_limits_of(quota)}", *(f"{each}." for each in wrong)])
 
 
 def delete(quotas: Sequence[str], *, kubeconfig: str | None, context: str | None) -> str:
@@ -88,7 +101,8 @@ def _limits_of(quota: GPUQuota) -> str:
     """The limits in few words, as the options are called."""
     spec = quota.spec
     amounts = {
-        "gpus": spec.gpus,
+        "gpus": spec.most.gpus,
+        "guaranteed": None if spec.guaranteed is None else spec.guaranteed.gpus,
         "running-jobs": spec.running_jobs,
         "queued-jobs": spec.queued_jobs,
         "shares": spec.shares,
@@ -96,7 +110,9 @@ def _limits_of(quota: GPUQuota) -> str:
     }
     said = [f"{name} {amount}" for name, amount in amounts.items() if amount is not None]
     said += [] if spec.may_preempt else ["no preemption"]
-    whom = " and ".join(filter(None, (", ".join(spec.namespaces), ", ".join(spec.users)))) or "everyone"
+    said += [] if spec.parent is None else [f"parent {spec.parent}"]
+    named = (", ".join(spec.namespaces), ", ".join(spec.projects), ", ".join(spec.users))
+    whom = " and ".join(filter(None, named)) or "everyone"
     pools = f", nodes of {', '.join(spec.pools)}" if spec.pools else ""
     each = "" if spec.per == "Together" else f", each {spec.per.lower()} by itself"
     return f"{', '.join(said) or 'no limits'}, for {whom}{each}{pools}."

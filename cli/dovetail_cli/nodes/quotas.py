@@ -1,17 +1,18 @@
 """What `dovetail quota` shows: a row for each namespace or user that a quota counts."""
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
 
 from dovetail.api.gpuquota import GPUQuota
 from dovetail.api.resources import GPUQUOTAS
-from dovetail.query.quotas import QuotaRow, QuotaUseRow, choose, quota_row
+from dovetail.query.quotas import QuotaGuaranteeRow, QuotaRow, QuotaUseRow, choose, quota_row
 from dovetail_cli.cluster.connection import Cluster, work
 from dovetail_cli.ui import output
 
 COLUMNS: Final = ("QUOTA", "WHO", "GPUS", "RUNNING", "QUEUED", "SHARES", "GPU_HOURS", "POOLS")
+TREE_COLUMNS: Final = ("QUOTA", "WHO", "GUARANTEED", "USED", "LENT", "BORROWED", "WAITING", *COLUMNS[2:])
 _HOUR_SECONDS: Final = 3600
 _NO_USE: Final = QuotaUseRow(who="", gpus=0, running_jobs=0, queued_jobs=0, gpu_seconds=0)
 
@@ -23,10 +24,37 @@ def show(names: Collection[str], *, form: str, kubeconfig: str | None, context: 
         return list((await cluster.client.list(GPUQUOTAS, as_type=GPUQuota)).items)
 
     found = work(look, kubeconfig=kubeconfig, context=context, brief=True)
-    chosen = [quota_row(quota) for quota in choose(found, names=names)]
+    chosen = [quota_row(quota, quotas=found) for quota in choose(found, names=names)]
     if form in {"json", "yaml"}:
         return output.render([msgspec.to_builtins(quota) for quota in chosen], columns=(), form=form)
-    return output.render(list(rows(chosen)), columns=COLUMNS, form=form)
+    in_tree = any(quota.guarantee is not None for quota in chosen)
+    table = output.render(list(rows(in_order(chosen))), columns=TREE_COLUMNS if in_tree else COLUMNS, form=form)
+    return "\n".join([table, *(sentences(chosen) if form == "table" else ())])
+
+
+def in_order(quotas: Sequence[QuotaRow]) -> list[QuotaRow]:
+    """The quotas with each below its parent, otherwise by name."""
+    known = {quota.name: quota for quota in quotas}
+
+    def path(quota: QuotaRow) -> tuple[str, ...]:
+        names = [quota.name]
+        # Parents may be missing, or form a circle.
+        while (parent := known[names[-1]].parent or "") in known and parent not in names:
+            names.append(parent)
+        return tuple(reversed(names))
+
+    return sorted(quotas, key=path)
+
+
+def sentences(quotas: Iterable[QuotaRow]) -> Iterator[str]:
+    """Below the table: who waits within a guarantee, who would be asked, and what is wrong with the tree."""
+    for quota in quotas:
+        known = quota.guarantee
+        if known is not None and known.waiting:
+            asked = ", ".join(f"{each.name} ({each.gpus:g} GPUs)" for each in known.would_give)
+            who = f"would be asked: {asked}" if asked else "no quota borrows what it could give back"
+            yield f"{quota.name} waits for {known.waiting:g} of its {known.gpus:g} guaranteed GPUs; {who}."
+        yield from (f"{problem}." for problem in quota.problems)
 
 
 def rows(quotas: Iterable[QuotaRow]) -> Iterator[dict[str, Any]]:
@@ -36,6 +64,7 @@ def rows(quotas: Iterable[QuotaRow]) -> Iterator[dict[str, Any]]:
             yield {
                 "QUOTA": quota.name,
                 "WHO": _who(quota, use=use),
+                **_of_tree(quota.guarantee),
                 "GPUS": _of(use.gpus, most=quota.limits.gpus),
                 "RUNNING": _of(use.running_jobs, most=quota.limits.running_jobs),
                 "QUEUED": _of(use.queued_jobs, most=quota.limits.queued_jobs),
@@ -45,11 +74,25 @@ def rows(quotas: Iterable[QuotaRow]) -> Iterator[dict[str, Any]]:
             }
 
 
+def _of_tree(known: QuotaGuaranteeRow | None) -> dict[str, str]:
+    if known is None:
+        return dict.fromkeys(TREE_COLUMNS[2:7], "-")
+    scaled = "" if known.says is None or known.says <= known.gpus else f"/{known.says}"
+    return {
+        "GUARANTEED": f"{known.gpus:g}{scaled}",
+        "USED": f"{known.used:g}",
+        "LENT": f"{known.lent:g}",
+        "BORROWED": f"{known.borrowed:g}",
+        "WAITING": f"{known.waiting:g}",
+    }
+
+
 def _who(quota: QuotaRow, *, use: QuotaUseRow) -> str:
     """The namespaces or users that the numbers are of."""
     if quota.per != "Together":
         return use.who or ("-" if not quota.uses else "(no name)")
-    return ",".join([*quota.namespaces, *quota.users]) or "everybody"
+    named = ",".join([*quota.namespaces, *quota.projects, *quota.users])
+    return named or ("everybody" if quota.guarantee is None else "its children")
 
 
 def _of(used: float, *, most: float | None) -> str:

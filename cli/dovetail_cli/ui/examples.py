@@ -32,7 +32,9 @@ EXAMPLES: Final[Mapping[str, Sequence[str]]] = {
     "gstats": ("gstats", "gstats --since 7d --by user", "gstats -P vision -o json"),
     "top": ("dovetail top", "dovetail top --interval 5", "dovetail top -o csv"),
     "quota": ("dovetail quota", "dovetail quota vision -o json"),
+    "quota plan": ("dovetail quota plan departments.yaml", "dovetail quota plan departments.yaml -o json"),
     "quota set": (
+        "dovetail quota set research-vision --parent research --namespaces vision --guaranteed 8",
         "dovetail quota set vision --namespaces vision --gpus 8 --running-jobs 20",
         "dovetail quota set vision --gpus none",
     ),

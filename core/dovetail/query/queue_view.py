@@ -82,19 +82,22 @@ class QueueView:
     starting: dict[str, GPUJob] = field(default_factory=dict)
     batch_jobs: Mapping[str, Job] = field(default_factory=dict)
 
-    def gate(self, asked: Counted) -> LimitGate | None:
+    def gate(self, asked: Counted | None) -> LimitGate | None:
         """The limits, with `asked` counted too; None if nothing is limited."""
         capacity = capacity_of(self.view.ledger)
-        return self.quotas.gate([*self.counted, asked], children=self.children, capacity=capacity)
+        return self.quotas.gate(self._everyone(asked), children=self.children, capacity=capacity)
+
+    def _everyone(self, asked: Counted | None) -> list[Counted]:
+        return self.counted if asked is None else [*self.counted, asked]
 
     def cycle(
-        self, asked: Counted, *, gate: LimitGate | None = None, evictor: Evictor | None = None
+        self, asked: Counted | None, *, gate: LimitGate | None = None, evictor: Evictor | None = None
     ) -> SchedulingCycle:
-        """A scheduling cycle with `asked` counted too.
+        """A scheduling cycle, with `asked` counted too where there is such a job.
 
         `gate` is a gate that other jobs have already passed through; None for a new one.
         """
-        ledger, counted = self.view.ledger.copy(), [*self.counted, asked]
+        ledger, counted = self.view.ledger.copy(), self._everyone(asked)
         windows = windows_of(
             self.quotas, counted=counted, view=self.view, ledger=ledger, leaving=self.leaving, now=self.now
         )

@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable
 import msgspec
 
 from dovetail.api.gpuquota import GPUQuota, Per, QuotaUse, Window
+from dovetail.query.borrowers import Borrower, borrowers_from
 from dovetail.query.errors import NotFoundError
 
 
@@ -55,12 +56,37 @@ class QuotaReservationRow(msgspec.Struct, frozen=True, kw_only=True):
     pool: str | None
 
 
+class QuotaGuaranteeRow(msgspec.Struct, frozen=True, kw_only=True):
+    """What a quota guarantees, lends and borrows; all are numbers of GPUs.
+
+    says         what its spec guarantees; None if it is the sum of its children's
+    gpus         what is guaranteed now
+    used         what it and the quotas below it use
+    lent         what others use of it
+    borrowed     what it uses beyond it
+    waiting      what its waiting jobs request within it
+    would_give   while jobs wait within it: the quotas that would be asked, and for how much at most
+    """
+
+    says: int | None
+    gpus: float
+    used: float
+    lent: float
+    borrowed: float
+    waiting: float
+    would_give: list[Borrower]
+
+
 class QuotaRow(msgspec.Struct, frozen=True, kw_only=True):
     """A GPUQuota.
 
     name          its name
     namespaces    the namespaces that it concerns
     users         the users that it concerns
+    projects      the projects that it concerns
+    parent        the quota above it; None at the top
+    guarantee     its guarantee; None outside a tree
+    problems      contradictions in the tree, and why less is guaranteed than it says
     per           whether it counts each namespace or user, or all of them together
     shares        the shares of its namespaces or users in the cluster; None for no fair share
     pools         the pools that it allows; empty for all
@@ -75,6 +101,10 @@ class QuotaRow(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     namespaces: list[str]
     users: list[str]
+    projects: list[str]
+    parent: str | None
+    guarantee: QuotaGuaranteeRow | None
+    problems: list[str]
     per: Per
     shares: int | None
     pools: list[str]
@@ -95,13 +125,17 @@ def choose(quotas: Iterable[GPUQuota], *, names: Collection[str]) -> list[GPUQuo
     return [quota for quota in found if not names or quota.metadata.name in names]
 
 
-def quota_row(quota: GPUQuota) -> QuotaRow:
-    """The quota for programs."""
+def quota_row(quota: GPUQuota, *, quotas: Iterable[GPUQuota] = ()) -> QuotaRow:
+    """The quota for programs; `quotas` are all that exist."""
     spec, status = quota.spec, quota.status
     return QuotaRow(
         name=quota.metadata.name,
         namespaces=spec.namespaces,
         users=spec.users,
+        projects=spec.projects,
+        parent=spec.parent,
+        guarantee=guarantee_row(quota, quotas=quotas),
+        problems=[each.message for each in status.conditions if each.message],
         per=spec.per,
         shares=spec.shares,
         pools=spec.pools,
@@ -111,6 +145,23 @@ def quota_row(quota: GPUQuota) -> QuotaRow:
         used=QuotaAmounts(gpus=status.gpus, running_jobs=status.running_jobs, queued_jobs=status.queued_jobs),
         uses=[_use(use) for use in status.uses],
         reservations=[_reservation(each) for each in spec.reservations],
+    )
+
+
+def guarantee_row(quota: GPUQuota, *, quotas: Iterable[GPUQuota]) -> QuotaGuaranteeRow | None:
+    """The guarantee of a quota; `quotas` are all that exist."""
+    now, said = quota.status.guarantee, quota.spec.guaranteed
+    if now is None:
+        return None
+    known = {each.metadata.name: each for each in (*quotas, quota)}
+    return QuotaGuaranteeRow(
+        says=None if said is None else said.gpus,
+        gpus=now.gpus,
+        used=now.used,
+        lent=now.lent,
+        borrowed=now.borrowed,
+        waiting=now.waiting,
+        would_give=borrowers_from(quota.metadata.name, quotas=known) if now.waiting else [],
     )
 
 

@@ -192,8 +192,7 @@ class SchedulingCycle:
         if isinstance(found, Room) or found.reason != "ExceedsCapacity":
             refused = self._gate.refusal(job)
             if refused is not None:
-                waits = Waits(key=job.key, reason=refused.reason, message=refused.message)
-                return self._beyond_limit(job, waits=waits)
+                return self._beyond_limit(job, waits=Waits(key=job.key, reason=refused.reason, message=refused.message))
         waits = self._admit(job, room=found) if isinstance(found, Room) else short_of(job, shortage=found)
         if isinstance(waits, Waits) and self._falls_back(job, waits=waits):
             return self._on_cpu(job, instead=waits)

@@ -13,7 +13,7 @@ from dovetail_gateway.routing.table import Answer, Call, Nothing, Strictly
 from dovetail_gateway.v3.paging import page
 from dovetail_gateway.v3.rows import device_rows, node_row
 from dovetail_gateway.v3.types.nodes import DeviceList, NodeFilter, NodeList, NodePath
-from dovetail_gateway.v3.types.quotas import QuotaList, QuotaRow, QuotaUse
+from dovetail_gateway.v3.types.quotas import QuotaGuarantee, QuotaList, QuotaProblem, QuotaRow, QuotaUse
 
 
 class Nodes:
@@ -75,7 +75,15 @@ def _quota(quota: GPUQuota, *, sees: Visibility, users: frozenset[str]) -> Quota
     return QuotaRow(
         name=quota.metadata.name,
         per=spec.per,
-        gpus_limit=spec.gpus,
+        parent=spec.parent,
+        projects=list(spec.projects),
+        guaranteed=None if spec.guaranteed is None else spec.guaranteed.gpus,
+        guarantee=_guarantee(quota),
+        # Its messages name the other quotas of the tree.
+        problems=[QuotaProblem(reason=each.reason, message=each.message) for each in status.conditions if each.message]
+        if sees.everything
+        else [],
+        gpus_limit=spec.most.gpus,
         running_jobs_limit=spec.running_jobs,
         queued_jobs_limit=spec.queued_jobs,
         shares=spec.shares,
@@ -99,6 +107,15 @@ def _quota(quota: GPUQuota, *, sees: Visibility, users: frozenset[str]) -> Quota
             if sees.everything or _is_shown(use.who, per=spec.per, sees=sees, users=users)
         ],
         as_of=status.as_of,
+    )
+
+
+def _guarantee(quota: GPUQuota) -> QuotaGuarantee | None:
+    known = quota.status.guarantee
+    if known is None:
+        return None
+    return QuotaGuarantee(
+        gpus=known.gpus, used=known.used, lent=known.lent, borrowed=known.borrowed, waiting=known.waiting
     )
 
 

@@ -75,6 +75,10 @@ class RandomCluster:
         if self.chance(0.3):
             window = {"name": "w", "start": at(rng.randint(-600, 3600)), "end": at(7200), "gpus": rng.randint(1, 3)}
             spec["reservations"] = [window]
+        if self.chance(0.3):
+            spec["guaranteed"] = {"gpus": rng.randint(0, spec.get("gpus", 4))}
+        if self.quotas and self.chance(0.3):
+            spec["parent"] = rng.choice([*(quota.metadata.name for quota in self.quotas), "missing"])
         self.quotas.append(msgspec.convert({"metadata": {"name": name}, "spec": spec}, GPUQuota))
 
     def new_job(self, prefix: str, *, status: dict[str, Any] | None = None, created: int = -100, **spec: Any) -> GPUJob:

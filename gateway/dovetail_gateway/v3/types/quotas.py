@@ -13,6 +13,26 @@ class QuotaUse(Row, frozen=True, kw_only=True):
     gpu_seconds: float
 
 
+class QuotaGuarantee(Row, frozen=True, kw_only=True):
+    """What a quota guarantees, lends and borrows, in GPUs.
+
+    `waiting` is what its waiting jobs request within the guarantee.
+    """
+
+    gpus: float
+    used: float
+    lent: float
+    borrowed: float
+    waiting: float
+
+
+class QuotaProblem(Row, frozen=True, kw_only=True):
+    """A contradiction in the tree of quotas, or why less is guaranteed than a quota says."""
+
+    reason: str
+    message: str
+
+
 class QuotaRow(Row, frozen=True, kw_only=True):
     """A quota that applies to a namespace you may list.
 
@@ -21,6 +41,11 @@ class QuotaRow(Row, frozen=True, kw_only=True):
 
     name: str
     per: str
+    parent: str | None
+    projects: list[str]
+    guaranteed: int | None
+    guarantee: QuotaGuarantee | None
+    problems: list[QuotaProblem]
     gpus_limit: float | None
     running_jobs_limit: int | None
     queued_jobs_limit: int | None

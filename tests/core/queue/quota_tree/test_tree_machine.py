@@ -1,7 +1,7 @@
 """Trees, loans and reclaims over time, as a state machine.
 
-The operator's part is played by the machine: jobs that were notified end with the next look where the proof still holds.
-Beside the queue it keeps who runs since when and adds up the use of each quota by itself.
+The machine plays the operator's part: jobs that were notified end with the next look where the proof still holds.
+In addition to the queue it keeps who runs since when and adds up the use of each quota by itself.
 """
 
 from collections.abc import Iterator
@@ -142,9 +142,7 @@ class TreeMachine(QueueMachine):
 
     def look(self, *, left: dict[str, str] | None = None) -> None:
         evictor = Evictor(running=self.evictable(left or {}), rules=RULES)
-        look = SchedulingCycle(
-            self.ledger.copy(), sites={}, leaving=self.leaving(), gate=self.gate(), evictor=evictor
-        )
+        look = SchedulingCycle(self.ledger.copy(), sites={}, leaving=self.leaving(), gate=self.gate(), evictor=evictor)
         for job in look.in_order(self.waiting.values()):
             verdict = look.at(job)
             if isinstance(verdict, Admitted):

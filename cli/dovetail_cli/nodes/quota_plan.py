@@ -1,0 +1,98 @@
+"""`dovetail quota plan FILE`: what GPUQuotas in a file would do, before they are applied."""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+import yaml
+
+from dovetail.api.gpuquota import KIND, GPUQuota
+from dovetail.cluster.objects import ClusterObjects
+from dovetail.decoding import UnreadableError, convert
+from dovetail.names import API_VERSION
+from dovetail.query.quota_plan import QuotaPlan, plan_quotas
+from dovetail_cli.cluster.connection import Cluster, work
+from dovetail_cli.cluster.snapshot import take
+from dovetail_cli.ui import output
+from dovetail_cli.ui.errors import UsageError
+from dovetail_cli.ui.files import read_text
+from dovetail_cli.ui.progress import patiently
+from dovetail_cli.ui.times import utc_now
+
+COLUMNS: Final = ("QUOTA", "GUARANTEED", "WOULD_BE", "USED")
+
+
+def read(file: str) -> list[GPUQuota]:
+    """The GPUQuotas of a YAML or JSON file. Raises `UsageError`, and `MissingError` for a file that is not there."""
+    try:
+        documents = [each for each in yaml.safe_load_all(read_text(file)) if each is not None]
+    except (yaml.YAMLError, RecursionError) as error:
+        raise UsageError(f"{file}: expected YAML or JSON ({error})") from error
+    found = [_quota(each, number=number, file=file) for number, each in enumerate(_items(documents), start=1)]
+    if not found:
+        raise UsageError(f"{file}: it has no GPUQuota")
+    return found
+
+
+def _items(documents: list[Any]) -> Iterator[Any]:
+    """The objects of the documents; a List is its items."""
+    for each in documents:
+        if isinstance(each, dict) and each.get("kind") == "List" and isinstance(each.get("items"), list):
+            yield from each["items"]
+        else:
+            yield each
+
+
+def _quota(document: Any, *, number: int, file: str) -> GPUQuota:
+    if not isinstance(document, dict) or document.get("kind") != KIND or document.get("apiVersion") != API_VERSION:
+        raise UsageError(f"{file}: document {number} must be a {KIND} of {API_VERSION}")
+    try:
+        quota = convert(document, as_type=GPUQuota)
+    except UnreadableError as error:
+        raise UsageError(f"{file}: document {number}: {error.problem}") from error
+    if not quota.metadata.name:
+        raise UsageError(f"{file}: document {number} has no metadata.name")
+    return quota
+
+
+def show(file: str, *, form: str, kubeconfig: str | None, context: str | None) -> str:
+    """What the quotas of the file would do now, as text."""
+    changed = read(file)
+
+    async def look(cluster: Cluster) -> ClusterObjects:
+        with patiently() as say:
+            return await take(cluster, say=say)
+
+    objects = work(look, kubeconfig=kubeconfig, context=context)
+    found = plan_quotas(objects, changed=changed, now=utc_now())
+    if form in {"json", "yaml"}:
+        return output.render([msgspec.to_builtins(found)], columns=(), form=form)
+    return "\n".join([output.render(list(rows(found)), columns=COLUMNS, form=form), *sentences(found)])
+
+
+def rows(found: QuotaPlan) -> Iterator[dict[str, Any]]:
+    """A row for each quota of the tree."""
+    for quota in found.quotas:
+        yield {
+            "QUOTA": quota.name,
+            "GUARANTEED": _amount(quota.before),
+            "WOULD_BE": _amount(quota.after),
+            "USED": f"{quota.used:g}",
+        }
+
+
+def sentences(found: QuotaPlan) -> Iterator[str]:
+    """Contradictions, and the jobs that would start, wait or end."""
+    yield from (f"{each}." for each in found.contradictions)
+    for ended in found.ends:
+        yield f"{ended.job} would be ended for {ended.by}: {ended.reason}."
+    if found.starts:
+        yield f"Would start now: {', '.join(found.starts)}."
+    if found.waits:
+        yield f"Would no longer start now: {', '.join(found.waits)}."
+    if not (found.contradictions or found.ends or found.starts or found.waits):
+        yield "No contradictions, and no job starts or ends because of it now."
+
+
+def _amount(gpus: float | None) -> str:
+    return "-" if gpus is None else f"{gpus:g}"

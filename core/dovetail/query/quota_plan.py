@@ -1,0 +1,126 @@
+"""What a changed tree of quotas would do, before it is applied: guarantees, contradictions, starts and ends. Pure.
+
+The queue's cycle runs twice on the same objects, with the quotas as they are and as they would be.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+
+import msgspec
+
+from dovetail.api.gpuquota import GPUQuota
+from dovetail.api.meta import key_of
+from dovetail.cluster.objects import ClusterObjects
+from dovetail.gpu.request import WHOLE_MILLI
+from dovetail.query.preemption import preemption_view
+from dovetail.query.queue_view import QueueView, queue_view
+from dovetail.queue.limits.guarantees import capacity_of
+from dovetail.queue.quota_tree.tree import Tree
+from dovetail.queue.verdicts import Admitted
+
+
+class QuotaChange(msgspec.Struct, frozen=True, kw_only=True):
+    """One quota before and after.
+
+    name    its name
+    before  the GPUs that are guaranteed now; None if it is in no tree
+    after   the GPUs that would be guaranteed; None if it would be in no tree
+    used    the GPUs that it and those below it use; 0 if it would be in no tree
+    """
+
+    name: str
+    before: float | None
+    after: float | None
+    used: float
+
+
+class EndedJob(msgspec.Struct, frozen=True, kw_only=True):
+    """A running job that would be ended.
+
+    job     its namespace and name
+    by      the namespace and name of the job that starts instead
+    reason  why, in a sentence
+    """
+
+    job: str
+    by: str
+    reason: str
+
+
+class QuotaPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What changed quotas would do.
+
+    quotas          all quotas of the tree before or after
+    contradictions  what is wrong with the tree, in sentences
+    starts          waiting jobs that would start at once, and do not now
+    waits           waiting jobs that would start at once now, and then do not
+    ends            running jobs that would be ended, and are not now
+    """
+
+    quotas: list[QuotaChange]
+    contradictions: list[str]
+    starts: list[str]
+    waits: list[str]
+    ends: list[EndedJob]
+
+
+class _Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """One cycle: the tree, the use by quota in GPUs, the jobs that start, and those that end."""
+
+    tree: Tree
+    used: dict[str, float]
+    starts: set[str]
+    ends: dict[str, EndedJob]
+
+
+def plan_quotas(objects: ClusterObjects, *, changed: Sequence[GPUQuota], now: datetime) -> QuotaPlan:
+    """What the queue would do with these quotas added or replaced."""
+    known = {quota.metadata.name: quota for quota in objects.quotas or ()}
+    then = list((known | {quota.metadata.name: quota for quota in changed}).values())
+    before = _outcome(objects, now=now)
+    after = _outcome(replace(objects, quotas=then), now=now)
+    names = sorted({*before.tree.by_name, *after.tree.by_name})
+    return QuotaPlan(
+        quotas=[
+            QuotaChange(
+                name=name,
+                before=_guaranteed(before.tree, name=name),
+                after=_guaranteed(after.tree, name=name),
+                used=after.used.get(name, 0.0),
+            )
+            for name in names
+        ],
+        contradictions=[finding.message for finding in after.tree.findings],
+        starts=sorted(after.starts - before.starts),
+        waits=sorted(before.starts - after.starts),
+        ends=[ended for victim, ended in sorted(after.ends.items()) if victim not in before.ends],
+    )
+
+
+def _guaranteed(tree: Tree, *, name: str) -> float | None:
+    at = tree.by_name.get(name)
+    return None if at is None else tree.nodes[at].guaranteed_milli / WHOLE_MILLI
+
+
+def _outcome(objects: ClusterObjects, *, now: datetime) -> _Outcome:
+    queue = queue_view(objects, now=now)
+    evictor = preemption_view(objects, queue=queue).evictor()
+    look = queue.cycle(None, evictor=evictor)
+    starts = {job.name for job in look.in_order(queue.waiting) if isinstance(look.at(job), Admitted)}
+    jobs = {job.metadata.uid: key_of(job.metadata) for job in objects.jobs}
+    ends = {
+        victim: EndedJob(job=jobs[victim], by=order.by.name, reason=order.reclaim or "a job of higher priority starts")
+        for victim, order in evictor.orders.items()
+    }
+    tree = queue.quotas.tree(capacity=capacity_of(queue.view.ledger))
+    return _Outcome(tree=tree, used=_used(queue), starts=starts, ends=ends)
+
+
+def _used(queue: QueueView) -> dict[str, float]:
+    """The GPUs in use by quota of the tree, with what those below it use."""
+    gate = queue.gate(None)
+    if gate is None or gate.loans is None:
+        return {}
+    loans = gate.loans
+    return {node.name: loans.used(at)[0] / WHOLE_MILLI for at, node in enumerate(loans.tree.nodes)}

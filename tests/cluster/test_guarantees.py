@@ -1,0 +1,76 @@
+"""Guarantees of GPUQuotas on a real control plane: a borrower is reclaimed on full devices, and returns afterwards."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from dovetail.api.gpujob import GPUJob
+from dovetail.api.meta import find_condition
+from dovetail.api.resources import GPUJOBS
+from dovetail.kube.client import Client
+from dovetail.kube.errors import StatusError
+from dovetail.names import LABEL_PROJECT
+from tests.cluster.jobs import Jobs, manifest
+from tests.cluster.test_limits import Quotas, until
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture
+async def quotas(client: Client, namespace: str) -> AsyncIterator[Quotas]:
+    made = Quotas(client, namespace=namespace)
+    yield made
+    for name in list(made.names):
+        await made.drop(name)
+
+
+async def submit_for(project: str, client: Client, namespace: str, *, name: str, gpu: str) -> None:
+    """Create a job of a project."""
+    body = manifest(name, gpu=gpu)
+    body["metadata"]["labels"] = {LABEL_PROJECT: project}
+    await client.create(GPUJOBS, body=body, as_type=GPUJob, namespace=namespace)
+
+
+async def test_a_guarantee_comes_back_from_a_borrower(
+    client: Client, jobs: Jobs, quotas: Quotas, namespace: str
+) -> None:
+    await quotas.make("department", namespaces=[], guaranteed={"gpus": 2})
+    team = await quotas.make_known("team", projects=["team"], guaranteed={"gpus": 2}, parent=f"{namespace}-department")
+    await jobs.submit("borrows", gpu="2(A100)")
+    before = await jobs.phase("Running", "borrows")
+    await submit_for("team", client, namespace, name="owns", gpu="2(A100)")
+    notified = await jobs.until("borrows", lambda status: status.preemption is not None and bool(status.preemption.by))
+    assert notified.preemption is not None
+    assert notified.preemption.message.startswith(f"Is ended for GPUQuota {team}: it is guaranteed 2 GPUs, uses 0")
+    await jobs.phase("Preempted", "borrows")
+    owner = await jobs.phase("Running", "owns")
+    assert owner.nodes == before.nodes
+    quota = await until(
+        lambda: quotas.get(team),
+        lambda found: found.status.guarantee is not None and found.status.guarantee.used == 2,
+    )
+    assert quota.status.guarantee is not None
+    assert (quota.status.guarantee.gpus, quota.status.guarantee.borrowed, quota.status.guarantee.waiting) == (2, 0, 0)
+    # Beyond its guarantee the project takes nothing back, and the one that was ended does not return by force.
+    await submit_for("team", client, namespace, name="more", gpu="1(A100)")
+    await jobs.phase("Queued", "more", reason="Resources")
+    await jobs.delete("owns")
+    assert (await jobs.phase("Running", "more")).preemption is None
+
+
+async def test_a_missing_parent_is_named_and_the_limit_stays(jobs: Jobs, quotas: Quotas, namespace: str) -> None:
+    name = await quotas.make_known("orphan", parent="nowhere", gpus=1)
+    quota = await until(lambda: quotas.get(name), lambda found: bool(found.status.conditions))
+    valid = find_condition(quota.status.conditions, type="Valid")
+    assert valid is not None
+    assert (valid.status, valid.reason) == ("False", "ParentMissing")
+    assert valid.message == f"GPUQuota {name}: its parent nowhere does not exist: it acts without one"
+    await jobs.submit("two", gpu=2)
+    waits = await jobs.phase("Queued", "two", reason="Quota")
+    assert waits.message.startswith(f"Namespace {namespace} may run 1 GPU, 0 run")
+
+
+async def test_a_guarantee_above_the_limit_is_refused_with_the_numbers(quotas: Quotas) -> None:
+    with pytest.raises(StatusError, match="guaranteed.gpus is 4, above the limit of 2 GPUs"):
+        await quotas.make("wrong", guaranteed={"gpus": 4}, limit={"gpus": 2})
+    quotas.names.clear()
