@@ -71,6 +71,6 @@ async def test_a_missing_parent_is_named_and_the_limit_stays(jobs: Jobs, quotas:
 
 
 async def test_a_guarantee_above_the_limit_is_refused_with_the_numbers(quotas: Quotas) -> None:
-    with pytest.raises(StatusError, match="guaranteed.gpus is 4, above the limit of 2 GPUs"):
+    with pytest.raises(StatusError, match=r"guaranteed\.gpus must not be above limit\.gpus"):
         await quotas.make("wrong", guaranteed={"gpus": 4}, limit={"gpus": 2})
     quotas.names.clear()
