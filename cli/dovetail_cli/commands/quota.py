@@ -31,9 +31,9 @@ def plan(
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
-    """Show what the GPUQuotas of a file would do now: guarantees, contradictions, jobs that start or end.
+    """Show what the GPUQuotas of a file would do now, without writing anything.
 
-    Nothing is written.
+    That is: guarantees, contradictions, and the jobs that would start or end.
     """
     from dovetail_cli.nodes import quota_plan
     from dovetail_cli.ui import output

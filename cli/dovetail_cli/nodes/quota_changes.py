@@ -77,7 +77,7 @@ def apply(name: str, *, changes: Mapping[str, Any], kubeconfig: str | None, cont
 
 
 async def _said(cluster: Cluster, *, quota: GPUQuota, done: str) -> str:
-    """The sentence about a written quota, and one for each contradiction that it makes in its tree."""
+    """The sentence about a written quota, and one for each contradiction in the tree."""
     everyone = (await cluster.client.list(GPUQUOTAS, as_type=GPUQuota)).items
     wrong = [finding.message for finding in tree_of(everyone).findings]
     return "\n".join([f"GPUQuota {quota.metadata.name} {done}: {_limits_of(quota)}", *(f"{each}." for each in wrong)])

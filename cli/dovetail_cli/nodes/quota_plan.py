@@ -23,7 +23,10 @@ COLUMNS: Final = ("QUOTA", "GUARANTEED", "WOULD_BE", "USED")
 
 
 def read(file: str) -> list[GPUQuota]:
-    """The GPUQuotas of a YAML or JSON file. Raises `UsageError`, and `MissingError` for a file that is not there."""
+    """The GPUQuotas of a YAML or JSON file.
+
+    Raises `UsageError`, and `MissingError` for a file that does not exist.
+    """
     try:
         documents = [each for each in yaml.safe_load_all(read_text(file)) if each is not None]
     except (yaml.YAMLError, RecursionError) as error:

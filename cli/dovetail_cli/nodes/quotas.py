@@ -47,7 +47,10 @@ def in_order(quotas: Sequence[QuotaRow]) -> list[QuotaRow]:
 
 
 def sentences(quotas: Iterable[QuotaRow]) -> Iterator[str]:
-    """Below the table: who waits within a guarantee, who would be asked, and what is wrong with the tree."""
+    """The lines below the table.
+
+    They say who waits within a guarantee, who would be asked, and what is wrong with the tree.
+    """
     for quota in quotas:
         known = quota.guarantee
         if known is not None and known.waiting:
