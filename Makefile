@@ -28,7 +28,7 @@ demo-down: $(STAMP) ## Stop the demo, and remove its processes and files
 WORKERS ?= 3
 
 ## Prove it
-.PHONY: test lint types unit cluster e2e mutants bench bench-queue bench-agent observe hardware simulate
+.PHONY: test lint types unit cluster e2e mutants bench bench-queue bench-agent soak observe hardware simulate
 test: $(STAMP) ## All checks: lint, types, unit, property and a short cluster suite (minutes)
 	@$(MAKE) --no-print-directory lint types
 	$(BIN)/python -m tools.mutants.changed
@@ -65,6 +65,9 @@ bench-agent: $(STAMP) ## The agent: its cost on the node, and the cost of 5,000 
 	@mkdir -p out
 	$(BIN)/python benchmarks/agent_cost.py
 	$(BIN)/python benchmarks/agent_writes.py
+
+soak: $(STAMP) ## Two hours of jobs while programs are killed, paused and cut off: make soak MINUTES=20; report in out/
+	$(BIN)/python -m tools.soak --minutes $(or $(MINUTES),120) $(ARGS)
 
 observe: $(STAMP) ## A real Prometheus scrapes a sandbox: every panel's query, every rule, and promtool on the alerts
 	$(BIN)/pytest tests/chart/test_alerts.py tests/chart/test_dashboards.py tests/cluster/test_observe.py

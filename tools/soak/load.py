@@ -1,0 +1,137 @@
+"""Submits the jobs, follows them to their end, and removes those that have ended."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from random import Random
+from typing import Any, Final
+
+from dovetail.api.gpujob import GPUJob, is_finished
+from dovetail.api.meta import EventType
+from dovetail.api.resources import GPUJOBS
+from dovetail.kube.client import Client
+from dovetail.kube.errors import AlreadyExists, KubeError, NotFound
+from dovetail.kube.reflector import Reflector
+from tools.soak.job_kinds import RUN_AGAIN, JobKind, draw
+from tools.soak.record import JobRecord
+
+NAMESPACE: Final = "soak"
+# How long a job that has ended stays, and a job runs before it is cancelled or released.
+_KEPT_SECONDS: Final = 30.0
+_ACT_SECONDS: Final = 3.0
+_RETRY_SECONDS: Final = 1.0
+_PREEMPTED: Final = "Preempted"
+
+
+class Load:
+    """The jobs of one soak."""
+
+    def __init__(self, client: Client, *, seed: int, now: Callable[[], float]) -> None:
+        self.records: dict[str, JobRecord] = {}
+        self._client = client
+        self._rng = Random(seed)
+        self._now = now
+        self._kinds: dict[str, JobKind] = {}
+        self._removed: set[str] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._all_ended = asyncio.Event()
+
+    @property
+    def unfinished(self) -> int:
+        """Number of jobs that have not ended."""
+        return sum(record.ended is None for record in self.records.values())
+
+    async def follow(self) -> None:
+        """Follow the jobs until it is cancelled."""
+        await Reflector(
+            self._client, resource=GPUJOBS, as_type=GPUJob, namespace=NAMESPACE, on_event=self._on_event
+        ).run()
+
+    async def submit(self, *, seconds: float, per_second: float, most: int) -> None:
+        """Submit jobs for that long, at this rate, while fewer than `most` have not ended."""
+        while self._now() < seconds:
+            if self.unfinished < most:
+                await self._submit_one()
+            await asyncio.sleep(self._rng.expovariate(per_second))
+
+    async def wait_ended(self, *, seconds: float) -> None:
+        """Return when all jobs have ended, or after that time."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._all_ended.wait()
+
+    async def _submit_one(self) -> None:
+        kind, body = draw(len(self.records), rng=self._rng)
+        name = body["metadata"]["name"]
+        self._kinds[name] = kind
+        self._all_ended.clear()
+        # First, since its first event may come before the answer.
+        self.records[name] = record = JobRecord(name=name, kind=kind.name, submitted=self._now())
+        while True:
+            try:
+                await self._client.create(GPUJOBS, body=body, as_type=GPUJob, namespace=NAMESPACE)
+            except AlreadyExists:
+                break
+            except (KubeError, OSError):
+                # The API server is away, or the webhook: a user types it again.
+                await asyncio.sleep(_RETRY_SECONDS)
+                record.submitted = self._now()
+            else:
+                break
+        if kind.act:
+            self._later(self._act(name, kind=kind))
+
+    async def _act(self, name: str, *, kind: JobKind) -> None:
+        await asyncio.sleep(_ACT_SECONDS)
+        spec = {"cancel": True} if kind.act == "cancel" else {"suspend": False}
+        await self._patiently(lambda: self._client.patch(
+            GPUJOBS, name=name, patch={"spec": spec}, as_type=GPUJob, namespace=NAMESPACE
+        ))  # fmt: skip
+
+    async def _remove(self, name: str) -> None:
+        await asyncio.sleep(_KEPT_SECONDS)
+        self._removed.add(name)
+        await self._patiently(lambda: self._client.delete(GPUJOBS, name=name, namespace=NAMESPACE))
+
+    async def _patiently(self, call: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        while True:
+            try:
+                await call()
+            except NotFound:
+                return
+            except (KubeError, OSError):
+                await asyncio.sleep(_RETRY_SECONDS)
+            else:
+                return
+
+    def _later(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _on_event(self, event: EventType, job: GPUJob) -> None:
+        name = job.metadata.name
+        record = self.records.get(name)
+        if record is None:
+            return  # a task of an array: its array counts
+        if event == "DELETED":
+            if name not in self._removed:
+                record.wrong = f"disappeared in phase {job.status.phase}"
+            return
+        if job.status.phase and record.told is None:
+            record.told = self._now()
+        if is_finished(job) and record.ended is None:
+            self._ended(job, record=record)
+
+    def _ended(self, job: GPUJob, *, record: JobRecord) -> None:
+        kind, phase = self._kinds[record.name], str(job.status.phase)
+        record.ended, record.phase = self._now(), phase
+        record.attempts = [attempt.reason for attempt in job.status.attempts]
+        again = [reason for reason in record.attempts if reason != _PREEMPTED]
+        if phase not in kind.ends:
+            record.wrong = f"ended as {phase}: {job.status.message}"
+        elif again and kind.name not in RUN_AGAIN:
+            record.wrong = f"ran again after {', '.join(again)}"
+        self._later(self._remove(record.name))
+        if not self.unfinished:
+            self._all_ended.set()
