@@ -40,10 +40,9 @@ def lane(nodeid: str) -> str:
             return SECOND_SANDBOX if file in _IN_SECOND_SANDBOX else FIRST_SANDBOX
         case ("realnode", *_):
             return REAL_NODE
-        case ("sandbox", "test_sandboxes.py" | "test_soak.py") | (
-            "local_node",
-            "test_gflowd.py" | "test_lasting_queue.py",
-        ):
+        case ("sandbox", "test_sandboxes.py" | "test_soak.py"):
+            return SANDBOXES
+        case ("local_node", "test_gflowd.py" | "test_lasting_queue.py"):
             return SANDBOXES
         case ("rights", *_):
             return RIGHTS
