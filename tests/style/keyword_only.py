@@ -15,6 +15,7 @@ POSITIONAL: Final = {
         "_is_of_api",
         "_request_again",
         "failed",
+        "_accept",
         "_failed",
         "_tried_again",
         "job_unreadable",

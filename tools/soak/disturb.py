@@ -69,7 +69,7 @@ class Disturber:
             for name in CLIENTS:
                 self.proxies[name] = proxy = Proxy(port=port)
                 url = await proxy.start()
-                await asyncio.to_thread(self._lead, name, url)
+                await asyncio.to_thread(self._lead, name, url=url)
             yield
         finally:
             for proxy in self.proxies.values():
@@ -85,7 +85,7 @@ class Disturber:
         """Begin it, wait for its end, and undo it."""
         match disturbance.kind:
             case "kill":
-                self._signal(disturbance.target, signal.SIGKILL)
+                self._signal(disturbance.target, number=signal.SIGKILL)
             case "pause":
                 await self._pause(disturbance.target, seconds=disturbance.seconds)
             case "api-server":
@@ -100,7 +100,7 @@ class Disturber:
                 await asyncio.sleep(disturbance.seconds)
                 proxy.set_fault("")
 
-    def _lead(self, component: str, url: str) -> None:
+    def _lead(self, component: str, *, url: str) -> None:
         """Let a program reach the API server by that URL."""
         path = self.sandbox.folder / "kubeconfigs" / component
         document = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -108,7 +108,7 @@ class Disturber:
         path.write_text(yaml.safe_dump(document), encoding="utf-8")
         self.sandbox.restart(component)
 
-    def _signal(self, component: str, number: int) -> None:
+    def _signal(self, component: str, *, number: int) -> None:
         process = self.sandbox.observed()[component].process
         if process is not None:
             identity.send(process, signal_number=number)

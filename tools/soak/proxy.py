@@ -50,11 +50,11 @@ class Proxy:
                 writer.transport.abort()
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.get_running_loop().create_task(self._connected(reader, writer))
+        task = asyncio.get_running_loop().create_task(self._connected(reader, writer=writer))
         self._connections.add(task)
         task.add_done_callback(self._connections.discard)
 
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _connected(self, reader: asyncio.StreamReader, *, writer: asyncio.StreamWriter) -> None:
         if self._fault == "drop":
             writer.transport.abort()
             return
@@ -67,12 +67,12 @@ class Proxy:
         self._writers |= both
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._pass_on(reader, back))
-                tasks.create_task(self._pass_on(there, writer))
+                tasks.create_task(self._pass_on(reader, writer=back))
+                tasks.create_task(self._pass_on(there, writer=writer))
         finally:
             self._writers -= both
 
-    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _pass_on(self, reader: asyncio.StreamReader, *, writer: asyncio.StreamWriter) -> None:
         # An end of one direction ends the other: HTTP clients of Kubernetes half-close no connection.
         with suppress(OSError):
             while chunk := await reader.read(_CHUNK_BYTES):

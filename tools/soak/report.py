@@ -24,14 +24,14 @@ def text(record: Record) -> str:
         [
             _summary(record),
             "",
-            *_table(("requirement", "holds", "seen"), [
+            *_table(("requirement", "holds", "seen"), rows=[
                 (each.requirement, "yes" if each.holds else "**no**", each.figure) for each in verdicts(record)
             ]),
             "",
-            *_table(("disturbance", "times"), [(kind, str(times)) for kind, times in sorted(done.items())]),
+            *_table(("disturbance", "times"), rows=[(kind, str(times)) for kind, times in sorted(done.items())]),
             *(f"\nLeft out: {each}." for each in record.left_out),
             "",
-            *_table(("part of the run", "jobs", "seconds until the first status: p50", "p99", "most"), [
+            *_table(("part of the run", "jobs", "seconds until the first status: p50", "p99", "most"), rows=[
                 _delay_row(record, begin=begin, end=end) for begin, end in _QUARTERS
             ]),
             "",
@@ -75,5 +75,5 @@ def _delay_row(record: Record, *, begin: float, end: float) -> tuple[str, ...]:
     return (f"{begin:.0%} to {end:.0%}", str(len(values)), *shown)
 
 
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+def _table(header: Sequence[str], *, rows: Sequence[Sequence[str]]) -> list[str]:
     return ["| " + " | ".join(cells) + " |" for cells in (header, ["---"] * len(header), *rows)]
