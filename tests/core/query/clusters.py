@@ -244,7 +244,7 @@ def random_cluster(seed: int) -> RandomCluster:
     """The cluster of that seed."""
     rng = random.Random(seed)
     preemption = {"priority_gap": rng.choice((0, 5)), "grace": 20, "min_run": rng.choice((0, 300))}
-    weights = {NAMESPACES[0]: {"cpu": 5, "memory": {"default": 0.1}}, NAMESPACES[-1]: {"fragmentation": {"max": 10}}}
+    weights = {NAMESPACES[0]: {"cpu": {"default": 5}}, NAMESPACES[-1]: {"fragmentation": {"min": 0, "default": 10}}}
     settings = Settings.model_validate(
         {
             "preemption": preemption,

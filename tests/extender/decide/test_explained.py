@@ -166,6 +166,11 @@ def foretold_as_chosen(
             best, *others = told.answer.fitting
             # `prioritize` sees only the nodes that `filter` left, those near the best, and scales fragmentation among
             # them: between near nodes its order can differ.
-            near = {each.node: each.devices for each in others if best.score - each.score <= NEAR}
+            # Under PACK filter names one node.
+            near = {
+                each.node: each.devices
+                for each in others
+                if cluster.settings.policy != "Pack" and best.score - each.score <= NEAR
+            }
             assert ({best.node: best.devices} | near)[chosen.node] == chosen.devices
             cluster.bind(pod, chosen)

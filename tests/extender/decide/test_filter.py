@@ -36,6 +36,13 @@ async def test_nodes_that_fit_are_named_and_the_answer_has_gos_field_names(face:
     }
 
 
+async def test_pack_names_the_first_of_equal_nodes_alone_whatever_the_order_of_the_question(face: Face) -> None:
+    pod = make_pod()
+    pod["metadata"]["annotations"][names.POLICY] = "Pack"
+    for asked in (("a", "b"), ("b", "a")):
+        assert (await face.filter(pod, *asked))["NodeNames"] == ["a"]
+
+
 async def test_filter_may_be_asked_with_one_node(face: Face) -> None:
     assert (await face.filter(make_pod(), "b"))["NodeNames"] == ["b"]
 
