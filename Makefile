@@ -28,7 +28,7 @@ demo-down: $(STAMP) ## Stop the demo, and remove its processes and files
 WORKERS ?= 3
 
 ## Prove it
-.PHONY: test lint types unit cluster e2e mutants bench bench-queue bench-agent soak observe hardware simulate
+.PHONY: test lint types unit cluster e2e e2e-install mutants bench bench-queue bench-agent soak observe hardware simulate
 test: $(STAMP) ## All checks: lint, types, unit, property and a short cluster suite (minutes)
 	@$(MAKE) --no-print-directory lint types
 	$(BIN)/python -m tools.mutants.changed
@@ -46,6 +46,9 @@ cluster: $(STAMP) ## Only the short cluster suite
 	$(BIN)/pytest -m "cluster and not slow"
 e2e: $(STAMP) ## Everything on a real control plane, and all slow tests
 	$(BIN)/pytest -m "cluster or slow"
+e2e-install: $(STAMP) ## Build the images, and install the chart on a real node with Helm; -s prints times and sizes
+	images/build.sh >/dev/null
+	$(BIN)/pytest -s tests/installation
 mutants: $(STAMP) ## Insert small bugs one by one, and report which ones the tests find: make mutants OF=dovetail.queue SAMPLE=100
 	$(BIN)/python -m tools.mutants $(OF) --sample $(or $(SAMPLE),0) --seed $(or $(SEED),1) --jobs $(or $(JOBS),1) $(ARGS)
 bench: $(STAMP) ## The benchmarks, some 20 minutes on two cores; results as tables and JSON in out/

@@ -1,11 +1,15 @@
 #!/usr/bin/env bash
-# Builds the product's images without a registry: a Debian base by mmdebstrap, the wheel by pip, the rest by buildah.
+# Builds the product's images without a registry: a Debian base by mmdebstrap, the layers by buildah.
 #
 #   images/build.sh [operator|extender|agent|webhook|certificates|gateway|cli]...     all seven without arguments
 #
 # Prints the path of each archive (`docker save` form, for `ctr images import`); says on stderr what it does.
-# Archives are kept in the cache under a hash of what went into them, so a second run prints at once.
+# An image is three layers: Debian with Python, the packages that the program needs, and the wheel, which all images share.
+# Archives and layers are kept in the cache under a hash of what went into them: a change of the code makes one layer of a
+# few megabytes again.
 set -euo pipefail
+# A layer that fails ends the build, although its path is read from a command substitution.
+shopt -s inherit_errexit
 
 readonly PACKAGES=python3,python3-venv,ca-certificates
 readonly DEPLOYABLES="operator extender agent webhook certificates gateway cli"
@@ -24,7 +28,7 @@ base_archive() {
   echo "$archive"
 }
 
-# What the Dockerfile copies: the wheel, and for each image the packages that it needs, with versions and hashes.
+# The wheel, and for each image the packages that it needs, with versions and hashes.
 context() {
   local name
   say "the wheel"
@@ -41,14 +45,6 @@ context() {
   done
 }
 
-import_base() {
-  local container
-  container=$(storage from scratch)
-  storage add --quiet "$container" "$1" / >/dev/null
-  storage commit --quiet "$container" dovetail.local/base:dev >/dev/null
-  storage rm "$container" >/dev/null
-}
-
 # Dependencies come from where this machine's pip finds them: its configuration and certificates, for the build only,
 # and a cache that the images share.
 pip_mounts() {
@@ -61,19 +57,33 @@ pip_mounts() {
   [[ -z ${PIP_INDEX_URL:-} ]] || echo "--env=PIP_INDEX_URL=$PIP_INDEX_URL"
 }
 
-build() {
-  local name=$1 archive=$2 image=dovetail.local/$1:dev mounts
-  say "$image (about a minute)"
-  storage inspect --type image dovetail.local/base:dev >/dev/null 2>&1 || import_base "$BASE"
+# Runs images/layer.sh on the base, in a container that all layers share; its standard output is the layer.
+layer() {
+  local archive=$1 mounts
+  shift
+  if [[ ! -e $WORK/container ]]; then
+    storage from scratch >"$WORK/container"
+    storage add --quiet "$(cat "$WORK/container")" "$BASE" / >/dev/null
+  fi
   mapfile -t mounts < <(pip_mounts)
-  storage bud --quiet --isolation chroot --build-arg BASE=dovetail.local/base:dev --build-arg IMAGE="$name" \
-    "${mounts[@]}" --file "$SOURCE/images/Dockerfile" --tag "$image" "$WORK/context" >/dev/null
-  storage push --quiet "$image" "docker-archive:$archive.new:$image" >&2
+  storage run --isolation chroot --volume "$WORK/context:/context:ro" --volume "$SOURCE/images:/images:ro" "${mounts[@]}" \
+    "$(cat "$WORK/container")" -- sh /images/layer.sh "$@" >"$archive.new"
   keep "$archive"
 }
 
+# The base and its digest are part of each name, so that a layer never meets another base.
+layer_archive() {
+  local kind=$1 archive
+  archive=$CACHE/layer-$kind-$( (cat "$2" "$SOURCE/images/layer.sh"; echo "$BASE") | digest).tar
+  if [[ ! -e $archive ]]; then
+    say "layer: $kind"
+    layer "$archive" "$kind" "/context/${2##*/}"
+  fi
+  echo "$archive"
+}
+
 main() {
-  local name archive
+  local name archive packages program layers
   [[ $# -gt 0 ]] || set -- $DEPLOYABLES
   for name in "$@"; do
     [[ " $DEPLOYABLES " == *" $name "* ]] || fail "unknown image '$name': one of $DEPLOYABLES"
@@ -85,8 +95,14 @@ main() {
   BASE=$(base_archive)
   context "$@"
   for name in "$@"; do
-    archive=$CACHE/$name-$(cat "$WORK"/context/*.whl "$WORK/context/$name.lock" "$SOURCE/images/Dockerfile" <(echo "$BASE") | digest).tar
-    [[ -e $archive ]] || build "$name" "$archive"
+    packages=$(layer_archive "packages-$name" "$WORK/context/$name.lock")
+    program=$(layer_archive program "$WORK"/context/*.whl)
+    layers=("$BASE" "$packages" "$program")
+    archive=$CACHE/$name-$( (echo "${layers[@]}"; cat "$SOURCE/images/assemble.py") | digest).tar
+    if [[ ! -e $archive ]]; then
+      python3 "$SOURCE/images/assemble.py" "$name" "$archive.new" "${layers[@]}" >&2
+      keep "$archive"
+    fi
     echo "$archive"
   done
 }

@@ -38,7 +38,7 @@ def lane(nodeid: str) -> str:
     match path.parts[1:]:
         case ("cluster", file):
             return SECOND_SANDBOX if file in _IN_SECOND_SANDBOX else FIRST_SANDBOX
-        case ("realnode", *_):
+        case ("realnode" | "installation", *_):
             return REAL_NODE
         case ("sandbox", "test_sandboxes.py" | "test_soak.py"):
             return SANDBOXES

@@ -22,6 +22,8 @@ from dovetail.kube.auth.connection import Connection
 
 registry = kopf.OperatorRegistry()
 
+# Of kopf's own type, which it does not export.
+_IDENTITY: Final[Any] = "dovetail-operator"
 _TOKEN_LIFE: Final = timedelta(minutes=5)
 
 
@@ -61,6 +63,8 @@ async def run(process: Process, *, liveness_port: int | None = None) -> None:
             memo=process,
             stop_flag=process.stop,
             standalone=True,
+            # Unused without peering. By default kopf asks for the user's name, and a container's user has none.
+            identity=_IDENTITY,
             clusterwide=True,
             liveness_endpoint=None if liveness_port is None else f"http://0.0.0.0:{liveness_port}/healthz",
         )

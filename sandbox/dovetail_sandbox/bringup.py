@@ -50,13 +50,15 @@ _POLL_SECONDS: Final = 0.1
 class Plan:
     """The content of a sandbox.
 
-    With `local_node`, this machine is a node of it. `without` names components of the chart that the user runs by hand,
-    `beside` the neighbours. With `request_log`, the API server records each request of the chart's accounts.
+    With `local_node`, this machine is a node of it. A `bare` one has nothing of the chart. `without` names components
+    of the chart that the user runs by hand, `beside` the neighbours. With `request_log`, the API server records each
+    request of the chart's accounts.
     """
 
     nodes: Sequence[SimulatedNode]
     local_node: bool = False
     real_node: bool = False
+    bare: bool = False
     overrides: Sequence[str] = ()
     without: Collection[str] = ()
     beside: Sequence[Neighbour] = ()
@@ -71,6 +73,7 @@ def up(
     limit_nodes: int | None = None,
     local_node: bool = False,
     real_node: bool = False,
+    bare: bool = False,
     overrides: Sequence[str] = (),
     without: Collection[str] = (),
     with_: Collection[str] = (),
@@ -79,9 +82,12 @@ def up(
     """Create a sandbox, and return when everything in it is ready.
 
     With `local_node`, this machine is its one node, and jobs run as the user's processes; otherwise its nodes are
-    simulated. A running sandbox stays unchanged, and a queue that a local node has left continues. If it fails, its
-    processes end, and its folder stays for `logs` until the next `up` or `down`. Raises `SandboxError`.
+    simulated. A `bare` sandbox has nothing of the chart, so that Helm can install it. A running one stays unchanged,
+    and a queue that a local node has left continues. If it fails, its processes end, and its folder stays for `logs`
+    until the next `up` or `down`. Raises `SandboxError`.
     """
+    if bare and (local_node or overrides or without or request_log):
+        raise InvalidInputError("bare", value="with options of the chart", allowed="--nodes, --real-node and --with")
     cluster = get(name)
     nodes = _nodes(nodes_file, limit=limit_nodes, local_node=local_node)
     others = neighbours.chosen(with_)
@@ -94,6 +100,7 @@ def up(
         nodes=nodes,
         local_node=local_node,
         real_node=real_node,
+        bare=bare,
         overrides=overrides,
         without=without,
         beside=others,
@@ -253,8 +260,9 @@ class _Bringup:
 
     def run(self) -> None:
         # First: both are quick, and reject wrong values.
-        rendered = self._render()
-        workloads.check_names(rendered, names=self.plan.without, option="without")
+        rendered = None if self.plan.bare else self._render()
+        if rendered is not None:
+            workloads.check_names(rendered, names=self.plan.without, option="without")
         simulation = "" if self.plan.local_node else ", kwok"
         with self.report.task(f"Control plane: etcd, kube-apiserver, controllers{simulation}"):
             self._start_control_plane()
@@ -263,11 +271,8 @@ class _Bringup:
                 access.create_nodes(
                     self.cluster.kubeconfig, manifests=[kwok.manifest(node) for node in self.plan.nodes]
                 )
-        with self.report.task("What the chart installs: CRDs, roles, classes, configuration"):
-            access.apply(rendered, kubectl=self.programs["kubectl"], kubeconfig=self.cluster.kubeconfig)
-        started = self._start_deployables(rendered)
-        with self.report.task(f"Dovetail: {', '.join(started) or 'nothing, as asked'}"):
-            self.cluster.wait_ready(started)
+        if rendered is not None:
+            self._install(rendered)
         if self.plan.local_node:
             with self.report.task("This machine as a node: local"):
                 self._start_local_node()
@@ -278,6 +283,13 @@ class _Bringup:
             with self.report.task("Real node"):
                 self._start_real_node()
         self._note(phase="ready", starter=None, kept=queue.current() if self.plan.local_node else None)
+
+    def _install(self, rendered: Rendered) -> None:
+        with self.report.task("What the chart installs: CRDs, roles, classes, configuration"):
+            access.apply(rendered, kubectl=self.programs["kubectl"], kubeconfig=self.cluster.kubeconfig)
+        started = self._start_deployables(rendered)
+        with self.report.task(f"Dovetail: {', '.join(started) or 'nothing, as asked'}"):
+            self.cluster.wait_ready(started)
 
     def _start_control_plane(self) -> None:
         """Start the supervisor, with kwokctl as its first program."""

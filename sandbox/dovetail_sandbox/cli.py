@@ -52,6 +52,9 @@ def up(
     real_node: Annotated[
         bool, typer.Option("--real-node", help="Add a real kubelet node, where this machine can.")
     ] = False,
+    bare: Annotated[
+        bool, typer.Option("--bare", help="Only control plane and nodes: install the chart with Helm yourself.")
+    ] = False,
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="A value of the Helm chart, as in `helm --set`.")
     ] = None,
@@ -80,6 +83,7 @@ def up(
             limit_nodes=limit_nodes,
             local_node=local,
             real_node=real_node,
+            bare=bare,
             overrides=set_ or (),
             without=without or (),
             with_=with_ or (),

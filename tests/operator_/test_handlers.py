@@ -70,6 +70,20 @@ async def test_the_work_ends_in_its_own_time(end: Callable[[Work], None], connec
     assert work.ended_well
 
 
+async def test_it_starts_as_a_user_without_a_name(connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a container, no entry of /etc/passwd has the user's number."""
+
+    def nameless() -> str:
+        raise KeyError("getpwuid(): uid not found: 65532")
+
+    monkeypatch.setattr("getpass.getuser", nameless)
+    work = Work()
+    running = asyncio.create_task(handlers.run(work.process(connection)))
+    await asyncio.wait_for(work.begun.wait(), 20)
+    work.stop.set()
+    await asyncio.wait_for(running, 20)
+
+
 async def test_what_ends_the_work_ends_the_process(connection: Connection) -> None:
     with pytest.raises(RuntimeError, match="no database"):
         await asyncio.wait_for(handlers.run(Work(error=RuntimeError("no database")).process(connection)), 20)

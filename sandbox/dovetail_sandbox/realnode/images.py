@@ -6,6 +6,7 @@ product's own images.
 
 import shutil
 import tempfile
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from dovetail_sandbox.realnode.capability import BUSYBOX
@@ -20,15 +21,31 @@ def write_busybox_archive(archive: Path) -> None:
 
     Its command only sleeps.
     """
+    settings = ("--cmd", '["/bin/sleep","infinity"]', "--env", "PATH=/bin")
+    _write_archive(archive, image=BUSYBOX_IMAGE, fill=_write_tree, settings=settings)
+
+
+def write_program_archive(archive: Path, *, image: str, program: Path) -> None:
+    """Write an image that consists of one program without libraries, such as kube-scheduler."""
+    command = program.name
+
+    def fill(tree: Path) -> None:
+        (tree / "bin").mkdir(parents=True)
+        shutil.copy(program, tree / "bin" / command)
+
+    _write_archive(archive, image=image, fill=fill, settings=("--env", "PATH=/bin"))
+
+
+def _write_archive(archive: Path, *, image: str, fill: Callable[[Path], None], settings: Sequence[str]) -> None:
     # Storage of its own: nothing stays in the user's storage, and two builds cannot conflict.
     with tempfile.TemporaryDirectory(prefix="dovetail-image-") as folder:
         tree = Path(folder) / "tree"
-        _write_tree(tree)
+        fill(tree)
         storage = (*BUILDAH, f"--root={folder}/storage", f"--runroot={folder}/run")
         container = call(*storage, "from", "scratch").strip()
         call(*storage, "copy", "--quiet", container, tree, "/")
-        call(*storage, "config", "--cmd", '["/bin/sleep","infinity"]', "--env", "PATH=/bin", container)
-        call(*storage, "commit", "--quiet", container, f"docker-archive:{archive}:{BUSYBOX_IMAGE}")
+        call(*storage, "config", *settings, container)
+        call(*storage, "commit", "--quiet", container, f"docker-archive:{archive}:{image}")
 
 
 def _write_tree(tree: Path) -> None:
