@@ -10,9 +10,9 @@ from aiohttp import web
 
 from dovetail.config.settings import Settings
 from dovetail.process import connections, serving
+from dovetail.process.certificate import appearing
 from dovetail.process.connections import Connections
 from dovetail_webhook.app import application
-from dovetail_webhook.certificate import appearing
 from dovetail_webhook.handler import Reviewer
 from dovetail_webhook.metrics import Metrics
 

@@ -86,6 +86,11 @@ class Metrics:
             ["verb"],
             registry=self.registry,
         )
+        self.refused_clients = Counter(
+            "dovetail_extender_refused_clients",
+            "Requests over mutual TLS whose client's certificate has no allowed name, or has expired.",
+            registry=self.registry,
+        )
         self.wakeups = Counter(
             "dovetail_extender_wakeups",
             "Times that kube-scheduler was made to look again at pods that were refused.",

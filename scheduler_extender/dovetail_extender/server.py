@@ -134,7 +134,10 @@ class Verbs:
         async def serve(request: web.Request) -> web.Response:
             self._on_request()
             if obstacle := self._obstacle():
-                return web.Response(status=503, text=f"not ready: {obstacle}\n")
+                response = web.Response(status=503, text=f"not ready: {obstacle}\n")
+                # Behind a Service, the client's next connection reaches the extender that holds the lease.
+                response.force_close()
+                return response
             body = await request.read()
             with self._timed(verb):
                 try:

@@ -1,4 +1,8 @@
-"""The webhook's certificate: loaded at start, and reloaded when its files change."""
+"""A server's certificate: loaded at start, and reloaded when its files change.
+
+With `clients`, every client must show a certificate of the CAs in `ca.crt`, and no handshake is shortened by an earlier
+one: a CA that was removed, or a certificate that has expired, admits no new connection.
+"""
 
 import asyncio
 import ssl
@@ -11,40 +15,47 @@ from dovetail.config.errors import ConfigError
 
 _LOOK_SECONDS: Final = 10.0
 _WAIT_SECONDS: Final = 0.5
-_FILES: Final = ("tls.crt", "tls.key")
-log = logs.get_logger("dovetail.webhook")
+_PAIR: Final = ("tls.crt", "tls.key")
+_AUTHORITIES: Final = "ca.crt"
+log = logs.get_logger("dovetail.certificate")
 
 
-async def appearing(folder: Path, *, stop: asyncio.Event) -> "Certificate | None":
+async def appearing(folder: Path, *, stop: asyncio.Event, clients: bool = False) -> "Certificate | None":
     """Wait for the folder's certificate, which `dovetail-certificates` may still be creating.
 
     None if `stop` is set first. Raises `ConfigError` for an unusable certificate.
     """
-    if not _is_there(folder):
+    if not _is_there(folder, clients=clients):
         log.info("waiting for the certificate", folder=str(folder))
     while not stop.is_set():
-        if _is_there(folder):
-            return Certificate(folder)
+        if _is_there(folder, clients=clients):
+            return Certificate(folder, clients=clients)
         with suppress(TimeoutError):
             await asyncio.wait_for(stop.wait(), timeout=_WAIT_SECONDS)
     return None
 
 
-def _is_there(folder: Path) -> bool:
-    return all((folder / name).exists() for name in _FILES)
+def _is_there(folder: Path, *, clients: bool) -> bool:
+    return all((folder / name).exists() for name in _files(clients=clients))
+
+
+def _files(*, clients: bool) -> tuple[str, ...]:
+    return (*_PAIR, _AUTHORITIES) if clients else _PAIR
 
 
 class Certificate:
-    """`tls.crt` and `tls.key` in a folder, as in a mounted Secret.
+    """`tls.crt` and `tls.key` in a folder, as in a mounted Secret; with `clients` also `ca.crt`.
 
-    Raises `ConfigError` for unusable files.
+    Servers listen with `context`. Raises `ConfigError` for unusable files.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._files = (folder / _FILES[0], folder / _FILES[1])
-        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    def __init__(self, folder: Path, *, clients: bool = False) -> None:
+        self._folder = folder
+        self._clients = clients
         self._loaded = self._contents()
-        self._load()
+        self._current = self.context = self._context()
+        # A context can get a new certificate, but cannot lose a CA. Each new connection therefore takes the newest one.
+        self.context.sni_callback = self._choose
 
     def refresh(self) -> bool:
         """Reload changed files for new connections, and return whether a usable pair was loaded.
@@ -55,7 +66,7 @@ class Certificate:
             found = self._contents()
             if found == self._loaded:
                 return False
-            self._load()
+            self._current = self._context()
         except ConfigError as error:
             # The files may be only partly written; the old certificate stays in use.
             log.warning("certificate not reloaded", error=str(error))
@@ -70,14 +81,28 @@ class Certificate:
             await asyncio.sleep(_LOOK_SECONDS)
             self.refresh()
 
+    def _choose(self, connection: ssl.SSLSocket | ssl.SSLObject, _name: str | None, _first: ssl.SSLContext) -> None:
+        """Called by OpenSSL in each handshake, also where the client names no server."""
+        connection.context = self._current
+
     def _contents(self) -> tuple[bytes, ...]:
         try:
-            return tuple(path.read_bytes() for path in self._files)
+            return tuple((self._folder / name).read_bytes() for name in _files(clients=self._clients))
         except OSError as error:
             raise ConfigError("certificate", problem=f"cannot read {error.filename}: {error.strerror}") from error
 
-    def _load(self) -> None:
+    def _context(self) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         try:
-            self.context.load_cert_chain(*self._files)
+            file, key = (self._folder / name for name in _PAIR)
+            context.load_cert_chain(file, key)
+            if self._clients:
+                file = self._folder / _AUTHORITIES
+                context.load_verify_locations(file)
+                context.verify_mode = ssl.CERT_REQUIRED
+                # The client's certificate is verified in full handshakes only. TLS 1.3 shortens them by tickets alone.
+                context.minimum_version = ssl.TLSVersion.TLSv1_3
+                context.num_tickets = 0
         except (ssl.SSLError, OSError) as error:
-            raise ConfigError("certificate", problem=f"{self._files[0]} cannot be used: {error}") from error
+            raise ConfigError("certificate", problem=f"{file} cannot be used: {error}") from error
+        return context

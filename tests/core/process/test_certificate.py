@@ -11,7 +11,7 @@ from aiohttp import web
 
 from dovetail.config.errors import ConfigError
 from dovetail.process import serving
-from dovetail_webhook.certificate import Certificate, appearing
+from dovetail.process.certificate import Certificate, appearing
 from dovetail_webhook.main import main
 
 
