@@ -14,7 +14,7 @@ import yaml
 
 from dovetail.config.settings import Settings
 from dovetail.engine.model.settings import Weights
-from dovetail_extender.main import options_of, times_of
+from dovetail_extender.main import main, options_of, times_of
 from dovetail_extender.service import Options
 from tests.background import eventually, free_ports
 from tests.extender.api_server import ApiServer
@@ -115,6 +115,25 @@ async def until_refused(port: int) -> None:
             except aiohttp.ClientConnectionError:
                 return
             await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (("--certificates=/x",), "--certificates needs --client-name: the CA may sign for others too"),
+        (("--client-name=x",), "--client-name needs --certificates: the CA may sign for others too"),
+        (("--service=x",), "--service needs --address"),
+        (("--address=10.0.0.1",), "--address needs --service"),
+        (("--service=x", "--address=here"), "--address is 'here', but must be an IP address"),
+    ],
+    ids=["no name", "no certificate", "no address", "no service", "no IP address"],
+)
+def test_options_that_need_each_other(
+    options: tuple[str, ...], problem: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    kubeconfig = write_kubeconfig(tmp_path, "http://127.0.0.1:9")
+    assert main([f"--kubeconfig={kubeconfig}", *options]) == 2
+    assert problem in capsys.readouterr().err
 
 
 async def test_a_bad_configuration_is_one_sentence_and_exit_code_2(tmp_path: Path) -> None:

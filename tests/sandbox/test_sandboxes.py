@@ -253,3 +253,10 @@ def test_a_namespace_goes_while_the_pods_of_a_job_run_in_it(shared: Cluster) -> 
     kubectl(shared, "wait", "--for=jsonpath={.status.ready}=1", "job/lasts", "--namespace=going", "--timeout=60s")
     kubectl(shared, "delete", "namespace", "going", "--timeout=60s")
     assert "going" not in kubectl(shared, "get", "namespaces")
+
+
+def test_a_bare_sandbox_takes_no_option_of_the_chart() -> None:
+    done = subprocess.run([*CLI, "up", "--bare", "--set", "x=1"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "bare" in done.stderr
+    assert "--nodes, --real-node and --with" in done.stderr

@@ -81,7 +81,7 @@ class Certificate:
             await asyncio.sleep(_LOOK_SECONDS)
             self.refresh()
 
-    def _choose(self, connection: ssl.SSLSocket | ssl.SSLObject, _name: str | None, _first: ssl.SSLContext) -> None:
+    def _choose(self, connection: ssl.SSLSocket | ssl.SSLObject, *_: object) -> None:
         """Called by OpenSSL in each handshake, also where the client names no server."""
         connection.context = self._current
 
