@@ -32,6 +32,7 @@ from dovetail_operator.state.due_records import Dues
 from dovetail_operator.state.state import State, build_state
 from dovetail_operator.watchers.audit import AuditWatch
 from dovetail_operator.watchers.build import build_watchers
+from dovetail_operator.watchers.karpenter import NodePoolWatch
 from dovetail_operator.watchers.node_tenants import NodeTenants
 from dovetail_operator.writes.device_indexes import DeviceIndexes
 from dovetail_operator.writes.estimate_store import LastingMisses
@@ -116,7 +117,6 @@ def build_operator(client: Client, *, options: Options, office: Leadership, regi
         state=state,
         idle=options.idle,
         changed=queue.add,
-        pools_changed=controller.pools_changed,
         post=events.post,
         now=_now,
         rng=rng,
@@ -149,6 +149,8 @@ def build_operator(client: Client, *, options: Options, office: Leadership, regi
         post=events.post,
         rng=rng,
     )
+    # Early: the first cycle continues the requests of an earlier operator on these pools.
+    node_pools = NodePoolWatch(client, pools=state.growing, changed=controller.pools_changed)
     tenants = _build_tenants(client, options=options, informers=informers, rng=rng)
     informers.connect(controller.changes, on_unreadable_job=unreadable.report, tenants=tenants)
     register_collectors(registry, state=state, tenants=tenants, office=office, now=_now)
@@ -177,7 +179,10 @@ def build_operator(client: Client, *, options: Options, office: Leadership, regi
     if tenants is not None:
         parts.append(tenants)
     return Operator(
-        informers, early=[unreadable], parts=parts, configure=partial(_configure, state=state, controller=controller)
+        informers,
+        early=[unreadable, node_pools],
+        parts=parts,
+        configure=partial(_configure, state=state, controller=controller),
     )
 
 
@@ -189,6 +194,7 @@ def _configure(options: Options, *, state: State, controller: Controller) -> Non
         preemption=options.preemption,
         cpu_fallback=options.cpu_fallback,
         growing=options.growing,
+        drain=options.drain,
     )
     controller.rules_changed()
 
@@ -216,6 +222,7 @@ def _build_state(options: Options, *, records: Dues) -> State:
         fragmentation=options.fragmentation,
         cpu_fallback=options.cpu_fallback,
         growing=options.growing,
+        drain=options.drain,
     )
 
 

@@ -21,6 +21,7 @@ from dovetail.queue.inputs.run_ends import RunTimes
 from dovetail.queue.limits.quotas import DEFAULT_HALF_LIFE_SECONDS
 from dovetail.queue.preemption.policy import Rules
 from dovetail_operator.devices.overuse_check import EndingRules
+from dovetail_operator.job.drain import DrainRules
 from dovetail_operator.notifications.mail_limits import MailRules
 
 DEFAULT_NAMESPACE: Final = "dovetail-system"
@@ -72,6 +73,8 @@ class Options:
     """The half-life of past use in fair share, in seconds."""
     preemption: Rules = field(default_factory=Rules)
     """The rules of preemption."""
+    drain: DrainRules = field(default_factory=DrainRules)
+    """What happens to jobs on nodes that are to be emptied."""
     growing: GrowingRules = field(default_factory=GrowingRules)
     """Pools to which an autoscaler adds nodes, and when nodes are requested."""
     endings: EndingRules = field(default_factory=EndingRules)
@@ -117,6 +120,7 @@ def make_options(settings: Settings, *, environ: Mapping[str, str]) -> Options:
         cpu_fallback=settings.namespace_cpu_fallback,
         half_life_seconds=settings.fair_share_half_life,
         preemption=rules_of(settings.preemption),
+        drain=DrainRules(restarts=settings.drain.action == "Restart", grace_seconds=settings.drain.grace),
         growing=growing_rules_of(settings),
         endings=_endings(settings, namespace=namespace),
         audit_rules=audit_rules_of(settings),

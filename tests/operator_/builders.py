@@ -26,6 +26,7 @@ from dovetail.pods.demand import ask_of_job
 from dovetail.queue.growing.pools import GrowingRules
 from dovetail.queue.inputs.ways import fell_back
 from dovetail.queue.verdicts import Admitted, Verdict, Waits
+from dovetail_operator.job.drain import DrainRules
 from dovetail_operator.job.failure_policy import inner_backoff_limit
 from dovetail_operator.job.observation import COMPLETION_INDEX, Observed
 from dovetail_operator.state.due_records import Dues
@@ -172,6 +173,7 @@ def make_state(
     fragmentation: FragmentationPolicy = "ph",
     cpu_fallback: Mapping[str, int] = MappingProxyType({}),
     growing: GrowingRules | None = None,
+    drain: DrainRules | None = None,
     **nodes: int,
 ) -> State:
     """A state whose cluster has V100 nodes: `make_state(a=8)`."""
@@ -183,6 +185,7 @@ def make_state(
         fragmentation=fragmentation,
         cpu_fallback=cpu_fallback,
         growing=growing,
+        drain=drain,
     )
     for name, gpus in nodes.items():
         metadata = {"name": name, "labels": {"dovetail.dev/managed": "true"}}

@@ -80,8 +80,8 @@ def _sentences(found: DryRun, *, job: GPUJob, now: datetime) -> str:
 def _by_itself(found: DryRun, *, now: datetime) -> str:
     if found.start is not None:
         return _at(found.start, now=now)
-    # What is kept for others says itself for whom.
-    return "" if found.reason == "Reserved" else "No end that is known makes room for it."
+    # What is kept for others says itself for whom, and new nodes come at no known time.
+    return "" if found.reason in {"Reserved", "Provisioning"} else "No end that is known makes room for it."
 
 
 def _at(start: Start, *, now: datetime) -> str:

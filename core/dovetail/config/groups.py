@@ -186,6 +186,27 @@ class IdlePolicy(BaseModel):
     )
 
 
+class DrainRules(BaseModel):
+    """What happens to the jobs on a node that is cordoned."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    action: Literal["Leave", "Restart"] = choice(
+        "Leave",
+        "Leave",
+        "Restart",
+        description="Jobs go on until their pods are evicted (Leave), or restart on other nodes once there is room for "
+        "them (Restart).",
+    )
+    grace: WholeNumber = number(
+        60,
+        low=0,
+        high=86400,
+        unit="seconds",
+        description="The time between the notice and the end; then the pods get SIGTERM and their own grace period.",
+    )
+
+
 class JobSizes(BaseModel):
     """The size limits of GPUJobs: larger ones are refused, or not planned if they exist."""
 

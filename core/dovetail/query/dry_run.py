@@ -126,7 +126,7 @@ class _Asked:
         if isinstance(verdict, Admitted):
             message = on_cpu_message(verdict.on_cpu) if verdict.on_cpu else ""
             return DryRun(outcome="Starts", message=message, nodes=_on_nodes(verdict.claims))
-        message = verdict.message + reach(
+        message = _words_on(verdict) + reach(
             self._job, reason=verdict.reason, pools=self._queue.quotas.pools_of(self._job), view=self._queue.view
         )
         if verdict.reason == "ExceedsCapacity":
@@ -172,6 +172,15 @@ def verdict_on(
             return position, verdict
         position += isinstance(verdict, Waits) and verdict.reason != "ExceedsCapacity"
     raise AssertionError("the job that is asked about is among those that wait")
+
+
+def _words_on(verdict: Waits) -> str:
+    """The verdict's sentence; of nodes that are not requested yet, that they would be."""
+    request = verdict.provisioning
+    if request is None:
+        return verdict.message
+    nodes = f"{request.nodes} {'node' if request.nodes == 1 else 'nodes'}"
+    return f"{nodes} of pool {request.pool} would be requested"
 
 
 def _on_nodes(claims: Sequence[Claim]) -> tuple[GPUsOnNode, ...] | None:

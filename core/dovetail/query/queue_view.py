@@ -10,7 +10,7 @@ from functools import partial
 from typing import Final
 
 from dovetail.api.builtin import Job, Pod
-from dovetail.api.gpujob import DependencyStatus, GPUJob, Placement, Reason, is_finished
+from dovetail.api.gpujob import DependencyStatus, GPUJob, Placement, Provisioning, Reason, is_finished
 from dovetail.api.meta import key_of
 from dovetail.cluster.objects import ClusterObjects
 from dovetail.cluster.view import ClusterView
@@ -20,12 +20,15 @@ from dovetail.jobs.batch_job import is_on_the_way, wants_admission
 from dovetail.jobs.plan import ask_of, nodes_by_worker
 from dovetail.jobs.start_times import resting, too_early
 from dovetail.pods.tenancy import Child
+from dovetail.query.growing_rules import growing_rules_of
 from dovetail.query.learned import Learned, learned_from
 from dovetail.query.prices import Judge, judge_of_queue
 from dovetail.queue.cycle import SchedulingCycle
 from dovetail.queue.dependencies import states_of, unmet
 from dovetail.queue.estimates.monte_carlo import foresee_with_range
 from dovetail.queue.estimates.simulation import Start
+from dovetail.queue.growing.growth import build_growth
+from dovetail.queue.growing.pools import GrowingRules
 from dovetail.queue.inputs.at_work import at_work
 from dovetail.queue.inputs.candidates import Rules, candidate_of, eligible_nodes, timed
 from dovetail.queue.inputs.leaving_pods import leaving_pods, pods_of_batch_jobs
@@ -43,6 +46,8 @@ from dovetail.queue.verdicts import Admitted
 
 # The key of a job that is not in the cluster: no other has it.
 ASKED: Final = "the job that is asked about"
+# When it was submitted: after all others.
+_LAST: Final = "9999-12-31T23:59:59Z"
 # Reasons in a status for which the operator keeps a job out of the queue, and which only it can know.
 _KEPT_OUT: Final[frozenset[Reason]] = frozenset({"Invalid", "Evaluating"})
 
@@ -65,6 +70,8 @@ class QueueView:
     children    the batch Jobs whose pods count as their GPUJobs'
     starting    the GPUJob of each claim for a worker without a node, by the claim's key
     batch_jobs  each job's own batch Job, by the GPUJob's UID
+    growing     pools to which an autoscaler adds nodes, as declared; Karpenter's own NodePools are not read
+    requests    what was requested of them for waiting jobs, by the GPUJob's UID
     """
 
     now: datetime
@@ -81,6 +88,8 @@ class QueueView:
     children: frozenset[Child] = frozenset()
     starting: dict[str, GPUJob] = field(default_factory=dict)
     batch_jobs: Mapping[str, Job] = field(default_factory=dict)
+    growing: GrowingRules = field(default_factory=GrowingRules)
+    requests: Mapping[str, Provisioning] = field(default_factory=dict)
 
     def gate(self, asked: Counted | None) -> LimitGate | None:
         """The limits, with `asked` counted too; None if nothing is limited."""
@@ -102,8 +111,9 @@ class QueueView:
             self.quotas, counted=counted, view=self.view, ledger=ledger, leaving=self.leaving, now=self.now
         )
         gate = gate or self.gate(asked)
+        growth = build_growth(self.growing, view=self.view, requests=self.requests, gate=self.gate(asked), now=self.now)
         return SchedulingCycle(
-            ledger, sites=self.sites, leaving=self.leaving, gate=gate, windows=windows, evictor=evictor
+            ledger, sites=self.sites, leaving=self.leaving, gate=gate, windows=windows, evictor=evictor, growth=growth
         )
 
     def start_of(self, asked: Candidate, *, counted: Counted, most_cycles: int | None = None) -> Start | None:
@@ -174,7 +184,7 @@ class QueueView:
         assert taken is not None, "it waits"
         if submitted:
             return found, taken
-        return replace(found, key=ASKED, created="9"), replace(taken, uid=ASKED)
+        return replace(found, key=ASKED, created=_LAST), replace(taken, uid=ASKED)
 
 
 def queue_view(objects: ClusterObjects, *, now: datetime, without: str = "") -> QueueView:
@@ -198,6 +208,8 @@ def queue_view(objects: ClusterObjects, *, now: datetime, without: str = "") -> 
         run_times=run_times,
         batch_jobs=batch_jobs,
         children=frozenset((child.metadata.namespace, child.metadata.uid) for child in batch_jobs.values()),
+        growing=growing_rules_of(settings),
+        requests={job.metadata.uid: found for job in jobs if (found := job.status.provisioning) is not None},
     )
     _Survey(objects, jobs=jobs, queue=found).run()
     # From here on the term only has copies: several threads may answer on one view.

@@ -20,6 +20,7 @@ from dovetail.api.builtin import Pod, is_terminated
 from dovetail.api.gpujob import GPUJobStatus, Preemption
 from dovetail.formats.durations import moment, timestamp
 from dovetail_operator.job.actions import PatchJob, Stage
+from dovetail_operator.job.drain import DRAIN
 from dovetail_operator.job.observation import Notice, Observed
 
 
@@ -47,7 +48,8 @@ def with_preemption(seen: Observed, *, stage: Stage) -> Stage:
     if stage.phase in {"Starting", "Running"}:
         if is_due(seen):
             suspend = PatchJob(spec={"suspend": True})
-            return Stage(phase="Preempted", reason="Priority", message=made.message, admitted=False, actions=(suspend,))
+            reason = "NodeUnhealthy" if made.by == DRAIN else "Priority"
+            return Stage(phase="Preempted", reason=reason, message=made.message, admitted=False, actions=(suspend,))
         if made.at is not None and not stage.message and seen.notice is not None:
             return replace(stage, message=f"{made.message}: its pods are ended at {made.at}")
         return stage

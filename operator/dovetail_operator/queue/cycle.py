@@ -1,7 +1,7 @@
 """A scheduling cycle over the operator's state: its inputs and its verdicts. No I/O."""
 
 import math
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
@@ -168,17 +168,21 @@ def decide(
     foreseen: Mapping[str, QueuePlace] | None = None,
     told: Mapping[str, Verdict] | None = None,
     anew: Container[Reason] = (),
+    ended: Iterable[str] = (),
 ) -> Iterator[Verdict]:
     """Yield the verdicts on waiting jobs in queue order, with the estimates of `foreseen`.
 
     `told` has the job's previous verdict. If the reason is the same, that verdict is yielded again, except for the
-    first jobs and for the reasons in `anew`.
+    first jobs and for the reasons in `anew`. The limits do not count the running jobs with the UIDs `ended`.
     """
     ledger, leaving = _with_those_on_the_way(state, cycle=cycle)
     evictor = _evictor(state, cycle=cycle)
     counted = counted_jobs(state, waiting=cycle.keys, cache=cycle.caches.usage)
     capacity = capacity_of(state.store.view.ledger)
     gate = state.store.quotas.gate(counted, children=children_of_jobs(state), capacity=capacity)
+    if gate is not None:
+        for uid in ended:
+            gate.ended(uid)
     told = told or {}
     growth = growth_of(state, waiting=cycle.keys, told=told, counted=counted, now=cycle.now)
     windows = windows_of(

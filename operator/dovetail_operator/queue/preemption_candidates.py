@@ -14,11 +14,14 @@ def running_jobs(state: State, *, now: datetime) -> list[Running]:
     if not state.preemption.gap and not state.store.quotas.tree().guarantees:
         return []
     served = served_jobs(state.store.jobs.values())
-    found = (_running(state, key=key, job=job, served=served, now=now) for key, job in state.store.jobs.items())
+    found = (running_job(state, key=key, job=job, served=served, now=now) for key, job in state.store.jobs.items())
     return [each for each in found if each is not None]
 
 
-def _running(state: State, *, key: str, job: GPUJob, served: Container[str], now: datetime) -> Running | None:
+def running_job(
+    state: State, *, key: str, job: GPUJob, now: datetime, served: Container[str] = frozenset()
+) -> Running | None:
+    """The job with this key as one that may be ended for others; None if it does not run. See `running_of`."""
     child = state.store.child_of(job)
     return running_of(
         job,

@@ -7,9 +7,11 @@ from typing import Final
 from dovetail.api.gpujob import GPUJob
 from dovetail.queue.model.candidates import Candidate
 from dovetail.queue.preemption.policy import Order
+from dovetail_operator.job.drain import DRAIN
 from dovetail_operator.job.observation import Notice, Observed
 from dovetail_operator.queue.cycle import Cycle, decide, survey
 from dovetail_operator.queue.cycle_caches import CycleCaches
+from dovetail_operator.queue.drains import drain_notices
 from dovetail_operator.queue.wake_up import WakeUp
 from dovetail_operator.state.state import State
 
@@ -36,8 +38,9 @@ class PreemptionNotices:
         self._now = now
 
     def update(self, cycle: Cycle) -> None:
-        """Announce the preemptions of the cycle, and withdraw those that are no longer due."""
-        before, now = self._state.decisions.notices, notices_of(cycle.orders, state=self._state)
+        """Announce the preemptions of the cycle and the restarts of drained jobs, and withdraw all others."""
+        before = self._state.decisions.notices
+        now = drain_notices(self._state, cycle=cycle) | notices_of(cycle.orders, state=self._state)
         self._state.decisions.set_notices(now)
         for key, job in self._state.store.jobs.items() if before or now else ():
             if before.get(job.metadata.uid) != now.get(job.metadata.uid):
@@ -47,8 +50,13 @@ class PreemptionNotices:
             self._wake_up.within(seconds=_CHECK_SECONDS)
 
     def still_hold(self, seen: Observed) -> bool:
-        """Whether a cycle right now still starts the job for which this one is about to end."""
+        """Whether a cycle right now still starts the job for which this one is about to end.
+
+        For a job that leaves a drained node, that is the job itself.
+        """
         cycle = survey(self._state, now=self._now(), caches=self._caches)
+        if seen.notice is not None and seen.notice.by == DRAIN:
+            return seen.job.metadata.uid in drain_notices(self._state, cycle=cycle)
         for _ in decide(self._state, cycle=cycle):
             pass
         order = cycle.orders.get(seen.job.metadata.uid)

@@ -25,6 +25,7 @@ from dovetail.queue.inputs.workers import sized
 from dovetail.queue.limits.quotas import Quotas
 from dovetail.queue.preemption.policy import Rules
 from dovetail_operator.devices.overuse_check import EndingRules
+from dovetail_operator.job.drain import DrainRules
 from dovetail_operator.job.earlier_run import orphans_obstacle, suspension_obstacle
 from dovetail_operator.job.observation import Observed, bound_pods
 from dovetail_operator.job.status_pacing import refresh_seconds
@@ -57,6 +58,7 @@ class State:
         fragmentation: FragmentationPolicy = "ph",
         cpu_fallback: Mapping[str, int] = MappingProxyType({}),
         growing: GrowingRules | None = None,
+        drain: DrainRules | None = None,
     ) -> None:
         self.store = store
         self.mix = JobMix(store.view.ledger, policy=fragmentation)
@@ -65,6 +67,7 @@ class State:
         self.run_times = run_times or RunTimes()
         self.preemption = preemption or Rules()
         self.cpu_fallback = cpu_fallback
+        self.drain = drain or DrainRules()
         self.growing = GrowingPools(growing or GrowingRules())
         self._records = records
         self._leaves_bad_cards = leaves_bad_cards
@@ -80,6 +83,7 @@ class State:
         preemption: Rules,
         cpu_fallback: Mapping[str, int],
         growing: GrowingRules,
+        drain: DrainRules,
     ) -> None:
         """Apply a new configuration: those of its values that count at once. What runs stays as it was planned."""
         self.requests.configure(rankings=rankings)
@@ -89,6 +93,7 @@ class State:
         )
         self.run_times, self.preemption, self.cpu_fallback = run_times, preemption, cpu_fallback
         self.growing.configure(growing)
+        self.drain = drain
 
     def observe(self, key: str, *, now: datetime) -> Observed | None:
         """Gather everything about one GPUJob.
@@ -205,6 +210,7 @@ def build_state(
     fragmentation: FragmentationPolicy = "ph",
     cpu_fallback: Mapping[str, int] = MappingProxyType({}),
     growing: GrowingRules | None = None,
+    drain: DrainRules | None = None,
 ) -> State:
     """Build an empty state over `view`."""
     store = Store(view, learning=learning, quotas=quotas, endings=endings, job_limits=job_limits)
@@ -221,4 +227,5 @@ def build_state(
         fragmentation=fragmentation,
         cpu_fallback=cpu_fallback,
         growing=growing,
+        drain=drain,
     )

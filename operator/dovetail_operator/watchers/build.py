@@ -9,7 +9,6 @@ from dovetail.kube.client import Client
 from dovetail_operator.events.announcement import Announcement
 from dovetail_operator.state.state import State
 from dovetail_operator.watchers.idle import IdleWatch
-from dovetail_operator.watchers.karpenter import NodePoolWatch
 from dovetail_operator.watchers.kueue import KueueWatch
 from dovetail_operator.watchers.placeholders import PlaceholderKeeper
 from dovetail_operator.watchers.services import ServiceKeeper
@@ -21,20 +20,14 @@ def build_watchers(
     state: State,
     idle: IdleRules,
     changed: Callable[[str], None],
-    pools_changed: Callable[[], None],
     post: Callable[[Announcement], None],
     now: Callable[[], datetime],
     rng: random.Random,
-) -> tuple[IdleWatch, KueueWatch, ServiceKeeper, PlaceholderKeeper, NodePoolWatch]:
-    """Build the watchers.
-
-    `changed` gets the key of each job that a watcher has news about, and `pools_changed` is called when growing pools
-    have changed.
-    """
+) -> tuple[IdleWatch, KueueWatch, ServiceKeeper, PlaceholderKeeper]:
+    """Build the watchers of GPUJobs. `changed` gets the key of each job that a watcher has news about."""
     return (
         IdleWatch(client, state=state, rules=idle, changed=changed, post=post, now=now),
         KueueWatch(client, state=state, changed=changed),
         ServiceKeeper(client, state=state, post=post, rng=rng),
         PlaceholderKeeper(client, state=state, post=post, now=now, rng=rng),
-        NodePoolWatch(client, pools=state.growing, changed=pools_changed),
     )

@@ -10,6 +10,7 @@ from dovetail.api.builtin import Pod
 from dovetail.api.gpujob import ArraySpec, Dependency, GPUJob, Placement, Preemption, ResourceRequest
 from dovetail.api.gpuquota import GPUQuota
 from dovetail.api.meta import OwnerReference
+from dovetail.config.growing import Growing
 from dovetail.config.settings import Settings
 from dovetail_cli.submit.dry_run import foretell
 from tests.cli.builders import make_pod, make_quota
@@ -117,6 +118,14 @@ def test_room_that_is_planned_for_another_job_is_taken_on_its_own_nodes() -> Non
     placement = {"generation": 1, "nodes": [{"name": "b", "workers": 1}], "worker": {"request": "2"}}
     starting = make_job("starting", gpu="2", phase="Starting", placement=msgspec.convert(placement, Placement))
     assert told(asked("2"), starting) == "It would start now on a (2 GPUs)."
+
+
+def test_nodes_that_a_growing_pool_can_get_would_be_requested() -> None:
+    shape = {"gpus": 8, "model": "V100", "cpu": "64", "memory": "256Gi", "max_nodes": 2, "labels": {"pool": "grows"}}
+    growing = SETTINGS.model_copy(update={"growing": Growing.model_validate({"pools": {"grows": shape}})})
+    found = told_by(growing, asked("8", workers=2), pods=[])
+    assert found == "It would wait at place 1. Provisioning: 2 nodes of pool grows would be requested."
+    assert told_by(growing, asked("9"), pods=[]).startswith("It could never start here.")
 
 
 def test_what_can_never_run_is_told_so() -> None:

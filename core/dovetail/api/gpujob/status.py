@@ -223,7 +223,11 @@ class Preemption(Described, frozen=True, kw_only=True, omit_defaults=False):
     ] = None
     by: Annotated[
         str,
-        Meta(description="UID of the GPUJob that preempts it; empty once it runs again.", max_length=64),
+        Meta(
+            description="UID of the GPUJob that preempts it, or `Drain` if its node is to be emptied; empty once it "
+            "runs again.",
+            max_length=64,
+        ),
     ] = ""
     message: Annotated[str, Meta(description="The preempting job, in one sentence with numbers.")] = ""
 

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field
 
-from dovetail.config.groups import LIVE, IdlePolicy, JobSizes, PreemptionRules, WholeNumber, number
+from dovetail.config.groups import LIVE, DrainRules, IdlePolicy, JobSizes, PreemptionRules, WholeNumber, number
 from dovetail.config.growing import Growing
 from dovetail.jobs.size_limits import JobLimits
 
@@ -56,6 +56,11 @@ class QueueKeys(BaseModel):
             "unit": "rules",
             "allowed": "a map with priority_gap, min_run, grace, per_job and per_hour",
         },
+    )
+    drain: DrainRules = Field(
+        default=DrainRules(),
+        description="The rules for jobs on nodes that are cordoned or that an autoscaler is about to remove.",
+        json_schema_extra={LIVE: True, "unit": "rules", "allowed": "a map with action and grace"},
     )
     growing: Growing = Field(
         default=Growing(),

@@ -59,7 +59,7 @@ def with_pool_reasons(found: Answer, *, subject: Subject, objects: ClusterObject
 def limited(found: Answer, *, subject: Subject, nodes: Sequence[str], objects: ClusterObjects, now: datetime) -> Answer:
     """The answer after limits and reservations, which may keep back a subject that has room."""
     concerned = subject.kind == "GPUJob" or bool(objects.quotas)
-    hopeless = found.reason == "ExceedsCapacity" and not _runs_on_cpu(subject, objects=objects)
+    hopeless = found.reason == "ExceedsCapacity" and not _may_start_otherwise(subject, objects=objects)
     if not concerned or hopeless or _is_admitted(subject, objects=objects):
         return found
     kept = _kept_back(subject, nodes=nodes, objects=objects, now=now, fits=found.fits)
@@ -71,10 +71,13 @@ def limited(found: Answer, *, subject: Subject, nodes: Sequence[str], objects: C
     return replace(found, fits=False, summary=message, reason=kept.reason, changes=(change,))
 
 
-def _runs_on_cpu(subject: Subject, *, objects: ClusterObjects) -> bool:
-    """Whether the subject is a job that runs on the CPU where no node could serve it, within its limits."""
+def _may_start_otherwise(subject: Subject, *, objects: ClusterObjects) -> bool:
+    """Whether the subject is a job that can start although no node could serve it: on the CPU, or on new nodes."""
     job = _job_of(subject, objects=objects)
-    return job is not None and cpu_after_seconds(job, by_namespace=objects.settings.namespace_cpu_fallback) is not None
+    if job is None:
+        return False
+    runs_on_cpu = cpu_after_seconds(job, by_namespace=objects.settings.namespace_cpu_fallback) is not None
+    return runs_on_cpu or bool(objects.settings.growing.pools)
 
 
 def _is_admitted(subject: Subject, *, objects: ClusterObjects) -> bool:
@@ -129,7 +132,9 @@ def _kept_back(
     )
     if not isinstance(verdict, Waits):
         return None
-    return verdict if verdict.reason in _NOT_ROOM or (fits and job is not None) else None
+    if job is None:
+        return verdict if verdict.reason in _NOT_ROOM else None
+    return verdict if fits or verdict.reason in {*_NOT_ROOM, "Provisioning"} else None
 
 
 def _verdict_on_job(job: GPUJob, *, objects: ClusterObjects, now: datetime) -> Verdict | None:
@@ -175,6 +180,8 @@ def _asked(
 def _what_helps(kept: Waits) -> str:
     if kept.reason == "Reserved":
         return "give the job a time limit that ends it before the reservation begins, or wait until that is over"
+    if kept.reason == "Provisioning":
+        return "wait until an autoscaler adds the nodes, or ask for what existing nodes have"
     if "would never fit" in kept.message:
         return "ask for no more than the limit, or have it raised"
     if kept.message.startswith("Asks for pool"):

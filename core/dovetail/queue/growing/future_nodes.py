@@ -1,10 +1,12 @@
 """The nodes that a pool may still get, as a ledger on which the jobs of one cycle are planned."""
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 from dovetail.api.builtin import Node
+from dovetail.cluster.leaving_nodes import is_leaving
 from dovetail.decoding import decode
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.settings import Limits
@@ -86,11 +88,20 @@ def _find(job: Candidate, *, workers: int, ledger: Ledger, fit_cache: FitCache) 
     return found if isinstance(found, Room) else None
 
 
-def missing_nodes(pool: GrowingPool, *, nodes: Iterable[Node], serving: Iterable[str]) -> int:
+def missing_nodes(pool: GrowingPool, *, nodes: Iterable[Node], usable: Container[str], since: datetime) -> int:
     """How many nodes the pool may still get.
 
-    `serving` are the nodes whose devices are known. A node of the pool without devices is about to serve, so it counts
-    as a future one.
+    A node that was created after `since` and takes no pods yet counts as a future one: it is not among the `usable`
+    ones, which are ready and report devices, or it has a taint that ends with its start. An older node in such a state
+    is one that is there.
     """
-    there = {node.metadata.name for node in nodes if pool.has(node)}
-    return pool.max_nodes - len(there & set(serving))
+    return pool.max_nodes - sum(
+        pool.has(node) and not _is_starting(node, pool=pool, usable=usable, since=since) for node in nodes
+    )
+
+
+def _is_starting(node: Node, *, pool: GrowingPool, usable: Container[str], since: datetime) -> bool:
+    if not pool.came_since(node, time=since) or is_leaving(node):
+        return False
+    others = [taint for taint in node.spec.taints if taint.effect != "PreferNoSchedule" and taint not in pool.taints]
+    return node.metadata.name not in usable or bool(others)

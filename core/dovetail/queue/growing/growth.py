@@ -7,7 +7,7 @@ others are awaited.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 import msgspec
@@ -99,9 +99,11 @@ class Growth:
         if (refused := self._gate.refusal(job)) is not None:
             waits = Waits(key=job.key, reason=refused.reason, message=refused.message)
             return (waits if verdict.reason == NEVER else verdict), ()
-        there = self._on_existing(job, ledger=ledger, sites=sites)
-        workers = job.workers - len(there)
+        room = self._on_existing(job, ledger=ledger, sites=sites)
         for pool in pools:
+            # A job runs on one kind of nodes.
+            there = room.claims if room is not None and room.ask.resource == pool.pool.resource else ()
+            workers = job.workers - len(there)
             nodes = pool.plan(job, workers=workers)
             if nodes is None:
                 continue
@@ -121,16 +123,16 @@ class Growth:
         is_first = before.retry_time is None
         return sorted(self._pools, key=lambda each: (each.pool.name == before.pool) != is_first)
 
-    def _on_existing(self, job: Candidate, *, ledger: Ledger, sites: Sites) -> Sequence[Claim]:
+    def _on_existing(self, job: Candidate, *, ledger: Ledger, sites: Sites) -> Room | None:
         """Room on existing nodes for some of the workers, as many as fit.
 
-        Empty if all fit: then a reservation keeps that room for another job.
+        None if all fit: then a reservation keeps that room for another job.
         """
         if job.workers == 1:
-            return ()
+            return None
         self._fit_cache = self._fit_cache or FitCache(ledger)
         found = find_room(replace(job, least=1), ledger=ledger, fit_cache=self._fit_cache, sites=sites)
-        return found.claims if isinstance(found, Room) and len(found.claims) < job.workers else ()
+        return found if isinstance(found, Room) and len(found.claims) < job.workers else None
 
     def _kept(self, claims: Iterable[Claim], *, pool: FutureNodes, before: Provisioning | None) -> Sequence[Claim]:
         """Of these claims, those on nodes of the pool that came after the request."""
@@ -180,10 +182,11 @@ def build_growth(
 
     def pools() -> list[FutureNodes]:
         nodes, ledger = view.nodes.values(), view.ledger
-        serving = [name for name in view.nodes if ledger.devices(name) and not ledger.obstacle(name)]
+        usable = {name for name in view.nodes if ledger.devices(name) and not ledger.obstacle(name)}
+        since = now - timedelta(seconds=rules.give_up_seconds)
+        rooms = [missing_nodes(pool, nodes=nodes, usable=usable, since=since) for pool in rules.pools]
         return [
-            FutureNodes(pool, room=missing_nodes(pool, nodes=nodes, serving=serving), limits=ledger.limits)
-            for pool in rules.pools
+            FutureNodes(pool, room=room, limits=ledger.limits) for pool, room in zip(rules.pools, rooms, strict=True)
         ]
 
     return Growth(rules, pools=pools, requests=requests, nodes=view.nodes, now=now, gate=gate)

@@ -12,6 +12,7 @@ from dovetail.api.conversion import values_of
 from dovetail.api.gpujob import GPUJob, GPUJobSpec, GPUJobStatus, ResourceRequest, template_of
 from dovetail.api.meta import ObjectMeta
 from dovetail.cluster.objects import ClusterObjects
+from dovetail.config.growing import Growing
 from dovetail.config.settings import Settings
 from dovetail.engine.score.mix_record import MixRecord, WeighedShape
 from dovetail.query.errors import InvalidQueryError
@@ -124,6 +125,18 @@ def test_a_running_job_is_told_with_the_devices_of_all_its_workers() -> None:
 
 def told_job(picture: ClusterObjects, **job: Any) -> Explanation:
     return explain(subjects.of_job(make_job("x", number=3, **job), pods=(), settings=SETTINGS), picture)
+
+
+def test_a_job_that_new_nodes_can_serve_is_told_what_is_requested() -> None:
+    shape = {"gpus": 8, "model": "V100", "cpu": "64", "memory": "256Gi", "max_nodes": 2, "labels": {"pool": "grows"}}
+    growing = SETTINGS.model_copy(update={"growing": Growing.model_validate({"pools": {"grows": shape}})})
+    large = make_job("x", number=3, gpu="8", phase="Queued", reason="Provisioning")
+    picture = replace(make_picture(jobs=[large]), settings=growing)
+    found = explain(subjects.of_job(large, pods=(), settings=growing), picture)
+    assert found.answer is not None
+    assert found.answer.reason == "Provisioning"
+    assert "1 node of pool grows requested at " in found.summary
+    assert helps(found) == "wait until an autoscaler adds the nodes, or ask for what existing nodes have"
 
 
 def test_a_queued_job_is_told_by_its_shortage_and_the_queue_only_where_it_says_something_else() -> None:

@@ -45,9 +45,9 @@ def make_job(name: str, gpu: str = "1", *, workers: int = 1, waited: float = 600
     return Candidate(key=name, ask=make_ask(gpu), workers=workers, created=created, name=f"team/{name}", **more)
 
 
-def make_node(name: str, *, created: datetime = NOW, labels: dict[str, str] | None = None) -> Node:
+def make_node(name: str, *, created: datetime = NOW, labels: dict[str, str] | None = None, **spec: Any) -> Node:
     meta = {"name": name, "labels": labels or {"pool": "a100"}, "creationTimestamp": timestamp(created)}
-    return msgspec.convert({"metadata": meta}, Node)
+    return msgspec.convert({"metadata": meta, "spec": spec}, Node)
 
 
 def make_growth(
@@ -171,6 +171,14 @@ CASES = (
         waiting=(make_job("x", "8"),),
         expected={"x": ("second", 1, 1)},
         pools=(replace(POOL, name="first", gpus=4), replace(POOL, name="second")),
+    ),
+    Case(
+        says="a gang is not split over managed nodes and those of a device plugin",
+        waiting=(
+            replace(make_job("gang", "4", workers=5), others=(replace(make_ask("4"), resource="nvidia.com/gpu"),)),
+        ),
+        expected={"gang": ("plugin", 3, 5)},
+        pools=(replace(POOL, name="plugin", resource="nvidia.com/gpu"),),
     ),
     Case(
         says="a job without GPUs requests no nodes",
@@ -298,9 +306,24 @@ def test_a_node_that_came_for_a_gang_is_kept_for_it() -> None:
     assert isinstance(found["small"], Admitted), "that node was there before"
 
 
-def test_a_node_of_the_pool_without_devices_is_about_to_serve() -> None:
-    nodes = [make_node("a"), make_node("b"), make_node("other", labels={"pool": "h100"})]
-    assert missing_nodes(POOL, nodes=nodes, serving=["a", "other"]) == 3
+UNREGISTERED = [{"key": "karpenter.sh/unregistered", "effect": "NoExecute"}]
+HOUR_AGO = NOW - timedelta(hours=1)
+
+
+@pytest.mark.parametrize(
+    ("says", "node", "missing"),
+    [
+        ("one that serves is there", make_node("usable"), 3),
+        ("a new one without devices is about to come", make_node("bare"), 4),
+        ("an old one without devices is there", make_node("bare", created=HOUR_AGO), 3),
+        ("a new one with a taint of its start is about to come", make_node("usable", taints=UNREGISTERED), 4),
+        ("a cordoned one is there", make_node("bare", unschedulable=True), 3),
+        ("one of another pool does not count", make_node("usable", labels={"pool": "h100"}), 4),
+    ],
+)
+def test_which_nodes_a_pool_may_still_get(says: str, node: Node, missing: int) -> None:
+    found = missing_nodes(POOL, nodes=[node], usable={"usable"}, since=NOW - timedelta(seconds=900))
+    assert found == missing, says
 
 
 REQUESTS = st.lists(

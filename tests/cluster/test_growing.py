@@ -1,4 +1,7 @@
-"""A pool that grows and shrinks with the real Karpenter; a sandbox of its own, built from its Go module."""
+"""A pool that grows and shrinks with the real Karpenter, and drains; a sandbox of its own.
+
+Karpenter is built from its Go module, which takes some minutes once, so that this belongs to `make e2e`.
+"""
 
 import asyncio
 import os
@@ -8,11 +11,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+import yaml
 
 from dovetail.api.builtin import Node, Pod
-from dovetail.api.resources import NODES, PODS
+from dovetail.api.resources import CONFIGMAPS, NODES, PODS
 from dovetail.kube.client import Client
-from dovetail.names import LABEL_PLACEHOLDER
+from dovetail.names import CONFIG, CONFIG_FILE, LABEL_PLACEHOLDER, RELEASE_NAMESPACE
 from dovetail_sandbox import bringup, cluster, progress
 from dovetail_sandbox.cluster import Cluster
 from tests.cluster import karpenter
@@ -49,7 +53,7 @@ def sandbox() -> Iterator[Cluster]:
         return
     own = cluster.get(f"test-{os.getpid()}-{uuid.uuid4().hex[:4]}")
     try:
-        overrides = [*OVERRIDES, *GROWING]
+        overrides = [*OVERRIDES, *GROWING, "config.drain.action=Restart", "config.drain.grace=2"]
         yield bringup.up(own.name, report=progress.reporter(), nodes_file=NODES_FILE, overrides=overrides)
     finally:
         own.down()
@@ -110,3 +114,73 @@ async def test_a_pool_grows_for_a_gang_and_shrinks_after_it(client: Client, jobs
         return not await nodes_of_pool(client)
 
     await until(shrunk, log=pool)
+
+
+async def test_a_node_that_never_comes_is_given_up_and_its_placeholders_go(client: Client, jobs: Jobs) -> None:
+    """No autoscaler runs here."""
+    settings = yaml.safe_load(await config_of(client))
+    settings["growing"] |= {"give_up": 10}
+    await set_config(client, yaml.safe_dump(settings))
+    await jobs.submit(gpu=f"{GPUS}({MODEL})")
+    status = await jobs.until("x", lambda status: status.provisioning is not None)
+    assert status.reason == "Provisioning"
+    status = await jobs.until("x", lambda s: s.provisioning is not None and s.provisioning.retry_time is not None)
+    assert (status.phase, status.reason) == ("Queued", "Provisioning")
+    assert "did not serve it within 10s; requests again at" in status.message
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while await placeholders(jobs):  # noqa: ASYNC110 - the operator deletes them
+            await asyncio.sleep(0.2)
+
+
+async def test_a_gang_on_a_drained_node_restarts_elsewhere_with_notice_and_without_a_lost_worker(
+    client: Client, jobs: Jobs
+) -> None:
+    await jobs.submit(gpu="2(V100)", workers=2)
+    status = await jobs.until("x", lambda status: status.workers_ready == 2)
+    (node,) = status.nodes
+    await cordon(client, node, unschedulable=True)
+    try:
+        noticed = await jobs.until("x", lambda s: s.preemption is not None and s.preemption.by == "Drain")
+        assert noticed.preemption is not None
+        assert noticed.preemption.message == f"Restarts on other nodes, because {node} is to be emptied"
+        moved = await jobs.until("x", lambda s: s.workers_ready == 2 and s.nodes not in ([], [node]))
+        assert (moved.phase, moved.retries) == ("Running", 0)
+        assert moved.preemption is not None
+        assert moved.preemption.count == 1
+    finally:
+        await cordon(client, node, unschedulable=False)
+
+
+async def test_a_gang_without_room_elsewhere_stays_on_a_cordoned_node(client: Client, jobs: Jobs) -> None:
+    await jobs.submit(gpu="4(V100)", workers=2)
+    status = await jobs.until("x", lambda status: status.workers_ready == 2)
+    await cordon(client, status.nodes[0], unschedulable=True)
+    try:
+        # A job that starts proves that a cycle has looked at the cordoned node.
+        await jobs.submit("later", gpu="1(T4)")
+        await jobs.phase("Running", "later")
+        kept = await jobs.until("x", lambda _: True)
+        assert (kept.phase, kept.workers_ready) == ("Running", 2)
+        assert kept.preemption is None
+    finally:
+        await cordon(client, status.nodes[0], unschedulable=False)
+
+
+async def cordon(client: Client, node: str, *, unschedulable: bool) -> None:
+    await client.patch(NODES, name=node, patch={"spec": {"unschedulable": unschedulable}}, as_type=Node)
+
+
+async def config_of(client: Client) -> str:
+    found = await client.get(CONFIGMAPS, name=CONFIG, as_type=dict[str, Any], namespace=RELEASE_NAMESPACE)
+    text: str = found["data"][CONFIG_FILE]
+    return text
+
+
+async def set_config(client: Client, text: str) -> None:
+    await client.patch(
+        CONFIGMAPS,
+        name=CONFIG,
+        patch={"data": {CONFIG_FILE: text}},
+        as_type=dict[str, Any],
+        namespace=RELEASE_NAMESPACE,
+    )
