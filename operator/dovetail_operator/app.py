@@ -195,6 +195,7 @@ def _configure(options: Options, *, state: State, controller: Controller) -> Non
         cpu_fallback=options.cpu_fallback,
         growing=options.growing,
         drain=options.drain,
+        levels=options.levels,
     )
     controller.rules_changed()
 
@@ -223,6 +224,7 @@ def _build_state(options: Options, *, records: Dues) -> State:
         cpu_fallback=options.cpu_fallback,
         growing=options.growing,
         drain=options.drain,
+        levels=options.levels,
     )
 
 

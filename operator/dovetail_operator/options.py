@@ -9,6 +9,7 @@ from dovetail.cluster.dra_drivers import ABSENT_SECONDS
 from dovetail.config.settings import Settings
 from dovetail.engine.model.ranking import DEFAULT_RANKINGS, Rankings
 from dovetail.engine.model.settings import FragmentationPolicy, Limits
+from dovetail.engine.model.topology import DEFAULT_LEVELS, Level
 from dovetail.gpu.device_plugins import DEFAULT_VENDORS, Vendors
 from dovetail.gpu.memory_strategy import CONSERVATIVE
 from dovetail.jobs.idle import IdleRules
@@ -35,6 +36,8 @@ class Options:
     """The operator's own namespace."""
     rankings: Rankings = DEFAULT_RANKINGS
     """How jobs rank nodes and devices, by namespace."""
+    levels: tuple[Level, ...] = DEFAULT_LEVELS
+    """The levels of the network that a job's topology may name, from wide to narrow."""
     fragmentation: FragmentationPolicy = "ph"
     """The fragmentation term of the queue's plans."""
     memory_strategy: str = CONSERVATIVE
@@ -95,6 +98,7 @@ def make_options(settings: Settings, *, environ: Mapping[str, str]) -> Options:
     return Options(
         namespace=namespace,
         rankings=settings.rankings,
+        levels=settings.levels,
         fragmentation=settings.fragmentation_policy,
         memory_strategy=settings.memory_guard,
         look_seconds=settings.monitor_update_interval,

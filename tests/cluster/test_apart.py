@@ -36,16 +36,33 @@ async def test_workers_that_keep_away_from_each_other_start_together_or_wait_tog
 
 
 async def test_a_gang_of_which_kube_scheduler_refuses_a_part_is_taken_back_whole_and_says_why(jobs: Jobs) -> None:
+    """Four V100s are free on one node and two on the other, beside a pod that the workers keep away from."""
+    await jobs.submit("large", gpu="2(V100)")
+    await jobs.phase("Running", "large")
+    await jobs.submit("shy", gpu="1(V100)", workers=6, template=template(affinity=away_from("large")))
+    told = await jobs.until("shy", lambda status: status.message.startswith("Gets a new plan at "))
+    assert (told.phase, told.reason, told.placement) == ("Queued", "Resources", None)
+    assert "didn't match pod anti-affinity rules" in told.message
+
+
+async def test_a_gang_that_its_template_spreads_is_planned_so_and_never_started_in_part(jobs: Jobs) -> None:
     """Four V100s are free on one node and two on the other: six workers fit, but not evenly."""
     await jobs.submit("large", gpu="2(V100)")
     await jobs.phase("Running", "large")
-    evenly = {
+    await jobs.submit(
+        "uneven", gpu="1(V100)", workers=6, template=template(topologySpreadConstraints=[evenly("uneven")])
+    )
+    told = await jobs.until("uneven", lambda status: status.reason == "Fragmentation")
+    assert told.message == "Need 6 GPUs, but the number of workers on each kubernetes.io/hostname may differ by 1"
+    await jobs.submit("even", gpu="1(V100)", workers=5, template=template(topologySpreadConstraints=[evenly("even")]))
+    status = await jobs.until("even", lambda status: status.workers_ready == 5)
+    assert sorted(status.nodes) == ["v100-0", "v100-1"]
+
+
+def evenly(job: str) -> dict[str, Any]:
+    return {
         "maxSkew": 1,
         "topologyKey": "kubernetes.io/hostname",
         "whenUnsatisfiable": "DoNotSchedule",
-        "labelSelector": {"matchLabels": {"dovetail.dev/job": "uneven"}},
+        "labelSelector": {"matchLabels": {"dovetail.dev/job": job}},
     }
-    await jobs.submit("uneven", gpu="1(V100)", workers=6, template=template(topologySpreadConstraints=[evenly]))
-    told = await jobs.until("uneven", lambda status: status.message.startswith("Gets a new plan at "))
-    assert (told.phase, told.reason, told.placement) == ("Queued", "Resources", None)
-    assert "didn't match pod topology spread constraints" in told.message

@@ -47,6 +47,7 @@ def gbatch(
     group: asked.Group = None,
     workers: asked.Workers = 1,
     min_workers: asked.MinWorkers = None,
+    topology: asked.Topology = None,
     notify_email: asked.NotifyEmail = None,
     notify_on: asked.NotifyOn = None,
     image: asked.Image = None,
@@ -87,6 +88,7 @@ def gbatch(
         pod_options,
         submit,
         terminal,
+        topologies,
     )
     from dovetail_cli.ui import job_names, times
 
@@ -129,6 +131,7 @@ def gbatch(
         max_retries=manifest.check_retries(max_retries),
         workers=manifest.check_workers(workers),
         min_workers=manifest.check_min_workers(min_workers, workers=workers),
+        topology=topologies.read(topology, workers=workers),
         env=pod_options.variables(env or ()),
         volumes=pod_options.volumes(volume or ()),
         node_selector=pod_options.node_labels(node_selector or ()),

@@ -16,6 +16,7 @@ from dovetail.cluster.view import ClusterView
 from dovetail.engine.model.claims import Ask, Claim
 from dovetail.engine.model.inventory import DeviceFacts
 from dovetail.engine.model.ranking import Rankings
+from dovetail.engine.model.topology import Level
 from dovetail.formats.quantities import QuantityError
 from dovetail.gpu.request import RequestError
 from dovetail.pods.demand import ask_of_job, ask_of_pod
@@ -102,8 +103,9 @@ def snapshot_of(taken: ClusterObjects, *, now: datetime, salt: str = "") -> Snap
     known = {node.metadata.name for node in taken.nodes}
     holding = [(pod, claim) for pod, claim in claims if (claim.devices or claim.unnamed) and claim.node in known]
     others = [claim for _, claim in claims if not claim.devices and not claim.unnamed]
-    rankings = taken.settings.rankings
-    jobs = [job for each in taken.jobs if (job := _job(each, rankings=rankings, rename=rename)) is not None]
+    rankings, levels = taken.settings.rankings, taken.settings.levels
+    found = (_job(each, rankings=rankings, levels=levels, rename=rename) for each in taken.jobs)
+    jobs = [job for job in found if job is not None]
     return Snapshot(
         taken_at=now.strftime("%Y-%m-%dT%H:%M:%SZ"),
         anonymous=bool(salt),
@@ -170,10 +172,10 @@ def _claim(pod: Pod, *, claim: Claim, rename: Rename) -> SnapshotClaim:
     )
 
 
-def _job(job: GPUJob, *, rankings: Rankings, rename: Rename) -> SnapshotJob | None:
+def _job(job: GPUJob, *, rankings: Rankings, levels: tuple[Level, ...], rename: Rename) -> SnapshotJob | None:
     """None for a job whose request cannot be read: it asks for nothing that could be simulated."""
     try:
-        ask = ask_of_job(job, ranking=rankings.of(job.metadata.namespace))
+        ask = ask_of_job(job, ranking=rankings.of(job.metadata.namespace), levels=levels)
     except (RequestError, QuantityError):
         return None
     meta, status = job.metadata, job.status

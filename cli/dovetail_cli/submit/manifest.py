@@ -22,6 +22,7 @@ from dovetail.api.gpujob import (
     ResourceRequest,
     SweepSpec,
     TemplateMetadata,
+    TopologySpec,
     Workload,
     template_of,
 )
@@ -69,6 +70,7 @@ class Submission:
     max_retries       how often a failed run is repeated
     workers           the number of pods
     min_workers       the fewest pods that the job may start with; None for all of them
+    topology          the levels of the network that hold its pods together; None for any nodes
     image             the container's image; empty until a profile or the kind of cluster says which
     workdir           the container's working directory
     env               variables of the container
@@ -104,6 +106,7 @@ class Submission:
     max_retries: int = 0
     workers: int = 1
     min_workers: int | None = None
+    topology: TopologySpec | None = None
     image: str = ""
     workdir: str | None = None
     env: Mapping[str, str] = field(default_factory=dict)
@@ -360,6 +363,7 @@ def build(submission: Submission, *, namespace: str) -> GPUJob:
         priority=submission.priority,
         workers=submission.workers,
         min_workers=submission.min_workers,
+        topology=submission.topology,
         group=submission.group,
         max_concurrent=submission.max_concurrent,
         on_no_gpu=submission.fallback.on_no_gpu,

@@ -108,6 +108,12 @@ Workers = Annotated[int, typer.Option("-N", "--nodes", metavar="N", help="Number
 MinWorkers = Annotated[
     int | None, typer.Option("--min-workers", metavar="N", help="Start with fewer workers if not all fit, at least N.")
 ]
+Topology = Annotated[
+    str | None,
+    typer.Option(
+        "--topology", metavar="RULES", help="Keep the workers together: required=rack, preferred=rack, group=4:nvlink."
+    ),
+]
 NotifyEmail = Annotated[
     list[str] | None,
     typer.Option(

@@ -13,7 +13,7 @@ import yaml
 
 from dovetail.api import gpunodetenants, gpuquota, historyquery, text_formats
 from dovetail.api.gpujob import GPUJob
-from dovetail.api.gpujob.validation import execution, immutability
+from dovetail.api.gpujob.validation import execution, immutability, topology
 from dovetail.api.gpujob.validation import schema as rules
 from dovetail.api.gpunode import GPUNode
 from dovetail.gpu.request import MAX_TEXT
@@ -66,6 +66,10 @@ def gpujob_crd() -> Schema:
     _say_shape(
         spec["properties"]["notify"]["properties"]["emails"], message="an address must be such as ada@example.com"
     )
+    topology.add_to(spec)
+    levels = spec["properties"]["topology"]["properties"]
+    for level in (levels["required"], levels["preferred"], levels["subGroups"]["properties"]["required"]):
+        _say_shape(level, message=topology.LEVEL)
     text_formats.add_rules(spec)
     immutability.add_to(spec)
     columns = [_column(*column) for column in rules.COLUMNS]

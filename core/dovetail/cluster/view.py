@@ -305,6 +305,7 @@ def node_facts(node: Node, *, vendors: Vendors = DEFAULT_VENDORS, drivers: tuple
         pods=min(ANY_NUMBER, whole(allocatable.get("pods", ANY_NUMBER), rounding="down")),
         resource=serves.resource,
         offered=serves.count,
+        labels=node.metadata.labels,
     )
 
 

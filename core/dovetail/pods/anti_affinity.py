@@ -5,15 +5,15 @@ InterPodAffinity), or because both want the same port of the node (NodePorts). A
 run, and the workers that start would wait for the rest forever.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from dovetail import names
 from dovetail.api.gpujob import GPUJob
+from dovetail.engine.model.topology import HOSTNAME
 from dovetail.pods.node_affinity import holds
 from dovetail.pods.template_types import LabelSelector, PodTerm, Whereabouts
 
-_HOSTNAME: Final = "kubernetes.io/hostname"
 # The labels that the Job controller gives all pods of a batch Job, with the name of the GPUJob.
 _JOB_NAMES: Final = ("batch.kubernetes.io/job-name", "job-name")
 _JOB_UIDS: Final = ("batch.kubernetes.io/controller-uid", "controller-uid")
@@ -37,16 +37,23 @@ def _takes_a_port(where: Whereabouts) -> bool:
 
 
 def _avoids_its_like(job: GPUJob, *, where: Whereabouts) -> bool:
+    return HOSTNAME in labels_apart(job, where=where)
+
+
+def labels_apart(job: GPUJob, *, where: Whereabouts) -> list[str]:
+    """The labels of nodes such that no two workers share nodes with equal values, by anti-affinity."""
     if where.affinity is None or where.affinity.pod_anti_affinity is None:
-        return False
-    labels = _labels(job)
-    return any(
-        term.topology_key == _HOSTNAME and _is_of_its_namespace(term, job=job) and _selects(term, labels=labels)
+        return []
+    labels = labels_of_worker(job)
+    return [
+        term.topology_key
         for term in where.affinity.pod_anti_affinity.required
-    )
+        if _is_of_its_namespace(term, job=job)
+        and selects(term.label_selector, labels=labels, same=term.match_label_keys, different=term.mismatch_label_keys)
+    ]
 
 
-def _labels(job: GPUJob) -> dict[str, str]:
+def labels_of_worker(job: GPUJob) -> dict[str, str]:
     """The labels of each worker's pod, as far as they matter.
 
     Where workers differ, those of the first one.
@@ -69,11 +76,20 @@ def _is_of_its_namespace(term: PodTerm, *, job: GPUJob) -> bool:
     return job.metadata.namespace in term.namespaces or (chosen is None and not term.namespaces)
 
 
-def _selects(term: PodTerm, *, labels: Mapping[str, str]) -> bool:
-    selector = term.label_selector
-    if selector is None or _INDEX in term.match_label_keys:
+def selects(
+    selector: LabelSelector | None,
+    *,
+    labels: Mapping[str, str],
+    same: Collection[str] = (),
+    different: Collection[str] = (),
+) -> bool:
+    """Whether a selector of a worker's pod matches the job's other workers, which have these `labels` too.
+
+    Of the labels `same`, the pods must have equal values, and of those `different`, other values.
+    """
+    if selector is None or _INDEX in same:
         return False
-    if any(key in labels and key != _INDEX for key in term.mismatch_label_keys):
+    if any(key in labels and key != _INDEX for key in different):
         return False
     return all(labels.get(key) == value for key, value in selector.match_labels.items()) and all(
         holds({"operator": each.operator, "values": each.values}, value=labels.get(each.key))

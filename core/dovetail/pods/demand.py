@@ -10,6 +10,7 @@ from dovetail.api.gpujob import GPUJob, MemoryUse, Mode, Policy, ResourceRequest
 from dovetail.engine.model.claims import Ask
 from dovetail.engine.model.ranking import Ranking
 from dovetail.engine.model.settings import Weights
+from dovetail.engine.model.topology import DEFAULT_LEVELS, Level
 from dovetail.formats.quantities import QuantityError, mebibytes, milli, read_whole
 from dovetail.gpu.device_plugins import DEFAULT_VENDORS, Vendors
 from dovetail.gpu.memory_strategy import AGGRESSIVE, FRACTIONS, fraction_of
@@ -24,6 +25,7 @@ from dovetail.pods.effective_request import host_room_mib, peak
 from dovetail.pods.errors import quantity_error, template_error
 from dovetail.pods.injection_types import PodAddedTo
 from dovetail.pods.template_types import Whereabouts
+from dovetail.pods.topology import topology_of
 
 
 def estimated(ask: Ask, *, use: MemoryUse | None) -> Ask:
@@ -113,11 +115,14 @@ def agree(pod: Pod, *, asked: Parts, missing_ok: bool = False) -> None:
             _agree(request, mode=asked.mode, asked=amounts)
 
 
-def ask_of_job(job: GPUJob, *, ranking: Ranking, vendors: Vendors = DEFAULT_VENDORS) -> Ask:
+def ask_of_job(
+    job: GPUJob, *, ranking: Ranking, vendors: Vendors = DEFAULT_VENDORS, levels: tuple[Level, ...] = DEFAULT_LEVELS
+) -> Ask:
     """The request of each worker of a job on managed nodes; `asks_by_kind` has all alternatives.
 
     `ranking` is that of the job's namespace; the job's weights are moved into its bounds, which
-    `score_weights.check_job` compares. Raises `RequestError`.
+    `score_weights.check_job` compares. `levels` are those that a job's topology may name, from wide to narrow. Raises
+    `RequestError`.
     """
     request = request_of_job(job)
     if (refusal := refusal_of_depth(job.spec.template.spec, field="spec.template.spec")) is not None:
@@ -146,6 +151,7 @@ def ask_of_job(job: GPUJob, *, ranking: Ranking, vendors: Vendors = DEFAULT_VEND
         workload=job.spec.workload,
         host_room_mib=host_room_mib(spec, container=0),
         apart=is_apart(job, where=where),
+        topology=topology_of(job, where=where, levels=levels),
     )
 
 

@@ -71,6 +71,17 @@ class Affinity(_Said, frozen=True, kw_only=True):
     pod_anti_affinity: PodAntiAffinity | None = None
 
 
+class SpreadConstraint(_Said, frozen=True, kw_only=True):
+    """How pods that a selector matches spread over nodes with equal labels `topology_key`."""
+
+    topology_key: str = ""
+    max_skew: int = 1
+    when_unsatisfiable: str = "DoNotSchedule"
+    min_domains: int | None = None
+    label_selector: LabelSelector | None = None
+    match_label_keys: list[str] = []
+
+
 class Toleration(_Said, frozen=True, kw_only=True):
     """A taint that a pod tolerates."""
 
@@ -99,6 +110,7 @@ class Whereabouts(_Said, frozen=True, kw_only=True):
     node_selector: dict[str, str] = {}
     tolerations: list[Toleration] = []
     affinity: Affinity | None = None
+    topology_spread_constraints: list[SpreadConstraint] = []
     host_network: bool = False
     containers: list[PortsOf] = []
     init_containers: list[PortsOf] = []

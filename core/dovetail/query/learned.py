@@ -33,7 +33,8 @@ class Learned:
         ranking, vendors = self.rankings.of(job.metadata.namespace), self.view.vendors
         if child is None and job.status.placement is None:
             check_job(job, ranking=ranking)
-        ways = asks_by_kind(ask_of_job(job, ranking=ranking, vendors=vendors), vendors=vendors)
+        ask = ask_of_job(job, ranking=ranking, vendors=vendors, levels=self.settings.levels)
+        ways = asks_by_kind(ask, vendors=vendors)
         use = self.memory.use_of(job, ask=ways[0], child=child, most_mib=self._most_mib)
         return tuple(estimated(way, use=use) for way in ways)
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from dovetail.api.gpujob import GPUJob, MemoryUse
 from dovetail.engine.model.claims import Ask
 from dovetail.engine.model.ranking import Ranking, Rankings
+from dovetail.engine.model.topology import DEFAULT_LEVELS, Level
 from dovetail.gpu.device_plugins import Vendors
 from dovetail.gpu.memory_strategy import AGGRESSIVE, FRACTIONS
 from dovetail.gpu.request import RequestError
@@ -37,16 +38,18 @@ class Requests:
         *,
         decisions: Decisions,
         rankings: Rankings,
+        levels: tuple[Level, ...] = DEFAULT_LEVELS,
     ) -> None:
         self._store = store
         self._decisions = decisions
         self._rankings = rankings
+        self._levels = levels
         # By UID, with the generation that was read.
         self._readings: dict[str, tuple[int, Reading]] = {}
 
-    def configure(self, *, rankings: Rankings) -> None:
-        """Apply other rankings: all requests are read again."""
-        self._rankings = rankings
+    def configure(self, *, rankings: Rankings, levels: tuple[Level, ...]) -> None:
+        """Apply other rankings and levels of the network: all requests are read again."""
+        self._rankings, self._levels = rankings, levels
         self._readings.clear()
 
     def ask_of(self, job: GPUJob) -> Ask | None:
@@ -89,7 +92,8 @@ class Requests:
         refusal = self._store.footprint.refusal_of(job)
         ranking = self._rankings.of(job.metadata.namespace)
         try:
-            reading = read_request(job, refusal=refusal, ranking=ranking, vendors=self._store.view.vendors)
+            vendors = self._store.view.vendors
+            reading = read_request(job, refusal=refusal, ranking=ranking, vendors=vendors, levels=self._levels)
         except Exception as error:  # noqa: BLE001 - one job must not stop the others
             self._decisions.record_failure(job, error=error)
             reading = Reading()
@@ -107,7 +111,9 @@ class Requests:
         return int(self._store.view.ledger.largest_mib * FRACTIONS[AGGRESSIVE])
 
 
-def read_request(job: GPUJob, *, refusal: str | None, ranking: Ranking, vendors: Vendors) -> Reading:
+def read_request(
+    job: GPUJob, *, refusal: str | None, ranking: Ranking, vendors: Vendors, levels: tuple[Level, ...]
+) -> Reading:
     """Read what each worker requests, and what is wrong with the spec.
 
     A job with a `refusal` has no template, so its spec is not read. Weights out of the bounds of `ranking` keep a job
@@ -116,7 +122,8 @@ def read_request(job: GPUJob, *, refusal: str | None, ranking: Ranking, vendors:
     if refusal is not None:
         return Reading(obstacle=Obstacle(message=refusal))
     try:
-        asks = tuple(asks_by_kind(ask_of_job(job, ranking=ranking, vendors=vendors), vendors=vendors))
+        ask = ask_of_job(job, ranking=ranking, vendors=vendors, levels=levels)
+        asks = tuple(asks_by_kind(ask, vendors=vendors))
     except RequestError as error:
         return Reading(obstacle=Obstacle(message=str(error)))
     try:

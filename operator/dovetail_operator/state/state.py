@@ -13,6 +13,7 @@ from dovetail.api.meta import key_of
 from dovetail.cluster.view import ClusterView
 from dovetail.engine.model.ranking import DEFAULT_RANKINGS, Rankings
 from dovetail.engine.model.settings import FragmentationPolicy, Limits
+from dovetail.engine.model.topology import DEFAULT_LEVELS, Level
 from dovetail.jobs.batch_job import is_going, is_managed, is_parent, wants_admission
 from dovetail.jobs.cpu_fallback import cpu_after_seconds
 from dovetail.jobs.memory_use import Learning
@@ -84,9 +85,10 @@ class State:
         cpu_fallback: Mapping[str, int],
         growing: GrowingRules,
         drain: DrainRules,
+        levels: tuple[Level, ...],
     ) -> None:
         """Apply a new configuration: those of its values that count at once. What runs stays as it was planned."""
-        self.requests.configure(rankings=rankings)
+        self.requests.configure(rankings=rankings, levels=levels)
         ledger = self.store.view.ledger
         ledger.set_tenant_limits(
             training_per_device=limits.training_per_device, inference_per_device=limits.inference_per_device
@@ -211,11 +213,12 @@ def build_state(
     cpu_fallback: Mapping[str, int] = MappingProxyType({}),
     growing: GrowingRules | None = None,
     drain: DrainRules | None = None,
+    levels: tuple[Level, ...] = DEFAULT_LEVELS,
 ) -> State:
     """Build an empty state over `view`."""
     store = Store(view, learning=learning, quotas=quotas, endings=endings, job_limits=job_limits)
     decisions = Decisions()
-    requests = Requests(store, decisions=decisions, rankings=rankings)
+    requests = Requests(store, decisions=decisions, rankings=rankings, levels=levels)
     return State(
         store,
         decisions=decisions,

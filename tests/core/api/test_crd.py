@@ -84,7 +84,7 @@ def test_the_columns_of_kubectl_get_are_those_that_users_know() -> None:
 def test_the_spec_which_has_many_fields_is_asked_little_at_each_write() -> None:
     rules = root_schema("gpujobs")["properties"]["spec"]["x-kubernetes-validations"]
     assert len(rules) <= 16
-    assert sum(rule["rule"].count("self.") + rule["rule"].count("oldSelf.") for rule in rules) <= 75
+    assert sum(rule["rule"].count("self.") + rule["rule"].count("oldSelf.") for rule in rules) <= 80
 
 
 @pytest.mark.parametrize("name", ["gpu", "mode", "workers", "onNoGPU", "podFailurePolicy"])

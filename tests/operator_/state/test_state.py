@@ -6,6 +6,7 @@ from dovetail.api.builtin import Pod
 from dovetail.api.gpujob import GPUJob
 from dovetail.engine.model.ranking import Ranking, Rankings
 from dovetail.engine.model.settings import Limits, Weights
+from dovetail.engine.model.topology import Level
 from dovetail.jobs.obstacle import Obstacle
 from dovetail.pods.allocation import Allocation, annotations_of
 from dovetail.queue.growing.pools import GrowingRules
@@ -220,9 +221,9 @@ def test_a_pod_that_its_batch_job_left_behind_is_known_by_its_allocation_after_a
 
 def test_a_new_configuration_counts_for_jobs_that_were_read_before() -> None:
     state = make_state(a=1)
-    job = make_job()
+    job = make_job(workers=2, topology={"required": "row"})
     state.store.job_changed(job)
-    before = state.requests.ask_of(job)
+    before = state.requests.read(job).obstacle
     state.configure(
         rankings=Rankings(by_namespace={"team": Ranking(policy="Pack", weights=Weights(cpu=9))}),
         limits=Limits(training_per_device=3, inference_per_device=5),
@@ -231,12 +232,15 @@ def test_a_new_configuration_counts_for_jobs_that_were_read_before() -> None:
         cpu_fallback={"team": 30},
         growing=GrowingRules(after_seconds=5),
         drain=DrainRules(restarts=True),
+        levels=(Level(name="row", label="example.com/row"),),
     )
     assert (state.growing.rules.after_seconds, state.drain.restarts) == (5, True)
     ask, ledger = state.requests.ask_of(job), state.store.view.ledger
     assert before is not None
+    assert "no such level is configured" in before.message
     assert ask is not None
-    assert (before.policy, ask.policy) == ("Balanced", "Pack")
+    assert ask.topology is not None
+    assert (ask.policy, ask.topology.required) == ("Pack", "row")
     assert (ledger.limits.training_per_device, ledger.limits.inference_per_device) == (3, 5)
     assert (ask.weights.cpu, state.run_times.default_seconds, state.preemption.gap) == (9, 60, 7)
     seen = state.observe("team/x", now=NOW)

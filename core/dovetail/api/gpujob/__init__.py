@@ -73,6 +73,7 @@ from dovetail.api.gpujob.status import (
     ReservedRoom,
     Tasks,
 )
+from dovetail.api.gpujob.topology import LEVEL_PATTERN, SubGroups, TopologySpec
 
 __all__ = [
     "ADDRESS_PATTERN",
@@ -80,6 +81,7 @@ __all__ = [
     "ENDS",
     "FINISHED",
     "KIND",
+    "LEVEL_PATTERN",
     "MAX_BATCH_SIZE",
     "MAX_PARAMETERS",
     "MAX_SECONDS",
@@ -131,10 +133,12 @@ __all__ = [
     "ResourceRequest",
     "RetryPolicy",
     "ScoreWeights",
+    "SubGroups",
     "SweepParameter",
     "SweepSpec",
     "Tasks",
     "TemplateMetadata",
+    "TopologySpec",
     "Workload",
     "is_finished",
     "job_of",

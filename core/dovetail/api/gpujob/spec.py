@@ -23,6 +23,7 @@ from dovetail.api.gpujob.execution import (
     SweepSpec,
 )
 from dovetail.api.gpujob.status import GPUJobStatus
+from dovetail.api.gpujob.topology import TopologySpec
 from dovetail.api.meta import Described, ObjectMeta, Timestamp
 from dovetail.api.text_formats import TIME
 from dovetail.names import API_VERSION
@@ -118,6 +119,13 @@ class GPUJobSpec(Described, frozen=True, kw_only=True):
         Meta(
             description="The job may start with fewer workers, as many as fit, but at least this number. It keeps "
             "the number until it restarts. Unset: all of `workers` or none."
+        ),
+    ] = None
+    topology: Annotated[
+        TopologySpec | None,
+        Meta(
+            description="Levels of the network, such as rack, that hold the workers together. Unset: any nodes, with "
+            "neighbouring indexes on neighbouring nodes."
         ),
     ] = None
     pool: Annotated[

@@ -1,11 +1,19 @@
 """Placement: which nodes and devices are preferred, and how long a decision holds them."""
 
+from typing import Annotated, Final
+
 from pydantic import BaseModel, Field, ValidationInfo, field_validator
 
 from dovetail.api.gpujob import Policy
 from dovetail.config.groups import LIVE, NamespaceWeights, ScoreWeights, WeightRange, WholeNumber, choice, number
 from dovetail.engine.model.ranking import Range, Ranking, Rankings
 from dovetail.engine.model.settings import FragmentationPolicy, Weights
+from dovetail.engine.model.topology import DEFAULT_LEVELS, Level
+
+_LEVEL: Final = (
+    r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?=([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?"
+    r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
+)
 
 
 class PlacementKeys(BaseModel):
@@ -37,6 +45,18 @@ class PlacementKeys(BaseModel):
         "tuned",
         description="How the cost of a placement for later pods is computed: priced headroom, fragmentation gradient "
         "descent, best fit, or the best of them for the arriving pods (tuned).",
+    )
+    topology_levels: list[Annotated[str, Field(pattern=_LEVEL)]] = Field(
+        default_factory=lambda: [f"{level.name}={level.label}" for level in DEFAULT_LEVELS],
+        description="The levels of the network from wide to narrow (level=label), each with the node label that names "
+        "its domains; spec.topology of a GPUJob names levels.",
+        max_length=16,
+        json_schema_extra={
+            LIVE: True,
+            "unit": "level=label",
+            "allowed": "a list of at most 16 levels, each with a name and a label of its own",
+            "entry": "a level and a node label, such as rack=example.com/rack",
+        },
     )
     utilization_smoothing: WholeNumber = number(
         120,
@@ -78,6 +98,12 @@ class PlacementKeys(BaseModel):
     )
 
     @property
+    def levels(self) -> tuple[Level, ...]:
+        """The levels of the network, from wide to narrow."""
+        parts = (level.split("=", 1) for level in self.topology_levels)
+        return tuple(Level(name=name, label=label) for name, label in parts)
+
+    @property
     def rankings(self) -> Rankings:
         """How pods and jobs rank nodes and devices, by namespace."""
         named = {*self.namespace_policies, *self.namespace_score_weights}
@@ -95,6 +121,14 @@ class PlacementKeys(BaseModel):
             allowed={term: Range(low=each.min, high=each.max) for term, each in by_term.items()},
             namespace=namespace,
         )
+
+    @field_validator("topology_levels")
+    @classmethod
+    def _each_level_once(cls, levels: list[str]) -> list[str]:
+        for part in zip(*(level.split("=", 1) for level in levels), strict=True):
+            if len(set(part)) < len(part):
+                raise ValueError("a name or a label comes twice")
+        return levels
 
     @field_validator("score_weights")
     @classmethod

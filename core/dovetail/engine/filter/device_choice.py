@@ -38,6 +38,19 @@ def choose_devices(free: FreeDevices, *, values: DeviceValues) -> tuple[DeviceCl
     return free.claims(choose_slots(free.slots, count=gpu.count, values=values(free), facts=free.facts))
 
 
+def choose_for_several(free: FreeDevices, *, workers: int) -> list[tuple[DeviceClaim, ...]]:
+    """The whole devices of each of several workers of one container on a node that has them."""
+    gpu = free.ask.gpu
+    assert gpu is not None, "only for an ask with a GPU request"
+    value = dict(zip(free.slots, best_fit_values(free), strict=True))
+    slots, found = list(free.slots), []
+    for _ in range(workers):
+        best = choose_slots(slots, count=gpu.count, values=[value[slot] for slot in slots], facts=free.facts)
+        slots = [slot for slot in slots if slot not in best]
+        found.append(free.claims(best))
+    return found
+
+
 def choose_slots(
     slots: Sequence[int], *, count: int, values: Sequence[float], facts: Sequence[DeviceFacts]
 ) -> tuple[int, ...]:

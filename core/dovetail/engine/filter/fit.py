@@ -143,6 +143,18 @@ class Judgement(Feasibility):
             return multi_container.choose_devices(self, row=row, values=values)
         return choose_devices(self.free_of(row), values=values)
 
+    def claim(self, row: int, *, key: str, devices: tuple[DeviceClaim, ...]) -> Claim:
+        """The claim `key` of one pod on a node that fits, with these devices of it."""
+        return _fit(
+            self.ledger,
+            ask=self.ask,
+            node=self.nodes[row],
+            key=key,
+            devices=devices,
+            guard_fraction=self.guard_fraction,
+            movable=bool(self.movable[row]),
+        ).claim
+
     @cached_property
     def _causes(self) -> list[Cause]:
         return causes_of(self)

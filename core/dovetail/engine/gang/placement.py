@@ -3,6 +3,9 @@
 from collections.abc import Sequence
 
 from dovetail.engine.filter.fit import Fit, Judgement
+from dovetail.engine.gang.in_domains import GangByTopology
+from dovetail.engine.gang.one_by_one import best_claim
+from dovetail.engine.gang.rank_order import by_place
 from dovetail.engine.gang.shortage import Shortage, shortage
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Ask, Claim
@@ -26,27 +29,38 @@ def place(
     unchanged when this returns: workers that are tried on it are released again.
     """
     nodes = ledger.nodes() if nodes is None else nodes
-    fit_cache = fit_cache or FitCache(ledger)
+    fit_cache, least, topology = fit_cache or FitCache(ledger), least or workers, ask.topology
+    if topology is not None and topology.is_bound and ask.gpu is not None:
+        return GangByTopology(
+            ledger, ask=ask, workers=workers, key=key, nodes=nodes, fit_cache=fit_cache, least=least
+        ).place()
+    how = _place_apart if ask.apart else _place_anywhere
+    found = how(ledger, ask=ask.alone, workers=workers, key=key, nodes=nodes, fit_cache=fit_cache, least=least)
+    if isinstance(found, Shortage) or topology is None:
+        return found
+    return by_place(found, topology=topology, ledger=ledger, key=key)
+
+
+def _place_anywhere(
+    ledger: Ledger, *, ask: Ask, workers: int, key: str, nodes: Sequence[str], fit_cache: FitCache, least: int
+) -> list[Claim] | Shortage:
+    """Claims for the workers one after the other, on any of the nodes."""
     claims: list[Claim] = []
-    if ask.apart:
-        return _place_apart(
-            ledger, ask=ask, workers=workers, key=key, nodes=nodes, fit_cache=fit_cache, least=least or workers
-        )
     try:
         while len(claims) < workers:
-            claim = _best(ledger, ask=ask, nodes=nodes, key=f"{key}/{len(claims)}", fit_cache=fit_cache)
+            claim = best_claim(ledger, ask=ask, nodes=nodes, key=f"{key}/{len(claims)}", fit_cache=fit_cache)
             if claim is None:
                 break
             claims.append(claim)
             ledger.commit(claim)
-        after = None if len(claims) >= (least or workers) else Judgement(ledger, ask=ask, nodes=nodes, key="")
+        after = None if len(claims) >= least else Judgement(ledger, ask=ask, nodes=nodes, key="")
     finally:
         for claim in claims:
             ledger.release(claim.key)
     if after is None:
         return claims
     now = Judgement(ledger, ask=ask, nodes=nodes, key="")
-    return shortage(now, after=after, workers=least or workers, placed=len(claims))
+    return shortage(now, after=after, workers=least, placed=len(claims))
 
 
 def _place_apart(
@@ -62,12 +76,3 @@ def _place_apart(
         return claims
     now = Judgement(ledger, ask=ask, nodes=nodes, key="")
     return shortage(now, after=now, workers=least, placed=len(claims))
-
-
-def _best(ledger: Ledger, *, ask: Ask, nodes: Sequence[str], key: str, fit_cache: FitCache) -> Claim | None:
-    assert ledger.claim(key) is None, "a plan's keys are its own"
-    for node in fit_cache.best(ask, nodes=nodes, key=key, limit=1):
-        found = fit_cache.check(ask, node=node, key=key)
-        assert isinstance(found, Fit), "a node that fits has devices"
-        return found.claim
-    return None

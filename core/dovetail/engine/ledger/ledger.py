@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dovetail.engine.ledger.change_log import LOG_LENGTH, ChangeLog
+from dovetail.engine.ledger.node_labels import Domains
 from dovetail.engine.ledger.node_table import NodeTable
 from dovetail.engine.ledger.node_totals import NodeTotals
 from dovetail.engine.model.claims import Claim
@@ -42,6 +43,7 @@ class Content:
     claims: Mapping[str, Claim]
     columns: bytes
     limits: Limits
+    labels: int = 0
 
 
 class Prices(Protocol):
@@ -239,7 +241,17 @@ class Ledger:
             claims={key: entry.claim for key, entry in self._entries.items()},
             columns=self._table.columns.digest(without=("utilization", "cpu_load")),
             limits=self.limits,
+            labels=self._table.labels.version,
         )
+
+    def domains(self, path: tuple[str, ...]) -> Domains:
+        """The domains of the nodes with equal values of all labels of `path`."""
+        return self._table.labels.domains(path)
+
+    def place_of(self, node: str, *, labels: Sequence[str]) -> tuple[str, ...]:
+        """The values of these labels of a node, in their order; empty where it has no such label."""
+        row = self._table.row(node)
+        return ("",) * len(labels) if row is None else self._table.labels.values(row, labels=labels)
 
     def columns(self, nodes: Sequence[str], *, without: str = "") -> Columns:
         """A copy of the columns of `nodes`, without the claim `without`. Unknown names get empty rows."""

@@ -9,6 +9,7 @@ from itertools import repeat
 import numpy as np
 import numpy.typing as npt
 
+from dovetail.engine.ledger.node_labels import NodeLabels
 from dovetail.engine.ledger.unnamed_devices import stand_ins, withdrawn
 from dovetail.engine.ledger.utilization import SmoothedUtilization
 from dovetail.engine.model.columns import OF_DEVICES, Bools, Ints, Table
@@ -35,6 +36,7 @@ class NodeTable:
         self._models: dict[Model, int] = {}
         self._vendors: dict[str, int] = {}
         self._resources: dict[str, int] = {"": 0}
+        self.labels = NodeLabels()
         self.columns = Table(rows=0, devices=0)
         self._grow(rows=_FIRST_ROWS, devices=_FIRST_DEVICES)
 
@@ -54,6 +56,7 @@ class NodeTable:
         columns["resource"][row] = self._resources.setdefault(facts.resource, len(self._resources))
         columns["offered"][row] = facts.offered
         self._obstacles[facts.name] = facts.obstacle
+        self.labels.set(row, name=facts.name, labels=facts.labels)
 
     def drop_node(self, row: int) -> None:
         """Mark a node as deleted."""
@@ -200,6 +203,7 @@ class NodeTable:
         other._models = dict(self._models)
         other._vendors = dict(self._vendors)
         other._resources = dict(self._resources)
+        other.labels = self.labels.copy()
         other.columns = self.columns.copy()
         return other
 

@@ -1,9 +1,10 @@
 """What a pod asks for (`Ask`) and what it is promised (`Claim`). Values only."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from dovetail.api.gpujob import Mode, Policy, Workload
 from dovetail.engine.model.settings import DEFAULT_WEIGHTS, Weights
+from dovetail.engine.model.topology import Topology
 from dovetail.gpu.request import GPURequest
 
 
@@ -24,6 +25,7 @@ class Ask:
     more            the GPU requests of further containers, none of them larger than `gpu`
     host_room_mib   how much device memory its container can keep in host memory; 0 if it cannot be moved there
     apart           each worker of the job needs a node of its own
+    topology        where the workers of the job must or should be together; None for a pod alone
     """
 
     gpu: GPURequest | None
@@ -38,6 +40,12 @@ class Ask:
     host_room_mib: int = 0
     apart: bool = False
     weights: Weights = field(default=DEFAULT_WEIGHTS, compare=False)
+    topology: Topology | None = None
+
+    @property
+    def alone(self) -> "Ask":
+        """What each pod asks of its node, without the rules of its gang."""
+        return self if self.topology is None else replace(self, topology=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

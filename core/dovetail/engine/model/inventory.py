@@ -1,6 +1,7 @@
 """What is known of nodes and devices, as the ledger takes it and sums it up. Values only."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 # More than any node takes.
@@ -14,7 +15,7 @@ class NodeFacts:
     """What a Node object says. `obstacle` is why it takes no pods at all now; empty when it does, `pods` of them.
 
     Where a vendor's plugin serves the devices, `resource` is its name for them and `offered` how many kubelet has in
-    order, given away or not.
+    order, given away or not. `labels` are those of the Node.
     """
 
     name: str
@@ -26,6 +27,7 @@ class NodeFacts:
     pods: int = ANY_NUMBER
     resource: str = ""
     offered: int = 0
+    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -156,6 +156,11 @@ class FitCache:
         _, parts = self._columns(ask, nodes=nodes, key=key)
         return list(combine(parts, policy=ask.policy, weights=ask.weights).tolist())
 
+    def values(self, ask: Ask, *, nodes: Sequence[str]) -> Floats:
+        """The fragmentation term of each of `nodes`, in their order, [n]; higher is better, 0 where it does not fit."""
+        fits, parts = self._columns(ask, nodes=nodes, key="")
+        return np.where(fits, parts.fragmentation, 0.0)
+
     def refusals(self, ask: Ask, *, nodes: Sequence[str], key: str) -> dict[str, Refusal]:
         """Why each node that does not fit is excluded, in the words that all nodes with this cause share."""
         rows = self._rows(nodes)
@@ -197,6 +202,7 @@ class FitCache:
 
     def _shape(self, ask: Ask) -> _Shape:
         self._term.follow()
+        ask = ask.alone
         shape = self._cached.pop(ask, None)
         if shape is None:
             shape = _Shape(ask, term=self._term)

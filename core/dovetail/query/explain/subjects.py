@@ -124,7 +124,7 @@ def of_job(job: GPUJob, *, pods: Sequence[Pod], settings: Settings, child: Job |
         ranking = settings.rankings.of(meta.namespace)
         if status.placement is None:
             check_job(job, ranking=ranking)
-        ask = estimated(ask_of_job(job, ranking=ranking), use=job.status.memory)
+        ask = estimated(ask_of_job(job, ranking=ranking, levels=settings.levels), use=job.status.memory)
         subject = replace(subject, ask=ask, pod_spec=template_spec(job))
     except (RequestError, QuantityError) as error:
         return replace(subject, state="invalid", said=f"its request cannot be read: {error}")

@@ -75,10 +75,6 @@ SPEC: Final = [
         "rule": "!has(self.onNoGPUAfterSeconds) || (has(self.onNoGPU) && self.onNoGPU == 'RunOnCPU')",
         "message": "onNoGPUAfterSeconds says when a job stops waiting for busy GPUs: onNoGPU must be RunOnCPU",
     },
-    {
-        "rule": "!has(self.minWorkers) || self.minWorkers <= self.workers",
-        "message": "minWorkers must not be more than workers",
-    },
 ]
 WHOLE: Final = [
     {

@@ -1,0 +1,108 @@
+"""Why a gang with rules about its domains does not fit: a reason of the closed set and a sentence. Pure."""
+
+from typing import Final, Protocol
+
+from dovetail.engine.filter.empty_capacity import workers_on_empty
+from dovetail.engine.filter.fit import Judgement
+from dovetail.engine.filter.messages import gpus
+from dovetail.engine.gang.shortage import Shortage, shortage
+from dovetail.engine.ledger.ledger import Ledger
+from dovetail.engine.model.columns import Ints
+from dovetail.engine.model.topology import Spread, Topology
+
+_ALL: Final = ""
+
+
+class Gang(Protocol):
+    """What the sentences need of a gang."""
+
+    ledger: Ledger
+    topology: Topology
+    workers: int
+    least: int
+    now: Judgement
+    seats: Ints
+
+    def capacity(self, level: str, *, seats: Ints | None = None) -> Ints:
+        """How many workers each domain of a level takes, [domains]."""
+        ...
+
+
+def shortage_by_topology(gang: Gang) -> Shortage:
+    """Why the gang does not fit, with the numbers of its best domain."""
+    workers, gpu = gang.least, gang.now.gpu
+    topology, ever = gang.topology, workers_on_empty(gang.now, gpu=gpu)
+    if int(ever.sum()) < workers or not int(gang.seats.sum()):
+        # The rules about domains do not matter.
+        return shortage(gang.now, after=gang.now, workers=workers, placed=0)
+    level = topology.required or _ALL
+    now, at_most = gang.capacity(level), gang.capacity(level, seats=ever)
+    wanted = _wanted(gang, workers=workers)
+    if not at_most.size:
+        missing = topology.path(level)[-1] if level and not topology.group_size else _group_label(topology)
+        return Shortage(reason="ExceedsCapacity", message=f"{wanted}, no node has the label {missing}")
+    if int(at_most.max()) < workers:
+        largest = _domain(gang, level=level, at=int(at_most.argmax()))
+        has = _amount(gang, workers=int(at_most.max()))
+        return Shortage(reason="ExceedsCapacity", message=f"{wanted}, at most {has} could ever run in {largest}")
+    if any(
+        each.most and len(gang.ledger.domains((each.label,)).names) * each.most < workers for each in topology.spreads
+    ):
+        return Shortage(reason="ExceedsCapacity", message=f"{wanted}{_spread_text(topology.spreads)}")
+    if int(now.max(initial=0)) >= workers:
+        return Shortage(reason="Fragmentation", message=f"{wanted}{_spread_text(topology.spreads)}")
+    best = _domain(gang, level=level, at=int(now.argmax()))
+    has = _amount(gang, workers=int(now.max()))
+    message, free = f"{wanted}, {best} has {has}", int(gang.seats.sum())
+    if free >= workers:
+        together = f"not in one {level}" if level else "not in such groups"
+        message = f"{message}: {gpus(free * gpu.count)} are free, but {together}"
+        return Shortage(reason="Fragmentation", message=message)
+    return Shortage(reason="Resources", message=message)
+
+
+def _wanted(gang: Gang, *, workers: int) -> str:
+    topology, count = gang.topology, gang.now.gpu.count
+    where = f" in one {topology.required}" if topology.required else ""
+    if not topology.group_size:
+        return f"Need {gpus(workers * count)}{where}"
+    group = topology.group_size
+    return f"Need {gpus(workers * count)}{where} with {gpus(group * count)} in each {topology.group_level}"
+
+
+def _amount(gang: Gang, *, workers: int) -> str:
+    """What so many workers take: the number of GPUs alone, as in `rack-7 has 24`."""
+    return str(workers * gang.now.gpu.count)
+
+
+def _domain(gang: Gang, *, level: str, at: int) -> str:
+    """The domain's name as users read it: with its wider domains where several have this name."""
+    if not level:
+        return "the cluster"
+    names = gang.ledger.domains(gang.topology.path(level)).names
+    name = names[at]
+    alike = sum(each[-1] == name[-1] for each in names)
+    return name[-1] if alike == 1 else "/".join(filter(None, name))
+
+
+def _most_spread(gang: Gang) -> int:
+    """How many workers keep apart at most on the domains that there are."""
+    bounds = (len(gang.ledger.domains((each.label,)).names) * each.most for each in gang.topology.spreads if each.most)
+    return min(bounds, default=gang.workers)
+
+
+def _group_label(topology: Topology) -> str:
+    return topology.path(topology.group_level)[-1]
+
+
+def _spread_text(spreads: tuple[Spread, ...]) -> str:
+    """Why free seats do not suffice: the template spreads the workers, or shares of devices do not add up."""
+    if not spreads:
+        return ", the free parts of devices do not add up"
+    found = [
+        f"at most {each.most} worker on each {each.label}"
+        if each.most
+        else f"the number of workers on each {each.label} may differ by {each.max_skew}"
+        for each in spreads
+    ]
+    return f", but {' and '.join(found)}"
