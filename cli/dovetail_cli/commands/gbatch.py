@@ -88,7 +88,6 @@ def gbatch(
         pod_options,
         submit,
         terminal,
-        topologies,
     )
     from dovetail_cli.ui import job_names, times
 
@@ -131,7 +130,7 @@ def gbatch(
         max_retries=manifest.check_retries(max_retries),
         workers=manifest.check_workers(workers),
         min_workers=manifest.check_min_workers(min_workers, workers=workers),
-        topology=topologies.read(topology, workers=workers),
+        topology=pod_options.topology(topology, workers=workers),
         env=pod_options.variables(env or ()),
         volumes=pod_options.volumes(volume or ()),
         node_selector=pod_options.node_labels(node_selector or ()),

@@ -1,4 +1,4 @@
-"""gbatch's options about the worker's pod: variables, volumes, labels of nodes. Pure."""
+"""gbatch's options about the pods: variables, volumes, labels of nodes, topology. Pure."""
 
 import posixpath
 import re
@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from dovetail.api.gpujob import LEVEL_PATTERN, SubGroups, TopologySpec
 from dovetail.pods.injection import OWN_VARIABLES
 from dovetail_cli.ui.errors import UsageError
 
@@ -13,6 +14,9 @@ _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _OBJECT: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _KEY: Final = re.compile(r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _LABEL_VALUE: Final = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
+_LEVEL: Final = re.compile(LEVEL_PATTERN)
+_GROUP_SIZE: Final = re.compile(r"[1-9][0-9]{0,3}")
+_RULES: Final = "write required=LEVEL, preferred=LEVEL or group=SIZE:LEVEL, with commas between them"
 _ACCESS: Final = {"": False, "rw": False, "ro": True}
 
 
@@ -109,3 +113,39 @@ def _volume_names(mounted: Sequence[Volume]) -> dict[str, str]:
     """The volume's name in the pod by claim: a claim's own name may be too long for one."""
     claims = dict.fromkeys(each.claim for each in mounted)
     return {claim: f"volume-{at}" for at, claim in enumerate(claims)}
+
+
+def topology(text: str | None, *, workers: int) -> TopologySpec | None:
+    """The topology in a text such as `required=rack,group=4:nvlink`; None without one.
+
+    Raises `UsageError`.
+    """
+    if text is None:
+        return None
+    said: dict[str, str] = {}
+    for part in text.split(","):
+        key, given, value = part.strip().partition("=")
+        if not given or key not in {"required", "preferred", "group"} or key in said:
+            raise UsageError(f'--topology "{text}": {_RULES}, such as required=rack')
+        said[key] = value
+    groups = _groups(said["group"], text=text, workers=workers) if "group" in said else None
+    for name in (said.get("required"), said.get("preferred")):
+        if name is not None:
+            _check_level(name, text=text)
+    return TopologySpec(required=said.get("required"), preferred=said.get("preferred"), sub_groups=groups)
+
+
+def _groups(value: str, *, text: str, workers: int) -> SubGroups:
+    size, _, level = value.partition(":")
+    _check_level(level, text=text)
+    if not _GROUP_SIZE.fullmatch(size) or int(size) < 2 or workers % int(size):
+        raise UsageError(
+            f'--topology "{text}": the number of workers (--nodes), which is {workers}, must be a multiple of the '
+            "group's size, such as --nodes 8 --topology group=4:nvlink"
+        )
+    return SubGroups(size=int(size), required=level)
+
+
+def _check_level(name: str, *, text: str) -> None:
+    if not _LEVEL.fullmatch(name) or len(name) > 63:
+        raise UsageError(f'--topology "{text}": "{name}" is no name of a level, such as rack: {_RULES}')

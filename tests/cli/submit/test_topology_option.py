@@ -3,7 +3,7 @@
 import pytest
 
 from dovetail.api.gpujob import SubGroups, TopologySpec
-from dovetail_cli.submit import topologies
+from dovetail_cli.submit import pod_options
 from dovetail_cli.ui.errors import UsageError
 
 
@@ -20,7 +20,7 @@ from dovetail_cli.ui.errors import UsageError
     ],
 )
 def test_rules_are_read(text: str | None, found: TopologySpec | None) -> None:
-    assert topologies.read(text, workers=8) == found
+    assert pod_options.topology(text, workers=8) == found
 
 
 @pytest.mark.parametrize(
@@ -38,5 +38,5 @@ def test_rules_are_read(text: str | None, found: TopologySpec | None) -> None:
 )
 def test_other_rules_are_refused_with_an_example(text: str, told: str) -> None:
     with pytest.raises(UsageError) as refused:
-        topologies.read(text, workers=8)
+        pod_options.topology(text, workers=8)
     assert told in str(refused.value)
