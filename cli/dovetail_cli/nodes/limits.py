@@ -15,6 +15,7 @@ from dovetail.api.gpunode import GPUNode
 from dovetail.api.resources import CONFIGMAPS, GPUNODES
 from dovetail.config.errors import ConfigError
 from dovetail.config.loading import check_values, document
+from dovetail.config.reference import as_written
 from dovetail.config.settings import Settings, live_keys
 from dovetail.kube.errors import Forbidden, NotFound
 from dovetail.kube.retry import retry_on_conflict
@@ -209,15 +210,10 @@ def _flat(settings: Settings) -> dict[str, Any]:
         value = getattr(settings, key)
         inner = value.model_dump() if isinstance(value, BaseModel) else value
         if isinstance(inner, Mapping):
-            found |= {f"{key}.{name}": _plain(each) for name, each in inner.items()}
+            found |= {f"{key}.{name}": as_written(each) for name, each in inner.items()}
         else:
             found[key] = inner
     return found
-
-
-def _plain(value: Any) -> Any:
-    """A value as it is written: without what has its default."""
-    return value.model_dump(exclude_defaults=True) if isinstance(value, BaseModel) else value
 
 
 def _of_devices(gpunodes: Sequence[GPUNode]) -> Iterable[dict[str, Any]]:

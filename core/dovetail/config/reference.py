@@ -44,6 +44,15 @@ def values_of(settings: Settings) -> dict[str, Any]:
     return dict(_values_of(settings, prefix=""))
 
 
+def as_written(value: Any) -> Any:
+    """A value as a file has it: maps instead of models, without what has its default."""
+    if isinstance(value, BaseModel):
+        return value.model_dump(exclude_defaults=True)
+    if isinstance(value, dict):
+        return {name: as_written(each) for name, each in value.items()}
+    return [as_written(each) for each in value] if isinstance(value, list) else value
+
+
 def _keys_of(model: BaseModel, *, prefix: str, live: bool | None) -> Iterator[Key]:
     for name, field in type(model).model_fields.items():
         value, extra = getattr(model, name), _extra(field)
@@ -67,7 +76,7 @@ def _values_of(model: BaseModel, *, prefix: str) -> Iterator[tuple[str, Any]]:
         if isinstance(value, BaseModel):
             yield from _values_of(value, prefix=f"{prefix}{name}.")
         else:
-            yield f"{prefix}{name}", value
+            yield f"{prefix}{name}", as_written(value)
 
 
 def _extra(field: FieldInfo) -> Mapping[str, Any]:

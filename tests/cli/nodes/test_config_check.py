@@ -30,6 +30,13 @@ def test_a_file_in_order_shows_what_differs_and_when_it_counts(file: Path, capsy
     assert json.loads(capsys.readouterr().out)[1]["default"] == "Balanced"
 
 
+def test_a_map_of_maps_is_shown_as_a_file_has_it(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file.write_text("namespace_score_weights: {vision: {cpu: {min: 0.5}, memory: {min: 0}}}")
+    assert app.main(["config", "check", str(file), "-o", "json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert (row["key"], row["value"]) == ("namespace_score_weights.vision", {"cpu": {"min": 0.5}})
+
+
 @pytest.mark.parametrize("text", ["", "policy: Balanced\n", "{}"])
 def test_a_file_of_defaults_says_so(text: str, file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file.write_text(text)
