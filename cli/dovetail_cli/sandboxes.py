@@ -49,6 +49,17 @@ def status(name: str) -> int:
     return app.run("sandbox", arguments=["status", "--name", name], prog="dovetail sandbox")
 
 
+def show_console(name: str) -> None:
+    """Print the address of the sandbox's console, or why there is none. The sandbox is of use without it."""
+    from dovetail_cli import app, consoles
+
+    if why := consoles.prepare():
+        print(f"The console cannot be built: {why}", file=sys.stderr)
+        return
+    print("The console, for a browser within 10 minutes (`dovetail sandbox console` prints a new address):", flush=True)
+    app.run("sandbox", arguments=["console", "--name", name], prog="dovetail sandbox")
+
+
 def is_meant(name: str, *, environ: Mapping[str, str] = os.environ) -> bool:
     """Whether commands use this sandbox by default, once it is up."""
     listed = environ.get("KUBECONFIG")

@@ -17,8 +17,11 @@ from dovetail_gateway.access.callers import Clients
 from dovetail_gateway.access.legacy_account import Account, LegacyAccount
 from dovetail_gateway.access.limits import Hosts, RateLimit, Rates
 from dovetail_gateway.access.reviews import Reviews
+from dovetail_gateway.access.sessions import Sessions
 from dovetail_gateway.cluster.answers import Answers
 from dovetail_gateway.cluster.cache import ClusterCache
+from dovetail_gateway.console.doors import Doors
+from dovetail_gateway.console.serve import Files
 from dovetail_gateway.metrics import Metrics
 from dovetail_gateway.pages.serve import add_pages
 from dovetail_gateway.routing.open_streams import OpenStreams, Times
@@ -92,6 +95,7 @@ class Gateway:
     application: web.Application
     connections: Connections
     metrics: Metrics
+    sessions: Sessions
 
 
 def utc_now() -> datetime:
@@ -111,7 +115,9 @@ async def gateway(
         reviews = Reviews(clients)
         cache = ClusterCache(own, settings=settings, reviews=reviews, namespace=options.namespace)
         metrics, connections = Metrics(), Connections(most=_MOST_CONNECTIONS)
+        sessions = Sessions()
         admission = Admission(
+            sessions=sessions,
             hosts=Hosts(options.hosts),
             rates=RateLimit(options.rates),
             legacy=None if options.legacy is None else LegacyAccount(options.legacy, client=own),
@@ -139,6 +145,8 @@ async def gateway(
 
         app.on_shutdown.append(end_streams)
         add_pages(app, document=openapi(table))
+        Doors(sessions, reviews=reviews).add_to(app)
+        Files().add_to(app)
         yield Gateway(
             own=own,
             cache=cache,
@@ -149,6 +157,7 @@ async def gateway(
             application=app,
             connections=connections,
             metrics=metrics,
+            sessions=sessions,
         )
 
 

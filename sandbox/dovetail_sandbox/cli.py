@@ -1,4 +1,4 @@
-"""`dovetail sandbox`: up, down, status, fetch, logs, restart. Only texts and tables."""
+"""`dovetail sandbox`: up, down, status, fetch, logs, restart, token, console. Only texts and tables."""
 
 import sys
 import time
@@ -179,6 +179,19 @@ def token(
         made = cluster.get(name)
         made.state()
         typer.echo(access.user_token(made.kubeconfig, namespace=namespace))
+
+
+@app.command()
+def console(name: Name = state.DEFAULT_NAME) -> None:
+    """Print the address of the sandbox's console, which signs one browser in as an administrator."""
+    from dovetail_cli import consoles
+
+    with _converted_errors():
+        made = cluster.get(name)
+        made.state()
+        if not (url := made.status().gateway):
+            raise CommandError(f"the sandbox {name} has no gateway, and so no console")
+        typer.echo(consoles.address(url, token=access.user_token(made.kubeconfig)))
 
 
 def _ended(made: Cluster, *, purge: bool) -> str:

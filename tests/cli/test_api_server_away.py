@@ -52,7 +52,7 @@ DOCUMENTS = [
     "explain request 1", "gjob show 7", "cordon a:1",
 ]  # fmt: skip
 # They need no cluster, or bring up their own.
-WITHOUT = {"completion", "config", "demo", "gflowd", "replay", "sandbox", "simulate"}
+WITHOUT = {"completion", "config", "console", "demo", "gflowd", "replay", "sandbox", "simulate"}
 
 
 @pytest.fixture(autouse=True)

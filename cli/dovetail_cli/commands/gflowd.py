@@ -30,6 +30,7 @@ def up(
     print(f"The local sandbox is up. {runs}")
     if not sandboxes.is_meant(sandboxes.DEFAULT):
         print("But $KUBECONFIG names another cluster, which gbatch, gqueue and ginfo use.")
+    sandboxes.show_console(sandboxes.DEFAULT)
 
 
 @app.command()

@@ -25,5 +25,6 @@ def demo(
     sandboxes.up(sandboxes.DEFAULT)
     shown = live_view.show(count=count, kubeconfig=str(sandboxes.kubeconfig(sandboxes.DEFAULT)))
     typer.echo(shown.text)
+    sandboxes.show_console(sandboxes.DEFAULT)
     if not shown.good:
         raise typer.Exit(1)

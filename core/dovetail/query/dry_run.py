@@ -1,7 +1,7 @@
 """Where and when a job would start if it were submitted now, by the queue's rules. Pure."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from math import isfinite
 from typing import Literal
@@ -86,13 +86,17 @@ def dry_run(job: GPUJob, *, objects: ClusterObjects, now: datetime) -> DryRun:
     return dry_run_on(prepare(objects, now=now), job=job)
 
 
-def dry_run_on(prepared: PreparedQueue, *, job: GPUJob, most_cycles: int | None = None) -> DryRun:
-    """The same on a prepared queue.
+def dry_run_on(
+    prepared: PreparedQueue, *, job: GPUJob, most_cycles: int | None = None, in_place_of: str = ""
+) -> DryRun:
+    """The same on a prepared queue, as if the waiting job of the UID `in_place_of` were cancelled first.
 
     The estimate of the start simulates many futures, which takes up to a minute on a large cluster. With `most_cycles`,
     it simulates the likeliest future alone and gives up after so many scheduling cycles. On 1,000 full nodes, one takes
     20-100 ms.
     """
+    if in_place_of:
+        prepared = replace(prepared, queue=_without(prepared.queue, uid=in_place_of))
     begin = None if job.spec.begin_time is None else moment(job.spec.begin_time)
     if begin is not None and begin > prepared.queue.now:
         return DryRun(outcome="NotBefore", reason="BeginTime", message=job.spec.begin_time or "")
@@ -105,6 +109,14 @@ def dry_run_on(prepared: PreparedQueue, *, job: GPUJob, most_cycles: int | None 
     except RequestError as error:
         return DryRun(outcome="Invalid", reason="Invalid", message=str(error))
     return _Asked(job, asked=asked, counted=counted, prepared=prepared, most_cycles=most_cycles).answer()
+
+
+def _without(queue: QueueView, *, uid: str) -> QueueView:
+    """The queue without a job that waits. One that runs stays: its devices are in the ledger."""
+    waiting = [each for each in queue.waiting if each.key != uid]
+    if len(waiting) == len(queue.waiting):
+        return queue
+    return replace(queue, waiting=waiting, counted=[each for each in queue.counted if each.uid != uid])
 
 
 class _Asked:

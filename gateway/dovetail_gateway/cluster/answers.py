@@ -53,12 +53,15 @@ class Answers:
         await self._cache.complete()
         await self._prepared.keep_ready(Audience(sees=EVERYTHING, user=""))
 
-    async def dry_run(self, job: GPUJob, *, caller: Caller, sees: Visibility) -> DryRun:
-        """Where and when the job would start if it were submitted now: its own namespace and user are not hidden."""
+    async def dry_run(self, job: GPUJob, *, caller: Caller, sees: Visibility, in_place_of: str = "") -> DryRun:
+        """Where and when the job would start if it were submitted now: its own namespace and user are not hidden.
+
+        `in_place_of` is the UID of a waiting job that is left out.
+        """
         async with self._turns.turn(caller.key):
             prepared = await self._prepared.for_audience(Audience.of_job(job, sees=sees, user=user_of(job)))
             cycles = _NODE_CYCLES // max(1, len(self._cache.gpunodes))
-            return await self._in_thread(lambda: prepared.dry_run(job, most_cycles=cycles))
+            return await self._in_thread(lambda: prepared.dry_run(job, most_cycles=cycles, in_place_of=in_place_of))
 
     async def _prepare(self, audience: Audience) -> Prepared:
         version = self._cache.version

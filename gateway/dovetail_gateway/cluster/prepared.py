@@ -54,10 +54,10 @@ class Prepared:
     took_seconds: float
     _one: threading.Lock = field(default_factory=threading.Lock)
 
-    def dry_run(self, job: GPUJob, *, most_cycles: int) -> DryRun:
+    def dry_run(self, job: GPUJob, *, most_cycles: int, in_place_of: str = "") -> DryRun:
         """The decision on a job. Called in any thread; one is computed at a time."""
         with self._one:
-            return dry_run_on(self.queue, job=job, most_cycles=most_cycles)
+            return dry_run_on(self.queue, job=job, most_cycles=most_cycles, in_place_of=in_place_of)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,9 +19,11 @@ from dovetail.process.connections import Connections
 from dovetail_gateway.access.callers import ANONYMOUS, LOCAL, Caller, caller_of
 from dovetail_gateway.access.legacy_account import LegacyAccount
 from dovetail_gateway.access.limits import Hosts, RateLimit
+from dovetail_gateway.access.sessions import Sessions
 from dovetail_gateway.access.tokens import TokenError, bearer
 from dovetail_gateway.access.visibility import Visibility
 from dovetail_gateway.metrics import Metrics
+from dovetail_gateway.routing.browser import session_caller
 from dovetail_gateway.routing.numbers import decode_request
 from dovetail_gateway.routing.problems import PROBLEM, ErrorShape, RequestFailedError, of_kube, unauthorized
 from dovetail_gateway.routing.table import Answer, Call, Header, Route, Stream
@@ -58,10 +60,11 @@ class Sight(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Admission:
-    """Who gets in: names of the gateway, rates, and who may come without a token."""
+    """Who gets in: names of the gateway, rates, sessions of browsers, and who may come without a token."""
 
     hosts: Hosts
     rates: RateLimit
+    sessions: Sessions
     legacy: LegacyAccount | None = None
     # Whether requests from this machine without a token have the rights of the gateway's own kubeconfig.
     anonymous_loopback: bool = False
@@ -213,6 +216,8 @@ class Server:
             if caller.expires_at is not None and caller.expires_at <= time.time():
                 raise unauthorized("the token has expired")
             return caller
+        if (found := session_caller(request, sessions=self._admission.sessions)) is not None:
+            return found
         if self._admission.anonymous_loopback and request.remote in _LOOPBACK and not _from_a_page(request):
             return LOCAL
         if self._admission.legacy is not None and not route.path.startswith("/api/v3/"):

@@ -7,6 +7,7 @@ from dovetail.query.dry_run import DryRun
 from dovetail.query.explain.explanation import Explanation
 from dovetail_gateway.access.callers import Caller
 from dovetail_gateway.access.reviews import Act, Reviews
+from dovetail_gateway.access.visibility import Visibility
 from dovetail_gateway.cluster.answers import Answers
 from dovetail_gateway.cluster.other_names import readable
 from dovetail_gateway.routing.problems import RequestFailedError
@@ -42,11 +43,20 @@ class Questions:
         who = await self._reviews.who(call.caller)
         try:
             asked = asked_job(call.body, user=who.username)
-            found = await self._answers.dry_run(asked, caller=call.caller, sees=call.sees)
+            found = await self._answers.dry_run(
+                asked, caller=call.caller, sees=call.sees, in_place_of=self._replaced(call.body, sees=call.sees)
+            )
         except ValueError as error:
             # The schema's CEL rules, which would have refused it, are the API server's.
             raise RequestFailedError(422, reason="Invalid", message=f"spec cannot be used: {error}") from error
         return Answer(value=_dry_run(found))
+
+    def _replaced(self, new: NewRequest, *, sees: Visibility) -> str:
+        """The UID of the job that the request replaces; empty for none. Raises `RequestFailedError`."""
+        if new.in_place_of is None:
+            return ""
+        path = JobPath(namespace=new.namespace, name=new.in_place_of)
+        return self._jobs.find(path, sees=sees).metadata.uid
 
     async def _permit(self, caller: Caller, *, namespace: str) -> None:
         """Raise `RequestFailedError` for a namespace that the caller may not see: its limits would show."""

@@ -151,7 +151,8 @@ def _questions(questions: Questions) -> list[Route]:
     return [
         route(
             "POST", "/api/v3/dry-run", questions.dry_run, summary="Ask where and when a job would start", tag="v3",
-            right=READ, answers={200: DryRunAnswer}, path_type=Nothing, query_type=Strictly, body_type=NewRequest,
+            right=READ, answers={200: DryRunAnswer, 404: Problem}, path_type=Nothing, query_type=Strictly,
+            body_type=NewRequest,
         ),
         route(
             "GET", f"{_JOB}/explain", questions.explain_job, summary="Ask why a job waits, or where it is", tag="v3",

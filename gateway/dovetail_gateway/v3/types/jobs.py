@@ -43,7 +43,10 @@ class JobDevice(Row, frozen=True, kw_only=True):
 
 
 class JobRow(Row, frozen=True, kw_only=True):
-    """A GPUJob in one row. `device` is what it runs on: `cpu` also for one that runs without the GPUs it requests."""
+    """A GPUJob in one row. `device` is what it runs on: `cpu` also for one that runs without the GPUs it requests.
+
+    `earliest` and `latest` are the bounds of `estimatedStart`. `after` names the jobs that have to come first.
+    """
 
     namespace: str
     name: str
@@ -62,6 +65,9 @@ class JobRow(Row, frozen=True, kw_only=True):
     reservation: bool
     position: int | None
     estimated_start: str | None
+    earliest: str | None
+    latest: str | None
+    after: list[str]
     nodes: list[str]
     devices: list[JobDevice]
     submitted_at: str

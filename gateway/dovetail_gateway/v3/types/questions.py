@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from dovetail_gateway.v3.types.common import Input, NamespaceName, Row
+from dovetail_gateway.v3.types.common import Input, JobName, NamespaceName, Row
 
 
 class NewRequest(Input, frozen=True, kw_only=True):
@@ -13,6 +13,10 @@ class NewRequest(Input, frozen=True, kw_only=True):
 
     namespace: NamespaceName
     spec: Annotated[msgspec.Raw, Meta(extra_json_schema={"$ref": "#/components/schemas/GPUJobSpec"})]
+    in_place_of: Annotated[
+        JobName | None,
+        Meta(description="A waiting job of the namespace that is left out, as if it were cancelled first."),
+    ] = None
 
 
 class NodeShare(Row, frozen=True, kw_only=True):

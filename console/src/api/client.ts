@@ -1,0 +1,68 @@
+// Requests to the gateway. The session is a cookie that scripts cannot read.
+
+// The gateway refuses changes without it: a form of another site cannot set it.
+const HEADER = { "X-Dovetail-Console": "1" };
+
+export class ApiError extends Error {
+  constructor(
+    readonly status: number,
+    readonly reason: string,
+    message: string,
+    readonly fields: readonly { field: string; message: string }[] = [],
+  ) {
+    super(message);
+  }
+}
+
+export class UnreachableError extends Error {}
+
+interface Options {
+  body?: unknown;
+  headers?: Record<string, string>;
+  signal?: AbortSignal;
+}
+
+export async function send(method: string, path: string, options: Options = {}): Promise<Response> {
+  const headers: Record<string, string> = { ...HEADER, ...options.headers };
+  if (options.body !== undefined) headers["Content-Type"] = "application/json";
+  let response: Response;
+  try {
+    response = await fetch(path, {
+      method,
+      headers,
+      signal: options.signal ?? null,
+      cache: "no-store",
+      credentials: "same-origin",
+      body: options.body === undefined ? null : JSON.stringify(options.body),
+    });
+  } catch (error) {
+    if (options.signal?.aborted) throw error;
+    throw new UnreachableError(String(error));
+  }
+  if (response.ok || response.status === 304) return response;
+  throw await problem(response);
+}
+
+export async function get<T>(path: string, signal?: AbortSignal): Promise<T> {
+  return (await (await send("GET", path, signal ? { signal } : {})).json()) as T;
+}
+
+export async function post<T>(path: string, body: unknown, options: Options = {}): Promise<T> {
+  return (await (await send("POST", path, { ...options, body })).json()) as T;
+}
+
+export async function patch<T>(path: string, body: unknown): Promise<T> {
+  return (await (await send("PATCH", path, { body })).json()) as T;
+}
+
+export const jobPath = (namespace: string, name: string): string =>
+  `/api/v3/jobs/${encodeURIComponent(namespace)}/${encodeURIComponent(name)}`;
+
+async function problem(response: Response): Promise<ApiError> {
+  try {
+    const said = (await response.json()) as { detail?: string; reason?: string; errors?: ApiError["fields"] };
+    return new ApiError(response.status, said.reason ?? "", said.detail ?? response.statusText, said.errors ?? []);
+  } catch {
+    return new ApiError(response.status, "", response.statusText);
+  }
+}

@@ -1,0 +1,40 @@
+// Numbers and times as people read them.
+import { signal } from "@preact/signals";
+import { language } from "./preferences";
+import { t } from "./texts";
+
+export const now = signal(Date.now());
+setInterval(() => {
+  now.value = Date.now();
+}, 1000);
+
+export function duration(seconds: number): string {
+  const whole = Math.max(0, Math.round(seconds));
+  if (whole < 60) return t("seconds", whole);
+  if (whole < 3600) return t("minutes", Math.round(whole / 60));
+  if (whole < 48 * 3600) return t("hoursMinutes", Math.floor(whole / 3600), Math.round((whole % 3600) / 60) % 60);
+  return t("days", Math.round(whole / 86_400));
+}
+
+export const secondsSince = (time: string): number => (now.value - Date.parse(time)) / 1000;
+export const secondsUntil = (time: string): number => -secondsSince(time);
+export const age = (time: string | null): string => (time ? t("ago", duration(secondsSince(time))) : "–");
+
+export function inTime(time: string): string {
+  const left = secondsUntil(time);
+  return left <= 0 ? t("anyMoment") : t("in", duration(left));
+}
+
+export function moment(time: string): string {
+  const locale = language.value === "zh" ? "zh-CN" : "en-GB";
+  return new Date(time).toLocaleString(locale, { dateStyle: "medium", timeStyle: "medium" });
+}
+
+export const clock = (time: number): string =>
+  new Date(time).toLocaleTimeString(language.value === "zh" ? "zh-CN" : "en-GB");
+
+export const gib = (mib: number): string => `${(mib / 1024).toFixed(mib % 1024 === 0 ? 0 : 1)} GiB`;
+export const percent = (part: number): string => `${Math.round(part * 100)} %`;
+// Text that a shell takes as one word.
+export const quoted = (word: string): string =>
+  /^[A-Za-z0-9_@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`;

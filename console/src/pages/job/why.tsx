@@ -1,0 +1,158 @@
+// Why a job waits: each node's answer, grouped by reason, and what would change it.
+import { useSignal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
+import { ApiError, get, jobPath, post } from "../../api/client";
+import type { DryRun, Explanation, JobDetails, JobRow, JobSpec } from "../../api/types";
+import { duration } from "../../format";
+import { nodes } from "../../live/store";
+import { Command, Section } from "../../parts/basics";
+import { specOf } from "../../requests";
+import { t } from "../../texts";
+
+interface Props {
+  job: JobRow;
+  details: JobDetails | null;
+}
+
+export function Why({ job, details }: Props) {
+  const found = useSignal<Explanation | null>(null);
+  const problem = useSignal("");
+  const changed = `${job.phase} ${job.reason} ${job.message}`;
+  useEffect(() => {
+    const stop = new AbortController();
+    void get<Explanation>(`${jobPath(job.namespace, job.name)}/explain`, stop.signal).then(
+      (said) => {
+        found.value = said;
+        problem.value = "";
+      },
+      (error: unknown) => {
+        if (error instanceof ApiError) problem.value = error.message;
+      },
+    );
+    return () => stop.abort();
+  }, [job.namespace, job.name, changed]);
+  const said = found.value;
+  return (
+    <Section title={t("why")} note={said?.basis ?? ""}>
+      {problem.value && <p class="problem">{problem.value}</p>}
+      {!said && !problem.value && <p>{t("computing")}</p>}
+      {said && (
+        <>
+          <p>{said.summary}</p>
+          <ul>{said.notes.map((note) => <li key={note}>{note}</li>)}</ul>
+          <Nodes said={said} />
+          {said.changes.length > 0 && (
+            <>
+              <h3>{t("help")}</h3>
+              <ul class="changes">{said.changes.map((each) => <li key={each.text}>{each.text}</li>)}</ul>
+            </>
+          )}
+        </>
+      )}
+      {job.phase === "Queued" && details && <Levers job={job} spec={details.spec} />}
+    </Section>
+  );
+}
+
+// A bar of the nodes by reason; each part opens its nodes.
+function Nodes({ said }: { said: Explanation }) {
+  const groups = [...Map.groupBy(said.nodes, (each) => each.reason)].sort(([, a], [, b]) => b.length - a.length);
+  if (!groups.length) return null;
+  const text = (reason: string) => said.causes.find((cause) => cause.reason === reason)?.text ?? "";
+  return (
+    <>
+      <h3>{t("whyNotNodes")}</h3>
+      {groups.map(([reason, list]) => (
+        <details key={reason} class="nodes">
+          <summary>
+            <strong>{reason || t("nodesFit")}</strong>: {t("nodesRefuse", list.length)} {text(reason)}
+          </summary>
+          <table>
+            <thead>
+              <tr>
+                <th scope="col">{t("node")}</th>
+                <th scope="col">{t("why")}</th>
+              </tr>
+            </thead>
+            <tbody>
+              {list.map((each) => (
+                <tr key={each.node}>
+                  <td>{each.node}</td>
+                  <td>{each.message}</td>
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </details>
+      ))}
+    </>
+  );
+}
+
+interface Lever {
+  request: string;
+  said: DryRun;
+}
+
+// Other requests in place of this one: fewer GPUs, and other models, each judged by the queue.
+function alternatives(job: JobRow): string[] {
+  const found = /^(\d+)(?:\((.+)\))?$/.exec(job.request);
+  if (!found) return [];
+  const gpus = Number(found[1]);
+  const model = found[2];
+  const fewer: number[] = [];
+  for (let n = Math.floor(gpus / 2); n >= 1; n = Math.floor(n / 2)) fewer.push(n);
+  const models = [...new Set(nodes.value.flatMap((node) => node.devices.map((device) => device.model)))].sort();
+  return [
+    ...fewer.map((n) => (model ? `${n}(${model})` : String(n))),
+    ...models.filter((each) => each !== model).map((each) => `${gpus}(${each})`),
+    ...(gpus === 1 ? [model ? `0.5(${model})` : "0.5"] : []),
+  ].slice(0, 8);
+}
+
+function Levers({ job, spec: base }: { job: JobRow; spec: JobSpec }) {
+  const levers = useSignal<Lever[] | null>(null);
+  const busy = useSignal(false);
+  const compute = async () => {
+    busy.value = true;
+    const found: Lever[] = [];
+    for (const request of alternatives(job)) {
+      try {
+        const spec = specOf({ gpu: request }, base);
+        found.push({ request, said: await post<DryRun>("/api/v3/dry-run", { namespace: job.namespace, spec, inPlaceOf: job.name }) });
+        levers.value = [...found];
+      } catch (error) {
+        if (!(error instanceof ApiError)) throw error;
+      }
+    }
+    levers.value = found;
+    busy.value = false;
+  };
+  useEffect(() => {
+    void compute();
+  }, [job.uid]);
+  return (
+    <>
+      <h3>{t("levers")}</h3>
+      <ul class="levers">
+        {(levers.value ?? []).map(({ request, said }) => (
+          <li key={request} class={`lever outcome-${said.outcome}`}>
+            <strong>{t("leverAsk", request)}</strong>: {effect(said)}
+          </li>
+        ))}
+      </ul>
+      <p class="note">{t("leversHow")}</p>
+      <button type="button" disabled={busy.value} onClick={() => void compute()}>
+        {busy.value ? t("computing") : t("leversRun")}
+      </button>
+      <Command lines={[`dovetail explain ${job.number ?? job.name} --namespace ${job.namespace}`]} />
+    </>
+  );
+}
+
+function effect(said: DryRun): string {
+  if (said.outcome === "Starts") return t("leverStartsOn", said.nodes.map((each) => each.node).join(", "));
+  if (said.outcome === "Never") return t("leverNever", said.message);
+  if (said.startsInSeconds !== null) return t("leverStartsIn", duration(said.startsInSeconds));
+  return t("leverWaits", said.message);
+}

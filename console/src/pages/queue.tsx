@@ -1,0 +1,176 @@
+// Queue: all jobs as a table, with gqueue's filters.
+import { computed, useComputed } from "@preact/signals";
+import type { JobRow, Phase } from "../api/types";
+import { age, quoted } from "../format";
+import { byName, jobs, keyOf } from "../live/store";
+import { Command, ExpectedStart, Field, FINISHED, JobLink, PhaseMark, phaseName } from "../parts/basics";
+import { type Column, VirtualTable } from "../parts/virtual_table";
+import { place, setQuery } from "../router";
+import { t } from "../texts";
+
+// gqueue's short names of states.
+const SHORT: Record<Phase, string> = {
+  Queued: "PD", Held: "H", Starting: "PD", Running: "R", Suspended: "H",
+  Succeeded: "CD", Failed: "F", Cancelled: "CA", TimedOut: "TO", Preempted: "PR",
+};
+const UNFINISHED = "unfinished";
+const PHASES = Object.keys(SHORT) as Phase[];
+
+interface Filter {
+  state: string;
+  namespace: string;
+  user: string;
+  project: string;
+  reason: string;
+  search: string;
+  sort: string;
+}
+
+const filter = computed<Filter>(() => {
+  const { query } = place.value;
+  const of = (name: string) => query.get(name) ?? "";
+  return {
+    state: of("state") || UNFINISHED,
+    namespace: of("namespace"),
+    user: of("user"),
+    project: of("project"),
+    reason: of("reason"),
+    search: of("search").toLowerCase(),
+    sort: of("sort") || "position",
+  };
+});
+
+const ORDERS: Record<string, (a: JobRow, b: JobRow) => number> = {
+  // What waits in its order, then what runs, then what has ended; the newest first.
+  position: (a, b) => rank(a) - rank(b) || (a.position ?? 1e9) - (b.position ?? 1e9) || b.submittedAt.localeCompare(a.submittedAt),
+  name: (a, b) => byName(a.name, b.name),
+  number: (a, b) => (a.number ?? 0) - (b.number ?? 0),
+  namespace: (a, b) => byName(a.namespace, b.namespace),
+  user: (a, b) => byName(a.user, b.user),
+  state: (a, b) => byName(a.phase, b.phase),
+  gpus: (a, b) => a.gpus - b.gpus,
+  priority: (a, b) => a.priority - b.priority,
+  start: (a, b) => (a.estimatedStart ?? "~").localeCompare(b.estimatedStart ?? "~"),
+  submitted: (a, b) => a.submittedAt.localeCompare(b.submittedAt),
+  why: (a, b) => byName(a.reason, b.reason),
+};
+
+const rank = (job: JobRow): number => (job.position !== null ? 0 : FINISHED.has(job.phase) ? 2 : 1);
+
+// All but the state, so that the tabs count what they would show.
+const matching = computed(() => {
+  const wanted = filter.value;
+  return jobs.value.filter(
+    (job) =>
+      (!wanted.namespace || job.namespace === wanted.namespace) &&
+      (!wanted.user || job.user === wanted.user) &&
+      (!wanted.project || job.project === wanted.project) &&
+      (!wanted.reason || (job.reason || job.phase) === wanted.reason) &&
+      (!wanted.search || textOf(job).includes(wanted.search)),
+  );
+});
+
+const textOf = (job: JobRow): string =>
+  `${job.number} ${job.namespace}/${job.name} ${job.user} ${job.project} ${job.request} ${job.message} ${job.nodes.join(" ")}`.toLowerCase();
+
+const inState = (job: JobRow, state: string): boolean =>
+  state === "all" || (state === UNFINISHED ? !FINISHED.has(job.phase) : job.phase === state);
+
+const shown = computed(() => {
+  const { state, sort } = filter.value;
+  const order = ORDERS[sort.replace(/^-/, "")] ?? ORDERS["position"];
+  const rows = matching.value.filter((job) => inState(job, state)).sort(order);
+  return sort.startsWith("-") ? rows.reverse() : rows;
+});
+
+const COLUMNS = (): Column<JobRow>[] => [
+  { id: "position", title: t("position"), number: true, cell: (job) => job.position ?? "" },
+  { id: "number", title: t("number"), number: true, cell: (job) => job.number ?? "" },
+  { id: "name", title: t("name"), cell: (job) => <JobLink job={{ ...job, number: null }} /> },
+  { id: "state", title: t("state"), cell: (job) => <PhaseMark phase={job.phase} /> },
+  { id: "gpus", title: t("request"), cell: (job) => (job.workers > 1 ? `${job.workers} × ${job.request}` : job.request) },
+  { id: "start", title: t("expectedStart"), cell: (job) => <ExpectedStart job={job} /> },
+  { id: "why", title: t("why"), cell: (job) => <span class="why">{job.message || job.nodes.join(", ")}</span> },
+  { id: "priority", title: t("priority"), number: true, cell: (job) => job.priority },
+  { id: "user", title: t("user"), cell: (job) => job.user.replace("system:serviceaccount:", "") },
+  { id: "namespace", title: t("namespace"), cell: (job) => job.namespace },
+  { id: "submitted", title: t("submitted"), cell: (job) => age(job.submittedAt) },
+];
+
+export function QueuePage() {
+  const reasons = useComputed(() => unique((job) => job.reason));
+  return (
+    <>
+      <h1>{t("queue")}</h1>
+      <Tabs />
+      <div class="filters" role="search">
+        <Field label={t("search")}>
+          <input type="search" value={place.value.query.get("search") ?? ""} onInput={(event) => setQuery({ search: event.currentTarget.value })} />
+        </Field>
+        <Choice name="namespace" label={t("namespace")} values={unique((job) => job.namespace)} />
+        <Choice name="user" label={t("user")} values={unique((job) => job.user)} />
+        <Choice name="project" label={t("project")} values={unique((job) => job.project)} />
+        <Choice name="reason" label={t("reason")} values={reasons.value} />
+      </div>
+      <p role="status" class="note">
+        {shown.value.length ? t("jobsShown", shown.value.length, jobs.value.length) : t("noJobs")}
+      </p>
+      <VirtualTable
+        label={t("queue")}
+        rows={shown.value}
+        columns={COLUMNS()}
+        keyOf={keyOf}
+        sort={filter.value.sort}
+        onSort={(sort) => setQuery({ sort })}
+      />
+      <Command lines={[asCommand()]} />
+    </>
+  );
+}
+
+function Tabs() {
+  const counts = new Map<string, number>(PHASES.map((phase) => [phase, 0]));
+  for (const job of matching.value) counts.set(job.phase, (counts.get(job.phase) ?? 0) + 1);
+  const unfinished = matching.value.filter((job) => !FINISHED.has(job.phase)).length;
+  const tab = (state: string, label: string, count: number) => (
+    <button key={state} type="button" aria-pressed={filter.value.state === state} onClick={() => setQuery({ state: state === UNFINISHED ? "" : state })}>
+      {label} <span class="count">{count}</span>
+    </button>
+  );
+  return (
+    <div class="tabs" role="group" aria-label={t("state")}>
+      {tab(UNFINISHED, t("unfinished"), unfinished)}
+      {tab("all", t("all"), matching.value.length)}
+      {PHASES.filter((phase) => counts.get(phase) || filter.value.state === phase).map((phase) => tab(phase, phaseName(phase), counts.get(phase) ?? 0))}
+    </div>
+  );
+}
+
+function Choice({ name, label, values }: { name: string; label: string; values: readonly string[] }) {
+  const chosen = place.value.query.get(name) ?? "";
+  const offered = chosen && !values.includes(chosen) ? [chosen, ...values] : values;
+  return (
+    <Field label={label}>
+      <select value={chosen} onChange={(event) => setQuery({ [name]: event.currentTarget.value })}>
+        <option value="">{t("all")}</option>
+        {offered.map((value) => (
+          <option key={value} value={value}>
+            {value}
+          </option>
+        ))}
+      </select>
+    </Field>
+  );
+}
+
+const unique = (of: (job: JobRow) => string): string[] => [...new Set(jobs.value.map(of))].filter(Boolean).sort(byName);
+
+function asCommand(): string {
+  const { state, namespace, user, project } = filter.value;
+  const words = ["gqueue", "-u", quoted(user || "all")];
+  if (state === "all") words.push("-a");
+  else if (state !== UNFINISHED) words.push("-s", SHORT[state as Phase] ?? state);
+  if (project) words.push("-P", quoted(project));
+  if (namespace) words.push("--namespace", quoted(namespace));
+  return words.join(" ");
+}

@@ -1,0 +1,94 @@
+"""Serves the console's files. Every path below `/console/` that names no file is the page, which reads the path."""
+
+import mimetypes
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from aiohttp import web
+
+from dovetail_gateway.console import build
+from dovetail_gateway.routing.problems import RequestFailedError
+
+PATH: Final = "/console/"
+PACKAGED: Final = Path(__file__).parent / "assets"
+_POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
+    "connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; "
+    "require-trusted-types-for 'script'; trusted-types 'none'"
+)
+_HEADERS: Final = {
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+_MISSING: Final = "the console is not built here: `make console` or `dovetail console` builds it"
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    content: bytes
+    kind: str
+
+
+def folder() -> Path | None:
+    """Where the built files are: in the installed package, or for a checkout in the cache; None if nowhere."""
+    if PACKAGED.is_dir():
+        return PACKAGED
+    found = build.target()
+    return found if found is not None and found.is_dir() else None
+
+
+class Files:
+    """The built files, read at the first request that finds them."""
+
+    def __init__(self, find: Callable[[], Path | None] = folder) -> None:
+        self._find = find
+        self._files: Mapping[str, _File] = {}
+
+    def add_to(self, app: web.Application) -> None:
+        """Add the paths."""
+        app.router.add_get("/", self.to_page)
+        app.router.add_get("/console", self.to_page)
+        app.router.add_get("/console/assets/{name}", self.asset)
+        app.router.add_get("/console/{page:.*}", self.page)
+
+    async def to_page(self, _request: web.Request) -> web.Response:
+        """Lead to the page."""
+        raise web.HTTPFound(PATH)
+
+    async def page(self, _request: web.Request) -> web.Response:
+        """The page."""
+        found = self._all().get("index.html")
+        if found is None:
+            raise RequestFailedError(503, reason="NotBuilt", message=_MISSING)
+        headers = {**_HEADERS, "Content-Security-Policy": _POLICY, "Cache-Control": "no-cache"}
+        return web.Response(body=found.content, content_type="text/html", charset="utf-8", headers=headers)
+
+    async def asset(self, request: web.Request) -> web.Response:
+        """A file whose name has its content's hash."""
+        found = self._all().get(f"assets/{request.match_info['name']}")
+        if found is None:
+            raise RequestFailedError(404, reason="NotFound", message="the console has no such file")
+        headers = {**_HEADERS, "Cache-Control": "public, max-age=31536000, immutable"}
+        response = web.Response(body=found.content, headers=headers)
+        response.content_type = found.kind
+        if found.kind.startswith("text/"):
+            response.charset = "utf-8"
+        response.enable_compression()
+        return response
+
+    def _all(self) -> Mapping[str, _File]:
+        if not self._files and (place := self._find()) is not None:
+            self._files = {
+                str(path.relative_to(place)): _File(path.read_bytes(), _kind(path))
+                for path in place.rglob("*")
+                if path.is_file()
+            }
+        return self._files
+
+
+def _kind(path: Path) -> str:
+    return mimetypes.guess_type(path.name)[0] or "application/octet-stream"

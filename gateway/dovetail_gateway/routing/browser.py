@@ -1,0 +1,84 @@
+"""Requests of pages: their session's cookie, and the checks that no page of another site sent them.
+
+A browser sends cookies with requests that other sites start. `Sec-Fetch-Site` says which site did, and pages cannot
+change it. A request that changes something also needs a header of the console, which no form can set.
+"""
+
+from typing import Final
+from urllib.parse import urlsplit
+
+from aiohttp import web
+
+from dovetail_gateway.access.callers import Caller
+from dovetail_gateway.access.sessions import Sessions
+from dovetail_gateway.routing.problems import RequestFailedError
+
+# Browsers accept a cookie of this prefix only over TLS, for one host, and for all its paths.
+_SECURE_COOKIE: Final = "__Host-dovetail"
+CONSOLE_HEADER: Final = "X-Dovetail-Console"
+_SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+_SAME: Final = "same-origin"
+
+
+def session_of(request: web.Request) -> str:
+    """The id in the session's cookie; empty without one."""
+    return request.cookies.get(_SECURE_COOKIE) or request.cookies.get(_plain_cookie(request), "")
+
+
+def session_caller(request: web.Request, *, sessions: Sessions) -> Caller | None:
+    """The caller of the request's session; None without a session. Raises `RequestFailedError` for another site's."""
+    session = session_of(request)
+    if not session or (caller := sessions.caller_of(session)) is None:
+        return None
+    check_page(request)
+    return caller
+
+
+def check_page(request: web.Request) -> None:
+    """Raise `RequestFailedError` unless a page of this gateway sent the request."""
+    site = request.headers.get("Sec-Fetch-Site")
+    # Following a link or typing an address can only read, and no other site sees the answer.
+    typed = site == "none" and request.method in _SAFE
+    if not typed and site != _SAME and (site is not None or not _is_own_origin(request)):
+        raise _forged("the request does not come from a page of this gateway")
+    if request.method not in _SAFE and CONSOLE_HEADER not in request.headers:
+        raise _forged(f"a request with a session that changes something needs the header {CONSOLE_HEADER}")
+
+
+def keep_session(response: web.Response, *, request: web.Request, session: str) -> None:
+    """Set the cookie of a session that was opened for this request."""
+    secure = is_secure(request)
+    response.set_cookie(
+        _SECURE_COOKIE if secure else _plain_cookie(request),
+        session,
+        httponly=True,
+        secure=secure,
+        samesite="Strict",
+        path="/",
+    )
+
+
+def forget_session(response: web.Response, *, request: web.Request) -> None:
+    """Remove the cookie."""
+    response.del_cookie(_SECURE_COOKIE, path="/", secure=True, httponly=True, samesite="Strict")
+    response.del_cookie(_plain_cookie(request), path="/", httponly=True, samesite="Strict")
+
+
+def is_secure(request: web.Request) -> bool:
+    """Whether the browser speaks TLS, with the gateway itself or with a proxy in front of it."""
+    return request.secure or request.headers.get("Origin", "").startswith("https://")
+
+
+def _plain_cookie(request: web.Request) -> str:
+    """The cookie's name over HTTP. Cookies of one host are shared by its ports, hence the port."""
+    return f"dovetail-{request.url.port}"
+
+
+def _is_own_origin(request: web.Request) -> bool:
+    """Of a browser without `Sec-Fetch-Site`. The Host header is one of the gateway's: that is checked before."""
+    origin = request.headers.get("Origin", "")
+    return bool(origin) and urlsplit(origin).netloc == request.headers.get("Host", "")
+
+
+def _forged(message: str) -> RequestFailedError:
+    return RequestFailedError(403, reason="Forbidden", message=message)
