@@ -83,7 +83,7 @@ simulate: $(STAMP) ## The placement policies on a trace: make simulate TRACES=fo
 	$(BIN)/python benchmarks/simulator.py $(if $(TRACES),--traces $(TRACES))
 
 ## Work on it
-.PHONY: install format crds proto lock docs hooks clean
+.PHONY: install format crds proto lock console docs hooks clean
 install: $(STAMP) ## Create the virtual environment with all dependencies
 $(STAMP): pyproject.toml requirements.lock
 	@echo "Installing into $(VENV) (less than a minute the first time)"
@@ -109,6 +109,8 @@ proto: $(STAMP) ## Generate kubelet's messages from their .proto files
 lock: $(STAMP) ## Resolve the dependencies into requirements.lock
 	$(BIN)/uv pip compile pyproject.toml --extra all --group dev --group docs --universal --python-version 3.11 \
 		--generate-hashes --no-header --quiet --output-file requirements.lock
+console: $(STAMP) ## Build the live console's files into the cache, and print the folder
+	$(BIN)/python -m dovetail_gateway.console.build
 docs: $(STAMP) ## The documentation as a site in out/site, with references of the CRDs and the Python packages
 	$(BIN)/python -m tools.site
 hooks: $(STAMP) ## Let git run the fast checks before each commit

@@ -1,4 +1,4 @@
-"""Opens the live console: a gateway's own, or one on this machine with the rights of a kubeconfig."""
+"""Opens the live console of a gateway, or one on this machine."""
 
 import asyncio
 import signal
@@ -17,7 +17,10 @@ _SECONDS: Final = 15
 
 
 def prepare() -> str:
-    """Build the console's files where this is a checkout; return why that failed, else an empty text."""
+    """Build the console's files in a checkout.
+
+    Returns why that failed, else an empty text.
+    """
     from dovetail_gateway.console import build, serve
 
     if serve.folder() is not None:
@@ -32,8 +35,8 @@ def prepare() -> str:
 
 def open_local(*, kubeconfig: str | None, context: str | None, port: int | None, browser: bool) -> None:
     """Serve the console on this machine until Ctrl-C. Raises `CommandError`."""
-    if missing := next((name for name in ("prometheus_client", "highspy") if find_spec(name) is None), ""):
-        raise CommandError(f'`console` needs {missing}, which is not installed: pip install "dovetail-gpu[gateway]"')
+    if find_spec("prometheus_client") is None:
+        raise CommandError("this image has no gateway of its own: name a running one with --gateway")
     from dovetail import logs
     from dovetail.config.errors import ConfigError
     from dovetail.config.settings import Settings
@@ -64,18 +67,22 @@ def open_local(*, kubeconfig: str | None, context: str | None, port: int | None,
 
 
 def open_at(url: str, *, kubeconfig: str | None, context: str | None, browser: bool) -> None:
-    """Open the console of a running gateway, signed in with the kubeconfig's token. Raises `CommandError`."""
+    """Open the console of a running gateway, signed in with the kubeconfig's token.
+
+    Raises `CommandError`.
+    """
     connection = load_connection(Path(kubeconfig) if kubeconfig else None, context=context)
     token = connection.read_token()
     if not token:
-        raise CommandError(
-            f"{connection.source} has no token that the gateway at {url} could take: leave out --gateway to run one here"
-        )
+        raise CommandError(f"{connection.source} has no token for {url}: without --gateway, a gateway runs here")
     _show(address(url, token=token), browser=browser, ends="")
 
 
 def address(url: str, *, token: str) -> str:
-    """The address of a gateway's console that signs one browser in as the token's user. Raises `CommandError`."""
+    """The address that signs one browser in at a gateway's console as the token's user.
+
+    Raises `CommandError`.
+    """
     import httpx2
 
     from dovetail.decoding import UnreadableError, decode

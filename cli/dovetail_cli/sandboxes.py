@@ -50,7 +50,10 @@ def status(name: str) -> int:
 
 
 def show_console(name: str) -> None:
-    """Print the address of the sandbox's console, or why there is none. The sandbox is of use without it."""
+    """Print the address of the sandbox's console, or why there is none.
+
+    The sandbox is of use without it, so nothing is raised.
+    """
     from dovetail_cli import app, consoles
 
     if why := consoles.prepare():

@@ -118,8 +118,8 @@ const TEXTS = {
   largestAsking: ["asking the scheduler …", "正在询问调度器……"],
   largestNone: ["none starts now", "目前都不能启动"],
   largestHow: [
-    "Answered by a dry run of the queue, for one worker in namespace {0}.",
-    "由队列试算得出，针对命名空间 {0} 中的单个工作进程。",
+    "Answered by a dry run of the queue, for one worker of one hour in namespace {0}.",
+    "由队列试算得出，针对命名空间 {0} 中时限一小时的单个工作进程。",
   ],
   wrong: ["What is wrong", "问题"],
   nothingWrong: ["No node reports a problem.", "没有节点报告问题。"],

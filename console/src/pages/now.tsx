@@ -181,7 +181,7 @@ function Largest({ use }: { use: ModelUse }) {
     answer.value = null;
     void (async () => {
       for (let gpus = use.most; gpus > 0; gpus = gpus > 1 ? Math.floor(gpus / 2) : 0) {
-        const spec = specOf({ gpu: `${gpus}(${use.model})` });
+        const spec = specOf({ gpu: `${gpus}(${use.model})`, limit: "1h" });
         const said = await post<DryRun>("/api/v3/dry-run", { namespace: chosenNamespace(), spec }, { signal: stop.signal });
         if (said.outcome === "Starts") {
           answer.value = `${gpus}(${use.model}): ${said.nodes.map((each) => each.node).join(", ")}`;

@@ -60,7 +60,7 @@ class Sessions:
     def open(self, caller: Caller) -> str:
         """Open a session and return its id. Beyond the limits, the one that was not used for longest ends."""
         own = [key for key, each in self._sessions.items() if each.caller.key == caller.key]
-        for oldest in own[: len(own) + 1 - _MOST_OF_ONE]:
+        for oldest in own[: max(0, len(own) + 1 - _MOST_OF_ONE)]:
             del self._sessions[oldest]
         while len(self._sessions) >= _MOST_SESSIONS:
             self._sessions.popitem(last=False)

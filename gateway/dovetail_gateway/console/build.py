@@ -55,7 +55,7 @@ def build() -> Path:
 
 def _make(place: Path) -> None:
     path = _path_of_node()
-    modules = _modules(path)
+    modules = packages(path)
     with tempfile.TemporaryDirectory(dir=_cache(), prefix="build-") as folder:
         work = Path(folder) / "console"
         shutil.copytree(_SOURCES, work, ignore=shutil.ignore_patterns("node_modules", "dist", "schema.ts"))
@@ -66,8 +66,9 @@ def _make(place: Path) -> None:
         (work / "dist").rename(place)
 
 
-def _modules(path: str) -> Path:
-    """The packages of the lockfile, installed once; none of their scripts runs."""
+def packages(path: str = "") -> Path:
+    """The folder with the lockfile's packages, installed once with the npm of `path`; none of their scripts runs."""
+    path = path or _path_of_node()
     lock = [_SOURCES / name for name in ("package.json", "package-lock.json", ".npmrc")]
     place = _cache() / f"packages-{_digest(lock)}" / "node_modules"
     if not place.is_dir():

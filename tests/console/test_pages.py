@@ -1,0 +1,168 @@
+"""Each page of the console in a real browser, in front of a gateway: what it shows and what its actions do."""
+
+import pytest
+from playwright.async_api import Browser, Page, expect
+
+from tests.console import browser as browsers
+from tests.console.browser import Window, shows, violations
+from tests.gateway.api_server import GatewayApiServer
+from tests.gateway.served import Face
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+PAGES = ["now", "queue", "ask?gpu=2", "job/red/train", "job/red/next"]
+
+
+async def test_now_shows_my_jobs_the_reasons_what_is_free_and_what_starts_now(window: Window) -> None:
+    page = await window.sign_in("red-token")
+    await shows(page, "Need 16 GPUs, only 14 available")
+    await expect(page.get_by_role("link", name="Resources")).to_have_attribute(
+        "href", "/console/queue?reason=Resources"
+    )
+    await shows(page, "8(V100): b")
+    assert "14 " in await page.get_by_role("row", name="V100").inner_text()
+
+
+async def test_the_queue_filters_searches_and_keeps_both_in_its_address(window: Window) -> None:
+    page = await window.sign_in("red-token", path="queue")
+    rows = page.locator("tbody tr")
+    await expect(rows).to_have_count(3)
+    await page.get_by_label("Search").fill("waits for")
+    await expect(rows).to_have_count(1)
+    assert page.url.endswith("/console/queue?search=waits+for")
+    again = await window.tab("queue?user=rita&state=Running")
+    await expect(again.locator("tbody tr")).to_have_count(1)
+    await again.get_by_text("As command").click()
+    await shows(again, "gqueue -u rita -s R")
+
+
+async def test_a_job_says_why_it_waits_on_each_node_and_what_would_change_it(window: Window) -> None:
+    page = await window.sign_in("red-token", path="job/red/next")
+    await shows(page, "Need 16 GPUs, only 14 available")
+    await page.get_by_text("DevicesBusy").click()
+    await expect(page.get_by_role("cell", name="a", exact=True)).to_be_visible()
+    await expect(page.locator(".lever").filter(has_text="Ask for 4")).to_contain_text("starts now on")
+    await expect(page.get_by_text("a day", exact=False)).to_have_count(0)
+
+
+async def test_cancelling_names_what_depends_on_the_job_and_cancels_it(window: Window, api: GatewayApiServer) -> None:
+    page = await window.sign_in("red-token", path="job/red/next")
+    await page.get_by_role("button", name="Cancel").click()
+    await shows(page, "Jobs that depend on it: 3 after")
+    await expect(page.get_by_role("dialog").locator("pre")).to_have_text("gcancel 2 --namespace red")
+    await page.get_by_role("dialog").get_by_role("button", name="Cancel").click()
+    await shows(page, "Done: Cancel")
+    assert api.objects["gpujobs"]["red/next"]["spec"]["cancel"] is True
+
+
+async def test_hold_and_priority_change_the_job(window: Window, api: GatewayApiServer) -> None:
+    page = await window.sign_in("red-token", path="job/red/next")
+    await page.get_by_role("button", name="Hold").click()
+    await page.get_by_role("dialog").get_by_role("button", name="Hold").click()
+    await shows(page, "Done: Hold")
+    await page.get_by_role("button", name="Change priority").click()
+    await page.get_by_role("dialog").get_by_label("Priority").fill("300")
+    await page.get_by_role("button", name="Apply").click()
+    await shows(page, 'Priority "300": allowed are whole numbers from 0 to 255')
+    await page.get_by_role("dialog").get_by_label("Priority").fill("200")
+    await page.get_by_role("button", name="Apply").click()
+    await shows(page, "Done: Change priority")
+    spec = api.objects["gpujobs"]["red/next"]["spec"]
+    assert (spec["suspend"], spec["priority"]) == (True, 200)
+
+
+async def test_a_refused_action_shows_the_api_servers_sentence(window: Window) -> None:
+    page = await window.sign_in("reader-token", path="job/red/next")
+    await page.get_by_role("button", name="Hold").click()
+    await page.get_by_role("dialog").get_by_role("button", name="Hold").click()
+    await expect(page.get_by_role("dialog").get_by_role("alert")).to_contain_text("patch")
+
+
+async def test_ask_judges_while_typing_and_submits_the_same(window: Window, api: GatewayApiServer) -> None:
+    page = await window.sign_in("red-token", path="ask")
+    await page.get_by_label("GPUs for each worker").fill("64")
+    await shows(page, "Can never start here.")
+    await page.get_by_label("GPUs for each worker").fill("2(V100)")
+    await shows(page, "Waits, at position")
+    await page.get_by_label("Time limit").fill("soon")
+    await shows(page, 'time limit "soon"')
+    # Short enough for the gap before the job that waits.
+    await page.get_by_label("Time limit").fill("30m")
+    await shows(page, "Starts now on")
+    await page.get_by_label("Name", exact=True).fill("asked")
+    await page.get_by_label("Image").fill("busybox")
+    await page.get_by_label("Command").fill("sleep 5")
+    await page.get_by_text("As command").click()
+    await shows(page, "gbatch -g '2(V100)' -t 30 --image busybox --namespace red 'sleep 5'")
+    await page.get_by_role("button", name="Submit").click()
+    await expect(page.get_by_role("link", name="asked")).to_be_visible()
+    spec = api.objects["gpujobs"]["red/asked"]["spec"]
+    assert (spec["gpu"], spec["activeDeadlineSeconds"]) == ("2(V100)", 1800)
+    assert spec["template"]["spec"]["containers"][0]["command"] == ["sh", "-c", "sleep 5"]
+
+
+async def test_a_clone_keeps_the_template(window: Window, api: GatewayApiServer) -> None:
+    page = await window.sign_in("red-token", path="job/red/train")
+    await page.get_by_role("link", name="Clone").click()
+    await shows(page, "Waits, at position")
+    await page.get_by_label("Name", exact=True).fill("again")
+    await page.get_by_role("button", name="Submit").click()
+    await expect(page.get_by_role("link", name="again")).to_be_visible()
+    assert (
+        api.objects["gpujobs"]["red/again"]["spec"]["template"]
+        == api.objects["gpujobs"]["red/train"]["spec"]["template"]
+    )
+
+
+async def test_the_log_of_a_running_job_is_followed(window: Window, api: GatewayApiServer) -> None:
+    page = await window.sign_in("red-token", path="job/red/train")
+    await page.get_by_role("button", name="Follow the log").click()
+    await expect(page.get_by_role("log")).not_to_be_empty()
+    api.log_ends.set()
+    await shows(page, "worker 0 ended")
+
+
+async def test_changes_come_without_a_reload(window: Window, api: GatewayApiServer) -> None:
+    page = await window.sign_in("red-token", path="queue")
+    job = api.objects["gpujobs"]["red/next"]
+    job["status"]["message"] = "Need 16 GPUs, only 3 available"
+    api.put("gpujobs", job)
+    await shows(page, "only 3 available")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+async def test_axe_finds_nothing_on_any_page(browser: Browser, face: Face, theme: str) -> None:
+    async with browsers.window(browser, url=face.url, color_scheme=theme, reduced_motion="reduce") as person:
+        page = await person.tab()
+        await shows(page, "Sign in")
+        assert await violations(page) == []
+        await page.close()
+        page = await person.sign_in("red-token")
+        for path in PAGES:
+            await page.goto(f"{face.url}/console/{path}")
+            await shows(page, "live")
+            await _settled(page)
+            assert await violations(page) == [], path
+
+
+async def test_the_whole_console_speaks_chinese(window: Window) -> None:
+    page = await window.sign_in("red-token", path="queue")
+    await page.get_by_label("Language").select_option("zh")
+    await shows(page, "队列")
+    await expect(page.locator("html")).to_have_attribute("lang", "zh-Hans")
+
+
+async def test_the_keyboard_alone_reaches_a_job(window: Window) -> None:
+    page = await window.sign_in("red-token", path="queue?search=next")
+    await page.get_by_label("Search").focus()
+    for _ in range(30):
+        await page.keyboard.press("Tab")
+        if await page.evaluate("document.activeElement.textContent") == "next":
+            break
+    await page.keyboard.press("Enter")
+    await shows(page, "Job 2 next")
+
+
+async def _settled(page: Page) -> None:
+    """Wait until no part of the page is still loading."""
+    await expect(page.get_by_text("asking the scheduler …")).to_have_count(0)
+    await expect(page.get_by_text("Computing …")).to_have_count(0)
