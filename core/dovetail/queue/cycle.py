@@ -198,9 +198,10 @@ class SchedulingCycle:
             return self._on_cpu(job, instead=waits)
         if isinstance(waits, Admitted):
             return waits
-        owner = None if self._reclaim is None else self._reclaim.owner(job)
-        if self._reclaim is not None and owner is not None:
-            return self._reclaimed(job, waits=waits, owner=owner, reclaim=self._reclaim)
+        if self._reclaim is not None and (owner := self._reclaim.owner(job)) is not None:
+            if self._reclaim.may_seek(job, owner=owner):
+                return self._reclaimed(job, waits=waits, owner=owner, reclaim=self._reclaim)
+            waits = self._unreclaimed(job, waits=waits, owner=owner, reclaim=self._reclaim)
         if isinstance(found, Room) and self.reservation is not None:
             return waits
         return self._preempted(job, waits=waits)
@@ -208,7 +209,7 @@ class SchedulingCycle:
     def _beyond_limit(self, job: Candidate, *, waits: Waits) -> Verdict:
         """The verdict on a job that a limit keeps waiting: what borrowers use of it may come back, as room does."""
         owner = None if self._reclaim is None else self._reclaim.owner(job)
-        if self._reclaim is None or owner is None:
+        if self._reclaim is None or owner is None or not self._reclaim.may_seek(job, owner=owner):
             return waits
         made = self._reclaim.reclaim(
             job,
@@ -234,10 +235,15 @@ class SchedulingCycle:
         beside = self._residual(job, in_seconds=reclaim.takes_seconds)
         made = reclaim.reclaim(job, owner=owner, ledger=self._ledger, sites=self._sites, beside=beside)
         if made is None:
-            waits = msgspec.structs.replace(waits, message=waits.message + reclaim.refusal_clause(job, owner=owner))
+            waits = self._unreclaimed(job, waits=waits, owner=owner, reclaim=reclaim)
             return self._preempted(job, waits=waits)
         self._owed.append(made)
         return msgspec.structs.replace(waits, kept=self._kept_for(job))
+
+    def _unreclaimed(self, job: Candidate, *, waits: Waits, owner: int, reclaim: Reclaim) -> Waits:
+        """The verdict with the reason why nothing comes back for the job."""
+        clause = reclaim.refusal_clause(job, owner=owner)
+        return msgspec.structs.replace(waits, message=waits.message + clause) if clause else waits
 
     def _preempted(self, job: Candidate, *, waits: Waits) -> Verdict:
         """The verdict on a job that waits for room, which may get it by its priority, and a reservation."""

@@ -67,7 +67,7 @@ def _depth(name: str, *, quotas: Mapping[str, GPUQuota]) -> int:
 def loans_of(
     tree: Tree,
     *,
-    counted: Iterable[Counted],
+    counted: Sequence[Counted],
     pods: Iterable[Counted],
     quota_of: Callable[[Subject], str | None],
     recent: Mapping[int, float],
@@ -75,10 +75,17 @@ def loans_of(
     """The loans of a cycle over all jobs that run or wait, and the pods that belong to no job."""
     charges: dict[str, Charge] = {}
     running: list[str] = []
+    # Thousands of jobs take the same of few quotas. A subject is compared by identity, as its hash costs more than the
+    # rest; `counted` keeps it alive.
+    alike: dict[tuple[int, int, int | None, int, str, bool], Charge] = {}
     for each in counted:
         # Ended jobs are included for their usage but take nothing any more.
         if each.end is None and each.milli:
-            charges[each.uid] = _charge(each, tree=tree, quota_of=quota_of)
+            key = (id(each.subject), each.milli, each.least, each.workers, each.model, each.preemptible)
+            charge = alike.get(key)
+            if charge is None:
+                charge = alike[key] = _charge(each, tree=tree, quota_of=quota_of)
+            charges[each.uid] = charge
             if not each.queued:
                 running.append(each.uid)
     others = [_charge(each, tree=tree, quota_of=quota_of) for each in pods]

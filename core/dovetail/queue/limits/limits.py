@@ -103,6 +103,8 @@ class LimitGate:
         loans: Loans | None = None,
     ) -> None:
         self.loans = loans
+        # Few jobs may not be preempted, so most cycles have none.
+        self._firm = None if loans is None or not loans.has_firm else loans
         self._terms = terms
         self._used: Counter[CounterKey] = Counter(used or {})
         self._counted: dict[str, list[tuple[CounterKey, int]]] = {}
@@ -117,7 +119,7 @@ class LimitGate:
         """
         terms = self._terms.get(job.key)
         if terms is None:
-            return None if self.loans is None else _not_firm(job, loans=self.loans)
+            return None if self._firm is None else _not_firm(job, loans=self._firm)
         if terms.refused is not None:
             return terms.refused
         for limit in terms.queue:
@@ -128,7 +130,7 @@ class LimitGate:
             self._queued[limit.counter].add(job.key)
         start = _that_apply(terms, job=job)
         refused = next((refused for limit in start if (refused := limit.refusal(self._used[limit.counter]))), None)
-        return refused or (None if self.loans is None else _not_firm(job, loans=self.loans))
+        return refused or (None if self._firm is None else _not_firm(job, loans=self._firm))
 
     def allows_without(self, job: Candidate, *, ended: Iterable[str]) -> bool:
         """Whether the limits let the job start once these running jobs have ended."""

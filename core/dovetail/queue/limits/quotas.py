@@ -204,8 +204,7 @@ class Quotas:
         self, counted: Sequence[Counted], *, children: Container[Child], capacity: Capacity | None
     ) -> Loans | None:
         tree = self.tree(capacity=capacity)
-        firm = any(not each.preemptible for each in counted)
-        if not tree and not firm:
+        if not tree and all(each.preemptible for each in counted):
             return None
         recent = guarantees.recent_shares(self._recent, tree=tree, half_life_seconds=self._half_life_seconds)
         pods = self._alone(children)

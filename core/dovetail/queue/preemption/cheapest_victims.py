@@ -46,8 +46,11 @@ class Choice:
         """The proof that loses the least work; None where no victims suffice."""
         ordered = sorted(self.willing, key=self._rank)
         found = self._exactly(ordered, proofs=_PROOFS)
-        if found is not None:
-            return found
+        return self.roughly() if found is None else found
+
+    def roughly(self) -> Proof | None:
+        """A proof for too many sets to try each: victims that are added one by one, without the unnecessary ones."""
+        ordered = sorted(self.willing, key=self._rank)
         # A limit may need the end of jobs on other nodes than those that make room.
         by_node = self.proofs.job.workers == 1 and self.proofs.allows is None
         several = self._on_one_node(ordered) if by_node else self._by_adding(ordered)
@@ -81,7 +84,7 @@ class Choice:
         for victims in _by_cost(ordered, cost=self.cost):
             if below is not None and self.cost(victims) >= below:
                 return None
-            if sum(self._milli(each) for each in victims) < missing or not self._may_all_end(victims):
+            if sum(self._milli(each) for each in victims) < missing or not self.may_all_end(victims):
                 continue
             if self.proofs.allows is not None and not self.proofs.allows(victims):
                 continue
@@ -109,7 +112,8 @@ class Choice:
         workers = job.workers if job.least is None else job.least
         return workers * job.ask.gpu.total_milli - max(0, free)
 
-    def _may_all_end(self, victims: Sequence[Running]) -> bool:
+    def may_all_end(self, victims: Sequence[Running]) -> bool:
+        """Whether all of these jobs may end together: no quota falls below its guarantee."""
         with self._without(victims) as ended:
             return len(ended) == len(victims)
 
@@ -175,8 +179,11 @@ class Choice:
         by_node = {
             each.key: each for node in sorted(nodes, key=lambda name: (price[name], name)) for each in nodes[node]
         }
-        several = (self._adding(by_gpu), self._adding(list(by_node.values())))
-        return [proof for proof in several if proof is not None]
+        first = self._adding(by_gpu)
+        if first is None or len(first.victims) == len(ordered):
+            return [] if first is None else [first]
+        second = self._adding(list(by_node.values()))
+        return [first] if second is None else [first, second]
 
     def _adding(self, ordered: Sequence[Running], *, nodes: Sequence[str] | None = None) -> Proof | None:
         """The proof with the first victims in this order that suffice, without the unnecessary ones."""
@@ -206,9 +213,14 @@ class Choice:
         where = sorted(used) if nodes is None else nodes
         if len(there) < len(proof.victims):
             proof = self.proofs.without(there, nodes=where) or proof
+        spare = sum(self._milli(each) for each in proof.victims) - self._missing_milli(nodes)
         for victim in sorted(proof.victims, key=self._rank, reverse=True)[:_SPARED]:
+            if self._milli(victim) > spare:
+                continue
             others = [each for each in proof.victims if each is not victim]
-            proof = self.proofs.without(others, nodes=where) or proof
+            found = self.proofs.without(others, nodes=where)
+            if found is not None:
+                proof, spare = found, spare - self._milli(victim)
         return proof
 
 

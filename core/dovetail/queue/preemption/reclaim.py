@@ -31,6 +31,7 @@ class Reclaim:
         self._searches = 0
         # Why no search of a shape for an owner found victims, in this cycle.
         self._refused: dict[tuple[object, int], str] = {}
+        self._by_quota: dict[int | None, list[Running]] | None = None
         for each in evictor.running:
             if each.yields_to:
                 # It is about to end, so its quota no longer uses what it holds.
@@ -43,10 +44,14 @@ class Reclaim:
 
     def owner(self, job: Candidate) -> int | None:
         """The quota whose guarantee covers the job, with its fewest workers at least; None where none does."""
-        if job.ask.gpu is None:
-            return None
         found = self._loans.owner(job.key, workers=job.workers)
-        return self._loans.owner(job.key, workers=job.least) if found is None and job.least else found
+        if found is None and job.least:
+            found = self._loans.owner(job.key, workers=job.least)
+        return None if job.ask.gpu is None else found
+
+    def may_seek(self, job: Candidate, *, owner: int) -> bool:
+        """Whether jobs end for this one already, or no job of its shape has failed to get any back in this cycle."""
+        return (job.shape, owner) not in self._refused or bool(self._evictor.current_victims(job))
 
     def reclaim(
         self,
@@ -132,12 +137,21 @@ class Reclaim:
         """The jobs of borrowers that may end for this job, each by itself."""
         return [
             each
-            for each in self._evictor.running
-            if not each.left
-            and not each.yields_to
-            and each.key not in self._evictor.orders
-            and self._may_end(each, job=job, owner=owner)
+            for quota, several in self._candidates().items()
+            if self._loans.borrows(quota)
+            for each in several
+            if each.key not in self._evictor.orders and self._may_end(each, job=job, owner=owner)
         ]
+
+    def _candidates(self) -> dict[int | None, list[Running]]:
+        """The running jobs that may be preempted at all, by their quota."""
+        if self._by_quota is None:
+            self._by_quota = {}
+            for each in self._evictor.running:
+                charge = self._loans.charge(each.key)
+                if charge is not None and each.preemptible and not each.left and not each.yields_to:
+                    self._by_quota.setdefault(charge.quota, []).append(each)
+        return self._by_quota
 
     def _may_end(self, each: Running, *, job: Candidate, owner: int) -> bool:
         return each.preemptible and self._loans.gives_back(each.key, to=job.key, owner=owner)

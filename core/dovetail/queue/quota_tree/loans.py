@@ -55,6 +55,8 @@ class Loans:
         # The use by jobs that may not be ended, in milli.
         self._firm = [0] * len(tree.nodes)
         self._outside_milli = 0
+        # The owners of charges while nothing changes, by identity: thousands of waiting jobs have the same charge.
+        self._owners: dict[int, int | None] = {}
         for key in running:
             self.start(key)
         for charge in others:
@@ -91,6 +93,7 @@ class Loans:
         return other
 
     def _add(self, quota: int | None, *, need: Vector, sign: int, firm: bool) -> None:
+        self._owners.clear()
         if quota is None:
             self._outside_milli += sign * need[0]
             return
@@ -107,9 +110,15 @@ class Loans:
 
     # --- questions ---------------------------------------------------------------------------------------------
 
-    def is_counted(self, key: str) -> bool:
-        """Whether the job runs, or is about to."""
-        return key in self._taken
+    @property
+    def charges(self) -> Mapping[str, Charge]:
+        """What each job that runs or waits takes or would take, by UID."""
+        return self._charges
+
+    @property
+    def has_firm(self) -> bool:
+        """Whether any job may not be preempted."""
+        return any(not charge.preemptible for charge in self._charges.values())
 
     def charge(self, key: str) -> Charge | None:
         """What the job takes or would take; None where it takes no GPU."""
@@ -119,26 +128,24 @@ class Loans:
         """What a quota and all below it use of each resource."""
         return self._used[at]
 
-    def used_milli(self, at: int) -> int:
-        """The GPUs, in milli, that a quota and all below it use."""
-        return self._used[at][0]
-
     @property
     def outside_milli(self) -> int:
         """The GPUs, in milli, that jobs and pods outside the tree use."""
         return self._outside_milli
-
-    def room_milli(self, at: int) -> int:
-        """What is left of a quota's guarantee, in milli."""
-        return max(0, self.tree.nodes[at].guaranteed_milli - self._used[at][0])
 
     def owner(self, key: str, *, workers: int | None = None) -> int | None:
         """The nearest quota above the job whose guarantee covers it in addition to what runs; None for none."""
         charge = self._charges.get(key)
         if charge is None or charge.quota is None:
             return None
-        depth = self.depth(charge.quota, need=self._need(charge, workers=workers))
-        path = self.tree.nodes[charge.quota].path
+        if charge.each:
+            return self._owner(charge.quota, need=self._need(charge, workers=workers))
+        if id(charge) not in self._owners:
+            self._owners[id(charge)] = self._owner(charge.quota, need=self._need(charge))
+        return self._owners[id(charge)]
+
+    def _owner(self, quota: int, *, need: Vector) -> int | None:
+        depth, path = self.depth(quota, need=need), self.tree.nodes[quota].path
         return path[depth] if depth < len(path) else None
 
     def depth(self, quota: int | None, *, need: Vector) -> int:
@@ -168,6 +175,10 @@ class Loans:
     def _guarding(self, quota: int) -> Sequence[int]:
         """The quotas whose guarantees bound the jobs of a quota that may not be ended."""
         return [at for at in self.tree.nodes[quota].path if at == quota or self.tree.nodes[at].guaranteed_milli]
+
+    def borrows(self, quota: int | None) -> bool:
+        """Whether a quota uses more than its guarantee; always, outside the tree."""
+        return quota is None or self._used[quota][0] > (self.tree.nodes[quota].guaranteed[0] or 0)
 
     def gives_back(self, victim: str, *, to: str, owner: int) -> bool:
         """Whether the end of a running job may serve a job `to` that is within the guarantee of `owner`.

@@ -14,7 +14,7 @@ from dovetail.queue.quota_tree.tree import Vector
 
 # How many jobs beyond their own guarantee get their exact turn. Later ones start only if all of these cannot, and keep
 # the order that they have without a tree: an exact turn for each of 15,000 jobs would cost as much as their verdicts.
-_EXACT: Final = 1024
+_EXACT: Final = 128
 # Shares that differ by less than this are equal, so that the order does not change with every second of use.
 _STEP: Final = 0.005
 
@@ -68,8 +68,9 @@ def _own_first(ordered: Sequence[Job], *, loans: Loans) -> tuple[list[Job], list
         for at, node in enumerate(loans.tree.nodes)
     ]
     full = {at for at, left in enumerate(room) if not left[0]}
+    charges = loans.charges
     for job in ordered:
-        charge = loans.charge(job.key)
+        charge = charges.get(job.key)
         if charge is None or charge.quota is None or charge.quota in full:
             rest.append(job)
         elif _take(room[charge.quota], need=loans.tree.need(charge.milli, model=charge.model)):
@@ -106,9 +107,13 @@ def _shared(rest: Sequence[Job], *, loans: Loans) -> list[Job]:
     A turn only raises shares, so an old entry of the heap is never too high: it is compared again when it comes up.
     """
     lines: dict[int | None, _Line[Job]] = {}
+    charges = loans.charges
     for job in rest:
-        charge = loans.charge(job.key)
-        line = lines.setdefault(None if charge is None else charge.quota, _Line())
+        charge = charges.get(job.key)
+        quota = None if charge is None else charge.quota
+        line = lines.get(quota)
+        if line is None:
+            line = lines[quota] = _Line()
         line.jobs.append((job, charge))
     if len(lines) <= 1:
         return list(rest)
