@@ -13,7 +13,8 @@ from dovetail.queue.preemption.victims import Running
 
 def served_jobs(jobs: Iterable[GPUJob]) -> frozenset[str]:
     """The UIDs of the jobs that have run since they last preempted others."""
-    known = list(jobs)
+    # Most of thousands of jobs were never preempted.
+    known = [job for job in jobs if job.status.preemption is not None or job.status.start_time is not None]
     left: dict[str, datetime] = {}
     for job in known:
         made = job.status.preemption
