@@ -13,13 +13,14 @@ from dovetail.queue.preemption.victims import Running
 
 def served_jobs(jobs: Iterable[GPUJob]) -> frozenset[str]:
     """The UIDs of the jobs that have run since they last preempted others."""
-    # Most of thousands of jobs were never preempted.
-    known = [job for job in jobs if job.status.preemption is not None or job.status.start_time is not None]
+    known = list(jobs)
     left: dict[str, datetime] = {}
     for job in known:
         made = job.status.preemption
         if made is not None and made.by and made.at is None and made.last_time is not None:
             left[made.by] = max(left.get(made.by, moment(made.last_time)), moment(made.last_time))
+    if not left:
+        return frozenset()
     return frozenset(
         job.metadata.uid for job in known if job.metadata.uid in left and _ran_after(job, then=left[job.metadata.uid])
     )
