@@ -153,6 +153,8 @@ RELEASE_NAMESPACE: Final = "dovetail-system"
 # The pods of GPUJobs have this PriorityClass, which every user may read. Its annotation names the chart's namespace.
 PRIORITY_CLASS: Final = "dovetail-gpujob"
 RELEASE: Final = "dovetail.dev/release-namespace"
+# On the same PriorityClass: a kube-scheduler outside the release calls the extender.
+ATTACHED: Final = "dovetail.dev/attached"
 # The configuration of a release: a ConfigMap in its namespace, and the key in it.
 CONFIG: Final = "dovetail-config"
 CONFIG_FILE: Final = "gpu_config.yaml"

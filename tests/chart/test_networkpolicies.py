@@ -30,6 +30,7 @@ COMBINATIONS: dict[str, dict[str, Any]] = {
     "no webhook": {"webhook__enabled": False, "users__required": False},
     "two operators with a database": {"operator__replicas": 2, "history__secretName": "pg"},
     "a gateway": {"gateway__enabled": True},
+    "an attached kube-scheduler": {"attach__enabled": True},
     "a history in the pod": {"history__persistence__enabled": False},
 }
 
@@ -109,7 +110,7 @@ def test_metrics_are_for_the_monitoring_namespace_and_the_webhook_for_the_api_se
     for pod in pods(chart):
         for name, port in pod.ports().items():
             # Only kubelet asks whether a process lives; a policy never keeps the pod's own node out.
-            expected = {"webhook": [ANYONE], "api": [ANYONE], "liveness": []}.get(name, monitoring)
+            expected = {"webhook": [ANYONE], "api": [ANYONE], "extender": [ANYONE], "liveness": []}.get(name, monitoring)
             assert pod.peers("ingress", port) == expected, (pod.name, name)
 
 

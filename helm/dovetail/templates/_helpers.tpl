@@ -233,6 +233,7 @@ readinessProbe:
 {{- end -}}
 apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
+{{- if not .Values.attach.enabled }}
 clientConnection:
   {{- with .Values.scheduler.kubeconfig }}
   kubeconfig: {{ . | quote }}
@@ -251,12 +252,27 @@ leaderElection:
 # An attempt while the extender is down is an error: the first and the longest delay before it is repeated.
 podInitialBackoffSeconds: 1
 podMaxBackoffSeconds: 10
+{{- end }}
 profiles:
   - schedulerName: dovetail
     # By default kube-scheduler samples a large cluster, and the extender would refuse pods that other nodes could take.
     percentageOfNodesToScore: 100
+  {{- if .Values.attach.enabled }}
+  # The profile of all other pods, as it was.
+  - schedulerName: default-scheduler
+  {{- end }}
 extenders:
+  {{- if .Values.attach.enabled }}
+  - urlPrefix: {{ .Values.attach.url | default (printf "https://%s:%d" (include "dovetail.extenderName" .) (int .Values.attach.port)) }}
+    enableHTTPS: true
+    tlsConfig:
+      serverName: {{ include "dovetail.extenderName" . }}
+      caFile: {{ .Values.attach.clientFolder }}/ca.crt
+      certFile: {{ .Values.attach.clientFolder }}/tls.crt
+      keyFile: {{ .Values.attach.clientFolder }}/tls.key
+  {{- else }}
   - urlPrefix: http://127.0.0.1:{{ .Values.extender.port }}
+  {{- end }}
     filterVerb: filter
     prioritizeVerb: prioritize
     # kube-scheduler would choose victims by sums; the extender chooses them by device.
@@ -278,6 +294,11 @@ extenders:
       {{- range include "dovetail.vendorResources" . | fromJsonArray }}
       - {name: {{ . }}, ignoredByScheduler: false}
       {{- end }}
+{{- end }}
+
+{{/* The name by which kube-scheduler verifies an attached extender. */}}
+{{- define "dovetail.extenderName" -}}
+dovetail-extender.{{ .Release.Namespace }}.svc
 {{- end }}
 
 {{/* The resources of vendors' device plugins: those that every installation knows, and the configured ones. */}}

@@ -46,6 +46,12 @@ def _kinds(picture: Picture) -> Iterator[Finding]:
 def _components(picture: Picture) -> Iterator[Finding]:
     for name in LEASED:
         lease = picture.leases[name]
+        if name == "scheduler" and picture.is_attached:
+            message = (
+                "the chart runs none: a kube-scheduler outside the release calls the extender (docs/presets/attach.md)"
+            )
+            yield Finding(level="ok", check="components", subject=name, message=message)
+            continue
         if isinstance(lease, Unseen) and not lease.missing:
             yield unknown("components", unseen=lease, subject=name)
             continue

@@ -110,6 +110,13 @@ class Picture:
     release: str = names.RELEASE_NAMESPACE
 
     @property
+    def is_attached(self) -> bool:
+        """Whether a kube-scheduler outside the release calls the extender, so that the chart runs none."""
+        found = self.priority_class
+        annotations = {} if isinstance(found, Unseen) else found.get("metadata", {}).get("annotations") or {}
+        return annotations.get(names.ATTACHED) == "true"
+
+    @property
     def install(self) -> str:
         """The command that installs the chart, or installs it again."""
         return f"helm upgrade --install dovetail helm/dovetail --namespace {self.release}"

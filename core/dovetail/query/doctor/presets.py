@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from dovetail.api.builtin import Node
+from dovetail.api.builtin import Lease, Node
 from dovetail.cluster.node_kind import labelled_devices, serving
 from dovetail.config.settings import Settings
 from dovetail.query.doctor.findings import Finding, Unseen, listed
@@ -37,6 +37,9 @@ def judge(picture: Picture, *, settings: Settings) -> Iterator[Finding]:
     if plugins:
         missing = _for_vendor(picture, plugins=plugins, settings=settings)
         yield _note("vendor", found=f"{_counted(plugins)} of a device plugin", missing=missing)
+    if picture.is_attached:
+        lack = () if _holds(picture.leases["extender"]) else ("an extender that holds its Lease",)
+        yield _note("attach", found="the chart runs no kube-scheduler", missing=lack)
     if not managed and not plugins:
         found = f"{len(simulated)} simulated" if simulated else "no node has GPUs"
         yield _note("evaluation", found=found, missing=())
@@ -46,6 +49,10 @@ def _note(preset: str, *, found: str, missing: Sequence[str]) -> Finding:
     lack = f"missing: {'; '.join(missing)}" if missing else "nothing is missing that can be seen here"
     message = f"fits ({found}); {lack} (docs/presets/{preset}.md)"
     return Finding(level="ok", check=_CHECK, subject=preset, message=message)
+
+
+def _holds(lease: Lease | Unseen) -> bool:
+    return not isinstance(lease, Unseen) and bool(lease.spec.holder_identity)
 
 
 def _counted(nodes: Sequence[Node]) -> str:

@@ -6,7 +6,7 @@ import pytest
 
 from dovetail.query.doctor import diagnosis
 from dovetail.query.doctor.picture import Picture
-from tests.core.query.doctor.test_diagnosis import FORBIDDEN, GONE, namespace, node, picture, report
+from tests.core.query.doctor.test_diagnosis import FORBIDDEN, GONE, leases, namespace, node, picture, report, wrong
 
 DEFAULT_CLASS = [{"metadata": {"name": "fast", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}}}]
 READY = {
@@ -104,3 +104,15 @@ def test_where_plugins_serve_all_gpus_the_missing_runtime_class_is_in_order() ->
     for nodes, level in (([plugin], "ok"), ([plugin, node()], "error")):
         judged = diagnosis.judge(picture(nodes=nodes, runtime_class=GONE))
         assert [each.level for each in judged if each.check == "runtime-class"] == [level]
+
+
+def test_an_attached_release_needs_no_scheduler_of_its_own_and_names_the_preset() -> None:
+    attached = {"metadata": {"annotations": {"dovetail.dev/attached": "true"}}, "value": 0}
+    without = {"scheduler": GONE}
+    taken = picture(priority_class=attached, leases=leases(**without))
+    assert wrong(taken) == []
+    assert notes(taken)["attach"] == (
+        f"fits (the chart runs no kube-scheduler); {NOTHING_MISSING} (docs/presets/attach.md)"
+    )
+    silent = picture(priority_class=attached, leases=leases(scheduler=GONE, extender=GONE))
+    assert "missing: an extender that holds its Lease" in notes(silent)["attach"]
