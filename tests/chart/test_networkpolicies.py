@@ -110,7 +110,9 @@ def test_metrics_are_for_the_monitoring_namespace_and_the_webhook_for_the_api_se
     for pod in pods(chart):
         for name, port in pod.ports().items():
             # Only kubelet asks whether a process lives; a policy never keeps the pod's own node out.
-            expected = {"webhook": [ANYONE], "api": [ANYONE], "extender": [ANYONE], "liveness": []}.get(name, monitoring)
+            expected = {"webhook": [ANYONE], "api": [ANYONE], "extender": [ANYONE], "liveness": []}.get(
+                name, monitoring
+            )
             assert pod.peers("ingress", port) == expected, (pod.name, name)
 
 
