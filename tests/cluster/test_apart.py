@@ -54,6 +54,8 @@ async def test_a_gang_that_its_template_spreads_is_planned_so_and_never_started_
     )
     told = await jobs.until("uneven", lambda status: status.reason == "Fragmentation")
     assert told.message == "Need 6 GPUs, but the number of workers on each kubernetes.io/hostname may differ by 1"
+    # An older job that waits has a reservation.
+    await jobs.delete("uneven")
     await jobs.submit("even", gpu="1(V100)", workers=5, template=template(topologySpreadConstraints=[evenly("even")]))
     status = await jobs.until("even", lambda status: status.workers_ready == 5)
     assert sorted(status.nodes) == ["v100-0", "v100-1"]

@@ -15,6 +15,7 @@ from dovetail.engine.model.columns import Floats, Ints
 from dovetail.engine.score.fit_cache import FitCache
 from dovetail.explain.answer import Change, ChangeKind
 from dovetail.explain.question import KEY, Question
+from dovetail.explain.wider_topology import wider_topology
 from dovetail.gpu.request import WHOLE_MILLI, GPURequest
 
 _FIELD_OF: Final[Mapping[ChangeKind, str]] = {
@@ -30,6 +31,7 @@ def relaxed(question: Question) -> Iterator[Change]:
     yield from _fewer_workers(question)
     if question.ask.gpu is not None:
         yield from _less_gpu(question, gpu=question.ask.gpu)
+    yield from wider_topology(question)
     yield from _less_host(question)
     yield from _fewer_constraints(question)
 

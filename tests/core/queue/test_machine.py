@@ -4,22 +4,35 @@ What the machine keeps beside the queue is dumb: which device each job holds, an
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
-from dovetail.engine.model.claims import Claim
+from dovetail.engine.model.claims import Ask, Claim
+from dovetail.engine.model.topology import DEFAULT_LEVELS, Spread, Topology
 from dovetail.engine.score.ledger_prices import price_by
 from dovetail.queue.cycle import admit
 from dovetail.queue.model.candidates import Candidate, claim_on_the_way
 from dovetail.queue.verdicts import Admitted, Verdict, Waits
-from tests.core.engine.builders import make_ask, make_ledger
+from tests.core.engine.builders import add_node, make_ask, make_ledger
+from tests.core.engine.gang.rules import assert_kept
+from tests.core.engine.gang.topologies import RACK
 from tests.core.engine.score.test_live_fragmentation import fragments_on
 from tests.core.queue.machine import MIX
 
 SHAPES = ["1", "2", "4", "0.5", "0.25", "8G,0.5"]
+# Two racks with one node each, and a node in none.
+RACKS = {"a": "r0", "b": "r1"}
+TOPOLOGIES = [
+    None,
+    Topology(levels=DEFAULT_LEVELS),
+    Topology(levels=DEFAULT_LEVELS, required="rack"),
+    Topology(levels=DEFAULT_LEVELS, preferred="rack"),
+    Topology(levels=DEFAULT_LEVELS, spreads=(Spread(label=RACK, max_skew=1),)),
+]
 
 
 class QueueMachine(RuleBasedStateMachine):
@@ -29,7 +42,9 @@ class QueueMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.ledger = make_ledger(a=4, b=2)
+        self.ledger = make_ledger(a=4, b=2, c=1)
+        for name, rack in RACKS.items():
+            add_node(self.ledger, name, gpus=len(self.ledger.devices(name)), labels={RACK: rack})
         price_by(fragments_on(self.ledger, *MIX), ledger=self.ledger)
         self.waiting: dict[str, Candidate] = {}
         self.let_go: dict[str, Candidate] = {}
@@ -47,14 +62,17 @@ class QueueMachine(RuleBasedStateMachine):
         workers=st.integers(1, 3),
         priority=st.integers(0, 2),
         cpu_after=st.sampled_from([None, None, 0.0, 60.0, 600.0, math.inf]),
+        topology=st.sampled_from(TOPOLOGIES),
     )
-    def submit(self, shape: str, workers: int, priority: int, cpu_after: float | None) -> str:
+    def submit(
+        self, shape: str, workers: int, priority: int, cpu_after: float | None, topology: Topology | None
+    ) -> str:
         key = f"job-{len(self.submitted):03d}"
         self.submitted.add(key)
         self.cpu_at[key] = None if cpu_after is None else self.now + cpu_after
         self.waiting[key] = Candidate(
             key=key,
-            ask=make_ask(shape),
+            ask=replace(make_ask(shape), topology=topology),
             workers=workers,
             priority=priority,
             created=f"{len(self.submitted):03d}",
@@ -73,11 +91,18 @@ class QueueMachine(RuleBasedStateMachine):
                 assert not verdict.claims
                 self.on_cpu[verdict.key] = self.waiting.pop(verdict.key)
             elif isinstance(verdict, Admitted):
+                self._keeps_its_topology(verdict.claims, ask=self.waiting[verdict.key].ask)
                 self.let_go[verdict.key] = self.waiting.pop(verdict.key)
             else:
                 assert isinstance(verdict, Waits)
                 assert verdict.message
+                if verdict.kept is not None:
+                    self._keeps_its_topology(verdict.kept.claims, ask=self.waiting[verdict.key].ask)
                 self._may_wait(verdict)
+
+    def _keeps_its_topology(self, claims: Sequence[Claim], *, ask: Ask) -> None:
+        if ask.topology is not None:
+            assert_kept(claims, topology=ask.topology, ledger=self.ledger)
 
     def _verdicts(self, waiting: list[Candidate]) -> list[Verdict]:
         copy = self.ledger.copy()

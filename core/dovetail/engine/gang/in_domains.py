@@ -64,6 +64,9 @@ class GangByTopology:
         self._position = {node: at for at, node in enumerate(nodes)}
         self._codes: dict[str, Ints] = {}
         self._value: Floats | None = None
+        if self.topology.required:
+            # A narrower domain, such as a host, may lie in no domain of the required level.
+            self.seats = np.where(self.codes(self.topology.required) == NO_DOMAIN, 0, self.seats)
 
     def place(self) -> list[Claim] | Shortage:
         """Claims for all workers in the order of their places, or for at least `least`; else why there are none."""

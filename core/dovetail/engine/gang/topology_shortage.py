@@ -32,11 +32,12 @@ def shortage_by_topology(gang: Gang) -> Shortage:
     """Why the gang does not fit, with the numbers of its best domain."""
     workers, gpu = gang.least, gang.now.gpu
     topology, ever = gang.topology, workers_on_empty(gang.now, gpu=gpu)
-    if int(ever.sum()) < workers or not int(gang.seats.sum()):
+    level = topology.required or _ALL
+    at_most = gang.capacity(level, seats=ever)
+    if int(ever.sum()) < workers or (at_most.size and not int(gang.seats.sum())):
         # The rules about domains do not matter.
         return shortage(gang.now, after=gang.now, workers=workers, placed=0)
-    level = topology.required or _ALL
-    now, at_most = gang.capacity(level), gang.capacity(level, seats=ever)
+    now = gang.capacity(level)
     wanted = _wanted(gang, workers=workers)
     if not at_most.size:
         missing = topology.path(level)[-1] if level and not topology.group_size else _group_label(topology)
@@ -51,6 +52,8 @@ def shortage_by_topology(gang: Gang) -> Shortage:
         return Shortage(reason="ExceedsCapacity", message=f"{wanted}{_spread_text(topology.spreads)}")
     if int(now.max(initial=0)) >= workers:
         return Shortage(reason="Fragmentation", message=f"{wanted}{_spread_text(topology.spreads)}")
+    if not level and not topology.group_size:
+        return shortage(gang.now, after=gang.now, workers=workers, placed=int(now.max()))
     best = _domain(gang, level=level, at=int(now.argmax()))
     has = _amount(gang, workers=int(now.max()))
     message, free = f"{wanted}, {best} has {has}", int(gang.seats.sum())
