@@ -143,25 +143,7 @@ class GangByTopology:
         codes = self.codes(level) if within is None else np.where(within, self.codes(level), NO_DOMAIN)
         nodes = domain_loss.on_nodes(codes, seats=self.seats, value=self._value, workers=workers, count=len(capacity))
         gpus = self.now.gpu.total_milli / 1000
-        later = [
-            domain_loss.of_later_gangs(self._capacity_around(level, wider=wider), workers=workers)
-            for wider in self._wider(level)
-        ]
-        return nodes if not later else nodes + gpus * np.mean(later, axis=0)[: len(nodes)]
-
-    def _wider(self, level: str) -> list[str]:
-        names = [each.name for each in self.topology.levels]
-        return [] if level == ANYWHERE else names[: names.index(level) + 1]
-
-    def _capacity_around(self, level: str, *, wider: str) -> Ints:
-        """For each domain of `level`, the capacity of the domain of the `wider` level that it lies in, [domains]."""
-        own, around = self.codes(level), self.codes(wider)
-        capacity = self.capacity(wider)
-        inside = (own != NO_DOMAIN) & (around != NO_DOMAIN)
-        found = np.zeros(int(own.max(initial=-1)) + 1, dtype=np.int64)
-        if len(capacity):
-            found[own[inside]] = np.append(capacity, np.zeros(1, np.int64))[np.minimum(around[inside], len(capacity))]
-        return found
+        return nodes + gpus * domain_loss.of_later_gangs(capacity, workers=workers)
 
     # --- Workers -----------------------------------------------------------------------------------------------
 
