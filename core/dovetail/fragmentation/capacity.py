@@ -142,25 +142,26 @@ class Columns:
         An unchanged node is not touched.
         """
         model = self.model_names.index(room.model)
-        free = np.array([room.cpu_milli, room.memory_mib])
-        capacity = np.array([room.cpu_capacity_milli, room.memory_capacity_mib])
-        left = np.zeros(self.left.shape[1], dtype=np.int64)
-        left[: len(room.left)] = room.left
-        if not (
-            self.model[node] == model
-            and self.gpus[node] == room.gpus
-            and (self.spare[node, :HOST] == free).all()
-            and (self.capacity[node, :HOST] == capacity).all()
-            and (self.left[node] == left).all()
+        free, capacity = [room.cpu_milli, room.memory_mib], [room.cpu_capacity_milli, room.memory_capacity_mib]
+        before, left = self.left[node].tolist(), [*room.left, *[0] * (self.left.shape[1] - len(room.left))]
+        spare, known = self.spare[node].tolist(), self.capacity[node].tolist()
+        gpus = int(self.gpus[node])
+        if (
+            left == before
+            and spare[:HOST] == free
+            and gpus == room.gpus
+            and known[:HOST] == capacity
+            and int(self.model[node]) == model
         ):
-            self.idle_milli += int(left.sum() - self.left[node].sum())
-            self.idle_cpu_milli += room.cpu_milli - int(self.spare[node, CPU])
-            self.capacity_milli += (room.gpus - int(self.gpus[node])) * WHOLE_MILLI
-            self.capacity_cpu_milli += room.cpu_capacity_milli - int(self.capacity[node, CPU])
-            self.model[node], self.gpus[node], self.left[node] = model, room.gpus, left
-            self.spare[node, :HOST] = free
-            self.capacity[node] = (*capacity, WHOLE_MILLI if room.gpus else 0, room.gpus)
-            self._derive(node)
+            return
+        self.idle_milli += sum(left) - sum(before)
+        self.idle_cpu_milli += room.cpu_milli - spare[CPU]
+        self.capacity_milli += (room.gpus - gpus) * WHOLE_MILLI
+        self.capacity_cpu_milli += room.cpu_capacity_milli - known[CPU]
+        self.model[node], self.gpus[node], self.left[node] = model, room.gpus, left
+        self.spare[node, :HOST] = free
+        self.capacity[node] = (*capacity, WHOLE_MILLI if room.gpus else 0, room.gpus)
+        self._derive(node)
 
     def copy(self) -> "Columns":
         """A copy of the capacity. Its changes are counted on, and its log begins here."""

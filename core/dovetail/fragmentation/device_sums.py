@@ -21,6 +21,8 @@ class DeviceSums(Generic[Number]):
 
     def compute(self, left: Ints) -> npt.NDArray[Number]:
         """The sums for nodes with `left` milli on their devices [n, D]: [n, ...]."""
+        if left.shape[1] == 1:
+            return self.by_milli.take(left[:, 0], axis=0)
         sums: npt.NDArray[Number] = self.by_milli.take(left, axis=0).sum(axis=1)
         return sums
 

@@ -35,7 +35,7 @@ MAX_ASKS: Final = 256
 MAX_BYTES: Final = 128 << 20
 MANY_NODES: Final = 256
 # Up to so many changed nodes are judged one by one: a node takes a fifth of what arrays take for any few.
-FEW_NODES: Final = 4
+FEW_NODES: Final = 8
 _TERMS: Final = ("utilization", "memory", "cpu")
 # In place of a cause: the node fits; or it does not, and the cause has not been computed.
 _FITS: Final = -1
@@ -141,24 +141,25 @@ class FitCache:
         the ledger, whatever the order of `nodes` is: FGD rests on it that ties always go to the same nodes. The claim
         `key` itself does not count.
         """
-        fits, parts = self._columns(ask, nodes=nodes, key=key)
+        shape = self._shape(ask)
+        fits, parts = self._columns(shape, nodes=nodes, key=key)
         found = np.flatnonzero(fits)
         if limit is not None and len(found) > 1:
             scores = combine(_select(parts, rows=found), policy=ask.policy, weights=ask.weights)
             near = np.flatnonzero(scores >= scores.max() - within)
             near, rows = _by_row(near, rows=self._rows(nodes)[found[near]])
-            cards = self._shape(ask).card_gb[rows]
+            cards = shape.card_gb[rows]
             found = found[near[_first_of_best(scores[near], then=cards, count=min(limit, len(near)))]]
         return [nodes[at] for at in found.tolist()]
 
     def scores(self, ask: Ask, *, nodes: Sequence[str], key: str) -> list[float]:
         """The score of each of `nodes`, 0 to 1, in their order. The caller makes sure that they fit."""
-        _, parts = self._columns(ask, nodes=nodes, key=key)
+        _, parts = self._columns(self._shape(ask), nodes=nodes, key=key)
         return list(combine(parts, policy=ask.policy, weights=ask.weights).tolist())
 
     def values(self, ask: Ask, *, nodes: Sequence[str]) -> Floats:
         """The fragmentation term of each of `nodes`, in their order, [n]; higher is better, 0 where it does not fit."""
-        fits, parts = self._columns(ask, nodes=nodes, key="")
+        fits, parts = self._columns(self._shape(ask), nodes=nodes, key="")
         return np.where(fits, parts.fragmentation, 0.0)
 
     def refusals(self, ask: Ask, *, nodes: Sequence[str], key: str) -> dict[str, Refusal]:
@@ -177,14 +178,13 @@ class FitCache:
             if at >= 0
         }
 
-    def _columns(self, ask: Ask, *, nodes: Sequence[str], key: str) -> tuple[Bools, Terms]:
+    def _columns(self, shape: _Shape, *, nodes: Sequence[str], key: str) -> tuple[Bools, Terms]:
         """Which nodes fit, and the terms of their scores."""
-        shape = self._shape(ask)
         rows = self._rows(nodes)
         fits = (rows >= 0) & (shape.cause[rows] == _FITS)
         parts = {name: column[rows] for name, column in shape.terms.items()}
         parts["fragmentation"] = shape.fragmentation.values(rows)
-        at, judged = self._own(ask, rows=rows, key=key)
+        at, judged = self._own(shape.ask, rows=rows, key=key)
         if judged is not None:
             fits[at] = judged.fits
             alone = terms(judged, fragmentation=self._term.alone(judged, key=key))

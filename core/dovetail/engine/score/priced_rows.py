@@ -27,6 +27,8 @@ from dovetail.fragmentation.policy import MANY_ROWS
 Millis = npt.NDArray[np.int16]
 # Scores that agree in so many digits are equal (single precision has no more); the first node wins.
 _DIGITS: Final = 5
+# Up to so many rows, plain numbers are faster than arrays.
+FEW_ROWS: Final = 8
 _NOT_FREE: Final = WHOLE_MILLI + 1
 # A set of up to this many devices fits into an integer together with the number of the node class.
 _BITS: Final = 32
@@ -97,6 +99,8 @@ class PricedRows:
         self._loss: Counts = np.zeros((rows, len(appraisal.price)), dtype=np.float32)
 
     def _grow(self, rows: Ints, *, width: int) -> None:
+        if int(rows.max(initial=-1)) < len(self._fits) and width <= self._free.shape[1]:
+            return
         for name in ("_fits", "_free", "_taken", "_static", "_score", "_loss"):
             setattr(self, name, grown(getattr(self, name), rows=rows))
         more = ((0, 0), (0, width - self._free.shape[1]))
@@ -186,24 +190,46 @@ def _terms(source: Source, *, ask: Ask, rows: Ints, free: Bools, taken: Millis) 
     """Both parts of the term (static [n], loss [n, k]) for nodes that fit, by free devices and what the ask takes."""
     appraisal = source.appraisal
     left = source.columns.left[rows][:, : free.shape[1]]
+    each = np.arange(len(rows))[:, np.newaxis]
     if ask.mode == "Fractional" and _count(ask) == 1 and ask.policy != "Spread":
-        slots = _best_devices(appraisal, ask=ask, rows=rows, left=left, free=free, taken=taken)
+        slots, static = _best_devices(appraisal, ask=ask, rows=rows, left=left, free=free, taken=taken)
+        taking = _taking(ask, rows=rows, before=left[each, slots], taken=taken[each, slots])
     else:
         slots = _simple_devices(ask, left=left, free=free)
-    each = np.arange(len(rows))[:, np.newaxis]
-    taking = _taking(ask, rows=rows, before=left[each, slots], taken=taken[each, slots])
-    return appraisal.static(taking).astype(np.float32), appraisal.loss(taking)
+        taking = _taking(ask, rows=rows, before=left[each, slots], taken=taken[each, slots])
+        static = appraisal.static(taking)
+    return static.astype(np.float32), appraisal.loss(taking)
 
 
-def _best_devices(appraisal: Appraisal, *, ask: Ask, rows: Ints, left: Ints, free: Bools, taken: Millis) -> Ints:
-    """The most valuable device of each node for a share, [n, 1]; equal devices are appraised once."""
+def _best_devices(
+    appraisal: Appraisal, *, ask: Ask, rows: Ints, left: Ints, free: Bools, taken: Millis
+) -> tuple[Ints, Floats]:
+    """The most valuable device of each node for a share, [n, 1], and its value, [n]; equal ones are appraised once."""
+    at, device = _distinct_devices(left, free=free)
+    taking = _taking(ask, rows=rows[at], before=left[at, device][:, np.newaxis], taken=taken[at, device][:, np.newaxis])
+    found = appraisal.static(taking)
+    if len(found) == len(rows):
+        # The usual case: one kind of device on each node.
+        return device[:, np.newaxis], found
+    value = np.full(left.shape, -np.inf)
+    value[at, device] = found
+    return value.argmax(axis=1)[:, np.newaxis], value.max(axis=1)
+
+
+def _distinct_devices(left: Ints, *, free: Bools) -> tuple[Ints, Ints]:
+    """The first free device of each amount left, node by node: positions of nodes and devices, both [m]."""
+    if len(left) <= FEW_ROWS:
+        found = [
+            (at, slot)
+            for at, (one, open_) in enumerate(zip(left.tolist(), free.tolist(), strict=True))
+            for slot in {one[slot]: slot for slot in range(len(one) - 1, -1, -1) if open_[slot]}.values()
+        ]
+        at, device = np.array(sorted(found), dtype=np.int64).T
+        return at, device
     earlier = np.tri(left.shape[1], k=-1, dtype=np.bool_)
     same = (left[:, :, np.newaxis] == left[:, np.newaxis, :]) & free[:, np.newaxis, :] & earlier
     at, device = np.nonzero(free & ~same.any(axis=2))
-    taking = _taking(ask, rows=rows[at], before=left[at, device][:, np.newaxis], taken=taken[at, device][:, np.newaxis])
-    value = np.full(left.shape, -np.inf)
-    value[at, device] = appraisal.static(taking)
-    return value.argmax(axis=1)[:, np.newaxis]
+    return at, device
 
 
 def _simple_devices(ask: Ask, *, left: Ints, free: Bools) -> Ints:

@@ -92,7 +92,7 @@ def test_what_is_kept_equals_what_is_reckoned_from_scratch(
         ask = ASKS[step[2]]
         fits = fit_cache.best(ask, nodes=NODES, key="")
         judged = Judgement(ledger, ask=ask, nodes=fits, key="")
-        _, parts = fit_cache._columns(ask, nodes=fits, key="")
+        _, parts = fit_cache._columns(fit_cache._shape(ask), nodes=fits, key="")
         np.testing.assert_allclose(parts.fragmentation, fragments.alone(judged, key=""), atol=2e-5)
 
 
