@@ -6,6 +6,7 @@ from unittest.mock import patch
 
 import hypothesis.strategies as st
 import numpy as np
+import pytest
 from hypothesis import given, settings
 
 from dovetail.engine.filter import single_node
@@ -18,9 +19,21 @@ from dovetail.engine.model.node_row import NodeRow
 from dovetail.engine.score.card_sizes import card_gb, card_gb_of_node
 from dovetail.engine.score.fragmentation_term import compactness, compactness_of_node
 from dovetail.engine.score.score import terms, terms_of_node
-from tests.core.engine.builders import make_ask, make_device
+from tests.core.engine.builders import hold_devices, make_ask, make_device, make_ledger
 
-TEXTS = ("1", "2", "0.5", "8G,0.25", "2x4G,0.1", "1(T4)", "0.5(nvidia,V100)", "2(>=32G)", "0.5@cuda:1", "0.5@a/cuda:0")
+TEXTS = (
+    "1",
+    "2",
+    "0.5",
+    "8G,0.25",
+    "2x4G,0.1",
+    "1G,0.6",
+    "1(T4)",
+    "0.5(nvidia,V100)",
+    "2(>=32G)",
+    "0.5@cuda:1",
+    "0.5@a/cuda:0",
+)
 MODELS = ("V100", "T4", "A100")
 
 
@@ -35,10 +48,11 @@ def devices(draw: st.DrawFn, *, node: str) -> list[Any]:
             cordoned=draw(st.integers(0, 9)) == 0,
             foreign_mib=draw(st.sampled_from([0, 0, 0, 700, 3000])),
             utilization=draw(st.sampled_from([0.0, 0.1, 0.7])),
-            training_limit=draw(st.sampled_from([None, 1])),
+            training_limit=draw(st.sampled_from([None, 1, 1])),
+            inference_limit=draw(st.sampled_from([None, 2])),
             numa_node=draw(st.sampled_from([None, 0, 1])),
         )
-        for index in range(draw(st.integers(0, 5)))
+        for index in range(draw(st.sampled_from([0, 1, 1, 2, 3, 5])))
     ]
 
 
@@ -57,9 +71,12 @@ def asks(draw: st.DrawFn) -> Ask:
 
 
 @st.composite
-def ledgers(draw: st.DrawFn) -> Ledger:
-    """Nodes of any devices, with claims that were promised one after the other, and some nodes that are closed."""
-    ledger = Ledger()
+def questions(draw: st.DrawFn) -> tuple[Ledger, Ask]:
+    """Nodes of any devices, some of them closed, and an ask.
+
+    The claims were promised one after the other; half of them are of the same ask, which fills what it shares.
+    """
+    ledger, ask = Ledger(), draw(asks())
     for name in "ab":
         obstacle = draw(st.sampled_from(["", "", "", "", "not ready"]))
         managed, cordoned = draw(st.integers(0, 9)) > 0, draw(st.integers(0, 9)) == 0
@@ -69,20 +86,19 @@ def ledgers(draw: st.DrawFn) -> Ledger:
         )  # fmt: skip
         load, note = draw(st.sampled_from([0.0, 0.9])), draw(st.sampled_from(["", "", "", "too old"]))
         ledger.set_devices(name, devices=draw(devices(node=name)), cpu_load=load, note=note)
-    for number, ask in enumerate(draw(st.lists(asks(), max_size=6))):
-        found = check(ledger, ask=ask, node=draw(st.sampled_from("ab")), key=f"pod-{number}")
+    for number, one in enumerate(draw(st.lists(st.one_of(st.just(ask), asks()), max_size=8))):
+        found = check(ledger, ask=one, node=draw(st.sampled_from("ab")), key=f"pod-{number}")
         if isinstance(found, Fit):
             ledger.commit(found.claim, hold_until=draw(st.sampled_from([None, 10.0])))
-    return ledger
+    return ledger, ask
 
 
 @settings(max_examples=300, deadline=None)
-@given(ledgers(), asks(), st.sampled_from("ab"), st.sampled_from(["", "pod-0", "pod-1"]))
-def test_a_node_alone_is_judged_as_among_many(ledger: Ledger, ask: Ask, node: str, key: str) -> None:
-    alone, judged = (
-        single_node.judge(ledger, ask=ask, node=node, key=key),
-        Judgement(ledger, ask=ask, nodes=[node], key=key),
-    )
+@given(questions(), st.sampled_from("ab"), st.sampled_from(["", "pod-0", "pod-1"]))
+def test_a_node_alone_is_judged_as_among_many(question: tuple[Ledger, Ask], node: str, key: str) -> None:
+    ledger, ask = question
+    alone = single_node.judge(ledger, ask=ask, node=node, key=key)
+    judged = Judgement(ledger, ask=ask, nodes=[node], key=key)
     assert alone.fits == judged.fits[0]
     assert alone.guard_fraction == judged.guard_fraction
     assert (*terms_of_node(alone), compactness_of_node(alone)) == tuple(
@@ -98,11 +114,38 @@ def test_a_node_alone_is_judged_as_among_many(ledger: Ledger, ask: Ask, node: st
 
 
 @settings(max_examples=150, deadline=None)
-@given(ledgers(), asks(), st.sampled_from("ab"), st.sampled_from(["", "pod-0", "pod-1"]))
-def test_a_claim_does_not_depend_on_how_the_node_is_judged(ledger: Ledger, ask: Ask, node: str, key: str) -> None:
+@given(questions(), st.sampled_from("ab"), st.sampled_from(["", "pod-0", "pod-1"]))
+def test_a_claim_does_not_depend_on_how_the_node_is_judged(question: tuple[Ledger, Ask], node: str, key: str) -> None:
+    ledger, ask = question
     found = check(ledger, ask=ask, node=node, key=key)
     with patch.object(single_node, "covers", return_value=False):
         assert check(ledger, ask=ask, node=node, key=key) == found
+
+
+@pytest.mark.parametrize(
+    ("ask", "held", "tenants"),
+    [
+        (make_ask("1G,0.6"), {"share_milli": 500, "mode": "Fractional"}, 1),
+        (make_ask("0.1", mode="TimeShared"), {"share_milli": 100, "mode": "TimeShared"}, 4),
+        (make_ask("20G,0.1"), {"share_milli": 100, "memory_mib": 9000, "mode": "Fractional"}, 1),
+        (make_ask("0.1"), {"share_milli": 100, "mode": "TimeShared"}, 1),
+        (make_ask("1"), {"share_milli": 100, "mode": "Fractional"}, 1),
+    ],
+    ids=[
+        "its share is short",
+        "it has no turn left",
+        "its memory is short",
+        "it is in another mode",
+        "it is not empty",
+    ],
+)
+def test_a_device_is_not_free_when(ask: Ask, held: dict[str, Any], tenants: int) -> None:
+    ledger = make_ledger(a=1)
+    assert single_node.judge(ledger, ask=ask, node="a").slots == [0]
+    for tenant in range(tenants):
+        hold_devices(ledger, "a", 0, key=f"tenant-{tenant}", **held)
+    assert single_node.judge(ledger, ask=ask, node="a").slots == []
+    assert not Judgement(ledger, ask=ask, nodes=["a"], key="").fits[0]
 
 
 def test_asks_with_rules_of_their_own_are_judged_among_many() -> None:
