@@ -123,14 +123,14 @@ async def add_nodes(client: Client, shapes: Iterable[NodeShape]) -> None:
     """Create ready Nodes with the sums that an agent advertises, and their GPUNodes."""
 
     async def add(shape: NodeShape) -> None:
-        node = _node(shape)
+        node = node_manifest(shape)
         await client.create(NODES, body=node, as_type=dict[str, Any])
         await client.patch(
             NODES, name=shape.name, patch={"status": node["status"]}, as_type=dict[str, Any], subresource="status"
         )
         # Admission marks a new node as not ready; who takes that away is paused.
         await client.patch(NODES, name=shape.name, patch={"spec": {"taints": None}}, as_type=dict[str, Any])
-        gpunode = _gpunode(shape)
+        gpunode = gpunode_manifest(shape)
         await client.create(GPUNODES, body=gpunode, as_type=dict[str, Any])
         status = {"status": gpunode["status"]}
         await client.patch(GPUNODES, name=shape.name, patch=status, as_type=dict[str, Any], subresource="status")
@@ -138,7 +138,7 @@ async def add_nodes(client: Client, shapes: Iterable[NodeShape]) -> None:
     await each(shapes, add, what="nodes")
 
 
-def _node(shape: NodeShape) -> dict[str, Any]:
+def node_manifest(shape: NodeShape) -> dict[str, Any]:
     amounts = {
         "cpu": f"{shape.cpu_milli}m",
         "memory": f"{shape.memory_mib}Mi",
@@ -162,7 +162,7 @@ def _node(shape: NodeShape) -> dict[str, Any]:
     }
 
 
-def _gpunode(shape: NodeShape) -> dict[str, Any]:
+def gpunode_manifest(shape: NodeShape) -> dict[str, Any]:
     devices = [
         {
             "index": index, "uuid": shape.uuid(index), "vendor": "nvidia", "model": shape.model, "utilization": 0.0,

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import Final, Protocol
+from typing import Protocol
 
 from prometheus_client import CollectorRegistry
 
@@ -20,7 +20,7 @@ from dovetail.kube.workqueue import WorkQueue
 from dovetail.process import serving
 from dovetail.process.mix_learning import MixLearning
 from dovetail.queue.limits.quotas import Quotas
-from dovetail_operator.controller.controller import Controller, build_controller
+from dovetail_operator.controller.controller import RUSH, Controller, build_controller
 from dovetail_operator.controller.informers import Informers
 from dovetail_operator.events.recorder import JobEvents
 from dovetail_operator.history.service import build_history
@@ -38,9 +38,6 @@ from dovetail_operator.writes.device_indexes import DeviceIndexes
 from dovetail_operator.writes.estimate_store import LastingMisses
 from dovetail_operator.writes.job_numbers import Numbers
 from dovetail_operator.writes.unreadable_jobs import UnreadableJobs
-
-# With this many jobs to reconcile, statuses come before events.
-_RUSH: Final = 8
 
 
 class Part(Protocol):
@@ -87,7 +84,7 @@ def build_operator(client: Client, *, options: Options, office: Leadership, regi
     dues, queue = Dues(), WorkQueue()
     state = _build_state(options, records=dues)
     informers = Informers(client, transform=state.store.lean)
-    events = JobEvents(client, is_busy=lambda: queue.load >= _RUSH, registry=registry, now=_now, rng=rng)
+    events = JobEvents(client, is_busy=lambda: queue.load >= RUSH, registry=registry, now=_now, rng=rng)
     controller = build_controller(
         client,
         state=state,

@@ -83,7 +83,10 @@ class ApiServer:
         body = await request.json()
         if target.name and found is None and "apply" not in request.content_type and not target.subresource:
             return _answer(None)
-        if target.subresource in {"", "status"}:
+        if request.method == "PUT" and target.subresource == "status":
+            # An update replaces the whole status, where a patch merges into it.
+            body = self.put(target.plural, {**(found or {}), "status": body.get("status")})
+        elif target.subresource in {"", "status"}:
             body = self.put(target.plural, _merged(found or {}, body) if target.name else body)
         return _answer(body)
 

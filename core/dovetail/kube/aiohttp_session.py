@@ -13,6 +13,8 @@ from dovetail.kube.http_session import CONNECT_SECONDS, Answer, Request
 
 # Each watch occupies a connection, so the limit is above aiohttp's default.
 _CONNECTIONS: Final = 256
+# A TLS handshake costs both sides more CPU than a request. kube-apiserver closes a connection after 90 s without one.
+_KEEP_SECONDS: Final = 60.0
 _FIRST_ERROR_STATUS: Final = 400
 
 
@@ -24,7 +26,10 @@ class AiohttpSession:
         self._connection = connection
         tls = connection.ssl_context()
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(ssl=tls if tls is not None else True, limit=_CONNECTIONS),
+            connector=aiohttp.TCPConnector(
+                ssl=tls if tls is not None else True, limit=_CONNECTIONS, keepalive_timeout=_KEEP_SECONDS
+            ),
+            cookie_jar=aiohttp.DummyCookieJar(),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
             proxy=connection.proxy_url,
         )

@@ -32,6 +32,8 @@ from dovetail_operator.writes.evictions import PodEvictions
 from dovetail_operator.writes.job_numbers import Numbers
 
 WORKERS: Final = 64
+# With this many jobs to reconcile, their statuses come before events and estimates.
+RUSH: Final = 8
 _CLOCK_SECONDS: Final = 5.0
 
 
@@ -118,6 +120,7 @@ def build_controller(
         admitted=partial(queue.add, first=True),
         now=now,
         rng=rng,
+        is_busy=lambda: queue.load >= RUSH,
     )
     evictions = PodEvictions(
         client,

@@ -72,7 +72,7 @@ class Changes:
             self._queue.add(owner)
         if not is_new:
             return
-        if known is not None and arrival.is_own_status:
+        if known is not None and (arrival.is_own_status or self._is_own_write(job, before=known)):
             # The status has what the operator decided: only other jobs may have to react.
             if known.status.phase != job.status.phase:
                 self.wake_dependents(key)
@@ -84,6 +84,11 @@ class Changes:
             self._scheduling.jobs_changed()
         else:
             self._scheduling.room_changed()
+
+    def _is_own_write(self, job: GPUJob, *, before: GPUJob) -> bool:
+        """Whether the event brings a status whose write has no answer yet, and nothing else."""
+        is_ours = self._pending.is_being_sent(key_of(job.metadata), status=job.status)
+        return is_ours and not _is_edited(job, before=before)
 
     def job_gone(self, job: GPUJob) -> None:
         """Handle the deletion of a GPUJob."""

@@ -45,11 +45,12 @@ class StatusWriter:
 
     async def write(self, job: GPUJob, *, status: GPUJobStatus) -> bool:
         """Write a changed status and post its events. False if the job has changed or is deleted."""
-        if not jobs.difference(job.status, after=status):
+        if status == job.status:
             return True
         key = key_of(job.metadata)
         try:
-            written = await jobs.write_status(self._client, job=job, status=status)
+            with self._pending.sending(key, status=status):
+                written = await jobs.write_status(self._client, job=job, status=status)
         except NotFound:
             # The watch brings the deletion.
             return False

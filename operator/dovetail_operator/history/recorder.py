@@ -32,8 +32,8 @@ from dovetail_operator.state.state import State
 
 log = get_logger("dovetail.operator.history")
 
-# Many jobs begin and end together: one write covers them.
-_GATHER_SECONDS: Final = 0.2
+# Many jobs begin and end together: one transaction covers them. A job is not deleted before its record is written.
+_GATHER_SECONDS: Final = 1.0
 _LOGS_AT_ONCE: Final = 8
 # If jobs end faster than kubelets answer, records take precedence over logs.
 _MOST_BEHIND: Final = 400

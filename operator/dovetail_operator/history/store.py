@@ -54,7 +54,7 @@ class HistoryStore:
         except (sql.exc.ArgumentError, ModuleNotFoundError) as error:
             raise HistoryError("url", problem=str(error)) from error
         self._opened: tuple[int, int] | None = None
-        self._insert = (sqlite if self._file else postgresql).insert
+        self._upsert_row = _upsert_statement((sqlite if self._file else postgresql).insert(JOBS))
 
     def open(self) -> None:
         """Create the table if it is missing. May be called repeatedly. Raises `HistoryError`."""
@@ -99,15 +99,7 @@ class HistoryStore:
         return None if found is None else (found.st_dev, found.st_ino)
 
     def _upsert(self, connection: sql.Connection, *, record: JobRecord) -> bool:
-        row = _row(record)
-        statement = self._insert(JOBS).values(row)
-        changed = {name: statement.excluded[name] for name in row if name != "uid"}
-        done = connection.execute(
-            statement.on_conflict_do_update(
-                index_elements=[JOBS.c.uid], set_=changed, where=JOBS.c.ended.is_(None)
-            ).returning(JOBS.c.uid)
-        )
-        return done.first() is not None
+        return connection.execute(self._upsert_row, _row(record)).first() is not None
 
     def final(self, uids: Sequence[str]) -> set[str]:
         """Which of these jobs have a final record."""
@@ -199,6 +191,14 @@ def _after(place: str) -> list[sql.ColumnElement[bool]]:
         return []
     ended, _, uid = place.partition(" ")
     return [sql.or_(JOBS.c.ended < ended, sql.and_(JOBS.c.ended == ended, JOBS.c.uid > uid))]
+
+
+def _upsert_statement(insert: sqlite.Insert | postgresql.Insert) -> sql.UpdateBase:
+    """Build the statement that writes a row, except over a final one, and returns the UID if it did."""
+    changed = {column.name: insert.excluded[column.name] for column in JOBS.c if column is not JOBS.c.uid}
+    return insert.on_conflict_do_update(
+        index_elements=[JOBS.c.uid], set_=changed, where=JOBS.c.ended.is_(None)
+    ).returning(JOBS.c.uid)
 
 
 def _row(record: JobRecord) -> dict[str, Any]:

@@ -46,6 +46,7 @@ class SchedulingLoop:
     """Runs cycles while `run` goes on.
 
     `changed` marks a job as changed by its key, `admitted` one that may start. `notices` says which preemptions hold.
+    `is_busy` says whether many jobs wait for their reconcile.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class SchedulingLoop:
         admitted: Callable[[str], None],
         now: Callable[[], datetime],
         rng: random.Random,
+        is_busy: Callable[[], bool] = lambda: False,
     ) -> None:
         self._state = state
         self._numbers = numbers
@@ -70,7 +72,9 @@ class SchedulingLoop:
         self._updates = VerdictUpdates(state.decisions, changed=changed, admitted=admitted, wake_up=wake_up)
         self._overtaken = OvertakenPlans(state, changed=changed, wake_up=wake_up, now=now)
         self.notices = PreemptionNotices(state, caches=caches, changed=changed, wake_up=wake_up, now=now)
-        self._estimates = StartEstimates(state, caches=caches, updates=self._updates, wake_up=wake_up, now=now)
+        self._estimates = StartEstimates(
+            state, caches=caches, updates=self._updates, wake_up=wake_up, now=now, is_busy=is_busy
+        )
         self._renewed_reasons = frozenset[Reason]()
         self._some_job_waits = True
 

@@ -23,12 +23,14 @@ from dovetail_operator.state.state import State
 # The share of time that estimates may take, which delay no start, and the shortest time between two.
 _SHARE: Final = 0.05
 _PAUSE_SECONDS: Final = 1.0
+# How long estimates wait for the operator to have less urgent work. After that they are made in any case.
+_PATIENCE_SECONDS: Final = 10.0
 
 
 class StartEstimates:
     """Estimates starts after cycles, as long as `run` runs.
 
-    `places` has the latest estimates, by UID.
+    `places` has the latest estimates, by UID. `is_busy` says whether the operator has more urgent work.
     """
 
     def __init__(
@@ -39,6 +41,7 @@ class StartEstimates:
         updates: VerdictUpdates,
         wake_up: WakeUp,
         now: Callable[[], datetime],
+        is_busy: Callable[[], bool] = lambda: False,
     ) -> None:
         self.places: dict[str, QueuePlace] = {}
         self._state = state
@@ -46,6 +49,7 @@ class StartEstimates:
         self._updates = updates
         self._wake_up = wake_up
         self._now = now
+        self._is_busy = is_busy
         self._due = asyncio.Event()
         # How often the limits have changed, and that count at the last estimates.
         self._limits = self._limits_before = 0
@@ -67,6 +71,7 @@ class StartEstimates:
         """Estimate until cancelled."""
         while True:
             await self._due.wait()
+            await self._until_calm()
             self._due.clear()
             slices = TimeSlices(rest_seconds=SLICE_SECONDS)
             try:
@@ -75,6 +80,13 @@ class StartEstimates:
                 log_failure("starts are foreseen again", error=error, wait=_PAUSE_SECONDS)
                 self._due.set()
             await asyncio.sleep(seconds_until_next(slices))
+
+    async def _until_calm(self) -> None:
+        """Leave a rush of submissions and admissions to the writes of statuses, for some time."""
+        loop = asyncio.get_running_loop()
+        limit = loop.time() + _PATIENCE_SECONDS
+        while self._is_busy() and loop.time() < limit:  # noqa: ASYNC110 - what it asks for is no event
+            await asyncio.sleep(_PAUSE_SECONDS)
 
     async def _estimate(self, slices: TimeSlices) -> None:
         """Estimate when waiting jobs start, and update their verdicts."""

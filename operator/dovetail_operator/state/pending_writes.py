@@ -7,12 +7,13 @@ ReplicaSet controller's expectations. The wait is bounded: a watch that is silen
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
 from dovetail.api.builtin import Job
-from dovetail.api.gpujob import GPUJob
+from dovetail.api.gpujob import GPUJob, GPUJobStatus
 from dovetail.api.meta import ObjectMeta, key_of
 from dovetail_operator.state.store import Store
 
@@ -48,6 +49,20 @@ class PendingWrites:
         self._objects: dict[tuple[Kind, str], _Awaited] = {}
         self._deadlines: dict[str, dict[tuple[Kind, str], float]] = {}
         self._deferred: set[str] = set()
+        self._sent: dict[str, GPUJobStatus] = {}
+
+    @contextmanager
+    def sending(self, owner: str, *, status: GPUJobStatus) -> Iterator[None]:
+        """Note that the status of `owner` is being written. The watch may bring it before the answer to the write."""
+        self._sent[owner] = status
+        try:
+            yield
+        finally:
+            del self._sent[owner]
+
+    def is_being_sent(self, owner: str, *, status: GPUJobStatus) -> bool:
+        """Whether a write of this very status has no answer yet."""
+        return self._sent.get(owner) == status
 
     def await_job(self, owner: str, *, written: GPUJob, store: Store, is_status: bool = False) -> None:
         """Let `owner` wait for a written GPUJob, unless the store has that version already."""

@@ -70,6 +70,26 @@ def test_a_status_that_comes_back_to_us_hurries_nobody(changes: Changes, asked: 
     assert asked.how == ["soon", "at leisure"]
 
 
+def test_a_status_that_the_watch_brings_before_the_answer_wakes_no_one(changes: Changes, asked: Asked) -> None:
+    job = later(make_job(status={"number": 1}))
+    changes.job_changed(job)
+    written, other = later(job, status="Starting"), later(later(job), status="Running")
+    with changes._pending.sending("team/x", status=written.status):
+        changes.job_changed(written)
+        assert asked.how == ["soon"]
+        changes.job_changed(other)
+    assert asked.how == ["soon", "at leisure"]
+
+
+def test_an_edit_that_comes_with_our_status_is_looked_at_soon(changes: Changes, asked: Asked) -> None:
+    job = later(make_job(status={"number": 1}))
+    changes.job_changed(job)
+    written = later(job, status="Starting", generation=2)
+    with changes._pending.sending("team/x", status=written.status):
+        changes.job_changed(written)
+    assert asked.how == ["soon", "soon"]
+
+
 @pytest.mark.parametrize(
     "edit",
     [

@@ -57,6 +57,7 @@ class Rig:
         self.numbers = Counting()
         self.changed: list[str] = []
         self.admitted: list[str] = []
+        self.busy_until = 0.0
         self.registry = CollectorRegistry()
         self.loop = SchedulingLoop(
             self.state,
@@ -66,6 +67,7 @@ class Rig:
             admitted=self.admitted.append,
             now=self._now,
             rng=random.Random(7),
+            is_busy=lambda: asyncio.get_running_loop().time() < self._started + self.busy_until,
         )
 
     def _now(self) -> datetime:
@@ -336,6 +338,25 @@ def test_a_job_that_waits_gets_an_estimate_of_its_start() -> None:
         assert place.estimated_start == at(3630)
 
     assert play(Rig, scenario).changed == ["team/x", "team/x"]
+
+
+@pytest.mark.parametrize(
+    ("busy_seconds", "after_seconds", "estimated"),
+    [(5.0, 4, False), (5.0, 8, True), (3600.0, 8, False), (3600.0, 15, True)],
+)
+def test_estimates_leave_a_rush_to_the_statuses_but_not_for_ever(
+    busy_seconds: float, after_seconds: float, estimated: bool
+) -> None:
+    async def scenario(rig: Rig) -> None:
+        rig.busy_until = busy_seconds
+        rig.fill(seconds=3600)
+        rig.put("x")
+        await asyncio.sleep(after_seconds)
+        place = rig.verdict("x").queue
+        assert place is not None
+        assert (place.estimated_start is not None) == estimated
+
+    play(Rig, scenario)
 
 
 def test_without_a_waiting_job_nothing_is_estimated() -> None:
