@@ -119,7 +119,11 @@ def test_webhook_and_policies_can_be_left_out(render: Render) -> None:
 def test_a_webhook_that_is_away_stops_nobody_elses_pods(render: Render) -> None:
     hook = hooks(render())["pods.dovetail.dev"]
     assert hook["failurePolicy"] == "Fail"
-    assert [each["name"] for each in hook["matchConditions"]] == ["asks-for-gpus", "is-not-complete"]
+    assert [each["name"] for each in hook["matchConditions"]] == [
+        "asks-for-gpus",
+        "is-no-placeholder",
+        "is-not-complete",
+    ]
     (expression,) = hook["namespaceSelector"]["matchExpressions"]
     assert (expression["operator"], expression["values"]) == ("NotIn", ["kube-system", "dovetail-system"])
 
@@ -184,7 +188,7 @@ def test_only_the_job_controller_s_pods_pass_webhook_and_policy(render: Render, 
     chart = render(policies__jobControllerUser=user)
     policy = named(chart, "ValidatingAdmissionPolicy")["dovetail-job-pods"]["spec"]
     complete = next(
-        each for each in hooks(chart)["pods.dovetail.dev"]["matchConditions"] if each["name"] != "asks-for-gpus"
+        each for each in hooks(chart)["pods.dovetail.dev"]["matchConditions"] if each["name"] == "is-not-complete"
     )
     for text in (policy["validations"][0]["expression"], complete["expression"]):
         assert f"request.userInfo.username == '{user}'" in text
@@ -220,7 +224,7 @@ def test_policies_and_programs_agree_on_which_plugins_say_what_a_container_sees(
 def test_webhook_and_policies_look_at_the_same_runtime_classes(render: Render) -> None:
     chart = render(runtimeClass__names=["gpu-fast"])
     listed = '["nvidia","gpu-fast"]'
-    (asks, _) = hooks(chart)["pods.dovetail.dev"]["matchConditions"]
+    (asks, *_) = hooks(chart)["pods.dovetail.dev"]["matchConditions"]
     policies = named(chart, "ValidatingAdmissionPolicy")
     ours = {each["name"]: each["expression"] for each in policies["dovetail-pods"]["spec"]["variables"]}["isOurs"]
     (others,) = policies["dovetail-runtime-classes"]["spec"]["matchConditions"]

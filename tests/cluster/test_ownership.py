@@ -161,20 +161,22 @@ async def test_nobody_makes_a_pod_that_says_it_is_a_job_s(jobs: Jobs, mallory: C
 
 async def test_only_the_operator_makes_placeholders(mallory: Client, namespace: str) -> None:
     """An autoscaler adds a node for each."""
+    labels, what = {names.LABEL_PLACEHOLDER: "some-uid"}, "label dovetail.dev/placeholder is for the pods of GPUJobs"
     marked = make_pod()
-    marked["metadata"]["labels"] = {names.LABEL_PLACEHOLDER: "some-uid"}
-    told = await refusal(mallory, PODS, marked, namespace=namespace)
-    assert "label dovetail.dev/placeholder is for the placeholders of GPUJobs" in told
+    marked["metadata"]["labels"] = labels
+    assert what in await refusal(mallory, PODS, marked, namespace=namespace)
     asks = make_pod()
     asks["spec"]["schedulerName"] = names.PLACEHOLDER_SCHEDULER
     asks["spec"]["containers"][0]["resources"] = {"limits": {names.GPU_MILLI: "1000"}}
     told = await refusal(mallory, PODS, asks, namespace=namespace)
     assert 'schedulerName "dovetail-placeholder"' in told, "the webhook is first"
     await mallory.create(PODS, body=make_pod(), as_type=Pod, namespace=namespace)
-    label = {"metadata": {"labels": {names.LABEL_PLACEHOLDER: "some-uid"}}}
-    assert "label dovetail.dev/placeholder is for" in await patch_refusal(
-        mallory, PODS, "p", label, namespace=namespace
+    assert what in await patch_refusal(mallory, PODS, "p", {"metadata": {"labels": labels}}, namespace=namespace)
+    template = {"metadata": {"labels": labels}, "spec": make_pod()["spec"] | {"restartPolicy": "Never"}}
+    told = await refusal(
+        mallory, JOBS, {"metadata": {"name": "j"}, "spec": {"template": template}}, namespace=namespace
     )
+    assert "spec.template.metadata.labels has dovetail.dev/placeholder" in told
 
 
 async def test_nobody_makes_or_takes_over_what_the_operator_makes(

@@ -502,7 +502,7 @@ container the devices that its variable NVIDIA_VISIBLE_DEVICES names, or the mou
 {{/* CEL: the labels of `now` that claim membership in a GPUJob, without those that `before` already has under the
 condition `old`. */}}
 {{- define "dovetail.claims" -}}
-['dovetail.dev/job', 'dovetail.dev/job-number', 'dovetail.dev/reservation', 'dovetail.dev/array', 'dovetail.dev/task'].filter(k,
+['dovetail.dev/job', 'dovetail.dev/job-number', 'dovetail.dev/reservation', 'dovetail.dev/array', 'dovetail.dev/task', 'dovetail.dev/placeholder'].filter(k,
 k in {{ .now }} && !({{ .old }} && k in {{ .before }} && {{ .before }}[k] == {{ .now }}[k]))
 {{- end }}
 

@@ -43,7 +43,14 @@ _NOT_THE_USERS: Final = (
 )  # fmt: skip
 # The labels by which a pod proves what it is.
 _PROOFS: Final = frozenset(
-    {names.LABEL_JOB, names.LABEL_JOB_NUMBER, names.LABEL_RESERVATION, names.LABEL_ARRAY, names.LABEL_TASK}
+    {
+        names.LABEL_JOB,
+        names.LABEL_JOB_NUMBER,
+        names.LABEL_RESERVATION,
+        names.LABEL_ARRAY,
+        names.LABEL_TASK,
+        names.LABEL_PLACEHOLDER,
+    }
 )
 
 

@@ -1,8 +1,9 @@
-"""Placeholder pods: one for each worker that needs a node which does not exist yet. Pure.
+"""The batch Job of placeholder pods: one pod for each worker that needs a node which does not exist yet. Pure.
 
 Autoscalers add nodes for pods that no existing node takes. A waiting job has no pods, and planned pods name their node,
 so a placeholder asks instead: with the worker's resources and constraints, and the labels of the pool. Its scheduler
-does not exist, so it can never take the room that it asks for.
+does not exist, so it can never take the room that it asks for. A batch Job makes the pods, so the operator needs no
+right to create or delete pods.
 """
 
 import hashlib
@@ -22,26 +23,33 @@ from dovetail.queue.growing.pools import GrowingPool
 Manifest = dict[str, Any]
 
 HOSTNAME: Final = "kubernetes.io/hostname"
-# The name of a pod becomes its host name, which has at most 63 characters.
-_NAME_LENGTH: Final = 40
+# Pods get the Job's name with a suffix as their host name, which has at most 63 characters.
+_NAME_LENGTH: Final = 35
 
 
-def placeholders_of(
+def placeholder_job(
     job: GPUJob, *, ask: Ask, pool: GrowingPool, spec: Mapping[str, Any], besides: Sequence[str]
-) -> dict[str, Manifest]:
-    """The placeholders for the job's request (`status.provisioning`), by name; none once it was given up.
+) -> Manifest | None:
+    """The batch Job of the placeholders for the job's request (`status.provisioning`); None once it was given up.
 
     `ask` is what each worker requests of a node of `pool`, `spec` the job's pod spec with its quota pools, and
     `besides` are the host names of the pool's nodes that existed before the request.
     """
     request = job.status.provisioning
     if request is None or request.retry_time is not None:
-        return {}
+        return None
     digest = hashlib.sha256(f"{job.metadata.uid} {request.pool} {request.requested_time}".encode()).hexdigest()[:8]
+    labels = {names.LABEL_PLACEHOLDER: job.metadata.uid}
+    metadata = {
+        "name": f"{job.metadata.name[:_NAME_LENGTH].rstrip('-.')}-placeholder-{digest}",
+        "namespace": job.metadata.namespace,
+        "labels": labels,
+        "ownerReferences": [msgspec.to_builtins(owner_reference(job))],
+    }
     pod_spec = _pod_spec(job, ask=ask, pool=pool, spec=spec, besides=besides)
-    prefix = f"{job.metadata.name[:_NAME_LENGTH].rstrip('-.')}-placeholder-{digest}"
-    named = [f"{prefix}-{worker}" for worker in range(request.workers)]
-    return {name: _pod(name, job=job, spec=pod_spec) for name in named}
+    # Without completions: the number of workers may grow.
+    batch = {"parallelism": request.workers, "template": {"metadata": {"labels": labels}, "spec": pod_spec}}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": batch}
 
 
 def unschedulable(*, at: str) -> Manifest:
@@ -57,16 +65,6 @@ def unschedulable(*, at: str) -> Manifest:
             }
         ]
     }
-
-
-def _pod(name: str, *, job: GPUJob, spec: Manifest) -> Manifest:
-    metadata = {
-        "name": name,
-        "namespace": job.metadata.namespace,
-        "labels": {names.LABEL_PLACEHOLDER: job.metadata.uid},
-        "ownerReferences": [msgspec.to_builtins(owner_reference(job))],
-    }
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
 def _pod_spec(job: GPUJob, *, ask: Ask, pool: GrowingPool, spec: Mapping[str, Any], besides: Sequence[str]) -> Manifest:

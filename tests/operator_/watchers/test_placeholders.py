@@ -1,4 +1,4 @@
-"""Placeholder pods follow the requests of the statuses, on a scripted API server."""
+"""The batch Jobs of placeholder pods follow the requests of the statuses, on a scripted API server."""
 
 import asyncio
 import random
@@ -16,14 +16,16 @@ from dovetail.kube.retry import Backoff
 from dovetail.pods.demand import ask_of_job, ask_of_pod, template_spec
 from dovetail.queue.growing.pools import GrowingPool, GrowingRules
 from dovetail_operator.events.announcement import Announcement
-from dovetail_operator.manifests.placeholder import placeholders_of
+from dovetail_operator.manifests.placeholder import placeholder_job
 from dovetail_operator.state.state import State
 from dovetail_operator.watchers.placeholders import PlaceholderKeeper
 from tests.background import eventually, running
-from tests.core.kube.api import Answer, Api, refusal
+from tests.core.kube.api import Answer, Api, Seen, refusal
 from tests.operator_.builders import NOW, at, make_job, make_state
 
-LIST = "GET /api/v1/pods"
+LIST = "GET /apis/batch/v1/jobs"
+LIST_PODS = "GET /api/v1/pods"
+JOBS = "/apis/batch/v1/namespaces/team/jobs"
 PODS = "/api/v1/namespaces/team/pods"
 POOL = GrowingPool(
     name="v100",
@@ -41,14 +43,23 @@ def request(*, workers: int = 1, **more: Any) -> dict[str, Any]:
     return {"pool": "v100", "nodes": 1, "workers": workers, "requestedTime": at(-10), **more}
 
 
-def job_with(provisioning: dict[str, Any] | None = None, **spec: Any) -> GPUJob:
+def job_with(provisioning: dict[str, Any] | None = None, *, name: str = "x", **spec: Any) -> GPUJob:
     asked = provisioning or request()
-    return make_job(**{"gpu": 2, **spec}, status={"number": 1, "phase": "Queued", "provisioning": asked})
+    return make_job(name, **{"gpu": 2, **spec}, status={"number": 1, "phase": "Queued", "provisioning": asked})
 
 
-def made_for(job: GPUJob, *, pool: GrowingPool = POOL, besides: tuple[str, ...] = (), **ask: Any) -> list[Any]:
+def job_for(job: GPUJob, *, pool: GrowingPool = POOL, besides: tuple[str, ...] = (), **ask: Any) -> Any:
+    """The batch Job of the placeholders of a GPUJob."""
     wanted = replace(ask_of_job(job, ranking=DEFAULT_RANKING), **ask)
-    return list(placeholders_of(job, ask=wanted, pool=pool, spec=template_spec(job), besides=besides).values())
+    return placeholder_job(job, ask=wanted, pool=pool, spec=template_spec(job), besides=besides)
+
+
+def pod_for(job: GPUJob, **more: Any) -> Any:
+    """A placeholder, as the Job controller makes it."""
+    made = job_for(job, **more)
+    template = made["spec"]["template"]
+    name = f"{made['metadata']['name']}-abcde"
+    return {"metadata": {**template["metadata"], "name": name, "namespace": "team"}, "spec": template["spec"]}
 
 
 def page(*items: dict[str, Any]) -> Answer:
@@ -58,7 +69,7 @@ def page(*items: dict[str, Any]) -> Answer:
 def stored(manifest: dict[str, Any], *, marked: bool = False, version: int = 3) -> dict[str, Any]:
     conditions = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}] if marked else []
     meta = {**manifest["metadata"], "uid": f"uid-{manifest['metadata']['name']}", "resourceVersion": str(version)}
-    return {**manifest, "metadata": meta, "status": {"phase": "Pending", "conditions": conditions}}
+    return {**manifest, "metadata": meta, "status": {"conditions": conditions}}
 
 
 class Rig:
@@ -84,7 +95,7 @@ def rig(api: Api, client: Client) -> Rig:
 
 
 def test_a_placeholder_asks_for_what_a_worker_needs_and_no_scheduler_takes_it() -> None:
-    (made,) = made_for(job_with(), cpu_milli=500, memory_mib=1024)
+    made = pod_for(job_with(), cpu_milli=500, memory_mib=1024)
     assert made["spec"]["schedulerName"] == "dovetail-placeholder"
     assert made["spec"]["priorityClassName"] == "dovetail-placeholder"
     assert "nodeName" not in made["spec"]
@@ -95,30 +106,35 @@ def test_a_placeholder_asks_for_what_a_worker_needs_and_no_scheduler_takes_it() 
         "limits": {"dovetail.dev/gpu-milli": "2000"},
     }
     assert container["env"] == [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]
-    (owner,) = made["metadata"]["ownerReferences"]
-    assert (owner["kind"], owner["name"], owner["uid"]) == ("GPUJob", "x", "uid-x")
     assert made["metadata"]["labels"] == {"dovetail.dev/placeholder": "uid-x"}
 
 
 def test_a_placeholder_for_a_vendors_pool_asks_for_its_resource() -> None:
-    (made,) = made_for(job_with(), pool=replace(POOL, resource="nvidia.com/gpu"), resource="nvidia.com/gpu")
+    made = pod_for(job_with(), pool=replace(POOL, resource="nvidia.com/gpu"), resource="nvidia.com/gpu")
     (container,) = made["spec"]["containers"]
     assert container["resources"]["limits"] == {"nvidia.com/gpu": "2"}
     assert "env" not in container, "the plugin says what the container sees"
 
 
 def test_there_is_one_placeholder_for_each_worker_that_needs_a_new_node() -> None:
-    names = [each["metadata"]["name"] for each in made_for(job_with(request(workers=3), workers=5))]
-    assert len(set(names)) == 3
-    assert all(len(name) <= 63 and name.startswith("x-placeholder-") for name in names)
+    made = job_for(job_with(request(workers=3), workers=5))
+    assert made["spec"]["parallelism"] == 3
+    assert made["metadata"]["name"].startswith("x-placeholder-")
+    (owner,) = made["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["name"], owner["uid"]) == ("GPUJob", "x", "uid-x")
+
+
+def test_the_pods_of_a_long_name_have_host_names() -> None:
+    made = job_for(job_with(name="x" * 63))
+    assert len(f"{made['metadata']['name']}-abcde") <= 63
 
 
 def test_a_request_that_was_given_up_has_no_placeholders() -> None:
-    assert made_for(job_with(request(retryTime=at(600)))) == []
+    assert job_for(job_with(request(retryTime=at(600)))) is None
 
 
 def test_another_request_has_placeholders_of_other_names() -> None:
-    (first,), (second,) = made_for(job_with()), made_for(job_with(request(requestedTime=at(0))))
+    first, second = job_for(job_with()), job_for(job_with(request(requestedTime=at(0))))
     assert first["metadata"]["name"] != second["metadata"]["name"]
 
 
@@ -132,7 +148,7 @@ def test_a_placeholder_keeps_the_constraints_of_the_job() -> None:
         "affinity": affinity,
     }
     pool = replace(POOL, taints=(Taint(key="gpu", effect="NoSchedule"),))
-    (made,) = made_for(job_with(template={"spec": spec}), pool=pool, besides=("b", "a"))
+    made = pod_for(job_with(template={"spec": spec}), pool=pool, besides=("b", "a"))
     assert made["spec"]["nodeSelector"] == {"disk": "ssd", "pool": "v100"}
     assert made["spec"]["tolerations"] == [{"key": "gpu", "operator": "Exists"}]
     assert made["spec"]["containers"][0]["image"] == "train:1"
@@ -142,102 +158,106 @@ def test_a_placeholder_keeps_the_constraints_of_the_job() -> None:
 
 
 def test_workers_that_need_a_node_each_have_placeholders_that_do_too() -> None:
-    (made, _) = made_for(job_with(request(workers=2), workers=2), apart=True)
+    made = pod_for(job_with(request(workers=2), workers=2), apart=True)
     (term,) = made["spec"]["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     assert term["labelSelector"] == {"matchLabels": {"dovetail.dev/placeholder": "uid-x"}}
 
 
-async def test_a_request_gets_its_placeholders_and_autoscalers_see_them(rig: Rig, api: Api) -> None:
+def test_a_placeholder_asks_dovetail_for_nothing() -> None:
+    pod = msgspec.convert(stored(pod_for(job_with())), Pod)
+    assert pod.spec.scheduler_name == "dovetail-placeholder"
+    assert ask_of_pod(pod, ranking=DEFAULT_RANKING) is None
+
+
+async def test_a_request_gets_its_placeholders(rig: Rig, api: Api) -> None:
     job = job_with(request(workers=2), workers=2)
-    names = [each["metadata"]["name"] for each in made_for(job)]
     api.answer(LIST, page())
-    api.answer(f"POST {PODS}", *(Answer(body=stored(each), status=201) for each in made_for(job)))
-    for name in names:
-        api.answer(f"PATCH {PODS}/{name}/status", Answer(body={"metadata": {"name": name}}))
+    api.answer(LIST_PODS, page())
+    api.answer(f"POST {JOBS}", Answer(body=stored(job_for(job)), status=201))
     rig.state.store.job_changed(job)
     async with running(rig.keeper.run()):
-        await api.until(f"PATCH {PODS}/{names[-1]}/status", count=1)
-    assert [seen.body["metadata"]["name"] for seen in api.of(f"POST {PODS}")] == names
-    (condition,) = api.of(f"PATCH {PODS}/{names[0]}/status")[0].body["status"]["conditions"]
-    assert (condition["type"], condition["status"], condition["reason"]) == ("PodScheduled", "False", "Unschedulable")
+        await api.until(f"POST {JOBS}", count=1)
+    assert api.of(f"POST {JOBS}")[0].body == job_for(job)
+    assert api.of(LIST)[0].query["labelSelector"] == "dovetail.dev/placeholder"
 
 
-async def test_a_new_operator_finds_the_placeholders_and_marks_those_that_are_not(rig: Rig, api: Api) -> None:
-    job = job_with(request(workers=2), workers=2)
-    first, second = made_for(job)
-    name = second["metadata"]["name"]
-    api.answer(LIST, page(stored(first, marked=True), stored(second)))
+async def test_autoscalers_see_placeholders_and_no_other_pod_of_the_label_is_touched(rig: Rig, api: Api) -> None:
+    job = job_with()
+    ours = pod_for(job)
+    name = ours["metadata"]["name"]
+    others = {"metadata": {"name": "other", "namespace": "team"}, "spec": {"schedulerName": "default-scheduler"}}
+    done = {**ours, "metadata": {**ours["metadata"], "name": "done"}}
+    api.answer(LIST, page(stored(job_for(job))))
+    api.answer(LIST_PODS, page(stored(others), stored(done, marked=True), stored(ours)))
     api.answer(f"PATCH {PODS}/{name}/status", Answer(body={"metadata": {"name": name}}))
     rig.state.store.job_changed(job)
     async with running(rig.keeper.run()):
         await api.until(f"PATCH {PODS}/{name}/status", count=1)
-    assert api.of(f"POST {PODS}") == []
+    (condition,) = api.of(f"PATCH {PODS}/{name}/status")[0].body["status"]["conditions"]
+    assert (condition["type"], condition["status"], condition["reason"]) == ("PodScheduled", "False", "Unschedulable")
+
+
+async def test_a_request_that_grows_gets_more_placeholders(rig: Rig, api: Api) -> None:
+    before = job_with(request(workers=1), workers=3)
+    name = job_for(before)["metadata"]["name"]
+    api.answer(LIST, page(stored(job_for(before))))
+    api.answer(LIST_PODS, page())
+    api.answer(f"PATCH {JOBS}/{name}", Answer(body=stored(job_for(before))))
+    rig.state.store.job_changed(job_with(request(workers=3), workers=3))
+    async with running(rig.keeper.run()):
+        await api.until(f"PATCH {JOBS}/{name}", count=1)
+    assert api.of(f"PATCH {JOBS}/{name}")[0].body["spec"] == {"parallelism": 3}
 
 
 @pytest.mark.parametrize(
     "status", [{"phase": "Starting"}, {"phase": "Queued", "provisioning": request(retryTime=at(9))}]
 )
 async def test_the_placeholders_go_at_the_start_and_at_giving_up(rig: Rig, api: Api, status: dict[str, Any]) -> None:
-    (old,) = made_for(job_with())
-    name = old["metadata"]["name"]
-    api.answer(LIST, page(stored(old, marked=True)))
-    api.answer(f"DELETE {PODS}/{name}", Answer(body={}))
-    rig.state.store.job_changed(make_job(gpu=2, status={"number": 1, **status}))
-    async with running(rig.keeper.run()):
-        await api.until(f"DELETE {PODS}/{name}", count=1)
-    (seen,) = api.of(f"DELETE {PODS}/{name}")
-    assert seen.body["preconditions"] == {"uid": f"uid-{name}"}
+    seen = await deleted(rig, api, old=job_with(), now=make_job(gpu=2, status={"number": 1, **status}))
+    assert seen.body["preconditions"] == {"uid": f"uid-{job_for(job_with())['metadata']['name']}"}
 
 
 async def test_a_placeholder_of_an_earlier_job_of_the_name_goes(rig: Rig, api: Api) -> None:
     earlier = make_job(gpu=2, meta={"uid": "uid-earlier"}, status={"number": 1, "provisioning": request()})
-    (old,) = made_for(earlier)
-    name = old["metadata"]["name"]
-    api.answer(LIST, page(stored(old, marked=True)))
-    api.answer(f"DELETE {PODS}/{name}", Answer(body={}))
-    rig.state.store.job_changed(make_job(gpu=2, status={"number": 1}))
+    await deleted(rig, api, old=earlier, now=make_job(gpu=2, status={"number": 1}))
+
+
+async def test_a_pool_that_the_configuration_no_longer_has_gets_no_placeholders(rig: Rig, api: Api) -> None:
+    rig.state.growing.configure(GrowingRules())
+    await deleted(rig, api, old=job_with(), now=job_with())
+
+
+async def deleted(rig: Rig, api: Api, *, old: GPUJob, now: GPUJob) -> Seen:
+    """The request that deletes the placeholders of `old` once the operator knows the job as it is now."""
+    manifest = job_for(old)
+    request_line = f"DELETE {JOBS}/{manifest['metadata']['name']}"
+    api.answer(LIST, page(stored(manifest)))
+    api.answer(LIST_PODS, page())
+    api.answer(request_line, Answer(body={}))
+    rig.state.store.job_changed(now)
     async with running(rig.keeper.run()):
-        await api.until(f"DELETE {PODS}/{name}", count=1)
+        await api.until(request_line, count=1)
+    (seen,) = api.of(request_line)
+    return seen
 
 
-async def test_a_refused_placeholder_is_announced_once(rig: Rig, api: Api) -> None:
+async def test_refused_placeholders_are_announced_once(rig: Rig, api: Api) -> None:
     api.answer(LIST, page())
-    api.answer(f"POST {PODS}", refusal(403, message="pods is forbidden: exceeded quota: team"))
-    job = job_with()
-    rig.state.store.job_changed(job)
+    api.answer(LIST_PODS, page())
+    api.answer(f"POST {JOBS}", refusal(403, message="jobs is forbidden: exceeded quota: team"))
+    rig.state.store.job_changed(job_with())
     async with running(rig.keeper.run()):
         await eventually(lambda: not rig.events.empty())
     event = rig.events.get_nowait()
     assert (event.severity, event.reason) == ("Warning", "Provisioning")
-    assert event.message == "The API server refuses the placeholder pod: pods is forbidden: exceeded quota: team"
+    assert event.message == "The API server refuses the Job of placeholders: jobs is forbidden: exceeded quota: team"
 
 
 async def test_what_the_api_server_cannot_take_now_is_tried_again(rig: Rig, api: Api) -> None:
     job = job_with()
-    (made,) = made_for(job)
-    name = made["metadata"]["name"]
     api.answer(LIST, page())
-    api.answer(f"POST {PODS}", *[refusal(503)] * 3, Answer(body=stored(made), status=201))
-    api.answer(f"PATCH {PODS}/{name}/status", Answer(body={"metadata": {"name": name}}))
+    api.answer(LIST_PODS, page())
+    api.answer(f"POST {JOBS}", *[refusal(503)] * 3, Answer(body=stored(job_for(job)), status=201))
     rig.state.store.job_changed(job)
     async with running(rig.keeper.run()):
-        await api.until(f"PATCH {PODS}/{name}/status", count=1)
-
-
-async def test_a_pool_that_the_configuration_no_longer_has_gets_no_placeholders(rig: Rig, api: Api) -> None:
-    job = job_with()
-    (old,) = made_for(job)
-    name = old["metadata"]["name"]
-    rig.state.growing.configure(GrowingRules())
-    api.answer(LIST, page(stored(old, marked=True)))
-    api.answer(f"DELETE {PODS}/{name}", Answer(body={}))
-    rig.state.store.job_changed(job)
-    async with running(rig.keeper.run()):
-        await api.until(f"DELETE {PODS}/{name}", count=1)
-
-
-def test_a_placeholder_asks_dovetail_for_nothing() -> None:
-    (made,) = made_for(job_with())
-    pod = msgspec.convert(stored(made), Pod)
-    assert pod.spec.scheduler_name == "dovetail-placeholder"
-    assert ask_of_pod(pod, ranking=DEFAULT_RANKING) is None
+        await api.until(f"POST {JOBS}", count=4)
