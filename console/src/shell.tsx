@@ -7,8 +7,12 @@ import { signIn, signOut, ticketProblem } from "./live/session";
 import { currentAt, deniedWhy, link, me } from "./live/store";
 import { AskPage } from "./pages/ask";
 import { JobPage } from "./pages/job/index";
+import { MapPage } from "./pages/map";
+import { MePage } from "./pages/me";
 import { NowPage } from "./pages/now";
+import { PlanPage } from "./pages/plan";
 import { QueuePage } from "./pages/queue";
+import { WastePage } from "./pages/waste";
 import { Field } from "./parts/basics";
 import { type Language, language, type Theme, theme } from "./preferences";
 import { pathTo, place } from "./router";
@@ -18,6 +22,10 @@ const PAGES: Record<string, () => preact.JSX.Element> = {
   now: NowPage,
   queue: QueuePage,
   ask: AskPage,
+  plan: PlanPage,
+  map: MapPage,
+  waste: WastePage,
+  me: MePage,
 };
 
 export function Shell() {

@@ -11,7 +11,6 @@ const TEXTS = {
   ago: ["{0} ago", "{0}前"],
   in: ["in {0}", "{0}后"],
   anyMoment: ["any moment", "即将"],
-  unknown: ["unknown", "未知"],
   // Frame
   skip: ["Skip to content", "跳到内容"],
   pages: ["Pages", "页面"],
@@ -181,8 +180,6 @@ const TEXTS = {
   lifeAdmitted: ["planned", "已安排"],
   lifeStarted: ["running", "运行中"],
   lifeEnded: ["ended", "已结束"],
-  life: ["Life of the job", "任务历程"],
-  spec: ["Spec", "规格"],
   // Ask
   askHow: [
     "Type a request. The queue says at once where and when it would start. Nothing is submitted until you press Submit.",
@@ -224,32 +221,23 @@ const TEXTS = {
   mapHow: ["Each tile is a device; its filled part is promised.", "每个方块是一个设备，填充部分为已承诺份额。"],
   groupBy: ["Group by", "分组"],
   pool: ["Pool", "资源池"],
-  health: ["Health", "健康"],
-  healthy: ["healthy", "健康"],
   unhealthy: ["unhealthy", "不健康"],
   cordoned: ["cordoned", "已隔离"],
   freeWord: ["free", "空闲"],
   fragment: ["fragment", "碎片"],
   memoryUsed: ["{0} of {1} used", "已用 {0}，共 {1}"],
-  tenants: ["Tenants", "租户"],
   // Waste
   wasteHow: ["Running jobs whose devices do less than they were promised, the most idle GPUs first.", "设备利用低于承诺的运行中任务，空闲最多的在前。"],
   idleGpus: ["Idle GPUs", "空闲 GPU"],
   meanLoad: ["Load now", "当前负载"],
-  measuredMean: ["Mean load of the run", "本次运行平均负载"],
-  memoryPeak: ["Memory peak", "显存峰值"],
-  rightSize: ["Right size", "合适的规格"],
-  rightSizeHow: ["A quarter more than the measured peak", "比实测峰值多四分之一"],
   holdsNothingIdle: ["No running job holds an idle GPU.", "没有任务占用空闲 GPU。"],
   byWhom: ["By", "按"],
-  gpuHours: ["Idle GPU hours so far", "已空闲 GPU 小时"],
   // Me
   whoAmI: ["Who the API server says you are", "API server 认定的身份"],
   groups: ["Groups", "组"],
   seesAll: ["You may list the jobs of all namespaces.", "您可以查看所有命名空间的任务。"],
   seesSome: ["You may list the jobs of these namespaces:", "您可以查看以下命名空间的任务："],
   tokenEnds: ["Your session ends {0}.", "会话将于 {0} 结束。"],
-  quotas: ["Quotas", "配额"],
   limit: ["Limit", "上限"],
 } as const satisfies Record<string, readonly [string, string]>;
 

@@ -9,7 +9,7 @@ from tests.gateway.api_server import GatewayApiServer
 from tests.gateway.served import Face
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
-PAGES = ["now", "queue", "ask?gpu=2", "job/red/train", "job/red/next"]
+PAGES = ["now", "queue", "ask?gpu=2", "job/red/train", "job/red/next", "plan", "map", "waste", "me"]
 
 
 async def test_now_shows_my_jobs_the_reasons_what_is_free_and_what_starts_now(window: Window) -> None:
@@ -127,6 +127,20 @@ async def test_changes_come_without_a_reload(window: Window, api: GatewayApiServ
     job["status"]["message"] = "Need 16 GPUs, only 3 available"
     api.put("gpujobs", job)
     await shows(page, "only 3 available")
+
+
+async def test_plan_map_waste_and_me_show_whose_the_devices_are(window: Window) -> None:
+    page = await window.sign_in("red-token", path="plan?hours=24")
+    await expect(page.get_by_role("row", name="1 train")).to_contain_text("no limit")
+    await expect(page.get_by_role("row", name="2 next")).to_contain_text("2 × 8")
+    await page.get_by_role("link", name="Map").click()
+    await page.get_by_text("a:1").click()
+    await shows(page, "another tenant: 1")
+    await page.get_by_role("link", name="Waste").click()
+    await expect(page.get_by_role("row", name="1 train")).to_contain_text("0 %")
+    await page.get_by_role("link", name="Me", exact=True).click()
+    await shows(page, "rita")
+    await expect(page.get_by_role("listitem").filter(has_text="red")).to_be_visible()
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
