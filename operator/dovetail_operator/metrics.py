@@ -75,6 +75,7 @@ def register_collectors(
     """Register what is read at a scrape. `tenants` is None if the operator writes none."""
     registry.register(JobsCollector(state))
     registry.register(NamespacesCollector(state, now=now))
+    registry.register(QuotasCollector(state))
     registry.register(LeaseCollector(office))
     registry.register(UnreadableCollector())
     if tenants is not None:
@@ -163,6 +164,33 @@ class NamespacesCollector(Collector):
             held.add_metric([OTHERS], sum(gpus for _, (gpus, _idle) in rest))
             idle.add_metric([OTHERS], sum(unused for _, (_gpus, unused) in rest))
         return [held, idle]
+
+
+class QuotasCollector(Collector):
+    """What the quotas of a tree guarantee, use, lend and borrow, and what waits within a guarantee."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        """The metric family; of at most as many quotas as namespaces have series of their own."""
+        family = GaugeMetricFamily(
+            "dovetail_quota_gpus", "GPUs of a GPUQuota in a tree, by kind.", labels=["quota", "kind"]
+        )
+        for quota in self._state.store.quotas.all[:_MOST_NAMESPACES]:
+            known = quota.status.guarantee
+            if known is None:
+                continue
+            kinds = {
+                "guaranteed": known.gpus,
+                "used": known.used,
+                "lent": known.lent,
+                "borrowed": known.borrowed,
+                "waiting": known.waiting,
+            }
+            for kind, gpus in kinds.items():
+                family.add_metric([quota.metadata.name, kind], gpus)
+        yield family
 
 
 class LeaseCollector(Collector):

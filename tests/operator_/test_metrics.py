@@ -9,8 +9,9 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from dovetail.api.gpunode import GPUNode
+from dovetail.api.gpuquota import GPUQuota
 from dovetail.kube.leader_election import Leadership
-from dovetail_operator.metrics import JobsCollector, LeaseCollector, NamespacesCollector
+from dovetail_operator.metrics import JobsCollector, LeaseCollector, NamespacesCollector, QuotasCollector
 from dovetail_operator.state.state import State
 from tests.operator_.builders import NOW, at, make_job, make_state
 
@@ -123,3 +124,13 @@ def test_the_lease_is_held_as_long_as_it_lasts(remaining: float, value: float) -
     registry = CollectorRegistry()
     registry.register(LeaseCollector(cast("Leadership", Office(remaining))))
     assert registry.get_sample_value("dovetail_operator_lease_held") == value
+
+
+def test_the_quotas_of_a_tree_have_series_and_others_have_none() -> None:
+    state, registry = make_state(), CollectorRegistry()
+    guarantee = {"gpus": 4, "used": 6, "lent": 0, "borrowed": 2, "waiting": 0}
+    for name, status in (("team", {"guarantee": guarantee}), ("plain", {})):
+        state.store.quotas.update(msgspec.convert({"metadata": {"name": name}, "spec": {}, "status": status}, GPUQuota))
+    registry.register(QuotasCollector(state))
+    assert registry.get_sample_value("dovetail_quota_gpus", {"quota": "team", "kind": "borrowed"}) == 2
+    assert registry.get_sample_value("dovetail_quota_gpus", {"quota": "plain", "kind": "used"}) is None

@@ -1,0 +1,55 @@
+"""`dovetail quota plan`: the file that it reads, and the sentences that it prints."""
+
+from pathlib import Path
+
+import pytest
+
+from dovetail.query.quota_plan import EndedJob, QuotaChange, QuotaPlan
+from dovetail_cli.nodes.quota_plan import read, rows, sentences
+from dovetail_cli.ui.errors import MissingError, UsageError
+
+ROOT = Path(__file__).parents[3]
+QUOTA = "apiVersion: dovetail.dev/v1alpha1\nkind: GPUQuota\n"
+
+
+def test_the_example_of_three_departments_is_read() -> None:
+    found = read(str(ROOT / "examples" / "departments.yaml"))
+    assert [quota.metadata.name for quota in found][:2] == ["research", "research-vision"]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "it has no GPUQuota"),
+        ("a: [", "expected YAML or JSON"),
+        ("kind: Pod\napiVersion: v1\n", "document 1 must be a GPUQuota"),
+        (f"{QUOTA}metadata: {{name: q}}\nspec: {{guaranteed: {{gpus: many}}}}\n", "document 1: Expected `int"),
+        (f"{QUOTA}metadata: {{}}\n", "document 1 has no metadata.name"),
+    ],
+)
+def test_another_file_is_refused_with_its_problem(tmp_path: Path, text: str, problem: str) -> None:
+    path = tmp_path / "quotas.yaml"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=problem):
+        read(str(path))
+
+
+def test_a_missing_file_is_named() -> None:
+    with pytest.raises(MissingError, match="there is no such file"):
+        read("/nowhere.yaml")
+
+
+def test_the_plan_says_who_ends_and_who_starts() -> None:
+    found = QuotaPlan(
+        quotas=[QuotaChange(name="team", before=None, after=4, used=1)],
+        contradictions=[],
+        starts=["team/b"],
+        waits=["idle/c"],
+        ends=[EndedJob(job="idle/a", by="team/b", reason="Is ended for GPUQuota team")],
+    )
+    assert list(rows(found)) == [{"QUOTA": "team", "GUARANTEED": "-", "WOULD_BE": "4", "USED": "1"}]
+    assert list(sentences(found)) == [
+        "idle/a would be ended for team/b: Is ended for GPUQuota team.",
+        "Would start now: team/b.",
+        "Would no longer start now: idle/c.",
+    ]

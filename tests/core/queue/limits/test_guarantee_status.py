@@ -1,0 +1,51 @@
+"""What a quota's status says of its guarantee: lent, borrowed, waiting, and its conditions."""
+
+from datetime import UTC, datetime
+
+from dovetail.queue.limits.guarantee_status import conditions_of, guarantee_of, lent_milli
+from tests.core.queue.quota_tree.builders import make_loans, make_quota, make_tree
+
+NOW = datetime(2026, 1, 8, 12, tzinfo=UTC)
+
+
+def test_what_a_borrower_uses_is_lent_by_those_with_idle_guarantees() -> None:
+    loans = make_loans(
+        make_quota("a", guaranteed=4), make_quota("b", guaranteed=4), gpus=8, running={"x": ("b", 6)}, waiting={}
+    )
+    lent = lent_milli(loans)
+    found = {name: guarantee_of(name, loans=loans, lent=lent, waiting=[0, 0]) for name in ("a", "b")}
+    a, b = found["a"], found["b"]
+    assert a is not None
+    assert b is not None
+    assert (a.gpus, a.used, a.lent, a.borrowed) == (4, 0, 2, 0)
+    assert (b.gpus, b.used, b.lent, b.borrowed) == (4, 6, 0, 2)
+
+
+def test_free_gpus_that_no_one_is_guaranteed_are_used_before_a_loan() -> None:
+    loans = make_loans(make_quota("a", guaranteed=4), gpus=8, running={"x": ("guest", 5)}, waiting={})
+    assert lent_milli(loans) == [1000]
+
+
+def test_a_relative_borrows_within_the_department_first() -> None:
+    quotas = (
+        make_quota("research", parents_only=True, guaranteed=4),
+        make_quota("vision", parent="research", guaranteed=2),
+        make_quota("speech", parent="research", guaranteed=2),
+        make_quota("search", guaranteed=4),
+    )
+    loans = make_loans(*quotas, gpus=8, running={"x": ("vision", 4)}, waiting={})
+    lent = dict(zip((node.name for node in loans.tree.nodes), lent_milli(loans), strict=True))
+    assert lent == {"research": 0, "search": 0, "speech": 2000, "vision": 0}
+
+
+def test_conditions_name_contradictions_and_scaling() -> None:
+    quota = make_quota("a", guaranteed=8, parent="gone")
+    valid, scaled = conditions_of(quota, tree=make_tree(quota, gpus=8, usable=6), now=NOW)
+    assert (valid.type, valid.status, valid.reason) == ("Valid", "False", "ParentMissing")
+    assert (scaled.type, scaled.status, scaled.reason) == ("Scaled", "True", "DevicesLost")
+
+
+def test_a_quota_that_agrees_with_its_tree_is_valid() -> None:
+    quota = make_quota("a", guaranteed=8)
+    valid, scaled = conditions_of(quota, tree=make_tree(quota, gpus=8), now=NOW)
+    assert (valid.status, valid.reason, scaled.status) == ("True", "AsSpecified", "False")
