@@ -71,7 +71,9 @@ class Machine:
         env = {**os.environ, "KUBECONFIG": str(self.cluster.kubeconfig)}
         return subprocess.run([program, *words], env=env, capture_output=True, text=True, check=False, timeout=_SECONDS)
 
-    def upgrade(self, *words: str, chart: Path = CHART, **values: object) -> "subprocess.CompletedProcess[str]":
+    def upgrade(
+        self, *words: str, chart: Path = CHART, values: Mapping[str, object] | None = None, timeout: str = "4m"
+    ) -> "subprocess.CompletedProcess[str]":
         """Install or upgrade, and wait until all is ready."""
         return self.helm(
             "upgrade",
@@ -79,8 +81,8 @@ class Machine:
             RELEASE,
             str(chart),
             "--wait",
-            "--timeout=4m",
-            *settings({**VALUES, **values}),
+            f"--timeout={timeout}",
+            *settings({**VALUES, **(values or {})}),
             *words,
         )
 
@@ -115,6 +117,21 @@ def load(machine: Machine, *, archives: Sequence[Path]) -> None:
     scheduler = machine.folder / "kube-scheduler.tar"
     write_program_archive(scheduler, image=f"{SCHEDULER_IMAGE}:dev", program=machine.programs["kube-scheduler"])
     realnode.import_images(machine.cluster.folder, *archives, scheduler, ctr=machine.programs["ctr"])
+
+
+def earlier_chart(folder: Path) -> Path | None:
+    """The chart before its last change, in the folder; None where this is no checkout with its history."""
+    git = ("git", "-C", str(ROOT))
+    last = subprocess.run(
+        [*git, "log", "-1", "--format=%H", "--", "helm/dovetail"], capture_output=True, text=True, check=False
+    )
+    before = f"{last.stdout.strip()}~1"
+    archived = subprocess.run([*git, "archive", before, "helm/dovetail"], capture_output=True, check=False)
+    if last.returncode or archived.returncode:
+        return None
+    folder.mkdir()
+    subprocess.run(["tar", "--extract", f"--directory={folder}"], input=archived.stdout, check=True)
+    return folder / "helm" / "dovetail"
 
 
 def make_volume(folder: Path) -> str:

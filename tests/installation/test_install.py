@@ -1,9 +1,11 @@
 """Helm installs the chart on a real node: every component is a container, and a job runs. In this order."""
 
+import json
+
 import pytest
 
 from dovetail_sandbox import realnode
-from tests.installation.machine import Machine, make_job, timed
+from tests.installation.machine import RELEASE, Machine, earlier_chart, make_job, timed
 
 pytestmark = [pytest.mark.cluster, pytest.mark.realnode]
 
@@ -30,6 +32,52 @@ def test_a_job_gets_devices_and_ends(machine: Machine) -> None:
     printed = machine.kubectl("logs", "--selector=dovetail.dev/job=first", "--tail=-1", "--namespace=default")
     seen = dict(line.split("=", 1) for line in printed.splitlines())["NVIDIA_VISIBLE_DEVICES"].split(",")
     assert seen == [device["uuid"] for device in job["status"]["devices"]]
+
+
+def test_a_half_failed_upgrade_is_repeated_with_the_right_value(machine: Machine) -> None:
+    pod = start_long_job(machine)
+    refused = machine.upgrade(values={"operator.replicas": -1})
+    assert refused.returncode != 0
+    assert "at '/operator/replicas'" in refused.stderr
+    stuck = machine.upgrade(values={"image.tag": "missing"}, timeout="20s")
+    assert stuck.returncode != 0
+    assert "not ready" in stuck.stderr
+    with timed("the same upgrade with the right tag"):
+        repeated = machine.upgrade()
+    assert repeated.returncode == 0, f"{repeated.stderr}\n{machine.state()}"
+    assert long_pod(machine) == pod
+
+
+def test_another_version_of_the_chart_and_back_leave_a_running_job_alone(machine: Machine) -> None:
+    chart = earlier_chart(machine.folder / "earlier")
+    if chart is None:
+        pytest.skip("this is no checkout with the history of the chart")
+    pod, job = long_pod(machine), machine.get("gpujob", "long", namespace="default")
+    revision = json.loads(machine.helm("history", RELEASE, "--max=1", "--output=json").stdout)[0]["revision"]
+    with timed("an upgrade to another version, and its CRDs"):
+        other = machine.upgrade(chart=chart)
+    assert other.returncode == 0, f"{other.stderr}\n{machine.state()}"
+    with timed("helm rollback --wait"):
+        back = machine.helm("rollback", RELEASE, str(revision), "--wait", "--timeout=4m")
+    assert back.returncode == 0, f"{back.stderr}\n{machine.state()}"
+    assert long_pod(machine) == pod
+    after = machine.get("gpujob", "long", namespace="default")
+    assert (after["metadata"]["uid"], after["status"]["phase"]) == (job["metadata"]["uid"], "Running")
+    audit = machine.dovetail("audit")
+    assert audit.returncode == 0, audit.stdout + audit.stderr
+
+
+def start_long_job(machine: Machine) -> str:
+    machine.kubectl("create", "-f", "-", stdin=make_job("long", command="sleep 3600"))
+    machine.until(lambda: bool(long_pod(machine)), what="the job runs")
+    return long_pod(machine)
+
+
+def long_pod(machine: Machine) -> str:
+    """The UID of the job's running pod, and how often its container was restarted; empty without one."""
+    selector = ("--selector=dovetail.dev/job=long", "--field-selector=status.phase=Running")
+    path = "{range .items[*]}{.metadata.uid} {.status.containerStatuses[0].restartCount}{end}"
+    return machine.kubectl("get", "pods", "--namespace=default", *selector, f"--output=jsonpath={path}")
 
 
 def advertised(machine: Machine) -> str:
