@@ -23,7 +23,7 @@ from dovetail.kube.errors import KubeError
 from tests.cluster.jobs import Jobs, manifest
 from tests.cluster.test_admission import Manifest, asking, make_pod
 from tests.cluster.webhooks import HOOKS, without_ours
-from tests.webhook.test_certificate import write_pair
+from tests.core.process.test_certificate import write_pair
 
 pytestmark = pytest.mark.cluster
 

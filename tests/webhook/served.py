@@ -16,7 +16,7 @@ from typing import Any
 import aiohttp
 
 from tests.background import free_ports
-from tests.webhook.test_certificate import write_pair
+from tests.core.process.test_certificate import write_pair
 
 PROGRAM = (sys.executable, "-c", "from dovetail_webhook.main import main; raise SystemExit(main())")
 
