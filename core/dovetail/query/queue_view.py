@@ -35,7 +35,6 @@ from dovetail.queue.inputs.leaving_pods import leaving_pods, pods_of_batch_jobs
 from dovetail.queue.inputs.run_ends import RunTimes, leaving_soon
 from dovetail.queue.inputs.usage import use_of, use_of_ended
 from dovetail.queue.inputs.ways import chosen_way
-from dovetail.queue.limits.guarantees import capacity_of
 from dovetail.queue.limits.limits import LimitGate
 from dovetail.queue.limits.quota_reservations import windows_of
 from dovetail.queue.limits.quota_usage import Counted
@@ -93,7 +92,7 @@ class QueueView:
 
     def gate(self, asked: Counted | None) -> LimitGate | None:
         """The limits, with `asked` counted too; None if nothing is limited."""
-        capacity = capacity_of(self.view.ledger)
+        capacity = self.quotas.capacity(self.view.ledger)
         return self.quotas.gate(self._everyone(asked), children=self.children, capacity=capacity)
 
     def _everyone(self, asked: Counted | None) -> list[Counted]:

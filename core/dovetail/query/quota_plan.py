@@ -15,7 +15,6 @@ from dovetail.cluster.objects import ClusterObjects
 from dovetail.gpu.request import WHOLE_MILLI
 from dovetail.query.preemption import preemption_view
 from dovetail.query.queue_view import QueueView, queue_view
-from dovetail.queue.limits.guarantees import capacity_of
 from dovetail.queue.quota_tree.tree import Tree
 from dovetail.queue.verdicts import Admitted
 
@@ -113,7 +112,7 @@ def _outcome(objects: ClusterObjects, *, now: datetime) -> _Outcome:
         victim: EndedJob(job=jobs[victim], by=order.by.name, reason=order.reclaim or "a job of higher priority starts")
         for victim, order in evictor.orders.items()
     }
-    tree = queue.quotas.tree(capacity=capacity_of(queue.view.ledger))
+    tree = queue.quotas.tree(capacity=queue.quotas.capacity(queue.view.ledger))
     return _Outcome(tree=tree, used=_used(queue), starts=starts, ends=ends)
 
 

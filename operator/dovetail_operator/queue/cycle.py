@@ -20,7 +20,6 @@ from dovetail.queue.inputs.at_work import AtWork
 from dovetail.queue.inputs.candidates import timed
 from dovetail.queue.inputs.run_ends import leaving_soon
 from dovetail.queue.inputs.workers import sized
-from dovetail.queue.limits.guarantees import capacity_of
 from dovetail.queue.limits.quota_reservations import windows_of
 from dovetail.queue.limits.scope import reach
 from dovetail.queue.model.candidates import Candidate, Leaving, claim_on_the_way
@@ -178,7 +177,7 @@ def decide(
     ledger, leaving = _with_those_on_the_way(state, cycle=cycle)
     evictor = _evictor(state, cycle=cycle)
     counted = counted_jobs(state, waiting=cycle.keys, cache=cycle.caches.usage)
-    capacity = capacity_of(state.store.view.ledger)
+    capacity = state.store.quotas.capacity(state.store.view.ledger)
     gate = state.store.quotas.gate(counted, children=children_of_jobs(state), capacity=capacity)
     if gate is not None:
         for uid in ended:
@@ -260,7 +259,7 @@ def estimates(state: State, *, cycle: Cycle) -> Iterator[tuple[str, QueuePlace] 
     """
     ledger, leaving = _with_those_on_the_way(state, cycle=cycle)
     counted, children = counted_jobs(state, waiting=cycle.keys, cache=cycle.caches.usage), children_of_jobs(state)
-    capacity = capacity_of(state.store.view.ledger)
+    capacity = state.store.quotas.capacity(state.store.view.ledger)
     gate = partial(state.store.quotas.gate, counted, children=children, capacity=capacity)
     yield from _note_arrivals(state, cycle=cycle)
     coming = state.store.expectations.coming(now=cycle.now)

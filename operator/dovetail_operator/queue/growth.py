@@ -5,7 +5,6 @@ from datetime import datetime
 
 from dovetail.api.gpujob import Provisioning
 from dovetail.queue.growing.growth import Growth, build_growth
-from dovetail.queue.limits.guarantees import capacity_of
 from dovetail.queue.limits.quota_usage import Counted
 from dovetail.queue.verdicts import Verdict, Waits
 from dovetail_operator.state.state import State
@@ -28,7 +27,7 @@ def growth_of(
         view=state.store.view,
         requests=requests_of(state, waiting=waiting, told=told),
         gate=state.store.quotas.gate(
-            counted, children=children_of_jobs(state), capacity=capacity_of(state.store.view.ledger)
+            counted, children=children_of_jobs(state), capacity=state.store.quotas.capacity(state.store.view.ledger)
         ),
         now=now,
     )

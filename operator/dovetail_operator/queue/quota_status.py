@@ -17,7 +17,6 @@ from dovetail.kube.client import Client
 from dovetail.kube.errors import Conflict, KubeError, NotFound
 from dovetail.logs import get_logger
 from dovetail.process.guarded_loops import repeat
-from dovetail.queue.limits.guarantees import capacity_of
 from dovetail_operator.state.state import State
 from dovetail_operator.state.usage import Counts, children_of_jobs, counted_jobs
 from dovetail_operator.writes.jobs import difference
@@ -56,7 +55,7 @@ class QuotaStatusWriter:
         now = self._now().replace(microsecond=0)
         children = children_of_jobs(self._state)
         counted = counted_jobs(self._state, waiting=self._state.decisions.verdicts, cache=self._usage)
-        capacity = capacity_of(self._state.store.view.ledger)
+        capacity = self._state.store.quotas.capacity(self._state.store.view.ledger)
         statuses = quotas.compute_statuses(counted, now=now, children=children, capacity=capacity)
         for quota in quotas.all:
             status = statuses[quota.metadata.name]

@@ -318,6 +318,14 @@ class Ledger:
         rows = self.rows(nodes)
         return bool(there[rows[rows >= 0]].any())
 
+    def device_counts(self, model: Model | None = None) -> tuple[int, int]:
+        """The number of devices of a model, or of all, on existing nodes, and how many of them are healthy."""
+        columns = self._table.columns
+        there = columns["present"] & columns["known"][:, np.newaxis]
+        if model is not None:
+            there &= np.isin(columns["model"], self.model_codes([model]))
+        return int(there.sum()), int((there & columns["healthy"]).sum())
+
     def totals(self) -> Totals:
         """Sums over the existing nodes and their healthy devices."""
         columns = self._table.columns

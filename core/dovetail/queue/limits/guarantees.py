@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from dovetail.api.gpuquota import GPUQuota
 from dovetail.engine.ledger.ledger import Ledger
+from dovetail.gpu.models import normalise
 from dovetail.gpu.request import WHOLE_MILLI
 from dovetail.queue.limits.fair_share import Account
 from dovetail.queue.limits.quota_usage import Counted
@@ -15,10 +16,13 @@ from dovetail.queue.quota_tree.parents import acts_as_parent_alone
 from dovetail.queue.quota_tree.tree import GPUS, Capacity, Tree, is_in_tree, tree_of
 
 
-def capacity_of(ledger: Ledger) -> Capacity:
-    """The GPUs of a cluster: those of existing nodes, and of them the healthy ones."""
-    known = sum(len(ledger.devices(node)) for node in ledger.nodes())
-    return Capacity(known={GPUS: known * WHOLE_MILLI}, usable={GPUS: ledger.totals().milli})
+def capacity_of(ledger: Ledger, *, models: Iterable[str] = ()) -> Capacity:
+    """The GPUs of a cluster, all and by these models: those of existing nodes, and of them the healthy ones."""
+    counts = {GPUS: ledger.device_counts()} | {model: ledger.device_counts(normalise(model)) for model in models}
+    return Capacity(
+        known={resource: known * WHOLE_MILLI for resource, (known, _) in counts.items()},
+        usable={resource: healthy * WHOLE_MILLI for resource, (_, healthy) in counts.items()},
+    )
 
 
 @dataclass(slots=True)

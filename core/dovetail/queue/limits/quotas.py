@@ -28,7 +28,7 @@ from dovetail.queue.limits.quota_usage import Counted, spell_of, status_of
 from dovetail.queue.limits.subjects import Subject
 from dovetail.queue.model.gate import Refused
 from dovetail.queue.quota_tree.loans import Loans
-from dovetail.queue.quota_tree.tree import Capacity, Tree
+from dovetail.queue.quota_tree.tree import Capacity, Tree, models_of
 
 DAY_SECONDS: Final = 86_400.0
 DEFAULT_HALF_LIFE_SECONDS: Final = 7 * DAY_SECONDS
@@ -60,6 +60,7 @@ class Quotas:
         self._terms_of = lru_cache(_REMEMBERED)(self._find_terms)
         # When each quota with shares last recorded usage; None before its first record.
         self._as_of: list[datetime | None] = []
+        self._models: list[str] = []
 
     # --- changes -----------------------------------------------------------------------------------------------
 
@@ -87,6 +88,7 @@ class Quotas:
     def _others_bind(self) -> None:
         """Clear what is cached about whom the quotas bind."""
         self.version += 1
+        self._models = models_of(self._quotas.values())
         self._binding.cache_clear()
         self._quota_of.cache_clear()
         self._pools_of.cache_clear()
@@ -144,6 +146,10 @@ class Quotas:
     def names_of(self, subject: Subject) -> frozenset[str]:
         """The names of the quotas that apply to a subject."""
         return frozenset(quota.metadata.name for quota in self._binding(subject))
+
+    def capacity(self, ledger: Ledger) -> Capacity:
+        """The GPUs of the ledger's nodes, all and by the models that the quotas name."""
+        return guarantees.capacity_of(ledger, models=self._models)
 
     def tree(self, *, capacity: Capacity | None = None) -> Tree:
         """The tree of the quotas, with guarantees as far as the cluster has the GPUs."""
@@ -273,6 +279,7 @@ class Quotas:
         if levels != self._levels:
             self._levels = levels
             self.version += 1
+        self._models = models_of(self._quotas.values())
         whose: dict[str, list[Counted]] = {}
         for each in everyone:
             for quota in self._binding(each.subject):

@@ -116,6 +116,19 @@ def is_in_tree(quotas: Iterable[GPUQuota]) -> frozenset[str]:
     )
 
 
+def models_of(quotas: Iterable[GPUQuota]) -> list[str]:
+    """The models that guarantees and limits of quotas name, in the order of their names."""
+    return sorted(
+        {
+            model
+            for quota in quotas
+            for amounts in (quota.spec.guaranteed, quota.spec.most)
+            if amounts is not None
+            for model in amounts.models
+        }
+    )
+
+
 def tree_of(quotas: Iterable[GPUQuota], *, capacity: Capacity | None = None) -> Tree:
     """The tree of these quotas. Without `capacity`, no guarantee is scaled to a cluster."""
     known = {quota.metadata.name: quota for quota in quotas}
@@ -135,14 +148,7 @@ class _Builder:
         self._others = others
         self._capacity = capacity
         self._findings: list[Finding] = []
-        models = {
-            model
-            for quota in quotas.values()
-            for amounts in (quota.spec.guaranteed, quota.spec.most)
-            if amounts is not None
-            for model in amounts.models
-        }
-        self._resources = (GPUS, *sorted(models))
+        self._resources = (GPUS, *models_of(quotas.values()))
         self._parents = {name: self._parent_of(name) for name in quotas}
         self._children: dict[str | None, list[str]] = {}
         for name, parent in self._parents.items():

@@ -1,0 +1,42 @@
+"""How many GPUs of each model a cluster has for what its quotas guarantee."""
+
+import pytest
+
+from dovetail.engine.ledger.ledger import Ledger
+from dovetail.queue.limits.quotas import Quotas
+from dovetail.queue.quota_tree.tree import GPUS
+from tests.core.engine.builders import add_node
+from tests.core.queue.quota_tree.builders import make_quota
+
+
+@pytest.fixture
+def ledger() -> Ledger:
+    found = Ledger()
+    add_node(found, "v", gpus=4)
+    add_node(found, "a", gpus=2, model="A100")
+    return found
+
+
+def test_a_cluster_counts_the_models_that_quotas_name(ledger: Ledger) -> None:
+    quotas = Quotas(half_life_seconds=1)
+    assert quotas.capacity(ledger).known == {GPUS: 6000}
+    quotas.update(make_quota("vision", models={"A100": 2, "H100": 1}))
+    assert quotas.capacity(ledger).known == {GPUS: 6000, "A100": 2000, "H100": 0}
+
+
+def test_a_guarantee_of_a_model_holds_as_far_as_the_cluster_has_it(ledger: Ledger) -> None:
+    quotas = Quotas(half_life_seconds=1)
+    quotas.update(make_quota("vision", models={"A100": 2}))
+    tree = quotas.tree(capacity=quotas.capacity(ledger))
+    assert (tree.nodes[0].guaranteed, tree.findings) == ((2000, 2000), ())
+    quotas.update(make_quota("vision", models={"A100": 3}))
+    tree = quotas.tree(capacity=quotas.capacity(ledger))
+    assert tree.nodes[0].guaranteed == (3000, 2000)
+    assert [finding.reason for finding in tree.findings] == ["GuaranteesAboveCluster"]
+
+
+def test_a_node_that_is_gone_gives_nothing(ledger: Ledger) -> None:
+    quotas = Quotas(half_life_seconds=1)
+    quotas.update(make_quota("vision", models={"A100": 2}))
+    ledger.drop_node("a")
+    assert quotas.capacity(ledger).usable == {GPUS: 4000, "A100": 0}
