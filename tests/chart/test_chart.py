@@ -405,8 +405,8 @@ def test_a_digest_pins_an_image(render: Render) -> None:
 
 def test_classes_that_pods_refer_to_carry_the_contract_s_names(chart: list[dict[str, Any]]) -> None:
     assert [each["metadata"]["name"] for each in of_kind(chart, "RuntimeClass")] == [names.RUNTIME_CLASS]
-    (priority,) = of_kind(chart, "PriorityClass")
-    assert (priority["metadata"]["name"], priority["preemptionPolicy"]) == ("dovetail-gpujob", "Never")
+    policies = {each["metadata"]["name"]: each["preemptionPolicy"] for each in of_kind(chart, "PriorityClass")}
+    assert policies == {names.PRIORITY_CLASS: "Never", names.PLACEHOLDER_CLASS: "Never"}
 
 
 def test_a_pod_monitor_selects_the_pods_of_each_component(chart: list[dict[str, Any]]) -> None:

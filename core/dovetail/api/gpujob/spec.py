@@ -109,8 +109,8 @@ class GPUJobSpec(Described, frozen=True, kw_only=True):
     checkpoint_interval_seconds: Annotated[
         Annotated[int, Meta(ge=0, le=MAX_SECONDS)] | None,
         Meta(
-            description="The job saves its work at least this often, so its end loses no more; 0: when it is notified. "
-            "Jobs that lose the least work are ended first. Unset: it loses its whole run."
+            description="The job saves its work at least every so many seconds, so its end loses no more; 0: when it "
+            "is notified. Jobs that lose the least work are ended first. Unset: it loses its whole run."
         ),
     ] = None
     workers: Annotated[int, Meta(description="Number of pods that run at the same time.", ge=1, le=1024)] = 1

@@ -17,6 +17,7 @@ class AtMost:
     def __init__(self, most: int, *, running: int = 0) -> None:
         self.most = most
         self.running = running
+        self.loans = None
 
     def refusal(self, job: Candidate) -> Refused | None:
         if self.running < self.most:
