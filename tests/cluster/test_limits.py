@@ -195,7 +195,7 @@ def window(start: str, end: str) -> dict[str, Any]:
         ({"per": "Team"}, "per must be one of Namespace, Together, User"),
         (
             {"namespaces": [], "reservations": [window("2026-01-01", "2026-01-02")]},
-            "namespaces or users must not both be empty",
+            "namespaces, users and projects must not all be empty",
         ),
         (
             {"reservations": [window("2026-01-02", "2026-01-01")]},
