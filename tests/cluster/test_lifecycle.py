@@ -26,6 +26,7 @@ SEEN = {
     "held": ("Held", "Held"),
     "kueue": ("Queued", "ExternallyManaged"),
     "reservation": ("Running", ""),
+    "topology": ("Queued", "ExceedsCapacity"),
     "vendor": ("Queued", "ExceedsCapacity"),
 }
 DEPLOYMENTS = Resource(group="apps", plural="deployments", kind="Deployment")

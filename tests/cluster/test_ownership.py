@@ -176,7 +176,7 @@ async def test_only_the_operator_makes_placeholders(mallory: Client, namespace: 
     told = await refusal(
         mallory, JOBS, {"metadata": {"name": "j"}, "spec": {"template": template}}, namespace=namespace
     )
-    assert "spec.template.metadata.labels has dovetail.dev/placeholder" in told
+    assert "metadata.labels has dovetail.dev/placeholder" in told
 
 
 async def test_nobody_makes_or_takes_over_what_the_operator_makes(

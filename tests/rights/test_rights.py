@@ -43,6 +43,9 @@ SHOWN_ELSEWHERE: Final = {
     ("dovetail-operator", "watch", "workloads.kueue.x-k8s.io"): (
         "only where Kueue is installed: tests/cluster/test_neighbours.py, in the slow suite"
     ),
+    ("dovetail-operator", "watch", "nodepools.karpenter.sh"): (
+        "only where Karpenter is installed: tests/cluster/test_growing.py, in the slow suite"
+    ),
     ("dovetail-certificates", "create", "secrets"): (
         "asked where a server-side apply makes the object, recorded as patch: tests/cluster/test_certificates.py"
     ),

@@ -96,6 +96,7 @@ EXAMPLES: Final[Mapping[str, Sequence[str]]] = {
     "sandbox fetch": ("dovetail sandbox fetch",),
     "sandbox logs": ("dovetail sandbox logs -f operator",),
     "sandbox restart": ("dovetail sandbox restart extender",),
+    "sandbox console": ("dovetail sandbox console",),
     "sandbox token": ("dovetail sandbox token", "dovetail sandbox token --namespace vision"),
 }
 

@@ -119,7 +119,7 @@ def test_weights_out_of_bounds_keep_a_job_from_starting_and_leave_its_request_kn
     assert state.obstacle_of(job, now=NOW) == reading.obstacle
     # A job that runs when the bounds change runs on.
     assert {ask.weights.cpu for ask in reading.asks} == {1}
-    state.requests.configure(rankings=Rankings())
+    state.requests.configure(rankings=Rankings(), levels=())
     assert state.obstacle_of(job, now=NOW) is None
     assert state.requests.read(job).asks[0].weights.cpu == 2
 
