@@ -105,7 +105,8 @@ def attached(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attached]:
         made = Attached(sandbox=up, authority=Authority(), port=port, folder=folder)
         made.renew()
         options = (
-            f"--kubeconfig={up.folder / 'kubeconfigs' / 'extender'}", f"--port={port}", f"--metrics-port={metrics_port}",
+            f"--kubeconfig={up.folder / 'kubeconfigs' / 'extender'}",
+            f"--port={port}", f"--metrics-port={metrics_port}",
             f"--certificates={folder / 'server'}", f"--client-name={CLIENT}",
         )  # fmt: skip
         with (
