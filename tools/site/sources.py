@@ -16,6 +16,7 @@ _MOVED: Final[Mapping[str, str]] = MappingProxyType(
     {
         "docs/README.md": "index.md",
         "README.md": "readme.md",
+        "README.zh-CN.md": "readme-zh.md",
         "CHANGELOG.md": "changelog.md",
         "SECURITY.md": "security.md",
         "CONTRIBUTING.md": "contributing.md",
