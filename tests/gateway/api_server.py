@@ -38,6 +38,7 @@ class GatewayApiServer(ApiServer):
 
     A log that is followed ends once `log_ends` is set. `log_refusal`: logs get that answer.
     `answer` is the status of every HistoryQuery, `questions` are their specs.
+    Watches show changes `late_seconds` after they happen.
     """
 
     lists = {**LISTS, "jobs": "/apis/batch/v1/jobs", "configmaps": _CONFIGMAPS}
@@ -58,7 +59,14 @@ class GatewayApiServer(ApiServer):
         self.questions: list[dict[str, Any]] = []
         self.answer: dict[str, Any] = {"answered": True, "records": [], "next": ""}
         self.log_refusal: tuple[int, str] | None = None
+        self.late_seconds = 0.0
         self._uids = itertools.count(1)
+
+    def _tell(self, kind: str, event: str, subject: dict[str, Any]) -> None:
+        if self.late_seconds:
+            asyncio.get_running_loop().call_later(self.late_seconds, super()._tell, kind, event, subject)
+        else:
+            super()._tell(kind, event, subject)
 
     def add_to(self, app: web.Application) -> None:
         super().add_to(app)

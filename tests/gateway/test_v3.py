@@ -107,6 +107,13 @@ async def test_a_job_is_created_as_the_caller(api: GatewayApiServer, face: Face)
     assert ("rita", "create", "red/new") in api.requests
 
 
+async def test_a_job_that_was_just_created_is_there_though_the_watch_is_late(api: GatewayApiServer, face: Face) -> None:
+    api.late_seconds = 0.2
+    made = await face.ask("POST", "/api/v3/jobs", token="red-token", json={**NEW, "name": "new"})
+    found = await face.ask("GET", "/api/v3/jobs/red/new", token="red-token")
+    assert (made.status, found.status) == (201, 200)
+
+
 async def test_a_retry_with_the_same_key_gives_the_same_job(api: GatewayApiServer, face: Face) -> None:
     key = {"Idempotency-Key": "k1"}
     first = await face.ask("POST", "/api/v3/jobs", token="red-token", json=NEW, headers=key)

@@ -43,6 +43,8 @@ IDEMPOTENCY_KEY: Final = "Idempotency-Key"
 # On a GPUJob: the digest of the request that created it with an idempotency key.
 _REQUEST_DIGEST: Final = f"{GROUP}/request-digest"
 _ENCODER: Final = msgspec.json.Encoder()
+# How long an answer waits until the watch shows what the request created. Usually some milliseconds.
+_SHOWN_SECONDS: Final = 2.0
 
 
 class Jobs:
@@ -130,6 +132,10 @@ class Jobs:
             return Answer(
                 status=200, value=job_row(await self._created_before(call.caller, new=new, name=name, digest=digest))
             )
+        if not call.query.dry_run:
+            # The next request may ask for it, and is answered from the cache.
+            key_of_job = f"{new.namespace}/{job.metadata.name}"
+            await self._cache.until(key_of_job, holds=lambda found: found is not None, seconds=_SHOWN_SECONDS)
         return Answer(status=201, value=job_row(job))
 
     async def _created_before(self, caller: Caller, *, new: NewJob, name: str, digest: str) -> GPUJob:
