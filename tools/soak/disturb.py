@@ -18,11 +18,13 @@ from dovetail.kube.errors import KubeError
 from dovetail.process import identity
 from dovetail_certificates.keeper import SECRETS
 from dovetail_sandbox.cluster import Cluster
+from dovetail_sandbox.processes import processes
 from tools.soak.proxy import Fault, Proxy
 from tools.soak.schedule import CLIENTS, Disturbance
 
 _FAULTS: Final[dict[str, Fault]] = {"delay": "delay", "drop": "drop", "stall": "stall"}
 _API_SERVER: Final = "kube-apiserver"
+_END_SECONDS: Final = 30.0
 _LIBRARIES: Final = (
     "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1",
     "/usr/lib/aarch64-linux-gnu/faketime/libfaketime.so.1",
@@ -134,6 +136,8 @@ class Disturber:
         identity.send(process, signal_number=signal.SIGKILL)
         if self._server is not None:
             self._server.wait()
+        # Its port is free when it has ended, not when it got the signal.
+        processes.wait_gone([process], seconds=_END_SECONDS)
         environment = dict(pair.split("=", 1) for pair in pairs)
         with (self.sandbox.folder / "logs" / "kube-apiserver-again.log").open("ab") as log:
             self._server = subprocess.Popen(argv, env=environment, cwd=folder, stdout=log, stderr=log)
