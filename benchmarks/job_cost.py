@@ -81,7 +81,7 @@ async def started(
 ) -> dict[str, Any]:
     """CPU milliseconds and writes for each job, from its creation until its pods run and its GPUJob says so."""
     pods: set[str] = set()
-    told: set[str] = set()
+    with_reason: set[str] = set()
     wanted = {body["metadata"]["name"] for body in bodies}
 
     def pod(event: EventType, seen: Pod) -> None:
@@ -90,14 +90,14 @@ async def started(
 
     def job(_event: EventType, seen: GPUJob) -> None:
         if seen.status.phase == "Running" and seen.status.workers_active == seen.spec.workers:
-            told.add(seen.metadata.name)
+            with_reason.add(seen.metadata.name)
 
     is_bare = bodies[0]["kind"] == "Job"
     async with followed(client, PODS, Pod, pod), followed(client, GPUJOBS, GPUJob, job):
         with turns.measured(made) as used:
             await submit(client, bodies, rate=args.rate)
             async with asyncio.timeout(300):
-                while len(pods) < len(bodies) * args.workers or not (is_bare or told >= wanted):  # noqa: ASYNC110
+                while len(pods) < len(bodies) * args.workers or not (is_bare or with_reason >= wanted):  # noqa: ASYNC110
                     await asyncio.sleep(0.1)
             await asyncio.sleep(SETTLING_SECONDS)
     return summary(used, count=len(bodies), idle=idle)
@@ -107,18 +107,18 @@ async def reasons(
     made: Cluster, client: Client, bodies: Sequence[dict[str, Any]], *, rate: float, idle: dict[str, float]
 ) -> dict[str, Any]:
     """CPU milliseconds and writes for each job that does not fit, from its creation until it has a reason."""
-    told: set[str] = set()
+    with_reason: set[str] = set()
 
     def job(_event: EventType, seen: GPUJob) -> None:
         if seen.status.reason not in {"", "Evaluating"}:
-            told.add(seen.metadata.name)
+            with_reason.add(seen.metadata.name)
 
     wanted = {body["metadata"]["name"] for body in bodies}
     async with followed(client, GPUJOBS, GPUJob, job):
         with turns.measured(made) as used:
             await submit(client, bodies, rate=rate)
             async with asyncio.timeout(120):
-                while not told >= wanted:  # noqa: ASYNC110 - a watch fills it
+                while not with_reason >= wanted:  # noqa: ASYNC110 - a watch fills it
                     await asyncio.sleep(0.1)
             await asyncio.sleep(SETTLING_SECONDS)
     return summary(used, count=len(bodies), idle=idle)
@@ -170,12 +170,12 @@ def medians(found: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
         add("other_to_bare", over=all_ms["other"], under=all_ms[BARE])
         add("this_to_other", over=all_ms["this"], under=all_ms["other"])
     cpu = {name: _median_ms([each["cpu_ms"] for each in each_turn]) for name, each_turn in found.items()}
-    told = {
+    reasons_ms = {
         name: _median_ms([each["reasons"]["cpu_ms"] for each in each_turn])
         for name, each_turn in found.items()
         if all("reasons" in each for each in each_turn)
     }
-    return {"ratios": ratios, "cpu_ms": cpu, "reasons_cpu_ms": told}
+    return {"ratios": ratios, "cpu_ms": cpu, "reasons_cpu_ms": reasons_ms}
 
 
 def _median_ms(taken: Sequence[dict[str, float]]) -> dict[str, float]:
