@@ -69,8 +69,12 @@ def open_local(*, kubeconfig: str | None, context: str | None, port: int | None,
 def open_at(url: str, *, kubeconfig: str | None, context: str | None, browser: bool) -> None:
     """Open the console of a running gateway, signed in with the kubeconfig's token.
 
-    Raises `CommandError`.
+    Raises `CommandError`, and `UsageError` for an address that is not of HTTP.
     """
+    if not url.startswith(("http://", "https://")):
+        raise UsageError(
+            f'--gateway "{url}": must begin with http:// or https://; write for example https://gpu.example'
+        )
     connection = load_connection(Path(kubeconfig) if kubeconfig else None, context=context)
     token = connection.read_token()
     if not token:
