@@ -198,10 +198,11 @@ class SchedulingCycle:
             return self._on_cpu(job, instead=waits)
         if isinstance(waits, Admitted):
             return waits
-        if self._reclaim is not None and (owner := self._reclaim.owner(job)) is not None:
-            if self._reclaim.may_seek(job, owner=owner):
+        if self._reclaim is not None:
+            owner = self._reclaim.owner_or_refusal(job)
+            if isinstance(owner, int):
                 return self._reclaimed(job, waits=waits, owner=owner, reclaim=self._reclaim)
-            waits = self._unreclaimed(job, waits=waits, owner=owner, reclaim=self._reclaim)
+            waits = _with_clause(waits, clause=owner)
         if isinstance(found, Room) and self.reservation is not None:
             return waits
         return self._preempted(job, waits=waits)
@@ -235,15 +236,10 @@ class SchedulingCycle:
         beside = self._residual(job, in_seconds=reclaim.takes_seconds)
         made = reclaim.reclaim(job, owner=owner, ledger=self._ledger, sites=self._sites, beside=beside)
         if made is None:
-            waits = self._unreclaimed(job, waits=waits, owner=owner, reclaim=reclaim)
+            waits = _with_clause(waits, clause=reclaim.refusal_clause(job, owner=owner))
             return self._preempted(job, waits=waits)
         self._owed.append(made)
         return msgspec.structs.replace(waits, kept=self._kept_for(job))
-
-    def _unreclaimed(self, job: Candidate, *, waits: Waits, owner: int, reclaim: Reclaim) -> Waits:
-        """The verdict with the reason why nothing comes back for the job."""
-        clause = reclaim.refusal_clause(job, owner=owner)
-        return msgspec.structs.replace(waits, message=waits.message + clause) if clause else waits
 
     def _preempted(self, job: Candidate, *, waits: Waits) -> Verdict:
         """The verdict on a job that waits for room, which may get it by its priority, and a reservation."""
@@ -404,3 +400,8 @@ class SchedulingCycle:
         self._expect(commit(room.claims, job=job, ledger=self._ledger, at_seconds=self._now))
         self._kept.take(room, job=job)
         return Admitted(key=job.key, claims=room.claims, ask=room.ask)
+
+
+def _with_clause(waits: Waits, *, clause: str) -> Waits:
+    """The verdict with the reason why nothing comes back for the job."""
+    return msgspec.structs.replace(waits, message=waits.message + clause) if clause else waits

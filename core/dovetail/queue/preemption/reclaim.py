@@ -28,9 +28,14 @@ class Reclaim:
     def __init__(self, evictor: Evictor, *, loans: Loans) -> None:
         self._evictor = evictor
         self._loans = loans
+        self._charges = loans.charges
         self._searches = 0
         # Why no search of a shape for an owner found victims, in this cycle.
         self._refused: dict[tuple[object, int], str] = {}
+        # The reasons of `owner_or_refusal` since the loans last changed, by shape and the identity of the charge:
+        # thousands of waiting jobs have the same.
+        self._settled: dict[tuple[object, int], str] = {}
+        self._settled_at = -1
         self._by_quota: dict[int | None, list[Running]] | None = None
         for each in evictor.running:
             if each.yields_to:
@@ -52,6 +57,26 @@ class Reclaim:
     def may_seek(self, job: Candidate, *, owner: int) -> bool:
         """Whether jobs end for this one already, or no job of its shape has failed to get any back in this cycle."""
         return (job.shape, owner) not in self._refused or bool(self._evictor.current_victims(job))
+
+    def owner_or_refusal(self, job: Candidate) -> int | str:
+        """The quota whose guarantee covers the job, where jobs may end for it; else why nothing comes back.
+
+        The reason is the end of the job's message, empty for a job that no guarantee covers.
+        """
+        key = job.shape, id(self._charges.get(job.key))
+        if self._settled_at != self._loans.changes:
+            self._settled.clear()
+            self._settled_at = self._loans.changes
+        elif key in self._settled and not self._evictor.current_victims(job):
+            return self._settled[key]
+        owner = self.owner(job)
+        if owner is not None and self.may_seek(job, owner=owner):
+            return owner
+        clause = "" if owner is None else self.refusal_clause(job, owner=owner)
+        if job.least is None:
+            # Elastic jobs of one shape may differ in the workers that their limits leave them.
+            self._settled[key] = clause
+        return clause
 
     def reclaim(
         self,

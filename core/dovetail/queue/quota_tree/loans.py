@@ -57,6 +57,8 @@ class Loans:
         self._outside_milli = 0
         # The owners of charges while nothing changes, by identity: thousands of waiting jobs have the same charge.
         self._owners: dict[int, int | None] = {}
+        # Goes up with each change of what is used.
+        self.changes = 0
         for key in running:
             self.start(key)
         for charge in others:
@@ -94,6 +96,7 @@ class Loans:
 
     def _add(self, quota: int | None, *, need: Vector, sign: int, firm: bool) -> None:
         self._owners.clear()
+        self.changes += 1
         if quota is None:
             self._outside_milli += sign * need[0]
             return

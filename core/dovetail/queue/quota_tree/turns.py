@@ -95,7 +95,7 @@ def _take(room: list[int | None], *, need: Vector) -> bool:
 
 @dataclass(slots=True)
 class _Line(Generic[Job]):
-    """The jobs of one quota that wait for a loan, and the next of them."""
+    """The first jobs of one quota that wait for a loan, as many as can get an exact turn, and the next of them."""
 
     jobs: list[tuple[Job, Charge | None]] = field(default_factory=list)
     next: int = 0
@@ -114,7 +114,8 @@ def _shared(rest: Sequence[Job], *, loans: Loans) -> list[Job]:
         line = lines.get(quota)
         if line is None:
             line = lines[quota] = _Line()
-        line.jobs.append((job, charge))
+        if len(line.jobs) < _EXACT:
+            line.jobs.append((job, charge))
     if len(lines) <= 1:
         return list(rest)
     filling = loans.copy()
