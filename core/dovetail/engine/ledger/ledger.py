@@ -340,13 +340,20 @@ class Ledger:
             holds=sum(entry.is_hold for entry in self._entries.values()),
         )
 
-    def copy(self) -> "Ledger":
-        """An independent ledger with the same content and prices. Its log starts empty."""
+    def copy(self, *, with_claims: bool = True) -> "Ledger":
+        """An independent ledger with the same content and prices. Its log starts empty.
+
+        Without claims, the copy is expensive: each node that has some is computed again.
+        """
         other = Ledger(limits=self.limits)
         other.prices = None if self.prices is None else self.prices.of_copy(original=self)
         other._table = self._table.copy()
-        other._entries = dict(self._entries)
-        other._on_node = {node: set(keys) for node, keys in self._on_node.items()}
+        if with_claims:
+            other._entries = dict(self._entries)
+            other._on_node = {node: set(keys) for node, keys in self._on_node.items()}
+        else:
+            for name in self._on_node:
+                other._recount(name)
         return other
 
     # --- Inside ------------------------------------------------------------------------------------------------

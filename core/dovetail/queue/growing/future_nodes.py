@@ -1,19 +1,32 @@
 """The nodes that a pool may still get, as a ledger on which the jobs of one cycle are planned."""
 
-from collections.abc import Container, Iterable
-from dataclasses import replace
+from bisect import bisect_left
+from collections.abc import Container, Iterable, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 from dovetail.api.builtin import Node
 from dovetail.cluster.leaving_nodes import is_leaving
 from dovetail.decoding import decode
+from dovetail.engine.filter.empty_capacity import workers_on_empty
+from dovetail.engine.filter.fit import Judgement
 from dovetail.engine.ledger.ledger import Ledger
+from dovetail.engine.model.claims import Ask, Claim
 from dovetail.engine.model.settings import Limits
 from dovetail.engine.score.fit_cache import FitCache
 from dovetail.pods.node_affinity import admits
 from dovetail.queue.growing.pools import MOST_NODES, GrowingPool
-from dovetail.queue.model.candidates import Candidate, Room, find_room
+from dovetail.queue.model.candidates import Candidate, NoRoom, Room, Sites, find_room
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """A plan of a job: `nodes` new nodes for `workers` of its workers, and its `claims` on existing nodes."""
+
+    nodes: int
+    workers: int
+    claims: tuple[Claim, ...] = ()
 
 
 class FutureNodes:
@@ -35,11 +48,12 @@ class FutureNodes:
         self._refused: set[object] = set()
         self._possible: dict[object, bool] = {}
 
-    def plan(self, job: Candidate, *, workers: int) -> int | None:
-        """Plan this many workers of the job on new nodes; the number of these nodes, None if they do not fit.
+    def plan(self, job: Candidate, *, existing: Sequence[Claim] = ()) -> Planned | None:
+        """Plan the workers of the job that have no claim on `existing` nodes on new ones; None if they do not fit.
 
         The workers keep their room for the rest of the cycle.
         """
+        workers = job.workers - len(existing)
         shape = (job.shape, workers)
         if not self.admits(job) or shape in self._refused:
             return None
@@ -49,20 +63,80 @@ class FutureNodes:
             # Room only shrinks within a cycle.
             self._refused.add(shape)
             return None
-        self._ledger.commit_all(found.claims)
-        nodes = {claim.node for claim in found.claims}
-        self._used |= nodes
-        return len(nodes)
+        return self._taken(found.claims, existing=existing)
 
-    def could_hold(self, job: Candidate) -> bool:
-        """Whether all workers of the job fit on the pool alone once it has all its nodes and nothing runs there."""
+    def plan_jointly(self, job: Candidate, *, ledger: Ledger, sites: Sites) -> Planned | None:
+        """Plan a gang with rules of topology on the nodes of `ledger` and on as few new ones as its rules allow.
+
+        Where one worker may be depends on the others, so existing and new nodes are one ledger here. None if the gang
+        does not fit. The workers on new nodes keep their room for the rest of the cycle; `ledger` stays unchanged.
+        """
+        shape = (job.shape, None)
+        asks = self._asks(job)
+        if not asks or not self.admits(job) or shape in self._refused:
+            return None
+        self._open(len(self._used) + job.workers)
+        joint, new = ledger.copy(), sorted(self._ledger.nodes(), key=lambda name: name not in self._used)
+        for name in new:
+            joint.set_node(self.pool.facts(name))
+            joint.set_devices(name, devices=self.pool.devices(name))
+        joint.commit_all(self._ledger.claims())
+        old, fit_cache = sites[job.site] if job.site in sites else ledger.nodes(), FitCache(joint)
+        way = replace(job, ask=asks[0], others=tuple(asks[1:]))
+
+        def room(count: int) -> Room | NoRoom:
+            nodes = [*old, *new[: len(self._used) + count]]
+            return find_room(way, ledger=joint, fit_cache=fit_cache, sites={job.site: nodes})
+
+        most = len(new) - len(self._used)
+        if isinstance(room(most), NoRoom):
+            self._refused.add(shape)
+            return None
+        fewest = bisect_left(range(most), True, key=lambda count: isinstance(room(count), Room))
+        found = room(fewest)
+        assert isinstance(found, Room), "more nodes have no less room"
+        on_new = [claim for claim in found.claims if claim.node in set(new)]
+        return self._taken(on_new, existing=[claim for claim in found.claims if claim not in on_new])
+
+    def _taken(self, claims: Sequence[Claim], *, existing: Sequence[Claim]) -> Planned:
+        """Keep the room of these claims on new nodes."""
+        self._ledger.commit_all(claims)
+        nodes = {claim.node for claim in claims}
+        self._used |= nodes
+        return Planned(nodes=len(nodes), workers=len(claims), claims=tuple(existing))
+
+    def could_hold(self, job: Candidate, *, ledger: Ledger, sites: Sites) -> bool:
+        """Whether the job fits once the pool has all its nodes, and nothing runs there or on the nodes of `ledger`."""
         if not self.admits(job):
             return False
         if job.shape not in self._possible:
             count = min(self.pool.max_nodes, job.workers, MOST_NODES)
-            empty = FutureNodes(self.pool, room=count, limits=self._limits)
-            self._possible[job.shape] = empty.plan(job, workers=job.workers) is not None
+            alone = FutureNodes(self.pool, room=count, limits=self._limits)
+            self._possible[job.shape] = alone.plan(job) is not None or self._could_complete(
+                job, ledger=ledger, sites=sites
+            )
         return self._possible[job.shape]
+
+    def _could_complete(self, job: Candidate, *, ledger: Ledger, sites: Sites) -> bool:
+        """Whether the job fits on empty existing nodes and the nodes that are missing."""
+        if self._room == 0:
+            return False
+        missing = FutureNodes(self.pool, room=self._room, limits=self._limits)
+        missing._open(1)
+        nodes = sites[job.site] if job.site in sites else ledger.nodes()
+        asks = self._asks(job)
+        on_existing = max((_most_workers(ledger, ask=ask, nodes=nodes) for ask in asks), default=0)
+        on_one = max(
+            (_most_workers(missing._ledger, ask=ask, nodes=missing._ledger.nodes()) for ask in asks), default=0
+        )
+        # Most jobs are too large by far, and a large ledger is expensive to empty.
+        if on_existing + self._room * on_one < job.workers:
+            return False
+        return missing.plan_jointly(job, ledger=ledger.copy(with_claims=False), sites=sites) is not None
+
+    def _asks(self, job: Candidate) -> list[Ask]:
+        """The job's requests that nodes of the pool serve."""
+        return [ask for ask in (job.ask, *job.others) if ask.resource == self.pool.resource]
 
     def admits(self, job: Candidate) -> bool:
         """Whether selectors, affinity and tolerations of the job allow nodes of the pool."""
@@ -86,6 +160,12 @@ def _find(job: Candidate, *, workers: int, ledger: Ledger, fit_cache: FitCache) 
     packed = replace(job, ask=ways[0], others=tuple(ways[1:]), workers=workers, least=None, site="")
     found = find_room(packed, ledger=ledger, fit_cache=fit_cache, sites={})
     return found if isinstance(found, Room) else None
+
+
+def _most_workers(ledger: Ledger, *, ask: Ask, nodes: Sequence[str]) -> int:
+    """At most how many workers the nodes could run if they were empty."""
+    judged = Judgement(ledger, ask=ask.alone, nodes=nodes, key="")
+    return int(workers_on_empty(judged, gpu=judged.gpu).sum())
 
 
 def missing_nodes(pool: GrowingPool, *, nodes: Iterable[Node], usable: Container[str], since: datetime) -> int:

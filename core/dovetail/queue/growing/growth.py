@@ -5,7 +5,7 @@ ones. The one exception are nodes of the pool that came after the job's request:
 others are awaited.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
@@ -19,7 +19,7 @@ from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Claim
 from dovetail.engine.score.fit_cache import FitCache
 from dovetail.formats.durations import moment
-from dovetail.queue.growing.future_nodes import FutureNodes, missing_nodes
+from dovetail.queue.growing.future_nodes import FutureNodes, Planned, missing_nodes
 from dovetail.queue.growing.pools import GrowingRules
 from dovetail.queue.growing.requests import due_at, following, is_resting, message_of
 from dovetail.queue.model.candidates import Candidate, Room, Sites, find_room
@@ -99,20 +99,36 @@ class Growth:
         if (refused := self._gate.refusal(job)) is not None:
             waits = Waits(key=job.key, reason=refused.reason, message=refused.message)
             return (waits if verdict.reason == NEVER else verdict), ()
-        room = self._on_existing(job, ledger=ledger, sites=sites)
-        for pool in pools:
-            # A job runs on one kind of nodes.
-            there = room.claims if room is not None and room.ask.resource == pool.pool.resource else ()
-            workers = job.workers - len(there)
-            nodes = pool.plan(job, workers=workers)
-            if nodes is None:
+        for pool, planned in self._plans(job, pools=pools, ledger=ledger, sites=sites):
+            if planned is None:
                 continue
             self._gate.started(job)
             request = following(
-                before, pool=pool.pool.name, nodes=nodes, workers=workers, rules=self._rules, now=self._now
+                before,
+                pool=pool.pool.name,
+                nodes=planned.nodes,
+                workers=planned.workers,
+                rules=self._rules,
+                now=self._now,
             )
-            return self._told(verdict, request=request), self._kept(there, pool=pool, before=before)
-        return self._at_limit(job, verdict=verdict, pools=pools), ()
+            return self._told(verdict, request=request), self._kept(planned.claims, pool=pool, before=before)
+        return self._at_limit(job, verdict=verdict, pools=pools, ledger=ledger, sites=sites), ()
+
+    def _plans(
+        self, job: Candidate, *, pools: Iterable[FutureNodes], ledger: Ledger, sites: Sites
+    ) -> Iterator[tuple[FutureNodes, Planned | None]]:
+        """The job's plan with new nodes of each pool, made when it is asked for."""
+        room = self._on_existing(job, ledger=ledger, sites=sites)
+        # Room on existing nodes for all workers is room that a reservation keeps for another job.
+        is_kept = room is not None and len(room.claims) == job.workers
+        is_bound = job.ask.topology is not None and job.ask.topology.is_bound
+        for pool in pools:
+            if is_bound and not is_kept:
+                yield pool, pool.plan_jointly(job, ledger=ledger, sites=sites)
+            else:
+                # A job runs on one kind of nodes.
+                some = room is not None and not is_kept and room.ask.resource == pool.pool.resource
+                yield pool, pool.plan(job, existing=room.claims if room is not None and some else ())
 
     def _in_order(self, before: Provisioning | None) -> list[FutureNodes]:
         """The pools: that of a request under way first, that of one that was given up last."""
@@ -124,15 +140,12 @@ class Growth:
         return sorted(self._pools, key=lambda each: (each.pool.name == before.pool) != is_first)
 
     def _on_existing(self, job: Candidate, *, ledger: Ledger, sites: Sites) -> Room | None:
-        """Room on existing nodes for some of the workers, as many as fit.
-
-        None if all fit: then a reservation keeps that room for another job.
-        """
+        """Room on existing nodes for the workers, as many as fit."""
         if job.workers == 1:
             return None
         self._fit_cache = self._fit_cache or FitCache(ledger)
         found = find_room(replace(job, least=1), ledger=ledger, fit_cache=self._fit_cache, sites=sites)
-        return found if isinstance(found, Room) and len(found.claims) < job.workers else None
+        return found if isinstance(found, Room) else None
 
     def _kept(self, claims: Iterable[Claim], *, pool: FutureNodes, before: Provisioning | None) -> Sequence[Claim]:
         """Of these claims, those on nodes of the pool that came after the request."""
@@ -143,11 +156,13 @@ class Growth:
         came = {name for name, node in nodes.items() if pool.pool.came_since(node, time=since)}
         return [claim for claim in claims if claim.node in came]
 
-    def _at_limit(self, job: Candidate, *, verdict: Waits, pools: Iterable[FutureNodes]) -> Waits:
+    def _at_limit(
+        self, job: Candidate, *, verdict: Waits, pools: Iterable[FutureNodes], ledger: Ledger, sites: Sites
+    ) -> Waits:
         """The verdict where no pool has room left now."""
         if verdict.reason != NEVER:
             return verdict
-        full = next((each.pool for each in pools if each.could_hold(job)), None)
+        full = next((each.pool for each in pools if each.could_hold(job, ledger=ledger, sites=sites)), None)
         if full is None:
             return verdict
         need = verdict.message.partition(":")[0]

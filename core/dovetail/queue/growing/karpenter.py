@@ -75,10 +75,7 @@ def with_node_pools(rules: GrowingRules, *, found: Iterable[NodePool]) -> Growin
 
 def shape_of(pool: NodePool) -> GrowingPool | None:
     """The shape of the nodes by the labels of their instance type; None if these do not tell it."""
-    said = dict(pool.spec.template.metadata.labels)
-    for each in pool.spec.template.spec.requirements:
-        if each.operator == "In" and len(each.values) == 1:
-            said[each.key] = each.values[0]
+    said = _known_labels(pool.spec.template)
     numbers = {key: _number(said.get(key, "")) for key in (_GPUS, _CPU, _MIB, _GPU_MIB)}
     if not said.get(_MODEL) or not all(numbers[key] for key in (_GPUS, _CPU, _MIB)):
         return None
@@ -101,10 +98,17 @@ def _bounded(shape: GrowingPool, *, by: NodePool) -> GrowingPool:
     taints = dict.fromkeys([*shape.taints, *template.spec.taints])
     return replace(
         shape,
+        node_labels=_known_labels(template),
         labels={**shape.labels, **template.metadata.labels, POOL_LABEL: by.metadata.name},
         taints=tuple(taints),
         max_nodes=min([shape.max_nodes, *_most_nodes(shape, limits=by.spec.limits)]),
     )
+
+
+def _known_labels(template: _Template) -> dict[str, str]:
+    """The labels of every node of a template: its own, and those of which its requirements allow one value."""
+    single = (each for each in template.spec.requirements if each.operator == "In" and len(each.values) == 1)
+    return {**template.metadata.labels, **{each.key: each.values[0] for each in single}}
 
 
 def _most_nodes(shape: GrowingPool, *, limits: Mapping[str, Quantity]) -> Iterable[int]:

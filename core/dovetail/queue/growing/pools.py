@@ -21,6 +21,7 @@ class GrowingPool:
 
     - `name`: as in messages
     - `labels`: of every node of the pool; a node that has all of them belongs to it
+    - `node_labels`: further labels of every node, which topology and selectors read and which decide no membership
     - `taints`: of every node
     - `max_nodes`: the most nodes of the pool, including those that exist
     - `gpus`, `model`, `gpu_memory_mib`: the devices of one node, all alike; 0 MiB if the memory is not known
@@ -37,6 +38,7 @@ class GrowingPool:
     cpu_milli: int
     memory_mib: int
     gpu_memory_mib: int = 0
+    node_labels: Mapping[str, str] = field(default_factory=dict)
     taints: tuple[Taint, ...] = ()
     pods: int = 110
     vendor: str = "nvidia"
@@ -54,7 +56,7 @@ class GrowingPool:
     def template(self) -> Node:
         """A node of the pool, as far as selectors, affinity and taints concern it."""
         managed = {} if self.resource else {names.LABEL_MANAGED: "true"}
-        labels = {**managed, names.LABEL_MODEL: self.model, **self.labels}
+        labels = {**managed, names.LABEL_MODEL: self.model, **self.node_labels, **self.labels}
         return Node(metadata=ObjectMeta(labels=labels), spec=NodeSpec(taints=list(self.taints)))
 
     def facts(self, name: str) -> NodeFacts:
@@ -65,6 +67,7 @@ class GrowingPool:
             cpu_milli=self.cpu_milli,
             memory_mib=self.memory_mib,
             pods=self.pods,
+            labels={**self.node_labels, **self.labels},
             resource=self.resource,
             offered=self.gpus if self.resource else 0,
         )

@@ -236,6 +236,14 @@ def test_what_is_set_aside_for_a_while_is_as_before_afterwards() -> None:
     assert [claim.key for claim in ledger.expire_holds(9.0)] == ["hold"]
 
 
+def test_a_copy_without_claims_has_all_room_and_leaves_the_ledger_as_it_is() -> None:
+    ledger = make_ledger(a=2, b=1)
+    hold_devices(ledger, "a", 0)
+    before = ledger.content()
+    assert ledger.copy(with_claims=False).content() == make_ledger(a=2, b=1).content()
+    assert ledger.content() == before
+
+
 def test_what_is_set_aside_comes_back_whatever_happens_meanwhile() -> None:
     ledger = make_ledger(a=1)
     hold_devices(ledger, "a", 0, key="firm")

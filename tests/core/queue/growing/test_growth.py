@@ -25,6 +25,7 @@ from dovetail.queue.model.candidates import Candidate
 from dovetail.queue.model.gate import Gate
 from dovetail.queue.verdicts import Admitted, Verdict, Waits
 from tests.core.engine.builders import make_ask, make_ledger
+from tests.core.engine.gang.topologies import ZONE, topology
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 POOL = GrowingPool(
@@ -43,6 +44,11 @@ RULES = GrowingRules(pools=(POOL,), after_seconds=60, give_up_seconds=900, back_
 def make_job(name: str, gpu: str = "1", *, workers: int = 1, waited: float = 600, **more: Any) -> Candidate:
     created = timestamp(NOW - timedelta(seconds=waited))
     return Candidate(key=name, ask=make_ask(gpu), workers=workers, created=created, name=f"team/{name}", **more)
+
+
+def make_gang(name: str, gpu: str, *, workers: int, **rules: Any) -> Candidate:
+    job = make_job(name, gpu, workers=workers)
+    return replace(job, ask=replace(job.ask, topology=topology(**rules)))
 
 
 def make_node(name: str, *, created: datetime = NOW, labels: dict[str, str] | None = None, **spec: Any) -> Node:
@@ -179,6 +185,39 @@ CASES = (
         ),
         expected={"gang": ("plugin", 3, 5)},
         pools=(replace(POOL, name="plugin", resource="nvidia.com/gpu"),),
+    ),
+    Case(
+        says="a gang of one host requests a node for all its workers",
+        waiting=(make_gang("gang", "4", workers=2, required="host"),),
+        expected={"gang": ("a100", 1, 2)},
+    ),
+    Case(
+        says="a gang of one host that no new node can hold never fits",
+        waiting=(make_gang("gang", "4", workers=3, required="host"),),
+        expected={"gang": "ExceedsCapacity"},
+    ),
+    Case(
+        says="a gang of one rack requests no node of which the rack is unknown",
+        waiting=(make_gang("gang", "8", workers=2, required="rack"),),
+        expected={"gang": "ExceedsCapacity"},
+    ),
+    Case(
+        says="a gang of one zone requests nodes of a pool in one zone",
+        waiting=(make_gang("gang", "8", workers=2, required="zone"),),
+        expected={"gang": ("a100", 2, 2)},
+        pools=(replace(POOL, labels={"pool": "a100", ZONE: "z0"}),),
+    ),
+    Case(
+        says="a gang with groups requests nodes for whole groups",
+        waiting=(make_gang("gang", "4", workers=4, group_size=2, group_level="host"),),
+        expected={"gang": ("a100", 2, 4)},
+    ),
+    Case(
+        says="a gang that needs all nodes of a full pool and existing ones may fit later",
+        waiting=(make_job("first", "8", priority=1), make_job("gang", "4", workers=3)),
+        expected={"first": ("a100", 1, 1), "gang": "Resources"},
+        room=1,
+        pools=(replace(POOL, max_nodes=1),),
     ),
     Case(
         says="a job without GPUs requests no nodes",

@@ -47,6 +47,14 @@ def test_a_declared_pool_takes_labels_and_taints_of_the_node_pool_of_its_name() 
     assert (pool.gpus, pool.max_nodes) == (8, 8)
 
 
+def test_a_requirement_of_one_value_is_a_label_of_every_new_node() -> None:
+    zones = {"topology.kubernetes.io/zone": ["z0"], "kubernetes.io/arch": ["amd64", "arm64"]}
+    (pool,) = merged(make_pool(requirements=zones))
+    assert pool.facts("new").labels == {"topology.kubernetes.io/zone": "z0", "karpenter.sh/nodepool": "a100"}
+    assert pool.template().metadata.labels["topology.kubernetes.io/zone"] == "z0"
+    assert pool.labels == {"karpenter.sh/nodepool": "a100"}, "nodes from before the requirement still belong to it"
+
+
 @pytest.mark.parametrize(
     ("limits", "most"),
     [
