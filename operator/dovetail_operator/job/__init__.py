@@ -6,6 +6,7 @@ plan               a job's plan in its status
 plan_doubts        whether a plan still holds
 earlier_run        waits for the pods of an earlier run
 retries            which ends lead to another attempt
+missed_deadline    failures that are the time limit under another reason
 failure_policy     the batch Job's podFailurePolicy
 attempts           the records of ended attempts
 run_time           the run time over all runs

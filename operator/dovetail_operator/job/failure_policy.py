@@ -74,6 +74,11 @@ def rule_index_of(failed: Condition) -> int:
     return int(found[1]) if found else -1
 
 
+def is_disruption(failed: Condition) -> bool:
+    """Whether the batch Job failed because one of its pods was disrupted (evicted, preempted, its node drained)."""
+    return failed.reason == "PodFailurePolicy" and rule_index_of(failed) == 0
+
+
 def rules_of(job: GPUJob) -> list[FailureRule]:
     """The user's rules, in their order."""
     policy = job.spec.pod_failure_policy

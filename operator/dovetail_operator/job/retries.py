@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from dovetail.api.builtin import Condition, Job
 from dovetail.api.gpujob import GPUJob
 from dovetail.jobs.batch_job import is_going
-from dovetail_operator.job.failure_policy import in_place, rule_index_of, rules_of
+from dovetail_operator.job.failure_policy import in_place, is_disruption, rule_index_of, rules_of
+from dovetail_operator.job.missed_deadline import DEADLINE_EXCEEDED
 from dovetail_operator.job.observation import Observed
 from dovetail_operator.job.run_time import is_used_up
 
@@ -43,7 +44,7 @@ def retry_of(seen: Observed, *, child: Job, failed: Condition, how: str) -> Retr
         return None
     if failed.reason == "PodFailurePolicy":
         return _by_rule(seen.job, failed=failed, how=how)
-    if failed.reason == "DeadlineExceeded" and not _may_retry_timeout(seen):
+    if failed.reason == DEADLINE_EXCEEDED and not _may_retry_timeout(seen):
         return None
     if seen.job.status.retries >= spec.backoff_limit:
         return None
@@ -56,11 +57,10 @@ def _may_retry_timeout(seen: Observed) -> bool:
 
 
 def _by_rule(job: GPUJob, *, failed: Condition, how: str) -> Retry | None:
-    number = rule_index_of(failed)
-    if number == 0:
+    if is_disruption(failed):
         message = "A worker was disrupted, which costs no retry"
         return Retry(counted=False, reason="DisruptionTarget", message=f"{message}: {how}" if how else message)
-    rules = rules_of(job)
+    number, rules = rule_index_of(failed), rules_of(job)
     if 1 <= number <= len(rules) and rules[number - 1].action == "Ignore":
         return Retry(counted=False, reason="PodFailurePolicy", message=how or failed.message)
     return None

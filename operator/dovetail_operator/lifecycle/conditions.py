@@ -12,6 +12,7 @@ from dovetail.formats.durations import timestamp
 from dovetail.jobs.batch_job import has_ended, is_past, true_condition
 from dovetail_operator.devices import bad_devices, enforcement, idleness, memory_overuse
 from dovetail_operator.job.actions import Stage
+from dovetail_operator.job.missed_deadline import judged
 from dovetail_operator.job.observation import Observed
 from dovetail_operator.job.retries import retry_of
 
@@ -63,10 +64,13 @@ def _of_the_child(seen: Observed, *, stage: Stage) -> list[Condition]:
     if child is None or stage.ended is not None or is_past(seen.job, child=child):
         return []
     failing = true_condition(child, "FailureTarget")
-    if stage.phase not in FINISHED and failing is not None and retry_of(seen, child=child, failed=failing, how=""):
-        # The attempt fails, but the job does not.
-        return []
-    return [_mirrored(condition, at=seen.now) for condition in child.status.conditions if _is_news(condition)]
+    if failing is not None and stage.phase not in FINISHED:
+        failing = judged(failing, seen=seen, child=child)
+        if retry_of(seen, child=child, failed=failing, how=""):
+            # The attempt fails, but the job does not.
+            return []
+    news = [condition for condition in child.status.conditions if _is_news(condition)]
+    return [_mirrored(judged(condition, seen=seen, child=child), at=seen.now) for condition in news]
 
 
 def _is_news(condition: builtin.Condition) -> bool:

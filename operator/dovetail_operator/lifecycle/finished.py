@@ -7,6 +7,7 @@ from dovetail.jobs.batch_job import true_condition, worker_of
 from dovetail_operator.job.actions import Stage
 from dovetail_operator.job.attempts import ended_attempt
 from dovetail_operator.job.failure_policy import why_final, without_rule
+from dovetail_operator.job.missed_deadline import DEADLINE_EXCEEDED, judged
 from dovetail_operator.job.observation import Observed
 from dovetail_operator.job.retries import retry_of
 from dovetail_operator.job.run_time import is_used_up
@@ -18,7 +19,8 @@ def end_of(seen: Observed, *, child: Job) -> Stage:
         return Stage(phase="Succeeded", admitted=True)
     failed = true_condition(child, "Failed", "FailureTarget")
     assert failed is not None, "a Job that has ended is Complete or Failed, or about to be"
-    late = failed.reason == "DeadlineExceeded"
+    failed = judged(failed, seen=seen, child=child)
+    late = failed.reason == DEADLINE_EXCEEDED
     message = (
         _over_limit(seen)
         if late

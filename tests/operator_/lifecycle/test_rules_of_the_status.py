@@ -71,6 +71,88 @@ def test_a_pod_that_is_gone_is_named_as_missing(reason: str, failed: int, pods: 
     assert message.startswith("said")
 
 
+LIMIT = {"activeDeadlineSeconds": 60}
+TAKEN_AWAY = {"deletionTimestamp": at(-1)}
+
+
+def failed_after(
+    seconds: float, *pods: Any, reason: str = "BackoffLimitExceeded", message: str = "said", **spec: Any
+) -> Outcome:
+    """A job with a limit of 60 s whose batch Job failed that long after its start, and ended 90 s later."""
+    made = make_job(status=STARTED, **LIMIT, **spec)
+    conditions = [
+        condition("FailureTarget", reason=reason, message=message, seconds=seconds - 600),
+        condition("Failed", reason=reason, message=message, seconds=seconds - 510),
+    ]
+    status = {"startTime": at(-600), "conditions": conditions, "failed": 1}
+    return reconcile(see(made, *pods, child=make_child(made, status=status)))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "reason", "message", "pods"),
+    [
+        pytest.param(60, "BackoffLimitExceeded", "said", (), id="the pod is gone"),
+        pytest.param(
+            75, "BackoffLimitExceeded", "said", (make_pod(phase="Failed", exit_code=137, meta=TAKEN_AWAY),),
+            id="the deletion ended the pod",
+        ),
+        pytest.param(
+            75, "PodFailurePolicy", "exit code 137 matching FailJob rule at index 1", (), id="a rule on its exit code"
+        ),
+    ],
+)  # fmt: skip
+def test_a_job_whose_pods_were_deleted_after_its_limit_has_timed_out(
+    seconds: float, reason: str, message: str, pods: tuple[Any, ...]
+) -> None:
+    status = failed_after(seconds, *pods, reason=reason, message=message, backoffLimit=3).status
+    assert (status.phase, status.reason) == ("TimedOut", "DeadlineExceeded")
+    assert "Ran longer than its limit of 60 s" in status.message
+    shown = find_condition(status.conditions, type="Failed")
+    assert shown is not None
+    assert shown.reason == "DeadlineExceeded"
+
+
+def test_a_job_that_missed_its_deadline_runs_again_where_its_policy_retries_timeouts() -> None:
+    outcome = failed_after(60, backoffLimit=3, retryPolicy={"onTimeout": True})
+    (ended,) = outcome.status.attempts
+    assert (outcome.status.phase, ended.reason, ended.counted) == ("Queued", "DeadlineExceeded", True)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "reason", "message", "pods"),
+    [
+        pytest.param(59, "BackoffLimitExceeded", "said", (), id="a user deleted the pod before the limit"),
+        pytest.param(
+            75, "BackoffLimitExceeded", "said", (make_pod(phase="Failed", exit_code=3),),
+            id="the worker failed by itself",
+        ),
+        pytest.param(
+            75, "BackoffLimitExceeded", "said",
+            (make_pod(0, phase="Failed", exit_code=137, meta=TAKEN_AWAY), make_pod(1, phase="Failed", exit_code=3)),
+            id="another worker failed by itself",
+        ),
+        pytest.param(75, "PodFailurePolicy", "matching FailJob rule at index 0", (), id="its node was drained"),
+        pytest.param(75, "MaxFailedIndexesExceeded", "said", (), id="another reason"),
+    ],
+)  # fmt: skip
+def test_a_job_that_failed_otherwise_has_not_timed_out(
+    seconds: float, reason: str, message: str, pods: tuple[Any, ...]
+) -> None:
+    status = failed_after(seconds, *pods, reason=reason, message=message).status
+    assert status.reason != "DeadlineExceeded"
+    assert status.phase != "TimedOut"
+
+
+def test_without_the_times_of_the_batch_job_its_own_reason_counts() -> None:
+    made = make_job(status=STARTED, **LIMIT)
+    failed = condition("Failed", reason="BackoffLimitExceeded")
+    for status in (
+        {"conditions": [failed]},
+        {"startTime": at(-600), "conditions": [failed | {"lastTransitionTime": None}]},
+    ):
+        assert reconcile(see(made, child=make_child(made, status=status))).status.phase == "Failed"
+
+
 @pytest.mark.parametrize(
     ("retries", "attempts", "limit", "says"),
     [
