@@ -3,7 +3,9 @@
 import asyncio
 import os
 import signal
+import socket
 import subprocess
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -25,6 +27,7 @@ from tools.soak.schedule import CLIENTS, Disturbance
 _FAULTS: Final[dict[str, Fault]] = {"delay": "delay", "drop": "drop", "stall": "stall"}
 _API_SERVER: Final = "kube-apiserver"
 _END_SECONDS: Final = 30.0
+_PORT_POLL_SECONDS: Final = 0.05
 _LIBRARIES: Final = (
     "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1",
     "/usr/lib/aarch64-linux-gnu/faketime/libfaketime.so.1",
@@ -136,11 +139,14 @@ class Disturber:
         identity.send(process, signal_number=signal.SIGKILL)
         if self._server is not None:
             self._server.wait()
-        # Its port is free when it has ended, not when it got the signal.
         processes.wait_gone([process], seconds=_END_SECONDS)
+        port = self.sandbox.state().ports[_API_SERVER]
+        wait_port_free(port, seconds=_END_SECONDS)
         environment = dict(pair.split("=", 1) for pair in pairs)
-        with (self.sandbox.folder / "logs" / "kube-apiserver-again.log").open("ab") as log:
+        path = self.sandbox.folder / "logs" / "kube-apiserver-again.log"
+        with path.open("ab") as log:
             self._server = subprocess.Popen(argv, env=environment, cwd=folder, stdout=log, stderr=log)
+        wait_listening(self._server, port=port, log=path)
 
     async def _step(self, step: float, *, seconds: float) -> None:
         if not self.clock.exists():
@@ -154,6 +160,34 @@ class Disturber:
         with suppress(KubeError, OSError):
             async with Client(connection) as client:
                 await client.delete(SECRETS, name="dovetail-webhook", namespace="dovetail-system")
+
+
+def wait_port_free(port: int, *, seconds: float) -> None:
+    """Return when a server may listen on this port of loopback. Raises `TimeoutError`.
+
+    A killed process counts as gone when its main thread has ended; its sockets close with its last thread.
+    """
+    until = time.monotonic() + seconds
+    while True:
+        with socket.socket() as probe:
+            # As Go's servers do: closed connections of the port's last user do not count.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            with suppress(OSError):
+                probe.bind(("127.0.0.1", port))
+                return
+        if time.monotonic() > until:
+            raise TimeoutError(f"port {port} is still in use after {seconds:g} s")
+        time.sleep(_PORT_POLL_SECONDS)
+
+
+def wait_listening(server: subprocess.Popen[bytes], *, port: int, log: Path) -> None:
+    """Return when the server accepts connections. Raises `RuntimeError` if it ends instead."""
+    while server.poll() is None:
+        with suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+            return
+        time.sleep(_PORT_POLL_SECONDS)
+    last = (log.read_text(encoding="utf-8").splitlines() or [""])[-1]
+    raise RuntimeError(f"the API server ended with code {server.returncode}: {last}")
 
 
 def programs(sandbox: Cluster, *, names: Sequence[str]) -> dict[str, Any]:

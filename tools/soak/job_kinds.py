@@ -41,6 +41,7 @@ def _fixed(**spec: Any) -> Callable[[Random], Spec]:
     return lambda _rng: spec
 
 
+_PARAMETERS: Final = [{"name": "lr", "values": ["0.1", "0.01"]}, {"name": "bs", "values": ["32", "64"]}]
 _CANCELLED: Final = frozenset({"Cancelled", "Succeeded"})
 
 KINDS: Final = (
@@ -55,6 +56,7 @@ KINDS: Final = (
     JobKind(name="elastic", weight=3, spec=_fixed(gpu=1, workers=6, minWorkers=2)),
     JobKind(name="urgent", weight=1, spec=_fixed(gpu=4, priority=URGENT)),
     JobKind(name="array", weight=2, spec=_fixed(gpu="0.25", array={"indexes": "0-5", "parallelism": 3})),
+    JobKind(name="sweep", weight=2, spec=_fixed(gpu="0.5", sweep={"parameters": _PARAMETERS})),
     JobKind(name="fails", weight=3, spec=_fixed(gpu=1), ends=frozenset({"Failed"}), exit_code=3),
     JobKind(
         name="retries", weight=2, spec=_fixed(gpu="0.5", backoffLimit=1), ends=frozenset({"Failed"}), exit_code=75,
@@ -63,6 +65,14 @@ KINDS: Final = (
     JobKind(
         name="time-limit", weight=3, spec=_fixed(gpu=1, activeDeadlineSeconds=5), ends=frozenset({"TimedOut"}),
         seconds=(_FOR_EVER, _FOR_EVER),
+    ),
+    JobKind(
+        name="total-limit", weight=2, spec=_fixed(gpu="0.5", maximumExecutionTimeSeconds=6),
+        ends=frozenset({"TimedOut"}), seconds=(_FOR_EVER, _FOR_EVER),
+    ),
+    JobKind(
+        name="reservation", weight=2, spec=_fixed(gpu=1, reservation={"durationSeconds": 8}),
+        ends=frozenset({"TimedOut"}),
     ),
     JobKind(name="cancelled", weight=4, spec=_fixed(gpu=1), ends=_CANCELLED, act="cancel", seconds=(60.0, 60.0)),
     JobKind(name="held", weight=3, spec=_fixed(gpu=1, suspend=True), act="release"),
@@ -75,13 +85,9 @@ def draw(number: int, *, rng: Random) -> tuple[JobKind, dict[str, Any]]:
     """A kind by its weight, and a GPUJob of that kind as in YAML, with a name that has the number."""
     kind = rng.choices(KINDS, weights=[each.weight for each in KINDS])[0]
     annotations = {RUN_SECONDS: f"{rng.uniform(*kind.seconds):.1f}", EXIT_CODE: str(kind.exit_code)}
-    template = {
-        "metadata": {"annotations": annotations},
-        "spec": {"containers": [{"name": "main", "image": "busybox"}]},
-    }
-    return kind, {
-        "apiVersion": GPUJOBS.api_version,
-        "kind": GPUJOBS.kind,
-        "metadata": {"name": f"{kind.name}-{number}"},
-        "spec": {"template": template, **kind.spec(rng)},
-    }
+    spec = kind.spec(rng)
+    if "reservation" not in spec:
+        containers = [{"name": "main", "image": "busybox"}]
+        spec = {**spec, "template": {"metadata": {"annotations": annotations}, "spec": {"containers": containers}}}
+    name = f"{kind.name}-{number}"
+    return kind, {"apiVersion": GPUJOBS.api_version, "kind": GPUJOBS.kind, "metadata": {"name": name}, "spec": spec}
