@@ -1,6 +1,7 @@
 """The operator killed, stopped and restarted at bad moments: the same comes about in the end, and nothing twice."""
 
 import asyncio
+import signal
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -10,14 +11,15 @@ import pytest
 
 from dovetail.api.builtin import Job
 from dovetail.api.historyquery import HistoryQuerySpec
-from dovetail.api.resources import CRDS, GPUJOBS, JOBS, NAMESPACES, SERVICES
+from dovetail.api.resources import CRDS, GPUJOBS, JOBS, NAMESPACES, PODS, SERVICES
 from dovetail.formats.durations import human, moment
 from dovetail.kube.client import Client
 from dovetail.kube.errors import AlreadyExists
+from dovetail.process import identity
 from dovetail_cli.cluster.connection import Cluster as Commands
 from dovetail_cli.jobs import history
 from dovetail_sandbox.cluster import Cluster
-from tests.cluster.jobs import FOR_EVER, PATIENCE_SECONDS, Jobs
+from tests.cluster.jobs import FOR_EVER, PATIENCE_SECONDS, Jobs, condition
 from tests.cluster.killing import kill
 
 pytestmark = pytest.mark.cluster
@@ -58,6 +60,31 @@ async def test_killed_again_and_again_amid_submissions_no_job_is_lost_and_no_num
             await kill(sandbox, "operator")
     statuses = [await jobs.phase("Succeeded", name) for name in names]
     assert len({status.number for status in statuses}) == len(names)
+
+
+async def test_a_job_whose_controller_counts_the_pods_that_its_limit_ended_as_failed_has_timed_out(
+    sandbox: Cluster, jobs: Jobs
+) -> None:
+    """As after an API server that was killed between the deletion of the pods and the write of the Job's status."""
+    await jobs.submit(activeDeadlineSeconds=4, backoffLimit=2)
+    await jobs.phase("Running")
+    controllers = identity.identify(sandbox.pid("kube-controller-manager"))
+    assert controllers is not None
+    identity.send(controllers, signal_number=signal.SIGSTOP)
+    try:
+        start = moment((await jobs.child()).status.start_time or "")
+        await asyncio.sleep((start - datetime.now(UTC)).total_seconds() + 4)
+        (pod,) = await jobs.pods()
+        await jobs.client.delete(PODS, name=pod.metadata.name, namespace=jobs.namespace)
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while (await jobs.pods())[0].status.phase != "Failed":  # noqa: ASYNC110 - kubelet's end has no event here
+                await asyncio.sleep(0.05)
+    finally:
+        identity.send(controllers, signal_number=signal.SIGCONT)
+    status = await jobs.phase("TimedOut", reason="DeadlineExceeded")
+    assert (status.retries, condition(status, "Failed")) == (0, ("True", "DeadlineExceeded"))
+    (failed,) = [each for each in (await jobs.child()).status.conditions if each.type == "Failed"]
+    assert failed.reason in {"BackoffLimitExceeded", "PodFailurePolicy"}, "the controller itself names its limit now"
 
 
 async def test_what_was_submitted_while_it_was_away_is_done(sandbox: Cluster, jobs: Jobs, stopped: None) -> None:

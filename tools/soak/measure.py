@@ -26,22 +26,26 @@ async def sample(sandbox: Cluster, *, record: Record, now: Callable[[], float], 
         await asyncio.sleep(every_seconds)
 
 
-async def audit_all_along(sandbox: Cluster, *, record: Record, now: Callable[[], float]) -> None:
-    """Audit the cluster until it is cancelled."""
+async def audit_all_along(
+    sandbox: Cluster, *, record: Record, now: Callable[[], float], say: Callable[[str], None]
+) -> None:
+    """Audit the cluster until it is cancelled, and say at once what an audit finds."""
     while True:
         await asyncio.sleep(_AUDIT_SECONDS)
-        await audit_once(sandbox, record=record, at=now())
+        for finding in await audit_once(sandbox, record=record, at=now()):
+            say(f"{now():5.0f} s  audit: {finding}")
 
 
-async def audit_once(sandbox: Cluster, *, record: Record, at: float) -> None:
-    """Add the findings of one audit to the record; why there are none if the API server does not answer."""
+async def audit_once(sandbox: Cluster, *, record: Record, at: float) -> list[str]:
+    """Add the findings of one audit to the record, or why there are none if the API server does not answer."""
     try:
         report = await asyncio.to_thread(audit.prove, kubeconfig=str(sandbox.kubeconfig), context=None)
     except (CommandError, KubeError, OSError) as error:
         record.audits.append(AuditRecord(at=at, findings=[], failed=str(error)))
-    else:
-        found = [f"{each.kind} {each.subject}: {each.message}" for each in report.findings]
-        record.audits.append(AuditRecord(at=at, findings=found))
+        return []
+    found = [f"{each.kind} {each.subject}: {each.message}" for each in report.findings]
+    record.audits.append(AuditRecord(at=at, findings=found))
+    return found
 
 
 def resident_mib(pid: int) -> float | None:

@@ -101,7 +101,7 @@ async def _run(
             for each in (
                 load.follow(),
                 measure.sample(sandbox, record=record, now=now, every_seconds=options.sample_seconds),
-                measure.audit_all_along(sandbox, record=record, now=now),
+                measure.audit_all_along(sandbox, record=record, now=now, say=say),
                 _say(load, record=record, say=say, now=now),
             )
         ]
