@@ -7,7 +7,8 @@ disturb      carries out the disturbances on a sandbox
 load         submits the jobs, follows them and removes those that have ended
 measure      memory of the programs and audits, all along
 run          one soak from its start to its record
-record       what a soak has seen, and whether it passed. Pure
+record       what a soak has seen. Data only
+verdicts     whether it passed. Pure
 report       the record as a page and a plot
 
 It talks only to loopback, and ends only processes of its own sandbox.

@@ -7,7 +7,9 @@ from pathlib import Path
 import msgspec
 
 from tools.soak import report
+from tools.soak.record import Record
 from tools.soak.run import Options, soak
+from tools.soak.verdicts import passed
 
 
 def main(arguments: list[str]) -> int:
@@ -23,10 +25,21 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--rate", type=float, default=1.0, help="mean number of jobs per second (default: 1)")
     parser.add_argument("--seed", type=int, default=1, help="of jobs and disturbances (default: 1)")
     parser.add_argument("--out", type=Path, default=Path("out"), help="folder of soak.json and soak.png (default: out)")
+    parser.add_argument(
+        "--of", type=Path, metavar="FILE", help="judge this soak.json of an earlier run, and run nothing"
+    )
     chosen = parser.parse_args(arguments)
     for name in ("minutes", "every", "end", "rate"):
         if getattr(chosen, name) <= 0:
             parser.error(f"--{name} {getattr(chosen, name):g} is not allowed; use a number above 0")
+    record = _run(chosen) if chosen.of is None else msgspec.json.decode(chosen.of.read_bytes(), type=Record)
+    chosen.out.mkdir(parents=True, exist_ok=True)
+    report.plot(record, path=chosen.out / "soak.png")
+    print(report.text(record))
+    return 0 if passed(record) else 1
+
+
+def _run(chosen: argparse.Namespace) -> Record:
     options = Options(
         seconds=60 * chosen.minutes,
         every_seconds=chosen.every,
@@ -37,9 +50,7 @@ def main(arguments: list[str]) -> int:
     record = soak(options, say=lambda line: print(line, file=sys.stderr, flush=True))
     chosen.out.mkdir(parents=True, exist_ok=True)
     (chosen.out / "soak.json").write_bytes(msgspec.json.format(msgspec.json.encode(record)))
-    report.plot(record, path=chosen.out / "soak.png")
-    print(report.text(record))
-    return 0 if report.passed(record) else 1
+    return record
 
 
 if __name__ == "__main__":

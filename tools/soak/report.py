@@ -3,18 +3,11 @@
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
 
 from matplotlib.figure import Figure
 
-from tools.soak.record import Record, delays, percentile, verdicts
-
-_QUARTERS: Final = ((0.0, 0.25), (0.25, 0.5), (0.5, 0.75), (0.75, 1.0))
-
-
-def passed(record: Record) -> bool:
-    """Whether every requirement holds."""
-    return all(verdict.holds for verdict in verdicts(record))
+from tools.soak.record import Record
+from tools.soak.verdicts import QUARTERS, delays, percentile, verdicts
 
 
 def text(record: Record) -> str:
@@ -32,7 +25,7 @@ def text(record: Record) -> str:
             *(f"\nLeft out: {each}." for each in record.left_out),
             "",
             *_table(("part of the run", "jobs", "seconds until the first status: p50", "p99", "most"), rows=[
-                _delay_row(record, begin=begin, end=end) for begin, end in _QUARTERS
+                _delay_row(record, begin=begin, end=end) for begin, end in QUARTERS
             ]),
             "",
         ]

@@ -1,0 +1,155 @@
+"""When a soak has passed, and when it has not."""
+
+from random import Random
+from typing import Any
+
+import pytest
+
+from tools.soak import report
+from tools.soak.job_kinds import KINDS, draw
+from tools.soak.record import AuditRecord, Disturbed, JobRecord, Record, Sample
+from tools.soak.verdicts import delays, growth, passed, percentile, verdicts
+
+LATE = "AllocationWithoutPod soak/x: its status names device 6 of a, but no pod of it holds that"
+STEADY = "The p99 of the first status is steady while nothing disturbs"
+
+
+def samples(*, program: str = "operator", late_mib: float = 100.0, late_pid: int = 7) -> list[Sample]:
+    """Memory every 1 % of a run of 100 s: 100 MiB in the first half."""
+    return [
+        Sample(at=at, program=program, pid=7 if at < 50 else late_pid, mib=100.0 if at < 50 else late_mib)
+        for at in range(100)
+    ]
+
+
+def come(*, late_seconds: float = 0.5) -> list[JobRecord]:
+    """A job a second of a run of 100 s; the first status of those after 60 s takes `late_seconds`."""
+    return [
+        JobRecord(
+            name=f"whole-{at}", kind="whole", submitted=at, told=at + (0.5 if at < 60 else late_seconds), ended=at + 9
+        )
+        for at in range(100)
+    ]
+
+
+def record(**changes: Any) -> Record:
+    """A run without a fault."""
+    plain = {"jobs": come(), "samples": samples(), "audits": [AuditRecord(at=50, findings=[])]}
+    return Record(seconds=100, seed=1, nodes=9, date="2026-11-23", **{**plain, **changes})
+
+
+def test_a_run_without_a_fault_passes() -> None:
+    assert passed(record())
+
+
+@pytest.mark.parametrize(
+    ("changes", "requirement"),
+    [
+        ({"jobs": [*come(), JobRecord(name="a", kind="whole", submitted=1, told=2)]}, "No job is lost"),
+        (
+            {
+                "jobs": [
+                    *come(),
+                    JobRecord(name="a", kind="whole", submitted=1, told=2, ended=3, wrong="ended as Failed"),
+                ]
+            },
+            "Each job ends as its kind may, and none runs twice",
+        ),
+        ({"audits": [AuditRecord(at=1, findings=["Overpromised a/0: 1500"])]}, "Nothing is promised twice"),
+        ({"audits": []}, "Nothing is promised twice"),
+        ({"audits": [AuditRecord(at=1, findings=[], failed="away")]}, "Nothing is promised twice"),
+        (
+            {"audits": [AuditRecord(at=1, findings=[LATE]), AuditRecord(at=2, findings=[LATE])]},
+            "Nothing is promised twice",
+        ),
+        ({"audits": [AuditRecord(at=1, findings=[]), AuditRecord(at=2, findings=[LATE])]}, "Nothing is promised twice"),
+        ({"jobs": come(late_seconds=1.1)}, STEADY),
+        ({"disturbances": [Disturbed(at=30, said="pause x", kind="pause", seconds=2)]}, STEADY),
+        ({"samples": samples(late_mib=111)}, "Memory grows by at most 10% after the first quarter"),
+        ({"samples": samples(late_pid=8)}, "Memory grows by at most 10% after the first quarter"),
+    ],
+    ids=[
+        "not ended",
+        "wrong end",
+        "finding",
+        "no audit",
+        "failed audit",
+        "a late status twice",
+        "a late status at the end",
+        "slower",
+        "always disturbed",
+        "growth",
+        "other process",
+    ],
+)
+def test_one_fault_fails_one_requirement(changes: dict[str, Any], requirement: str) -> None:
+    failed = [each.requirement for each in verdicts(record(**changes)) if not each.holds]
+    assert failed == [requirement]
+    assert not passed(record(**changes))
+
+
+def test_a_run_without_a_job_has_shown_nothing() -> None:
+    failed = {each.requirement for each in verdicts(record(jobs=[])) if not each.holds}
+    assert failed == {"No job is lost", STEADY}
+
+
+def test_a_late_status_that_is_right_at_the_next_audit_promises_nothing_twice() -> None:
+    audits = [
+        AuditRecord(at=1, findings=[LATE]),
+        AuditRecord(at=2, findings=[], failed="away"),
+        AuditRecord(at=3, findings=[]),
+    ]
+    shown = record(audits=audits)
+    assert passed(shown)
+    assert "2 audits without a finding that lasts (1 of a late status" in report.text(shown)
+
+
+@pytest.mark.parametrize(("late_seconds", "steady"), [(1.0, True), (1.01, False)])
+def test_the_p99_may_double(late_seconds: float, steady: bool) -> None:
+    assert passed(record(jobs=come(late_seconds=late_seconds))) == steady
+
+
+def test_a_p99_that_nobody_notices_may_grow() -> None:
+    jobs = [
+        JobRecord(name=f"x-{at}", kind="whole", submitted=at, told=at + (0.05 if at < 60 else 0.5), ended=at + 9)
+        for at in range(100)
+    ]
+    assert passed(record(jobs=jobs))
+
+
+def test_jobs_near_a_disturbance_say_nothing_about_the_undisturbed_p99() -> None:
+    shown = record(disturbances=[Disturbed(at=30, said="pause x", kind="pause", seconds=2)])
+    near = len(delays(shown, begin=0.0, end=1.0)) - len(delays(shown, begin=0.0, end=1.0, undisturbed=True))
+    # From 25 s, which is 5 s before it, to 47 s, which is 15 s after its end.
+    assert near == 23
+
+
+def test_growth_compares_the_windows_of_one_process() -> None:
+    assert growth(record(samples=samples(late_mib=105))) == {"operator": pytest.approx(0.05)}
+    assert growth(record(samples=samples(late_pid=8))) == {}
+
+
+def test_delays_are_those_of_a_part_of_the_run() -> None:
+    assert delays(record(), begin=0.0, end=0.1) == [0.5] * 10
+    assert percentile([], percent=99) == 0
+    assert percentile([1, 2, 3, 4], percent=50) == 2
+    assert percentile([1, 2, 3, 4], percent=99) == 4
+    assert percentile([1, 2, 3, 4], percent=100) == 4
+
+
+def test_the_report_names_requirements_and_what_was_left_out(tmp_path: Any) -> None:
+    shown = record(
+        left_out=["steps of the clock"], disturbances=[Disturbed(at=5, said="kill x", kind="kill", seconds=0)]
+    )
+    text = report.text(shown)
+    assert "| No job is lost | yes | 100 of 100 ended |" in text
+    assert "Left out: steps of the clock." in text
+    report.plot(shown, path=tmp_path / "soak.png")
+    assert (tmp_path / "soak.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_every_kind_is_drawn_under_a_name_of_its_own() -> None:
+    rng = Random(1)
+    drawn = [draw(number, rng=rng) for number in range(2000)]
+    assert {kind.name for kind, _ in drawn} == {kind.name for kind in KINDS}
+    assert len({body["metadata"]["name"] for _, body in drawn}) == 2000

@@ -1,0 +1,157 @@
+"""Whether a soak has passed: its requirements, judged by its record. Pure."""
+
+import statistics
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from dovetail.audit.allocations import LAGGING
+from tools.soak.record import JobRecord, Record
+
+QUARTERS: Final = ((0.0, 0.25), (0.25, 0.5), (0.5, 0.75), (0.75, 1.0))
+MOST_GROWTH: Final = 0.10
+# Part of the whole run: where the comparison of memory begins, and how long each of its two windows is.
+_FROM: Final = 0.25
+_WINDOW: Final = 0.15
+# With fewer samples of one process a median says little, and so does the p99 of fewer jobs.
+_FEWEST_SAMPLES: Final = 5
+_FEWEST_JOBS: Final = 20
+# A job is undisturbed if it comes a Lease's duration after a disturbance, and some seconds before the next one.
+_REST_SECONDS: Final = 15.0
+_AHEAD_SECONDS: Final = 5.0
+_MOST_TIMES_SLOWER: Final = 2.0
+# Below this nobody notices a difference, so chance may decide it.
+_UNNOTICED_SECONDS: Final = 0.5
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """One requirement, whether it holds, and the figure."""
+
+    requirement: str
+    holds: bool
+    figure: str
+
+
+def passed(record: Record) -> bool:
+    """Whether every requirement holds."""
+    return all(verdict.holds for verdict in verdicts(record))
+
+
+def verdicts(record: Record) -> list[Verdict]:
+    """Judge a record by each requirement."""
+    return [_none_lost(record), _right_ends(record), _no_double_promise(record), _memory(record), _reasons(record)]
+
+
+def _none_lost(record: Record) -> Verdict:
+    ended = sum(job.ended is not None for job in record.jobs)
+    return Verdict(
+        requirement="No job is lost",
+        holds=ended == len(record.jobs) > 0,
+        figure=f"{ended} of {len(record.jobs)} ended",
+    )
+
+
+def _right_ends(record: Record) -> Verdict:
+    wrong = [f"{job.name}: {job.wrong}" for job in record.jobs if job.wrong]
+    return Verdict(
+        requirement="Each job ends as its kind may, and none runs twice",
+        holds=not wrong,
+        figure="; ".join(wrong[:3]) or f"{len(record.jobs)} of {len(record.jobs)}",
+    )
+
+
+def _no_double_promise(record: Record) -> Verdict:
+    made = [audit.findings for audit in record.audits if not audit.failed]
+    found = [
+        finding for at, findings in enumerate(made) for finding in findings if _counts(finding, later=made[at + 1 :])
+    ]
+    passing = sum(len(findings) for findings in made) - len(found)
+    clean = f"{len(made)} audits without a finding"
+    if passing:
+        clean += f" that lasts ({passing} of a late status, which the next audit did not find)"
+    return Verdict(
+        requirement="Nothing is promised twice",
+        holds=bool(made) and not found,
+        figure="; ".join(found[:3]) or clean,
+    )
+
+
+def _counts(finding: str, *, later: Sequence[Sequence[str]]) -> bool:
+    """Whether a finding breaks the requirement: a late status does only if the next audit finds it again.
+
+    An audit itself looks twice, 3 s apart, but the operator may be paused or cut off for longer than that.
+    """
+    lagging = finding.split(" ", 1)[0] in LAGGING
+    return not (lagging and later and finding not in later[0])
+
+
+def _memory(record: Record) -> Verdict:
+    grown = growth(record)
+    return Verdict(
+        requirement=f"Memory grows by at most {MOST_GROWTH:.0%} after the first quarter",
+        holds=bool(grown) and max(grown.values()) <= MOST_GROWTH,
+        figure=", ".join(f"{name} {part:+.1%}" for name, part in sorted(grown.items())) or "too few samples",
+    )
+
+
+def _reasons(record: Record) -> Verdict:
+    quarters = [delays(record, begin=begin, end=end, undisturbed=True) for begin, end in QUARTERS[1:]]
+    enough = min(map(len, quarters)) >= _FEWEST_JOBS
+    found = [percentile(values, percent=99) for values in quarters]
+    steady = max(found) <= max(_UNNOTICED_SECONDS, _MOST_TIMES_SLOWER * min(found))
+    each = ", ".join(f"{seconds:.2f} s of {len(values)}" for seconds, values in zip(found, quarters, strict=True))
+    return Verdict(
+        requirement="The p99 of the first status is steady while nothing disturbs",
+        holds=enough and steady,
+        figure=f"{each} jobs in the second, third and last quarter" if enough else "too few undisturbed jobs",
+    )
+
+
+def growth(record: Record) -> dict[str, float]:
+    """By how much each program's memory grew between two windows: after the first quarter, and at the end.
+
+    Only of programs whose process is the same in both.
+    """
+    found: dict[str, float] = {}
+    windows = [(_FROM, _FROM + _WINDOW), (1 - _WINDOW, 1.0)]
+    for program in {sample.program for sample in record.samples}:
+        medians: list[tuple[int, float]] = []
+        for begin, end in windows:
+            own = [
+                sample
+                for sample in record.samples
+                if sample.program == program and begin * record.seconds <= sample.at <= end * record.seconds
+            ]
+            if len(own) >= _FEWEST_SAMPLES and len({sample.pid for sample in own}) == 1:
+                medians.append((own[0].pid, statistics.median(sample.mib for sample in own)))
+        if len(medians) == len(windows) and medians[0][0] == medians[1][0]:
+            found[program] = medians[1][1] / medians[0][1] - 1
+    return found
+
+
+def delays(record: Record, *, begin: float, end: float, undisturbed: bool = False) -> list[float]:
+    """Seconds from submission to the first phase, ascending, of jobs that were submitted in this part of the run.
+
+    `undisturbed`: only of those that no disturbance was near, whatever their delay.
+    """
+    span = (begin * record.seconds, end * record.seconds)
+    return sorted(
+        job.told - job.submitted
+        for job in record.jobs
+        if job.told is not None
+        and span[0] <= job.submitted < span[1]
+        and not (undisturbed and _is_disturbed(job, record=record))
+    )
+
+
+def _is_disturbed(job: JobRecord, *, record: Record) -> bool:
+    return any(
+        each.at - _AHEAD_SECONDS <= job.submitted <= each.at + each.seconds + _REST_SECONDS
+        for each in record.disturbances
+    )
+
+
+def percentile(values: Sequence[float], *, percent: float) -> float:
+    """The smallest value that at least that many percent do not exceed; 0 for no values."""
+    return values[max(0, -int(-len(values) * percent // 100) - 1)] if values else 0.0
