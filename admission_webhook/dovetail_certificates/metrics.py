@@ -2,6 +2,8 @@
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
+from dovetail_certificates.pairs import Facts
+
 
 class Metrics:
     """The metrics, in their own registry."""
@@ -26,3 +28,8 @@ class Metrics:
             ["secret"],
             registry=self.registry,
         )
+
+    def show(self, secret: str, *, facts: Facts) -> None:
+        """Set the times of a Secret's certificate."""
+        self.renewal.labels(secret).set(facts.renew_at.timestamp())
+        self.expiry.labels(secret).set(facts.valid_until.timestamp())

@@ -1,8 +1,9 @@
-"""A server's certificate, its key and its CA: create, read and check them. No I/O.
+"""A certificate, its key and its CA: create, read and check them. No I/O.
 
-Each certificate has its own CA, whose private key is discarded after signing. So no key exists that could sign another
-certificate, and none must stay secret for years. A new certificate therefore always has a new CA, which API servers
-must trust before the certificate is served (`rotation`).
+Each certificate of `make` has its own CA, whose private key is discarded after signing. So no key exists that could
+sign another certificate, and none must stay secret for years. A new certificate therefore always has a new CA, which
+API servers must trust before the certificate is served (`rotation`). A client that reads its CAs only when it starts
+needs a CA that remains: `make_authority` and `sign`.
 
 PairError   the certificate, key or CA is unreadable, or they do not belong together
 """
@@ -18,10 +19,12 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID, ObjectIdentifier
 
 LIFETIME: Final = timedelta(days=90)
 RENEWED_AFTER: Final = LIFETIME * 2 / 3
+SERVER: Final = ExtendedKeyUsageOID.SERVER_AUTH
+CLIENT: Final = ExtendedKeyUsageOID.CLIENT_AUTH
 # An API server's clock may be behind ours.
 BACKDATED: Final = timedelta(hours=1)
 _CA_NAME: Final = "Dovetail CA"
@@ -56,29 +59,64 @@ class Facts:
     @property
     def renew_at(self) -> datetime:
         """The time at which its successor is due: after two thirds of its lifetime."""
-        return self.made_at + RENEWED_AFTER
+        return self.made_at + (self.valid_until - self.made_at) * 2 / 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Authority:
+    """A CA with its private key, each as PEM."""
+
+    certificate: bytes
+    key: bytes
 
 
 def make(names: Sequence[str], *, now: datetime) -> Pair:
     """Create a certificate for these DNS names and IP addresses, signed by a CA of its own."""
-    authority_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
-    ca_name = _common_name(f"{_CA_NAME} {now:%Y-%m-%dT%H:%M:%SZ}")
-    authority = (
-        _unsigned(ca_name, issuer=ca_name, key=authority_key.public_key(), now=now)
+    return sign(names, authority=make_authority(now=now, lifetime=LIFETIME), now=now)
+
+
+def make_authority(*, now: datetime, lifetime: timedelta) -> Authority:
+    """Create a CA that signs certificates, but no other CA."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = _common_name(f"{_CA_NAME} {now:%Y-%m-%dT%H:%M:%SZ}")
+    certificate = (
+        _unsigned(name, issuer=name, key=key.public_key(), now=now, lifetime=lifetime)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_usage(signs_certificates=True), critical=True)
-        .sign(authority_key, hashes.SHA256())
+        .sign(key, hashes.SHA256())
     )
+    return Authority(certificate=_pem(certificate), key=_key_pem(key))
+
+
+def sign(
+    names: Sequence[str],
+    *,
+    authority: Authority,
+    now: datetime,
+    lifetime: timedelta = LIFETIME,
+    use: ObjectIdentifier = SERVER,
+) -> Pair:
+    """Create a certificate for these names with a CA. Raises `PairError` if the CA is unreadable."""
+    issuer, issuer_key = _read_authority(authority)
+    key = ec.generate_private_key(ec.SECP256R1())
     certificate = (
-        _unsigned(_common_name("dovetail"), issuer=ca_name, key=key.public_key(), now=now)
+        _unsigned(_common_name("dovetail"), issuer=issuer.subject, key=key.public_key(), now=now, lifetime=lifetime)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(signs_certificates=False), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.ExtendedKeyUsage([use]), critical=False)
         .add_extension(x509.SubjectAlternativeName([_general_name(each) for each in names]), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()), critical=False)
-        .sign(authority_key, hashes.SHA256())
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()), critical=False)
+        .sign(issuer_key, hashes.SHA256())
     )
-    return Pair(certificate=_pem(certificate), key=_key_pem(key), authority=_pem(authority))
+    return Pair(certificate=_pem(certificate), key=_key_pem(key), authority=authority.certificate)
+
+
+def life_of(authority: Authority) -> Facts:
+    """The times of a CA. Raises `PairError` unless certificate and key are readable and belong together."""
+    certificate, _ = _read_authority(authority)
+    return Facts(
+        names=frozenset(), valid_from=certificate.not_valid_before_utc, valid_until=certificate.not_valid_after_utc
+    )
 
 
 def facts_of(pair: Pair) -> Facts:
@@ -129,6 +167,19 @@ def authorities_in(bundle: bytes, *, now: datetime) -> list[bytes]:
     return [_pem(each) for each in ours]
 
 
+def _read_authority(authority: Authority) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+    try:
+        certificate = x509.load_pem_x509_certificate(authority.certificate)
+        key = serialization.load_pem_private_key(authority.key, password=None)
+    except (ValueError, TypeError) as error:
+        raise PairError(str(error) or type(error).__name__) from error
+    if not isinstance(key, ec.EllipticCurvePrivateKey) or _public(key.public_key()) != _public(
+        certificate.public_key()
+    ):
+        raise PairError("the key is not that of the CA")
+    return certificate, key
+
+
 def _is_our_authority(certificate: x509.Certificate) -> bool:
     return any(
         str(each.value).startswith(_CA_NAME) for each in certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
@@ -136,7 +187,7 @@ def _is_our_authority(certificate: x509.Certificate) -> bool:
 
 
 def _unsigned(
-    subject: x509.Name, *, issuer: x509.Name, key: ec.EllipticCurvePublicKey, now: datetime
+    subject: x509.Name, *, issuer: x509.Name, key: ec.EllipticCurvePublicKey, now: datetime, lifetime: timedelta
 ) -> x509.CertificateBuilder:
     builder: x509.CertificateBuilder = (
         x509.CertificateBuilder()
@@ -145,7 +196,7 @@ def _unsigned(
         .public_key(key)
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - BACKDATED)
-        .not_valid_after(now + LIFETIME)
+        .not_valid_after(now + lifetime)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
     )
     return builder

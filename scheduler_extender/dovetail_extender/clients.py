@@ -59,6 +59,8 @@ def only(
                 response = web.Response(status=403, text=f"{problem}\n")
                 response.force_close()
                 return response
+            if peer:
+                metrics.client_expiry.set(ssl.cert_time_to_seconds(peer["notAfter"]))
             # A bind ends as it began, also when its caller has gone.
             return await asyncio.shield(asyncio.ensure_future(handler(request)))
 

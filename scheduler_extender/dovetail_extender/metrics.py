@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
@@ -89,6 +89,11 @@ class Metrics:
         self.refused_clients = Counter(
             "dovetail_extender_refused_clients",
             "Requests over mutual TLS whose client's certificate has no allowed name, or has expired.",
+            registry=self.registry,
+        )
+        self.client_expiry = Gauge(
+            "dovetail_extender_client_certificate_expiry_timestamp_seconds",
+            "When the certificate expires that kube-scheduler last showed over mutual TLS; 0 without one.",
             registry=self.registry,
         )
         self.wakeups = Counter(

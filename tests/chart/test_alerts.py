@@ -191,6 +191,23 @@ CASES: Final = {
         "20m",
         "The extender cannot read requests of kube-scheduler.",
     ),
+    "DovetailClientsRefused": Case(
+        {"dovetail_extender_refused_clients_total": "0+1x30"},
+        # One client that was refused once, and went away.
+        {"dovetail_extender_refused_clients_total": "0 1x40"},
+        "20m",
+        "The extender refuses a client by its certificate: if it is kube-scheduler, no pod with GPUs is bound.",
+    ),
+    "DovetailClientCertificateExpires": Case(
+        {'dovetail_extender_client_certificate_expiry_timestamp_seconds{pod="a"}': "90000x10"},
+        # A standby has seen no client; with the chart's own kube-scheduler there is none.
+        {
+            'dovetail_extender_client_certificate_expiry_timestamp_seconds{pod="a"}': "9000000x10",
+            'dovetail_extender_client_certificate_expiry_timestamp_seconds{pod="b"}': "0x10",
+        },
+        "5m",
+        "The certificate that kube-scheduler shows to the extender expires in 1d 0h 55m 0s.",
+    ),
     "DovetailBindsUnsettled": Case(
         {"dovetail_extender_unsettled_binds": "3x30"},
         {"dovetail_extender_unsettled_binds": "3 0 2 0 0 1 0x30"},

@@ -6,7 +6,7 @@ from typing import Any
 import yaml
 
 from tests.chart.conftest import Helm, Render
-from tests.chart.generated import CHART
+from tests.chart.generated import CHART, IMAGES
 
 Manifest = dict[str, Any]
 
@@ -76,5 +76,50 @@ def test_helm_prints_the_configuration(helm: Helm) -> None:
     assert "at '/attach/url'" in wrong.stderr
     empty = helm("template", "dovetail", str(CHART), f"--set-json=attach.clientNames={json.dumps([])}")
     assert "at '/attach/clientNames'" in empty.stderr
-    notes = (CHART / "templates" / "NOTES.txt").read_text(encoding="utf-8")
-    assert 'include "dovetail.schedulerConfig"' in notes
+
+
+def test_the_notes_print_the_configuration_that_the_config_map_has(helm: Helm, render: Render) -> None:
+    done = helm(
+        "install",
+        "dovetail",
+        str(CHART),
+        "--dry-run=client",
+        IMAGES,
+        "--namespace=dovetail-system",
+        "--set=attach.enabled=true",
+    )
+    assert done.returncode == 0, done.stderr
+    printed = done.stdout.partition("KubeSchedulerConfiguration: begin ---\n")[2]
+    text = one(render(attach__enabled=True), "ConfigMap", "dovetail-scheduler")["data"]["scheduler.yaml"]
+    assert yaml.safe_load(printed.partition("# --- KubeSchedulerConfiguration: end")[0]) == yaml.safe_load(text)
+    assert "get secret dovetail-extender-client" in done.stdout
+
+
+def test_a_kubeconfig_of_the_outside_scheduler_is_in_the_configuration(render: Render) -> None:
+    chart = render(attach__enabled=True, scheduler__kubeconfig="/etc/kubernetes/scheduler.conf")
+    config = yaml.safe_load(one(chart, "ConfigMap", "dovetail-scheduler")["data"]["scheduler.yaml"])
+    assert config["clientConnection"] == {"kubeconfig": "/etc/kubernetes/scheduler.conf"}
+
+
+def secrets_of(chart: list[Manifest]) -> list[str]:
+    """The Secrets that dovetail-certificates may write."""
+    rules = [rule for rule in one(chart, "Role", "dovetail-certificates")["rules"] if rule["resources"] == ["secrets"]]
+    return [name for rule in rules for name in rule["resourceNames"]]
+
+
+def test_the_release_issues_the_certificates_of_both_sides_unless_they_come_from_elsewhere(render: Render) -> None:
+    chart = render(attach__enabled=True)
+    args = one(chart, "Deployment", "dovetail-certificates")["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert {"--extender-secret=dovetail-extender", "--client-name=dovetail-extender-client"} <= set(args)
+    assert secrets_of(chart) == [
+        "dovetail-webhook",
+        "dovetail-extender",
+        "dovetail-extender-client",
+        "dovetail-extender-ca",
+    ]
+    for elsewhere in ({"attach__issuer__name": "internal"}, {"attach__secretName": "mine"}):
+        assert secrets_of(render(attach__enabled=True, **elsewhere)) == ["dovetail-webhook"]
+    alone = render(attach__enabled=True, webhook__issuer__name="internal")
+    assert "dovetail-webhook" not in secrets_of(alone)
+    assert "dovetail-certificates" not in names(alone, "ClusterRole")
+    assert "dovetail-certificates" not in names(render(webhook__issuer__name="internal"), "Deployment")

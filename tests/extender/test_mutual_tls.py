@@ -9,6 +9,7 @@ from typing import Any
 import aiohttp
 import pytest
 from aiohttp import web
+from cryptography import x509
 
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.process.certificate import Certificate
@@ -70,6 +71,19 @@ async def test_a_client_with_an_allowed_name_is_answered(authority: Authority, t
     context = context_of(tmp_path / "client", pair=authority.sign(CLIENT), trusted=authority.certificate)
     async with serving(tmp_path / "server") as (port, _):
         assert await asked(port, context=context) == (200, '{"Error": ""}')
+
+
+async def test_a_metric_says_when_the_certificate_of_kube_scheduler_expires(
+    authority: Authority, tmp_path: Path
+) -> None:
+    authority.sign(SERVER).write(tmp_path / "server", authority=authority.certificate)
+    client = authority.sign(CLIENT, days=3)
+    context = context_of(tmp_path / "client", pair=client, trusted=authority.certificate)
+    metrics = make_metrics()
+    async with serving(tmp_path / "server", metrics=metrics) as (port, _):
+        await asked(port, context=context)
+    expiry = metrics.registry.get_sample_value("dovetail_extender_client_certificate_expiry_timestamp_seconds")
+    assert expiry == x509.load_pem_x509_certificate(client.certificate).not_valid_after_utc.timestamp()
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from dovetail.kube.errors import Conflict
 from dovetail.process import serving
 from dovetail.process.certificate import Certificate
 from dovetail_certificates import rotation
-from dovetail_certificates.keeper import MANAGED_BY, MANAGER, ForeignSecretError, Keeper, Target
+from dovetail_certificates.keeper import Keeper, Target
 from dovetail_certificates.metrics import Metrics
 from dovetail_certificates.pairs import (
     BACKDATED,
@@ -37,6 +37,7 @@ from dovetail_certificates.pairs import (
     problem_of,
 )
 from dovetail_certificates.rotation import OVERLAP, SEEN_AFTER, Stored, plan
+from dovetail_certificates.secret_store import MANAGED_BY, MANAGER, ForeignSecretError
 from tests.background import running
 
 START = datetime(2030, 1, 1, tzinfo=UTC)

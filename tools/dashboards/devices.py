@@ -100,6 +100,13 @@ def build() -> Dashboard:
                 unit="s",
             )
         )
+        .with_panel(
+            lines(
+                "Tenants by workload",
+                says="Pods on the chosen nodes, by what they count as for tenant limits.",
+                queries={"{{workload}}": f"sum by (workload) (dovetail_device_tenants_by_workload{_HERE})"},
+            )
+        )
         .with_row(Row("Agents"))
         .with_panel(
             lines(

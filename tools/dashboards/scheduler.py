@@ -74,6 +74,14 @@ def build() -> Dashboard:
                 unit="short",
             )
         )
+        .with_panel(
+            lines(
+                "Refused clients",
+                says="Attach mode: requests a second of clients whose certificate has no allowed name, or has expired.",
+                queries={"refused": "sum(rate(dovetail_extender_refused_clients_total[$__rate_interval]))"},
+                unit="ops",
+            )
+        )
         .with_row(Row("State"))
         .with_panel(
             lines(

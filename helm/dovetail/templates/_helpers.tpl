@@ -233,7 +233,12 @@ readinessProbe:
 {{- end -}}
 apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
-{{- if not .Values.attach.enabled }}
+{{- if .Values.attach.enabled }}
+{{- with .Values.scheduler.kubeconfig }}
+clientConnection:
+  kubeconfig: {{ . | quote }}
+{{- end }}
+{{- else }}
 clientConnection:
   {{- with .Values.scheduler.kubeconfig }}
   kubeconfig: {{ . | quote }}
@@ -349,8 +354,11 @@ service: {name: dovetail-webhook, namespace: {{ .Release.Namespace }}, port: 443
 {{- $ports | uniq | toJson -}}
 {{- end }}
 
-{{/* "true" if dovetail-certificates runs: for a webhook whose certificate does not come from cert-manager. */}}
+{{/* "true" if dovetail-certificates runs: for a webhook or an attached extender whose certificates do not come from elsewhere. */}}
 {{- define "dovetail.certificates" -}}
+{{- if or (include "dovetail.webhookCertificates" .) (include "dovetail.extenderCertificates" .) -}}true{{- end -}}
+{{- end }}
+{{- define "dovetail.webhookCertificates" -}}
 {{- if and .Values.webhook.enabled (not .Values.webhook.issuer.name) -}}true{{- end -}}
 {{- end }}
 

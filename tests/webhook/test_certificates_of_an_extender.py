@@ -1,0 +1,251 @@
+"""The certificates of an attached extender and of its client, on a clock of the test's own."""
+
+import base64
+import itertools
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from dovetail.kube.auth.connection import Connection
+from dovetail.kube.client import Client
+from dovetail_certificates import main
+from dovetail_certificates.extender import Attached, ExtenderKeeper
+from dovetail_certificates.metrics import Metrics
+from dovetail_certificates.mutual import CA_LIFETIME, CA_OVERLAP, CLIENT_LIFETIME, Authorities, Side, plan_pair
+from dovetail_certificates.pairs import LIFETIME, PairError, authorities_in
+from dovetail_certificates.secret_store import ForeignSecretError
+
+START = datetime(2030, 1, 1, tzinfo=UTC)
+FOLDER = "/api/v1/namespaces/dovetail-system/secrets/{name}"
+ATTACHED = Attached(
+    namespace="dovetail-system",
+    secret="dovetail-extender",
+    names=("dovetail-extender.dovetail-system.svc",),
+    client_names=("dovetail-extender-client",),
+)
+CA, SERVER, CLIENT = "dovetail-extender-ca", "dovetail-extender", "dovetail-extender-client"
+
+
+class Api:
+    """Secrets on loopback."""
+
+    def __init__(self) -> None:
+        self.secrets: dict[str, dict[str, Any]] = {}
+        self.writes: list[str] = []
+        self._versions = itertools.count(1)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[Client]:
+        app = web.Application()
+        app.add_routes([web.get(FOLDER, self._read), web.patch(FOLDER, self._apply)])
+        server = TestServer(app, host="127.0.0.1")
+        await server.start_server()
+        try:
+            async with Client(Connection(server=str(server.make_url("")).rstrip("/"))) as client:
+                yield client
+        finally:
+            await server.close()
+
+    def data(self, name: str) -> dict[str, bytes]:
+        return {key: base64.b64decode(text) for key, text in self.secrets[name]["data"].items()}
+
+    def put(self, name: str, data: dict[str, bytes]) -> None:
+        self.secrets[name]["data"] = {key: base64.b64encode(text).decode() for key, text in data.items()}
+
+    async def _read(self, request: web.Request) -> web.Response:
+        found = self.secrets.get(request.match_info["name"])
+        if found is None:
+            return web.json_response({"kind": "Status", "code": 404, "message": "no"}, status=404)
+        return web.json_response(found)
+
+    async def _apply(self, request: web.Request) -> web.Response:
+        body = await request.json()
+        body["metadata"]["resourceVersion"] = str(next(self._versions))
+        self.secrets[request.match_info["name"]] = body
+        self.writes.append(request.match_info["name"])
+        return web.json_response(body)
+
+
+class Scene:
+    """A keeper with its API server and its clock."""
+
+    def __init__(self, client: Client, *, api: Api) -> None:
+        self.api = api
+        self.now = START
+        self.metrics = Metrics()
+        self._client = client
+
+    async def at(self, days: float) -> None:
+        """Check at this time."""
+        self.now = START + timedelta(days=days)
+        keeper = ExtenderKeeper(self._client, attached=ATTACHED, metrics=self.metrics, now=lambda: self.now)
+        await keeper.reconcile()
+
+
+@pytest.fixture
+async def scene() -> AsyncIterator[Scene]:
+    api = Api()
+    async with api.running() as client:
+        yield Scene(client, api=api)
+
+
+async def test_one_ca_signs_for_both_sides_and_its_key_is_in_neither(scene: Scene) -> None:
+    await scene.at(0)
+    await scene.at(1)
+    assert scene.api.writes == [CA, SERVER, CLIENT]
+    ca, server, client = (scene.api.data(name) for name in (CA, SERVER, CLIENT))
+    assert server["ca.crt"] == client["ca.crt"] == ca["ca.crt"]
+    assert set(server) == set(client) == {"tls.crt", "tls.key", "ca.crt"}
+    assert (scene.api.secrets[CA]["type"], scene.api.secrets[CLIENT]["type"]) == ("Opaque", "kubernetes.io/tls")
+
+
+async def test_certificates_are_replaced_and_the_ca_remains(scene: Scene) -> None:
+    await scene.at(0)
+    before = {name: scene.api.data(name) for name in (CA, SERVER, CLIENT)}
+    await scene.at(LIFETIME.days * 2 / 3)
+    assert scene.api.data(SERVER)["tls.crt"] != before[SERVER]["tls.crt"]
+    assert scene.api.data(CLIENT) == before[CLIENT]
+    await scene.at(CLIENT_LIFETIME.days * 2 / 3)
+    assert scene.api.data(CLIENT)["tls.crt"] != before[CLIENT]["tls.crt"]
+    assert scene.api.data(CLIENT)["ca.crt"] == before[CLIENT]["ca.crt"]
+    assert scene.api.data(CA) == before[CA]
+
+
+async def test_the_successor_of_the_ca_is_trusted_for_a_year_before_it_signs(scene: Scene) -> None:
+    await scene.at(0)
+    first = scene.api.data(CA)["ca.crt"]
+    due = CA_LIFETIME.days * 2 / 3 + 1
+    await scene.at(due)
+    second = scene.api.data(CA)["next-ca.crt"]
+    for name in (SERVER, CLIENT):
+        assert scene.api.data(name)["ca.crt"] == first + second
+    await scene.at(due + CA_OVERLAP.days - 1)
+    assert scene.api.data(CA)["ca.crt"] == first
+    await scene.at(due + CA_OVERLAP.days)
+    assert (scene.api.data(CA)["ca.crt"], scene.api.data(CA)["previous-ca.crt"]) == (second, first)
+    assert scene.api.data(SERVER)["ca.crt"] == second + first
+    await scene.at(CA_LIFETIME.days + 1)
+    assert scene.api.data(CLIENT)["ca.crt"] == second
+
+
+@pytest.mark.parametrize("name", [SERVER, CLIENT])
+async def test_a_deleted_certificate_is_made_by_the_same_ca(scene: Scene, name: str) -> None:
+    await scene.at(0)
+    before = scene.api.data(name)
+    del scene.api.secrets[name]
+    await scene.at(1)
+    assert scene.api.data(name)["tls.crt"] != before["tls.crt"]
+    assert scene.api.data(name)["ca.crt"] == before["ca.crt"]
+
+
+async def test_a_deleted_ca_is_trusted_no_longer(scene: Scene) -> None:
+    await scene.at(0)
+    first = scene.api.data(CA)["ca.crt"]
+    del scene.api.secrets[CA]
+    await scene.at(1)
+    for name in (SERVER, CLIENT):
+        assert first not in scene.api.data(name)["ca.crt"]
+        assert plan_pair(
+            scene.api.data(name),
+            authorities=Authorities.from_secret(scene.api.data(CA)),
+            side=Side.server(ATTACHED.names) if name == SERVER else Side.client(ATTACHED.client_names),
+            now=scene.now,
+        )[1] == ""  # fmt: skip
+
+
+@pytest.mark.parametrize("key", ["tls.crt", "tls.key", "ca.crt"])
+async def test_a_broken_certificate_is_replaced_and_a_broken_bundle_repaired(scene: Scene, key: str) -> None:
+    await scene.at(0)
+    scene.api.put(SERVER, scene.api.data(SERVER) | {key: b"nonsense"})
+    await scene.at(1)
+    assert authorities_in(scene.api.data(SERVER)["ca.crt"], now=scene.now)
+    written = list(scene.api.writes)
+    await scene.at(2)
+    assert scene.api.writes == written
+
+
+@pytest.mark.parametrize("key", ["ca.key", "ca.crt", "next-ca.key"])
+async def test_a_ca_that_cannot_sign_is_replaced(scene: Scene, key: str) -> None:
+    await scene.at(0)
+    due = CA_LIFETIME.days * 2 / 3 + 1
+    await scene.at(due)
+    scene.api.put(CA, scene.api.data(CA) | {key: b"nonsense"})
+    await scene.at(due + 1)
+    await scene.at(due + 2)
+    authorities = Authorities.from_secret(scene.api.data(CA))
+    assert authorities.current is not None
+    assert authorities.current.certificate in scene.api.data(CLIENT)["ca.crt"]
+    written = list(scene.api.writes)
+    await scene.at(due + 3)
+    assert scene.api.writes == written
+
+
+async def test_a_clock_that_was_ahead_when_the_ca_was_made_costs_a_new_one(scene: Scene) -> None:
+    await scene.at(500)
+    ahead = scene.api.data(CA)["ca.crt"]
+    await scene.at(0)
+    assert scene.api.data(CA)["ca.crt"] != ahead
+
+
+async def test_a_secret_of_someone_else_is_never_overwritten(scene: Scene) -> None:
+    scene.api.secrets[CLIENT] = {"metadata": {"name": CLIENT}, "type": "kubernetes.io/tls", "data": {}}
+    with pytest.raises(ForeignSecretError, match="Secret dovetail-extender-client was not made by"):
+        await scene.at(0)
+    assert CLIENT not in scene.api.writes
+
+
+async def test_metrics_say_when_each_certificate_expires(scene: Scene) -> None:
+    await scene.at(0)
+    for name, life in ((SERVER, LIFETIME), (CLIENT, CLIENT_LIFETIME)):
+        labels = {"secret": name}
+        expiry = scene.metrics.registry.get_sample_value("dovetail_certificate_expiry_timestamp_seconds", labels)
+        assert expiry == (START + life).timestamp()
+
+
+def test_without_a_ca_nothing_is_signed() -> None:
+    with pytest.raises(PairError, match="there is no CA"):
+        plan_pair({}, authorities=Authorities(), side=Side.server(["x"]), now=START)
+
+
+async def test_each_side_accepts_the_other_by_a_handshake(scene: Scene, tmp_path: Path) -> None:
+    await scene.at((datetime.now(UTC) - START).total_seconds() / 86400)
+    contexts = {}
+    for name, purpose in ((SERVER, ssl.Purpose.CLIENT_AUTH), (CLIENT, ssl.Purpose.SERVER_AUTH)):
+        for key, text in scene.api.data(name).items():
+            (tmp_path / f"{name}-{key}").write_bytes(text)
+        context = ssl.create_default_context(purpose, cafile=tmp_path / f"{name}-ca.crt")
+        context.load_cert_chain(tmp_path / f"{name}-tls.crt", tmp_path / f"{name}-tls.key")
+        context.verify_mode = ssl.CERT_REQUIRED
+        contexts[name] = context
+    ends = [ssl.MemoryBIO(), ssl.MemoryBIO()]
+    server = contexts[SERVER].wrap_bio(ends[0], ends[1], server_side=True)
+    client = contexts[CLIENT].wrap_bio(ends[1], ends[0], server_hostname=ATTACHED.names[0])
+    for end in (client, server, client, server):
+        try:
+            end.do_handshake()
+        except ssl.SSLWantReadError:
+            continue
+    assert dict(part for each in client.getpeercert()["subject"] for part in each)
+    assert ("DNS", CLIENT) in server.getpeercert()["subjectAltName"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ((), "name --secret for the webhook, --extender-secret, or both"),
+        (("--secret=x",), "--secret needs --name, --mutating-webhook-configuration"),
+        (("--extender-secret=x", "--client-name=y"), "--extender-secret needs --extender-name"),
+    ],
+)
+def test_incomplete_options_are_refused(
+    options: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.main([*options, "--kubeconfig=/dev/null"]) == 2
+    assert said in capsys.readouterr().err
