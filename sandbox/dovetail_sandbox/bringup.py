@@ -27,7 +27,7 @@ from dovetail_sandbox.localnode.setup import LocalNode
 from dovetail_sandbox.nodes import kwok, node_sets
 from dovetail_sandbox.nodes.node_sets import SimulatedNode
 from dovetail_sandbox.processes import ports, processes
-from dovetail_sandbox.programs import catalog, locate
+from dovetail_sandbox.programs import catalog, locate, versions
 from dovetail_sandbox.progress import Reporter
 from dovetail_sandbox.realnode.node import BINARIES as REAL_NODE_TOOLS
 from dovetail_sandbox.state import Component, Desired, State
@@ -52,7 +52,7 @@ class Plan:
 
     With `local_node`, this machine is a node of it. A `bare` one has nothing of the chart. `without` names components
     of the chart that the user runs by hand, `beside` the neighbours. With `request_log`, the API server records each
-    request of the chart's accounts.
+    request of the chart's accounts. `kubernetes` is the minor version of the control plane.
     """
 
     nodes: Sequence[SimulatedNode]
@@ -63,6 +63,7 @@ class Plan:
     without: Collection[str] = ()
     beside: Sequence[Neighbour] = ()
     request_log: bool = False
+    kubernetes: str = ""
 
 
 def up(
@@ -78,21 +79,25 @@ def up(
     without: Collection[str] = (),
     with_: Collection[str] = (),
     request_log: bool = False,
+    kubernetes: str | None = None,
 ) -> Cluster:
     """Create a sandbox, and return when everything in it is ready.
 
     With `local_node`, this machine is its one node, and jobs run as the user's processes; otherwise its nodes are
-    simulated. A `bare` sandbox has nothing of the chart, so that Helm can install it. A running one stays unchanged,
-    and a queue that a local node has left continues. If it fails, its processes end, and its folder stays for `logs`
-    until the next `up` or `down`. Raises `SandboxError`.
+    simulated. A `bare` sandbox has nothing of the chart, so that Helm can install it. A running one stays
+    unchanged, and a queue that a local node has left continues. `kubernetes` is a minor version, such as 1.34. If
+    it fails, its processes end, and its folder stays for `logs` until the next `up` or `down`. Raises
+    `SandboxError`.
     """
     if bare and (local_node or overrides or without or request_log):
         raise InvalidInputError("bare", value="with options of the chart", allowed="--nodes, --real-node and --with")
     cluster = get(name)
     nodes = _nodes(nodes_file, limit=limit_nodes, local_node=local_node)
     others = neighbours.chosen(with_)
+    minor = versions.chosen(kubernetes, local_node=local_node, real_node=real_node)
     if _is_up(cluster, report=report):
         _check_kind(cluster, local_node=local_node)
+        versions.check_running(name, running=catalog.minor_of(cluster.state().kubernetes), wanted=kubernetes)
         return cluster
     earlier = _earlier(cluster, local_node=local_node, report=report)
     real_node = real_node and _can_have_a_real_node(report)
@@ -105,8 +110,10 @@ def up(
         without=without,
         beside=others,
         request_log=request_log,
+        kubernetes=minor,
     )
-    programs = _programs(*(each.name for each in others), real_node=real_node, report=report, simulation=not local_node)
+    more = [each.name for each in others]
+    programs = _programs(*more, real_node=real_node, report=report, kubernetes=minor, simulation=not local_node)
     _begin(cluster, plan=plan, earlier=earlier)
     try:
         _Bringup(cluster=cluster, plan=plan, programs=programs, report=report).run()
@@ -126,15 +133,17 @@ def up(
     return cluster
 
 
-def fetch(programs: Sequence[str], *, real_node: bool, report: Reporter) -> list[str]:
+def fetch(programs: Sequence[str], *, real_node: bool, report: Reporter, kubernetes: str | None = None) -> list[str]:
     """Put a sandbox's programs and `programs` into the cache.
 
-    Return the names of all that are there. Raises `InvalidInputError` for an unknown program.
+    Return the names of all that are there. Raises `InvalidInputError` for an unknown program or version.
     """
+    minor = versions.chosen(kubernetes, real_node=real_node)
     unknown = sorted(set(programs) - set(catalog.table()))
     if unknown:
         raise InvalidInputError("program", value=unknown[0], allowed=f"one of {', '.join(sorted(catalog.table()))}")
-    found = _programs(*programs, real_node=real_node and _can_have_a_real_node(report), report=report)
+    real_node = real_node and _can_have_a_real_node(report)
+    found = _programs(*programs, real_node=real_node, report=report, kubernetes=minor)
     return sorted(found)
 
 
@@ -164,10 +173,12 @@ def _can_have_a_real_node(report: Reporter) -> bool:
     return not reason
 
 
-def _programs(*more: str, real_node: bool, report: Reporter, simulation: bool = True) -> dict[str, Path]:
+def _programs(
+    *more: str, real_node: bool, report: Reporter, kubernetes: str, simulation: bool = True
+) -> dict[str, Path]:
     plane = [name for name in catalog.CONTROL_PLANE if simulation or name != "kwok"]
     names = dict.fromkeys([*plane, *(REAL_NODE_TOOLS if real_node else ()), *more])
-    return locate.resolve(list(names), report=report)
+    return locate.resolve(list(names), report=report, kubernetes=kubernetes)
 
 
 def _is_up(cluster: Cluster, *, report: Reporter) -> bool:
@@ -229,6 +240,7 @@ def _begin(cluster: Cluster, *, plan: Plan, earlier: State | None) -> None:
             devices=sum(node.devices for node in plan.nodes),
             local_node=plan.local_node,
             real_node=plan.real_node,
+            kubernetes=catalog.tool("kube-apiserver", kubernetes=plan.kubernetes).version,
         )
         state.write(cluster.folder, state=began)
 
@@ -298,7 +310,7 @@ class _Bringup:
         configuration = kwok.configuration(
             ports=known.ports,
             binaries=self.programs,
-            kube_version=catalog.tool("kube-apiserver").version,
+            kube_version=known.kubernetes,
             pki=cluster.pki,
             real_node=self.plan.real_node,
             requests=self._request_log() if self.plan.request_log else None,

@@ -28,6 +28,9 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+Kubernetes = Annotated[
+    str | None, typer.Option("--kubernetes", help="Minor version of the control plane, such as 1.34.")
+]
 Name = Annotated[str, typer.Option("--name", help="Which sandbox; several can be up side by side.")]
 
 
@@ -71,6 +74,7 @@ def up(
     request_log: Annotated[
         bool, typer.Option("--request-log", help="Record each request of Dovetail's accounts to the API server.")
     ] = False,
+    kubernetes: Kubernetes = None,
 ) -> None:
     """Start a sandbox; returns when everything in it is ready. One that is up already stays as it is."""
     from dovetail_sandbox import bringup
@@ -88,6 +92,7 @@ def up(
             without=without or (),
             with_=with_ or (),
             request_log=request_log,
+            kubernetes=kubernetes,
         )
         typer.echo(f"Sandbox {name!r} is up: {_nodes(made.state())}.")
         if limits := localnode.limits(made.folder):
@@ -130,12 +135,13 @@ def fetch(
     real_node: Annotated[
         bool, typer.Option("--real-node", help="Also what a real node runs, where this machine can.")
     ] = False,
+    kubernetes: Kubernetes = None,
 ) -> None:
     """Bring the programs of a sandbox into the cache, so that nothing waits for them later."""
     from dovetail_sandbox import bringup
 
     with _converted_errors():
-        names = bringup.fetch(programs or (), real_node=real_node, report=progress.reporter())
+        names = bringup.fetch(programs or (), real_node=real_node, report=progress.reporter(), kubernetes=kubernetes)
         typer.echo(f"{len(names)} programs are at hand: {', '.join(names)}.")
 
 

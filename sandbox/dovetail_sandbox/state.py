@@ -55,6 +55,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     - `local_node`: whether this machine is its node.
     - `kept`: the queue that the next `up` continues; None if there is none.
     - `real_node`: whether it has a real node.
+    - `kubernetes`: the version of its control plane; empty in the sandbox of an earlier release.
     - `error`: why it failed; empty otherwise.
     """
 
@@ -70,6 +71,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     local_node: bool = False
     kept: Kept | None = None
     real_node: bool = False
+    kubernetes: str = ""
     error: str = ""
 
 

@@ -4,7 +4,7 @@ In a parallel run there are two, each for one half of the files: see `tests/lane
 
 `DOVETAIL_TEST_SANDBOX=<name>` takes a sandbox that is up already (`dovetail sandbox up --name <name> --nodes
 tests/cluster/nodes.yaml`) and leaves it up: quicker while you write a test. Tests of preemption want OVERRIDES too,
-each with `--set`.
+each with `--set`. `DOVETAIL_TEST_KUBERNETES=1.34` chooses the control plane's minor version.
 """
 
 import asyncio
@@ -55,7 +55,14 @@ def sandbox(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         return
     own = cluster.get(f"test-{os.getpid()}-{uuid.uuid4().hex[:4]}")
     try:
-        yield bringup.up(own.name, report=progress.reporter(), nodes_file=NODES, overrides=OVERRIDES, request_log=True)
+        yield bringup.up(
+            own.name,
+            report=progress.reporter(),
+            nodes_file=NODES,
+            overrides=OVERRIDES,
+            request_log=True,
+            kubernetes=os.environ.get("DOVETAIL_TEST_KUBERNETES"),
+        )
         records = record.folder(tmp_path_factory, config=request.config)
         record.write(record.read_log(own), path=records / f"{own.name}.json")
     finally:

@@ -11,6 +11,8 @@ from typing import Any, Final
 CONTROL_PLANE: Final = (
     "etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok", "kwokctl", "kubectl", "helm",
 )  # fmt: skip
+# Of each minor version of Kubernetes there is one.
+BY_MINOR: Final = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
 _MACHINES: Final = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
 
 
@@ -65,19 +67,36 @@ def machine() -> tuple[str, str]:
     return platform.system().lower(), _MACHINES.get(platform.machine().lower(), platform.machine().lower())
 
 
-def tool(name: str) -> Tool:
-    """Return the named program for this machine. Raises `KeyError` if it is not in the table."""
-    return table()[name]
+def tool(name: str, *, kubernetes: str = "") -> Tool:
+    """Return the named program for this machine; of that minor version of Kubernetes if it has several.
+
+    Raises `KeyError` if it is not in the table.
+    """
+    found = table()[name]
+    if not kubernetes or name not in BY_MINOR or kubernetes == minor_of(found.version):
+        return found
+    return _of_version(name, version=kubernetes_versions()[kubernetes])
+
+
+def minor_of(version: str) -> str:
+    """Return the minor version of Kubernetes: `1.36` for `v1.36.3`."""
+    return ".".join(version.removeprefix("v").split(".")[:2])
+
+
+@cache
+def kubernetes_versions() -> dict[str, str]:
+    """The version of the control plane for each minor version that a sandbox can run, oldest first."""
+    usual = table()["kube-apiserver"].version
+    found = {**_data()["kubernetes"], minor_of(usual): usual}
+    return dict(sorted(found.items(), key=lambda item: [int(part) for part in item[0].split(".")]))
 
 
 @cache
 def table() -> dict[str, Tool]:
     """All programs for this machine, by name."""
-    text = resources.files("dovetail_sandbox").joinpath("data/tools.toml").read_text(encoding="utf-8")
-    modules = tomllib.loads(text)["module"]
     return {
         name: _tool(name, package=package, module=module, folder=module.get("folder", key))
-        for key, module in modules.items()
+        for key, module in _data()["module"].items()
         for name, package in module["tools"].items()
     }
 
@@ -90,6 +109,20 @@ def module_digest(folder: str) -> str:
         content = path.read_bytes()
         digest.update(f"{path.name} {len(content)}\n".encode() + content)
     return digest.hexdigest()[:12]
+
+
+@cache
+def _data() -> dict[str, Any]:
+    text = resources.files("dovetail_sandbox").joinpath("data/tools.toml").read_text(encoding="utf-8")
+    return tomllib.loads(text)
+
+
+@cache
+def _of_version(name: str, *, version: str) -> Tool:
+    """The program in another version of Kubernetes than the usual one."""
+    module = _data()["module"]["kubernetes"]
+    folder = f"kubernetes-{minor_of(version)}"
+    return _tool(name, package=module["tools"][name], module={**module, "version": version}, folder=folder)
 
 
 def _tool(name: str, *, package: str, module: dict[str, Any], folder: str) -> Tool:

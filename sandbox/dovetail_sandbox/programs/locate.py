@@ -40,12 +40,14 @@ def chart_of(program: Path) -> Path:
     return program.with_name("chart")
 
 
-def resolve(names: Sequence[str], *, report: Reporter) -> dict[str, Path]:
-    """Return the programs by name. Missing ones are downloaded or built.
+def resolve(names: Sequence[str], *, report: Reporter, kubernetes: str = "") -> dict[str, Path]:
+    """Return the programs by name, with the control plane of a minor version. Missing ones are downloaded or built.
 
     Raises `ToolUnavailableError` if there is no way to get one, and `BuildFailedError` if the compiler fails.
     """
-    return Binaries(cache=cache_folder(), report=report).resolve([catalog.tool(name) for name in names])
+    return Binaries(cache=cache_folder(), report=report).resolve(
+        [catalog.tool(name, kubernetes=kubernetes) for name in names]
+    )
 
 
 @dataclass(slots=True, kw_only=True)
