@@ -24,11 +24,16 @@ demo: $(STAMP) ## A real control plane with simulated GPUs, and a mix of jobs on
 demo-down: $(STAMP) ## Stop the demo, and remove its processes and files
 	$(BIN)/dovetail demo --down
 
+# What depends most on the version of Kubernetes: objects and CRDs, the extender's protocol, webhook and policies, the Job
+# controller under gangs and arrays, shares, Bindings.
+ON_EACH_VERSION := $(addprefix tests/cluster/test_,$(addsuffix .py,chart admission lifecycle attach extender \
+  certificates agent ownership drivers mixes))
+
 # Two wait on a control plane each most of the time; the third computes. See docs/testing.md.
 WORKERS ?= 3
 
 ## Prove it
-.PHONY: test lint types unit cluster e2e e2e-install mutants bench bench-queue bench-agent soak observe hardware simulate
+.PHONY: test lint types unit cluster e2e e2e-versions e2e-install mutants bench bench-queue bench-agent soak observe hardware simulate
 test: $(STAMP) ## All checks: lint, types, unit, property and a short cluster suite (minutes)
 	@$(MAKE) --no-print-directory lint types
 	$(BIN)/python -m tools.mutants.changed
@@ -46,6 +51,12 @@ cluster: $(STAMP) ## Only the short cluster suite
 	$(BIN)/pytest -m "cluster and not slow"
 e2e: $(STAMP) ## Everything on a real control plane, and all slow tests
 	$(BIN)/pytest -m "cluster or slow"
+e2e-versions: $(STAMP) ## A set of cluster tests on each minor version of Kubernetes: make e2e-versions VERSIONS="1.34 1.37"
+	@for each in $(or $(VERSIONS),1.34 1.35 1.36 1.37); do \
+	  echo "== Kubernetes $$each"; $(BIN)/dovetail sandbox fetch --kubernetes "$$each" || exit 1; \
+	  DOVETAIL_TEST_KUBERNETES=$$each $(BIN)/pytest -m "not slow" $(ON_EACH_VERSION) || exit 1; \
+	done
+	$(BIN)/pytest tests/chart/test_kubernetes_versions.py
 e2e-install: $(STAMP) ## Build the images, and install the chart on a real node with Helm; -s prints times and sizes
 	images/build.sh >/dev/null
 	$(BIN)/pytest -s tests/installation

@@ -40,7 +40,7 @@ def lane(nodeid: str) -> str:
             return SECOND_SANDBOX if file in _IN_SECOND_SANDBOX else FIRST_SANDBOX
         case ("realnode" | "installation", *_):
             return REAL_NODE
-        case ("sandbox", "test_sandboxes.py" | "test_soak.py"):
+        case ("sandbox", "test_sandboxes.py" | "test_soak.py" | "test_backup.py"):
             return SANDBOXES
         case ("local_node", "test_gflowd.py" | "test_lasting_queue.py"):
             return SANDBOXES
