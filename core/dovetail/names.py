@@ -121,6 +121,8 @@ LABEL_JOB: Final = f"{GROUP}/job"
 LABEL_JOB_NUMBER: Final = f"{GROUP}/job-number"
 # On the pods of a reservation: programs on the devices that these pods hold are not strangers.
 LABEL_RESERVATION: Final = f"{GROUP}/reservation"
+# The type of a GPUJob's condition: it leaves its GPUs idle.
+CONDITION_IDLE: Final = "Idle"
 # On a placeholder pod, by the operator: the UID of the GPUJob for whose worker an autoscaler is to add a node.
 LABEL_PLACEHOLDER: Final = f"{GROUP}/placeholder"
 # The scheduler of these pods does not exist: they ask for nodes, and must never get one.

@@ -49,6 +49,7 @@ from dovetail_gateway.v3.plan import Plan
 from dovetail_gateway.v3.questions import Questions
 from dovetail_gateway.v3.routes import routes as v3_routes
 from dovetail_gateway.v3.snapshots import Snapshots
+from dovetail_gateway.v3.waste import Waste
 
 _MOST_CONNECTIONS: Final = 2048
 VERSION: Final = "v1alpha1"
@@ -123,7 +124,7 @@ async def gateway(
             legacy=None if options.legacy is None else LegacyAccount(options.legacy, client=own),
             anonymous_loopback=options.anonymous_loopback,
         )
-        feed, answers = Feed(cache), Answers(cache, now=now)
+        feed, answers = Feed(cache), Answers(cache, now=now, release=options.namespace)
         streams = OpenStreams(metrics=metrics, times=options.stream_times)
         table = routes(
             cache,
@@ -201,6 +202,7 @@ def routes(
         jobs=jobs,
         history=History(clients=clients, seconds=options.history_seconds),
         plan=Plan(cache),
+        waste=Waste(cache, answers=answers),
         logs=Logs(cache, jobs=jobs, clients=clients, reviews=reviews, streams=streams),
         nodes=Nodes(cache),
         questions=Questions(answers, jobs=jobs, reviews=reviews),

@@ -9,7 +9,9 @@ from tests.gateway.api_server import GatewayApiServer
 from tests.gateway.served import Face
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
-PAGES = ["now", "queue", "ask?gpu=2", "job/red/train", "job/red/next", "plan", "map", "waste", "me"]
+PAGES = [
+    "now", "queue", "ask?gpu=2", "job/red/train?log=follow", "job/red/next", "plan", "map?device=a%3A1", "waste", "me",
+]  # fmt: skip
 
 
 async def test_now_shows_my_jobs_the_reasons_what_is_free_and_what_starts_now(window: Window) -> None:
@@ -113,12 +115,27 @@ async def test_a_clone_keeps_the_template(window: Window, api: GatewayApiServer)
     )
 
 
-async def test_the_log_of_a_running_job_is_followed(window: Window, api: GatewayApiServer) -> None:
+async def test_the_log_of_all_workers_is_followed_searched_and_downloaded(
+    window: Window, api: GatewayApiServer
+) -> None:
     page = await window.sign_in("red-token", path="job/red/train")
     await page.get_by_role("button", name="Follow the log").click()
-    await expect(page.get_by_role("log")).not_to_be_empty()
+    log = page.get_by_role("log")
+    await expect(log).to_contain_text("0│ lines of train-0")
     api.log_ends.set()
-    await shows(page, "worker 0 ended")
+    await expect(log).to_contain_text("0│ the last line")
+    await page.get_by_label("Only lines with").fill("LAST")
+    await expect(log).to_have_text("0│ the last line")
+    assert page.url.endswith("/job/red/train?log=follow&find=LAST")
+    async with page.expect_download() as download:
+        await page.get_by_role("link", name="Download").click()
+    assert (await download.value).suggested_filename == "red-train.log"
+
+
+async def test_a_log_that_cannot_be_read_says_why(window: Window, api: GatewayApiServer) -> None:
+    api.log_refusal = (400, "container is waiting to start")
+    page = await window.sign_in("red-token", path="job/red/train?log=follow")
+    await expect(page.get_by_role("log")).to_contain_text("container is waiting to start")
 
 
 async def test_changes_come_without_a_reload(window: Window, api: GatewayApiServer) -> None:
@@ -134,8 +151,9 @@ async def test_plan_map_waste_and_me_show_whose_the_devices_are(window: Window) 
     await expect(page.get_by_role("row", name="1 train")).to_contain_text("no limit")
     await expect(page.get_by_role("row", name="2 next")).to_contain_text("2 × 8")
     await page.get_by_role("link", name="Map").click()
-    await page.get_by_text("a:1").click()
+    await page.get_by_role("button", name="a:1: in use").click()
     await shows(page, "another tenant: 1")
+    assert page.url.endswith("/console/map?device=a%3A1")
     await page.get_by_role("link", name="Waste").click()
     await expect(page.get_by_role("row", name="1 train")).to_contain_text("0 %")
     await page.get_by_role("link", name="Me", exact=True).click()

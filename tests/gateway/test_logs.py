@@ -56,6 +56,24 @@ async def test_each_worker_has_its_own_log_and_the_newest_pod_counts(api: Gatewa
     assert (wrong.status, wrong.json["detail"]) == (422, "worker=2: this job has 2, counted from 0")
 
 
+async def test_several_workers_come_as_one_text_of_whole_lines(api: GatewayApiServer, face: Face) -> None:
+    api.put("gpujobs", make_job("three", namespace="red", number=2, workers=3))
+    for worker in (0, 2):
+        pod = make_bound_pod(f"three-{worker}", namespace="red", job="three", number=2, device="a-3")
+        pod["metadata"]["annotations"]["batch.kubernetes.io/job-completion-index"] = str(worker)
+        api.put("pods", pod)
+    path = "/api/v3/jobs/red/three/logs?workers=64"
+    async with asyncio.timeout(20):
+        while "2│" not in (found := await face.get(path, token="red-token")).text:
+            pass
+    # Worker 1 has no pod yet.
+    assert sorted(found.text.splitlines()) == ["0│ lines of three-0", "2│ lines of three-2"]
+    api.log_refusal = (400, "container is waiting to start")
+    found = await face.get(path, token="red-token")
+    assert sorted(found.text.splitlines()) == [f"{worker}│ no log: container is waiting to start" for worker in (0, 2)]
+    assert (await face.get(f"{LOGS}?workers=65", token="red-token")).status == 422
+
+
 async def test_a_hidden_job_has_no_log_and_a_reader_of_jobs_may_not_read_logs(face: Face) -> None:
     hidden = await face.get("/api/v3/jobs/canaryns/canaryjob/logs", token="red-token")
     none = await face.get("/api/v3/jobs/canaryns/none/logs", token="red-token")

@@ -58,3 +58,84 @@ async def test_the_plan_has_the_namespaces_of_the_caller_and_comes_in_pages(plan
     first = (await planned.get("/api/v3/plan?limit=1", token="red-token")).json
     second = (await planned.get(f"/api/v3/plan?limit=1&cursor={first['next']}", token="red-token")).json
     assert ([row["name"] for row in second["items"]], second["next"]) == (["waits"], None)
+
+
+RESERVED = {
+    "time": "2026-11-01T14:00:00Z",
+    "nodes": [{"name": "a", "workers": 2}],
+    "kept": [{"name": "a", "keeps": ["2"]}],
+}
+NOW = "2026-11-01T12:00:00Z"
+
+
+async def plan_of(face: Face, *, token: str) -> dict[str, Any]:
+    return dict((await face.get("/api/v3/plan", token=token)).json)
+
+
+@pytest.fixture
+async def head(api: GatewayApiServer, face: Face) -> Face:
+    """A job of another tenant has room kept on node `a`; `small`, submitted later, ends there before."""
+    place = PLACE | {"position": 1, "reserved": RESERVED}
+    api.put("gpujobs", make_job("canaryhead", namespace="canaryns", status=WAITS | {"number": 8, "queue": place}))
+    small = make_job("small", namespace="red", user="rita", status=RUNS, activeDeadlineSeconds=3600)
+    small["metadata"]["creationTimestamp"] = "2026-11-01T09:00:00Z"
+    api.put("gpujobs", small)
+    async with asyncio.timeout(20):
+        while not (await plan_of(face, token="admin-token"))["kept"]:
+            pass
+        while "small" not in [each["name"] for each in await items(face)]:
+            pass
+    return face
+
+
+async def test_room_that_is_kept_has_its_job_for_those_who_may_list_it(head: Face) -> None:
+    [seen] = (await plan_of(head, token="admin-token"))["kept"]
+    assert (seen["job"]["name"], seen["node"], seen["workers"], seen["keeps"]) == ("canaryhead", "a", 2, ["2"])
+    [hidden] = (await plan_of(head, token="red-token"))["kept"]
+    assert hidden == seen | {"job": None}
+
+
+async def test_backfill_is_tied_to_the_gap_that_it_fills(head: Face) -> None:
+    by_name = {each["name"]: each["fills"] for each in await items(head, token="admin-token")}
+    assert by_name["small"]["until"] == "2026-11-01T14:00:00Z"
+    assert by_name["small"]["job"]["name"] == "canaryhead"
+    [hidden] = [each["fills"] for each in await items(head) if each["name"] == "small"]
+    assert hidden == {"job": None, "until": "2026-11-01T14:00:00Z"}
+
+
+async def test_a_job_that_ends_after_the_gap_or_came_first_fills_none(api: GatewayApiServer, head: Face) -> None:
+    long = make_job("long", namespace="red", user="rita", status=RUNS, activeDeadlineSeconds=86_400)
+    first = make_job("first", namespace="red", user="rita", status=RUNS, activeDeadlineSeconds=60)
+    long["metadata"]["creationTimestamp"] = "2026-11-01T09:00:00Z"
+    first["metadata"]["creationTimestamp"] = "2026-10-01T00:00:00Z"
+    api.put("gpujobs", long)
+    api.put("gpujobs", first)
+    async with asyncio.timeout(20):
+        while not {"long", "first"} <= (found := {each["name"]: each["fills"] for each in await items(head)}).keys():
+            pass
+    assert (found["long"], found["first"]) == (None, None)
+
+
+async def test_a_bounded_plan_leaves_out_what_only_runs_or_waits(head: Face) -> None:
+    assert [each["name"] for each in await items(head, "?bounded=true")] == ["small"]
+
+
+async def test_drains_and_advance_reservations_bound_the_plan(api: GatewayApiServer, face: Face) -> None:
+    node, report = api.objects["nodes"]["b"], api.objects["gpunodes"]["a"]
+    node["spec"] = {"unschedulable": True}
+    api.put("nodes", node)
+    report.setdefault("spec", {})["cordoned"] = ["a-3"]
+    api.put("gpunodes", report)
+    window = {"name": "course", "start": NOW, "end": "2026-11-02T12:00:00Z", "gpus": 4}
+    spec = {"gpus": 8, "namespaces": ["canaryns"], "reservations": [window]}
+    api.put("gpuquotas", {"metadata": {"name": "canaryquota", "uid": "q"}, "spec": spec})
+    async with asyncio.timeout(20):
+        while len((found := await plan_of(face, token="admin-token"))["drains"]) < 2 or not found["windows"]:
+            pass
+    assert [(each["node"], each["index"], each["why"]) for each in found["drains"]] == [
+        ("a", 3, "cordoned"),
+        ("b", None, "cordoned"),
+    ]
+    assert (found["windows"][0]["quota"], found["windows"][0]["name"]) == ("canaryquota", "course")
+    [hidden] = (await plan_of(face, token="red-token"))["windows"]
+    assert (hidden["quota"], hidden["name"], hidden["gpus"]) == (None, None, 4)

@@ -1,17 +1,15 @@
 // Now: my jobs, what waits and why, what is free, what is wrong.
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
-import { post } from "../api/client";
-import type { DeviceRow, DryRun, JobRow, NodeRow } from "../api/types";
-import { age, secondsSince } from "../format";
+import { ApiError, get, post } from "../api/client";
+import type { DeviceRow, DryRun, JobRow, NodeFindings, NodeRow } from "../api/types";
+import { age } from "../format";
 import { byName, jobs, keyOf, me, namespaces, nodes, sequence } from "../live/store";
 import { Command, ExpectedStart, FINISHED, JobLink, Meter, PhaseMark, Section } from "../parts/basics";
 import { specOf } from "../requests";
 import { t } from "../texts";
 
 const WAITING = new Set<JobRow["phase"]>(["Queued", "Held", "Suspended"]);
-// A report that is older is shown as a problem: agents publish at least every 300 s.
-const OLD_SECONDS = 600;
 
 export function NowPage() {
   return (
@@ -195,34 +193,63 @@ function Largest({ use }: { use: ModelUse }) {
   return <>{answer.value ?? t("largestAsking")}</>;
 }
 
-function Problems() {
-  if (sequence() < 0) return null;
-  const found = nodes.value.flatMap(problemsOf);
-  const oldest = nodes.value.map((node) => node.observedAt).filter((at) => at !== null).sort()[0] ?? null;
-  return (
-    <>
-      {found.length === 0 ? (
-        <p>{t("nothingWrong")}</p>
-      ) : (
-        <ul>
-          {found.slice(0, 50).map((text) => (
-            <li key={text}>{text}</li>
-          ))}
-        </ul>
-      )}
-      <p class="note">{t("oldestReport", age(oldest))}</p>
-    </>
-  );
+const FINDINGS_AGAIN_MS = 15_000;
+
+function useFindings(): { found: NodeFindings | null; problem: string } {
+  const read = useSignal<{ found: NodeFindings | null; problem: string }>({ found: null, problem: "" });
+  useEffect(() => {
+    const stop = new AbortController();
+    const ask = () =>
+      get<NodeFindings>("/api/v3/findings", stop.signal).then(
+        (found) => (read.value = { found, problem: "" }),
+        (error: unknown) => {
+          if (error instanceof ApiError) read.value = { ...read.value, problem: error.message };
+        },
+      );
+    void ask();
+    const again = setInterval(() => void ask(), FINDINGS_AGAIN_MS);
+    return () => {
+      clearInterval(again);
+      stop.abort();
+    };
+  }, []);
+  return read.value;
 }
 
-function problemsOf(node: NodeRow): string[] {
-  const found: string[] = [];
-  if (!node.takesWork) found.push(t("wrongClosed", node.name));
-  if (node.observedAt && secondsSince(node.observedAt) > OLD_SECONDS) found.push(t("wrongOld", node.name, age(node.observedAt)));
-  for (const device of node.devices) {
-    if (device.health !== "Healthy") found.push(t("wrongUnhealthy", node.name, device.index, device.healthReason));
-    if (device.cordoned) found.push(t("wrongCordoned", node.name, device.index));
-    if (device.strangers) found.push(t("wrongStrangers", node.name, device.index, device.strangers));
-  }
-  return found;
+// What `dovetail doctor` finds on nodes, and what takes no work.
+function Problems() {
+  const { found, problem } = useFindings();
+  if (sequence() < 0) return null;
+  const oldest = nodes.value.reduce<string | null>((least, { observedAt: at }) => (at && (!least || at < least) ? at : least), null);
+  const closed = nodes.value.reduce((sum, node) => sum + (node.takesWork ? node.devices.filter((device) => device.cordoned).length : node.devices.length), 0);
+  return (
+    <>
+      {problem && <p class="problem">{problem}</p>}
+      {found && found.total === 0 && <p>{t("nothingWrong")}</p>}
+      <ul class="findings">
+        {found?.items.map((each) => (
+          <li key={each.message}>
+            <details>
+              <summary>
+                <strong class={`level-${each.level}`}>{t(`level_${each.level}`)}</strong> {each.nodes.slice(0, 2).join(", ")}
+                {each.count > 2 && ` ${t("andMore", each.count - 2)}`}: {each.message}
+              </summary>
+              {each.count > 2 && <p>{each.nodes.join(", ")}</p>}
+              {each.fix && <p>{t("fix", each.fix)}</p>}
+            </details>
+          </li>
+        ))}
+      </ul>
+      {found && found.total > found.items.length && <p>{t("moreFindings", found.total - found.items.length)}</p>}
+      {closed > 0 && (
+        <p>
+          <a href="/console/map?state=closed">{t("closedDevices", closed)}</a>
+        </p>
+      )}
+      <p class="note">
+        {found && `${t("asOf", age(found.asOf))}. `}
+        {t("oldestReport", age(oldest))}
+      </p>
+    </>
+  );
 }

@@ -14,6 +14,7 @@ const SHORT: Record<Phase, string> = {
   Succeeded: "CD", Failed: "F", Cancelled: "CA", TimedOut: "TO", Preempted: "PR",
 };
 const UNFINISHED = "unfinished";
+const COMPLETED = "completed";
 const PHASES = Object.keys(SHORT) as Phase[];
 
 interface Filter {
@@ -22,6 +23,8 @@ interface Filter {
   user: string;
   project: string;
   reason: string;
+  names: string;
+  ids: string;
   search: string;
   sort: string;
 }
@@ -35,6 +38,8 @@ const filter = computed<Filter>(() => {
     user: of("user"),
     project: of("project"),
     reason: of("reason"),
+    names: of("names"),
+    ids: of("jobs"),
     search: of("search").toLowerCase(),
     sort: of("sort") || "position",
   };
@@ -60,8 +65,12 @@ const rank = (job: JobRow): number => (job.position !== null ? 0 : FINISHED.has(
 // All but the state, so that the tabs count what they would show.
 const matching = computed(() => {
   const wanted = filter.value;
+  const names = new Set(words(wanted.names));
+  const inIds = idsOf(wanted.ids);
   return jobs.value.filter(
     (job) =>
+      (!names.size || names.has(job.name)) &&
+      (!inIds || inIds(job)) &&
       (!wanted.namespace || job.namespace === wanted.namespace) &&
       (!wanted.user || job.user === wanted.user) &&
       (!wanted.project || job.project === wanted.project) &&
@@ -70,11 +79,23 @@ const matching = computed(() => {
   );
 });
 
+const words = (text: string): string[] => text.split(/[\s,]+/).filter(Boolean);
+
+// As with gqueue -j: numbers, ranges and names, such as 1,3-5 or train. Null for none.
+function idsOf(text: string): ((job: JobRow) => boolean) | null {
+  const wanted = words(text);
+  if (!wanted.length) return null;
+  const ranges = wanted.map((word) => /^(\d+)(?:-(\d+))?$/.exec(word)).filter((found) => found !== null);
+  return (job) =>
+    wanted.includes(job.name) ||
+    ranges.some(([, first, last]) => job.number !== null && job.number >= Number(first) && job.number <= Number(last ?? first));
+}
+
 const textOf = (job: JobRow): string =>
   `${job.number} ${job.namespace}/${job.name} ${job.user} ${job.project} ${job.request} ${job.message} ${job.nodes.join(" ")}`.toLowerCase();
 
 const inState = (job: JobRow, state: string): boolean =>
-  state === "all" || (state === UNFINISHED ? !FINISHED.has(job.phase) : job.phase === state);
+  state === "all" || (state === UNFINISHED || state === COMPLETED ? FINISHED.has(job.phase) === (state === COMPLETED) : job.phase === state);
 
 const shown = computed(() => {
   const { state, sort } = filter.value;
@@ -107,6 +128,8 @@ export function QueuePage() {
         <Field label={t("search")}>
           <input type="search" value={place.value.query.get("search") ?? ""} onInput={(event) => setQuery({ search: event.currentTarget.value })} />
         </Field>
+        <Text name="jobs" label={t("numbers")} />
+        <Text name="names" label={t("names")} />
         <Choice name="namespace" label={t("namespace")} values={unique((job) => job.namespace)} />
         <Choice name="user" label={t("user")} values={unique((job) => job.user)} />
         <Choice name="project" label={t("project")} values={unique((job) => job.project)} />
@@ -140,11 +163,18 @@ function Tabs() {
   return (
     <div class="tabs" role="group" aria-label={t("state")}>
       {tab(UNFINISHED, t("unfinished"), unfinished)}
+      {tab(COMPLETED, t("completed"), matching.value.length - unfinished)}
       {tab("all", t("all"), matching.value.length)}
       {PHASES.filter((phase) => counts.get(phase) || filter.value.state === phase).map((phase) => tab(phase, phaseName(phase), counts.get(phase) ?? 0))}
     </div>
   );
 }
+
+const Text = ({ name, label }: { name: string; label: string }) => (
+  <Field label={label}>
+    <input value={place.value.query.get(name) ?? ""} onInput={(event) => setQuery({ [name]: event.currentTarget.value })} />
+  </Field>
+);
 
 function Choice({ name, label, values }: { name: string; label: string; values: readonly string[] }) {
   const chosen = place.value.query.get(name) ?? "";
@@ -166,11 +196,14 @@ function Choice({ name, label, values }: { name: string; label: string; values: 
 const unique = (of: (job: JobRow) => string): string[] => [...new Set(jobs.value.map(of))].filter(Boolean).sort(byName);
 
 function asCommand(): string {
-  const { state, namespace, user, project } = filter.value;
-  const words = ["gqueue", "-u", quoted(user || "all")];
-  if (state === "all") words.push("-a");
-  else if (state !== UNFINISHED) words.push("-s", SHORT[state as Phase] ?? state);
-  if (project) words.push("-P", quoted(project));
-  if (namespace) words.push("--namespace", quoted(namespace));
-  return words.join(" ");
+  const { state, namespace, user, project, names, ids } = filter.value;
+  const line = ["gqueue", "-u", quoted(user || "all")];
+  if (state === "all") line.push("-a");
+  else if (state === COMPLETED) line.push("-c");
+  else if (state !== UNFINISHED) line.push("-s", SHORT[state as Phase] ?? state);
+  if (ids) line.push("-j", quoted(words(ids).join(",")));
+  if (names) line.push("-N", quoted(words(names).join(",")));
+  if (project) line.push("-P", quoted(project));
+  if (namespace) line.push("--namespace", quoted(namespace));
+  return line.join(" ");
 }

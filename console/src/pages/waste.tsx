@@ -1,8 +1,11 @@
-// Waste: who holds GPUs that do little now, by job, user or namespace. From the devices' last reports.
-import type { DeviceRow, JobRow } from "../api/types";
-import { age, gib, percent } from "../format";
+// Waste: who holds GPUs that do little, by job, user, namespace or project; and what jobs should request instead.
+import { useSignal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
+import { ApiError, get } from "../api/client";
+import type { DeviceRow, JobDevice, JobRow, RightSizePage, RightSizeRow } from "../api/types";
+import { age, duration, gib, percent } from "../format";
 import { jobs, keyOf, nodes } from "../live/store";
-import { Command, Field, JobLink, Meter } from "../parts/basics";
+import { Command, Field, JobLink, Meter, Section } from "../parts/basics";
 import { place, setQuery } from "../router";
 import { t } from "../texts";
 
@@ -34,6 +37,12 @@ export function WastePage() {
       </Field>
       {uses.length === 0 ? <p>{t("holdsNothingIdle")}</p> : <Uses uses={uses} by={by} />}
       <Command lines={["dovetail top", "ginfo --by-job"]} />
+      <Section title={t("idleHolders")} note={t("idleHow")}>
+        <Idle />
+      </Section>
+      <Section title={t("rightSizes")} note={t("rightSizesHow")}>
+        <RightSizes />
+      </Section>
     </>
   );
 }
@@ -54,12 +63,19 @@ function usesBy(by: (typeof BY)[number]): Use[] {
       // A device's load is that of all its tenants: what one of them does is at most this.
       use.idle += share * (1 - seen.device.utilization);
       use.promisedMiB += held.memoryMiB;
-      use.usedMiB += Math.min(held.memoryMiB, seen.device.usedMiB);
+      use.usedMiB += usedBy(job, held, seen.device);
       if (seen.observedAt && (!use.oldest || seen.observedAt < use.oldest)) use.oldest = seen.observedAt;
     }
     if (use.gpus > 0) found.set(name, use);
   }
   return [...found.values()].sort((a, b) => b.idle - a.idle).slice(0, 200);
+}
+
+// What the job's own processes use; of a device that attributes none, at most all that is used of it.
+function usedBy(job: JobRow, held: JobDevice, device: DeviceRow): number {
+  const own = device.tenants.filter((each) => each.namespace === job.namespace && each.job === job.number && each.usedMiB !== null);
+  if (own.length) return own.reduce((sum, each) => sum + (each.usedMiB ?? 0), 0);
+  return Math.min(held.memoryMiB, device.usedMiB);
 }
 
 function Uses({ uses, by }: { uses: readonly Use[]; by: (typeof BY)[number] }) {
@@ -90,5 +106,90 @@ function Uses({ uses, by }: { uses: readonly Use[]; by: (typeof BY)[number] }) {
     </table>
   );
 }
+
+// Jobs of which the idle policy has said that none of their devices works.
+function Idle() {
+  const idle = jobs.value.filter((job) => job.idle && job.phase === "Running");
+  if (!idle.length) return <p>{t("noneIdle")}</p>;
+  return (
+    <ul class="jobs">
+      {idle.map((job) => (
+        <li key={keyOf(job)}>
+          <JobLink job={job} /> {job.user}, {job.gpus} {t("gpus")}: {job.idle}
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+const SIZES_AGAIN_MS = 30_000;
+const MOST_SIZES = 100;
+
+function useSizes(): { found: RightSizePage | null; problem: string } {
+  const read = useSignal<{ found: RightSizePage | null; problem: string }>({ found: null, problem: "" });
+  useEffect(() => {
+    const stop = new AbortController();
+    const ask = () =>
+      get<RightSizePage>(`/api/v3/right-sizes?limit=${MOST_SIZES}`, stop.signal).then(
+        (found) => (read.value = { found, problem: "" }),
+        (error: unknown) => {
+          if (error instanceof ApiError) read.value = { ...read.value, problem: error.message };
+        },
+      );
+    void ask();
+    const again = setInterval(() => void ask(), SIZES_AGAIN_MS);
+    return () => {
+      clearInterval(again);
+      stop.abort();
+    };
+  }, []);
+  return read.value;
+}
+
+function RightSizes() {
+  const { found, problem } = useSizes();
+  if (problem) return <p class="problem">{problem}</p>;
+  if (!found) return <p>{t("computing")}</p>;
+  if (!found.items.length) return <p>{t("noSizes")}</p>;
+  return (
+    <>
+      <table>
+        <thead>
+          <tr>
+            {[t("job"), t("user"), t("request"), t("rightSize"), t("savedGpus"), t("promised"), t("peak"), t("meanUtilization"), t("measuredOver"), t("basis")].map((title) => (
+              <th scope="col" key={title}>{title}</th>
+            ))}
+          </tr>
+        </thead>
+        <tbody>
+          {found.items.map((row) => (
+            <SizeRow key={`${row.namespace}/${row.job}`} row={row} />
+          ))}
+        </tbody>
+      </table>
+      <p class="note">{t("sizesShown", found.items.length, found.total)}</p>
+      <Command lines={['curl -H "Authorization: Bearer $TOKEN" $URL/api/v3/right-sizes']} />
+    </>
+  );
+}
+
+const SizeRow = ({ row }: { row: RightSizeRow }) => (
+  <tr>
+    <td>
+      <JobLink job={{ namespace: row.namespace, name: row.job, number: row.number }} />
+    </td>
+    <td>{row.user}</td>
+    <td>{row.request}</td>
+    <td>
+      {row.suggested ? <a href={`/console/ask?from=${encodeURIComponent(`${row.namespace}/${row.job}`)}&namespace=${encodeURIComponent(row.namespace)}&gpu=${encodeURIComponent(row.suggested)}`}>{row.suggested}</a> : "–"}
+    </td>
+    <td class="number">{round(row.savedGpus)}</td>
+    <td class="number">{gib(row.promisedMiB)}</td>
+    <td class="number">{row.peakMiB ? gib(row.peakMiB) : "–"}</td>
+    <td class="number">{row.meanUtilization === null ? "–" : percent(row.meanUtilization)}</td>
+    <td>{t("runsMeasured", row.runs, duration(row.deviceSeconds))}</td>
+    <td>{row.basis}</td>
+  </tr>
+);
 
 const round = (gpus: number): string => String(Math.round(gpus * 10) / 10);

@@ -13,6 +13,9 @@ from dovetail.api.meta import key_of
 from dovetail.audit.allocations import Report
 from dovetail.cluster.objects import ClusterObjects
 from dovetail.query.audit import audit_of
+from dovetail.query.doctor import nodes
+from dovetail.query.doctor.findings import Finding
+from dovetail.query.doctor.picture import Picture
 from dovetail.query.dry_run import DryRun, prepare
 from dovetail.query.explain import subjects
 from dovetail.query.explain.explanation import Explanation, explain
@@ -20,7 +23,7 @@ from dovetail.query.jobs.owners import user_of
 from dovetail_gateway.access.callers import Caller
 from dovetail_gateway.access.visibility import EVERYTHING, Visibility
 from dovetail_gateway.cluster.cache import ClusterCache
-from dovetail_gateway.cluster.other_names import OtherNames
+from dovetail_gateway.cluster.other_names import OtherNames, without_commands
 from dovetail_gateway.cluster.prepared import Audience, Prepared, PreparedQueues
 from dovetail_gateway.cluster.turns import Turns
 
@@ -30,6 +33,8 @@ _AT_ONCE: Final = 2
 # The estimate of a start simulates this many scheduling cycles times nodes. A cycle of 1,000 nodes takes up to 0.1 s,
 # and a full estimate takes hundreds of them.
 _NODE_CYCLES: Final = 2_000
+# How long findings on nodes serve: agents report every 30 s, and the checks of 1,000 nodes take a while.
+_FINDINGS_SECONDS: Final = 10.0
 
 
 class Answers:
@@ -39,8 +44,12 @@ class Answers:
     the interpreter from the event loop for at most `main.SWITCH_SECONDS` at a time.
     """
 
-    def __init__(self, cache: ClusterCache, *, now: Callable[[], datetime]) -> None:
+    def __init__(self, cache: ClusterCache, *, now: Callable[[], datetime], release: str) -> None:
+        """`release` is the namespace of the chart's own objects."""
         self._cache = cache
+        self._release = release
+        # What is wrong with nodes, by whether the reader sees everything.
+        self._findings: dict[bool, tuple[Sequence[Finding], datetime]] = {}
         self._now = now
         self._secret = secrets.token_bytes(32)
         # Threads of their own: each of the event loop's would keep memory of the last answer that it computed.
@@ -89,6 +98,26 @@ class Answers:
         """The proof that nothing is promised twice, for a caller who sees everything."""
         async with self._turns.turn(caller.key):
             return await self._computed(lambda objects, _now: audit_of(objects), sees=EVERYTHING)
+
+    async def node_findings(self, *, caller: Caller, sees: Visibility) -> tuple[Sequence[Finding], datetime]:
+        """What `dovetail doctor` finds on nodes, and when that was computed: at most `_FINDINGS_SECONDS` ago.
+
+        Commands of processes without an allocation are for callers who see everything.
+        """
+        kept = self._findings.get(sees.everything)
+        if kept is not None and (self._now() - kept[1]).total_seconds() < _FINDINGS_SECONDS:
+            return kept
+
+        def compute(objects: ClusterObjects, now: datetime) -> tuple[Sequence[Finding], datetime]:
+            reports = objects.gpunodes if sees.everything else list(map(without_commands, objects.gpunodes))
+            picture = Picture.of_nodes(
+                now=now, nodes=objects.nodes, gpunodes=reports, slices=objects.slices or (), release=self._release
+            )
+            return list(nodes.judge(picture, settings=objects.settings)), now
+
+        async with self._turns.turn(caller.key):
+            self._findings[sees.everything] = found = await self._computed(compute, sees=EVERYTHING)
+        return found
 
     async def _computed(
         self, compute: Callable[[ClusterObjects, datetime], T], *, sees: Visibility, users: Sequence[str] = ()

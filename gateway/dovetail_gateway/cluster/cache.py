@@ -32,6 +32,8 @@ from dovetail_gateway.access.visibility import Visibility
 T = TypeVar("T", GPUJob, GPUNode)
 # Answers about a cluster that has been silent for longer would be about another cluster.
 OLDEST_SECONDS: Final = 300.0
+# The level of the network by which people look for a node.
+RACK: Final = "rack"
 
 
 @dataclass(slots=True)
@@ -47,11 +49,12 @@ class Changes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeUse:
-    """A node with GPUs, its report, and its devices with their holders."""
+    """A node with GPUs, its report, its devices with their holders, and its rack; empty if it has none."""
 
     node: Node | None
     gpunode: GPUNode
     uses: tuple[DeviceUse, ...]
+    rack: str = ""
 
     @property
     def name(self) -> str:
@@ -116,6 +119,8 @@ class ClusterCache:
         """Answer by other settings from now on."""
         self.settings = settings
         self.version += 1
+        # Their racks follow from the settings.
+        self._node_uses.clear()
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -206,9 +211,15 @@ class ClusterCache:
         if gpunode is None:
             return None
         uses = inventory.take([gpunode], pods=self.pods_on(name), scheduler="", namespace="").nodes[name]
-        found = NodeUse(node=self._nodes.store.get(name), gpunode=gpunode, uses=tuple(uses))
+        node = self._nodes.store.get(name)
+        found = NodeUse(node=node, gpunode=gpunode, uses=tuple(uses), rack=self._rack_of(node))
         self._node_uses[name] = found
         return found
+
+    def _rack_of(self, node: Node | None) -> str:
+        """The node's rack by the configured levels of the network."""
+        labels = {} if node is None else node.metadata.labels
+        return next((labels.get(level.label, "") for level in self.settings.levels if level.name == RACK), "")
 
     def node_uses(self) -> list[NodeUse]:
         """All nodes with GPUs, by name."""

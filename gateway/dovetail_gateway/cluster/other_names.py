@@ -17,6 +17,7 @@ from msgspec.structs import replace as with_fields
 from dovetail import names
 from dovetail.api.builtin import Job, Pod
 from dovetail.api.gpujob import GPUJob
+from dovetail.api.gpunode import GPUNode, Stranger
 from dovetail.api.gpuquota import GPUQuota
 from dovetail.api.meta import ObjectMeta, OwnerReference
 from dovetail.cluster.objects import ClusterObjects
@@ -153,6 +154,16 @@ class OtherNames:
                 "namespace_time_limits": renamed(settings.namespace_time_limits),
             }
         )
+
+
+def without_commands(report: GPUNode) -> GPUNode:
+    """A node's report without what names the processes that use devices without an allocation."""
+    if not any(device.strangers for device in report.status.devices):
+        return report
+    devices = [
+        with_fields(device, strangers=[Stranger(pid=0) for _ in device.strangers]) for device in report.status.devices
+    ]
+    return with_fields(report, status=with_fields(report.status, devices=devices))
 
 
 def readable(sentence: str) -> str:

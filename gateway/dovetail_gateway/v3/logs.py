@@ -1,4 +1,4 @@
-"""v3: what a worker prints, as text, from the API server with the caller's token.
+"""v3: what workers print, as text, from the API server with the caller's token.
 
 The text is passed on in pieces as the client reads it, so neither a long log nor a slow client costs memory. If the
 answer ends early, because the token or the right ends, the connection is aborted: the client sees an incomplete body.
@@ -6,13 +6,14 @@ answer ends early, because the token or the right ends, the connection is aborte
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from typing import Any, Final
 
 from aiohttp import web
 
 from dovetail.api.builtin import Pod
 from dovetail.api.gpujob import GPUJob
+from dovetail.kube.client import Client
 from dovetail.kube.errors import KubeError, StatusError
 from dovetail.query.jobs.states import is_unfinished, phase_of
 from dovetail_gateway.access.callers import Caller, Clients
@@ -22,6 +23,7 @@ from dovetail_gateway.routing.open_streams import OpenStreams
 from dovetail_gateway.routing.problems import RequestFailedError
 from dovetail_gateway.routing.table import Call
 from dovetail_gateway.v3.jobs import Jobs
+from dovetail_gateway.v3.merged_logs import merged
 from dovetail_gateway.v3.types.jobs import JobPath, LogQuery
 
 _INDEX: Final = "batch.kubernetes.io/job-completion-index"
@@ -48,27 +50,39 @@ class Logs:
         self._streams = streams
 
     async def read_log(self, request: web.Request, *, call: Call[JobPath, LogQuery, Any]) -> web.StreamResponse:
-        """Send what a worker has printed, and with `follow` what it prints until it ends."""
+        """Send what workers have printed, and with `follow` what they print until they end."""
         job, wanted = self._jobs.find(call.path, sees=call.sees), call.query
-        pod = self._pod(job, worker=wanted.worker)
+        pods = self._pods(job, wanted=wanted)
         response = web.StreamResponse(headers=_HEADERS)
         with self._streams.counted(call.caller):
-            async with self._clients.client_for(call.caller) as client:
+            async with AsyncExitStack() as stack:
+                client = await stack.enter_async_context(self._clients.client_for(call.caller))
+                logs: dict[int, AsyncIterator[bytes]] = {}
+                for worker, pod in pods.items():
+                    try:
+                        logs[worker] = await stack.enter_async_context(_log(client, pod=pod, wanted=wanted))
+                    except KubeError as error:
+                        refusal = _refusal(error, pod=pod)
+                        if len(pods) == 1:
+                            raise refusal from error
+                        why = refusal.message if isinstance(refusal, StatusError) else refusal
+                        logs[worker] = _only(f"no log: {why}")
+                chunks = merged(logs) if wanted.workers > 1 else logs[wanted.worker]
                 try:
-                    async with client.follow_log(
-                        pod.metadata.name,
-                        namespace=pod.metadata.namespace,
-                        container=pod.spec.containers[0].name,
-                        tail_lines=wanted.tail,
-                        follow=wanted.follow,
-                    ) as chunks:
-                        await response.prepare(request)
-                        await self._send(response, chunks=chunks, caller=call.caller, namespace=pod.metadata.namespace)
-                except (KubeError, ConnectionError) as error:
-                    if not response.prepared:
-                        raise _refusal(error, pod=pod) from error
+                    await response.prepare(request)
+                    await self._send(response, chunks=chunks, caller=call.caller, namespace=job.metadata.namespace)
+                except (KubeError, ConnectionError):
                     _abort(request)
         return response
+
+    def _pods(self, job: GPUJob, *, wanted: LogQuery) -> dict[int, Pod]:
+        """The newest pod of each wanted worker that has one. Raises `RequestFailedError` if none has."""
+        first = self._pod(job, worker=wanted.worker)
+        found = {wanted.worker: first}
+        for worker in range(wanted.worker + 1, min(job.spec.workers, wanted.worker + wanted.workers)):
+            with suppress(RequestFailedError):
+                found[worker] = self._pod(job, worker=worker)
+        return found
 
     def _pod(self, job: GPUJob, *, worker: int) -> Pod:
         """The newest pod of a worker. Raises `RequestFailedError`."""
@@ -106,6 +120,21 @@ class Logs:
                 task.cancel()
                 with suppress(asyncio.CancelledError, KubeError, ConnectionError):
                     await task
+
+
+def _log(client: Client, *, pod: Pod, wanted: LogQuery) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+    return client.follow_log(
+        pod.metadata.name,
+        namespace=pod.metadata.namespace,
+        container=pod.spec.containers[0].name,
+        tail_lines=wanted.tail,
+        follow=wanted.follow,
+    )
+
+
+async def _only(line: str) -> AsyncIterator[bytes]:
+    """A log of this line."""
+    yield line.encode()
 
 
 def _nothing_to_read(job: GPUJob) -> str:

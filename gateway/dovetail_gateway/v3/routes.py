@@ -42,6 +42,8 @@ from dovetail_gateway.v3.types.plan import PlanFilter, PlanPage
 from dovetail_gateway.v3.types.questions import AuditAnswer, DryRunAnswer, ExplanationAnswer, NewRequest
 from dovetail_gateway.v3.types.quotas import QuotaList
 from dovetail_gateway.v3.types.stream import Delta, Snapshot, StreamQuery
+from dovetail_gateway.v3.types.waste import NodeFindings, RightSizeFilter, RightSizePage
+from dovetail_gateway.v3.waste import Waste
 
 _JOBS = "/api/v3/jobs"
 _JOB = f"{_JOBS}/{{namespace}}/{{name}}"
@@ -64,6 +66,7 @@ def routes(
     logs: Logs,
     history: History,
     plan: Plan,
+    waste: Waste,
     nodes: Nodes,
     questions: Questions,
     snapshots: Snapshots,
@@ -76,6 +79,7 @@ def routes(
         _log(logs),
         _history(history),
         _plan(plan),
+        *_waste(waste),
         *_questions(questions),
         *_nodes(nodes),
         *_live(snapshots, events=events),
@@ -139,9 +143,22 @@ def _plan(plan: Plan) -> Route:
     )  # fmt: skip
 
 
+def _waste(waste: Waste) -> list[Route]:
+    return [
+        route(
+            "GET", "/api/v3/right-sizes", waste.list_right_sizes, summary="List what jobs should request", tag="v3",
+            right=READ, answers={200: RightSizePage}, path_type=Nothing, query_type=RightSizeFilter, tagged=True,
+        ),
+        route(
+            "GET", "/api/v3/findings", waste.list_findings, summary="List what is wrong with nodes", tag="v3",
+            right=READ, answers={200: NodeFindings}, path_type=Nothing, query_type=Strictly,
+        ),
+    ]  # fmt: skip
+
+
 def _log(logs: Logs) -> Route:
     return Route(
-        method="GET", path=f"{_JOB}/logs", operation="v3_read_log", summary="Read what a worker prints", tag="v3",
+        method="GET", path=f"{_JOB}/logs", operation="v3_read_log", summary="Read what workers print", tag="v3",
         right=READ, answers={200: str, 404: Problem, 409: Problem}, stream=logs.read_log, media_type="text/plain",
         path_type=JobPath, query_type=LogQuery,
     )  # fmt: skip

@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 
 from dovetail import names
-from dovetail.api.gpujob import GPUJob
+from dovetail.api.gpujob import GPUJob, GPUJobStatus
+from dovetail.api.meta import find_condition
+from dovetail.formats.timestamps import after, moment, timestamp
 from dovetail.query.jobs.owners import project_of, user_of
 from dovetail.query.nodes.inventory import DeviceUse, Holder, enforcing
 from dovetail_gateway.access.visibility import Visibility
@@ -43,7 +45,26 @@ def job_row(job: GPUJob) -> JobRow:
         started_at=status.start_time,
         completed_at=status.completion_time,
         lease_ends_at=None if status.lease is None else status.lease.expiration_time,
+        ends_by=end_of(job),
+        idle=_idle(status),
     )
+
+
+def end_of(job: GPUJob) -> str | None:
+    """When the job's lease or time limit ends it, from its start or estimated start; None without either."""
+    status, limit = job.status, job.spec.active_deadline_seconds
+    if status.lease is not None and status.lease.expiration_time:
+        return status.lease.expiration_time
+    starts_at = status.start_time or (None if status.queue is None else status.queue.estimated_start)
+    if limit is None or starts_at is None:
+        return None
+    return timestamp(after(moment(starts_at), seconds=limit))
+
+
+def _idle(status: GPUJobStatus) -> str:
+    """Since when the job leaves its GPUs idle, in a sentence; empty if it does not."""
+    found = find_condition(status.conditions, type=names.CONDITION_IDLE)
+    return found.message if found is not None and found.status == "True" else ""
 
 
 def job_devices(job: GPUJob) -> list[JobDevice]:
@@ -69,6 +90,7 @@ def node_row(node: NodeUse, *, sees: Visibility) -> NodeRow:
         name=node.name,
         takes_work=node.takes_work,
         pool=labels.get(names.LABEL_POOL, ""),
+        rack=node.rack,
         driver_version=status.driver_version,
         enforces=enforcing(status.enforcement),
         observed_at=status.observed_at,
@@ -85,6 +107,7 @@ def device_rows(node: NodeUse, *, sees: Visibility) -> list[DeviceRow]:
 def _device(use: DeviceUse, *, node: str, takes_work: bool, sees: Visibility) -> DeviceRow:
     device = use.device
     shown = [holder for holder in use.holders if sees.sees(holder.namespace)]
+    used = {each.uid: each.used_mib for each in device.tenants}
     return DeviceRow(
         node=node,
         index=device.index,
@@ -101,18 +124,19 @@ def _device(use: DeviceUse, *, node: str, takes_work: bool, sees: Visibility) ->
         cordoned=use.cordoned,
         available=takes_work and use.available,
         strangers=len(device.strangers),
-        tenants=list(map(_tenant, shown)),
+        tenants=[_tenant(holder, used_mib=used.get(holder.uid)) for holder in shown],
         others=_others([holder for holder in use.holders if not sees.sees(holder.namespace)]),
     )
 
 
-def _tenant(holder: Holder) -> TenantRow:
+def _tenant(holder: Holder, *, used_mib: int | None) -> TenantRow:
     return TenantRow(
         namespace=holder.namespace,
         pod=holder.pod,
         job=holder.job,
         share_milli=holder.share_milli,
         memory_mib=holder.memory_mib,
+        used_mib=used_mib,
     )
 
 

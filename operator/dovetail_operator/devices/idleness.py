@@ -3,11 +3,12 @@
 from datetime import UTC, datetime
 from typing import Final
 
+from dovetail import names
 from dovetail.api.gpunode import Device
 from dovetail.api.meta import Condition
 from dovetail.formats.durations import timestamp
 
-CONDITION: Final = "Idle"
+CONDITION: Final = names.CONDITION_IDLE
 
 
 def reports_utilization(device: Device) -> bool:

@@ -1,17 +1,21 @@
 // What can be done with a job, each with what it would do and the same as a command.
 import { useSignal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
 import { ApiError, jobPath, patch, post } from "../../api/client";
-import type { JobDetails, JobRow } from "../../api/types";
+import type { DryRun, JobDetails, JobRow, JobSpec } from "../../api/types";
 import { duration, secondsSince } from "../../format";
 import { jobs } from "../../live/store";
 import { called, Command, Dialog, Field, FINISHED } from "../../parts/basics";
-import { numberOf, RequestProblem } from "../../requests";
+import { numberOf, RequestProblem, specOf } from "../../requests";
 import { pathTo } from "../../router";
 import { t, type Text } from "../../texts";
+import { Verdict } from "../ask";
+
+const TYPING_MS = 300;
 
 type Action = "hold" | "release" | "cancel" | "changePriority";
 
-export function Actions({ job }: { job: JobRow; details: JobDetails | null }) {
+export function Actions({ job, details }: { job: JobRow; details: JobDetails | null }) {
   const open = useSignal<Action | null>(null);
   const done = useSignal("");
   const held = job.phase === "Held" || job.phase === "Suspended";
@@ -30,6 +34,7 @@ export function Actions({ job }: { job: JobRow; details: JobDetails | null }) {
       {open.value && (
         <Confirm
           job={job}
+          details={details}
           action={open.value}
           onDone={(text) => {
             done.value = text;
@@ -47,12 +52,13 @@ const cloneQuery = (job: JobRow): string =>
 
 interface ConfirmProps {
   job: JobRow;
+  details: JobDetails | null;
   action: Action;
   onDone: (text: string) => void;
   onClose: () => void;
 }
 
-function Confirm({ job, action, onDone, onClose }: ConfirmProps) {
+function Confirm({ job, details, action, onDone, onClose }: ConfirmProps) {
   const priority = useSignal(String(job.priority));
   const problem = useSignal("");
   const perform = async (event: Event) => {
@@ -75,6 +81,7 @@ function Confirm({ job, action, onDone, onClose }: ConfirmProps) {
             <input inputMode="numeric" value={priority.value} onInput={(event) => (priority.value = event.currentTarget.value)} />
           </Field>
         )}
+        {action === "changePriority" && job.phase === "Queued" && details && <WithPriority job={job} spec={details.spec} priority={priority.value} />}
         <Command lines={[commandOf(job, action, priority.value)]} />
         <p role="alert" class="problem">
           {problem.value}
@@ -105,12 +112,53 @@ async function run(job: JobRow, action: Action, priority: string): Promise<void>
 
 function consequences(job: JobRow, action: Action): string[] {
   const runs = job.phase === "Running" || job.phase === "Starting";
-  const dependents = jobs.value.filter((each) => each.namespace === job.namespace && each.after.includes(job.name) && !FINISHED.has(each.phase));
+  const dependents = dependentsOf(job);
   const found = [t(`${action === "changePriority" ? "priority" : action}Would` as Text)];
   if (action === "hold" && runs) found.push(t("holdRunning"));
   if (action === "cancel" && runs && job.startedAt) found.push(t("cancelRunning", duration(secondsSince(job.startedAt)), job.gpus));
   if (action === "cancel" && dependents.length) found.push(t("cancelAlso", dependents.map(called).join(", ")));
   return found;
+}
+
+// The jobs that wait for this one, and those that wait for them.
+function dependentsOf(job: JobRow): JobRow[] {
+  const open = jobs.value.filter((each) => each.namespace === job.namespace && each.after.length > 0 && !FINISHED.has(each.phase));
+  const found = new Map<string, JobRow>();
+  for (let names = [job.name]; names.length; ) {
+    const more = open.filter((each) => !found.has(each.name) && each.after.some((name) => names.includes(name)));
+    for (const each of more) found.set(each.name, each);
+    names = more.map((each) => each.name);
+  }
+  return [...found.values()];
+}
+
+// What the queue would say with another priority, while it is typed.
+function WithPriority({ job, spec, priority }: { job: JobRow; spec: JobSpec; priority: string }) {
+  const said = useSignal<DryRun | null>(null);
+  useEffect(() => {
+    const stop = new AbortController();
+    const ask = async () => {
+      try {
+        const body = { namespace: job.namespace, spec: specOf({ gpu: "", priority }, spec), inPlaceOf: job.name };
+        said.value = await post<DryRun>("/api/v3/dry-run", body, { signal: stop.signal });
+      } catch (error) {
+        if (stop.signal.aborted) return;
+        if (!(error instanceof ApiError || error instanceof RequestProblem)) throw error;
+        said.value = null;
+      }
+    };
+    const first = setTimeout(() => void ask(), TYPING_MS);
+    return () => {
+      clearTimeout(first);
+      stop.abort();
+    };
+  }, [priority, job.uid]);
+  if (!said.value) return null;
+  return (
+    <div role="status" class="verdict">
+      <strong>{t("afterChange")}</strong> <Verdict said={said.value} />
+    </div>
+  );
 }
 
 function commandOf(job: JobRow, action: Action, priority: string): string {

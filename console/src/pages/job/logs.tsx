@@ -1,65 +1,103 @@
-// The live log of a job's workers.
+// The live log of a job's workers: all of them as one text, with a search and a download.
 import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { ApiError, jobPath, send } from "../../api/client";
 import type { JobRow } from "../../api/types";
-import { FINISHED, Command, Section } from "../../parts/basics";
+import { Command, Field, FINISHED, Section } from "../../parts/basics";
+import { place, setQuery } from "../../router";
 import { t } from "../../texts";
 
-// Browsers open six connections to one server, of which the stream has one.
-const AT_ONCE = 3;
+// So many workers come in one answer.
+const AT_ONCE = 64;
 const TAIL = 200;
 const MOST_LINES = 5000;
+// Lines are drawn so often at most, however fast they come.
+const DRAW_MS = 100;
 
 export function Logs({ job }: { job: JobRow }) {
-  const first = useSignal(0);
-  const follows = useSignal(false);
-  const groups = Math.ceil(job.workers / AT_ONCE);
+  const { query } = place.value;
+  const first = Math.min(Number(query.get("worker") ?? 0) || 0, Math.max(0, job.workers - 1));
+  const single = query.has("worker");
+  const follows = query.get("log") === "follow";
   const id = job.number ?? job.name;
+  const wanted = `worker=${first}&workers=${single ? 1 : AT_ONCE}`;
   return (
     <Section title={t("log")}>
-      {groups > 1 && (
-        <select aria-label={t("workers")} value={first.value} onChange={(event) => (first.value = Number(event.currentTarget.value))}>
-          {Array.from({ length: groups }, (_, group) => (
-            <option key={group} value={group * AT_ONCE}>
-              {t("logWorkers", group * AT_ONCE, Math.min(job.workers, (group + 1) * AT_ONCE) - 1)}
-            </option>
-          ))}
-        </select>
-      )}{" "}
-      <button type="button" onClick={() => (follows.value = !follows.value)}>
-        {follows.value ? t("logStop") : t("logShow")}
-      </button>
-      {follows.value && <Lines key={`${job.uid} ${job.startedAt} ${first.value}`} job={job} first={first.value} />}
+      <div class="filters">
+        {job.workers > 1 && <Workers workers={job.workers} chosen={single ? String(first) : ""} />}
+        <Field label={t("logSearch")}>
+          <input type="search" value={query.get("find") ?? ""} onInput={(event) => setQuery({ find: event.currentTarget.value })} />
+        </Field>
+      </div>
+      <div class="actions">
+        <button type="button" onClick={() => setQuery({ log: follows ? "" : "follow" })}>
+          {follows ? t("logStop") : t("logShow")}
+        </button>
+        <a class="button" download={`${job.namespace}-${job.name}.log`} href={`${jobPath(job.namespace, job.name)}/logs?${wanted}`}>
+          {t("logDownload")}
+        </a>
+      </div>
+      {follows && <Lines key={`${job.uid} ${job.startedAt} ${wanted}`} job={job} wanted={wanted} find={query.get("find") ?? ""} />}
       <Command lines={[`gjob log -f ${id} --namespace ${job.namespace}`]} />
     </Section>
   );
 }
 
-function Lines({ job, first }: { job: JobRow; first: number }) {
+// At most so many workers are offered one by one.
+const MOST_OFFERED = 256;
+
+const Workers = ({ workers, chosen }: { workers: number; chosen: string }) => (
+  <Field label={t("workers")}>
+    <select value={chosen} onChange={(event) => setQuery({ worker: event.currentTarget.value })}>
+      <option value="">{workers > AT_ONCE ? t("logFirst", AT_ONCE) : t("all")}</option>
+      {Array.from({ length: Math.min(workers, MOST_OFFERED) }, (_, worker) => (
+        <option key={worker}>{worker}</option>
+      ))}
+    </select>
+  </Field>
+);
+
+function Lines({ job, wanted, find }: { job: JobRow; wanted: string; find: string }) {
   const lines = useSignal<readonly string[]>([]);
   const element = useRef<HTMLPreElement>(null);
   useEffect(() => {
     const stop = new AbortController();
-    const add = (more: readonly string[]) => {
+    let fresh: string[] = [];
+    let timer = 0;
+    const draw = () => {
+      timer = 0;
       const box = element.current;
       const atEnd = !box || box.scrollHeight - box.scrollTop - box.clientHeight < 40;
-      lines.value = [...lines.value, ...more].slice(-MOST_LINES);
+      lines.value = [...lines.value, ...fresh].slice(-MOST_LINES);
+      fresh = [];
       if (atEnd) requestAnimationFrame(() => box?.scrollTo(0, box.scrollHeight));
     };
-    for (let worker = first; worker < Math.min(job.workers, first + AT_ONCE); worker++) void follow(job, worker, add, stop.signal);
-    return () => stop.abort();
+    const add = (more: readonly string[]) => {
+      fresh.push(...more.slice(-MOST_LINES));
+      timer ||= window.setTimeout(draw, DRAW_MS);
+    };
+    void follow(job, wanted, add, stop.signal);
+    return () => {
+      window.clearTimeout(timer);
+      stop.abort();
+    };
   }, []);
+  const needle = find.toLowerCase();
+  const shown = needle ? lines.value.filter((line) => line.toLowerCase().includes(needle)) : lines.value;
   return (
-    <pre class="log" ref={element} tabIndex={0} role="log" aria-label={t("log")}>
-      {lines.value.join("\n")}
-    </pre>
+    <>
+      <p class="note" role="status">
+        {needle && t("logMatches", shown.length, lines.value.length)}
+      </p>
+      <pre class="log" ref={element} tabIndex={0} role="log" aria-label={t("log")}>
+        {shown.join("\n")}
+      </pre>
+    </>
   );
 }
 
-async function follow(job: JobRow, worker: number, add: (lines: readonly string[]) => void, signal: AbortSignal): Promise<void> {
-  const prefix = job.workers > 1 ? `${worker}│ ` : "";
-  const query = `worker=${worker}&tail=${TAIL}&follow=${!FINISHED.has(job.phase)}`;
+async function follow(job: JobRow, wanted: string, add: (lines: readonly string[]) => void, signal: AbortSignal): Promise<void> {
+  const query = `${wanted}&tail=${TAIL}&follow=${!FINISHED.has(job.phase)}`;
   try {
     const response = await send("GET", `${jobPath(job.namespace, job.name)}/logs?${query}`, { signal });
     const reader = (response.body as ReadableStream<Uint8Array<ArrayBuffer>>).pipeThrough(new TextDecoderStream()).getReader();
@@ -69,10 +107,10 @@ async function follow(job: JobRow, worker: number, add: (lines: readonly string[
       if (done) break;
       const parts = (rest + value).split("\n");
       rest = parts.pop() ?? "";
-      if (parts.length) add(parts.map((line) => prefix + line));
+      if (parts.length) add(parts);
     }
-    add([...(rest ? [prefix + rest] : []), t("logEnded", worker)]);
+    add([...(rest ? [rest] : []), t("logEnded")]);
   } catch (error) {
-    if (!signal.aborted) add([t("logBroken", worker, error instanceof ApiError ? error.message : String(error))]);
+    if (!signal.aborted) add([t("logBroken", error instanceof ApiError ? error.message : String(error))]);
   }
 }

@@ -198,8 +198,9 @@ def _devices(seen: Seen) -> Iterator[Finding]:
             yield _finding(seen, level="warning", message=f"{called} is unhealthy: {device.health_reason}", fix=fix)
         if device.strangers:
             closed = "; it takes no new work meanwhile" if device.taint else ""
-            processes = listed([f"{each.pid} {each.command}".strip() for each in device.strangers])
-            message = f"{called} is used by processes that have no allocation of it ({processes}){closed}"
+            processes = listed([f"{each.pid} {each.command}".strip() for each in device.strangers if each.pid])
+            message = f"{called} is used by processes that have no allocation of it"
+            message += (f" ({processes})" if processes else "") + closed
             yield _finding(seen, level="warning", message=message, fix="end them, or submit them as jobs")
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
@@ -108,6 +108,22 @@ class Picture:
     pod_monitors: Sequence[Object] | Unseen
     neighbours: AbstractSet[str] | Unseen
     release: str = names.RELEASE_NAMESPACE
+
+    @classmethod
+    def of_nodes(
+        cls,
+        *,
+        now: datetime,
+        nodes: Sequence[Node],
+        gpunodes: Sequence[GPUNode],
+        slices: Sequence[ResourceSlice],
+        release: str,
+    ) -> "Picture":
+        """The picture of a program that follows nodes and their reports alone."""
+        unseen = Unseen(why="only nodes are followed", missing=False)
+        seen: dict[str, Any] = {"now": now, "nodes": nodes, "gpunodes": gpunodes, "slices": slices, "release": release}
+        seen |= {"kinds": {}, "leases": {}, "rights": {}}
+        return cls(**{each.name: seen.get(each.name, unseen) for each in fields(cls)})
 
     @property
     def is_attached(self) -> bool:

@@ -22,6 +22,7 @@ class Holder:
     """A pod that holds a device or a share.
 
     `job` is its job's number, None for other pods; `workload` is what it counts as for tenant limits, None for neither.
+    `uid` is the pod's.
     """
 
     namespace: str
@@ -30,6 +31,7 @@ class Holder:
     share_milli: int
     memory_mib: int
     workload: Workload | None = None
+    uid: str = field(default="", compare=False)
 
     @property
     def name(self) -> str:
@@ -182,4 +184,5 @@ def _holder(pod: Pod, *, share: int, mib: int, workload: Workload | None = None)
         share_milli=share,
         memory_mib=mib,
         workload=workload,
+        uid=pod.metadata.uid,
     )

@@ -46,6 +46,8 @@ class JobRow(Row, frozen=True, kw_only=True):
     """A GPUJob in one row. `device` is what it runs on: `cpu` also for one that runs without the GPUs it requests.
 
     `earliest` and `latest` are the bounds of `estimatedStart`. `after` names the jobs that have to come first.
+    `endsBy` is when the lease or the time limit ends the job, from its start or its estimated start. `idle` says since
+    when it leaves its GPUs idle, by the idle policy; empty if it does not.
     """
 
     namespace: str
@@ -74,6 +76,8 @@ class JobRow(Row, frozen=True, kw_only=True):
     started_at: str | None
     completed_at: str | None
     lease_ends_at: str | None
+    ends_by: str | None
+    idle: str
 
 
 class JobList(Row, frozen=True, kw_only=True):
@@ -159,6 +163,10 @@ class LogQuery(Input, frozen=True, kw_only=True):
     """Whose lines, and which."""
 
     worker: Annotated[int, Meta(ge=0, le=9999, description="The worker, counted from 0.")] = 0
+    workers: Annotated[
+        int,
+        Meta(ge=1, le=64, description="How many workers from this one on; with several, each line begins with `N│ `."),
+    ] = 1
     tail: Annotated[
         Annotated[int, Meta(ge=0, le=1_000_000)] | None, Meta(description="Only so many of the last lines.")
     ] = None

@@ -25,13 +25,17 @@ class NodeFilter(Input, frozen=True, kw_only=True):
 
 
 class TenantRow(Row, frozen=True, kw_only=True):
-    """A pod that holds a device or a share of it; `job` is its job's number."""
+    """A pod that holds a device or a share of it; `job` is its job's number.
+
+    `usedMib` is what its processes use of the device's memory, null where processes cannot be attributed to pods.
+    """
 
     namespace: str
     pod: str
     job: int | None
     share_milli: int
     memory_mib: int
+    used_mib: int | None
 
 
 class OtherTenants(Row, frozen=True, kw_only=True):
@@ -65,11 +69,12 @@ class DeviceRow(Row, frozen=True, kw_only=True):
 
 
 class NodeRow(Row, frozen=True, kw_only=True):
-    """A node with GPUs."""
+    """A node with GPUs. `rack` is its domain of the network's level of this name; empty without one."""
 
     name: str
     takes_work: bool
     pool: str
+    rack: str
     driver_version: str
     enforces: str
     observed_at: str | None

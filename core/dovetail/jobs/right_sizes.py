@@ -1,0 +1,124 @@
+"""The right size of a job: what its next run should request, from what this run and earlier ones used. Pure.
+
+Memory comes from measured peaks, as in `dovetail.jobs.memory_use`: runs of one name count, back to one that used all
+that it was promised. Compute comes from the mean utilization of the job's devices.
+"""
+
+from dataclasses import replace
+from typing import Final
+
+import msgspec
+
+from dovetail.api.gpujob import GPUJob, MemoryUse
+from dovetail.formats.durations import human
+from dovetail.gpu.request import WHOLE_MILLI, GPURequest, RequestError, parse
+from dovetail.jobs.memory_use import MARGIN_PERCENT, believed, name_of_runs
+
+# A shorter measurement shows how a job starts, and not what it needs.
+ENOUGH_SECONDS: Final = 600.0
+# A fifth above the mean: work comes in bursts.
+_LOAD_PERCENT: Final = 120
+# Shares and memory are suggested in such steps, as people write them.
+_STEP_MILLI: Final = 100
+_STEP_MIB: Final = 1024
+
+
+class RightSize(msgspec.Struct, frozen=True, kw_only=True):
+    """What a job requests, what was measured, and what would do.
+
+    request           the request of each worker
+    suggested         a smaller request that the measurements justify; empty for none
+    saved_gpus        GPUs that it saves over all workers
+    promised_mib      memory promised on each device, in MiB
+    peak_mib          the highest measured use of a device by a worker over these runs, in MiB; 0 without any
+    mean_utilization  the mean utilization of the devices of the latest run, from 0 to 1; None without any
+    device_seconds    how long that was measured, in seconds, summed over devices
+    runs              the number of runs that the peak is of
+    basis             what the answer rests on, in one sentence
+    """
+
+    request: str
+    suggested: str
+    saved_gpus: float
+    promised_mib: int
+    peak_mib: int
+    mean_utilization: float | None
+    device_seconds: float
+    runs: int
+    basis: str
+
+
+def right_size(job: GPUJob) -> RightSize | None:
+    """The right size of a job that has run; None without devices or without any measurement."""
+    status = job.status
+    if not status.devices or job.spec.reservation is not None or not (status.memory or status.measured):
+        return None
+    try:
+        request = parse(status.request)
+    except RequestError:
+        return None
+    peaks = _peaks(status.memory)
+    measured = status.measured
+    found = RightSize(
+        request=status.request,
+        suggested="",
+        saved_gpus=0.0,
+        promised_mib=max(device.memory_mib for device in status.devices),
+        peak_mib=max(peaks, default=0),
+        mean_utilization=None if measured is None else measured.mean_utilization,
+        device_seconds=0.0 if measured is None else measured.device_seconds,
+        runs=len(peaks),
+        basis="",
+    )
+    if (lacking := _lacking(found, use=status.memory)) or found.mean_utilization is None:
+        return msgspec.structs.replace(found, basis=lacking)
+    smaller = _smaller(request, of=found, mean=found.mean_utilization)
+    return msgspec.structs.replace(
+        found,
+        suggested="" if smaller is None else str(smaller),
+        saved_gpus=0.0 if smaller is None else _saved(request, smaller=smaller, workers=job.spec.workers),
+        basis=_basis(found, name=name_of_runs(job)[1], mean=found.mean_utilization),
+    )
+
+
+def _peaks(use: MemoryUse | None) -> list[int]:
+    """The peaks in MiB that count: of this run, and of the ones before it."""
+    if use is None or use.limited:
+        return []
+    return [peak for peak in (use.peak_mib, *believed(use.earlier_runs)) if peak]
+
+
+def _lacking(found: RightSize, *, use: MemoryUse | None) -> str:
+    """Why nothing can be suggested; empty if something can."""
+    if use is not None and use.limited:
+        return "It used all the memory that it was promised, so it may need more"
+    if not found.peak_mib:
+        return "No memory use of its own was measured on its devices"
+    if found.mean_utilization is None or found.device_seconds < ENOUGH_SECONDS:
+        return f"Measured for {human(found.device_seconds)} of device time; a right size needs {human(ENOUGH_SECONDS)}"
+    return ""
+
+
+def _smaller(request: GPURequest, *, of: RightSize, mean: float) -> GPURequest | None:
+    """The request that would do; None if it is not smaller by a step."""
+    share = min(request.share_milli, _up(round(mean * 10 * _LOAD_PERCENT), step=_STEP_MILLI) or _STEP_MILLI)
+    memory = min(of.promised_mib, _up(of.peak_mib * MARGIN_PERCENT // 100, step=_STEP_MIB))
+    # A whole device has all its memory: less of it is possible with a share alone.
+    less_memory = not request.whole and request.memory_mib is not None and memory <= request.memory_mib - _STEP_MIB
+    if share > request.share_milli - _STEP_MILLI and not less_memory:
+        return None
+    return replace(request, share_milli=share, memory_mib=memory)
+
+
+def _up(amount: int, *, step: int) -> int:
+    return -(-amount // step) * step
+
+
+def _saved(request: GPURequest, *, smaller: GPURequest, workers: int) -> float:
+    return workers * (request.total_milli - smaller.total_milli) / WHOLE_MILLI
+
+
+def _basis(found: RightSize, *, name: str, mean: float) -> str:
+    runs = f"{found.runs} run{'s' if found.runs > 1 else ''} of {name}"
+    memory = f"Peak {found.peak_mib:,} MiB of {found.promised_mib:,} MiB on a device in {runs}"
+    return f"{memory}; mean utilization {mean:.0%} over {human(found.device_seconds)} of device time"

@@ -1,0 +1,46 @@
+"""v3: what bounds the plan besides jobs: advance reservations of quotas, and what is to be emptied. Pure."""
+
+from collections.abc import Iterable, Iterator
+
+from dovetail.api.gpuquota import GPUQuota
+from dovetail.cluster.leaving_nodes import is_leaving
+from dovetail.config.groups import DrainRules
+from dovetail_gateway.access.visibility import Visibility
+from dovetail_gateway.cluster.cache import NodeUse
+from dovetail_gateway.v3.types.plan import PlanDrain, PlanWindow
+
+
+def windows(quotas: Iterable[GPUQuota], *, sees: Visibility) -> Iterator[PlanWindow]:
+    """The advance reservations, by start. Those of other tenants have no names."""
+    found = [(window, quota) for quota in quotas for window in quota.spec.reservations]
+    for window, quota in sorted(found, key=lambda each: (each[0].start, each[0].name)):
+        is_shown = _applies_to(quota, sees=sees)
+        yield PlanWindow(
+            quota=quota.metadata.name if is_shown else None,
+            name=window.name if is_shown else None,
+            start=window.start,
+            end=window.end,
+            gpus=window.gpus,
+            pool=window.pool,
+        )
+
+
+def _applies_to(quota: GPUQuota, *, sees: Visibility) -> bool:
+    """Whether the quota applies to namespaces that the caller sees. One of users may be another tenant's."""
+    if sees.everything:
+        return True
+    return not quota.spec.users and (not quota.spec.namespaces or any(map(sees.sees, quota.spec.namespaces)))
+
+
+def drains(nodes: Iterable[NodeUse], *, rules: DrainRules) -> Iterator[PlanDrain]:
+    """The nodes that are to be emptied or take no work, and the cordoned devices of all others."""
+    restarts = rules.action == "Restart"
+    for use in nodes:
+        leaves = use.node is not None and is_leaving(use.node)
+        if not use.takes_work or leaves:
+            why = "cordoned" if leaves else "not ready" if use.node is not None else "gone"
+            yield PlanDrain(node=use.name, index=None, why=why, restarts=restarts and leaves)
+            continue
+        for each in use.uses:
+            if each.cordoned:
+                yield PlanDrain(node=use.name, index=each.device.index, why="cordoned", restarts=False)

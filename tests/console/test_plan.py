@@ -1,0 +1,142 @@
+"""The plan, the map, the right sizes and the findings in a real browser."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from playwright.async_api import expect
+
+from tests.console.browser import Window, shows
+from tests.gateway.api_server import GatewayApiServer
+from tests.gateway.builders import make_job
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+def at(hours: float) -> str:
+    """The time so many hours from now."""
+    return (datetime.now(UTC) + timedelta(hours=hours)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def running(index: int, *, number: int, **status: Any) -> dict[str, Any]:
+    """The status of a job that runs on a device of node `a` since an hour ago."""
+    held = {"worker": 0, "node": "a", "index": index, "uuid": f"a-{index}", "shareMilli": 1000, "memoryMiB": 32768}
+    found = {"phase": "Running", "number": number, "gpus": 1, "request": "1", "nodes": ["a"], "devices": [held]}
+    return found | {"startTime": at(-1)} | status
+
+
+def keep_room(api: GatewayApiServer) -> None:
+    """Keep room of node `a` for `next` from in three hours on; `short`, submitted later, ends there before."""
+    head = api.objects["gpujobs"]["red/next"]
+    reserved = {"time": at(3), "nodes": [{"name": "a", "workers": 2}], "kept": [{"name": "a", "keeps": ["4"]}]}
+    bounds = {"estimatedStart": at(2), "estimatedStartEarliest": at(1), "estimatedStartLatest": at(3)}
+    head["status"]["queue"] = {"position": 1, "reserved": reserved, **bounds}
+    api.put("gpujobs", head)
+    short = make_job("short", namespace="red", user="rita", status=running(2, number=4), activeDeadlineSeconds=7200)
+    short["metadata"]["creationTimestamp"] = at(-1)
+    api.put("gpujobs", short)
+
+
+async def test_the_plan_ties_backfill_to_its_gap_and_shows_what_is_kept(window: Window, api: GatewayApiServer) -> None:
+    keep_room(api)
+    page = await window.sign_in("red-token", path="plan?hours=8")
+    chart = page.get_by_role("region", name="Plan")
+    await expect(chart.get_by_role("link", name="↷ 4 short")).to_have_attribute(
+        "title", "4 short fills the gap before 2 next starts"
+    )
+    await expect(chart.get_by_text("4 kept for 2 next")).to_be_visible()
+    await expect(chart.get_by_title("2 next starts within these bounds")).to_be_visible()
+    await expect(page.get_by_role("row", name="4 short")).to_contain_text("2 next, in")
+    # A device of another tenant says no more than its share.
+    await expect(chart.get_by_title("Another tenant holds 1 of it")).to_be_visible()
+
+
+async def test_the_plan_shows_ended_jobs_of_the_history_drains_and_advance_reservations(
+    window: Window, api: GatewayApiServer
+) -> None:
+    record = {"uid": "gone", "namespace": "red", "name": "yesterday", "number": 9, "user": "rita", "phase": "Succeeded"}
+    record |= {"submitted": at(-4), "started": at(-3), "ended": at(-2), "devices": ["b-1"]}
+    api.answer = {"answered": True, "records": [record], "next": ""}
+    api.put("nodes", api.objects["nodes"]["b"] | {"spec": {"unschedulable": True}})
+    course = {"name": "course", "start": at(1), "end": at(3), "gpus": 4}
+    spec = {"gpus": 8, "namespaces": ["red"], "reservations": [course]}
+    api.put("gpuquotas", {"metadata": {"name": "lab", "uid": "q"}, "spec": spec})
+    page = await window.sign_in("red-token", path="plan?hours=8")
+    chart = page.get_by_role("region", name="Plan")
+    await expect(chart.get_by_title("9 yesterday, rita: Succeeded").first).to_be_visible()
+    await expect(chart.get_by_text("b takes no new work: cordoned")).to_be_visible()
+    await shows(page, "course (lab)")
+    await chart.get_by_role("button", name="b 0 of 8 GPUs").click()
+    assert page.url.endswith("/console/plan?hours=8&open=b")
+    await expect(chart.get_by_role("button", name="b 0 of 8 GPUs")).to_have_attribute("aria-expanded", "false")
+
+
+async def test_a_history_that_cannot_be_read_says_why(window: Window) -> None:
+    page = await window.sign_in("reader-token", path="plan")
+    await shows(page, "Ended jobs are shown only while their objects exist:")
+
+
+async def test_the_map_groups_filters_and_shows_fragments(window: Window, api: GatewayApiServer) -> None:
+    node = api.objects["nodes"]["a"]
+    node["metadata"].setdefault("labels", {})["dovetail.dev/rack"] = "r7"
+    api.put("nodes", node)
+    page = await window.sign_in("red-token", path="map?by=rack&state=free")
+    await expect(page.get_by_role("heading", name="r7 (6)")).to_be_visible()
+    await expect(page.get_by_role("button", name="a:0")).to_have_count(0)
+    await page.get_by_label("Group by").select_option("model")
+    await expect(page.get_by_role("heading", name="V100 (14)")).to_be_visible()
+    await page.get_by_label("Search").fill("no such node")
+    await shows(page, "No device matches.")
+
+
+async def test_waste_suggests_a_right_size_with_its_basis_and_names_idle_holders(
+    window: Window, api: GatewayApiServer
+) -> None:
+    measured: dict[str, Any] = {"memory": {"strategy": "Dynamic", "basis": "", "peakMiB": 5000}}
+    measured |= {"measured": {"meanUtilization": 0.1, "deviceSeconds": 3600}}
+    idle = {"type": "Idle", "status": "True", "reason": "NoGPUWork", "message": "No GPU work since noon"}
+    measured["conditions"] = [idle | {"lastTransitionTime": at(0)}]
+    api.put("gpujobs", make_job("lazy", namespace="red", user="rita", status=running(3, number=5, **measured)))
+    page = await window.sign_in("red-token", path="waste")
+    row = page.get_by_role("row", name="5 lazy").filter(has_text="Peak")
+    await expect(row).to_contain_text("Peak 5,000 MiB of 32,768 MiB on a device in 1 run of lazy")
+    await shows(page, "No GPU work since noon")
+    await row.get_by_role("link", name="6G,0.2").click()
+    await expect(page.get_by_label("GPUs for each worker")).to_have_value("6G,0.2")
+
+
+async def test_now_lists_what_doctor_finds_with_how_to_correct_it(window: Window, api: GatewayApiServer) -> None:
+    report = api.objects["gpunodes"]["a"]
+    report["status"]["devices"][4] |= {"health": "Unhealthy", "healthReason": "Xid79FellOffTheBus"}
+    api.put("gpunodes", report)
+    page = await window.sign_in("red-token")
+    await page.get_by_text("GPU 4 is unhealthy: Xid79FellOffTheBus").click()
+    await shows(page, "To correct it: repair it, then dovetail uncordon a:4 --mended")
+
+
+async def test_a_findings_error_is_shown_as_the_gateways_sentence(window: Window) -> None:
+    problem = {"status": 503, "json": {"detail": "not listed yet: nodes"}}
+    await window.context.route("**/api/v3/findings", lambda route: route.fulfill(**problem))
+    await window.context.route("**/api/v3/right-sizes**", lambda route: route.fulfill(**problem))
+    page = await window.sign_in("red-token")
+    await shows(page, "not listed yet: nodes")
+    await page.goto(f"{window.url}/console/waste")
+    await shows(page, "not listed yet: nodes")
+
+
+async def test_the_queue_takes_gqueues_numbers_and_names(window: Window) -> None:
+    page = await window.sign_in("red-token", path="queue?jobs=2-3")
+    rows = page.locator("tbody tr")
+    await expect(rows).to_have_count(2)
+    await page.get_by_label("Names", exact=True).fill("after, train")
+    await expect(rows).to_have_count(1)
+    await page.get_by_text("As command").click()
+    await shows(page, "gqueue -u all -j 2-3 -N after,train")
+    await page.get_by_label("Numbers").fill("0-")
+    await shows(page, "No jobs match.")
+
+
+async def test_a_new_priority_is_judged_before_it_is_applied(window: Window) -> None:
+    page = await window.sign_in("red-token", path="job/red/next")
+    await page.get_by_role("button", name="Change priority").click()
+    await expect(page.get_by_role("dialog").locator(".verdict")).to_contain_text("With this priority")

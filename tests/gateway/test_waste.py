@@ -1,0 +1,97 @@
+"""Right sizes of jobs, and what is wrong with nodes, as each caller may see them."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.gateway.api_server import GatewayApiServer
+from tests.gateway.builders import make_job
+from tests.gateway.served import Face
+
+DEVICE = {"worker": 0, "node": "a", "index": 0, "uuid": "a-0", "shareMilli": 1000, "memoryMiB": 32768}
+
+
+def measured(load: float) -> dict[str, Any]:
+    """The status of a job that used 5,000 MiB of a V100 for an hour."""
+    return {
+        "phase": "Running",
+        "number": 4,
+        "request": "1",
+        "devices": [DEVICE],
+        "memory": {"strategy": "Dynamic", "basis": "", "peakMiB": 5000},
+        "measured": {"meanUtilization": load, "deviceSeconds": 3600},
+    }
+
+
+async def until(face: Face, path: str, *, count: int, token: str = "admin-token") -> dict[str, Any]:
+    async with asyncio.timeout(20):
+        while True:
+            found = (await face.get(path, token=token)).json
+            if found["total"] >= count:
+                return dict(found)
+
+
+@pytest.fixture
+async def sized(api: GatewayApiServer, face: Face) -> Face:
+    api.put("gpujobs", make_job("small", namespace="red", user="rita", status=measured(0.1)))
+    api.put("gpujobs", make_job("medium", namespace="red", user="rita", status=measured(0.5)))
+    api.put("gpujobs", make_job("canarylarge", namespace="canaryns", user="canaryuser", status=measured(0.01)))
+    await until(face, "/api/v3/right-sizes", count=3)
+    return face
+
+
+async def test_right_sizes_come_with_their_basis_the_largest_saving_first(sized: Face) -> None:
+    found = (await sized.get("/api/v3/right-sizes", token="red-token")).json
+    assert [(row["job"], row["suggested"], row["savedGpus"]) for row in found["items"]] == [
+        ("small", "6G,0.2", 0.8),
+        ("medium", "6G,0.6", 0.4),
+    ]
+    assert found["items"][0]["basis"].startswith("Peak 5,000 MiB of 32,768 MiB on a device in 1 run of small")
+
+
+async def test_right_sizes_come_in_pages_of_the_callers_namespaces(sized: Face) -> None:
+    first = (await sized.get("/api/v3/right-sizes?limit=1", token="red-token")).json
+    second = (await sized.get(f"/api/v3/right-sizes?limit=1&cursor={first['next']}", token="red-token")).json
+    assert ([row["job"] for row in second["items"]], second["next"], second["total"]) == (["medium"], None, 2)
+    other = (await sized.get("/api/v3/right-sizes?namespace=canaryns", token="red-token")).json
+    assert other == {"items": [], "next": None, "total": 0}
+
+
+async def test_the_latest_run_of_a_name_stands_for_all(api: GatewayApiServer, sized: Face) -> None:
+    later = make_job("small-2", namespace="red", user="rita", status=measured(0.3))
+    later["metadata"] |= {"generateName": "small-", "creationTimestamp": "2026-11-02T00:00:00Z"}
+    api.put("gpujobs", later)
+    async with asyncio.timeout(20):
+        while "small-2" not in (names := [each["job"] for each in (await rights(sized))]):
+            pass
+    assert names == ["small-2", "medium"]
+
+
+async def rights(face: Face) -> list[dict[str, Any]]:
+    return list((await face.get("/api/v3/right-sizes", token="red-token")).json["items"])
+
+
+async def test_findings_name_a_problem_once_for_all_nodes_with_it(face: Face) -> None:
+    found = (await face.get("/api/v3/findings", token="red-token")).json
+    ahead = next(row for row in found["items"] if row["message"].startswith("its clock is ahead of this one by"))
+    assert (ahead["level"], ahead["count"], ahead["nodes"]) == ("warning", 2, ["a", "b"])
+    assert ahead["fix"] == "set the clocks by NTP"
+
+
+async def test_only_those_who_see_everything_get_commands_of_strangers(api: GatewayApiServer, face: Face) -> None:
+    report = api.objects["gpunodes"]["a"]
+    report["status"]["devices"][2]["strangers"] = [{"pid": 4711, "command": "canarymining", "pod": "canaryns/canary"}]
+    api.put("gpunodes", report)
+    seen_by_cache = face.made.cache.until_node
+    await seen_by_cache("a", holds=lambda node: bool(node and node.status.devices[2].strangers), seconds=20)
+    seen = await face.get("/api/v3/findings", token="admin-token")
+    hidden = await face.get("/api/v3/findings", token="red-token")
+    assert "(4711 canarymining)" in seen.text
+    assert "GPU 2 is used by processes that have no allocation of it" in hidden.text
+    assert ("canary" in hidden.text, "4711" in hidden.text) == (False, False)
+
+
+@pytest.mark.parametrize("path", ["/api/v3/right-sizes?limit=0", "/api/v3/findings?more=1"])
+async def test_a_wrong_question_is_refused(face: Face, path: str) -> None:
+    assert (await face.get(path, token="red-token")).status == 422
