@@ -73,6 +73,16 @@ def test_every_object_of_a_preset_has_that_shape(schema_folder: Path, preset: st
     assert "Valid: 0" not in done.stdout
 
 
+def test_every_agent_of_a_vendor_has_that_shape(schema_folder: Path) -> None:
+    vendors = [f"--set=agent.vendors.{each}.enabled=true" for each in ("nvidia", "amd", "intel", "ascend")]
+    more = ("--set=agent.vendors.intel.libraries={/opt/level-zero}", "--set=agent.podResources.enabled=true")
+    done = run("helm", "template", "dovetail", CHART, IMAGES, *vendors, *more)
+    assert done.returncode == 0, done.stderr
+    done = kubeconform(done.stdout, schema_folder=schema_folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Skipped: 0" in done.stdout
+
+
 def test_a_misspelt_field_would_be_found(schema_folder: Path) -> None:
     broken = rendered(simulation="true").replace("readOnlyRootFilesystem", "readOnlyRootFileSystem", 1)
     done = kubeconform(broken, schema_folder=schema_folder)

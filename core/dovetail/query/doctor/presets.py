@@ -15,6 +15,8 @@ _SIMULATED: Final = "simulated"
 # What the presets name: see helm/dovetail/presets.
 _PROMETHEUS_NAMESPACE: Final = "monitoring"
 _NODES_NAMESPACE: Final = "dovetail-nodes"
+# The vendors of the chart's `agent.vendors`.
+_VENDORS: Final = frozenset({"nvidia", "amd", "intel", "ascend"})
 _DEFAULT_CLASS: Final = "storageclass.kubernetes.io/is-default-class"
 
 
@@ -86,7 +88,20 @@ def _for_vendor(picture: Picture, *, plugins: Sequence[Node], settings: Settings
     unknown = [node.metadata.name for node in plugins if not _has_model(node, settings=settings)]
     if unknown:
         missing.append(f"a label with the model of the devices on {listed(unknown)}")
-    return missing
+    return [*missing, *_agents_of_vendors(picture, plugins=plugins, settings=settings)]
+
+
+def _agents_of_vendors(picture: Picture, *, plugins: Sequence[Node], settings: Settings) -> Iterator[str]:
+    """The values that run an agent on the nodes whose devices nothing reports."""
+    reports = () if isinstance(picture.gpunodes, Unseen) else picture.gpunodes
+    reported = {each.metadata.name for each in reports}
+    silent: dict[str, list[str]] = {}
+    for node in plugins:
+        vendor = settings.vendors.vendor_of(serving(node, vendors=settings.vendors).resource)
+        if vendor in _VENDORS and node.metadata.name not in reported:
+            silent.setdefault(vendor, []).append(node.metadata.name)
+    for vendor, nodes in sorted(silent.items()):
+        yield f"agent.vendors.{vendor}.enabled=true, for UUIDs, health and load on {listed(nodes)}"
 
 
 def _has_model(node: Node, *, settings: Settings) -> bool:

@@ -77,12 +77,23 @@ def test_without_real_devices_an_evaluation_fits_and_lacks_nothing(changes: dict
         ),
         (
             {"nodes": [node("p", managed=False, nvidia_com__gpu="2")]},
-            "vendor", "a label with the model of the devices on p",
+            "vendor",
+            "on p; agent.vendors.nvidia.enabled=true, for UUIDs, health and load on p",
+        ),
+        (
+            {
+                "nodes": [node("m", managed=False, amd_com__gpu="8"), node("p", managed=False, nvidia_com__gpu="2")],
+                "gpunodes": [report("p")],
+            },
+            "vendor",
+            "on m, p; agent.vendors.amd.enabled=true, for UUIDs, health and load on m",
         ),
     ],
 )  # fmt: skip
 def test_what_is_missing_for_a_preset_is_named(changes: dict[str, Any], preset: str, missing: str) -> None:
-    assert f"; missing: {missing} (docs/presets/{preset}.md)" in notes(picture(**READY | changes))[preset]
+    found = notes(picture(**READY | changes))[preset]
+    assert "; missing: " in found
+    assert f"{missing} (docs/presets/{preset}.md)" in found
 
 
 def test_what_may_not_be_read_is_not_called_missing() -> None:

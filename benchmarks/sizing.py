@@ -1,0 +1,163 @@
+"""Measure what each program of the chart uses on a full cluster of N nodes, against what the chart requests for it.
+
+The cluster has N simulated nodes of 8 GPUs. Gangs of four whole nodes fill 95 % of it, and half as many gangs again
+wait. Then one job of one GPU a second starts and ends in what is left, for `--seconds`. CPU is process time over that
+while, so other work on the machine changes it little. Memory is the proportional set size at its end and the highest
+resident size, which other work does not change.
+
+A node agent serves one node in a cluster. Here one agent serves all simulated nodes, as with `simulation.enabled`.
+
+    python benchmarks/sizing.py [--nodes 1000] [--seconds 60] [--json out/sizing.json]
+"""
+
+import argparse
+import asyncio
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import plane
+import queue_plane
+import yaml
+from agent_cost import cpu_seconds
+from queue_plane import NAMESPACE
+from queue_running import until_reported
+
+from dovetail.api.gpujob import GPUJob
+from dovetail.api.resources import GPUJOBS
+from dovetail.formats.quantities import milli, whole
+from dovetail.kube.client import Client
+from dovetail_sandbox.cluster import Cluster
+
+GANG = 4
+FILLED = 0.95
+PATIENCE_SECONDS = 540
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Used:
+    """One program: CPU in milli-cores, memory in MiB, and what the chart requests of both; None without a request."""
+
+    program: str
+    cpu: float
+    cpu_requested: float | None
+    memory: float
+    highest_memory: float
+    memory_requested: float | None
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether it uses no more than it requests."""
+        return self.cpu <= (self.cpu_requested or 0) and self.memory <= (self.memory_requested or 0)
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    options.add_argument("--nodes", type=int, default=1_000, help="nodes of 8 GPUs (default: %(default)s)")
+    options.add_argument("--seconds", type=float, default=60.0, help="how long it measures (default: %(default)s)")
+    options.add_argument("--json", type=Path, default=Path("out/sizing.json"), help="where it is written too")
+    args = options.parse_args()
+    overrides = ["gateway.enabled=true"]
+    with queue_plane.sandbox(nodes=queue_plane.gpu_nodes(args.nodes), overrides=overrides) as made:
+        found = asyncio.run(measure(made, args))
+    queue_plane.report({"nodes": args.nodes, "programs": [asdict(each) for each in found]}, path=args.json)
+    print(table(found, nodes=args.nodes))
+    if outside := [each.program for each in found if not each.is_inside]:
+        raise SystemExit(f"above their requests: {', '.join(outside)}")
+
+
+async def measure(made: Cluster, args: argparse.Namespace) -> list[Used]:
+    """Fill the cluster, and look at each program while jobs come and go."""
+    requests = requests_of(made)
+    gangs = int(FILLED * args.nodes / GANG)
+    async with plane.client_of(made) as client:
+        await until_reported(client, args.nodes)
+        running = [queue_plane.job(f"runs-{at:05d}", gpu=8, workers=GANG) for at in range(gangs)]
+        await queue_plane.submit(client, running)
+        await until_running(client, gangs)
+        waiting = [queue_plane.job(f"waits-{at:05d}", gpu=8, workers=2 * GANG) for at in range(gangs // 2)]
+        await queue_plane.submit(client, waiting)
+        await asyncio.sleep(10)
+        pids = {name: made.pid(name) for name in requests}
+        before, began = {name: cpu_seconds(pid) for name, pid in pids.items()}, time.monotonic()
+        coming = [queue_plane.job(f"comes-{at:05d}", run=10.0) for at in range(int(args.seconds))]
+        await queue_plane.submit(client, coming, per_second=1.0)
+        lasted = time.monotonic() - began
+        return [
+            Used(
+                program=name,
+                cpu=1000 * (cpu_seconds(pid) - before[name]) / lasted,
+                cpu_requested=requests[name].get("cpu"),
+                memory=memory_mib(pid, field="Pss"),
+                highest_memory=highest_mib(pid),
+                memory_requested=requests[name].get("memory"),
+            )
+            for name, pid in pids.items()
+        ]
+
+
+def requests_of(made: Cluster) -> dict[str, dict[str, float]]:
+    """What the chart requests for each program that runs: milli-cores and MiB."""
+    found: dict[str, dict[str, float]] = {}
+    text = (made.folder / "rendered.yaml").read_text(encoding="utf-8")
+    for workload in yaml.safe_load_all(text):
+        if workload and workload["kind"] in {"Deployment", "DaemonSet"}:
+            for container in workload["spec"]["template"]["spec"]["containers"]:
+                if container["name"] in made.observed():
+                    found[container["name"]] = _amounts(container.get("resources", {}).get("requests", {}))
+    return found
+
+
+def _amounts(requests: Mapping[str, Any]) -> dict[str, float]:
+    amounts = {}
+    if "cpu" in requests:
+        amounts["cpu"] = float(milli(requests["cpu"]))
+    if "memory" in requests:
+        amounts["memory"] = whole(requests["memory"]) / MIB
+    return amounts
+
+
+async def until_running(client: Client, jobs: int) -> None:
+    """Wait until so many GPUJobs run."""
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while True:
+            found, _ = await client.list(GPUJOBS, as_type=GPUJob, namespace=NAMESPACE)
+            if sum(each.status.phase == "Running" for each in found) >= jobs:
+                return
+            await asyncio.sleep(2.0)
+
+
+def memory_mib(pid: int, *, field: str) -> float:
+    """A field of the process's memory, in MiB."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    (found,) = [line for line in lines if line.startswith(f"{field}:")]
+    return int(found.split()[1]) / 1024
+
+
+def highest_mib(pid: int) -> float:
+    """The highest resident size of a process so far, in MiB."""
+    (found,) = [line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmHWM:")]
+    return int(found.split()[1]) / 1024
+
+
+def table(found: list[Used], *, nodes: int) -> str:
+    """The results in Markdown."""
+    rows = [
+        f"| {each.program} | {each.cpu:.0f}m | {_text(each.cpu_requested, unit='m')} | {each.memory:.0f} MiB"
+        f" | {each.highest_memory:.0f} MiB | {_text(each.memory_requested, unit=' MiB')} |"
+        f" {'yes' if each.is_inside else 'no'} |"
+        for each in found
+    ]
+    head = f"| {nodes} nodes | CPU used | requested | memory used | highest | requested | inside |"
+    return "\n".join([head, "|---|---|---|---|---|---|---|", *rows])
+
+
+def _text(amount: float | None, *, unit: str) -> str:
+    return "none" if amount is None else f"{amount:.0f}{unit}"
+
+
+if __name__ == "__main__":
+    main()
