@@ -1,13 +1,13 @@
 """Measure what each program of the chart uses on a full cluster of N nodes, against what the chart requests for it.
 
-The cluster has N simulated nodes of 8 GPUs. Gangs of four whole nodes fill 95 % of it, and half as many gangs again
-wait. Then one job of one GPU a second starts and ends in what is left, for `--seconds`. CPU is process time over that
+The cluster has N simulated nodes of 8 GPUs. Gangs of four whole nodes fill part of it, and gangs of the whole cluster
+wait, a tenth as many as there are nodes. Then one job of one GPU a second starts and ends, for `--seconds`. CPU is process time over that
 while, so other work on the machine changes it little. Memory is the proportional set size at its end and the highest
 resident size, which other work does not change.
 
 A node agent serves one node in a cluster. Here one agent serves all simulated nodes, as with `simulation.enabled`.
 
-    python benchmarks/sizing.py [--nodes 1000] [--seconds 60] [--json out/sizing.json]
+    python benchmarks/sizing.py [--nodes 1000] [--filled 0.95] [--seconds 60] [--json out/sizing.json]
 """
 
 import argparse
@@ -32,8 +32,7 @@ from dovetail.kube.client import Client
 from dovetail_sandbox.cluster import Cluster
 
 GANG = 4
-FILLED = 0.95
-PATIENCE_SECONDS = 540
+PATIENCE_SECONDS = 300
 MIB = 1024 * 1024
 
 
@@ -57,6 +56,7 @@ class Used:
 def main() -> None:
     options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     options.add_argument("--nodes", type=int, default=1_000, help="nodes of 8 GPUs (default: %(default)s)")
+    options.add_argument("--filled", type=float, default=0.95, help="part of the nodes (default: %(default)s)")
     options.add_argument("--seconds", type=float, default=60.0, help="how long it measures (default: %(default)s)")
     options.add_argument("--json", type=Path, default=Path("out/sizing.json"), help="where it is written too")
     args = options.parse_args()
@@ -72,13 +72,13 @@ def main() -> None:
 async def measure(made: Cluster, args: argparse.Namespace) -> list[Used]:
     """Fill the cluster, and look at each program while jobs come and go."""
     requests = requests_of(made)
-    gangs = int(FILLED * args.nodes / GANG)
+    gangs = int(args.filled * args.nodes / GANG)
     async with plane.client_of(made) as client:
         await until_reported(client, args.nodes)
         running = [queue_plane.job(f"runs-{at:05d}", gpu=8, workers=GANG) for at in range(gangs)]
         await queue_plane.submit(client, running)
         await until_running(client, gangs)
-        waiting = [queue_plane.job(f"waits-{at:05d}", gpu=8, workers=2 * GANG) for at in range(gangs // 2)]
+        waiting = [queue_plane.job(f"waits-{at:05d}", gpu=8, workers=args.nodes) for at in range(args.nodes // 10)]
         await queue_plane.submit(client, waiting)
         await asyncio.sleep(10)
         pids = {name: made.pid(name) for name in requests}
