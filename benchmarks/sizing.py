@@ -1,9 +1,9 @@
 """Measure what each program of the chart uses on a full cluster of N nodes, against what the chart requests for it.
 
 The cluster has N simulated nodes of 8 GPUs. Gangs of four whole nodes fill part of it, and gangs of the whole cluster
-wait, a tenth as many as there are nodes. Then one job of one GPU a second starts and ends, for `--seconds`. CPU is process time over that
-while, so other work on the machine changes it little. Memory is the proportional set size at its end and the highest
-resident size, which other work does not change.
+wait, a tenth as many as there are nodes. Then one job of one GPU a second starts and ends, for `--seconds`. CPU is
+process time over that while, so other work on the machine changes it little. Memory is the proportional set size at its
+end and the highest resident size, which other work does not change.
 
 A node agent serves one node in a cluster. Here one agent serves all simulated nodes, as with `simulation.enabled`.
 

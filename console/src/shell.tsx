@@ -3,8 +3,8 @@ import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { ApiError } from "./api/client";
 import { clock } from "./format";
-import { signIn, signOut, ticketProblem } from "./live/session";
-import { currentAt, deniedWhy, link, me } from "./live/store";
+import { arrivalProblem, signIn, signInAtProvider, signOut } from "./live/session";
+import { currentAt, deniedWhy, link, me, provider } from "./live/store";
 import { AskPage } from "./pages/ask";
 import { JobPage } from "./pages/job/index";
 import { MapPage } from "./pages/map/index";
@@ -114,25 +114,36 @@ function Preferences() {
 function SignIn() {
   const problem = useSignal("");
   const token = useSignal("");
-  const submit = async (event: Event) => {
-    event.preventDefault();
+  const attempt = async (signingIn: Promise<void>) => {
+    problem.value = arrivalProblem.value = "";
     try {
-      await signIn(token.value.trim());
+      await signingIn;
     } catch (error) {
       problem.value = error instanceof ApiError ? error.message : String(error);
     }
   };
+  const submit = (event: Event) => {
+    event.preventDefault();
+    void attempt(signIn(token.value.trim()));
+  };
   return (
-    <form class="sign-in" onSubmit={(event) => void submit(event)}>
+    <form class="sign-in" onSubmit={submit}>
       <h1>{t("signIn")}</h1>
-      <p>{t("signInHow")}</p>
+      <p role="alert" class="problem">
+        {problem.value || arrivalProblem.value}
+      </p>
+      {provider.value && (
+        <p>
+          <button type="button" onClick={() => void attempt(signInAtProvider())}>
+            {t("signInAt", provider.value)}
+          </button>
+        </p>
+      )}
+      <p>{t(provider.value ? "signInElse" : "signInHow")}</p>
       <Field label={t("token")} hint={t("tokenHow")}>
         <input type="password" autocomplete="off" spellcheck={false} required value={token.value} onInput={(event) => (token.value = event.currentTarget.value)} />
       </Field>
       <button type="submit">{t("signIn")}</button>
-      <p role="alert" class="problem">
-        {problem.value || ticketProblem.value}
-      </p>
     </form>
   );
 }

@@ -48,6 +48,11 @@ const TEXTS = {
     "Run `dovetail console` to open this page signed in, or paste a token of the API server.",
     "运行 `dovetail console` 可直接登录，或粘贴 API server 的令牌。",
   ],
+  signInAt: ["Sign in at {0}", "通过 {0} 登录"],
+  signInElse: [
+    "Or run `dovetail console` to open this page signed in, or paste a token of the API server.",
+    "也可以运行 `dovetail console` 直接登录，或粘贴 API server 的令牌。",
+  ],
   token: ["Token", "令牌"],
   tokenHow: [
     "For example from kubectl create token NAME. It stays in the gateway's memory and is not kept in this browser.",

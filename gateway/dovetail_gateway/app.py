@@ -1,7 +1,7 @@
 """The gateway put together: cache, access, routes, and the application that serves them."""
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -23,6 +23,9 @@ from dovetail_gateway.cluster.cache import ClusterCache
 from dovetail_gateway.console.doors import Doors
 from dovetail_gateway.console.serve import Files
 from dovetail_gateway.metrics import Metrics
+from dovetail_gateway.oidc.logins import Logins
+from dovetail_gateway.oidc.provider import Provider, ProviderOptions
+from dovetail_gateway.oidc.renewal import RenewedSessions
 from dovetail_gateway.pages.serve import add_pages
 from dovetail_gateway.routing.open_streams import OpenStreams, Times
 from dovetail_gateway.routing.openapi import document
@@ -69,6 +72,7 @@ class Options:
     - `stream_times`: signs of life and reviews of open streams
     - `history_seconds`: how long the operator has to answer a query of the history
     - `anonymous_loopback`: whether requests from this machine without a token have the kubeconfig's rights
+    - `provider`: where people sign in; None for no single sign-on
     """
 
     hosts: tuple[str, ...] = ()
@@ -81,6 +85,7 @@ class Options:
     stream_times: Times = Times()  # noqa: RUF009 - frozen
     anonymous_loopback: bool = False
     history_seconds: float = HISTORY_SECONDS
+    provider: ProviderOptions | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +102,7 @@ class Gateway:
     connections: Connections
     metrics: Metrics
     sessions: Sessions
+    logins: Logins | None
 
 
 def utc_now() -> datetime:
@@ -112,13 +118,18 @@ async def gateway(
     async with (
         Client(connection, user_agent="dovetail-gateway") as own,
         Clients(connection, own=own) as clients,
+        AsyncExitStack() as stack,
     ):
+        provider: Provider | None = None
+        if options.provider is not None:
+            provider = await stack.enter_async_context(Provider(options.provider))
         reviews = Reviews(clients)
         cache = ClusterCache(own, settings=settings, reviews=reviews, namespace=options.namespace)
         metrics, connections = Metrics(), Connections(most=_MOST_CONNECTIONS)
         sessions = Sessions()
+        renewed = RenewedSessions(sessions, provider=provider)
         admission = Admission(
-            sessions=sessions,
+            sessions=renewed,
             hosts=Hosts(options.hosts),
             rates=RateLimit(options.rates),
             legacy=None if options.legacy is None else LegacyAccount(options.legacy, client=own),
@@ -146,7 +157,8 @@ async def gateway(
 
         app.on_shutdown.append(end_streams)
         add_pages(app, document=openapi(table))
-        Doors(sessions, reviews=reviews).add_to(app)
+        logins = None if provider is None else Logins(provider)
+        Doors(sessions, renewed=renewed, reviews=reviews, logins=logins).add_to(app)
         Files().add_to(app)
         yield Gateway(
             own=own,
@@ -159,6 +171,7 @@ async def gateway(
             connections=connections,
             metrics=metrics,
             sessions=sessions,
+            logins=logins,
         )
 
 

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 from aiohttp import web
 
@@ -18,6 +19,7 @@ from dovetail.process.live_settings import LiveSettings
 from dovetail_gateway.access.legacy_account import Account
 from dovetail_gateway.access.limits import Rates
 from dovetail_gateway.app import Gateway, Options, gateway
+from dovetail_gateway.oidc.options import add_options, provider_of
 from dovetail_gateway.routing.server import HEADER_BYTES, refuse
 from dovetail_gateway.v2.device_tree import device_tree
 from dovetail_gateway.v2.templates import load_templates
@@ -80,6 +82,7 @@ def _parser() -> argparse.ArgumentParser:
     options.add_argument(
         "--rate", type=float, default=Rates().each, metavar="N", help="requests per second and address; 0: no limit"
     )
+    add_options(options)
     return options
 
 
@@ -88,14 +91,18 @@ def options_of(args: argparse.Namespace) -> Options:
     rates = None if args.rate == 0 else Rates(each=args.rate, all=max(args.rate * 10, Rates().all))
     if args.rate < 0:
         raise ConfigError("command line", problem=f"--rate {args.rate:g}: allowed are 0 (no limit) and more")
+    provider = provider_of(args)
+    # The browsers that the provider sends back call the gateway by this name.
+    own = () if provider is None else (urlsplit(provider.public_url).hostname or "",)
     return Options(
-        hosts=tuple(args.allowed_host),
+        hosts=(*args.allowed_host, *own),
         rates=rates,
         legacy=_account(args.legacy_service_account),
         namespace=args.namespace,
         allocation_namespace=args.allocation_namespace,
         templates=load_templates(args.task_templates),
         anonymous_loopback=args.anonymous_loopback,
+        provider=provider,
     )
 
 

@@ -179,7 +179,9 @@ async function tick(): Promise<void> {
 
 async function signedIn(): Promise<boolean> {
   const response = await send("GET", "/console/session", { signal: AbortSignal.timeout(PING_LIMIT_MS) });
-  return ((await response.json()) as { signedIn: boolean }).signedIn;
+  const state = (await response.json()) as { signedIn: boolean; provider: string };
+  store.provider.value = state.provider;
+  return state.signedIn;
 }
 
 async function pulse(): Promise<void> {

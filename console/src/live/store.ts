@@ -7,6 +7,8 @@ export type Link = "starting" | "live" | "polling" | "away" | "signedOut" | "den
 
 export const link = signal<Link>("starting");
 export const deniedWhy = signal("");
+// The host of the OpenID provider at which people sign in; empty without one.
+export const provider = signal("");
 // When the data were last known to be current, in milliseconds since the epoch.
 export const currentAt = signal(0);
 export const me = signal<Me | null>(null);

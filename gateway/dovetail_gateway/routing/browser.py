@@ -10,11 +10,12 @@ from urllib.parse import urlsplit
 from aiohttp import web
 
 from dovetail_gateway.access.callers import Caller
-from dovetail_gateway.access.sessions import Sessions
+from dovetail_gateway.oidc.renewal import RenewedSessions
 from dovetail_gateway.routing.problems import RequestFailedError
 
-# Browsers accept a cookie of this prefix only over TLS, for one host, and for all its paths.
-_SECURE_COOKIE: Final = "__Host-dovetail"
+_SESSION: Final = "dovetail"
+# Of a browser that has begun to sign in at a provider.
+_LOGIN: Final = "dovetail-login"
 CONSOLE_HEADER: Final = "X-Dovetail-Console"
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _SAME: Final = "same-origin"
@@ -22,13 +23,18 @@ _SAME: Final = "same-origin"
 
 def session_of(request: web.Request) -> str:
     """The id in the session's cookie; empty without one."""
-    return request.cookies.get(_SECURE_COOKIE) or request.cookies.get(_plain_cookie(request), "")
+    return _cookie(request, name=_SESSION)
 
 
-def session_caller(request: web.Request, *, sessions: Sessions) -> Caller | None:
+def login_of(request: web.Request) -> str:
+    """The word in the cookie of a browser that has begun to sign in; empty without one."""
+    return _cookie(request, name=_LOGIN)
+
+
+async def session_caller(request: web.Request, *, sessions: RenewedSessions) -> Caller | None:
     """The caller of the request's session; None without a session. Raises `RequestFailedError` for another site's."""
     session = session_of(request)
-    if not session or (caller := sessions.caller_of(session)) is None:
+    if not session or (caller := await sessions.caller_of(session)) is None:
         return None
     check_page(request)
     return caller
@@ -47,21 +53,18 @@ def check_page(request: web.Request) -> None:
 
 def keep_session(response: web.Response, *, request: web.Request, session: str) -> None:
     """Set the cookie of a session that was opened for this request."""
-    secure = is_secure(request)
-    response.set_cookie(
-        _SECURE_COOKIE if secure else _plain_cookie(request),
-        session,
-        httponly=True,
-        secure=secure,
-        samesite="Strict",
-        path="/",
-    )
+    _set_cookie(response, request=request, name=_SESSION, value=session)
+
+
+def keep_login(response: web.Response, *, request: web.Request, word: str, seconds: float) -> None:
+    """Set the cookie of a browser that begins to sign in with this request."""
+    _set_cookie(response, request=request, name=_LOGIN, value=word, max_age=round(seconds))
 
 
 def forget_session(response: web.Response, *, request: web.Request) -> None:
     """Remove the cookie."""
-    response.del_cookie(_SECURE_COOKIE, path="/", secure=True, httponly=True, samesite="Strict")
-    response.del_cookie(_plain_cookie(request), path="/", httponly=True, samesite="Strict")
+    response.del_cookie(_secure(_SESSION), path="/", secure=True, httponly=True, samesite="Strict")
+    response.del_cookie(_plain(_SESSION, request=request), path="/", httponly=True, samesite="Strict")
 
 
 def is_secure(request: web.Request) -> bool:
@@ -69,9 +72,33 @@ def is_secure(request: web.Request) -> bool:
     return request.secure or request.headers.get("Origin", "").startswith("https://")
 
 
-def _plain_cookie(request: web.Request) -> str:
+def _cookie(request: web.Request, *, name: str) -> str:
+    return request.cookies.get(_secure(name)) or request.cookies.get(_plain(name, request=request), "")
+
+
+def _set_cookie(
+    response: web.Response, *, request: web.Request, name: str, value: str, max_age: int | None = None
+) -> None:
+    secure = is_secure(request)
+    response.set_cookie(
+        _secure(name) if secure else _plain(name, request=request),
+        value,
+        httponly=True,
+        secure=secure,
+        samesite="Strict",
+        path="/",
+        max_age=max_age,
+    )
+
+
+def _secure(name: str) -> str:
+    """Browsers accept a cookie of this prefix only over TLS, for one host, and for all its paths."""
+    return f"__Host-{name}"
+
+
+def _plain(name: str, *, request: web.Request) -> str:
     """The cookie's name over HTTP. Cookies of one host are shared by its ports, hence the port."""
-    return f"dovetail-{request.url.port}"
+    return f"{name}-{request.url.port}"
 
 
 def _is_own_origin(request: web.Request) -> bool:

@@ -19,10 +19,10 @@ from dovetail.process.connections import Connections
 from dovetail_gateway.access.callers import ANONYMOUS, LOCAL, Caller, caller_of
 from dovetail_gateway.access.legacy_account import LegacyAccount
 from dovetail_gateway.access.limits import Hosts, RateLimit
-from dovetail_gateway.access.sessions import Sessions
 from dovetail_gateway.access.tokens import TokenError, bearer
 from dovetail_gateway.access.visibility import Visibility
 from dovetail_gateway.metrics import Metrics
+from dovetail_gateway.oidc.renewal import RenewedSessions
 from dovetail_gateway.routing.browser import session_caller
 from dovetail_gateway.routing.numbers import decode_request
 from dovetail_gateway.routing.problems import PROBLEM, ErrorShape, RequestFailedError, of_kube, unauthorized
@@ -64,7 +64,7 @@ class Admission:
 
     hosts: Hosts
     rates: RateLimit
-    sessions: Sessions
+    sessions: RenewedSessions
     legacy: LegacyAccount | None = None
     # Whether requests from this machine without a token have the rights of the gateway's own kubeconfig.
     anonymous_loopback: bool = False
@@ -216,7 +216,7 @@ class Server:
             if caller.expires_at is not None and caller.expires_at <= time.time():
                 raise unauthorized("the token has expired")
             return caller
-        if (found := session_caller(request, sessions=self._admission.sessions)) is not None:
+        if (found := await session_caller(request, sessions=self._admission.sessions)) is not None:
             return found
         if self._admission.anonymous_loopback and request.remote in _LOOPBACK and not _from_a_page(request):
             return LOCAL

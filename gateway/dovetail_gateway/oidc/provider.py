@@ -1,0 +1,211 @@
+"""The OpenID provider: its metadata, and what the gateway asks at its token endpoint. The only I/O of this package."""
+
+import base64
+import ssl
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+from urllib.parse import quote_plus, urlsplit
+
+import aiohttp
+import msgspec
+from oauthlib.oauth2 import WebApplicationClient
+
+from dovetail.decoding import UnreadableError, decode
+from dovetail_gateway.oidc.errors import AwayError, RefusedError
+
+_SECONDS: Final = 10.0
+_MOST_BYTES: Final = 1 << 20
+_METADATA_SECONDS: Final = 3600.0
+_FORM: Final = {"Content-Type": "application/x-www-form-urlencoded", "Accept": "application/json"}
+CALLBACK_PATH: Final = "/console/callback"
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProviderOptions:
+    """The provider, and the client that this gateway is for it.
+
+    - `issuer`: its URL, as its tokens have it
+    - `client_id`: the audience that the API server accepts
+    - `client_secret`: empty for a public client, which PKCE alone protects
+    - `public_url`: where browsers reach this gateway, without a slash at the end
+    - `scopes`: what a sign-in asks for
+    - `ca_file`: certificates that the provider's is signed with; None for those of the system
+    """
+
+    issuer: str
+    client_id: str
+    client_secret: str = field(default="", repr=False)
+    public_url: str
+    scopes: tuple[str, ...] = ("openid", "profile", "email", "offline_access")
+    ca_file: Path | None = None
+
+    @property
+    def redirect_uri(self) -> str:
+        """Where the provider sends the browser back to."""
+        return self.public_url + CALLBACK_PATH
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tokens:
+    """What the provider gave: an ID token, and a refresh token if it gives any."""
+
+    id_token: str = field(repr=False)
+    refresh_token: str = field(default="", repr=False)
+
+
+class _Metadata(msgspec.Struct, frozen=True, kw_only=True):
+    issuer: str
+    authorization_endpoint: str
+    token_endpoint: str
+    token_endpoint_auth_methods_supported: tuple[str, ...] = ("client_secret_basic",)
+
+
+class _Granted(msgspec.Struct, frozen=True, kw_only=True):
+    id_token: str = ""
+    refresh_token: str = ""
+
+
+class _Error(msgspec.Struct, frozen=True, kw_only=True):
+    error: str
+    error_description: str = ""
+
+
+class Provider:
+    """Asks one provider. Use it in `async with`. Its methods raise `AwayError` and `RefusedError`."""
+
+    def __init__(self, options: ProviderOptions, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self.options = options
+        self._clock = clock
+        self._client = WebApplicationClient(options.client_id)
+        self._http: aiohttp.ClientSession | None = None
+        self._metadata: _Metadata | None = None
+        self._read_at = 0.0
+
+    async def __aenter__(self) -> Self:
+        ca_file = self.options.ca_file
+        context = ssl.create_default_context(cafile=None if ca_file is None else str(ca_file))
+        self._http = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(ssl=context), timeout=aiohttp.ClientTimeout(total=_SECONDS)
+        )
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._http is not None:
+            await self._http.close()
+
+    async def authorization_url(self, *, state: str, nonce: str, verifier: str) -> str:
+        """Where the browser goes to sign in."""
+        metadata = await self._known()
+        url: str = self._client.prepare_request_uri(
+            metadata.authorization_endpoint,
+            redirect_uri=self.options.redirect_uri,
+            scope=list(self.options.scopes),
+            state=state,
+            code_challenge=self._client.create_code_challenge(verifier, "S256"),
+            code_challenge_method="S256",
+            nonce=nonce,
+        )
+        return url
+
+    async def exchange(self, code: str, *, verifier: str) -> Tokens:
+        """The tokens for the code that the browser brought."""
+        return await self._granted(
+            lambda **more: self._client.prepare_request_body(
+                code=code, redirect_uri=self.options.redirect_uri, code_verifier=verifier, **more
+            )
+        )
+
+    async def renew(self, refresh_token: str) -> Tokens:
+        """New tokens for a refresh token; a provider that gives no new refresh token leaves the old one valid."""
+        tokens = await self._granted(
+            lambda include_client_id, **more: self._client.prepare_refresh_body(
+                refresh_token=refresh_token,
+                **({"client_id": self.options.client_id} if include_client_id else {}),
+                **more,
+            )
+        )
+        return tokens if tokens.refresh_token else Tokens(id_token=tokens.id_token, refresh_token=refresh_token)
+
+    async def _granted(self, body: Callable[..., str]) -> Tokens:
+        metadata = await self._known()
+        headers, more = dict(_FORM), {}
+        secret = self.options.client_secret
+        in_header = secret and "client_secret_basic" in metadata.token_endpoint_auth_methods_supported
+        if in_header:
+            headers["Authorization"] = _basic(self.options.client_id, secret=secret)
+        elif secret:
+            more["client_secret"] = secret
+        status, text = await self._ask(
+            "POST", url=metadata.token_endpoint, headers=headers, data=body(include_client_id=not in_header, **more)
+        )
+        if status != HTTPStatus.OK:
+            raise self._refusal(status, text=text)
+        granted = self._read(text, as_type=_Granted, of=metadata.token_endpoint)
+        if not granted.id_token:
+            raise RefusedError(f"the provider {self.options.issuer} gave no ID token: the scopes must include openid")
+        return Tokens(id_token=granted.id_token, refresh_token=granted.refresh_token)
+
+    def _refusal(self, status: int, *, text: bytes) -> RefusedError | AwayError:
+        try:
+            said = decode(text, as_type=_Error)
+        except UnreadableError:
+            return AwayError(f"the provider {self.options.issuer} answers with status {status}: try again later")
+        because = f"{said.error}, {said.error_description}" if said.error_description else said.error
+        if said.error in {"invalid_client", "unauthorized_client"}:
+            client_id = self.options.client_id
+            return RefusedError(
+                f'the provider does not accept this gateway as its client "{client_id}" ({because}): '
+                "compare client id and secret"
+            )
+        return RefusedError(f"the provider refuses the sign-in: {because}")
+
+    async def _known(self) -> _Metadata:
+        """The provider's metadata, read again each hour."""
+        if self._metadata is not None and self._clock() - self._read_at < _METADATA_SECONDS:
+            return self._metadata
+        url = self.options.issuer.rstrip("/") + "/.well-known/openid-configuration"
+        status, text = await self._ask("GET", url=url, headers={"Accept": "application/json"})
+        if status != HTTPStatus.OK:
+            raise AwayError(f"{url} answers with status {status}: compare the issuer's address")
+        found = self._read(text, as_type=_Metadata, of=url)
+        if found.issuer != self.options.issuer:
+            raise RefusedError(f'{url} is of the issuer "{found.issuer}": configure exactly this one')
+        for endpoint in (found.authorization_endpoint, found.token_endpoint):
+            if urlsplit(endpoint).scheme != "https":
+                raise RefusedError(f'{url} names "{endpoint}": endpoints must begin with https://')
+        self._metadata, self._read_at = found, self._clock()
+        return found
+
+    async def _ask(self, method: str, *, url: str, **options: Any) -> tuple[int, bytes]:
+        assert self._http is not None, "use the provider in `async with`"
+        try:
+            async with self._http.request(method, url, allow_redirects=False, **options) as response:
+                text = bytearray()
+                async for part in response.content.iter_any():
+                    text += part
+                    if len(text) > _MOST_BYTES:
+                        raise AwayError(f"the answer of {url} is larger than {_MOST_BYTES >> 20} MiB")
+                return response.status, bytes(text)
+        except (aiohttp.ClientError, OSError) as error:
+            why = str(error) or f"no answer within {_SECONDS:g} s"
+            raise AwayError(f"the provider {self.options.issuer} does not answer: {why}") from error
+
+    def _read(self, text: bytes, *, as_type: type[T], of: str) -> T:
+        try:
+            return decode(text, as_type=as_type)
+        except UnreadableError as error:
+            raise AwayError(f"the answer of {of} cannot be read: {error.problem}") from error
+
+
+def _basic(client_id: str, *, secret: str) -> str:
+    # RFC 6749, 2.3.1: both are encoded as in a form first.
+    pair = f"{quote_plus(client_id)}:{quote_plus(secret)}"
+    return f"Basic {base64.b64encode(pair.encode()).decode()}"

@@ -1,0 +1,317 @@
+"""Signing in at an OpenID provider: what is asked of it, each way in which it fails, and the renewal of tokens."""
+
+import argparse
+import base64
+import hashlib
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from dovetail.config.errors import ConfigError
+from dovetail_gateway.app import Options
+from dovetail_gateway.oidc import options as oidc_options
+from dovetail_gateway.oidc.provider import ProviderOptions
+from dovetail_gateway.routing.browser import CONSOLE_HEADER
+from tests.gateway.api_server import EDIT, GatewayApiServer, User
+from tests.gateway.openid import CLIENT, OpenIdProvider, options_for, provider
+from tests.gateway.served import Face, Reply, serving
+
+PAGE = {"Sec-Fetch-Site": "same-origin", CONSOLE_HEADER: "1"}
+RITA = User("https://id#rita", {"red": EDIT})
+
+
+@dataclass
+class Door:
+    """A gateway, its provider, and a browser with its cookies."""
+
+    face: Face
+    api: GatewayApiServer
+    provider: OpenIdProvider
+    cookies: dict[str, str]
+
+    async def ask(self, method: str, path: str, **options: Any) -> Reply:
+        cookie = "; ".join(f"{name}={value}" for name, value in self.cookies.items())
+        said = await self.face.ask(method, path, headers={**PAGE, "Cookie": cookie}, **options)
+        for each in said.headers.getall("Set-Cookie", []):
+            name, _, value = each.partition(";")[0].partition("=")
+            self.cookies[name] = value
+        return said
+
+    async def begin(self, page: str = "/console/queue?state=all") -> Reply:
+        return await self.ask("POST", "/console/login", json={"page": page})
+
+    async def finish(self, sent: dict[str, str]) -> Reply:
+        return await self.ask("POST", "/console/callback", json=sent)
+
+    async def sign_in(self) -> Reply:
+        """The whole way; the API server knows the ID token as Rita's."""
+        begun = await self.begin()
+        assert begun.status == 200, begun.text
+        self.api.users = _Known(self.api.users, provider=self.provider)
+        return await self.finish(self.provider.answered(begun.json["url"]))
+
+
+class _Known(dict[str, User]):
+    """The API server's users: whoever has a token of the provider is Rita."""
+
+    def __init__(self, users: dict[str, User], *, provider: OpenIdProvider) -> None:
+        super().__init__(users)
+        self.provider = provider
+
+    def get(self, token: str, default: Any = None) -> Any:
+        return RITA if token in self.provider.tokens else super().get(token, default)
+
+
+@pytest.fixture
+async def door(api: GatewayApiServer, tmp_path: Path) -> AsyncIterator[Door]:
+    # The gateway's address is known only once it listens, and the provider's options have it.
+    async with provider(tmp_path) as said:
+        options = options_for(said, folder=tmp_path, public_url="http://127.0.0.1")
+        async with serving(api, options=Options(rates=None, provider=options)) as face:
+            _call(face, options=options)
+            yield Door(face, api, said, {})
+
+
+def _call(face: Face, *, options: ProviderOptions) -> None:
+    """Make the gateway's address the public one."""
+    assert face.made.logins is not None
+    face.made.logins.provider.options = replace(options, public_url=face.url)
+
+
+async def test_a_sign_in_asks_for_a_code_with_pkce_and_leads_back_to_its_page(door: Door) -> None:
+    begun = await door.begin()
+    url = urlsplit(begun.json["url"])
+    asked = {name: values[0] for name, values in parse_qs(url.query).items()}
+    assert f"{url.scheme}://{url.netloc}{url.path}" == f"{door.provider.issuer}/authorize"
+    assert (asked["response_type"], asked["client_id"], asked["code_challenge_method"]) == ("code", CLIENT, "S256")
+    assert asked["redirect_uri"] == f"{door.face.url}/console/callback"
+    assert asked["scope"].split() == ["openid", "profile", "email", "offline_access"]
+    cookie = begun.headers["Set-Cookie"]
+    assert {"HttpOnly", "SameSite=Strict", "Max-Age=600"} <= set(cookie.split("; "))
+    door.api.users = _Known(door.api.users, provider=door.provider)
+    done = await door.finish(door.provider.answered(begun.json["url"]))
+    assert (done.status, done.json["signedIn"], done.json["page"]) == (200, True, "/console/queue?state=all")
+    assert (await door.ask("GET", "/api/v3/me")).json["username"] == RITA.name
+    form = door.provider.forms[0]
+    challenge = base64.urlsafe_b64encode(hashlib.sha256(form["code_verifier"].encode()).digest()).decode().rstrip("=")
+    assert (form["grant_type"], form["code"], challenge) == ("authorization_code", "the-code", asked["code_challenge"])
+    # RFC 6749, 2.3.1: the secret is encoded as in a form.
+    assert door.provider.headers[0] == "Basic " + base64.b64encode(b"web:s%3Aecret").decode()
+    assert not [each for each in door.provider.tokens if each in begun.text + done.text + str(done.headers)]
+
+
+async def test_the_page_knows_the_providers_host(door: Door) -> None:
+    said = (await door.ask("GET", "/console/session")).json
+    assert (said["doors"], said["provider"]) == (["oidc", "token"], urlsplit(door.provider.issuer).netloc)
+
+
+async def test_a_sign_in_is_finished_once_and_in_its_browser(door: Door) -> None:
+    begun = await door.begin()
+    sent = door.provider.answered(begun.json["url"])
+    browser, door.cookies = door.cookies, {}
+    assert "did not begin in this browser" in (await door.finish(sent)).json["detail"]
+    door.cookies = browser
+    assert "or is finished already" in (await door.finish(sent)).json["detail"]
+    assert (await door.sign_in()).status == 200
+    assert not door.provider.forms[1:], "a sign-in that is not this browser's reaches no provider"
+
+
+async def test_a_sign_in_that_took_too_long_is_said(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun = await door.begin()
+    assert door.face.made.logins is not None
+    monkeypatch.setattr(door.face.made.logins, "_clock", lambda: time.time() + 601)
+    said = await door.finish(door.provider.answered(begun.json["url"]))
+    assert (said.status, "longer than 10 minutes" in said.json["detail"]) == (403, True)
+
+
+async def test_a_user_who_cancels_at_the_provider_gets_its_words(door: Door) -> None:
+    begun = await door.begin()
+    said = await door.finish(door.provider.answered(begun.json["url"], error="access_denied, not today"))
+    assert (said.status, said.json["detail"]) == (403, "the provider refuses the sign-in: access_denied, not today")
+
+
+@pytest.mark.parametrize(
+    ("claims", "words"),
+    [
+        ({"aud": "other"}, 'the ID token is for "other", and this gateway is the client "web"'),
+        ({"aud": ["other", "web"], "azp": "other"}, 'the ID token is for "other", "web"'),
+        ({"iss": "https://evil.example"}, 'the ID token is of the issuer "https://evil.example"'),
+        ({"nonce": "another"}, "answers another sign-in"),
+        ({"exp": time.time() - 3600}, "s ago: compare the clocks of the provider and of the gateway"),
+        ({"iat": time.time() + 3600}, "s: compare the clocks of the provider and of the gateway"),
+        ({"sub": 7}, "the provider's ID token cannot be read"),
+    ],
+    ids=["audience", "authorized party", "issuer", "nonce", "expired", "clock ahead", "no text"],
+)
+async def test_an_id_token_that_is_not_for_this_sign_in_is_refused(
+    door: Door, claims: dict[str, Any], words: str
+) -> None:
+    door.provider.claims = claims
+    said = await door.sign_in()
+    assert (said.status, words in said.json["detail"]) == (403, True), said.text
+    assert (await door.ask("GET", "/api/v3/me")).status == 401
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "words"),
+    [
+        (
+            (401, {"error": "invalid_client", "error_description": "no such secret"}),
+            403,
+            'does not accept this gateway as its client "web" (invalid_client, no such secret)',
+        ),
+        ((400, {"error": "invalid_grant"}), 403, "the provider refuses the sign-in: invalid_grant"),
+        ((200, {"access_token": "x"}), 403, "gave no ID token: the scopes must include openid"),
+        ((200, "<html>"), 502, "cannot be read"),
+        ((503, "<html>"), 502, "answers with status 503: try again later"),
+        ((200, {"id_token": "no-jwt"}), 403, "it is no JWT"),
+        ((200, {"id_token": "a.!.c"}), 403, "the provider's ID token cannot be read"),
+        ((200, "x" * (2 << 20)), 502, "is larger than 1 MiB"),
+    ],
+    ids=["client", "code", "no ID token", "no JSON", "overloaded", "no JWT", "no Base64", "endless"],
+)
+async def test_what_the_token_endpoint_refuses_is_one_sentence(
+    door: Door, answer: tuple[int, Any], status: int, words: str
+) -> None:
+    door.provider.answer = answer
+    said = await door.sign_in()
+    assert (said.status, words in said.json["detail"]) == (status, True), said.text
+
+
+@pytest.mark.parametrize(
+    ("metadata", "status", "words"),
+    [
+        ({"issuer": "https://elsewhere.example"}, 403, 'is of the issuer "https://elsewhere.example"'),
+        ({"token_endpoint": "http://127.0.0.1/token"}, 403, "endpoints must begin with https://"),
+        ({"authorization_endpoint": None}, 502, "cannot be read"),
+    ],
+    ids=["another issuer", "no TLS", "no endpoint"],
+)
+async def test_metadata_that_do_not_fit_begin_no_sign_in(
+    door: Door, metadata: dict[str, Any], status: int, words: str
+) -> None:
+    door.provider.metadata = metadata
+    said = await door.begin()
+    assert (said.status, words in said.json["detail"]) == (status, True), said.text
+
+
+async def test_a_provider_that_is_away_is_named(door: Door) -> None:
+    assert door.face.made.logins is not None
+    options = door.face.made.logins.provider.options
+    door.face.made.logins.provider.options = replace(options, issuer="https://127.0.0.1:1")
+    said = await door.begin()
+    assert (said.status, "the provider https://127.0.0.1:1 does not answer" in said.json["detail"]) == (502, True)
+
+
+async def test_a_token_that_the_api_server_does_not_take_names_its_configuration(door: Door) -> None:
+    begun = await door.begin()
+    said = await door.finish(door.provider.answered(begun.json["url"]))
+    assert said.status == 401
+    assert f'AuthenticationConfiguration must have this issuer with the audience "{CLIENT}"' in said.json["detail"]
+
+
+async def test_a_sign_in_begins_only_at_the_public_address_and_leads_only_to_pages(door: Door) -> None:
+    said = await door.begin(page="https://evil.example/")
+    assert (said.status, "must begin with /console/" in said.json["detail"]) == (422, True)
+    port = door.face.url.rpartition(":")[2]
+    headers = {**PAGE, "Host": f"localhost:{port}"}
+    said = await door.face.ask("POST", "/console/login", headers=headers, json={})
+    assert (said.status, "open the console there" in said.json["detail"]) == (421, True)
+    foreign = {"Sec-Fetch-Site": "cross-site", CONSOLE_HEADER: "1"}
+    for path in ("/console/login", "/console/callback"):
+        assert (await door.face.ask("POST", path, headers=foreign, json={})).status == 403
+
+
+async def test_a_session_goes_on_with_a_new_token_and_ends_when_the_provider_refuses_one(door: Door) -> None:
+    # So short that each request finds the token about to end.
+    door.provider.lifetime = 0.0
+    assert (await door.sign_in()).status == 200
+    assert (await door.ask("GET", "/api/v3/me")).status == 401, "a token of no seconds is renewed, and expired too"
+    door.provider.lifetime = 3600.0
+    assert (await door.ask("GET", "/api/v3/me")).json["username"] == RITA.name
+    assert door.provider.forms[-1]["refresh_token"] == f"refresh-{len(door.provider.tokens) - 1}"
+    renewals = len(door.provider.forms)
+    assert (await door.ask("GET", "/api/v3/me")).status == 200
+    assert len(door.provider.forms) == renewals
+
+
+async def test_a_renewed_token_of_another_user_is_not_taken(door: Door) -> None:
+    door.provider.lifetime = 0.0
+    await door.sign_in()
+    door.provider.lifetime, door.provider.claims = 3600.0, {"sub": "mallory"}
+    assert (await door.ask("GET", "/api/v3/me")).status == 401
+    door.provider.claims = {}
+    assert (await door.ask("GET", "/api/v3/me")).status == 401, "the session is over"
+
+
+async def test_a_provider_that_is_away_does_not_end_a_session_for_good(
+    door: Door, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    door.provider.lifetime = 0.0
+    await door.sign_in()
+    door.provider.lifetime, door.provider.answer = 3600.0, (503, "")
+    assert (await door.ask("GET", "/api/v3/me")).status == 401
+    asked, door.provider.answer = len(door.provider.forms), None
+    assert (await door.ask("GET", "/api/v3/me")).status == 401
+    assert len(door.provider.forms) == asked, "it is asked again after a while only"
+    monkeypatch.setattr("dovetail_gateway.oidc.renewal.RETRY_SECONDS", 0.0)
+    door.face.made.sessions.postpone(door.cookies[f"dovetail-{door.face.url.rpartition(':')[2]}"], seconds=0.0)
+    assert (await door.ask("GET", "/api/v3/me")).status == 200
+
+
+async def test_without_a_refresh_token_the_session_ends_with_its_token(door: Door) -> None:
+    door.provider.refreshes, door.provider.lifetime = False, 0.0
+    await door.sign_in()
+    assert (await door.ask("GET", "/api/v3/me")).status == 401
+    assert len(door.provider.forms) == 1
+
+
+async def test_without_a_provider_there_is_no_such_door(face: Face) -> None:
+    said = await face.get("/console/session")
+    assert (said.json["doors"], said.json["provider"]) == (["token"], "")
+    assert (await face.ask("POST", "/console/login", headers=PAGE, json={})).status == 405
+
+
+GOOD = ["--oidc-issuer=https://id.example", "--oidc-client-id=web", "--public-url=https://gpu.example.com/"]
+
+
+def parsed(*words: str) -> ProviderOptions | None:
+    parser = argparse.ArgumentParser()
+    oidc_options.add_options(parser)
+    return oidc_options.provider_of(parser.parse_args(words))
+
+
+def test_the_command_line_names_the_provider(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("hidden\n")
+    found = parsed(*GOOD, f"--oidc-client-secret-file={tmp_path / 'secret'}", "--oidc-scopes=openid groups")
+    assert found is not None
+    assert (found.redirect_uri, found.client_secret) == ("https://gpu.example.com/console/callback", "hidden")
+    assert found.scopes == ("openid", "groups")
+    assert "hidden" not in repr(found)
+    assert parsed() is None
+
+
+@pytest.mark.parametrize(
+    ("word", "words"),
+    [
+        ("--oidc-issuer=http://id.example", '--oidc-issuer "http://id.example": must begin with https://'),
+        ("--oidc-client-id=", '--oidc-client-id "": it is required with --oidc-issuer'),
+        ("--oidc-scopes=profile", '--oidc-scopes "profile": openid must be one of the scopes'),
+        ("--public-url=http://gpu.example.com", '--public-url "http://gpu.example.com": with --oidc-issuer'),
+        ("--public-url=https://gpu.example.com/console", "it must be https://HOST"),
+        ("--public-url=", '--public-url "": with --oidc-issuer'),
+        ("--oidc-client-secret-file=/nowhere", '--oidc-client-secret-file "/nowhere": cannot be read'),
+        ("--oidc-client-secret-file=/dev/null", '--oidc-client-secret-file "/dev/null": the file is empty'),
+        ("--oidc-ca-file=/nowhere", '--oidc-ca-file "/nowhere": cannot be used'),
+        ("--oidc-ca-file=/dev/null", '--oidc-ca-file "/dev/null": cannot be used'),
+    ],
+)
+def test_options_that_do_not_fit_are_one_sentence(word: str, words: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parsed(*GOOD, word)
+    assert words in str(caught.value)
