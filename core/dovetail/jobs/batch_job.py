@@ -100,11 +100,18 @@ def workers_without_node(job: GPUJob, *, child: Job, pods: Sequence[Pod]) -> int
     Pods count before the batch Job's own count, which lags behind them.
     """
     provided = {worker_of(pod) for pod in pods if pod.spec.node_name and pod.status.phase != "Failed"}
-    failures = sum(pod.status.phase == "Failed" for pod in pods)
+    failures = sum(pod.status.phase == "Failed" and not _is_replaced(pod, job=job) for pod in pods)
     if failures > (child.spec.backoff_limit or 0):
         # No retry is left: the batch Job is about to fail.
         return 0
     return max(0, job.spec.workers - max(len(provided), child.status.succeeded))
+
+
+def _is_replaced(pod: Pod, *, job: GPUJob) -> bool:
+    """Whether the Job controller replaces a failed pod without counting it as a failure."""
+    return job.spec.restart == "Worker" and any(
+        condition.type == "DisruptionTarget" and condition.status == "True" for condition in pod.status.conditions
+    )
 
 
 def worker_of(pod: Pod) -> int:

@@ -6,8 +6,9 @@ The status is written by the operator and decides; the annotation says which pla
 plan only where the two agree.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Final
 
 import msgspec
@@ -82,10 +83,24 @@ def open_nodes(job: GPUJob, *, pods: Sequence[Pod], workers: int) -> tuple[str, 
     placement = job.status.placement
     if placement is None:
         return ()
-    provided = {worker_of(pod) for pod in pods if pod.spec.node_name and pod.status.phase != "Failed"}
     nodes = nodes_by_worker(placement)
-    left = [node for worker, node in enumerate(nodes) if worker not in provided]
-    return tuple(left[:workers])
+    return tuple(nodes[worker] for worker in open_workers(placement, pods=pods)[:workers])
+
+
+def open_workers(placement: Placement, *, pods: Sequence[Pod]) -> list[int]:
+    """The workers of a plan that have no node yet."""
+    provided = {worker_of(pod) for pod in pods if pod.spec.node_name and pod.status.phase != "Failed"}
+    return [worker for worker, _ in enumerate(nodes_by_worker(placement)) if worker not in provided]
+
+
+def with_other_nodes(placement: Placement, *, nodes: Mapping[int, str]) -> Placement:
+    """The plan with another node for some of its workers. It stays the same plan: the other workers go on."""
+    named = [nodes.get(worker, node) for worker, node in enumerate(nodes_by_worker(placement))]
+    return msgspec.structs.replace(
+        placement,
+        nodes=[PlannedNode(name=name, workers=len(list(run))) for name, run in groupby(named)],
+        replaced=placement.replaced + len(nodes),
+    )
 
 
 def planned_worker(ask: Ask) -> PlannedWorker:

@@ -6,8 +6,11 @@ from typing import Final
 from dovetail.api.builtin import Severity
 from dovetail.api.gpujob import GPUJob, GPUJobStatus
 from dovetail.api.meta import ObjectMeta
+from dovetail.jobs.plan import nodes_by_worker
 
 _PASSING: Final = frozenset({"Evaluating", "ContainerCreating"})
+# The most moves that an event names.
+_MOVES: Final = 8
 _WARNINGS: Final = frozenset({"Invalid", "ExceedsCapacity", "Failed", "TimedOut", "Quota", "DependencyFailed"})
 
 
@@ -29,6 +32,8 @@ def announcement(job: GPUJob, *, status: GPUJobStatus) -> Announcement | None:
     before = job.status
     if (leaving := _leaving(before, status=status)) is not None:
         return Announcement(about=job.metadata, severity="Warning", reason="Preempting", message=leaving)
+    if (moved := _replaced(before, status=status)) is not None:
+        return Announcement(about=job.metadata, severity="Warning", reason="WorkerReplaced", message=moved)
     if before.phase == status.phase:
         waits = status.phase in {"Queued", "Starting"} and status.reason not in _PASSING
         if not waits or before.reason == status.reason:
@@ -48,6 +53,16 @@ def _leaving(before: GPUJobStatus, *, status: GPUJobStatus) -> str | None:
     if made is None or made.at is None or (known is not None and known.at == made.at):
         return None
     return f"{made.message}: its pods are ended at {made.at}"
+
+
+def _replaced(before: GPUJobStatus, *, status: GPUJobStatus) -> str | None:
+    """The message about workers that have lost their node and get another one; None if there are none."""
+    known, plan = before.placement, status.placement
+    if known is None or plan is None or plan.generation != known.generation or plan.replaced <= known.replaced:
+        return None
+    pairs = enumerate(zip(nodes_by_worker(known), nodes_by_worker(plan), strict=True))
+    moves = [f"worker {worker} from {old} to {new}" for worker, (old, new) in pairs if old != new]
+    return f"Replaced on other nodes, the other workers go on: {', '.join(moves[:_MOVES])}"
 
 
 def _plain(status: GPUJobStatus) -> str:

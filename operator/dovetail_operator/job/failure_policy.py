@@ -39,7 +39,9 @@ def inner_backoff_limit(job: GPUJob) -> int:
 
 def failure_rules(job: GPUJob) -> list[dict[str, Any]]:
     """The batch Job's podFailurePolicy: a rule for each kind of failure to distinguish."""
-    rules = [_DISRUPTED, *(_failing(rule) for rule in rules_of(job))]
+    # With Ignore, the Job controller replaces the pod, and the queue gives the new one another node.
+    disrupted = {**_DISRUPTED, "action": "Ignore"} if job.spec.restart == "Worker" else _DISRUPTED
+    rules = [disrupted, *(_failing(rule) for rule in rules_of(job))]
     policy = job.spec.retry_policy
     if policy is not None and policy.exit_codes:
         codes = {"operator": "NotIn", "values": sorted(set(policy.exit_codes))}

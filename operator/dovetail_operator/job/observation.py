@@ -11,7 +11,7 @@ from typing import Final
 
 from dovetail import names
 from dovetail.api.builtin import Job, Pod
-from dovetail.api.gpujob import AssignedDevice, DependencyStatus, GPUJob, Measured, MemoryUse
+from dovetail.api.gpujob import AssignedDevice, DependencyStatus, GPUJob, Measured, MemoryUse, Placement
 from dovetail.api.gpunode import Enforcement, Overuse
 from dovetail.engine.model.claims import Ask, DeviceClaim
 from dovetail.jobs.batch_job import worker_of
@@ -76,6 +76,8 @@ class Observed:
     """Whether the history has the job's final record. True if no history is kept."""
     overtaken: str = ""
     """Why the plan of a started job no longer holds; empty if it holds."""
+    replacement: Placement | None = None
+    """The plan of a started job with other nodes for lost workers; None if no worker is lost."""
     asked_workers: int | None = None
     """The number of workers that an elastic job requests."""
     cpu_after_seconds: float | None = None

@@ -55,8 +55,14 @@ def doubt_of_refusal(job: GPUJob, *, pods: Sequence[Pod]) -> Doubt:
     wait for the others. From the second plan on, other jobs may use the room before the next try.
     """
     times = max(0, job.status.plans - 1)
-    half_started = any(pod.spec.node_name and not is_terminated(pod) for pod in pods)
-    patience = min(_LONGEST_REFUSED_SECONDS, _REFUSED_SECONDS * 2.0 ** min(10, times))
+    # kube-scheduler refuses the pod of a replaced worker until the plan has its new node, and retries after a pause.
+    is_replaced = job.status.placement is not None and job.status.placement.replaced > 0
+    half_started = not is_replaced and any(pod.spec.node_name and not is_terminated(pod) for pod in pods)
+    patience = (
+        _LONGEST_REFUSED_SECONDS
+        if is_replaced
+        else min(_LONGEST_REFUSED_SECONDS, _REFUSED_SECONDS * 2.0 ** min(10, times))
+    )
     rest = min(_LONGEST_REST_SECONDS, _REFUSED_SECONDS * 2.0 ** min(10, times - 1)) if times else 0.0
     return Doubt(
         why="kube-scheduler found no place for a worker on its planned node",

@@ -109,7 +109,13 @@ def _placement(seen: Observed, *, stage: Stage) -> Placement | None:
     if stage.phase not in {"Starting", "Running"}:
         return None
     at_work = seen.child is not None and not seen.child.spec.suspend
-    return seen.job.status.placement if at_work else placement_of(seen.job, verdict=seen.verdict)
+    if not at_work:
+        return placement_of(seen.job, verdict=seen.verdict)
+    known, replaced = seen.job.status.placement, seen.replacement
+    # The status may have this replacement already, or another plan by now.
+    if known is None or replaced is None or replaced.generation != known.generation:
+        return known
+    return replaced if replaced.replaced > known.replaced else known
 
 
 def _places(seen: Observed, *, stage: Stage) -> tuple[list[str], list[AssignedDevice]]:

@@ -24,19 +24,21 @@ def with_plan(
     """Add the plan to a pod template: its nodes as required affinity, and an annotation.
 
     The extender steers each pod to its node. The affinity only spares kube-scheduler the other nodes. In a small
-    cluster it considers every node anyway, and many names would only enlarge each pod of a gang.
+    cluster it considers every node anyway, and many names would only enlarge each pod of a gang. The template of a
+    running batch Job cannot change, so a job whose workers may get other nodes has none.
     """
     if placement is None:
         return template
     nodes = [node.name for node in placement.nodes]
     is_small = cluster_nodes is not None and cluster_nodes < _LOOKED_AT_WHOLE
+    is_free = job.spec.restart == "Worker"
     spec = template["spec"]
     metadata = template["metadata"]
     annotation = {names.PLAN: plan.annotation_of(placement, job_uid=job.metadata.uid)}
     return {
         **template,
         "metadata": {**metadata, "annotations": {**metadata.get("annotations", {}), **annotation}},
-        "spec": spec if is_small and len(nodes) >= _MANY_TERMS else _on_nodes(spec, nodes=nodes),
+        "spec": spec if is_free or (is_small and len(nodes) >= _MANY_TERMS) else _on_nodes(spec, nodes=nodes),
     }
 
 

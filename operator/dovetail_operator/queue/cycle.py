@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from dovetail.api.gpujob import GPUJob, QueuePlace, Reason, is_finished
+from dovetail.api.gpujob import GPUJob, Placement, QueuePlace, Reason, is_finished
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.formats.durations import timestamp
 from dovetail.jobs.batch_job import wants_admission
@@ -31,6 +31,7 @@ from dovetail_operator.job.plan_doubts import Doubt, doubt_about, doubt_of_refus
 from dovetail_operator.queue.cycle_caches import CycleCaches, caches_for
 from dovetail_operator.queue.growth import growth_of
 from dovetail_operator.queue.preemption_candidates import running_jobs
+from dovetail_operator.queue.replacements import replacement_of
 from dovetail_operator.queue.verdict_updates import is_kept
 from dovetail_operator.state.state import State
 from dovetail_operator.state.usage import children_of_jobs, counted_jobs
@@ -67,6 +68,10 @@ class Cycle:
     """UIDs of waiting jobs that run on the CPU after a time and whose status does not say since when they wait."""
     planned: dict[str, str] = field(default_factory=dict)
     """The `namespace/name` of running jobs whose workers are not all bound, by UID."""
+    replaceable: dict[str, AtWork] = field(default_factory=dict)
+    """Running jobs whose workers are replaced one by one, with workers without a node, by UID."""
+    replacements: dict[str, Placement] = field(default_factory=dict)
+    """Plans with other nodes for lost workers, by UID. Filled once the jobs on their way have their room."""
     orders: dict[str, Order] = field(default_factory=dict)
     """Preemptions, by the UID of the preempted job. Filled once everything is decided."""
     timers: list[float] = field(default_factory=list)
@@ -145,6 +150,8 @@ def _note_at_work(at_work: AtWork, *, key: str, state: State, cycle: Cycle) -> N
     if candidate is not None:
         cycle.planned[job.metadata.uid] = key
         cycle.on_the_way.append(candidate)
+        if job.spec.restart == "Worker" and nodes:
+            cycle.replaceable[job.metadata.uid] = at_work
         if doubt := state.store.refused_pods.doubt(job, child=at_work.child, pods=at_work.pods):
             cycle.doubts[job.metadata.uid] = doubt
         elif at_work.refused:
@@ -297,11 +304,29 @@ def _with_those_on_the_way(state: State, *, cycle: Cycle) -> tuple[Ledger, list[
     claimed = claim_on_the_way(
         cycle.on_the_way, ledger=ledger, sites=cycle.sites, going=cycle.going, standing=cycle.caches.standing
     )
+    replaced = _replace_lost(cycle, lost=claimed.lost, ledger=ledger)
     for uid in claimed.late:
         # kube-scheduler has to refuse the pod until the ending pods have left.
         cycle.doubts.pop(uid, None)
-    cycle.doubts.update({uid: doubt_about(node, view=state.store.view) for uid, node in claimed.lost.items()})
-    return ledger, [*cycle.leaving, *claimed.leaving]
+    lost = {uid: node for uid, node in claimed.lost.items() if uid not in cycle.replacements}
+    cycle.doubts.update({uid: doubt_about(node, view=state.store.view) for uid, node in lost.items()})
+    return ledger, [*cycle.leaving, *claimed.leaving, *replaced]
+
+
+def _replace_lost(cycle: Cycle, *, lost: Container[str], ledger: Ledger) -> list[Leaving]:
+    """Give lost workers other nodes where a job allows that; when these workers end."""
+    leaving: list[Leaving] = []
+    for candidate in cycle.on_the_way:
+        at_work = cycle.replaceable.get(candidate.key)
+        if at_work is None or candidate.key not in lost:
+            continue
+        found = replacement_of(at_work.job, pods=at_work.pods, candidate=candidate, ledger=ledger, sites=cycle.sites)
+        if found is not None:
+            cycle.replacements[candidate.key], ends = found
+            # kube-scheduler refuses the pod until the status has the new plan.
+            cycle.doubts.pop(candidate.key, None)
+            leaving += ends
+    return leaving
 
 
 def _where(state: State, *, cycle: Cycle, verdict: Waits) -> str:

@@ -1,6 +1,6 @@
 """Overtaken plans: plans of started jobs that newer facts contradict for too long.
 
-A reconcile takes an overtaken plan back and queues the job again.
+A reconcile takes an overtaken plan back and queues the job again, or writes the plan with other nodes for lost workers.
 """
 
 import time
@@ -30,11 +30,15 @@ class OvertakenPlans:
         self._doubts = Doubts()
 
     def update(self, cycle: Cycle) -> None:
-        """Find the overtaken plans among the cycle's doubts."""
+        """Find the overtaken plans among the cycle's doubts, and note the plans with replaced workers."""
         decisions = self._state.decisions
         overtaken = self._doubts.overtaken(cycle.doubts, now=time.monotonic())
         news = overtaken.keys() - decisions.overtaken.keys()
         decisions.set_overtaken(overtaken)
+        moved = {uid for uid, plan in cycle.replacements.items() if decisions.replacements.get(uid) != plan}
+        decisions.set_replacements(cycle.replacements)
+        for uid in moved & cycle.planned.keys():
+            self._changed(cycle.planned[uid])
         for uid in news & cycle.planned.keys():
             self._rest(cycle, uid=uid)
             self._changed(cycle.planned[uid])

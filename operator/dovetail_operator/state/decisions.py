@@ -7,6 +7,7 @@ The table is lost with the process and rebuilt from the store. Each column has o
 | `verdicts` | `queue.verdict_updates`; withdrawn when the job is refused, fails or cannot start |
 | `notices` | `queue.preemption_notices`: jobs that others preempt |
 | `overtaken` | `queue.overtaken_plans`: why a started job's plan no longer holds |
+| `replacements` | `queue.overtaken_plans`: plans with other nodes for lost workers |
 | `numbers` | `queue.loop`: numbers that are allotted and not in a status yet |
 | `running_jobs` | `queue.loop`: how many jobs run or start |
 | refusals | `controller`: why the API server refuses the job's objects; `queue.overtaken_plans`: pauses after plans |
@@ -20,7 +21,7 @@ The key of every other column is the UID of the GPUJob.
 from collections.abc import Container, Mapping
 from datetime import datetime
 
-from dovetail.api.gpujob import GPUJob
+from dovetail.api.gpujob import GPUJob, Placement
 from dovetail.jobs.obstacle import Obstacle
 from dovetail.queue.verdicts import Admitted, Verdict
 from dovetail_operator.job.observation import Notice
@@ -35,6 +36,7 @@ class Decisions:
         self._verdicts: dict[str, Verdict] = {}
         self._notices: dict[str, Notice] = {}
         self._overtaken: dict[str, str] = {}
+        self._replacements: dict[str, Placement] = {}
         self._numbers: dict[str, int] = {}
         self._running_jobs = 0
         self._refusals: dict[str, tuple[int, Obstacle]] = {}
@@ -81,6 +83,15 @@ class Decisions:
     def set_overtaken(self, overtaken: Mapping[str, str]) -> None:
         """Replace all overtaken plans with those of the latest cycle."""
         self._overtaken = dict(overtaken)
+
+    @property
+    def replacements(self) -> Mapping[str, Placement]:
+        """Plans of running jobs with other nodes for workers that have lost theirs, by UID."""
+        return self._replacements
+
+    def set_replacements(self, replacements: Mapping[str, Placement]) -> None:
+        """Replace all of them with those of the latest cycle."""
+        self._replacements = dict(replacements)
 
     @property
     def numbers(self) -> Mapping[str, int]:
@@ -180,5 +191,12 @@ class Decisions:
         """Drop all decisions on a deleted GPUJob."""
         uid = job.metadata.uid
         self.failures.forget(uid)
-        for column in (self._verdicts, self._notices, self._overtaken, self._numbers, self._refusals):
+        for column in (
+            self._verdicts,
+            self._notices,
+            self._overtaken,
+            self._replacements,
+            self._numbers,
+            self._refusals,
+        ):
             column.pop(uid, None)

@@ -130,6 +130,7 @@ class State:
             verdict=verdict,
             obstacle=self.obstacle_of(job, now=now),
             overtaken=decisions.overtaken.get(uid, ""),
+            replacement=decisions.replacements.get(uid),
             bad_cards=store.bad_cards.held_by(pods, ledger=store.view.ledger),
             leaves_bad_cards=self._leaves_bad_cards,
             overuses=store.overuses.held_by(pods),

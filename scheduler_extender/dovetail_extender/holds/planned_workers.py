@@ -128,7 +128,13 @@ class Plans:
         known = self._plans.get(uid)
         if placement is None and status.plans == 0:
             return
-        if known is not None and (known.latest, known.stands) == (status.plans, placement is not None):
+        nodes = () if placement is None else nodes_by_worker(placement)
+        # A plan in which lost workers have got other nodes is still the same plan.
+        if known is not None and (known.latest, known.stands, known.nodes) == (
+            status.plans,
+            placement is not None,
+            nodes,
+        ):
             return
         self._withdraw(uid)
         self._plans[uid] = plan = _Plan(name=key_of(job.metadata), latest=status.plans)

@@ -135,6 +135,14 @@ def test_a_status_that_leaves_the_plan_as_it_is_holds_nothing_a_second_time() ->
     assert desk.held(FIRST, SECOND, "uid-train-0") == ["", "a", "a"]
 
 
+def test_a_replaced_worker_of_the_same_plan_is_held_on_its_new_node_and_the_others_stay_bound() -> None:
+    desk = planned()
+    desk.put(make_worker(0), node="a")
+    desk.put_job(make_job(("a", 1), ("b", 1)))
+    assert desk.held(FIRST, SECOND) == ["", "b"]
+    assert desk.filter(make_worker(1)) == ["b"], "its pod names the plan of all workers"
+
+
 @pytest.mark.parametrize(
     ("generation", "stands", "why"),
     [

@@ -11,6 +11,7 @@ Workload = Literal["Training", "Inference"]
 Phase = Literal[
     "Queued", "Held", "Starting", "Running", "Suspended", "Succeeded", "Failed", "Cancelled", "TimedOut", "Preempted",
 ]  # fmt: skip
+Restart = Literal["Gang", "Worker"]
 DependencyCondition = Literal["Succeeded", "Finished", "Started"]
 DependencyState = Literal["Met", "Waiting", "Unknown", "Failed"]
 FINISHED: Final[frozenset[Phase]] = frozenset({"Succeeded", "Failed", "Cancelled", "TimedOut"})

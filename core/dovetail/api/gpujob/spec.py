@@ -13,7 +13,7 @@ from dovetail.api.gpujob.components import (
     ResourceRequest,
     ScoreWeights,
 )
-from dovetail.api.gpujob.enums import FINISHED, KIND, MAX_SECONDS, Mode, Policy, Workload
+from dovetail.api.gpujob.enums import FINISHED, KIND, MAX_SECONDS, Mode, Policy, Restart, Workload
 from dovetail.api.gpujob.execution import (
     ArraySpec,
     Distributed,
@@ -128,6 +128,13 @@ class GPUJobSpec(Described, frozen=True, kw_only=True):
             "neighbouring indexes on neighbouring nodes."
         ),
     ] = None
+    restart: Annotated[
+        Restart,
+        Meta(
+            description="What starts again after a worker has lost its node: Gang, all workers, or Worker, this one on "
+            "another node of the gang's domain if there is room. A worker that fails by itself restarts the gang."
+        ),
+    ] = "Gang"
     pool: Annotated[
         Annotated[str, Meta(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=63)] | None,
         Meta(description="Only nodes of this pool (label dovetail.dev/pool). Unset: any that the quotas allow."),

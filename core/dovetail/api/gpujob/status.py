@@ -130,6 +130,9 @@ class Placement(Described, frozen=True, kw_only=True):
     ]
     nodes: Annotated[list[PlannedNode], Meta(description="The nodes, in the order of the workers.", max_length=1024)]
     worker: Annotated[PlannedWorker, Meta(description="What each worker takes.")]
+    replaced: Annotated[
+        int, Meta(description="How many workers lost their node and got another one (restart: Worker).", ge=0)
+    ] = 0
 
 
 class KeptOnNode(Described, frozen=True, kw_only=True, omit_defaults=False):
