@@ -46,3 +46,4 @@ def _prepare(machine: Machine, *, archives: list[Path]) -> None:
     # Every pod of the chart must comply with it.
     machine.kubectl("label", "namespace", NAMESPACE, "pod-security.kubernetes.io/enforce=restricted")
     machine.kubectl("create", "-f", "-", stdin=machines.make_volume(folder=machine.folder / "history"))
+    machine.before.update(machine.names())

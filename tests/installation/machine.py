@@ -6,7 +6,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,6 +33,8 @@ VALUES: Final[Mapping[str, object]] = {
     "runtimeClass.create": False,
 }
 Object = dict[str, Any]
+# Kind, namespace and name of an object.
+Name = tuple[str, str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +44,8 @@ class Machine:
     cluster: Cluster
     programs: Mapping[str, Path]
     folder: Path
+    # The names of all objects before the first installation.
+    before: set[Name] = field(default_factory=set)
 
     def kubectl(self, *words: str, stdin: str | None = None) -> str:
         return call(
@@ -56,6 +60,18 @@ class Machine:
     def get(self, kind: str, name: str, *, namespace: str = NAMESPACE) -> Object:
         found: Object = json.loads(self.kubectl("get", kind, name, f"--namespace={namespace}", "--output=json"))
         return found
+
+    def names(self) -> set[Name]:
+        """Every object of the cluster but Events, and what controllers derive from other objects."""
+        kinds = self.kubectl("api-resources", "--verbs=list", "--output=name").split()
+        derived = ("events", "events.events.k8s.io", "endpoints", "endpointslices.discovery.k8s.io")
+        columns = "--output=custom-columns=KIND:.kind,NAMESPACE:.metadata.namespace,NAME:.metadata.name"
+        wanted = ",".join(each for each in kinds if each not in derived)
+        rows = self.kubectl(
+            "get", wanted, "--all-namespaces", "--no-headers", columns, "--ignore-not-found"
+        ).splitlines()
+        found = (row.split() for row in rows)
+        return {(kind, "" if namespace == "<none>" else namespace, name) for kind, namespace, name in found}
 
     def helm(self, *words: str) -> "subprocess.CompletedProcess[str]":
         """Run Helm; the caller looks at how it ended."""

@@ -5,10 +5,11 @@ import json
 import pytest
 
 from dovetail_sandbox import realnode
-from tests.installation.machine import RELEASE, Machine, earlier_chart, make_job, timed
+from tests.installation.machine import NAMESPACE, RELEASE, Machine, earlier_chart, make_job, timed
 
 pytestmark = [pytest.mark.cluster, pytest.mark.realnode]
 
+KINDS = ("gpujobs", "gpunodes", "gpunodetenants", "gpuquotas", "historyqueries")
 COMPONENTS = {"agent", "certificates", "operator", "scheduler", "webhook"}
 
 
@@ -32,6 +33,24 @@ def test_a_job_gets_devices_and_ends(machine: Machine) -> None:
     printed = machine.kubectl("logs", "--selector=dovetail.dev/job=first", "--tail=-1", "--namespace=default")
     seen = dict(line.split("=", 1) for line in printed.splitlines())["NVIDIA_VISIBLE_DEVICES"].split(",")
     assert seen == [device["uuid"] for device in job["status"]["devices"]]
+
+
+def test_helm_test_proves_that_the_release_works_and_leaves_nothing(machine: Machine) -> None:
+    with timed("helm test"):
+        done = machine.helm("test", RELEASE, "--logs", "--timeout=2m")
+    assert done.returncode == 0, f"{done.stdout}{done.stderr}\n{machine.state()}"
+    assert f"ok: A GPUJob ran on {realnode.NODE_NAME} and succeeded." in done.stdout
+    assert not [each for each in machine.names() if "test" in each[2] and each[0] != "Event"]
+
+
+def test_helm_test_says_in_a_sentence_that_no_extender_runs(machine: Machine) -> None:
+    machine.kubectl("scale", "deployment/dovetail-scheduler", "--replicas=0", f"--namespace={NAMESPACE}")
+    with timed("helm test without an extender"):
+        done = machine.helm("test", RELEASE, "--logs", "--timeout=2m")
+    machine.kubectl("scale", "deployment/dovetail-scheduler", "--replicas=1", f"--namespace={NAMESPACE}")
+    assert done.returncode != 0
+    assert "FAILED: dovetail-extender: not running (" in done.stdout
+    machine.kubectl("rollout", "status", "deployment/dovetail-scheduler", f"--namespace={NAMESPACE}")
 
 
 def test_a_half_failed_upgrade_is_repeated_with_the_right_value(machine: Machine) -> None:
@@ -65,6 +84,24 @@ def test_another_version_of_the_chart_and_back_leave_a_running_job_alone(machine
     assert (after["metadata"]["uid"], after["status"]["phase"]) == (job["metadata"]["uid"], "Running")
     audit = machine.dovetail("audit")
     assert audit.returncode == 0, audit.stdout + audit.stderr
+
+
+def test_an_uninstall_leaves_the_crds_the_jobs_and_the_history(machine: Machine) -> None:
+    pod = long_pod(machine)
+    with timed("helm uninstall with its clean-up"):
+        done = machine.helm("uninstall", RELEASE)
+    assert done.returncode == 0, f"{done.stdout}{done.stderr}\n{machine.state()}"
+    assert "Deleted Secret dovetail-webhook." in done.stdout
+    assert "kubectl delete crd --selector app.kubernetes.io/name=dovetail" in done.stdout
+    left = machine.names() - machine.before
+    assert {each for each in left if each[1] != "default"} == {
+        *(("CustomResourceDefinition", "", f"{kind}.dovetail.dev") for kind in KINDS),
+        ("PersistentVolumeClaim", NAMESPACE, "dovetail-history"),
+        ("ConfigMap", NAMESPACE, "dovetail-job-numbers"),
+    }
+    assert {each[2] for each in left if each[0] == "GPUJob"} == {"first", "long"}
+    assert not advertised(machine)
+    assert long_pod(machine) == pod, "a running job continues"
 
 
 def start_long_job(machine: Machine) -> str:

@@ -14,11 +14,11 @@ from typing import Any, Final
 
 import yaml
 
+from dovetail.api.resources import SECRETS
 from dovetail.kube.auth.connection import load_connection
 from dovetail.kube.client import Client
 from dovetail.kube.errors import KubeError
 from dovetail.process import identity
-from dovetail_certificates.secret_store import SECRETS
 from dovetail_sandbox.cluster import Cluster
 from dovetail_sandbox.processes import processes
 from tools.soak.proxy import Fault, Proxy

@@ -247,15 +247,14 @@ class _NoAliases(yaml.SafeDumper):
         return True
 
 
+def crds() -> tuple[Schema, ...]:
+    """All CRDs of this version."""
+    return gpujob_crd(), gpunode_crd(), gpunodetenants_crd(), gpuquota_crd(), historyquery_crd()
+
+
 def files() -> dict[str, str]:
     """File name to content, for `crds/` and the chart."""
-    return {
-        "gpujobs.yaml": render(gpujob_crd()),
-        "gpunodes.yaml": render(gpunode_crd()),
-        "gpunodetenants.yaml": render(gpunodetenants_crd()),
-        "gpuquotas.yaml": render(gpuquota_crd()),
-        "historyqueries.yaml": render(historyquery_crd()),
-    }
+    return {f"{each['spec']['names']['plural']}.yaml": render(each) for each in crds()}
 
 
 def main() -> None:
