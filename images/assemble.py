@@ -1,7 +1,7 @@
 """Put layers together as an image archive: assemble.py NAME ARCHIVE LAYER.tar...
 
 The form is that of `docker save`, which `ctr images import`, `kind load image-archive` and `docker load` read.
-Prints the image's size beyond its first layer, the base. Runs on the standard library alone, as images/lock.py does.
+Prints the image's size beyond its first layer, the base, and ends with an error if that exceeds the limit. Runs on the standard library alone, as images/lock.py does.
 """
 
 import hashlib
@@ -18,7 +18,9 @@ from typing import Any, Final
 USER: Final = "65532:65532"
 PATH: Final = "/opt/dovetail/bin:/usr/bin:/bin"
 _ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
-_MIB: Final = 1 << 20
+_MB: Final = 1_000_000
+# Beyond the base. A larger image has something that its program does not need: look at the packages of the layer.
+_LIMIT_MB: Final = 150
 
 
 def program_of(name: str) -> str:
@@ -77,9 +79,11 @@ def main(arguments: Sequence[str]) -> None:
     """Assemble one image, and print its size."""
     name, archive, *layers = arguments
     paths = [Path(layer) for layer in layers]
+    beyond_mb = sum(path.stat().st_size for path in paths[1:]) / _MB
+    if beyond_mb > _LIMIT_MB:
+        sys.exit(f"images: {name} would have {beyond_mb:.0f} MB beyond the base, and at most {_LIMIT_MB} are allowed")
     assemble(name, archive=Path(archive), layers=paths)
-    beyond = sum(path.stat().st_size for path in paths[1:]) / _MIB
-    print(f"images: dovetail.local/{name}:dev, {beyond:.0f} MiB beyond the base")
+    print(f"images: dovetail.local/{name}:dev, {beyond_mb:.0f} MB beyond the base")
 
 
 if __name__ == "__main__":

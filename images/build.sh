@@ -12,17 +12,19 @@ set -euo pipefail
 shopt -s inherit_errexit
 
 readonly PACKAGES=python3,python3-venv,ca-certificates
+# Where the layers are made: `strip`, which no image has.
+readonly TOOLS=binutils
 readonly DEPLOYABLES="operator extender agent webhook certificates gateway cli"
 readonly SOURCE=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 # shellcheck source=images/lib.sh
 source "$SOURCE/images/lib.sh"
 
-base_archive() {
-  local archive
-  archive=$CACHE/base-$(echo "$SUITE $PACKAGES $MONTH" | digest).tar
+debian_archive() {
+  local name=$1 packages=$2 archive
+  archive=$CACHE/$name-$(echo "$SUITE $packages $MONTH" | digest).tar
   if [[ ! -e $archive ]]; then
-    say "Debian $SUITE with $PACKAGES (about 25 s)"
-    debian "$PACKAGES" "$archive.new"
+    say "Debian $SUITE with $packages (about 25 s)"
+    debian "$packages" "$archive.new"
     keep "$archive"
   fi
   echo "$archive"
@@ -57,13 +59,13 @@ pip_mounts() {
   [[ -z ${PIP_INDEX_URL:-} ]] || echo "--env=PIP_INDEX_URL=$PIP_INDEX_URL"
 }
 
-# Runs images/layer.sh on the base, in a container that all layers share; its standard output is the layer.
+# Runs images/layer.sh on the base with the tools, in a container that all layers share; its standard output is the layer.
 layer() {
   local archive=$1 mounts
   shift
   if [[ ! -e $WORK/container ]]; then
     storage from scratch >"$WORK/container"
-    storage add --quiet "$(cat "$WORK/container")" "$BASE" / >/dev/null
+    storage add --quiet "$(cat "$WORK/container")" "$(debian_archive tools "$PACKAGES,$TOOLS")" / >/dev/null
   fi
   mapfile -t mounts < <(pip_mounts)
   storage run --isolation chroot --volume "$WORK/context:/context:ro" --volume "$SOURCE/images:/images:ro" "${mounts[@]}" \
@@ -92,7 +94,7 @@ main() {
   mkdir -p "$CACHE"
   WORK=$(mktemp -d)
   trap 'rm -rf "$WORK"' EXIT
-  BASE=$(base_archive)
+  BASE=$(debian_archive base "$PACKAGES")
   context "$@"
   for name in "$@"; do
     packages=$(layer_archive "packages-$name" "$WORK/context/$name.lock")

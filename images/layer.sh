@@ -26,15 +26,20 @@ case $kind in
   packages-*)
     # By version and hash, as the tests ran with them.
     install --only-binary=:all: --require-hashes --requirement "$file"
-    check "${kind#packages-}"
-    /opt/dovetail/bin/pip uninstall --quiet --yes dovetail-gpu pip setuptools >&2
     # What no program imports: tests, stubs, and what only compilers read.
     find /opt/dovetail -type d \( -name tests -o -path '*/numpy/_core/include' -o -path '*/numpy/f2py' \) -prune -exec rm -r {} +
     find /opt/dovetail -type f \( -name '*.pyi' -o -name '*.pyx' -o -name '*.pxd' -o -name '*.a' \) -delete
+    # Many wheels have debug symbols, 12 MB in uvloop alone. The libraries in NAME.libs have none, and strip would damage
+    # the headers that auditwheel has rewritten there.
+    find /opt/dovetail -name '*.so' ! -path '*.libs/*' -exec strip --strip-unneeded {} +
+    find /opt/dovetail -name '*.so' -exec /opt/dovetail/bin/python3 -c \
+      'import ctypes, sys; [ctypes.CDLL(path) for path in sys.argv[1:]]' {} +
     # Wheels have no links, so a library with two names is in them twice.
     for library in /opt/dovetail/lib/python3*/site-packages/highspy/libhighs.so.1.*; do
       [ ! -e "$library" ] || ln -sf "${library##*/}" "${library%/*}/libhighs.so.1"
     done
+    check "${kind#packages-}"
+    /opt/dovetail/bin/pip uninstall --quiet --yes dovetail-gpu pip setuptools >&2
     : >/tmp/before
     ;;
   *) install --no-index --no-deps "$file" ;;

@@ -51,4 +51,16 @@ def test_the_same_layers_make_the_same_archive_and_the_size_is_without_the_base(
     archive, printed = assemble("agent", folder=tmp_path)
     first = archive.read_bytes()
     assert assemble("agent", folder=tmp_path)[0].read_bytes() == first
-    assert printed == "images: dovetail.local/agent:dev, 3 MiB beyond the base\n"
+    assert printed == "images: dovetail.local/agent:dev, 3 MB beyond the base\n"
+
+
+def test_an_image_of_more_than_150_mb_beyond_its_base_is_refused(tmp_path: Path) -> None:
+    base, packages = tmp_path / "base.tar", tmp_path / "packages.tar"
+    for path, size in ((base, 200_000_000), (packages, 150_600_000)):
+        with path.open("wb") as stream:
+            stream.truncate(size)
+    command = [sys.executable, SCRIPT, "operator", tmp_path / "archive.tar", base, packages]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr == "images: operator would have 151 MB beyond the base, and at most 150 are allowed\n"
+    assert not (tmp_path / "archive.tar").exists()

@@ -74,7 +74,8 @@ class _Located(Described, frozen=True, kw_only=True):
 # With agent.readPods agents have the one in the place of the other.
 _INSTEAD: Final = {Right("agent", "list", names.GROUP, "gpunodetenants"): Right("agent", "list", "", "pods")}
 # The chart's DaemonSet is in a namespace of its own where agent.namespace names one.
-_AGENTS: Final = "app.kubernetes.io/name=dovetail,app.kubernetes.io/component=agent"
+_OURS: Final = "app.kubernetes.io/name=dovetail"
+_AGENTS: Final = f"{_OURS},app.kubernetes.io/component=agent"
 
 
 async def read_all(cluster: Cluster) -> Picture:
@@ -107,6 +108,7 @@ async def read_all(cluster: Cluster) -> Picture:
         bound_policies=await seen(_names(cluster, resource=_BINDINGS)),
         webhook_pods=await one(_DEPLOYMENTS, name="dovetail-webhook", type_=Object),
         agents=agents,
+        workloads=await seen(_workloads(cluster)),
         rights=dict(zip(RIGHTS, rights, strict=True)),
         cluster_policies=await seen(listed(cluster, resource=_CLUSTER_POLICIES, type_=Object)),
         slices=await seen(list_slices(cluster.client, drivers=names.GPU_DRIVERS)),
@@ -158,6 +160,15 @@ async def _installed(cluster: Cluster) -> AbstractSet[str]:
     for each in NEIGHBOURS:
         with suppress(NotFound):
             found.add((await cluster.client.get(CRDS, name=each.crd, as_type=_Located)).metadata.name)
+    return found
+
+
+async def _workloads(cluster: Cluster) -> Sequence[Object]:
+    """The chart's Deployments and DaemonSets; a list's items have no kind."""
+    found: list[Object] = []
+    for resource in (_DEPLOYMENTS, _DAEMONSETS):
+        items = (await cluster.client.list(resource, as_type=Object, label_selector=_OURS)).items
+        found += [{**each, "kind": resource.kind} for each in items]
     return found
 
 

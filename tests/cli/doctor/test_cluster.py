@@ -72,7 +72,7 @@ async def test_a_user_without_any_rights_is_told_what_could_not_be_looked_at(api
         "/apis/scheduling.k8s.io/v1/priorityclasses/dovetail-gpujob",
         f"{admission}/mutatingwebhookconfigurations/dovetail", f"{admission}/validatingadmissionpolicies",
         f"{admission}/validatingadmissionpolicybindings", f"/apis/apps/v1/{release}/deployments/dovetail-webhook",
-        "/apis/apps/v1/daemonsets", "/apis/nvidia.com/v1/clusterpolicies",
+        "/apis/apps/v1/deployments", "/apis/apps/v1/daemonsets", "/apis/nvidia.com/v1/clusterpolicies",
         "/apis/resource.k8s.io/v1/resourceslices",
         "/api/v1/namespaces", "/api/v1/pods", f"{dovetail}/gpujobs",
         "/apis/storage.k8s.io/v1/storageclasses", "/apis/monitoring.coreos.com/v1/podmonitors",

@@ -4,7 +4,7 @@ import yaml
 from pydantic import ValidationError
 
 from dovetail.config.settings import Settings
-from dovetail.query.doctor import control_plane, frameworks, neighbours, nodes, pod_security, presets
+from dovetail.query.doctor import control_plane, frameworks, neighbours, nodes, pod_security, presets, rollouts
 from dovetail.query.doctor.findings import Finding, Unseen
 from dovetail.query.doctor.picture import Picture
 
@@ -14,6 +14,7 @@ def judge(picture: Picture, *, node: str | None = None) -> list[Finding]:
     settings = _settings(picture)
     return [
         *control_plane.judge(picture),
+        *rollouts.judge(picture),
         *pod_security.judge(picture, settings=settings),
         *frameworks.judge(picture, only=node),
         *nodes.judge(picture, settings=settings, only=node),

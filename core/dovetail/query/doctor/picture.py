@@ -72,6 +72,7 @@ class Picture:
     bound_policies    names of the policies' bindings
     webhook_pods      the webhook's Deployment
     agents            the agents' DaemonSet
+    workloads         all Deployments and DaemonSets of the chart
     rights            whether each component's account has each right that it needs
     cluster_policies  the ClusterPolicies of NVIDIA's GPU operator
     slices            the ResourceSlices of DRA drivers for GPUs
@@ -97,6 +98,7 @@ class Picture:
     bound_policies: Sequence[str] | Unseen
     webhook_pods: Object | Unseen
     agents: Object | Unseen
+    workloads: Sequence[Object] | Unseen
     rights: dict[Right, bool | Unseen]
     cluster_policies: Sequence[Object] | Unseen
     slices: Sequence[ResourceSlice] | Unseen

@@ -83,6 +83,7 @@ def picture(**changes: Any) -> Picture:
         bound_policies=[*POLICIES, "dovetail-agents"],
         webhook_pods={"status": {"availableReplicas": 2}},
         agents=agents(runtime="nvidia"),
+        workloads=[],
         rights=dict.fromkeys(RIGHTS, True),
         cluster_policies=GONE,
         slices=[],
