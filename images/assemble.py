@@ -1,7 +1,8 @@
 """Put layers together as an image archive: assemble.py NAME ARCHIVE LAYER.tar...
 
 The form is that of `docker save`, which `ctr images import`, `kind load image-archive` and `docker load` read.
-Prints the image's size beyond its first layer, the base, and ends with an error if that exceeds the limit. Runs on the standard library alone, as images/lock.py does.
+Prints the image's size beyond its first layer, the base, and ends with an error if that exceeds the limit. Runs on the
+standard library alone, as images/lock.py does.
 """
 
 import hashlib

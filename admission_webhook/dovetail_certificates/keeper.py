@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from dovetail import logs
 from dovetail.api.meta import Described, ObjectMeta
-from dovetail.api.resources import SECRETS, Resource
+from dovetail.api.resources import Resource
 from dovetail.kube.client import Client
 from dovetail.kube.errors import NotFound
 from dovetail_certificates.checks import LOOK_SECONDS, Check

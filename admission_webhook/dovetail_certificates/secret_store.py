@@ -8,12 +8,11 @@ from typing import Final
 
 from dovetail import logs
 from dovetail.api.meta import Described, ObjectMeta
-from dovetail.api.resources import Resource
+from dovetail.api.resources import SECRETS
 from dovetail.kube.client import Client
 from dovetail.kube.errors import NotFound
 from dovetail_certificates.metrics import Metrics
 
-SECRETS: Final = Resource(plural="secrets", kind="Secret")
 MANAGED_BY: Final = "app.kubernetes.io/managed-by"
 MANAGER: Final = "dovetail-certificates"
 TLS: Final = "kubernetes.io/tls"
