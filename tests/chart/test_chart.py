@@ -450,3 +450,9 @@ def test_an_image_without_a_digest_is_refused_where_digests_are_required(helm: H
     images = re.findall(r"image: (\S+)", taken.stdout)
     assert images
     assert all("@sha256:" in image for image in images)
+
+
+def test_a_cluster_that_is_too_old_is_refused_before_anything_is_created(helm: Helm) -> None:
+    done = helm("template", "dovetail", str(CHART), "--kube-version=1.32.0")
+    assert done.returncode != 0
+    assert "requires kubeVersion: >=1.33.0-0 which is incompatible with Kubernetes v1.32.0" in done.stderr

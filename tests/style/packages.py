@@ -17,6 +17,7 @@ PARTS: Final = {
     "node_agent/dovetail_agent": "Node agent",
     "admission_webhook/dovetail_webhook": "Webhook",
     "admission_webhook/dovetail_certificates": "Certificates",
+    "operator/dovetail_release": "Clean-up and test of a release",
     "local_node/dovetail_local_node": "Local node",
     "gateway/dovetail_gateway": "Gateway",
     "cli/dovetail_cli": "Commands",

@@ -9,7 +9,7 @@ import pytest
 from dovetail import names
 from dovetail.api import crd
 from dovetail.api.resources import CRDS, GPUJOBS, LEASES
-from dovetail_operator.release import check
+from dovetail_release import check
 from tests.operator_.builders import make_job
 from tests.operator_.release.objects import Objects
 

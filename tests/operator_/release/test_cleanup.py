@@ -24,7 +24,8 @@ from dovetail.decoding import convert
 from dovetail_certificates import secret_store
 from dovetail_extender import service
 from dovetail_operator import leader
-from dovetail_operator.release import cleanup, leftovers
+from dovetail_operator.writes import estimate_store, job_numbers
+from dovetail_release import cleanup, leftovers
 from tests.operator_.release.objects import Objects
 
 HOME = "dovetail-system"
@@ -146,6 +147,8 @@ async def test_a_clean_up_that_takes_too_long_ends() -> None:
 def test_the_names_are_those_that_the_components_use_and_that_the_chart_allows() -> None:
     assert {leader.LEASE, service.LEASE} < set(leftovers.LEASE_NAMES)
     assert f"{secret_store.MANAGED_BY}={secret_store.MANAGER}" == leftovers.ISSUED
+    assert estimate_store.CONFIGMAP_NAME in leftovers.CONFIGMAP_NAMES
+    assert job_numbers.CONFIGMAP_NAME == leftovers.JOB_NUMBERS
     lists = re.findall(r"resourceNames: \[(.*)\]", CHART.read_text(encoding="utf-8"))
     allowed = {name for each in lists for name in each.split(", ")}
     wanted = {*leftovers.LEASE_NAMES, *leftovers.CONFIGMAP_NAMES, "dovetail-job-numbers", leftovers.TEST_POD}

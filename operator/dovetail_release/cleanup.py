@@ -15,7 +15,7 @@ from dovetail import names
 from dovetail.kube.auth.connection import load_connection
 from dovetail.kube.client import Client
 from dovetail.kube.errors import KubeconfigError, KubeError
-from dovetail_operator.release import leftovers
+from dovetail_release import leftovers
 
 _DELETE_CRDS: Final = "kubectl delete crd --selector app.kubernetes.io/name=dovetail"
 Say = Callable[[str], None]

@@ -32,14 +32,14 @@ from dovetail.engine.score.mix_record import EXTENDER_CONFIGMAP, QUEUE_CONFIGMAP
 from dovetail.gpu import device_indexes
 from dovetail.kube.client import Client
 from dovetail.kube.errors import NotFound
-from dovetail_operator.writes import estimate_store, job_numbers
 
 # The pod of the hook itself, and that of a failed `helm test`, which Helm keeps for its log.
 _HOOKS: Final = "cleanup,test"
 TEST_POD: Final = "dovetail-test"
 LEASE_NAMES: Final = ("dovetail-operator", "dovetail-scheduler", "dovetail-extender")
+JOB_NUMBERS: Final = "dovetail-job-numbers"
 CONFIGMAP_NAMES: Final = (
-    estimate_store.CONFIGMAP_NAME,
+    "dovetail-estimates",
     device_indexes.CONFIGMAP_NAME,
     QUEUE_CONFIGMAP,
     EXTENDER_CONFIGMAP,
@@ -143,7 +143,7 @@ async def delete_records(client: Client, *, namespace: str, keep_numbers: bool) 
 
     The job numbers stay with jobs or a history that have them: a later installation must not give one twice.
     """
-    numbers = () if keep_numbers or await _exist(client, resource=GPUJOBS) else (job_numbers.CONFIGMAP_NAME,)
+    numbers = () if keep_numbers or await _exist(client, resource=GPUJOBS) else (JOB_NUMBERS,)
     wanted = [(LEASES, name) for name in LEASE_NAMES] + [(CONFIGMAPS, name) for name in (*CONFIGMAP_NAMES, *numbers)]
     wanted.append((PODS, TEST_POD))
     for resource, name in wanted:
