@@ -32,6 +32,7 @@ VALUES: Final[Mapping[str, object]] = {
     # The sandbox has created the class of this node's runtime.
     "runtimeClass.create": False,
 }
+_OF_NAMESPACES: Final = frozenset({("ConfigMap", "kube-root-ca.crt"), ("ServiceAccount", "default")})
 Object = dict[str, Any]
 # Kind, namespace and name of an object.
 Name = tuple[str, str, str]
@@ -64,14 +65,19 @@ class Machine:
     def names(self) -> set[Name]:
         """Every object of the cluster but Events, and what controllers derive from other objects."""
         kinds = self.kubectl("api-resources", "--verbs=list", "--output=name").split()
-        derived = ("events", "events.events.k8s.io", "endpoints", "endpointslices.discovery.k8s.io")
+        derived = (
+            "events", "events.events.k8s.io", "endpoints", "endpointslices.discovery.k8s.io",
+            "apiservices.apiregistration.k8s.io",
+        )  # fmt: skip
         columns = "--output=custom-columns=KIND:.kind,NAMESPACE:.metadata.namespace,NAME:.metadata.name"
         wanted = ",".join(each for each in kinds if each not in derived)
         rows = self.kubectl(
             "get", wanted, "--all-namespaces", "--no-headers", columns, "--ignore-not-found"
         ).splitlines()
         found = (row.split() for row in rows)
-        return {(kind, "" if namespace == "<none>" else namespace, name) for kind, namespace, name in found}
+        names = {(kind, "" if namespace == "<none>" else namespace, name) for kind, namespace, name in found}
+        # Every namespace gets both, soon after it was created.
+        return {each for each in names if (each[0], each[2]) not in _OF_NAMESPACES}
 
     def helm(self, *words: str) -> "subprocess.CompletedProcess[str]":
         """Run Helm; the caller looks at how it ended."""
