@@ -140,3 +140,29 @@ async def test_a_new_priority_is_judged_before_it_is_applied(window: Window) -> 
     page = await window.sign_in("red-token", path="job/red/next")
     await page.get_by_role("button", name="Change priority").click()
     await expect(page.get_by_role("dialog").locator(".verdict")).to_contain_text("With this priority")
+
+
+async def test_the_keyboard_alone_opens_a_device_and_a_node(window: Window) -> None:
+    page = await window.sign_in("red-token", path="map?search=a")
+    await page.get_by_label("Search").focus()
+    for _ in range(40):
+        await page.keyboard.press("Tab")
+        if (await page.evaluate("document.activeElement.getAttribute('aria-label')") or "").startswith("a:0"):
+            break
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("heading", name="a:0")).to_be_visible()
+    await page.goto(f"{window.url}/console/plan")
+    node = page.get_by_role("button", name="b 0 of 8 GPUs")
+    await node.focus()
+    await page.keyboard.press("Enter")
+    await expect(node).to_have_attribute("aria-expanded", "false")
+
+
+async def test_the_new_pages_speak_chinese(window: Window) -> None:
+    page = await window.sign_in("red-token", path="plan")
+    await page.get_by_label("Language").select_option("zh")
+    await shows(page, "队列只安排节点")
+    await page.goto(f"{window.url}/console/map")
+    await shows(page, "碎片")
+    await page.goto(f"{window.url}/console/waste")
+    await shows(page, "合适的请求")

@@ -1,7 +1,7 @@
 // A real table that draws only the rows in view, so that 10,000 rows scroll as 30 do.
 import { useSignal } from "@preact/signals";
-import type { ComponentChildren } from "preact";
-import { useLayoutEffect, useRef } from "preact/hooks";
+import type { ComponentChildren, JSX } from "preact";
+import { useLayoutEffect, useMemo, useRef } from "preact/hooks";
 
 export interface Column<T> {
   id: string;
@@ -21,8 +21,10 @@ interface Props<T> {
 
 const ROW = 34;
 const AROUND = 8;
+// Rows come in by so many, so that not every frame draws some.
+const STEP = 4;
 
-export function VirtualTable<T>({ label, rows, columns, keyOf, sort, onSort }: Props<T>) {
+export function VirtualTable<T extends object>({ label, rows, columns, keyOf, sort, onSort }: Props<T>) {
   const top = useSignal(0);
   const height = useSignal(600);
   const frame = useRef<HTMLDivElement>(null);
@@ -33,10 +35,19 @@ export function VirtualTable<T>({ label, rows, columns, keyOf, sort, onSort }: P
     watch.observe(element);
     return () => watch.disconnect();
   }, []);
-  const first = Math.max(0, Math.floor(top.value / ROW) - AROUND);
-  const last = Math.min(rows.length, Math.ceil((top.value + height.value) / ROW) + AROUND);
+  // An element that is given again is not compared: while scrolling, only the rows that come in are drawn.
+  const kept = useMemo(() => new WeakMap<T, { index: number; element: JSX.Element }>(), [columns]);
+  const drawn = (row: T, index: number): JSX.Element => {
+    const found = kept.get(row);
+    if (found?.index === index) return found.element;
+    const element = <Row key={keyOf(row)} row={row} columns={columns} index={index} />;
+    kept.set(row, { index, element });
+    return element;
+  };
+  const first = Math.max(0, top.value / ROW - AROUND);
+  const last = Math.min(rows.length, Math.ceil((top.value + height.value) / ROW) + STEP + AROUND);
   return (
-    <div class="scroll" ref={frame} tabIndex={0} role="region" aria-label={label} onScroll={() => (top.value = frame.current?.scrollTop ?? 0)}>
+    <div class="scroll" ref={frame} tabIndex={0} role="region" aria-label={label} onScroll={() => (top.value = stepOf(frame.current?.scrollTop ?? 0))}>
       <table class="virtual" aria-rowcount={rows.length + 1}>
         <thead>
           <tr aria-rowindex={1}>
@@ -47,19 +58,30 @@ export function VirtualTable<T>({ label, rows, columns, keyOf, sort, onSort }: P
         </thead>
         <tbody>
           <Space rows={first} columns={columns.length} />
-          {rows.slice(first, last).map((row, index) => (
-            <tr key={keyOf(row)} aria-rowindex={first + index + 2}>
-              {columns.map((column) => (
-                <td key={column.id} class={column.number ? "number" : ""}>
-                  {column.cell(row)}
-                </td>
-              ))}
-            </tr>
-          ))}
+          {rows.slice(first, last).map((row, index) => drawn(row, first + index))}
           <Space rows={rows.length - last} columns={columns.length} />
         </tbody>
       </table>
     </div>
+  );
+}
+
+interface RowProps<T> {
+  row: T;
+  columns: readonly Column<T>[];
+  index: number;
+}
+
+// A component of its own, so that a time that passes draws its row again and not the table.
+function Row<T>({ row, columns, index }: RowProps<T>) {
+  return (
+    <tr aria-rowindex={index + 2}>
+      {columns.map((column) => (
+        <td key={column.id} class={column.number ? "number" : ""}>
+          {column.cell(row)}
+        </td>
+      ))}
+    </tr>
   );
 }
 
@@ -86,6 +108,9 @@ function Head<T>({ column, sort, onSort }: HeadProps<T>) {
     </th>
   );
 }
+
+// Scrolling within a step changes nothing that is drawn.
+const stepOf = (place: number): number => Math.floor(place / (ROW * STEP)) * ROW * STEP;
 
 // The height of rows that are not drawn.
 function Space({ rows, columns }: { rows: number; columns: number }) {

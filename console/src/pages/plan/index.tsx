@@ -1,4 +1,5 @@
 // Plan: past, present and planned use of each node and device, and the expected starts of waiting jobs.
+import { computed } from "@preact/signals";
 import { useMemo } from "preact/hooks";
 import type { JobRow, PlanRow } from "../../api/types";
 import { inTime, moment, now } from "../../format";
@@ -12,7 +13,8 @@ import { type Bar, type Lane, lanesOf } from "./lanes";
 
 const HOURS = ["2", "8", "24", "72", "336"];
 const REDRAW_MS = 5000;
-const MOST_STARTS = 200;
+const MOST_STARTS = 100;
+const slot = computed(() => Math.floor(currentAt.value / REDRAW_MS));
 // With more nodes, each shows its devices once it is opened.
 const FEW_NODES = 12;
 
@@ -52,7 +54,6 @@ interface Asked {
 
 // Computed again every few seconds and not with each event: a bar moves by less than a pixel meanwhile.
 function useLanes({ hours, search, namespace, plan, history }: Asked): Lane[] {
-  const slot = Math.floor(currentAt.value / REDRAW_MS);
   const toggled = place.value.query.get("open") ?? "";
   return useMemo(() => {
     const at = Date.now();
@@ -62,7 +63,7 @@ function useLanes({ hours, search, namespace, plan, history }: Asked): Lane[] {
     const seen = namespace ? jobs.peek().filter((job) => job.namespace === namespace) : jobs.peek();
     const sources = { jobs: seen, nodes: nodes.peek(), plan, history, from: at - half, now: at, to: at + half };
     return lanesOf(sources, search, (node) => few !== changed.has(node));
-  }, [slot, hours, search, namespace, plan, history, toggled]);
+  }, [slot.value, hours, search, namespace, plan, history, toggled]);
 }
 
 // Nodes that are not as they are by default: open where many are closed, and closed where few are open.
@@ -127,6 +128,7 @@ function Chart({ lanes, hours }: { lanes: readonly Lane[]; hours: number }) {
         entries={lanes}
         heightOf={(lane) => HEIGHTS[lane.kind]}
         keyOf={(lane) => `${lane.kind} ${lane.key}`}
+        fresh={`${at} ${half}`}
         draw={(lane) => <LaneView lane={lane} at={at} half={half} />}
       />
     </>
@@ -181,9 +183,9 @@ function BarView({ bar, at, half }: Placed) {
   const where = extent({ bar, at, half });
   if (!where) return null;
   const name = `bar bar-${bar.kind}${bar.open ? " open" : ""}`;
-  if (!bar.href) return <span class={name} style={where} title={bar.title}>{bar.text}</span>;
+  if (!bar.href) return <span class={name} style={where} title={bar.title()}>{bar.text}</span>;
   return (
-    <a class={name} style={where} href={bar.href} title={bar.title}>
+    <a class={name} style={where} href={bar.href} title={bar.title()}>
       {bar.text}
     </a>
   );
@@ -199,10 +201,8 @@ function Thin({ bar, at, half, row, rows }: Placed & { row: number; rows: number
 
 // The planned starts and the running jobs as a table.
 function Starts({ items, namespace }: { items: readonly PlanRow[]; namespace: string }) {
-  const fills = new Map(items.map((row) => [keyOf(row), row]));
-  const open = jobs.value.filter((job) => !FINISHED.has(job.phase) && (job.startedAt ?? job.estimatedStart) && (!namespace || job.namespace === namespace));
-  const waiting = open.filter((job) => !job.startedAt).sort((a, b) => (a.position ?? 1e9) - (b.position ?? 1e9));
-  const listed = [...waiting, ...open.filter((job) => job.startedAt)];
+  const listed = useMemo(() => startsOf(namespace), [slot.value, namespace]);
+  const fills = useMemo(() => new Map(items.map((row) => [keyOf(row), row])), [items]);
   if (!listed.length) return <p>{t("planNone")}</p>;
   return (
     <table>
@@ -214,12 +214,19 @@ function Starts({ items, namespace }: { items: readonly PlanRow[]; namespace: st
         </tr>
       </thead>
       <tbody>
-        {listed.slice(0, MOST_STARTS).map((job) => (
+        {listed.map((job) => (
           <StartRow key={keyOf(job)} job={job} row={fills.get(keyOf(job))} />
         ))}
       </tbody>
     </table>
   );
+}
+
+// Waiting jobs by their position, then those that run.
+function startsOf(namespace: string): JobRow[] {
+  const open = jobs.peek().filter((job) => !FINISHED.has(job.phase) && (job.startedAt ?? job.estimatedStart) && (!namespace || job.namespace === namespace));
+  const waiting = open.filter((job) => !job.startedAt).sort((a, b) => (a.position ?? 1e9) - (b.position ?? 1e9));
+  return [...waiting, ...open.filter((job) => job.startedAt)].slice(0, MOST_STARTS);
 }
 
 function StartRow({ job, row }: { job: JobRow; row: PlanRow | undefined }) {

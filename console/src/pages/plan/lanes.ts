@@ -15,7 +15,8 @@ export interface Bar {
   to: number;
   open: boolean;
   text: string;
-  title: string;
+  // Composed when the bar is drawn, which most bars of a large cluster are not.
+  title: () => string;
   href: string;
 }
 
@@ -68,7 +69,7 @@ function windowLanes({ plan, from, to }: Sources): Lane[] {
   const lanes = seen.map((each, index) => {
     const text = t("planWindow", each.gpus, each.pool ?? t("all"));
     const title = each.name ? `${each.name} (${each.quota})` : t("anotherTenant");
-    const bar: Bar = { kind: "window", from: Date.parse(each.start), to: Date.parse(each.end), open: false, text, title: `${title}: ${text}`, href: "" };
+    const bar: Bar = { kind: "window", from: Date.parse(each.start), to: Date.parse(each.end), open: false, text, title: () => `${title}: ${text}`, href: "" };
     return lane(`window ${index}`, "window", title, [bar]);
   });
   return lanes.length ? [lane("windows", "title", t("planWindows"), []), ...lanes] : [];
@@ -82,7 +83,7 @@ function jobLanes({ jobs, to }: Sources): Lane[] {
     const start = Date.parse(job.estimatedStart as string);
     const bars: Bar[] = [];
     if (job.earliest && job.latest) {
-      bars.push({ kind: "band", from: Date.parse(job.earliest), to: Date.parse(job.latest), open: false, text: "", title: t("planBand", called(job)), href: "" });
+      bars.push({ kind: "band", from: Date.parse(job.earliest), to: Date.parse(job.latest), open: false, text: "", title: () => t("planBand", called(job)), href: "" });
     }
     bars.push(ofJob(job, "planned", start, job.endsBy, to));
     return lane(keyOf(job), "job", called(job), bars);
@@ -96,7 +97,7 @@ const ofJob = (job: JobRow, kind: Kind, from: number, end: string | null, horizo
   to: end ? Date.parse(end) : horizon,
   open: !end,
   text: called(job),
-  title: `${called(job)}, ${job.user}, ${job.request}: ${end ? t("endsBy") : t("noLimit")}`,
+  title: () => `${called(job)}, ${job.user}, ${job.request}: ${end ? t("endsBy") : t("noLimit")}`,
   href: linkTo(job),
 });
 
@@ -118,7 +119,7 @@ function heldBars({ jobs, nodes, plan, history, from, now, to }: Sources): Map<s
     if (end && end < from) continue;
     const row = fills.get(keyOf(job));
     const bar = end
-      ? { ...ofJob(job, "past", start, job.completedAt, to), title: t("planPast", called(job), job.user, t(`phase${job.phase}` as Text)) }
+      ? { ...ofJob(job, "past", start, job.completedAt, to), title: () => t("planPast", called(job), job.user, t(`phase${job.phase}` as Text)) }
       : { ...ofJob(job, "running", start, job.endsBy, to), ...(row ? backfilled(job, row) : {}) };
     for (const device of job.devices) {
       add(`${device.node}:${device.index}`, bar);
@@ -130,8 +131,8 @@ function heldBars({ jobs, nodes, plan, history, from, now, to }: Sources): Map<s
   for (const node of nodes) {
     for (const device of node.devices) {
       if (!device.others) continue;
-      const share = t("planOther", device.others.shareMilli / 1000);
-      add(`${node.name}:${device.index}`, { kind: "other", from: now, to, open: true, text: t("anotherTenant"), title: share, href: "" });
+      const share = device.others.shareMilli / 1000;
+      add(`${node.name}:${device.index}`, { kind: "other", from: now, to, open: true, text: t("anotherTenant"), title: () => t("planOther", share), href: "" });
     }
   }
   addHistory(add, { nodes, history, known });
@@ -140,7 +141,7 @@ function heldBars({ jobs, nodes, plan, history, from, now, to }: Sources): Map<s
 
 const backfilled = (job: JobRow, row: PlanRow): Partial<Bar> => ({
   text: `↷ ${called(job)}`,
-  title: t("planFills", called(job), called(row.fills?.job ?? null)),
+  title: () => t("planFills", called(job), called(row.fills?.job ?? null)),
 });
 
 interface Past {
@@ -154,7 +155,7 @@ function addHistory(add: (device: string, bar: Bar) => void, { nodes, history, k
   for (const record of history) {
     if (known.has(record.uid) || !record.started || !record.ended) continue;
     const named = { namespace: record.namespace, name: record.name, number: record.number ?? null };
-    const title = t("planPast", called(named), record.user ?? "", t(`phase${record.phase}` as Text));
+    const title = () => t("planPast", called(named), record.user ?? "", t(`phase${record.phase}` as Text));
     const bar: Bar = { kind: "past", from: Date.parse(record.started), to: Date.parse(record.ended), open: false, text: called(named), title, href: "" };
     for (const uuid of record.devices ?? []) {
       const device = places.get(uuid);
@@ -173,16 +174,16 @@ function nodeBars({ plan, jobs, nodes, now, to }: Sources): Map<string, Bar[]> {
     const name = called(room.job);
     if (room.keeps.length) {
       const title = t("planKept", room.keeps.join(", "), name);
-      add(room.node, { kind: "kept", from: now, to: at, open: false, text: title, title, href: linkTo(room.job) });
+      add(room.node, { kind: "kept", from: now, to: at, open: false, text: title, title: () => title, href: linkTo(room.job) });
     }
     const end = room.job ? ends.get(keyOf(room.job)) : null;
-    const title = t("planWorkers", name, room.workers);
+    const title = () => t("planWorkers", name, room.workers);
     add(room.node, { kind: "planned", from: at, to: end ? Math.max(at, Date.parse(end)) : to, open: !end, text: name, title, href: linkTo(room.job) });
   }
   for (const row of plan.items) {
     if (row.phase !== "Starting") continue;
     for (const planned of row.planned) {
-      const title = t("planWorkers", called(row), planned.workers);
+      const title = () => t("planWorkers", called(row), planned.workers);
       add(planned.node, { kind: "planned", from: Date.parse(row.startsAt), to: row.endsBy ? Date.parse(row.endsBy) : to, open: !row.endsBy, text: called(row), title, href: linkTo(row) });
     }
   }
@@ -191,7 +192,7 @@ function nodeBars({ plan, jobs, nodes, now, to }: Sources): Map<string, Bar[]> {
     if (!there.has(drain.node)) continue;
     const where = drain.index === null ? drain.node : `${drain.node}:${drain.index}`;
     const title = t(drain.restarts ? "planDrainRestarts" : "planDrain", where, drain.why);
-    add(drain.node, { kind: "drain", from: now, to, open: true, text: title, title, href: "" });
+    add(drain.node, { kind: "drain", from: now, to, open: true, text: title, title: () => title, href: "" });
   }
   return found;
 }

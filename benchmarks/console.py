@@ -1,0 +1,362 @@
+"""Measure the console's pages in a real browser: first paint, scrolling, changes, streams and memory.
+
+The cluster comes from the tests' API server in a separate process: nodes of 8 V100, jobs of which most run on them, in
+20 namespaces. The gateway is its own program on one core, and keeps them in its usual caches. The browser is Debian's
+Chromium without a GPU. Times of the main thread are CPU times from Chromium's trace (`tdur`), which other load on the
+machine hardly changes; wall times are there too.
+
+    python benchmarks/console.py [--nodes 1000] [--jobs 10000] [--minutes 15] [--json FILE]
+"""
+
+import argparse
+import asyncio
+import json
+import multiprocessing
+import sys
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass
+from multiprocessing.connection import Connection as Pipe
+from pathlib import Path
+from statistics import median, quantiles
+from typing import Any, Final
+
+import aiohttp
+from playwright.async_api import Browser, CDPSession, Page
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks.gateway import HEADERS, PORT, follow, program, until_synced
+from dovetail_gateway.console import build
+from tests.console.browser import chromium
+from tests.extender.builders import make_gpunode, make_node
+from tests.gateway.api_server import GatewayApiServer
+from tests.gateway.builders import make_bound_pod, make_job
+
+DEVICES: Final = 8
+NAMESPACES: Final = 20
+CHANGES_PER_SECOND: Final = 50
+URL: Final = f"http://127.0.0.1:{PORT}"
+FAR: Final = "2100-01-01T00:00:00Z"
+PATIENCE_MS: Final = 120_000
+# The job whose changes are timed: the first one of the queue.
+FIRST: Final = "ns-0/job-0"
+# The outermost events of these names are script and layout.
+WORK: Final = frozenset(
+    {"FunctionCall", "FireAnimationFrame", "TimerFire", "EventDispatch", "EvaluateScript", "RunMicrotasks",
+     "UpdateLayoutTree", "Layout", "V8.GCScavenger", "MinorGC", "MajorGC"}
+)  # fmt: skip
+# Scrolls by a fixed way in each frame, turning round at the ends, for so many milliseconds.
+SCROLL: Final = """([pixels, milliseconds]) => new Promise((done) => {
+  const box = document.querySelector('.scroll');
+  const ends = performance.now() + milliseconds;
+  let way = pixels;
+  const step = () => {
+    const before = box.scrollTop;
+    box.scrollTop += way;
+    if (box.scrollTop === before) way = -way;
+    if (performance.now() < ends) requestAnimationFrame(step); else done(box.scrollHeight);
+  };
+  requestAnimationFrame(step);
+})"""
+# Notes how late the first row shows each change: its text has the time at which it was made.
+WATCH: Final = """() => {
+  window.delays = [];
+  let last = '';
+  new MutationObserver(() => {
+    const said = /changed at (\\d+) ms/.exec(document.querySelector('tbody').textContent ?? '');
+    if (said && said[1] !== last) { last = said[1]; window.delays.push(Date.now() - Number(said[1])); }
+  }).observe(document.querySelector('.scroll'), {subtree: true, childList: true, characterData: true});
+}"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paint:
+    """The start of a page, in seconds of wall time, and the main thread's CPU until its data are shown."""
+
+    page: str
+    first_paint_seconds: float
+    shown_seconds: float
+    cpu_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scrolling:
+    """Scrolling through a page, in milliseconds: script and layout in each frame, and the longest task."""
+
+    page: str
+    frames: int
+    p50_ms: float
+    p95_ms: float
+    longest_task_cpu_ms: float
+    longest_task_wall_ms: float
+    tasks_above_50_ms_cpu: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changes:
+    """Seconds until the page shows a change, while 50 jobs change each second; and the tab's CPU meanwhile."""
+
+    changes: int
+    median_seconds: float
+    p95_seconds: float
+    slowest_seconds: float
+    tab_cpu_percent: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """A tab's JavaScript heap after a collection, in MiB, and its DOM nodes, once a minute."""
+
+    heap_mib: list[float]
+    dom_nodes: list[int]
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    options.add_argument("--nodes", type=int, default=1000)
+    options.add_argument("--jobs", type=int, default=10_000)
+    options.add_argument("--minutes", type=int, default=15, help="how long a tab's memory is watched")
+    options.add_argument("--json", type=Path, default=Path("out/console.json"), help="where it is written too")
+    args = options.parse_args()
+    build.build()
+    ours, theirs = multiprocessing.Pipe()
+    server = multiprocessing.Process(target=serve, args=(theirs, args.nodes, args.jobs), daemon=True)
+    server.start()
+    url = ours.recv()
+    try:
+        result = asyncio.run(measure(url, pipe=ours, minutes=args.minutes))
+    finally:
+        server.terminate()
+    args.json.parent.mkdir(parents=True, exist_ok=True)
+    args.json.write_text(json.dumps(result, indent=2) + "\n")
+
+
+def serve(pipe: Pipe, nodes: int, jobs: int) -> None:
+    """The API server; each message through the pipe changes that many jobs, and the first one of the queue."""
+
+    async def run() -> None:
+        async with GatewayApiServer().running() as api:
+            fill(api, nodes=nodes, jobs=jobs)
+            pipe.send(api.connection.server)
+            loop, at = asyncio.get_running_loop(), 0
+            while (count := await loop.run_in_executor(None, pipe.recv)) is not None:
+                for _ in range(count):
+                    at = (at + 1) % jobs
+                    job = api.objects["gpujobs"][f"ns-{at % NAMESPACES}/job-{at}"]
+                    job["status"]["message"] = f"Need 8 GPUs ({time.time():.0f})"
+                    api.put("gpujobs", job)
+                first = api.objects["gpujobs"][FIRST]
+                first["status"]["message"] = f"changed at {time.time() * 1000:.0f} ms"
+                api.put("gpujobs", first)
+
+    asyncio.run(run())
+
+
+def fill(api: GatewayApiServer, *, nodes: int, jobs: int) -> None:
+    """Three of four devices run a job each; the other jobs wait, and the first 100 of them have an estimated start."""
+    api.users |= {f"stream-{at}": api.users["admin-token"] for at in range(1000)}
+    for at in range(nodes):
+        node = make_node(f"node-{at}")
+        node["metadata"].setdefault("labels", {})["dovetail.dev/rack"] = f"rack-{at // 32}"
+        api.put("nodes", node)
+        report = make_gpunode(f"node-{at}", gpus=DEVICES)
+        report["status"]["observedAt"] = "2026-11-01T00:00:00Z"
+        api.put("gpunodes", report)
+    held = min(jobs * 3 // 4, nodes * DEVICES * 3 // 4)
+    for at in range(jobs):
+        # The first ones wait, so that the job whose changes are timed is the first of the queue.
+        run = at - (jobs - held)
+        job = waiting(at) if run < 0 else running(api, at, node=run % nodes, index=run // nodes)
+        api.put("gpujobs", job)
+
+
+def waiting(at: int) -> dict[str, Any]:
+    status: dict[str, Any] = {"phase": "Queued", "number": at + 1, "reason": "Resources", "message": "Need 8 GPUs"}
+    place: dict[str, Any] = {"position": at + 1}
+    if at < 100:
+        place |= {"estimatedStart": FAR, "estimatedStartEarliest": FAR, "estimatedStartLatest": FAR}
+    status |= {"gpus": 8, "request": "8", "queue": place}
+    return make_job(
+        f"job-{at}", namespace=f"ns-{at % NAMESPACES}", number=at + 1, user=f"user-{at % 50}", status=status, gpu=8
+    )
+
+
+def running(api: GatewayApiServer, at: int, *, node: int, index: int) -> dict[str, Any]:
+    """A job that runs on a device, with its pod."""
+    name, namespace, uuid = f"node-{node}", f"ns-{at % NAMESPACES}", f"node-{node}-{index}"
+    device = {"worker": 0, "node": name, "index": index, "uuid": uuid, "shareMilli": 1000, "memoryMiB": 32768}
+    pod = make_bound_pod(
+        f"job-{at}-0", namespace=namespace, job=f"job-{at}", number=at + 1, device=f"x-{index}", node=name
+    )
+    allocation = json.loads(pod["metadata"]["annotations"]["dovetail.dev/allocation"])
+    allocation["containers"][0]["devices"][0]["uuid"] = uuid
+    pod["metadata"]["annotations"]["dovetail.dev/allocation"] = json.dumps(allocation)
+    api.put("pods", pod)
+    status = {"phase": "Running", "number": at + 1, "gpus": 1, "request": "1", "nodes": [name], "devices": [device]}
+    status["startTime"] = "2026-11-01T00:00:10Z"
+    return make_job(f"job-{at}", namespace=namespace, number=at + 1, user=f"user-{at % 50}", status=status)
+
+
+async def measure(server: str, *, pipe: Pipe, minutes: int) -> dict[str, Any]:
+    """Everything that is measured, printed as it comes."""
+    async with program(server) as process, aiohttp.ClientSession(headers=HEADERS) as session, chromium() as browser:
+        print(f"synced after {await until_synced(session):.1f} s", flush=True)
+        paints = []
+        for path in ("queue", "now", "map", "plan") * 2:
+            paints.append(await first_paint(browser, path=path))
+            print(paints[-1], flush=True)
+        scrolled = []
+        for path in ("queue", "map", "plan?hours=24"):
+            scrolled.append(await scroll(browser, path=path, pipe=pipe))
+            print(scrolled[-1], flush=True)
+        changed = await changes(browser, pipe=pipe)
+        print(changed, flush=True)
+        streams = await follow(pipe=pipe, pid=process.pid, streams=50)
+        print(streams, flush=True)
+        memory = await watch_memory(browser, pipe=pipe, minutes=minutes)
+        print(memory, flush=True)
+    return {
+        "paints": list(map(asdict, paints)),
+        "scrolling": list(map(asdict, scrolled)),
+        "changes": asdict(changed),
+        "streams": asdict(streams),
+        "memory": asdict(memory),
+    }
+
+
+@asynccontextmanager
+async def tab(browser: Browser, *, path: str) -> AsyncIterator[tuple[Page, CDPSession]]:
+    """A signed-in tab on a page, before it is opened there."""
+    context = await browser.new_context(viewport={"width": 1280, "height": 800}, locale="en-GB")
+    page = await context.new_page()
+    page.set_default_timeout(PATIENCE_MS)
+    await page.goto(f"{URL}/console/me")
+    await page.get_by_label("Token").fill("admin-token")
+    await page.get_by_role("button", name="Sign in").click()
+    await page.get_by_text("Who the API server says you are").wait_for()
+    devtools = await context.new_cdp_session(page)
+    await devtools.send("Performance.enable", {"timeDomain": "threadTicks"})
+    await page.goto(f"{URL}/console/{path}")
+    await page.locator(SHOWN[path.split("?", maxsplit=1)[0]]).first.wait_for()
+    try:
+        yield page, devtools
+    finally:
+        await context.close()
+
+
+# What is on a page once its data are.
+SHOWN: Final = {"queue": "tbody td a", "now": "tbody td", "map": ".tile", "plan": ".lane"}
+
+
+async def metrics(devtools: CDPSession) -> dict[str, float]:
+    """Chromium's own counters of the tab: seconds of CPU, bytes, numbers."""
+    found = await devtools.send("Performance.getMetrics")
+    return {each["name"]: each["value"] for each in found["metrics"]}
+
+
+async def first_paint(browser: Browser, *, path: str) -> Paint:
+    """A page that is opened a second time, so that its files are in the browser's cache."""
+    async with tab(browser, path=path) as (page, devtools):
+        began = time.monotonic()
+        await page.goto(f"{URL}/console/{path}?again=1")
+        await page.locator(SHOWN[path]).first.wait_for()
+        shown = time.monotonic() - began
+        painted = await page.evaluate("performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? -1")
+        cpu = (await metrics(devtools))["TaskDuration"]
+    return Paint(
+        page=path,
+        first_paint_seconds=round(painted / 1000, 3),
+        shown_seconds=round(shown, 2),
+        cpu_seconds=round(cpu, 2),
+    )
+
+
+async def keep_changing(pipe: Pipe) -> None:
+    """50 changes a second, endlessly."""
+    while True:
+        pipe.send(CHANGES_PER_SECOND // 4 - 1)
+        await asyncio.sleep(0.25)
+
+
+async def scroll(browser: Browser, *, path: str, pipe: Pipe, seconds: int = 10) -> Scrolling:
+    """Scroll for a while, with changes coming in."""
+    async with tab(browser, path=path) as (page, _):
+        changing = asyncio.create_task(keep_changing(pipe))
+        await page.evaluate(SCROLL, [120, 2000])
+        await browser.start_tracing(page=page, categories=["devtools.timeline", "toplevel", "v8"])
+        await page.evaluate(SCROLL, [120, seconds * 1000])
+        trace = json.loads(await browser.stop_tracing())
+        changing.cancel()
+    return scrolling_of(path, events=trace["traceEvents"])
+
+
+def scrolling_of(path: str, *, events: Sequence[dict[str, Any]]) -> Scrolling:
+    """Script and layout by frame, and the longest tasks, of the page's main thread."""
+    # The page's own thread is that which draws most frames.
+    drawn = [(each["pid"], each["tid"]) for each in events if each["name"] == "FireAnimationFrame"]
+    main_thread = max(set(drawn), key=drawn.count)
+    own = sorted(
+        (each for each in events if (each["pid"], each["tid"]) == main_thread and each["ph"] == "X"),
+        key=lambda each: (each["ts"], -each.get("dur", 0)),
+    )
+    frames = [each["ts"] for each in own if each["name"] == "FireAnimationFrame"]
+    work = [0.0] * len(frames)
+    at, covered = 0, 0.0
+    for each in own:
+        if each["name"] not in WORK or each["ts"] < covered or each["ts"] < frames[0]:
+            continue
+        covered = each["ts"] + each.get("dur", 0)
+        while at + 1 < len(frames) and frames[at + 1] <= each["ts"]:
+            at += 1
+        work[at] += each.get("tdur", each.get("dur", 0)) / 1000
+    tasks = [each for each in own if each["name"].endswith("RunTask")]
+    cpu = sorted(each.get("tdur", 0) / 1000 for each in tasks)
+    return Scrolling(
+        page=path,
+        frames=len(frames),
+        p50_ms=round(median(work), 2),
+        p95_ms=round(quantiles(work, n=20)[-1], 2),
+        longest_task_cpu_ms=round(cpu[-1], 1),
+        longest_task_wall_ms=round(max(each.get("dur", 0) / 1000 for each in tasks), 1),
+        tasks_above_50_ms_cpu=sum(each > 50 for each in cpu),
+    )
+
+
+async def changes(browser: Browser, *, pipe: Pipe, seconds: int = 60) -> Changes:
+    """How late the queue's first row shows each of its changes."""
+    async with tab(browser, path="queue") as (page, devtools):
+        await page.evaluate(WATCH)
+        before, began = (await metrics(devtools))["TaskDuration"], time.monotonic()
+        changing = asyncio.create_task(keep_changing(pipe))
+        await asyncio.sleep(seconds)
+        changing.cancel()
+        used = ((await metrics(devtools))["TaskDuration"] - before) / (time.monotonic() - began)
+        delays = [each / 1000 for each in await page.evaluate("window.delays")]
+    return Changes(
+        changes=len(delays),
+        median_seconds=round(median(delays), 3),
+        p95_seconds=round(quantiles(delays, n=20)[-1], 3),
+        slowest_seconds=max(delays),
+        tab_cpu_percent=round(100 * used, 1),
+    )
+
+
+async def watch_memory(browser: Browser, *, pipe: Pipe, minutes: int) -> Memory:
+    """The heap of a tab on the queue, once a minute, with changes coming in."""
+    heap, nodes = list[float](), list[int]()
+    async with tab(browser, path="queue") as (_, devtools):
+        changing = asyncio.create_task(keep_changing(pipe))
+        for _minute in range(minutes + 1):
+            await devtools.send("HeapProfiler.collectGarbage")
+            found = await metrics(devtools)
+            heap.append(round(found["JSHeapUsedSize"] / 2**20, 1))
+            nodes.append(int(found["Nodes"]))
+            await asyncio.sleep(60)
+        changing.cancel()
+    return Memory(heap_mib=heap, dom_nodes=nodes)
+
+
+if __name__ == "__main__":
+    main()
