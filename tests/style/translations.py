@@ -12,7 +12,11 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-PAGES: Final = {"README.zh-CN.md": "README.md"}
+PAGES: Final = {
+    "README.zh-CN.md": "README.md",
+    "docs/zh-CN/commands.md": "docs/commands.md",
+    "docs/zh-CN/migration.md": "docs/migration.md",
+}
 _HEADING: Final = re.compile(r"^## .*$", flags=re.MULTILINE)
 _MARK: Final = re.compile(r"<!-- of ([0-9a-f]{12}) -->\n\n?")
 
