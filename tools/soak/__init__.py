@@ -7,7 +7,7 @@ disturb      carries out the disturbances on a sandbox
 load         submits the jobs, follows them and removes those that have ended
 measure      memory of the programs and audits, all along
 run          one soak from its start to its record
-record       what a soak has seen. Data only
+record       what a soak has seen: the record that it writes, and reads again
 verdicts     whether it passed. Pure
 report       the record as a page and a plot
 

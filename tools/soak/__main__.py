@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from tools.soak import report
-from tools.soak.record import Record
+from tools.soak.record import Record, RecordError, read
 from tools.soak.run import Options, soak
 from tools.soak.verdicts import passed
 
@@ -32,7 +32,10 @@ def main(arguments: list[str]) -> int:
     for name in ("minutes", "every", "end", "rate"):
         if getattr(chosen, name) <= 0:
             parser.error(f"--{name} {getattr(chosen, name):g} is not allowed; use a number above 0")
-    record = _run(chosen) if chosen.of is None else msgspec.json.decode(chosen.of.read_bytes(), type=Record)
+    try:
+        record = _run(chosen) if chosen.of is None else read(chosen.of)
+    except RecordError as error:
+        parser.error(str(error))
     chosen.out.mkdir(parents=True, exist_ok=True)
     report.plot(record, path=chosen.out / "soak.png")
     print(report.text(record))

@@ -1,6 +1,12 @@
-"""What a soak has seen. Data only."""
+"""What a soak has seen: the record that it writes, and reads again."""
+
+from pathlib import Path
 
 import msgspec
+
+
+class RecordError(Exception):
+    """A file is no record of a soak."""
 
 
 class JobRecord(msgspec.Struct, kw_only=True):
@@ -68,3 +74,13 @@ class Record(msgspec.Struct, kw_only=True):
     audits: list[AuditRecord] = []
     disturbances: list[Disturbed] = []
     left_out: list[str] = []
+
+
+def read(path: Path) -> Record:
+    """The record that a soak has written. Raises `RecordError`."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Record)
+    except OSError as error:
+        raise RecordError(f"--of {path}: {error.strerror}") from error
+    except msgspec.DecodeError as error:
+        raise RecordError(f"--of {path}: no record of a soak, use its soak.json: {error}") from error
