@@ -9,8 +9,9 @@ from typing import Final
 import pytest
 import yaml
 
-from dovetail_sandbox.programs import catalog, go_build, locate, toolchain
+from dovetail_sandbox.programs import catalog, go_build, locate
 from dovetail_sandbox.progress import Lines
+from tests import go_modules
 from tests.chart.conftest import Helm
 from tests.chart.generated import CHART
 from tests.chart.openapi import FILE_TEMPLATE, schemas
@@ -51,13 +52,8 @@ def schema_folder(minor: str, schema_folders: dict[str, Path], tmp_path_factory:
 def openapi(minor: str) -> Path:
     """The document that the API server of that version publishes at /openapi/v2."""
     version, folder = module_of(minor)
-    go = toolchain.obtain(cache=locate.cache_folder(), report=Lines(sys.stderr))
-    done = subprocess.run(
-        [go, "mod", "download", "-json", f"k8s.io/kubernetes@{version}"],
-        cwd=folder, env=go_build.environment(), capture_output=True, text=True, timeout=600, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    return Path(json.loads(done.stdout)["Dir"]) / "api" / "openapi-spec" / "swagger.json"
+    module = go_modules.contents(f"k8s.io/kubernetes@{version}", pinned_in=folder)
+    return module / "api" / "openapi-spec" / "swagger.json"
 
 
 def kubeconform(text: str, *, folder: Path) -> subprocess.CompletedProcess[str]:
