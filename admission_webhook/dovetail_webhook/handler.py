@@ -5,17 +5,21 @@ from typing import Final, Literal
 
 from dovetail import logs
 from dovetail.api.gpujob import KIND, Policy
-from dovetail.decoding import UnreadableError
+from dovetail.decoding import UnreadableError, decode
 from dovetail.gpu.device_plugins import Vendors
 from dovetail.gpu.request import RequestError
 from dovetail.jobs.array_tasks import TasksError
+from dovetail.jobs.guests.admission import patch_of_guest
+from dovetail.jobs.guests.kind import Guest, GuestError
+from dovetail.jobs.guests.registry import KINDS as GUESTS
+from dovetail.jobs.guests.registry import kind_of
 from dovetail.jobs.size_limits import JobLimitError, JobLimits
 from dovetail_webhook import admission_review, mutation
 from dovetail_webhook.admission_review import Request, ReviewError
 from dovetail_webhook.weight import memory_of
 
 Outcome = Literal["patched", "unchanged", "denied", "failed"]
-KINDS: Final = ("Pod", KIND)
+KINDS: Final = ("Pod", KIND, *(kind.resource.kind for kind in GUESTS))
 # 1.5 MiB of `"a",` take 28 MiB: etcd's limit, filled with the smallest values that occur in a pod.
 MAX_MEMORY: Final = 48 << 20
 log = logs.get_logger("dovetail.webhook")
@@ -57,7 +61,7 @@ class Reviewer:
             patch = self._patch(request)
             outcome: Outcome = "patched" if patch else "unchanged"
             return Answer(body=admission_review.allowed(request.uid, patch=patch), kind=kind, outcome=outcome)
-        except (RequestError, TasksError, JobLimitError) as error:
+        except (RequestError, TasksError, JobLimitError, GuestError) as error:
             log.info("denied", kind=kind, error=str(error))
             return Answer(body=admission_review.denied(request.uid, message=str(error)), kind=kind, outcome="denied")
         except UnreadableError as error:
@@ -76,6 +80,12 @@ class Reviewer:
             mutation.check_size(request.object, before=request.old_object, limits=self.limits)
             user = request.user_info.username if request.operation == "CREATE" else None
             return mutation.patch_of_job(mutation.read_job(request.object), user=user, before=request.old_object)
+        guests = kind_of(group=request.kind.group, kind=request.kind.kind)
+        if guests is not None:
+            guest = decode(request.object, as_type=Guest)
+            return patch_of_guest(guest, kind=guests, run=request.uid, user=request.user_info.username)
+        if request.kind.group:
+            raise UnreadableError(f"kinds of the API group {request.kind.group} are not reviewed here")
         return mutation.patch_of_pod(
             mutation.read_pod(request.object),
             subresource=request.sub_resource,

@@ -101,6 +101,18 @@ HANDED_TO: Final = "dovetail.dev/handed-to"
 
 # The manager of GPUJobs whose `spec.managedBy` is empty.
 MANAGER: Final = f"{GROUP}/operator"
+# The manager of a GPUJob that records an object of another kind, its guest: the guest's own controller makes the pods.
+GUESTS_MANAGER: Final = f"{GROUP}/guest"
+# By which Dovetail's queue takes an object of another kind, or a pod.
+LABEL_QUEUE: Final = f"{GROUP}/queue"
+# The scheduling gate of a guest's pods: the operator removes it when the pod has a place.
+QUEUE_GATE: Final = f"{GROUP}/queue"
+# Annotation of a guest and label of its pods, by the webhook: which pods are this guest's.
+RUN: Final = f"{GROUP}/run"
+# On a guest's pod, by the operator: `<UID of its GPUJob>/<index of the worker>`.
+SEAT: Final = f"{GROUP}/seat"
+# On a guest, by people: "false" as `spec.preemptible` of a GPUJob.
+PREEMPTIBLE: Final = f"{GROUP}/preemptible"
 
 # On the batch Job of a GPUJob, by the operator: what its memory estimate was based on at admission.
 MEMORY_ESTIMATE: Final = f"{GROUP}/memory-estimate"

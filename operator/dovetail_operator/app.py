@@ -3,7 +3,7 @@
 import asyncio
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Protocol
@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from dovetail.cluster.view import build_view
 from dovetail.engine.score.mix_record import QUEUE_CONFIGMAP
+from dovetail.jobs.guests.registry import KINDS
 from dovetail.jobs.memory_use import Learning
 from dovetail.kube.client import Client
 from dovetail.kube.leader_election import Leadership
@@ -32,6 +33,7 @@ from dovetail_operator.state.due_records import Dues
 from dovetail_operator.state.state import State, build_state
 from dovetail_operator.watchers.audit import AuditWatch
 from dovetail_operator.watchers.build import build_watchers
+from dovetail_operator.watchers.guests.keeper import GuestKeeper
 from dovetail_operator.watchers.karpenter import NodePoolWatch
 from dovetail_operator.watchers.node_tenants import NodeTenants
 from dovetail_operator.writes.device_indexes import DeviceIndexes
@@ -56,13 +58,18 @@ class Operator:
         *,
         early: Sequence[Part],
         parts: Sequence[Part],
+        listed: Callable[[], Awaitable[None]],
         configure: Callable[[Options], None],
     ) -> None:
-        """`configure` applies the values of changed options that count at once."""
+        """`listed` returns once the early parts have listed what the others need.
+
+        `configure` applies the values of changed options that count at once.
+        """
         self.informers = informers
         self.configure = configure
         self._early = early
         self._parts = parts
+        self._listed = listed
 
     async def run(self) -> None:
         """Run until cancelled."""
@@ -70,6 +77,7 @@ class Operator:
             for part in (self.informers, *self._early):
                 tasks.create_task(part.run())
             await self.informers.synced()
+            await self._listed()
             serving.keep_for_good()
             for part in self._parts:
                 tasks.create_task(part.run())
@@ -85,6 +93,7 @@ def build_operator(client: Client, *, options: Options, office: Leadership, regi
     state = _build_state(options, records=dues)
     informers = Informers(client, transform=state.store.lean)
     events = JobEvents(client, is_busy=lambda: queue.load >= RUSH, registry=registry, now=_now, rng=rng)
+    guests = GuestKeeper(client, state=state, kinds=KINDS, post=events.post, pods=informers.pods, rng=rng)
     controller = build_controller(
         client,
         state=state,
@@ -98,6 +107,7 @@ def build_operator(client: Client, *, options: Options, office: Leadership, regi
         mps_directory=options.mps_directory,
         endings=options.endings,
         pods=informers.pods,
+        guests=guests,
     )
     history = build_history(
         client,
@@ -149,7 +159,7 @@ def build_operator(client: Client, *, options: Options, office: Leadership, regi
     # Early: the first cycle continues the requests of an earlier operator on these pools.
     node_pools = NodePoolWatch(client, pools=state.growing, changed=controller.pools_changed)
     tenants = _build_tenants(client, options=options, informers=informers, rng=rng)
-    informers.connect(controller.changes, on_unreadable_job=unreadable.report, tenants=tenants)
+    informers.connect(controller.changes, on_unreadable_job=unreadable.report, tenants=tenants, guests=guests)
     register_collectors(registry, state=state, tenants=tenants, office=office, now=_now)
     audits = AuditWatch(
         client,
@@ -163,6 +173,7 @@ def build_operator(client: Client, *, options: Options, office: Leadership, regi
     )
     parts: list[Part] = [
         controller,
+        guests,
         events,
         history,
         *watchers,
@@ -177,7 +188,8 @@ def build_operator(client: Client, *, options: Options, office: Leadership, regi
         parts.append(tenants)
     return Operator(
         informers,
-        early=[unreadable, node_pools],
+        early=[unreadable, node_pools, guests.watches],
+        listed=guests.watches.settled,
         parts=parts,
         configure=partial(_configure, state=state, controller=controller),
     )

@@ -46,7 +46,7 @@ def test_no_account_changes_pods_runs_in_them_or_makes_tokens(chart: str) -> Non
     forbidden = {"pods/exec", "pods/attach", "pods/portforward", "pods/ephemeralcontainers", "serviceaccounts/token"}
     for right in rights_in(chart):
         assert right.resource not in forbidden, right
-        # The clean-up deletes the pod of a failed `helm test`.
-        assert right.resource != "pods" or right.verb in {"get", "list", "watch"} or right.name == "dovetail-test", (
-            right
-        )
+        # The clean-up deletes the pod of a failed `helm test`. The operator opens the gates of pods in the queue: the
+        # policy dovetail-job-pods refuses it any other change.
+        is_known = right.name == "dovetail-test" or (right.account, right.verb) == ("dovetail-operator", "patch")
+        assert right.resource != "pods" or right.verb in {"get", "list", "watch"} or is_known, right

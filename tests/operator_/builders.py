@@ -1,6 +1,7 @@
 """Builders of what the operator sees: a test names only what matters to it."""
 
-from collections.abc import Mapping
+import random
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
 from typing import Any
@@ -16,21 +17,25 @@ from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.ranking import DEFAULT_RANKING
 from dovetail.engine.model.settings import FragmentationPolicy
 from dovetail.jobs.cpu_fallback import on_cpu
+from dovetail.jobs.guests.registry import KINDS
 from dovetail.jobs.memory_use import Learning
 from dovetail.jobs.obstacle import Obstacle
 from dovetail.jobs.owner_reference import owner_reference
 from dovetail.jobs.size_limits import JobLimits
+from dovetail.kube.client import Client
 from dovetail.names import LABEL_JOB
 from dovetail.pods.allocation import AllocatedDevice, Allocation, ContainerAllocation, annotations_of
 from dovetail.pods.demand import ask_of_job
 from dovetail.queue.growing.pools import GrowingRules
 from dovetail.queue.inputs.ways import fell_back
 from dovetail.queue.verdicts import Admitted, Verdict, Waits
+from dovetail_operator.events.announcement import Announcement
 from dovetail_operator.job.drain import DrainRules
 from dovetail_operator.job.failure_policy import inner_backoff_limit
 from dovetail_operator.job.observation import COMPLETION_INDEX, Observed
 from dovetail_operator.state.due_records import Dues
 from dovetail_operator.state.state import State, build_state
+from dovetail_operator.watchers.guests.keeper import GuestKeeper
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 LET_GO = Admitted(key="uid-x")
@@ -202,3 +207,14 @@ def make_state(
             msgspec.convert({"metadata": {"name": name}, "status": {"devices": devices}}, GPUNode)
         )
     return state
+
+
+def make_keeper(
+    client: Client,
+    *,
+    state: State,
+    pods: Mapping[str, Pod] = MappingProxyType({}),
+    post: Callable[[Announcement], None] = lambda _news: None,
+) -> GuestKeeper:
+    """The keeper of guests of all kinds, over all `pods`."""
+    return GuestKeeper(client, state=state, kinds=KINDS, post=post, pods=pods, rng=random.Random(7))

@@ -26,7 +26,7 @@ from dovetail_operator.queue.cycle import decide, survey
 from dovetail_operator.watchers.node_tenants import NodeTenants
 from dovetail_operator.writes.job_numbers import Numbers
 from tests.core import hostile
-from tests.operator_.builders import NOW, make_job, make_pod, make_state
+from tests.operator_.builders import NOW, make_job, make_keeper, make_pod, make_state
 
 HOSTILE = settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
 
@@ -48,6 +48,7 @@ class Followed:
             now=lambda: NOW,
             rng=random.Random(1),
             pods={},
+            guests=make_keeper(client, state=state),
         )
         changes = controller.changes
         self.state = state

@@ -36,10 +36,27 @@ POD = {
         "volumes": [{"name": "v", "emptyDir": {}}],
     },
 }
+GUEST = {
+    "metadata": {"name": "train", "labels": {names.LABEL_QUEUE: "default"}},
+    "spec": {
+        "parallelism": 2,
+        "template": {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "m"}]}},
+    },
+}
+
+
+def guest_review(found: dict[str, Any], *, group: str = "batch", **request: Any) -> dict[str, Any]:
+    """The review of a new batch Job, or of a Job of another group."""
+    review = make_review("Job", object=found, **request)
+    review["request"]["kind"]["group"] = group
+    return review
+
+
 REVIEWS = [
     make_review("GPUJob", object=JOB),
     make_review(object=POD),
     make_review(object={**POD, "spec": {**POD["spec"], "ephemeralContainers": [{"name": "debug"}]}}, subResource="x"),
+    guest_review(GUEST),
 ]
 ODD = st.recursive(
     st.none()
@@ -228,3 +245,30 @@ def test_a_job_has_a_largest_size_when_it_is_made_and_when_it_is_changed(
     assert said["allowed"] is is_allowed
     if not is_allowed:
         assert "262,144 at most (gpujobs.max_spec_bytes)" in said["status"]["message"]
+
+
+def patch_in(review: dict[str, Any]) -> list[dict[str, Any]]:
+    """The patch of an answer that admits."""
+    response = json.loads(REVIEWER.answer(json.dumps(review).encode()).body)["response"]
+    assert response["allowed"], response
+    found: list[dict[str, Any]] = json.loads(base64.b64decode(response.get("patch", "W10=")))
+    return found
+
+
+def test_a_guest_is_held_under_the_run_of_its_own_review() -> None:
+    patch = {step["path"]: step["value"] for step in patch_in(guest_review(GUEST, uid="r-7"))}
+    assert patch["/spec/suspend"] is True
+    assert patch["/metadata/annotations"] == {names.RUN: "r-7", names.USER: "ada"}
+    assert patch["/spec/template/metadata/labels"] == {"a": "b", names.RUN: "r-7"}
+
+
+def test_a_job_of_another_group_is_no_guest() -> None:
+    answer = REVIEWER.answer(json.dumps(guest_review(GUEST, group="example.com")).encode())
+    assert answer.outcome == "denied"
+
+
+def test_a_guest_that_cannot_be_queued_is_denied_with_the_sentence() -> None:
+    empty = {**GUEST, "spec": {**GUEST["spec"], "parallelism": 0}}
+    answer = REVIEWER.answer(json.dumps(guest_review(empty)).encode())
+    message = json.loads(answer.body)["response"]["status"]["message"]
+    assert message == "spec.parallelism and spec.completions allow no pod, so there is nothing to queue"

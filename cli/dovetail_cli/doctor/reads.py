@@ -27,6 +27,7 @@ from dovetail.api.resources import (
 )
 from dovetail.kube.errors import Forbidden, NotFound, Status
 from dovetail.kube.resource_slices import list_slices
+from dovetail.query.doctor import guests
 from dovetail.query.doctor.findings import Unseen
 from dovetail.query.doctor.neighbours import NEIGHBOURS
 from dovetail.query.doctor.picture import LEASED, RIGHTS, Object, Picture, Right
@@ -155,11 +156,11 @@ async def job_namespaces(cluster: Cluster) -> AbstractSet[str]:
 
 
 async def _installed(cluster: Cluster) -> AbstractSet[str]:
-    """The CRDs of neighbours that the cluster has. Raises `Forbidden`."""
+    """The CRDs of neighbours and of guests' kinds that the cluster has. Raises `Forbidden`."""
     found = set[str]()
-    for each in NEIGHBOURS:
+    for crd in (*(each.crd for each in NEIGHBOURS), *guests.CRDS):
         with suppress(NotFound):
-            found.add((await cluster.client.get(CRDS, name=each.crd, as_type=_Located)).metadata.name)
+            found.add((await cluster.client.get(CRDS, name=crd, as_type=_Located)).metadata.name)
     return found
 
 

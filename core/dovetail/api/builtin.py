@@ -71,6 +71,12 @@ class PodClaim(_Read, frozen=True, kw_only=True):
     name: str = ""
 
 
+class SchedulingGate(_Read, frozen=True, kw_only=True):
+    """What keeps a pod from the scheduler until it is removed."""
+
+    name: str = ""
+
+
 class PodSpec(_Read, frozen=True, kw_only=True):
     """What a pod asks for and where it is."""
 
@@ -80,6 +86,7 @@ class PodSpec(_Read, frozen=True, kw_only=True):
     containers: list[Container] = []
     init_containers: list[Container] = []
     resource_claims: list[PodClaim] = []
+    scheduling_gates: list[SchedulingGate] = []
 
 
 class StateWaiting(_Read, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ from dovetail.api.meta import ObjectMeta
 from dovetail.jobs.batch_job import is_parent
 from dovetail.jobs.owner_reference import owner_reference
 from dovetail.jobs.runs import workers_of
-from dovetail.pods.tenancy import controller_of, job_of
+from dovetail.pods.tenancy import job_of, run_of
 
 
 def inferred_batch_job(job: GPUJob, *, pods: Sequence[Pod]) -> Job | None:
@@ -23,7 +23,7 @@ def inferred_batch_job(job: GPUJob, *, pods: Sequence[Pod]) -> Job | None:
     status = job.status
     if status.phase not in {"Starting", "Running"} or is_parent(job):
         return None
-    owners = [owner.uid for pod in _newest_first(pods) if (owner := controller_of(pod)) is not None]
+    owners = [owner for pod in _newest_first(pods) if (owner := run_of(pod))]
     workers = workers_of(job)
     return Job(
         metadata=ObjectMeta(

@@ -18,9 +18,9 @@ from dovetail.engine.model.claims import Ask
 from dovetail.engine.score.mix_record import MixRecord
 from dovetail.formats.quantities import QuantityError
 from dovetail.gpu.request import RequestError
-from dovetail.jobs.batch_job import is_child
+from dovetail.jobs.batch_job import is_child, is_guests
 from dovetail.pods.demand import ask_of_pod
-from dovetail.pods.tenancy import controller_of, job_it_was_of
+from dovetail.pods.tenancy import job_it_was_of, run_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,19 +65,25 @@ class ClusterObjects:
         """
         found: dict[str, list[Pod]] = {}
         for pod in self.pods:
-            if (job := job_it_was_of(pod)) and controller_of(pod) is not None:
+            if (job := job_it_was_of(pod)) and run_of(pod):
                 found.setdefault(f"{pod.metadata.namespace}/{job}", []).append(pod)
         return found
 
     def batch_job_of(self, jobs: Iterable[GPUJob]) -> Mapping[str, Job]:
         """Each job's own batch Job, by the GPUJob's UID; jobs without one are left out."""
+        known = list(jobs)
+        # A guest is no batch Job with the label by which those are read.
+        unread = known if self.batch_jobs is None else [job for job in known if is_guests(job)]
+        pods = self.pods_by_job() if unread else {}
+        inferred = ((job, inferred_batch_job(job, pods=pods.get(key_of(job.metadata), ()))) for job in unread)
+        found = {job.metadata.uid: child for job, child in inferred if child is not None}
         if self.batch_jobs is None:
-            pods = self.pods_by_job()
-            inferred = ((job, inferred_batch_job(job, pods=pods.get(key_of(job.metadata), ()))) for job in jobs)
-            return {job.metadata.uid: child for job, child in inferred if child is not None}
+            return found
         by_key = {key_of(child.metadata): child for child in self.batch_jobs}
-        named = ((job, by_key.get(key_of(job.metadata))) for job in jobs)
-        return {job.metadata.uid: child for job, child in named if child is not None and is_child(child, job=job)}
+        named = ((job, by_key.get(key_of(job.metadata))) for job in known)
+        return found | {
+            job.metadata.uid: child for job, child in named if child is not None and is_child(child, job=job)
+        }
 
     def asks_of_pods(self) -> Iterator[tuple[str, Ask | None]]:
         """What each pod that has not ended requests, by UID, the oldest first.

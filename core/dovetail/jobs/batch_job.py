@@ -10,6 +10,7 @@ from dovetail.api.gpujob import GPUJob, is_finished
 from dovetail.formats.quantities import read_whole
 from dovetail.formats.timestamps import moment
 from dovetail.jobs.owner_reference import is_owned
+from dovetail.jobs.seat import seat_of
 
 # The garbage collector deletes or orphans the dependents, then removes these finalizers.
 _GARBAGE_COLLECTORS: Final = frozenset({"foregroundDeletion", "orphan"})
@@ -57,7 +58,12 @@ def is_parent(job: GPUJob) -> bool:
 
 def is_managed(job: GPUJob) -> bool:
     """Whether Dovetail manages the job at all."""
-    return job.spec.managed_by in {None, names.MANAGER}
+    return job.spec.managed_by in {None, names.MANAGER, names.GUESTS_MANAGER}
+
+
+def is_guests(job: GPUJob) -> bool:
+    """Whether the job records an object of another kind, whose own controller makes the pods."""
+    return job.spec.managed_by == names.GUESTS_MANAGER
 
 
 def is_external(job: GPUJob) -> bool:
@@ -116,6 +122,8 @@ def _is_replaced(pod: Pod, *, job: GPUJob) -> bool:
 
 def worker_of(pod: Pod) -> int:
     """The worker index of a pod."""
+    if (seat := seat_of(pod)) is not None:
+        return seat.worker
     text = pod.metadata.annotations.get(names.COMPLETION_INDEX, "0")
     return read_whole(text, otherwise=0)
 

@@ -18,7 +18,6 @@ from dovetail.api.builtin import Pod
 from dovetail.api.gpujob import GPUJob, Placement, PlannedNode, PlannedWorker, Policy
 from dovetail.decoding import Decoder, UnreadableError
 from dovetail.engine.model.claims import Ask, Claim
-from dovetail.formats.quantities import read_whole
 from dovetail.gpu.memory_strategy import fraction_of, text_of
 from dovetail.gpu.request import parse
 from dovetail.jobs.batch_job import worker_of
@@ -61,8 +60,7 @@ def worker_of_plan(pod: Pod) -> WorkerOfPlan | None:
         plan = _DECODER.decode(text)
     except UnreadableError:
         return None
-    index = pod.metadata.annotations.get(names.COMPLETION_INDEX, "0")
-    return WorkerOfPlan(plan=plan, worker=read_whole(index, otherwise=0))
+    return WorkerOfPlan(plan=plan, worker=worker_of(pod))
 
 
 def planned_nodes(claims: Iterable[Claim]) -> list[PlannedNode]:

@@ -10,6 +10,7 @@ from typing import Final
 from dovetail import names
 from dovetail.api.builtin import Pod
 from dovetail.api.meta import OwnerReference
+from dovetail.jobs.seat import seat_of
 from dovetail.pods.allocation import Allocation, AllocationError, allocation_in
 
 # The default of a GPUJob without a priority.
@@ -47,9 +48,12 @@ def tenancy_in(pod: Pod, *, allocation: Allocation | None) -> Tenancy:
 def job_of(pod: Pod) -> str:
     """The GPUJob of its namespace that the pod belongs to.
 
-    Empty unless both its label and its batch Job name it. A GPUJob and its batch Job share one name. With the chart's
-    policies only the Job controller creates a pod with that label, and only the operator a Job whose template has it.
+    Empty unless both its label and its batch Job name it, or the operator has given it a seat. A GPUJob and its batch
+    Job share one name. With the chart's policies only the Job controller creates a pod with that label, only the
+    operator a Job whose template has it, and only the operator gives seats.
     """
+    if seat_of(pod) is not None:
+        return pod.metadata.labels.get(names.LABEL_JOB, "")
     name, owner = pod.metadata.labels.get(names.LABEL_JOB, ""), controller_of(pod)
     is_proven = owner is not None and (owner.api_version, owner.kind, owner.name) == (*_JOB, name)
     return name if is_proven else ""
@@ -68,8 +72,16 @@ def job_it_was_of(pod: Pod) -> str:
 
 def child_of(pod: Pod) -> Child | None:
     """The batch Job of the GPUJob that the pod belongs to; None for other pods."""
+    uid = run_of(pod)
+    return (pod.metadata.namespace, uid) if uid and job_of(pod) else None
+
+
+def run_of(pod: Pod) -> str:
+    """The UID of the batch Job that controls the pod; of a guest's pod, that of its GPUJob. Empty without either."""
+    if (seat := seat_of(pod)) is not None:
+        return seat.job_uid
     owner = controller_of(pod)
-    return (pod.metadata.namespace, owner.uid) if owner is not None and job_of(pod) else None
+    return "" if owner is None else owner.uid
 
 
 def controller_of(pod: Pod) -> OwnerReference | None:

@@ -526,3 +526,24 @@ k == 'dovetail.dev/allocation' || k.matches('^dovetail[.]dev/(visible-devices|mp
 {{- .Values.history.persistence.existingClaim | default "dovetail-history" -}}
 {{- end -}}
 {{- end }}
+
+{{/* The kinds whose objects can wait in the queue (dovetail.jobs.guests.registry), and the field that holds them back. */}}
+{{- define "dovetail.guests" -}}
+- {group: batch, resource: jobs, suspend: spec.suspend}
+- {group: jobset.x-k8s.io, resource: jobsets, suspend: spec.suspend}
+- {group: ray.io, resource: rayjobs, suspend: spec.suspend}
+- {group: ray.io, resource: rayclusters, suspend: spec.suspend}
+- {group: kubeflow.org, resource: mpijobs, suspend: spec.runPolicy.suspend}
+{{- end }}
+
+{{/* CEL: whether the field that holds a guest back is true. Call with the object's name and the field's path. */}}
+{{- define "dovetail.heldBy" -}}
+{{- $object := .object -}}
+{{- $way := $object -}}
+{{- $all := list -}}
+{{- range splitList "." .path -}}
+{{- $way = printf "%s.%s" $way . -}}
+{{- $all = append $all (printf "has(%s)" $way) -}}
+{{- end -}}
+{{ join " && " $all }} && {{ $way }}
+{{- end }}

@@ -9,7 +9,7 @@ from dovetail.api.builtin import Job
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.meta import key_of
 from dovetail.formats.timestamps import moment
-from dovetail.jobs.batch_job import is_parent
+from dovetail.jobs.batch_job import is_guests, is_parent
 from dovetail.jobs.obstacle import Obstacle
 from dovetail.kube.client import Client
 from dovetail.kube.errors import Conflict, StatusError
@@ -31,6 +31,7 @@ from dovetail_operator.metrics import Counters
 from dovetail_operator.queue.loop import SchedulingLoop
 from dovetail_operator.state.pending_writes import PendingWrites
 from dovetail_operator.state.store import Store
+from dovetail_operator.watchers.guests.keeper import GuestKeeper
 from dovetail_operator.writes import jobs, tasks
 
 _UNPROCESSABLE: Final = 422
@@ -56,8 +57,10 @@ class ActionRunner:
         now: Callable[[], datetime],
         term: Callable[[], int | None],
         mps_directory: str,
+        guests: GuestKeeper,
     ) -> None:
         self._client = client
+        self._guests = guests
         self._store = store
         self._changes = changes
         self._scheduling = scheduling
@@ -103,6 +106,8 @@ class ActionRunner:
 
     async def _dispatch(self, seen: Observed, *, action: Action) -> bool:
         match action:
+            case CreateJob() | PatchJob() | DeleteJob() if is_guests(seen.job):
+                return await self._hold_guest(seen.job, action=action)
             case CreateJob():
                 return await self._create(seen, action=action)
             case PatchJob():
@@ -140,6 +145,18 @@ class ActionRunner:
         self._pending.await_child(key_of(job.metadata), written=written, store=self._store)
         if action.spec.get("suspend") is False:
             self._count_admission(job)
+        self._scheduling.room_changed()
+        return True
+
+    async def _hold_guest(self, record: GPUJob, *, action: CreateJob | PatchJob | DeleteJob) -> bool:
+        """Let a guest go, or hold it: its pods end then, and its own controller makes them again later."""
+        lets_go = isinstance(action, PatchJob) and action.spec.get("suspend") is False
+        written = await self._guests.hold(record, suspend=not lets_go)
+        if written is None:
+            return True
+        self._pending.await_child(key_of(record.metadata), written=written, store=self._store)
+        if lets_go:
+            self._count_admission(record)
         self._scheduling.room_changed()
         return True
 

@@ -28,6 +28,7 @@ from dovetail_operator.metrics import Counters
 from dovetail_operator.queue.loop import SchedulingLoop
 from dovetail_operator.state.pending_writes import PendingWrites
 from dovetail_operator.state.state import State
+from dovetail_operator.watchers.guests.keeper import GuestKeeper
 from dovetail_operator.writes.evictions import PodEvictions
 from dovetail_operator.writes.job_numbers import Numbers
 
@@ -104,6 +105,7 @@ def build_controller(
     mps_directory: str = "",
     endings: EndingRules | None = None,
     pods: Mapping[str, Pod],
+    guests: GuestKeeper,
 ) -> Controller:
     """Build the controller of all GPUJobs in `state`.
 
@@ -143,7 +145,9 @@ def build_controller(
         now=now,
         term=term,
         mps_directory=mps_directory,
+        guests=guests,
     )
+    guests.connect(changes.child_event)
     statuses = StatusWriter(
         client,
         state=state,

@@ -17,6 +17,7 @@ from dovetail.kube.resource_slices import SliceWatch
 from dovetail.pods.assumed_allocation import assumed_pod
 from dovetail_operator.controller.event_handlers import Changes
 from dovetail_operator.state.refused_pods import FAILED_CREATE
+from dovetail_operator.watchers.guests.keeper import GuestKeeper
 from dovetail_operator.watchers.node_tenants import NodeTenants
 
 P = ParamSpec("P")
@@ -94,12 +95,14 @@ class Informers:
         *,
         on_unreadable_job: Callable[[ObjectMeta, str], None],
         tenants: NodeTenants | None,
+        guests: GuestKeeper,
     ) -> None:
         """Pass every event to `changes`, and to the others what they follow."""
         self._on_job.add(changes.job_event)
         self._on_unreadable_job.add(on_unreadable_job)
         self._on_child.add(changes.child_event)
         self._on_pod.add(changes.pod_event)
+        self._on_pod.add(guests.pod_event)
         self._on_node.add(changes.node_event)
         self._on_gpunode.add(changes.gpunode_event)
         self._on_quota.add(changes.quota_event)

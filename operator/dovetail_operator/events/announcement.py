@@ -1,11 +1,12 @@
 """Which status change of a job becomes a Kubernetes event. Pure."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from dovetail.api.builtin import Severity
 from dovetail.api.gpujob import GPUJob, GPUJobStatus
 from dovetail.api.meta import ObjectMeta
+from dovetail.api.resources import GPUJOBS, Resource
 from dovetail.jobs.plan import nodes_by_worker
 
 _PASSING: Final = frozenset({"Evaluating", "ContainerCreating"})
@@ -16,12 +17,17 @@ _WARNINGS: Final = frozenset({"Invalid", "ExceedsCapacity", "Failed", "TimedOut"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Announcement:
-    """An event about the GPUJob with the metadata `about`."""
+    """An event about the GPUJob, or another object `of` this kind, with the metadata `about`."""
 
     about: ObjectMeta
     severity: Severity
     reason: str
     message: str
+    of: Resource = GPUJOBS
+
+    def on(self, resource: Resource) -> "Announcement":
+        """The same about an object of another kind."""
+        return replace(self, of=resource)
 
 
 def announcement(job: GPUJob, *, status: GPUJobStatus) -> Announcement | None:

@@ -7,11 +7,9 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter
 
-from dovetail.api.gpujob import KIND
 from dovetail.kube.client import Client
 from dovetail.kube.event_correlator import ObjectReference
 from dovetail.kube.event_recorder import DEFAULT_PACE, EventRecorder, Outcome, Pace
-from dovetail.names import API_VERSION
 from dovetail_operator.events.announcement import Announcement
 
 COMPONENT: Final = "dovetail-operator"
@@ -45,8 +43,8 @@ class JobEvents:
     def post(self, news: Announcement) -> None:
         """Send an event in the background."""
         about = ObjectReference(
-            api_version=API_VERSION,
-            kind=KIND,
+            api_version=news.of.api_version,
+            kind=news.of.kind,
             name=news.about.name,
             namespace=news.about.namespace,
             uid=news.about.uid,

@@ -5,7 +5,7 @@ from typing import Final
 
 from dovetail.api.builtin import Job, Pod, is_terminated
 from dovetail.api.gpujob import FINISHED, GPUJob
-from dovetail.jobs.batch_job import true_condition
+from dovetail.jobs.batch_job import is_guests, true_condition
 from dovetail.jobs.obstacle import Obstacle
 
 _ENDING: Final = "Waiting for the pods of the run before to end"
@@ -24,6 +24,13 @@ def suspension_obstacle(job: GPUJob, *, child: Job | None, pods: Sequence[Pod]) 
     if left or child.status.active or (started and not true_condition(child, "Suspended")):
         return Obstacle(reason="Evaluating", message=_ENDING)
     return None
+
+
+def guest_obstacle(job: GPUJob, *, child: Job | None) -> Obstacle | None:
+    """Why the record of a guest does not start before the guest was read."""
+    if child is not None or not is_guests(job):
+        return None
+    return Obstacle(reason="Evaluating", message="Waiting for the object that it records")
 
 
 def orphans_obstacle(pods: Sequence[Pod]) -> Obstacle | None:

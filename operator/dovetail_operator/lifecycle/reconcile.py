@@ -13,7 +13,7 @@ import msgspec
 
 from dovetail.api.gpujob import FINISHED, GPUJobStatus, is_finished
 from dovetail.formats.durations import moment
-from dovetail.jobs.batch_job import is_going, is_parent, kept_by
+from dovetail.jobs.batch_job import is_going, is_guests, is_parent, kept_by
 from dovetail.jobs.start_times import begin_of, due_again
 from dovetail_operator.arrays import array_status
 from dovetail_operator.job.actions import Action, DeleteGPUJob, DeleteJob
@@ -41,6 +41,9 @@ class Outcome:
 def reconcile(seen: Observed) -> Outcome:
     """Decide what the job's status should be and which actions lead there."""
     if is_going(seen.job) and (is_finished(seen.job) or seen.number is None or not kept_by(seen.job)):
+        return Outcome(status=seen.job.status)
+    if is_guests(seen.job) and seen.child is None:
+        # Its guest has gone, and it goes too; or its guest has not been read yet.
         return Outcome(status=seen.job.status)
     if is_finished(seen.job):
         return _finished(seen)

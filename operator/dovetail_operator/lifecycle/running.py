@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from dovetail.api.builtin import Condition, Job, Pod, is_terminated
-from dovetail.jobs.batch_job import is_external, true_condition, worker_of
+from dovetail.jobs.batch_job import is_external, is_guests, true_condition, worker_of
 from dovetail.jobs.deadlines import deadline_seconds
 from dovetail.queue.inputs.ways import fell_back
 from dovetail_operator.devices import bad_devices, memory_overuse
@@ -104,6 +104,9 @@ def _succeeded_before(child: Job, *, ended: set[int]) -> int:
 def _adjustments(seen: Observed, *, child: Job) -> tuple[Action, ...]:
     """Limits that may change while the job runs, where they differ from the batch Job's."""
     job, batch = seen.job, child.spec
+    if is_guests(job):
+        # Its limits are its own controller's.
+        return ()
     changed: dict[str, Any] = {}
     if batch.backoff_limit != (backoff_limit := inner_backoff_limit(job)):
         changed["backoffLimit"] = backoff_limit
@@ -122,7 +125,8 @@ def _why_not_started(waiting: Sequence[Pod], *, leaving: bool) -> tuple[str, str
     if pod.spec.node_name:
         return _why_not_running(pod)
     scheduled = next((condition for condition in pod.status.conditions if condition.type == "PodScheduled"), None)
-    if scheduled is None or scheduled.status != "False":
+    # The condition of a gate outlives the gate for a moment.
+    if scheduled is None or scheduled.status != "False" or scheduled.reason == "SchedulingGated":
         return "Evaluating", "Waiting for kube-scheduler to process the pod"
     return _why_unscheduled(scheduled)
 

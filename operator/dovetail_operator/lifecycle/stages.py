@@ -6,7 +6,7 @@ The queue decides as long as no worker may run. After that the batch Job's pods 
 from dataclasses import replace
 
 from dovetail.api.builtin import Job
-from dovetail.jobs.batch_job import has_ended, is_doomed, is_going, is_past, kept_by
+from dovetail.jobs.batch_job import has_ended, is_doomed, is_going, is_guests, is_past, kept_by
 from dovetail.jobs.cpu_fallback import BUSY, cpu_in_seconds, due_clause, on_cpu_message
 from dovetail.queue.verdicts import Admitted, Waits
 from dovetail_operator.arrays.task_updates import why_held
@@ -104,6 +104,9 @@ def _waiting(seen: Observed, *, child: Job | None) -> Stage:
     if child is not None and (why := _restart_reason(child, seen=seen, verdict=verdict)):
         message = f"{why}: its Job is recreated"
         return Stage(phase="Starting", reason="Evaluating", message=message, admitted=True, actions=(DeleteJob(),))
+    if is_guests(seen.job):
+        start_guest = (PatchJob(spec={"suspend": False}),)
+        return Stage(phase="Starting", reason="Evaluating", message=UNMADE, admitted=True, actions=start_guest)
     placement = placement_of(seen.job, verdict=verdict)
     job = with_time_used(seen)
     manifest = build_job(

@@ -10,7 +10,7 @@ from dovetail.api.builtin import Job, Pod, is_terminated
 from dovetail.api.meta import EventType
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import DeviceClaim
-from dovetail.pods.tenancy import job_it_was_of
+from dovetail.pods.tenancy import job_it_was_of, run_of
 
 
 class JobPods:
@@ -140,4 +140,4 @@ def _key_of(pod: Pod) -> str | None:
 
 
 def _controller_of(pod: Pod) -> str | None:
-    return next((owner.uid for owner in pod.metadata.owner_references if owner.controller), None)
+    return run_of(pod) or None

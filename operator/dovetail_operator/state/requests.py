@@ -12,6 +12,7 @@ from dovetail.engine.model.topology import DEFAULT_LEVELS, Level
 from dovetail.gpu.device_plugins import Vendors
 from dovetail.gpu.memory_strategy import AGGRESSIVE, FRACTIONS
 from dovetail.gpu.request import RequestError
+from dovetail.jobs.batch_job import is_guests
 from dovetail.jobs.obstacle import Obstacle
 from dovetail.pods.alternatives import asks_by_kind
 from dovetail.pods.demand import ask_of_job, estimated
@@ -124,6 +125,9 @@ def read_request(
     try:
         ask = ask_of_job(job, ranking=ranking, vendors=vendors, levels=levels)
         asks = tuple(asks_by_kind(ask, vendors=vendors))
+        if is_guests(job):
+            # The webhook has completed its pods for this kind of node.
+            asks = asks[:1]
     except RequestError as error:
         return Reading(obstacle=Obstacle(message=str(error)))
     try:

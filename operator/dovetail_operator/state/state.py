@@ -27,7 +27,7 @@ from dovetail.queue.limits.quotas import Quotas
 from dovetail.queue.preemption.policy import Rules
 from dovetail_operator.devices.overuse_check import EndingRules
 from dovetail_operator.job.drain import DrainRules
-from dovetail_operator.job.earlier_run import orphans_obstacle, suspension_obstacle
+from dovetail_operator.job.earlier_run import guest_obstacle, orphans_obstacle, suspension_obstacle
 from dovetail_operator.job.observation import Observed, bound_pods
 from dovetail_operator.job.status_pacing import refresh_seconds
 from dovetail_operator.learning.job_mix import JobMix
@@ -155,7 +155,8 @@ class State:
             return failing
         child = self.store.child_of(job)
         return (
-            too_early(job, now=now)
+            guest_obstacle(job, child=child)
+            or too_early(job, now=now)
             or resting(job, now=now)
             or self.store.dependencies.obstacle_of(job)
             or reading.obstacle

@@ -31,7 +31,7 @@ from dovetail_operator.writes.job_numbers import Numbers
 from tests.background import running
 from tests.core.builders import make_node
 from tests.core.kube.api import Answer, Api, make_object, refusal
-from tests.operator_.builders import NOW, at, condition, make_child, make_job, make_pod, make_state
+from tests.operator_.builders import NOW, at, condition, make_child, make_job, make_keeper, make_pod, make_state
 
 JOBS = "/apis/batch/v1/namespaces/team/jobs"
 GPUJOBS = "/apis/dovetail.dev/v1alpha1/namespaces/team/gpujobs"
@@ -75,6 +75,7 @@ class Rig:
             now=lambda: NOW,
             rng=random.Random(7),
             pods={},
+            guests=make_keeper(client, state=state),
         )
 
         watched.seen = self.see

@@ -20,7 +20,7 @@ from dovetail_operator.watchers.node_tenants import NodeTenants
 from dovetail_operator.writes.job_numbers import Numbers
 from tests.background import running
 from tests.core.kube.api import Answer, Api, refusal
-from tests.operator_.builders import NOW, make_job, make_pod, make_state
+from tests.operator_.builders import NOW, make_job, make_keeper, make_pod, make_state
 
 DOVETAIL = "/apis/dovetail.dev/v1alpha1"
 PATHS = {
@@ -38,6 +38,7 @@ SLICES = [f"/apis/resource.k8s.io/{version}/resourceslices" for version in ("v1"
 def connected(client: Client, *, state: State, unreadable: list[str]) -> Informers:
     """The informers with all handlers of an operator."""
     informers, rng = Informers(client, transform=state.store.lean), random.Random(7)
+    guests = make_keeper(client, state=state, pods=informers.pods)
     controller = build_controller(
         client,
         state=state,
@@ -48,11 +49,13 @@ def connected(client: Client, *, state: State, unreadable: list[str]) -> Informe
         now=lambda: NOW,
         rng=rng,
         pods=informers.pods,
+        guests=guests,
     )
     informers.connect(
         controller.changes,
         on_unreadable_job=lambda meta, _problem: unreadable.append(meta.name),
         tenants=NodeTenants(client, pods=informers.pods.values, vendors=DEFAULT_VENDORS, rng=rng),
+        guests=guests,
     )
     return informers
 

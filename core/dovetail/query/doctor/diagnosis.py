@@ -4,7 +4,16 @@ import yaml
 from pydantic import ValidationError
 
 from dovetail.config.settings import Settings
-from dovetail.query.doctor import control_plane, frameworks, neighbours, nodes, pod_security, presets, rollouts
+from dovetail.query.doctor import (
+    control_plane,
+    frameworks,
+    guests,
+    neighbours,
+    nodes,
+    pod_security,
+    presets,
+    rollouts,
+)
 from dovetail.query.doctor.findings import Finding, Unseen
 from dovetail.query.doctor.picture import Picture
 
@@ -19,6 +28,7 @@ def judge(picture: Picture, *, node: str | None = None) -> list[Finding]:
         *frameworks.judge(picture, only=node),
         *nodes.judge(picture, settings=settings, only=node),
         *(neighbours.judge(picture, settings=settings) if node is None else ()),
+        *(guests.judge(picture) if node is None else ()),
         *(presets.judge(picture, settings=settings) if node is None else ()),
     ]
 

@@ -3,16 +3,16 @@
 from collections.abc import Container, Iterable, Mapping
 
 from dovetail.api.builtin import Pod
-from dovetail.pods.tenancy import controller_of, job_it_was_of
+from dovetail.pods.tenancy import job_it_was_of, run_of
 
 
 def pods_of_batch_jobs(pods: Iterable[Pod]) -> Mapping[str, list[Pod]]:
     """The verified pods of GPUJobs, by the UID of the batch Job that controls them."""
     found: dict[str, list[Pod]] = {}
     for pod in pods:
-        owner = controller_of(pod)
-        if owner is not None and job_it_was_of(pod):
-            found.setdefault(owner.uid, []).append(pod)
+        owner = run_of(pod)
+        if owner and job_it_was_of(pod):
+            found.setdefault(owner, []).append(pod)
     return found
 
 

@@ -1,0 +1,1 @@
+"""Guests: objects of other kinds that wait in the queue. One adapter for each kind, and what all share. Pure."""

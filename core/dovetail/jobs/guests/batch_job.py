@@ -1,0 +1,42 @@
+"""The adapter of batch Jobs. Pure."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from dovetail.api.builtin import JobStatus
+from dovetail.api.resources import JOBS, Resource
+from dovetail.decoding import UnreadableError, convert
+from dovetail.jobs.guests.kind import Guest, GuestError, Path, PodSet, Progress, pod_set, whole
+
+_TEMPLATE: Final[Path] = ("template",)
+
+
+class BatchJobs:
+    """A Job has one template, and as many pods at a time as its parallelism allows."""
+
+    resource: Resource = JOBS
+    suspend_path: Path = ("suspend",)
+
+    def pod_sets(self, spec: Mapping[str, Any]) -> list[PodSet]:
+        """The Job's pods. Raises `GuestError`."""
+        parallelism = whole(spec.get("parallelism"), default=1, field="parallelism")
+        completions = whole(spec.get("completions"), default=parallelism, field="completions")
+        count = min(parallelism, completions)
+        if count == 0:
+            raise GuestError("spec.parallelism and spec.completions allow no pod, so there is nothing to queue")
+        return [pod_set(spec, path=_TEMPLATE, count=count)]
+
+    def progress(self, guest: Guest) -> Progress:
+        """The Job's own status."""
+        try:
+            status = convert(guest.status, as_type=JobStatus)
+        except UnreadableError:
+            return Progress()
+        return Progress(
+            active=status.active,
+            succeeded=status.succeeded,
+            failed=status.failed,
+            start_time=status.start_time,
+            completion_time=status.completion_time,
+            conditions=status.conditions,
+        )

@@ -1,0 +1,38 @@
+"""The adapter of JobSets. Pure."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from dovetail.api.resources import Resource
+from dovetail.jobs.guests.kind import Guest, GuestError, Path, PodSet, Progress, conditions_in, pod_set, value_at, whole
+
+_CONDITIONS: Final = {"Completed": "Complete", "Failed": "Failed", "Suspended": "Suspended"}
+
+
+class JobSets:
+    """A JobSet has several batch Jobs, each of some replicas. Its suspension is that of all its Jobs."""
+
+    resource: Resource = Resource(group="jobset.x-k8s.io", version="v1alpha2", plural="jobsets", kind="JobSet")
+    suspend_path: Path = ("suspend",)
+
+    def pod_sets(self, spec: Mapping[str, Any]) -> list[PodSet]:
+        """The pods of its Jobs. Raises `GuestError`."""
+        parts = spec.get("replicatedJobs")
+        if not isinstance(parts, list) or not parts:
+            raise GuestError("spec.replicatedJobs must name at least one Job")
+        return [_pods(spec, index=index) for index in range(len(parts))]
+
+    def progress(self, guest: Guest) -> Progress:
+        """Its conditions; its pods say the rest."""
+        return Progress(conditions=conditions_in(guest.status, renamed=_CONDITIONS))
+
+
+def _pods(spec: Mapping[str, Any], *, index: int) -> PodSet:
+    where, at = ("replicatedJobs", index), f"replicatedJobs[{index}]"
+    job = value_at(spec, path=(*where, "template", "spec"))
+    job = job if isinstance(job, Mapping) else {}
+    replicas = whole(value_at(spec, path=(*where, "replicas")), default=1, field=f"{at}.replicas")
+    parallelism = whole(job.get("parallelism"), default=1, field=f"{at}.template.spec.parallelism")
+    completions = whole(job.get("completions"), default=parallelism, field=f"{at}.template.spec.completions")
+    count = replicas * min(parallelism, completions)
+    return pod_set(spec, path=(*where, "template", "spec", "template"), count=count)

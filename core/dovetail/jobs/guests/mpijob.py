@@ -1,0 +1,40 @@
+"""The adapter of Kubeflow's MPIJobs. Pure."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from dovetail.api.resources import Resource
+from dovetail.jobs.guests.kind import Guest, GuestError, Path, PodSet, Progress, conditions_in, pod_set, text, whole
+
+_CONDITIONS: Final = {"Succeeded": "Complete", "Failed": "Failed", "Suspended": "Suspended"}
+
+
+class MPIJobs:
+    """An MPIJob has a launcher and workers."""
+
+    resource: Resource = Resource(group="kubeflow.org", version="v2beta1", plural="mpijobs", kind="MPIJob")
+    suspend_path: Path = ("runPolicy", "suspend")
+
+    def pod_sets(self, spec: Mapping[str, Any]) -> list[PodSet]:
+        """Its launcher and workers. Raises `GuestError`."""
+        parts = spec.get("mpiReplicaSpecs")
+        if not isinstance(parts, Mapping) or not parts:
+            raise GuestError("spec.mpiReplicaSpecs must name at least one role")
+        return [
+            pod_set(
+                spec,
+                path=("mpiReplicaSpecs", role, "template"),
+                count=whole(
+                    part.get("replicas") if isinstance(part, Mapping) else None,
+                    default=1,
+                    field=f"mpiReplicaSpecs.{role}.replicas",
+                ),
+            )
+            for role, part in sorted(parts.items())
+        ]
+
+    def progress(self, guest: Guest) -> Progress:
+        """Its conditions and times."""
+        status, conditions = guest.status, conditions_in(guest.status, renamed=_CONDITIONS)
+        end = text(status.get("completionTime")) or None
+        return Progress(completion_time=end, conditions=conditions)

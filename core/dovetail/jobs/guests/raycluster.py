@@ -1,0 +1,44 @@
+"""The adapter of KubeRay's RayClusters. Pure."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from dovetail.api.resources import Resource
+from dovetail.jobs.guests.kind import Guest, GuestError, Path, PodSet, Progress, conditions_in, pod_set, value_at, whole
+
+_CONDITIONS: Final = {"RayClusterSuspended": "Suspended"}
+
+
+class RayClusters:
+    """A RayCluster has a head and groups of workers of a fixed size. It runs until it is deleted."""
+
+    resource: Resource = Resource(group="ray.io", plural="rayclusters", kind="RayCluster")
+    suspend_path: Path = ("suspend",)
+
+    def pod_sets(self, spec: Mapping[str, Any]) -> list[PodSet]:
+        """Its head and workers. Raises `GuestError`."""
+        return pods_of_cluster(spec, within=())
+
+    def progress(self, guest: Guest) -> Progress:
+        """Whether it is suspended; its pods say the rest."""
+        return Progress(conditions=conditions_in(guest.status, renamed=_CONDITIONS))
+
+
+def pods_of_cluster(spec: Mapping[str, Any], *, within: Path) -> list[PodSet]:
+    """The pods of a cluster whose spec is at that place. Raises `GuestError`."""
+    prefix = "".join(f"{step}." for step in within)
+    if value_at(spec, path=(*within, "enableInTreeAutoscaling")) is True:
+        raise GuestError(f"spec.{prefix}enableInTreeAutoscaling is true: the queue plans a fixed number of pods")
+    groups = value_at(spec, path=(*within, "workerGroupSpecs"))
+    head = pod_set(spec, path=(*within, "headGroupSpec", "template"), count=1)
+    count = len(groups) if isinstance(groups, list) else 0
+    return [head, *(_group(spec, within=within, index=index) for index in range(count))]
+
+
+def _group(spec: Mapping[str, Any], *, within: Path, index: int) -> PodSet:
+    where = (*within, "workerGroupSpecs", index)
+    at = f"{''.join(f'{step}.' for step in within)}workerGroupSpecs[{index}]"
+    replicas = whole(value_at(spec, path=(*where, "replicas")), default=0, field=f"{at}.replicas")
+    least = whole(value_at(spec, path=(*where, "minReplicas")), default=0, field=f"{at}.minReplicas")
+    hosts = whole(value_at(spec, path=(*where, "numOfHosts")), default=1, field=f"{at}.numOfHosts")
+    return pod_set(spec, path=(*where, "template"), count=max(replicas, least) * hosts)

@@ -1,0 +1,160 @@
+"""The GPUJob that stands for a guest in the queue: its record. Pure.
+
+Queue, quotas, preemption, history and commands see the record, which is a GPUJob like any other. Only the operator
+knows that its pods are the guest's.
+"""
+
+import hashlib
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from dovetail import names
+from dovetail.api.gpujob import KIND as GPUJOB
+from dovetail.api.gpujob import GPUJob
+from dovetail.api.meta import OwnerReference
+from dovetail.formats.quantities import read_whole
+from dovetail.jobs.batch_job import is_guests
+from dovetail.jobs.guests.kind import Guest, GuestError, Kind, PodSet
+
+Manifest = dict[str, Any]
+
+# A GPUJob's name leaves room for the index of its workers.
+_LONGEST_NAME: Final = 57
+_MOST_WORKERS: Final = 1024
+_MOST_PRIORITY: Final = 255
+# What decides where a pod may go. All else stays out: a reader of GPUJobs may not be allowed to read the guest.
+_PLACED_BY: Final = ("nodeSelector", "affinity", "tolerations", "topologySpreadConstraints", "overhead")
+_COUNTED: Final = ("cpu", "memory", "ephemeral-storage")
+_OPTIONS: Final = {"mode": names.MODE, "policy": names.POLICY, "workload": names.WORKLOAD}
+
+
+def record_name(guest: Guest, *, kind: Kind) -> str:
+    """The name of the guest's record, such as `job-train`."""
+    full = f"{kind.resource.kind.lower()}-{guest.metadata.name}"
+    name = re.sub(r"[^a-z0-9-]", "-", full)
+    if name == full and len(name) <= _LONGEST_NAME:
+        return name
+    digest = hashlib.sha256(full.encode()).hexdigest()[:8]
+    return f"{name[: _LONGEST_NAME - 9].rstrip('-')}-{digest}"
+
+
+def guest_reference(job: GPUJob) -> OwnerReference | None:
+    """The guest that a GPUJob records; None for a GPUJob of its own."""
+    if not is_guests(job):
+        return None
+    return next((owner for owner in job.metadata.owner_references if owner.controller), None)
+
+
+def is_record_of(job: GPUJob, *, guest: Guest) -> bool:
+    """Whether the GPUJob records this very guest."""
+    owner = guest_reference(job)
+    return owner is not None and owner.uid == guest.metadata.uid
+
+
+def seated_sets(sets: list[PodSet]) -> list[PodSet]:
+    """The pod sets whose pods are workers of the record: those with GPUs, or all of a guest without any."""
+    return [each for each in sets if each.asks_for_gpus] or sets
+
+
+def record_of(guest: Guest, *, kind: Kind) -> Manifest:
+    """The GPUJob of a guest. Raises `GuestError` for one that cannot wait in the queue."""
+    sets = [each for each in kind.pod_sets(guest.spec) if each.count]
+    if not sets:
+        raise GuestError("it asks for no pods, so there is nothing to queue")
+    seated = seated_sets(sets)
+    first, *others = seated
+    workers = sum(each.count for each in seated)
+    if workers > _MOST_WORKERS:
+        raise GuestError(f"it has {workers} pods with GPUs, and a job in the queue has at most {_MOST_WORKERS}")
+    spec = _worker(first)
+    for other in others:
+        if _worker(other) != spec:
+            raise GuestError(
+                "its pods with GPUs differ in request, resources or placement: the queue plans pods of one kind, so "
+                "give them the same, or queue them as objects of their own"
+            )
+    meta, annotations = guest.metadata, guest.metadata.annotations
+    said = {names.USER: annotations[names.USER]} if names.USER in annotations else {}
+    labels = {key: value for key, value in meta.labels.items() if key == names.LABEL_PROJECT}
+    return {
+        "apiVersion": names.API_VERSION,
+        "kind": GPUJOB,
+        "metadata": {
+            "name": record_name(guest, kind=kind),
+            "namespace": meta.namespace,
+            "labels": labels,
+            "annotations": said,
+            "ownerReferences": [_owner(guest, kind=kind)],
+        },
+        "spec": {
+            **spec,
+            "managedBy": names.GUESTS_MANAGER,
+            "workers": workers,
+            "priority": _priority(annotations),
+            "preemptible": _preemptible(annotations),
+            "distributed": {"framework": "None"},
+            "onNoGPU": "Wait",
+        },
+    }
+
+
+def _owner(guest: Guest, *, kind: Kind) -> Manifest:
+    return {
+        "apiVersion": kind.resource.api_version,
+        "kind": kind.resource.kind,
+        "name": guest.metadata.name,
+        "uid": guest.metadata.uid,
+        "controller": True,
+    }
+
+
+def _worker(pods: PodSet) -> Manifest:
+    """What the record says of each worker: its request, and of its template what decides where it may go."""
+    annotations = pods.template.annotations
+    single = next((key for key in annotations if key.startswith(f"{names.REQUEST}.")), None)
+    if single is not None:
+        raise GuestError(f"annotation {single}: pods in the queue have their GPUs in one container, by {names.REQUEST}")
+    options: Manifest = {field: annotations[key] for field, key in _OPTIONS.items() if key in annotations}
+    if strategy := annotations.get(names.MEMORY_STRATEGY):
+        options["memory"] = {"strategy": strategy}
+    request = {"gpu": annotations[names.REQUEST]} if pods.asks_for_gpus else {"resources": {"device": "cpu"}}
+    spec = pods.template.spec
+    placed = {key: spec[key] for key in _PLACED_BY if spec.get(key)}
+    containers = {
+        key: [_sized(each) for each in spec[key]]
+        for key in ("initContainers", "containers")
+        if isinstance(spec.get(key), list)
+    }
+    return {**request, **options, "template": {"spec": {**placed, **containers, "restartPolicy": "Never"}}}
+
+
+def _sized(container: Any) -> Manifest:
+    """A container's name and what it takes of its node's CPU and memory."""
+    if not isinstance(container, Mapping):
+        raise GuestError("a container of its pod template is no object")
+    resources = container.get("resources")
+    amounts = {
+        part: {key: value for key, value in found.items() if key in _COUNTED}
+        for part in ("requests", "limits")
+        if isinstance(resources, Mapping) and isinstance(found := resources.get(part), Mapping)
+    }
+    kept = {"restartPolicy": container["restartPolicy"]} if container.get("restartPolicy") else {}
+    return {"name": str(container.get("name", "")), "resources": amounts, **kept}
+
+
+def _priority(annotations: Mapping[str, str]) -> int:
+    text = annotations.get(names.PRIORITY)
+    if text is None:
+        return 10
+    priority = read_whole(text, otherwise=-1)
+    if not 0 <= priority <= _MOST_PRIORITY:
+        raise GuestError(f"annotation {names.PRIORITY} is {text[:40]!r}: it must be a whole number from 0 to 255")
+    return priority
+
+
+def _preemptible(annotations: Mapping[str, str]) -> bool:
+    text = annotations.get(names.PREEMPTIBLE, "true")
+    if text not in {"true", "false"}:
+        raise GuestError(f"annotation {names.PREEMPTIBLE} is {text[:40]!r}: it must be true or false")
+    return text == "true"

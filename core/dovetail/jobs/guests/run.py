@@ -1,0 +1,53 @@
+"""A guest as the batch Job that the life of its record follows, and the seats of its pods. Pure."""
+
+from collections.abc import Iterable
+
+from dovetail import names
+from dovetail.api.builtin import Job, JobSpec, JobStatus, Pod, is_terminated
+from dovetail.api.gpujob import GPUJob
+from dovetail.api.meta import ObjectMeta
+from dovetail.jobs.batch_job import worker_of
+from dovetail.jobs.guests.kind import Guest, Kind, is_suspended
+from dovetail.jobs.owner_reference import owner_reference
+
+
+def as_batch_job(guest: Guest, *, kind: Kind, record: GPUJob, resource: str = "") -> Job:
+    """The guest in the shape of the record's batch Job.
+
+    Its UID is the record's, by which the pods' seats name it. `resource` is the vendor's that the pods request.
+    """
+    meta, progress = guest.metadata, kind.progress(guest)
+    annotations = {names.ATTEMPT: str(record.status.attempt)} | ({names.GPU_RESOURCE: resource} if resource else {})
+    return Job(
+        metadata=ObjectMeta(
+            name=record.metadata.name,
+            namespace=record.metadata.namespace,
+            uid=record.metadata.uid,
+            resource_version=meta.resource_version,
+            creation_timestamp=meta.creation_timestamp,
+            deletion_timestamp=meta.deletion_timestamp,
+            annotations=annotations,
+            owner_references=[owner_reference(record)],
+        ),
+        spec=JobSpec(suspend=is_suspended(guest, kind=kind)),
+        status=JobStatus(
+            active=progress.active,
+            succeeded=progress.succeeded,
+            failed=progress.failed,
+            start_time=progress.start_time,
+            completion_time=progress.completion_time,
+            conditions=list(progress.conditions),
+        ),
+    )
+
+
+def is_gated(pod: Pod) -> bool:
+    """Whether the pod waits for the operator to open its gate."""
+    gates = {gate.name for gate in pod.spec.scheduling_gates}
+    return names.QUEUE_GATE in gates and pod.metadata.deletion_timestamp is None and not is_terminated(pod)
+
+
+def free_seats(pods: Iterable[Pod], *, workers: int) -> list[int]:
+    """The workers' indexes that no unfinished pod has. `pods` are those of the record."""
+    taken = {worker_of(pod) for pod in pods if not is_terminated(pod)}
+    return [index for index in range(workers) if index not in taken]

@@ -1,0 +1,64 @@
+"""Writes for guests: their records, whether they are held, and the gates of their pods."""
+
+from typing import Any
+
+from dovetail import names
+from dovetail.api.builtin import Pod
+from dovetail.api.gpujob import GPUJob
+from dovetail.api.resources import GPUJOBS, PODS
+from dovetail.jobs import plan
+from dovetail.jobs.guests.kind import Guest, suspend_patch
+from dovetail.jobs.guests.record import Manifest, is_record_of
+from dovetail.jobs.obstacle import Obstacle
+from dovetail.jobs.seat import Seat, text_of
+from dovetail.kube.client import Client
+from dovetail.kube.errors import AlreadyExists, StatusError
+from dovetail_operator.watchers.guests.directory import Known
+from dovetail_operator.writes import services
+
+
+async def create_record(client: Client, *, found: Known, manifest: Manifest) -> GPUJob | Obstacle:
+    """Create a guest's record, or return the one that was created before. Returns why it cannot exist."""
+    name, namespace = manifest["metadata"]["name"], found.guest.metadata.namespace
+    try:
+        return await client.create(GPUJOBS, body=manifest, as_type=GPUJob, namespace=namespace)
+    except AlreadyExists:
+        made = await client.get(GPUJOBS, name=name, as_type=GPUJob, namespace=namespace)
+    except StatusError as error:
+        return services.refusal(error, kind=f"GPUJob {name}")
+    if is_record_of(made, guest=found.guest):
+        return made
+    return Obstacle(message=f"GPUJob {name} exists already and records something else: delete it or rename this one")
+
+
+async def change_record(client: Client, *, record: GPUJob, spec: Manifest) -> None:
+    """Change fields of exactly this record. Raises `Conflict` and `NotFound`."""
+    meta = record.metadata
+    patch = {"metadata": {"uid": meta.uid}, "spec": spec}
+    await client.patch(GPUJOBS, name=meta.name, patch=patch, as_type=GPUJob, namespace=meta.namespace)
+
+
+async def hold(client: Client, *, found: Known, suspend: bool) -> Guest:
+    """Hold a guest or let it go. Raises `Conflict` if it has changed since it was read."""
+    meta = found.guest.metadata
+    precondition = {"uid": meta.uid, "resourceVersion": meta.resource_version}
+    patch = {"metadata": precondition, **suspend_patch(found.kind, suspend=suspend)}
+    return await client.patch(found.kind.resource, name=meta.name, patch=patch, as_type=Guest, namespace=meta.namespace)
+
+
+async def open_gate(client: Client, *, pod: Pod, record: GPUJob | None, seat: Seat | None) -> None:
+    """Open a pod's gate: with its seat in the record's plan, or without one for a pod that is no worker.
+
+    Raises `Conflict` if the pod has changed since it was read, and `NotFound`.
+    """
+    meta = pod.metadata
+    metadata: dict[str, Any] = {"uid": meta.uid, "resourceVersion": meta.resource_version}
+    if record is not None and seat is not None:
+        metadata["labels"] = {names.LABEL_JOB: record.metadata.name}
+        metadata["annotations"] = {names.SEAT: text_of(seat)}
+        if record.status.placement is not None:
+            said = plan.annotation_of(record.status.placement, job_uid=record.metadata.uid)
+            metadata["annotations"][names.PLAN] = said
+    left = [{"name": gate.name} for gate in pod.spec.scheduling_gates if gate.name != names.QUEUE_GATE]
+    patch = {"metadata": metadata, "spec": {"schedulingGates": left or None}}
+    await client.patch(PODS, name=meta.name, patch=patch, as_type=Pod, namespace=meta.namespace)

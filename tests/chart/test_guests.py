@@ -1,0 +1,28 @@
+"""The chart knows the kinds of guests that the code knows, with the field that holds each."""
+
+from typing import Any
+
+import yaml
+
+from dovetail.jobs.guests.registry import KINDS
+from tests.chart.generated import CHART
+
+
+def told() -> list[dict[str, Any]]:
+    """The list of kinds in the chart's helpers."""
+    text = CHART.joinpath("templates", "_helpers.tpl").read_text(encoding="utf-8")
+    body = text.split('{{- define "dovetail.guests" -}}', 1)[1].split("{{- end }}", 1)[0]
+    found: list[dict[str, Any]] = yaml.safe_load(body)
+    return found
+
+
+def test_the_chart_has_each_kind_with_the_field_that_holds_it() -> None:
+    expected = [
+        {
+            "group": kind.resource.group,
+            "resource": kind.resource.plural,
+            "suspend": ".".join(("spec", *map(str, kind.suspend_path))),
+        }
+        for kind in KINDS
+    ]
+    assert told() == expected

@@ -1,0 +1,1 @@
+"""Tests of guests: the adapters of kinds, records, and admission."""

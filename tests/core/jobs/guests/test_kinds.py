@@ -1,0 +1,185 @@
+"""The conformance suite of adapters: what each kind's must do, on the example of the kind."""
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from dovetail import names
+from dovetail.api.gpujob import job_of, spec_of
+from dovetail.decoding import convert
+from dovetail.engine.model.ranking import DEFAULT_RANKING
+from dovetail.jobs.batch_job import is_child, is_guests, is_managed
+from dovetail.jobs.guests.admission import patch_of_guest
+from dovetail.jobs.guests.kind import Guest, GuestError, Kind, has_ended, is_suspended, suspend_patch, value_at
+from dovetail.jobs.guests.record import is_record_of, record_of
+from dovetail.jobs.guests.registry import KINDS
+from dovetail.jobs.guests.run import as_batch_job
+from dovetail.pods.demand import ask_of_job
+from tests.core.jobs.guests.examples import EXPECTED, FOLDER, example, guest, kind_named
+
+each_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.resource.kind)
+
+# How each kind says that it was suspended and how it ended; a kind without an end has none.
+SUSPENDED: dict[str, dict[str, Any]] = {
+    "Job": {"conditions": [{"type": "Suspended", "status": "True"}]},
+    "JobSet": {"conditions": [{"type": "Suspended", "status": "True"}]},
+    "RayJob": {"jobDeploymentStatus": "Suspended"},
+    "RayCluster": {"conditions": [{"type": "RayClusterSuspended", "status": "True"}]},
+    "MPIJob": {"conditions": [{"type": "Suspended", "status": "True"}]},
+}
+SUCCEEDED: dict[str, dict[str, Any]] = {
+    "Job": {"conditions": [{"type": "Complete", "status": "True"}]},
+    "JobSet": {"conditions": [{"type": "Completed", "status": "True"}]},
+    "RayJob": {"jobDeploymentStatus": "Complete", "jobStatus": "SUCCEEDED"},
+    "MPIJob": {"conditions": [{"type": "Succeeded", "status": "True"}]},
+}
+FAILED: dict[str, dict[str, Any]] = {
+    "Job": {"conditions": [{"type": "Failed", "status": "True"}]},
+    "JobSet": {"conditions": [{"type": "Failed", "status": "True"}]},
+    "RayJob": {"jobDeploymentStatus": "Failed", "message": "no cluster"},
+    "MPIJob": {"conditions": [{"type": "Failed", "status": "True"}]},
+}
+
+
+def patched(body: dict[str, Any], *, patch: list[dict[str, Any]]) -> dict[str, Any]:
+    """The object after a JSON patch of additions."""
+    after: dict[str, Any] = json.loads(json.dumps(body))
+    for step in patch:
+        *way, last = [part.replace("~1", "/").replace("~0", "~") for part in step["path"].split("/")[1:]]
+        at: Any = after
+        for part in way:
+            at = at[int(part)] if isinstance(at, list) else at[part]
+        at[last] = step["value"]
+    return after
+
+
+def test_each_kind_has_an_example_and_each_example_a_kind() -> None:
+    assert {path.stem for path in FOLDER.glob("*.yaml")} >= {kind.resource.kind.lower() for kind in KINDS}
+    assert EXPECTED.keys() == {kind.resource.kind for kind in KINDS}
+
+
+@each_kind
+def test_the_record_has_the_workers_of_the_guest(kind: Kind) -> None:
+    expected, found = EXPECTED[kind.resource.kind], guest(kind)
+    assert sum(pods.count for pods in kind.pod_sets(found.spec)) == expected.pods
+    record = job_of(record_of(found, kind=kind))
+    assert (record.metadata.name, record.spec.workers) == (expected.name, expected.workers)
+    assert is_guests(record)
+    assert is_managed(record)
+    assert is_record_of(record, guest=found)
+    asked = ask_of_job(record, ranking=DEFAULT_RANKING)
+    assert str(asked.gpu) == "1"
+
+
+@each_kind
+def test_the_record_holds_nothing_that_only_the_guests_readers_may_see(kind: Kind) -> None:
+    written = json.dumps(spec_of(job_of(record_of(guest(kind), kind=kind)).spec.template))
+    assert "image" not in written
+    assert "command" not in written
+
+
+@each_kind
+def test_admission_holds_the_guest_and_gates_all_its_pods(kind: Kind) -> None:
+    body = example(kind)
+    found = convert(body, as_type=Guest)
+    patch = patch_of_guest(found, kind=kind, run="review-1", user="ada")
+    after = convert(patched(body, patch=patch), as_type=Guest)
+    assert is_suspended(after, kind=kind)
+    assert after.metadata.annotations[names.RUN] == "review-1"
+    assert after.metadata.annotations[names.USER] == "ada"
+    for pods in kind.pod_sets(after.spec):
+        assert pods.template.labels[names.RUN] == "review-1"
+        assert pods.template.spec["schedulingGates"] == [{"name": names.QUEUE_GATE}]
+    # A second look, after another webhook has changed something, changes nothing more than the run.
+    again = patched(msgspec.to_builtins(after), patch=patch_of_guest(after, kind=kind, run="review-1", user="ada"))
+    assert convert(again, as_type=Guest) == after
+
+
+@each_kind
+def test_a_part_of_a_guest_waits_with_the_guest(kind: Kind) -> None:
+    """A RayJob's RayCluster has the templates of the RayJob: it is held with it, and not by itself."""
+    held = patched(example(kind), patch=patch_of_guest(guest(kind), kind=kind, run="r", user="ada"))
+    part = convert({**held, "metadata": {**held["metadata"], "annotations": {}}}, as_type=Guest)
+    assert patch_of_guest(part, kind=kind, run="other", user="controller") == []
+
+
+@each_kind
+def test_admission_leaves_others_alone(kind: Kind) -> None:
+    assert patch_of_guest(guest(kind, labels={}), kind=kind, run="r", user="ada") == []
+    kueues = {names.LABEL_QUEUE: "default", names.KUEUE_QUEUE: "team"}
+    assert patch_of_guest(guest(kind, labels=kueues), kind=kind, run="r", user="ada") == []
+
+
+@each_kind
+def test_the_guest_is_shown_as_a_batch_job(kind: Kind) -> None:
+    found = guest(kind)
+    record = job_of(record_of(found, kind=kind))
+    record = msgspec.structs.replace(record, metadata=msgspec.structs.replace(record.metadata, uid="uid-record"))
+    child = as_batch_job(found, kind=kind, record=record)
+    assert is_child(child, job=record)
+    assert (child.metadata.uid, child.metadata.resource_version, child.spec.suspend) == ("uid-record", "7", False)
+
+
+@each_kind
+def test_suspension_and_end_are_read_from_the_status(kind: Kind) -> None:
+    name = kind.resource.kind
+    held = kind.progress(guest(kind, status=SUSPENDED[name]))
+    assert [(each.type, each.status) for each in held.conditions] == [("Suspended", "True")]
+    for ends, type_ in ((SUCCEEDED, "Complete"), (FAILED, "Failed")):
+        if name in ends:
+            over = guest(kind, status=ends[name])
+            assert has_ended(over, kind=kind)
+            assert [each.type for each in kind.progress(over).conditions] == [type_]
+    assert not has_ended(guest(kind), kind=kind)
+
+
+@each_kind
+def test_the_field_that_holds_it_is_patched_alone(kind: Kind) -> None:
+    patch = suspend_patch(kind, suspend=True)
+    assert value_at(patch["spec"], path=kind.suspend_path) is True
+    assert len(json.dumps(patch)) < 50
+
+
+@each_kind
+@pytest.mark.parametrize(
+    "status", [{"conditions": 7}, {"conditions": [3]}, {"jobDeploymentStatus": []}, {"active": "x"}]
+)
+def test_a_hostile_status_is_no_progress(kind: Kind, status: dict[str, Any]) -> None:
+    assert not has_ended(guest(kind, status=status), kind=kind)
+
+
+@each_kind
+@pytest.mark.parametrize("value", [7, "text", [], {}, None, [7], {"a": 7}])
+def test_a_hostile_spec_is_one_sentence(kind: Kind, value: Any) -> None:
+    told, found = [], guest(kind)
+    for field in found.spec:
+        try:
+            record_of(Guest(metadata=found.metadata, spec={**found.spec, field: value}), kind=kind)
+        except GuestError as error:
+            told.append(str(error))
+    assert not any("\n" in sentence for sentence in told)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "sentence"),
+    [
+        ("Job", {"parallelism": 0}, "spec.parallelism and spec.completions allow no pod, so there is nothing to queue"),
+        ("Job", {"parallelism": "2"}, "spec.parallelism must be a whole number from 0, and not '2'"),
+        ("JobSet", {"replicatedJobs": []}, "spec.replicatedJobs must name at least one Job"),
+        ("RayJob", {"shutdownAfterJobFinishes": False},
+         "spec.shutdownAfterJobFinishes must be true: KubeRay suspends no other RayJob"),
+        ("RayJob", {"clusterSelector": {"a": "b"}},
+         "spec.clusterSelector names a cluster that exists already: queue that RayCluster instead"),
+        ("RayCluster", {"enableInTreeAutoscaling": True},
+         "spec.enableInTreeAutoscaling is true: the queue plans a fixed number of pods"),
+        ("MPIJob", {"mpiReplicaSpecs": {}}, "spec.mpiReplicaSpecs must name at least one role"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_queued_is_told(name: str, change: dict[str, Any], sentence: str) -> None:
+    kind = kind_named(name)
+    found = guest(kind)
+    with pytest.raises(GuestError) as caught:
+        record_of(Guest(metadata=found.metadata, spec={**found.spec, **change}), kind=kind)
+    assert str(caught.value) == sentence

@@ -1,0 +1,266 @@
+"""The keeper of guests on a scripted API server: records, what is shown to them, and gates."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from dovetail import names
+from dovetail.api.builtin import Job, Pod
+from dovetail.api.conversion import values_of
+from dovetail.api.gpujob import GPUJob, Placement, PlannedNode, PlannedWorker, job_of
+from dovetail.jobs.guests.kind import Guest
+from dovetail.jobs.guests.record import record_of
+from dovetail.kube.client import Client
+from dovetail.kube.errors import Conflict
+from dovetail_operator.events.announcement import Announcement
+from tests.background import running
+from tests.core.jobs.guests.examples import guest, kind_named
+from tests.core.kube.api import Answer, Api, refusal
+from tests.operator_.builders import make_keeper, make_state
+
+KIND = kind_named("Job")
+RECORDS = "/apis/dovetail.dev/v1alpha1/namespaces/team/gpujobs"
+GUESTS = "/apis/batch/v1/namespaces/team/jobs"
+PODS = "/api/v1/namespaces/team/pods"
+
+
+def held(*, suspend: bool = True, version: int = 7, **annotations: str) -> Guest:
+    """A batch Job as the webhook has left it."""
+    found = guest(KIND, annotations={names.RUN: "r1", names.USER: "ada", **annotations}, resourceVersion=str(version))
+    return msgspec.structs.replace(found, spec={**found.spec, "suspend": suspend})
+
+
+def record(*, uid: str = "uid-record", status: dict[str, Any] | None = None, **spec: Any) -> GPUJob:
+    """The record of that batch Job as the API server has it."""
+    made = record_of(held(), kind=KIND)
+    meta = {**made["metadata"], "uid": uid, "resourceVersion": "5", "generation": 1}
+    return job_of({**made, "metadata": meta, "spec": {**made["spec"], **spec}, "status": status or {}})
+
+
+def pod(name: str, *, gated: bool = True, seat: str = "") -> Pod:
+    """A pod of that batch Job."""
+    annotations = {names.REQUEST: "1"} | ({names.SEAT: seat} if seat else {})
+    labels = {names.RUN: "r1"} | ({names.LABEL_JOB: "job-train"} if seat else {})
+    meta = {"name": name, "namespace": "team", "uid": f"uid-{name}", "resourceVersion": "8"}
+    gates = [{"name": names.QUEUE_GATE}, {"name": "other"}] if gated else []
+    whole = {"metadata": {**meta, "labels": labels, "annotations": annotations}, "spec": {"schedulingGates": gates}}
+    return msgspec.convert(whole, Pod)
+
+
+class Rig:
+    """A keeper over a state of two GPUs, what it shows, and what it says."""
+
+    def __init__(self, client: Client) -> None:
+        self.state = make_state(a=2)
+        self.pods: dict[str, Pod] = {}
+        self.said: list[Announcement] = []
+        self.shown: list[tuple[str, Job]] = []
+        self.keeper = make_keeper(client, state=self.state, pods=self.pods, post=self.said.append)
+        self.keeper.connect(self._show)
+
+    def _show(self, type_: Any, child: Job) -> None:
+        self.shown.append((type_, child))
+        self.state.store.child_event(type_, child)
+
+    def guest(self, found: Guest, *, type_: Any = "MODIFIED") -> None:
+        """An event of a guest."""
+        self.keeper._on_guest(type_, found, KIND)
+
+    def pod(self, found: Pod) -> None:
+        """An event of a pod."""
+        self.pods[f"team/{found.metadata.name}"] = found
+        self.state.store.pod_event("MODIFIED", found)
+        self.keeper.pod_event("MODIFIED", found)
+
+    async def keep(self, key: str = "team/job-train") -> None:
+        """One look at the guest of that record."""
+        await self.keeper._keep(key)
+
+
+@pytest.fixture
+def rig(client: Client) -> Rig:
+    return Rig(client)
+
+
+async def test_a_guest_gets_its_record(rig: Rig, api: Api) -> None:
+    api.answer(f"POST {RECORDS}", Answer(body=values_of(record()), status=201))
+    rig.guest(held())
+    await rig.keep()
+    assert api.of(f"POST {RECORDS}")[0].body == record_of(held(), kind=KIND)
+
+
+async def test_a_guest_whose_record_was_deleted_waits_once_more(rig: Rig, api: Api) -> None:
+    api.answer(f"PATCH {GUESTS}/train", Answer(body=values_of(held())))
+    api.answer(f"POST {RECORDS}", Answer(body=values_of(record()), status=201))
+    rig.guest(held(suspend=False))
+    await rig.keep()
+    (seen,) = api.of(f"PATCH {GUESTS}/train")
+    assert seen.body == {"metadata": {"uid": "uid-guest", "resourceVersion": "7"}, "spec": {"suspend": True}}
+    assert api.of(f"POST {RECORDS}")
+
+
+async def test_an_ended_guest_needs_no_record(rig: Rig, api: Api) -> None:
+    over = {"conditions": [{"type": "Complete", "status": "True"}]}
+    rig.guest(msgspec.structs.replace(held(suspend=False), status=over))
+    await rig.keep()
+    assert not api.of(f"POST {RECORDS}")
+
+
+async def test_the_guest_is_shown_once_for_each_version(rig: Rig) -> None:
+    rig.state.store.job_changed(record())
+    rig.guest(held())
+    await rig.keep()
+    await rig.keep()
+    assert [(type_, child.spec.suspend) for type_, child in rig.shown] == [("MODIFIED", True)]
+    rig.guest(held(suspend=False, version=9))
+    await rig.keep()
+    assert [child.spec.suspend for _, child in rig.shown] == [True, False]
+    rig.guest(held(suspend=False, version=9), type_="DELETED")
+    assert rig.shown[-1][0] == "DELETED"
+
+
+async def test_another_record_is_shown_the_guest_too(rig: Rig) -> None:
+    rig.state.store.job_changed(record())
+    rig.guest(held())
+    await rig.keep()
+    rig.state.store.job_deleted("team/job-train", uid="uid-record")
+    rig.state.store.job_changed(record(uid="uid-second"))
+    await rig.keep()
+    assert [(type_, child.metadata.uid) for type_, child in rig.shown] == [
+        ("MODIFIED", "uid-record"),
+        ("DELETED", "uid-record"),
+        ("MODIFIED", "uid-second"),
+    ]
+
+
+async def test_gates_open_one_for_each_seat_of_the_plan(rig: Rig, api: Api) -> None:
+    worker = PlannedWorker(request="1", mode="Exclusive")
+    plan = Placement(generation=3, nodes=[PlannedNode(name="a", workers=2)], worker=worker)
+    rig.state.store.job_changed(record(status={"placement": values_of(plan), "plans": 3, "phase": "Starting"}))
+    rig.guest(held(suspend=False))
+    rig.pod(pod("one"))
+    rig.pod(pod("three", gated=False, seat="uid-record/1"))
+    rig.pod(pod("two"))
+    api.answer(f"PATCH {PODS}/one", Answer(body=values_of(pod("one", gated=False, seat="uid-record/0"))))
+    await rig.keep()
+    (seen,) = api.of(f"PATCH {PODS}/one")
+    assert seen.body["metadata"]["annotations"][names.SEAT] == "uid-record/0"
+    assert '"generation":3' in seen.body["metadata"]["annotations"][names.PLAN]
+    assert seen.body["metadata"]["labels"] == {names.LABEL_JOB: "job-train"}
+    assert seen.body["spec"] == {"schedulingGates": [{"name": "other"}]}
+    assert not api.of(f"PATCH {PODS}/two"), "both seats are taken"
+    # Before the watch brings the pod with its seat, the seat is not given twice.
+    await rig.keep()
+    assert len(api.of(f"PATCH {PODS}/one")) == 1
+    assert not api.of(f"PATCH {PODS}/two")
+
+
+async def test_no_gate_opens_while_the_guest_is_held(rig: Rig, api: Api) -> None:
+    rig.state.store.job_changed(record())
+    rig.guest(held())
+    rig.pod(pod("one"))
+    await rig.keep()
+    assert not api.of(f"PATCH {PODS}/one")
+
+
+async def test_a_pod_that_changed_meanwhile_keeps_its_seat_free(rig: Rig, api: Api) -> None:
+    rig.state.store.job_changed(record())
+    rig.guest(held(suspend=False))
+    rig.pod(pod("one"))
+    api.answer(f"PATCH {PODS}/one", refusal(409), Answer(body=values_of(pod("one", gated=False))))
+    await rig.keep()
+    await rig.keep()
+    assert [seen.body["metadata"]["annotations"][names.SEAT] for seen in api.of(f"PATCH {PODS}/one")] == [
+        "uid-record/0",
+        "uid-record/0",
+    ]
+
+
+async def test_a_pod_of_another_namespace_finds_no_guest(rig: Rig, api: Api) -> None:
+    rig.state.store.job_changed(record())
+    rig.guest(held(suspend=False))
+    foreign = pod("one")
+    foreign = msgspec.structs.replace(foreign, metadata=msgspec.structs.replace(foreign.metadata, namespace="other"))
+    rig.pod(foreign)
+    await rig.keep()
+    assert not [seen for seen in api.seen if seen.method == "PATCH"]
+
+
+async def test_holding_takes_the_version_that_was_read(rig: Rig, api: Api) -> None:
+    rig.state.store.job_changed(record())
+    rig.guest(held())
+    api.answer(f"PATCH {GUESTS}/train", Answer(body=values_of(held(suspend=False, version=9))), refusal(409))
+    written = await rig.keeper.hold(record(), suspend=False)
+    assert written is not None
+    assert (written.spec.suspend, written.metadata.resource_version) == (False, "9")
+    assert await rig.keeper.hold(record(), suspend=True) is None, "it is held already"
+    with pytest.raises(Conflict):
+        await rig.keeper.hold(record(), suspend=False)
+
+
+async def test_a_changed_priority_is_written_to_the_record(rig: Rig, api: Api) -> None:
+    rig.state.store.job_changed(record())
+    rig.guest(held(**{names.PRIORITY: "99"}))
+    api.answer(f"PATCH {RECORDS}/job-train", Answer(body=values_of(record())))
+    await rig.keep()
+    assert api.of(f"PATCH {RECORDS}/job-train")[0].body["spec"] == {"priority": 99}
+
+
+async def test_a_changed_size_makes_another_record(rig: Rig, api: Api) -> None:
+    rig.state.store.job_changed(record())
+    larger = held()
+    rig.guest(msgspec.structs.replace(larger, spec={**larger.spec, "parallelism": 3, "completions": 3}))
+    api.answer(f"DELETE {RECORDS}/job-train", Answer(body={}))
+    await rig.keep()
+    assert api.of(f"DELETE {RECORDS}/job-train")
+
+
+@pytest.mark.parametrize(
+    ("found", "sentence"),
+    [
+        (held(**{names.PREEMPTIBLE: "no"}), "Is not queued: annotation dovetail.dev/preemptible is 'no'"),
+        (guest(KIND), "Is not queued: label dovetail.dev/queue counts only on a Job that has it from its creation"),
+    ],
+    ids=["annotation", "late-label"],
+)
+async def test_what_is_wrong_is_said_once_on_the_guest(rig: Rig, found: Guest, sentence: str) -> None:
+    rig.guest(found)
+    await rig.keep()
+    await rig.keep()
+    (news,) = rig.said
+    assert (news.of.kind, news.about.name, news.severity, news.reason) == ("Job", "train", "Warning", "NotQueued")
+    assert news.message.startswith(sentence)
+
+
+async def test_a_gpujob_of_the_records_name_is_left_alone(rig: Rig, api: Api) -> None:
+    own = job_of({"metadata": {"name": "job-train", "namespace": "team", "uid": "u", "resourceVersion": "3"},
+                  "spec": {"gpu": 1, "template": {"spec": {"containers": [{"name": "main"}]}}}})  # fmt: skip
+    rig.state.store.job_changed(own)
+    rig.guest(held())
+    await rig.keep()
+    assert rig.said[0].message == "Is not queued: GPUJob job-train has the name of its record"
+    assert not [seen for seen in api.seen if seen.method != "GET"]
+
+
+async def test_the_guest_is_told_what_its_record_waits_for(rig: Rig) -> None:
+    rig.guest(held())
+    rig.state.store.job_changed(record(status={"phase": "Queued", "reason": "Evaluating"}))
+    waits = {"phase": "Queued", "reason": "Resources", "message": "Need 1 GPU, only 0 available"}
+    newer = record(status=waits)
+    meta = msgspec.structs.replace(newer.metadata, resource_version="6")
+    rig.state.store.job_changed(msgspec.structs.replace(newer, metadata=meta))
+    assert [(news.of.kind, news.about.name, news.reason, news.message) for news in rig.said] == [
+        ("Job", "train", "Resources", "Need 1 GPU, only 0 available")
+    ]
+
+
+async def test_a_kind_that_is_not_installed_rests_and_the_others_are_followed(rig: Rig, api: Api) -> None:
+    listing = Answer(body={"metadata": {"resourceVersion": "5"}, "items": [values_of(held())]})
+    api.answer("GET /apis/batch/v1/jobs", Answer(body={"metadata": {}, "items": []}), listing)
+    for path in ("jobset.x-k8s.io/v1alpha2/jobsets", "ray.io/v1/rayjobs", "ray.io/v1/rayclusters"):
+        api.answer(f"GET /apis/{path}", refusal(404))
+    api.answer("GET /apis/kubeflow.org/v2beta1/mpijobs", refusal(404))
+    async with running(rig.keeper.watches.run()):
+        await rig.keeper.watches.settled()
+    assert api.of("GET /apis/batch/v1/jobs")[-1].query["labelSelector"] == names.LABEL_QUEUE
