@@ -74,6 +74,7 @@ def test_a_half_failed_upgrade_is_repeated_with_the_right_value(machine: Machine
     assert long_pod(machine) == pod
 
 
+@pytest.mark.timeout(900)
 def test_another_version_of_the_chart_and_back_lose_no_job_and_run_none_twice(machine: Machine) -> None:
     chart = earlier_chart(machine.folder / "earlier")
     if chart is None:
@@ -86,12 +87,14 @@ def test_another_version_of_the_chart_and_back_lose_no_job_and_run_none_twice(ma
         # With another configuration every component is replaced.
         other = machine.upgrade(chart=chart, values={"config.heartbeat_interval": 200})
     assert other.returncode == 0, f"{other.stderr}\n{machine.state()}"
+    during = stream.phases(machine)
+    assert during["Queued"], f"the stream ended before the rollback: {during}"
     with timed("helm rollback --wait"):
         back = machine.helm("rollback", RELEASE, str(revision), "--wait", "--timeout=4m")
     assert back.returncode == 0, f"{back.stderr}\n{machine.state()}"
-    during = stream.phases(machine)
-    assert during["Queued"], f"the stream ended before the rollback: {during}"
-    machine.until(lambda: stream.phases(machine)["Succeeded"] == STREAM, what="all jobs of the stream succeed")
+    machine.until(
+        lambda: stream.phases(machine)["Succeeded"] == STREAM, what="all jobs of the stream succeed", seconds=240
+    )
     stream.expect_each_once(machine, count=STREAM)
     print(f"longest time without a placement: {stream.longest_gap_seconds(machine):.0f} s of {STREAM} jobs")
     assert long_pod(machine) == pod
