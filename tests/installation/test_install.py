@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.realnode]
 
 KINDS = ("gpujobs", "gpunodes", "gpunodetenants", "gpuquotas", "historyqueries")
 # Jobs that are submitted before an upgrade and a rollback: some 3 s each.
-STREAM = 36
+STREAM = 30
 COMPONENTS = {"agent", "certificates", "operator", "scheduler", "webhook"}
 
 
@@ -93,7 +93,7 @@ def test_another_version_of_the_chart_and_back_lose_no_job_and_run_none_twice(ma
         back = machine.helm("rollback", RELEASE, str(revision), "--wait", "--timeout=4m")
     assert back.returncode == 0, f"{back.stderr}\n{machine.state()}"
     machine.until(
-        lambda: stream.phases(machine)["Succeeded"] == STREAM, what="all jobs of the stream succeed", seconds=240
+        lambda: stream.phases(machine)["Succeeded"] == STREAM, what="all jobs of the stream succeed", seconds=400
     )
     stream.expect_each_once(machine, count=STREAM)
     print(f"longest time without a placement: {stream.longest_gap_seconds(machine):.0f} s of {STREAM} jobs")
