@@ -195,7 +195,7 @@ readinessProbe:
   ports:
     - {name: metrics, containerPort: {{ .root.Values.agent.metricsPort }}}
   {{- include "dovetail.probes" "metrics" | nindent 2 }}
-  resources: {{- toYaml .root.Values.agent.resources | nindent 4 }}
+  resources: {{- toYaml (ternary .root.Values.agent.resources .root.Values.simulation.resources .perNode) | nindent 4 }}
   {{- include "dovetail.agentSecurity" . | nindent 2 }}
   volumeMounts:
     {{- include "dovetail.configMount" . | nindent 4 }}
