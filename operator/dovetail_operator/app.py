@@ -16,6 +16,7 @@ from dovetail.jobs.guests.registry import KINDS
 from dovetail.jobs.memory_use import Learning
 from dovetail.kube.client import Client
 from dovetail.kube.leader_election import Leadership
+from dovetail.kube.queries.node_pools import NodePoolWatch
 from dovetail.kube.retry import JITTER
 from dovetail.kube.workqueue import WorkQueue
 from dovetail.process import serving
@@ -34,7 +35,6 @@ from dovetail_operator.state.state import State, build_state
 from dovetail_operator.watchers.audit import AuditWatch
 from dovetail_operator.watchers.build import build_watchers
 from dovetail_operator.watchers.guests.keeper import GuestKeeper
-from dovetail_operator.watchers.karpenter import NodePoolWatch
 from dovetail_operator.watchers.node_tenants import NodeTenants
 from dovetail_operator.writes.device_indexes import DeviceIndexes
 from dovetail_operator.writes.estimate_store import LastingMisses
@@ -157,7 +157,8 @@ def build_operator(client: Client, *, options: Options, office: Leadership, regi
         rng=rng,
     )
     # Early: the first cycle continues the requests of an earlier operator on these pools.
-    node_pools = NodePoolWatch(client, pools=state.growing, changed=controller.pools_changed)
+    node_pools = NodePoolWatch(client, on_event=state.growing.node_pool_event)
+    state.growing.on_change(controller.pools_changed)
     tenants = _build_tenants(client, options=options, informers=informers, rng=rng)
     informers.connect(controller.changes, on_unreadable_job=unreadable.report, tenants=tenants, guests=guests)
     register_collectors(registry, state=state, tenants=tenants, office=office, now=_now)

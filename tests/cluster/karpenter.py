@@ -11,14 +11,13 @@ from typing import Any, Final
 import yaml
 
 from dovetail import names
-from dovetail.api.resources import CRDS, Resource
+from dovetail.api.resources import CRDS, NODEPOOLS, Resource
 from dovetail.kube.client import Client
 from dovetail_sandbox import progress
 from dovetail_sandbox.cluster import Cluster
 from dovetail_sandbox.programs import locate
 from tests.background import free_ports
 
-NODEPOOLS: Final = Resource(group="karpenter.sh", version="v1", plural="nodepools", kind="NodePool", namespaced=False)
 NODECLASSES: Final = Resource(
     group="karpenter.kwok.sh", version="v1alpha1", plural="kwoknodeclasses", kind="KWOKNodeClass", namespaced=False
 )

@@ -41,7 +41,12 @@ class GatewayApiServer(ApiServer):
     Watches show changes `late_seconds` after they happen.
     """
 
-    lists = {**LISTS, "jobs": "/apis/batch/v1/jobs", "configmaps": _CONFIGMAPS}
+    lists = {
+        **LISTS,
+        "jobs": "/apis/batch/v1/jobs",
+        "configmaps": _CONFIGMAPS,
+        "nodepools": "/apis/karpenter.sh/v1/nodepools",
+    }
 
     def __init__(self) -> None:
         super().__init__()

@@ -37,6 +37,27 @@ async def test_a_dry_run_says_why_a_job_would_wait_or_never_start(face: Face) ->
     assert (waits.json["outcome"], waits.json["position"]) == ("Waits", 1)
 
 
+async def test_a_node_pool_of_karpenter_counts_as_a_pool_that_grows(api: GatewayApiServer, face: Face) -> None:
+    shape = {"gpu-count": "16", "gpu-name": "h100", "gpu-memory": "81559", "cpu": "192", "memory": "2097152"}
+    wants = [
+        {"key": f"karpenter.k8s.aws/instance-{key}", "operator": "In", "values": [value]}
+        for key, value in shape.items()
+    ]
+    template = {"metadata": {"labels": {"dovetail.dev/managed": "true"}}, "spec": {"requirements": wants}}
+    api.put("nodepools", {"metadata": {"name": "grows", "uid": "grows"}, "spec": {"template": template}})
+
+    async def until(reason: str) -> None:
+        async with asyncio.timeout(10):
+            found = await face.ask("POST", "/api/v3/dry-run", token="red-token", json=asked(16))
+            while found.json.get("reason") != reason:
+                await asyncio.sleep(0.05)
+                found = await face.ask("POST", "/api/v3/dry-run", token="red-token", json=asked(16))
+
+    await until("Provisioning")
+    api.delete("nodepools", "grows")
+    await until("ExceedsCapacity")
+
+
 async def test_the_answer_is_the_same_for_who_sees_less(face: Face) -> None:
     for gpu in (1, 6, 8, 9):
         admin = await face.ask("POST", "/api/v3/dry-run", token="admin-token", json=asked(gpu))

@@ -54,6 +54,9 @@ SHOWN_ELSEWHERE: Final = {
         for resource in ("jobsets.jobset.x-k8s.io", "rayjobs.ray.io", "rayclusters.ray.io", "mpijobs.kubeflow.org")
         for verb in ("watch", "patch")
     },
+    ("dovetail-gateway", "watch", "nodepools.karpenter.sh"): (
+        "only where Karpenter is installed: the same watch as the operator's"
+    ),
     ("dovetail-certificates", "create", "secrets"): (
         "asked where a server-side apply makes the object, recorded as patch: tests/cluster/test_certificates.py"
     ),

@@ -76,6 +76,7 @@ GPUNODETENANTS: Final = Resource(
     group=names.GROUP, version=names.VERSION, plural="gpunodetenants", kind="GPUNodeTenants", namespaced=False
 )
 HISTORYQUERIES: Final = Resource(group=names.GROUP, version=names.VERSION, plural="historyqueries", kind="HistoryQuery")
+NODEPOOLS: Final = Resource(group="karpenter.sh", version="v1", plural="nodepools", kind="NodePool", namespaced=False)
 # The newest first; the fields that are read are the same in all of them.
 RESOURCESLICES: Final = tuple(
     Resource(group="resource.k8s.io", version=version, plural="resourceslices", kind="ResourceSlice", namespaced=False)

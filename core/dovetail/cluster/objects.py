@@ -8,6 +8,7 @@ from dovetail.api.builtin import Job, Node, Pod, ResourceSlice, is_terminated
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpunode import GPUNode
 from dovetail.api.gpuquota import GPUQuota
+from dovetail.api.karpenter import NodePool
 from dovetail.api.meta import key_of
 from dovetail.cluster.batch_jobs import inferred_batch_job
 from dovetail.cluster.staleness import Freshness
@@ -37,6 +38,8 @@ class ClusterObjects:
     quotas: Sequence[GPUQuota] | None = ()
     # The slices of GPU vendors' DRA drivers; empty where the reader has no access.
     slices: Sequence[ResourceSlice] = ()
+    # Karpenter's NodePools; empty without Karpenter, and where the reader has no access.
+    node_pools: Sequence[NodePool] = ()
     # The batch Jobs with our label. None where the reader has no access: then status and pods imply them.
     batch_jobs: Sequence[Job] | None = None
     # What the queue's and the extender's prices have learned; None where nothing can be read.

@@ -1,22 +1,27 @@
-"""Growing pools as a configuration states them. Pure."""
+"""Growing pools as a configuration states them, with Karpenter's NodePools. Pure."""
+
+from collections.abc import Iterable
 
 from dovetail.api.builtin import Taint
+from dovetail.api.karpenter import NodePool
 from dovetail.config.growing import NodeShape
 from dovetail.config.settings import Settings
 from dovetail.formats.quantities import mebibytes, milli
 from dovetail.gpu import models
+from dovetail.queue.growing.karpenter import with_node_pools
 from dovetail.queue.growing.pools import GrowingPool, GrowingRules
 
 
-def growing_rules_of(settings: Settings) -> GrowingRules:
-    """The rules and pools that a configuration states."""
+def growing_rules_of(settings: Settings, *, node_pools: Iterable[NodePool] = ()) -> GrowingRules:
+    """The rules and pools that a configuration states, with the NodePools that were found."""
     said = settings.growing
-    return GrowingRules(
+    declared = GrowingRules(
         pools=tuple(_pool(name, shape=shape, settings=settings) for name, shape in said.pools.items()),
         after_seconds=said.after,
         give_up_seconds=said.give_up,
         back_off_seconds=said.back_off,
     )
+    return with_node_pools(declared, found=node_pools)
 
 
 def _pool(name: str, *, shape: NodeShape, settings: Settings) -> GrowingPool:

@@ -69,7 +69,7 @@ class QueueView:
     children    the batch Jobs whose pods count as their GPUJobs'
     starting    the GPUJob of each claim for a worker without a node, by the claim's key
     batch_jobs  each job's own batch Job, by the GPUJob's UID
-    growing     pools to which an autoscaler adds nodes, as declared; Karpenter's own NodePools are not read
+    growing     pools to which an autoscaler adds nodes, as declared, with Karpenter's NodePools
     requests    what was requested of them for waiting jobs, by the GPUJob's UID
     """
 
@@ -207,7 +207,7 @@ def queue_view(objects: ClusterObjects, *, now: datetime, without: str = "") -> 
         run_times=run_times,
         batch_jobs=batch_jobs,
         children=frozenset((child.metadata.namespace, child.metadata.uid) for child in batch_jobs.values()),
-        growing=growing_rules_of(settings),
+        growing=growing_rules_of(settings, node_pools=objects.node_pools),
         requests={job.metadata.uid: found for job in jobs if (found := job.status.provisioning) is not None},
     )
     _Survey(objects, jobs=jobs, queue=found).run()

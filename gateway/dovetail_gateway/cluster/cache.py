@@ -12,6 +12,7 @@ from dovetail.api.builtin import ConfigMap, Job, Node, Pod, ResourceSlice
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpunode import GPUNode
 from dovetail.api.gpuquota import GPUQuota
+from dovetail.api.karpenter import NodePool
 from dovetail.api.meta import EventType, key_of
 from dovetail.api.resources import CONFIGMAPS, GPUJOBS, GPUNODES, GPUQUOTAS, JOBS, NODES, PODS
 from dovetail.cluster.objects import ClusterObjects
@@ -20,6 +21,7 @@ from dovetail.decoding import UnreadableError
 from dovetail.engine.score.mix_record import EXTENDER_CONFIGMAP, QUEUE_CONFIGMAP, MixRecord, record_in
 from dovetail.gpu.device_indexes import CONFIGMAP_NAME, NodeDevice, read_indexes
 from dovetail.kube.client import Client
+from dovetail.kube.queries.node_pools import NodePoolWatch
 from dovetail.kube.reflector import Reflector
 from dovetail.kube.resource_slices import SliceWatch
 from dovetail.pods.assumed_allocation import assumed_pod
@@ -113,6 +115,8 @@ class ClusterCache:
             )
             for name in (CONFIGMAP_NAME, QUEUE_CONFIGMAP, EXTENDER_CONFIGMAP)
         )
+        self._node_pools: dict[str, NodePool] = {}
+        self._node_pool_watch = NodePoolWatch(client, on_event=self._on_node_pool)
         self._slice_watch = SliceWatch(client, drivers=names.GPU_DRIVERS, on_event=self._on_slice)
 
     def configure(self, settings: Settings) -> None:
@@ -128,6 +132,7 @@ class ClusterCache:
             for reflector in self._reflectors:
                 group.create_task(reflector.run(), name=f"watch {reflector.resource.plural}")
             group.create_task(self._slice_watch.run(), name="watch resourceslices")
+            group.create_task(self._node_pool_watch.run(), name="watch nodepools")
 
     @property
     def obstacle(self) -> str:
@@ -135,6 +140,8 @@ class ClusterCache:
         missing = [each.resource.plural for each in self._reflectors if not each.synced.is_set()]
         if not self._slice_watch.settled.is_set():
             missing.append("resourceslices")
+        if not self._node_pool_watch.settled.is_set():
+            missing.append("nodepools")
         if missing:
             return f"not listed yet: {', '.join(missing)}"
         age = self.age_seconds
@@ -147,6 +154,7 @@ class ClusterCache:
         for reflector in self._reflectors:
             await reflector.synced.wait()
         await self._slice_watch.settled.wait()
+        await self._node_pool_watch.settled.wait()
 
     @property
     def age_seconds(self) -> float:
@@ -236,6 +244,7 @@ class ClusterCache:
             settings=self.settings,
             quotas=list(self._quotas.store.values()),
             slices=list(self._slices.values()),
+            node_pools=list(self._node_pools.values()),
             batch_jobs=list(self._batch_jobs.store.values()),
             job_mix=self._mixes.get(QUEUE_CONFIGMAP),
             pod_mix=self._mixes.get(EXTENDER_CONFIGMAP),
@@ -337,6 +346,13 @@ class ClusterCache:
             self._slices.pop(found.metadata.name, None)
         else:
             self._slices[found.metadata.name] = found
+
+    def _on_node_pool(self, event: EventType, pool: NodePool) -> None:
+        self.version += 1
+        if event == "DELETED":
+            self._node_pools.pop(pool.metadata.name, None)
+        else:
+            self._node_pools[pool.metadata.name] = pool
 
     def _touch(self, nodes: Iterable[str]) -> None:
         self.version += 1

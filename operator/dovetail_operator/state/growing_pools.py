@@ -1,7 +1,10 @@
 """The growing pools that count: those of the configuration, and Karpenter's NodePools. No I/O."""
 
+from collections.abc import Callable
+
+from dovetail.api.karpenter import NodePool
 from dovetail.api.meta import EventType
-from dovetail.queue.growing.karpenter import NodePool, with_node_pools
+from dovetail.queue.growing.karpenter import with_node_pools
 from dovetail.queue.growing.pools import GrowingRules
 
 
@@ -11,22 +14,28 @@ class GrowingPools:
     def __init__(self, declared: GrowingRules) -> None:
         self._declared = declared
         self._found: dict[str, NodePool] = {}
+        self._changed: Callable[[], None] = lambda: None
         self.rules = declared
+
+    def on_change(self, changed: Callable[[], None]) -> None:
+        """Call `changed` whenever an event of a NodePool has changed the growing pools."""
+        self._changed = changed
 
     def configure(self, declared: GrowingRules) -> None:
         """Apply the rules of a new configuration."""
         self._declared = declared
         self._merge()
 
-    def node_pool_event(self, type_: EventType, pool: NodePool) -> bool:
-        """Take an event of a NodePool. Returns whether the growing pools have changed."""
+    def node_pool_event(self, type_: EventType, pool: NodePool) -> None:
+        """Take an event of a NodePool."""
         if type_ == "DELETED":
             self._found.pop(pool.metadata.name, None)
         else:
             self._found[pool.metadata.name] = pool
         before = self.rules
         self._merge()
-        return self.rules != before
+        if self.rules != before:
+            self._changed()
 
     def _merge(self) -> None:
         self.rules = with_node_pools(self._declared, found=self._found.values())

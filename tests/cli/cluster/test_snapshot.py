@@ -24,6 +24,7 @@ PODS, NODES = "GET /api/v1/pods", "GET /api/v1/nodes"
 GPUNODES, JOBS = "GET /apis/dovetail.dev/v1alpha1/gpunodes", "GET /apis/dovetail.dev/v1alpha1/gpujobs"
 QUOTAS = "GET /apis/dovetail.dev/v1alpha1/gpuquotas"
 BATCH_JOBS = "GET /apis/batch/v1/jobs"
+NODE_POOLS = "GET /apis/karpenter.sh/v1/nodepools"
 SLICES = "GET /apis/resource.k8s.io/v1/resourceslices"
 CONFIG = "GET /api/v1/namespaces/dovetail-system/configmaps/dovetail-config"
 
@@ -46,6 +47,7 @@ def api(api: Api) -> Api:
     api.answer(JOBS, page(make_job("x", number=1)))
     api.answer(BATCH_JOBS, refusal(403, "Forbidden"))
     api.answer(SLICES, refusal(403, "Forbidden"))
+    api.answer(NODE_POOLS, refusal(403, "Forbidden"))
     for mix in ("jobs", "pods"):
         api.answer(f"{MIX}-{mix}", refusal(404, "NotFound"))
     api.answer(CONFIG, Answer(body={"data": {"gpu_config.yaml": "policy: Spread\n"}}))

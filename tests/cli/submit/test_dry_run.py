@@ -9,7 +9,15 @@ import msgspec
 from dovetail.api.builtin import Pod
 from dovetail.api.gpujob import ArraySpec, Dependency, GPUJob, Placement, Preemption, ResourceRequest
 from dovetail.api.gpuquota import GPUQuota
-from dovetail.api.meta import OwnerReference
+from dovetail.api.karpenter import (
+    NodePool,
+    NodePoolMetadata,
+    NodePoolNodes,
+    NodePoolSpec,
+    NodePoolTemplate,
+    Requirement,
+)
+from dovetail.api.meta import ObjectMeta, OwnerReference
 from dovetail.config.growing import Growing
 from dovetail.config.settings import Settings
 from dovetail_cli.submit.dry_run import foretell
@@ -126,6 +134,17 @@ def test_nodes_that_a_growing_pool_can_get_would_be_requested() -> None:
     found = told_by(growing, asked("8", workers=2), pods=[])
     assert found == "It would wait at place 1. Provisioning: 2 nodes of pool grows would be requested."
     assert told_by(growing, asked("9"), pods=[]).startswith("It could never start here.")
+
+
+def test_a_node_pool_of_karpenter_counts_as_a_pool_that_grows() -> None:
+    shape = {"gpu-count": "8", "gpu-name": "v100", "gpu-memory": "32768", "cpu": "96", "memory": "262144"}
+    wants = [Requirement(key=f"karpenter.k8s.aws/instance-{key}", operator="In", values=[value])
+             for key, value in shape.items()]  # fmt: skip
+    labels = NodePoolMetadata(labels={"dovetail.dev/managed": "true"})
+    template = NodePoolTemplate(metadata=labels, spec=NodePoolNodes(requirements=wants))
+    pool = NodePool(metadata=ObjectMeta(name="grows"), spec=NodePoolSpec(template=template))
+    found = foretell(asked("8"), objects=replace(make_picture(), node_pools=[pool]), now=NOW)
+    assert found == "It would wait at place 1. Provisioning: 1 node of pool grows would be requested."
 
 
 def test_what_can_never_run_is_told_so() -> None:

@@ -1,1 +1,1 @@
-"""What takes several requests to the API server to answer: the whole cluster, and the history."""
+"""What takes several requests to the API server to answer: the whole cluster, optional kinds, and the history."""

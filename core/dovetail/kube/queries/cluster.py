@@ -18,6 +18,7 @@ from dovetail.decoding import UnreadableError
 from dovetail.engine.score.mix_record import EXTENDER_CONFIGMAP, QUEUE_CONFIGMAP, MixRecord, record_in
 from dovetail.kube.client import Client
 from dovetail.kube.errors import Forbidden, NotFound
+from dovetail.kube.queries.node_pools import list_node_pools
 from dovetail.kube.resource_slices import list_slices
 
 T = TypeVar("T")
@@ -56,7 +57,10 @@ async def read_cluster(client: Client, *, release_namespace: str, on_page: OnPag
 
     # Pods first, as in the audit: a device reported after its pod was read can only add capacity.
     pods = await read(PODS, as_type=Pod)
-    (nodes, gpunodes, jobs, batch_jobs), (settings, quotas, slices, job_mix, pod_mix) = await asyncio.gather(
+    (
+        (nodes, gpunodes, jobs, batch_jobs),
+        (settings, quotas, slices, node_pools, job_mix, pod_mix),
+    ) = await asyncio.gather(
         asyncio.gather(
             read(NODES, as_type=Node), read(GPUNODES, as_type=GPUNode), read(GPUJOBS, as_type=GPUJob), read_batch_jobs()
         ),
@@ -64,6 +68,7 @@ async def read_cluster(client: Client, *, release_namespace: str, on_page: OnPag
             read_settings(client, namespace=release_namespace),
             _quotas(client),
             _slices(client),
+            list_node_pools(client),
             _mix(client, name=QUEUE_CONFIGMAP, namespace=release_namespace),
             _mix(client, name=EXTENDER_CONFIGMAP, namespace=release_namespace),
         ),
@@ -76,6 +81,7 @@ async def read_cluster(client: Client, *, release_namespace: str, on_page: OnPag
         settings=settings,
         quotas=quotas,
         slices=slices,
+        node_pools=node_pools,
         batch_jobs=batch_jobs,
         job_mix=job_mix,
         pod_mix=pod_mix,

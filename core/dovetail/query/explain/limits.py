@@ -14,6 +14,7 @@ from dovetail.gpu.request import RequestError
 from dovetail.jobs.cpu_fallback import cpu_after_seconds
 from dovetail.query.dry_run import verdict_on
 from dovetail.query.explain.subjects import Subject
+from dovetail.query.growing_rules import growing_rules_of
 from dovetail.query.preemption import preemption_view
 from dovetail.query.queue_view import ASKED, QueueView, queue_view
 from dovetail.queue.limits import limits, subjects
@@ -77,7 +78,7 @@ def _may_start_otherwise(subject: Subject, *, objects: ClusterObjects) -> bool:
     if job is None:
         return False
     runs_on_cpu = cpu_after_seconds(job, by_namespace=objects.settings.namespace_cpu_fallback) is not None
-    return runs_on_cpu or bool(objects.settings.growing.pools)
+    return runs_on_cpu or bool(growing_rules_of(objects.settings, node_pools=objects.node_pools).pools)
 
 
 def _is_admitted(subject: Subject, *, objects: ClusterObjects) -> bool:

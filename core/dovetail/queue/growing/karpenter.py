@@ -5,8 +5,7 @@ from dataclasses import replace
 from typing import Final
 
 from dovetail import names
-from dovetail.api.builtin import Taint
-from dovetail.api.meta import Described, ObjectMeta
+from dovetail.api.karpenter import NodePool, NodePoolTemplate
 from dovetail.formats.quantities import Quantity, QuantityError, mebibytes, milli, whole
 from dovetail.queue.growing.pools import MOST_NODES, GrowingPool, GrowingRules
 
@@ -20,43 +19,6 @@ _MIB: Final = "karpenter.k8s.aws/instance-memory"
 # Of an instance's CPU and memory, what is left for jobs: the labels count what kubelet and DaemonSets take too.
 _LEFT: Final = 0.9
 _NVIDIA: Final = "nvidia.com/gpu"
-
-
-class Requirement(Described, frozen=True, kw_only=True):
-    """A requirement on the labels of a pool's nodes."""
-
-    key: str
-    operator: str = ""
-    values: list[str] = []
-
-
-class _Metadata(Described, frozen=True, kw_only=True):
-    labels: dict[str, str] = {}
-
-
-class _NodeSpec(Described, frozen=True, kw_only=True):
-    requirements: list[Requirement] = []
-    taints: list[Taint] = []
-
-
-class _Template(Described, frozen=True, kw_only=True):
-    metadata: _Metadata = _Metadata()
-    spec: _NodeSpec = _NodeSpec()
-
-
-class NodePoolSpec(Described, frozen=True, kw_only=True):
-    """What is read of a NodePool's spec."""
-
-    template: _Template = _Template()
-    limits: dict[str, Quantity] = {}
-    weight: int = 0
-
-
-class NodePool(Described, frozen=True, kw_only=True):
-    """A pool of Karpenter's."""
-
-    metadata: ObjectMeta
-    spec: NodePoolSpec = NodePoolSpec()
 
 
 def with_node_pools(rules: GrowingRules, *, found: Iterable[NodePool]) -> GrowingRules:
@@ -105,7 +67,7 @@ def _bounded(shape: GrowingPool, *, by: NodePool) -> GrowingPool:
     )
 
 
-def _known_labels(template: _Template) -> dict[str, str]:
+def _known_labels(template: NodePoolTemplate) -> dict[str, str]:
     """The labels of every node of a template: its own, and those of which its requirements allow one value."""
     single = (each for each in template.spec.requirements if each.operator == "In" and len(each.values) == 1)
     return {**template.metadata.labels, **{each.key: each.values[0] for each in single}}

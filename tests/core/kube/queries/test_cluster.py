@@ -15,6 +15,7 @@ LISTS = (
     "/apis/dovetail.dev/v1alpha1/gpuquotas",
     "/apis/batch/v1/jobs",
     "/apis/resource.k8s.io/v1/resourceslices",
+    "/apis/karpenter.sh/v1/nodepools",
 )
 MIX = '{"policy": "fgd", "arrivals": 7, "inUse": [[1, 1, 2, 1000, ["V100"], 3]], "counted": []}'
 
