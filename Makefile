@@ -94,7 +94,7 @@ simulate: $(STAMP) ## The placement policies on a trace: make simulate TRACES=fo
 	$(BIN)/python benchmarks/simulator.py $(if $(TRACES),--traces $(TRACES))
 
 ## Work on it
-.PHONY: install format crds proto lock console docs hooks clean
+.PHONY: install format crds proto lock console pictures docs hooks clean
 install: $(STAMP) ## Create the virtual environment with all dependencies
 $(STAMP): pyproject.toml requirements.lock
 	@echo "Installing into $(VENV) (less than a minute the first time)"
@@ -122,6 +122,8 @@ lock: $(STAMP) ## Resolve the dependencies into requirements.lock
 		--generate-hashes --no-header --quiet --output-file requirements.lock
 console: $(STAMP) ## Build the live console's files into the cache, and print the folder
 	$(BIN)/python -m dovetail_gateway.console.build
+pictures: $(STAMP) ## Take the pictures of the console's pages in docs/images, on a sandbox with jobs of three users
+	DOVETAIL_PICTURES=docs/images $(BIN)/pytest tests/pictures
 docs: $(STAMP) ## The documentation as a site in out/site, with references of the CRDs and the Python packages
 	$(BIN)/python -m tools.site
 hooks: $(STAMP) ## Let git run the fast checks before each commit

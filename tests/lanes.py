@@ -44,6 +44,8 @@ def lane(nodeid: str) -> str:
             return SANDBOXES
         case ("local_node", "test_gflowd.py" | "test_lasting_queue.py"):
             return SANDBOXES
+        case ("pictures", *_):
+            return SANDBOXES
         case ("rights", *_):
             return RIGHTS
     return str(path)

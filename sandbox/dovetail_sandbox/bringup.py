@@ -52,7 +52,8 @@ class Plan:
 
     With `local_node`, this machine is a node of it. A `bare` one has nothing of the chart. `without` names components
     of the chart that the user runs by hand, `beside` the neighbours. With `request_log`, the API server records each
-    request of the chart's accounts. `kubernetes` is the minor version of the control plane.
+    request of the chart's accounts. `kubernetes` is the minor version of the control plane, `authentication` the API
+    server's AuthenticationConfiguration.
     """
 
     nodes: Sequence[SimulatedNode]
@@ -64,6 +65,7 @@ class Plan:
     beside: Sequence[Neighbour] = ()
     request_log: bool = False
     kubernetes: str = ""
+    authentication: Path | None = None
 
 
 def up(
@@ -80,6 +82,7 @@ def up(
     with_: Collection[str] = (),
     request_log: bool = False,
     kubernetes: str | None = None,
+    authentication: Path | None = None,
 ) -> Cluster:
     """Create a sandbox, and return when everything in it is ready.
 
@@ -89,6 +92,8 @@ def up(
     it fails, its processes end, and its folder stays for `logs` until the next `up` or `down`. Raises
     `SandboxError`.
     """
+    if authentication is not None and not authentication.is_file():
+        raise InvalidInputError("authentication-config", value=str(authentication), allowed="a file")
     if bare and (local_node or overrides or without or request_log):
         raise InvalidInputError("bare", value="with options of the chart", allowed="--nodes, --real-node and --with")
     cluster = get(name)
@@ -111,6 +116,7 @@ def up(
         beside=others,
         request_log=request_log,
         kubernetes=minor,
+        authentication=authentication and authentication.resolve(),
     )
     more = [each.name for each in others]
     programs = _programs(*more, real_node=real_node, report=report, kubernetes=minor, simulation=not local_node)
@@ -314,6 +320,7 @@ class _Bringup:
             pki=cluster.pki,
             real_node=self.plan.real_node,
             requests=self._request_log() if self.plan.request_log else None,
+            authentication=self.plan.authentication,
             lasting=queue.etcd_data(cluster.folder) if self.plan.local_node else None,
         )
         settings = cluster.folder / "kwokctl.yaml"

@@ -75,6 +75,12 @@ def up(
         bool, typer.Option("--request-log", help="Record each request of Dovetail's accounts to the API server.")
     ] = False,
     kubernetes: Kubernetes = None,
+    authentication_config: Annotated[
+        Path | None,
+        typer.Option(
+            help="An AuthenticationConfiguration for the API server, to try single sign-on (docs/console.md)."
+        ),
+    ] = None,
 ) -> None:
     """Start a sandbox; returns when everything in it is ready. One that is up already stays as it is."""
     from dovetail_sandbox import bringup
@@ -93,6 +99,7 @@ def up(
             with_=with_ or (),
             request_log=request_log,
             kubernetes=kubernetes,
+            authentication=authentication_config,
         )
         typer.echo(f"Sandbox {name!r} is up: {_nodes(made.state())}.")
         if limits := localnode.limits(made.folder):

@@ -45,10 +45,21 @@ OVERRIDES = [
     "config.memory_overuse=Evict",
     "config.memory_overuse_grace=0",
 ]
+NO_ISSUER = "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\njwt: []\n"
 
 
 @pytest.fixture(scope="package")
-def sandbox(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def authentication(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The API server's AuthenticationConfiguration, which knows no issuer; a test that adds one removes it again."""
+    path = tmp_path_factory.mktemp("authentication") / "configuration.yaml"
+    path.write_text(NO_ISSUER)
+    return path
+
+
+@pytest.fixture(scope="package")
+def sandbox(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, authentication: Path
+) -> Iterator[Cluster]:
     """The sandbox with every component ready; it ends with the last test of this folder, however that ends."""
     if name := os.environ.get("DOVETAIL_TEST_SANDBOX"):
         yield cluster.get(name)
@@ -62,6 +73,7 @@ def sandbox(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
             overrides=OVERRIDES,
             request_log=True,
             kubernetes=os.environ.get("DOVETAIL_TEST_KUBERNETES"),
+            authentication=authentication,
         )
         records = record.folder(tmp_path_factory, config=request.config)
         record.write(record.read_log(own), path=records / f"{own.name}.json")

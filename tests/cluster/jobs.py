@@ -50,6 +50,11 @@ class Jobs:
         """Change fields of its spec."""
         await self.client.patch(GPUJOBS, name=name, patch={"spec": spec}, as_type=GPUJob, namespace=self.namespace)
 
+    async def spec(self, name: str = "x") -> dict[str, Any]:
+        """Its spec on the API server."""
+        found = await self.client.get(GPUJOBS, name=name, as_type=dict[str, Any], namespace=self.namespace)
+        return dict(found["spec"])
+
     async def delete(self, name: str = "x") -> None:
         """Delete it, as kubectl does."""
         await self.client.delete(GPUJOBS, name=name, namespace=self.namespace)

@@ -2,7 +2,7 @@
 
 import asyncio
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -70,6 +70,13 @@ class Window:
 async def shows(page: Page, text: str) -> None:
     """Wait until the text is to be seen."""
     await expect(page.get_by_text(text).first).to_be_visible(timeout=PATIENCE_MS)
+
+
+async def until(holds: Callable[[], bool], *, seconds: float = 3 * PATIENCE_MS / 1000) -> None:
+    """Wait until something outside the browser holds; it may block."""
+    async with asyncio.timeout(seconds):
+        while not await asyncio.to_thread(holds):  # noqa: ASYNC110 - another process changes it
+            await asyncio.sleep(0.1)
 
 
 @asynccontextmanager

@@ -2,7 +2,6 @@
 
 import base64
 import ssl
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -20,7 +19,6 @@ from dovetail_gateway.oidc.errors import AwayError, RefusedError
 
 _SECONDS: Final = 10.0
 _MOST_BYTES: Final = 1 << 20
-_METADATA_SECONDS: Final = 3600.0
 _FORM: Final = {"Content-Type": "application/x-www-form-urlencoded", "Accept": "application/json"}
 CALLBACK_PATH: Final = "/console/callback"
 T = TypeVar("T")
@@ -79,13 +77,11 @@ class _Error(msgspec.Struct, frozen=True, kw_only=True):
 class Provider:
     """Asks one provider. Use it in `async with`. Its methods raise `AwayError` and `RefusedError`."""
 
-    def __init__(self, options: ProviderOptions, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, options: ProviderOptions) -> None:
         self.options = options
-        self._clock = clock
         self._client = WebApplicationClient(options.client_id)
         self._http: aiohttp.ClientSession | None = None
         self._metadata: _Metadata | None = None
-        self._read_at = 0.0
 
     async def __aenter__(self) -> Self:
         ca_file = self.options.ca_file
@@ -103,7 +99,8 @@ class Provider:
 
     async def authorization_url(self, *, state: str, nonce: str, verifier: str) -> str:
         """Where the browser goes to sign in."""
-        metadata = await self._known()
+        # Read again for each sign-in: a provider that is away is named here, and not by the browser's own page.
+        metadata = self._metadata = await self._read_metadata()
         url: str = self._client.prepare_request_uri(
             metadata.authorization_endpoint,
             redirect_uri=self.options.redirect_uri,
@@ -168,9 +165,12 @@ class Provider:
         return RefusedError(f"the provider refuses the sign-in: {because}")
 
     async def _known(self) -> _Metadata:
-        """The provider's metadata, read again each hour."""
-        if self._metadata is not None and self._clock() - self._read_at < _METADATA_SECONDS:
-            return self._metadata
+        """The provider's metadata, as the last sign-in read them."""
+        if self._metadata is None:
+            self._metadata = await self._read_metadata()
+        return self._metadata
+
+    async def _read_metadata(self) -> _Metadata:
         url = self.options.issuer.rstrip("/") + "/.well-known/openid-configuration"
         status, text = await self._ask("GET", url=url, headers={"Accept": "application/json"})
         if status != HTTPStatus.OK:
@@ -181,7 +181,6 @@ class Provider:
         for endpoint in (found.authorization_endpoint, found.token_endpoint):
             if urlsplit(endpoint).scheme != "https":
                 raise RefusedError(f'{url} names "{endpoint}": endpoints must begin with https://')
-        self._metadata, self._read_at = found, self._clock()
         return found
 
     async def _ask(self, method: str, *, url: str, **options: Any) -> tuple[int, bytes]:

@@ -104,9 +104,10 @@ def configuration(
     pki: Path,
     real_node: bool,
     requests: RequestLog | None = None,
+    authentication: Path | None = None,
     lasting: Path | None = None,
 ) -> str:
-    """Build kwokctl's configuration with our stages.
+    """Build kwokctl's configuration with our stages; `authentication` is an AuthenticationConfiguration.
 
     It sets every port and program: kwokctl chooses none. A sandbox with a local node has `lasting`, a folder for etcd's
     data: they survive a power failure, and Go collects as often as it does by default.
@@ -142,6 +143,7 @@ def configuration(
             pki=pki,
             real_node=real_node,
             requests=requests,
+            authentication=authentication,
             etcd=_TEMPORARY if lasting is None else [_argument("data-dir", value=str(lasting), override=True)],
             environment=[] if lasting else _SELDOM_COLLECTED,
         ),
@@ -173,6 +175,7 @@ def _patches(
     pki: Path,
     real_node: bool,
     requests: RequestLog | None,
+    authentication: Path | None,
     etcd: list[dict[str, Any]],
     environment: list[dict[str, str]],
 ) -> list[dict[str, Any]]:
@@ -188,6 +191,9 @@ def _patches(
     if requests is not None:
         api_server.append(_argument("audit-policy-file", value=str(requests.policy)))
         api_server.append(_argument("audit-log-path", value=str(requests.log)))
+    if authentication is not None:
+        # The API server reads it again when it changes.
+        api_server.append(_argument("authentication-config", value=str(authentication)))
     if real_node:
         # The node connects through a network interface of its own; everything else listens on loopback only.
         api_server.append(_argument("bind-address", value="0.0.0.0", override=True))  # noqa: S104 - see above; TLS and RBAC

@@ -1,0 +1,182 @@
+"""The console in a real browser on a real control plane: rights, actions, and a gateway that is killed.
+
+What needs no control plane is tried in tests/console.
+"""
+
+import asyncio
+import os
+import signal
+import urllib.request
+import uuid
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from playwright.async_api import Browser, Page, expect
+
+from dovetail.api.resources import NAMESPACES
+from dovetail.kube.client import Client
+from dovetail_gateway.console import build
+from dovetail_sandbox import access
+from dovetail_sandbox.cluster import Cluster
+from tests.cluster.jobs import Jobs
+from tests.console import browser as browsers
+from tests.console.browser import CHROMIUM, PATIENCE_MS, Window, shows, until
+
+pytestmark = [pytest.mark.cluster, pytest.mark.skipif(CHROMIUM is None, reason="no chromium: apt-get install chromium")]
+CANARY = "canary"
+PAGES = ("now", "queue?state=all", "plan?hours=24", "map", "waste", "me", "ask?gpu=8")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def assets() -> None:
+    """The console, built from this checkout, for the sandbox's gateway too."""
+    build.build()
+
+
+@pytest.fixture
+async def browser() -> AsyncIterator[Browser]:
+    async with browsers.chromium() as started:
+        yield started
+
+
+@pytest.fixture
+async def editor(browser: Browser, sandbox: Cluster) -> AsyncIterator[Window]:
+    """A browser for a user with the role `edit` in one namespace."""
+    async with browsers.window(browser, url=sandbox.status().gateway) as made:
+        yield made
+
+
+@pytest.fixture
+async def canary(client: Client) -> AsyncIterator[str]:
+    """A namespace of another tenant, in which everything has a name that no other has."""
+    name = f"{CANARY}-{uuid.uuid4().hex[:6]}"
+    await client.create(NAMESPACES, body={"metadata": {"name": name}}, as_type=dict[str, Any])
+    yield name
+    await client.delete(NAMESPACES, name=name)
+
+
+async def token_of(sandbox: Cluster, *, namespace: str = "") -> str:
+    return await asyncio.to_thread(access.user_token, sandbox.kubeconfig, namespace=namespace)
+
+
+async def test_two_users_at_once_see_what_is_theirs_and_no_byte_names_another_tenant(
+    browser: Browser, editor: Window, sandbox: Cluster, client: Client, jobs: Jobs, namespace: str, canary: str
+) -> None:
+    theirs = Jobs(client, namespace=canary)
+    await theirs.submit(f"{CANARY}-job", gpu=1)
+    await theirs.phase("Running", f"{CANARY}-job")
+    await jobs.submit("mine", gpu=64)
+    await jobs.phase("Queued", "mine")
+    async with browsers.window(browser, url=sandbox.status().gateway) as administrator:
+        everything = await administrator.sign_in(await token_of(sandbox), path="queue?state=all")
+        own = await editor.sign_in(await token_of(sandbox, namespace=namespace), path="queue?state=all")
+        await shows(everything, f"{CANARY}-job")
+        await shows(own, "mine")
+        # What one user does, the other sees without a reload; what happens elsewhere reaches neither page nor stream.
+        await theirs.change(f"{CANARY}-job", priority=7)
+        await jobs.change("mine", suspend=True)
+        await shows(own, "Held")
+        await shows(everything, "Held")
+        for path in (*PAGES, f"job/{namespace}/mine"):
+            await own.goto(f"{editor.url}/console/{path}")
+            await shows(own, "live")
+            await settled(own)
+            assert CANARY not in await own.content(), path
+    assert [text for text in await editor.all_received() if CANARY in text] == []
+    await theirs.clear()
+
+
+async def test_each_action_changes_the_job_on_the_api_server(
+    editor: Window, sandbox: Cluster, jobs: Jobs, namespace: str
+) -> None:
+    # A namespace without jobs is not among those that a caller sees.
+    await jobs.submit("waits", gpu=64)
+    await jobs.phase("Queued", "waits")
+    page = await editor.sign_in(await token_of(sandbox, namespace=namespace), path="ask")
+    await page.get_by_label("GPUs for each worker").fill("64")
+    await shows(page, "Can never start here.")
+    await page.get_by_label("GPUs for each worker").fill("1(A100)")
+    await shows(page, "Starts now on")
+    await page.get_by_label("Name", exact=True).fill("asked")
+    await page.get_by_label("Image").fill("busybox")
+    await page.get_by_label("Command").fill("sleep 600")
+    await page.get_by_role("button", name="Submit").click()
+    await expect(page.get_by_role("link", name="asked")).to_be_visible(timeout=PATIENCE_MS)
+    await jobs.phase("Running", "asked")
+    await page.goto(f"{editor.url}/console/job/{namespace}/waits")
+    await act(page, "Hold")
+    await jobs.phase("Held", "waits")
+    await act(page, "Release")
+    await jobs.phase("Queued", "waits")
+    await page.get_by_role("button", name="Change priority").click()
+    await page.get_by_role("dialog").get_by_label("Priority").fill("200")
+    await page.get_by_role("button", name="Apply").click()
+    await shows(page, "Done: Change priority")
+    assert (await jobs.spec("waits"))["priority"] == 200
+    await act(page, "Cancel")
+    await jobs.phase("Cancelled", "waits")
+    await page.goto(f"{editor.url}/console/job/{namespace}/asked")
+    await page.get_by_role("link", name="Clone").click()
+    await page.get_by_label("Name", exact=True).fill("again")
+    await page.get_by_role("button", name="Submit").click()
+    await expect(page.get_by_role("link", name="again")).to_be_visible(timeout=PATIENCE_MS)
+    assert (await jobs.spec("again"))["template"] == (await jobs.spec("asked"))["template"]
+
+
+async def test_a_killed_gateway_is_said_within_5_s_in_each_of_seven_tabs_and_all_comes_back(
+    editor: Window, sandbox: Cluster, jobs: Jobs, namespace: str
+) -> None:
+    await jobs.submit("waits", gpu=64)
+    await jobs.phase("Queued", "waits")
+    token = await token_of(sandbox, namespace=namespace)
+    tabs = [await editor.sign_in(token, path="queue?search=waits")]
+    tabs += [await editor.tab("queue?search=waits") for _ in range(6)]
+    for page in tabs:
+        await shows(page, "live")
+    # The streams of the tabs that are gone, and of other tests' windows, end when the gateway notices.
+    await until(lambda: open_streams(sandbox) == 1)
+    # The page keeps what it has while a gateway is stuck, and goes on when it answers, with the same session.
+    gateway = sandbox.pid("gateway")
+    os.kill(gateway, signal.SIGSTOP)
+    try:
+        for page in tabs:
+            await expect(page.get_by_text("The gateway does not answer.")).to_be_visible(timeout=5_000)
+        await expect(tabs[0].get_by_role("link", name="waits")).to_be_visible()
+        await jobs.change("waits", suspend=True)
+    finally:
+        os.kill(gateway, signal.SIGCONT)
+    for page in tabs:
+        await shows(page, "Held")
+    # Sessions end with the gateway. The address keeps the filters over the sign-in.
+    os.kill(gateway, signal.SIGKILL)
+    await asyncio.to_thread(sandbox.stop, "gateway")
+    await expect(tabs[0].get_by_text("The gateway does not answer.")).to_be_visible(timeout=5_000)
+    await jobs.change("waits", suspend=False)
+    await asyncio.to_thread(sandbox.start, "gateway")
+    await expect(tabs[0].get_by_role("heading", name="Sign in")).to_be_visible(timeout=PATIENCE_MS)
+    await tabs[0].get_by_label("Token").fill(token)
+    await tabs[0].get_by_role("button", name="Sign in", exact=True).click()
+    for page in tabs:
+        await shows(page, "Queued")
+        assert page.url.endswith("/console/queue?search=waits")
+
+
+def open_streams(sandbox: Cluster) -> int:
+    port = sandbox.state().ports["gateway.metricsPort"]
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as response:
+        lines = response.read().decode().splitlines()
+    return int(float(next(line for line in lines if line.startswith("dovetail_gateway_streams ")).split()[1]))
+
+
+async def act(page: Page, action: str) -> None:
+    """Press the action's button, and again in the dialog that says what it does."""
+    await page.get_by_role("button", name=action, exact=True).click()
+    await page.get_by_role("dialog").get_by_role("button", name=action, exact=True).click()
+    await shows(page, f"Done: {action}")
+
+
+async def settled(page: Page) -> None:
+    """Wait until no part of the page is still loading."""
+    await expect(page.get_by_text("asking the scheduler …")).to_have_count(0, timeout=PATIENCE_MS)
+    await expect(page.get_by_text("Computing …")).to_have_count(0, timeout=PATIENCE_MS)

@@ -1,0 +1,180 @@
+"""Pictures of the console's pages for the documentation: `make pictures`.
+
+A sandbox of their own has the jobs of three users. Each page must show what its picture is for. Without the variable of
+`make pictures`, the pictures are only measured.
+"""
+
+import asyncio
+import io
+import os
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from PIL import Image
+from playwright.async_api import Page, expect
+
+from dovetail.api.resources import NAMESPACES
+from dovetail.config.settings import Settings
+from dovetail.kube.auth.connection import load_connection
+from dovetail.kube.client import Client
+from dovetail_gateway import local
+from dovetail_gateway.console import build
+from dovetail_sandbox import access, bringup, cluster
+from dovetail_sandbox.cluster import Cluster
+from dovetail_sandbox.localnode import credentials
+from dovetail_sandbox.localnode.credentials import Subject
+from dovetail_sandbox.progress import reporter
+from tests.cluster.jobs import Jobs
+from tests.console import browser as browsers
+from tests.console.browser import CHROMIUM, PATIENCE_MS, shows
+
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="no chromium: apt-get install chromium"),
+]
+FOLDER: Final = os.environ.get("DOVETAIL_PICTURES", "")
+MOST_BYTES: Final = 150 << 10
+COLOURS: Final = 96
+VIEWER: Final = "anna"
+HOUR: Final = 3600
+
+# By user and namespace, in the order of submission; those of FILLING run before the others come.
+FILLING: Final[list[tuple[str, str, str, dict[str, Any]]]] = [
+    ("anna", "nlp", "pretrain", {"gpu": "8(A100)", "workers": 2, "activeDeadlineSeconds": 8 * HOUR}),
+    ("anna", "vision", "resnet-sweep", {"gpu": "4(V100)", "workers": 3, "activeDeadlineSeconds": 4 * HOUR}),
+    ("ben", "vision", "detector", {"gpu": "8(V100)", "activeDeadlineSeconds": 2 * HOUR}),
+    ("carla", "speech", "asr-train", {"gpu": "6(V100)", "activeDeadlineSeconds": HOUR}),
+    ("ben", "speech", "notebook", {"gpu": "4G,0.25(T4)", "workers": 3, "activeDeadlineSeconds": 9 * HOUR}),
+    ("carla", "nlp", "serve", {"gpu": "8G,0.5(T4)", "workers": 2}),
+]
+WAITING: Final[list[tuple[str, str, str, dict[str, Any]]]] = [
+    ("anna", "vision", "segment", {"gpu": "8(V100)", "workers": 2, "activeDeadlineSeconds": 3 * HOUR}),
+    ("carla", "nlp", "evaluate", {"gpu": "8(A100)", "activeDeadlineSeconds": 2 * HOUR}),
+    ("ben", "vision", "distill", {"gpu": "6(V100)", "activeDeadlineSeconds": 5 * HOUR}),
+    ("carla", "speech", "quick-check", {"gpu": "2(V100)", "activeDeadlineSeconds": HOUR // 2}),
+    ("anna", "nlp", "report", {"gpu": 1, "dependencies": [{"name": "pretrain"}]}),
+    ("ben", "speech", "draft", {"gpu": "4(V100)", "suspend": True}),
+]
+RUNS_AT_ONCE: Final = "quick-check"
+# Name of the picture, path, what the page must show, and whether it is of the dark theme.
+PICTURES: Final = [
+    ("now", "now", "segment", False),
+    ("now-dark", "now", "segment", True),
+    ("queue", "queue", "distill", False),
+    ("job", "job/vision/segment", "V100", False),
+    ("ask", "ask?gpu=4(V100)&limit=2h", "V100", False),
+    ("plan", "plan?hours=12", "segment", False),
+    ("map", "map", "v100-0", False),
+    ("waste", "waste", "resnet-sweep", False),
+    ("me", "me", VIEWER, False),
+]
+
+
+@pytest.fixture(scope="module")
+def sandbox() -> Iterator[Cluster]:
+    build.build()
+    own = cluster.get(f"pictures-{os.getpid()}-{uuid.uuid4().hex[:4]}")
+    try:
+        yield bringup.up(own.name, report=reporter())
+    finally:
+        own.down()
+
+
+async def test_each_page_shows_what_its_picture_is_for(sandbox: Cluster, tmp_path: Path) -> None:
+    await seed(sandbox, folder=tmp_path)
+    folder = Path(FOLDER) if FOLDER else tmp_path
+    async with (
+        opened(kubeconfig_of(VIEWER, sandbox=sandbox, folder=tmp_path)) as address,
+        browsers.chromium() as started,
+    ):
+        url, _, ticket = address.partition("/console/#ticket=")
+        async with browsers.window(started, url=url, reduced_motion="reduce") as person:
+            page = await person.tab(ticket=ticket)
+            await shows(page, "live")
+            for name, path, text, dark in PICTURES:
+                await page.emulate_media(color_scheme="dark" if dark else "light")
+                await page.goto(f"{url}/console/{path}")
+                await shows(page, "live")
+                await shows(page, text)
+                await settled(page)
+                picture = small(await page.screenshot(full_page=False))
+                assert len(picture) <= MOST_BYTES, f"{name} has {len(picture) >> 10} KiB"
+                await asyncio.to_thread((folder / f"console-{name}.png").write_bytes, picture)
+
+
+async def seed(sandbox: Cluster, *, folder: Path) -> None:
+    """Submit the jobs as their users, and wait until the queue has judged them."""
+    async with Client(load_connection(sandbox.kubeconfig)) as client:
+        for namespace in sorted({namespace for _, namespace, _, _ in FILLING}):
+            await client.create(NAMESPACES, body={"metadata": {"name": namespace}}, as_type=dict[str, Any])
+        for jobs in (FILLING, WAITING):
+            for user, namespace, name, spec in jobs:
+                path = kubeconfig_of(user, sandbox=sandbox, folder=folder)
+                async with Client(load_connection(path)) as own:
+                    await Jobs(own, namespace=namespace).submit(name, **spec)
+            for _, namespace, name, _ in jobs:
+                if jobs is FILLING or name == RUNS_AT_ONCE:
+                    await Jobs(client, namespace=namespace).phase("Running", name)
+        # The estimates of all that wait for room.
+        for name, namespace in (("segment", "vision"), ("evaluate", "nlp"), ("distill", "vision")):
+            await Jobs(client, namespace=namespace).until(
+                name, lambda status: status.queue is not None and status.queue.estimated_start is not None
+            )
+
+
+def kubeconfig_of(user: str, *, sandbox: Cluster, folder: Path) -> Path:
+    """The kubeconfig of a person, by a certificate; all of them administer this cluster."""
+    certificate, key, path = folder / f"{user}.crt", folder / f"{user}.key", folder / f"{user}.yaml"
+    if not path.exists():
+        credentials.sign(Subject(user=user, group="system:masters"), pki=sandbox.pki, certificate=certificate, key=key)
+        access.write_certificate_kubeconfig(
+            path,
+            context=user,
+            ca=sandbox.pki / "ca.crt",
+            certificate=certificate,
+            key=key,
+            port=sandbox.state().ports["kube-apiserver"],
+        )
+    return path
+
+
+@asynccontextmanager
+async def opened(kubeconfig: Path) -> AsyncIterator[str]:
+    """The address of `dovetail console` with this kubeconfig."""
+    stop, address = asyncio.Event(), asyncio.get_running_loop().create_future()
+    serving = asyncio.ensure_future(
+        local.serve(
+            load_connection(kubeconfig),
+            settings=Settings(),
+            port=0,
+            opened=address.set_result,
+            delayed=lambda _: None,
+            stop=stop,
+        )
+    )
+    try:
+        yield await address
+    finally:
+        stop.set()
+        await serving
+
+
+async def settled(page: Page) -> None:
+    """Wait until no part of the page is loading, and the last change is painted."""
+    for text in ("asking the scheduler …", "Computing …", "Loading …"):
+        await expect(page.get_by_text(text)).to_have_count(0, timeout=PATIENCE_MS)
+    await page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+
+
+def small(picture: bytes) -> bytes:
+    """The picture with few colours, as PNG."""
+    out = io.BytesIO()
+    Image.open(io.BytesIO(picture)).convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).save(
+        out, format="PNG", optimize=True
+    )
+    return out.getvalue()
