@@ -46,6 +46,7 @@ class GatewayApiServer(ApiServer):
         "jobs": "/apis/batch/v1/jobs",
         "configmaps": _CONFIGMAPS,
         "nodepools": "/apis/karpenter.sh/v1/nodepools",
+        "namespaces": "/api/v1/namespaces",
     }
 
     def __init__(self) -> None:

@@ -14,7 +14,7 @@ from dovetail_gateway.access.limits import Hosts, RateLimit, Rates
 from dovetail_gateway.access.reviews import ALLOWED_SECONDS, DENIED_SECONDS, Act, Reviews
 from dovetail_gateway.access.tokens import TokenError, bearer, token_of
 from dovetail_gateway.app import Options
-from tests.gateway.api_server import GatewayApiServer
+from tests.gateway.api_server import EDIT, GatewayApiServer, User
 from tests.gateway.served import Face, serving
 
 JOBS = "/api/v3/jobs"
@@ -102,6 +102,19 @@ async def test_all_namespaces_are_asked_for_first_and_single_ones_only_if_that_i
     assert api.reviews == [("admin", "list", "")]
     await face.get(JOBS, token="red-token")
     assert sorted(api.reviews[1:]) == [("rita", "list", ""), ("rita", "list", "canaryns"), ("rita", "list", "red")]
+
+
+async def test_a_namespace_without_jobs_is_seen_by_those_who_may_list_its_jobs(
+    api: GatewayApiServer, face: Face
+) -> None:
+    api.users["new-token"] = User("nora", {"new": EDIT})
+    assert (await face.get(JOBS, token="new-token")).status == 403
+    api.put("namespaces", {"metadata": {"name": "new", "uid": "new"}})
+    async with asyncio.timeout(10):
+        while (found := await face.get(JOBS, token="new-token")).status != 200:
+            await asyncio.sleep(0.01)
+    assert found.json["items"] == []
+    assert (await face.get("/api/v3/me", token="new-token")).json["namespaces"] == ["new"]
 
 
 async def test_an_answer_counts_for_its_time_and_a_denial_for_less(api: GatewayApiServer, face: Face) -> None:

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from dovetail import names
-from dovetail.api.builtin import ConfigMap, Job, Node, Pod, ResourceSlice
+from dovetail.api.builtin import ConfigMap, Job, Namespace, Node, Pod, ResourceSlice
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpunode import GPUNode
 from dovetail.api.gpuquota import GPUQuota
 from dovetail.api.karpenter import NodePool
 from dovetail.api.meta import EventType, key_of
-from dovetail.api.resources import CONFIGMAPS, GPUJOBS, GPUNODES, GPUQUOTAS, JOBS, NODES, PODS
+from dovetail.api.resources import CONFIGMAPS, GPUJOBS, GPUNODES, GPUQUOTAS, JOBS, NAMESPACES, NODES, PODS
 from dovetail.cluster.objects import ClusterObjects
 from dovetail.config.settings import Settings
 from dovetail.decoding import UnreadableError
@@ -95,6 +95,9 @@ class ClusterCache:
         # What prices have learned, by the name of the ConfigMap.
         self._mixes: dict[str, MixRecord] = {}
         self._waiting: dict[str, set[asyncio.Future[None]]] = {}
+        # Also those in which nothing is yet: people submit their first jobs there. Optional: a user's own gateway may lack
+        # the right, and then knows only those with pods or jobs.
+        self._all_namespaces = Reflector(client, resource=NAMESPACES, as_type=Namespace)
         self._nodes = Reflector(client, resource=NODES, as_type=Node, on_event=self._on_node)
         self._gpunodes = Reflector(client, resource=GPUNODES, as_type=GPUNode, on_event=self._on_gpunode)
         self._pods = Reflector(client, resource=PODS, as_type=Pod, on_event=self._on_pod, stand_in=assumed_pod)
@@ -131,6 +134,7 @@ class ClusterCache:
         async with asyncio.TaskGroup() as group:
             for reflector in self._reflectors:
                 group.create_task(reflector.run(), name=f"watch {reflector.resource.plural}")
+            group.create_task(self._all_namespaces.run(), name="watch namespaces")
             group.create_task(self._slice_watch.run(), name="watch resourceslices")
             group.create_task(self._node_pool_watch.run(), name="watch nodepools")
 
@@ -167,11 +171,12 @@ class ClusterCache:
         return all(each.last_error is None for each in self._reflectors)
 
     async def seen_by(self, caller: Caller, *, oldest: float = ALLOWED_SECONDS) -> Visibility:
-        """The namespaces with pods or GPUJobs that the caller may see, by reviews of the last `oldest` seconds.
+        """The namespaces whose GPUJobs the caller may see, by reviews of the last `oldest` seconds.
 
         Raises `KubeError`.
         """
-        return await self._reviews.visibility(caller, among=list(self._namespaces), oldest=oldest)
+        among = self._all_namespaces.store.keys() | self._namespaces.keys()
+        return await self._reviews.visibility(caller, among=among, oldest=oldest)
 
     @property
     def jobs(self) -> Mapping[str, GPUJob]:

@@ -203,7 +203,7 @@ class Server:
             raise RequestFailedError(
                 403,
                 reason="Forbidden",
-                message=f"you may not {route.right.verb} {route.right.resource} in any namespace that has some",
+                message=f"you may not {route.right.verb} {route.right.resource} in any namespace",
             )
         return caller, sees
 
