@@ -139,8 +139,9 @@ const TEXTS = {
   oldestReport: ["Oldest report of a node: {0}", "最旧的节点报告：{0}"],
   // Job
   noJob: ["There is no job {0} in namespace {1} that you may list.", "命名空间 {1} 中没有您可查看的任务 {0}。"],
-  whyNotNodes: ["Why not on which node", "各节点不可用的原因"],
-  nodesRefuse: ["{0} nodes", "{0} 个节点"],
+  whyNotNodes: ["Why it does not start on a node", "各节点不可用的原因"],
+  nodeRefuses: ["1 node ({1})", "1 个节点（{1}）"],
+  nodesRefuse: ["{0} nodes ({1})", "{0} 个节点（{1}）"],
   nodesFit: ["Fits now", "现在可用"],
   levers: ["What would change it", "怎样改变"],
   leverAsk: ["Ask for {0}", "改为请求 {0}"],

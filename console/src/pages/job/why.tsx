@@ -65,7 +65,8 @@ function Nodes({ said }: { said: Explanation }) {
       {groups.map(([reason, list]) => (
         <details key={reason} class="nodes">
           <summary>
-            <strong>{reason || t("nodesFit")}</strong>: {t("nodesRefuse", list.length)} {text(reason)}
+            <strong>{reason || t("nodesFit")}</strong>:{" "}
+            {reason ? t(list.length === 1 ? "nodeRefuses" : "nodesRefuse", list.length, text(reason)) : list.length}
           </summary>
           <table>
             <thead>
