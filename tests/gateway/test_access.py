@@ -111,7 +111,7 @@ async def test_a_namespace_without_jobs_is_seen_by_those_who_may_list_its_jobs(
     assert (await face.get(JOBS, token="new-token")).status == 403
     api.put("namespaces", {"metadata": {"name": "new", "uid": "new"}})
     async with asyncio.timeout(10):
-        while (found := await face.get(JOBS, token="new-token")).status != 200:
+        while (found := await face.get(JOBS, token="new-token")).status != 200:  # noqa: ASYNC110 - it watches
             await asyncio.sleep(0.01)
     assert found.json["items"] == []
     assert (await face.get("/api/v3/me", token="new-token")).json["namespaces"] == ["new"]

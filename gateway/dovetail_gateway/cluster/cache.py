@@ -95,8 +95,8 @@ class ClusterCache:
         # What prices have learned, by the name of the ConfigMap.
         self._mixes: dict[str, MixRecord] = {}
         self._waiting: dict[str, set[asyncio.Future[None]]] = {}
-        # Also those in which nothing is yet: people submit their first jobs there. Optional: a user's own gateway may lack
-        # the right, and then knows only those with pods or jobs.
+        # Also those in which nothing is yet: people submit their first jobs there. Optional: a user's own gateway may
+        # lack the right, and then knows only those with pods or jobs.
         self._all_namespaces = Reflector(client, resource=NAMESPACES, as_type=Namespace)
         self._nodes = Reflector(client, resource=NODES, as_type=Node, on_event=self._on_node)
         self._gpunodes = Reflector(client, resource=GPUNODES, as_type=GPUNode, on_event=self._on_gpunode)
