@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from dovetail.api.resources import JOBS
+from dovetail.jobs.guests.registry import KINDS
 from dovetail_sandbox.programs import locate
 from dovetail_sandbox.progress import Lines
 from tests.chart.rights import BEGIN, END, PAGE, accounts_of, render, rights_in, rules_in, table
@@ -50,3 +52,16 @@ def test_no_account_changes_pods_runs_in_them_or_makes_tokens(chart: str) -> Non
         # policy dovetail-job-pods refuses it any other change.
         is_known = right.name == "dovetail-test" or (right.account, right.verb) == ("dovetail-operator", "patch")
         assert right.resource != "pods" or right.verb in {"get", "list", "watch"} or is_known, right
+
+
+def test_the_operator_may_follow_and_hold_each_kind_of_guest_and_nothing_more(chart: str) -> None:
+    for kind in KINDS:
+        known = {
+            right.verb
+            for right in rights_in(chart)
+            if right.account == "dovetail-operator"
+            and (right.group, right.resource) == (kind.resource.group, kind.resource.plural)
+        }
+        assert known >= {"list", "watch", "patch"}, kind.resource.kind
+        # The batch Jobs of GPUJobs are its own.
+        assert kind.resource == JOBS or known == {"list", "watch", "patch"}, kind.resource.kind

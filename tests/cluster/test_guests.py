@@ -10,14 +10,18 @@ import pytest
 from dovetail import names
 from dovetail.api.builtin import Event, Job, Pod
 from dovetail.api.gpujob import GPUJob
-from dovetail.api.resources import EVENTS, GPUJOBS, JOBS, PODS, Resource
+from dovetail.api.resources import EVENTS, GPUJOBS, GPUQUOTAS, JOBS, PODS, Resource
 from dovetail.kube.client import Client
 from dovetail.kube.errors import NotFound, StatusError
 from dovetail.pods.allocation import allocation_in
+from dovetail_sandbox.cluster import Cluster
 from tests.cluster.conftest import PREEMPTING
 from tests.cluster.jobs import FOR_EVER, PATIENCE_SECONDS, Jobs
+from tests.cluster.test_cli import Shell, main_output, shell
 
 pytestmark = pytest.mark.cluster
+
+__all__ = ["shell"]
 
 
 def template(*, gpu: str | None = "1", run: float = FOR_EVER) -> dict[str, Any]:
@@ -188,3 +192,69 @@ async def test_bad_input_is_one_sentence_on_the_object(guests: Guests) -> None:
     assert event.message == (
         "Is not queued: annotation dovetail.dev/gpu-priority is '999': it must be a whole number from 0 to 255"
     )
+
+
+async def test_gpus_by_resources_alone_are_refused_in_one_sentence(guests: Guests) -> None:
+    body = batch_job("plain", gpu=None)
+    body["spec"]["template"]["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": 1}}
+    await guests.make(body)
+    event = await guests.announced("NotQueued", kind="Job", name="plain")
+    assert event.message == (
+        "Is not queued: container main requests nvidia.com/gpu, and its pod template has no annotation "
+        "dovetail.dev/gpu: pods in the queue request GPUs by the annotation"
+    )
+    assert await guests.pods() == []
+
+
+async def test_the_commands_list_hold_release_explain_and_cancel_it(guests: Guests, jobs: Jobs, shell: Shell) -> None:
+    await guests.make(batch_job("train", workers=2, gpu="1(A100)"))
+    await jobs.there(GPUJOBS, "job-train")
+    await jobs.until("job-train", lambda status: status.workers_ready == 2)
+    assert " job-train  R " in await shell("gqueue")
+    where = ("--kubeconfig", str(shell.kubeconfig), "--namespace", shell.namespace)
+    assert await asyncio.to_thread(main_output, "gjob", "hold", *where, "job-train") == "Job 1 held.\n"
+    held = await jobs.phase("Suspended", "job-train", reason="Held")
+    assert held.message == "Held: gjob release job-train lets it go on"
+    await guests.until_pods(lambda pods: not pods)
+    assert await asyncio.to_thread(main_output, "gjob", "release", *where, "job-train") == "Job 1 released.\n"
+    await jobs.until("job-train", lambda status: status.workers_ready == 2)
+    told = await asyncio.to_thread(main_output, "explain", "job", *where, "job-train")
+    assert told.startswith("Job 1 (job-train) is on a100-0 with GPU 0,1\n")
+    assert await shell("gcancel", "job-train") == "Job 1 cancelled.\n"
+    await jobs.phase("Cancelled", "job-train")
+    await guests.until_pods(lambda pods: not pods)
+    left = await guests.client.get(JOBS, name="train", as_type=Job, namespace=guests.namespace)
+    assert left.spec.suspend
+
+
+async def test_a_quota_counts_it(guests: Guests, jobs: Jobs, client: Client) -> None:
+    limit = {"metadata": {"name": guests.namespace}, "spec": {"namespaces": [guests.namespace], "gpus": 2}}
+    await client.create(GPUQUOTAS, body=limit, as_type=dict[str, Any])
+    try:
+        await guests.make(batch_job("first", workers=2, gpu="1(V100)"))
+        await jobs.there(GPUJOBS, "job-first")
+        await jobs.until("job-first", lambda status: status.workers_ready == 2)
+        await guests.make(batch_job("second", gpu="1(V100)"))
+        await jobs.there(GPUJOBS, "job-second")
+        waits = await jobs.phase("Queued", "job-second", reason="Quota")
+        assert guests.namespace in waits.message
+        await jobs.end("job-first")
+        await jobs.phase("Running", "job-second")
+    finally:
+        await client.delete(GPUQUOTAS, name=guests.namespace)
+
+
+async def test_an_operator_that_is_restarted_goes_on(guests: Guests, jobs: Jobs, sandbox: Cluster) -> None:
+    await guests.make(batch_job("runs", workers=2, gpu="1(A100)"))
+    await jobs.there(GPUJOBS, "job-runs")
+    before = await jobs.until("job-runs", lambda status: status.workers_ready == 2)
+    await guests.make(batch_job("waits", gpu="1(A100)"))
+    await jobs.there(GPUJOBS, "job-waits")
+    await jobs.phase("Queued", "job-waits", reason="Resources")
+    pods = {pod.metadata.uid for pod in await jobs.pods("job-runs")}
+    await asyncio.to_thread(sandbox.restart, "operator")
+    assert {pod.metadata.uid for pod in await jobs.pods("job-runs")} == pods
+    await jobs.end("job-runs")
+    done = await jobs.phase("Succeeded", "job-runs")
+    assert (done.plans, done.devices) == (before.plans, before.devices)
+    await jobs.phase("Running", "job-waits")

@@ -46,14 +46,6 @@ SHOWN_ELSEWHERE: Final = {
     ("dovetail-operator", "watch", "nodepools.karpenter.sh"): (
         "only where Karpenter is installed: tests/cluster/test_growing.py, in the slow suite"
     ),
-    **{
-        ("dovetail-operator", verb, resource): (
-            "only where the kind is installed: the real JobSet in tests/cluster/test_neighbours.py, in the slow suite, "
-            "and the adapter of each kind in tests/core/jobs/guests/test_kinds.py"
-        )
-        for resource in ("jobsets.jobset.x-k8s.io", "rayjobs.ray.io", "rayclusters.ray.io", "mpijobs.kubeflow.org")
-        for verb in ("watch", "patch")
-    },
     ("dovetail-gateway", "watch", "nodepools.karpenter.sh"): (
         "only where Karpenter is installed: the same watch as the operator's"
     ),

@@ -71,6 +71,9 @@ def _held(seen: Observed, *, child: Job | None) -> Stage:
     if child is not None and not child.spec.suspend:
         suspend = (PatchJob(spec={"suspend": True}),)
     message = why_held(seen.job) or "Held by spec.suspend: set it to false to let the job go on"
+    if is_guests(seen.job):
+        # The message is shown on the guest too, whose own suspension only the operator ends.
+        message = f"Held: gjob release {seen.job.metadata.name} lets it go on"
     return Stage(phase=phase_of_held(seen.job), reason="Held", message=message, admitted=False, actions=suspend)
 
 

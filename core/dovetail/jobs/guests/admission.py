@@ -1,5 +1,6 @@
 """What the webhook adds to a guest when it is created, so that nothing of it starts before its turn. Pure."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from dovetail import names
@@ -9,23 +10,44 @@ Patch = list[dict[str, Any]]
 
 
 def patch_of_guest(guest: Guest, *, kind: Kind, run: str, user: str) -> Patch:
-    """The changes to a new object that names our queue; empty for one that Kueue admits, or that another guest owns.
+    """The changes to a new object that names our queue; empty for one that Kueue admits.
 
-    `run` is a text of which no other guest has the same. Raises `GuestError`.
+    `run` is a text of which no other guest has the same. An object that another guest's controller made of that guest
+    waits with it, and leaves the queue itself. Raises `GuestError`.
     """
     labels, annotations = guest.metadata.labels, guest.metadata.annotations
     if names.LABEL_QUEUE not in labels or names.KUEUE_QUEUE in labels:
         return []
     sets = kind.pod_sets(guest.spec)
-    if names.RUN not in annotations and any(names.RUN in each.template.labels for each in sets):
-        # A guest's controller copies its template: the guest waits, and this object is a part of it.
-        return []
+    if _is_part(guest, sets=sets, user=user):
+        return _left_out(guest)
     said = {**annotations, names.RUN: run, names.USER: user}
     patch: Patch = [{"op": "add", "path": "/metadata/annotations", "value": said}]
     patch += _held(guest, kind=kind)
     for each in sets:
         patch += _gated(each, run=run)
     return patch
+
+
+def _is_part(guest: Guest, *, sets: Sequence[PodSet], user: str) -> bool:
+    """Whether a guest's controller made the object of the guest's templates, as KubeRay does a RayCluster."""
+    if not any(names.RUN in each.template.labels for each in sets):
+        return False
+    annotations = guest.metadata.annotations
+    is_owned = any(owner.controller for owner in guest.metadata.owner_references)
+    # KubeRay copies the annotations too. In a second look at a guest, the user is still the same.
+    return names.RUN not in annotations or (is_owned and annotations.get(names.USER) != user)
+
+
+def _left_out(guest: Guest) -> Patch:
+    """Take what the guest's controller has copied: with it, the part would wait for a turn of its own."""
+    labels = {key: value for key, value in guest.metadata.labels.items() if key != names.LABEL_QUEUE}
+    ours = {names.RUN, names.USER}
+    annotations = {key: value for key, value in guest.metadata.annotations.items() if key not in ours}
+    return [
+        {"op": "add", "path": "/metadata/labels", "value": labels},
+        {"op": "add", "path": "/metadata/annotations", "value": annotations},
+    ]
 
 
 def _held(guest: Guest, *, kind: Kind) -> Patch:

@@ -14,6 +14,7 @@ from dovetail.api.gpujob import KIND as GPUJOB
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.meta import OwnerReference
 from dovetail.formats.quantities import read_whole
+from dovetail.gpu.device_plugins import DEFAULT_VENDORS, Vendors, is_mig
 from dovetail.jobs.batch_job import is_guests
 from dovetail.jobs.guests.kind import Guest, GuestError, Kind, PodSet
 
@@ -57,11 +58,13 @@ def seated_sets(sets: list[PodSet]) -> list[PodSet]:
     return [each for each in sets if each.asks_for_gpus] or sets
 
 
-def record_of(guest: Guest, *, kind: Kind) -> Manifest:
+def record_of(guest: Guest, *, kind: Kind, vendors: Vendors = DEFAULT_VENDORS) -> Manifest:
     """The GPUJob of a guest. Raises `GuestError` for one that cannot wait in the queue."""
     sets = [each for each in kind.pod_sets(guest.spec) if each.count]
     if not sets:
         raise GuestError("it asks for no pods, so there is nothing to queue")
+    for each in sets:
+        _refuse_uncounted(each, vendors=vendors)
     seated = seated_sets(sets)
     first, *others = seated
     workers = sum(each.count for each in seated)
@@ -127,6 +130,27 @@ def _worker(pods: PodSet) -> Manifest:
         if isinstance(spec.get(key), list)
     }
     return {**request, **options, "template": {"spec": {**placed, **containers, "restartPolicy": "Never"}}}
+
+
+def _refuse_uncounted(pods: PodSet, *, vendors: Vendors) -> None:
+    """Refuse a template that requests GPUs by resources alone: the queue would count it without them."""
+    if pods.asks_for_gpus:
+        return
+    spec = pods.template.spec
+    parts = [spec[key] for key in ("initContainers", "containers") if isinstance(spec.get(key), list)]
+    for container in (each for part in parts for each in part if isinstance(each, Mapping)):
+        resources = container.get("resources")
+        for amounts in resources.values() if isinstance(resources, Mapping) else ():
+            asked = [name for name in amounts if _is_gpu(name, vendors=vendors)] if isinstance(amounts, Mapping) else []
+            if asked:
+                raise GuestError(
+                    f"container {str(container.get('name', ''))[:63]} requests {asked[0]}, and its pod template has no "
+                    f"annotation {names.REQUEST}: pods in the queue request GPUs by the annotation"
+                )
+
+
+def _is_gpu(resource: str, *, vendors: Vendors) -> bool:
+    return resource in names.MANAGED_RESOURCES or resource in vendors.resources or is_mig(resource)
 
 
 def _sized(container: Any) -> Manifest:

@@ -169,12 +169,17 @@ class GuestKeeper:
         if not found.run:
             self._say(found, message=_unseen(found))
             return
-        try:
-            wanted = record_of(found.guest, kind=found.kind)
-        except GuestError as error:
-            self._say(found, message=f"Is not queued: {error}")
-            return
         record = self._state.store.jobs.get(key)
+        try:
+            wanted = record_of(found.guest, kind=found.kind, vendors=self._state.store.view.vendors)
+        except GuestError as error:
+            if record is None or not is_record_of(record, guest=found.guest):
+                self._say(found, message=f"Is not queued: {error}")
+            else:
+                # It was queued before it was changed: what it holds is still followed until it ends.
+                self._say(found, message=f"GPUJob {record.metadata.name} stays as it was: {error}")
+                await self._follow(found, record=record, wanted=None)
+            return
         if record is None:
             await self._create(found, wanted=wanted)
         elif not is_record_of(record, guest=found.guest):
@@ -196,8 +201,8 @@ class GuestKeeper:
             self._say(found, message=f"Is not queued: {made.message}")
             self._queue.add_later(found.key, seconds=_REFUSED_SECONDS)
 
-    async def _follow(self, found: Known, *, record: GPUJob, wanted: Manifest) -> None:
-        self._told.pop(found.guest.metadata.uid, None)
+    async def _follow(self, found: Known, *, record: GPUJob, wanted: Manifest | None) -> None:
+        """Show the guest to its record, and change the record to what is wanted; None leaves it as it is."""
         shown = self._as_job(found, record=record)
         known = self._state.store.child_named(found.key)
         if known is not None and known.metadata.uid != record.metadata.uid:
@@ -207,13 +212,15 @@ class GuestKeeper:
             self._show("MODIFIED", shown)
         if is_finished(record) or is_going(record):
             return
-        now = values_of(record.spec)
-        if shown.spec.suspend and any(now.get(field, 1) != wanted["spec"].get(field, 1) for field in _FIXED):
-            # These cannot change in a GPUJob.
-            await jobs.delete_gpujob(self._client, job=record)
-            return
-        if change := _changes(now, wanted=wanted["spec"]):
-            await writes.change_record(self._client, record=record, spec=change)
+        if wanted is not None:
+            self._told.pop(found.guest.metadata.uid, None)
+            now = values_of(record.spec)
+            if shown.spec.suspend and any(now.get(field, 1) != wanted["spec"].get(field, 1) for field in _FIXED):
+                # These cannot change in a GPUJob.
+                await jobs.delete_gpujob(self._client, job=record)
+                return
+            if change := _changes(now, wanted=wanted["spec"]):
+                await writes.change_record(self._client, record=record, spec=change)
         if not shown.spec.suspend:
             await self._open_gates(found, record=record)
 

@@ -98,11 +98,33 @@ def test_admission_holds_the_guest_and_gates_all_its_pods(kind: Kind) -> None:
 
 
 @each_kind
-def test_a_part_of_a_guest_waits_with_the_guest(kind: Kind) -> None:
-    """A RayJob's RayCluster has the templates of the RayJob: it is held with it, and not by itself."""
+@pytest.mark.parametrize("copied", [{}, {names.RUN: "r", names.USER: "ada", "theirs": "x"}], ids=["labels", "all"])
+def test_a_part_of_a_guest_waits_with_the_guest_and_leaves_the_queue(kind: Kind, copied: dict[str, str]) -> None:
+    """A RayJob's RayCluster has the templates of the RayJob, its labels and its annotations."""
     held = patched(example(kind), patch=patch_of_guest(guest(kind), kind=kind, run="r", user="ada"))
-    part = convert({**held, "metadata": {**held["metadata"], "annotations": {}}}, as_type=Guest)
-    assert patch_of_guest(part, kind=kind, run="other", user="controller") == []
+    owner = {"apiVersion": "ray.io/v1", "kind": "RayJob", "name": "tune", "uid": "uid-tune", "controller": True}
+    labels = {names.LABEL_QUEUE: "default", "theirs": "y"}
+    metadata = {"name": "part", "labels": labels, "annotations": copied, "ownerReferences": [owner]}
+    part = {**held, "metadata": metadata}
+    found = convert(part, as_type=Guest)
+    patch = patch_of_guest(found, kind=kind, run="other", user="system:serviceaccount:ray:kuberay-operator")
+    after = patched(part, patch=patch)
+    assert after["metadata"]["labels"] == {"theirs": "y"}
+    assert after["metadata"]["annotations"].keys() == copied.keys() - {names.RUN, names.USER}
+    assert after["spec"] == held["spec"]
+    # A second look finds nothing of ours.
+    assert patch_of_guest(convert(after, as_type=Guest), kind=kind, run="third", user="other") == []
+
+
+@each_kind
+def test_a_guest_with_an_owner_is_still_itself_in_a_second_look(kind: Kind) -> None:
+    """A CronJob's Job, which another webhook has changed after ours."""
+    owner = {"apiVersion": "batch/v1", "kind": "CronJob", "name": "c", "uid": "uid-c", "controller": True}
+    body = example(kind)
+    body["metadata"]["ownerReferences"] = [owner]
+    first = patched(body, patch=patch_of_guest(convert(body, as_type=Guest), kind=kind, run="r", user="cron"))
+    again = patched(first, patch=patch_of_guest(convert(first, as_type=Guest), kind=kind, run="r", user="cron"))
+    assert again == first
 
 
 @each_kind

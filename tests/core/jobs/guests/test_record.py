@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from dovetail import names
+from dovetail.gpu.device_plugins import Vendors
 from dovetail.jobs.guests.kind import Guest, GuestError
 from dovetail.jobs.guests.record import record_name, record_of
 from tests.core.jobs.guests.examples import guest, kind_named
@@ -91,3 +92,36 @@ def test_pods_of_two_sizes_are_told() -> None:
     greedy = {**driver, "template": {"spec": {**driver["template"]["spec"], "template": with_gpus}}}
     with pytest.raises(GuestError, match="its pods with GPUs differ in request, resources or placement"):
         record_of(Guest(metadata=found.metadata, spec={"replicatedJobs": [greedy, workers]}), kind=kind)
+
+
+@pytest.mark.parametrize("part", ["limits", "requests"])
+@pytest.mark.parametrize(
+    "resource", ["nvidia.com/gpu", "amd.com/gpu", "nvidia.com/mig-1g.10gb", "dovetail.dev/gpu-milli"]
+)
+def test_gpus_by_resources_alone_are_told(resource: str, part: str) -> None:
+    template = {"spec": {"containers": [{"name": "side"}, {"name": "main", "resources": {part: {resource: 1}}}]}}
+    with pytest.raises(GuestError) as caught:
+        record_of(job(template=template), kind=JOB)
+    assert str(caught.value) == (
+        f"container main requests {resource}, and its pod template has no annotation dovetail.dev/gpu: pods in the "
+        "queue request GPUs by the annotation"
+    )
+
+
+def test_a_resource_that_the_configuration_names_is_told_too() -> None:
+    template = {"spec": {"initContainers": [{"name": "load", "resources": {"limits": {"example.com/card": "1"}}}]}}
+    assert record_of(job(template=template), kind=JOB)["spec"]["resources"] == {"device": "cpu"}
+    with pytest.raises(GuestError, match=r"container load requests example\.com/card, "):
+        record_of(job(template=template), kind=JOB, vendors=Vendors(by_name={"card": "example.com/card"}))
+
+
+def test_a_template_with_the_annotation_may_have_the_resources_too() -> None:
+    limits = {"resources": {"limits": {"nvidia.com/gpu": 2}}}
+    template = {"metadata": {"annotations": {names.REQUEST: "2"}}, "spec": {"containers": [{"name": "main", **limits}]}}
+    assert record_of(job(template=template), kind=JOB)["spec"]["gpu"] == "2"
+
+
+@pytest.mark.parametrize("resources", [7, {"limits": 7}, {"limits": ["nvidia.com/gpu"]}])
+def test_resources_that_are_none_ask_for_nothing(resources: object) -> None:
+    template = {"spec": {"containers": [{"name": "main", "resources": resources}]}}
+    assert record_of(job(template=template), kind=JOB)["spec"]["resources"] == {"device": "cpu"}

@@ -233,6 +233,23 @@ async def test_what_is_wrong_is_said_once_on_the_guest(rig: Rig, found: Guest, s
     assert news.message.startswith(sentence)
 
 
+async def test_a_guest_that_becomes_wrong_later_is_still_followed_to_its_end(rig: Rig, api: Api) -> None:
+    wrong = held(suspend=False, version=8, **{names.PRIORITY: "high"})
+    over = {"conditions": [{"type": "Complete", "status": "True"}]}
+    rig.guest(held(suspend=False))
+    rig.state.store.job_changed(record(status={"phase": "Running"}))
+    rig.guest(msgspec.structs.replace(wrong, status=over))
+    await rig.keep()
+    await rig.keep()
+    assert [each.type for each in rig.shown[-1][1].status.conditions] == ["Complete"]
+    (news,) = rig.said
+    assert news.message == (
+        "GPUJob job-train stays as it was: annotation dovetail.dev/gpu-priority is 'high': it must be a whole number "
+        "from 0 to 255"
+    )
+    assert not [seen for seen in api.seen if seen.method != "GET"]
+
+
 async def test_a_gpujob_of_the_records_name_is_left_alone(rig: Rig, api: Api) -> None:
     own = job_of({"metadata": {"name": "job-train", "namespace": "team", "uid": "u", "resourceVersion": "3"},
                   "spec": {"gpu": 1, "template": {"spec": {"containers": [{"name": "main"}]}}}})  # fmt: skip
