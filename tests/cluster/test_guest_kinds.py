@@ -109,5 +109,4 @@ async def hold_and_release(guests: Guests, jobs: Jobs, *, expected: Expected) ->
     await jobs.phase("Suspended", expected.name, reason="Held")
     await guests.until_pods(lambda pods: not pods)
     await jobs.change(expected.name, suspend=False)
-    again = await jobs.until(expected.name, partial(has_workers, count=expected.workers))
-    assert again.plans == 2
+    await jobs.until(expected.name, lambda status: status.plans == 2 and status.workers_ready == expected.workers)
