@@ -127,16 +127,32 @@ def test_no_role_has_a_wildcard(chart: list[dict[str, Any]]) -> None:
             assert "*" not in [*rule["apiGroups"], *rule["resources"], *rule["verbs"]], role["metadata"]["name"]
 
 
-def test_no_component_may_read_a_secret_or_change_a_pod(chart: list[dict[str, Any]]) -> None:
+# Who keeps or removes Secrets, each by its name.
+OF_SECRETS = {"dovetail-certificates", "dovetail-cleanup"}
+# The other verbs on pods. The policy dovetail-job-pods lets the operator open the gate of a pod, dovetail-allocations
+# lets it change one annotation. Helm's hooks: the cleanup deletes the pod of a failed test by its name, and the test
+# creates a GPUJob, for which a policy may demand that right.
+ON_PODS = {
+    ("dovetail-operator", "pods"): {"patch"},
+    ("dovetail-operator", "pods/status"): {"patch"},
+    ("dovetail-cleanup", "pods"): {"delete"},
+    ("dovetail-test", "pods"): {"create"},
+}
+
+
+def test_no_component_may_read_any_secret_or_change_any_pod(chart: list[dict[str, Any]]) -> None:
     for role in of_kind(chart, "Role", "ClusterRole"):
+        name = role["metadata"]["name"]
         for rule in role["rules"]:
-            # One process keeps one Secret, by its name.
-            keeps = role["metadata"]["name"] == "dovetail-certificates" and "resourceNames" in rule
-            assert keeps or "secrets" not in rule["resources"]
-            # The policy dovetail-allocations lets the operator change one annotation by that, and no status.
-            tells = role["metadata"]["name"] == "dovetail-operator" and rule["resources"] == ["pods/status"]
-            if {"pods", "pods/status"} & set(rule["resources"]):
-                assert set(rule["verbs"]) <= {"get", "list", "watch", *(["patch"] if tells else [])}
+            assert "secrets" not in rule["resources"] or (name in OF_SECRETS and rule["resourceNames"])
+            assert (
+                name != "dovetail-cleanup"
+                or "delete" not in rule["verbs"]
+                or "pods" not in rule["resources"]
+                or (rule["resourceNames"] == ["dovetail-test"])
+            )
+            for resource in {"pods", "pods/status"} & set(rule["resources"]):
+                assert set(rule["verbs"]) <= {"get", "list", "watch", *ON_PODS.get((name, resource), ())}
 
 
 def test_operators_side_by_side_may_be_drained_one_at_a_time(render: Render) -> None:
@@ -278,7 +294,8 @@ def test_every_account_in_a_binding_exists(chart: list[dict[str, Any]]) -> None:
         for subject in each["subjects"]
         if subject["kind"] == "ServiceAccount"
     }
-    assert bound == {f"dovetail-{name}" for name in ("operator", "scheduler", "extender", "agent", "certificates")}
+    programs = ("operator", "scheduler", "extender", "agent", "certificates", "cleanup", "test")
+    assert bound == {f"dovetail-{name}" for name in programs}
     # The webhook asks the API server nothing.
     assert accounts == {*bound, "dovetail-webhook"}
     assert {pod["serviceAccountName"] for pod in pods(chart).values()} <= accounts

@@ -3,8 +3,8 @@
 import pytest
 
 from tools.soak import report
-from tools.soak.record import verdicts
 from tools.soak.run import Options, soak
+from tools.soak.verdicts import verdicts
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 

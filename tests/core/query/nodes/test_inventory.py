@@ -65,7 +65,15 @@ def test_a_job_of_another_namespace_is_named_with_it() -> None:
 def test_holders_are_rows_of_numbers() -> None:
     (device, _) = inventory_row(inventory_of(job_pod(5, share=500))).nodes[0].devices
     assert msgspec.to_builtins(device)["holders"] == [
-        {"namespace": "default", "pod": "p5", "job": 5, "share_milli": 500, "memory_mib": 1024, "workload": None}
+        {
+            "namespace": "default",
+            "pod": "p5",
+            "uid": "uid-p5",
+            "job": 5,
+            "share_milli": 500,
+            "memory_mib": 1024,
+            "workload": None,
+        }
     ]
 
 
