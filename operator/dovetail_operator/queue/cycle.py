@@ -309,7 +309,8 @@ def _with_those_on_the_way(state: State, *, cycle: Cycle) -> tuple[Ledger, list[
         # kube-scheduler has to refuse the pod until the ending pods have left.
         cycle.doubts.pop(uid, None)
     lost = {uid: node for uid, node in claimed.lost.items() if uid not in cycle.replacements}
-    cycle.doubts.update({uid: doubt_about(node, view=state.store.view) for uid, node in lost.items()})
+    for uid, node in lost.items():
+        cycle.doubts[uid] = doubt_about(node, view=state.store.view, others_go_on=uid in cycle.replaceable)
     return ledger, [*cycle.leaving, *claimed.leaving, *replaced]
 
 

@@ -70,19 +70,33 @@ def test_a_refused_pod_of_a_replaced_worker_is_no_doubt() -> None:
 
 
 @pytest.mark.parametrize(
-    ("nodes", "restart"),
+    ("nodes", "restart", "patience"),
     [
-        pytest.param({"a": 2, "b": 4}, "Worker", id="no other node has room"),
-        pytest.param({"a": 2, "b": 4, "c": 4}, "Gang", id="the job restarts as a gang"),
+        # Room may come free for the lost worker alone.
+        pytest.param({"a": 2, "b": 4}, "Worker", 3.0, id="no other node has room"),
+        pytest.param({"a": 2, "b": 4, "c": 4}, "Gang", 0.0, id="the job restarts as a gang"),
     ],
 )
-def test_the_gang_gets_a_new_plan_otherwise(nodes: dict[str, int], restart: str) -> None:
+def test_the_gang_gets_a_new_plan_otherwise(nodes: dict[str, int], restart: str, patience: float) -> None:
     state = make_state(**nodes)
     at_work(state, ("a", 2), ("b", 1), restart=restart)
     state.store.view.node_gone("b")
     cycle = cycle_of(state)
     assert cycle.replacements == {}
-    assert cycle.doubts == {"uid-x": Doubt(why="node b is gone")}
+    assert cycle.doubts == {"uid-x": Doubt(why="node b is gone", patience_seconds=patience)}
+
+
+def test_bound_pods_that_the_watch_shows_after_the_cordon_go_on() -> None:
+    state = make_state(a=2, b=4, c=4)
+    at_work(state, ("b", 1), ("c", 2))
+    cordon(state, "b")
+    assert cycle_of(state).doubts["uid-x"].patience_seconds > 0
+    for worker in (1, 2):
+        state.store.pod_event("ADDED", make_pod(worker, node="c", devices=2, meta={"uid": f"uid-{worker}"}))
+    cycle = cycle_of(state)
+    first, *others = nodes_by_worker(cycle.replacements["uid-x"])
+    assert (first != "b", others) == (True, ["c", "c"])
+    assert cycle.doubts == {}
 
 
 def test_a_gang_that_has_lost_all_its_workers_starts_again_as_a_whole() -> None:
