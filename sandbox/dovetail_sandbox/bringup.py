@@ -315,7 +315,7 @@ class _Bringup:
         known = cluster.state()
         configuration = kwok.configuration(
             ports=known.ports,
-            binaries=self.programs,
+            binaries={**self.programs, "kube-controller-manager": self._patient_controllers()},
             kube_version=known.kubernetes,
             pki=cluster.pki,
             real_node=self.plan.real_node,
@@ -345,6 +345,16 @@ class _Bringup:
         self._start_supervisor()
         self._wait_for_control_plane()
         self._write_admin_kubeconfig(port=known.ports["kube-apiserver"])
+
+    def _patient_controllers(self) -> Path:
+        """Write the script that starts kube-controller-manager, and return its path."""
+        script = self.cluster.folder / "kube-controller-manager"
+        port = self.cluster.state().ports["kube-apiserver"]
+        program = self.programs["kube-controller-manager"]
+        text = kwok.starter(program, kubectl=self.programs["kubectl"], port=port, pki=self.cluster.pki)
+        script.write_text(text, encoding="utf-8")
+        script.chmod(0o700)
+        return script
 
     def _write_admin_kubeconfig(self, *, port: int) -> None:
         cluster = self.cluster

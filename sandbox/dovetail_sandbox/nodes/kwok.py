@@ -1,6 +1,7 @@
 """Node objects of simulated nodes, and kwokctl's configuration of the control plane. Pure."""
 
 import json
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
@@ -150,6 +151,21 @@ def configuration(
     }
     stages = resources.files("dovetail_sandbox").joinpath("data/stages.yaml").read_text(encoding="utf-8")
     return f"{yaml.safe_dump(document, sort_keys=False)}---\n{stages}"
+
+
+def starter(program: Path, *, kubectl: Path, port: int, pki: Path) -> str:
+    """Return a shell script that runs a program once the API server at this port is ready.
+
+    kube-controller-manager waits ten seconds for a healthy API server and then ends, and kwokctl does not start it
+    again. On a busy machine an API server needs longer. kwokctl also asks the program for its version, with one word.
+    """
+    ask = [
+        str(kubectl), "--kubeconfig=/dev/null", f"--server=https://127.0.0.1:{port}",
+        f"--certificate-authority={pki / 'ca.crt'}", f"--client-certificate={pki / 'admin.crt'}",
+        f"--client-key={pki / 'admin.key'}", "get", "--raw=/readyz",
+    ]  # fmt: skip
+    wait = f"until [ $# -lt 2 ] || {shlex.join(ask)} >/dev/null 2>&1; do sleep 0.2; done"
+    return f'#!/bin/sh\n{wait}\nexec {shlex.quote(str(program))} "$@"\n'
 
 
 def audit_policy(*, namespace: str) -> str:
