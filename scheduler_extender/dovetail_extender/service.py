@@ -95,6 +95,7 @@ class Extender:
         self._binder = Binder(
             ledger=self.ledger,
             pods=self.watching,
+            jobs=self.watching,
             office=leadership,
             decisions=decisions,
             deadline_seconds=options.bind_deadline_seconds,

@@ -7,7 +7,8 @@ silent, or answer a binding late or not at all although it happened.
 import asyncio
 import itertools
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Self
 
@@ -26,13 +27,15 @@ LISTS = {
 }
 WAKEUP = "/apis/storage.k8s.io/v1/namespaces/dovetail-system/csistoragecapacities/dovetail-wakeup"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/dovetail-system/leases"
+_JOB = "/apis/dovetail.dev/v1alpha1/namespaces/{namespace}/gpujobs/{name}"
 _POD = "/api/v1/namespaces/{namespace}/pods/{name}"
 
 
 class ApiServer:
     """`answering` cleared: nothing is answered. `telling` false: the watches are open but nothing comes through them.
 
-    `binding_status`: bindings get that status and do not happen.
+    `binding_status`: bindings get that status and do not happen. `read_statuses` by kind: so do reads of one object,
+    which `reads` counts. They wait while their kind's `read_gates` is cleared.
     """
 
     lists = LISTS
@@ -50,6 +53,9 @@ class ApiServer:
         self.listing.set()
         self.answers_bindings = True
         self.binding_status: int | None = None
+        self.reads: Counter[str] = Counter()
+        self.read_statuses: dict[str, int] = {}
+        self.read_gates: defaultdict[str, asyncio.Event] = defaultdict(_opened)
         self.leases: dict[str, dict[str, Any]] = {}
         self.lease_writes: list[dict[str, Any]] = []
         self.waiting_leases = 0
@@ -76,7 +82,8 @@ class ApiServer:
         """Add every path that is served."""
         for kind, path in self.lists.items():
             app.router.add_get(path, self._list_or_watch(kind))
-        app.router.add_get(_POD, self._read)
+        app.router.add_get(_POD, self._read("pods"))
+        app.router.add_get(_JOB, self._read("gpujobs"))
         app.router.add_post(f"{_POD}/binding", self._bind)
         app.router.add_get(f"{LEASES}/{{name}}", self._read_lease)
         app.router.add_post(LEASES, self._write_lease)
@@ -138,10 +145,17 @@ class ApiServer:
             self._watches[kind].pop(queue, None)
         return response
 
-    async def _read(self, request: web.Request) -> web.Response:
-        await self.answering.wait()
-        pod = self.objects["pods"].get("{namespace}/{name}".format(**request.match_info))
-        return _status(404, "NotFound", "no such pod") if pod is None else web.json_response(pod)
+    def _read(self, kind: str) -> Callable[[web.Request], Awaitable[web.Response]]:
+        async def serve(request: web.Request) -> web.Response:
+            await self.answering.wait()
+            self.reads[kind] += 1
+            await self.read_gates[kind].wait()
+            if status := self.read_statuses.get(kind):
+                return _status(status, "Because", f"refused with {status}")
+            found = self.objects[kind].get("{namespace}/{name}".format(**request.match_info))
+            return _status(404, "NotFound", f"no such object of {kind}") if found is None else web.json_response(found)
+
+        return serve
 
     async def _read_lease(self, request: web.Request) -> web.Response:
         await self.answering.wait()
@@ -200,6 +214,12 @@ class ApiServer:
         pod["metadata"].setdefault("annotations", {}).update(binding["metadata"].get("annotations", {}))
         self.put("pods", pod)
         return web.json_response({"kind": "Status", "status": "Success", "metadata": {}, "code": 201}, status=201)
+
+
+def _opened() -> asyncio.Event:
+    event = asyncio.Event()
+    event.set()
+    return event
 
 
 def _page(items: list[dict[str, Any]], *, version: str, query: Mapping[str, str]) -> dict[str, Any]:

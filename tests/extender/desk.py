@@ -10,12 +10,20 @@ from dovetail.cluster.view import ClusterView
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Ask, Claim
 from dovetail.engine.model.refusals import Refusal
+from dovetail.kube.errors import NotFound, Status
 from dovetail_extender.decide.filter_score import Decisions, Rules
 from dovetail_extender.decide.preempt import Preempting
 from dovetail_extender.holds.planned_workers import Place, PlannedJob
 from dovetail_extender.protocol import MetaPod, MetaVictims, PreemptArgs, ScheduledPod
 from tests.clock import Clock
 from tests.extender.builders import make_gpunode, make_node
+
+
+class NoJobs:
+    """The GPUJobs of an API server that has none."""
+
+    async def read_job(self, *, namespace: str, name: str, deadline_seconds: float) -> PlannedJob:
+        raise NotFound(Status(code=404, message=f"no {namespace}/{name} within {deadline_seconds} s"))
 
 
 class Desk:

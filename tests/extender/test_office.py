@@ -20,6 +20,7 @@ from tests.core.engine.builders import make_ledger
 from tests.extender.api_server import ApiServer
 from tests.extender.bind.test_never_twice import InOffice, Truth
 from tests.extender.builders import asking, binding, make_pod
+from tests.extender.desk import NoJobs
 from tests.extender.harness import Face, watching
 
 QUICK = Times(duration_seconds=1, renew_seconds=1, look_seconds=0.01)
@@ -145,7 +146,15 @@ async def test_a_holder_that_was_asleep_between_the_request_and_the_write_sends_
     pods.put(make_pod())
     ledger = make_ledger(a=8)
     decisions = Decisions(view=ClusterView(ledger=ledger), rules=Rules(), clock=Clock())
-    binder = Binder(ledger=ledger, pods=pods, office=office, decisions=decisions, deadline_seconds=4, clock=Clock())
+    binder = Binder(
+        ledger=ledger,
+        pods=pods,
+        jobs=NoJobs(),
+        office=office,
+        decisions=decisions,
+        deadline_seconds=4,
+        clock=Clock(),
+    )
     args = BindingArgs(pod_name="p", pod_namespace="default", pod_uid="uid-p", node="a")
     assert "does not cover" in (await binder.bind(args)).error
     assert (pods.written, ledger.claims()) == (0, [])

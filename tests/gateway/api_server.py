@@ -75,7 +75,6 @@ class GatewayApiServer(ApiServer):
             super()._tell(kind, event, subject)
 
     def add_to(self, app: web.Application) -> None:
-        super().add_to(app)
         app.router.add_post("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", self._review)
         app.router.add_post("/apis/authentication.k8s.io/v1/selfsubjectreviews", self._who)
         app.router.add_post("/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token", self._token)
@@ -89,6 +88,8 @@ class GatewayApiServer(ApiServer):
         app.router.add_patch(_JOBS + "/{name}", self._patch)
         app.router.add_patch("/apis/dovetail.dev/v1alpha1/gpunodes/{name}", self._patch_node)
         app.router.add_delete(_JOBS + "/{name}", self._delete)
+        # Last: of two handlers for one path and method the first answers, and the gateway's asks for rights.
+        super().add_to(app)
 
     def number(self, *devices: str) -> None:
         """Do what the operator does: number these devices from 0."""

@@ -31,6 +31,9 @@ SHOWN_ELSEWHERE: Final = {
         "asked after a conflict over the note of what was sent, and for a task of an array that exists already: "
         "tests/operator_/notifications/test_notifier.py"
     ),
+    ("dovetail-extender", "get", "gpujobs.dovetail.dev"): (
+        "asked where a pod arrives before its GPUJob, after an outage: tests/extender/bind/test_unknown_jobs.py"
+    ),
     ("dovetail-agent", "create", "gpunodes.dovetail.dev"): (
         "asked where a server-side apply makes the object, recorded as patch: tests/cluster/test_stolen_agent.py"
     ),

@@ -118,8 +118,8 @@ class Load:
             if name not in self._removed:
                 record.wrong = f"disappeared in phase {job.status.phase}"
             return
-        if job.status.phase and record.told is None:
-            record.told = self._now()
+        if job.status.phase and record.answered is None:
+            record.answered = self._now()
         if is_finished(job) and record.ended is None:
             self._ended(job, record=record)
 

@@ -4,13 +4,15 @@ from pathlib import Path
 
 import msgspec
 
+from tools.soak.schedule import Kind
+
 
 class RecordError(Exception):
     """A file is no record of a soak."""
 
 
 class JobRecord(msgspec.Struct, kw_only=True):
-    """One job: when it was submitted, first had a phase and ended, in seconds after the start, and how it ended.
+    """One job: when it was submitted, answered (first had a phase) and ended, in seconds after the start, and how it ended.
 
     `wrong` says in which way its end is not one that its kind may have; empty if it is.
     """
@@ -18,7 +20,7 @@ class JobRecord(msgspec.Struct, kw_only=True):
     name: str
     kind: str
     submitted: float
-    told: float | None = None
+    answered: float | None = None
     ended: float | None = None
     phase: str = ""
     attempts: list[str] = []
@@ -43,11 +45,12 @@ class AuditRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Disturbed(msgspec.Struct, frozen=True, kw_only=True):
-    """A disturbance as it was carried out."""
+    """A disturbance as it was carried out; `target` is the program, empty for one of all."""
 
     at: float
     said: str
-    kind: str
+    kind: Kind
+    target: str = ""
     seconds: float
 
 

@@ -50,7 +50,7 @@ def plot(record: Record, *, path: Path) -> None:
     memory.set_ylabel("resident memory, MiB")
     memory.set_ylim(bottom=0)
     memory.legend(loc="upper left", ncols=3, fontsize="small")
-    known = [(job.submitted / 60, job.told - job.submitted) for job in record.jobs if job.told is not None]
+    known = [(job.submitted / 60, job.answered - job.submitted) for job in record.jobs if job.answered is not None]
     delay.plot([at for at, _ in known], [max(took, 0.001) for _, took in known], ".", markersize=2)
     delay.set_yscale("log")
     delay.set_ylabel("seconds until a job's first status")

@@ -133,7 +133,9 @@ async def _disturb(
         at = now()
         say(f"{at:5.0f} s  {said(each)}")
         await disturber.carry_out(each)
-        record.disturbances.append(Disturbed(at=at, said=said(each), kind=each.kind, seconds=now() - at))
+        record.disturbances.append(
+            Disturbed(at=at, said=said(each), kind=each.kind, target=each.target, seconds=now() - at)
+        )
 
 
 def said(disturbance: Disturbance) -> str:

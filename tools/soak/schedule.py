@@ -7,9 +7,10 @@ from typing import Final, Literal
 
 Kind = Literal["kill", "pause", "delay", "drop", "stall", "api-server", "clock", "certificate"]
 
-PROGRAMS: Final = ("operator", "extender", "kube-scheduler", "agent", "webhook")
+OPERATOR: Final = "operator"
+PROGRAMS: Final = (OPERATOR, "extender", "kube-scheduler", "agent", "webhook")
 # The API server cannot be cut off from itself, and only clients have a way through the proxy.
-CLIENTS: Final = ("operator", "extender", "kube-scheduler", "agent")
+CLIENTS: Final = (OPERATOR, "extender", "kube-scheduler", "agent")
 # A killed program starts with new memory, so kills end with the first quarter: what it uses after that is compared.
 KILLS_UNTIL: Final = 0.25
 # How often each kind comes after the kills have ended, and for how long, in seconds.

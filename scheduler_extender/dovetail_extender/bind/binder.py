@@ -12,7 +12,7 @@ The Binding carries the holder's term as a fencing token, so that the API server
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from dovetail import names
 from dovetail.api.builtin import Pod
@@ -24,12 +24,16 @@ from dovetail.kube.errors import Conflict, KubeError, NotFound, ServerFault, Sta
 from dovetail.logs import get_logger
 from dovetail.pods.allocation import AllocationError, allocation_in, annotations_of
 from dovetail.pods.demand import host_request
-from dovetail_extender.bind.unsettled import BindAuthority, PodsOfCluster, Settling
+from dovetail.pods.tenancy import Tenancy
+from dovetail_extender.bind.unsettled import BindAuthority, JobsOfCluster, PodsOfCluster, Settling
 from dovetail_extender.decide.demand import allocation_of
 from dovetail_extender.decide.filter_score import Decisions
 from dovetail_extender.protocol import BindingArgs
 
 log = get_logger(__name__)
+
+# The part of the time that a bind has left in which a GPUJob must be read. The rest is for the write.
+_PART_FOR_READ: Final = 0.5
 
 Result = Literal["bound", "refused", "gone", "conflict", "failed", "unsettled"]
 
@@ -56,6 +60,7 @@ class Binder:
         *,
         ledger: Ledger,
         pods: PodsOfCluster,
+        jobs: JobsOfCluster,
         office: BindAuthority,
         decisions: Decisions,
         deadline_seconds: float,
@@ -63,6 +68,7 @@ class Binder:
     ) -> None:
         self._ledger = ledger
         self._pods = pods
+        self._jobs = jobs
         self._office = office
         self._decisions = decisions
         self._deadline_seconds = deadline_seconds
@@ -112,10 +118,15 @@ class Binder:
             return self._gone(args)
         if pod.spec.node_name:
             return _of_bound(pod, node=args.node)
+        try:
+            tenancy = await self._tenancy(pod, deadline=deadline)
+        except KubeError as error:
+            # kube-scheduler tries again. Without its job the allocation would be wrong for as long as the pod runs.
+            return Outcome(result="failed", error=f"the pod's GPUJob cannot be read: {error}")
         claim = self._promise(pod, node=args.node)
         if isinstance(claim, Outcome):
             return claim
-        return await self._write(pod, claim=claim, deadline=deadline)
+        return await self._write(pod, claim=claim, tenancy=tenancy, deadline=deadline)
 
     async def _find(self, args: BindingArgs) -> Pod:
         pod = self._pods.cached(namespace=args.pod_namespace, name=args.pod_name)
@@ -124,6 +135,25 @@ class Binder:
         return await self._pods.read(
             namespace=args.pod_namespace, name=args.pod_name, deadline_seconds=self._deadline_seconds
         )
+
+    async def _tenancy(self, pod: Pod, *, deadline: float) -> Tenancy:
+        """The pod's tenancy, which is fixed at bind. Raises `KubeError` if its GPUJob is unknown and cannot be read.
+
+        After an outage the pod's watch may be ahead of the GPUJob's. Reading it costs one request. To fail each such
+        bind instead would delay it by kube-scheduler's backoff, and would never bind an orphan: a worker whose GPUJob
+        was deleted, until garbage collection deletes it too, is a pod of no job.
+        """
+        tenancies, namespace = self._decisions.tenancies, pod.metadata.namespace
+        name = tenancies.unknown_job_of(pod)
+        if not name:
+            return tenancies.tenancy(pod)
+        left = max(0.1, deadline - self._clock())
+        try:
+            job = await self._jobs.read_job(namespace=namespace, name=name, deadline_seconds=left * _PART_FOR_READ)
+        except NotFound:
+            log.info("the pod's GPUJob is gone", namespace=namespace, pod=pod.metadata.name, job=name)
+            return tenancies.tenancy(pod)
+        return tenancies.tenancy(pod, read=job)
 
     def _promise(self, pod: Pod, *, node: str) -> Claim | Outcome:
         """Commit the pod's claim on the node; on a refusal, release whatever the pod holds."""
@@ -148,11 +178,10 @@ class Binder:
         self._ledger.commit(claim)
         return claim
 
-    async def _write(self, pod: Pod, *, claim: Claim, deadline: float) -> Outcome:
+    async def _write(self, pod: Pod, *, claim: Claim, tenancy: Tenancy, deadline: float) -> Outcome:
         # Where kubelet picks the devices, the node may report them before the bind is known; they are no allocation.
         annotations = {}
         if claim.devices and not claim.resource:
-            tenancy = self._decisions.tenancies.tenancy(pod)
             annotations = annotations_of(allocation_of(claim, pod=pod, tenancy=tenancy))
         left = deadline - self._clock()
         if left <= 0:

@@ -12,6 +12,7 @@ from dovetail.api.builtin import Pod
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.kube.errors import KubeError, NotFound
 from dovetail.logs import get_logger
+from dovetail_extender.holds.planned_workers import PlannedJob
 
 log = get_logger(__name__)
 
@@ -32,6 +33,13 @@ class PodsOfCluster(Protocol):
 
     async def bind(self, pod: Pod, *, node: str, annotations: Mapping[str, str], deadline_seconds: float) -> None:
         """Create the Binding with these annotations. Raises `KubeError`."""
+
+
+class JobsOfCluster(Protocol):
+    """Access to GPUJobs that the informer has not brought."""
+
+    async def read_job(self, *, namespace: str, name: str, deadline_seconds: float) -> PlannedJob:
+        """Read the GPUJob from the API server. Raises `KubeError`."""
 
 
 class BindAuthority(Protocol):

@@ -25,7 +25,7 @@ T = TypeVar("T", bound=KubeObject)
 
 
 class Watching:
-    """Feeds a `ClusterView` from the API server, and serves pods to binds."""
+    """Feeds a `ClusterView` from the API server, and serves pods and GPUJobs to binds."""
 
     def __init__(
         self,
@@ -92,6 +92,12 @@ class Watching:
         """Read the pod from the API server. Raises `KubeError`."""
         return await self._client.get(
             PODS, name=name, as_type=Pod, namespace=namespace, deadline_seconds=deadline_seconds
+        )
+
+    async def read_job(self, *, namespace: str, name: str, deadline_seconds: float) -> PlannedJob:
+        """Read the GPUJob from the API server. Raises `KubeError`."""
+        return await self._client.get(
+            GPUJOBS, name=name, as_type=PlannedJob, namespace=namespace, deadline_seconds=deadline_seconds
         )
 
     async def bind(self, pod: Pod, *, node: str, annotations: Mapping[str, str], deadline_seconds: float) -> None:

@@ -8,6 +8,7 @@ from dovetail.api.gpuquota import GPUQuota
 from dovetail.api.meta import EventType, key_of
 from dovetail.gpu.request import RequestError
 from dovetail.jobs.plan import worker_of_plan
+from dovetail.jobs.seat import seat_of
 from dovetail.pods.demand import priority_in
 from dovetail.pods.tenancy import DEFAULT_PRIORITY, Tenancy, job_of
 from dovetail.queue.limits.priorities import bound_of, within
@@ -43,9 +44,20 @@ class Tenancies:
         else:
             self._quotas[quota.metadata.name] = quota
 
-    def tenancy(self, pod: Pod) -> Tenancy:
-        """The pod's tenancy from its GPUJob, or else its own annotation, within its quotas' bounds."""
-        job = self._job_of(pod)
+    def unknown_job_of(self, pod: Pod) -> str:
+        """The name of the GPUJob that the pod provably belongs to, if it is not known here; otherwise empty.
+
+        The informer of GPUJobs may lag behind that of pods, or the GPUJob may have been deleted. This cache cannot tell
+        which of the two it is.
+        """
+        return "" if self._job_of(pod) is not None else job_of(pod)
+
+    def tenancy(self, pod: Pod, *, read: PlannedJob | None = None) -> Tenancy:
+        """The pod's tenancy from its GPUJob, or else its own annotation, within its quotas' bounds.
+
+        `read` is the GPUJob of the pod's name as the API server has it, for a pod whose GPUJob is not known here.
+        """
+        job = self._job_of(pod) or (read if read is not None and _is_of(pod, job=read) else None)
         namespace = pod.metadata.namespace
         if job is None:
             bound = bound_of(self._quotas.values(), subject=Subject(namespace=namespace))
@@ -56,11 +68,18 @@ class Tenancies:
         return Tenancy(job=job.metadata.name, priority=priority, reservation=spec.reservation is not None)
 
     def _job_of(self, pod: Pod) -> PlannedJob | None:
-        """The pod's GPUJob; None also if the pod's plan belongs to an earlier GPUJob of that name."""
         name = job_of(pod)
         job = self._jobs.get(f"{pod.metadata.namespace}/{name}") if name else None
-        said = worker_of_plan(pod)
-        return None if job is None or (said is not None and said.plan.job != job.metadata.uid) else job
+        return job if job is not None and _is_of(pod, job=job) else None
+
+
+def _is_of(pod: Pod, *, job: PlannedJob) -> bool:
+    """Whether the pod is not of an earlier or later GPUJob of that name: its plan or its seat says the UID."""
+    planned, seat = worker_of_plan(pod), seat_of(pod)
+    said = {planned.plan.job} if planned is not None else set[str]()
+    if seat is not None:
+        said.add(seat.job_uid)
+    return said <= {job.metadata.uid}
 
 
 def _priority_in(pod: Pod) -> int:

@@ -14,7 +14,7 @@ from dovetail.pods.allocation import AllocatedDevice, Allocation, ContainerAlloc
 from dovetail_extender.bind.binder import Binder, Outcome
 from dovetail_extender.protocol import BindingArgs
 from tests.extender.builders import make_pod
-from tests.extender.desk import Desk
+from tests.extender.desk import Desk, NoJobs
 
 DEADLINE = 4.0
 ASKED = make_pod("p", "2", milli=2000)
@@ -68,6 +68,7 @@ class Scene:
         self.binder = Binder(
             ledger=self.desk.ledger,
             pods=self.pods,
+            jobs=NoJobs(),
             office=self.office,
             decisions=self.desk.decisions,
             deadline_seconds=DEADLINE,

@@ -26,7 +26,11 @@ def come(*, late_seconds: float = 0.5) -> list[JobRecord]:
     """A job a second of a run of 100 s; the first status of those after 60 s takes `late_seconds`."""
     return [
         JobRecord(
-            name=f"whole-{at}", kind="whole", submitted=at, told=at + (0.5 if at < 60 else late_seconds), ended=at + 9
+            name=f"whole-{at}",
+            kind="whole",
+            submitted=at,
+            answered=at + (0.5 if at < 60 else late_seconds),
+            ended=at + 9,
         )
         for at in range(100)
     ]
@@ -45,12 +49,12 @@ def test_a_run_without_a_fault_passes() -> None:
 @pytest.mark.parametrize(
     ("changes", "requirement"),
     [
-        ({"jobs": [*come(), JobRecord(name="a", kind="whole", submitted=1, told=2)]}, "No job is lost"),
+        ({"jobs": [*come(), JobRecord(name="a", kind="whole", submitted=1, answered=2)]}, "No job is lost"),
         (
             {
                 "jobs": [
                     *come(),
-                    JobRecord(name="a", kind="whole", submitted=1, told=2, ended=3, wrong="ended as Failed"),
+                    JobRecord(name="a", kind="whole", submitted=1, answered=2, ended=3, wrong="ended as Failed"),
                 ]
             },
             "Each job ends as its kind may, and none runs twice",
@@ -93,15 +97,52 @@ def test_a_run_without_a_job_has_shown_nothing() -> None:
     assert failed == {"No job is lost", STEADY}
 
 
-def test_a_late_status_that_is_right_at_the_next_audit_promises_nothing_twice() -> None:
+def late_once(**disturbance: Any) -> Record:
+    """A run with a disturbance of the operator from 20 to 22 s, and a late status at 30 s that the next audit misses."""
     audits = [
-        AuditRecord(at=1, findings=[LATE]),
-        AuditRecord(at=2, findings=[], failed="away"),
-        AuditRecord(at=3, findings=[]),
+        AuditRecord(at=30, findings=[LATE]),
+        AuditRecord(at=31, findings=[], failed="away"),
+        AuditRecord(at=32, findings=[]),
     ]
-    shown = record(audits=audits)
-    assert passed(shown)
-    assert "2 audits without a finding that lasts (1 of a late status" in report.text(shown)
+    plain = {"at": 20, "said": "pause it", "kind": "pause", "target": "operator", "seconds": 2}
+    return record(audits=audits, disturbances=[Disturbed(**{**plain, **disturbance})])
+
+
+def counted(shown: Record) -> bool:
+    return not next(each for each in verdicts(shown) if each.requirement == "Nothing is promised twice").holds
+
+
+@pytest.mark.parametrize(
+    "near",
+    [
+        {},
+        {"at": 18},
+        {"at": 33},
+        {"kind": "kill", "at": 20, "seconds": 0},
+        {"kind": "api-server", "target": ""},
+        {"kind": "clock", "target": ""},
+    ],
+    ids=["soon after", "10 s after", "during the audit", "a kill", "of the API server", "of the clock"],
+)
+def test_a_late_status_near_an_outage_of_the_operator_promises_nothing_twice(near: dict[str, Any]) -> None:
+    shown = late_once(**near)
+    assert not counted(shown)
+    assert "2 audits without a finding that counts (1 of a late status near an outage" in report.text(shown)
+
+
+@pytest.mark.parametrize(
+    "far",
+    [{"target": "extender"}, {"at": 17.9}, {"at": 34.1}, {"kind": "certificate", "target": ""}],
+    ids=["of the extender", "long ago", "after the audit", "of the certificate"],
+)
+def test_a_late_status_without_an_outage_of_the_operator_counts(far: dict[str, Any]) -> None:
+    assert counted(late_once(**far))
+
+
+def test_another_finding_counts_also_during_an_outage() -> None:
+    shown = late_once()
+    shown.audits[0] = AuditRecord(at=30, findings=["Overpromised a/0: 1500"])
+    assert counted(shown)
 
 
 @pytest.mark.parametrize(("late_seconds", "steady"), [(1.0, True), (1.01, False)])
@@ -109,9 +150,9 @@ def test_the_p99_may_double(late_seconds: float, steady: bool) -> None:
     assert passed(record(jobs=come(late_seconds=late_seconds))) == steady
 
 
-def test_a_p99_that_nobody_notices_may_grow() -> None:
+def test_a_p99_that_stays_fast_enough_may_grow() -> None:
     jobs = [
-        JobRecord(name=f"x-{at}", kind="whole", submitted=at, told=at + (0.05 if at < 60 else 0.5), ended=at + 9)
+        JobRecord(name=f"x-{at}", kind="whole", submitted=at, answered=at + (0.05 if at < 60 else 0.5), ended=at + 9)
         for at in range(100)
     ]
     assert passed(record(jobs=jobs))
