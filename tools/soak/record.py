@@ -12,9 +12,10 @@ class RecordError(Exception):
 
 
 class JobRecord(msgspec.Struct, kw_only=True):
-    """One job: when it was submitted, answered (first had a phase) and ended, in seconds after the start, and how it ended.
+    """One job: when it was submitted, answered and ended, in seconds after the start, and how it ended.
 
-    `wrong` says in which way its end is not one that its kind may have; empty if it is.
+    It is answered when its status has a phase. `wrong` says in which way its end is not one that its kind may have;
+    empty if it is.
     """
 
     name: str

@@ -11,6 +11,7 @@ from tools.soak.record import AuditRecord, Disturbed, JobRecord, Record, Sample
 from tools.soak.verdicts import delays, growth, passed, percentile, verdicts
 
 LATE = "AllocationWithoutPod soak/x: its status names device 6 of a, but no pod of it holds that"
+OUTAGE = Disturbed(at=1, said="pause operator", kind="pause", target="operator", seconds=1)
 STEADY = "The p99 of the first status is steady while nothing disturbs"
 
 
@@ -63,10 +64,16 @@ def test_a_run_without_a_fault_passes() -> None:
         ({"audits": []}, "Nothing is promised twice"),
         ({"audits": [AuditRecord(at=1, findings=[], failed="away")]}, "Nothing is promised twice"),
         (
-            {"audits": [AuditRecord(at=1, findings=[LATE]), AuditRecord(at=2, findings=[LATE])]},
+            {
+                "audits": [AuditRecord(at=1, findings=[LATE]), AuditRecord(at=2, findings=[LATE])],
+                "disturbances": [OUTAGE],
+            },
             "Nothing is promised twice",
         ),
-        ({"audits": [AuditRecord(at=1, findings=[]), AuditRecord(at=2, findings=[LATE])]}, "Nothing is promised twice"),
+        (
+            {"audits": [AuditRecord(at=1, findings=[]), AuditRecord(at=2, findings=[LATE])], "disturbances": [OUTAGE]},
+            "Nothing is promised twice",
+        ),
         ({"jobs": come(late_seconds=1.1)}, STEADY),
         ({"disturbances": [Disturbed(at=30, said="pause x", kind="pause", seconds=2)]}, STEADY),
         ({"samples": samples(late_mib=111)}, "Memory grows by at most 10% after the first quarter"),
@@ -98,7 +105,7 @@ def test_a_run_without_a_job_has_shown_nothing() -> None:
 
 
 def late_once(**disturbance: Any) -> Record:
-    """A run with a disturbance of the operator from 20 to 22 s, and a late status at 30 s that the next audit misses."""
+    """A run with a disturbance of the operator from 20 to 22 s, and a late status at 30 s, gone at 32 s."""
     audits = [
         AuditRecord(at=30, findings=[LATE]),
         AuditRecord(at=31, findings=[], failed="away"),
