@@ -101,12 +101,7 @@ def up(
             kubernetes=kubernetes,
             authentication=authentication_config,
         )
-        typer.echo(f"Sandbox {name!r} is up: {_nodes(made.state())}.")
-        if limits := localnode.limits(made.folder):
-            typer.echo(limits)
-        typer.echo(f"  export KUBECONFIG={made.kubeconfig}")
-        if made.request_log.exists():
-            typer.echo(f"  requests of Dovetail's accounts: {made.request_log}")
+        _show_up(made)
 
 
 @app.command()
@@ -274,3 +269,12 @@ def _show(found: Status) -> None:
     if found.gateway:
         console.print(f"\nREST: {found.gateway}/api/docs", markup=False, highlight=False)
     console.print(f"\nexport KUBECONFIG={found.kubeconfig}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _show_up(made: cluster.Cluster) -> None:
+    typer.echo(f"Sandbox {made.name!r} is up: {_nodes(made.state())}.")
+    if limits := localnode.limits(made.folder):
+        typer.echo(limits)
+    typer.echo(f"  export KUBECONFIG={made.kubeconfig}")
+    if made.request_log.exists():
+        typer.echo(f"  requests of Dovetail's accounts: {made.request_log}")

@@ -1,0 +1,9 @@
+"""Creates a sandbox: programs, control plane, nodes, chart objects, deployables, real node.
+
+`plan` says what it is to have, `existing` what is already there, and `start` does the steps of `control_plane`,
+`install` and `real_nodes`.
+"""
+
+from dovetail_sandbox.bringup.start import fetch, up
+
+__all__ = ["fetch", "up"]

@@ -1,0 +1,116 @@
+"""Renders and applies the chart and its neighbours, and starts their containers as processes."""
+
+import shutil
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from dovetail_sandbox import access, state
+from dovetail_sandbox.bringup.plan import GATEWAY_PORT, PORT_VALUES, Work
+from dovetail_sandbox.errors import ChartError
+from dovetail_sandbox.installed import chart, neighbour_webhooks, workloads
+from dovetail_sandbox.installed.chart import Rendered
+from dovetail_sandbox.installed.neighbours import Neighbour
+from dovetail_sandbox.localnode import setup as localnode
+from dovetail_sandbox.state import Component
+
+_NEIGHBOUR_SECONDS: Final = 120.0  # they take longer than our components
+
+
+def render(work: Work) -> Rendered:
+    """Render the chart with the sandbox's values. Raises `InvalidInputError` for a value that it refuses."""
+    cluster = work.cluster
+    values: dict[str, object] = {key: cluster.state().ports[key] for key in PORT_VALUES}
+    values |= {
+        GATEWAY_PORT: cluster.state().ports[GATEWAY_PORT],
+        "gateway.enabled": True,
+        "gateway.host": "127.0.0.1",
+    }
+    # No image is pulled, and volumes are folders: each has its place without a claim.
+    values |= {"image.registry": chart.BUILT_IMAGES, "history.persistence.enabled": False}
+    values |= {"simulation.enabled": True, "scheduler.kubeconfig": str(work.kubeconfig_of("kube-scheduler"))}
+    # Here the API server is a local process and reaches the webhook by an address.
+    values |= {"webhook.url": f"https://127.0.0.1:{values['webhook.port']}", "webhook.replicas": 1}
+    rendered = chart.render(helm=work.programs["helm"], values=values, overrides=work.plan.overrides)
+    (cluster.folder / "rendered.yaml").write_text(rendered.text, encoding="utf-8")
+    return rendered
+
+
+def install(work: Work, *, rendered: Rendered) -> None:
+    """Apply what the chart installs, and start its programs."""
+    with work.report.task("What the chart installs: CRDs, roles, classes, configuration"):
+        access.apply(rendered, kubectl=work.programs["kubectl"], kubeconfig=work.cluster.kubeconfig)
+    started = _start_deployables(work, rendered=rendered)
+    with work.report.task(f"Dovetail: {', '.join(started) or 'nothing, as asked'}"):
+        work.cluster.wait_ready(started)
+
+
+def _start_deployables(work: Work, *, rendered: Rendered, namespace: str = chart.NAMESPACE) -> list[str]:
+    """Write files and accounts and start processes for the chart's containers.
+
+    Return their names.
+    """
+    cluster = work.cluster
+    place = workloads.Place(folder=cluster.folder, program=partial(_program, work), kubeconfig=work.kubeconfig_of)
+    for path, text in workloads.files(rendered, place=place).items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    found = [
+        (account, localnode.with_real_devices(component) if work.plan.local_node else component)
+        for account, component in workloads.components(rendered, place=place, without=work.plan.without)
+    ]
+    accounts = [account for account, _ in found]
+    tokens = access.tokens(cluster.kubeconfig, accounts=accounts, namespace=namespace)
+    for account, component in found:
+        access.write_account_kubeconfig(
+            work.kubeconfig_of(component.name),
+            account=account,
+            token=tokens[account],
+            pki=cluster.pki,
+            port=work.api_port,
+            namespace=namespace,
+        )
+    desired = state.read_desired(cluster.folder)
+    followed = [
+        _secret_volume(work, mounted=each, namespace=namespace)
+        for each in workloads.secrets_of_others(rendered, place=place)
+    ]
+    components = [*desired.components, *followed, *(component for _, component in found)]
+    cluster.desire(msgspec.structs.replace(desired, components=components))
+    return [component.name for _, component in found]
+
+
+def install_neighbour(work: Work, *, neighbour: Neighbour) -> None:
+    """Apply what another project's controller needs, and start it."""
+    rendered = neighbour_webhooks.prepared(neighbour, cluster=work.cluster, programs=work.programs)
+    namespace, kubectl = neighbour.namespace, work.programs["kubectl"]
+    access.apply(rendered, kubectl=kubectl, kubeconfig=work.cluster.kubeconfig, namespace=namespace)
+    started = _start_deployables(work, rendered=rendered, namespace=namespace)
+    work.cluster.wait_ready(started, seconds=_NEIGHBOUR_SECONDS)
+
+
+def _secret_volume(work: Work, *, mounted: workloads.MountedSecret, namespace: str) -> Component:
+    """Do what kubelet does for a mounted Secret, but with the administrator's rights."""
+    module, name = "dovetail_sandbox.installed.secret_volume", f"volume-{mounted.name}"
+    options = [f"--secret={mounted.name}", f"--namespace={namespace}", f"--folder={mounted.folder}"]
+    return Component(
+        name=name,
+        argv=[sys.executable, "-P", "-m", module, *options],
+        env={"KUBECONFIG": str(work.cluster.kubeconfig)},
+        log=str(work.cluster.folder / "logs" / f"{name}.log"),
+    )
+
+
+def _program(work: Work, command: str) -> Path:
+    """Find a program of the sandbox, then one next to this Python, then one on PATH.
+
+    Raises `ChartError` if there is none.
+    """
+    own = Path(sys.executable).parent / command
+    found = work.programs.get(command) or (own if own.exists() else shutil.which(command))
+    if found is None:
+        raise ChartError(f"The chart runs {command}, which is neither in the folder of {sys.executable} nor on PATH.")
+    return Path(found)

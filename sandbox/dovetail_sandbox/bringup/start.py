@@ -1,0 +1,157 @@
+"""Creates a sandbox step by step, and takes back what does not come up."""
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+import msgspec
+
+from dovetail_sandbox import access, errors, realnode, state
+from dovetail_sandbox.bringup import control_plane, existing, install, real_nodes
+from dovetail_sandbox.bringup.plan import Plan, Work
+from dovetail_sandbox.cluster import Cluster, get
+from dovetail_sandbox.errors import InvalidInputError
+from dovetail_sandbox.installed import neighbours, workloads
+from dovetail_sandbox.localnode import queue
+from dovetail_sandbox.nodes import kwok, node_sets
+from dovetail_sandbox.nodes.node_sets import SimulatedNode
+from dovetail_sandbox.programs import catalog, locate, versions
+from dovetail_sandbox.progress import Reporter
+from dovetail_sandbox.realnode.node import BINARIES as REAL_NODE_TOOLS
+from dovetail_sandbox.state import State
+
+
+def up(
+    name: str = state.DEFAULT_NAME,
+    *,
+    report: Reporter,
+    nodes_file: Path | None = None,
+    limit_nodes: int | None = None,
+    local_node: bool = False,
+    real_node: bool = False,
+    bare: bool = False,
+    overrides: Sequence[str] = (),
+    without: Collection[str] = (),
+    with_: Collection[str] = (),
+    request_log: bool = False,
+    kubernetes: str | None = None,
+    authentication: Path | None = None,
+) -> Cluster:
+    """Create a sandbox, and return when everything in it is ready.
+
+    With `local_node`, this machine is its one node, and jobs run as the user's processes; otherwise its nodes are
+    simulated. A `bare` sandbox has nothing of the chart, so that Helm can install it. A running one stays
+    unchanged, and a queue that a local node has left continues. `kubernetes` is a minor version, such as 1.34. If
+    it fails, its processes end, and its folder stays for `logs` until the next `up` or `down`. Raises
+    `SandboxError`.
+    """
+    if authentication is not None and not authentication.is_file():
+        raise InvalidInputError("authentication-config", value=str(authentication), allowed="a file")
+    if bare and (local_node or overrides or without or request_log):
+        raise InvalidInputError("bare", value="with options of the chart", allowed="--nodes, --real-node and --with")
+    cluster = get(name)
+    nodes = _nodes(nodes_file, limit=limit_nodes, local_node=local_node)
+    others = neighbours.chosen(with_)
+    minor = versions.chosen(kubernetes, local_node=local_node, real_node=real_node)
+    if existing.is_up(cluster, report=report):
+        existing.check_kind(cluster, local_node=local_node)
+        versions.check_running(name, running=catalog.minor_of(cluster.state().kubernetes), wanted=kubernetes)
+        return cluster
+    earlier = existing.find_earlier(cluster, local_node=local_node, report=report)
+    real_node = real_node and _can_have_a_real_node(report)
+    plan = Plan(
+        nodes=nodes,
+        local_node=local_node,
+        real_node=real_node,
+        bare=bare,
+        overrides=overrides,
+        without=without,
+        neighbours=others,
+        request_log=request_log,
+        kubernetes=minor,
+        authentication=authentication and authentication.resolve(),
+    )
+    more = [each.name for each in others]
+    programs = _programs(*more, real_node=real_node, report=report, kubernetes=minor, simulation=not local_node)
+    existing.reserve(cluster, plan=plan, earlier=earlier)
+    _bring_up(Work(cluster=cluster, plan=plan, programs=programs, report=report), earlier=earlier)
+    return cluster
+
+
+def fetch(programs: Sequence[str], *, real_node: bool, report: Reporter, kubernetes: str | None = None) -> list[str]:
+    """Put a sandbox's programs and `programs` into the cache.
+
+    Return the names of all that are there. Raises `InvalidInputError` for an unknown program or version.
+    """
+    minor = versions.chosen(kubernetes, real_node=real_node)
+    unknown = sorted(set(programs) - set(catalog.table()))
+    if unknown:
+        raise InvalidInputError("program", value=unknown[0], allowed=f"one of {', '.join(sorted(catalog.table()))}")
+    real_node = real_node and _can_have_a_real_node(report)
+    found = _programs(*programs, real_node=real_node, report=report, kubernetes=minor)
+    return sorted(found)
+
+
+def _nodes(file: Path | None, *, limit: int | None, local_node: bool) -> list[SimulatedNode]:
+    if local_node and (file is not None or limit is not None):
+        raise InvalidInputError("local", value="with simulated nodes", allowed="--local, or --nodes and --limit-nodes")
+    return [] if local_node else node_sets.read(file, limit=limit)
+
+
+def _can_have_a_real_node(report: Reporter) -> bool:
+    reason = realnode.capable()
+    if reason:
+        report.say(f"No real node: {reason}")
+    return not reason
+
+
+def _programs(
+    *more: str, real_node: bool, report: Reporter, kubernetes: str, simulation: bool = True
+) -> dict[str, Path]:
+    plane = [name for name in catalog.CONTROL_PLANE if simulation or name != "kwok"]
+    names = dict.fromkeys([*plane, *(REAL_NODE_TOOLS if real_node else ()), *more])
+    return locate.resolve(list(names), report=report, kubernetes=kubernetes)
+
+
+def _bring_up(work: Work, *, earlier: State | None) -> None:
+    """Start everything; if that fails, end what was started."""
+    cluster, report = work.cluster, work.report
+    try:
+        _start(work)
+    except KeyboardInterrupt:
+        report.say("Interrupted: ending what was started.")
+        existing.withdraw(cluster)
+        raise
+    except InvalidInputError:
+        existing.withdraw(cluster)
+        raise
+    except Exception as error:
+        cluster.end_processes(jobs=earlier is None)
+        if earlier is not None:
+            report.say(f"The queue in {cluster.folder} stays as it is. {errors.how_to_purge(cluster.name)}")
+        state.write(cluster.folder, state=msgspec.structs.replace(cluster.state(), phase="failed", error=str(error)))
+        raise
+
+
+def _start(work: Work) -> None:
+    # First: both are quick, and reject wrong values.
+    rendered = None if work.plan.bare else install.render(work)
+    if rendered is not None:
+        workloads.check_names(rendered, names=work.plan.without, option="without")
+    simulation = "" if work.plan.local_node else ", kwok"
+    with work.report.task(f"Control plane: etcd, kube-apiserver, controllers{simulation}"):
+        control_plane.start(work)
+    if work.plan.nodes:
+        with work.report.task(f"{len(work.plan.nodes)} simulated nodes"):
+            access.create_nodes(work.cluster.kubeconfig, manifests=[kwok.manifest(node) for node in work.plan.nodes])
+    if rendered is not None:
+        install.install(work, rendered=rendered)
+    if work.plan.local_node:
+        with work.report.task("This machine as a node: local"):
+            real_nodes.start_local_node(work)
+    for each in work.plan.neighbours:
+        with work.report.task(f"Another project's controller: {each.name}"):
+            install.install_neighbour(work, neighbour=each)
+    if work.plan.real_node:
+        with work.report.task("Real node"):
+            real_nodes.start_real_node(work)
+    work.note(phase="ready", starter=None, kept=queue.current() if work.plan.local_node else None)
