@@ -149,7 +149,7 @@ def looks(*, rounds: int, waiting: int) -> dict[str, float]:
         for name, state in states.items():
             began = time.process_time()
             cycle = survey(state, now=NOW, caches=caches[name])
-            for verdict in decide(state, cycle=cycle, told=state.decisions.verdicts):
+            for verdict in decide(state, cycle=cycle, previous=state.decisions.verdicts):
                 state.decisions.set_verdict(verdict.key, verdict=verdict)
             seconds[name].append(time.process_time() - began)
     # The first look of each way fills its caches.

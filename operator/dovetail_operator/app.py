@@ -24,6 +24,7 @@ from dovetail.process.mix_learning import MixLearning
 from dovetail.queue.limits.quotas import Quotas
 from dovetail_operator.controller.controller import RUSH, Controller, build_controller
 from dovetail_operator.controller.informers import Informers
+from dovetail_operator.events.announcement import Announcement
 from dovetail_operator.events.recorder import JobEvents
 from dovetail_operator.history.service import build_history
 from dovetail_operator.metrics import make_counters, register_collectors
@@ -109,45 +110,6 @@ def build_operator(client: Client, *, options: Options, office: Leadership, regi
         pods=informers.pods,
         guests=guests,
     )
-    history = build_history(
-        client,
-        state=state,
-        url=options.history_url,
-        dues=dues,
-        keep_days=options.history_days,
-        registry=registry,
-        now=_now,
-        rng=rng,
-    )
-    watchers = build_watchers(
-        client,
-        state=state,
-        idle=options.idle,
-        changed=queue.add,
-        post=events.post,
-        now=_now,
-        rng=rng,
-    )
-    notifier = build_notifier(
-        client,
-        url=options.notify_url,
-        sender=options.notify_from,
-        post=events.post,
-        registry=registry,
-        rng=rng,
-        rules=options.mail_rules,
-    )
-    state.store.follow(notifier)
-    misses = LastingMisses(client, misses=state.store.expectations.misses, namespace=options.namespace)
-    learning = MixLearning(
-        client,
-        term=state.mix.term,
-        name=QUEUE_CONFIGMAP,
-        namespace=options.namespace,
-        count_present=partial(_count_present, state),
-        clock=time.monotonic,
-    )
-    indexes = DeviceIndexes(client, gpunodes=informers.gpunodes.values, namespace=options.namespace)
     unreadable = UnreadableJobs(
         client,
         jobs=state.store.jobs,
@@ -162,28 +124,16 @@ def build_operator(client: Client, *, options: Options, office: Leadership, regi
     tenants = _build_tenants(client, options=options, informers=informers, rng=rng)
     informers.connect(controller.changes, on_unreadable_job=unreadable.report, tenants=tenants, guests=guests)
     register_collectors(registry, state=state, tenants=tenants, office=office, now=_now)
-    audits = AuditWatch(
-        client,
-        nodes=informers.nodes.values,
-        gpunodes=informers.gpunodes.values,
-        pods=informers.pods.values,
-        jobs=state.store.jobs.values,
-        rules=options.audit_rules,
-        registry=registry,
-        now=_now,
-    )
     parts: list[Part] = [
         controller,
         guests,
         events,
-        history,
-        *watchers,
+        *build_watchers(client, state=state, idle=options.idle, changed=queue.add, post=events.post, now=_now, rng=rng),
         QuotaStatusWriter(client, state=state, now=_now),
-        misses,
-        learning,
-        indexes,
-        notifier,
-        audits,
+        *_build_records(client, options=options, state=state, dues=dues, post=events.post, registry=registry),
+        *_build_learning(client, options=options, state=state),
+        DeviceIndexes(client, gpunodes=informers.gpunodes.values, namespace=options.namespace),
+        _build_audits(client, options=options, state=state, informers=informers, registry=registry),
     ]
     if tenants is not None:
         parts.append(tenants)
@@ -193,6 +143,68 @@ def build_operator(client: Client, *, options: Options, office: Leadership, regi
         listed=guests.watches.settled,
         parts=parts,
         configure=partial(_configure, state=state, controller=controller),
+    )
+
+
+def _build_records(
+    client: Client,
+    *,
+    options: Options,
+    state: State,
+    dues: Dues,
+    post: Callable[[Announcement], None],
+    registry: CollectorRegistry,
+) -> list[Part]:
+    """What outlives a job: its record in the history, and the notifications of it."""
+    history = build_history(
+        client,
+        state=state,
+        url=options.history_url,
+        dues=dues,
+        keep_days=options.history_days,
+        registry=registry,
+        now=_now,
+        rng=JITTER,
+    )
+    notifier = build_notifier(
+        client,
+        url=options.notify_url,
+        sender=options.notify_from,
+        post=post,
+        registry=registry,
+        rng=JITTER,
+        rules=options.mail_rules,
+    )
+    state.store.follow(notifier)
+    return [history, notifier]
+
+
+def _build_learning(client: Client, *, options: Options, state: State) -> list[Part]:
+    """What is learned from the jobs and kept beyond a restart: errors of estimates, and the mix of jobs."""
+    misses = LastingMisses(client, misses=state.store.expectations.misses, namespace=options.namespace)
+    mix = MixLearning(
+        client,
+        term=state.mix.term,
+        name=QUEUE_CONFIGMAP,
+        namespace=options.namespace,
+        count_present=partial(_count_present, state),
+        clock=time.monotonic,
+    )
+    return [misses, mix]
+
+
+def _build_audits(
+    client: Client, *, options: Options, state: State, informers: Informers, registry: CollectorRegistry
+) -> AuditWatch:
+    return AuditWatch(
+        client,
+        nodes=informers.nodes.values,
+        gpunodes=informers.gpunodes.values,
+        pods=informers.pods.values,
+        jobs=state.store.jobs.values,
+        rules=options.audit_rules,
+        registry=registry,
+        now=_now,
     )
 
 

@@ -17,7 +17,7 @@ _UNPROMISED: Final = "max(dovetail_extender_share_milli - dovetail_extender_prom
 
 def build() -> Dashboard:
     """The dashboard."""
-    return (
+    board = (
         dashboard_of(
             "Dovetail / Cost and waste",
             uid=UID,
@@ -28,7 +28,15 @@ def build() -> Dashboard:
         .with_variable(
             number("price", label="Price of a GPU hour", says="In the currency of your bill.", default="2.5")
         )
-        .with_row(Row("Sums over the page's time"))
+    )
+    for add in (_with_sums, _with_over_time):
+        board = add(board)
+    return board
+
+
+def _with_sums(board: Dashboard) -> Dashboard:
+    return (
+        board.with_row(Row("Sums over the page's time"))
         .with_panel(stat("GPU hours held", says="By running jobs.", query=f"sum({_HELD_HOURS})", unit="short", width=6))
         .with_panel(
             stat(
@@ -93,7 +101,12 @@ def build() -> Dashboard:
                 width=12,
             )
         )
-        .with_row(Row("Over time"))
+    )
+
+
+def _with_over_time(board: Dashboard) -> Dashboard:
+    return (
+        board.with_row(Row("Over time"))
         .with_panel(
             lines(
                 "GPUs held",

@@ -12,46 +12,56 @@ _HERE: Final = '{node=~"$node",model=~"$model"}'
 
 def build() -> Dashboard:
     """The dashboard."""
-    return (
+    board = (
         dashboard_of("Dovetail / Nodes and devices", uid=UID, says="Health, load, promises and tenants of each device.")
         .with_variable(choice("node", label="Node", metric="dovetail_device_healthy"))
         .with_variable(choice("model", label="Model", metric="dovetail_device_healthy"))
-        .with_row(Row("Nodes"))
-        .with_panel(
-            table(
-                "Nodes",
-                says="How many devices are healthy, what is promised and used, and the highest temperature.",
-                labels=["node", "model"],
-                sort="promised",
-                links={"node": f"/d/{UID}?${{datasource:queryparam}}&var-node=${{__value.text}}"},
-                columns={
-                    "devices": Column(f"count by (node, model) (dovetail_device_healthy{_HERE})"),
-                    "healthy": Column(f"sum by (node, model) (dovetail_device_healthy{_HERE})"),
-                    "promised": Column(
-                        f"avg by (node, model) (dovetail_device_promised_share_ratio{_HERE})", "percentunit", gauge=True
-                    ),
-                    "used": Column(
-                        f"avg by (node, model) (dovetail_device_utilization_ratio{_HERE})", "percentunit", gauge=True
-                    ),
-                    "memory promised": Column(
-                        f"sum by (node, model) (dovetail_device_promised_memory_bytes{_HERE})"
-                        f" / sum by (node, model) (dovetail_device_memory_total_bytes{_HERE})",
-                        "percentunit",
-                        gauge=True,
-                    ),
-                    "memory used": Column(
-                        f"sum by (node, model) (dovetail_device_memory_used_bytes{_HERE})"
-                        f" / sum by (node, model) (dovetail_device_memory_total_bytes{_HERE})",
-                        "percentunit",
-                        gauge=True,
-                    ),
-                    "tenants": Column(f"sum by (node, model) (dovetail_device_tenants{_HERE})"),
-                    "hottest": Column(f"max by (node, model) (dovetail_device_temperature_celsius{_HERE})", "celsius"),
-                    "power": Column(f"sum by (node, model) (dovetail_device_power_watts{_HERE})", "watt"),
-                },
-            )
+    )
+    for add in (_with_nodes, _with_devices, _with_agents):
+        board = add(board)
+    return board
+
+
+def _with_nodes(board: Dashboard) -> Dashboard:
+    return board.with_row(Row("Nodes")).with_panel(
+        table(
+            "Nodes",
+            says="How many devices are healthy, what is promised and used, and the highest temperature.",
+            labels=["node", "model"],
+            sort="promised",
+            links={"node": f"/d/{UID}?${{datasource:queryparam}}&var-node=${{__value.text}}"},
+            columns={
+                "devices": Column(f"count by (node, model) (dovetail_device_healthy{_HERE})"),
+                "healthy": Column(f"sum by (node, model) (dovetail_device_healthy{_HERE})"),
+                "promised": Column(
+                    f"avg by (node, model) (dovetail_device_promised_share_ratio{_HERE})", "percentunit", gauge=True
+                ),
+                "used": Column(
+                    f"avg by (node, model) (dovetail_device_utilization_ratio{_HERE})", "percentunit", gauge=True
+                ),
+                "memory promised": Column(
+                    f"sum by (node, model) (dovetail_device_promised_memory_bytes{_HERE})"
+                    f" / sum by (node, model) (dovetail_device_memory_total_bytes{_HERE})",
+                    "percentunit",
+                    gauge=True,
+                ),
+                "memory used": Column(
+                    f"sum by (node, model) (dovetail_device_memory_used_bytes{_HERE})"
+                    f" / sum by (node, model) (dovetail_device_memory_total_bytes{_HERE})",
+                    "percentunit",
+                    gauge=True,
+                ),
+                "tenants": Column(f"sum by (node, model) (dovetail_device_tenants{_HERE})"),
+                "hottest": Column(f"max by (node, model) (dovetail_device_temperature_celsius{_HERE})", "celsius"),
+                "power": Column(f"sum by (node, model) (dovetail_device_power_watts{_HERE})", "watt"),
+            },
         )
-        .with_row(Row("Devices of the chosen nodes"))
+    )
+
+
+def _with_devices(board: Dashboard) -> Dashboard:
+    return (
+        board.with_row(Row("Devices of the chosen nodes"))
         .with_panel(
             lines(
                 "Utilization",
@@ -107,7 +117,12 @@ def build() -> Dashboard:
                 queries={"{{workload}}": f"sum by (workload) (dovetail_device_tenants_by_workload{_HERE})"},
             )
         )
-        .with_row(Row("Agents"))
+    )
+
+
+def _with_agents(board: Dashboard) -> Dashboard:
+    return (
+        board.with_row(Row("Agents"))
         .with_panel(
             lines(
                 "Reports",

@@ -15,11 +15,17 @@ _UNHEALTHY: Final = (
 
 def build() -> Dashboard:
     """The dashboard."""
+    board = dashboard_of(
+        "Dovetail / Fleet", uid=UID, says="What there is, what is promised and used, what waits and is wrong."
+    )
+    for add in (_with_now, _with_promised_and_used, _with_room, _with_safety):
+        board = add(board)
+    return board
+
+
+def _with_now(board: Dashboard) -> Dashboard:
     return (
-        dashboard_of(
-            "Dovetail / Fleet", uid=UID, says="What there is, what is promised and used, what waits and is wrong."
-        )
-        .with_row(Row("Now"))
+        board.with_row(Row("Now"))
         .with_panel(stat("GPUs", says="Healthy devices that may be promised.", query="max(dovetail_extender_devices)"))
         .with_panel(stat("Promised", says="Compute that is promised to pods.", query=_SHARE, unit="percentunit"))
         .with_panel(
@@ -55,7 +61,12 @@ def build() -> Dashboard:
                 link="/d/dovetail-devices",
             )
         )
-        .with_row(Row("Promised and used"))
+    )
+
+
+def _with_promised_and_used(board: Dashboard) -> Dashboard:
+    return (
+        board.with_row(Row("Promised and used"))
         .with_panel(
             lines(
                 "Compute",
@@ -96,7 +107,12 @@ def build() -> Dashboard:
                 width=12,
             )
         )
-        .with_row(Row("Room"))
+    )
+
+
+def _with_room(board: Dashboard) -> Dashboard:
+    return (
+        board.with_row(Row("Room"))
         .with_panel(
             lines(
                 "Idle and fragmented",
@@ -119,7 +135,12 @@ def build() -> Dashboard:
                 stacked=True,
             )
         )
-        .with_row(Row("Safety"))
+    )
+
+
+def _with_safety(board: Dashboard) -> Dashboard:
+    return (
+        board.with_row(Row("Safety"))
         .with_panel(
             stat(
                 "Audit findings",

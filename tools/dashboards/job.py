@@ -12,14 +12,19 @@ _ITS: Final = '{uuid=~"$uuid"}'
 
 def build() -> Dashboard:
     """The dashboard."""
+    board = dashboard_of(
+        "Dovetail / Job",
+        uid=UID,
+        says="What the devices of a job do. `gjob show JOB` prints their UUIDs; no metric has names of jobs.",
+    ).with_variable(choice("uuid", label="Devices (UUID)", metric="dovetail_device_healthy"))
+    for add in (_with_now, _with_over_time):
+        board = add(board)
+    return board
+
+
+def _with_now(board: Dashboard) -> Dashboard:
     return (
-        dashboard_of(
-            "Dovetail / Job",
-            uid=UID,
-            says="What the devices of a job do. `gjob show JOB` prints their UUIDs; no metric has names of jobs.",
-        )
-        .with_variable(choice("uuid", label="Devices (UUID)", metric="dovetail_device_healthy"))
-        .with_row(Row("Now"))
+        board.with_row(Row("Now"))
         .with_panel(stat("Devices", says="Chosen devices.", query=f"count(dovetail_device_healthy{_ITS})", width=6))
         .with_panel(
             stat(
@@ -49,7 +54,12 @@ def build() -> Dashboard:
                 width=6,
             )
         )
-        .with_row(Row("Over time"))
+    )
+
+
+def _with_over_time(board: Dashboard) -> Dashboard:
+    return (
+        board.with_row(Row("Over time"))
         .with_panel(
             lines(
                 "Utilization",

@@ -11,9 +11,15 @@ UID: Final = "dovetail-queue"
 
 def build() -> Dashboard:
     """The dashboard."""
+    board = dashboard_of("Dovetail / Queue and waits", uid=UID, says="Which jobs wait, why and for how long.")
+    for add in (_with_waiting, _with_flow):
+        board = add(board)
+    return board
+
+
+def _with_waiting(board: Dashboard) -> Dashboard:
     return (
-        dashboard_of("Dovetail / Queue and waits", uid=UID, says="Which jobs wait, why and for how long.")
-        .with_row(Row("Waiting"))
+        board.with_row(Row("Waiting"))
         .with_panel(
             stat(
                 "Oldest waiting job",
@@ -71,7 +77,12 @@ def build() -> Dashboard:
                 width=12,
             )
         )
-        .with_row(Row("Flow"))
+    )
+
+
+def _with_flow(board: Dashboard) -> Dashboard:
+    return (
+        board.with_row(Row("Flow"))
         .with_panel(
             lines(
                 "Wait from submission to admission",

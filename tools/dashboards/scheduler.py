@@ -11,9 +11,17 @@ UID: Final = "dovetail-scheduler"
 
 def build() -> Dashboard:
     """The dashboard."""
+    board = dashboard_of(
+        "Dovetail / Scheduler", uid=UID, says="How the extender answers kube-scheduler, and on what data."
+    )
+    for add in (_with_answers, _with_state):
+        board = add(board)
+    return board
+
+
+def _with_answers(board: Dashboard) -> Dashboard:
     return (
-        dashboard_of("Dovetail / Scheduler", uid=UID, says="How the extender answers kube-scheduler, and on what data.")
-        .with_row(Row("Answers"))
+        board.with_row(Row("Answers"))
         .with_panel(
             lines(
                 "Time of an answer, p99",
@@ -82,7 +90,12 @@ def build() -> Dashboard:
                 unit="ops",
             )
         )
-        .with_row(Row("State"))
+    )
+
+
+def _with_state(board: Dashboard) -> Dashboard:
+    return (
+        board.with_row(Row("State"))
         .with_panel(
             lines(
                 "Holds",

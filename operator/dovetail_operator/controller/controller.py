@@ -113,17 +113,7 @@ def build_controller(
     parameters are those of `ActionRunner`.
     """
     pacing, pending = Pacing(), PendingWrites()
-    scheduling = SchedulingLoop(
-        state,
-        numbers=numbers,
-        counters=counters,
-        changed=queue.add,
-        # Start jobs on free devices before writing why other jobs wait.
-        admitted=partial(queue.add, first=True),
-        now=now,
-        rng=rng,
-        is_busy=lambda: queue.load >= RUSH,
-    )
+    scheduling = _build_scheduling(state, queue=queue, numbers=numbers, counters=counters, now=now, rng=rng)
     evictions = PodEvictions(
         client,
         is_of_a_job=state.store.is_of_a_job,
@@ -134,6 +124,7 @@ def build_controller(
     changes = Changes(
         state, queue=queue, scheduling=scheduling, evictions=evictions, pacing=pacing, pending=pending, now=now
     )
+    guests.connect(changes.child_event)
     actions = ActionRunner(
         client,
         store=state.store,
@@ -147,25 +138,8 @@ def build_controller(
         mps_directory=mps_directory,
         guests=guests,
     )
-    guests.connect(changes.child_event)
     statuses = StatusWriter(
-        client,
-        state=state,
-        queue=queue,
-        pacing=pacing,
-        pending=pending,
-        post=post,
-        preemptions=counters.preemptions,
-    )
-    reconciler = Reconciler(
-        client,
-        state=state,
-        queue=queue,
-        scheduling=scheduling,
-        pending=pending,
-        actions=actions,
-        statuses=statuses,
-        now=now,
+        client, state=state, queue=queue, pacing=pacing, pending=pending, post=post, preemptions=counters.preemptions
     )
     return Controller(
         state,
@@ -174,9 +148,40 @@ def build_controller(
         changes=changes,
         evictions=evictions,
         refusals=build_refusals(client, on_event=changes.refusal_event),
-        reconciler=reconciler,
+        reconciler=Reconciler(
+            client,
+            state=state,
+            queue=queue,
+            scheduling=scheduling,
+            pending=pending,
+            actions=actions,
+            statuses=statuses,
+            now=now,
+        ),
         counters=counters,
         rng=rng,
+    )
+
+
+def _build_scheduling(
+    state: State,
+    *,
+    queue: WorkQueue,
+    numbers: Numbers,
+    counters: Counters,
+    now: Callable[[], datetime],
+    rng: random.Random,
+) -> SchedulingLoop:
+    return SchedulingLoop(
+        state,
+        numbers=numbers,
+        counters=counters,
+        changed=queue.add,
+        # Start jobs on free devices before writing why other jobs wait.
+        admitted=partial(queue.add, first=True),
+        now=now,
+        rng=rng,
+        is_busy=lambda: queue.load >= RUSH,
     )
 
 

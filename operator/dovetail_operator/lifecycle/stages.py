@@ -6,8 +6,11 @@ The queue decides as long as no worker may run. After that the batch Job's pods 
 from dataclasses import replace
 
 from dovetail.api.builtin import Job
+from dovetail.api.gpujob import GPUJob
+from dovetail.engine.model.claims import Ask
 from dovetail.jobs.batch_job import has_ended, is_doomed, is_going, is_guests, is_past, kept_by
 from dovetail.jobs.cpu_fallback import BUSY, cpu_in_seconds, due_clause, on_cpu_message
+from dovetail.jobs.obstacle import Obstacle
 from dovetail.queue.verdicts import Admitted, Waits
 from dovetail_operator.arrays.task_updates import why_held
 from dovetail_operator.job.actions import Action, CreateJob, DeleteJob, PatchJob, Stage, phase_of_held
@@ -80,10 +83,7 @@ def _held(seen: Observed, *, child: Job | None) -> Stage:
 def _waiting(seen: Observed, *, child: Job | None) -> Stage:
     """The stage of a job of which no worker may run yet, as the queue decides."""
     if seen.obstacle is not None:
-        if seen.obstacle.reason == "DependencyFailed" and seen.job.spec.on_dependency_failure == "Cancel":
-            clear: tuple[Action, ...] = () if child is None else (DeleteJob(),)
-            return Stage(phase="Cancelled", reason=seen.obstacle.reason, message=seen.obstacle.message, actions=clear)
-        return Stage(phase="Queued", reason=seen.obstacle.reason, message=seen.obstacle.message, admitted=False)
+        return _obstructed(seen.obstacle, job=seen.job, child=child)
     verdict = seen.verdict
     if isinstance(verdict, Waits):
         message = verdict.message + _until_on_cpu(seen, waits=verdict)
@@ -104,20 +104,31 @@ def _waiting(seen: Observed, *, child: Job | None) -> Stage:
             # A new operator continues the request.
             provisioning=seen.job.status.provisioning if verdict is None else None,
         )
+    return _starting(seen, child=child, verdict=verdict, number=seen.number, ask=seen.ask)
+
+
+def _obstructed(obstacle: Obstacle, *, job: GPUJob, child: Job | None) -> Stage:
+    if obstacle.reason == "DependencyFailed" and job.spec.on_dependency_failure == "Cancel":
+        clear: tuple[Action, ...] = () if child is None else (DeleteJob(),)
+        return Stage(phase="Cancelled", reason=obstacle.reason, message=obstacle.message, actions=clear)
+    return Stage(phase="Queued", reason=obstacle.reason, message=obstacle.message, admitted=False)
+
+
+def _starting(seen: Observed, *, child: Job | None, verdict: Admitted, number: int, ask: Ask) -> Stage:
+    """The stage of an admitted job: its batch Job is created, resumed or, if it does not fit the plan, recreated."""
     if child is not None and (why := _restart_reason(child, seen=seen, verdict=verdict)):
         message = f"{why}: its Job is recreated"
         return Stage(phase="Starting", reason="Evaluating", message=message, admitted=True, actions=(DeleteJob(),))
     if is_guests(seen.job):
         start_guest = (PatchJob(spec={"suspend": False}),)
         return Stage(phase="Starting", reason="Evaluating", message=UNMADE, admitted=True, actions=start_guest)
-    placement = placement_of(seen.job, verdict=verdict)
     job = with_time_used(seen)
     manifest = build_job(
         job,
-        ask=seen.ask,
-        number=seen.number,
+        ask=ask,
+        number=number,
         memory=None if verdict.on_cpu else seen.memory,
-        placement=placement,
+        placement=placement_of(seen.job, verdict=verdict),
         cluster_nodes=seen.cluster_nodes,
         on_cpu=verdict.on_cpu,
     )
@@ -125,13 +136,8 @@ def _waiting(seen: Observed, *, child: Job | None) -> Stage:
     start: Action = PatchJob(spec=resumed(manifest) | limit)
     if child is None:
         start = CreateJob(manifest=manifest, service=rendezvous.service_of(job) if rendezvous.meets(job) else None)
-    return Stage(
-        phase="Starting",
-        reason="Evaluating",
-        message=on_cpu_message(verdict.on_cpu) if verdict.on_cpu else UNMADE,
-        admitted=True,
-        actions=(start,),
-    )
+    message = on_cpu_message(verdict.on_cpu) if verdict.on_cpu else UNMADE
+    return Stage(phase="Starting", reason="Evaluating", message=message, admitted=True, actions=(start,))
 
 
 def _until_on_cpu(seen: Observed, *, waits: Waits) -> str:

@@ -172,51 +172,53 @@ def decide(
     *,
     cycle: Cycle,
     foreseen: Mapping[str, QueuePlace] | None = None,
-    told: Mapping[str, Verdict] | None = None,
-    anew: Container[Reason] = (),
+    previous: Mapping[str, Verdict] | None = None,
+    renewed_reasons: Container[Reason] = (),
     ended: Iterable[str] = (),
 ) -> Iterator[Verdict]:
     """Yield the verdicts on waiting jobs in queue order, with the estimates of `foreseen`.
 
-    `told` has the job's previous verdict. If the reason is the same, that verdict is yielded again, except for the
-    first jobs and for the reasons in `anew`. The limits do not count the running jobs with the UIDs `ended`.
+    `previous` has the job's previous verdict. If the reason is the same, that verdict is yielded again, except for the
+    first jobs and for the `renewed_reasons`. The limits do not count the running jobs with the UIDs `ended`.
     """
-    ledger, leaving = _with_those_on_the_way(state, cycle=cycle)
     evictor = _evictor(state, cycle=cycle)
+    previous, places, position = previous or {}, foreseen or {}, 0
+    for rank, verdict in enumerate(_verdicts(state, cycle=cycle, evictor=evictor, previous=previous, ended=ended)):
+        if isinstance(verdict, Admitted):
+            yield verdict
+            continue
+        # A job that no free room can ever serve delays no other job, so it has no position.
+        position += verdict.reason != "ExceedsCapacity"
+        before = previous.get(verdict.key)
+        if before is not None and is_kept(before, verdict=verdict, rank=rank) and verdict.reason not in renewed_reasons:
+            yield before
+        else:
+            known = places.get(verdict.key, QueuePlace(position=1))
+            yield _with_place(state, cycle=cycle, verdict=verdict, evictor=evictor, known=known, position=position)
+
+
+def _verdicts(
+    state: State, *, cycle: Cycle, evictor: Evictor, previous: Mapping[str, Verdict], ended: Iterable[str]
+) -> Iterator[Verdict]:
+    """The queue's verdicts within limits, windows and growing pools. Notes when growth has to be asked again."""
+    quotas, view = state.store.quotas, state.store.view
+    ledger, leaving = _with_those_on_the_way(state, cycle=cycle)
     counted = counted_jobs(state, waiting=cycle.keys, cache=cycle.caches.usage)
-    capacity = state.store.quotas.capacity(state.store.view.ledger)
-    gate = state.store.quotas.gate(counted, children=children_of_jobs(state), capacity=capacity)
+    gate = quotas.gate(counted, children=children_of_jobs(state), capacity=quotas.capacity(view.ledger))
     if gate is not None:
         for uid in ended:
             gate.ended(uid)
-    told = told or {}
-    growth = growth_of(state, waiting=cycle.keys, told=told, counted=counted, now=cycle.now)
-    windows = windows_of(
-        state.store.quotas, counted=counted, view=state.store.view, ledger=ledger, leaving=leaving, now=cycle.now
-    )
-    verdicts = admit(
+    growth = growth_of(state, waiting=cycle.keys, previous=previous, counted=counted, now=cycle.now)
+    yield from admit(
         cycle.waiting,
         ledger=ledger,
         sites=cycle.sites,
         leaving=leaving,
         gate=gate,
         evictor=evictor,
-        windows=windows,
+        windows=windows_of(quotas, counted=counted, view=view, ledger=ledger, leaving=leaving, now=cycle.now),
         growth=growth,
     )
-    places, position = foreseen or {}, 0
-    for rank, verdict in enumerate(verdicts):
-        if isinstance(verdict, Admitted):
-            yield verdict
-            continue
-        # A job that no free room can ever serve delays no other job, so it has no position.
-        position += verdict.reason != "ExceedsCapacity"
-        before = told.get(verdict.key)
-        if before is not None and is_kept(before, verdict=verdict, rank=rank) and verdict.reason not in anew:
-            yield before
-        else:
-            known = places.get(verdict.key, QueuePlace(position=1))
-            yield _with_place(state, cycle=cycle, verdict=verdict, evictor=evictor, known=known, position=position)
     if growth is not None and growth.next_seconds is not None:
         cycle.timers.append(growth.next_seconds)
 
@@ -225,7 +227,7 @@ def _evictor(state: State, *, cycle: Cycle) -> Evictor:
     """Finds victims among the jobs that run now, and notes them in the cycle's orders."""
     rules = rules_now(state.preemption, jobs=state.store.jobs.values(), now=cycle.now)
     running = running_jobs(state, now=cycle.now)
-    return Evictor(running=running, rules=rules, orders=cycle.orders, in_vain=cycle.caches.in_vain)
+    return Evictor(running=running, rules=rules, orders=cycle.orders, negative_cache=cycle.caches.negative_cache)
 
 
 def _with_place(

@@ -22,14 +22,14 @@ class CycleCaches:
     """Running jobs: what they hold and when they end."""
     usage: Counts = field(default_factory=Counts)
     """What each job takes of the quotas."""
-    in_vain: NegativeCache = field(default_factory=NegativeCache)
+    negative_cache: NegativeCache = field(default_factory=NegativeCache)
     """The negative cache for preemption: failed victim searches and their inputs, by job."""
 
     def clear(self) -> None:
         """Drop what depends on the configuration."""
         self.candidates.clear()
         self.running.clear()
-        self.in_vain.clear()
+        self.negative_cache.clear()
 
 
 def caches_for(state: State) -> CycleCaches:

@@ -15,17 +15,17 @@ def growth_of(
     state: State,
     *,
     waiting: Mapping[str, str],
-    told: Mapping[str, Verdict],
+    previous: Mapping[str, Verdict],
     counted: Sequence[Counted],
     now: datetime,
 ) -> Growth | None:
-    """The requests of a cycle; None without growing pools. `waiting` and `told` are those of `requests_of`."""
+    """The requests of a cycle; None without growing pools. `waiting` and `previous` are those of `requests_of`."""
     if not state.growing.rules.pools:
         return None
     return build_growth(
         state.growing.rules,
         view=state.store.view,
-        requests=requests_of(state, waiting=waiting, told=told),
+        requests=requests_of(state, waiting=waiting, previous=previous),
         gate=state.store.quotas.gate(
             counted, children=children_of_jobs(state), capacity=state.store.quotas.capacity(state.store.view.ledger)
         ),
@@ -33,12 +33,14 @@ def growth_of(
     )
 
 
-def requests_of(state: State, *, waiting: Mapping[str, str], told: Mapping[str, Verdict]) -> dict[str, Provisioning]:
-    """The requests for waiting jobs, by UID. `waiting` has their `namespace/name` by UID.
+def requests_of(
+    state: State, *, waiting: Mapping[str, str], previous: Mapping[str, Verdict]
+) -> dict[str, Provisioning]:
+    """The requests for waiting jobs, by UID. `waiting` has their `namespace/name` by UID, `previous` their verdicts.
 
     A verdict is newer than the status, which follows it; after a restart there is only the status.
     """
-    found = ((uid, _request_of(state, uid=uid, key=key, verdict=told.get(uid))) for uid, key in waiting.items())
+    found = ((uid, _request_of(state, uid=uid, key=key, verdict=previous.get(uid))) for uid, key in waiting.items())
     return {uid: request for uid, request in found if request is not None}
 
 

@@ -180,7 +180,9 @@ class SchedulingLoop:
         """Decide on all waiting jobs. Jobs with a new verdict are marked as changed."""
         renewed, self._renewed_reasons = self._renewed_reasons, frozenset()
         known = self._state.decisions.verdicts
-        verdicts = decide(self._state, cycle=cycle, foreseen=self._estimates.places, told=known, anew=renewed)
+        verdicts = decide(
+            self._state, cycle=cycle, foreseen=self._estimates.places, previous=known, renewed_reasons=renewed
+        )
         for rank, verdict in enumerate(verdicts):
             before = known.get(verdict.key)
             if verdict is not before and verdict != before:

@@ -114,9 +114,31 @@ def configuration(
     data: they survive a power failure, and Go collects as often as it does by default.
     """
     wanted = control_plane(local_node=lasting is not None, real_node=real_node)
-    options = {
+    document = {
+        "apiVersion": "config.kwok.x-k8s.io/v1alpha1",
+        "kind": "KwokctlConfiguration",
+        "options": {
+            **_options(ports=ports, binaries=binaries),
+            "kubeVersion": kube_version,
+            "disable": [_KWOKCTL_NAMES.get(name, name) for name in CONTROL_PLANE if name not in wanted],
+        },
+        "componentsPatches": _patches(
+            pki=pki,
+            real_node=real_node,
+            requests=requests,
+            authentication=authentication,
+            etcd=_TEMPORARY if lasting is None else [_argument("data-dir", value=str(lasting), override=True)],
+            environment=[] if lasting else _SELDOM_COLLECTED,
+        ),
+    }
+    stages = resources.files("dovetail_sandbox").joinpath("data/stages.yaml").read_text(encoding="utf-8")
+    return f"{yaml.safe_dump(document, sort_keys=False)}---\n{stages}"
+
+
+def _options(*, ports: Mapping[str, int], binaries: Mapping[str, Path]) -> dict[str, Any]:
+    """Every port and program, and what all sandboxes have in common."""
+    return {
         "runtime": "binary",
-        "kubeVersion": kube_version,
         "bindAddress": "127.0.0.1",
         "etcdPort": ports["etcd"],
         "etcdPeerPort": ports["etcd-peer"],
@@ -134,23 +156,7 @@ def configuration(
         "kubeAdmission": True,
         "kubeApiserverCertSANs": [SERVICE_ADDRESS],
         "disableQPSLimits": True,
-        "disable": [_KWOKCTL_NAMES.get(name, name) for name in CONTROL_PLANE if name not in wanted],
     }
-    document = {
-        "apiVersion": "config.kwok.x-k8s.io/v1alpha1",
-        "kind": "KwokctlConfiguration",
-        "options": options,
-        "componentsPatches": _patches(
-            pki=pki,
-            real_node=real_node,
-            requests=requests,
-            authentication=authentication,
-            etcd=_TEMPORARY if lasting is None else [_argument("data-dir", value=str(lasting), override=True)],
-            environment=[] if lasting else _SELDOM_COLLECTED,
-        ),
-    }
-    stages = resources.files("dovetail_sandbox").joinpath("data/stages.yaml").read_text(encoding="utf-8")
-    return f"{yaml.safe_dump(document, sort_keys=False)}---\n{stages}"
 
 
 def starter(program: Path, *, kubectl: Path, port: int, pki: Path) -> str:

@@ -278,27 +278,28 @@ def test_a_first_estimate_is_told_at_once_and_another_after_a_while() -> None:
     assert not teller.hold_back(other, before=first, rank=0, now=1 + RENEWAL_SECONDS)
 
 
-def told_before(state: State, *, reason: Reason) -> dict[str, Verdict]:
-    """What each of those that wait was told before, in words that are none by now."""
+def verdicts_before(state: State, *, reason: Reason) -> dict[str, Verdict]:
+    """A verdict of an earlier cycle on each waiting job, with a message that no verdict has now."""
     return {uid: Waits(key=uid, reason=reason, message="as it was") for uid in survey(state, now=NOW).keys}
 
 
-def told_anew(state: State, told: dict[str, Verdict], *, anew: Container[Reason] = ()) -> int:
-    """How many of them are told something else."""
-    found = decide(state, cycle=survey(state, now=NOW), told=told, anew=anew)
-    return sum(verdict is not told[verdict.key] for verdict in found)
+def count_renewed(state: State, previous: dict[str, Verdict], *, reasons: Container[Reason] = ()) -> int:
+    """How many of the waiting jobs get another verdict."""
+    found = decide(state, cycle=survey(state, now=NOW), previous=previous, renewed_reasons=reasons)
+    return sum(verdict is not previous[verdict.key] for verdict in found)
 
 
-def test_only_the_first_are_told_anew_what_their_reason_is_already() -> None:
+def test_only_the_first_jobs_get_a_new_message_for_the_same_reason() -> None:
     state = make_state(a=1)
     occupy(state, gpus=1)
     for number in range(RENEWED_JOBS + 2):
         submit(state, f"job-{number:03}")
-    told = told_before(state, reason="Resources")
-    assert told_anew(state, told) == RENEWED_JOBS
-    assert told_anew(state, told, anew={"Resources"}) == RENEWED_JOBS + 2
-    assert [verdict.key for verdict in decide(state, cycle=survey(state, now=NOW), told=told)] == list(told)
-    assert told_anew(state, told_before(state, reason="Quota")) == RENEWED_JOBS + 2
+    previous = verdicts_before(state, reason="Resources")
+    assert count_renewed(state, previous) == RENEWED_JOBS
+    assert count_renewed(state, previous, reasons={"Resources"}) == RENEWED_JOBS + 2
+    cycle = survey(state, now=NOW)
+    assert [verdict.key for verdict in decide(state, cycle=cycle, previous=previous)] == list(previous)
+    assert count_renewed(state, verdicts_before(state, reason="Quota")) == RENEWED_JOBS + 2
 
 
 def test_room_of_pods_that_are_about_to_go_is_kept_for_the_first_that_waits() -> None:

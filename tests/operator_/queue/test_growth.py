@@ -35,7 +35,7 @@ def submit(state: State, name: str, *, status: dict[str, Any] | None = None, **s
 
 def run_cycle(state: State) -> tuple[Cycle, dict[str, Verdict]]:
     cycle = survey(state, now=NOW)
-    found = {each.key: each for each in decide(state, cycle=cycle, told=state.decisions.verdicts)}
+    found = {each.key: each for each in decide(state, cycle=cycle, previous=state.decisions.verdicts)}
     for key, verdict in found.items():
         state.decisions.set_verdict(key, verdict=verdict)
     return cycle, found

@@ -59,23 +59,23 @@ class Order:
 class Evictor:
     """Finds victims in one scheduling cycle.
 
-    `orders` are its decisions, including those of earlier cycles.
-
-    `in_vain`, the cache of failed searches, outlives the cycle.
-
-    `loans` is the use of the tree of quotas, which the cycle sets.
+    running         the jobs that run now
+    rules           who may be preempted, and how many
+    orders          its decisions, including those of earlier cycles
+    negative_cache  the searches that failed; it outlives the cycle
+    loans           the use of the tree of quotas, which the cycle sets
     """
 
     running: Sequence[Running]
     rules: Rules
     orders: dict[str, Order] = field(default_factory=dict)
-    in_vain: NegativeCache = field(default_factory=NegativeCache)
+    negative_cache: NegativeCache = field(default_factory=NegativeCache)
     loans: Loans | None = None
-    _told: dict[str, list[Running]] = field(default_factory=dict, init=False, repr=False)
+    _victims_by_job: dict[str, list[Running]] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         for each in self.running:
-            self._told.setdefault(each.yields_to, []).append(each)
+            self._victims_by_job.setdefault(each.yields_to, []).append(each)
 
     @property
     def takes_seconds(self) -> float:
@@ -98,13 +98,13 @@ class Evictor:
 
         Releases the victims' claims in `ledger`. None while a victim still runs, or where the room does not suffice.
         """
-        told = self.current_victims(job)
-        if not told or not all(each.left for each in told):
+        victims = self.current_victims(job)
+        if not victims or not all(each.left for each in victims):
             return None
-        proof = Proofs(job=job, ledger=ledger, sites=sites, beside=beside).without(told)
+        proof = Proofs(job=job, ledger=ledger, sites=sites, beside=beside).without(victims)
         if proof is None:
             return None
-        for victim in told:
+        for victim in victims:
             for key in victim.claims:
                 ledger.release(key)
         return proof.room
@@ -136,15 +136,17 @@ class Evictor:
 
     def current_victims(self, job: Candidate) -> list[Running]:
         """The jobs that end for this one, by the decisions of earlier cycles."""
-        return self._told.get(job.key, [])
+        return self._victims_by_job.get(job.key, [])
 
     def _still(self, proofs: Proofs) -> Proof | None:
         """The proof with the current victims, without those that are no longer necessary."""
         # A priority may have changed since the decision.
-        told = [each for each in self.current_victims(proofs.job) if each.left or self._is_lower(each, job=proofs.job)]
-        if not told or not self.rules.gap or not proofs.job.may_preempt:
+        victims = [
+            each for each in self.current_victims(proofs.job) if each.left or self._is_lower(each, job=proofs.job)
+        ]
+        if not victims or not self.rules.gap or not proofs.job.may_preempt:
             return None
-        proof = proofs.without(told)
+        proof = proofs.without(victims)
         return None if proof is None else proofs.spared(proof)
 
     def _new(self, proofs: Proofs) -> Proof | None:
@@ -156,15 +158,15 @@ class Evictor:
         if not most:
             return None
         job, question = proofs.job.key, proofs.question(willing)
-        if self.in_vain.knows(job, asks=question, most=most):
+        if self.negative_cache.knows(job, asks=question, most=most):
             return None
         if replace(proofs, beside=None).without(willing) is None:
             # Then no subset of them suffices either, with or without reservations.
-            self.in_vain.record(job, asked=question, most=len(willing))
+            self.negative_cache.record(job, asked=question, most=len(willing))
             return None
         found = proofs.among(willing, most=most)
         if found is None and proofs.beside is None:
-            self.in_vain.record(job, asked=question, most=most)
+            self.negative_cache.record(job, asked=question, most=most)
         return found
 
     def _willing(self, job: Candidate) -> list[Running]:

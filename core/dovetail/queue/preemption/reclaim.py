@@ -118,13 +118,13 @@ class Reclaim:
 
     def _still(self, proofs: Proofs, *, owner: int) -> Proof | None:
         """The proof with the jobs that already end for this one, without those that are no longer necessary."""
-        told = self._evictor.current_victims(proofs.job)
-        for each in told:
+        victims = self._evictor.current_victims(proofs.job)
+        for each in victims:
             # Their use counts while it is tested whether they still borrow.
             if not each.left:
                 self._loans.start(each.key)
-        kept = [each for each in told if each.left or self._may_end(each, job=proofs.job, owner=owner)]
-        for each in told:
+        kept = [each for each in victims if each.left or self._may_end(each, job=proofs.job, owner=owner)]
+        for each in victims:
             self._loans.end(each.key)
         proof = proofs.without(kept) if kept else None
         return None if proof is None else proofs.spared(proof)
@@ -147,7 +147,7 @@ class Reclaim:
         return found
 
     def _search(self, proofs: Proofs, *, owner: int, willing: Sequence[Running]) -> Proof | None:
-        job, question, negative = proofs.job, proofs.question(willing), self._evictor.in_vain
+        job, question, negative = proofs.job, proofs.question(willing), self._evictor.negative_cache
         lasting = proofs.beside is None and proofs.allows is None
         if lasting and negative.knows(job.key, asks=question, most=len(willing)):
             return None

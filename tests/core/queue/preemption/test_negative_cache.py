@@ -29,10 +29,10 @@ class Asking:
         self.running = running
         self.rules = RULES
         self.boss = BOSS
-        self.in_vain = NegativeCache()
+        self.negative_cache = NegativeCache()
 
     def orders(self) -> set[str]:
-        evictor = Evictor(running=self.running, rules=self.rules, in_vain=self.in_vain)
+        evictor = Evictor(running=self.running, rules=self.rules, negative_cache=self.negative_cache)
         evictor.preempt(self.boss, ledger=self.ledger, sites={}, otherwise=None)
         return set(evictor.orders)
 
@@ -123,9 +123,9 @@ def test_another_hour_brings_another_budget() -> None:
 def test_a_node_that_a_job_may_go_to_from_now_on_is_noticed() -> None:
     ledger = make_ledger(n=4, m=2)
     low = start(ledger, make_job("low", "4"))
-    in_vain, boss = NegativeCache(), replace(BOSS, site="some")
+    negative_cache, boss = NegativeCache(), replace(BOSS, site="some")
     for nodes, made in ((["m"], set()), (["m", "n"], {"uid-low"})):
-        evictor = Evictor(running=[low], rules=RULES, in_vain=in_vain)
+        evictor = Evictor(running=[low], rules=RULES, negative_cache=negative_cache)
         evictor.preempt(boss, ledger=ledger, sites={"some": nodes}, otherwise=None)
         assert set(evictor.orders) == made
 
@@ -148,7 +148,7 @@ class InVainMachine(QueueMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.in_vain = NegativeCache()
+        self.negative_cache = NegativeCache()
         self.rules = Rules(gap=10, min_run_seconds=HOUR, grace_seconds=10.0, per_job=2, left=2)
         self.kept: Window | None = None
         self.made_way: dict[str, int] = {}
@@ -221,7 +221,7 @@ class InVainMachine(QueueMachine):
         self.look()
 
     def look(self) -> None:
-        anew, remembering = self.evictor(NegativeCache()), self.evictor(self.in_vain)
+        anew, remembering = self.evictor(NegativeCache()), self.evictor(self.negative_cache)
         looks = [self.one_look(evictor) for evictor in (anew, remembering)]
         for job in order(self.waiting.values()):
             first, second = (look.at(job) for look in looks)
@@ -236,7 +236,7 @@ class InVainMachine(QueueMachine):
         windows = Windows(reservations=placed(wanted, ledger=self.ledger, leaving=self.leaving()), wanted=wanted)
         return SchedulingCycle(self.ledger.copy(), sites={}, leaving=self.leaving(), evictor=evictor, windows=windows)
 
-    def evictor(self, in_vain: NegativeCache) -> Evictor:
+    def evictor(self, negative_cache: NegativeCache) -> Evictor:
         running = [
             Running(
                 key=run.job.key,
@@ -248,7 +248,7 @@ class InVainMachine(QueueMachine):
             )
             for run in self.running.values()
         ]
-        return Evictor(running=running, rules=self.rules, in_vain=in_vain)
+        return Evictor(running=running, rules=self.rules, negative_cache=negative_cache)
 
     def no_device_is_promised_beyond_itself(self) -> None:
         """Elsewhere; here devices go while jobs are on them."""
