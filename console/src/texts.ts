@@ -114,7 +114,7 @@ const TEXTS = {
   noOwnJobs: ["You have no unfinished jobs.", "您没有未完成的任务。"],
   running: ["Running", "运行中"],
   allOwnJobs: ["All of my jobs: {0}", "我的全部任务：{0}"],
-  nextUp: ["Next in the queue", "即将启动"],
+  nextUp: ["Queued, the next first", "排队中，即将启动的在前"],
   waitingByReason: ["Waiting, by reason", "按原因统计等待"],
   jobsCount: ["Jobs", "任务数"],
   nothingWaits: ["No job waits.", "没有等待的任务。"],

@@ -88,6 +88,16 @@ def until(holds: Callable[[], bool], *, what: Callable[[], str] = str) -> None:
 @contextmanager
 def new_machine(folder: Path) -> Iterator[Machine]:
     """A machine whose queue is up; at the end, nothing of it stays but logs."""
+    with empty_machine(folder) as made:
+        assert "Jobs run on this machine" in made("gflowd", "up")
+        yield made
+        report = audit.prove(kubeconfig=str(cluster.get().kubeconfig), context=None)
+        assert not report.findings
+
+
+@contextmanager
+def empty_machine(folder: Path) -> Iterator[Machine]:
+    """A machine on which nothing is up yet; at the end, nothing of its sandbox stays."""
     (folder / "work").mkdir()
     own = {"XDG_STATE_HOME": str(folder / "state"), "XDG_DATA_HOME": str(folder / "data")}
     kept = {name: value for name, value in os.environ.items() if name not in {"KUBECONFIG", "DOVETAIL_SANDBOX"}}
@@ -95,10 +105,7 @@ def new_machine(folder: Path) -> Iterator[Machine]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", own["XDG_STATE_HOME"])
         try:
-            assert "Jobs run on this machine" in made("gflowd", "up")
             yield made
-            report = audit.prove(kubeconfig=str(cluster.get().kubeconfig), context=None)
-            assert not report.findings
         finally:
             sandbox = cluster.get().folder
             print(made("gflowd", "down", "--purge"))

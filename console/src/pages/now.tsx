@@ -52,7 +52,8 @@ function OwnJobs() {
 }
 
 function NextUp() {
-  const waiting = jobs.value.filter((job) => job.position !== null).sort(byState);
+  // Jobs without a position, such as those that exceed the capacity, come last.
+  const waiting = jobs.value.filter((job) => job.phase === "Queued").sort(byState);
   return waiting.length ? <Jobs list={waiting.slice(0, SHOWN)} /> : <p>{t("nothingWaits")}</p>;
 }
 
