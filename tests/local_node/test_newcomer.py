@@ -30,9 +30,7 @@ async def test_the_demo_ends_with_an_address_that_leads_to_why_a_job_waits(machi
     printed = await to_thread(machine, "demo")
     up = time.monotonic()
     sentence = await sentence_of_first_waiting(printed)
-    print(
-        f"`dovetail demo` took {up - began:.1f} s, the way from its address to the sentence {time.monotonic() - up:.1f} s"
-    )
+    print(f"`dovetail demo`: {up - began:.1f} s; from its address to the sentence: {time.monotonic() - up:.1f} s")
     assert sentence in await to_thread(machine, "gqueue", "-u", "all", "-o", "json")
 
 

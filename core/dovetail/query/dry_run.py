@@ -69,6 +69,8 @@ class PreparedQueue:
     jobs: Mapping[str, GPUJob]
     queue: QueueView
     others: PreemptionView
+    # The UIDs of each job's pods, which are the keys of their claims, by the job's `namespace/name`.
+    pods: Mapping[str, Sequence[str]]
 
 
 def prepare(objects: ClusterObjects, *, now: datetime) -> PreparedQueue:
@@ -78,6 +80,7 @@ def prepare(objects: ClusterObjects, *, now: datetime) -> PreparedQueue:
         jobs={key_of(job.metadata): job for job in objects.jobs},
         queue=queue,
         others=preemption_view(objects, queue=queue),
+        pods={key: [pod.metadata.uid for pod in pods] for key, pods in objects.pods_by_job().items()},
     )
 
 
@@ -87,16 +90,24 @@ def dry_run(job: GPUJob, *, objects: ClusterObjects, now: datetime) -> DryRun:
 
 
 def dry_run_on(
-    prepared: PreparedQueue, *, job: GPUJob, most_cycles: int | None = None, in_place_of: str = ""
+    prepared: PreparedQueue,
+    *,
+    job: GPUJob,
+    most_cycles: int | None = None,
+    in_place_of: str = "",
+    submitted: bool = False,
 ) -> DryRun:
     """The same on a prepared queue, as if the waiting job of the UID `in_place_of` were cancelled first.
+
+    With `submitted`, the job keeps its age; otherwise it comes last of its priority.
 
     The estimate of the start simulates many futures, which takes up to a minute on a large cluster. With `most_cycles`,
     it simulates the likeliest future alone and gives up after so many scheduling cycles. On 1,000 full nodes, one takes
     20-100 ms.
     """
-    if in_place_of:
-        prepared = replace(prepared, queue=_without(prepared.queue, uid=in_place_of))
+    if any(each.key == in_place_of for each in prepared.queue.waiting):
+        # One that runs stays: its devices are in the ledger.
+        prepared = replace(prepared, queue=prepared.queue.without(in_place_of))
     begin = None if job.spec.begin_time is None else moment(job.spec.begin_time)
     if begin is not None and begin > prepared.queue.now:
         return DryRun(outcome="NotBefore", reason="BeginTime", message=job.spec.begin_time or "")
@@ -105,18 +116,10 @@ def dry_run_on(
     if (blocked := unmet(states, spec=job.spec)) is not None:
         return DryRun(outcome="Blocked", reason=blocked.reason, message=blocked.message)
     try:
-        asked, counted = prepared.queue.asked_as(job, submitted=False)
+        asked, counted = prepared.queue.asked_as(job, submitted=submitted)
     except RequestError as error:
         return DryRun(outcome="Invalid", reason="Invalid", message=str(error))
     return _Asked(job, asked=asked, counted=counted, prepared=prepared, most_cycles=most_cycles).answer()
-
-
-def _without(queue: QueueView, *, uid: str) -> QueueView:
-    """The queue without a job that waits. One that runs stays: its devices are in the ledger."""
-    waiting = [each for each in queue.waiting if each.key != uid]
-    if len(waiting) == len(queue.waiting):
-        return queue
-    return replace(queue, waiting=waiting, counted=[each for each in queue.counted if each.uid != uid])
 
 
 class _Asked:

@@ -98,6 +98,16 @@ class QueueView:
     def _everyone(self, asked: Counted | None) -> list[Counted]:
         return self.counted if asked is None else [*self.counted, asked]
 
+    def without(self, uid: str) -> "QueueView":
+        """The queue without a job. The claims of one that runs are still in the view's ledger."""
+        return replace(
+            self,
+            waiting=[each for each in self.waiting if each.key != uid],
+            leaving=[each for each in self.leaving if each.job != uid],
+            expected=[each for each in self.expected if each.job != uid],
+            counted=[each for each in self.counted if each.uid != uid],
+        )
+
     def cycle(
         self, asked: Counted | None, *, gate: LimitGate | None = None, evictor: Evictor | None = None
     ) -> SchedulingCycle:

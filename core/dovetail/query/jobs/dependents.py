@@ -15,11 +15,11 @@ def falling(jobs: Sequence[GPUJob], *, cancelled: Collection[str]) -> dict[str, 
     `jobs` are those of one namespace, and `cancelled` are names.
     """
     named = {job.metadata.name: job for job in jobs}
-    named |= {name: _ended(named[name]) for name in cancelled}
+    named |= {name: ended(named[name]) for name in cancelled}
     found: dict[str, str] = {}
     while more := {job.metadata.name: why for job in named.values() if (why := _hangs_on(job, named=named))}:
         found |= more
-        named |= {name: _ended(named[name]) for name in more}
+        named |= {name: ended(named[name]) for name in more}
     return found
 
 
@@ -35,5 +35,6 @@ def _hangs_on(job: GPUJob, *, named: dict[str, GPUJob]) -> str:
     return next(each.name for each in states if each.state == "Failed")
 
 
-def _ended(job: GPUJob) -> GPUJob:
+def ended(job: GPUJob) -> GPUJob:
+    """The job as it is after a cancellation."""
     return msgspec.structs.replace(job, status=msgspec.structs.replace(job.status, phase="Cancelled"))
