@@ -208,6 +208,33 @@ def test_operators_that_share_a_volume_of_one_node_share_the_node(render: Render
     assert "topologySpreadConstraints" in apart
 
 
+def test_an_update_starts_the_next_pod_before_the_active_one_ends(render: Render) -> None:
+    surge = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
+    for chart, name in (
+        (render(), "dovetail-scheduler"),
+        (render(attach__enabled=True), "dovetail-extender"),
+        (render(), "dovetail-operator"),
+        (render(history__secretName="pg"), "dovetail-operator"),
+    ):
+        assert named(chart, "Deployment", name)["spec"]["strategy"] == surge
+    # The next operator can only mount the volume where the active one is.
+    assert "podAffinity" in pods(render())["dovetail-operator"]["affinity"]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"history__persistence__existingClaim": "mine"},
+        {"history__persistence__accessModes": ["ReadWriteOncePod"]},
+    ],
+    ids=["a claim of the site", "ReadWriteOncePod"],
+)
+def test_operators_that_cannot_share_a_volume_replace_each_other(render: Render, values: dict[str, Any]) -> None:
+    chart = render(**values)
+    assert named(chart, "Deployment", "dovetail-operator")["spec"]["strategy"] == {"type": "Recreate"}
+    assert "affinity" not in pods(chart)["dovetail-operator"]
+
+
 def test_sqlite_is_refused_a_volume_that_several_nodes_share_and_postgresql_is_not(render: Render) -> None:
     shared = {"history__persistence__enabled": True, "history__persistence__accessModes": ["ReadWriteMany"]}
     with pytest.raises(AssertionError, match="has ReadWriteMany, but the history is SQLite"):

@@ -12,8 +12,9 @@ from tests.installation.machine import NAMESPACE, RELEASE, Machine, Name, earlie
 pytestmark = [pytest.mark.cluster, pytest.mark.realnode]
 
 KINDS = ("gpujobs", "gpunodes", "gpunodetenants", "gpuquotas", "historyqueries")
-# Jobs that are submitted before an upgrade and a rollback: some 3 s each.
-STREAM = 30
+# Jobs that are submitted before an upgrade and a rollback; ten at a time share the free device.
+STREAM = 500
+STREAM_SECONDS = 1
 COMPONENTS = {"agent", "certificates", "operator", "scheduler", "webhook"}
 
 
@@ -74,14 +75,14 @@ def test_a_half_failed_upgrade_is_repeated_with_the_right_value(machine: Machine
     assert long_pod(machine) == pod
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1500)
 def test_another_version_of_the_chart_and_back_lose_no_job_and_run_none_twice(machine: Machine) -> None:
     chart = earlier_chart(machine.folder / "earlier")
     if chart is None:
         pytest.skip("this is no checkout with the history of the chart")
     pod, job = long_pod(machine), machine.get("gpujob", "long", namespace="default")
-    # One device is free, and each job takes it for a moment: enough for the upgrade and the rollback.
-    stream.submit(machine, count=STREAM, seconds=1)
+    # One device is free. Its jobs end after the upgrade and the rollback, which the test checks.
+    stream.submit(machine, count=STREAM, seconds=STREAM_SECONDS, gpu="0.1(T4)")
     revision = json.loads(machine.helm("history", RELEASE, "--max=1", "--output=json").stdout)[0]["revision"]
     with timed("an upgrade to another version, and its CRDs"):
         # With another configuration every component is replaced.
@@ -93,7 +94,7 @@ def test_another_version_of_the_chart_and_back_lose_no_job_and_run_none_twice(ma
         back = machine.helm("rollback", RELEASE, str(revision), "--wait", "--timeout=4m")
     assert back.returncode == 0, f"{back.stderr}\n{machine.state()}"
     machine.until(
-        lambda: stream.phases(machine)["Succeeded"] == STREAM, what="all jobs of the stream succeed", seconds=400
+        lambda: stream.phases(machine)["Succeeded"] == STREAM, what="all jobs of the stream succeed", seconds=600
     )
     stream.expect_each_once(machine, count=STREAM)
     print(f"longest time without a placement: {stream.longest_gap_seconds(machine):.0f} s of {STREAM} jobs")

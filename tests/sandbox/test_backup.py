@@ -112,6 +112,7 @@ def test_jobs_quotas_numbers_and_history_are_restored_into_a_new_cluster(folder:
         quota = {"apiVersion": "dovetail.dev/v1alpha1", "kind": "GPUQuota", "metadata": {"name": "all"},
                  "spec": {"limit": {"gpus": 8}}}  # fmt: skip
         old.run("kubectl create -f -", text=json.dumps(quota))
+        limits = json.loads(old.run("kubectl get gpuquota all -o json"))["spec"]
         old.submit("ended", run=1)
         old.until(ended="Succeeded")
         old.submit("runs", gpu=2)
@@ -139,7 +140,7 @@ def test_jobs_quotas_numbers_and_history_are_restored_into_a_new_cluster(folder:
         assert {each["metadata"]["annotations"]["dovetail.dev/user"] for each in after.values()} == {USER}
         last = max(each["status"]["number"] for each in before.values())
         assert [after[name]["status"]["number"] for name in ("runs", "waits")] == [last + 1, last + 2]
-        assert json.loads(new.run("kubectl get gpuquota all -o json"))["spec"] == {"limit": {"gpus": 8}}
+        assert json.loads(new.run("kubectl get gpuquota all -o json"))["spec"] == limits
         assert records(new.history) == ["ended"]
     finally:
         new.made.down()

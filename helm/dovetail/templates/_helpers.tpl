@@ -520,6 +520,14 @@ k in {{ .now }} && !({{ .old }} && k in {{ .before }} && {{ .before }}[k] == {{ 
 k == 'dovetail.dev/allocation' || k.matches('^dovetail[.]dev/(visible-devices|mps-percentage|mps-memory)[.]')) : [])
 {{- end }}
 
+{{/*
+How an update replaces what a lease elects. The next pod starts as a standby, and is ready before the active one ends and
+gives up its lease: placements pause for a take-over, not for the start of a container.
+*/}}
+{{- define "dovetail.takeOver" -}}
+strategy: {type: RollingUpdate, rollingUpdate: {maxSurge: 1, maxUnavailable: 0}}
+{{- end }}
+
 {{/* The claim of the history's volume; empty if it has none. */}}
 {{- define "dovetail.historyClaim" -}}
 {{- if and .Values.history.persistence.enabled (not .Values.history.secretName) -}}
