@@ -6,15 +6,13 @@ ForeignSecretError   the Secret exists and has another owner; it is never overwr
 from collections.abc import Mapping
 from typing import Final
 
-from dovetail import logs
+from dovetail import logs, names
 from dovetail.api.meta import Described, ObjectMeta
 from dovetail.api.resources import SECRETS
 from dovetail.kube.client import Client
 from dovetail.kube.errors import NotFound
 from dovetail_certificates.metrics import Metrics
 
-MANAGED_BY: Final = "app.kubernetes.io/managed-by"
-MANAGER: Final = "dovetail-certificates"
 TLS: Final = "kubernetes.io/tls"
 OPAQUE: Final = "Opaque"
 log = logs.get_logger("dovetail.certificates")
@@ -25,8 +23,8 @@ class ForeignSecretError(Exception):
 
     def __init__(self, name: str) -> None:
         super().__init__(
-            f"Secret {name} was not made by {MANAGER}: delete it, or name cert-manager's issuer or your own Secret "
-            "in the values"
+            f"Secret {name} was not made by {names.CERTIFICATES_MANAGER}: delete it, "
+            "or name cert-manager's issuer or your own Secret in the values"
         )
 
 
@@ -52,7 +50,7 @@ class SecretStore:
             found = await self._client.get(SECRETS, name=name, as_type=Secret, namespace=self._namespace)
         except NotFound:
             return None
-        if found.metadata.labels.get(MANAGED_BY) != MANAGER or found.type != type_:
+        if found.metadata.labels.get(names.LABEL_MANAGED_BY) != names.CERTIFICATES_MANAGER or found.type != type_:
             raise ForeignSecretError(name)
         return found
 
@@ -63,14 +61,24 @@ class SecretStore:
 
         Server-side apply, because RBAC can limit that to one name: a `create` has no name when it is authorized.
         """
-        metadata = {"name": name, "namespace": self._namespace, "labels": {MANAGED_BY: MANAGER}}
+        metadata = {
+            "name": name,
+            "namespace": self._namespace,
+            "labels": {names.LABEL_MANAGED_BY: names.CERTIFICATES_MANAGER},
+        }
         body = {
             "metadata": metadata | ({"resourceVersion": over.metadata.resource_version} if over else {}),
             "type": type_,
             "data": dict(data),
         }
         await self._client.apply(
-            SECRETS, name=name, body=body, as_type=Secret, field_manager=MANAGER, force=True, namespace=self._namespace
+            SECRETS,
+            name=name,
+            body=body,
+            as_type=Secret,
+            field_manager=names.CERTIFICATES_MANAGER,
+            force=True,
+            namespace=self._namespace,
         )
         log.info("certificate written", secret=name, reason=reason)
         self._metrics.writes.labels(name).inc()

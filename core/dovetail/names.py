@@ -173,6 +173,17 @@ ATTACHED: Final = "dovetail.dev/attached"
 CONFIG: Final = "dovetail-config"
 CONFIG_FILE: Final = "gpu_config.yaml"
 
+# The Leases of those of which one acts at a time, in the release's namespace. The chart's roles name them too.
+OPERATOR_LEASE: Final = "dovetail-operator"
+SCHEDULER_LEASE: Final = "dovetail-scheduler"
+EXTENDER_LEASE: Final = "dovetail-extender"
+# ConfigMaps of the operator: the last job number of each namespace, and what was learned of run times.
+JOB_NUMBERS: Final = "dovetail-job-numbers"
+ESTIMATES: Final = "dovetail-estimates"
+# The label and its value by which dovetail-certificates recognizes the Secrets that it may replace.
+LABEL_MANAGED_BY: Final = "app.kubernetes.io/managed-by"
+CERTIFICATES_MANAGER: Final = "dovetail-certificates"
+
 # Drivers of dynamic resource allocation (DRA) that hand out whole or shared GPUs, as their ResourceSlices name them.
 # compute-domain.nvidia.com is none of them: it hands out channels between nodes.
 GPU_DRIVERS: Final = ("gpu.nvidia.com", "gpu.amd.com", "gpu.intel.com", "hami-core-gpu.project-hami.io")

@@ -11,6 +11,7 @@ import socket
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final
 
+from dovetail import names
 from dovetail.kube.client import Client
 from dovetail.kube.leader_election import Leadership, LeaseLostError, Times
 from dovetail.logs import get_logger
@@ -18,7 +19,6 @@ from dovetail.process.serving import Check, together
 
 log = get_logger("dovetail.operator.leader")
 
-LEASE: Final = "dovetail-operator"
 # A successor begins within the duration plus one look. The first lists and the queue's first cycle come on top.
 TIMES: Final = Times(duration_seconds=8, renew_seconds=2.5, look_seconds=1.0)
 
@@ -30,7 +30,7 @@ def leadership(client: Client, *, namespace: str, environ: Mapping[str, str] = o
     """
     # The containers of a pod run one after the other, so a restarted container continues the term of the killed one.
     identity = environ.get("POD_NAME") or socket.gethostname()
-    return Leadership(client, namespace=namespace, name=LEASE, identity=identity, times=TIMES)
+    return Leadership(client, namespace=namespace, name=names.OPERATOR_LEASE, identity=identity, times=TIMES)
 
 
 async def act(office: Leadership, *, run: Callable[[], Coroutine[Any, Any, None]], stop: asyncio.Event) -> None:

@@ -36,16 +36,13 @@ from dovetail.kube.errors import NotFound
 # The pod of the hook itself, and that of a failed `helm test`, which Helm keeps for its log.
 _HOOKS: Final = "cleanup,test"
 TEST_POD: Final = "dovetail-test"
-LEASE_NAMES: Final = ("dovetail-operator", "dovetail-scheduler", "dovetail-extender")
-JOB_NUMBERS: Final = "dovetail-job-numbers"
+LEASE_NAMES: Final = (names.OPERATOR_LEASE, names.SCHEDULER_LEASE, names.EXTENDER_LEASE)
 CONFIGMAP_NAMES: Final = (
-    "dovetail-estimates",
+    names.ESTIMATES,
     device_indexes.CONFIGMAP_NAME,
     QUEUE_CONFIGMAP,
     EXTENDER_CONFIGMAP,
 )
-# By this label dovetail-certificates recognizes the Secrets that it may replace.
-ISSUED: Final = "app.kubernetes.io/managed-by=dovetail-certificates"
 _ACTIVE: Final = frozenset({"Starting", "Running"})
 _POLL_SECONDS: Final = 1.0
 # Of 5,000 nodes, none should wait for a slow one.
@@ -143,7 +140,7 @@ async def delete_records(client: Client, *, namespace: str, keep_numbers: bool) 
 
     The job numbers stay with jobs or a history that have them: a later installation must not give one twice.
     """
-    numbers = () if keep_numbers or await _exist(client, resource=GPUJOBS) else (JOB_NUMBERS,)
+    numbers = () if keep_numbers or await _exist(client, resource=GPUJOBS) else (names.JOB_NUMBERS,)
     wanted = [(LEASES, name) for name in LEASE_NAMES] + [(CONFIGMAPS, name) for name in (*CONFIGMAP_NAMES, *numbers)]
     wanted.append((PODS, TEST_POD))
     for resource, name in wanted:
@@ -153,13 +150,12 @@ async def delete_records(client: Client, *, namespace: str, keep_numbers: bool) 
 
 async def delete_certificates(client: Client, *, namespace: str, secrets: Iterable[str]) -> AsyncIterator[str]:
     """Delete those of the `secrets` that dovetail-certificates issued; a Secret of anyone else stays."""
-    key, _, manager = ISSUED.partition("=")
     for name in secrets:
         try:
             found = await client.get(SECRETS, name=name, as_type=Named, namespace=namespace)
         except NotFound:
             continue
-        if found.metadata.labels.get(key) != manager:
+        if found.metadata.labels.get(names.LABEL_MANAGED_BY) != names.CERTIFICATES_MANAGER:
             yield f"Kept Secret {name}: dovetail-certificates has not issued it."
         elif await _delete(client, resource=SECRETS, name=name, namespace=namespace, uid=found.metadata.uid):
             yield f"Deleted Secret {name}."

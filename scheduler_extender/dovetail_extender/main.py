@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
+from dovetail import names
 from dovetail.config.errors import ConfigError
 from dovetail.config.settings import Settings
 from dovetail.kube.auth.connection import load_connection
@@ -26,7 +27,7 @@ from dovetail.process.certificate import Certificate, appearing
 from dovetail.process.live_settings import LiveSettings
 from dovetail_extender.cluster.service_endpoint import Endpoint, ServiceEndpoint
 from dovetail_extender.decide.filter_score import Rules
-from dovetail_extender.service import DEFAULT_NAMESPACE, LEASE, Extender, Options
+from dovetail_extender.service import DEFAULT_NAMESPACE, Extender, Options
 from dovetail_extender.verb_server import VerbServer
 
 log = get_logger(__name__)
@@ -116,7 +117,7 @@ async def _lead(
             leadership = Leadership(
                 client,
                 namespace=options.namespace,
-                name=LEASE,
+                name=names.EXTENDER_LEASE,
                 identity=identity_of(os.environ),
                 heir=heir,
                 times=times_of(options),

@@ -34,7 +34,6 @@ _LOOK_SECONDS: Final = 1.0
 # After this time without a request, the extender yields the lease to another extender that receives requests.
 IDLE_SECONDS: Final = 5.0
 DEFAULT_NAMESPACE: Final = "dovetail-system"
-LEASE: Final = "dovetail-extender"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

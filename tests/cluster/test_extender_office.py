@@ -19,7 +19,6 @@ from dovetail.api.resources import LEASES, PODS
 from dovetail.kube.auth.connection import load_connection
 from dovetail.kube.client import Client
 from dovetail.kube.errors import Forbidden
-from dovetail_extender.service import LEASE
 from dovetail_sandbox.cluster import Cluster
 from tests.background import free_ports
 from tests.cluster.gate import Forward, Gate, Write
@@ -76,7 +75,7 @@ def kubeconfig(sandbox: Cluster) -> Path:
 
 
 async def lease(client: Client) -> Lease:
-    return await client.get(LEASES, name=LEASE, as_type=Lease, namespace="dovetail-system")
+    return await client.get(LEASES, name=names.EXTENDER_LEASE, as_type=Lease, namespace="dovetail-system")
 
 
 async def post(port: int, verb: str, body: dict[str, Any]) -> tuple[int, str]:
@@ -170,7 +169,9 @@ async def test_what_was_sent_in_an_earlier_term_is_refused_whenever_it_arrives(s
     allocation = '{"version":1,"node":"a100-0","mode":"Exclusive","containers":[]}'
     annotations = {names.ALLOCATION: allocation, names.TERM: str(term - 1)}
     async with Client(load_connection(kubeconfig(scene.sandbox))) as extender:
-        with pytest.raises(Forbidden, match=f'this Binding is of term "{term - 1}" of the lease {LEASE}'):
+        with pytest.raises(
+            Forbidden, match=f'this Binding is of term "{term - 1}" of the lease {names.EXTENDER_LEASE}'
+        ):
             await extender.bind(pod, node="a100-0", annotations=annotations, deadline_seconds=PATIENCE_SECONDS)
         await extender.bind(
             pod, node="a100-0", annotations=annotations | {names.TERM: str(term)}, deadline_seconds=PATIENCE_SECONDS

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from dovetail import names
 from dovetail.api.builtin import Lease
 from dovetail.api.resources import JOBS, LEASES
 from dovetail.kube.client import Client
-from dovetail_operator.leader import LEASE
 from dovetail_sandbox.cluster import Cluster
 from tests.cluster.gate import Forward, Gate, Operator, Write
 from tests.cluster.jobs import PATIENCE_SECONDS, Jobs
@@ -23,7 +23,7 @@ __all__ = ["stopped"]
 async def until_held_by(client: Client, identity: str) -> Lease:
     async with asyncio.timeout(PATIENCE_SECONDS):
         while True:
-            found = await client.get(LEASES, name=LEASE, as_type=Lease, namespace="dovetail-system")
+            found = await client.get(LEASES, name=names.OPERATOR_LEASE, as_type=Lease, namespace="dovetail-system")
             if found.spec.holder_identity == identity:
                 return found
             await asyncio.sleep(0.05)

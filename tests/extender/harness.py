@@ -8,11 +8,12 @@ from typing import Any
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
+from dovetail import names
 from dovetail.kube.client import Client
 from dovetail.kube.leader_election import Leadership, Times
 from dovetail.kube.retry import Backoff
 from dovetail_extender.server import MAX_BODY_BYTES
-from dovetail_extender.service import LEASE, Extender, Options
+from dovetail_extender.service import Extender, Options
 from tests.background import eventually
 from tests.clock import Clock
 from tests.extender.api_server import ApiServer
@@ -74,7 +75,7 @@ async def watching(
     backoff = Backoff(first_seconds=0.01, longest_seconds=0.01)
     async with Client(api.connection, deadline_seconds=5.0, backoff=backoff) as client:
         leadership = Leadership(
-            client, namespace="dovetail-system", name=LEASE, identity=identity, times=times or Times()
+            client, namespace="dovetail-system", name=names.EXTENDER_LEASE, identity=identity, times=times or Times()
         )
         extender = Extender(client, options=options or Options(), leadership=leadership, clock=clock)
         app = web.Application(client_max_size=MAX_BODY_BYTES)

@@ -6,11 +6,12 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from dovetail import names
 from dovetail.kube.auth.connection import Connection
 from dovetail.kube.client import Client
 from dovetail.kube.leader_election import Leadership
 from dovetail_extender.protocol import WireError, read_filter_args
-from dovetail_extender.service import LEASE, Extender, Options
+from dovetail_extender.service import Extender, Options
 from tests.core import hostile
 from tests.extender.builders import make_gpunode, make_node, make_pod
 
@@ -20,7 +21,7 @@ HOSTILE = settings(deadline=None, max_examples=60, suppress_health_check=list(He
 
 def make_extender() -> Extender:
     client = Client(Connection(server="http://127.0.0.1:1"))
-    office = Leadership(client, namespace="dovetail-system", name=LEASE, identity="one")
+    office = Leadership(client, namespace="dovetail-system", name=names.EXTENDER_LEASE, identity="one")
     extender = Extender(client, options=Options(), leadership=office)
     watching = extender.watching
     hostile.feed(watching._nodes, hostile.text_of(make_node()))

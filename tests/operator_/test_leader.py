@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from dovetail import names
 from dovetail.api.resources import CONFIGMAPS
 from dovetail.kube.auth.connection import Connection
 from dovetail.kube.client import Client
@@ -24,7 +25,7 @@ def held_by(holder: str, *, term: int = 1, version: int = 1) -> Answer:
 
 
 def candidate(client: Client, *, identity: str = "one") -> Leadership:
-    return Leadership(client, namespace="home", name=leader.LEASE, identity=identity, times=QUICK)
+    return Leadership(client, namespace="home", name=names.OPERATOR_LEASE, identity=identity, times=QUICK)
 
 
 async def never() -> None:

@@ -17,6 +17,7 @@ from aiohttp.test_utils import TestServer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dovetail import names
 from dovetail.kube.auth.connection import Connection
 from dovetail.kube.client import Client
 from dovetail.kube.errors import Conflict
@@ -37,7 +38,7 @@ from dovetail_certificates.pairs import (
     problem_of,
 )
 from dovetail_certificates.rotation import OVERLAP, SEEN_AFTER, Stored, plan
-from dovetail_certificates.secret_store import MANAGED_BY, MANAGER, ForeignSecretError
+from dovetail_certificates.secret_store import ForeignSecretError
 from tests.background import running
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
@@ -95,7 +96,7 @@ class Api:
         return _status(404) if self.hooks is None else web.json_response(self.hooks)
 
     async def _apply(self, request: web.Request) -> web.Response:
-        assert request.query["fieldManager"] == MANAGER
+        assert request.query["fieldManager"] == names.CERTIFICATES_MANAGER
         body = await request.json()
         self.before_write()
         version = body["metadata"].get("resourceVersion")
@@ -157,7 +158,10 @@ async def test_where_there_is_none_one_is_made_and_trusted() -> None:
     assert names_of(api.data) == set(NAMES)
     assert api.bundle == api.data["ca.crt"]
     assert api.secret is not None
-    assert (api.secret["type"], api.secret["metadata"]["labels"]) == ("kubernetes.io/tls", {MANAGED_BY: MANAGER})
+    assert (api.secret["type"], api.secret["metadata"]["labels"]) == (
+        "kubernetes.io/tls",
+        {names.LABEL_MANAGED_BY: names.CERTIFICATES_MANAGER},
+    )
 
 
 async def test_metrics_tell_when_the_served_certificate_is_replaced_and_when_it_expires() -> None:

@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from dovetail import names
 from dovetail.api.builtin import Deployment, Lease
 from dovetail.api.resources import LEASES, Resource
 from dovetail.kube.errors import Forbidden, NotFound
@@ -10,7 +11,8 @@ from dovetail_cli.cluster.connection import Cluster
 from dovetail_cli.cluster.release import release_namespace
 from dovetail_cli.ui.times import utc_now
 
-NAME: Final = "dovetail-scheduler"
+# Its Lease and its Deployment have one name.
+NAME: Final = names.SCHEDULER_LEASE
 _DEPLOYMENTS: Final = Resource(group="apps", plural="deployments", kind="Deployment")
 _UNKNOWN: Final = "Unknown (neither its Lease nor its Deployment can be seen)"
 

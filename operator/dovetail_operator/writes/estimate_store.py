@@ -5,6 +5,7 @@ Both can be learned again. A failed read or write is therefore only logged.
 
 from typing import Final
 
+from dovetail import names
 from dovetail.api.builtin import ConfigMap
 from dovetail.api.resources import CONFIGMAPS
 from dovetail.kube.client import Client
@@ -16,7 +17,6 @@ from dovetail.queue.estimates.calibration import Factors, Held, Misses
 
 log = get_logger("dovetail.operator.lasting")
 
-CONFIGMAP_NAME: Final = "dovetail-estimates"
 KEY: Final = "factors"
 HELD: Final = "held"
 _EVERY_SECONDS: Final = 300.0
@@ -42,13 +42,13 @@ class LastingMisses:
         """Load the stored factors if they can be read."""
         try:
             found = await self._client.get(
-                CONFIGMAPS, name=CONFIGMAP_NAME, as_type=ConfigMap, namespace=self._namespace
+                CONFIGMAPS, name=names.ESTIMATES, as_type=ConfigMap, namespace=self._namespace
             )
             self._misses.restore(_factors(found.data.get(KEY, "")), held=_held(found.data.get(HELD, "")))
         except NotFound:
             return
         except (KubeError, ValueError) as error:
-            log.warning("what was learned of estimates cannot be read", configmap=CONFIGMAP_NAME, error=str(error))
+            log.warning("what was learned of estimates cannot be read", configmap=names.ESTIMATES, error=str(error))
         else:
             self._kept = _data(self._misses)
 
@@ -59,9 +59,9 @@ class LastingMisses:
             return
         try:
             # One operator acts at a time, and what is lost is learned again.
-            await put_data(self._client, name=CONFIGMAP_NAME, namespace=self._namespace, data=data)
+            await put_data(self._client, name=names.ESTIMATES, namespace=self._namespace, data=data)
         except KubeError as error:
-            log.warning("what was learned of estimates cannot be kept", configmap=CONFIGMAP_NAME, error=str(error))
+            log.warning("what was learned of estimates cannot be kept", configmap=names.ESTIMATES, error=str(error))
         else:
             self._kept = data
 

@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 
+from dovetail import names
 from dovetail.api.builtin import ConfigMap
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.meta import ObjectMeta
@@ -20,7 +21,6 @@ from dovetail_operator.writes.configmaps import CONFLICTS, read_configmap, write
 
 log = get_logger("dovetail.operator.numbers")
 
-CONFIGMAP_NAME: Final = "dovetail-job-numbers"
 _ATTEMPTS: Final = 5
 
 
@@ -53,7 +53,7 @@ def read_counters(data: Mapping[str, str], *, shown: Iterable[GPUJob]) -> dict[s
         if (last := read_whole(text, otherwise=-1)) >= 0:
             counters[namespace] = last
         else:
-            log.warning("last number cannot be read", configmap=CONFIGMAP_NAME, key=namespace, value=text)
+            log.warning("last number cannot be read", configmap=names.JOB_NUMBERS, key=namespace, value=text)
     for job in shown:
         namespace = job.metadata.namespace
         counters[namespace] = max(counters.get(namespace, 0), job.status.number or 0)
@@ -90,8 +90,8 @@ class Numbers:
             return await retry_on_conflict(give, attempts=_ATTEMPTS, conflicts=CONFLICTS)
         except CONFLICTS as error:
             raise RuntimeError(
-                f"ConfigMap {self._namespace}/{CONFIGMAP_NAME} was changed by others {_ATTEMPTS} times in a row"
+                f"ConfigMap {self._namespace}/{names.JOB_NUMBERS} was changed by others {_ATTEMPTS} times in a row"
             ) from error
 
     async def _read(self) -> ConfigMap:
-        return await read_configmap(self._client, name=CONFIGMAP_NAME, namespace=self._namespace)
+        return await read_configmap(self._client, name=names.JOB_NUMBERS, namespace=self._namespace)

@@ -21,10 +21,6 @@ from dovetail.api.resources import (
     SECRETS,
 )
 from dovetail.decoding import convert
-from dovetail_certificates import secret_store
-from dovetail_extender import service
-from dovetail_operator import leader
-from dovetail_operator.writes import estimate_store, job_numbers
 from dovetail_release import cleanup, leftovers
 from tests.operator_.release.objects import Objects
 
@@ -64,7 +60,9 @@ async def test_what_the_components_created_is_deleted() -> None:
         cluster.add(CONFIGMAPS, name, namespace=HOME)
     for name in leftovers.LEASE_NAMES:
         cluster.add(LEASES, name, namespace=HOME)
-    cluster.add(SECRETS, "dovetail-webhook", namespace=HOME, labels={secret_store.MANAGED_BY: secret_store.MANAGER})
+    cluster.add(
+        SECRETS, "dovetail-webhook", namespace=HOME, labels={names.LABEL_MANAGED_BY: names.CERTIFICATES_MANAGER}
+    )
     cluster.add(JOBS, "a-placeholder", namespace="team", labels={names.LABEL_PLACEHOLDER: "uid"})
     cluster.add(PODS, leftovers.TEST_POD, namespace=HOME, labels={**OURS, "app.kubernetes.io/component": "test"})
 
@@ -89,7 +87,7 @@ async def test_what_people_own_stays() -> None:
     cluster.add(JOBS, "runs", namespace="team", labels={names.LABEL_JOB: "runs"})
     cluster.add(CONFIGMAPS, "dovetail-job-numbers", namespace=HOME)
     cluster.add(GPUNODES, "gpu-1", spec={"cordoned": ["GPU-1"]})
-    cluster.add(SECRETS, "dovetail-webhook", namespace=HOME, labels={secret_store.MANAGED_BY: "someone"})
+    cluster.add(SECRETS, "dovetail-webhook", namespace=HOME, labels={names.LABEL_MANAGED_BY: "someone"})
     before = dict(cluster.by_path)
 
     failed, said = await clean(cluster)
@@ -144,14 +142,10 @@ async def test_a_clean_up_that_takes_too_long_ends() -> None:
     assert failed == ["Not finished within 0.05 s: run dovetail-cleanup again."]
 
 
-def test_the_names_are_those_that_the_components_use_and_that_the_chart_allows() -> None:
-    assert {leader.LEASE, service.LEASE} < set(leftovers.LEASE_NAMES)
-    assert f"{secret_store.MANAGED_BY}={secret_store.MANAGER}" == leftovers.ISSUED
-    assert estimate_store.CONFIGMAP_NAME in leftovers.CONFIGMAP_NAMES
-    assert job_numbers.CONFIGMAP_NAME == leftovers.JOB_NUMBERS
+def test_the_names_are_those_that_the_chart_allows() -> None:
     lists = re.findall(r"resourceNames: \[(.*)\]", CHART.read_text(encoding="utf-8"))
     allowed = {name for each in lists for name in each.split(", ")}
-    wanted = {*leftovers.LEASE_NAMES, *leftovers.CONFIGMAP_NAMES, "dovetail-job-numbers", leftovers.TEST_POD}
+    wanted = {*leftovers.LEASE_NAMES, *leftovers.CONFIGMAP_NAMES, names.JOB_NUMBERS, leftovers.TEST_POD}
     secrets = {"dovetail-webhook", "dovetail-extender", "dovetail-extender-client", "dovetail-extender-ca"}
     assert allowed == wanted | secrets
 

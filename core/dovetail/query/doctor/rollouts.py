@@ -21,12 +21,12 @@ def judge(picture: Picture) -> Iterator[Finding]:
         return
     found = 0
     for workload in picture.workloads:
-        told = deployment(workload) if workload.get("kind") == "Deployment" else daemonset(workload)
-        if told is None:
+        unready = deployment(workload) if workload.get("kind") == "Deployment" else daemonset(workload)
+        if unready is None:
             continue
         found += 1
         kind, meta = workload.get("kind", ""), workload["metadata"]
-        status, message = told
+        status, message = unready
         where = f"kubectl --namespace {meta['namespace']} describe {kind.lower()} {meta['name']}"
         back = f"helm rollback dovetail --namespace {picture.release}"
         message = f"resource {kind}/{meta['namespace']}/{meta['name']} not ready. status: {status}, message: {message}"
