@@ -13,9 +13,14 @@ from dovetail_sandbox import bringup, realnode
 from dovetail_sandbox.programs import locate
 from dovetail_sandbox.progress import reporter
 from tests.installation import machine as machines
-from tests.installation.machine import NAMESPACE, Machine
+from tests.installation.machine import FLEET_TAINT, NAMESPACE, Machine
 
 _NAME = "test-installation"
+# A node without devices, and those of the stream of jobs, which have devices once one agent serves all simulated nodes.
+_NODES = """
+- {name: plain, count: 1, cpu: 1, memory: 1Gi}
+- {name: fleet, count: 4, model: V100, devices: 8, memory_mib: 32768, cpu: 96, memory: 768Gi}
+"""
 _PROGRAMS = ("kubectl", "helm", "ctr", "kube-scheduler")
 
 
@@ -26,7 +31,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
         pytest.skip(reason)
     folder = tmp_path_factory.mktemp("installation")
     nodes = folder / "nodes.yaml"
-    nodes.write_text("- {name: plain, count: 1, cpu: 1, memory: 1Gi}\n")
+    nodes.write_text(_NODES)
     archives = machines.built("operator", "extender", "agent", "webhook", "certificates")
     cluster = bringup.up(_NAME, report=reporter(sys.stderr), nodes_file=nodes, real_node=True, bare=True)
     try:
@@ -42,6 +47,7 @@ def _prepare(machine: Machine, *, archives: list[Path]) -> None:
     # What the chart installs runs here and not on the simulated node, where no image exists.
     machine.kubectl("taint", "node", realnode.NODE_NAME, "dovetail.dev/real-node-")
     machine.kubectl("cordon", "plain-0")
+    machine.kubectl("taint", "nodes", "--selector=dovetail.dev/gpu-model=V100", f"{FLEET_TAINT}=:NoSchedule")
     machine.kubectl("create", "namespace", NAMESPACE)
     # Every pod of the chart must comply with it.
     machine.kubectl("label", "namespace", NAMESPACE, "pod-security.kubernetes.io/enforce=restricted")

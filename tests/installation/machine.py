@@ -22,6 +22,8 @@ RELEASE: Final = "dovetail"
 SCHEDULER_IMAGE: Final = "dovetail.local/kube-scheduler"
 # Of each command. A test asserts no time; it prints how long the steps took.
 _SECONDS: Final = 300.0
+# Keeps the release's own pods away from simulated nodes, where containers only seem to run.
+FLEET_TAINT: Final = "test/fleet"
 # What the chart gets on a node without a GPU, without a registry and without a StorageClass.
 VALUES: Final[Mapping[str, object]] = {
     "image.registry": "dovetail.local",

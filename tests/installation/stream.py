@@ -1,4 +1,7 @@
-"""A stream of small GPUJobs during upgrades: none may be lost or run twice, and placements must go on."""
+"""A stream of small GPUJobs during upgrades: none may be lost or run twice, and placements must go on.
+
+They run on the simulated nodes of the cluster, so that containers of jobs take no CPU from those of the release.
+"""
 
 import json
 from collections import Counter
@@ -6,15 +9,26 @@ from collections.abc import Sequence
 from datetime import datetime
 from itertools import pairwise
 
-from tests.installation.machine import Machine, Object, make_job
+from dovetail import names
+from tests.installation.machine import FLEET_TAINT, Machine, Object, make_job
 
 _LABEL = "stream"
+# The jobs run between 1 s and this long: of one length, they would end in waves with gaps between them.
+_LONGEST_SECONDS = 20
 
 
-def submit(machine: Machine, *, count: int, seconds: float, gpu: str = "1(T4)") -> None:
-    """Create that many GPUJobs at once; each runs for some seconds."""
-    jobs = [json.loads(make_job(f"{_LABEL}-{at}", gpu=gpu, command=f"sleep {seconds:g}")) for at in range(count)]
+def submit(machine: Machine, *, count: int) -> None:
+    """Create that many GPUJobs of one device of the fleet at once."""
+    jobs = [_make(f"{_LABEL}-{at}", seconds=1 + at % _LONGEST_SECONDS) for at in range(count)]
     machine.kubectl("create", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": jobs}))
+
+
+def _make(name: str, *, seconds: int) -> Object:
+    job: Object = json.loads(make_job(name, gpu="1(V100)"))
+    template = job["spec"]["template"]
+    template["metadata"] = {"annotations": {names.RUN_SECONDS: str(seconds)}}
+    template["spec"]["tolerations"] = [{"key": FLEET_TAINT, "operator": "Exists"}]
+    return job
 
 
 def phases(machine: Machine) -> Counter[str]:

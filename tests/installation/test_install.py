@@ -12,9 +12,8 @@ from tests.installation.machine import NAMESPACE, RELEASE, Machine, Name, earlie
 pytestmark = [pytest.mark.cluster, pytest.mark.realnode]
 
 KINDS = ("gpujobs", "gpunodes", "gpunodetenants", "gpuquotas", "historyqueries")
-# Jobs that are submitted before an upgrade and a rollback; ten at a time share the free device.
+# Jobs that are submitted before an upgrade and a rollback, on 32 simulated devices.
 STREAM = 500
-STREAM_SECONDS = 1
 COMPONENTS = {"agent", "certificates", "operator", "scheduler", "webhook"}
 
 
@@ -81,12 +80,14 @@ def test_another_version_of_the_chart_and_back_lose_no_job_and_run_none_twice(ma
     if chart is None:
         pytest.skip("this is no checkout with the history of the chart")
     pod, job = long_pod(machine), machine.get("gpujob", "long", namespace="default")
-    # One device is free. Its jobs end after the upgrade and the rollback, which the test checks.
-    stream.submit(machine, count=STREAM, seconds=STREAM_SECONDS, gpu="0.1(T4)")
+    fleet = machine.upgrade(values={"simulation.enabled": True})
+    assert fleet.returncode == 0, f"{fleet.stderr}\n{machine.state()}"
+    machine.until(lambda: len(machine.objects("gpunodes")) == 5, what="the agent reports every node's devices")
+    stream.submit(machine, count=STREAM)
     revision = json.loads(machine.helm("history", RELEASE, "--max=1", "--output=json").stdout)[0]["revision"]
     with timed("an upgrade to another version, and its CRDs"):
         # With another configuration every component is replaced.
-        other = machine.upgrade(chart=chart, values={"config.heartbeat_interval": 200})
+        other = machine.upgrade(chart=chart, values={"simulation.enabled": True, "config.heartbeat_interval": 200})
     assert other.returncode == 0, f"{other.stderr}\n{machine.state()}"
     during = stream.phases(machine)
     assert during["Queued"], f"the stream ended before the rollback: {during}"

@@ -18,16 +18,21 @@ from dovetail_operator.state.state import State
 class HistoryService:
     """Runs in parallel to the queue, which does not wait for the database."""
 
-    def __init__(self, history: History, *, answers: Answers) -> None:
+    def __init__(self, history: History, *, answers: Answers, store: HistoryStore) -> None:
         self._history = history
         self._answers = answers
+        self._store = store
 
     async def run(self) -> None:
         """Keep records until cancelled, and answer once the database is open."""
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._history.run())
-            await self._history.synced.wait()
-            tasks.create_task(self._answers.run())
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._history.run())
+                await self._history.synced.wait()
+                tasks.create_task(self._answers.run())
+        finally:
+            # SQLite then moves its write-ahead log into the file, so that a copy of the one file is complete.
+            self._store.close()
 
 
 def build_history(
@@ -46,4 +51,4 @@ def build_history(
     history = History(
         client, state=state, store=store, dues=dues, keep_days=keep_days, registry=registry, now=now, rng=rng
     )
-    return HistoryService(history, answers=Answers(client, store=store))
+    return HistoryService(history, answers=Answers(client, store=store), store=store)

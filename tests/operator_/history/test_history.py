@@ -23,6 +23,7 @@ from dovetail_operator.history import log_tail
 from dovetail_operator.history.answers import Answers, answer
 from dovetail_operator.history.metrics import MOST_SERIES, UsedCollector
 from dovetail_operator.history.recorder import History
+from dovetail_operator.history.service import HistoryService
 from dovetail_operator.history.store import HistoryError, HistoryStore
 from dovetail_operator.job.actions import DeleteGPUJob
 from dovetail_operator.lifecycle.reconcile import reconcile
@@ -101,6 +102,23 @@ async def test_jobs_that_have_ended_are_recorded_once_also_by_the_next_operator(
     assert again.registry.get_sample_value(*FINISHED_WELL) is None
     used = again.registry.get_sample_value("dovetail_gpu_seconds_total", {"namespace": "team", "user": ""})
     assert used == 60
+
+
+async def test_an_operator_that_ends_leaves_all_records_in_one_file(
+    api: Api, client: Client, store: HistoryStore, tmp_path: Path
+) -> None:
+    """A copy of history.db alone is a backup: nothing is left in SQLite's write-ahead log."""
+    api.answer("GET /apis/dovetail.dev/v1alpha1/historyqueries", Answer(body={"metadata": {}, "items": []}))
+    keeping = Keeping(client, store, make_job(status=ENDED))
+    service = HistoryService(keeping.history, answers=Answers(client, store=store), store=store)
+    async with running(service.run()):
+        await keeping.until("x")
+        assert files(tmp_path) > {"history.db"}
+    assert files(tmp_path) == {"history.db"}
+
+
+def files(folder: Path) -> set[str]:
+    return {each.name for each in folder.iterdir()}
 
 
 async def test_a_job_that_is_deleted_while_it_runs_was_cancelled_then(client: Client, store: HistoryStore) -> None:
