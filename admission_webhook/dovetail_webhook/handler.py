@@ -11,6 +11,7 @@ from dovetail.gpu.request import RequestError
 from dovetail.jobs.array_tasks import TasksError
 from dovetail.jobs.guests.admission import patch_of_guest
 from dovetail.jobs.guests.kind import Guest, GuestError
+from dovetail.jobs.guests.pod_admission import patch_of_queued_pod
 from dovetail.jobs.guests.registry import KINDS as GUESTS
 from dovetail.jobs.guests.registry import kind_of
 from dovetail.jobs.size_limits import JobLimitError, JobLimits
@@ -86,13 +87,17 @@ class Reviewer:
             return patch_of_guest(guest, kind=guests, run=request.uid, user=request.user_info.username)
         if request.kind.group:
             raise UnreadableError(f"kinds of the API group {request.kind.group} are not reviewed here")
-        return mutation.patch_of_pod(
+        completed = mutation.patch_of_pod(
             mutation.read_pod(request.object),
             subresource=request.sub_resource,
             policy=self.policy,
             vendors=self.vendors,
             mps_directory=self.mps_directory,
         )
+        if request.sub_resource:
+            return completed
+        pod = decode(request.object, as_type=Guest)
+        return completed + patch_of_queued_pod(pod, review=request.uid, user=request.user_info.username)
 
 
 def refused(uid: str, *, message: str, kind: str = "") -> Answer:

@@ -111,6 +111,9 @@ QUEUE_GATE: Final = f"{GROUP}/queue"
 RUN: Final = f"{GROUP}/run"
 # On a guest's pod, by the operator: `<UID of its GPUJob>/<index of the worker>`.
 SEAT: Final = f"{GROUP}/seat"
+# On a pod in the queue, by people: the group that it starts with, and the number of pods in that group.
+POD_GROUP: Final = f"{GROUP}/pod-group"
+POD_GROUP_SIZE: Final = f"{GROUP}/pod-group-size"
 # On a guest, by people: "false" as `spec.preemptible` of a GPUJob.
 PREEMPTIBLE: Final = f"{GROUP}/preemptible"
 

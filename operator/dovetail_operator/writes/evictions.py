@@ -94,21 +94,8 @@ class PodEvictions:
         await self._send(wanted, node=node)
 
     async def _send(self, wanted: Overuse, *, node: str) -> None:
-        body = {
-            "apiVersion": "policy/v1",
-            "kind": "Eviction",
-            "metadata": {"name": wanted.name, "namespace": wanted.namespace},
-            "deleteOptions": {"preconditions": {"uid": wanted.uid}},
-        }
         try:
-            await self._client.create(
-                PODS,
-                body=body,
-                as_type=dict[str, Any],
-                namespace=wanted.namespace,
-                name=wanted.name,
-                subresource="eviction",
-            )
+            await evict(self._client, name=wanted.name, namespace=wanted.namespace, uid=wanted.uid)
         except (NotFound, Conflict):  # it is gone, or another has its name
             return
         self._count.labels("Evicted").inc()
@@ -142,6 +129,20 @@ class PodEvictions:
                 pod_uid=wanted.uid,
                 device=wanted.device,
             )
+
+
+async def evict(client: Client, *, name: str, namespace: str, uid: str) -> None:
+    """Evict exactly this pod.
+
+    Raises `NotFound` and `Conflict` if it has gone, and `TooManyRequests` if a disruption budget forbids it.
+    """
+    body = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": name, "namespace": namespace},
+        "deleteOptions": {"preconditions": {"uid": uid}},
+    }
+    await client.create(PODS, body=body, as_type=dict[str, Any], namespace=namespace, name=name, subresource="eviction")
 
 
 def _tried_again(key: str, error: Exception, wait: float) -> None:

@@ -15,6 +15,7 @@ class BatchJobs:
     """A Job has one template, and as many pods at a time as its parallelism allows."""
 
     resource: Resource = JOBS
+    prefix: str = "job"
     suspend_path: Path = ("suspend",)
 
     def pod_sets(self, spec: Mapping[str, Any]) -> list[PodSet]:

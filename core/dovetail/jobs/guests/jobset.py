@@ -13,6 +13,7 @@ class JobSets:
     """A JobSet has several batch Jobs, each of some replicas. Its suspension is that of all its Jobs."""
 
     resource: Resource = Resource(group="jobset.x-k8s.io", version="v1alpha2", plural="jobsets", kind="JobSet")
+    prefix: str = "jobset"
     suspend_path: Path = ("suspend",)
 
     def pod_sets(self, spec: Mapping[str, Any]) -> list[PodSet]:

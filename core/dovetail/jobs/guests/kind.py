@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from dovetail import names
 from dovetail.api.builtin import Condition
-from dovetail.api.meta import Described, ObjectMeta
+from dovetail.api.meta import Described, ObjectMeta, OwnerReference
 from dovetail.api.resources import Resource
 from dovetail.decoding import UnreadableError, convert
 
@@ -27,6 +27,20 @@ class Guest(Described, frozen=True, kw_only=True):
     metadata: ObjectMeta = ObjectMeta()
     spec: dict[str, Any] = msgspec.field(default_factory=dict)
     status: dict[str, Any] = msgspec.field(default_factory=dict)
+
+    @property
+    def uids(self) -> frozenset[str]:
+        """The UIDs by which its record names it."""
+        return frozenset({self.metadata.uid})
+
+    def owners(self, resource: Resource) -> list[OwnerReference]:
+        """The owners of its record: the record is deleted with them. `resource` is the guest's kind."""
+        meta = self.metadata
+        return [
+            OwnerReference(
+                api_version=resource.api_version, kind=resource.kind, name=meta.name, uid=meta.uid, controller=True
+            )
+        ]
 
 
 class TemplateMeta(Described, frozen=True, kw_only=True):
@@ -89,6 +103,10 @@ class Kind(Protocol):
     @property
     def resource(self) -> Resource:
         """Where the API server has the kind."""
+
+    @property
+    def prefix(self) -> str:
+        """What the names of its records begin with."""
 
     @property
     def suspend_path(self) -> Path:

@@ -13,6 +13,7 @@ class MPIJobs:
     """An MPIJob has a launcher and workers."""
 
     resource: Resource = Resource(group="kubeflow.org", version="v2beta1", plural="mpijobs", kind="MPIJob")
+    prefix: str = "mpijob"
     suspend_path: Path = ("runPolicy", "suspend")
 
     def pod_sets(self, spec: Mapping[str, Any]) -> list[PodSet]:

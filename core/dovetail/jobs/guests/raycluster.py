@@ -13,6 +13,7 @@ class RayClusters:
     """A RayCluster has a head and groups of workers of a fixed size. It runs until it is deleted."""
 
     resource: Resource = Resource(group="ray.io", plural="rayclusters", kind="RayCluster")
+    prefix: str = "raycluster"
     suspend_path: Path = ("suspend",)
 
     def pod_sets(self, spec: Mapping[str, Any]) -> list[PodSet]:

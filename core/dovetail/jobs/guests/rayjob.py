@@ -15,6 +15,7 @@ class RayJobs:
     """A RayJob makes a RayCluster and runs a program on it. Suspended, it deletes that cluster."""
 
     resource: Resource = Resource(group="ray.io", plural="rayjobs", kind="RayJob")
+    prefix: str = "rayjob"
     suspend_path: Path = ("suspend",)
 
     def pod_sets(self, spec: Mapping[str, Any]) -> list[PodSet]:

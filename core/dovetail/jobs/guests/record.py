@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from dovetail import names
+from dovetail.api.conversion import values_of
 from dovetail.api.gpujob import KIND as GPUJOB
 from dovetail.api.gpujob import GPUJob
-from dovetail.api.meta import OwnerReference
 from dovetail.formats.quantities import read_whole
 from dovetail.gpu.device_plugins import DEFAULT_VENDORS, Vendors, is_mig
 from dovetail.jobs.batch_job import is_guests
@@ -32,7 +32,7 @@ _OPTIONS: Final = {"mode": names.MODE, "policy": names.POLICY, "workload": names
 
 def record_name(guest: Guest, *, kind: Kind) -> str:
     """The name of the guest's record, such as `job-train`."""
-    full = f"{kind.resource.kind.lower()}-{guest.metadata.name}"
+    full = f"{kind.prefix}-{guest.metadata.name}"
     name = re.sub(r"[^a-z0-9-]", "-", full)
     if name == full and len(name) <= _LONGEST_NAME:
         return name
@@ -40,17 +40,9 @@ def record_name(guest: Guest, *, kind: Kind) -> str:
     return f"{name[: _LONGEST_NAME - 9].rstrip('-')}-{digest}"
 
 
-def guest_reference(job: GPUJob) -> OwnerReference | None:
-    """The guest that a GPUJob records; None for a GPUJob of its own."""
-    if not is_guests(job):
-        return None
-    return next((owner for owner in job.metadata.owner_references if owner.controller), None)
-
-
 def is_record_of(job: GPUJob, *, guest: Guest) -> bool:
     """Whether the GPUJob records this very guest."""
-    owner = guest_reference(job)
-    return owner is not None and owner.uid == guest.metadata.uid
+    return is_guests(job) and not guest.uids.isdisjoint(owner.uid for owner in job.metadata.owner_references)
 
 
 def seated_sets(sets: list[PodSet]) -> list[PodSet]:
@@ -88,7 +80,7 @@ def record_of(guest: Guest, *, kind: Kind, vendors: Vendors = DEFAULT_VENDORS) -
             "namespace": meta.namespace,
             "labels": labels,
             "annotations": said,
-            "ownerReferences": [_owner(guest, kind=kind)],
+            "ownerReferences": [values_of(owner) for owner in guest.owners(kind.resource)],
         },
         "spec": {
             **spec,
@@ -99,16 +91,6 @@ def record_of(guest: Guest, *, kind: Kind, vendors: Vendors = DEFAULT_VENDORS) -
             "distributed": {"framework": "None"},
             "onNoGPU": "Wait",
         },
-    }
-
-
-def _owner(guest: Guest, *, kind: Kind) -> Manifest:
-    return {
-        "apiVersion": kind.resource.api_version,
-        "kind": kind.resource.kind,
-        "name": guest.metadata.name,
-        "uid": guest.metadata.uid,
-        "controller": True,
     }
 
 

@@ -47,7 +47,11 @@ def is_gated(pod: Pod) -> bool:
     return names.QUEUE_GATE in gates and pod.metadata.deletion_timestamp is None and not is_terminated(pod)
 
 
-def free_seats(pods: Iterable[Pod], *, workers: int) -> list[int]:
-    """The workers' indexes that no unfinished pod has. `pods` are those of the record."""
-    taken = {worker_of(pod) for pod in pods if not is_terminated(pod)}
+def free_seats(pods: Iterable[Pod], *, workers: int, keeps_succeeded: bool = False) -> list[int]:
+    """The workers' indexes that no unfinished pod has. `pods` are those of the record.
+
+    With `keeps_succeeded`, the seat of a pod that has succeeded stays taken: the guest's pods run once.
+    """
+    freed = {"Failed"} if keeps_succeeded else {"Failed", "Succeeded"}
+    taken = {worker_of(pod) for pod in pods if pod.status.phase not in freed}
     return [index for index in range(workers) if index not in taken]

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 from dovetail import names
 from dovetail.api.gpujob import GPUJob
-from dovetail.api.meta import key_of
+from dovetail.api.meta import ObjectMeta, key_of
 from dovetail.jobs.guests.kind import Guest, Kind
+from dovetail.jobs.guests.pod_group import PodGroup, first_pod
 from dovetail.jobs.guests.record import is_record_of, record_name
 
 
@@ -23,9 +24,15 @@ class Known:
         return f"{self.guest.metadata.namespace}/{record_name(self.guest, kind=self.kind)}"
 
     @property
+    def about(self) -> ObjectMeta:
+        """What its events are about: the guest, or the first pod of a group."""
+        return first_pod(self.guest) if isinstance(self.guest, PodGroup) else self.guest.metadata
+
+    @property
     def run(self) -> str:
         """The text that its pods carry; empty if no webhook saw the guest when it was created."""
-        return self.guest.metadata.annotations.get(names.RUN, "")
+        meta = self.guest.metadata
+        return (meta.labels if isinstance(self.guest, PodGroup) else meta.annotations).get(names.RUN, "")
 
 
 class Directory:

@@ -4,22 +4,23 @@ What is wanted follows from guests, records and pods alone: a new operator conti
 """
 
 import random
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from dovetail import names
 from dovetail.api.builtin import Job, Pod
-from dovetail.api.conversion import values_of
-from dovetail.api.gpujob import GPUJob, GPUJobStatus, is_finished
+from dovetail.api.gpujob import GPUJob, GPUJobSpec, GPUJobStatus, is_finished
 from dovetail.api.meta import EventType, key_of
 from dovetail.jobs.batch_job import is_going, is_guests
 from dovetail.jobs.guests.kind import Guest, GuestError, Kind, has_ended, is_suspended
-from dovetail.jobs.guests.record import Manifest, guest_reference, is_record_of, record_of
-from dovetail.jobs.guests.run import as_batch_job, free_seats, is_gated
+from dovetail.jobs.guests.pod_group import PodGroup, refuse_unready
+from dovetail.jobs.guests.record import Manifest, is_record_of, record_of
+from dovetail.jobs.guests.run import as_batch_job
 from dovetail.jobs.obstacle import Obstacle
-from dovetail.jobs.seat import Seat, seat_of
 from dovetail.kube.client import Client
-from dovetail.kube.errors import Conflict, NotFound
 from dovetail.kube.retry import Backoff
 from dovetail.kube.retry_log import log_failure
 from dovetail.kube.workqueue import WorkQueue
@@ -27,6 +28,8 @@ from dovetail_operator.events.announcement import Announcement, announcement
 from dovetail_operator.state.state import State
 from dovetail_operator.watchers.guests import writes
 from dovetail_operator.watchers.guests.directory import Directory, Known
+from dovetail_operator.watchers.guests.gates import Gates
+from dovetail_operator.watchers.guests.pod_groups import PodGroupWatch
 from dovetail_operator.watchers.guests.watch import KindWatch, KindWatches
 from dovetail_operator.writes import jobs
 
@@ -34,9 +37,12 @@ _HANDS: Final = 8
 _BACKOFF: Final = Backoff(first_seconds=0.5, longest_seconds=30.0)
 # A guest whose record was refused is tried again after this time: a quota of the namespace may have room then.
 _REFUSED_SECONDS: Final = 60.0
+# The pods of a group are created one after the other: only after this time are the missing ones worth a message.
+_PATIENCE_SECONDS: Final = 20.0
 # Of a record, what may follow the guest as long as it exists, and what only another record can follow.
 _FOLLOWED: Final = ("priority", "preemptible")
 _FIXED: Final = ("gpu", "workers", "mode")
+_DEFAULTS: Final = GPUJobSpec()
 
 
 class GuestKeeper:
@@ -55,20 +61,23 @@ class GuestKeeper:
         post: Callable[[Announcement], None],
         pods: Mapping[str, Pod],
         rng: random.Random,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.watches = KindWatches([KindWatch(client, kind=kind, on_event=self._on_guest) for kind in kinds])
+        groups = PodGroupWatch(client, on_event=self._on_guest)
+        self.watches = KindWatches([*(KindWatch(client, kind=each, on_event=self._on_guest) for each in kinds), groups])
         self._client = client
         self._state = state
         self._show: Callable[[EventType, Job], None] = lambda _type, _job: None
         self._post = post
         self._pods = pods
         self._rng = rng
+        self._clock = clock
         self._guests = Directory()
         # The keys of records.
         self._queue = WorkQueue()
-        # By the key of their record: the keys of gated pods, and the seats that were given and not seen yet.
-        self._gated: dict[str, set[str]] = {}
-        self._given: dict[str, dict[str, int]] = {}
+        self._gates = Gates(client, state=state, pods=pods)
+        # Since when a group of pods is incomplete, by the key of its record.
+        self._incomplete: dict[str, float] = {}
         # The last sentence about each guest that cannot wait in the queue, by UID.
         self._told: dict[str, str] = {}
         # The status of each record that its guest's events have shown, by UID.
@@ -93,8 +102,24 @@ class GuestKeeper:
         found = self._guests.of_record(record)
         if found is None or is_suspended(found.guest, kind=found.kind) == suspend:
             return None
+        if isinstance(found.guest, PodGroup):
+            return await self._hold_pods(found, record=record, group=found.guest, suspend=suspend)
         guest = await writes.hold(self._client, found=found, suspend=suspend)
         return self._as_job(Known(guest=guest, kind=found.kind), record=record)
+
+    async def _hold_pods(self, found: Known, *, record: GPUJob, group: PodGroup, suspend: bool) -> Job | None:
+        """Open the gates of a group, or end its pods: a pod cannot be suspended."""
+        if suspend:
+            await writes.evict(self._client, group=group)
+            # The next version is that of a pod that ends.
+            version = str(int(group.metadata.resource_version) + 1)
+        else:
+            # The store may not have the plan yet that was just written, and the pods name it.
+            newest = await writes.newest(self._client, record=record)
+            if not (version := await self._gates.open(found, record=newest)):
+                return None
+        meta, spec = replace(group.metadata, resource_version=version), {**group.spec, "suspend": suspend}
+        return self._as_job(Known(guest=replace(group, metadata=meta, spec=spec), kind=found.kind), record=record)
 
     # --- events ------------------------------------------------------------------------------------------------
 
@@ -108,7 +133,7 @@ class GuestKeeper:
         found = self._guests.of_record(job)
         if before is None or found is None:
             return
-        earlier = GPUJob(metadata=found.guest.metadata, spec=job.spec, status=before)
+        earlier = GPUJob(metadata=found.about, spec=job.spec, status=before)
         if (news := announcement(earlier, status=job.status)) is not None:
             self._post(news.on(found.kind.resource))
 
@@ -123,24 +148,17 @@ class GuestKeeper:
         run = pod.metadata.labels.get(names.RUN)
         if run is None:
             return
-        meta, key = pod.metadata, self._guests.of_run(run, namespace=pod.metadata.namespace)
-        if key is None:
-            return
-        gated, given = self._gated.setdefault(key, set()), self._given.setdefault(key, {})
-        if type_ != "DELETED" and is_gated(pod):
-            gated.add(key_of(meta))
-        else:
-            gated.discard(key_of(meta))
-        if type_ == "DELETED" or seat_of(pod) is not None:
-            given.pop(meta.uid, None)
-        self._queue.add(key)
+        if (key := self._guests.of_run(run, namespace=pod.metadata.namespace)) is not None:
+            self._gates.pod_event(type_, pod, key=key)
+            self._queue.add(key)
 
     def _on_guest(self, type_: EventType, guest: Guest, kind: Kind) -> None:
         if names.KUEUE_QUEUE in guest.metadata.labels:
             return
         found = Known(guest=guest, kind=kind)
         if type_ != "DELETED":
-            is_new = self._guests.at(found.key) is None
+            before = self._guests.at(found.key)
+            is_new = before is None or before.run != found.run
             self._guests.put(found)
             self._queue.add(found.key)
             if is_new:
@@ -148,8 +166,8 @@ class GuestKeeper:
             return
         self._guests.drop(found)
         self._told.pop(guest.metadata.uid, None)
-        for known in (self._gated, self._given):
-            known.pop(found.key, None)
+        self._incomplete.pop(found.key, None)
+        self._gates.forget(found.key)
         record = self._state.store.jobs.get(found.key)
         if record is not None and is_record_of(record, guest=guest):
             self._show("DELETED", self._as_job(found, record=record))
@@ -171,30 +189,56 @@ class GuestKeeper:
             return
         record = self._state.store.jobs.get(key)
         try:
-            wanted = record_of(found.guest, kind=found.kind, vendors=self._state.store.view.vendors)
+            wanted = self._wanted(found)
         except GuestError as error:
-            if record is None or not is_record_of(record, guest=found.guest):
-                self._say(found, message=f"Is not queued: {error}")
-            else:
-                # It was queued before it was changed: what it holds is still followed until it ends.
-                self._say(found, message=f"GPUJob {record.metadata.name} stays as it was: {error}")
-                await self._follow(found, record=record, wanted=None)
+            await self._refuse(found, record=record, why=str(error))
             return
+        self._incomplete.pop(key, None)
         if record is None:
             await self._create(found, wanted=wanted)
         elif not is_record_of(record, guest=found.guest):
             # The garbage collector deletes the record of a guest that has gone; any other GPUJob is in the way.
-            if guest_reference(record) is None:
+            if not is_guests(record):
                 self._say(found, message=f"Is not queued: GPUJob {record.metadata.name} has the name of its record")
             self._queue.add_later(key, seconds=_REFUSED_SECONDS)
         else:
             await self._follow(found, record=record, wanted=wanted)
+
+    def _wanted(self, found: Known) -> Manifest:
+        """The record that the guest should have. Raises `GuestError`."""
+        if isinstance(found.guest, PodGroup):
+            refuse_unready(found.guest)
+        return record_of(found.guest, kind=found.kind, vendors=self._state.store.view.vendors)
+
+    async def _refuse(self, found: Known, *, record: GPUJob | None, why: str) -> None:
+        """Say why a guest cannot wait in the queue. A record that it has already is followed until it ends."""
+        if record is None or not is_record_of(record, guest=found.guest):
+            if self._is_growing(found):
+                self._queue.add_later(found.key, seconds=_PATIENCE_SECONDS)
+            else:
+                self._say(found, message=f"Is not queued: {why}")
+        elif isinstance(found.guest, PodGroup) and is_suspended(found.guest, kind=found.kind):
+            # A pod of it was deleted while it waited: the queue would give GPUs to a part of the group.
+            await jobs.delete_gpujob(self._client, job=record)
+        else:
+            self._say(found, message=f"GPUJob {record.metadata.name} stays as it was: {why}")
+            await self._follow(found, record=record, wanted=None)
+
+    def _is_growing(self, found: Known) -> bool:
+        """Whether the guest is a group of pods some of which are probably about to be created."""
+        if not isinstance(found.guest, PodGroup) or not found.guest.missing:
+            return False
+        since = self._incomplete.setdefault(found.key, self._clock())
+        return self._clock() - since < _PATIENCE_SECONDS
 
     async def _create(self, found: Known, *, wanted: Manifest) -> None:
         if has_ended(found.guest, kind=found.kind):
             return
         if not is_suspended(found.guest, kind=found.kind):
             # Its record was deleted, and its pods have seats of that one: it waits for its turn once more.
+            if isinstance(found.guest, PodGroup):
+                await writes.evict(self._client, group=found.guest)
+                return
             await writes.hold(self._client, found=found, suspend=True)
         made = await writes.create_record(self._client, found=found, manifest=wanted)
         if isinstance(made, Obstacle):
@@ -214,51 +258,23 @@ class GuestKeeper:
             return
         if wanted is not None:
             self._told.pop(found.guest.metadata.uid, None)
-            now = values_of(record.spec)
-            if shown.spec.suspend and any(now.get(field, 1) != wanted["spec"].get(field, 1) for field in _FIXED):
+            if shown.spec.suspend and _differing(record.spec, wanted=wanted["spec"], fields=_FIXED):
                 # These cannot change in a GPUJob.
                 await jobs.delete_gpujob(self._client, job=record)
                 return
-            if change := _changes(now, wanted=wanted["spec"]):
+            if change := _differing(record.spec, wanted=wanted["spec"], fields=_FOLLOWED):
                 await writes.change_record(self._client, record=record, spec=change)
+        if isinstance(found.guest, PodGroup):
+            await self._follow_group(found.guest, found=found, record=record)
         if not shown.spec.suspend:
-            await self._open_gates(found, record=record)
+            await self._gates.open(found, record=record)
 
-    async def _open_gates(self, found: Known, *, record: GPUJob) -> None:
-        """Open the gates of the guest's pods: those of its workers one for each free seat, and all others."""
-        gated = self._gated.get(found.key, set())
-        waiting = [pod for key in sorted(gated) if (pod := self._pods.get(key)) is not None and is_gated(pod)]
-        given = self._given.setdefault(found.key, {})
-        seats = self._seats(found, record=record, waiting=waiting)
-        for pod in waiting:
-            seat = seats.get(pod.metadata.uid)
-            if seat is None and self._is_worker(pod, found=found):
-                # It replaces a pod that has not ended.
-                continue
-            if seat is not None:
-                given[pod.metadata.uid] = seat.worker
-            try:
-                await writes.open_gate(self._client, pod=pod, record=record, seat=seat)
-            except (Conflict, NotFound):
-                # The watch brings the newer pod.
-                given.pop(pod.metadata.uid, None)
-                continue
-            gated.discard(key_of(pod.metadata))
-
-    def _seats(self, found: Known, *, record: GPUJob, waiting: Sequence[Pod]) -> dict[str, Seat]:
-        """A free seat for each waiting worker as far as they go, by the pod's UID."""
-        given = set(self._given.get(found.key, {}).values())
-        free = free_seats(self._state.store.pods.named(found.key), workers=record.spec.workers)
-        open_seats = [index for index in free if index not in given]
-        workers = [pod for pod in waiting if self._is_worker(pod, found=found)]
-        uid = record.metadata.uid
-        return {
-            pod.metadata.uid: Seat(job_uid=uid, worker=index) for pod, index in zip(workers, open_seats, strict=False)
-        }
-
-    def _is_worker(self, pod: Pod, *, found: Known) -> bool:
-        sets = found.kind.pod_sets(found.guest.spec)
-        return names.REQUEST in pod.metadata.annotations or not any(each.asks_for_gpus for each in sets)
+    async def _follow_group(self, group: PodGroup, *, found: Known, record: GPUJob) -> None:
+        """Give the record new pods of its group as owners, and say what is wrong with surplus ones."""
+        if not group.uids <= {owner.uid for owner in record.metadata.owner_references}:
+            await writes.change_owners(self._client, record=record, owners=group.members)
+        if group.surplus:
+            self._say(found, message=f"GPUJob {record.metadata.name} goes on, but {group.surplus}")
 
     def _as_job(self, found: Known, *, record: GPUJob) -> Job:
         asks = self._state.requests.read(record).asks
@@ -267,11 +283,11 @@ class GuestKeeper:
 
     def _say(self, found: Known, *, message: str) -> None:
         """Post an event on the guest, once for each message."""
-        about = found.guest.metadata
-        if self._told.get(about.uid) == message:
+        uid = found.guest.metadata.uid
+        if self._told.get(uid) == message:
             return
-        self._told[about.uid] = message
-        news = Announcement(about=about, severity="Warning", reason="NotQueued", message=message)
+        self._told[uid] = message
+        news = Announcement(about=found.about, severity="Warning", reason="NotQueued", message=message)
         self._post(news.on(found.kind.resource))
 
 
@@ -282,10 +298,10 @@ def _unseen(found: Known) -> str:
     )
 
 
-def _changes(now: Mapping[str, Any], *, wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a record's spec that follow the guest and differ from it."""
-    defaults = {"priority": 10, "preemptible": True}
-    return {field: wanted[field] for field in _FOLLOWED if now.get(field, defaults[field]) != wanted[field]}
+def _differing(spec: GPUJobSpec, *, wanted: Mapping[str, Any], fields: Sequence[str]) -> dict[str, Any]:
+    """Those of the fields that are wanted otherwise than the record has them."""
+    after = {field: wanted.get(field, getattr(_DEFAULTS, field)) for field in fields}
+    return {field: value for field, value in after.items() if getattr(spec, field) != value}
 
 
 def _tried_again(key: str, error: Exception, wait: float) -> None:

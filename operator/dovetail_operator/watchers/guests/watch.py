@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from dovetail import names
 from dovetail.api.meta import EventType
@@ -60,10 +60,19 @@ class KindWatch:
         return False
 
 
+class Watch(Protocol):
+    """An informer of guests. `settled` is set once its guests are listed."""
+
+    settled: asyncio.Event
+
+    async def run(self) -> None:
+        """Follow the guests until cancelled."""
+
+
 class KindWatches:
     """The informers of all kinds."""
 
-    def __init__(self, watches: Sequence[KindWatch]) -> None:
+    def __init__(self, watches: Sequence[Watch]) -> None:
         self._watches = watches
 
     async def settled(self) -> None:

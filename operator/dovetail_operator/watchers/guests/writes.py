@@ -1,20 +1,25 @@
 """Writes for guests: their records, whether they are held, and the gates of their pods."""
 
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from dovetail import names
 from dovetail.api.builtin import Pod
+from dovetail.api.conversion import values_of
 from dovetail.api.gpujob import GPUJob
+from dovetail.api.meta import OwnerReference
 from dovetail.api.resources import GPUJOBS, PODS
 from dovetail.jobs import plan
 from dovetail.jobs.guests.kind import Guest, suspend_patch
+from dovetail.jobs.guests.pod_group import PodGroup
 from dovetail.jobs.guests.record import Manifest, is_record_of
 from dovetail.jobs.obstacle import Obstacle
 from dovetail.jobs.seat import Seat, text_of
 from dovetail.kube.client import Client
-from dovetail.kube.errors import AlreadyExists, StatusError
+from dovetail.kube.errors import AlreadyExists, Conflict, NotFound, StatusError
 from dovetail_operator.watchers.guests.directory import Known
-from dovetail_operator.writes import services
+from dovetail_operator.writes import evictions, services
 
 
 async def create_record(client: Client, *, found: Known, manifest: Manifest) -> GPUJob | Obstacle:
@@ -29,6 +34,12 @@ async def create_record(client: Client, *, found: Known, manifest: Manifest) -> 
     if is_record_of(made, guest=found.guest):
         return made
     return Obstacle(message=f"GPUJob {name} exists already and records something else: delete it or rename this one")
+
+
+async def newest(client: Client, *, record: GPUJob) -> GPUJob:
+    """The record as it is at the API server. Raises `NotFound`."""
+    meta = record.metadata
+    return await client.get(GPUJOBS, name=meta.name, as_type=GPUJob, namespace=meta.namespace)
 
 
 async def change_record(client: Client, *, record: GPUJob, spec: Manifest) -> None:
@@ -46,14 +57,28 @@ async def hold(client: Client, *, found: Known, suspend: bool) -> Guest:
     return await client.patch(found.kind.resource, name=meta.name, patch=patch, as_type=Guest, namespace=meta.namespace)
 
 
-async def open_gate(client: Client, *, pod: Pod, record: GPUJob | None, seat: Seat | None) -> None:
+async def change_owners(client: Client, *, record: GPUJob, owners: Sequence[OwnerReference]) -> None:
+    """Let a record go with the last of these. Raises `Conflict` and `NotFound`."""
+    meta = record.metadata
+    patch = {"metadata": {"uid": meta.uid, "ownerReferences": [values_of(owner) for owner in owners]}}
+    await client.patch(GPUJOBS, name=meta.name, patch=patch, as_type=GPUJob, namespace=meta.namespace)
+
+
+async def evict(client: Client, *, group: PodGroup) -> None:
+    """End the pods of a group. Raises `TooManyRequests` if a disruption budget forbids it."""
+    for pod in group.going:
+        with suppress(NotFound, Conflict):
+            await evictions.evict(client, name=pod.name, namespace=group.metadata.namespace, uid=pod.uid)
+
+
+async def open_gate(client: Client, *, pod: Pod, record: GPUJob, seat: Seat | None) -> Pod:
     """Open a pod's gate: with its seat in the record's plan, or without one for a pod that is no worker.
 
     Raises `Conflict` if the pod has changed since it was read, and `NotFound`.
     """
     meta = pod.metadata
     metadata: dict[str, Any] = {"uid": meta.uid, "resourceVersion": meta.resource_version}
-    if record is not None and seat is not None:
+    if seat is not None:
         metadata["labels"] = {names.LABEL_JOB: record.metadata.name}
         metadata["annotations"] = {names.SEAT: text_of(seat)}
         if record.status.placement is not None:
@@ -61,4 +86,4 @@ async def open_gate(client: Client, *, pod: Pod, record: GPUJob | None, seat: Se
             metadata["annotations"][names.PLAN] = said
     left = [{"name": gate.name} for gate in pod.spec.scheduling_gates if gate.name != names.QUEUE_GATE]
     patch = {"metadata": metadata, "spec": {"schedulingGates": left or None}}
-    await client.patch(PODS, name=meta.name, patch=patch, as_type=Pod, namespace=meta.namespace)
+    return await client.patch(PODS, name=meta.name, patch=patch, as_type=Pod, namespace=meta.namespace)

@@ -278,6 +278,7 @@ async def test_a_kind_that_is_not_installed_rests_and_the_others_are_followed(ri
     for path in ("jobset.x-k8s.io/v1alpha2/jobsets", "ray.io/v1/rayjobs", "ray.io/v1/rayclusters"):
         api.answer(f"GET /apis/{path}", refusal(404))
     api.answer("GET /apis/kubeflow.org/v2beta1/mpijobs", refusal(404))
+    api.answer("GET /api/v1/pods", Answer(body={"metadata": {"resourceVersion": "5"}, "items": []}))
     async with running(rig.keeper.watches.run()):
         await rig.keeper.watches.settled()
     assert api.of("GET /apis/batch/v1/jobs")[-1].query["labelSelector"] == names.LABEL_QUEUE

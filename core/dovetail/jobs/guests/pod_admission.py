@@ -1,0 +1,33 @@
+"""What the webhook adds to a pod that names our queue: the gate, its user, and the run of its group. Pure."""
+
+from typing import Any
+
+from dovetail import names
+from dovetail.jobs.guests.kind import Guest, GuestError
+from dovetail.jobs.guests.pod_group import run_of_pod, size_of
+
+Patch = list[dict[str, Any]]
+
+
+def patch_of_queued_pod(pod: Guest, *, review: str, user: str) -> Patch:
+    """The changes to a new pod; empty for one that is not in the queue, or waits with the object that made it.
+
+    `review` is the UID of the review. Raises `GuestError`.
+    """
+    meta = pod.metadata
+    labels, annotations = meta.labels, meta.annotations
+    if names.LABEL_QUEUE not in labels or names.KUEUE_QUEUE in labels or names.LABEL_JOB in labels:
+        return []
+    if names.RUN in labels:
+        # An object of another kind made it, or this is a second look.
+        return []
+    if pod.spec.get("nodeName"):
+        raise GuestError("spec.nodeName is set: a pod in the queue gets its node when it starts")
+    size_of(meta)
+    gates = [gate for gate in pod.spec.get("schedulingGates") or () if gate != {"name": names.QUEUE_GATE}]
+    values = {
+        "/metadata/labels": {**labels, names.RUN: run_of_pod(meta, review=review)},
+        "/metadata/annotations": {**annotations, names.USER: user},
+        "/spec/schedulingGates": [*gates, {"name": names.QUEUE_GATE}],
+    }
+    return [{"op": "add", "path": path, "value": value} for path, value in values.items()]

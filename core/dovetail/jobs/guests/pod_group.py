@@ -1,0 +1,231 @@
+"""Plain pods as a guest: the pods of one group, or a pod of its own. Pure.
+
+A pod cannot be suspended. Its group is held while none of its pods has a seat, and ending it deletes its pods.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from dovetail import names
+from dovetail.api.builtin import is_terminal
+from dovetail.api.meta import ObjectMeta, OwnerReference
+from dovetail.api.resources import PODS, Resource
+from dovetail.formats.quantities import read_whole
+from dovetail.jobs.guests.kind import Guest, GuestError, Path, PodSet, Progress, conditions_in, pod_set, text
+
+MOST_PODS: Final = 1024
+_CONDITIONS: Final = {"Complete": "Complete", "Failed": "Failed"}
+
+
+class PodGroup(Guest, frozen=True, kw_only=True):
+    """Pods that start together.
+
+    - `metadata`: the name is the group's, or the pod's own; the rest is of the first pod, and the version of the last.
+    - `spec.pods`: its pods in the form of templates. `spec.suspend`: whether it is held.
+    - `members`: the owners of its record, its pods.
+    - `going`: those of them that have not ended.
+    - `missing`: the number of pods that do not exist yet.
+    - `problem`: why it cannot wait in the queue; empty if it can.
+    - `surplus`: what to do with more pods than it has; empty without any.
+    """
+
+    members: list[OwnerReference] = []
+    going: list[OwnerReference] = []
+    missing: int = 0
+    problem: str = ""
+    surplus: str = ""
+
+    @property
+    def uids(self) -> frozenset[str]:
+        """The UIDs of its pods."""
+        return frozenset(each.uid for each in self.members)
+
+    def owners(self, resource: Resource) -> list[OwnerReference]:  # noqa: ARG002 - all are pods
+        """Its pods: the garbage collector deletes the record after the last of them."""
+        return self.members
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodGroups:
+    """The adapter of pods. `prefix` begins the names of their records."""
+
+    prefix: str
+    resource: Resource = PODS
+    suspend_path: Path = ("suspend",)
+
+    def pod_sets(self, spec: Mapping[str, Any]) -> list[PodSet]:
+        """Each of its pods. Raises `GuestError`."""
+        return [pod_set(spec, path=("pods", index), count=1) for index in range(len(spec["pods"]))]
+
+    def progress(self, guest: Guest) -> Progress:
+        """The numbers of its pods that have ended, and its end after the last of them."""
+        status = guest.status
+        conditions = conditions_in(status, renamed=_CONDITIONS)
+        return Progress(succeeded=status["succeeded"], failed=status["failed"], conditions=conditions)
+
+
+SINGLE_PODS: Final = PodGroups(prefix="pod")
+POD_GROUPS: Final = PodGroups(prefix="podgroup")
+
+
+def kind_of_group(group: PodGroup) -> PodGroups:
+    """The adapter of a group, or that of a pod of its own."""
+    return POD_GROUPS if names.POD_GROUP in group.metadata.labels else SINGLE_PODS
+
+
+def size_of(meta: ObjectMeta) -> int:
+    """The number of pods in the group that a pod names; 1 for a pod of its own. Raises `GuestError`."""
+    label, written = meta.labels.get(names.POD_GROUP), meta.annotations.get(names.POD_GROUP_SIZE)
+    if label is None:
+        if written is not None:
+            raise GuestError(
+                f"annotation {names.POD_GROUP_SIZE} is {written[:40]!r}, and label {names.POD_GROUP} is missing: it "
+                "names the group that has this size"
+            )
+        return 1
+    if written is None:
+        raise GuestError(
+            f"label {names.POD_GROUP} is {label!r}, and annotation {names.POD_GROUP_SIZE} is missing: it says how many "
+            f"pods the group has, from 1 to {MOST_PODS}"
+        )
+    size = read_whole(written, otherwise=0)
+    if not 1 <= size <= MOST_PODS:
+        raise GuestError(
+            f"annotation {names.POD_GROUP_SIZE} is {written[:40]!r}: it must be a whole number from 1 to {MOST_PODS}"
+        )
+    return size
+
+
+def group_of(pods: Sequence[Guest]) -> PodGroup | None:
+    """The group of these pods, which name the same one; None if all are being deleted.
+
+    Of too many pods, those with a seat and then the oldest are its own.
+    """
+    present = sorted((pod for pod in pods if pod.metadata.deletion_timestamp is None), key=_rank)
+    if not present:
+        return None
+    first = present[0].metadata
+    size, problem = 1, ""
+    try:
+        size = size_of(first)
+    except GuestError as error:
+        problem = str(error)
+    own, surplus = present[:size], present[size:]
+    return PodGroup(
+        metadata=ObjectMeta(
+            name=first.labels.get(names.POD_GROUP) or first.name,
+            namespace=first.namespace,
+            uid=first.uid,
+            resource_version=str(max(int(pod.metadata.resource_version) for pod in present)),
+            creation_timestamp=first.creation_timestamp,
+            labels=first.labels,
+            annotations=first.annotations,
+        ),
+        spec={"pods": [_template(pod) for pod in own], "suspend": not any(has_seat(pod) for pod in own)},
+        status=_status(own, size=size),
+        members=[_member(pod) for pod in own],
+        going=[_member(pod) for pod in own if not is_terminal(_phase(pod))],
+        missing=size - len(own),
+        problem=problem or _disagreement(own),
+        surplus=_too_many(surplus, size=size),
+    )
+
+
+def has_seat(pod: Guest) -> bool:
+    """Whether the operator has opened the pod's gate for a worker, or another of the group's pods."""
+    gates = pod.spec.get("schedulingGates")
+    return names.SEAT in pod.metadata.annotations or {"name": names.QUEUE_GATE} not in (gates or [])
+
+
+def refuse_unready(group: PodGroup) -> None:
+    """Check that a group can wait in the queue: it agrees, and all its pods exist. Raises `GuestError`.
+
+    A group that has started does not return to the queue when a pod of it is deleted.
+    """
+    if group.problem:
+        raise GuestError(group.problem)
+    if group.missing and group.spec["suspend"]:
+        size = group.missing + len(group.members)
+        raise GuestError(
+            f"group {group.metadata.name} has {len(group.members)} of {size} pods: create the others, with label "
+            f"{names.POD_GROUP} and annotation {names.POD_GROUP_SIZE}, or make the size that of all pods"
+        )
+
+
+def run_of_pod(meta: ObjectMeta, *, review: str) -> str:
+    """The run of a new pod: that of its group, or one of its own for a review of that UID."""
+    group = meta.labels.get(names.POD_GROUP)
+    return f"pod-{review}" if group is None else f"group-{hashlib.sha256(group.encode()).hexdigest()[:32]}"
+
+
+def is_run_of_pods(run: str) -> bool:
+    """Whether this is the run of pods that wait by themselves, and not of an object's pods."""
+    return run.startswith(("pod-", "group-"))
+
+
+def first_pod(group: PodGroup) -> ObjectMeta:
+    """The pod of a group that its events are about."""
+    pod = group.members[0]
+    return ObjectMeta(name=pod.name, namespace=group.metadata.namespace, uid=pod.uid)
+
+
+def _rank(pod: Guest) -> tuple[bool, bool, str, str]:
+    """Pods of the group come before surplus ones, and a failed pod after the one that replaces it."""
+    meta = pod.metadata
+    return (_phase(pod) == "Failed", not has_seat(pod), meta.creation_timestamp, meta.name)
+
+
+def _disagreement(pods: Sequence[Guest]) -> str:
+    """Why these pods are no group; empty if they agree."""
+    for what, values in (
+        (
+            f"annotation {names.POD_GROUP_SIZE}",
+            {pod.metadata.annotations.get(names.POD_GROUP_SIZE, "") for pod in pods},
+        ),
+        (f"annotation {names.PRIORITY}", {pod.metadata.annotations.get(names.PRIORITY, "") for pod in pods}),
+        (f"annotation {names.PREEMPTIBLE}", {pod.metadata.annotations.get(names.PREEMPTIBLE, "") for pod in pods}),
+        (f"label {names.LABEL_PROJECT}", {pod.metadata.labels.get(names.LABEL_PROJECT, "") for pod in pods}),
+        ("the user who created them", {pod.metadata.annotations.get(names.USER, "") for pod in pods}),
+    ):
+        if len(values) > 1:
+            one, other, *_ = sorted(values)
+            return f"its pods differ in {what} ({one[:60]!r} and {other[:60]!r}): the pods of a group must agree"
+    return ""
+
+
+def _too_many(surplus: Sequence[Guest], *, size: int) -> str:
+    if not (left := [pod.metadata.name for pod in surplus if _phase(pod) != "Failed"]):
+        return ""
+    return (
+        f"it has {size + len(left)} pods, and annotation {names.POD_GROUP_SIZE} says {size}: pod {left[0]} stays "
+        "gated, so delete it or give it another group"
+    )
+
+
+def _phase(pod: Guest) -> str:
+    return text(pod.status.get("phase"))
+
+
+def _template(pod: Guest) -> dict[str, Any]:
+    return {"metadata": {"labels": pod.metadata.labels, "annotations": pod.metadata.annotations}, "spec": pod.spec}
+
+
+def _member(pod: Guest) -> OwnerReference:
+    return OwnerReference(api_version=PODS.api_version, kind=PODS.kind, name=pod.metadata.name, uid=pod.metadata.uid)
+
+
+def _status(pods: Sequence[Guest], *, size: int) -> dict[str, Any]:
+    """How many pods have ended, and the end of a group of which no pod can go on."""
+    phases = [_phase(pod) for pod in pods]
+    succeeded, failed = phases.count("Succeeded"), phases.count("Failed")
+    numbers = {"succeeded": succeeded, "failed": failed}
+    if not all(is_terminal(phase) for phase in phases):
+        return numbers
+    counts = [f"{succeeded} of {size} pods succeeded", f"{failed} failed"]
+    if size > len(pods):
+        counts.append(f"{size - len(pods)} deleted")
+    type_ = "Complete" if succeeded == size else "Failed"
+    over = {"type": type_, "status": "True", "reason": "PodsEnded", "message": ", ".join(counts)}
+    return {**numbers, "conditions": [over]}

@@ -1,0 +1,78 @@
+"""Follows the pods in the queue, and passes on the groups that they form."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from msgspec.structs import replace
+
+from dovetail import names
+from dovetail.api.meta import EventType
+from dovetail.api.resources import PODS
+from dovetail.jobs.guests.kind import Guest, Kind
+from dovetail.jobs.guests.pod_group import PodGroup, group_of, is_run_of_pods, kind_of_group
+from dovetail.kube.client import Client
+from dovetail.kube.reflector import Reflector
+
+# The pods of a group are created together: one look at the group serves many of their events.
+_GATHER_SECONDS: Final = 0.02
+
+
+class PodGroupWatch:
+    """The informer of pods with the label of the queue. `settled` is set once their groups are known."""
+
+    def __init__(self, client: Client, *, on_event: Callable[[EventType, Guest, Kind], None]) -> None:
+        self.settled = asyncio.Event()
+        self._on_event = on_event
+        # By namespace and run, which all pods of a group share.
+        self._pods: dict[tuple[str, str], dict[str, Guest]] = {}
+        self._groups: dict[tuple[str, str], PodGroup] = {}
+        self._changed: dict[tuple[str, str], str] = {}
+        self._wake = asyncio.Event()
+        selector = f"{names.LABEL_QUEUE},{names.RUN},!{names.KUEUE_QUEUE}"
+        self._reflector = Reflector(
+            client, resource=PODS, as_type=Guest, on_event=self.pod_event, label_selector=selector
+        )
+
+    def pod_event(self, type_: EventType, pod: Guest) -> None:
+        """Take an event of a pod that has the label."""
+        meta = pod.metadata
+        run = meta.labels.get(names.RUN, "")
+        if not is_run_of_pods(run):
+            # It belongs to an object in the queue.
+            return
+        where = (meta.namespace, run)
+        pods = self._pods.setdefault(where, {})
+        if type_ == "DELETED":
+            pods.pop(meta.uid, None)
+        else:
+            pods[meta.uid] = pod
+        self._changed[where] = meta.resource_version
+        self._wake.set()
+
+    def pass_on(self) -> None:
+        """Pass on each group that has changed."""
+        changed, self._changed = self._changed, {}
+        for where, version in changed.items():
+            group = group_of(list(self._pods[where].values()))
+            if not self._pods[where]:
+                del self._pods[where]
+            if group is not None:
+                self._groups[where] = group
+                self._on_event("MODIFIED", group, kind_of_group(group))
+            elif (last := self._groups.pop(where, None)) is not None:
+                gone = replace(last, metadata=replace(last.metadata, resource_version=version))
+                self._on_event("DELETED", gone, kind_of_group(gone))
+
+    async def run(self) -> None:
+        """Follow the groups until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._reflector.run())
+            await self._reflector.synced.wait()
+            self.pass_on()
+            self.settled.set()
+            while True:
+                await self._wake.wait()
+                await asyncio.sleep(_GATHER_SECONDS)
+                self._wake.clear()
+                self.pass_on()

@@ -1,0 +1,137 @@
+"""Groups of plain pods on a scripted API server: records, gates, evictions, and what is said about them."""
+
+import msgspec
+import pytest
+
+from dovetail import names
+from dovetail.api.builtin import Pod
+from dovetail.api.conversion import values_of
+from dovetail.api.gpujob import GPUJob, job_of
+from dovetail.api.meta import ObjectMeta
+from dovetail.jobs.guests.kind import Guest
+from dovetail.jobs.guests.pod_group import POD_GROUPS, group_of
+from dovetail.jobs.guests.record import record_of
+from dovetail.kube.client import Client
+from dovetail_operator.watchers.guests.pod_groups import PodGroupWatch
+from tests.core.jobs.guests.test_pod_group import pod
+from tests.core.kube.api import Answer, Api
+from tests.operator_.watchers.guests.test_keeper import PODS, RECORDS, Rig
+
+KEY = "team/podgroup-pair"
+
+
+class Groups(Rig):
+    """A keeper with the watch of pods, whose events the test gives."""
+
+    def __init__(self, client: Client) -> None:
+        super().__init__(client)
+        self.watch = PodGroupWatch(client, on_event=self.keeper._on_guest)
+
+    def seen(self, *pods: Guest, type_: str = "MODIFIED") -> None:
+        """Events of pods, as both informers bring them."""
+        for each in pods:
+            self.pod(msgspec.convert(msgspec.to_builtins(each), Pod))
+            self.watch.pod_event(type_, each)  # type: ignore[arg-type]
+        self.watch.pass_on()
+
+
+@pytest.fixture
+def groups(client: Client) -> Groups:
+    return Groups(client)
+
+
+def record(*pods: Guest) -> GPUJob:
+    """The record of a group as the API server has it."""
+    found = group_of(pods)
+    assert found is not None
+    made = record_of(found, kind=POD_GROUPS)
+    meta = {**made["metadata"], "uid": "uid-record", "resourceVersion": "5", "generation": 1}
+    return job_of({**made, "metadata": meta})
+
+
+async def test_a_complete_group_gets_its_record(groups: Groups, api: Api) -> None:
+    pods = (pod("a-0"), pod("a-1"))
+    api.answer(f"POST {RECORDS}", Answer(body=values_of(record(*pods)), status=201))
+    groups.seen(*pods)
+    await groups.keep(KEY)
+    assert api.of(f"POST {RECORDS}")[0].body["spec"]["workers"] == 2
+
+
+async def test_an_incomplete_group_is_told_after_a_moment(groups: Groups, api: Api) -> None:
+    at = 100.0
+    groups.keeper._clock = lambda: at
+    groups.seen(pod("a-0"))
+    await groups.keep(KEY)
+    assert groups.said == []
+    at = 121.0
+    await groups.keep(KEY)
+    (news,) = groups.said
+    assert (news.about.name, news.of.kind, news.reason) == ("a-0", "Pod", "NotQueued")
+    assert news.message.startswith("Is not queued: group pair has 1 of 2 pods: create the others")
+    assert not api.seen
+
+
+async def test_a_waiting_group_that_loses_a_pod_leaves_the_queue(groups: Groups, api: Api) -> None:
+    pods = (pod("a-0"), pod("a-1"))
+    groups.state.store.job_changed(record(*pods))
+    groups.seen(*pods)
+    groups.seen(pods[1], type_="DELETED")
+    api.answer(f"DELETE {RECORDS}/podgroup-pair", Answer(body={}))
+    await groups.keep(KEY)
+    assert api.of(f"DELETE {RECORDS}/podgroup-pair")
+
+
+async def test_letting_a_group_go_opens_all_gates_and_ending_it_evicts_its_pods(groups: Groups, api: Api) -> None:
+    pods = (pod("a-0"), pod("a-1"))
+    groups.state.store.job_changed(record(*pods))
+    groups.seen(*pods)
+    api.answer(f"GET {RECORDS}/podgroup-pair", Answer(body=values_of(record(*pods))))
+    seated = []
+    for index, each in enumerate(pods):
+        after = pod(each.metadata.name, seat=f"uid-record/{index}")
+        api.answer(f"PATCH {PODS}/{each.metadata.name}", Answer(body=msgspec.to_builtins(after)))
+        seated.append(after)
+    shown = await groups.keeper.hold(record(*pods), suspend=False)
+    assert shown is not None
+    assert not shown.spec.suspend
+    seats = [api.of(f"PATCH {PODS}/{each.metadata.name}")[0].body["metadata"]["annotations"] for each in pods]
+    assert [each[names.SEAT] for each in seats] == ["uid-record/0", "uid-record/1"]
+
+    done = pod("a-0", seat="uid-record/0", phase="Succeeded")
+    groups.seen(done, seated[1])
+    api.answer(f"POST {PODS}/a-1/eviction", Answer(body={}, status=201))
+    shown = await groups.keeper.hold(record(*pods), suspend=True)
+    assert shown is not None
+    assert (shown.spec.suspend, shown.metadata.resource_version) == (True, "8")
+    assert api.of(f"POST {PODS}/a-1/eviction")[0].body["deleteOptions"] == {"preconditions": {"uid": "uid-a-1"}}
+    assert not api.of(f"POST {PODS}/a-0/eviction"), "it has ended"
+
+
+async def test_a_replacement_owns_the_record_too(groups: Groups, api: Api) -> None:
+    failed, runs = pod("a-0", seat="uid-record/0", phase="Failed"), pod("a-1", seat="uid-record/1", phase="Running")
+    groups.state.store.job_changed(record(failed, runs))
+    groups.seen(failed, runs, pod("a-2"))
+    api.answer(f"PATCH {RECORDS}/podgroup-pair", Answer(body=values_of(record(failed, runs))))
+    api.answer(f"PATCH {PODS}/a-2", Answer(body=msgspec.to_builtins(pod("a-2", seat="uid-record/0"))))
+    await groups.keep(KEY)
+    owners = api.of(f"PATCH {RECORDS}/podgroup-pair")[0].body["metadata"]["ownerReferences"]
+    assert [owner["name"] for owner in owners] == ["a-1", "a-2"]
+    assert api.of(f"PATCH {PODS}/a-2")[0].body["metadata"]["annotations"][names.SEAT] == "uid-record/0"
+
+
+async def test_a_surplus_pod_is_told_of_and_stays_gated(groups: Groups, api: Api) -> None:
+    pods = (pod("a-0", seat="uid-record/0"), pod("a-1", seat="uid-record/1"))
+    groups.state.store.job_changed(record(*pods))
+    groups.seen(*pods, pod("a-2"))
+    await groups.keep(KEY)
+    (news,) = groups.said
+    assert news.message.startswith("GPUJob podgroup-pair goes on, but it has 3 pods")
+    assert not api.seen
+
+
+async def test_the_pods_of_an_object_are_no_group(groups: Groups) -> None:
+    other = pod("a-0")
+    labels = {**other.metadata.labels, names.RUN: "of-a-job"}
+    meta: ObjectMeta = msgspec.structs.replace(other.metadata, labels=labels)
+    groups.seen(msgspec.structs.replace(other, metadata=meta))
+    assert list(groups.keeper._guests) == []
