@@ -105,9 +105,9 @@ class Plans:
         self._vendors = vendors
         self._policy_of = policy_of
         self._plans: dict[str, _Plan] = {}
-        # Pods that need no hold, because they are bound or have succeeded. By job and plan: each pod's UID with its
-        # worker and job. A pod may be seen before its job.
-        self._settled: dict[tuple[str, int], dict[str, tuple[int, str]]] = {}
+        # Pods that need no hold, because they are bound or have succeeded. By job, then by plan: each pod's UID with
+        # its worker and job. A pod may be seen before its job, and after it.
+        self._settled: dict[str, dict[int, dict[str, tuple[int, str]]]] = {}
         # Places without a hold, by node. The value is the UID of the pod whose bind is running, or empty if there is no
         # room yet.
         self._missing: dict[str, dict[Place, str]] = {}
@@ -149,6 +149,7 @@ class Plans:
         self.reserved.job_changed(uid, room=None)
         self._withdraw(uid)
         self._plans.pop(uid, None)
+        self._settled.pop(uid, None)
 
     def pod_changed(self, pod: Pod) -> None:
         """Take in an added or modified pod."""
@@ -166,7 +167,8 @@ class Plans:
     def pod_gone(self, pod: Pod) -> None:
         """Take in a deleted pod."""
         said = worker_of_plan(pod)
-        if said is not None and pod.status.phase != "Succeeded":
+        # A worker that has succeeded needs no hold as long as its plan is the latest, also after its pod is gone.
+        if said is not None and not (pod.status.phase == "Succeeded" and self._is_of_latest(pod, said=said.plan)):
             self._unsettle(pod, said=said.plan)
         self._room_may_be_on(pod.spec.node_name)
         if not is_terminated(pod):
@@ -240,7 +242,7 @@ class Plans:
 
     def _settle(self, pod: Pod, *, said: PlanOfPod, worker: int) -> None:
         uid, plan = pod.metadata.uid, self._plans.get(said.job)
-        settled = self._settled.setdefault((said.job, said.generation), {})
+        settled = self._settled.setdefault(said.job, {}).setdefault(said.generation, {})
         if uid in settled:
             return
         settled[uid] = worker, _job_of(pod)
@@ -250,13 +252,19 @@ class Plans:
             self._forget_missing(place)
 
     def _unsettle(self, pod: Pod, *, said: PlanOfPod) -> None:
-        key, plan = (said.job, said.generation), self._plans.get(said.job)
-        settled = self._settled.get(key, {})
+        plan, plans = self._plans.get(said.job), self._settled.get(said.job, {})
+        settled = plans.get(said.generation, {})
         gone = settled.pop(pod.metadata.uid, None)
         if not settled:
-            self._settled.pop(key, None)
+            plans.pop(said.generation, None)
+        if not plans:
+            self._settled.pop(said.job, None)
         if plan is not None and gone is not None and self._is_valid(plan, said=said, worker=gone[0]):
             self._hold(_place(said.job, worker=gone[0], node=plan.nodes[gone[0]]))
+
+    def _is_of_latest(self, pod: Pod, *, said: PlanOfPod) -> bool:
+        plan = self._plans.get(said.job)
+        return plan is not None and plan.latest == said.generation and plan.name == _job_of(pod)
 
     def _is_valid(self, plan: _Plan, *, said: PlanOfPod, worker: int) -> bool:
         return plan.stands and plan.latest == said.generation and worker < len(plan.nodes)
@@ -266,7 +274,7 @@ class Plans:
         plan = self._plans.get(place.job)
         if plan is None or plan.ask is None or self._ledger.claim(place.key) is not None:
             return
-        if (place.worker, plan.name) in self._settled.get((place.job, plan.latest), {}).values():
+        if (place.worker, plan.name) in self._settled.get(place.job, {}).get(plan.latest, {}).values():
             return
         # Plans come before reserved room: the operator has already counted both.
         self.reserved.release(place.node)
