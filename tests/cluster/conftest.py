@@ -17,7 +17,8 @@ from typing import Any
 
 import pytest
 
-from dovetail.api.resources import NAMESPACES, SERVICEACCOUNTS
+from dovetail.api.builtin import Namespace, Pod
+from dovetail.api.resources import NAMESPACES, PODS, SERVICEACCOUNTS
 from dovetail.audit.allocations import LAGGING
 from dovetail.kube.auth.connection import load_connection
 from dovetail.kube.client import Client
@@ -102,7 +103,8 @@ async def client(sandbox: Cluster) -> AsyncIterator[Client]:
 
 @pytest.fixture
 async def namespace(client: Client) -> AsyncIterator[str]:
-    """A fresh namespace; what is in it goes with it."""
+    """A fresh namespace in a cluster without pods that earlier tests leave; what is in it goes with it."""
+    await _until_pods_have_left(client)
     name = f"test-{uuid.uuid4().hex[:8]}"
     await client.create(NAMESPACES, body={"metadata": {"name": name}}, as_type=dict[str, Any])
     await _until_pods_are_taken(client, name)
@@ -135,3 +137,15 @@ async def _until_pods_are_taken(client: Client, namespace: str) -> None:
                 await asyncio.sleep(0.01)
             else:
                 return
+
+
+async def _until_pods_have_left(client: Client) -> None:
+    """Wait for the pods that are being deleted, with their namespace or alone: until then they hold devices."""
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while True:
+            namespaces, _ = await client.list(NAMESPACES, as_type=Namespace)
+            ending = {each.metadata.name for each in namespaces if each.metadata.deletion_timestamp}
+            pods, _ = await client.list(PODS, as_type=Pod)
+            if not any(pod.metadata.deletion_timestamp or pod.metadata.namespace in ending for pod in pods):
+                return
+            await asyncio.sleep(0.05)
