@@ -20,6 +20,7 @@ from dovetail.api.gpujob import (
     OnNoGPU,
     Policy,
     ResourceRequest,
+    Restart,
     SweepSpec,
     TemplateMetadata,
     TopologySpec,
@@ -71,6 +72,7 @@ class Submission:
     workers           the number of pods
     min_workers       the fewest pods that the job may start with; None for all of them
     topology          the levels of the network that hold its pods together; None for any nodes
+    restart           what starts again after a worker has lost its node
     image             the container's image; empty until a profile or the kind of cluster says which
     workdir           the container's working directory
     env               variables of the container
@@ -107,6 +109,7 @@ class Submission:
     workers: int = 1
     min_workers: int | None = None
     topology: TopologySpec | None = None
+    restart: Restart = "Gang"
     image: str = ""
     workdir: str | None = None
     env: Mapping[str, str] = field(default_factory=dict)
@@ -305,6 +308,13 @@ def parse_policy(text: str | None) -> Policy | None:
     return None if text is None else cast("Policy", parse_word(text, option="--policy", allowed=get_args(Policy)))
 
 
+def parse_restart(text: str | None) -> Restart:
+    """What restarts after a worker has lost its node, in any case. Raises `UsageError`."""
+    if text is None:
+        return "Gang"
+    return cast("Restart", parse_word(text, option="--restart", allowed=get_args(Restart)))
+
+
 def parse_score_weights(text: str | None) -> dict[str, float]:
     """Weights of terms, such as `fragmentation=0.6,cpu=0`. Raises `UsageError`."""
     if text is None:
@@ -364,6 +374,7 @@ def build(submission: Submission, *, namespace: str) -> GPUJob:
         workers=submission.workers,
         min_workers=submission.min_workers,
         topology=submission.topology,
+        restart=submission.restart,
         group=submission.group,
         max_concurrent=submission.max_concurrent,
         on_no_gpu=submission.fallback.on_no_gpu,

@@ -114,6 +114,10 @@ Topology = Annotated[
         "--topology", metavar="RULES", help="Keep the workers together: required=rack, preferred=rack, group=4:nvlink."
     ),
 ]
+Restart = Annotated[
+    str | None,
+    typer.Option("--restart", metavar="WHAT", help="After a worker lost its node, restart the Gang or this Worker."),
+]
 NotifyEmail = Annotated[
     list[str] | None,
     typer.Option(

@@ -9,6 +9,7 @@ EXAMPLES: Final[Mapping[str, Sequence[str]]] = {
         "gbatch -g 0.5 --gpu-memory 8G -t 2:00:00 -n infer --env LR=0.1 'python serve.py | tee log'",
         "gbatch -g 1 --gpu-memory 80G --volume data:/data:ro --node-selector disk=nvme python train.py",
         "gbatch --param lr=0.1,0.01 --param seed=1:5 --max-concurrent 4 'python train.py --lr {lr} --seed {seed}'",
+        "gbatch -N 4 -g 8 --topology required=rack --restart Worker torchrun train.py",
         "gbatch -g 1 --interactive",
         "gbatch -d @ --group nightly --max-concurrent 2 evaluate.sh",
     ),

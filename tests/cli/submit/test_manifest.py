@@ -213,6 +213,7 @@ def test_fields_that_are_not_in_slurm_have_options_too() -> None:
         max_concurrent=4,
         workers=4,
         min_workers=2,
+        restart=manifest.parse_restart("worker"),
         env={"LR": "0.1", "EMPTY": ""},
         volumes=pod_options.volumes(["data:/data:ro", "data:/work", "out.x:/out"]),
         node_selector={"disk": "nvme"},
@@ -229,6 +230,7 @@ def test_fields_that_are_not_in_slurm_have_options_too() -> None:
         "maxConcurrent": 4,
         "workers": 4,
         "minWorkers": 2,
+        "restart": "Worker",
     }
     assert pod["nodeSelector"] == {"disk": "nvme"}
     assert pod["volumes"] == [
@@ -246,6 +248,8 @@ def test_fields_that_are_not_in_slurm_have_options_too() -> None:
 
 def test_words_of_closed_sets_are_known_in_any_case() -> None:
     assert manifest.parse_workload("training") == "Training"
+    assert manifest.parse_restart("WORKER") == "Worker"
+    assert manifest.parse_restart(None) == "Gang"
     assert manifest.parse_memory_strategy("DYNAMIC") == "Dynamic"
     assert manifest.parse_memory_strategy("0.7") == "0.7"
     assert manifest.mode_of("timeshared", shared=False) == "TimeShared"

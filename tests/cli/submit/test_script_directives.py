@@ -121,6 +121,7 @@ def test_the_command_line_wins_over_the_script(tmp_path: Path, capsys: pytest.Ca
         ("-g 1 --mode own", '--mode "own": allowed are Exclusive'),
         ("-g 1 --mode Exclusive --shared", '--mode "Exclusive": --shared means TimeShared'),
         ("-N 2 --min-workers 3", "--min-workers 3: allowed are 1 to the number of workers, which is 2"),
+        ("-N 2 --restart all", '--restart "all": allowed are Gang, Worker'),
         ("--group A --max-concurrent 2", '--group "A": write up to 63 of'),
         ("--max-concurrent 2", "--max-concurrent is about several tasks"),
         ("--mode Exclusive", "--mode needs --gpus"),

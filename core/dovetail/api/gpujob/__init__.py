@@ -22,6 +22,7 @@ from dovetail.api.gpujob.enums import (
     Phase,
     Policy,
     Reason,
+    Restart,
     Workload,
 )
 from dovetail.api.gpujob.execution import (
@@ -131,6 +132,7 @@ __all__ = [
     "ReservationSpec",
     "ReservedRoom",
     "ResourceRequest",
+    "Restart",
     "RetryPolicy",
     "ScoreWeights",
     "SubGroups",
