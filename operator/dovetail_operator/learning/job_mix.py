@@ -1,10 +1,14 @@
 """The mix of what is submitted, which prices the queue's plans. No I/O."""
 
+from dataclasses import replace
+
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Ask
 from dovetail.engine.model.settings import FragmentationPolicy
+from dovetail.engine.model.topology import HOSTNAME
 from dovetail.engine.score.ledger_prices import price_by
 from dovetail.engine.score.live_fragmentation import FragmentationSettings, LiveFragmentation
+from dovetail.gpu.request import GPURequest
 
 
 class JobMix:
@@ -17,7 +21,33 @@ class JobMix:
     def submitted(self, ask: Ask | None, *, uid: str, workers: int) -> None:
         """Count a submitted job, once: a gang as many requests, because it needs a place for each at the same time.
 
-        A job without GPUs is not planned and does not count.
+        Workers with whole GPUs that must be on one host count as one request for all of them: they need one node with
+        that many free GPUs. A job without GPUs is not planned and does not count.
         """
-        if ask is not None and ask.gpu is not None:
-            self.term.arrived(ask, key=uid, count=workers)
+        if ask is None or ask.gpu is None:
+            return
+        together = _on_one_host(ask, workers=workers)
+        self.term.arrived(_joined(ask, gpu=ask.gpu, workers=together), key=uid, count=workers // together)
+
+
+def _on_one_host(ask: Ask, *, workers: int) -> int:
+    """How many workers need the same node; 1 for shares, which need no free GPU."""
+    rules, gpu = ask.topology, ask.gpu
+    if rules is None or gpu is None or not gpu.whole or ask.more:
+        return 1
+    labels = {level.name: level.label for level in rules.levels}
+    if labels.get(rules.required) == HOSTNAME:
+        return workers
+    return rules.group_size if labels.get(rules.group_level) == HOSTNAME else 1
+
+
+def _joined(ask: Ask, *, gpu: GPURequest, workers: int) -> Ask:
+    """What so many workers together ask of one node."""
+    if workers == 1:
+        return ask
+    return replace(
+        ask,
+        gpu=replace(gpu, count=gpu.count * workers),
+        cpu_milli=ask.cpu_milli * workers,
+        memory_mib=ask.memory_mib * workers,
+    )
