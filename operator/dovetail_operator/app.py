@@ -16,7 +16,7 @@ from dovetail.jobs.guests.registry import KINDS
 from dovetail.jobs.memory_use import Learning
 from dovetail.kube.client import Client
 from dovetail.kube.leader_election import Leadership
-from dovetail.kube.queries.node_pools import NodePoolWatch
+from dovetail.kube.queries.node_pools import watch_node_pools
 from dovetail.kube.retry import JITTER
 from dovetail.kube.workqueue import WorkQueue
 from dovetail.process import serving
@@ -119,7 +119,7 @@ def build_operator(client: Client, *, options: Options, office: Leadership, regi
         rng=rng,
     )
     # Early: the first cycle continues the requests of an earlier operator on these pools.
-    node_pools = NodePoolWatch(client, on_event=state.growing.node_pool_event)
+    node_pools = watch_node_pools(client, on_event=state.growing.node_pool_event)
     state.growing.on_change(controller.pools_changed)
     tenants = _build_tenants(client, options=options, informers=informers, rng=rng)
     informers.connect(controller.changes, on_unreadable_job=unreadable.report, tenants=tenants, guests=guests)

@@ -25,6 +25,7 @@ from dovetail.api.resources import (
     LEASES,
     NODES,
     PODS,
+    PROVISIONINGREQUESTS,
     SECRETS,
     Resource,
 )
@@ -129,10 +130,11 @@ async def delete_reports(client: Client) -> AsyncIterator[str]:
 
 
 async def delete_placeholders(client: Client) -> AsyncIterator[str]:
-    """Delete the Jobs whose pods request nodes: without the operator, an autoscaler would serve them for ever."""
-    found = (await client.list(JOBS, as_type=Named, label_selector=names.LABEL_PLACEHOLDER)).items
-    async for sentence in _delete_all(client, resource=JOBS, objects=found):
-        yield sentence
+    """Delete what requests nodes: without the operator, an autoscaler would serve it for ever."""
+    for resource in (JOBS, PROVISIONINGREQUESTS):
+        found = await _listed_all(client, resource=resource, as_type=Named, label=names.LABEL_PLACEHOLDER)
+        async for sentence in _delete_all(client, resource=resource, objects=found):
+            yield sentence
 
 
 async def delete_records(client: Client, *, namespace: str, keep_numbers: bool) -> AsyncIterator[str]:
@@ -180,10 +182,11 @@ async def _exist(client: Client, *, resource: Resource) -> bool:
     return False
 
 
-async def _listed_all(client: Client, *, resource: Resource, as_type: type[Any]) -> list[Any]:
+async def _listed_all(client: Client, *, resource: Resource, as_type: type[Any], label: str | None = None) -> list[Any]:
     try:
-        return list((await client.list(resource, as_type=as_type, on_unreadable=lambda *_: None)).items)
-    except NotFound:  # its CRD is gone
+        found = await client.list(resource, as_type=as_type, label_selector=label, on_unreadable=lambda *_: None)
+        return list(found.items)
+    except NotFound:  # its CRD is gone, or was never there
         return []
 
 

@@ -14,12 +14,13 @@ import pytest
 import yaml
 
 from dovetail.api.builtin import Node, Pod
-from dovetail.api.resources import CONFIGMAPS, NODES, PODS
+from dovetail.api.resources import NODES, PODS
 from dovetail.kube.client import Client
-from dovetail.names import CONFIG, CONFIG_FILE, LABEL_PLACEHOLDER, RELEASE_NAMESPACE
+from dovetail.names import LABEL_PLACEHOLDER
 from dovetail_sandbox import bringup, cluster, progress
 from dovetail_sandbox.cluster import Cluster
 from tests.cluster import karpenter
+from tests.cluster.configuration import config_of, set_config
 from tests.cluster.conftest import NODES as NODES_FILE
 from tests.cluster.conftest import OVERRIDES
 from tests.cluster.jobs import Jobs
@@ -168,19 +169,3 @@ async def test_a_gang_without_room_elsewhere_stays_on_a_cordoned_node(client: Cl
 
 async def cordon(client: Client, node: str, *, unschedulable: bool) -> None:
     await client.patch(NODES, name=node, patch={"spec": {"unschedulable": unschedulable}}, as_type=Node)
-
-
-async def config_of(client: Client) -> str:
-    found = await client.get(CONFIGMAPS, name=CONFIG, as_type=dict[str, Any], namespace=RELEASE_NAMESPACE)
-    text: str = found["data"][CONFIG_FILE]
-    return text
-
-
-async def set_config(client: Client, text: str) -> None:
-    await client.patch(
-        CONFIGMAPS,
-        name=CONFIG,
-        patch={"data": {CONFIG_FILE: text}},
-        as_type=dict[str, Any],
-        namespace=RELEASE_NAMESPACE,
-    )

@@ -11,11 +11,12 @@ import pytest
 import yaml
 
 from dovetail.api.builtin import Node
-from dovetail.api.resources import CONFIGMAPS, NODES, PODS
+from dovetail.api.resources import NODES, PODS
 from dovetail.kube.client import Client
-from dovetail.names import CONFIG, CONFIG_FILE, LABEL_PLACEHOLDER, RELEASE_NAMESPACE
+from dovetail.names import LABEL_PLACEHOLDER
 from dovetail_sandbox.nodes import kwok
 from dovetail_sandbox.nodes.node_sets import SimulatedNode
+from tests.cluster.configuration import config_of, set_config
 from tests.cluster.jobs import PATIENCE_SECONDS, Jobs
 
 pytestmark = pytest.mark.cluster
@@ -33,12 +34,12 @@ SHAPE: Final = {
 @pytest.fixture
 async def autoscaler(client: Client, jobs: Jobs) -> AsyncIterator["Autoscaler"]:
     """The pool is declared while a test runs, and its nodes are gone afterwards."""
-    before = await _config(client)
-    await _set_config(client, yaml.safe_dump(yaml.safe_load(before) | {"growing": {"pools": {POOL: SHAPE}}}))
+    before = await config_of(client)
+    await set_config(client, yaml.safe_dump(yaml.safe_load(before) | {"growing": {"pools": {POOL: SHAPE}}}))
     autoscaler = Autoscaler(client)
     yield autoscaler
     await jobs.clear()
-    await _set_config(client, before)
+    await set_config(client, before)
     await autoscaler.remove_nodes()
 
 
@@ -116,14 +117,3 @@ async def test_a_job_too_large_for_the_pool_never_fits(jobs: Jobs, autoscaler: A
     await jobs.submit("never", gpu=f"2({MODEL})", workers=3)
     await jobs.phase("Queued", "never", reason="ExceedsCapacity")
     await autoscaler.placeholders(jobs, count=1)
-
-
-async def _config(client: Client) -> str:
-    found = await client.get(CONFIGMAPS, name=CONFIG, as_type=dict[str, Any], namespace=RELEASE_NAMESPACE)
-    text: str = found["data"][CONFIG_FILE]
-    return text
-
-
-async def _set_config(client: Client, text: str) -> None:
-    patch = {"data": {CONFIG_FILE: text}}
-    await client.patch(CONFIGMAPS, name=CONFIG, patch=patch, as_type=dict[str, Any], namespace=RELEASE_NAMESPACE)

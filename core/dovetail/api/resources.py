@@ -77,6 +77,10 @@ GPUNODETENANTS: Final = Resource(
 )
 HISTORYQUERIES: Final = Resource(group=names.GROUP, version=names.VERSION, plural="historyqueries", kind="HistoryQuery")
 NODEPOOLS: Final = Resource(group="karpenter.sh", version="v1", plural="nodepools", kind="NodePool", namespaced=False)
+PROVISIONINGREQUESTS: Final = Resource(
+    group="autoscaling.x-k8s.io", version="v1", plural="provisioningrequests", kind="ProvisioningRequest"
+)
+PODTEMPLATES: Final = Resource(plural="podtemplates", kind="PodTemplate")
 # The newest first; the fields that are read are the same in all of them.
 RESOURCESLICES: Final = tuple(
     Resource(group="resource.k8s.io", version=version, plural="resourceslices", kind="ResourceSlice", namespaced=False)

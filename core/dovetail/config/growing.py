@@ -10,6 +10,8 @@ from dovetail.formats.quantities import QuantityError, mebibytes, milli
 POOL_NAME: Final = r"^[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?$"
 _LABEL: Final = r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
 _VALUE: Final = r"^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$"
+_CLASS: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
+_ATOMIC: Final = "best-effort-atomic-scale-up.autoscaling.x-k8s.io"
 _RESOURCE: Final = r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$"
 
 
@@ -108,6 +110,19 @@ class NodeShape(BaseModel):
         allowed="a device plugin's resource such as nvidia.com/gpu, or empty for managed nodes",
         description="The resource of the device plugin that serves the GPUs; empty: Dovetail manages them.",
     )
+    provisioning: Literal["Placeholders", "ProvisioningRequest"] = Field(
+        default="Placeholders",
+        description="How nodes are requested: by placeholder pods, or by a ProvisioningRequest of the cluster "
+        "autoscaler.",
+        json_schema_extra={"allowed": "Placeholders or ProvisioningRequest"},
+    )
+    class_name: str = Field(
+        default=_ATOMIC,
+        pattern=_CLASS,
+        max_length=253,
+        description="The provisioning class of its ProvisioningRequests.",
+        json_schema_extra={"allowed": f"a provisioning class, such as {_ATOMIC}"},
+    )
 
 
 class Growing(BaseModel):
@@ -138,6 +153,6 @@ class Growing(BaseModel):
         json_schema_extra={
             "allowed": "a map of pool names to maps with gpus, model, cpu, memory and max_nodes",
             "entry": "a map with gpus, model, cpu, memory, max_nodes, and if needed gpu_memory_mib, pods, labels, "
-            "taints and resource",
+            "taints, resource, provisioning and class_name",
         },
     )

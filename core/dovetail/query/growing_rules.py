@@ -39,4 +39,5 @@ def _pool(name: str, *, shape: NodeShape, settings: Settings) -> GrowingPool:
         cpu_milli=milli(shape.cpu, rounding="down"),
         memory_mib=mebibytes(shape.memory, rounding="down"),
         pods=shape.pods,
+        provisioning_class=shape.class_name if shape.provisioning == "ProvisioningRequest" else "",
     )

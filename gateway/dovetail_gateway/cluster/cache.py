@@ -21,7 +21,7 @@ from dovetail.decoding import UnreadableError
 from dovetail.engine.score.mix_record import EXTENDER_CONFIGMAP, QUEUE_CONFIGMAP, MixRecord, record_in
 from dovetail.gpu.device_indexes import CONFIGMAP_NAME, NodeDevice, read_indexes
 from dovetail.kube.client import Client
-from dovetail.kube.queries.node_pools import NodePoolWatch
+from dovetail.kube.queries.node_pools import watch_node_pools
 from dovetail.kube.reflector import Reflector
 from dovetail.kube.resource_slices import SliceWatch
 from dovetail.pods.assumed_allocation import assumed_pod
@@ -119,7 +119,7 @@ class ClusterCache:
             for name in (CONFIGMAP_NAME, QUEUE_CONFIGMAP, EXTENDER_CONFIGMAP)
         )
         self._node_pools: dict[str, NodePool] = {}
-        self._node_pool_watch = NodePoolWatch(client, on_event=self._on_node_pool)
+        self._node_pool_watch = watch_node_pools(client, on_event=self._on_node_pool)
         self._slice_watch = SliceWatch(client, drivers=names.GPU_DRIVERS, on_event=self._on_slice)
 
     def configure(self, settings: Settings) -> None:

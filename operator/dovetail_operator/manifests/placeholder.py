@@ -6,7 +6,6 @@ does not exist, so it can never take the room that it asks for. A batch Job make
 right to create or delete pods.
 """
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -19,12 +18,11 @@ from dovetail.jobs.owner_reference import owner_reference
 from dovetail.pods.demand import resources_of
 from dovetail.pods.node_affinity import requiring
 from dovetail.queue.growing.pools import GrowingPool
+from dovetail.queue.growing.requests import placeholder_name
 
 Manifest = dict[str, Any]
 
 HOSTNAME: Final = "kubernetes.io/hostname"
-# Pods get the Job's name with a suffix as their host name, which has at most 63 characters.
-_NAME_LENGTH: Final = 35
 
 
 def placeholder_job(
@@ -38,17 +36,16 @@ def placeholder_job(
     request = job.status.provisioning
     if request is None or request.retry_time is not None:
         return None
-    digest = hashlib.sha256(f"{job.metadata.uid} {request.pool} {request.requested_time}".encode()).hexdigest()[:8]
     labels = {names.LABEL_PLACEHOLDER: job.metadata.uid}
     metadata = {
-        "name": f"{job.metadata.name[:_NAME_LENGTH].rstrip('-.')}-placeholder-{digest}",
+        "name": placeholder_name(request, of=job.metadata),
         "namespace": job.metadata.namespace,
         "labels": labels,
         "ownerReferences": [msgspec.to_builtins(owner_reference(job))],
     }
-    pod_spec = _pod_spec(job, ask=ask, pool=pool, spec=spec, besides=besides)
+    template = pod_template(job, ask=ask, pool=pool, spec=spec, besides=besides)
     # Without completions: the number of workers may grow.
-    batch = {"parallelism": request.workers, "template": {"metadata": {"labels": labels}, "spec": pod_spec}}
+    batch = {"parallelism": request.workers, "template": template}
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": batch}
 
 
@@ -64,6 +61,17 @@ def unschedulable(*, at: str) -> Manifest:
                 "lastTransitionTime": at,
             }
         ]
+    }
+
+
+def pod_template(
+    job: GPUJob, *, ask: Ask, pool: GrowingPool, spec: Mapping[str, Any], besides: Sequence[str]
+) -> Manifest:
+    """The template of a pod that asks for a new node for one worker. The arguments are those of `placeholder_job`."""
+    labels = {names.LABEL_PLACEHOLDER: job.metadata.uid}
+    return {
+        "metadata": {"labels": labels},
+        "spec": _pod_spec(job, ask=ask, pool=pool, spec=spec, besides=besides),
     }
 
 

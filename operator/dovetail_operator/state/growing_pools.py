@@ -1,9 +1,11 @@
-"""The growing pools that count: those of the configuration, and Karpenter's NodePools. No I/O."""
+"""The growing pools that count, and what the cluster autoscaler says of requests for their nodes. No I/O."""
 
 from collections.abc import Callable
 
+from dovetail.api.autoscaler import ProvisioningRequest
 from dovetail.api.karpenter import NodePool
-from dovetail.api.meta import EventType
+from dovetail.api.meta import EventType, key_of
+from dovetail.queue.growing.autoscaler_answer import Answer, answer_of
 from dovetail.queue.growing.karpenter import with_node_pools
 from dovetail.queue.growing.pools import GrowingRules
 
@@ -16,9 +18,11 @@ class GrowingPools:
         self._found: dict[str, NodePool] = {}
         self._changed: Callable[[], None] = lambda: None
         self.rules = declared
+        self.answers: dict[str, Answer] = {}
+        """The answers to ProvisioningRequests, by `namespace/name`."""
 
     def on_change(self, changed: Callable[[], None]) -> None:
-        """Call `changed` whenever an event of a NodePool has changed the growing pools."""
+        """Call `changed` whenever an event has changed the growing pools or an answer."""
         self._changed = changed
 
     def configure(self, declared: GrowingRules) -> None:
@@ -35,6 +39,16 @@ class GrowingPools:
         before = self.rules
         self._merge()
         if self.rules != before:
+            self._changed()
+
+    def provisioning_request_event(self, type_: EventType, request: ProvisioningRequest) -> None:
+        """Take an event of a ProvisioningRequest."""
+        key = key_of(request.metadata)
+        before = self.answers.pop(key, None)
+        if type_ == "DELETED":
+            return
+        self.answers[key] = answer_of(request.status.conditions)
+        if self.answers[key] != (before or Answer()):
             self._changed()
 
     def _merge(self) -> None:

@@ -11,6 +11,7 @@ from dovetail_operator.state.state import State
 from dovetail_operator.watchers.idle import IdleWatch
 from dovetail_operator.watchers.kueue import KueueWatch
 from dovetail_operator.watchers.placeholders import PlaceholderKeeper
+from dovetail_operator.watchers.provisioning_requests import ProvisioningRequestKeeper
 from dovetail_operator.watchers.services import ServiceKeeper
 
 
@@ -23,11 +24,12 @@ def build_watchers(
     post: Callable[[Announcement], None],
     now: Callable[[], datetime],
     rng: random.Random,
-) -> tuple[IdleWatch, KueueWatch, ServiceKeeper, PlaceholderKeeper]:
+) -> tuple[IdleWatch, KueueWatch, ServiceKeeper, PlaceholderKeeper, ProvisioningRequestKeeper]:
     """Build the watchers of GPUJobs. `changed` gets the key of each job that a watcher has news about."""
     return (
         IdleWatch(client, state=state, rules=idle, changed=changed, post=post, now=now),
         KueueWatch(client, state=state, changed=changed),
         ServiceKeeper(client, state=state, post=post, rng=rng),
         PlaceholderKeeper(client, state=state, post=post, now=now, rng=rng),
+        ProvisioningRequestKeeper(client, state=state, post=post, rng=rng),
     )

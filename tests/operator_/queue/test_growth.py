@@ -4,9 +4,13 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+import msgspec
+
+from dovetail.api.autoscaler import ProvisioningRequest
 from dovetail.api.gpujob import GPUJob, GPUJobStatus, Provisioning
 from dovetail.formats.durations import timestamp
 from dovetail.queue.growing.pools import GrowingPool, GrowingRules
+from dovetail.queue.growing.requests import provisioning_request_name
 from dovetail.queue.verdicts import Admitted, Verdict, Waits
 from dovetail_operator.lifecycle.reconcile import reconcile
 from dovetail_operator.queue.cycle import Cycle, decide, survey
@@ -110,3 +114,39 @@ def test_a_changed_configuration_counts_from_the_next_cycle_on() -> None:
     state.growing.configure(replace(RULES, pools=()))
     run_cycle(state)
     assert status_of(state, "x").reason == "ExceedsCapacity"
+
+
+def test_a_refusal_of_the_cluster_autoscaler_ends_the_request_at_once() -> None:
+    state = make_state(a=4, growing=RULES)
+    submit(state, "x", gpu=8)
+    run_cycle(state)
+    assert answer(state, "Accepted").message.endswith(", accepted by the cluster autoscaler")
+    assert answer(state, "Accepted", "Provisioned").message.endswith(", provisioned by the cluster autoscaler")
+    status = answer(state, "Accepted", "Failed")
+    retry = timestamp(NOW + timedelta(seconds=RULES.back_off_seconds))
+    assert status.provisioning is not None
+    assert (status.provisioning.retry_time, status.provisioning.failures) == (retry, 1)
+    at = timestamp(NOW)
+    expected = f"1 node of pool v100 requested at {at}: Failed (Stockout): none left; requests again at {retry}"
+    assert (status.reason, status.message) == ("Provisioning", expected)
+
+
+def test_an_answer_to_another_request_does_not_count() -> None:
+    state = make_state(a=4, growing=RULES)
+    submit(state, "x", gpu=8)
+    run_cycle(state)
+    status = answer(state, "Failed", workers=7)
+    assert status.provisioning is not None
+    assert status.provisioning.retry_time is None
+
+
+def answer(state: State, *true: str, workers: int = 1) -> GPUJobStatus:
+    """The status of job x after the autoscaler set these conditions on the request for so many workers."""
+    job = state.store.jobs["team/x"]
+    asked = Provisioning(pool="v100", nodes=1, workers=workers, requested_time=timestamp(NOW))
+    name = provisioning_request_name(asked, of=job.metadata)
+    conditions = [{"type": each, "status": "True", "reason": "Stockout", "message": "none left."} for each in true]
+    found = {"metadata": {"name": name, "namespace": "team"}, "status": {"conditions": conditions}}
+    state.growing.provisioning_request_event("MODIFIED", msgspec.convert(found, ProvisioningRequest))
+    run_cycle(state)
+    return status_of(state, "x")

@@ -18,6 +18,7 @@ from dovetail.api.resources import (
     LEASES,
     NODES,
     PODS,
+    PROVISIONINGREQUESTS,
     SECRETS,
 )
 from dovetail.decoding import convert
@@ -63,6 +64,8 @@ async def test_what_the_components_created_is_deleted() -> None:
     cluster.add(
         SECRETS, "dovetail-webhook", namespace=HOME, labels={names.LABEL_MANAGED_BY: names.CERTIFICATES_MANAGER}
     )
+    label = {names.LABEL_PLACEHOLDER: "uid"}
+    cluster.add(PROVISIONINGREQUESTS, "a-request", namespace="team", labels=label)
     cluster.add(JOBS, "a-placeholder", namespace="team", labels={names.LABEL_PLACEHOLDER: "uid"})
     cluster.add(PODS, leftovers.TEST_POD, namespace=HOME, labels={**OURS, "app.kubernetes.io/component": "test"})
 

@@ -227,6 +227,12 @@ async def test_a_pool_that_the_configuration_no_longer_has_gets_no_placeholders(
     await deleted(rig, api, old=job_with(), now=job_with())
 
 
+async def test_a_pool_that_now_uses_provisioning_requests_gets_no_placeholders(rig: Rig, api: Api) -> None:
+    pool = replace(POOL, provisioning_class="check-capacity.autoscaling.x-k8s.io")
+    rig.state.growing.configure(GrowingRules(pools=(pool,)))
+    await deleted(rig, api, old=job_with(), now=job_with())
+
+
 async def deleted(rig: Rig, api: Api, *, old: GPUJob, now: GPUJob) -> Seen:
     """The request that deletes the placeholders of `old` once the operator knows the job as it is now."""
     manifest = job_for(old)
@@ -239,6 +245,18 @@ async def deleted(rig: Rig, api: Api, *, old: GPUJob, now: GPUJob) -> Seen:
         await api.until(request_line, count=1)
     (seen,) = api.of(request_line)
     return seen
+
+
+async def test_the_jobs_own_batch_job_survives_an_api_server_that_ignores_selectors(rig: Rig, api: Api) -> None:
+    own = stored(job_for(job_with()))
+    own["metadata"] |= {"name": "x", "labels": {"dovetail.dev/job": "x"}}
+    api.answer(LIST, page(own))
+    api.answer(LIST_PODS, page())
+    api.answer(f"POST {JOBS}", Answer(body=stored(job_for(job_with())), status=201))
+    rig.state.store.job_changed(job_with())
+    async with running(rig.keeper.run()):
+        await api.until(f"POST {JOBS}", count=1)
+    assert not [seen for seen in api.seen if seen.method == "DELETE"]
 
 
 async def test_refused_placeholders_are_announced_once(rig: Rig, api: Api) -> None:

@@ -236,7 +236,7 @@ class Preemption(Described, frozen=True, kw_only=True, omit_defaults=False):
 
 
 class Provisioning(Described, frozen=True, kw_only=True, omit_defaults=False):
-    """A request for nodes that do not exist yet: one placeholder pod for each worker that needs one."""
+    """A request for nodes that do not exist yet, for the workers that need one."""
 
     pool: Annotated[str, Meta(description="Name of the growing pool.", max_length=63)]
     nodes: Annotated[int, Meta(description="Number of nodes that the plan needs.", ge=1)]
@@ -247,6 +247,13 @@ class Provisioning(Described, frozen=True, kw_only=True, omit_defaults=False):
         Timestamp | None,
         Meta(description="When the next request is made (RFC 3339); set once this one is given up."),
     ] = None
+    state: Annotated[
+        Literal["", "Accepted", "Provisioned"],
+        Meta(description="How far the cluster autoscaler is with a ProvisioningRequest; empty for placeholder pods."),
+    ] = ""
+    refusal: Annotated[
+        str, Meta(description="Why the cluster autoscaler does not serve the request, in its words.", max_length=512)
+    ] = ""
 
 
 class GPUJobStatus(Described, frozen=True, kw_only=True):

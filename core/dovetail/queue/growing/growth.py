@@ -8,6 +8,7 @@ others are awaited.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import Final
 
 import msgspec
@@ -19,6 +20,7 @@ from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Claim
 from dovetail.engine.score.fit_cache import FitCache
 from dovetail.formats.durations import moment
+from dovetail.queue.growing.autoscaler_answer import Answer
 from dovetail.queue.growing.future_nodes import FutureNodes, Planned, missing_nodes
 from dovetail.queue.growing.pools import GrowingRules
 from dovetail.queue.growing.requests import due_at, following, is_resting, message_of
@@ -40,6 +42,7 @@ class Growth:
     - `requests`: what was requested for the waiting jobs so far, by job key
     - `gate`: a gate of its own, with the limits as the cycle found them
     - `nodes`: the existing nodes by name
+    - `answers`: the cluster autoscaler's answers to these requests, by job key
     """
 
     def __init__(
@@ -51,6 +54,7 @@ class Growth:
         nodes: Mapping[str, Node],
         now: datetime,
         gate: Gate | None = None,
+        answers: Mapping[str, Answer] = MappingProxyType({}),
     ) -> None:
         self._rules = rules
         self._make_pools = pools
@@ -58,6 +62,7 @@ class Growth:
         self._requests = requests
         self._nodes = nodes
         self._now = now
+        self._answers = answers
         self._gate = gate or Open()
         self._fit_cache: FitCache | None = None
         self.next_seconds: float | None = None
@@ -110,6 +115,7 @@ class Growth:
                 workers=planned.workers,
                 rules=self._rules,
                 now=self._now,
+                answer=self._answers.get(job.key),
             )
             return self._told(verdict, request=request), self._kept(planned.claims, pool=pool, before=before)
         return self._at_limit(job, verdict=verdict, pools=pools, ledger=ledger, sites=sites), ()
@@ -190,6 +196,7 @@ def build_growth(
     requests: Mapping[str, Provisioning],
     gate: Gate | None,
     now: datetime,
+    answers: Mapping[str, Answer] = MappingProxyType({}),
 ) -> Growth | None:
     """The requests of a cycle over the nodes of `view`; None without growing pools."""
     if not rules.pools:
@@ -204,4 +211,4 @@ def build_growth(
             FutureNodes(pool, room=room, limits=ledger.limits) for pool, room in zip(rules.pools, rooms, strict=True)
         ]
 
-    return Growth(rules, pools=pools, requests=requests, nodes=view.nodes, now=now, gate=gate)
+    return Growth(rules, pools=pools, requests=requests, nodes=view.nodes, now=now, gate=gate, answers=answers)

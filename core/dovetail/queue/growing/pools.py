@@ -28,6 +28,7 @@ class GrowingPool:
     - `vendor`: of the devices
     - `resource`: the device plugin's resource; empty for managed nodes
     - `cpu_milli`, `memory_mib`, `pods`: what one node has for jobs
+    - `provisioning_class`: of the ProvisioningRequests that request nodes; empty where placeholder pods do
     """
 
     name: str
@@ -43,6 +44,7 @@ class GrowingPool:
     pods: int = 110
     vendor: str = "nvidia"
     resource: str = ""
+    provisioning_class: str = ""
 
     def has(self, node: Node) -> bool:
         """Whether the node belongs to the pool."""

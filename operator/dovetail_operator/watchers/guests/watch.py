@@ -2,22 +2,18 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from dovetail import names
 from dovetail.api.meta import EventType
 from dovetail.jobs.guests.kind import Guest, Kind
 from dovetail.kube.client import Client
-from dovetail.kube.errors import KubeError
-from dovetail.kube.reflector import Reflector
-from dovetail.logs import get_logger
-
-log = get_logger("dovetail.operator.guests")
+from dovetail.kube.optional_watch import OptionalWatch
 
 _LOOK_SECONDS: Final = 10.0
 
 
-class KindWatch:
+class KindWatch(OptionalWatch[Guest]):
     """The informer of one kind. `settled` is set once its guests are listed, or the kind is known to be absent."""
 
     def __init__(
@@ -29,35 +25,14 @@ class KindWatch:
         look_seconds: float = _LOOK_SECONDS,
     ) -> None:
         self.kind = kind
-        self.settled = asyncio.Event()
-        self._client = client
-        self._look_seconds = look_seconds
-        self._reflector = Reflector(
+        super().__init__(
             client,
             resource=kind.resource,
             as_type=Guest,
             on_event=lambda type_, guest: on_event(type_, guest, kind),
             label_selector=names.LABEL_QUEUE,
+            look_seconds=look_seconds,
         )
-
-    async def run(self) -> None:
-        """Follow the kind's guests until cancelled. If the kind is absent, look for it every `look_seconds`."""
-        while not await self._is_served():
-            self.settled.set()
-            await asyncio.sleep(self._look_seconds)
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._reflector.run())
-            await self._reflector.synced.wait()
-            log.info("a kind is followed", kind=self.kind.resource.kind)
-            self.settled.set()
-
-    async def _is_served(self) -> bool:
-        try:
-            async for _ in self._client.pages(self.kind.resource, as_type=dict[str, Any], page_size=1):
-                return True
-        except KubeError as error:
-            log.debug("a kind rests", kind=self.kind.resource.kind, error=str(error))
-        return False
 
 
 class Watch(Protocol):

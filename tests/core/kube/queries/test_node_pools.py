@@ -8,7 +8,7 @@ import pytest
 from dovetail.api.karpenter import NodePool
 from dovetail.api.meta import EventType
 from dovetail.kube.client import Client
-from dovetail.kube.queries.node_pools import NodePoolWatch, list_node_pools
+from dovetail.kube.queries.node_pools import list_node_pools, watch_node_pools
 from tests.background import eventually, running
 from tests.core.kube.api import Answer, Api, Stream, refusal
 
@@ -39,7 +39,7 @@ async def test_node_pools_are_followed(api: Api, client: Client) -> None:
     gone = {"type": "DELETED", "object": node_pool(version=6)}
     api.answer(LIST, page(), page(node_pool(limits={"nodes": "2"})))
     api.answer(WATCH, Stream(chunks=[json.dumps(gone).encode() + b"\n"]))
-    watch = NodePoolWatch(client, on_event=seen.event)
+    watch = watch_node_pools(client, on_event=seen.event)
     async with running(watch.run()):
         await eventually(lambda: len(seen.events) == 2)
         assert watch.settled.is_set()
@@ -49,7 +49,7 @@ async def test_node_pools_are_followed(api: Api, client: Client) -> None:
 async def test_without_karpenter_nothing_waits_and_it_is_looked_for_again(api: Api, client: Client) -> None:
     seen = Seen()
     api.answer(LIST, refusal(404), refusal(404), page(), page(node_pool(limits={"nodes": "2"})))
-    watch = NodePoolWatch(client, on_event=seen.event, look_seconds=0.001)
+    watch = watch_node_pools(client, on_event=seen.event, look_seconds=0.001)
     async with running(watch.run()):
         await watch.settled.wait()
         await eventually(lambda: bool(seen.events))

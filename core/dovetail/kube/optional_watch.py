@@ -1,0 +1,73 @@
+"""An informer of a kind that the API server may not have: a CRD of another project."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Any, Final, Generic, TypeVar
+
+from dovetail.api.meta import EventType
+from dovetail.api.resources import Resource
+from dovetail.kube.client import Client
+from dovetail.kube.errors import KubeError
+from dovetail.kube.reflector import KubeObject, Reflector
+from dovetail.logs import get_logger
+
+log = get_logger("dovetail.kube.optional")
+
+LOOK_SECONDS: Final = 60.0
+T = TypeVar("T", bound=KubeObject)
+
+
+class OptionalWatch(Generic[T]):
+    """Follows the objects of a kind where it is installed and access is allowed; `run()` does so until cancelled.
+
+    `settled` is set when all are listed, or when it is clear that they cannot be listed now.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        resource: Resource,
+        as_type: type[T],
+        on_event: Callable[[EventType, T], None],
+        label_selector: str | None = None,
+        look_seconds: float = LOOK_SECONDS,
+    ) -> None:
+        self.settled = asyncio.Event()
+        self._client = client
+        self._resource = resource
+        self._look_seconds = look_seconds
+        self._wanted = asyncio.Event()
+        self._reflector = Reflector(
+            client, resource=resource, as_type=as_type, on_event=on_event, label_selector=label_selector
+        )
+
+    async def run(self) -> None:
+        """Follow the objects. If the kind is absent, look for it every `look_seconds`."""
+        while not await self._is_served():
+            self.settled.set()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._look_seconds):
+                    await self._wanted.wait()
+            self._wanted.clear()
+        log.info("a kind of another project is followed", kind=self._resource.kind)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._reflector.run())
+            tasks.create_task(self._settle())
+
+    def look_now(self) -> None:
+        """Look for an absent kind at once: the caller has just seen it."""
+        self._wanted.set()
+
+    async def _settle(self) -> None:
+        await self._reflector.synced.wait()
+        self.settled.set()
+
+    async def _is_served(self) -> bool:
+        try:
+            async for _ in self._client.pages(self._resource, as_type=dict[str, Any], page_size=1):
+                return True
+        except KubeError as error:
+            log.debug("a kind is absent", kind=self._resource.kind, error=str(error))
+        return False
