@@ -33,7 +33,7 @@ ON_EACH_VERSION := $(addprefix tests/cluster/test_,$(addsuffix .py,chart admissi
 WORKERS ?= 3
 
 ## Prove it
-.PHONY: test lint types unit cluster e2e e2e-versions e2e-install mutants bench bench-queue bench-agent soak observe hardware simulate
+.PHONY: test lint types unit cluster e2e e2e-versions e2e-install mutants bench bench-queue bench-hotpath bench-agent soak observe hardware simulate
 test: $(STAMP) ## All checks: lint, types, unit, property and a short cluster suite (minutes)
 	@$(MAKE) --no-print-directory lint types
 	$(BIN)/python -m tools.mutants.changed
@@ -74,6 +74,10 @@ bench-queue: $(STAMP) ## The queue: 15,000 jobs, 4,000 jobs to running, gangs, p
 	@for each in queue_admission queue_running queue_gang queue_policies quota_reclaim quota_month; do \
 	  echo "== $$each"; $(BIN)/python benchmarks/$$each.py || exit 1; \
 	done
+
+bench-hotpath: $(STAMP) ## Every target of the hot path in some 10 minutes: make bench-hotpath OTHER=checkout; table, and JSON in out/
+	@mkdir -p out
+	$(BIN)/python benchmarks/hotpath.py $(if $(OTHER),--other $(OTHER))
 
 bench-agent: $(STAMP) ## The agent: its cost on the node, and the cost of 5,000 agents for the API server
 	@mkdir -p out

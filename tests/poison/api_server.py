@@ -40,7 +40,8 @@ class ApiServer:
         self.writes: list[tuple[str, Target]] = []
         self.url = ""
         self._versions = itertools.count(1)
-        self._watches: dict[str, set[asyncio.Queue[bytes]]] = defaultdict(set)
+        # Each with its label selector.
+        self._watches: dict[str, dict[asyncio.Queue[bytes], str]] = defaultdict(dict)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Self]:
@@ -63,8 +64,9 @@ class ApiServer:
         meta.setdefault("creationTimestamp", "2026-11-22T00:00:00Z")
         meta["resourceVersion"] = str(next(self._versions))
         self.objects[plural][key] = subject
-        for watch in self._watches[plural]:
-            watch.put_nowait(_text({"type": event, "object": subject}) + b"\n")
+        for watch, selector in self._watches[plural].items():
+            if _has(subject, selector=selector):
+                watch.put_nowait(_text({"type": event, "object": subject}) + b"\n")
         return subject
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
@@ -76,7 +78,7 @@ class ApiServer:
             return await self._watch(request, target)
         found = self.objects[target.plural].get("/".join(filter(None, (target.namespace, target.name))))
         if request.method == "GET":
-            return self._list(target) if not target.name else _answer(found)
+            return self._list(request, target) if not target.name else _answer(found)
         self.writes.append((request.method, target))
         if request.method == "DELETE":
             return _answer({})
@@ -90,23 +92,33 @@ class ApiServer:
             body = self.put(target.plural, _merged(found or {}, body) if target.name else body)
         return _answer(body)
 
-    def _list(self, target: Target) -> web.Response:
-        mine = [each for key, each in self.objects[target.plural].items() if key.startswith(target.namespace)]
+    def _list(self, request: web.Request, target: Target) -> web.Response:
+        selector, found = request.query.get("labelSelector", ""), self.objects[target.plural].items()
+        mine = [each for key, each in found if key.startswith(target.namespace) and _has(each, selector=selector)]
         return _answer({"metadata": {"resourceVersion": str(next(self._versions))}, "items": mine})
 
     async def _watch(self, request: web.Request, target: Target) -> web.StreamResponse:
         queue: asyncio.Queue[bytes] = asyncio.Queue()
+        selector = request.query.get("labelSelector", "")
         for subject in self.objects[target.plural].values():
-            if int(subject["metadata"]["resourceVersion"]) > int(request.query["resourceVersion"]):
+            newer = int(subject["metadata"]["resourceVersion"]) > int(request.query["resourceVersion"])
+            if newer and _has(subject, selector=selector):
                 queue.put_nowait(_text({"type": "MODIFIED", "object": subject}) + b"\n")
-        self._watches[target.plural].add(queue)
+        self._watches[target.plural][queue] = selector
         response = web.StreamResponse()
         await response.prepare(request)
         try:
             while True:
                 await response.write(await queue.get())
         finally:
-            self._watches[target.plural].discard(queue)
+            del self._watches[target.plural][queue]
+
+
+def _has(subject: dict[str, Any], *, selector: str) -> bool:
+    """Whether the object has a label, or one of this value: `name`, `name=value` or an empty selector."""
+    name, _, value = selector.partition("=")
+    labels = subject["metadata"].get("labels") or {}
+    return not selector or (name in labels and value in {"", labels[name]})
 
 
 def _target(path: str) -> Target:

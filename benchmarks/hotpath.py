@@ -1,0 +1,305 @@
+"""Measure every target of the hot path with one command: each row with its value, target and verdict.
+
+It runs the benchmarks of the single parts one after the other, with as few rounds as the rows need, in some ten minutes
+on an idle machine with two cores. With `--other`, the programs of another checkout run in turns with these, which two
+rows compare. A part that fails or exceeds its limit leaves its rows without a value, and the others go on.
+
+    python benchmarks/hotpath.py [--other CHECKOUT] [--only PART,PART] [--json FILE]
+"""
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any, Final
+
+FOLDER: Final = Path(__file__).parent
+ALONE, PAIR = "kube-scheduler alone", "with the extender"
+# A machine that runs something else makes rates by the clock meaningless.
+BUSY_LOAD: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """One row: what is measured, the best allowed value, and how it is read from a benchmark's JSON.
+
+    - `what`: the row's name
+    - `limit`: the target
+    - `unit`: of value and target
+    - `read`: the value in the benchmark's result; None if it was not measured
+    - `is_floor`: whether the value must be at least the target, not at most
+    """
+
+    what: str
+    limit: float
+    unit: str
+    read: Callable[[Any], float | None]
+    is_floor: bool = False
+
+    def verdict(self, value: float | None) -> str:
+        """Whether the target is met."""
+        if value is None:
+            return "not measured"
+        return "met" if (value >= self.limit if self.is_floor else value <= self.limit) else "missed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One benchmark.
+
+    - `name`: of the part
+    - `script`: file name of the benchmark
+    - `arguments`: its arguments
+    - `limit_seconds`: when it is ended
+    - `targets`: the rows that it gives
+    - `takes_other`: whether another checkout can run in turns
+    """
+
+    name: str
+    script: str
+    arguments: Sequence[str]
+    limit_seconds: float
+    targets: Sequence[Target]
+    takes_other: bool = False
+
+
+def main() -> int:
+    options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    options.add_argument("--other", type=Path, help="another checkout, whose programs run in turns with these")
+    options.add_argument("--only", default="", help=f"some of the parts: {', '.join(part.name for part in PARTS)}")
+    options.add_argument("--json", type=Path, default=Path("out/hotpath.json"), help="where it is written too")
+    args = options.parse_args()
+    chosen = set(filter(None, args.only.split(",")))
+    if unknown := chosen - {part.name for part in PARTS}:
+        options.error(f"--only {', '.join(sorted(unknown))}: allowed are {', '.join(part.name for part in PARTS)}")
+    load, cores = os.getloadavg()[0], os.cpu_count() or 1
+    if load > BUSY_LOAD * cores:
+        print(f"The machine is busy: load {load:.1f} on {cores} cores. Do not report rates of this run.")
+    rows = []
+    for part in PARTS:
+        if not chosen or part.name in chosen:
+            result = run(part, other=args.other)
+            rows += [row_of(target, part=part, result=result) for target in part.targets]
+    print(table(rows))
+    args.json.parent.mkdir(parents=True, exist_ok=True)
+    args.json.write_text(json.dumps({"load_at_start": round(load, 2), "cores": cores, "rows": rows}, indent=2) + "\n")
+    return 0 if all(row["verdict"] != "not measured" or row["needs_other"] for row in rows) else 1
+
+
+def run(part: Part, *, other: Path | None) -> Any:
+    """The JSON of a benchmark; None if it failed or took too long."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "found.json"
+        turns = ["--other", str(other)] if part.takes_other and other is not None else []
+        command = [sys.executable, str(FOLDER / part.script), *part.arguments, *turns, "--json", str(path)]
+        print(f"== {part.name}: python benchmarks/{part.script} {' '.join([*part.arguments, *turns])}", flush=True)
+        began = time.monotonic()
+        failure = _wait(command, limit_seconds=part.limit_seconds * (2 if turns else 1))
+        print(f"   {failure or 'done'} after {time.monotonic() - began:.0f} s", flush=True)
+        return None if failure else json.loads(path.read_text())
+
+
+def _wait(command: Sequence[str], *, limit_seconds: float) -> str:
+    """Run a benchmark to its end; why it has no result, or an empty text."""
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+        try:
+            code = process.wait(limit_seconds)
+        except subprocess.TimeoutExpired:
+            # As by Ctrl-C, so that it removes its sandbox.
+            process.send_signal(signal.SIGINT)
+            process.wait()
+            return f"not done within its limit of {limit_seconds:.0f} s"
+    return "" if code == 0 else f"failed with exit code {code}"
+
+
+def row_of(target: Target, *, part: Part, result: Any) -> dict[str, Any]:
+    """One row as JSON."""
+    value = None if result is None else target.read(result)
+    return {
+        "part": part.name,
+        "what": target.what,
+        "value": None if value is None else round(value, 2),
+        "target": target.limit,
+        "unit": target.unit,
+        "verdict": target.verdict(value),
+        "needs_other": target in NEED_OTHER,
+    }
+
+
+def table(rows: Sequence[dict[str, Any]]) -> str:
+    """All rows, as in docs/performance.md."""
+    lines = ["| | now | target | verdict |", "|---|---|---|---|"]
+    for row in rows:
+        now = "" if row["value"] is None else f"{row['value']:g} {row['unit']}".strip()
+        hint = " (needs --other)" if row["needs_other"] and row["value"] is None else ""
+        lines.append(f"| {row['what']} | {now} | {row['target']:g} {row['unit']} | {row['verdict']}{hint} |")
+    return "\n".join(lines)
+
+
+def _filter(percentile: str) -> Callable[[Any], float]:
+    def read(result: Any) -> float:
+        return float(next(each[percentile] for each in result[0]["requests"] if each["request"] == AFTER_A_CHANGE))
+
+    return read
+
+
+def _ratio(size: int) -> Callable[[Any], float]:
+    def read(result: Any) -> float:
+        rates = result[size]["pods_per_second"]
+        return float(100 * median(ours / alone for ours, alone in zip(rates[PAIR], rates[ALONE], strict=True)))
+
+    return read
+
+
+def _ours(result: Any) -> float:
+    """Milliseconds of our own programs for a GPUJob."""
+    taken = result["medians"]["cpu_ms"]["this"]
+    return sum(float(taken.get(name, 0.0)) for name in ("operator", "extender", "webhook", "agent"))
+
+
+# Every request of this kind is for a new pod, after the hold of the one before.
+AFTER_A_CHANGE: Final = "filter"
+_TO_OTHER: Final = Target(
+    what="CPU of all programs for 200 jobs on 25 x 8, against the other checkout (for 4,000 on 500 x 8)",
+    limit=0.75,
+    unit="",
+    read=lambda found: found["medians"]["ratios"].get("this_to_other"),
+)
+_POD_TO_OTHER: Final = Target(
+    what="extender CPU for a pod, against the other checkout",
+    limit=1.0,
+    unit="",
+    read=lambda found: (
+        median(a / b for a, b in zip(found["ms"]["this"], found["ms"]["other"], strict=True))
+        if "other" in found["ms"]
+        else None
+    ),
+)
+NEED_OTHER: Final = (_TO_OTHER, _POD_TO_OTHER)
+PARTS: Final = (
+    Part(
+        name="planning",
+        script="planning.py",
+        arguments=("--rounds", "3"),
+        limit_seconds=180,
+        targets=(
+            Target(
+                what="planning a GPUJob by price, 5,000 nodes x 8, 40,000 pods, p50",
+                limit=5.0,
+                unit="ms",
+                read=lambda found: median(each["all jobs of the cycle, p50"] for each in found["rounds"]["by price"]),
+            ),
+        ),
+    ),
+    Part(
+        name="pod",
+        script="extender_pod.py",
+        arguments=("--pods", "1200", "--rounds", "3"),
+        limit_seconds=120,
+        takes_other=True,
+        targets=(
+            Target(
+                what="extender CPU for a pod, 1,000 nodes, all of it",
+                limit=2.0,
+                unit="ms",
+                read=lambda found: median(found["ms"]["this"]),
+            ),
+            _POD_TO_OTHER,
+        ),
+    ),
+    Part(
+        name="filter",
+        script="extender_http.py",
+        arguments=("--nodes", "1000", "--pods", "16"),
+        limit_seconds=120,
+        targets=(
+            Target(what="filter after a change, 1,000 x 8, p50", limit=0.8, unit="ms", read=_filter("p50_ms")),
+            Target(what="filter after a change, 1,000 x 8, p99", limit=1.8, unit="ms", read=_filter("p99_ms")),
+        ),
+    ),
+    Part(
+        name="pods",
+        script="end_to_end.py",
+        arguments=("--sizes", "1000x500,5000x250", "--rounds", "1"),
+        limit_seconds=240,
+        targets=(
+            Target(
+                what="plain pods against kube-scheduler alone, 1,000 nodes",
+                limit=90.0,
+                unit="%",
+                read=_ratio(0),
+                is_floor=True,
+            ),
+            Target(
+                what="plain pods against kube-scheduler alone, 5,000 nodes",
+                limit=98.0,
+                unit="%",
+                read=_ratio(1),
+                is_floor=True,
+            ),
+        ),
+    ),
+    Part(
+        name="job",
+        script="job_cost.py",
+        arguments=("--rounds", "3", "--asks", "100"),
+        limit_seconds=240,
+        takes_other=True,
+        targets=(
+            Target(
+                what="one GPUJob, created to running: all programs, against a bare batch Job",
+                limit=1.2,
+                unit="",
+                read=lambda found: found["medians"]["ratios"]["this_to_bare"],
+            ),
+            Target(what="one GPUJob, created to running: our programs", limit=12.0, unit="ms", read=_ours),
+            Target(
+                what="CPU until a reason is told",
+                limit=12.0,
+                unit="ms",
+                read=lambda found: found["medians"]["reasons_cpu_ms"]["this"]["all"],
+            ),
+            _TO_OTHER,
+        ),
+    ),
+    Part(
+        name="gang",
+        script="job_cost.py",
+        arguments=("--workers", "512", "--nodes", "64", "--rounds", "1", "--asks", "0"),
+        limit_seconds=180,
+        targets=(
+            Target(
+                what="gang of 512 against the same pinned Job",
+                limit=1.25,
+                unit="",
+                read=lambda found: found["medians"]["ratios"]["this_to_bare"],
+            ),
+        ),
+    ),
+    Part(
+        name="admissions",
+        script="queue_admission.py",
+        arguments=("--jobs", "2000", "--submissions", "300"),
+        limit_seconds=180,
+        targets=(
+            Target(
+                what="admissions a second (2,000 jobs at once here; the target is for 15,000)",
+                limit=100.0,
+                unit="/s",
+                read=lambda found: found["admissions"]["admissions_per_second"],
+                is_floor=True,
+            ),
+        ),
+    ),
+)
+
+if __name__ == "__main__":
+    raise SystemExit(main())
