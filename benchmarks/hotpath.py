@@ -262,7 +262,7 @@ PARTS: Final = (
             ),
             Target(what="one GPUJob, created to running: our programs", limit=12.0, unit="ms", read=_ours),
             Target(
-                what="CPU until a reason is told",
+                what="CPU of all programs until a waiting job has its reason",
                 limit=12.0,
                 unit="ms",
                 read=lambda found: found["medians"]["reasons_cpu_ms"]["this"]["all"],

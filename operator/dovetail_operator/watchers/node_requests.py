@@ -140,7 +140,7 @@ class RequestKeeper(ABC, Generic[T]):
         for key, job in self._state.store.jobs.items():
             if job.status.provisioning is not None:
                 self._queue.add(key)
-        await self._queue.serve(self._keep, hands=HANDS, failed=tried_again, rng=self._rng, backoff=self._backoff)
+        await self._queue.serve(self._keep, hands=HANDS, failed=self._tried_again, rng=self._rng, backoff=self._backoff)
 
     def _on_object(self, type_: EventType, found: T) -> None:
         owner = controlling_gpujob(found.metadata)
@@ -202,7 +202,6 @@ class RequestKeeper(ABC, Generic[T]):
         except (NotFound, Conflict):
             return
 
-
-def tried_again(key: str, error: Exception, wait: float) -> None:
-    """Log a failure after which the request of a job is tried again."""
-    log_failure("a request for nodes is tried again", error=error, wait=wait, job=key)
+    def _tried_again(self, key: str, error: Exception, wait: float) -> None:
+        """Log a failure after which the request of a job is tried again."""
+        log_failure(f"a {self._what} is tried again", error=error, wait=wait, job=key)

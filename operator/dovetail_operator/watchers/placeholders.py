@@ -25,7 +25,6 @@ from dovetail_operator.watchers.node_requests import (
     Manifest,
     RequestKeeper,
     node_request_of,
-    tried_again,
 )
 
 
@@ -70,7 +69,7 @@ class PlaceholderKeeper(RequestKeeper[Job]):
             await self._jobs.synced.wait()
             tasks.create_task(self._serve())
             marking = self._unmarked.serve(
-                self._mark, hands=HANDS, failed=tried_again, rng=self._rng, backoff=self._backoff
+                self._mark, hands=HANDS, failed=self._tried_again, rng=self._rng, backoff=self._backoff
             )
             tasks.create_task(marking)
 

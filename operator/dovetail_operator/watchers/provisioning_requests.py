@@ -12,7 +12,7 @@ from dovetail.api.meta import Described, EventType, ObjectMeta
 from dovetail.api.resources import PODTEMPLATES, PROVISIONINGREQUESTS
 from dovetail.kube.client import Client
 from dovetail.kube.errors import AlreadyExists
-from dovetail.kube.optional_watch import LOOK_SECONDS, OptionalWatch
+from dovetail.kube.queries.optional_watch import LOOK_SECONDS, OptionalWatch
 from dovetail.kube.retry import Backoff
 from dovetail_operator.events.announcement import Announcement
 from dovetail_operator.manifests.provisioning_request import provisioning_request, template_of_request

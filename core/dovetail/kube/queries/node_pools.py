@@ -7,7 +7,7 @@ from dovetail.api.meta import EventType
 from dovetail.api.resources import NODEPOOLS
 from dovetail.kube.client import Client
 from dovetail.kube.errors import Forbidden, NotFound
-from dovetail.kube.optional_watch import LOOK_SECONDS, OptionalWatch
+from dovetail.kube.queries.optional_watch import LOOK_SECONDS, OptionalWatch
 
 
 async def list_node_pools(client: Client) -> list[NodePool]:

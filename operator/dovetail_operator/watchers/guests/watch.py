@@ -8,7 +8,7 @@ from dovetail import names
 from dovetail.api.meta import EventType
 from dovetail.jobs.guests.kind import Guest, Kind
 from dovetail.kube.client import Client
-from dovetail.kube.optional_watch import OptionalWatch
+from dovetail.kube.queries.optional_watch import OptionalWatch
 
 _LOOK_SECONDS: Final = 10.0
 
