@@ -14,13 +14,14 @@ from dovetail.jobs.guests.kind import Guest, GuestError
 from dovetail.jobs.guests.pod_admission import patch_of_queued_pod
 from dovetail.jobs.guests.registry import KINDS as GUESTS
 from dovetail.jobs.guests.registry import kind_of
+from dovetail.jobs.guests.replicas import REPLICATED, patch_of_replicated, replicated_of
 from dovetail.jobs.size_limits import JobLimitError, JobLimits
 from dovetail_webhook import admission_review, mutation
 from dovetail_webhook.admission_review import Request, ReviewError
 from dovetail_webhook.weight import memory_of
 
 Outcome = Literal["patched", "unchanged", "denied", "failed"]
-KINDS: Final = ("Pod", KIND, *(kind.resource.kind for kind in GUESTS))
+KINDS: Final = ("Pod", KIND, *(each.resource.kind for each in GUESTS), *(each.resource.kind for each in REPLICATED))
 # 1.5 MiB of `"a",` take 28 MiB: etcd's limit, filled with the smallest values that occur in a pod.
 MAX_MEMORY: Final = 48 << 20
 log = logs.get_logger("dovetail.webhook")
@@ -81,12 +82,15 @@ class Reviewer:
             mutation.check_size(request.object, before=request.old_object, limits=self.limits)
             user = request.user_info.username if request.operation == "CREATE" else None
             return mutation.patch_of_job(mutation.read_job(request.object), user=user, before=request.old_object)
-        guests = kind_of(group=request.kind.group, kind=request.kind.kind)
+        group, kind = request.kind.group, request.kind.kind
+        if (replicated := replicated_of(group=group, kind=kind)) is not None:
+            return patch_of_replicated(decode(request.object, as_type=Guest), kind=replicated)
+        guests = kind_of(group=group, kind=kind)
         if guests is not None:
             guest = decode(request.object, as_type=Guest)
             return patch_of_guest(guest, kind=guests, run=request.uid, user=request.user_info.username)
-        if request.kind.group:
-            raise UnreadableError(f"kinds of the API group {request.kind.group} are not reviewed here")
+        if group:
+            raise UnreadableError(f"kinds of the API group {group} are not reviewed here")
         completed = mutation.patch_of_pod(
             mutation.read_pod(request.object),
             subresource=request.sub_resource,

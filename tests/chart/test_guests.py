@@ -5,13 +5,14 @@ from typing import Any
 import yaml
 
 from dovetail.jobs.guests.registry import KINDS
+from dovetail.jobs.guests.replicas import REPLICATED
 from tests.chart.generated import CHART
 
 
-def told() -> list[dict[str, Any]]:
-    """The list of kinds in the chart's helpers."""
+def told(name: str) -> list[dict[str, Any]]:
+    """A list of kinds in the chart's helpers."""
     text = CHART.joinpath("templates", "_helpers.tpl").read_text(encoding="utf-8")
-    body = text.split('{{- define "dovetail.guests" -}}', 1)[1].split("{{- end }}", 1)[0]
+    body = text.split(f'{{{{- define "dovetail.{name}" -}}}}', 1)[1].split("{{- end }}", 1)[0]
     found: list[dict[str, Any]] = yaml.safe_load(body)
     return found
 
@@ -25,4 +26,9 @@ def test_the_chart_has_each_kind_with_the_field_that_holds_it() -> None:
         }
         for kind in KINDS
     ]
-    assert told() == expected
+    assert told("guests") == expected
+
+
+def test_the_chart_has_each_kind_whose_replicas_wait() -> None:
+    expected = [{"group": each.resource.group, "resource": each.resource.plural} for each in REPLICATED]
+    assert told("replicated") == expected

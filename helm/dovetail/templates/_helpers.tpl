@@ -544,6 +544,13 @@ strategy: {type: RollingUpdate, rollingUpdate: {maxSurge: 1, maxUnavailable: 0}}
 - {group: kubeflow.org, resource: mpijobs, suspend: spec.runPolicy.suspend}
 {{- end }}
 
+{{/* The kinds whose replicas wait one by one (dovetail.jobs.guests.replicas). */}}
+{{- define "dovetail.replicated" -}}
+- {group: apps, resource: deployments}
+- {group: apps, resource: statefulsets}
+- {group: leaderworkerset.x-k8s.io, resource: leaderworkersets}
+{{- end }}
+
 {{/* CEL: whether the field that holds a guest back is true. Call with the object's name and the field's path. */}}
 {{- define "dovetail.heldBy" -}}
 {{- $object := .object -}}

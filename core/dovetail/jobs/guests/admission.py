@@ -53,15 +53,15 @@ def _left_out(guest: Guest) -> Patch:
 def _held(guest: Guest, *, kind: Kind) -> Patch:
     *way, last = kind.suspend_path
     parents: Patch = [
-        {"op": "add", "path": _pointer(tuple(way[:depth])), "value": {}}
+        {"op": "add", "path": pointer(tuple(way[:depth])), "value": {}}
         for depth in range(1, len(way) + 1)
         if value_at(guest.spec, path=tuple(way[:depth])) is None
     ]
-    return [*parents, {"op": "add", "path": _pointer((*way, last)), "value": True}]
+    return [*parents, {"op": "add", "path": pointer((*way, last)), "value": True}]
 
 
 def _gated(pods: PodSet, *, run: str) -> Patch:
-    template, where = pods.template, _pointer(pods.path)
+    template, where = pods.template, pointer(pods.path)
     gates = [gate for gate in template.spec.get("schedulingGates") or () if gate != {"name": names.QUEUE_GATE}]
     labels = {**template.labels, names.RUN: run}
     metadata: Patch = [] if template.metadata is not None else [{"op": "add", "path": f"{where}/metadata", "value": {}}]
@@ -72,6 +72,7 @@ def _gated(pods: PodSet, *, run: str) -> Patch:
     ]
 
 
-def _pointer(path: Path) -> str:
+def pointer(path: Path) -> str:
+    """The JSON pointer of a place below `spec`."""
     steps = (str(step).replace("~", "~0").replace("/", "~1") for step in path)
     return "".join(f"/{step}" for step in ("spec", *steps))

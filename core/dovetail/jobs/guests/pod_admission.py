@@ -1,12 +1,12 @@
 """What the webhook adds to a pod that names our queue: the gate, its user, and the run of its group. Pure."""
 
-from typing import Any
+from msgspec.structs import replace
 
 from dovetail import names
+from dovetail.jobs.guests.admission import Patch
 from dovetail.jobs.guests.kind import Guest, GuestError
 from dovetail.jobs.guests.pod_group import run_of_pod, size_of
-
-Patch = list[dict[str, Any]]
+from dovetail.jobs.guests.replicas import group_in
 
 
 def patch_of_queued_pod(pod: Guest, *, review: str, user: str) -> Patch:
@@ -23,6 +23,10 @@ def patch_of_queued_pod(pod: Guest, *, review: str, user: str) -> Patch:
         return []
     if pod.spec.get("nodeName"):
         raise GuestError("spec.nodeName is set: a pod in the queue gets its node when it starts")
+    if names.POD_GROUP not in labels and (group := group_in(meta)):
+        labels = {**labels, names.POD_GROUP: group[names.POD_GROUP]}
+        annotations = {**annotations, names.POD_GROUP_SIZE: group[names.POD_GROUP_SIZE]}
+        meta = replace(meta, labels=labels, annotations=annotations)
     size_of(meta)
     gates = [gate for gate in pod.spec.get("schedulingGates") or () if gate != {"name": names.QUEUE_GATE}]
     values = {

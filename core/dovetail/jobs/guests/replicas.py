@@ -1,0 +1,95 @@
+"""Kinds whose replicas wait one by one, such as Deployments: their label goes to their pods. Pure.
+
+They have no field that holds them and no end. Each replica is a pod of its own in the queue, or a group of pods: fewer
+replicas give their GPUs back, and more of them wait.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from dovetail import names
+from dovetail.api.meta import ObjectMeta
+from dovetail.api.resources import Resource
+from dovetail.jobs.guests.admission import Patch, pointer
+from dovetail.jobs.guests.kind import Guest, GuestError, Path, Template, pod_set, value_at
+
+_LABELS: Final = (names.LABEL_QUEUE, names.LABEL_PROJECT)
+_ANNOTATIONS: Final = (names.PRIORITY, names.PREEMPTIBLE)
+# The labels of LeaderWorkerSet on a pod, and its annotation with the number of pods of a replica.
+_LWS: Final = "leaderworkerset.sigs.k8s.io"
+_LWS_NAME: Final = f"{_LWS}/name"
+_LWS_GROUP: Final = f"{_LWS}/group-index"
+_LWS_WORKER: Final = f"{_LWS}/worker-index"
+_LWS_SIZE: Final = f"{_LWS}/size"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replicated:
+    """One kind; `templates` are the ways to its pod templates below `spec`."""
+
+    resource: Resource
+    templates: tuple[Path, ...]
+
+
+DEPLOYMENTS: Final = Replicated(
+    resource=Resource(group="apps", plural="deployments", kind="Deployment"), templates=(("template",),)
+)
+STATEFULSETS: Final = Replicated(
+    resource=Resource(group="apps", plural="statefulsets", kind="StatefulSet"), templates=(("template",),)
+)
+LEADERWORKERSETS: Final = Replicated(
+    resource=Resource(group="leaderworkerset.x-k8s.io", plural="leaderworkersets", kind="LeaderWorkerSet"),
+    templates=(("leaderWorkerTemplate", "leaderTemplate"), ("leaderWorkerTemplate", "workerTemplate")),
+)
+REPLICATED: Final = (DEPLOYMENTS, STATEFULSETS, LEADERWORKERSETS)
+
+
+def replicated_of(*, group: str, kind: str) -> Replicated | None:
+    """The adapter of a kind; None for a kind without one."""
+    return next((each for each in REPLICATED if (each.resource.group, each.resource.kind) == (group, kind)), None)
+
+
+def patch_of_replicated(found: Guest, *, kind: Replicated) -> Patch:
+    """The changes to an object that names our queue: its pods name it too. Raises `GuestError`."""
+    if names.LABEL_QUEUE not in found.metadata.labels or names.KUEUE_QUEUE in found.metadata.labels:
+        return []
+    if found.spec.get("startupPolicy") == "LeaderReady":
+        raise GuestError(
+            "spec.startupPolicy is LeaderReady: the pods of a replica start together in the queue, so it must be "
+            "LeaderCreated"
+        )
+    patch: Patch = []
+    for path in kind.templates:
+        if value_at(found.spec, path=path) is not None:
+            patch += _named(pod_set(found.spec, path=path, count=1).template, path=path, of=found.metadata)
+    return patch
+
+
+def group_in(pod: ObjectMeta) -> Mapping[str, str]:
+    """The group and size of a pod that LeaderWorkerSet made for a replica, by our names; empty for other pods."""
+    name, size = pod.labels.get(_LWS_NAME), pod.annotations.get(_LWS_SIZE)
+    if name is None or size is None:
+        return {}
+    # The leader of a replica has its name, and gets its index from a webhook that may run after ours.
+    group = pod.name if pod.labels.get(_LWS_WORKER) == "0" else f"{name}-{pod.labels.get(_LWS_GROUP, '')}"
+    return {names.POD_GROUP: group, names.POD_GROUP_SIZE: size}
+
+
+def _named(template: Template, *, path: Path, of: ObjectMeta) -> Patch:
+    """What the object says of the queue, where its template does not say it."""
+    labels = {key: of.labels[key] for key in _LABELS if key in of.labels} | template.labels
+    annotations = {key: of.annotations[key] for key in _ANNOTATIONS if key in of.annotations} | template.annotations
+    if (labels, annotations) == (template.labels, template.annotations):
+        return []
+    where = pointer(path)
+    metadata: Patch = [] if template.metadata is not None else [_add(f"{where}/metadata", value={})]
+    return [
+        *metadata,
+        _add(f"{where}/metadata/labels", value=labels),
+        _add(f"{where}/metadata/annotations", value=annotations),
+    ]
+
+
+def _add(path: str, *, value: Any) -> dict[str, Any]:
+    return {"op": "add", "path": path, "value": value}
