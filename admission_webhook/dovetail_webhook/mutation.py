@@ -18,6 +18,7 @@ from dovetail.api.builtin import Pod
 from dovetail.api.gpujob import Policy, ResourceRequest, job_of
 from dovetail.api.meta import Described
 from dovetail.decoding import UnreadableError, convert, decode
+from dovetail.engine.model.claims import Ask
 from dovetail.engine.model.ranking import Ranking
 from dovetail.formats.quantities import QuantityError
 from dovetail.gpu.device_plugins import Vendors
@@ -25,8 +26,15 @@ from dovetail.gpu.request import MAX_TEXT, RequestError
 from dovetail.jobs.array_tasks import TasksError, tasks_of
 from dovetail.jobs.size_limits import JobLimitError, JobLimits, refusal_of_depth, refusal_of_spec
 from dovetail.pods.containers import Parts, parts_of
-from dovetail.pods.demand import agree, ask_of_pod, request_of_resources
-from dovetail.pods.device_plugin import plugin_for, refuse_no_devices, vendor_devices, vendor_request, with_devices
+from dovetail.pods.demand import agree, ask_of_pod, request_of_resources, resources_of
+from dovetail.pods.device_plugin import (
+    instance_request,
+    plugin_for,
+    refuse_no_devices,
+    vendor_devices,
+    vendor_request,
+    with_devices,
+)
 from dovetail.pods.injection import EPHEMERAL, KINDS, Manifest, completed
 from dovetail.pods.mps_client import with_mps
 
@@ -279,6 +287,8 @@ def _completed(pod: Manifest, *, policy: Policy, vendors: Vendors) -> Manifest:
         # Raises if the pod also requests GPUs of Dovetail: that request would be dropped without notice.
         vendor_request(typed, vendors=vendors)
         asked = Parts()
+    elif instance_request(typed) is not None:
+        asked = Parts()
     else:
         asked = parts_of(typed)
         agree(typed, asked=asked, missing_ok=True)
@@ -301,7 +311,8 @@ def _asking(spec: Manifest, *, asked: Parts, resource: str) -> Manifest:
     """The spec, with the request of its one GPU container moved to a vendor's device plugin."""
     (part,) = asked.parts
     containers = list(spec["containers"])
-    containers[part.index] = with_devices(containers[part.index], amounts={resource: str(part.request.count)})
+    amounts = resources_of(Ask(gpu=part.request, resource=resource))
+    containers[part.index] = with_devices(containers[part.index], amounts=amounts)
     return {**spec, "containers": containers}
 
 

@@ -11,10 +11,10 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from dovetail.api.gpujob import GPUJob, Phase, Reason
+from dovetail.api.gpujob import Phase, Reason
 from dovetail.api.historyquery import OTHERS
 from dovetail.formats.durations import moment
-from dovetail.gpu.request import WHOLE_MILLI
+from dovetail.jobs.records import gpus_held
 from dovetail.kube.leader_election import Leadership
 from dovetail.kube.unreadable_objects import UnreadableCollector
 from dovetail_operator.state.state import State
@@ -151,7 +151,7 @@ class NamespacesCollector(Collector):
         sums: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
         for job in self._state.store.jobs.values():
             if job.status.phase == "Running" and job.status.devices:
-                gpus = _gpus(job)
+                gpus = gpus_held(job)
                 utilization = self._state.store.utilization_of(job, now=self._now())
                 of_namespace = sums[job.metadata.namespace]
                 of_namespace[0] += gpus
@@ -206,7 +206,3 @@ class LeaseCollector(Collector):
             "1 while this operator holds the lease and acts, otherwise 0.",
             value=float(self._office.remaining_seconds > 0),
         )
-
-
-def _gpus(job: GPUJob) -> float:
-    return sum(device.share_milli for device in job.status.devices) / WHOLE_MILLI

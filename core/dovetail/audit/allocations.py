@@ -16,7 +16,7 @@ from dovetail.api.builtin import Container, Node, Pod, ResourceSlice, is_termina
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpunode import Device, GPUNode
 from dovetail.audit.device_kinds import unwanted
-from dovetail.audit.device_plugins import VendorPods, served_twice
+from dovetail.audit.device_plugins import VendorPods, instance_resources, served_twice
 from dovetail.audit.findings import Finding, FindingKind
 from dovetail.formats import quantities
 from dovetail.gpu.device_plugins import DEFAULT_VENDORS, card_of
@@ -89,7 +89,7 @@ def audit(
     by_vendor = VendorPods(
         [pod for pod in pods if not is_terminated(pod)],
         gpunodes=gpunodes,
-        resources=rules.vendor_resources,
+        resources=[*rules.vendor_resources, *instance_resources(nodes)],
         memory_specs=rules.memory_specs,
     )
     devices = {

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from dovetail.api.gpunode import Device
+from dovetail.gpu import mig
 from dovetail.gpu.models import model_of, nominal_gb, normalise
 from dovetail.gpu.request import GPURequest
 
@@ -16,7 +17,9 @@ def unwanted(
     """
     wanted = [normalise(name) for name in request.models]
     for device in devices:
-        actual = model_of(device.model, memory_mib=device.memory_mib, specs=memory_specs)
+        if (mig.normalised(device.mig_profile) or device.mig_profile) != request.mig:
+            return device, f"a MIG instance of {device.mig_profile}" if device.mig_profile else "a whole GPU"
+        actual = model_of(mig.model_of(device.model), memory_mib=device.memory_mib, specs=memory_specs)
         of_model = not wanted or any(model.admits(actual) for model in wanted)
         if not of_model or request.vendor not in {None, device.vendor}:
             return device, f"a {device.vendor} {device.model}"

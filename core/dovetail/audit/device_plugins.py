@@ -15,7 +15,7 @@ from dovetail.audit.device_kinds import unwanted
 from dovetail.audit.findings import Finding
 from dovetail.cluster.dra_drivers import drivers_now
 from dovetail.formats import quantities
-from dovetail.gpu.device_plugins import card_of
+from dovetail.gpu.device_plugins import card_of, is_mig
 from dovetail.gpu.request import RequestError, parse
 
 
@@ -102,6 +102,11 @@ class VendorPods:
             return f"{node} reports that it got device {unknown[0]}, which is none of the node's"
         devices = [self._devices[node, card_of(uuid)] for uuid in given]
         return _against_kind(pod, devices=devices, memory_specs=self._memory_specs)
+
+
+def instance_resources(nodes: Iterable[Node]) -> list[str]:
+    """The resources of MIG instances that a plugin advertises on some node, by name."""
+    return sorted({name for node in nodes for name in node.status.capacity if is_mig(name)})
 
 
 def served_twice(nodes: Iterable[Node], *, slices: Iterable[ResourceSlice]) -> Iterator[Finding]:

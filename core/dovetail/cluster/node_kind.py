@@ -4,16 +4,16 @@ Pure.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from dovetail import names
 from dovetail.api.builtin import Node
 from dovetail.cluster.dra_drivers import UNKNOWN
 from dovetail.engine.model.inventory import DeviceFacts
-from dovetail.formats.quantities import QuantityError, whole
-from dovetail.gpu import models
-from dovetail.gpu.device_plugins import Vendors, is_mig
+from dovetail.formats.quantities import Quantity, QuantityError, whole
+from dovetail.gpu import mig, models
+from dovetail.gpu.device_plugins import MANAGED_VENDOR, Vendors, is_mig
 
 MAX_DEVICES: Final = 128
 # The discovery labels of vendors that name the model; ours is for nodes that have none of them.
@@ -28,6 +28,7 @@ class Serving:
     - `managed`: Dovetail does
     - `resource`: a vendor's device plugin does, under this resource name
     - `count`: number of the plugin's devices that are healthy
+    - `instances`: number of the plugin's MIG instances that are healthy, by profile
     - `drivers`: names of DRA drivers that do; an empty name for an unknown one
 
     Two of them at once is a mistake, since each would assign what the other has promised: then the node gets no pods.
@@ -36,6 +37,7 @@ class Serving:
     managed: bool = False
     resource: str = ""
     count: int = 0
+    instances: Mapping[str, int] = field(default_factory=dict)
     drivers: tuple[str, ...] = ()
 
     @property
@@ -62,11 +64,18 @@ def serving(node: Node, *, vendors: Vendors, drivers: tuple[str, ...] = ()) -> S
     if not found and managed:
         # NVIDIA's plugin in its mixed strategy advertises each profile under its own name, and no nvidia.com/gpu.
         found = {name: amount for name, amount in node.status.capacity.items() if is_mig(name) and amount != "0"}
+    instances = {} if managed else _instances(node.status.allocatable)
     if not found:
-        return Serving(managed=managed, drivers=drivers)
+        return Serving(managed=managed, instances=instances, drivers=drivers)
     resource = next(iter(found))
     count = _whole(node.status.allocatable.get(resource, "0"))
-    return Serving(managed=managed, resource=resource, count=count, drivers=drivers)
+    return Serving(managed=managed, resource=resource, count=count, instances=instances, drivers=drivers)
+
+
+def _instances(amounts: Mapping[str, Quantity]) -> dict[str, int]:
+    """The MIG instances in `amounts`, by profile; a resource that is no profile counts for none."""
+    found = {profile: _whole(amounts[name]) for name in amounts if (profile := mig.profile_of(name)) is not None}
+    return {profile: count for profile, count in found.items() if count}
 
 
 def labelled_devices(node: Node, *, serves: Serving, vendors: Vendors, specs: Mapping[str, float]) -> list[DeviceFacts]:
@@ -78,7 +87,7 @@ def labelled_devices(node: Node, *, serves: Serving, vendors: Vendors, specs: Ma
     labels = node.metadata.labels
     model = next((labels[label] for label in _MODEL_LABELS if labels.get(label)), "")
     memory_mib = _whole(labels.get(_MEMORY_LABEL, "0")) or models.memory_mib(model, specs=specs) or 0
-    return [
+    whole_ones = [
         DeviceFacts(
             index=index,
             uuid=f"{node.metadata.name}/{index}",
@@ -88,9 +97,27 @@ def labelled_devices(node: Node, *, serves: Serving, vendors: Vendors, specs: Ma
         )
         for index in range(min(MAX_DEVICES, serves.count))
     ]
+    return whole_ones + _labelled_instances(node, serves=serves, model=model, first=len(whole_ones))
 
 
-def _whole(text: str) -> int:
+def _labelled_instances(node: Node, *, serves: Serving, model: str, first: int) -> list[DeviceFacts]:
+    """The MIG instances of a vendor's node, numbered from `first`."""
+    labels = node.metadata.labels
+    each = [profile for profile, count in sorted(serves.instances.items()) for _ in range(min(MAX_DEVICES, count))]
+    return [
+        DeviceFacts(
+            index=first + at,
+            uuid=f"{node.metadata.name}/{profile}/{at}",
+            vendor=MANAGED_VENDOR,
+            model=model,
+            memory_mib=_whole(labels.get(f"{mig.resource_of(profile)}.memory", "0")) or mig.memory_mib(profile),
+            mig=profile,
+        )
+        for at, profile in enumerate(each)
+    ]
+
+
+def _whole(text: Quantity) -> int:
     # Labels are free text: one that is not a number gives nothing.
     try:
         return max(0, whole(text, rounding="down"))

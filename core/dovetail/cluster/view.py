@@ -18,11 +18,12 @@ from dovetail.engine.model.claims import Claim, DeviceClaim
 from dovetail.engine.model.inventory import ANY_NUMBER, NOT_READY, DeviceFacts, NodeFacts
 from dovetail.engine.model.settings import Limits
 from dovetail.formats.quantities import mebibytes, milli, whole
+from dovetail.gpu import mig
 from dovetail.gpu.device_plugins import DEFAULT_VENDORS, Vendors, card_of, is_replica
 from dovetail.gpu.request import WHOLE_MILLI
 from dovetail.pods.allocation import Allocation, AllocationError, allocation_in
 from dovetail.pods.demand import MOST, host_request
-from dovetail.pods.device_plugin import vendor_devices
+from dovetail.pods.device_plugin import mig_devices, vendor_devices
 from dovetail.pods.node_affinity import admits
 from dovetail.pods.resource_claims import BY_CLAIM, claimed_devices
 
@@ -59,6 +60,8 @@ class ClusterView:
         self._simulated: set[str] = set()
         # Nodes whose devices an agent reports, and the UUIDs that kubelet gave to pods there, by pod UID.
         self._reported: set[str] = set()
+        # Of these, the nodes whose report has MIG instances alone.
+        self._split: set[str] = set()
         self._given: dict[str, dict[str, tuple[str, ...]]] = {}
 
     def node_changed(self, node: Node) -> None:
@@ -120,11 +123,10 @@ class ClusterView:
         now = None if fresh is None else fresh.clock()
         devices = device_facts(gpunode)
         self.ledger.set_devices(name, devices=devices, cpu_load=gpunode.status.cpu_utilization, now=now, note=note)
-        if not devices:
-            self._reported.discard(name)
+        (self._reported.add if devices else self._reported.discard)(name)
+        (self._split.add if devices and all(device.mig for device in devices) else self._split.discard)(name)
+        if not devices or name in self._split:
             self._read_labels(name)
-        else:
-            self._reported.add(name)
         self._given[name] = {each.uid: tuple(each.devices) for each in gpunode.status.assignments}
         return self._name_devices(name)
 
@@ -133,6 +135,7 @@ class ClusterView:
         if self._freshness is not None:
             self._freshness.forget(name)
         self._reported.discard(name)
+        self._split.discard(name)
         self._given.pop(name, None)
         self.ledger.set_devices(name, devices=())
         self._read_labels(name)
@@ -210,12 +213,15 @@ class ClusterView:
     def _read_labels(self, name: str) -> None:
         """Without an agent, take the devices of a vendor's node from its labels."""
         node = self.nodes.get(name)
-        if node is None or name in self._reported:
+        if node is None or (name in self._reported and name not in self._split):
             return
         serves = serving(node, vendors=self.vendors)
         specs = self.ledger.limits.memory_specs
-        devices = labelled_devices(node, serves=serves, vendors=self.vendors, specs=specs) if serves.resource else []
-        if list(self.ledger.devices(name)) != devices:
+        by_plugin = serves.resource or serves.instances
+        if name in self._reported and not by_plugin:
+            return
+        devices = labelled_devices(node, serves=serves, vendors=self.vendors, specs=specs) if by_plugin else []
+        if list(self.ledger.everything(name)) != devices:
             self.ledger.set_devices(name, devices=devices)
 
     def _name_devices(self, name: str) -> list[str]:
@@ -305,15 +311,13 @@ def node_facts(node: Node, *, vendors: Vendors = DEFAULT_VENDORS, drivers: tuple
         pods=min(ANY_NUMBER, whole(allocatable.get("pods", ANY_NUMBER), rounding="down")),
         resource=serves.resource,
         offered=serves.count,
+        instances=serves.instances,
         labels=node.metadata.labels,
     )
 
 
 def device_facts(gpunode: GPUNode) -> list[DeviceFacts]:
-    """What the ledger needs of a GPUNode. Devices that the agent cannot read are unhealthy.
-
-    MIG devices are left out: they have their own resources, and a request for a GPU must not get a seventh of one.
-    """
+    """What the ledger needs of a GPUNode. Devices that the agent cannot read are unhealthy."""
     status, limits = gpunode.status, gpunode.spec.tenant_limits
     ready = find_condition(status.conditions, type="Ready")
     readable = ready is None or ready.status == "True"
@@ -323,7 +327,7 @@ def device_facts(gpunode: GPUNode) -> list[DeviceFacts]:
             index=device.index,
             uuid=device.uuid,
             vendor=device.vendor,
-            model=device.model,
+            model=mig.model_of(device.model),
             memory_mib=device.memory_mib,
             reserved_mib=device.reserved_mib,
             foreign_mib=device.foreign_mib,
@@ -337,10 +341,15 @@ def device_facts(gpunode: GPUNode) -> list[DeviceFacts]:
             switch=tuple(device.links.switch),
             training_limit=limits[device.uuid].training if device.uuid in limits else None,
             inference_limit=limits[device.uuid].inference if device.uuid in limits else None,
+            mig=_profile(device.mig_profile),
         )
         for device in status.devices
-        if not device.mig_profile
     ]
+
+
+def _profile(reported: str) -> str:
+    """The profile of a reported MIG device, also one of a name that no request can have; empty for a GPU."""
+    return mig.normalised(reported) or reported
 
 
 def claim_of_pod(pod: Pod, *, vendors: Vendors = DEFAULT_VENDORS) -> Claim:
@@ -351,7 +360,8 @@ def claim_of_pod(pod: Pod, *, vendors: Vendors = DEFAULT_VENDORS) -> Claim:
     Of a vendor's devices only the number is known here, whichever scheduler bound the pod.
     """
     by_vendor = vendor_devices(pod.spec, vendors=vendors) | claimed_devices(pod, vendors=vendors)
-    allocation = None if by_vendor else _allocation_of(pod)
+    instances = mig_devices(pod.spec)
+    allocation = None if by_vendor or instances else _allocation_of(pod)
     cpu_milli, memory_mib = host_request(pod.spec)
     return Claim(
         key=pod.metadata.uid,
@@ -359,7 +369,11 @@ def claim_of_pod(pod: Pod, *, vendors: Vendors = DEFAULT_VENDORS) -> Claim:
         mode=allocation.mode if allocation else "Exclusive",
         devices=tuple(
             DeviceClaim(
-                index=device.index, uuid=device.uuid, share_milli=device.share_milli, memory_mib=device.memory_mib
+                index=device.index,
+                uuid=device.uuid,
+                share_milli=device.share_milli,
+                memory_mib=device.memory_mib,
+                mig=device.mig or "",
             )
             for device in (allocation.devices if allocation else ())
         ),
@@ -369,7 +383,8 @@ def claim_of_pod(pod: Pod, *, vendors: Vendors = DEFAULT_VENDORS) -> Claim:
         workload=allocation.workload if allocation else None,
         movable=allocation is not None and allocation.mode == "TimeShared" and allocation.movable,
         unnamed=sum(by_vendor.values()),
-        resource=next(iter(by_vendor), ""),
+        resource=next(iter(by_vendor), next(iter(instances), "")),
+        instances=tuple((profile, count) for name, count in instances.items() if (profile := mig.profile_of(name))),
     )
 
 

@@ -11,8 +11,8 @@ from dovetail.pods.node_affinity import ExclusionKind
 
 ChangeKind = Literal[
     "Departure", "Uncordon", "Repair", "Strangers", "FewerGPUs", "FewerWorkers", "SmallerShare", "SmallerGPU",
-    "LessMemory", "OtherModel", "OtherIndex", "LessHost", "NodeSelector", "Taint", "NodeAffinity", "MoreNodes", "Limit",
-    "WiderTopology",
+    "LessMemory", "OtherModel", "OtherProfile", "OtherIndex", "LessHost", "NodeSelector", "Taint", "NodeAffinity",
+    "MoreNodes", "Limit", "WiderTopology",
 ]  # fmt: skip
 
 

@@ -51,7 +51,7 @@ def shortage_of(question: Question) -> Shortage | None:
     if question.nodes or not question.exclusions:
         return found
     gpu = question.ask.gpu
-    start = "No node will do" if gpu is None else need(gpu.count * question.workers, available=0)
+    start = "No node will do" if gpu is None else need(gpu.count * question.workers, available=0, profile=gpu.mig)
     return Shortage(
         reason="ExceedsCapacity", message=f"{start}: node selector, affinity and taints keep the pod off every node"
     )

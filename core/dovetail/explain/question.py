@@ -47,6 +47,9 @@ class Question:
     @property
     def ranking(self) -> FragmentationTerm:
         """The fragmentation term that ranks nodes."""
+        if self.ask.profile:
+            # Prices are of GPUs.
+            return BestFit()
         return term_of(self.view.ledger) if self.planned else self.term
 
     @cached_property

@@ -16,6 +16,7 @@ from dovetail.engine.score.fit_cache import FitCache
 from dovetail.explain.answer import Change, ChangeKind
 from dovetail.explain.question import KEY, Question
 from dovetail.explain.wider_topology import wider_topology
+from dovetail.gpu import mig
 from dovetail.gpu.request import WHOLE_MILLI, GPURequest
 
 _FIELD_OF: Final[Mapping[ChangeKind, str]] = {
@@ -50,7 +51,10 @@ def most_workers(question: Question, *, below: int) -> int:
 
 def _less_gpu(question: Question, *, gpu: GPURequest) -> Iterator[Change]:
     yield from _fewer_gpus(question, gpu=gpu)
-    yield from _smaller_share(question, gpu=gpu)
+    if gpu.mig:
+        yield from _other_profile(question, gpu=gpu)
+    else:
+        yield from _smaller_share(question, gpu=gpu)
     yield from _less_memory(question, gpu=gpu)
     if gpu.models or gpu.vendor:
         asked = " and ".join(filter(None, (" or ".join(gpu.models), gpu.vendor or "")))
@@ -67,8 +71,21 @@ def _less_gpu(question: Question, *, gpu: GPURequest) -> Iterator[Change]:
 def _fewer_gpus(question: Question, *, gpu: GPURequest) -> Iterator[Change]:
     count = _most(gpu.count - 1, fits=lambda count: _fits_gpu(question, gpu=replace(gpu, count=count)))
     if count:
-        text = f"ask for at most {gpus(count)} instead of {gpu.count}"
+        text = f"ask for at most {gpus(count, profile=gpu.mig)} instead of {gpu.count}"
         yield from _instead(question, gpu=replace(gpu, count=count), kind="FewerGPUs", text=text)
+
+
+def _other_profile(question: Question, *, gpu: GPURequest) -> Iterator[Change]:
+    """The smallest profile that is at least as large, else the largest one, of which instances are free."""
+    profiles = question.view.ledger.profiles()
+    other = [profile for profile in profiles if profile != gpu.mig]
+    larger = [profile for profile in other if mig.memory_mib(profile) >= mig.memory_mib(gpu.mig)]
+    for profile in (*larger, *reversed([profile for profile in other if profile not in larger])):
+        text = f"ask for the MIG profile {profile} instead of {gpu.mig}"
+        found = list(_instead(question, gpu=replace(gpu, mig=profile), kind="OtherProfile", text=text))
+        if found:
+            yield from found
+            return
 
 
 def _smaller_share(question: Question, *, gpu: GPURequest) -> Iterator[Change]:
@@ -169,7 +186,8 @@ def _instead(question: Question, *, gpu: GPURequest, kind: ChangeKind, text: str
 def _ask_with(ask: Ask, *, gpu: GPURequest) -> Ask:
     # A part of a device is not exclusive, whatever the mode was.
     mode = "Fractional" if ask.mode == "Exclusive" and not gpu.whole else ask.mode
-    return replace(ask, gpu=gpu, mode=mode)
+    resource = mig.resource_of(gpu.mig) if ask.resource and gpu.mig else ask.resource
+    return replace(ask, gpu=gpu, mode=mode, resource=resource)
 
 
 def _fits_gpu(question: Question, *, gpu: GPURequest) -> bool:

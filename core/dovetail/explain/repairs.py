@@ -71,7 +71,7 @@ def _bad(refused: Iterable[str], *, question: Question, mending: _Mending) -> li
     found = []
     for name in refused:
         blocked = nodes[name].spec.unschedulable if mending.kind == "Uncordon" else bool(ledger.obstacle(name))
-        if (mending.node_too and blocked) or any(mending.is_bad(device) for device in ledger.devices(name)):
+        if (mending.node_too and blocked) or any(mending.is_bad(device) for device in ledger.everything(name)):
             found.append(name)
     return found[:TRIED_NODES]
 

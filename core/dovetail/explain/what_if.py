@@ -26,7 +26,7 @@ def emptied(question: Question, *, mended: bool = False) -> Question:
     for name in question.view.ledger.nodes():
         if name not in view.nodes:
             continue
-        facts, devices = view.facts_of(name), question.view.ledger.devices(name)
+        facts, devices = view.facts_of(name), question.view.ledger.everything(name)
         if mended:
             facts = replace(facts, obstacle="", cordoned=False)
             devices = tuple(map(_good, devices))
@@ -55,7 +55,7 @@ class Trial:
     def __init__(self, question: Question, *, ledger: Ledger, node: str) -> None:
         self.node = node
         self.ledger = ledger
-        self.devices = ledger.devices(node)
+        self.devices = ledger.everything(node)
         self.facts = question.view.facts_of(node)
         # Only an administrator can open the node: two drivers hand out its devices.
         self.conflict = question.view.conflict_of(node)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from dovetail.gpu import models
+from dovetail.gpu import mig, models
 from dovetail.gpu.request import GPURequest
 
 # NVIDIA's plugin puts this between a device and the number of its replica, where several pods take turns on it.
@@ -41,7 +41,6 @@ KNOWN_RESOURCES: Final[Mapping[str, str]] = {
 MANAGED_VENDOR: Final = "nvidia"
 _VENDOR_OF_DOMAIN: Final = {"nvidia.com": "nvidia", "amd.com": "amd", "intel.com": "intel", "huawei.com": "ascend"}
 _NVIDIA_DOMAIN: Final = "nvidia.com/"
-_MIG: Final = f"{_NVIDIA_DOMAIN}mig-"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,8 +81,10 @@ class Vendors:
     def resources_for(self, request: GPURequest) -> tuple[str, ...]:
         """The resources that can meet a request: those of its vendor, else of its models' vendors.
 
-        A request with neither means the default resource.
+        A request with neither means the default resource. MIG instances of each profile have a resource of their own.
         """
+        if request.mig:
+            return (mig.resource_of(request.mig),)
         told = {request.vendor} if request.vendor else {models.vendor_of(model) for model in request.models}
         wanted = told - {None}
         if wanted:
@@ -110,7 +111,7 @@ def may_set_visible_devices(resource: str) -> bool:
 
 def is_mig(resource: str) -> bool:
     """Whether a resource is a MIG device of NVIDIA's plugin, such as `nvidia.com/mig-1g.10gb`."""
-    return resource.startswith(_MIG)
+    return resource.startswith(mig.RESOURCE_PREFIX)
 
 
 def is_nvidias(resource: str) -> bool:

@@ -2,7 +2,8 @@
 
     RequestError   a request that cannot be read: the text, the place, what is allowed
 
-The text is `[COUNTx][MEMORY,]SHARE|COUNT[(selector)][@[NODE/]cuda:N]`, its selector `[VENDOR,][MODEL|MODEL][,>=SIZE]`:
+The text is `[COUNTx][MEMORY,]SHARE|COUNT[(selector)][@[NODE/]cuda:N]`, its selector `[VENDOR,][MODEL|MODEL][,>=SIZE]`;
+for MIG instances `[COUNTx]PROFILE[(MODEL|MODEL)]`:
 
     2             two whole devices                 0.5            half a device
     2(V100)       of that model                     1(nvidia,V100) of that vendor and model
@@ -20,6 +21,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Final
 
+from dovetail.gpu import mig
 from dovetail.gpu.models import VENDORS
 
 WHOLE_MILLI: Final = 1000
@@ -34,7 +36,7 @@ _TEXT_SHOWN: Final = MAX_TEXT
 _PROBLEM_SHOWN: Final = 1024
 _MOST_DIGITS: Final = 64
 _LONGEST_NAME: Final = 128
-EXAMPLES: Final = "2, 0.5, 2(V100), 8G,0.5 or 2x8G,0.5(T4)"
+EXAMPLES: Final = "2, 0.5, 2(V100), 8G,0.5, 2x8G,0.5(T4) or 1g.10gb"
 
 # The same grammar as a regular expression (RE2 and Python alike), for the schema. Every text that it admits can be
 # read, except memory that is not a whole number of MiB.
@@ -51,8 +53,11 @@ _MODELS_PATTERN: Final = (
     rf"(\s*(?i:{'|'.join(VENDORS)})\s*[,，])?{_NAME_PATTERN}([|｜]{_NAME_PATTERN})*([,，]{_SIZE_PATTERN})?"
 )
 _SELECTOR_PATTERN: Final = rf"\s*([(（]({_MODELS_PATTERN}|{_SIZE_PATTERN})[)）])?\s*"
+_OF_MODELS_PATTERN: Final = rf"\s*([(（]{_NAME_PATTERN}([|｜]{_NAME_PATTERN})*[)）])?\s*"
+_INSTANCES_PATTERN: Final = rf"([1-9][0-9]{{0,3}}[xX])?(?i:{mig.PROFILE_PATTERN}){_OF_MODELS_PATTERN}"
 PATTERN: Final = (
-    rf"^\s*({_AMOUNT_PATTERN}{_SELECTOR_PATTERN}|(1[xX])?{_ONE_PATTERN}{_SELECTOR_PATTERN}[@＠]{_INDEX_PATTERN}\s*)$"
+    rf"^\s*({_AMOUNT_PATTERN}{_SELECTOR_PATTERN}|(1[xX])?{_ONE_PATTERN}{_SELECTOR_PATTERN}[@＠]{_INDEX_PATTERN}\s*"
+    rf"|{_INSTANCES_PATTERN})$"
 )
 # The structured form's `device`.
 DEVICE_PATTERN: Final = rf"^(cuda|cpu|{_INDEX_PATTERN})$"
@@ -61,6 +66,8 @@ MAX_DEVICE: Final = 253 + len("/cuda:999")
 _FULL_WIDTH: Final = str.maketrans({"（": "(", "）": ")", "，": ",", "｜": "|", "＠": "@", "＞": ">", "＝": "="})
 _NUMBER: Final = re.compile(r"\d+(?:\.\d+)?")
 _TIMES: Final = re.compile(r"[xX](?=\d)")
+# What looks like a profile, so that a wrong one gets a sentence about profiles.
+_LIKE_A_PROFILE: Final = re.compile(r"(?:\d+[xX])?(\d+[gG]\.[0-9A-Za-z.+]+)", re.ASCII)
 _UNIT: Final = re.compile(r"[A-Za-z]*")
 _UNITS_MIB: Final = {"M": 1, "MI": 1, "MIB": 1, "MB": 1, "G": 1024, "GI": 1024, "GIB": 1024, "GB": 1024}
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]*")
@@ -105,6 +112,7 @@ class GPURequest:
     - `min_nominal_gb`: the smallest allowed nominal size of a device in GB; None allows any
     - `device_index`: the index of the device on its node; None allows any
     - `device_node`: the node of the device that `device_index` names; None allows any
+    - `mig`: the profile of the MIG instances that are requested, each of them whole; empty requests GPUs
     """
 
     count: int = 1
@@ -115,6 +123,7 @@ class GPURequest:
     min_nominal_gb: int | None = None
     device_index: int | None = None
     device_node: str | None = None
+    mig: str = ""
 
     @property
     def whole(self) -> bool:
@@ -123,8 +132,8 @@ class GPURequest:
 
     @property
     def total_milli(self) -> int:
-        """Compute of all devices together, in thousandths: the amount of `dovetail.dev/gpu-milli`."""
-        return self.count * self.share_milli
+        """Compute of all devices together, in thousandths of a GPU."""
+        return mig.milli_of(self.mig, count=self.count) if self.mig else self.count * self.share_milli
 
     @property
     def device(self) -> str:
@@ -162,6 +171,8 @@ def _read(text: str) -> GPURequest:
 
 
 def _print_amount(request: GPURequest) -> str:
+    if request.mig:
+        return request.mig if request.count == 1 else f"{request.count}x{request.mig}"
     if request.memory_mib is None and request.whole:
         return str(request.count)
     share = _print_share(request.share_milli)
@@ -190,12 +201,29 @@ class _Reader:
         self._skip_spaces()
         if self.at == len(self.text):
             raise self._error("empty request")
-        request = self._selector(self._amount())
+        request = self._selector(self._instances() or self._amount())
+        if request.mig and (request.vendor is not None or request.min_nominal_gb is not None):
+            raise self._error("the brackets of a MIG profile name models alone, such as 1g.10gb(H100)", at=0)
         request = self._index(request)
         self._skip_spaces()
         if self.at < len(self.text):
             raise self._error(f'unexpected "{self.text[self.at :]}"')
         return request
+
+    def _instances(self) -> GPURequest | None:
+        """`[COUNTx]PROFILE`; None where no MIG profile is named."""
+        found = _LIKE_A_PROFILE.match(self.text, self.at)
+        if found is None:
+            return None
+        profile = mig.normalised(found[1])
+        if profile is None:
+            raise self._error(
+                f'"{found[1]}" is no MIG profile (allowed: 1g to 7g with the memory, such as 1g.10gb or 3g.40gb)',
+                at=found.start(1),
+            )
+        count = self._count(self._number(), at=self.at) if found.start(1) > found.start() else 1
+        self.at = found.end()
+        return GPURequest(count=count, mig=profile)
 
     def _amount(self) -> GPURequest:
         start = self.at
@@ -293,6 +321,8 @@ class _Reader:
         index = _INDEX.match(self.text, self.at)
         if index is None:
             raise self._error("expected a device such as @cuda:1 or @NODE/cuda:1", at=at)
+        if request.mig:
+            raise self._error("a MIG instance cannot be named by an index", at=at)
         if request.count != 1:
             raise self._error("a device index goes with one GPU only", at=at)
         self.at = index.end()

@@ -6,6 +6,7 @@ The status is written by the operator and decides; the annotation says which pla
 plan only where the two agree.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -19,7 +20,7 @@ from dovetail.api.gpujob import GPUJob, Placement, PlannedNode, PlannedWorker, P
 from dovetail.decoding import Decoder, UnreadableError
 from dovetail.engine.model.claims import Ask, Claim
 from dovetail.gpu.memory_strategy import fraction_of, text_of
-from dovetail.gpu.request import parse
+from dovetail.gpu.request import GPURequest, parse
 from dovetail.jobs.batch_job import worker_of
 
 
@@ -130,12 +131,19 @@ def ask_of(worker: PlannedWorker, *, policy: Policy = "Balanced") -> Ask:
 
 
 def kept_texts(claims: Sequence[Claim]) -> list[str]:
-    """What `claims` take of one node, as request texts: whole devices in one, shares one by one."""
+    """What `claims` take of one node, as request texts: whole devices in one, also of a MIG profile, shares alone."""
     whole = sum(claim.unnamed for claim in claims)
+    instances: Counter[str] = Counter()
+    for claim in claims:
+        instances.update(dict(claim.instances))
+        instances.update(device.mig for device in claim.devices if device.mig)
     shares = []
     for device in (device for claim in claims for device in claim.devices):
+        if device.mig:
+            continue
         if device.share_milli == 1000:
             whole += 1
         elif device.share_milli:
             shares.append(f"{max(1, device.memory_mib)}M,0.{device.share_milli:03d}")
-    return [*([str(whole)] if whole else []), *sorted(shares)]
+    profiles = [str(GPURequest(count=count, mig=profile)) for profile, count in sorted(instances.items())]
+    return [*([str(whole)] if whole else []), *profiles, *sorted(shares)]

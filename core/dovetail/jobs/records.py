@@ -1,14 +1,15 @@
 """The record that is kept of a job that has ended. Pure."""
 
-from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Final
 
 import msgspec
 
 from dovetail import names
-from dovetail.api.gpujob import FINISHED, AssignedDevice, GPUJob, GPUJobStatus, Phase, is_finished
+from dovetail.api.gpujob import FINISHED, GPUJob, GPUJobStatus, Phase, is_finished
 from dovetail.api.historyquery import JobRecord
+from dovetail.gpu import mig
 from dovetail.gpu.request import WHOLE_MILLI, RequestError, parse
 from dovetail.jobs.runs import end_of_run, workers_of
 
@@ -29,7 +30,7 @@ def record_of(job: GPUJob) -> JobRecord:
     phase: Phase = status.phase if status.phase in FINISHED else "Running"
     stopped = end_of_run(status) if phase in FINISHED else None
     run_seconds = _seconds(status.start_time, end=stopped)
-    gpus = _gpus(status.devices) or _asked_gpus(job)
+    gpus = gpus_held(job) or _asked_gpus(job)
     measured = status.measured
     return JobRecord(
         uid=job.metadata.uid,
@@ -77,8 +78,12 @@ def cut_short(record: JobRecord, *, now: datetime, message: str, stopped: str | 
     )
 
 
-def _gpus(devices: Sequence[AssignedDevice]) -> float:
-    """The GPUs that the job holds or held, as far as they are known."""
+def gpus_held(job: GPUJob) -> float:
+    """The GPUs that the job holds or held, as far as they are known; MIG instances count by their slices."""
+    devices = job.status.devices
+    with suppress(RequestError):
+        if profile := parse(job.status.request).mig:
+            return mig.milli_of(profile, count=len(devices)) / WHOLE_MILLI
     return sum(device.share_milli for device in devices) / WHOLE_MILLI
 
 

@@ -101,6 +101,9 @@ def _lacking(found: RightSize, *, use: MemoryUse | None) -> str:
 
 def _smaller(request: GPURequest, *, of: RightSize, mean: float) -> GPURequest | None:
     """The request that would do; None if it is not smaller by a step."""
+    if request.mig:
+        # A MIG instance is taken whole, and whether a smaller profile would do depends on how its GPU is partitioned.
+        return None
     share = min(request.share_milli, _up(round(mean * 10 * _LOAD_PERCENT), step=_STEP_MILLI) or _STEP_MILLI)
     memory = min(of.promised_mib, _up(of.peak_mib * MARGIN_PERCENT // 100, step=_STEP_MIB))
     # A whole device has all its memory: less of it is possible with a share alone.

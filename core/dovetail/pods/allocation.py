@@ -12,11 +12,13 @@ from dovetail import names
 from dovetail.api.gpujob import Mode, Workload
 from dovetail.api.meta import Described
 from dovetail.decoding import UnreadableError, decode
+from dovetail.gpu.mig import PROFILE_PATTERN
 from dovetail.gpu.request import MAX_MEMORY_MIB, WHOLE_MILLI
 
 ALLOCATION_VERSION: Final = 1
 # The highest weight in turns, as in a GPUJob's spec.priority.
 MAX_PRIORITY: Final = 255
+MIG_PATTERN: Final = f"^{PROFILE_PATTERN}$"
 
 
 class AllocationError(ValueError):
@@ -24,12 +26,16 @@ class AllocationError(ValueError):
 
 
 class AllocatedDevice(Described, frozen=True, kw_only=True, omit_defaults=False):
-    """One device as promised: its share in thousandths and its memory in MiB."""
+    """One device as promised: its share in thousandths and its memory in MiB.
+
+    `mig` is the profile of a MIG instance; a GPU has no such field.
+    """
 
     uuid: str
     index: Annotated[int, msgspec.Meta(ge=0)]
     share_milli: Annotated[int, msgspec.Meta(ge=1, le=WHOLE_MILLI)]
     memory_mib: Annotated[int, msgspec.Meta(ge=0, le=MAX_MEMORY_MIB)]
+    mig: Annotated[str, msgspec.Meta(pattern=MIG_PATTERN)] | msgspec.UnsetType = msgspec.UNSET
 
 
 class ContainerAllocation(Described, frozen=True, kw_only=True, omit_defaults=False):

@@ -40,6 +40,8 @@ def only_managed(ask: Ask) -> str:
     Empty when a vendor's plugin can meet all of it.
     """
     gpu = ask.gpu
+    if gpu is not None and gpu.mig:
+        return ""
     if gpu is not None and (ask.mode != "Exclusive" or not gpu.whole):
         return f"a share (mode {ask.mode})" if gpu.whole else "a share"
     return "" if gpu is None or gpu.device_index is None else f"the device {gpu.device}"

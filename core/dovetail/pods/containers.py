@@ -101,6 +101,10 @@ def requests_dovetail(container: Container) -> bool:
 
 def mode_of(text: str | None, *, request: GPURequest) -> Mode:
     """The given mode, or the default mode of the request. Raises `RequestError`."""
+    if request.mig and text not in {None, "Exclusive"}:
+        raise RequestError(
+            text or "", field="mode", problem="a MIG instance has one tenant at a time", example="Exclusive"
+        )
     if text is None:
         return "Exclusive" if request.whole and request.memory_mib is None else "Fractional"
     if text not in MODES:

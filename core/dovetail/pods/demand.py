@@ -20,7 +20,13 @@ from dovetail.pods import score_weights
 from dovetail.pods.allocation import MAX_PRIORITY
 from dovetail.pods.anti_affinity import is_apart
 from dovetail.pods.containers import Parts, every_container, managed_amounts, mode_of, parts_of, requests_dovetail
-from dovetail.pods.device_plugin import mig_devices, refuse_no_devices, vendor_devices, vendor_request
+from dovetail.pods.device_plugin import (
+    instance_request,
+    mig_devices,
+    refuse_no_devices,
+    vendor_devices,
+    vendor_request,
+)
 from dovetail.pods.effective_request import host_room_mib, peak
 from dovetail.pods.errors import quantity_error, template_error
 from dovetail.pods.injection_types import PodAddedTo
@@ -68,6 +74,8 @@ def ask_of_pod(pod: Pod, *, ranking: Ranking, vendors: Vendors = DEFAULT_VENDORS
         return _vendor_ask(pod, resource=found[0], request=found[1], ranking=ranking)
     if not any(requests_dovetail(container) for container in every_container(pod.spec)):
         return None
+    if (instances := instance_request(pod)) is not None:
+        return _vendor_ask(pod, resource=instances[0], request=instances[1], ranking=ranking)
     asked = parts_of(pod)
     agree(pod, asked=asked)
     cpu_milli, memory_mib = host_request(pod.spec)
@@ -269,11 +277,14 @@ def resources_of(ask: Ask) -> dict[str, str]:
     gpu = ask.gpu
     if gpu is None:
         return {}
+    if ask.resource and gpu.mig:
+        # kube-scheduler calls the extender for pods that name a resource of ours, also with the amount 0.
+        return {ask.resource: str(gpu.count), names.GPU_MILLI: "0"}
     if ask.resource:
         return {ask.resource: str(gpu.count)}
-    resources = (
-        {names.GPU_TURN: str(gpu.count)} if ask.mode == "TimeShared" else {names.GPU_MILLI: str(gpu.total_milli)}
-    )
+    # A node's sum has 1000 for each GPU and for each MIG instance.
+    milli_asked = str(gpu.count * gpu.share_milli)
+    resources = {names.GPU_TURN: str(gpu.count)} if ask.mode == "TimeShared" else {names.GPU_MILLI: milli_asked}
     if gpu.memory_mib is not None:
         resources[names.GPU_MEMORY_MIB] = str(gpu.count * gpu.memory_mib)
     return resources

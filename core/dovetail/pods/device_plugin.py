@@ -8,6 +8,7 @@ from dovetail import names
 from dovetail.api.builtin import Pod, PodSpec
 from dovetail.engine.model.claims import Ask
 from dovetail.formats.quantities import Quantity, QuantityError, whole
+from dovetail.gpu import mig
 from dovetail.gpu.device_plugins import Vendors, is_mig, is_nvidias
 from dovetail.gpu.request import GPURequest, RequestError, parse
 from dovetail.pods.alternatives import asks_by_kind
@@ -79,6 +80,30 @@ def vendor_request(pod: Pod, *, vendors: Vendors) -> tuple[str, GPURequest] | No
         )  # fmt: skip
     request = _annotated(pod.metadata.annotations, count=count)
     _agree(request, resource=resource, count=count, vendors=vendors)
+    return resource, request
+
+
+def instance_request(pod: Pod) -> tuple[str, GPURequest] | None:
+    """The resource of the MIG instances that the pod requests of NVIDIA's plugin, with the request; None without.
+
+    The annotation `dovetail.dev/gpu` may add a model: `1g.10gb(H100)`. Raises `RequestError` when it contradicts the
+    resources, or when the pod requests devices of another kind too.
+    """
+    asked = {name: count for name, count in mig_devices(pod.spec).items() if mig.profile_of(name)}
+    if not asked:
+        return None
+    (resource, count), *others = asked.items()
+    ours = [name for each in every_container(pod.spec) for name in managed_amounts(each)]
+    if others or ours:
+        raise RequestError(
+            " and ".join(dict.fromkeys([*asked, *ours])), field="resources", problem="a pod's GPUs are of one kind",
+            example=f"{resource}: {count} alone",
+        )  # fmt: skip
+    meant = GPURequest(count=count, mig=mig.profile_of(resource) or "")
+    text = pod.metadata.annotations.get(names.REQUEST)
+    request = meant if text is None else parse(text)
+    if replace(request, models=()) != meant:
+        raise RequestError(str(request), problem=f"the pod's containers ask {resource}: {count}", example=str(meant))
     return resource, request
 
 

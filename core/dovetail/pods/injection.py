@@ -71,8 +71,10 @@ def _container(container: Manifest, *, index: int, asked: Parts, by_plugin: Coll
     environment = [
         visible_devices(source),
         _from_annotation(names.ENV_GPU_UUIDS, annotation=names.VISIBLE_DEVICES, index=source),
-        {"name": names.ENV_CUDA_DEVICES, "value": cuda_numbers(request.count)},
     ]
+    if not request.mig:
+        # CUDA numbers GPUs; of MIG instances a process sees the first one, or the one that it names by UUID.
+        environment.append({"name": names.ENV_CUDA_DEVICES, "value": cuda_numbers(request.count)})
     if asked.mode != "Exclusive":
         environment.append(_from_annotation(names.ENV_MPS_PERCENTAGE, annotation=names.MPS_PERCENTAGE, index=source))
         environment.append(_from_annotation(names.ENV_MPS_MEMORY, annotation=names.MPS_MEMORY, index=source))

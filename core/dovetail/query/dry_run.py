@@ -203,6 +203,6 @@ def _on_nodes(claims: Sequence[Claim]) -> tuple[GPUsOnNode, ...] | None:
         return None
     held = {node.name: [claim for claim in claims if claim.node == node.name] for node in planned_nodes(claims)}
     return tuple(
-        GPUsOnNode(node=name, gpus=sum(len(claim.devices) + claim.unnamed for claim in each))
+        GPUsOnNode(node=name, gpus=sum(len(claim.devices) + claim.picked for claim in each))
         for name, each in held.items()
     )

@@ -22,12 +22,13 @@ def advertised(
 
     A device that may not take work counts only with what its tenants still hold. kube-scheduler subtracts all tenants'
     requests from the node's sum. If theirs were not in it, they would count against the healthy devices, and a free
-    device would look taken for as long as they stay. MIG devices do not count.
+    device would look taken for as long as they stay. Each MIG instance counts as a device, without turns.
 
     Where tenants are `moved` to the host by turns, their memory may overlap: it counts `turns_per_device` times, and
     the extender checks each device. A device always counts for at least what its tenants hold.
     """
-    healthy = [device for device in devices if device.health == "Healthy" and not device.mig_profile]
+    healthy = [device for device in devices if device.health == "Healthy"]
+    shared = [device for device in healthy if not device.mig_profile]
     well = {device.uuid for device in healthy}
     kept = [(tenant, device) for tenant in tenants for device in tenant.devices if device.uuid not in well]
     held_mib: Counter[str] = Counter()
@@ -35,12 +36,12 @@ def advertised(
         for device in tenant.devices:
             held_mib[device.uuid] += device.memory_mib
     times = turns_per_device if moved else 1
-    memory_mib = [max(times * device.memory_mib, held_mib[device.uuid]) for device in healthy]
+    memory_mib = [max(times * device.memory_mib, held_mib[device.uuid]) for device in shared]
     shares = [device.share_milli for tenant, device in kept if tenant.mode != "TimeShared"]
     return {
         names.GPU_MILLI: WHOLE_MILLI * len(healthy) + sum(shares),
         names.GPU_MEMORY_MIB: sum(memory_mib) + sum(held.memory_mib for _, held in kept),
-        names.GPU_TURN: turns_per_device * len(healthy) + len(kept) - len(shares),
+        names.GPU_TURN: turns_per_device * len(shared) + len(kept) - len(shares),
     }
 
 

@@ -165,7 +165,7 @@ def _pod_spec(job: GPUJob, *, ask: Ask, number: int) -> Manifest:
         # The plugin decides what the container sees, and the site decides which runtime class that needs.
         first, *others = spec["containers"]
         first = with_devices(first, amounts=resources_of(ask))
-        if ask.gpu is not None and is_nvidias(ask.resource):
+        if ask.gpu is not None and is_nvidias(ask.resource) and not ask.profile:
             first = with_cuda_numbers(first, count=ask.gpu.count)
         spec["containers"] = [first, *others]
     else:

@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
@@ -11,6 +12,8 @@ from typing import Any, Final
 import yaml
 
 from dovetail import names
+from dovetail.gpu.mig import resource_of
+from dovetail.gpu.partition import partition
 from dovetail_sandbox.nodes.node_sets import SimulatedNode
 
 # the first of kube-apiserver's default service range; pods reach the API server there
@@ -47,7 +50,7 @@ def manifest(node: SimulatedNode) -> dict[str, Any]:
         labels |= {names.LABEL_MODEL: node.model}
         if node.resource:
             # On a real node the vendor's plugin advertises this.
-            resources_[node.resource] = str(node.devices)
+            resources_ |= _advertised(node)
             labels |= _discovered(node)
         else:
             labels |= {names.LABEL_MANAGED: "true"}
@@ -59,6 +62,7 @@ def manifest(node: SimulatedNode) -> dict[str, Any]:
                 "reservedMiB": 0,
                 "vendor": node.vendor,
             }
+            | ({"mig": node.mig} if node.mig else {})
         )
     return {
         "apiVersion": "v1",
@@ -66,6 +70,14 @@ def manifest(node: SimulatedNode) -> dict[str, Any]:
         "metadata": {"name": node.name, "labels": labels, "annotations": annotations},
         "status": {"capacity": resources_, "allocatable": resources_, "nodeInfo": _node_info()},
     }
+
+
+def _advertised(node: SimulatedNode) -> dict[str, str]:
+    """Return what the vendor's plugin advertises: whole devices, and MIG instances in the mixed strategy."""
+    instances = Counter(profile for entry in node.mig for profile in partition(entry))
+    whole = node.devices - len(node.mig)
+    by_profile = {resource_of(profile): str(count) for profile, count in instances.items()}
+    return ({node.resource: str(whole)} if whole else {}) | by_profile
 
 
 def _discovered(node: SimulatedNode) -> dict[str, str]:

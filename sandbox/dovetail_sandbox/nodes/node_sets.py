@@ -6,6 +6,8 @@ A declaration (YAML) is a list. This entry adds four nodes `v100-0` … `v100-3`
 With `resource: nvidia.com/gpu` a vendor's device plugin serves the nodes, otherwise Dovetail manages them. Vendors
 other than NVIDIA always serve their own.
 
+`mig: [7x1g.5gb, "1x3g.20gb,2x2g.10gb"]` partitions the first devices of each node, an entry each.
+
 A trace's list (CSV) has the columns sn, cpu_milli, memory_mib, gpu and model.
 """
 
@@ -22,12 +24,13 @@ import yaml
 from dovetail.formats import quantities
 from dovetail.gpu import models
 from dovetail.gpu.device_plugins import DEFAULT_VENDORS
+from dovetail.gpu.partition import partition
 from dovetail_sandbox.errors import InvalidInputError
 
 UNKNOWN_MODEL_MIB: Final = 16384  # memory of a device of an unknown model: that of the smallest common one
 DEFAULT_CPU_MILLI: Final = 64_000
 DEFAULT_MEMORY_MIB: Final = 262_144
-_FIELDS: Final = ("name", "count", "model", "devices", "memory_mib", "cpu", "memory", "vendor", "resource")
+_FIELDS: Final = ("name", "count", "model", "devices", "memory_mib", "cpu", "memory", "vendor", "resource", "mig")
 _COLUMNS: Final = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
 _RESOURCE: Final = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 _RESOURCES_BY_VENDOR: Final = {DEFAULT_VENDORS.vendor_of(each): each for each in reversed(DEFAULT_VENDORS.resources)}
@@ -38,7 +41,8 @@ _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?")
 class SimulatedNode:
     """One node with `devices` devices of one model; 0 is a node without GPUs and with no model.
 
-    `resource` is what a vendor's plugin advertises there; empty on a node that Dovetail manages.
+    `resource` is what a vendor's plugin advertises there; empty on a node that Dovetail manages. `mig` has the
+    instances of each device that is partitioned, the first devices first.
     """
 
     name: str
@@ -49,6 +53,7 @@ class SimulatedNode:
     device_memory_mib: int = 0
     vendor: str = "nvidia"
     resource: str = ""
+    mig: tuple[str, ...] = ()
 
 
 def read(path: Path | None, *, limit: int | None = None) -> list[SimulatedNode]:
@@ -119,8 +124,9 @@ def _expand(declaration: Mapping[str, Any], *, where: str) -> Iterator[Simulated
     if vendor not in models.VENDORS:
         raise InvalidInputError(f"{where}.vendor", value=vendor, allowed=", ".join(models.VENDORS))
     resource = _resource(declaration.get("resource"), vendor=vendor, devices=devices, field=f"{where}.resource")
+    mig = _partitions(declaration.get("mig", []), devices=devices, vendor=vendor, field=f"{where}.mig")
     for index in range(_whole(declaration.get("count", 1), field=f"{where}.count", least=1)):
-        yield SimulatedNode(name=f"{prefix}-{index}", model=model, vendor=vendor, resource=resource, **shape)
+        yield SimulatedNode(name=f"{prefix}-{index}", model=model, vendor=vendor, resource=resource, mig=mig, **shape)
 
 
 def _of_line(line: Mapping[str, str], *, where: str) -> SimulatedNode:
@@ -152,6 +158,16 @@ def _resource(value: object, *, vendor: str, devices: int, field: str) -> str:
         allowed = "the resource of a vendor's device plugin, such as nvidia.com/gpu, on nodes with devices"
         raise InvalidInputError(field, value=value, allowed=allowed)
     return value
+
+
+def _partitions(value: object, *, devices: int, vendor: str, field: str) -> tuple[str, ...]:
+    """Return the instances of each partitioned device."""
+    entries = value if isinstance(value, list) else [None]
+    for entry in entries:
+        if not (isinstance(entry, str) and partition(entry)) or len(entries) > devices or vendor != "nvidia":
+            allowed = "a list of at most one entry for each NVIDIA device, with the MIG instances that it is split into"
+            raise InvalidInputError(field, value=value, allowed=f'{allowed}, such as [7x1g.5gb, "1x3g.20gb,2x2g.10gb"]')
+    return tuple(entries)
 
 
 def _card_mib(value: object, *, model: str, field: str, unknown_mib: int | None = None) -> int:

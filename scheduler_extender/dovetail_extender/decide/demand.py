@@ -4,6 +4,8 @@ from collections import OrderedDict
 from itertools import islice
 from typing import Final
 
+import msgspec
+
 from dovetail.api.builtin import Pod
 from dovetail.api.gpujob import Policy
 from dovetail.engine.model.claims import Ask, Claim
@@ -70,7 +72,11 @@ def allocation_of(claim: Claim, *, pod: Pod, tenancy: Tenancy) -> Allocation:
     """The claim as the pod's annotations record it, its devices assigned to containers in order."""
     devices = (
         AllocatedDevice(
-            uuid=device.uuid, index=device.index, share_milli=device.share_milli, memory_mib=device.memory_mib
+            uuid=device.uuid,
+            index=device.index,
+            share_milli=device.share_milli,
+            memory_mib=device.memory_mib,
+            mig=device.mig or msgspec.UNSET,
         )
         for device in claim.devices
     )

@@ -125,7 +125,7 @@ def _victims(scratch: Ledger, *, ask: Ask, node: str, tenants: list[Pod], args: 
         claim = claims.get(pod.metadata.uid)
         if claim is None:
             continue
-        holds_devices = bool(claim.devices or claim.unnamed)
+        holds_devices = bool(claim.devices or claim.picked)
         scratch.commit(claim)
         # kube-scheduler picked a pod without devices for a reason of its own, so that pod stays a victim.
         if not holds_devices or not isinstance(check(scratch, ask=ask, node=node, key=key), Fit):
@@ -136,7 +136,7 @@ def _victims(scratch: Ledger, *, ask: Ask, node: str, tenants: list[Pod], args: 
 
 def _concerns(pod: Pod, *, scratch: Ledger, picked: set[str]) -> bool:
     claim = scratch.claim(pod.metadata.uid)
-    return claim is not None and (bool(claim.devices or claim.unnamed) or pod.metadata.uid in picked)
+    return claim is not None and (bool(claim.devices or claim.picked) or pod.metadata.uid in picked)
 
 
 def _order_of_staying(pod: Pod, *, picked: set[str]) -> tuple[bool, bool, int, str]:

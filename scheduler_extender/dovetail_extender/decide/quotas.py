@@ -12,9 +12,8 @@ from dovetail.api.builtin import Node, Pod
 from dovetail.api.gpuquota import GPUQuota, GPUQuotaSpec
 from dovetail.api.meta import EventType
 from dovetail.engine.ledger.ledger import Ledger
-from dovetail.engine.model.claims import Ask, Claim
+from dovetail.engine.model.claims import Ask
 from dovetail.engine.model.refusals import Refusal
-from dovetail.gpu.request import WHOLE_MILLI
 from dovetail.queue.limits.limits import limits_of, milli_of
 from dovetail.queue.limits.pools import pools_of
 from dovetail.queue.limits.priorities import bound_of
@@ -123,17 +122,13 @@ class PodQuotas:
             f"{uid}/{worker}" for uid, workers in self._jobs.get(namespace, {}).items() for worker in range(workers)
         ]
         claims = (self.ledger.claim(key) for key in (*pods, *planned))
-        return sum(_milli(claim) for claim in claims if claim is not None)
+        return sum(claim.milli for claim in claims if claim is not None)
 
 
 def _says_anything(spec: GPUQuotaSpec) -> bool:
     # A quota with a parent brings the limits of those above it, and makes its parent apply to no one else.
     limits = spec.most.gpus is not None or spec.max_priority is not None
     return bool(spec.pools) or limits or spec.parent is not None
-
-
-def _milli(claim: Claim) -> int:
-    return sum(device.share_milli for device in claim.devices) + claim.unnamed * WHOLE_MILLI
 
 
 def _refusal(refused: Refused) -> Refusal:

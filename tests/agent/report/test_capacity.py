@@ -40,9 +40,10 @@ def test_an_unhealthy_device_counts_for_nothing() -> None:
     assert advertised([device(), sick], tenants=(), turns_per_device=4)["dovetail.dev/gpu-milli"] == 1000
 
 
-def test_a_mig_device_is_no_card_to_be_shared_out() -> None:
+def test_a_mig_device_counts_as_one_that_is_not_shared() -> None:
     part = msgspec.structs.replace(device(), mig_profile="1g.10gb")
-    assert advertised([device(), part], tenants=(), turns_per_device=4)["dovetail.dev/gpu-milli"] == 1000
+    alone = advertised([device()], tenants=(), turns_per_device=4)
+    assert advertised([device(), part], tenants=(), turns_per_device=4) == alone | {"dovetail.dev/gpu-milli": 2000}
 
 
 @pytest.mark.parametrize(("mode", "milli", "turns"), [("Fractional", 1500, 4), ("TimeShared", 1000, 5)])
@@ -104,10 +105,10 @@ def test_tenants_of_sick_devices_count_with_what_they_hold_there_and_not_with_wh
     }
 
 
-def test_what_is_held_of_a_mig_device_counts_as_it_is_held() -> None:
+def test_what_is_held_of_a_mig_device_leaves_the_gpus_as_they_are() -> None:
     found = advertised([card(0), card(1, mig_profile="1g.10gb")], tenants=[holding((1, 300))], turns_per_device=4)
-    assert found["dovetail.dev/gpu-milli"] == 1500
-    assert found["dovetail.dev/gpu-memory-mib"] == 10300
+    assert found["dovetail.dev/gpu-milli"] == 2000
+    assert found["dovetail.dev/gpu-memory-mib"] == 10000
 
 
 def test_tenants_that_hold_more_than_all_turns_of_a_device_count_in_full() -> None:

@@ -72,7 +72,10 @@ def test_a_mig_device_is_not_given_to_who_asks_a_gpu() -> None:
     card = gpunode.status.devices[0]
     parts = [msgspec.structs.replace(card, uuid=f"MIG-{at}", index=9 + at, mig_profile="1g.10gb") for at in range(7)]
     status = msgspec.structs.replace(gpunode.status, devices=[card, *parts])
-    assert [facts.uuid for facts in device_facts(msgspec.structs.replace(gpunode, status=status))] == [card.uuid]
+    view = make_view()
+    view.gpunode_changed(msgspec.structs.replace(gpunode, status=status))
+    assert [facts.uuid for facts in view.ledger.devices("a")] == [card.uuid]
+    assert [facts.uuid for facts in view.ledger.of_profile("1g.10gb").devices("a")] == [part.uuid for part in parts]
 
 
 def test_a_deleted_pod_frees_its_devices() -> None:

@@ -25,13 +25,15 @@ class Feasibility:
     """The masks of one ask, each computed at most once. Rows are positions in `nodes`. Never changes the ledger.
 
     The columns leave out the claim `key`, so that a claim does not compete with itself. Without `columns` they are
-    read from the ledger. All masks look at the ask's first container alone; `multi_container` has the others.
+    read from the ledger; the devices are MIG instances if the ask is for some. All masks look at the ask's first
+    container alone; `multi_container` has the others.
     """
 
     def __init__(
         self, ledger: Ledger, *, ask: Ask, nodes: Sequence[str], key: str, columns: Columns | None = None
     ) -> None:
-        self.ledger = ledger
+        self._original = ledger
+        self.ledger = ledger = ledger.of_profile(ask.profile)
         self.ask = ask
         self.nodes = nodes
         self.key = key
@@ -46,6 +48,11 @@ class Feasibility:
         """The GPU request. Only for an ask that has one."""
         assert self.ask.gpu is not None, "only for an ask with a GPU request"
         return self.ask.gpu
+
+    @property
+    def profiles(self) -> list[str]:
+        """The profiles of the MIG instances that the cluster has."""
+        return self._original.profiles()
 
     # --- Nodes -------------------------------------------------------------------------------------------------
 

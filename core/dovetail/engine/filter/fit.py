@@ -40,6 +40,7 @@ def check(
 
     `device_values` says how good each device of the node is for the ask; higher is better.
     """
+    ledger = ledger.of_profile(ask.profile)
     if single_node.covers(ask) and ledger.has_row(node):
         alone = single_node.judge(ledger, ask=ask, node=node, key=key)
         if alone.fits:
@@ -70,6 +71,7 @@ def _fit(
     guard_fraction: float,
     movable: bool = False,
 ) -> Fit:
+    unnamed = ask.gpu.count if ask.gpu is not None and ask.resource else 0
     return Fit(
         claim=Claim(
             key=key,
@@ -81,8 +83,9 @@ def _fit(
             guard_fraction=None if ask.mode == "Exclusive" or ask.gpu is None else guard_fraction,
             workload=ask.workload,
             movable=movable,
-            unnamed=ask.gpu.count if ask.gpu is not None and ask.resource else 0,
+            unnamed=0 if ask.profile else unnamed,
             resource=ask.resource,
+            instances=((ask.profile, unnamed),) if ask.profile and unnamed else (),
         ),
         note=ledger.unmeasured_reason(node),
     )

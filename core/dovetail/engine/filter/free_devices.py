@@ -48,6 +48,7 @@ class FreeDevices:
                 uuid=self.facts[slot].uuid,
                 share_milli=gpu.share_milli,
                 memory_mib=min(needed_mib(self.ask, allowed_mib=self.allowed_mib[slot]), self.free_mib[slot]),
+                mig=gpu.mig,
             )
             for slot in slots
         )

@@ -22,14 +22,15 @@ def node_text(ledger: Ledger, *, name: str) -> str:
     return ledger.obstacle(name) or "node is cordoned"
 
 
-def gpus(count: int) -> str:
-    """`1 GPU`, `4 GPUs`."""
-    return f"{count} GPU" if count == 1 else f"{count} GPUs"
+def gpus(count: int, *, profile: str = "") -> str:
+    """`1 GPU`, `4 GPUs`; with the profile of MIG instances `4 instances of 1g.10gb`."""
+    unit = f"{'instance' if count == 1 else 'instances'} of {profile}" if profile else "GPU" if count == 1 else "GPUs"
+    return f"{count} {unit}"
 
 
-def need(count: int, *, available: int) -> str:
+def need(count: int, *, available: int, profile: str = "") -> str:
     """The beginning of every shortage: `Need 4 GPUs, only 1 available`."""
-    return f"Need {gpus(count)}, only {available} available"
+    return f"Need {gpus(count, profile=profile)}, only {available} available"
 
 
 def ask_text(kind: RefusalKind, *, ask: Ask) -> str:
@@ -37,10 +38,10 @@ def ask_text(kind: RefusalKind, *, ask: Ask) -> str:
     if kind == "CPUOrMemoryShort" or ask.gpu is None:
         return "too little CPU or memory in addition to the GPUs"
     gpu = ask.gpu
-    count = gpus(gpu.count)
+    count = gpus(gpu.count, profile=gpu.mig)
     memory = size_text(gpu) + ("" if gpu.memory_mib is None else f" with {gpu.memory_mib} MiB")
     texts: dict[RefusalKind, str] = {
-        "NoGPU": "no GPU reported",
+        "NoGPU": f"no MIG instance of {gpu.mig}" if gpu.mig else "no GPU reported",
         "NotManaged": f"no {ask.resource} here" if ask.resource else "not a node that Dovetail manages",
         "WrongVendor": f"no GPU of vendor {gpu.vendor}",
         "WrongModel": f"no GPU{kind_text(gpu)}",
@@ -129,5 +130,5 @@ def _message(kind: RefusalKind, *, masks: Feasibility, row: int, left: int) -> s
         there = nominal_sizes(masks.ledger, models=columns.model[row][present])
         return f"{name}: {ask_text(kind, ask=ask)} ({gpus(int(present.sum()))}: {there})"
     if kind in {"NoGPU", "NotManaged", "WrongVendor", "WrongModel", "DeviceIndex", "ModeConflict"}:
-        return f"{name}: {ask_text(kind, ask=ask)} ({gpus(int(present.sum()))})"
-    return f"{name}: {need(ask.gpu.count, available=left)}: {ask_text(kind, ask=ask)}"
+        return f"{name}: {ask_text(kind, ask=ask)} ({gpus(int(present.sum()), profile=ask.gpu.mig)})"
+    return f"{name}: {need(ask.gpu.count, available=left, profile=ask.gpu.mig)}: {ask_text(kind, ask=ask)}"

@@ -41,18 +41,20 @@ def shortage(now: Judgement, *, after: Judgement, workers: int, placed: int) -> 
     if free_on_one < gpu.count and wanted <= free_in_all:
         return Shortage(
             reason="Fragmentation",
-            message=f"{need(gpu.count, available=free_on_one)} on one node: "
-            f"{gpus(free_in_all)} are free, but not together",
+            message=f"{need(gpu.count, available=free_on_one, profile=gpu.mig)} on one node: "
+            f"{gpus(free_in_all, profile=gpu.mig)} are free, but not together",
         )
     if workers > 1 and (now.ask.mode != "Exclusive" or wanted <= free_in_all):
         available = gpu.count * placed
     else:
         available = free_in_all if free_in_all < wanted else int(free[now.host_fits].max(initial=0))
     if now.ask.apart and wanted <= free_in_all:
-        on_others = f"{gpus(free_in_all)} are free, but each worker takes a node of its own"
-        return Shortage(reason="Resources", message=f"{need(wanted, available=available)}: {on_others}")
+        on_others = f"{gpus(free_in_all, profile=gpu.mig)} are free, but each worker takes a node of its own"
+        return Shortage(
+            reason="Resources", message=f"{need(wanted, available=available, profile=gpu.mig)}: {on_others}"
+        )
     return _other_shortage(
-        now, after=after, message=need(wanted, available=available), more_free=available < free_in_all
+        now, after=after, message=need(wanted, available=available, profile=gpu.mig), more_free=available < free_in_all
     )
 
 
@@ -109,20 +111,21 @@ def _kinds(judged: Judgement) -> set[RefusalKind]:
 
 
 def _exceeds(judged: Judgement, *, gpu: GPURequest, workers: int, most_on_one: int, capacity: int) -> str:
-    wanted = gpu.count * workers
+    wanted, profile = gpu.count * workers, gpu.mig
     if most_on_one >= gpu.count:
         beside = f", {_host(judged.ask)}" if capacity < int(workers_without_host(judged, gpu=gpu).sum()) else ""
-        together = (
-            f"at most {capacity} of {workers} workers with {gpus(gpu.count)}{beside} each could ever run together"
-        )
+        each = f"{gpus(gpu.count, profile=profile)}{beside} each"
+        together = f"at most {capacity} of {workers} workers with {each} could ever run together"
         together += ", each on a node of its own" if judged.ask.apart else ""
-        return f"{need(wanted, available=capacity * gpu.count)}: {together}"
+        return f"{need(wanted, available=capacity * gpu.count, profile=profile)}: {together}"
     most = int(judged.indexed_devices.sum(axis=1).max(initial=0))
     if 0 < most < gpu.count:
-        return f"{need(gpu.count, available=most)} on one node: the largest request that could ever fit is {most}"
+        short = need(gpu.count, available=most, profile=profile)
+        return f"{short} on one node: the largest request that could ever fit is {most}"
     if most_on_one > 0:
-        return f"{need(gpu.count, available=most_on_one)} on one node with {_host(judged.ask)} in addition"
-    return f"{need(wanted, available=0)}: {_nothing_like_it(judged, gpu=gpu)}"
+        short = need(gpu.count, available=most_on_one, profile=profile)
+        return f"{short} on one node with {_host(judged.ask)} in addition"
+    return f"{need(wanted, available=0, profile=profile)}: {_nothing_like_it(judged, gpu=gpu)}"
 
 
 def _nothing_like_it(judged: Judgement, *, gpu: GPURequest) -> str:
@@ -130,6 +133,8 @@ def _nothing_like_it(judged: Judgement, *, gpu: GPURequest) -> str:
     ledger = judged.ledger
     nodes = [name for name, right in zip(judged.nodes, judged.right_kind, strict=True) if right]
     there = [device for name in nodes for device in ledger.devices(name)]
+    if gpu.mig and not there:
+        return _no_such_profile(judged, profile=gpu.mig)
     if not there:
         return _no_such_nodes(judged)
     if gpu.vendor is not None and all(device.vendor != gpu.vendor for device in there):
@@ -175,6 +180,13 @@ def _no_such_nodes(judged: Judgement) -> str:
     if any(judged.ledger.devices(name) for name in judged.nodes):
         return "the nodes with GPUs are served by a vendor's plugin, which gives whole ones only"
     return "no node reports a GPU"
+
+
+def _no_such_profile(judged: Judgement, *, profile: str) -> str:
+    """That no node has instances of the profile, and the profiles that there are."""
+    if profile in judged.profiles:
+        return f"none of the nodes that may be used has a MIG instance of {profile}"
+    return f"no node has a MIG instance of {profile}, there is {', '.join(judged.profiles) or 'none of any profile'}"
 
 
 def _listed(words: Iterable[str]) -> str:

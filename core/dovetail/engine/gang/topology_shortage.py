@@ -59,18 +59,20 @@ def shortage_by_topology(gang: Gang) -> Shortage:
     message, free = f"{wanted}, {best} has {has}", int(gang.seats.sum())
     if free >= workers:
         together = f"not in one {level}" if level else "not in such groups"
-        message = f"{message}: {gpus(free * gpu.count)} are free, but {together}"
+        message = f"{message}: {gpus(free * gpu.count, profile=gpu.mig)} are free, but {together}"
         return Shortage(reason="Fragmentation", message=message)
     return Shortage(reason="Resources", message=message)
 
 
 def _wanted(gang: Gang, *, workers: int) -> str:
-    topology, count = gang.topology, gang.now.gpu.count
+    topology, gpu = gang.topology, gang.now.gpu
+    count = gpu.count
     where = f" in one {topology.required}" if topology.required else ""
     if not topology.group_size:
-        return f"Need {gpus(workers * count)}{where}"
+        return f"Need {gpus(workers * count, profile=gpu.mig)}{where}"
     group = topology.group_size
-    return f"Need {gpus(workers * count)}{where} with {gpus(group * count)} in each {topology.group_level}"
+    all_of_them, in_each = gpus(workers * count, profile=gpu.mig), gpus(group * count, profile=gpu.mig)
+    return f"Need {all_of_them}{where} with {in_each} in each {topology.group_level}"
 
 
 def _amount(gang: Gang, *, workers: int) -> str:

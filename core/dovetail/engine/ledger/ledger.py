@@ -17,6 +17,7 @@ from dovetail.engine.ledger.change_log import LOG_LENGTH, ChangeLog
 from dovetail.engine.ledger.node_labels import Domains
 from dovetail.engine.ledger.node_table import NodeTable
 from dovetail.engine.ledger.node_totals import NodeTotals
+from dovetail.engine.ledger.partitions import Partitions, compute_milli, is_gpu, of_profile, profiles, seen_by
 from dovetail.engine.model.claims import Claim
 from dovetail.engine.model.columns import Columns, Floats, Ints
 from dovetail.engine.model.inventory import DeviceFacts, NodeFacts, Totals
@@ -44,6 +45,7 @@ class Content:
     columns: bytes
     limits: Limits
     labels: int = 0
+    instances: tuple[tuple[NodeFacts | None, tuple[DeviceFacts, ...]], ...] = ()
 
 
 class Prices(Protocol):
@@ -57,6 +59,7 @@ class Prices(Protocol):
 class Ledger:
     """Who holds what. Reported utilization is smoothed over `smoothing_seconds`.
 
+    Its devices are GPUs; `of_profile` has the MIG instances of a profile in their place.
     Not thread-safe. The log of changes remembers `log_length` changes for readers of `touched_since`.
     """
 
@@ -66,8 +69,12 @@ class Ledger:
         limits: Limits | None = None,
         smoothing_seconds: float = 120.0,
         log_length: int = LOG_LENGTH,
+        profile: str = "",
     ) -> None:
         self.limits = limits or Limits()
+        # Empty where the devices are GPUs.
+        self.profile = profile
+        self._partitions = Partitions()
         # None: plans are judged by best fit.
         self.prices: Prices | None = None
         self._table = NodeTable(limits=self.limits, smoothing_seconds=smoothing_seconds)
@@ -103,7 +110,11 @@ class Ledger:
         `now` is the time of a monotonic clock in seconds, by which utilization is smoothed; without it the report
         counts in full. A `note` says why the measurements do not count.
         """
-        self._table.set_devices(name, devices=devices, cpu_load=cpu_load, now=now, note=note)
+        known = tuple(devices)
+        gpus = tuple(filter(is_gpu, known))
+        if len(gpus) < len(known) or self._table.instances(name):
+            self._table.set_instances(name, instances=tuple(device for device in known if device.mig))
+        self._table.set_devices(name, devices=gpus, cpu_load=cpu_load, now=now, note=note)
         self._recount(name)
 
     def distrust(self, name: str, *, note: str) -> None:
@@ -227,6 +238,35 @@ class Ledger:
         """The devices of a node by index, as last reported."""
         return self._table.devices(name)
 
+    def instances(self, name: str) -> tuple[DeviceFacts, ...]:
+        """The MIG instances of a node by index, as last reported."""
+        return self._table.instances(name)
+
+    def everything(self, name: str) -> tuple[DeviceFacts, ...]:
+        """The GPUs and the MIG instances of a node, as `set_devices` takes them."""
+        return (*self._table.devices(name), *self._table.instances(name))
+
+    def partitioned(self) -> list[str]:
+        """The existing nodes with MIG instances."""
+        known = self._table.columns["known"]
+        return [name for name in self._table.partitioned if known[self._table.row(name)]]
+
+    def instances_milli(self) -> tuple[int, int]:
+        """The compute of the MIG instances of existing nodes in thousandths of a GPU, and that of the healthy ones."""
+        there = [device for name in self.partitioned() for device in self.instances(name)]
+        return compute_milli(there), compute_milli(device for device in there if device.healthy)
+
+    def profiles(self) -> list[str]:
+        """The profiles of the MIG instances that the existing nodes have, smallest first."""
+        return profiles(self)
+
+    def of_profile(self, profile: str) -> "Ledger":
+        """This ledger as a request sees it: without a profile itself, else with its MIG instances as the devices.
+
+        Only to read. It shows what the ledger is now, and is asked for again after a change.
+        """
+        return self._partitions.of(profile, original=self) if profile and not self.profile else self
+
     def unmeasured_reason(self, name: str) -> str:
         """Why measurements of the node do not count; empty when they do."""
         return self._table.unmeasured_reason(name)
@@ -242,6 +282,10 @@ class Ledger:
             columns=self._table.columns.digest(without=("utilization", "cpu_load")),
             limits=self.limits,
             labels=self._table.labels.version,
+            instances=tuple(
+                (self.facts(name), tuple(replace(device, utilization=0.0) for device in self.instances(name)))
+                for name in self.partitioned()
+            ),
         )
 
     def domains(self, path: tuple[str, ...]) -> Domains:
@@ -263,6 +307,15 @@ class Ledger:
             for name, value in self._derived(own.node, row=row, without=without).items():
                 copied[name][at] = value
         return Columns(**copied)
+
+    def facts(self, name: str) -> NodeFacts | None:
+        """What the Node object of a node said last; None without one."""
+        return self._table.facts(name)
+
+    def exists(self, name: str) -> bool:
+        """Whether the node exists."""
+        row = self._table.row(name)
+        return row is not None and bool(self._table.columns["known"][row])
 
     def has_row(self, name: str) -> bool:
         """Whether the node exists or existed."""
@@ -356,6 +409,27 @@ class Ledger:
                 other._recount(name)
         return other
 
+    def partition(self, profile: str) -> "Ledger":
+        """An empty ledger for a profile that always has the claims of this one."""
+        other = Ledger(limits=self.limits, profile=profile)
+        other._entries, other._on_node = self._entries, self._on_node
+        return other
+
+    def follow(self, original: "Ledger", *, rows: Collection[int]) -> None:
+        """Take over what these `rows` of the `original` are now. Only for the ledger of a profile."""
+        for row in sorted(rows):
+            name = original.name(row)
+            facts = original.facts(name)
+            if facts is not None:
+                self._table.set_node(seen_by(facts, profile=self.profile))
+            instances = of_profile(original.instances(name), profile=self.profile)
+            note = original.unmeasured_reason(name)
+            self._table.set_devices(name, devices=instances, cpu_load=0.0, now=None, note=note)
+            own = self._table.row(name)
+            if own is not None and not original.exists(name):
+                self._table.drop_node(own)
+            self._recount(name)
+
     # --- Inside ------------------------------------------------------------------------------------------------
 
     def _enter(self, entry: _Entry) -> bool:
@@ -412,13 +486,13 @@ class Ledger:
                 fraction = self._guard_fraction(entry.claim)
                 totals.add(entry.claim, slots=slots, fraction=fraction, is_hold=entry.is_hold)
         for entry in entries:
-            if entry.claim.unnamed:
-                taken = self._table.unnamed_slots(row, taken=totals.taken, count=entry.claim.unnamed)
+            if unnamed := entry.claim.unnamed_of(self.profile):
+                taken = self._table.unnamed_slots(row, taken=totals.taken, count=unnamed)
                 memory = columns["total"][row, taken]
                 memory_of = dict(zip(taken.tolist(), memory.tolist(), strict=True))
                 totals.add_unnamed(memory_mib=memory_of, is_hold=entry.is_hold)
         if columns["resource"][row]:
-            plugins = sum(len(entry.claim.devices) + entry.claim.unnamed for entry in entries if entry.claim.resource)
+            plugins = sum(entry.claim.of_plugin(self.profile) for entry in entries if entry.claim.resource)
             totals.withdraw(self._table.withdrawn_slots(row, taken=totals.taken, promised=plugins))
         return totals
 

@@ -32,7 +32,10 @@ class NodeTable:
         self._rows: dict[str, int] = {}
         self.names: list[str] = []
         self._obstacles: dict[str, str] = {}
+        self._facts: dict[str, NodeFacts] = {}
         self._devices: dict[str, tuple[DeviceFacts, ...]] = {}
+        # MIG instances are in no column: the ledgers of their profiles have them.
+        self._instances: dict[str, tuple[DeviceFacts, ...]] = {}
         self._models: dict[Model, int] = {}
         self._vendors: dict[str, int] = {}
         self._resources: dict[str, int] = {"": 0}
@@ -56,6 +59,7 @@ class NodeTable:
         columns["resource"][row] = self._resources.setdefault(facts.resource, len(self._resources))
         columns["offered"][row] = facts.offered
         self._obstacles[facts.name] = facts.obstacle
+        self._facts[facts.name] = facts
         self.labels.set(row, name=facts.name, labels=facts.labels)
 
     def drop_node(self, row: int) -> None:
@@ -141,6 +145,26 @@ class NodeTable:
         """The devices of a node by index, as last reported."""
         return self._devices.get(name, ())
 
+    def facts(self, name: str) -> NodeFacts | None:
+        """What the Node object said last; None for a node that was only reported."""
+        return self._facts.get(name)
+
+    def set_instances(self, name: str, *, instances: tuple[DeviceFacts, ...]) -> None:
+        """Store the MIG instances of a node."""
+        if instances:
+            self._instances[name] = instances
+        else:
+            self._instances.pop(name, None)
+
+    def instances(self, name: str) -> tuple[DeviceFacts, ...]:
+        """The MIG instances of a node by index, as last reported."""
+        return self._instances.get(name, ())
+
+    @property
+    def partitioned(self) -> list[str]:
+        """The nodes with MIG instances."""
+        return list(self._instances)
+
     def unmeasured_reason(self, name: str) -> str:
         """Why measurements of the node do not count; empty when they do."""
         return self._notes.get(name, "")
@@ -199,7 +223,9 @@ class NodeTable:
         other._rows = dict(self._rows)
         other.names = list(self.names)
         other._obstacles = dict(self._obstacles)
+        other._facts = dict(self._facts)
         other._devices = dict(self._devices)
+        other._instances = dict(self._instances)
         other._models = dict(self._models)
         other._vendors = dict(self._vendors)
         other._resources = dict(self._resources)

@@ -1,11 +1,13 @@
 """What a pod asks for (`Ask`) and what it is promised (`Claim`). Values only."""
 
+from collections import Counter
 from dataclasses import dataclass, field, replace
 
 from dovetail.api.gpujob import Mode, Policy, Workload
 from dovetail.engine.model.settings import DEFAULT_WEIGHTS, Weights
 from dovetail.engine.model.topology import Topology
-from dovetail.gpu.request import GPURequest
+from dovetail.gpu import mig
+from dovetail.gpu.request import WHOLE_MILLI, GPURequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +45,11 @@ class Ask:
     topology: Topology | None = None
 
     @property
+    def profile(self) -> str:
+        """The profile of the MIG instances that are asked for; empty for GPUs, and for a pod without devices."""
+        return "" if self.gpu is None else self.gpu.mig
+
+    @property
     def alone(self) -> "Ask":
         """What each pod asks of its node, without the rules of its gang."""
         return self if self.topology is None else replace(self, topology=None)
@@ -50,12 +57,16 @@ class Ask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceClaim:
-    """One promised device. For a whole device, `memory_mib` is all its memory except the driver's reserve."""
+    """One promised device. For a whole device, `memory_mib` is all its memory except the driver's reserve.
+
+    `mig` is the profile of a MIG instance, of which `share_milli` is the part that is promised; empty for a GPU.
+    """
 
     index: int
     uuid: str
     share_milli: int
     memory_mib: int
+    mig: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +84,7 @@ class Claim:
     guard_fraction   the part of a shared device's memory that may be promised while this tenant is there
     workload         training or inference, where tenant limits apply
     movable          for another tenant's turn, the pod leaves its devices with all its memory, if the node supports it
+    instances        how many MIG instances of each profile kubelet picks
     """
 
     key: str
@@ -86,3 +98,25 @@ class Claim:
     guard_fraction: float | None = None
     workload: Workload | None = None
     movable: bool = False
+    instances: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def milli(self) -> int:
+        """The compute of all devices, in thousandths of a GPU; a MIG instance counts by its slices."""
+        gpus = sum(device.share_milli for device in self.devices if not device.mig) + WHOLE_MILLI * self.unnamed
+        instances = Counter(device.mig for device in self.devices if device.mig)
+        instances.update(dict(self.instances))
+        return gpus + sum(mig.milli_of(profile, count=count) for profile, count in instances.items())
+
+    @property
+    def picked(self) -> int:
+        """How many devices kubelet picks, GPUs and MIG instances."""
+        return self.unnamed + sum(count for _, count in self.instances)
+
+    def unnamed_of(self, profile: str) -> int:
+        """How many devices that kubelet picks are MIG instances of this profile; of the empty one, whole devices."""
+        return self.unnamed if not profile else dict(self.instances).get(profile, 0)
+
+    def of_plugin(self, profile: str) -> int:
+        """How many devices of that kind a plugin gave or will give."""
+        return self.unnamed_of(profile) + (0 if profile else len(self.devices))

@@ -15,7 +15,8 @@ class NodeFacts:
     """What a Node object says. `obstacle` is why it takes no pods at all now; empty when it does, `pods` of them.
 
     Where a vendor's plugin serves the devices, `resource` is its name for them and `offered` how many kubelet has in
-    order, given away or not. `labels` are those of the Node.
+    order, given away or not. `instances` is that number for the MIG instances of each profile. `labels` are those of
+    the Node.
     """
 
     name: str
@@ -27,6 +28,7 @@ class NodeFacts:
     pods: int = ANY_NUMBER
     resource: str = ""
     offered: int = 0
+    instances: Mapping[str, int] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -36,7 +38,8 @@ class DeviceFacts:
 
     `nvlink` and `switch` are the indexes of the devices that it reaches so. A tenant limit that is None is the
     configured one. `strangers`: a process without an allocation uses it, so it takes no new work.
-    `movable`: what a tenant has on it can be moved to the host for another's turn.
+    `movable`: what a tenant has on it can be moved to the host for another's turn. `mig`: the profile of a MIG
+    instance, which only a request of that profile gets; empty for a GPU.
     """
 
     index: int
@@ -56,6 +59,7 @@ class DeviceFacts:
     switch: tuple[int, ...] = ()
     training_limit: int | None = None
     inference_limit: int | None = None
+    mig: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,6 +34,8 @@ Rows = npt.NDArray[np.intp]
 MAX_ASKS: Final = 256
 MAX_BYTES: Final = 128 << 20
 MANY_NODES: Final = 256
+# Caches of profiles; requests of users name them, so that there may be many.
+_MAX_PROFILES: Final = 32
 # Up to so many changed nodes are judged one by one: a node takes a fifth of what arrays take for any few.
 FEW_NODES: Final = 8
 _TERMS: Final = ("utilization", "memory", "cpu")
@@ -122,9 +124,12 @@ class FitCache:
         self._max_bytes = max_bytes
         self._cached: OrderedDict[Ask, _Shape] = OrderedDict()
         self._last_rows: tuple[list[str], Rows] = ([], np.zeros(0, dtype=np.intp))
+        self._of_profiles: dict[str, tuple[Ledger, FitCache]] = {}
 
     def check(self, ask: Ask, *, node: str, key: str) -> Fit | Refusal:
         """As `fit.check`, with the devices that the fragmentation term prefers. Not cached."""
+        if (seen := self._seen_by(ask)) is not self:
+            return seen.check(ask, node=node, key=key)
 
         def values(free: FreeDevices) -> Sequence[float]:
             return self._term.device_values(free, key=key)
@@ -141,6 +146,8 @@ class FitCache:
         the ledger, whatever the order of `nodes` is: FGD rests on it that ties always go to the same nodes. The claim
         `key` itself does not count.
         """
+        if (seen := self._seen_by(ask)) is not self:
+            return seen.best(ask, nodes=nodes, key=key, limit=limit, within=within)
         shape = self._shape(ask)
         fits, parts = self._columns(shape, nodes=nodes, key=key)
         found = np.flatnonzero(fits)
@@ -154,16 +161,22 @@ class FitCache:
 
     def scores(self, ask: Ask, *, nodes: Sequence[str], key: str) -> list[float]:
         """The score of each of `nodes`, 0 to 1, in their order. The caller makes sure that they fit."""
+        if (seen := self._seen_by(ask)) is not self:
+            return seen.scores(ask, nodes=nodes, key=key)
         _, parts = self._columns(self._shape(ask), nodes=nodes, key=key)
         return list(combine(parts, policy=ask.policy, weights=ask.weights).tolist())
 
     def values(self, ask: Ask, *, nodes: Sequence[str]) -> Floats:
         """The fragmentation term of each of `nodes`, in their order, [n]; higher is better, 0 where it does not fit."""
+        if (seen := self._seen_by(ask)) is not self:
+            return seen.values(ask, nodes=nodes)
         fits, parts = self._columns(self._shape(ask), nodes=nodes, key="")
         return np.where(fits, parts.fragmentation, 0.0)
 
     def refusals(self, ask: Ask, *, nodes: Sequence[str], key: str) -> dict[str, Refusal]:
         """Why each node that does not fit is excluded, in the words that all nodes with this cause share."""
+        if (seen := self._seen_by(ask)) is not self:
+            return seen.refusals(ask, nodes=nodes, key=key)
         rows = self._rows(nodes)
         # Row -1 is an unknown node, which has the first cause.
         cause = np.where(rows < 0, 0, self._shape(ask).causes(self._ledger, rows=rows))
@@ -177,6 +190,19 @@ class FitCache:
             for name, at in zip(nodes, cause.tolist(), strict=True)
             if at >= 0
         }
+
+    def _seen_by(self, ask: Ask) -> "FitCache":
+        """This cache for an ask for GPUs; that of the instances' ledger for one for MIG instances."""
+        ledger = self._ledger.of_profile(ask.profile)
+        if ledger is self._ledger:
+            return self
+        known = self._of_profiles.get(ask.profile)
+        if known is None or known[0] is not ledger:
+            # Prices are of GPUs: instances are judged by best fit.
+            known = self._of_profiles[ask.profile] = ledger, FitCache(ledger, max_bytes=self._max_bytes)
+            if len(self._of_profiles) > _MAX_PROFILES:
+                self._of_profiles.pop(next(iter(self._of_profiles)))
+        return known[1]
 
     def _columns(self, shape: _Shape, *, nodes: Sequence[str], key: str) -> tuple[Bools, Terms]:
         """Which nodes fit, and the terms of their scores."""

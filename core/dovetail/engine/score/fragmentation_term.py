@@ -144,7 +144,7 @@ def _left_over(judged: Judgement) -> Floats:
     """
     columns, gpu = judged.columns, judged.ask.gpu
     cpu = (columns.cpu_free - judged.ask.cpu_milli) / LARGE_CPU_MILLI
-    devices = np.where(columns.present, columns.share_left, 0).sum(axis=1) - (gpu.total_milli if gpu else 0)
+    devices = np.where(columns.present, columns.share_left, 0).sum(axis=1) - (gpu.count * gpu.share_milli if gpu else 0)
     left = np.ceil((cpu + devices / LARGE_GPU_MILLI) / 2 * 100) / 100
     return np.asarray(left, dtype=np.float64).clip(0, 1)
 
@@ -174,7 +174,7 @@ def compactness_of_node(judged: SingleNode) -> float:
     node, gpu = judged.node, judged.ask.gpu
     share = sum(left for left, present in zip(node.share_left, node.present, strict=True) if present)
     cpu = (node.cpu_free - judged.ask.cpu_milli) / LARGE_CPU_MILLI
-    devices = (share - (gpu.total_milli if gpu else 0)) / LARGE_GPU_MILLI
+    devices = (share - (gpu.count * gpu.share_milli if gpu else 0)) / LARGE_GPU_MILLI
     left_over = min(1.0, max(0.0, ceil((cpu + devices) / 2 * 100) / 100))
     return 1 - left_over if gpu is None else 1 - (left_over + _pieces_of_node(judged, gpu=gpu)) / 2
 

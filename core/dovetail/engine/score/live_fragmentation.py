@@ -138,7 +138,8 @@ class LiveFragmentation(PricedTerm):
 
     def arrived(self, ask: Ask, *, key: str, count: int = 1) -> None:
         """Count the arrival of a pod, or of `count` pods at once. Each key counts once."""
-        if key in self._arrived:
+        if key in self._arrived or ask.profile:
+            # MIG instances are no part of the GPUs whose headroom is priced.
             return
         self._arrived[key] = None
         if len(self._arrived) > _REMEMBERED:

@@ -33,7 +33,7 @@ class Reservation:
     @property
     def devices(self) -> int:
         """The number of devices that are kept."""
-        return sum(len(claim.devices) + claim.unnamed for claim in self.claims)
+        return sum(len(claim.devices) + claim.picked for claim in self.claims)
 
 
 def reserve(job: Candidate, *, ledger: Ledger, sites: Sites, leaving: Iterable[Leaving]) -> Reservation | None:
@@ -143,6 +143,8 @@ class _Given:
         self._left[claim.node, "cpu"] += claim.cpu_milli
         self._left[claim.node, "memory"] += claim.memory_mib
         self._left[claim.node, f"devices of {claim.resource}"] += len(claim.devices) + claim.unnamed
+        for profile, count in claim.instances:
+            self._left[claim.node, f"instances of {profile}"] += count
         for device in claim.devices:
             self._left[device.uuid, "share"] += device.share_milli
             self._left[device.uuid, "memory"] += device.memory_mib
@@ -160,6 +162,11 @@ class _Given:
             claim,
             devices=tuple(device for device in devices if device.share_milli or device.memory_mib),
             unnamed=self._take(claim.node, what=f"devices of {claim.resource}", amount=claim.unnamed),
+            instances=tuple(
+                (profile, left)
+                for profile, count in claim.instances
+                if (left := self._take(claim.node, what=f"instances of {profile}", amount=count))
+            ),
             cpu_milli=self._take(claim.node, what="cpu", amount=claim.cpu_milli),
             memory_mib=self._take(claim.node, what="memory", amount=claim.memory_mib),
         )

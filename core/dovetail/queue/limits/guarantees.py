@@ -17,12 +17,17 @@ from dovetail.queue.quota_tree.tree import GPUS, Capacity, Tree, is_in_tree, tre
 
 
 def capacity_of(ledger: Ledger, *, models: Iterable[str] = ()) -> Capacity:
-    """The GPUs of a cluster, all and by these models: those of existing nodes, and of them the healthy ones."""
+    """The GPUs of a cluster, all and by these models: those of existing nodes, and of them the healthy ones.
+
+    MIG instances count among all GPUs, by their compute, as requests for them do.
+    """
     counts = {GPUS: ledger.device_counts()} | {model: ledger.device_counts(normalise(model)) for model in models}
-    return Capacity(
-        known={resource: known * WHOLE_MILLI for resource, (known, _) in counts.items()},
-        usable={resource: healthy * WHOLE_MILLI for resource, (_, healthy) in counts.items()},
-    )
+    known = {resource: known * WHOLE_MILLI for resource, (known, _) in counts.items()}
+    usable = {resource: healthy * WHOLE_MILLI for resource, (_, healthy) in counts.items()}
+    of_instances, healthy_ones = ledger.instances_milli()
+    known[GPUS] += of_instances
+    usable[GPUS] += healthy_ones
+    return Capacity(known=known, usable=usable)
 
 
 @dataclass(slots=True)

@@ -260,10 +260,10 @@ def group_limit(namespace: str, *, group: str, most: int | None) -> Limit:
 
 
 def milli_of(ask: Ask | None, *, workers: int) -> int:
-    """The thousandths of GPUs that all workers request; time-sliced devices count as shares."""
+    """The thousandths of GPUs that all workers request; time-sliced devices count as shares, MIG as slices of 7."""
     if ask is None or ask.gpu is None:
         return 0
-    return workers * sum(each.count * each.share_milli for each in (ask.gpu, *ask.more))
+    return workers * sum(each.total_milli for each in (ask.gpu, *ask.more))
 
 
 def model_of(ask: Ask | None) -> str:

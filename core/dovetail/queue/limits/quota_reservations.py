@@ -92,17 +92,13 @@ def _uses(counted: Iterable[Counted], *, ledger: Ledger, leaving: Iterable[Leavi
         found += [
             _Use(
                 subject=job.subject,
-                milli=_milli(claim),
+                milli=claim.milli,
                 node=claim.node,
                 end_seconds=_NEVER if each.assumed else each.at_seconds,
             )
             for each, claim in held
         ] or [_Use(subject=job.subject, milli=job.milli)]
     return found
-
-
-def _milli(claim: Claim) -> int:
-    return sum(device.share_milli for device in claim.devices) + claim.unnamed * WHOLE_MILLI
 
 
 def _windows(quota: GPUQuota, *, uses: Sequence[_Use], view: ClusterView, now: datetime) -> Iterator[Window]:

@@ -18,7 +18,6 @@ from dovetail.api.gpuquota import GPUQuota, GPUQuotaStatus
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Ask
 from dovetail.formats.timestamps import moment
-from dovetail.gpu.request import WHOLE_MILLI
 from dovetail.pods.demand import priority_in
 from dovetail.pods.tenancy import Child, child_of
 from dovetail.queue.limits import fair_share, guarantee_status, guarantees, limits, priorities, subjects
@@ -102,9 +101,7 @@ class Quotas:
         A pod that holds devices counts for its namespace, unless it belongs to a GPUJob.
         """
         claim = ledger.claim(pod.metadata.uid)
-        milli = 0
-        if claim is not None:
-            milli = sum(device.share_milli for device in claim.devices) + claim.unnamed * WHOLE_MILLI
+        milli = 0 if claim is None else claim.milli
         if not milli or not pod.spec.node_name:
             self._pods.pop(pod.metadata.uid, None)
             return

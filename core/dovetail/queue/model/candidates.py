@@ -145,7 +145,8 @@ def find_room(job: Candidate, *, ledger: Ledger, fit_cache: FitCache, sites: Sit
     """
     ways, nodes = [job.ask], sites.get(job.site)
     if job.others:
-        ways = [ask for ask in (job.ask, *job.others) if ledger.serves(ask.resource, nodes=nodes)] or ways
+        both = (job.ask, *job.others)
+        ways = [ask for ask in both if ledger.of_profile(ask.profile).serves(ask.resource, nodes=nodes)] or ways
     shortages = []
     for ask in ways:
         found = place(

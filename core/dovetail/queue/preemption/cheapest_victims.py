@@ -99,7 +99,7 @@ class Choice:
     def _missing_milli(self, nodes: Sequence[str] | None = None) -> int:
         """What at least has to come back, in milli: less makes no room, whichever jobs end."""
         job, ledger = self.proofs.job, self.proofs.ledger
-        if job.ask.gpu is None or job.ask.mode == "TimeShared":
+        if job.ask.gpu is None or job.ask.mode == "TimeShared" or job.ask.profile:
             return 0
         if nodes is None:
             totals = ledger.totals()
@@ -241,4 +241,5 @@ def _by_cost(ordered: Sequence[Running], *, cost: Callable[[Sequence[Running]], 
 
 
 def _held(claim: Claim) -> int:
-    return sum(device.share_milli for device in claim.devices) + claim.unnamed * WHOLE_MILLI
+    """What a claim has of GPUs, in thousandths; MIG instances are none of those that the node's devices are."""
+    return sum(device.share_milli for device in claim.devices if not device.mig) + claim.unnamed * WHOLE_MILLI

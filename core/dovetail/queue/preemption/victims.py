@@ -10,7 +10,6 @@ from typing import Final
 
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.score.fit_cache import FitCache
-from dovetail.gpu.request import WHOLE_MILLI
 from dovetail.queue.model.candidates import Candidate, NoRoom, Room, Sites, find_room
 from dovetail.queue.preemption.negative_cache import Question
 
@@ -172,10 +171,7 @@ class Proofs:
         return ordered[:enough]
 
     def _milli(self, victim: Running) -> int:
-        claims = [claim for key in victim.claims if (claim := self.ledger.claim(key)) is not None]
-        return sum(device.share_milli for claim in claims for device in claim.devices) + sum(
-            WHOLE_MILLI * claim.unnamed for claim in claims
-        )
+        return sum(claim.milli for key in victim.claims if (claim := self.ledger.claim(key)) is not None)
 
 
 def _sets(willing: Sequence[Running], *, most: int) -> Iterator[tuple[Running, ...]]:

@@ -1,6 +1,7 @@
 """Simulated devices: a Node's annotation declares them, its pods determine the load. Pure.
 
 `dovetail.dev/simulated-devices` = `{"model": "V100", "count": 8, "memoryMiB": 32768}` declares the devices.
+`"mig": ["7x1g.5gb"]` in it partitions the first devices, an entry each; the others stay whole.
 `dovetail.dev/simulated-faults` = `{"1": "Xid79FellOffTheBus"}` breaks some of them, by index.
 `dovetail.dev/simulated-strangers` puts processes without an assignment on them (`strangers`).
 
@@ -10,6 +11,7 @@ The same node name gives the same UUIDs. The same pods at the same time give the
 import json
 import uuid
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
@@ -19,8 +21,10 @@ from dovetail.api.gpunode import Assignment
 from dovetail.decoding import UnreadableError, decode
 from dovetail.formats.quantities import mebibytes, milli
 from dovetail.gpu.models import VENDORS
+from dovetail.gpu.partition import EXAMPLE
 from dovetail_agent.devices.assignments import deal
 from dovetail_agent.devices.model import DeviceInfo, DeviceSample, Inventory, InventoryUnreadable, Sample
+from dovetail_agent.devices.simulated.partitions import instances_in, partitioned
 from dovetail_agent.devices.simulated.scenarios import (
     OTHER_FAULT,
     SCENARIOS,
@@ -64,6 +68,11 @@ _FIELDS: Final = {
     "topology": Field(
         lambda value: value in SCENARIOS.topologies, f"one of {', '.join(SCENARIOS.topologies)}", "TwoSockets"
     ),
+    "mig": Field(
+        lambda value: isinstance(value, list) and all(instances_in(each) for each in value),
+        f'a list with the instances of each device that is partitioned, such as ["7x1g.5gb", "{EXAMPLE}"]',
+        [],
+    ),
     "vendor": Field(lambda value: value in VENDORS, f"one of {', '.join(VENDORS)}", "nvidia"),
 }
 
@@ -88,9 +97,8 @@ class SimulatedProvider:
         declared = _declaration(node)
         if declared["reservedMiB"] > declared["memoryMiB"]:
             raise _refusal(node, annotation=names.SIMULATED_DEVICES, name="reservedMiB", value=declared["reservedMiB"])
-        devices = tuple(
-            _device(index, declared=declared, node=node.metadata.name) for index in range(declared["count"])
-        )
+        whole = tuple(_device(index, declared=declared, node=node.metadata.name) for index in range(declared["count"]))
+        devices = partitioned(whole, by_card=declared["mig"])
         known = {index: _fault(name) for index, name in _faults(node, count=declared["count"]).items()}
         return Inventory(devices=unlinked(devices, faults=known), driver_version="simulated")
 
@@ -100,7 +108,8 @@ class SimulatedProvider:
         """Return what kubelet's device manager would have assigned: a simulated node has no kubelet."""
         faults = _faults(node, count=len(inventory.devices))
         sick = [index for index, name in faults.items() if _fault(name).unhealthy]
-        return deal(inventory, sick=sick, tenants=tenants, previous=previous)
+        gpus = replace(inventory, devices=tuple(device for device in inventory.devices if not device.mig_profile))
+        return deal(gpus, sick=sick, tenants=tenants, previous=previous)
 
     def sample(self, inventory: Inventory, *, node: Node, tenants: Sequence[Tenant], now: datetime) -> Sample:
         """Return a load that follows the running tenants.

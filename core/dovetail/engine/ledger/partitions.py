@@ -1,0 +1,74 @@
+"""The ledgers of MIG instances: for each profile one whose devices are the instances of that profile.
+
+Such a ledger is the original one seen by a request of the profile: the same nodes and the same claims, other devices.
+So all rules for whole devices hold for instances, no request for a GPU meets an instance, and none for an instance
+meets a GPU. It is brought up to date when it is asked for; a cluster without such requests never has one.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from dovetail.engine.ledger.change_log import NOTHING_READ
+from dovetail.engine.model.inventory import DeviceFacts, NodeFacts
+from dovetail.gpu import mig
+
+if TYPE_CHECKING:
+    from dovetail.engine.ledger.ledger import Ledger
+
+# In place of a profile that no node has: one ledger without devices answers for all of these.
+_NOWHERE: Final = "none"
+
+
+@dataclass(slots=True)
+class _Partition:
+    ledger: "Ledger"
+    position: int = NOTHING_READ
+
+
+class Partitions:
+    """The ledgers of the profiles that were asked for, over one original."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, _Partition] = {}
+
+    def of(self, profile: str, *, original: "Ledger") -> "Ledger":
+        """The ledger of a profile as of now. The original is an argument: it owns this, and must not be kept alive."""
+        there = profile if profile in profiles(original) else _NOWHERE
+        if there not in self._known:
+            self._known[there] = _Partition(original.partition(there))
+        found = self._known[there]
+        if found.position != original.changes:
+            found.ledger.follow(original, rows=original.touched_since(found.position))
+            found.position = original.changes
+        return found.ledger
+
+
+def profiles(original: "Ledger") -> list[str]:
+    """The profiles that requests can have and the existing nodes have, smallest first."""
+    found = {device.mig for name in original.partitioned() for device in original.instances(name)}
+    named = (profile for profile in found if mig.normalised(profile))
+    return sorted(named, key=lambda profile: (mig.milli_of(profile), mig.memory_mib(profile), profile))
+
+
+def seen_by(facts: NodeFacts, *, profile: str) -> NodeFacts:
+    """A node as a request for instances of a profile sees it."""
+    offered = facts.instances.get(profile, 0)
+    return replace(facts, resource=mig.resource_of(profile) if offered else "", offered=offered)
+
+
+def is_gpu(device: DeviceFacts) -> bool:
+    """Whether it is a GPU and not an instance of one."""
+    return not device.mig
+
+
+def of_profile(devices: Iterable[DeviceFacts], *, profile: str) -> tuple[DeviceFacts, ...]:
+    """The instances of a profile."""
+    return tuple(device for device in devices if device.mig == profile)
+
+
+def compute_milli(instances: Iterable[DeviceFacts]) -> int:
+    """The compute of instances in thousandths of a GPU; those of a profile that no request can have count for none."""
+    counts = Counter(device.mig for device in instances)
+    return sum(mig.milli_of(profile, count=count) for profile, count in counts.items() if mig.normalised(profile))
