@@ -42,6 +42,7 @@ from dovetail_gateway.v2.routes import routes as v2_routes
 from dovetail_gateway.v2.tasks import WAIT_SECONDS as TASK_WAIT_SECONDS
 from dovetail_gateway.v2.tasks import Tasks
 from dovetail_gateway.v2.templates import Templates, load_templates
+from dovetail_gateway.v3.effects import Effects
 from dovetail_gateway.v3.history import SECONDS as HISTORY_SECONDS
 from dovetail_gateway.v3.history import History
 from dovetail_gateway.v3.jobs import Jobs
@@ -219,6 +220,7 @@ def routes(
         logs=Logs(cache, jobs=jobs, clients=clients, reviews=reviews, streams=streams),
         nodes=Nodes(cache),
         questions=Questions(answers, jobs=jobs, reviews=reviews),
+        effects=Effects(answers, jobs=jobs),
         snapshots=Snapshots(feed),
         events=EventStreams(feed, cache=cache, reviews=reviews, streams=streams).serve,
         myself=Myself(cache, reviews=reviews),

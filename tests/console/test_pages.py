@@ -49,7 +49,8 @@ async def test_a_job_says_why_it_waits_on_each_node_and_what_would_change_it(win
 async def test_cancelling_names_what_depends_on_the_job_and_cancels_it(window: Window, api: GatewayApiServer) -> None:
     page = await window.sign_in("red-token", path="job/red/next")
     await page.get_by_role("button", name="Cancel").click()
-    await shows(page, "Jobs that depend on it: 3 after")
+    await shows(page, "Would be cancelled too")
+    await expect(page.get_by_role("dialog").get_by_role("listitem").first).to_have_text("3 after: depends on next")
     await expect(page.get_by_role("dialog").locator("pre")).to_have_text("gcancel 2 --namespace red")
     await page.get_by_role("dialog").get_by_role("button", name="Cancel").click()
     await shows(page, "Done: Cancel")
@@ -59,6 +60,7 @@ async def test_cancelling_names_what_depends_on_the_job_and_cancels_it(window: W
 async def test_hold_and_priority_change_the_job(window: Window, api: GatewayApiServer) -> None:
     page = await window.sign_in("red-token", path="job/red/next")
     await page.get_by_role("button", name="Hold").click()
+    await shows(page, "Depend on it, and wait until it is released")
     await page.get_by_role("dialog").get_by_role("button", name="Hold").click()
     await shows(page, "Done: Hold")
     await page.get_by_role("button", name="Change priority").click()
@@ -66,6 +68,7 @@ async def test_hold_and_priority_change_the_job(window: Window, api: GatewayApiS
     await page.get_by_role("button", name="Apply").click()
     await shows(page, 'Priority "300": allowed are whole numbers from 0 to 255')
     await page.get_by_role("dialog").get_by_label("Priority").fill("200")
+    await shows(page, "No other job would start at another time.")
     await page.get_by_role("button", name="Apply").click()
     await shows(page, "Done: Change priority")
     spec = api.objects["gpujobs"]["red/next"]["spec"]

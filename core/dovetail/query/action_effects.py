@@ -92,7 +92,9 @@ class Change:
         self._job = job
         self._changed = changed
         self._most_cycles = most_cycles
-        self._namespace = [each for each in prepared.jobs.values() if each.metadata.namespace == job.metadata.namespace]
+        # A prepared queue may be some seconds older than the job.
+        others = (each for each in prepared.jobs.values() if each.metadata.uid != job.metadata.uid)
+        self._namespace = [job, *(each for each in others if each.metadata.namespace == job.metadata.namespace)]
         self._tasks = [] if job.spec.array is None else list(self._tasks_of(job))
         self._affected = self._tasks or [job]
         self._ends = changed.spec.cancel

@@ -12,6 +12,7 @@ from dovetail.api.gpujob import GPUJob
 from dovetail.api.meta import key_of
 from dovetail.audit.allocations import Report
 from dovetail.cluster.objects import ClusterObjects
+from dovetail.query.action_effects import Effects
 from dovetail.query.audit import audit_of
 from dovetail.query.doctor import nodes
 from dovetail.query.doctor.findings import Finding
@@ -69,8 +70,18 @@ class Answers:
         """
         async with self._turns.turn(caller.key):
             prepared = await self._prepared.for_audience(Audience.of_job(job, sees=sees, user=user_of(job)))
-            cycles = _NODE_CYCLES // max(1, len(self._cache.gpunodes))
+            cycles = self._most_cycles()
             return await self._in_thread(lambda: prepared.dry_run(job, most_cycles=cycles, in_place_of=in_place_of))
+
+    async def effects(self, job: GPUJob, *, changed: GPUJob, caller: Caller, sees: Visibility) -> Effects:
+        """What a change to a job of the cluster would do. Raises `RequestError` for a request that cannot be read."""
+        async with self._turns.turn(caller.key):
+            prepared = await self._prepared.for_audience(Audience.of_job(job, sees=sees, user=user_of(job)))
+            cycles = self._most_cycles()
+            return await self._in_thread(lambda: prepared.effects(job, changed=changed, most_cycles=cycles))
+
+    def _most_cycles(self) -> int:
+        return _NODE_CYCLES // max(1, len(self._cache.gpunodes))
 
     async def _prepare(self, audience: Audience) -> Prepared:
         version = self._cache.version

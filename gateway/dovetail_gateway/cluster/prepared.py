@@ -9,6 +9,7 @@ from typing import Final
 
 from dovetail.api.gpujob import GPUJob
 from dovetail.logs import get_logger
+from dovetail.query.action_effects import Effects, effects_of
 from dovetail.query.dry_run import DryRun, PreparedQueue, dry_run_on
 from dovetail_gateway.access.visibility import Visibility
 
@@ -58,6 +59,11 @@ class Prepared:
         """The decision on a job. Called in any thread; one is computed at a time."""
         with self._one:
             return dry_run_on(self.queue, job=job, most_cycles=most_cycles, in_place_of=in_place_of)
+
+    def effects(self, job: GPUJob, *, changed: GPUJob, most_cycles: int) -> Effects:
+        """What a change to a job would do. Called in any thread; one is computed at a time."""
+        with self._one:
+            return effects_of(self.queue, job=job, changed=changed, most_cycles=most_cycles)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

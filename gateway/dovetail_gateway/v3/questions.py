@@ -49,7 +49,7 @@ class Questions:
         except ValueError as error:
             # The schema's CEL rules, which would have refused it, are the API server's.
             raise RequestFailedError(422, reason="Invalid", message=f"spec cannot be used: {error}") from error
-        return Answer(value=_dry_run(found))
+        return Answer(value=dry_run_answer(found))
 
     def _replaced(self, new: NewRequest, *, sees: Visibility) -> str:
         """The UID of the job that the request replaces; empty for none. Raises `RequestFailedError`."""
@@ -80,7 +80,8 @@ class Questions:
         )
 
 
-def _dry_run(found: DryRun) -> DryRunAnswer:
+def dry_run_answer(found: DryRun) -> DryRunAnswer:
+    """A decision of the queue as an answer, without hidden names."""
     start, preempting = found.start, found.preempting
     seconds = None if start is None else start.in_seconds
     bounds = (None, None) if start is None or start.range_seconds is None else start.range_seconds

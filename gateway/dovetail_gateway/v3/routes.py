@@ -13,6 +13,7 @@ from dovetail_gateway.routing.table import (
     acts,
     route,
 )
+from dovetail_gateway.v3.effects import Effects
 from dovetail_gateway.v3.history import History
 from dovetail_gateway.v3.jobs import IDEMPOTENCY_KEY, Jobs
 from dovetail_gateway.v3.logs import Logs
@@ -22,6 +23,7 @@ from dovetail_gateway.v3.plan import Plan
 from dovetail_gateway.v3.questions import Questions
 from dovetail_gateway.v3.snapshots import Snapshots
 from dovetail_gateway.v3.types.callers import Me
+from dovetail_gateway.v3.types.effects import EffectsAnswer, PlannedChange
 from dovetail_gateway.v3.types.history import HistoryFilter, HistoryPage
 from dovetail_gateway.v3.types.jobs import (
     DryRunFlag,
@@ -69,6 +71,7 @@ def routes(
     waste: Waste,
     nodes: Nodes,
     questions: Questions,
+    effects: Effects,
     snapshots: Snapshots,
     events: Stream,
     myself: Myself,
@@ -81,6 +84,7 @@ def routes(
         _plan(plan),
         *_waste(waste),
         *_questions(questions),
+        _effects(effects),
         *_nodes(nodes),
         *_live(snapshots, events=events),
         _me(myself),
@@ -180,6 +184,14 @@ def _questions(questions: Questions) -> list[Route]:
             right=READ, answers={200: AuditAnswer}, path_type=Nothing, query_type=Strictly,
         ),
     ]  # fmt: skip
+
+
+def _effects(effects: Effects) -> Route:
+    return route(
+        "POST", f"{_JOB}/effects", effects.get_effects, summary="Ask what a change to a job would do to others",
+        tag="v3", right=READ, answers={200: EffectsAnswer, 404: Problem}, path_type=JobPath, query_type=Strictly,
+        body_type=PlannedChange,
+    )  # fmt: skip
 
 
 def _nodes(nodes: Nodes) -> list[Route]:

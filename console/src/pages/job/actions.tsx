@@ -1,21 +1,17 @@
 // What can be done with a job, each with what it would do and the same as a command.
 import { useSignal } from "@preact/signals";
-import { useEffect } from "preact/hooks";
 import { ApiError, jobPath, patch, post } from "../../api/client";
-import type { DryRun, JobDetails, JobRow, JobSpec } from "../../api/types";
+import type { JobRow, PlannedChange } from "../../api/types";
 import { duration, secondsSince } from "../../format";
-import { jobs } from "../../live/store";
 import { called, Command, Dialog, Field, FINISHED } from "../../parts/basics";
-import { numberOf, RequestProblem, specOf } from "../../requests";
+import { numberOf, RequestProblem } from "../../requests";
 import { pathTo } from "../../router";
 import { t, type Text } from "../../texts";
-import { Verdict } from "../ask";
-
-const TYPING_MS = 300;
+import { EffectsOf } from "./effects";
 
 type Action = "hold" | "release" | "cancel" | "changePriority";
 
-export function Actions({ job, details }: { job: JobRow; details: JobDetails | null }) {
+export function Actions({ job }: { job: JobRow }) {
   const open = useSignal<Action | null>(null);
   const done = useSignal("");
   const held = job.phase === "Held" || job.phase === "Suspended";
@@ -34,7 +30,6 @@ export function Actions({ job, details }: { job: JobRow; details: JobDetails | n
       {open.value && (
         <Confirm
           job={job}
-          details={details}
           action={open.value}
           onDone={(text) => {
             done.value = text;
@@ -52,13 +47,12 @@ const cloneQuery = (job: JobRow): string =>
 
 interface ConfirmProps {
   job: JobRow;
-  details: JobDetails | null;
   action: Action;
   onDone: (text: string) => void;
   onClose: () => void;
 }
 
-function Confirm({ job, details, action, onDone, onClose }: ConfirmProps) {
+function Confirm({ job, action, onDone, onClose }: ConfirmProps) {
   const priority = useSignal(String(job.priority));
   const problem = useSignal("");
   const perform = async (event: Event) => {
@@ -81,7 +75,7 @@ function Confirm({ job, details, action, onDone, onClose }: ConfirmProps) {
             <input inputMode="numeric" value={priority.value} onInput={(event) => (priority.value = event.currentTarget.value)} />
           </Field>
         )}
-        {action === "changePriority" && job.phase === "Queued" && details && <WithPriority job={job} spec={details.spec} priority={priority.value} />}
+        <EffectsOf job={job} change={changeOf(action, priority.value)} />
         <Command lines={[commandOf(job, action, priority.value)]} />
         <p role="alert" class="problem">
           {problem.value}
@@ -97,68 +91,31 @@ function Confirm({ job, details, action, onDone, onClose }: ConfirmProps) {
 
 async function run(job: JobRow, action: Action, priority: string): Promise<void> {
   const path = jobPath(job.namespace, job.name);
-  switch (action) {
-    case "hold":
-    case "release":
-      await patch(path, { held: action === "hold" });
-      return;
-    case "changePriority":
-      await patch(path, { priority: numberOf(t("priority"), priority, 0, 255) });
-      return;
-    case "cancel":
-      await post(`${path}/cancel`, undefined);
+  if (action === "cancel") await post(`${path}/cancel`, undefined);
+  else await patch(path, action === "changePriority" ? { priority: priorityOf(priority) } : { held: action === "hold" });
+}
+
+const priorityOf = (text: string): number => numberOf(t("priority"), text, 0, 255);
+
+// The change whose effects are asked for; null while the priority is none.
+function changeOf(action: Action, priority: string): PlannedChange | null {
+  if (action === "cancel") return { cancel: true };
+  if (action !== "changePriority") return { held: action === "hold" };
+  try {
+    return { priority: priorityOf(priority) };
+  } catch (error) {
+    if (error instanceof RequestProblem) return null;
+    throw error;
   }
 }
 
 function consequences(job: JobRow, action: Action): string[] {
   const runs = job.phase === "Running" || job.phase === "Starting";
-  const dependents = dependentsOf(job);
   const found = [t(`${action === "changePriority" ? "priority" : action}Would` as Text)];
   if (action === "hold" && runs) found.push(t("holdRunning"));
   if (action === "cancel" && runs && job.startedAt) found.push(t("cancelRunning", duration(secondsSince(job.startedAt)), job.gpus));
-  if (action === "cancel" && dependents.length) found.push(t("cancelAlso", dependents.map(called).join(", ")));
+  if ((action === "cancel" || action === "hold") && runs && job.workers > 1) found.push(t("endsAllWorkers", job.workers));
   return found;
-}
-
-// The jobs that wait for this one, and those that wait for them.
-function dependentsOf(job: JobRow): JobRow[] {
-  const open = jobs.value.filter((each) => each.namespace === job.namespace && each.after.length > 0 && !FINISHED.has(each.phase));
-  const found = new Map<string, JobRow>();
-  for (let names = [job.name]; names.length; ) {
-    const more = open.filter((each) => !found.has(each.name) && each.after.some((name) => names.includes(name)));
-    for (const each of more) found.set(each.name, each);
-    names = more.map((each) => each.name);
-  }
-  return [...found.values()];
-}
-
-// What the queue would say with another priority, while it is typed.
-function WithPriority({ job, spec, priority }: { job: JobRow; spec: JobSpec; priority: string }) {
-  const said = useSignal<DryRun | null>(null);
-  useEffect(() => {
-    const stop = new AbortController();
-    const ask = async () => {
-      try {
-        const body = { namespace: job.namespace, spec: specOf({ gpu: "", priority }, spec), inPlaceOf: job.name };
-        said.value = await post<DryRun>("/api/v3/dry-run", body, { signal: stop.signal });
-      } catch (error) {
-        if (stop.signal.aborted) return;
-        if (!(error instanceof ApiError || error instanceof RequestProblem)) throw error;
-        said.value = null;
-      }
-    };
-    const first = setTimeout(() => void ask(), TYPING_MS);
-    return () => {
-      clearTimeout(first);
-      stop.abort();
-    };
-  }, [priority, job.uid]);
-  if (!said.value) return null;
-  return (
-    <div role="status" class="verdict">
-      <strong>{t("afterChange")}</strong> <Verdict said={said.value} />
-    </div>
-  );
 }
 
 function commandOf(job: JobRow, action: Action, priority: string): string {

@@ -29,7 +29,7 @@ export function JobPage() {
         {sentence(row)}
       </p>
       <Facts job={row} />
-      <Actions job={row} details={details} />
+      <Actions job={row} />
       {!FINISHED.has(row.phase) && <Why job={row} details={details} />}
       <Devices job={row} />
       {row.startedAt && <Logs job={row} />}
