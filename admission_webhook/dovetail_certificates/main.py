@@ -56,6 +56,13 @@ def _parser() -> argparse.ArgumentParser:
         help="MutatingWebhookConfiguration whose webhooks get the CA",
     )
     options.add_argument(
+        "--converted",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="CRD whose conversion webhook gets the CA; may be repeated",
+    )
+    options.add_argument(
         "--extender-secret",
         metavar="NAME",
         help="Secret of the extender's certificate; NAME-client gets its client's, and NAME-ca the CA",
@@ -105,7 +112,13 @@ def targets(args: argparse.Namespace) -> tuple[Target | None, Attached | None]:
     namespace = os.environ.get("POD_NAMESPACE") or DEFAULT_NAMESPACE
     target = attached = None
     if _whole(args, "secret", "names", "configuration"):
-        target = Target(namespace=namespace, secret=args.secret, names=args.names, configuration=args.configuration)
+        target = Target(
+            namespace=namespace,
+            secret=args.secret,
+            names=args.names,
+            configuration=args.configuration,
+            converted=args.converted,
+        )
     if _whole(args, "extender_secret", "extender_names", "client_names"):
         attached = Attached(
             namespace=namespace,

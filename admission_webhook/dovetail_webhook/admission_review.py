@@ -90,10 +90,13 @@ def allowed(uid: str, *, patch: list[dict[str, Any]]) -> bytes:
 
 def denied(uid: str, *, message: str) -> bytes:
     """Encode the answer that denies the object; the message is truncated if it is too long."""
-    # A Python string may contain a lone surrogate, which UTF-8 cannot encode.
-    sentence = message[:_LONGEST_MESSAGE].encode(errors="replace").decode()
-    status = {"code": _BAD_REQUEST, "reason": "BadRequest", "message": sentence}
+    status = {"code": _BAD_REQUEST, "reason": "BadRequest", "message": sentence(message)}
     return _answer({"uid": uid, "allowed": False, "status": status})
+
+
+def sentence(message: str) -> str:
+    """A message as an answer may contain it: not too long, and without lone surrogates, which UTF-8 cannot encode."""
+    return message[:_LONGEST_MESSAGE].encode(errors="replace").decode()
 
 
 def _answer(response: dict[str, Any]) -> bytes:

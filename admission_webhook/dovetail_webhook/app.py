@@ -1,7 +1,8 @@
-"""The webhook over HTTP: `POST /mutate` answers every review, readable or not."""
+"""The webhook over HTTP: `POST /mutate` and `POST /convert` answer every review, readable or not."""
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from aiohttp import web
@@ -11,7 +12,9 @@ from dovetail.process.bodies import Bodies, BodyError
 from dovetail.process.connections import Connections
 from dovetail_webhook import admission_review
 from dovetail_webhook.admission_review import ReviewError
-from dovetail_webhook.handler import MAX_MEMORY, Answer, Reviewer, refused, too_heavy
+from dovetail_webhook.answer import Answer, Answerer
+from dovetail_webhook.converter import Converter
+from dovetail_webhook.handler import MAX_MEMORY, Reviewer, too_heavy
 from dovetail_webhook.metrics import Metrics
 from dovetail_webhook.slots import Slots
 from dovetail_webhook.weight import memory_of
@@ -32,34 +35,38 @@ log = logs.get_logger("dovetail.webhook")
 def application(
     reviewer: Reviewer, *, metrics: Metrics, connections: Connections | None = None, seconds: float = _ANSWER_SECONDS
 ) -> web.Application:
-    """The application that serves `/mutate`.
+    """The application that serves `/mutate` with this reviewer, and `/convert`.
 
     `seconds` bounds the time from a request's headers to its answer.
     """
-    desk = _Reviewer(reviewer, metrics=metrics, connections=connections or Connections(), seconds=seconds)
+    desk = _Desk(metrics=metrics, connections=connections or Connections(), seconds=seconds)
     app = web.Application()
-    app.add_routes([web.post("/mutate", desk.mutate)])
+    app.add_routes(
+        [
+            web.post("/mutate", partial(desk.review, answerer=reviewer)),
+            web.post("/convert", partial(desk.review, answerer=Converter())),
+        ]
+    )
     return app
 
 
-class _Reviewer:
-    """Receives reviews and sends the answers."""
+class _Desk:
+    """Receives reviews and sends the answers. Reviews of both kinds share its bounds of memory and threads."""
 
-    def __init__(self, reviewer: Reviewer, *, metrics: Metrics, connections: Connections, seconds: float) -> None:
-        self._reviewer = reviewer
+    def __init__(self, *, metrics: Metrics, connections: Connections, seconds: float) -> None:
         self._metrics = metrics
         self._connections = connections
         self._seconds = seconds
         self._bodies = Bodies(most_bytes=MAX_BODY_BYTES, memory=_BODIES_BYTES, seconds=min(_BODY_SECONDS, seconds))
         self._slots = Slots(count=AT_ONCE, memory=_REVIEWS_BYTES)
 
-    async def mutate(self, http: web.Request) -> web.StreamResponse:
+    async def review(self, http: web.Request, *, answerer: Answerer) -> web.StreamResponse:
         deadline = asyncio.get_running_loop().time() + self._seconds
         with self._connections.answering(http):
             try:
                 async with self._bodies.read(http) as body:
                     with self._metrics.duration.time():
-                        response = await self._response(body, deadline=deadline)
+                        response = await self._response(body, answerer=answerer, deadline=deadline)
                     # Inside the block, so that the body still counts as held: a client that does not read its answer
                     # must not cost more memory than one that sends.
                     return await _sent(response, to=http)
@@ -70,9 +77,9 @@ class _Reviewer:
                 response.force_close()
                 return response
 
-    async def _response(self, body: bytearray, *, deadline: float) -> web.Response:
+    async def _response(self, body: bytearray, *, answerer: Answerer, deadline: float) -> web.Response:
         try:
-            answer = await self._answer(body, deadline=deadline)
+            answer = await self._answer(body, answerer=answerer, deadline=deadline)
         except ReviewError as error:
             log.warning("bad request", error=str(error))
             self._metrics.reviews.labels("unknown", "unread").inc()
@@ -80,25 +87,23 @@ class _Reviewer:
         self._metrics.reviews.labels(answer.kind, answer.outcome).inc()
         return web.Response(body=answer.body, content_type="application/json")
 
-    async def _answer(self, body: bytearray, *, deadline: float) -> Answer:
+    async def _answer(self, body: bytearray, *, answerer: Answerer, deadline: float) -> Answer:
         if problem := too_heavy(body):
-            return _without_review(body, problem=problem)
-        work: Callable[[], Answer] = lambda: self._reviewer.answer(body)  # noqa: E731 - typed, where partial is not
+            return _without_review(body, answerer=answerer, problem=problem)
+        work: Callable[[], Answer] = lambda: answerer.answer(body)  # noqa: E731 - typed, where partial is not
         try:
             async with asyncio.timeout_at(deadline):
                 return await self._slots.run(work, memory=memory_of(body))
         except TimeoutError:
-            return _without_review(
-                body, problem=f"no answer within {self._seconds:g} s, as others were reviewed: try again"
-            )
+            problem = f"no answer within {self._seconds:g} s, as others were reviewed: try again"
+            return _without_review(body, answerer=answerer, problem=problem)
 
 
-def _without_review(body: bytearray, *, problem: str) -> Answer:
+def _without_review(body: bytearray, *, answerer: Answerer, problem: str) -> Answer:
     uid = admission_review.uid_of(body)
     if not uid:
         raise ReviewError(problem)
-    log.warning("denied without a review", uid=uid, problem=problem)
-    return refused(uid, message=f"Dovetail's webhook does not review this object: {problem}")
+    return answerer.refuse(uid, problem=problem)
 
 
 async def _sent(response: web.Response, *, to: web.Request) -> web.Response:

@@ -1,7 +1,7 @@
 """One review, from its text to its answer, whatever the text is. Pure except for logging."""
 
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Final
 
 from dovetail import logs
 from dovetail.api.gpujob import KIND, Policy
@@ -18,22 +18,13 @@ from dovetail.jobs.guests.replicas import REPLICATED, patch_of_replicated, repli
 from dovetail.jobs.size_limits import JobLimitError, JobLimits
 from dovetail_webhook import admission_review, mutation
 from dovetail_webhook.admission_review import Request, ReviewError
+from dovetail_webhook.answer import Answer, Outcome
 from dovetail_webhook.weight import memory_of
 
-Outcome = Literal["patched", "unchanged", "denied", "failed"]
 KINDS: Final = ("Pod", KIND, *(each.resource.kind for each in GUESTS), *(each.resource.kind for each in REPLICATED))
 # 1.5 MiB of `"a",` take 28 MiB: etcd's limit, filled with the smallest values that occur in a pod.
 MAX_MEMORY: Final = 48 << 20
 log = logs.get_logger("dovetail.webhook")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """The answer to the API server, with the object's kind and the outcome for metrics."""
-
-    body: bytes
-    kind: str
-    outcome: Outcome
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +47,11 @@ class Reviewer:
             log.warning("a review that cannot be read is denied", error=str(error))
             return refused(uid, message=f"Dovetail cannot read this object: {error}")
         return self._answer(request)
+
+    def refuse(self, uid: str, *, problem: str) -> Answer:
+        """Deny an object that is not reviewed."""
+        log.warning("denied without a review", uid=uid, problem=problem)
+        return refused(uid, message=f"Dovetail's webhook does not review this object: {problem}")
 
     def _answer(self, request: Request) -> Answer:
         kind = request.kind.kind

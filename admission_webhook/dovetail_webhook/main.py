@@ -26,13 +26,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    options = serving.parser("dovetail-webhook", description="Complete the pods that ask for GPUs by an annotation.")
+    options = serving.parser("dovetail-webhook", description="Complete pods that ask for GPUs, and convert GPUQuotas.")
     options.add_argument(
         "--certificates", type=Path, required=True, metavar="FOLDER", help="where tls.crt and tls.key are"
     )
-    options.add_argument("--host", default="0.0.0.0", help="address of /mutate (default: %(default)s)")  # noqa: S104 - the API server comes from outside
+    options.add_argument("--host", default="0.0.0.0", help="address of /mutate and /convert (default: %(default)s)")  # noqa: S104 - the API server comes from outside
     options.add_argument(
-        "--port", type=int, default=DEFAULT_PORT, metavar="N", help="port of /mutate, TLS (default: %(default)s)"
+        "--port", type=int, default=DEFAULT_PORT, metavar="N", help="port of both, TLS (default: %(default)s)"
     )
     options.add_argument(
         "--metrics-port",

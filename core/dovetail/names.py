@@ -3,7 +3,10 @@
 from typing import Final
 
 GROUP: Final = "dovetail.dev"
+# The version that is stored, and that every program of Dovetail reads and writes.
 VERSION: Final = "v1alpha1"
+# The version that people are to write: docs/api-versions.md.
+V1BETA1: Final = "v1beta1"
 API_VERSION: Final = f"{GROUP}/{VERSION}"
 
 SCHEDULER_NAME: Final = "dovetail"
@@ -42,6 +45,10 @@ PRIORITY: Final = f"{GROUP}/gpu-priority"
 ENVIRONMENT: Final = f"{GROUP}/environment"
 OUTPUT_FILE: Final = f"{GROUP}/output"
 ERROR_FILE: Final = f"{GROUP}/error"
+
+# Annotation of a GPUQuota of v1beta1: what its v1alpha1 has beyond it, `gpus` or an empty `limit`. Only the conversion
+# writes it.
+LIMIT_FORM: Final = f"{GROUP}/v1alpha1-limit"
 
 # Annotation of a GPUJob: what people call it, if its object cannot have that name.
 DISPLAY_NAME: Final = f"{GROUP}/display-name"

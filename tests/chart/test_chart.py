@@ -121,6 +121,39 @@ def test_the_crds_can_be_left_out(render: Render) -> None:
     assert not [each for each in render(crds__install=False) if each["kind"] == "CustomResourceDefinition"]
 
 
+def quota_crd(manifests: list[dict[str, Any]]) -> tuple[dict[str, Any], dict[str, bool]]:
+    """The CRD of GPUQuota, and which of its versions are served."""
+    (crd,) = [
+        each for each in of_kind(manifests, "CustomResourceDefinition") if each["spec"]["names"]["kind"] == "GPUQuota"
+    ]
+    return crd, {version["name"]: version["served"] for version in crd["spec"]["versions"]}
+
+
+def test_the_webhook_converts_the_kind_whose_versions_differ(render: Render) -> None:
+    crd, served = quota_crd(render())
+    assert served == {"v1alpha1": True, "v1beta1": True}
+    service = {"name": "dovetail-webhook", "namespace": "dovetail-system", "port": 443, "path": "/convert"}
+    assert crd["spec"]["conversion"]["webhook"] == {
+        "clientConfig": {"service": service},
+        "conversionReviewVersions": ["v1"],
+    }
+    others = [
+        each for each in of_kind(render(), "CustomResourceDefinition") if each["spec"]["names"]["kind"] != "GPUQuota"
+    ]
+    assert not [each for each in others if "conversion" in each["spec"]]
+
+
+def test_without_the_webhook_gpuquotas_are_served_in_the_stored_version_alone(render: Render) -> None:
+    crd, served = quota_crd(render(webhook__enabled=False, users__required=False))
+    assert served == {"v1alpha1": True, "v1beta1": False}
+    assert "conversion" not in crd["spec"]
+
+
+def test_cert_manager_adds_its_ca_to_the_crd_too(render: Render) -> None:
+    crd, _ = quota_crd(render(webhook__issuer__name="site"))
+    assert crd["metadata"]["annotations"]["cert-manager.io/inject-ca-from"] == "dovetail-system/dovetail-webhook"
+
+
 def test_no_role_has_a_wildcard(chart: list[dict[str, Any]]) -> None:
     for role in of_kind(chart, "Role", "ClusterRole"):
         for rule in role["rules"]:

@@ -17,8 +17,8 @@ from dovetail.api.resources import PODS
 from dovetail.kube.auth.connection import load_connection
 from dovetail.kube.client import Client
 from dovetail.kube.errors import Forbidden, KubeError
-from dovetail_certificates.keeper import MUTATING, Configuration
 from dovetail_certificates.secret_store import SECRETS, Secret
+from dovetail_certificates.trust import MUTATING, Configuration
 from dovetail_sandbox import bringup, cluster, progress
 from dovetail_sandbox.cluster import Cluster
 from tests.chart.generated import CHART, IMAGES

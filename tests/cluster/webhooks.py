@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from dovetail.kube.client import Client
-from dovetail_certificates.keeper import MUTATING
+from dovetail_certificates.trust import MUTATING
 
 HOOKS: Final = MUTATING
 _NAME: Final = "dovetail"

@@ -45,6 +45,8 @@ START = datetime(2030, 1, 1, tzinfo=UTC)
 NAMES = ("dovetail-webhook.dovetail-system.svc", "127.0.0.1")
 SECRET = "/api/v1/namespaces/dovetail-system/secrets/dovetail-webhook"
 HOOKS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/dovetail"
+CRD = "gpuquotas.dovetail.dev"
+CRDS = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{CRD}"
 
 
 class Api:
@@ -57,6 +59,8 @@ class Api:
             "metadata": {"name": "dovetail", "resourceVersion": "1"},
             "webhooks": [{"name": name, "clientConfig": {"url": "https://127.0.0.1/mutate"}} for name in names],
         }
+        # None: the CRD is not installed.
+        self.crd: dict[str, Any] | None = None
         self.writes: list[str] = []
         self.before_write: Callable[[], None] = lambda: None
         self._versions = itertools.count(2)
@@ -69,6 +73,8 @@ class Api:
             web.patch(SECRET, self._apply),
             web.get(HOOKS, self._read_hooks),
             web.patch(HOOKS, self._patch),
+            web.get(CRDS, self._read_crd),
+            web.patch(CRDS, self._patch_crd),
         ])  # fmt: skip
         server = TestServer(app, host="127.0.0.1")
         await server.start_server()
@@ -119,6 +125,33 @@ class Api:
         self.writes.append("hooks")
         return web.json_response(self.hooks)
 
+    async def _read_crd(self, _request: web.Request) -> web.Response:
+        return _status(404) if self.crd is None else web.json_response(self.crd)
+
+    async def _patch_crd(self, request: web.Request) -> web.Response:
+        assert request.content_type == "application/merge-patch+json"
+        body = await request.json()
+        assert self.crd is not None
+        if body["metadata"]["resourceVersion"] != self.crd["metadata"]["resourceVersion"]:
+            return _status(409)
+        (part,) = body["spec"]["conversion"].values()
+        self.crd["spec"]["conversion"]["webhook"]["clientConfig"] |= part["clientConfig"]
+        self.crd["metadata"]["resourceVersion"] = str(next(self._versions))
+        self.writes.append("crd")
+        return web.json_response(self.crd)
+
+    def install_crd(self, *, strategy: str = "Webhook") -> None:
+        """Install the CRD, with a conversion webhook or without."""
+        conversion: dict[str, Any] = {"strategy": strategy}
+        if strategy == "Webhook":
+            conversion["webhook"] = {"clientConfig": {"url": "https://127.0.0.1/convert"}}
+        self.crd = {"metadata": {"name": CRD, "resourceVersion": "1"}, "spec": {"conversion": conversion}}
+
+    @property
+    def crd_bundle(self) -> bytes:
+        assert self.crd is not None
+        return base64.b64decode(self.crd["spec"]["conversion"]["webhook"]["clientConfig"].get("caBundle", ""))
+
 
 def _status(code: int) -> web.Response:
     return web.json_response({"kind": "Status", "code": code, "message": "no"}, status=code)
@@ -140,7 +173,9 @@ def make_keeper(
     look_seconds: float = 10.0,
     metrics: Metrics | None = None,
 ) -> Keeper:
-    target = Target(namespace="dovetail-system", secret="dovetail-webhook", names=names, configuration="dovetail")
+    target = Target(
+        namespace="dovetail-system", secret="dovetail-webhook", names=names, configuration="dovetail", converted=(CRD,)
+    )
     return Keeper(client, target=target, metrics=metrics or Metrics(), now=clock, look_seconds=look_seconds)
 
 
@@ -162,6 +197,45 @@ async def test_where_there_is_none_one_is_made_and_trusted() -> None:
         "kubernetes.io/tls",
         {names.LABEL_MANAGED_BY: names.CERTIFICATES_MANAGER},
     )
+
+
+async def test_a_crd_that_the_webhook_converts_trusts_what_the_configuration_trusts() -> None:
+    api, clock = Api(), Clock()
+    api.install_crd()
+    async with api.running() as client:
+        keeper = make_keeper(client, clock=clock)
+        await keeper.reconcile()
+        assert api.writes == ["secret", "hooks", "crd"]
+        clock.now += RENEWED_AFTER
+        await keeper.reconcile()
+        await keeper.reconcile()
+        assert api.crd_bundle == api.bundle == api.data["ca.crt"] + api.data["next-ca.crt"]
+        assert api.writes == ["secret", "hooks", "crd"] * 2
+
+
+async def test_a_successor_is_not_served_before_the_crd_trusts_it() -> None:
+    api, clock = Api(), Clock()
+    api.install_crd()
+    async with api.running() as client:
+        keeper = make_keeper(client, clock=clock)
+        await keeper.reconcile()
+        first = api.data
+        clock.now += RENEWED_AFTER
+        await keeper.reconcile()
+        await keeper.reconcile()
+        api.install_crd()  # as an upgrade of the chart by hand does
+        clock.now += SEEN_AFTER
+        await keeper.reconcile()
+    assert api.data["tls.crt"] == first["tls.crt"]
+    assert api.data["next-ca.crt"] in api.crd_bundle
+
+
+async def test_a_crd_without_a_webhook_is_left_as_it_is() -> None:
+    api, clock = Api(), Clock()
+    api.install_crd(strategy="None")
+    async with api.running() as client:
+        await make_keeper(client, clock=clock).reconcile()
+    assert api.writes == ["secret", "hooks"]
 
 
 async def test_metrics_tell_when_the_served_certificate_is_replaced_and_when_it_expires() -> None:

@@ -7,6 +7,7 @@ import msgspec
 import yaml
 
 from dovetail.api.gpuquota import KIND, GPUQuota
+from dovetail.api.versions import API_VERSIONS, ConversionError, convert_object
 from dovetail.cluster.objects import ClusterObjects
 from dovetail.decoding import UnreadableError, convert
 from dovetail.names import API_VERSION
@@ -47,12 +48,12 @@ def _items(documents: list[Any]) -> Iterator[Any]:
 
 
 def _quota(document: Any, *, number: int, file: str) -> GPUQuota:
-    if not isinstance(document, dict) or document.get("kind") != KIND or document.get("apiVersion") != API_VERSION:
-        raise UsageError(f"{file}: document {number} must be a {KIND} of {API_VERSION}")
+    if not isinstance(document, dict) or document.get("kind") != KIND or document.get("apiVersion") not in API_VERSIONS:
+        raise UsageError(f"{file}: document {number} must be a {KIND} of {' or '.join(API_VERSIONS)}")
     try:
-        quota = convert(document, as_type=GPUQuota)
-    except UnreadableError as error:
-        raise UsageError(f"{file}: document {number}: {error.problem}") from error
+        quota = convert(convert_object(document, to=API_VERSION), as_type=GPUQuota)
+    except (ConversionError, UnreadableError) as error:
+        raise UsageError(f"{file}: document {number}: {error}") from error
     if not quota.metadata.name:
         raise UsageError(f"{file}: document {number} has no metadata.name")
     return quota

@@ -11,13 +11,13 @@ from typing import Any, Final
 import msgspec
 import yaml
 
-from dovetail.api import gpunodetenants, gpuquota, historyquery, text_formats
+from dovetail.api import gpunodetenants, gpuquota, gpuquota_v1beta1, historyquery, text_formats
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpujob.validation import execution, immutability, topology
 from dovetail.api.gpujob.validation import schema as rules
 from dovetail.api.gpunode import GPUNode
 from dovetail.gpu.request import MAX_TEXT
-from dovetail.names import GROUP, VERSION
+from dovetail.names import GROUP, V1BETA1, VERSION
 
 Schema = dict[str, Any]
 
@@ -74,7 +74,10 @@ def gpujob_crd() -> Schema:
     immutability.add_to(spec)
     columns = [_column(*column) for column in rules.COLUMNS]
     columns += [_column(*column) | {"priority": 1} for column in rules.WIDE_COLUMNS]
-    return _crd("GPUJob", plural="gpujobs", short=["gj"], scope="Namespaced", columns=columns, schema=schema)
+    crd = _crd("GPUJob", plural="gpujobs", short=["gj"], scope="Namespaced", columns=columns, schema=schema)
+    # The same schema in both versions: the API server converts such objects by itself.
+    crd["spec"]["versions"].append(_version(V1BETA1, columns=columns, schema=schema) | {"storage": False})
+    return crd
 
 
 def _say_allowed(properties: Schema, *, names: tuple[str, ...]) -> None:
@@ -105,16 +108,37 @@ def gpunode_crd() -> Schema:
 
 
 def gpuquota_crd() -> Schema:
-    """The CustomResourceDefinition of GPUQuota."""
-    schema = structural_schema(gpuquota.GPUQuota)
+    """The CustomResourceDefinition of GPUQuota.
+
+    Its two versions differ, so v1beta1 is served only where a webhook converts: the chart changes both.
+    """
+    schema = _quota_schema(gpuquota.GPUQuota, rules=gpuquota.SPEC_RULES)
+    _windows(schema, field="reservations")["x-kubernetes-validations"] = gpuquota.WINDOW_RULES
+    beta = _quota_schema(gpuquota_v1beta1.GPUQuota, rules=gpuquota_v1beta1.SPEC_RULES)
+    _windows(beta, field="advanceReservations")["x-kubernetes-validations"] = gpuquota_v1beta1.WINDOW_RULES
+    _say_allowed(beta["properties"]["spec"]["properties"], names=("preemptionPolicy",))
+    columns = [_column(*column) for column in gpuquota.COLUMNS]
+    crd = _crd("GPUQuota", plural="gpuquotas", short=["gquota"], scope="Cluster", columns=columns, schema=schema)
+    columns = [_column(*column) for column in gpuquota_v1beta1.COLUMNS]
+    crd["spec"]["versions"].append(
+        _version(V1BETA1, columns=columns, schema=beta) | {"served": False, "storage": False}
+    )
+    return crd
+
+
+def _quota_schema(kind: type[msgspec.Struct], *, rules: list[Schema]) -> Schema:
+    schema = structural_schema(kind)
     schema["required"] = ["spec"]
     spec = schema["properties"]["spec"]
-    spec["x-kubernetes-validations"] = gpuquota.SPEC_RULES
-    spec["properties"]["reservations"]["items"]["x-kubernetes-validations"] = gpuquota.WINDOW_RULES
+    spec["x-kubernetes-validations"] = rules
     _say_allowed(spec["properties"], names=("per",))
     text_formats.add_rules(spec)
-    columns = [_column(*column) for column in gpuquota.COLUMNS]
-    return _crd("GPUQuota", plural="gpuquotas", short=["gquota"], scope="Cluster", columns=columns, schema=schema)
+    return schema
+
+
+def _windows(schema: Schema, *, field: str) -> Schema:
+    items: Schema = schema["properties"]["spec"]["properties"][field]["items"]
+    return items
 
 
 def gpunodetenants_crd() -> Schema:
@@ -206,14 +230,6 @@ def _column(name: str, type_: str, path: str, description: str) -> Schema:
 
 
 def _crd(kind: str, *, plural: str, short: list[str], scope: str, columns: list[Schema], schema: Schema) -> Schema:
-    version = {
-        "name": VERSION,
-        "served": True,
-        "storage": True,
-        "subresources": {"status": {}},
-        "additionalPrinterColumns": columns,
-        "schema": {"openAPIV3Schema": schema},
-    }
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -229,8 +245,19 @@ def _crd(kind: str, *, plural: str, short: list[str], scope: str, columns: list[
                 "categories": ["dovetail"],
             },
             "scope": scope,
-            "versions": [version],
+            "versions": [_version(VERSION, columns=columns, schema=schema)],
         },
+    }
+
+
+def _version(name: str, *, columns: list[Schema], schema: Schema) -> Schema:
+    return {
+        "name": name,
+        "served": True,
+        "storage": True,
+        "subresources": {"status": {}},
+        "additionalPrinterColumns": columns,
+        "schema": {"openAPIV3Schema": schema},
     }
 
 

@@ -3,7 +3,7 @@
 The platform's people write the spec, the operator writes the status.
 """
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta
 
@@ -20,16 +20,21 @@ User = Annotated[str, Meta(min_length=1, max_length=253)]
 Moment = Annotated[Timestamp, Meta(pattern=TIME)]
 
 
-class Window(Described, frozen=True, kw_only=True):
-    """GPUs that are kept for a period for those whom the quota names."""
+class ReservedGPUs(Described, frozen=True, kw_only=True):
+    """What an advance reservation keeps, in every version."""
 
     name: Annotated[Label, Meta(description="Name of the advance reservation, for messages.")]
-    start: Annotated[Moment, Meta(description="The start (RFC 3339), such as 2026-01-31T18:00:00Z.")]
-    end: Annotated[Moment, Meta(description="The end (RFC 3339); after `start`.")]
     gpus: Annotated[int, Meta(description="Number of whole GPUs.", ge=1, le=100_000)]
     pool: Annotated[
         Label | None, Meta(description="Only GPUs of nodes of this pool (label dovetail.dev/pool). Unset: of any.")
     ] = None
+
+
+class Window(ReservedGPUs, frozen=True, kw_only=True):
+    """GPUs that are kept for a period for those whom the quota names."""
+
+    start: Annotated[Moment, Meta(description="The start (RFC 3339), such as 2026-01-31T18:00:00Z.")]
+    end: Annotated[Moment, Meta(description="The end (RFC 3339); after `start`.")]
 
 
 class GPUAmounts(Described, frozen=True, kw_only=True):
@@ -45,8 +50,8 @@ class GPUAmounts(Described, frozen=True, kw_only=True):
     ] = {}
 
 
-class GPUQuotaSpec(Described, frozen=True, kw_only=True):
-    """Whom the quota applies to, and its limits. An absent field sets no limit."""
+class QuotaSubjects(Described, frozen=True, kw_only=True):
+    """Whom a quota applies to, its place in the tree and its weights: the fields that are the same in every version."""
 
     namespaces: Annotated[
         list[Label], Meta(description="It applies to jobs and pods of these namespaces. Empty: all.", max_length=256)
@@ -81,10 +86,6 @@ class GPUQuotaSpec(Described, frozen=True, kw_only=True):
             "may use them; they come back by the end of such jobs. Unset: the sum of its children's."
         ),
     ] = None
-    limit: Annotated[
-        GPUAmounts | None,
-        Meta(description="GPUs that may be in use at a time. `limit.gpus` is the newer name of `gpus`."),
-    ] = None
     per: Annotated[
         Per,
         Meta(
@@ -92,14 +93,6 @@ class GPUQuotaSpec(Described, frozen=True, kw_only=True):
             "has its own limit."
         ),
     ] = "Together"
-    gpus: Annotated[
-        Count | None,
-        Meta(description="GPUs that may be in use at a time; a share counts as its fraction. Not with `limit`."),
-    ] = None
-    running_jobs: Annotated[Count | None, Meta(description="GPUJobs that may run at a time.")] = None
-    queued_jobs: Annotated[
-        Count | None, Meta(description="GPUJobs that may be in the queue; the rest wait outside it.")
-    ] = None
     shares: Annotated[
         Annotated[int, Meta(ge=1, le=10_000)] | None,
         Meta(
@@ -114,6 +107,27 @@ class GPUQuotaSpec(Described, frozen=True, kw_only=True):
             "pod. A job beyond it is refused when it is created or changed; an existing one waits. Unset: 255."
         ),
     ] = None
+    pools: Annotated[
+        list[Label],
+        Meta(description="Only nodes of these pools (label dovetail.dev/pool). Empty: any node.", max_length=64),
+    ] = []
+
+
+class GPUQuotaSpec(QuotaSubjects, frozen=True, kw_only=True):
+    """Whom the quota applies to, and its limits. An absent field sets no limit."""
+
+    limit: Annotated[
+        GPUAmounts | None,
+        Meta(description="GPUs that may be in use at a time. `limit.gpus` is the newer name of `gpus`."),
+    ] = None
+    gpus: Annotated[
+        Count | None,
+        Meta(description="GPUs that may be in use at a time; a share counts as its fraction. Not with `limit`."),
+    ] = None
+    running_jobs: Annotated[Count | None, Meta(description="GPUJobs that may run at a time.")] = None
+    queued_jobs: Annotated[
+        Count | None, Meta(description="GPUJobs that may be in the queue; the rest wait outside it.")
+    ] = None
     may_preempt: Annotated[
         bool,
         Meta(
@@ -121,10 +135,6 @@ class GPUQuotaSpec(Described, frozen=True, kw_only=True):
             "enough to forbid it."
         ),
     ] = True
-    pools: Annotated[
-        list[Label],
-        Meta(description="Only nodes of these pools (label dovetail.dev/pool). Empty: any node.", max_length=64),
-    ] = []
     reservations: Annotated[
         list[Window],
         Meta(
@@ -213,22 +223,30 @@ class GPUQuota(Described, frozen=True, kw_only=True):
     status: GPUQuotaStatus = GPUQuotaStatus()
 
 
+def reservation_rules(field: str) -> list[dict[str, Any]]:
+    """The rules of a spec about its advance reservations, which are in this field."""
+    none = f"!has(self.{field}) || self.{field}.size() == 0"
+    named = " || ".join(f"(has(self.{each}) && self.{each}.size() > 0)" for each in ("namespaces", "users", "projects"))
+    return [
+        {
+            "rule": f"{none} || !has(self.per) || self.per == 'Together'",
+            "message": f"{field} are kept for all whom the quota binds: per must be Together",
+        },
+        {
+            "rule": f"{none} || {named}",
+            "message": f"{field} keep GPUs for those whom the quota names: namespaces, users and projects must not all "
+            "be empty",
+        },
+    ]
+
+
+TREE_RULE: Final = {
+    "rule": "!has(self.per) || self.per == 'Together' || (!has(self.parent) && !has(self.guaranteed))",
+    "message": "guaranteed and parent are for all whom the quota applies to: per must be Together",
+}
 SPEC_RULES: Final = [
-    {
-        "rule": "!has(self.reservations) || !has(self.per) || self.per == 'Together' || self.reservations.size() == 0",
-        "message": "reservations are kept for all whom the quota binds: per must be Together",
-    },
-    {
-        "rule": "!has(self.reservations) || self.reservations.size() == 0 || (has(self.namespaces) && "
-        "self.namespaces.size() > 0) || (has(self.users) && self.users.size() > 0) || (has(self.projects) && "
-        "self.projects.size() > 0)",
-        "message": "reservations keep GPUs for those whom the quota names: namespaces, users and projects must not all "
-        "be empty",
-    },
-    {
-        "rule": "!has(self.per) || self.per == 'Together' || (!has(self.parent) && !has(self.guaranteed))",
-        "message": "guaranteed and parent are for all whom the quota applies to: per must be Together",
-    },
+    *reservation_rules("reservations"),
+    TREE_RULE,
     {
         "rule": "!has(self.limit) || !has(self.gpus)",
         "message": "gpus is the older name of limit.gpus: write one of them",

@@ -314,11 +314,19 @@ dovetail-extender.{{ .Release.Namespace }}.svc
 
 {{/* The address at which the API server reaches the webhook. dovetail-certificates writes the trusted CAs (`caBundle`). */}}
 {{- define "dovetail.webhookClient" -}}
-{{- if .Values.webhook.url -}}
-url: {{ .Values.webhook.url }}/mutate
-{{- else -}}
-service: {name: dovetail-webhook, namespace: {{ .Release.Namespace }}, port: 443, path: /mutate}
+{{- include "dovetail.webhookAt" (dict "root" . "path" "/mutate") -}}
 {{- end }}
+{{- define "dovetail.webhookAt" -}}
+{{- if .root.Values.webhook.url -}}
+url: {{ .root.Values.webhook.url }}{{ .path }}
+{{- else -}}
+service: {name: dovetail-webhook, namespace: {{ .root.Release.Namespace }}, port: 443, path: {{ .path }}}
+{{- end }}
+{{- end }}
+
+{{/* The CRDs whose versions differ, as JSON: the webhook converts their objects. */}}
+{{- define "dovetail.converted" -}}
+["gpuquotas.dovetail.dev"]
 {{- end }}
 
 {{/* The host of the webhook's URL if it is an IP address; empty if it is a name, or if there is none. */}}

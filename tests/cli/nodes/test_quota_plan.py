@@ -25,6 +25,8 @@ def test_the_example_of_three_departments_is_read() -> None:
         ("kind: Pod\napiVersion: v1\n", "document 1 must be a GPUQuota"),
         (f"{QUOTA}metadata: {{name: q}}\nspec: {{guaranteed: {{gpus: many}}}}\n", "document 1: Expected `int"),
         (f"{QUOTA}metadata: {{}}\n", "document 1 has no metadata.name"),
+        (QUOTA.replace("alpha1", "beta1") + "spec: {limit: 4}\n", "document 1: spec.limit 4: expected an object"),
+        (QUOTA.replace("alpha1", "beta9"), "GPUQuota of dovetail.dev/v1alpha1 or dovetail.dev/v1beta1"),
     ],
 )
 def test_another_file_is_refused_with_its_problem(tmp_path: Path, text: str, problem: str) -> None:
@@ -32,6 +34,17 @@ def test_another_file_is_refused_with_its_problem(tmp_path: Path, text: str, pro
     path.write_text(text)
     with pytest.raises(UsageError, match=problem):
         read(str(path))
+
+
+def test_quotas_of_both_versions_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "quotas.yaml"
+    beta = QUOTA.replace("alpha1", "beta1")
+    path.write_text(
+        f"{QUOTA}metadata: {{name: a}}\nspec: {{limit: {{gpus: 4}}, runningJobs: 3}}\n---\n"
+        f"{beta}metadata: {{name: b}}\nspec: {{limit: {{gpus: 4, runningJobs: 3}}}}\n"
+    )
+    one, other = read(str(path))
+    assert one.spec == other.spec
 
 
 def test_a_missing_file_is_named() -> None:

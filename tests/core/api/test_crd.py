@@ -1,8 +1,10 @@
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from dovetail.api.crd import (
     files,
@@ -14,12 +16,20 @@ from dovetail.api.crd import (
 )
 
 ROOT = Path(__file__).parents[3]
-KINDS = {
+CRDS = {
     "gpujobs": gpujob_crd(),
     "gpunodes": gpunode_crd(),
     "gpunodetenants": gpunodetenants_crd(),
     "gpuquotas": gpuquota_crd(),
     "historyqueries": historyquery_crd(),
+}
+
+
+# `gpujobs` is the stored version, `gpujobs v1beta1` the other one.
+KINDS = {
+    name if version["storage"] else f"{name} {version['name']}": version
+    for name, crd in CRDS.items()
+    for version in crd["spec"]["versions"]
 }
 
 
@@ -33,7 +43,8 @@ def schemas(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[
 
 
 def root_schema(kind: str) -> dict[str, Any]:
-    return KINDS[kind]["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    schema: dict[str, Any] = KINDS[kind]["schema"]["openAPIV3Schema"]
+    return schema
 
 
 @pytest.mark.parametrize("name", sorted(files()))
@@ -68,7 +79,7 @@ def test_quantities_name_their_unit(kind: str) -> None:
                 assert unit in schema["description"], path
 
 
-@pytest.mark.parametrize("kind", ["gpujobs", "gpuquotas", "historyqueries"])
+@pytest.mark.parametrize("kind", ["gpujobs", "gpuquotas", "gpuquotas v1beta1", "historyqueries"])
 def test_what_a_text_must_look_like_is_said_in_a_sentence(kind: str) -> None:
     """A `pattern` or a `format` would be answered with the expression, and hide what the rules would say."""
     spec = root_schema(kind)["properties"]["spec"]
@@ -92,3 +103,28 @@ def test_what_cannot_be_changed_is_compared_where_it_stands(name: str) -> None:
     field = root_schema("gpujobs")["properties"]["spec"]["properties"][name]
     message = f"{name} cannot be changed: delete the job and submit it again"
     assert {"rule": "self == oldSelf", "message": message} in field["x-kubernetes-validations"]
+
+
+def test_v1alpha1_is_stored_and_people_write_v1beta1() -> None:
+    versions = {name: [each["name"] for each in crd["spec"]["versions"]] for name, crd in CRDS.items()}
+    assert {name for name, found in versions.items() if found == ["v1alpha1", "v1beta1"]} == {"gpujobs", "gpuquotas"}
+    assert all(KINDS[name]["name"] == "v1alpha1" for name in CRDS)
+
+
+def test_both_versions_of_a_gpujob_are_the_same_so_that_nothing_has_to_convert_it() -> None:
+    alpha, beta = gpujob_crd()["spec"]["versions"]
+    assert alpha | {"name": "v1beta1", "storage": False} == beta
+
+
+def test_where_no_webhook_converts_gpuquotas_only_the_stored_version_is_served() -> None:
+    assert [(each["name"], each["served"]) for each in gpuquota_crd()["spec"]["versions"]] == [
+        ("v1alpha1", True),
+        ("v1beta1", False),
+    ]
+
+
+@pytest.mark.parametrize("name", sorted(files()))
+def test_kubectl_apply_can_keep_a_crd_in_an_annotation(name: str) -> None:
+    """The last applied configuration: all annotations of an object have 256 KiB."""
+    text = json.dumps(yaml.safe_load(files()[name]), separators=(",", ":"))
+    assert len(text.encode()) < 200 << 10
