@@ -113,8 +113,8 @@ def _kinds(judged: Judgement) -> set[RefusalKind]:
 def _exceeds(judged: Judgement, *, gpu: GPURequest, workers: int, most_on_one: int, capacity: int) -> str:
     wanted, profile = gpu.count * workers, gpu.mig
     if most_on_one >= gpu.count:
-        beside = f", {_host(judged.ask)}" if capacity < int(workers_without_host(judged, gpu=gpu).sum()) else ""
-        each = f"{gpus(gpu.count, profile=profile)}{beside} each"
+        with_host = f", {_host(judged.ask)}" if capacity < int(workers_without_host(judged, gpu=gpu).sum()) else ""
+        each = f"{gpus(gpu.count, profile=profile)}{with_host} each"
         together = f"at most {capacity} of {workers} workers with {each} could ever run together"
         together += ", each on a node of its own" if judged.ask.apart else ""
         return f"{need(wanted, available=capacity * gpu.count, profile=profile)}: {together}"

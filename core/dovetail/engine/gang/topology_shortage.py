@@ -1,12 +1,16 @@
 """Why a gang with rules about its domains does not fit: a reason of the closed set and a sentence. Pure."""
 
+from collections.abc import Sequence
 from typing import Final, Protocol
+
+import numpy as np
 
 from dovetail.engine.filter.empty_capacity import workers_on_empty
 from dovetail.engine.filter.fit import Judgement
 from dovetail.engine.filter.messages import gpus
 from dovetail.engine.gang.shortage import Shortage, shortage
 from dovetail.engine.ledger.ledger import Ledger
+from dovetail.engine.ledger.node_labels import NO_DOMAIN
 from dovetail.engine.model.columns import Ints
 from dovetail.engine.model.topology import Spread, Topology
 
@@ -17,6 +21,7 @@ class Gang(Protocol):
     """What the sentences need of a gang."""
 
     ledger: Ledger
+    nodes: Sequence[str]
     topology: Topology
     workers: int
     least: int
@@ -46,9 +51,7 @@ def shortage_by_topology(gang: Gang) -> Shortage:
         largest = _domain(gang, level=level, at=int(at_most.argmax()))
         has = _amount(gang, workers=int(at_most.max()))
         return Shortage(reason="ExceedsCapacity", message=f"{wanted}, at most {has} could ever run in {largest}")
-    if any(
-        each.most and len(gang.ledger.domains((each.label,)).names) * each.most < workers for each in topology.spreads
-    ):
+    if any(each.most and _most_apart(gang, spread=each, seats=ever) < workers for each in topology.spreads):
         return Shortage(reason="ExceedsCapacity", message=f"{wanted}{_spread_text(topology.spreads)}")
     if int(now.max(initial=0)) >= workers:
         return Shortage(reason="Fragmentation", message=f"{wanted}{_spread_text(topology.spreads)}")
@@ -90,10 +93,12 @@ def _domain(gang: Gang, *, level: str, at: int) -> str:
     return name[-1] if alike == 1 else "/".join(filter(None, name))
 
 
-def _most_spread(gang: Gang) -> int:
-    """How many workers keep apart at most on the domains that there are."""
-    bounds = (len(gang.ledger.domains((each.label,)).names) * each.most for each in gang.topology.spreads if each.most)
-    return min(bounds, default=gang.workers)
+def _most_apart(gang: Gang, *, spread: Spread, seats: Ints) -> int:
+    """How many workers fit under an anti-affinity, which does not bind the nodes without its label."""
+    domains = gang.ledger.domains((spread.label,)).at(gang.ledger.rows(gang.nodes))
+    bound = domains != NO_DOMAIN
+    in_domains = np.bincount(domains[bound], weights=seats[bound])
+    return int(np.minimum(in_domains, spread.most).sum() + seats[~bound].sum())
 
 
 def _group_label(topology: Topology) -> str:
@@ -105,7 +110,7 @@ def _spread_text(spreads: tuple[Spread, ...]) -> str:
     if not spreads:
         return ", the free parts of devices do not add up"
     found = [
-        f"at most {each.most} worker on each {each.label}"
+        f"at most {each.most} {'worker' if each.most == 1 else 'workers'} on each {each.label}"
         if each.most
         else f"the number of workers on each {each.label} may differ by {each.max_skew}"
         for each in spreads

@@ -144,6 +144,24 @@ def test_workers_keep_apart_by_any_label() -> None:
     assert told == f"ExceedsCapacity: Need 3 GPUs, but at most 1 worker on each {RACK}"
 
 
+def test_a_label_by_which_workers_keep_apart_does_not_bind_nodes_without_it() -> None:
+    ledger = make_racks(1, 1)
+    add_node(ledger, "of-no-rack")
+    ask = gang("1", spreads=(Spread(label=RACK, most=1),))
+    assert isinstance(nodes_of(ledger, ask, workers=3), list)
+    hold(ledger, "of-no-rack")
+    assert nodes_of(ledger, ask, workers=3) == f"Fragmentation: Need 3 GPUs, but at most 1 worker on each {RACK}"
+
+
+def test_domains_whose_nodes_can_never_take_a_worker_do_not_count_for_workers_that_keep_apart() -> None:
+    ledger = make_racks(2, 2)
+    add_node(ledger, "of-another-model", model="T4", labels={ZONE: "z0", RACK: "r2"})
+    ask = gang("1(V100)", spreads=(Spread(label=RACK, most=2),))
+    assert isinstance(nodes_of(ledger, ask, workers=4), list)
+    found = nodes_of(ledger, ask, workers=5)
+    assert found == f"ExceedsCapacity: Need 5 GPUs, but at most 2 workers on each {RACK}"
+
+
 def test_a_rack_of_workers_that_take_a_node_each() -> None:
     ledger = make_racks(2, 3)
     assert nodes_of(ledger, gang("1", required="rack", apart=True), workers=3) == ["r1-n0", "r1-n1", "r1-n2"]
