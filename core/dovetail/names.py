@@ -112,6 +112,8 @@ MANAGER: Final = f"{GROUP}/operator"
 GUESTS_MANAGER: Final = f"{GROUP}/guest"
 # By which Dovetail's queue takes an object of another kind, or a pod.
 LABEL_QUEUE: Final = f"{GROUP}/queue"
+# On a namespace, by its administrator: "true" where nothing gets a GPU past the queue.
+QUEUE_ONLY: Final = f"{GROUP}/queue-only"
 # The scheduling gate of a guest's pods: the operator removes it when the pod has a place.
 QUEUE_GATE: Final = f"{GROUP}/queue"
 # Annotation of a guest and label of its pods, by the webhook: which pods are this guest's.

@@ -14,7 +14,18 @@ from tests.chart.generated import CHART
 Objects = list[dict[str, Any]]
 # By policy, whose lease its terms are of.
 LEASES = {"dovetail-terms": "dovetail-extender", "dovetail-operator-terms": "dovetail-operator"}
-OURS = ("bindings", "allocations", "pods", "runtime-classes", "users", "job-pods", "owners", "priorities", "guests")
+OURS = (
+    "bindings",
+    "allocations",
+    "pods",
+    "runtime-classes",
+    "users",
+    "job-pods",
+    "owners",
+    "priorities",
+    "guests",
+    "queue-only",
+)
 POLICIES = {*LEASES, *(f"dovetail-{name}" for name in OURS)}
 # Of policies that look at another object too: which.
 EVERY_ONE = {"selector": {}, "parameterNotFoundAction": "Allow"}

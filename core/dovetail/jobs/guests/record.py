@@ -32,12 +32,17 @@ _OPTIONS: Final = {"mode": names.MODE, "policy": names.POLICY, "workload": names
 
 def record_name(guest: Guest, *, kind: Kind) -> str:
     """The name of the guest's record, such as `job-train`."""
-    full = f"{kind.prefix}-{guest.metadata.name}"
-    name = re.sub(r"[^a-z0-9-]", "-", full)
-    if name == full and len(name) <= _LONGEST_NAME:
-        return name
+    return name_with(kind.prefix, name=guest.metadata.name)
+
+
+def name_with(prefix: str, *, name: str) -> str:
+    """The name of the record of the guest with this name, of the kind with this prefix."""
+    full = f"{prefix}-{name}"
+    plain = re.sub(r"[^a-z0-9-]", "-", full)
+    if plain == full and len(plain) <= _LONGEST_NAME:
+        return plain
     digest = hashlib.sha256(full.encode()).hexdigest()[:8]
-    return f"{name[: _LONGEST_NAME - 9].rstrip('-')}-{digest}"
+    return f"{plain[: _LONGEST_NAME - 9].rstrip('-')}-{digest}"
 
 
 def is_record_of(job: GPUJob, *, guest: Guest) -> bool:

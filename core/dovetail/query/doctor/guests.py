@@ -3,22 +3,23 @@
 from collections.abc import Iterator
 from typing import Final
 
-from dovetail.jobs.guests.kind import Kind
+from dovetail.api.resources import PODS, Resource
 from dovetail.jobs.guests.registry import KINDS
+from dovetail.jobs.guests.replicas import REPLICATED
 from dovetail.query.doctor.findings import Finding, Unseen
 from dovetail.query.doctor.picture import Picture
 
 _CHECK: Final = "kinds"
+_RESOURCES: Final = (PODS, *(kind.resource for kind in KINDS), *(kind.resource for kind in REPLICATED))
 
 
-def crd_of(kind: Kind) -> str:
+def crd_of(resource: Resource) -> str:
     """The name of the kind's CRD; empty for a kind that every cluster has."""
-    resource = kind.resource
     return f"{resource.plural}.{resource.group}" if "." in resource.group else ""
 
 
 # What the reader has to look for.
-CRDS: Final = tuple(crd for kind in KINDS if (crd := crd_of(kind)))
+CRDS: Final = tuple(crd for resource in _RESOURCES if (crd := crd_of(resource)))
 
 
 def judge(picture: Picture) -> Iterator[Finding]:
@@ -28,8 +29,8 @@ def judge(picture: Picture) -> Iterator[Finding]:
     """
     if isinstance(picture.neighbours, Unseen):
         return
-    there = [kind.resource.kind for kind in KINDS if not (crd := crd_of(kind)) or crd in picture.neighbours]
-    resting = [kind.resource.kind for kind in KINDS if kind.resource.kind not in there]
+    there = [each.kind for each in _RESOURCES if not (crd := crd_of(each)) or crd in picture.neighbours]
+    resting = [each.kind for each in _RESOURCES if each.kind not in there]
     message = f"{', '.join(there)} with the label dovetail.dev/queue wait in the queue (docs/kinds.md)"
     if resting:
         message += f"; {', '.join(resting)} would too, but their CRDs are not installed"

@@ -14,6 +14,8 @@ from dovetail.engine.model.claims import Ask
 from dovetail.formats.quantities import QuantityError
 from dovetail.gpu.request import RequestError
 from dovetail.jobs.batch_job import workers_without_node
+from dovetail.jobs.guests.pod_group import POD_GROUPS, SINGLE_PODS
+from dovetail.jobs.guests.record import name_with
 from dovetail.jobs.runs import workers_of
 from dovetail.pods.demand import ask_of_job, ask_of_pod, estimated, template_spec
 from dovetail.pods.score_weights import check_job, check_pod
@@ -69,7 +71,7 @@ def of_pod(raw: Mapping[str, Any], *, settings: Settings) -> Subject:
         uid=meta.uid,
         pod_spec=raw.get("spec") or {},
         pods=(pod,),
-        notes=_gates(raw),
+        notes=_gates(pod),
     )
     try:
         ranking = settings.rankings.of(meta.namespace)
@@ -98,9 +100,17 @@ def _pod_state(subject: Subject, *, pod: Pod) -> Subject:
     return replace(subject, state="placed") if pod.spec.node_name else subject
 
 
-def _gates(raw: Mapping[str, Any]) -> tuple[str, ...]:
-    gates = [gate.get("name", "") for gate in (raw.get("spec") or {}).get("schedulingGates") or ()]
-    return (f"kube-scheduler does not look at it while it has the gates {', '.join(gates)}",) if gates else ()
+def _gates(pod: Pod) -> tuple[str, ...]:
+    gates = [gate.name for gate in pod.spec.scheduling_gates]
+    if not gates:
+        return ()
+    said = f"kube-scheduler does not look at it while it has the gates {', '.join(gates)}"
+    group, is_alone = pod.metadata.labels.get(names.POD_GROUP), names.LABEL_QUEUE in pod.metadata.labels
+    if names.QUEUE_GATE not in gates or not (group or is_alone):
+        return (said,)
+    kind, name = (POD_GROUPS, group) if group else (SINGLE_PODS, pod.metadata.name)
+    record = name_with(kind.prefix, name=name)
+    return (said, f"it waits in the queue as GPUJob {record}, and dovetail explain {record} says what for")
 
 
 def of_job(job: GPUJob, *, pods: Sequence[Pod], settings: Settings, child: Job | None = None) -> Subject:

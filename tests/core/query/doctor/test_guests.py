@@ -7,8 +7,12 @@ from tests.core.query.doctor.test_diagnosis import FORBIDDEN, picture
 def test_kinds_without_their_crd_rest() -> None:
     (note,) = guests.judge(picture(neighbours=frozenset({"jobsets.jobset.x-k8s.io"})))
     assert note.level == "ok"
-    assert note.message.startswith("Job, JobSet with the label dovetail.dev/queue wait in the queue")
-    assert note.message.endswith("; RayJob, RayCluster, MPIJob would too, but their CRDs are not installed")
+    assert note.message.startswith(
+        "Pod, Job, JobSet, Deployment, StatefulSet with the label dovetail.dev/queue wait in the queue"
+    )
+    assert note.message.endswith(
+        "; RayJob, RayCluster, MPIJob, LeaderWorkerSet would too, but their CRDs are not installed"
+    )
 
 
 def test_with_all_crds_none_rests() -> None:

@@ -1,0 +1,28 @@
+"""What a pod that the queue has gated says of itself."""
+
+import pytest
+
+from dovetail import names
+from dovetail.config.settings import Settings
+from dovetail.query.explain.subjects import of_pod
+
+
+@pytest.mark.parametrize(
+    ("labels", "record"),
+    [({}, "pod-worker-0"), ({names.POD_GROUP: "pair"}, "podgroup-pair")],
+    ids=["alone", "group"],
+)
+def test_a_pod_in_the_queue_names_the_gpujob_that_says_why_it_waits(labels: dict[str, str], record: str) -> None:
+    meta = {"name": "worker-0", "namespace": "team", "labels": {names.LABEL_QUEUE: "default", **labels}}
+    spec = {"containers": [{"name": "main"}], "schedulingGates": [{"name": names.QUEUE_GATE}]}
+    notes = of_pod({"metadata": meta, "spec": spec}, settings=Settings()).notes
+    assert notes == (
+        "kube-scheduler does not look at it while it has the gates dovetail.dev/queue",
+        f"it waits in the queue as GPUJob {record}, and dovetail explain {record} says what for",
+    )
+
+
+def test_a_pod_that_an_object_in_the_queue_has_made_names_its_gate_alone() -> None:
+    gates = [{"name": names.QUEUE_GATE}]
+    raw = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "main"}], "schedulingGates": gates}}
+    assert len(of_pod(raw, settings=Settings()).notes) == 1
