@@ -14,7 +14,7 @@ from tests.installation.machine import FLEET_TAINT, Machine, Object, make_job
 
 _LABEL = "stream"
 # The jobs run between 1 s and this long: of one length, they would end in waves with gaps between them.
-_LONGEST_SECONDS = 20
+_LONGEST_SECONDS = 30
 
 
 def submit(machine: Machine, *, count: int) -> None:

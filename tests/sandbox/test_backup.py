@@ -64,14 +64,14 @@ class Site:
             jobs = self.jobs()
             return {name: jobs.get(name, {}).get("status", {}).get("phase") for name in phases} == phases
 
-        wait(reached)
+        wait(reached, seen=self.jobs)
         return self.jobs()
 
 
-def wait(condition: Callable[[], bool]) -> None:
+def wait(condition: Callable[[], bool], *, seen: Callable[[], object]) -> None:
     limit = time.monotonic() + SECONDS
     while not condition():
-        assert time.monotonic() < limit, "it did not happen in time"
+        assert time.monotonic() < limit, f"it did not happen in time: {seen()}"
         time.sleep(0.3)
 
 
@@ -118,7 +118,7 @@ def test_jobs_quotas_numbers_and_history_are_restored_into_a_new_cluster(folder:
         old.submit("runs", gpu=2)
         old.submit("waits", suspend=True)
         before = old.until(runs="Running", waits="Held")
-        wait(lambda: records(old.history) == ["ended", "runs"])
+        wait(lambda: records(old.history) == ["ended", "runs"], seen=lambda: records(old.history))
         (backup,) = blocks("> jobs.json")
         old.run(backup)
         old.made.stop("operator")
@@ -143,6 +143,6 @@ def test_jobs_quotas_numbers_and_history_are_restored_into_a_new_cluster(folder:
         assert [after[name]["status"]["number"] for name in ("runs", "waits")] == [last + 1, last + 2]
         assert json.loads(new.run("kubectl get gpuquota all -o json"))["spec"] == limits
         # The job that ran in the old cluster has a record of its own, and so has the restored one.
-        wait(lambda: records(new.history) == ["ended", "runs", "runs"])
+        wait(lambda: records(new.history) == ["ended", "runs", "runs"], seen=lambda: records(new.history))
     finally:
         new.made.down()
