@@ -6,7 +6,7 @@ from typing import Final
 from dovetail import logs
 from dovetail.api.gpujob import KIND, Policy
 from dovetail.decoding import UnreadableError, decode
-from dovetail.gpu.device_plugins import Vendors
+from dovetail.gpu.device_plugins import Delivery, Vendors
 from dovetail.gpu.request import RequestError
 from dovetail.jobs.array_tasks import TasksError
 from dovetail.jobs.guests.admission import patch_of_guest
@@ -29,11 +29,15 @@ log = logs.get_logger("dovetail.webhook")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reviewer:
-    """Answers reviews; `mps_directory` is the path of MPS on nodes, or empty without MPS."""
+    """Answers reviews; `mps_directory` is the path of MPS on nodes, or empty without MPS.
+
+    `delivery` is how containers get devices.
+    """
 
     policy: Policy
     vendors: Vendors
     mps_directory: str = ""
+    delivery: Delivery = "RuntimeClass"
     limits: JobLimits = field(default_factory=JobLimits)
 
     def answer(self, body: bytes | bytearray) -> Answer:
@@ -93,6 +97,7 @@ class Reviewer:
             policy=self.policy,
             vendors=self.vendors,
             mps_directory=self.mps_directory,
+            delivery=self.delivery,
         )
         if request.sub_resource:
             return completed

@@ -50,6 +50,7 @@ async def _serve(args: argparse.Namespace, settings: Settings, stop: asyncio.Eve
         policy=settings.policy,
         vendors=settings.vendors,
         mps_directory=settings.mps_directory,
+        delivery=settings.delivery,
         limits=settings.job_limits,
     )
     clients = Connections()

@@ -21,11 +21,12 @@ from dovetail.decoding import UnreadableError, convert, decode
 from dovetail.engine.model.claims import Ask
 from dovetail.engine.model.ranking import Ranking
 from dovetail.formats.quantities import QuantityError
-from dovetail.gpu.device_plugins import Vendors
+from dovetail.gpu.device_plugins import Delivery, Vendors
 from dovetail.gpu.request import MAX_TEXT, RequestError
 from dovetail.jobs.array_tasks import TasksError, tasks_of
 from dovetail.jobs.size_limits import JobLimitError, JobLimits, refusal_of_depth, refusal_of_spec
 from dovetail.pods.containers import Parts, parts_of
+from dovetail.pods.delivery import of_pod, refuse_long_names
 from dovetail.pods.demand import agree, ask_of_pod, request_of_resources, resources_of
 from dovetail.pods.device_plugin import (
     instance_request,
@@ -130,7 +131,13 @@ def read_pod(text: msgspec.Raw) -> Manifest:
 
 
 def patch_of_pod(
-    pod: Manifest, *, subresource: str, policy: Policy, vendors: Vendors, mps_directory: str = ""
+    pod: Manifest,
+    *,
+    subresource: str,
+    policy: Policy,
+    vendors: Vendors,
+    mps_directory: str = "",
+    delivery: Delivery = "RuntimeClass",
 ) -> Patch:
     """The changes that complete a pod; empty if it is complete.
 
@@ -141,7 +148,9 @@ def patch_of_pod(
         spec = completed(pod["spec"], asked=Parts(), by_plugin=vendors.nvidia_resources)
         return _changes(pod["spec"], after=spec, keys=[EPHEMERAL])
     try:
-        spec = with_mps(_completed(pod, policy=policy, vendors=vendors), directory=mps_directory)
+        spec = of_pod(_completed(pod, policy=policy, vendors=vendors), delivery=delivery)
+        refuse_long_names(_typed({**pod, "spec": spec}), delivery=delivery)
+        spec = with_mps(spec, directory=mps_directory)
     except UnreadableError as error:
         raise RequestError(
             _name(pod), field="pod", problem=f"cannot be read: {error}", example="a valid pod"

@@ -11,6 +11,9 @@ API_VERSION: Final = f"{GROUP}/{VERSION}"
 
 SCHEDULER_NAME: Final = "dovetail"
 RUNTIME_CLASS: Final = "nvidia"
+# What NVIDIA's NRI plugin reads of a pod: the CDI devices of a container, by its name.
+CDI_CONTAINER: Final = "nvidia.cdi.k8s.io/container."
+CDI_NVIDIA: Final = "nvidia.com/gpu"
 
 # Extended resources that agents advertise and pods request: sums that kube-scheduler and kubelet count.
 GPU_MILLI: Final = f"{GROUP}/gpu-milli"

@@ -106,6 +106,7 @@ def build_operator(client: Client, *, options: Options, office: Leadership, regi
         rng=rng,
         term=lambda: office.term,
         mps_directory=options.mps_directory,
+        delivery=options.delivery,
         endings=options.endings,
         pods=informers.pods,
         guests=guests,

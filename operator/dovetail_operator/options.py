@@ -10,7 +10,7 @@ from dovetail.config.settings import Settings
 from dovetail.engine.model.ranking import DEFAULT_RANKINGS, Rankings
 from dovetail.engine.model.settings import FragmentationPolicy, Limits
 from dovetail.engine.model.topology import DEFAULT_LEVELS, Level
-from dovetail.gpu.device_plugins import DEFAULT_VENDORS, Vendors
+from dovetail.gpu.device_plugins import DEFAULT_VENDORS, Delivery, Vendors
 from dovetail.gpu.memory_strategy import CONSERVATIVE
 from dovetail.jobs.idle import IdleRules
 from dovetail.jobs.size_limits import JobLimits
@@ -72,6 +72,8 @@ class Options:
     """Allowed mail domains, and mails per namespace and hour."""
     mps_directory: str = ""
     """Where pods find MPS on their node; empty if they use none."""
+    delivery: Delivery = "RuntimeClass"
+    """How containers get their devices."""
     half_life_seconds: float = DEFAULT_HALF_LIFE_SECONDS
     """The half-life of past use in fair share, in seconds."""
     preemption: Rules = field(default_factory=Rules)
@@ -109,6 +111,7 @@ def make_options(settings: Settings, *, environ: Mapping[str, str]) -> Options:
         slices_absent_seconds=settings.dra_driver_absence,
         leaves_bad_cards=settings.bad_card == "Restart",
         mps_directory=settings.mps_directory,
+        delivery=settings.delivery,
         idle=IdleRules(
             after_seconds=settings.idle.after,
             below=settings.idle.below,

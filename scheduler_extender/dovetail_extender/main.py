@@ -233,6 +233,7 @@ def options_of(settings: Settings, *, environ: Mapping[str, str]) -> Options:
         smoothing_seconds=settings.utilization_smoothing,
         measurement_max_age_seconds=settings.measurement_max_age,
         bind_deadline_seconds=settings.bind_deadline_seconds,
+        delivery=settings.delivery,
         vendors=settings.vendors,
         slices_absent_seconds=settings.dra_driver_absence,
         namespace=environ.get("POD_NAMESPACE") or DEFAULT_NAMESPACE,

@@ -9,7 +9,7 @@ from typing import Final
 from dovetail.cluster.dra_drivers import ABSENT_SECONDS
 from dovetail.cluster.view import build_view
 from dovetail.engine.model.settings import Limits
-from dovetail.gpu.device_plugins import DEFAULT_VENDORS, Vendors
+from dovetail.gpu.device_plugins import DEFAULT_VENDORS, Delivery, Vendors
 from dovetail.kube.client import Client
 from dovetail.kube.leader_election import Leadership
 from dovetail.logs import get_logger
@@ -48,6 +48,7 @@ class Options:
     vendors                      the resource names of device vendors, and how to read them
     slices_absent_seconds        how long a DRA driver's ResourceSlices must be absent before its nodes open
     namespace                    the namespace of the extender's own objects
+    delivery                     how containers get their devices
     """
 
     rules: Rules = field(default_factory=Rules)
@@ -58,6 +59,7 @@ class Options:
     vendors: Vendors = DEFAULT_VENDORS
     slices_absent_seconds: float = ABSENT_SECONDS
     namespace: str = DEFAULT_NAMESPACE
+    delivery: Delivery = "RuntimeClass"
 
 
 class Extender:
@@ -99,6 +101,7 @@ class Extender:
             decisions=decisions,
             deadline_seconds=options.bind_deadline_seconds,
             clock=clock,
+            delivery=options.delivery,
         )
         self.metrics = Metrics(ledger=self.ledger, read=self._read)
         self.waking = Waking(client, waiting=self._waiting, namespace=options.namespace, metrics=self.metrics)

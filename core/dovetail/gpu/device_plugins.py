@@ -29,6 +29,8 @@ def is_replica(device_id: str) -> bool:
 
 
 NodeKind = Literal["Managed", "Vendor"]
+# How containers get their devices (`dovetail.pods.delivery`).
+Delivery = Literal["RuntimeClass", "NRI"]
 
 # Short names, as configurations use them, and the extended resource of each.
 KNOWN_RESOURCES: Final[Mapping[str, str]] = {

@@ -9,6 +9,7 @@ from dovetail.api.builtin import Job
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.meta import key_of
 from dovetail.formats.timestamps import moment
+from dovetail.gpu.device_plugins import Delivery
 from dovetail.jobs.batch_job import is_guests, is_parent
 from dovetail.jobs.obstacle import Obstacle
 from dovetail.kube.client import Client
@@ -41,7 +42,7 @@ class ActionRunner:
     """Runs actions for one job at a time; several jobs may be in progress at once.
 
     `term` is our fencing token as leader, None without leader election. `mps_directory` is where pods find MPS on their
-    node, empty if they use none.
+    node, empty if they use none; `delivery` is how their containers get devices.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class ActionRunner:
         term: Callable[[], int | None],
         mps_directory: str,
         guests: GuestKeeper,
+        delivery: Delivery,
     ) -> None:
         self._client = client
         self._guests = guests
@@ -70,6 +72,7 @@ class ActionRunner:
         self._now = now
         self._term = term
         self._mps_directory = mps_directory
+        self._delivery: Delivery = delivery
 
     async def run(self, seen: Observed, *, actions: Sequence[Action]) -> bool:
         """Run the actions in order, those of an array in parallel. False once one cannot be done."""
@@ -162,7 +165,12 @@ class ActionRunner:
 
     async def _create(self, seen: Observed, *, action: CreateJob) -> bool:
         found = await jobs.create_job(
-            self._client, job=seen.job, action=action, term=self._term(), mps_directory=self._mps_directory
+            self._client,
+            job=seen.job,
+            action=action,
+            term=self._term(),
+            mps_directory=self._mps_directory,
+            delivery=self._delivery,
         )
         if isinstance(found, Obstacle):
             self._changes.refuse(seen.job, obstacle=found)

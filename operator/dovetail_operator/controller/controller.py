@@ -11,6 +11,7 @@ from functools import partial
 from typing import Final
 
 from dovetail.api.builtin import Event, Pod
+from dovetail.gpu.device_plugins import Delivery
 from dovetail.kube.client import Client
 from dovetail.kube.reflector import Reflector
 from dovetail.kube.retry_log import log_failure
@@ -103,6 +104,7 @@ def build_controller(
     rng: random.Random,
     term: Callable[[], int | None] = lambda: None,
     mps_directory: str = "",
+    delivery: Delivery = "RuntimeClass",
     endings: EndingRules | None = None,
     pods: Mapping[str, Pod],
     guests: GuestKeeper,
@@ -137,6 +139,7 @@ def build_controller(
         term=term,
         mps_directory=mps_directory,
         guests=guests,
+        delivery=delivery,
     )
     statuses = StatusWriter(
         client, state=state, queue=queue, pacing=pacing, pending=pending, post=post, preemptions=counters.preemptions

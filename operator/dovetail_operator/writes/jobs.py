@@ -9,11 +9,13 @@ from dovetail.api.builtin import Job
 from dovetail.api.gpujob import GPUJob, GPUJobStatus
 from dovetail.api.meta import ObjectMeta
 from dovetail.api.resources import GPUJOBS, JOBS, Resource
+from dovetail.gpu.device_plugins import Delivery
 from dovetail.jobs.batch_job import is_child
 from dovetail.jobs.obstacle import Obstacle
 from dovetail.kube.client import Client
 from dovetail.kube.errors import AlreadyExists, NotFound, StatusError
 from dovetail.names import KUEUE_QUEUE, LABEL_JOB, TERM
+from dovetail.pods.delivery import of_job
 from dovetail.pods.mps_client import job_with_mps
 from dovetail_operator.job.actions import CreateJob, PatchJob
 from dovetail_operator.manifests.batch_job import Manifest
@@ -21,17 +23,24 @@ from dovetail_operator.writes import services
 
 
 async def create_job(
-    client: Client, *, job: GPUJob, action: CreateJob, term: int | None = None, mps_directory: str = ""
+    client: Client,
+    *,
+    job: GPUJob,
+    action: CreateJob,
+    term: int | None = None,
+    mps_directory: str = "",
+    delivery: Delivery = "RuntimeClass",
 ) -> Job | Obstacle:
     """Create the batch Job, or return the one that we created before.
 
     Returns why it cannot exist.
 
-    With a `term` the chart's policy refuses it once a later term has begun. `mps_directory` is where its pods find MPS.
+    With a `term` the chart's policy refuses it once a later term has begun. `mps_directory` is where its pods find MPS,
+    and `delivery` how they get devices.
     """
     if action.service is not None and (obstacle := await services.ensure(client, job=job, manifest=action.service)):
         return obstacle
-    wanted = job_with_mps(action.manifest, directory=mps_directory)
+    wanted = job_with_mps(of_job(action.manifest, delivery=delivery), directory=mps_directory)
     wanted = wanted if term is None else _of_term(wanted, term=term)
     try:
         # Strict: a pod would run without a misspelled field of the template, and no message would say so.

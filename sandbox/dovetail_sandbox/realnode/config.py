@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from dovetail_sandbox.realnode.layout import (
+    CDI_FOLDER,
     CLUSTER_DNS,
     CLUSTER_DOMAIN,
     CONTAINERD_SOCKET,
     INNER,
     NODE_NAME,
+    NRI_SOCKET,
     NodeNetwork,
 )
 from dovetail_sandbox.realnode.objects import TAINT
@@ -65,8 +67,15 @@ snapshotter = '{snapshotter}'
 [plugins.'io.containerd.cri.v1.images'.pinned_images]
 sandbox = '{sandbox_image}'
 
+[plugins.'io.containerd.nri.v1.nri']
+disable = false
+socket_path = '{NRI_SOCKET}'
+plugin_path = '{INNER}/nri/plugins'
+plugin_config_path = '{INNER}/nri/conf.d'
+
 [{runtime}]
 restrict_oom_score_adj = true
+cdi_spec_dirs = ['{CDI_FOLDER}']
 [{runtime}.cni]
 bin_dirs = ['{cni_plugins}']
 conf_dir = '{INNER}/etc/cni'

@@ -11,6 +11,9 @@ from pathlib import Path
 
 NODE_NAME = "real-0"
 INNER = Path("/run/dovetail")  # the node's own files, as the node itself sees them
+# Below INNER, so that plugins of the container runtime and CDI specifications may come from this machine.
+NRI_SOCKET = INNER / "nri" / "nri.sock"
+CDI_FOLDER = INNER / "cdi"
 CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
 CLUSTER_DOMAIN = "cluster.local"
 CLUSTER_DNS = IPv4Address("10.0.0.10")  # in kube-apiserver's default service network, 10.0.0.0/24

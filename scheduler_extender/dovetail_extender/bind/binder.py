@@ -19,10 +19,12 @@ from dovetail.api.builtin import Pod
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Claim
 from dovetail.engine.model.refusals import Refusal
+from dovetail.gpu.device_plugins import Delivery
 from dovetail.gpu.request import RequestError
 from dovetail.kube.errors import Conflict, KubeError, NotFound, ServerFault, StatusError
 from dovetail.logs import get_logger
 from dovetail.pods.allocation import AllocationError, allocation_in, annotations_of
+from dovetail.pods.delivery import annotations_for_plugin, refuse_long_names
 from dovetail.pods.demand import host_request
 from dovetail.pods.tenancy import Tenancy
 from dovetail_extender.bind.unsettled import BindAuthority, JobsOfCluster, PodsOfCluster, Settling
@@ -65,6 +67,7 @@ class Binder:
         decisions: Decisions,
         deadline_seconds: float,
         clock: Callable[[], float],
+        delivery: Delivery = "RuntimeClass",
     ) -> None:
         self._ledger = ledger
         self._pods = pods
@@ -73,6 +76,7 @@ class Binder:
         self._decisions = decisions
         self._deadline_seconds = deadline_seconds
         self._clock = clock
+        self._delivery: Delivery = delivery
         self._running: dict[str, _Running] = {}
         self._settling = Settling(ledger=ledger, pods=pods, deadline_seconds=deadline_seconds, clock=clock)
 
@@ -165,6 +169,7 @@ class Binder:
             return Outcome(result="refused", error=f"the pod's bind to {standing.node} is not settled yet")
         try:
             ask = self._decisions.ask(pod)
+            refuse_long_names(pod, delivery=self._delivery)
         except RequestError as error:
             return self._refused(uid, error=str(error))
         if ask is None:
@@ -182,7 +187,9 @@ class Binder:
         # Where kubelet picks the devices, the node may report them before the bind is known; they are no allocation.
         annotations = {}
         if claim.devices and not claim.resource:
-            annotations = annotations_of(allocation_of(claim, pod=pod, tenancy=tenancy))
+            allocation = allocation_of(claim, pod=pod, tenancy=tenancy)
+            annotations = annotations_of(allocation)
+            annotations |= annotations_for_plugin(allocation, pod=pod, delivery=self._delivery)
         left = deadline - self._clock()
         if left <= 0:
             self._settling.give_up(claim.key)

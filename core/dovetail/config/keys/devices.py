@@ -6,7 +6,7 @@ from pydantic import BaseModel, BeforeValidator, Field, ValidationInfo, field_va
 
 from dovetail.config.groups import WholeNumber, choice, number, refuse_bool
 from dovetail.gpu import models
-from dovetail.gpu.device_plugins import KNOWN_RESOURCES, NodeKind, Vendors
+from dovetail.gpu.device_plugins import KNOWN_RESOURCES, Delivery, NodeKind, Vendors
 
 StrangerPolicy = Literal["Taint", "Report"]
 BadCardPolicy = Literal["Report", "Restart"]
@@ -40,6 +40,13 @@ class DeviceKeys(BaseModel):
         "Managed",
         "Vendor",
         description="Which nodes are tried first for whole GPUs: managed nodes, or those of a vendor's plugin.",
+    )
+    delivery: Delivery = choice(
+        "RuntimeClass",
+        "RuntimeClass",
+        "NRI",
+        description="How containers get their GPUs: by the RuntimeClass nvidia, or by the NRI plugin of NVIDIA's "
+        "container toolkit (GPU operator with cdi.nriPluginEnabled), without a RuntimeClass.",
     )
     dra_driver_absence: WholeNumber = number(
         60,

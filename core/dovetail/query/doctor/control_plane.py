@@ -148,6 +148,9 @@ def _classes(picture: Picture) -> Iterator[Finding]:
         if not isinstance(found, Unseen):
             handler = f", handler {found['handler']}" if "handler" in found else ""
             yield Finding(level="ok", check=check, subject=name, message=f"there{handler}")
+        elif found.missing and check == "runtime-class" and _delivery(picture) == "NRI":
+            message = "it does not exist, and with config.delivery=NRI no pod names it"
+            yield Finding(level="ok", check=check, subject=name, message=message)
         elif found.missing and check == "runtime-class" and not _may_manage_nodes(picture):
             message = "it does not exist, and pods on the nodes of a device plugin do not name it"
             yield Finding(level="ok", check=check, subject=name, message=message)
@@ -199,21 +202,47 @@ def _first(error: ValidationError) -> str:
 
 
 def _injection(picture: Picture) -> Iterator[Finding]:
-    """Whether NVIDIA's GPU operator gives devices in a way that the variable of an allocation cannot select by.
+    """Whether the configured delivery is that of NVIDIA's GPU operator.
 
     `cdi.default` is not looked at: the operator ignores it since 25.10, and before that its runtime class `nvidia`
     turned the variable's values into CDI names.
     """
     if isinstance(picture.cluster_policies, Unseen):
         return
-    for policy in picture.cluster_policies:
-        if policy.get("spec", {}).get("cdi", {}).get("nriPluginEnabled"):
-            name = policy["metadata"]["name"]
+    by_plugin = [
+        policy["metadata"]["name"]
+        for policy in picture.cluster_policies
+        if policy.get("spec", {}).get("cdi", {}).get("nriPluginEnabled")
+    ]
+    wants_plugin = _delivery(picture) == "NRI"
+    for name in by_plugin:
+        if wants_plugin:
+            message = "NVIDIA's GPU operator gives devices by its NRI plugin, as config.delivery says"
+            yield Finding(level="ok", check="cdi", subject=name, message=message)
+        else:
             message = "NVIDIA's GPU operator gives devices by its NRI plugin (cdi.nriPluginEnabled): it removes the "
             message += "RuntimeClass nvidia, so no pod of Dovetail gets its devices"
-            fix = f"kubectl patch clusterpolicy {name} --type=merge "
-            fix += """--patch '{"spec":{"cdi":{"nriPluginEnabled":false}}}'"""
+            fix = f"{picture.reuse} --set config.delivery=NRI --set runtimeClass.create=false"
             yield Finding(level="error", check="cdi", subject=name, message=message, fix=fix)
+    if wants_plugin and picture.cluster_policies and not by_plugin:
+        name = picture.cluster_policies[0]["metadata"]["name"]
+        message = (
+            "config.delivery is NRI, but NVIDIA's GPU operator runs no NRI plugin: no pod of Dovetail gets its devices"
+        )
+        fix = f"kubectl patch clusterpolicy {name} --type=merge "
+        fix += """--patch '{"spec":{"cdi":{"nriPluginEnabled":true}}}'"""
+        yield Finding(level="error", check="cdi", subject=name, message=message, fix=fix)
+
+
+def _delivery(picture: Picture) -> str:
+    """How the installed configuration delivers devices; the default where it cannot be read."""
+    if isinstance(picture.config, Unseen):
+        return "RuntimeClass"
+    try:
+        values = yaml.safe_load(picture.config.data.get("gpu_config.yaml", "")) or {}
+    except yaml.YAMLError:
+        return "RuntimeClass"
+    return str(values.get("delivery", "RuntimeClass")) if isinstance(values, dict) else "RuntimeClass"
 
 
 _CHECKS: Final[Iterable[Callable[[Picture], Iterator[Finding]]]] = (

@@ -18,6 +18,8 @@ NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 GONE, FORBIDDEN = Unseen(why="not found", missing=True), Unseen(why="you may not", missing=False)
 POLICIES = [f"dovetail-{name}" for name in control_plane.POLICIES]
 
+BY_PLUGIN = ConfigMap(data={"gpu_config.yaml": "delivery: NRI"})
+
 
 def stamp(ago: timedelta = timedelta(0)) -> str:
     return f"{NOW - ago:%Y-%m-%dT%H:%M:%SZ}"
@@ -146,6 +148,10 @@ def leases(**others: Any) -> dict[str, Any]:
             {"cluster_policies": [{"metadata": {"name": "p"}, "spec": {"cdi": {"nriPluginEnabled": True}}}]},
             "error", "cdi", "it removes the RuntimeClass nvidia",
         ),
+        (
+            {"cluster_policies": [{"metadata": {"name": "p"}, "spec": {}}], "config": BY_PLUGIN},
+            "error", "cdi", "config.delivery is NRI, but NVIDIA's GPU operator runs no NRI plugin",
+        ),
         ({"slices": FORBIDDEN}, "unknown", "nodes", "not looked at: you may not"),
         ({"nodes": FORBIDDEN}, "unknown", "nodes", "not looked at"),
         ({"gpunodes": FORBIDDEN}, "unknown", "nodes", "not looked at"),
@@ -242,6 +248,11 @@ def test_who_may_not_list_nodes_is_told_what_the_reports_say() -> None:
 def test_one_node_alone_may_be_looked_at() -> None:
     two = picture(nodes=[node("a"), node("b")], gpunodes=[])
     assert [finding.subject for finding in diagnosis.judge(two, node="b") if finding.check == "node"] == ["b"]
+
+
+def test_a_plugin_that_the_configuration_names_needs_no_runtime_class() -> None:
+    policies = [{"metadata": {"name": "p"}, "spec": {"cdi": {"nriPluginEnabled": True}}}]
+    assert wrong(picture(cluster_policies=policies, config=BY_PLUGIN, runtime_class=GONE)) == []
 
 
 @pytest.mark.parametrize("cdi", [{"enabled": True, "default": True}, {"enabled": True, "nriPluginEnabled": False}, {}])
