@@ -35,6 +35,8 @@ from dovetail_sandbox.cluster import Cluster
 
 # Jobs under way at a time until the first one is refused. After that one at a time: a waiting job reserves room.
 IN_FLIGHT = 8
+# Not an answer yet: the queue has not decided.
+PASSING = ("", "Evaluating")
 FILLING = [name for name in planned_jobs.VARIANTS if name != "departures"]
 
 
@@ -134,7 +136,7 @@ class Arrivals:
     def _on_job(self, event: str, job: GPUJob) -> None:
         if event != "DELETED" and job.status.placement is not None:
             self._decide(job.metadata.name, placed=True)
-        elif event != "DELETED" and job.status.phase == "Queued" and job.status.reason:
+        elif event != "DELETED" and job.status.phase == "Queued" and job.status.reason not in PASSING:
             self._decide(job.metadata.name, placed=False)
 
     def _on_pod(self, event: str, pod: Pod) -> None:

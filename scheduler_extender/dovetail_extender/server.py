@@ -161,12 +161,16 @@ class Verbs:
 def _wire(found: Filtered, *, nodes: Sequence[str]) -> FilterResult:
     if found.invalid:
         return FilterResult(node_names=None, failed_and_unresolvable_nodes=dict.fromkeys(nodes, found.invalid))
-    refusals = found.refusals.items()
-    return FilterResult(
-        node_names=found.nodes or None,
-        failed_nodes={name: refusal.text for name, refusal in refusals if not refusal.unresolvable},
-        failed_and_unresolvable_nodes={name: refusal.text for name, refusal in refusals if refusal.unresolvable},
-    )
+    failed: dict[str, str] = {}
+    unresolvable: dict[str, str] = {}
+    # Thousands of nodes share a few refusals, so each refusal is read once, not once for each node.
+    known: dict[int, tuple[dict[str, str], str]] = {}
+    for name, refusal in found.refusals.items():
+        place = known.get(id(refusal))
+        if place is None:
+            place = known[id(refusal)] = (unresolvable if refusal.unresolvable else failed, refusal.text)
+        place[0][name] = place[1]
+    return FilterResult(node_names=found.nodes or None, failed_nodes=failed, failed_and_unresolvable_nodes=unresolvable)
 
 
 def _answer(value: Any) -> web.Response:
