@@ -47,6 +47,7 @@ _DEFAULT_SCHEDULER: Final = "default-scheduler"
 _OPTION: Final = f"{names.REQUEST}-"
 _OPTIONS: Final = (names.MODE, names.POLICY, names.SCORE_WEIGHTS, names.MEMORY_STRATEGY, names.WORKLOAD, names.PRIORITY)
 
+_LATER_FIELDS: Final = frozenset({"minNominalMemoryGB", "migProfile"})
 _NO_JOB: Final = msgspec.Raw(b"null")
 
 # An empty container has two bytes, and 500 once it is complete. kubelet is tested with far fewer containers.
@@ -207,13 +208,13 @@ def patch_of_job(job: Job, *, user: str | None, before: msgspec.Raw = _NO_JOB) -
 
 
 def _text_of_resources(job: Job, *, before: msgspec.Raw) -> Patch:
-    """Resources with a nominal size as the text of `gpu`.
+    """Resources with a nominal size or a MIG profile as the text of `gpu`.
 
-    An operator that does not know the size would ignore the field, but refuses the text. A stored job keeps its form,
+    An operator that does not know the field would ignore it, but refuses the text. A stored job keeps its form,
     and the same manifest may be applied again.
     """
     spec = job.spec
-    if spec is None or not isinstance(spec.resources, dict) or "minNominalMemoryGB" not in spec.resources:
+    if spec is None or not isinstance(spec.resources, dict) or spec.resources.keys().isdisjoint(_LATER_FIELDS):
         return []
     is_new = bytes(before) == b"null"
     if spec.gpu is not None if is_new else decode(before, as_type=_Stored).spec.resources is not None:

@@ -2,24 +2,28 @@
 
 import uuid
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from dovetail import names
 from dovetail.api.builtin import Node, Pod
 from dovetail.api.gpunode import Device, GPUNode
 from dovetail.api.resources import GPUNODES, NODES, PODS
 from dovetail.kube.client import Client
+from dovetail.kube.errors import KubeError
 from dovetail.pods.allocation import allocation_in
 from dovetail_sandbox.cluster import Cluster
 from dovetail_sandbox.nodes import kwok
-from dovetail_sandbox.nodes.node_sets import SimulatedNode
+from dovetail_sandbox.nodes.node_sets import SimulatedNode, declared
 from tests.cluster.jobs import Jobs
 from tests.cluster.test_extender import Scene, until
 
 pytestmark = pytest.mark.cluster
 
+PAGE = Path(__file__).parents[2] / "docs/mig.md"
 TOLERATIONS = [{"key": "test-mig", "operator": "Exists"}]
 
 
@@ -151,3 +155,36 @@ async def test_a_plain_pod_gets_an_instance_by_its_annotation(managed: Partition
     assert allocation is not None
     (device,) = allocation.devices
     assert device.uuid in await managed.instances("1g.5gb")
+
+
+def examples() -> list[Any]:
+    """The YAML of the page: a GPUJob, and the nodes of a sandbox."""
+    blocks = PAGE.read_text(encoding="utf-8").split("```yaml\n")[1:]
+    return [yaml.safe_load(block.split("```")[0]) for block in blocks]
+
+
+async def test_the_example_of_the_page_runs_on_nodes_as_the_page_declares_them(
+    managed: PartitionedNode, jobs: Jobs
+) -> None:
+    job, nodes = examples()
+    declared_nodes = declared(yaml.safe_dump(nodes))
+    assert [node.mig for node in declared_nodes] == [managed.node.mig, ("1x3g.20gb,2x2g.10gb",)]
+    await jobs.submit(gpu=job["spec"]["gpu"], template=managed.template())
+    status = await jobs.until("x", lambda status: status.phase == "Running" and len(status.devices) == 2)
+    assert {device.uuid for device in status.devices} == await managed.instances("3g.20gb")
+
+
+async def test_the_fields_are_stored_as_the_text(managed: PartitionedNode, jobs: Jobs) -> None:
+    resources = {"count": 2, "migProfile": "1g.5gb", "models": ["A100"]}
+    await jobs.submit(gpu=None, resources=resources, template=managed.template())
+    status = await jobs.phase("Running")
+    assert status.request == "2x1g.5gb(A100)"
+    assert (await jobs.spec())["gpu"] == "2x1g.5gb(A100)"
+
+
+async def test_a_text_that_is_no_profile_and_mixed_fields_are_refused(managed: PartitionedNode, jobs: Jobs) -> None:
+    with pytest.raises(KubeError, match="is no request"):
+        await jobs.submit(gpu="8g.80gb", template=managed.template())
+    mixed = {"migProfile": "1g.5gb", "share": 0.5}
+    with pytest.raises(KubeError, match="a MIG profile goes with count and models alone"):
+        await jobs.submit(gpu=None, resources=mixed, template=managed.template())

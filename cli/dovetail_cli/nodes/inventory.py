@@ -83,11 +83,15 @@ def job_rows(found: Inventory) -> list[dict[str, Any]]:
 
 def _summary(found: Inventory) -> list[str]:
     devices = found.devices
+    gpus = [use for use in devices if not use.device.mig_profile]
+    instances = [use for use in devices if use.device.mig_profile]
     lines = [
         f"Scheduler Status: {found.scheduler}",
-        f"Total GPUs: {len(devices)}",
-        f"Available GPUs: {sum(device.available for device in devices)}",
+        f"Total GPUs: {len(gpus)}",
+        f"Available GPUs: {sum(use.available for use in gpus)}",
     ]
+    if instances:
+        lines.append(f"MIG instances: {len(instances)}, {sum(use.available for use in instances)} available")
     return lines if devices else [*lines, "No node reports a GPU."]
 
 

@@ -159,6 +159,8 @@ def request_of(
         request = parse(gpus)
     except RequestError as error:
         raise UsageError(f"--gpus{str(error).removeprefix('gpu')}") from error
+    if request.mig and (gpu_memory is not None or shared):
+        raise UsageError(f'--gpus "{gpus}": a MIG instance is taken whole, without --gpu-memory and --shared')
     if gpu_memory is not None:
         whole = request.whole and not shared and mode != "TimeShared"
         request = _with_memory(request, gpus=gpus, gpu_memory=gpu_memory, whole=whole)

@@ -12,6 +12,7 @@ from dovetail.engine.model.ranking import Ranking
 from dovetail.engine.model.settings import Weights
 from dovetail.engine.model.topology import DEFAULT_LEVELS, Level
 from dovetail.formats.quantities import QuantityError, mebibytes, milli, read_whole
+from dovetail.gpu import mig
 from dovetail.gpu.device_plugins import DEFAULT_VENDORS, Vendors
 from dovetail.gpu.memory_strategy import AGGRESSIVE, FRACTIONS, fraction_of
 from dovetail.gpu.request import WHOLE_MILLI, GPURequest, RequestError, on_device, parse
@@ -253,6 +254,8 @@ def request_of_job(job: GPUJob) -> GPURequest | None:
 
 def request_of_resources(resources: ResourceRequest) -> GPURequest | None:
     """The structured form as a request; None for `device: cpu`. Raises `RequestError`."""
+    if resources.mig_profile is not None:
+        return _instances_of(resources, profile=resources.mig_profile)
     if resources.device == "cpu":
         return None
     share_milli = round(resources.share * WHOLE_MILLI)
@@ -270,6 +273,17 @@ def request_of_resources(resources: ResourceRequest) -> GPURequest | None:
         min_nominal_gb=resources.min_nominal_memory_gb,
     )
     return on_device(request, device=resources.device)
+
+
+def _instances_of(resources: ResourceRequest, *, profile: str) -> GPURequest:
+    meant = ResourceRequest(count=resources.count, models=resources.models, mig_profile=profile)
+    normalised = mig.normalised(profile)
+    if resources != meant or normalised is None:
+        raise RequestError(
+            profile, field="resources.migProfile", problem="a MIG profile goes with count and models alone",
+            example="migProfile: 3g.40gb and count: 2",
+        )  # fmt: skip
+    return GPURequest(count=resources.count, models=tuple(resources.models), mig=normalised)
 
 
 def resources_of(ask: Ask) -> dict[str, str]:

@@ -8,6 +8,7 @@ from msgspec import Meta
 from dovetail.api.gpujob.enums import DependencyCondition
 from dovetail.api.meta import Described
 from dovetail.gpu import memory_strategy
+from dovetail.gpu.mig import PROFILE_PATTERN
 from dovetail.gpu.request import DEVICE_PATTERN, MAX_COUNT, MAX_DEVICE, MAX_NOMINAL_GB
 
 # The longest container and volume names, and enough of each for any pod: bounds keep the CEL cost estimates low.
@@ -96,6 +97,13 @@ class ResourceRequest(Described, frozen=True, kw_only=True):
         Meta(
             description="The smallest size of each device, in GB as sold: 80 admits an 80 GB card of which the driver "
             "keeps some. Unset: any."
+        ),
+    ] = None
+    mig_profile: Annotated[
+        Annotated[str, Meta(pattern=f"^{PROFILE_PATTERN}$", max_length=16)] | None,
+        Meta(
+            description="MIG instances of this profile instead of GPUs, such as 3g.40gb: `count` of them, each whole. "
+            "Goes with `count` and `models` alone."
         ),
     ] = None
     device: Annotated[

@@ -64,7 +64,8 @@ class GPUJobSpec(Described, frozen=True, kw_only=True):
         int | str | None,
         Meta(
             description="GPUs for each worker: a whole number (2), or quoted text: a share below 1 ('0.5'), memory in "
-            "GiB and a share ('8G,0.5'), a model in brackets ('2(V100)'). Instead of `resources`."
+            "GiB and a share ('8G,0.5'), a model in brackets ('2(V100)'), MIG instances ('2x3g.40gb'). Instead of "
+            "`resources`."
         ),
     ] = None
     resources: Annotated[

@@ -28,6 +28,7 @@ SHARE: Final = {
 SHAPES: Final = {
     "memory": "memory must be a whole number of Gi or Mi, such as 8Gi or 512Mi",
     "models": 'a model is written with letters, digits, ".", "_", "-" and spaces, such as V100 or A100-SXM4-80GB',
+    "migProfile": "migProfile must be 1g to 7g with the memory, such as 1g.10gb or 3g.40gb",
     "device": "device must be cuda (any GPU), cuda:N (the GPU with index N of its node), "
     "NODE/cuda:N (that GPU of that node) or cpu (no GPU)",
 }
