@@ -45,6 +45,8 @@ def test_gpus_memory_and_shared_make_one_request(asked: dict[str, Any], text: st
         ({"gpus": "1(>=16G)", "gpu_memory": "32G"}, "says the memory already"),
         ({"gpus": "1", "shared": True}, "--shared needs --gpu-memory"),
         ({"gpus": "8G,0.5", "gpu_memory": "4G"}, "says the memory already"),
+        ({"gpus": "3g.40gb", "gpu_memory": "8G"}, "a MIG instance is taken whole"),
+        ({"gpus": "3g.40gb", "shared": True}, "a MIG instance is taken whole"),
         ({"gpus": "0.5", "gpu_memory": "8"}, "a number with M or G"),
         ({"gpus": "0.5", "gpu_memory": "xG"}, "a number with M or G"),
         ({"gpus": "0.5", "gpu_memory": "0G"}, "a number with M or G"),

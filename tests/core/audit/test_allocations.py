@@ -562,3 +562,22 @@ def test_a_job_on_a_device_below_its_nominal_size_is_found() -> None:
 def test_the_audit_reads_the_configured_sizes_of_models() -> None:
     assert sized("1(>=12G)", model="X9", memory_mib=11000)
     assert sized("1(>=12G)", model="X9", memory_mib=11000, memory_specs={"X9": 12}) == set()
+
+
+@pytest.mark.parametrize(
+    ("request_", "profile", "held"),
+    [("1", "1g.10gb", "a MIG instance of 1g.10gb"), ("1g.10gb", "", "a whole GPU"),
+     ("1g.10gb", "3g.40gb", "a MIG instance of 3g.40gb")],
+)  # fmt: skip
+def test_an_instance_is_held_by_who_asks_its_profile_alone(request_: str, profile: str, held: str) -> None:
+    report = make_gpunode("a")
+    device = msgspec.structs.replace(report.status.devices[0], mig_profile=profile)
+    gpunode = msgspec.structs.replace(report, status=msgspec.structs.replace(report.status, devices=[device]))
+
+    def messages(text: str) -> list[str]:
+        pod = make_pod("x", held=((0, 1000, 32768),), asks=WHOLE, request=text)
+        return [each.message for each in audit(nodes=[make_node("a")], gpunodes=[gpunode], pods=[pod]).findings]
+
+    (message,) = messages(request_)
+    assert message.startswith(f"its request {request_} is not for {held}, but it holds ")
+    assert messages(profile or "1") == []

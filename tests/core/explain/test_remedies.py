@@ -1,11 +1,13 @@
 """What would have to change: each kind on a cluster where it alone helps, and the smallest of its kind."""
 
+from dataclasses import replace
+
 import msgspec
 import pytest
 
 from dovetail.api.builtin import ResourceSlice
 from dovetail.explain.question import Holder
-from tests.core.engine.builders import hold_devices, make_ask
+from tests.core.engine.builders import hold_devices, make_ask, make_device
 from tests.core.explain.builders import Cluster, kinds, make_node, texts, the_one
 
 
@@ -238,3 +240,18 @@ def test_what_could_never_fit_is_told_what_could_though_not_now(text: str, said:
     told = texts(full_cluster().question(make_ask(text)))
     assert any(change.startswith(said) for change in told), told
     assert told[-1] == f"add a node with room for {text}"
+
+
+def test_another_profile_is_named_the_smallest_that_is_large_enough() -> None:
+    cluster = Cluster().add(make_node("a"), gpus=1, model="A100")
+    instances = [
+        replace(make_device("a", 1 + at, model="A100"), uuid=f"MIG-{at}", mig=profile)
+        for at, profile in enumerate(("1g.10gb", "3g.40gb", "4g.40gb", "7g.80gb"))
+    ]
+    cluster.ledger.set_devices("a", devices=[*cluster.ledger.devices("a"), *instances])
+    assert the_one(cluster.question(make_ask("2g.20gb")), "OtherProfile").text == (
+        "ask for the MIG profile 3g.40gb instead of 2g.20gb: 3g.40gb fits on a"
+    )
+    assert the_one(cluster.question(make_ask("2x1g.10gb")), "FewerGPUs").text == (
+        "ask for at most 1 instance of 1g.10gb instead of 2: 1g.10gb fits on a"
+    )

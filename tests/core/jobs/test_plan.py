@@ -86,6 +86,11 @@ def devices(*shares: tuple[int, int], **claim: Any) -> Claim:
     return Claim(key="x", node="a", devices=tuple(held), **claim)
 
 
+INSTANCE = Claim(
+    key="x", node="a", devices=(DeviceClaim(index=9, uuid="MIG-9", share_milli=1000, memory_mib=9, mig="1g.10gb"),)
+)
+
+
 @pytest.mark.parametrize(
     ("claims", "texts"),
     [
@@ -93,8 +98,9 @@ def devices(*shares: tuple[int, int], **claim: Any) -> Claim:
         ([devices((1000, 100)), Claim(key="y", node="a", unnamed=3, resource="nvidia.com/gpu")], ["4"]),
         ([devices((250, 8192), (1000, 100), (0, 64))], ["1", "8192M,0.250"]),
         ([Claim(key="x", node="a", cpu_milli=100)], []),
+        ([INSTANCE, INSTANCE, Claim(key="y", node="a", instances=(("3g.40gb", 1),))], ["2x1g.10gb", "3g.40gb"]),
     ],
-    ids=["whole ones", "a vendor's", "shares", "no device"],
+    ids=["whole ones", "a vendor's", "shares", "no device", "MIG instances"],
 )
 def test_what_is_kept_reads_as_requests(claims: list[Claim], texts: list[str]) -> None:
     assert kept_texts(claims) == texts

@@ -1,11 +1,13 @@
 """How many GPUs of each model a cluster has for what its quotas guarantee."""
 
+from dataclasses import replace
+
 import pytest
 
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.queue.limits.quotas import Quotas
 from dovetail.queue.quota_tree.tree import GPUS
-from tests.core.engine.builders import add_node
+from tests.core.engine.builders import add_node, make_device
 from tests.core.queue.quota_tree.builders import make_quota
 
 
@@ -40,3 +42,14 @@ def test_a_node_that_is_gone_gives_nothing(ledger: Ledger) -> None:
     quotas.update(make_quota("vision", models={"A100": 2}))
     ledger.drop_node("a")
     assert quotas.capacity(ledger).usable == {GPUS: 4000, "A100": 0}
+
+
+def test_mig_instances_count_by_their_slices(ledger: Ledger) -> None:
+    instances = [
+        replace(make_device("m", index, model="A100", healthy=index > 0), uuid=f"MIG-{index}", mig="3g.40gb")
+        for index in range(2)
+    ]
+    add_node(ledger, "m", gpus=0)
+    ledger.set_devices("m", devices=instances)
+    capacity = Quotas(half_life_seconds=1).capacity(ledger)
+    assert (capacity.known, capacity.usable) == ({GPUS: 6000 + 857}, {GPUS: 6000 + 428})
