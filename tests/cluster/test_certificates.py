@@ -13,12 +13,12 @@ import yaml
 
 from dovetail import names
 from dovetail.api.builtin import Pod
-from dovetail.api.resources import PODS
+from dovetail.api.resources import CRDS, PODS
 from dovetail.kube.auth.connection import load_connection
 from dovetail.kube.client import Client
 from dovetail.kube.errors import Forbidden, KubeError
 from dovetail_certificates.secret_store import SECRETS, Secret
-from dovetail_certificates.trust import MUTATING, Configuration
+from dovetail_certificates.trust import MUTATING, Configuration, Definition
 from dovetail_sandbox import bringup, cluster, progress
 from dovetail_sandbox.cluster import Cluster
 from tests.chart.generated import CHART, IMAGES
@@ -124,6 +124,34 @@ async def test_an_upgrade_and_an_apply_of_the_chart_leave_the_certificate_and_wh
         assert await bundles(administrator) == before
     assert (await secret_of(administrator)).data == secret.data
     assert await is_completed(administrator, namespace="default")
+
+
+async def test_a_chart_without_a_conversion_can_be_applied_over_one_that_has_it(
+    administrator: Client, apart: Cluster
+) -> None:
+    """As `helm rollback` does: the API server refuses CAs of a webhook that is no longer there."""
+    text = apart.folder.joinpath("rendered.yaml").read_text(encoding="utf-8")
+    manifests = [each for each in yaml.safe_load_all(text) if each and each["kind"] == CRDS.kind]
+    (crd,) = [each for each in manifests if "conversion" in each["spec"]]
+    name = crd["metadata"]["name"]
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while True:
+            if (await administrator.get(CRDS, name=name, as_type=Definition)).is_claimed:
+                break
+            await asyncio.sleep(0.2)
+    earlier = {each: value for each, value in crd["spec"].items() if each != "conversion"}
+    earlier["versions"] = crd["spec"]["versions"][:1]
+    kubectl = ("kubectl", "--kubeconfig", apart.kubeconfig, "apply", "-f", "-", "--server-side", "--force-conflicts")
+    for manifest in (crd, crd | {"spec": earlier}, crd):
+        words = (*kubectl, "--field-manager=dovetail-sandbox")
+        done = await asyncio.to_thread(run, *words, text=yaml.safe_dump(manifest))
+        assert done.returncode == 0, done.stderr
+    assert (await administrator.get(CRDS, name=name, as_type=Definition)).ca_bundle == one(await bundles(administrator))
+
+
+def one(found: set[bytes]) -> bytes:
+    (only,) = found
+    return only
 
 
 async def test_helm_itself_leaves_what_is_trusted_through_upgrades_and_a_rollback(

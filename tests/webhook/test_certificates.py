@@ -74,7 +74,7 @@ class Api:
             web.get(HOOKS, self._read_hooks),
             web.patch(HOOKS, self._patch),
             web.get(CRDS, self._read_crd),
-            web.patch(CRDS, self._patch_crd),
+            web.patch(CRDS, self._apply_crd),
         ])  # fmt: skip
         server = TestServer(app, host="127.0.0.1")
         await server.start_server()
@@ -128,15 +128,21 @@ class Api:
     async def _read_crd(self, _request: web.Request) -> web.Response:
         return _status(404) if self.crd is None else web.json_response(self.crd)
 
-    async def _patch_crd(self, request: web.Request) -> web.Response:
-        assert request.content_type == "application/merge-patch+json"
+    async def _apply_crd(self, request: web.Request) -> web.Response:
+        assert (request.content_type, request.query["fieldManager"]) == (
+            "application/apply-patch+yaml",
+            names.CERTIFICATES_MANAGER,
+        )
         body = await request.json()
         assert self.crd is not None
         if body["metadata"]["resourceVersion"] != self.crd["metadata"]["resourceVersion"]:
             return _status(409)
-        (part,) = body["spec"]["conversion"].values()
-        self.crd["spec"]["conversion"]["webhook"]["clientConfig"] |= part["clientConfig"]
-        self.crd["metadata"]["resourceVersion"] = str(next(self._versions))
+        self.crd["spec"] |= body["spec"]
+        fields = {"f:spec": {"f:conversion": {}}}
+        self.crd["metadata"] |= {
+            "resourceVersion": str(next(self._versions)),
+            "managedFields": [{"manager": names.CERTIFICATES_MANAGER, "operation": "Apply", "fieldsV1": fields}],
+        }
         self.writes.append("crd")
         return web.json_response(self.crd)
 
@@ -144,7 +150,8 @@ class Api:
         """Install the CRD, with a conversion webhook or without."""
         conversion: dict[str, Any] = {"strategy": strategy}
         if strategy == "Webhook":
-            conversion["webhook"] = {"clientConfig": {"url": "https://127.0.0.1/convert"}}
+            config = {"url": "https://127.0.0.1/convert"}
+            conversion["webhook"] = {"clientConfig": config, "conversionReviewVersions": ["v1"]}
         self.crd = {"metadata": {"name": CRD, "resourceVersion": "1"}, "spec": {"conversion": conversion}}
 
     @property
@@ -211,6 +218,23 @@ async def test_a_crd_that_the_webhook_converts_trusts_what_the_configuration_tru
         await keeper.reconcile()
         assert api.crd_bundle == api.bundle == api.data["ca.crt"] + api.data["next-ca.crt"]
         assert api.writes == ["secret", "hooks", "crd"] * 2
+
+
+async def test_the_whole_conversion_of_a_crd_is_claimed_so_that_a_chart_without_one_can_be_applied() -> None:
+    api, clock = Api(), Clock()
+    api.install_crd()
+    async with api.running() as client:
+        await make_keeper(client, clock=clock).reconcile()
+        assert api.crd is not None
+        applied = api.crd["spec"]["conversion"]
+        assert (applied["strategy"], applied["webhook"]["conversionReviewVersions"]) == ("Webhook", ["v1"])
+        assert applied["webhook"]["clientConfig"]["url"] == "https://127.0.0.1/convert"
+        # Helm has taken it over by force.
+        api.crd["metadata"]["managedFields"] = [{"manager": "helm", "operation": "Apply"}]
+        api.writes.clear()
+        await make_keeper(client, clock=clock).reconcile()
+        await make_keeper(client, clock=clock).reconcile()
+    assert api.writes == ["crd"]
 
 
 async def test_a_successor_is_not_served_before_the_crd_trusts_it() -> None:
