@@ -36,6 +36,12 @@ def test_another_file_is_refused_with_its_problem(tmp_path: Path, text: str, pro
         read(str(path))
 
 
+def test_the_example_of_quotas_keeps_all_its_limits() -> None:
+    vision, each_user, course = (quota.spec for quota in read(str(ROOT / "examples" / "quota.yaml")))
+    assert (vision.most.gpus, vision.running_jobs, vision.queued_jobs, each_user.running_jobs) == (8, 20, 100, 10)
+    assert [(each.name, each.start) for each in course.reservations] == [("exam", "2030-02-01T08:00:00Z")]
+
+
 def test_quotas_of_both_versions_are_read(tmp_path: Path) -> None:
     path = tmp_path / "quotas.yaml"
     beta = QUOTA.replace("alpha1", "beta1")
