@@ -77,6 +77,6 @@ class ExtenderKeeper(Check):
         data, reason = plan_pair(secret.data or {} if secret else {}, authorities=authorities, side=side, now=now)
         if reason:
             await self._secrets.write(name, data=data, over=secret, reason=reason)
-        facts = pair_facts(data, now=now)
+        facts = pair_facts(data, authorities=authorities, now=now)
         if facts is not None:
             self._metrics.show(name, facts=facts)

@@ -84,6 +84,11 @@ class Authorities:
         """What both sides trust, as a PEM bundle."""
         return b"".join(each.certificate for each in (self.current, self.next) if each is not None) + self.previous
 
+    def signers(self, *, now: datetime) -> list[bytes]:
+        """The CAs that may have signed a certificate in use: one that an administrator has put here counts too."""
+        own = [each.certificate for each in (self.current, self.next) if each is not None]
+        return [*own, *authorities_in(self.previous, now=now)]
+
 
 def plan_authorities(stored: Authorities, *, now: datetime) -> tuple[Authorities, str]:
     """The next content of the CA's Secret, and why it differs; empty if it does not."""
@@ -117,7 +122,7 @@ def plan_pair(
     trusted = authorities.trusted()
     certificate, key = found.get("tls.crt", b""), found.get("tls.key", b"")
     kept = {"tls.crt": certificate, "tls.key": key, "ca.crt": trusted}
-    signed_by = [Pair(certificate=certificate, key=key, authority=each) for each in authorities_in(trusted, now=now)]
+    signed_by = [Pair(certificate=certificate, key=key, authority=each) for each in authorities.signers(now=now)]
     problems = [problem_of(each, names=side.names, now=now) for each in signed_by]
     if "" not in problems:
         reason = problems[0] if certificate else "there was none"
@@ -129,9 +134,9 @@ def plan_pair(
     return {"tls.crt": made.certificate, "tls.key": made.key, "ca.crt": trusted}, reason
 
 
-def pair_facts(found: Mapping[str, bytes], *, now: datetime) -> Facts | None:
+def pair_facts(found: Mapping[str, bytes], *, authorities: Authorities, now: datetime) -> Facts | None:
     """Names and times of a side's certificate; None without a readable one."""
-    for authority in authorities_in(found.get("ca.crt", b""), now=now):
+    for authority in authorities.signers(now=now):
         try:
             return facts_of(Pair(certificate=found["tls.crt"], key=found["tls.key"], authority=authority))
         except (PairError, KeyError):

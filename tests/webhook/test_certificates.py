@@ -5,20 +5,18 @@ import base64
 import itertools
 import json
 import ssl
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import web
-from aiohttp.test_utils import TestServer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dovetail import names
-from dovetail.kube.auth.connection import Connection
 from dovetail.kube.client import Client
 from dovetail.kube.errors import Conflict
 from dovetail.process import serving
@@ -40,6 +38,7 @@ from dovetail_certificates.pairs import (
 from dovetail_certificates.rotation import OVERLAP, SEEN_AFTER, Stored, plan
 from dovetail_certificates.secret_store import ForeignSecretError
 from tests.background import running
+from tests.loopback import client_of
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
 NAMES = ("dovetail-webhook.dovetail-system.svc", "127.0.0.1")
@@ -65,10 +64,8 @@ class Api:
         self.before_write: Callable[[], None] = lambda: None
         self._versions = itertools.count(2)
 
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[Client]:
-        app = web.Application()
-        app.add_routes([
+    def running(self) -> AbstractAsyncContextManager[Client]:
+        return client_of([
             web.get(SECRET, self._read_secret),
             web.patch(SECRET, self._apply),
             web.get(HOOKS, self._read_hooks),
@@ -76,13 +73,6 @@ class Api:
             web.get(CRDS, self._read_crd),
             web.patch(CRDS, self._apply_crd),
         ])  # fmt: skip
-        server = TestServer(app, host="127.0.0.1")
-        await server.start_server()
-        try:
-            async with Client(Connection(server=str(server.make_url("")).rstrip("/"))) as client:
-                yield client
-        finally:
-            await server.close()
 
     @property
     def data(self) -> dict[str, bytes]:

@@ -4,23 +4,22 @@ import base64
 import itertools
 import ssl
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import web
-from aiohttp.test_utils import TestServer
 
-from dovetail.kube.auth.connection import Connection
 from dovetail.kube.client import Client
-from dovetail_certificates import main
+from dovetail_certificates import main, pairs
 from dovetail_certificates.extender import Attached, ExtenderKeeper
 from dovetail_certificates.metrics import Metrics
 from dovetail_certificates.mutual import CA_LIFETIME, CA_OVERLAP, CLIENT_LIFETIME, Authorities, Side, plan_pair
-from dovetail_certificates.pairs import LIFETIME, PairError, authorities_in
+from dovetail_certificates.pairs import LIFETIME, PairError, authorities_in, make_authority
 from dovetail_certificates.secret_store import ForeignSecretError
+from tests.loopback import client_of
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
 FOLDER = "/api/v1/namespaces/dovetail-system/secrets/{name}"
@@ -41,17 +40,8 @@ class Api:
         self.writes: list[str] = []
         self._versions = itertools.count(1)
 
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[Client]:
-        app = web.Application()
-        app.add_routes([web.get(FOLDER, self._read), web.patch(FOLDER, self._apply)])
-        server = TestServer(app, host="127.0.0.1")
-        await server.start_server()
-        try:
-            async with Client(Connection(server=str(server.make_url("")).rstrip("/"))) as client:
-                yield client
-        finally:
-            await server.close()
+    def running(self) -> AbstractAsyncContextManager[Client]:
+        return client_of([web.get(FOLDER, self._read), web.patch(FOLDER, self._apply)])
 
     def data(self, name: str) -> dict[str, bytes]:
         return {key: base64.b64decode(text) for key, text in self.secrets[name]["data"].items()}
@@ -212,6 +202,21 @@ async def test_metrics_say_when_each_certificate_expires(scene: Scene) -> None:
 def test_without_a_ca_nothing_is_signed() -> None:
     with pytest.raises(PairError, match="there is no CA"):
         plan_pair({}, authorities=Authorities(), side=Side.server(["x"]), now=START)
+
+
+async def test_a_ca_that_an_administrator_puts_into_the_secret_signs_and_stays(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await scene.at(0)
+    with monkeypatch.context() as patch:
+        patch.setattr(pairs, "_CA_NAME", "Example Corporation")
+        own = make_authority(now=scene.now, lifetime=CA_LIFETIME)
+    scene.api.put(CA, Authorities(current=own).data())
+    await scene.at(1)
+    assert scene.api.data(SERVER)["ca.crt"] == scene.api.data(CLIENT)["ca.crt"] == own.certificate
+    written = list(scene.api.writes)
+    await scene.at(2)
+    assert scene.api.writes == written
 
 
 async def test_each_side_accepts_the_other_by_a_handshake(scene: Scene, tmp_path: Path) -> None:

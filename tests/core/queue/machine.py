@@ -9,6 +9,7 @@ from dovetail.engine.model.claims import Claim
 from dovetail.engine.score.ledger_prices import price_by
 from dovetail.queue.cycle import SchedulingCycle
 from dovetail.queue.model.candidates import Candidate, Leaving, order
+from dovetail.queue.preemption.policy import Running
 from dovetail.queue.verdicts import Admitted, Waits
 from tests.core.engine.builders import make_ledger
 from tests.core.engine.score.test_live_fragmentation import fragments_on
@@ -51,6 +52,8 @@ class QueueMachine(RuleBasedStateMachine):
         self.submitted = 0
         self.waiting: dict[str, Candidate] = {}
         self.running: dict[str, Run] = {}
+        # By the key of each job that is to end for another one: the key of that one.
+        self.told: dict[str, str] = {}
 
     def look(self) -> None:
         """Each machine says what else goes into it."""
@@ -84,6 +87,24 @@ class QueueMachine(RuleBasedStateMachine):
             for run in self.running.values()
             for claim in run.claims
         ]
+
+    def evictable(self, left: dict[str, str]) -> list[Running]:
+        """What runs, and what has `left` already: by its key, that of the job for which it did."""
+        gone = (
+            Running(key=key, priority=0, run_seconds=0.0, claims=(), yields_to=by, left=True)
+            for key, by in left.items()
+        )
+        return [*map(self.as_running, self.running.values()), *gone]
+
+    def as_running(self, run: Run) -> Running:
+        """A run as a possible victim."""
+        return Running(
+            key=run.job.key,
+            priority=run.job.priority,
+            run_seconds=self.now - run.since,
+            claims=tuple(claim.key for claim in run.claims),
+            yields_to=self.told.get(run.job.key, ""),
+        )
 
     def start(self, job: Candidate, verdict: Admitted) -> None:
         """The job runs from now on."""

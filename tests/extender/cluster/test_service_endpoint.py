@@ -1,19 +1,17 @@
 """The endpoint of the extender's Service: published by the holder of the lease, and withdrawn at its end."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import pytest
 from aiohttp import web
-from aiohttp.test_utils import TestServer
 
-from dovetail.kube.auth.connection import Connection
 from dovetail.kube.client import Client
 from dovetail.kube.errors import KubeError
 from dovetail_extender.cluster.service_endpoint import Endpoint, ServiceEndpoint, manifest
 from tests.background import eventually, running
+from tests.loopback import client_of
 
 ENDPOINT = Endpoint(service="dovetail-extender", namespace="dovetail-system", address="10.1.2.3", port=8443)
 SLICE = "/apis/discovery.k8s.io/v1/namespaces/dovetail-system/endpointslices/dovetail-extender"
@@ -27,17 +25,8 @@ class Api:
         self.slices: list[dict[str, Any]] = []
         self.has_service = True
 
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[Client]:
-        app = web.Application()
-        app.add_routes([web.get(SERVICE, self._service), web.patch(SLICE, self._apply)])
-        server = TestServer(app, host="127.0.0.1")
-        await server.start_server()
-        try:
-            async with Client(Connection(server=str(server.make_url("")).rstrip("/"))) as client:
-                yield client
-        finally:
-            await server.close()
+    def running(self) -> AbstractAsyncContextManager[Client]:
+        return client_of([web.get(SERVICE, self._service), web.patch(SLICE, self._apply)])
 
     @property
     def addresses(self) -> list[list[str]]:

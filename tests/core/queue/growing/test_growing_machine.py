@@ -26,7 +26,6 @@ from dovetail.queue.growing.growth import Growth, build_growth
 from dovetail.queue.growing.pools import GrowingPool, GrowingRules
 from dovetail.queue.model.candidates import Candidate
 from dovetail.queue.preemption.policy import Evictor, Rules
-from dovetail.queue.preemption.victims import Running
 from dovetail.queue.verdicts import Admitted, Verdict, Waits
 from tests.core.engine.builders import add_node, make_ask
 from tests.core.engine.gang.rules import assert_kept
@@ -82,7 +81,6 @@ class GrowingMachine(QueueMachine):
         self.ledger = Ledger()
         self.view = ClusterView(ledger=self.ledger)
         self.requests: dict[str, Provisioning] = {}
-        self.told: dict[str, str] = {}
         self.added = 0
         for name, (gpus, labels) in EXISTING.items():
             self.add(name, gpus=gpus, labels=labels)
@@ -229,22 +227,6 @@ class GrowingMachine(QueueMachine):
 
     def growth(self) -> Growth | None:
         return build_growth(GROWING, view=self.view, requests=self.requests, gate=None, now=self.time)
-
-    def evictable(self, left: dict[str, str]) -> list[Running]:
-        runs = [
-            Running(
-                key=run.job.key,
-                priority=run.job.priority,
-                run_seconds=self.now - run.since,
-                claims=tuple(claim.key for claim in run.claims),
-                yields_to=self.told.get(run.job.key, ""),
-            )
-            for run in self.running.values()
-        ]
-        gone = (
-            Running(key=k, priority=0, run_seconds=0.0, claims=(), yields_to=by, left=True) for k, by in left.items()
-        )
-        return [*runs, *gone]
 
     # --- The nodes ---------------------------------------------------------------------------------------------
 

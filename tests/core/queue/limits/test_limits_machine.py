@@ -16,7 +16,6 @@ from dovetail.queue.cycle import SchedulingCycle
 from dovetail.queue.limits.limits import Limit, LimitGate, Terms
 from dovetail.queue.model.candidates import Candidate
 from dovetail.queue.preemption.policy import Evictor, Rules
-from dovetail.queue.preemption.victims import Running
 from dovetail.queue.verdicts import Admitted, Waits
 from tests.core.engine.builders import make_ask, make_ledger
 from tests.core.queue.machine import GUESS, HOUR, NODES, QueueMachine
@@ -43,7 +42,6 @@ class LimitsMachine(QueueMachine):
         super().__init__()
         self.kept: list[Kept] = []
         # Who makes way for whom, as the last look said.
-        self.told: dict[str, str] = {}
 
     # --- what happens ------------------------------------------------------------------------------------------
 
@@ -135,20 +133,6 @@ class LimitsMachine(QueueMachine):
         )
         self.judge(look)
         self.told = {key: each.by.key for key, each in evictor.orders.items()}
-
-    def evictable(self, left: dict[str, str]) -> list[Running]:
-        runs = [
-            Running(
-                key=run.job.key,
-                priority=run.job.priority,
-                run_seconds=self.now - run.since,
-                claims=tuple(claim.key for claim in run.claims),
-                yields_to=self.told.get(run.job.key, ""),
-            )
-            for run in self.running.values()
-        ]
-        return [*runs, *(Running(key=k, priority=0, run_seconds=0.0, claims=(), yields_to=by, left=True)
-                         for k, by in left.items())]  # fmt: skip
 
     def gate(self) -> LimitGate:
         everyone = [*self.waiting.values(), *(run.job for run in self.running.values())]

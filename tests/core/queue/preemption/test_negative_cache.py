@@ -17,7 +17,7 @@ from dovetail.queue.preemption.victims import Running
 from dovetail.queue.verdicts import Admitted
 from tests.core.engine.builders import add_node, hold_devices, make_ask, make_device, make_ledger
 from tests.core.queue.backfill.test_backfill import make_job
-from tests.core.queue.machine import GUESS, HOUR, NODES, QueueMachine
+from tests.core.queue.machine import GUESS, HOUR, NODES, QueueMachine, Run
 from tests.core.queue.preemption.test_policy import BOSS, RULES, start
 
 
@@ -152,7 +152,6 @@ class InVainMachine(QueueMachine):
         self.rules = Rules(gap=10, min_run_seconds=HOUR, grace_seconds=10.0, per_job=2, left=2)
         self.kept: Window | None = None
         self.made_way: dict[str, int] = {}
-        self.told: dict[str, str] = {}
 
     @initialize(shapes=st.lists(st.sampled_from(["1", "2", "4", "0.5"]), min_size=3, max_size=6))
     def begin_with_a_full_cluster_and_one_who_waits(self, shapes: list[str]) -> None:
@@ -237,18 +236,10 @@ class InVainMachine(QueueMachine):
         return SchedulingCycle(self.ledger.copy(), sites={}, leaving=self.leaving(), evictor=evictor, windows=windows)
 
     def evictor(self, negative_cache: NegativeCache) -> Evictor:
-        running = [
-            Running(
-                key=run.job.key,
-                priority=run.job.priority,
-                run_seconds=self.now - run.since,
-                claims=tuple(claim.key for claim in run.claims),
-                preempted=self.made_way.get(run.job.key, 0),
-                yields_to=self.told.get(run.job.key, ""),
-            )
-            for run in self.running.values()
-        ]
-        return Evictor(running=running, rules=self.rules, negative_cache=negative_cache)
+        return Evictor(running=self.evictable({}), rules=self.rules, negative_cache=negative_cache)
+
+    def as_running(self, run: Run) -> Running:
+        return replace(super().as_running(run), preempted=self.made_way.get(run.job.key, 0))
 
     def no_device_is_promised_beyond_itself(self) -> None:
         """Elsewhere; here devices go while jobs are on them."""

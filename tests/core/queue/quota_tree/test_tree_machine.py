@@ -5,6 +5,7 @@ In addition to the queue it keeps who runs since when and adds up the use of eac
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import combinations
 
 import hypothesis.strategies as st
@@ -24,7 +25,7 @@ from dovetail.queue.preemption.victims import Running
 from dovetail.queue.quota_tree.tree import Tree, tree_of
 from dovetail.queue.verdicts import Admitted
 from tests.core.engine.builders import make_ask
-from tests.core.queue.machine import GUESS, HOUR, QueueMachine
+from tests.core.queue.machine import GUESS, HOUR, QueueMachine, Run
 from tests.core.queue.quota_tree.builders import make_quota
 
 SHAPES = ["1", "2", "0.5"]
@@ -38,7 +39,6 @@ class TreeMachine(QueueMachine):
     def __init__(self) -> None:
         super().__init__()
         self.quotas: list[GPUQuota] = []
-        self.told: dict[str, str] = {}
         self.team: dict[str, str] = {}
         self.firm: set[str] = set()
         # Pairs of jobs: the first was ended for the second.
@@ -149,23 +149,8 @@ class TreeMachine(QueueMachine):
                 self.start(job, verdict)
         self.told = {key: each.by.key for key, each in evictor.orders.items()}
 
-    def evictable(self, left: dict[str, str]) -> list[Running]:
-        runs = [
-            Running(
-                key=key,
-                priority=run.job.priority,
-                run_seconds=self.now - run.since,
-                claims=tuple(claim.key for claim in run.claims),
-                yields_to=self.told.get(key, ""),
-                preemptible=key not in self.firm,
-            )
-            for key, run in self.running.items()
-        ]
-        gone = [
-            Running(key=key, priority=0, run_seconds=0.0, claims=(), yields_to=by, left=True)
-            for key, by in left.items()
-        ]
-        return [*runs, *gone]
+    def as_running(self, run: Run) -> Running:
+        return replace(super().as_running(run), preemptible=run.job.key not in self.firm)
 
     def tree(self) -> Tree:
         return tree_of(self.quotas, capacity=capacity_of(self.ledger))
