@@ -31,7 +31,7 @@ class HistoryService:
                 await self._history.synced.wait()
                 tasks.create_task(self._answers.run())
         finally:
-            # SQLite then moves its write-ahead log into the file, so that a copy of the one file is complete.
+            # SQLite's write-ahead log is then in the file, so that a copy of the one file is complete.
             self._store.close()
 
 

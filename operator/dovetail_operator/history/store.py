@@ -27,6 +27,8 @@ log = get_logger("dovetail.operator.history")
 
 _CHUNK: Final = 500
 _MOST_WORDS: Final = 300
+# An operator that ends waits at most this long for readers of its database.
+_CLOSING_MILLISECONDS: Final = 1_000
 _UTC: Final = "%Y-%m-%dT%H:%M:%SZ"
 UsedBy = Mapping[tuple[str, str], float]
 
@@ -72,7 +74,14 @@ class HistoryStore:
             raise HistoryError(self.where, problem=self._problem(error)) from error
 
     def close(self) -> None:
-        """Close all connections."""
+        """Close all connections. SQLite's one file then has all records, also while others have it open."""
+        if self._opened is not None and self._file_there() == self._opened:
+            try:
+                with self._engine.connect() as connection:
+                    connection.exec_driver_sql(f"PRAGMA busy_timeout = {_CLOSING_MILLISECONDS}")
+                    connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
+            except sql.exc.SQLAlchemyError as error:
+                log.warning("the last records are in history.db-wal", file=self.where, error=self._problem(error))
         self._engine.dispose()
 
     def write(self, records: Iterable[JobRecord]) -> list[JobRecord]:

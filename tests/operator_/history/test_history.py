@@ -2,6 +2,8 @@
 
 import asyncio
 import random
+import shutil
+import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
@@ -115,6 +117,19 @@ async def test_an_operator_that_ends_leaves_all_records_in_one_file(
         await keeping.until("x")
         assert files(tmp_path) > {"history.db"}
     assert files(tmp_path) == {"history.db"}
+
+
+def test_a_copy_is_complete_while_others_have_the_database_open(store: HistoryStore, tmp_path: Path) -> None:
+    store.open()
+    other = sqlite3.connect(tmp_path / "history.db")
+    other.execute("SELECT count(*) FROM dovetail_jobs").fetchall()
+    store.write([record()])
+    store.close()
+    shutil.copy(tmp_path / "history.db", tmp_path / "copy.db")
+    other.close()
+    copy = HistoryStore(f"sqlite:///{tmp_path}/copy.db")
+    assert len(copy.find("team", question=HistoryQuerySpec())[0]) == 1
+    copy.close()
 
 
 def files(folder: Path) -> set[str]:
