@@ -6,13 +6,13 @@ What is wanted follows from guests, records and pods alone: a new operator conti
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from msgspec.structs import replace
 
 from dovetail import names
 from dovetail.api.builtin import Job, Pod
-from dovetail.api.gpujob import GPUJob, GPUJobSpec, GPUJobStatus, is_finished
+from dovetail.api.gpujob import GPUJob, GPUJobStatus, is_finished
 from dovetail.api.meta import EventType, key_of
 from dovetail.jobs.batch_job import is_going, is_guests
 from dovetail.jobs.guests.kind import Guest, GuestError, Kind, has_ended, is_suspended
@@ -26,7 +26,7 @@ from dovetail.kube.retry_log import log_failure
 from dovetail.kube.workqueue import WorkQueue
 from dovetail_operator.events.announcement import Announcement, announcement
 from dovetail_operator.state.state import State
-from dovetail_operator.watchers.guests import writes
+from dovetail_operator.watchers.guests import changes, messages, writes
 from dovetail_operator.watchers.guests.directory import Directory, Known
 from dovetail_operator.watchers.guests.gates import Gates
 from dovetail_operator.watchers.guests.pod_groups import PodGroupWatch
@@ -39,10 +39,6 @@ _BACKOFF: Final = Backoff(first_seconds=0.5, longest_seconds=30.0)
 _REFUSED_SECONDS: Final = 60.0
 # The pods of a group are created one after the other: only after this time are the missing ones worth a message.
 _PATIENCE_SECONDS: Final = 20.0
-# Of a record, what may follow the guest as long as it exists, and what only another record can follow.
-_FOLLOWED: Final = ("priority", "preemptible")
-_FIXED: Final = ("gpu", "workers", "mode")
-_DEFAULTS: Final = GPUJobSpec()
 
 
 class GuestKeeper:
@@ -185,7 +181,7 @@ class GuestKeeper:
         if found is None or found.guest.metadata.deletion_timestamp is not None:
             return
         if not found.run:
-            self._say(found, message=_unseen(found))
+            self._say(found, message=messages.unseen(found))
             return
         record = self._state.store.jobs.get(key)
         try:
@@ -254,18 +250,24 @@ class GuestKeeper:
             known = None
         if known is None or known.metadata.resource_version != shown.metadata.resource_version:
             self._show("MODIFIED", shown)
-        if is_finished(record) or is_going(record):
+        group = found.guest if isinstance(found.guest, PodGroup) else None
+        if is_finished(record):
+            if group is not None and group.going:
+                self._say(found, message=messages.left_over(group, record=record))
+            return
+        if is_going(record):
             return
         if wanted is not None:
-            self._told.pop(found.guest.metadata.uid, None)
-            if shown.spec.suspend and _differing(record.spec, wanted=wanted["spec"], fields=_FIXED):
+            if group is None or not group.surplus:
+                self._told.pop(found.guest.metadata.uid, None)
+            if shown.spec.suspend and changes.fixed(record.spec, wanted=wanted["spec"]):
                 # These cannot change in a GPUJob.
                 await jobs.delete_gpujob(self._client, job=record)
                 return
-            if change := _differing(record.spec, wanted=wanted["spec"], fields=_FOLLOWED):
+            if change := changes.followed(record.spec, wanted=wanted["spec"]):
                 await writes.change_record(self._client, record=record, spec=change)
-        if isinstance(found.guest, PodGroup):
-            await self._follow_group(found.guest, found=found, record=record)
+        if group is not None:
+            await self._follow_group(group, found=found, record=record)
         if not shown.spec.suspend:
             await self._gates.open(found, record=record)
 
@@ -289,19 +291,6 @@ class GuestKeeper:
         self._told[uid] = message
         news = Announcement(about=found.about, severity="Warning", reason="NotQueued", message=message)
         self._post(news.on(found.kind.resource))
-
-
-def _unseen(found: Known) -> str:
-    return (
-        f"Is not queued: label {names.LABEL_QUEUE} counts only on a {found.kind.resource.kind} that has it from its "
-        "creation, when Dovetail's webhook holds it back"
-    )
-
-
-def _differing(spec: GPUJobSpec, *, wanted: Mapping[str, Any], fields: Sequence[str]) -> dict[str, Any]:
-    """Those of the fields that are wanted otherwise than the record has them."""
-    after = {field: wanted.get(field, getattr(_DEFAULTS, field)) for field in fields}
-    return {field: value for field, value in after.items() if getattr(spec, field) != value}
 
 
 def _tried_again(key: str, error: Exception, wait: float) -> None:

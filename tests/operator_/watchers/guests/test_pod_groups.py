@@ -6,15 +6,16 @@ import pytest
 from dovetail import names
 from dovetail.api.builtin import Pod
 from dovetail.api.conversion import values_of
-from dovetail.api.gpujob import GPUJob, job_of
+from dovetail.api.gpujob import GPUJob, GPUJobStatus, job_of
 from dovetail.api.meta import ObjectMeta
 from dovetail.jobs.guests.kind import Guest
 from dovetail.jobs.guests.pod_group import POD_GROUPS, group_of
 from dovetail.jobs.guests.record import record_of
 from dovetail.kube.client import Client
+from dovetail.kube.errors import TooManyRequests
 from dovetail_operator.watchers.guests.pod_groups import PodGroupWatch
 from tests.core.jobs.guests.test_pod_group import pod
-from tests.core.kube.api import Answer, Api
+from tests.core.kube.api import Answer, Api, refusal
 from tests.operator_.watchers.guests.test_keeper import PODS, RECORDS, Rig
 
 KEY = "team/podgroup-pair"
@@ -107,6 +108,16 @@ async def test_letting_a_group_go_opens_all_gates_and_ending_it_evicts_its_pods(
     assert not api.of(f"POST {PODS}/a-0/eviction"), "it has ended"
 
 
+async def test_a_disruption_budget_keeps_a_group_running(groups: Groups, api: Api) -> None:
+    pods = (pod("a-0", seat="uid-record/0", phase="Running"), pod("a-1", seat="uid-record/1", phase="Running"))
+    groups.state.store.job_changed(record(*pods))
+    groups.seen(*pods)
+    api.answer(f"POST {PODS}/a-0/eviction", refusal(429))
+    with pytest.raises(TooManyRequests):
+        await groups.keeper.hold(record(*pods), suspend=True)
+    assert not api.of(f"POST {PODS}/a-1/eviction")
+
+
 async def test_a_replacement_owns_the_record_too(groups: Groups, api: Api) -> None:
     failed, runs = pod("a-0", seat="uid-record/0", phase="Failed"), pod("a-1", seat="uid-record/1", phase="Running")
     groups.state.store.job_changed(record(failed, runs))
@@ -124,8 +135,21 @@ async def test_a_surplus_pod_is_told_of_and_stays_gated(groups: Groups, api: Api
     groups.state.store.job_changed(record(*pods))
     groups.seen(*pods, pod("a-2"))
     await groups.keep(KEY)
+    await groups.keep(KEY)
     (news,) = groups.said
     assert news.message.startswith("GPUJob podgroup-pair goes on, but it has 3 pods")
+    assert not api.seen
+
+
+async def test_a_gated_pod_of_a_group_that_has_ended_is_told_of(groups: Groups, api: Api) -> None:
+    pods = (pod("a-0"), pod("a-1"))
+    ended = msgspec.structs.replace(record(*pods), status=GPUJobStatus(phase="Cancelled"))
+    groups.state.store.job_changed(ended)
+    groups.seen(*pods)
+    await groups.keep(KEY)
+    assert [news.message for news in groups.said] == [
+        "GPUJob podgroup-pair has ended (Cancelled), and pod a-0 does not start: delete the pod, and create it again"
+    ]
     assert not api.seen
 
 
