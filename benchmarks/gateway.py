@@ -17,8 +17,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection as Pipe
 from pathlib import Path
@@ -95,16 +95,27 @@ def main() -> None:
     options.add_argument("--streams", type=int, default=200)
     options.add_argument("--json", type=Path, default=Path("out/gateway.json"), help="where it is written too")
     args = options.parse_args()
+    with own_process(serve, args.nodes, args.jobs, args.pods) as (url, pipe):
+        result = asyncio.run(measure(url, pipe=pipe, streams=args.streams))
+    write(result, to=args.json)
+
+
+@contextmanager
+def own_process(serve: Callable[..., None], *args: int) -> Iterator[tuple[str, Pipe]]:
+    """The URL of the API server that `serve` runs in a process of its own, and the pipe to it."""
     ours, theirs = multiprocessing.Pipe()
-    server = multiprocessing.Process(target=serve, args=(theirs, args.nodes, args.jobs, args.pods), daemon=True)
+    server = multiprocessing.Process(target=serve, args=(theirs, *args), daemon=True)
     server.start()
-    url = ours.recv()
     try:
-        result = asyncio.run(measure(url, pipe=ours, streams=args.streams))
+        yield ours.recv(), ours
     finally:
         server.terminate()
-    args.json.parent.mkdir(parents=True, exist_ok=True)
-    args.json.write_text(json.dumps(result, indent=2) + "\n")
+
+
+def write(result: Mapping[str, Any], *, to: Path) -> None:
+    """Write the result as JSON."""
+    to.parent.mkdir(parents=True, exist_ok=True)
+    to.write_text(json.dumps(result, indent=2) + "\n")
 
 
 def serve(pipe: Pipe, nodes: int, jobs: int, pods: int) -> None:
