@@ -12,7 +12,8 @@ export function duration(seconds: number): string {
   const whole = Math.max(0, Math.round(seconds));
   if (whole < 60) return t("seconds", whole);
   if (whole < 3600) return t("minutes", Math.round(whole / 60));
-  if (whole < 48 * 3600) return t("hoursMinutes", Math.floor(whole / 3600), Math.round((whole % 3600) / 60) % 60);
+  const minutes = Math.round(whole / 60);
+  if (whole < 48 * 3600) return minutes % 60 ? t("hoursMinutes", Math.floor(minutes / 60), minutes % 60) : t("wholeHours", minutes / 60);
   return t("days", Math.round(whole / 86_400));
 }
 
@@ -30,11 +31,14 @@ export function moment(time: string): string {
   return new Date(time).toLocaleString(locale, { dateStyle: "medium", timeStyle: "medium" });
 }
 
+// A sentence of the API with its times as people here read them.
+export const withLocalTimes = (sentence: string): string => sentence.replace(/\d{4}-\d\d-\d\dT[\d:]{8}Z/g, moment);
+
 export const clock = (time: number): string =>
   new Date(time).toLocaleTimeString(language.value === "zh" ? "zh-CN" : "en-GB");
 
-export const gib = (mib: number): string => `${(mib / 1024).toFixed(mib % 1024 === 0 ? 0 : 1)} GiB`;
-export const percent = (part: number): string => `${Math.round(part * 100)} %`;
+export const gib = (mib: number): string => `${(mib / 1024).toFixed(mib % 1024 === 0 ? 0 : 1)} GiB`;
+export const percent = (part: number): string => `${Math.round(part * 100)} %`;
 // Text that a shell takes as one word.
 export const quoted = (word: string): string =>
   /^[A-Za-z0-9_@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`;

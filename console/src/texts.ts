@@ -4,10 +4,12 @@ import { language } from "./preferences";
 
 const TEXTS = {
   // Units
-  seconds: ["{0} s", "{0} 秒"],
-  minutes: ["{0} min", "{0} 分钟"],
-  hoursMinutes: ["{0} h {1} min", "{0} 小时 {1} 分钟"],
-  days: ["{0} d", "{0} 天"],
+  // With no-break spaces, so that a number stays with its unit.
+  seconds: ["{0} s", "{0} 秒"],
+  minutes: ["{0} min", "{0} 分钟"],
+  wholeHours: ["{0} h", "{0} 小时"],
+  hoursMinutes: ["{0} h {1} min", "{0} 小时 {1} 分钟"],
+  days: ["{0} d", "{0} 天"],
   ago: ["{0} ago", "{0}前"],
   in: ["in {0}", "{0}后"],
   anyMoment: ["any moment", "即将"],
@@ -136,6 +138,7 @@ const TEXTS = {
   fix: ["To correct it: {0}", "解决办法：{0}"],
   moreFindings: ["{0} more: run dovetail doctor", "还有 {0} 项：请运行 dovetail doctor"],
   closedDevices: ["GPUs that take no new work: {0}", "不接受新任务的 GPU：{0}"],
+  findingsOf: ["Checked {0}", "检查于 {0}"],
   oldestReport: ["Oldest report of a node: {0}", "最旧的节点报告：{0}"],
   // Job
   noJob: ["There is no job {0} in namespace {1} that you may list.", "命名空间 {1} 中没有您可查看的任务 {0}。"],
@@ -242,7 +245,7 @@ const TEXTS = {
   badNumber: ["{0} \"{1}\": allowed are whole numbers from {2} to {3}", "{0}“{1}”：允许 {2} 到 {3} 的整数"],
   // Plan
   planHow: [
-    "Past, present and planned use of each node and its devices. The queue plans nodes; the devices of a job are chosen when it starts. The chart is drawn again every 5 s.",
+    "Past, present and planned use of each node and its devices. The queue plans nodes; the devices of a job are chosen when it starts. The chart is drawn again every 5 s.",
     "各节点及其设备的过去、现在和计划使用情况。队列只安排节点，任务启动时才选定设备。图表每 5 秒重绘。",
   ],
   planStarts: ["Planned starts", "计划开始"],

@@ -68,7 +68,7 @@ async def test_hold_and_priority_change_the_job(window: Window, api: GatewayApiS
     await page.get_by_role("button", name="Apply").click()
     await shows(page, 'Priority "300": allowed are whole numbers from 0 to 255')
     await page.get_by_role("dialog").get_by_label("Priority").fill("200")
-    await shows(page, "No other job would start at another time.")
+    await shows(page, "A dry run of the queue as it is now")
     await page.get_by_role("button", name="Apply").click()
     await shows(page, "Done: Change priority")
     spec = api.objects["gpujobs"]["red/next"]["spec"]

@@ -139,7 +139,7 @@ async def test_the_queue_takes_gqueues_numbers_and_names(window: Window) -> None
 async def test_a_new_priority_is_judged_before_it_is_applied(window: Window) -> None:
     page = await window.sign_in("red-token", path="job/red/next")
     await page.get_by_role("button", name="Change priority").click()
-    await expect(page.get_by_role("dialog").locator(".verdict")).to_contain_text("With this priority")
+    await expect(page.get_by_role("dialog").locator(".verdict")).to_contain_text("Waits, at position")
 
 
 async def test_the_keyboard_alone_opens_a_device_and_a_node(window: Window) -> None:

@@ -44,8 +44,8 @@ export async function start(): Promise<void> {
 export async function connect(): Promise<void> {
   try {
     if (!(await signedIn())) throw new ApiError(401, "", "");
-    store.me.value = await get<Me>("/api/v3/me");
-    await load();
+    // At once: pages that read more begin as soon as the user is known, while the data are on their way.
+    await Promise.all([get<Me>("/api/v3/me").then((who) => (store.me.value = who)), load()]);
   } catch (error) {
     failed(error);
   }

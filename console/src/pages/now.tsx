@@ -248,7 +248,7 @@ function Problems() {
         </p>
       )}
       <p class="note">
-        {found && `${t("asOf", age(found.asOf))}. `}
+        {found && `${t("findingsOf", age(found.asOf))}. `}
         {t("oldestReport", age(oldest))}
       </p>
     </>

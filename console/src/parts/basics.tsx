@@ -38,7 +38,7 @@ export const JobLink = ({ job }: { job: { namespace: string; name: string; numbe
   <a href={pathTo("job", job.namespace, job.name)}>{called(job)}</a>
 );
 
-const left = (time: string): string => duration(secondsUntil(time));
+const left = (time: string): string => (secondsUntil(time) <= 0 ? t("nowLine") : duration(secondsUntil(time)));
 
 // When a waiting job is expected to start, with the estimate's bounds.
 export function ExpectedStart({ job }: { job: JobRow }) {
@@ -105,6 +105,16 @@ export function Section({ title, children, note }: { title: string; children: Co
       {note && <p class="note">{note}</p>}
     </section>
   );
+}
+
+// What is below the fold, drawn once the rest of the page is painted.
+export function Later({ children }: { children: ComponentChildren }) {
+  const due = useSignal(false);
+  useEffect(() => {
+    const painted = setTimeout(() => (due.value = true));
+    return () => clearTimeout(painted);
+  }, []);
+  return due.value ? <>{children}</> : null;
 }
 
 export function Field({ label, hint, children }: { label: string; hint?: string; children: ComponentChildren }) {

@@ -2,8 +2,8 @@
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { ApiError, get, jobPath } from "../../api/client";
-import type { JobDetails, JobRow } from "../../api/types";
-import { age, moment } from "../../format";
+import type { Explanation, JobDetails, JobRow } from "../../api/types";
+import { age, moment, withLocalTimes } from "../../format";
 import { job as jobOf, link } from "../../live/store";
 import { called, Command, ExpectedStart, FINISHED, PhaseMark, Section } from "../../parts/basics";
 import { manifest } from "../../requests";
@@ -13,12 +13,13 @@ import { Actions } from "./actions";
 import { Devices } from "./devices";
 import { Logs } from "./logs";
 import { Timeline } from "./timeline";
-import { Why } from "./why";
+import { currentSentence, useExplanation, Why } from "./why";
 
 export function JobPage() {
   const [namespace = "", name = ""] = place.value.rest;
   const row = jobOf(`${namespace}/${name}`);
   const details = useDetails(namespace, name, row);
+  const explanation = useExplanation(row);
   if (!row) return <h1>{link.value === "live" || link.value === "polling" ? t("noJob", name, namespace) : t("starting")}</h1>;
   return (
     <>
@@ -26,11 +27,11 @@ export function JobPage() {
         {t("job")} {called(row)} <PhaseMark phase={row.phase} />
       </h1>
       <p class="sentence" aria-live="polite">
-        {sentence(row)}
+        {sentence(row, explanation.found)}
       </p>
       <Facts job={row} />
       <Actions job={row} />
-      {!FINISHED.has(row.phase) && <Why job={row} details={details} />}
+      {!FINISHED.has(row.phase) && <Why job={row} details={details} read={explanation} />}
       <Devices job={row} />
       {row.startedAt && <Logs job={row} />}
       <Timeline job={row} details={details} />
@@ -55,8 +56,8 @@ function useDetails(namespace: string, name: string, row: JobRow | undefined): J
   return details.value;
 }
 
-function sentence(job: JobRow): string {
-  if (job.message) return job.message;
+function sentence(job: JobRow, said: Explanation | null): string {
+  if (job.message) return withLocalTimes(currentSentence(job.message, said));
   if (job.phase === "Running") return `${t("running")}: ${job.nodes.join(", ")}`;
   return "";
 }

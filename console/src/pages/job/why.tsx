@@ -3,48 +3,71 @@ import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { ApiError, get, jobPath, post } from "../../api/client";
 import type { DryRun, Explanation, JobDetails, JobRow, JobSpec } from "../../api/types";
-import { duration } from "../../format";
+import { duration, withLocalTimes } from "../../format";
 import { nodes } from "../../live/store";
-import { Command, Section } from "../../parts/basics";
+import { Command, FINISHED, Section } from "../../parts/basics";
 import { specOf } from "../../requests";
 import { t } from "../../texts";
+
+interface Read {
+  found: Explanation | null;
+  problem: string;
+}
 
 interface Props {
   job: JobRow;
   details: JobDetails | null;
+  read: Read;
 }
 
-export function Why({ job, details }: Props) {
-  const found = useSignal<Explanation | null>(null);
-  const problem = useSignal("");
-  const changed = `${job.phase} ${job.reason} ${job.message}`;
+// Read again whenever the queue says something else of the job.
+export function useExplanation(job: JobRow | undefined): Read {
+  const read = useSignal<Read>({ found: null, problem: "" });
+  const changed = job && !FINISHED.has(job.phase) ? `${job.uid} ${job.phase} ${job.reason} ${job.message}` : "";
   useEffect(() => {
+    if (!job || !changed) return;
     const stop = new AbortController();
     void get<Explanation>(`${jobPath(job.namespace, job.name)}/explain`, stop.signal).then(
-      (said) => {
-        found.value = said;
-        problem.value = "";
-      },
+      (found) => (read.value = { found, problem: "" }),
       (error: unknown) => {
-        if (error instanceof ApiError) problem.value = error.message;
+        if (error instanceof ApiError) read.value = { ...read.value, problem: error.message };
       },
     );
     return () => stop.abort();
-  }, [job.namespace, job.name, changed]);
-  const said = found.value;
+  }, [changed]);
+  return read.value;
+}
+
+// The sentence with the numbers of now, where the explanation says the same as the job's message.
+export function currentSentence(message: string, said: Explanation | null): string {
+  if (!said) return message;
+  const start = said.summary.length - message.length - MOST_DIGITS;
+  for (let at = Math.max(0, start); at < said.summary.length; at++) {
+    const ending = said.summary.slice(at);
+    if (withoutNumbers(ending) === withoutNumbers(message)) return ending;
+  }
+  return message;
+}
+
+// By how much numbers may lengthen a sentence.
+const MOST_DIGITS = 16;
+const withoutNumbers = (text: string): string => text.replace(/\d+/g, "0");
+
+export function Why({ job, details, read }: Props) {
+  const { found: said, problem } = read;
   return (
     <Section title={t("why")} note={said?.basis ?? ""}>
-      {problem.value && <p class="problem">{problem.value}</p>}
-      {!said && !problem.value && <p>{t("computing")}</p>}
+      {problem && <p class="problem">{problem}</p>}
+      {!said && !problem && <p>{t("computing")}</p>}
       {said && (
         <>
-          <p>{said.summary}</p>
-          <ul>{said.notes.map((note) => <li key={note}>{note}</li>)}</ul>
+          {!said.summary.endsWith(currentSentence(job.message, said)) && <p>{withLocalTimes(said.summary)}</p>}
+          <ul>{said.notes.map((note) => <li key={note}>{withLocalTimes(note)}</li>)}</ul>
           <Nodes said={said} />
           {said.changes.length > 0 && (
             <>
               <h3>{t("help")}</h3>
-              <ul class="changes">{said.changes.map((each) => <li key={each.text}>{each.text}</li>)}</ul>
+              <ul class="changes">{said.changes.map((each) => <li key={each.text}>{withLocalTimes(each.text)}</li>)}</ul>
             </>
           )}
         </>

@@ -3,8 +3,8 @@ import { computed } from "@preact/signals";
 import { useMemo } from "preact/hooks";
 import type { JobRow, PlanRow } from "../../api/types";
 import { inTime, moment, now } from "../../format";
-import { currentAt, jobs, keyOf, namespaces, nodes } from "../../live/store";
-import { Command, ExpectedStart, Field, FINISHED, JobLink, PhaseMark, Section } from "../../parts/basics";
+import { currentAt, jobs, keyOf, namespaces, nodes, sequence } from "../../live/store";
+import { Command, ExpectedStart, Field, FINISHED, JobLink, Later, PhaseMark, Section } from "../../parts/basics";
 import { VirtualList } from "../../parts/virtual_list";
 import { place, setQuery } from "../../router";
 import { t } from "../../texts";
@@ -37,7 +37,11 @@ export function PlanPage() {
       ))}
       {lanes.length === 0 ? <p>{t("planNone")}</p> : <Chart lanes={lanes} hours={hours} />}
       <Section title={t("planStarts")}>
-        <Starts items={plan.found.items} namespace={namespace} />
+        {sequence() >= 0 && (
+          <Later>
+            <Starts items={plan.found.items} namespace={namespace} />
+          </Later>
+        )}
       </Section>
       <Command lines={["gqueue -u all", 'curl -H "Authorization: Bearer $TOKEN" $URL/api/v3/plan']} />
     </>

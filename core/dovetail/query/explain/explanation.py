@@ -1,5 +1,6 @@
 """The explanation of a subject, from the cluster's objects. Pure."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -66,12 +67,18 @@ def explain(subject: Subject, *, objects: ClusterObjects, now: datetime) -> Expl
     question, basis = _question(kept_to_pools(subject, objects=objects), objects=objects, now=now)
     found = with_pool_reasons(answer(question), subject=subject, objects=objects)
     found = limited(found, subject=subject, nodes=question.nodes, objects=objects, now=now)
-    # Omit the queue's note if it only repeats the summary.
-    notes = tuple(note for note in subject.notes if not note.endswith(f": {found.summary}"))
+    # Omit the queue's note if it only says the summary with older numbers: a message is renewed every 30 s at most.
+    notes = tuple(
+        note for note in subject.notes if not _without_numbers(note).endswith(f": {_without_numbers(found.summary)}")
+    )
     subject = replace(subject, notes=(*notes, BLIND) if objects.quotas is None else notes)
     return Explanation(
         subject=subject, summary=_summary(subject, found=found), answer=found, basis=basis if found.fitting else ""
     )
+
+
+def _without_numbers(sentence: str) -> str:
+    return re.sub(r"[0-9]+", "0", sentence)
 
 
 def _question(subject: Subject, *, objects: ClusterObjects, now: datetime) -> tuple[Question, str]:

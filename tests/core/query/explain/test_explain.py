@@ -143,6 +143,8 @@ def test_a_queued_job_is_told_by_its_shortage_and_the_queue_only_where_it_says_s
     shortage = "Need 2 GPUs, only 1 available"
     found = told_job(filled(), gpu="2", phase="Queued", reason="Resources", message=shortage)
     assert (found.summary, found.subject.notes) == (f"Job 3 (x) waits: {shortage}", ())
+    older = told_job(filled(), gpu="2", phase="Queued", reason="Resources", message="Need 2 GPUs, only 0 available")
+    assert (older.summary, older.subject.notes) == (found.summary, ())
     found = told_job(filled(), gpu="1", phase="Queued", reason="Priority", message="job 2 goes first")
     assert found.summary == "Job 3 (x) waits for the queue: fits now on 1 of 3 nodes, best on b with GPU 1"
     assert found.subject.notes == ("the queue says Priority: job 2 goes first",)
