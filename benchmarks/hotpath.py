@@ -4,7 +4,7 @@ It runs the benchmarks of the single parts one after the other, with as few roun
 on an idle machine with two cores. With `--other`, the programs of another checkout run in turns with these, which two
 rows compare. A part that fails or exceeds its limit leaves its rows without a value, and the others go on.
 
-    python benchmarks/hotpath.py [--other CHECKOUT] [--only PART,PART] [--json FILE]
+    python benchmarks/hotpath.py [--other CHECKOUT] [--only PART,PART] [--patience 1] [--json FILE]
 """
 
 import argparse
@@ -75,6 +75,9 @@ def main() -> int:
     options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     options.add_argument("--other", type=Path, help="another checkout, whose programs run in turns with these")
     options.add_argument("--only", default="", help=f"some of the parts: {', '.join(part.name for part in PARTS)}")
+    options.add_argument(
+        "--patience", type=float, default=1.0, help="factor on the limit of each part, for a slow machine (default: 1)"
+    )
     options.add_argument("--json", type=Path, default=Path("out/hotpath.json"), help="where it is written too")
     args = options.parse_args()
     chosen = set(filter(None, args.only.split(",")))
@@ -86,7 +89,7 @@ def main() -> int:
     rows = []
     for part in PARTS:
         if not chosen or part.name in chosen:
-            result = run(part, other=args.other)
+            result = run(part, other=args.other, patience=args.patience)
             rows += [row_of(target, part=part, result=result) for target in part.targets]
     print(table(rows))
     args.json.parent.mkdir(parents=True, exist_ok=True)
@@ -94,7 +97,7 @@ def main() -> int:
     return 0 if all(row["verdict"] != "not measured" or row["needs_other"] for row in rows) else 1
 
 
-def run(part: Part, *, other: Path | None) -> Any:
+def run(part: Part, *, other: Path | None, patience: float = 1.0) -> Any:
     """The JSON of a benchmark; None if it failed or took too long."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "found.json"
@@ -102,7 +105,7 @@ def run(part: Part, *, other: Path | None) -> Any:
         command = [sys.executable, str(FOLDER / part.script), *part.arguments, *turns, "--json", str(path)]
         print(f"== {part.name}: python benchmarks/{part.script} {' '.join([*part.arguments, *turns])}", flush=True)
         began = time.monotonic()
-        failure = _wait(command, limit_seconds=part.limit_seconds * (2 if turns else 1))
+        failure = _wait(command, limit_seconds=patience * part.limit_seconds * (2 if turns else 1))
         print(f"   {failure or 'done'} after {time.monotonic() - began:.0f} s", flush=True)
         return None if failure else json.loads(path.read_text())
 
