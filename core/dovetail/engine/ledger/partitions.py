@@ -35,7 +35,7 @@ class Partitions:
 
     def of(self, profile: str, *, original: "Ledger") -> "Ledger":
         """The ledger of a profile as of now. The original is an argument: it owns this, and must not be kept alive."""
-        there = profile if profile in profiles(original) else _NOWHERE
+        there = profile if _has(original, profile=profile) else _NOWHERE
         if there not in self._known:
             self._known[there] = _Partition(original.partition(there))
         found = self._known[there]
@@ -43,6 +43,11 @@ class Partitions:
             found.ledger.follow(original, rows=original.touched_since(found.position))
             found.position = original.changes
         return found.ledger
+
+
+def _has(original: "Ledger", *, profile: str) -> bool:
+    # Ends at the first instance: a large cluster has tens of thousands.
+    return any(device.mig == profile for name in original.partitioned() for device in original.instances(name))
 
 
 def profiles(original: "Ledger") -> list[str]:
