@@ -198,10 +198,10 @@ async def tab(browser: Browser, *, path: str) -> AsyncIterator[tuple[Page, CDPSe
         await context.close()
 
 
-# What is on a page once its data are.
+# What is on a page once its data are; not the answers of the queue that it asks for then.
 SHOWN: Final = {
-    "queue": "tbody td a", "now": "tbody td", "map": ".tile", "plan": ".lane", "ask": ".verdict strong",
-    "waste": "tbody td a", "me": ".facts", f"job/{FIRST}": ".nodes",
+    "queue": "tbody td a", "now": "tbody td", "map": ".tile", "plan": ".lane", "ask": "form button",
+    "waste": "tbody td a", "me": ".facts", f"job/{FIRST}": "p.sentence",
 }  # fmt: skip
 
 

@@ -29,6 +29,7 @@ from dovetail_sandbox.cluster import Cluster
 from tests.cluster import record
 from tests.cluster.jobs import PATIENCE_SECONDS, Jobs
 from tests.cluster.mallory import an_editor
+from tests.cluster.tenants import CANARY, new_namespace
 
 NODES = Path(__file__).with_name("nodes.yaml")
 # Jobs of the second priority take the place of jobs of the first, and no others do: only one test has such.
@@ -80,6 +81,13 @@ def sandbox(
         record.write(record.read_log(own), path=records / f"{own.name}.json")
     finally:
         own.down()
+
+
+@pytest.fixture
+async def canary(client: Client) -> AsyncIterator[str]:
+    """A namespace of another tenant, in which everything has a name that no other has."""
+    async with new_namespace(client, prefix=CANARY) as name:
+        yield name
 
 
 @pytest.fixture(autouse=True)

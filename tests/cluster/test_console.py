@@ -7,24 +7,20 @@ import asyncio
 import os
 import signal
 import urllib.request
-import uuid
 from collections.abc import AsyncIterator
-from typing import Any
 
 import pytest
 from playwright.async_api import Browser, Page, expect
 
-from dovetail.api.resources import NAMESPACES
 from dovetail.kube.client import Client
 from dovetail_gateway.console import build
-from dovetail_sandbox import access
 from dovetail_sandbox.cluster import Cluster
 from tests.cluster.jobs import Jobs
+from tests.cluster.tenants import CANARY, token_of
 from tests.console import browser as browsers
-from tests.console.browser import CHROMIUM, PATIENCE_MS, Window, shows, until
+from tests.console.browser import CHROMIUM, PATIENCE_MS, Window, shows, submit, until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.skipif(CHROMIUM is None, reason="no chromium: apt-get install chromium")]
-CANARY = "canary"
 PAGES = ("now", "queue?state=all", "plan?hours=24", "map", "waste", "me", "ask?gpu=8")
 
 
@@ -45,19 +41,6 @@ async def editor(browser: Browser, sandbox: Cluster) -> AsyncIterator[Window]:
     """A browser for a user with the role `edit` in one namespace."""
     async with browsers.window(browser, url=sandbox.status().gateway) as made:
         yield made
-
-
-@pytest.fixture
-async def canary(client: Client) -> AsyncIterator[str]:
-    """A namespace of another tenant, in which everything has a name that no other has."""
-    name = f"{CANARY}-{uuid.uuid4().hex[:6]}"
-    await client.create(NAMESPACES, body={"metadata": {"name": name}}, as_type=dict[str, Any])
-    yield name
-    await client.delete(NAMESPACES, name=name)
-
-
-async def token_of(sandbox: Cluster, *, namespace: str = "") -> str:
-    return await asyncio.to_thread(access.user_token, sandbox.kubeconfig, namespace=namespace)
 
 
 async def test_two_users_at_once_see_what_is_theirs_and_no_byte_names_another_tenant(
@@ -98,11 +81,7 @@ async def test_each_action_changes_the_job_on_the_api_server(
     await shows(page, "Can never start here.")
     await page.get_by_label("GPUs for each worker").fill("1(A100)")
     await shows(page, "Starts now on")
-    await page.get_by_label("Name", exact=True).fill("asked")
-    await page.get_by_label("Image").fill("busybox")
-    await page.get_by_label("Command").fill("sleep 600")
-    await page.get_by_role("button", name="Submit").click()
-    await expect(page.get_by_role("link", name="asked")).to_be_visible(timeout=PATIENCE_MS)
+    await submit(page, name="asked", image="busybox", command="sleep 600")
     await jobs.phase("Running", "asked")
     await page.goto(f"{editor.url}/console/job/{namespace}/waits")
     await act(page, "Hold")
@@ -118,9 +97,7 @@ async def test_each_action_changes_the_job_on_the_api_server(
     await jobs.phase("Cancelled", "waits")
     await page.goto(f"{editor.url}/console/job/{namespace}/asked")
     await page.get_by_role("link", name="Clone").click()
-    await page.get_by_label("Name", exact=True).fill("again")
-    await page.get_by_role("button", name="Submit").click()
-    await expect(page.get_by_role("link", name="again")).to_be_visible(timeout=PATIENCE_MS)
+    await submit(page, name="again")
     assert (await jobs.spec("again"))["template"] == (await jobs.spec("asked"))["template"]
 
 

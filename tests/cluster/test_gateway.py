@@ -4,7 +4,6 @@ import asyncio
 import os
 import subprocess
 import sys
-import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -14,12 +13,13 @@ import pytest
 import yaml
 
 from dovetail.api.builtin import ConfigMap
-from dovetail.api.resources import CONFIGMAPS, NAMESPACES, SERVICEACCOUNTS
+from dovetail.api.resources import CONFIGMAPS, SERVICEACCOUNTS
 from dovetail.gpu.device_indexes import CONFIGMAP_NAME, read_indexes
 from dovetail.kube.client import Client
 from dovetail_sandbox import access
 from dovetail_sandbox.cluster import Cluster
 from tests.cluster.jobs import PATIENCE_SECONDS, Jobs
+from tests.cluster.tenants import CANARY, token_of
 from tests.gateway.openapi import table
 
 pytestmark = pytest.mark.cluster
@@ -27,7 +27,6 @@ pytestmark = pytest.mark.cluster
 READS = [each for each in table() if each.method == "GET" and each.stream is None]
 # Routes of one object that is not there.
 NAMED = {"/api/v3/nodes/{name}", "/api/v2/tasks/{id}"}
-CANARY = "canary"
 
 
 class Gateway:
@@ -56,19 +55,6 @@ class Gateway:
 async def gateway(sandbox: Cluster) -> AsyncIterator[Gateway]:
     async with aiohttp.ClientSession() as session:
         yield Gateway(session, url=sandbox.status().gateway)
-
-
-@pytest.fixture
-async def canary(client: Client) -> AsyncIterator[str]:
-    """A namespace of another tenant, in which everything has a name that no other has."""
-    name = f"{CANARY}-{uuid.uuid4().hex[:6]}"
-    await client.create(NAMESPACES, body={"metadata": {"name": name}}, as_type=dict[str, Any])
-    yield name
-    await client.delete(NAMESPACES, name=name)
-
-
-async def token_of(sandbox: Cluster, *, namespace: str = "") -> str:
-    return await asyncio.to_thread(access.user_token, sandbox.kubeconfig, namespace=namespace)
 
 
 async def account(client: Client, *, namespace: str, name: str) -> str:

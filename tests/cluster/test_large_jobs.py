@@ -7,7 +7,6 @@ as many as that of the quota; CI does less.
 import asyncio
 import os
 import time
-import uuid
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -17,13 +16,14 @@ import msgspec
 import pytest
 
 from dovetail.api.gpujob import GPUJob
-from dovetail.api.resources import GPUJOBS, NAMESPACES, Resource
+from dovetail.api.resources import GPUJOBS, Resource
 from dovetail.kube.auth.connection import load_connection
 from dovetail.kube.client import Client
 from dovetail.kube.errors import Conflict, Forbidden, KubeError, NotFound, StatusError
 from dovetail_sandbox.cluster import Cluster
 from tests.cluster.jobs import PATIENCE_SECONDS, Jobs, manifest
 from tests.cluster.killing import kill, running
+from tests.cluster.tenants import new_namespace
 
 pytestmark = pytest.mark.cluster
 
@@ -47,10 +47,8 @@ async def operators(sandbox: Cluster) -> AsyncIterator[Client]:
 @pytest.fixture
 async def crowded(client: Client) -> AsyncIterator[str]:
     """A namespace of its own for the jobs that flood."""
-    name = f"crowded-{uuid.uuid4().hex[:8]}"
-    await client.create(NAMESPACES, body={"metadata": {"name": name}}, as_type=dict[str, Any])
-    yield name
-    await client.delete(NAMESPACES, name=name)
+    async with new_namespace(client, prefix="crowded") as name:
+        yield name
     with suppress(KubeError):
         await client._transport.send("DELETE", path=GPUJOBS.path(namespace=name), body={}, deadline_seconds=60)
 

@@ -72,6 +72,15 @@ async def shows(page: Page, text: str) -> None:
     await expect(page.get_by_text(text).first).to_be_visible(timeout=PATIENCE_MS)
 
 
+async def submit(page: Page, *, name: str, image: str = "", command: str = "") -> None:
+    """Submit the request of the page Ask, and wait until the page links to the job."""
+    for label, text in (("Name", name), ("Image", image), ("Command", command)):
+        if text:
+            await page.get_by_label(label, exact=True).fill(text)
+    await page.get_by_role("button", name="Submit").click()
+    await expect(page.get_by_role("link", name=name)).to_be_visible(timeout=PATIENCE_MS)
+
+
 async def until(holds: Callable[[], bool], *, seconds: float = 3 * PATIENCE_MS / 1000) -> None:
     """Wait until something outside the browser holds; it may block."""
     async with asyncio.timeout(seconds):

@@ -4,7 +4,7 @@ import pytest
 from playwright.async_api import Browser, Page, expect
 
 from tests.console import browser as browsers
-from tests.console.browser import Window, shows, violations
+from tests.console.browser import Window, shows, submit, violations
 from tests.gateway.api_server import GatewayApiServer
 from tests.gateway.served import Face
 
@@ -109,9 +109,7 @@ async def test_a_clone_keeps_the_template(window: Window, api: GatewayApiServer)
     page = await window.sign_in("red-token", path="job/red/train")
     await page.get_by_role("link", name="Clone").click()
     await shows(page, "Waits, at position")
-    await page.get_by_label("Name", exact=True).fill("again")
-    await page.get_by_role("button", name="Submit").click()
-    await expect(page.get_by_role("link", name="again")).to_be_visible()
+    await submit(page, name="again")
     assert (
         api.objects["gpujobs"]["red/again"]["spec"]["template"]
         == api.objects["gpujobs"]["red/train"]["spec"]["template"]
