@@ -67,6 +67,7 @@ def test_that_process_may_touch_the_webhooks_objects_by_name_and_no_others(rende
     rules = [rule for kind in ("Role", "ClusterRole") for rule in named(chart, kind)["dovetail-certificates"]["rules"]]
     assert {(*rule["resources"], *rule["resourceNames"]) for rule in rules} == {
         ("secrets", "dovetail-webhook"), ("mutatingwebhookconfigurations", "dovetail"),
+        ("customresourcedefinitions", "gpuquotas.dovetail.dev"),
     }  # fmt: skip
 
 
