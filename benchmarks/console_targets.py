@@ -94,7 +94,9 @@ class Target:
 def judged(found: Measured) -> Iterator[Target]:
     """Every target with its figure."""
     for page in dict.fromkeys(each.page for each in found.paints):
-        shown = median(each.shown_seconds for each in found.paints if each.page == page)
+        paints = [each for each in found.paints if each.page == page]
+        first, shown = (median(each) for each in zip(*map(_times, paints), strict=True))
+        yield Target(what=f"{page}: first paint, median", measured=first, most=PAINT_SECONDS, unit="s")
         yield Target(what=f"{page}: data shown, median", measured=shown, most=PAINT_SECONDS, unit="s")
     for each in found.scrolling:
         if each.page in SCROLLED:
@@ -108,6 +110,10 @@ def judged(found: Measured) -> Iterator[Target]:
     growth = growth_percent(found.memory.heap_mib)
     over = f"growth of a tab's heap over {len(found.memory.heap_mib) - 1} min"
     yield Target(what=over, measured=growth, most=MEMORY_GROWTH_PERCENT, unit="%")
+
+
+def _times(paint: Paint) -> tuple[float, float]:
+    return paint.first_paint_seconds, paint.shown_seconds
 
 
 def growth_percent(heap_mib: list[float]) -> float:
