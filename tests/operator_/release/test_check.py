@@ -103,7 +103,10 @@ def age_a_crd(cluster: Objects) -> None:
         ),
         (age_the_lease, r"dovetail-extender: not running \(last seen .+ ago\)"),
         (lose_a_crd, r"The CRD gpuquotas\.dovetail\.dev is not installed"),
-        (age_a_crd, r"The CRD gpujobs\.dovetail\.dev is of another version: it lacks v1alpha1\.spec\.preemptible\."),
+        (
+            age_a_crd,
+            r"The CRD gpujobs\.dovetail\.dev is of another version: it lacks v1alpha1\.spec\.preemptible, v1beta1\.",
+        ),
     ],
 )
 async def test_what_is_broken_is_named(break_it: Any, sentence: str) -> None:
