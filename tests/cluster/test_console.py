@@ -1,11 +1,12 @@
-"""The console in a real browser on a real control plane: rights, actions, and a gateway that is killed.
+"""The console in a real browser on a real control plane: rights, actions, idle GPUs, and a gateway that is killed.
 
-What needs no control plane is tried in tests/console.
+What needs no control plane is tried in tests/console. `pytest -s` prints the seconds to the idle GPUs.
 """
 
 import asyncio
 import os
 import signal
+import time
 import urllib.request
 from collections.abc import AsyncIterator
 
@@ -13,9 +14,11 @@ import pytest
 from playwright.async_api import Browser, Page, expect
 
 from dovetail.kube.client import Client
+from dovetail.query.jobs.owners import user_of
 from dovetail_gateway.console import build
 from dovetail_sandbox.cluster import Cluster
 from tests.cluster.jobs import Jobs
+from tests.cluster.notebooks import DEVICES, node_of_notebooks
 from tests.cluster.tenants import CANARY, token_of
 from tests.console import browser as browsers
 from tests.console.browser import CHROMIUM, PATIENCE_MS, Window, shows, submit, until
@@ -99,6 +102,29 @@ async def test_each_action_changes_the_job_on_the_api_server(
     await page.get_by_role("link", name="Clone").click()
     await submit(page, name="again")
     assert (await jobs.spec("again"))["template"] == (await jobs.spec("asked"))["template"]
+
+
+async def test_an_administrator_finds_who_holds_idle_gpus(
+    browser: Browser, sandbox: Cluster, client: Client, jobs: Jobs, mallory: Client, namespace: str
+) -> None:
+    async with node_of_notebooks(client) as model:
+        await jobs.submit("works", gpu="1(V100)")
+        left_open = await Jobs(mallory, namespace=namespace).submit("left-open", gpu=f"{DEVICES}({model})")
+        await jobs.phase("Running", "works")
+        number = (await jobs.phase("Running", "left-open")).number
+        token = await token_of(sandbox)
+        async with browsers.window(browser, url=sandbox.status().gateway) as administrator:
+            began = time.monotonic()
+            page = await administrator.sign_in(token)
+            await page.get_by_role("link", name="Waste").click()
+            most_idle = page.locator("table").first.locator("tbody tr").first.locator("td")
+            await expect(most_idle.nth(2)).to_have_text(f"{DEVICES}", timeout=PATIENCE_MS)
+            holders = {"job": f"{number} left-open", "user": user_of(left_open) or "", "namespace": namespace}
+            for by, name in holders.items():
+                await page.get_by_role("combobox", name="By", exact=True).select_option(by)
+                await expect(most_idle.first).to_have_text(name, timeout=PATIENCE_MS)
+            print(f"from opening the console to who holds idle GPUs: {time.monotonic() - began:.1f} s")
+        await jobs.clear()
 
 
 async def test_a_killed_gateway_is_said_within_5_s_in_each_of_seven_tabs_and_all_comes_back(

@@ -1,23 +1,16 @@
 """The idle policy on a node whose simulated work holds memory and computes nothing."""
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from dovetail import names
-from dovetail.api.gpunode import GPUNode
-from dovetail.api.resources import GPUNODES, NODES
 from dovetail.kube.client import Client
 from dovetail_sandbox.cluster import Cluster
-from dovetail_sandbox.nodes import kwok
-from dovetail_sandbox.nodes.node_sets import SimulatedNode
 from tests.cluster.gate import Operator
 from tests.cluster.jobs import FOR_EVER, Jobs, condition
-from tests.cluster.test_agent import until
+from tests.cluster.notebooks import node_of_notebooks
 
 pytestmark = pytest.mark.cluster
 
@@ -26,19 +19,9 @@ POLICY = {"DOVETAIL_IDLE__AFTER": "3", "DOVETAIL_IDLE__GRACE": "3", "DOVETAIL_ID
 
 @pytest.fixture
 async def notebooks(client: Client) -> AsyncIterator[str]:
-    """A node whose jobs leave their device idle; the model that asks for it."""
-    node = kwok.manifest(
-        SimulatedNode(
-            name="notebooks", cpu_milli=64_000, memory_mib=262_144, model="H100", devices=1, device_memory_mib=81_559
-        )
-    )
-    annotations = node["metadata"]["annotations"]
-    devices = json.loads(annotations[names.SIMULATED_DEVICES]) | {"load": "HoldsAndIdles"}
-    annotations[names.SIMULATED_DEVICES] = json.dumps(devices)
-    await client.create(NODES, body=node, as_type=dict[str, Any])
-    yield "H100"
-    await client.delete(NODES, name="notebooks")
-    await until(lambda: client.get(GPUNODES, name="notebooks", as_type=GPUNode), lambda gpunode: gpunode is None)
+    """The model that asks for the node of notebooks."""
+    async with node_of_notebooks(client) as model:
+        yield model
 
 
 @pytest.fixture
