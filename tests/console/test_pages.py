@@ -12,6 +12,12 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 PAGES = [
     "now", "queue", "ask?gpu=2", "job/red/train?log=follow", "job/red/next", "plan", "map?device=a%3A1", "waste", "me",
 ]  # fmt: skip
+# Each action on the job that waits, and what its dialog says of its effects.
+EFFECTS = {
+    "Hold": "Depend on it, and wait until it is released",
+    "Cancel": "Would be cancelled too",
+    "Change priority": "Waits, at position",
+}
 
 
 async def test_now_shows_my_jobs_the_reasons_what_is_free_and_what_starts_now(window: Window) -> None:
@@ -175,6 +181,22 @@ async def test_axe_finds_nothing_on_any_page(browser: Browser, face: Face, theme
             await shows(page, "live")
             await _settled(page)
             assert await violations(page) == [], path
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+async def test_axe_finds_nothing_in_the_dialogs_of_actions(browser: Browser, face: Face, theme: str) -> None:
+    async with browsers.window(browser, url=face.url, color_scheme=theme, reduced_motion="reduce") as person:
+        page = await person.sign_in("red-token", path="job/red/next")
+        for action, effect in EFFECTS.items():
+            await page.get_by_role("button", name=action, exact=True).click()
+            dialog = page.get_by_role("dialog")
+            if action == "Change priority":
+                await dialog.get_by_label("Priority").fill("200")
+            await expect(dialog.locator(".verdict")).to_contain_text(effect)
+            await _settled(page)
+            await dialog.get_by_text("As command").click()
+            assert await violations(page) == [], action
+            await dialog.get_by_role("button", name="Close").click()
 
 
 async def test_the_whole_console_speaks_chinese(window: Window) -> None:
