@@ -206,20 +206,21 @@ async def test_jobs_go_on_through_an_upgrade_of_the_crd(sandbox: Cluster, client
     await jobs.phase("Queued", "waits")
     child = await jobs.child("runs")
     crd = await client.get(CRDS, name="gpujobs.dovetail.dev", as_type=dict)
-    (version,) = crd["spec"]["versions"]
-    later = version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+    versions = crd["spec"]["versions"]
+    stored = next(each for each in versions if each["storage"])
+    later = stored["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
     later["fieldOfTheNextRelease"] = {"type": "string", "description": "A field that this operator does not know."}
     try:
-        await _offer(client, version)
+        await _offer(client, versions)
         await jobs.end("runs")
         for name in ("runs", "waits"):
             await jobs.phase("Succeeded", name)
         assert (await jobs.child("runs")).metadata.uid == child.metadata.uid
     finally:
         later.pop("fieldOfTheNextRelease")
-        await _offer(client, version)
+        await _offer(client, versions)
 
 
-async def _offer(client: Client, version: dict[str, Any]) -> None:
+async def _offer(client: Client, versions: list[dict[str, Any]]) -> None:
     # A patch: the API server writes the status of a CRD when it likes, and an update would then be refused.
-    await client.patch(CRDS, name="gpujobs.dovetail.dev", patch={"spec": {"versions": [version]}}, as_type=dict)
+    await client.patch(CRDS, name="gpujobs.dovetail.dev", patch={"spec": {"versions": versions}}, as_type=dict)

@@ -47,8 +47,8 @@ def template(*, cpu: str = "100m", **selector: str) -> dict[str, Any]:
     return {"metadata": {"annotations": annotations}, "spec": {"containers": [container], "nodeSelector": selector}}
 
 
-async def place_of_pod(jobs: Jobs, name: str) -> tuple[str, str]:
-    """Node and device of a plain pod with a small share, once it is bound."""
+async def node_of_pod(jobs: Jobs, name: str) -> str:
+    """The node of a plain pod with a small share, once it is bound."""
     resources = {"limits": {names.GPU_MILLI: "100"}, "requests": {"cpu": "100m"}}
     body = {
         "metadata": {"name": name, "annotations": {names.REQUEST: "0.1"}},
@@ -59,7 +59,7 @@ async def place_of_pod(jobs: Jobs, name: str) -> tuple[str, str]:
         while True:
             pod = await jobs.client.get(PODS, name=name, as_type=Pod, namespace=jobs.namespace)
             if (allocation := allocation_in(pod.metadata.annotations)) is not None:
-                return allocation.node, allocation.containers[0].devices[0].uuid
+                return allocation.node
             await asyncio.sleep(0.05)
 
 
@@ -78,7 +78,8 @@ async def test_two_namespaces_place_equal_jobs_and_pods_differently(
         await namespaced.submit("small", gpu="0.1", template=template(**MODEL))
         (device,) = (await namespaced.phase("Running", "small")).devices
         assert device.node == node
-        assert await place_of_pod(namespaced, "small-pod") == (node, device.uuid)
+        # Not the device: it depends on utilization, which an ended job leaves behind for some seconds.
+        assert await node_of_pod(namespaced, "small-pod") == node
 
 
 async def test_weights_out_of_a_namespace_s_bounds_are_refused_in_one_sentence(

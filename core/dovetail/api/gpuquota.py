@@ -83,7 +83,7 @@ class QuotaSubjects(Described, frozen=True, kw_only=True):
         GPUAmounts | None,
         Meta(
             description="GPUs that those whom the quota applies to can have at any time. While they are idle, others "
-            "may use them; they come back by the end of such jobs. Unset: the sum of its children's."
+            "may use them; they come back by the end of such jobs. Unset: the sum of its children's, at most the limit."
         ),
     ] = None
     per: Annotated[

@@ -17,7 +17,7 @@ from dovetail.query.scheduler import judge_lease
 
 POLICIES: Final = (
     "bindings", "allocations", "pods", "runtime-classes", "job-pods", "owners", "priorities", "users", "terms",
-    "operator-terms", "guests",
+    "operator-terms", "guests", "queue-only",
 )  # fmt: skip
 _DOES: Final = {
     "operator": "no job starts or ends, and no status is true",

@@ -49,7 +49,7 @@ class Node:
     - `parent`: index of the quota above it; None at the top
     - `children`: indexes of the quotas below it
     - `path`: indexes from itself up to the top
-    - `says`: what its spec guarantees, or its children's sum where it says nothing
+    - `says`: what its spec guarantees, or its children's sum, at most its limit, where it says nothing
     - `guaranteed`: what is guaranteed now; the first amount is that of all GPUs
     - `weight`: its share among its siblings
     """
@@ -209,30 +209,30 @@ class _Builder:
         return parent
 
     def _sum_up(self, name: str) -> list[int | None]:
-        """What the quota's spec guarantees, or the sum of its children; from the leaves up."""
+        """What the quota's spec guarantees, or else the sum of its children; from the leaves up."""
         below = [self._sum_up(child) for child in self._children.get(name, ())]
         sums = [sum(each[at] or 0 for each in below) for at in range(len(self._resources))]
         own = self._own(name)
         if own is None:
-            found: list[int | None] = [sums[0], *(amount or None for amount in sums[1:])]
+            found = self._at_most_limit(name, below=below, sums=sums)
         else:
             found = own
             for at, resource in enumerate(self._resources):
                 if own[at] is not None and sums[at] > (own[at] or 0):
-                    self._children_above(name, resource=resource, at=at, below=below)
+                    said = f"guarantees {_gpus(own[at])}{_of(resource)}"
+                    self._children_above(name, said=said, bound="it", at=at, below=below)
         self._says[name] = tuple(found)
         return found
 
     def _own(self, name: str) -> list[int | None] | None:
         """What the spec itself guarantees, at most its limit; None where it says nothing."""
-        said, most = self._quotas[name].spec.guaranteed, self._quotas[name].spec.most
+        said = self._quotas[name].spec.guaranteed
         if said is None:
             return None
         by_model = {model: said.models[model] for model in self._resources[1:] if model in said.models}
         found: list[int | None] = [max(said.gpus or 0, sum(by_model.values())) * WHOLE_MILLI]
         found += [by_model[each] * WHOLE_MILLI if each in by_model else None for each in self._resources[1:]]
-        bounds = [most.gpus, *(most.models.get(each) for each in self._resources[1:])]
-        for at, bound in enumerate(bounds):
+        for at, bound in enumerate(self._limits(name)):
             amount = found[at]
             if bound is not None and amount is not None and amount > bound * WHOLE_MILLI:
                 what = _of(self._resources[at])
@@ -244,13 +244,28 @@ class _Builder:
                 found[at] = bound * WHOLE_MILLI
         return found
 
-    def _children_above(self, name: str, *, resource: str, at: int, below: list[list[int | None]]) -> None:
-        children = self._children[name]
+    def _at_most_limit(self, name: str, *, below: list[list[int | None]], sums: list[int]) -> list[int | None]:
+        """What the children guarantee together, at most the quota's limit: beyond it, no job of theirs can start."""
+        found: list[int | None] = [sums[0], *(amount or None for amount in sums[1:])]
+        for at, bound in enumerate(self._limits(name)):
+            if bound is not None and sums[at] > bound * WHOLE_MILLI:
+                said = f"has a limit of {bound}{_of(self._resources[at])}"
+                self._children_above(name, said=said, bound="the limit", at=at, below=below)
+                found[at] = bound * WHOLE_MILLI
+        return found
+
+    def _limits(self, name: str) -> list[int | None]:
+        """The quota's limit of each resource in GPUs; None without one."""
+        most = self._quotas[name].spec.most
+        return [most.gpus, *(most.models.get(each) for each in self._resources[1:])]
+
+    def _children_above(self, name: str, *, said: str, bound: str, at: int, below: list[list[int | None]]) -> None:
+        children, what = self._children[name], _of(self._resources[at])
         parts = ", ".join(f"{child} {_gpus(each[at])}" for child, each in zip(children, below, strict=True) if each[at])
-        own, total = self._own(name), sum(each[at] or 0 for each in below)
+        total = sum(each[at] or 0 for each in below)
         says = (
-            f"guarantees {_gpus(0 if own is None else own[at] or 0)}{_of(resource)}, its children "
-            f"{_gpus(total)} together ({parts}): each of them gets its part until you raise it or lower them"
+            f"{said}, its children guarantee {_gpus(total)}{what} together ({parts}): "
+            f"each of them gets its part until you raise {bound} or lower them"
         )
         self._find(name, reason="ChildrenAboveParent", says=says)
 

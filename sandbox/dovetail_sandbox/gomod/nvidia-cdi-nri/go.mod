@@ -1,4 +1,3 @@
-// NVIDIA's plugin for the Node Resource Interface, as its container toolkit has it, for tests of `delivery: NRI`.
 module dovetail.dev/nvidia-cdi-nri
 
 go 1.26.0

@@ -64,8 +64,23 @@ CASES = (
         guaranteed={"research": 8, "vision": 6, "speech": 2},
         findings=(
             (
-                "GPUQuota research: guarantees 8 GPUs, its children 12 GPUs together (speech 3 GPUs, vision 9 GPUs): "
-                "each of them gets its part until you raise it or lower them"
+                "GPUQuota research: guarantees 8 GPUs, its children guarantee 12 GPUs together (speech 3 GPUs, "
+                "vision 9 GPUs): each of them gets its part until you raise it or lower them"
+            ),
+        ),
+    ),
+    Case(
+        says="children above the limit of a parent that guarantees nothing itself share that limit",
+        quotas=(
+            make_quota("research", parents_only=True, limit={"gpus": 3}),
+            make_quota("vision", parent="research", guaranteed=1),
+            make_quota("speech", parent="research", guaranteed=3),
+        ),
+        guaranteed={"research": 3, "vision": 1, "speech": 2},
+        findings=(
+            (
+                "GPUQuota research: has a limit of 3, its children guarantee 4 GPUs together (speech 3 GPUs, vision "
+                "1 GPU): each of them gets its part until you raise the limit or lower them"
             ),
         ),
     ),
