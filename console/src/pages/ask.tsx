@@ -3,9 +3,9 @@ import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { ApiError, get, jobPath, post } from "../api/client";
 import type { DryRun, JobDetails, JobRow, JobSpec } from "../api/types";
-import { duration } from "../format";
 import { keyOf, me, namespaces } from "../live/store";
 import { Command, Field, JobLink, Section } from "../parts/basics";
+import { Verdict } from "../parts/verdict";
 import { gbatchLine, manifest, type Request, RequestProblem, specOf } from "../requests";
 import { place, setQuery } from "../router";
 import { t } from "../texts";
@@ -91,35 +91,6 @@ function useAnswer(base: Partial<JobSpec>): Asked {
     };
   }, [text]);
   return answer.value;
-}
-
-export function Verdict({ said }: { said: DryRun }) {
-  const on = said.nodes.map((each) => `${each.node} (${each.gpus})`).join(", ");
-  const main = {
-    Starts: on ? t("verdictStarts", on) : t("verdictStartsAnywhere"),
-    Waits: t("verdictWaits", said.position ?? "–"),
-    Never: t("verdictNever"),
-    Blocked: t("verdictBlocked"),
-    NotBefore: t("verdictNotBefore"),
-    Invalid: t("verdictInvalid"),
-  }[said.outcome];
-  return (
-    <>
-      <p>
-        <strong class={`outcome outcome-${said.outcome}`}>{main}</strong> {said.message}
-      </p>
-      {said.outcome === "Waits" && <p>{startOf(said)}</p>}
-      {said.victims > 0 && <p>{t("victims", said.victims)}</p>}
-      {said.basis && <p class="note">{said.basis}</p>}
-    </>
-  );
-}
-
-function startOf(said: DryRun): string {
-  if (said.startsInSeconds === null) return t("verdictNoStart");
-  const start = t("verdictStart", duration(said.startsInSeconds));
-  if (said.earliestInSeconds === null || said.latestInSeconds === null) return `${start}.`;
-  return `${start}, ${t("between", duration(said.earliestInSeconds), duration(said.latestInSeconds))}.`;
 }
 
 function Form({ base }: { base: Partial<JobSpec> }) {

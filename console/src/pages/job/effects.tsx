@@ -6,8 +6,8 @@ import type { Effects, JobRow, PlannedChange } from "../../api/types";
 import { duration } from "../../format";
 import { keyOf } from "../../live/store";
 import { JobLink } from "../../parts/basics";
+import { Verdict } from "../../parts/verdict";
 import { t } from "../../texts";
-import { Verdict } from "../ask";
 
 const TYPING_MS = 300;
 

@@ -1,10 +1,14 @@
 // What the plan needs beyond the live data: kept room, reservations and drains, and the history of ended jobs.
-import { useSignal } from "@preact/signals";
+import { computed, useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { ApiError, get } from "../../api/client";
 import type { HistoryRecord, PlanPage } from "../../api/types";
+import { currentAt } from "../../live/store";
 import { t } from "../../texts";
 
+export const REDRAW_MS = 5000;
+// Changes every few seconds, and not with each event: a bar moves by less than a pixel meanwhile.
+export const redraw = computed(() => Math.floor(currentAt.value / REDRAW_MS));
 const AGAIN_MS = 10_000;
 const HISTORY_AGAIN_MS = 300_000;
 // Each namespace is a question to the operator, so few are asked; the others can be chosen.

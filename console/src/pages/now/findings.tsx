@@ -1,0 +1,68 @@
+// What `dovetail doctor` finds on nodes, and what takes no work.
+import { useSignal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
+import { ApiError, get } from "../../api/client";
+import type { NodeFindings } from "../../api/types";
+import { age } from "../../format";
+import { nodes, sequence } from "../../live/store";
+import { t } from "../../texts";
+
+const AGAIN_MS = 15_000;
+
+function useFindings(): { found: NodeFindings | null; problem: string } {
+  const read = useSignal<{ found: NodeFindings | null; problem: string }>({ found: null, problem: "" });
+  useEffect(() => {
+    const stop = new AbortController();
+    const ask = () =>
+      get<NodeFindings>("/api/v3/findings", stop.signal).then(
+        (found) => (read.value = { found, problem: "" }),
+        (error: unknown) => {
+          if (error instanceof ApiError) read.value = { ...read.value, problem: error.message };
+        },
+      );
+    void ask();
+    const again = setInterval(() => void ask(), AGAIN_MS);
+    return () => {
+      clearInterval(again);
+      stop.abort();
+    };
+  }, []);
+  return read.value;
+}
+
+export function Findings() {
+  const { found, problem } = useFindings();
+  if (sequence() < 0) return null;
+  const oldest = nodes.value.reduce<string | null>((least, { observedAt: at }) => (at && (!least || at < least) ? at : least), null);
+  const closed = nodes.value.reduce((sum, node) => sum + (node.takesWork ? node.devices.filter((device) => device.cordoned).length : node.devices.length), 0);
+  return (
+    <>
+      {problem && <p class="problem">{problem}</p>}
+      {found && found.total === 0 && <p>{t("nothingWrong")}</p>}
+      <ul class="findings">
+        {found?.items.map((each) => (
+          <li key={each.message}>
+            <details>
+              <summary>
+                <strong class={`level-${each.level}`}>{t(`level_${each.level}`)}</strong> {each.nodes.slice(0, 2).join(", ")}
+                {each.count > 2 && ` ${t("andMore", each.count - 2)}`}: {each.message}
+              </summary>
+              {each.count > 2 && <p>{each.nodes.join(", ")}</p>}
+              {each.fix && <p>{t("fix", each.fix)}</p>}
+            </details>
+          </li>
+        ))}
+      </ul>
+      {found && found.total > found.items.length && <p>{t("moreFindings", found.total - found.items.length)}</p>}
+      {closed > 0 && (
+        <p>
+          <a href="/console/map?state=closed">{t("closedDevices", closed)}</a>
+        </p>
+      )}
+      <p class="note">
+        {found && `${t("findingsOf", age(found.asOf))}. `}
+        {t("oldestReport", age(oldest))}
+      </p>
+    </>
+  );
+}

@@ -1,0 +1,84 @@
+// What is free of each model, and the largest request that starts now.
+import { useSignal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
+import { post } from "../../api/client";
+import type { DeviceRow, DryRun, NodeRow } from "../../api/types";
+import { byName, me, namespaces, nodes } from "../../live/store";
+import { Meter } from "../../parts/basics";
+import { specOf } from "../../requests";
+import { t } from "../../texts";
+
+interface ModelUse {
+  model: string;
+  free: number;
+  total: number;
+  // The most free devices on one node: no single worker can start with more.
+  most: number;
+}
+
+function modelUses(list: readonly NodeRow[]): ModelUse[] {
+  const found = new Map<string, ModelUse>();
+  for (const node of list) {
+    const here = Map.groupBy(node.devices, (device: DeviceRow) => device.model);
+    for (const [model, devices] of here) {
+      const free = devices.filter((device) => device.available).length;
+      const use = found.get(model) ?? { model, free: 0, total: 0, most: 0 };
+      found.set(model, { model, free: use.free + free, total: use.total + devices.length, most: Math.max(use.most, free) });
+    }
+  }
+  return [...found.values()].sort((a, b) => byName(a.model, b.model));
+}
+
+export function Models() {
+  const uses = modelUses(nodes.value);
+  return (
+    <table>
+      <thead>
+        <tr>
+          <th scope="col">{t("model")}</th>
+          <th scope="col" class="number">{t("free")}</th>
+          <th scope="col" class="number">{t("total")}</th>
+          <th scope="col">{t("largestNow")}</th>
+        </tr>
+      </thead>
+      <tbody>
+        {uses.map((use) => (
+          <tr key={use.model}>
+            <td>{use.model}</td>
+            <td class="number">
+              {use.free} <Meter part={use.free / use.total} label={`${use.free} / ${use.total}`} />
+            </td>
+            <td class="number">{use.total}</td>
+            <td>
+              <Largest use={use} />
+            </td>
+          </tr>
+        ))}
+      </tbody>
+    </table>
+  );
+}
+
+export const chosenNamespace = (): string => namespaces.value[0] ?? "default";
+
+// The largest request that the queue would start now. Free devices bound it; reservations and quotas may lower it.
+function Largest({ use }: { use: ModelUse }) {
+  const answer = useSignal<string | null>(null);
+  useEffect(() => {
+    const stop = new AbortController();
+    answer.value = null;
+    void (async () => {
+      for (let gpus = use.most; gpus > 0; gpus = gpus > 1 ? Math.floor(gpus / 2) : 0) {
+        const spec = specOf({ gpu: `${gpus}(${use.model})`, limit: "1h" });
+        const said = await post<DryRun>("/api/v3/dry-run", { namespace: chosenNamespace(), spec }, { signal: stop.signal });
+        if (said.outcome === "Starts") {
+          answer.value = `${gpus}(${use.model}): ${said.nodes.map((each) => each.node).join(", ")}`;
+          return;
+        }
+      }
+      answer.value = t("largestNone");
+    })().catch(() => undefined);
+    return () => stop.abort();
+  }, [use.most, use.free, use.model, me.value?.username]);
+  return <>{answer.value ?? t("largestAsking")}</>;
+}
