@@ -24,11 +24,11 @@ from dovetail.kube.auth.connection import load_connection
 from dovetail.kube.client import Client
 from dovetail.kube.errors import NotFound
 from dovetail_cli.cluster import audit
-from dovetail_sandbox import bringup, cluster, progress
 from dovetail_sandbox.cluster import Cluster
 from tests.cluster import record
 from tests.cluster.jobs import PATIENCE_SECONDS, Jobs
 from tests.cluster.mallory import an_editor
+from tests.cluster.sandboxes import named, sandbox_with
 from tests.cluster.tenants import CANARY, new_namespace
 
 NODES = Path(__file__).with_name("nodes.yaml")
@@ -63,24 +63,17 @@ def sandbox(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, authentication: Path
 ) -> Iterator[Cluster]:
     """The sandbox with every component ready; it ends with the last test of this folder, however that ends."""
-    if name := os.environ.get("DOVETAIL_TEST_SANDBOX"):
-        yield cluster.get(name)
-        return
-    own = cluster.get(f"test-{os.getpid()}-{uuid.uuid4().hex[:4]}")
-    try:
-        yield bringup.up(
-            own.name,
-            report=progress.reporter(),
-            nodes_file=NODES,
-            overrides=OVERRIDES,
-            request_log=True,
-            kubernetes=os.environ.get("DOVETAIL_TEST_KUBERNETES"),
-            authentication=authentication,
-        )
-        records = record.folder(tmp_path_factory, config=request.config)
-        record.write(record.read_log(own), path=records / f"{own.name}.json")
-    finally:
-        own.down()
+    with sandbox_with(
+        nodes_file=NODES,
+        overrides=OVERRIDES,
+        request_log=True,
+        kubernetes=os.environ.get("DOVETAIL_TEST_KUBERNETES"),
+        authentication=authentication,
+    ) as found:
+        yield found
+        if not named():
+            records = record.folder(tmp_path_factory, config=request.config)
+            record.write(record.read_log(found), path=records / f"{found.name}.json")
 
 
 @pytest.fixture

@@ -4,8 +4,6 @@ Karpenter is built from its Go module, which takes some minutes once, so that th
 """
 
 import asyncio
-import os
-import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -17,13 +15,13 @@ from dovetail.api.builtin import Node, Pod
 from dovetail.api.resources import NODES, PODS
 from dovetail.kube.client import Client
 from dovetail.names import LABEL_PLACEHOLDER
-from dovetail_sandbox import bringup, cluster, progress
 from dovetail_sandbox.cluster import Cluster
 from tests.cluster import karpenter
 from tests.cluster.configuration import config_of, set_config
 from tests.cluster.conftest import NODES as NODES_FILE
 from tests.cluster.conftest import OVERRIDES
 from tests.cluster.jobs import Jobs
+from tests.cluster.sandboxes import sandbox_with
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -49,15 +47,9 @@ GROWING: Final = [
 @pytest.fixture(scope="module")
 def sandbox() -> Iterator[Cluster]:
     """A sandbox whose pool of H100 grows."""
-    if name := os.environ.get("DOVETAIL_TEST_SANDBOX"):
-        yield cluster.get(name)
-        return
-    own = cluster.get(f"test-{os.getpid()}-{uuid.uuid4().hex[:4]}")
-    try:
-        overrides = [*OVERRIDES, *GROWING, "config.drain.action=Restart", "config.drain.grace=2"]
-        yield bringup.up(own.name, report=progress.reporter(), nodes_file=NODES_FILE, overrides=overrides)
-    finally:
-        own.down()
+    overrides = [*OVERRIDES, *GROWING, "config.drain.action=Restart", "config.drain.grace=2"]
+    with sandbox_with(nodes_file=NODES_FILE, overrides=overrides) as found:
+        yield found
 
 
 @pytest.fixture

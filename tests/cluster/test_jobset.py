@@ -3,8 +3,6 @@
 Its own sandbox, `dovetail sandbox up --with jobset`; a build takes minutes, so that this belongs to `make e2e`.
 """
 
-import os
-import uuid
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
@@ -13,11 +11,11 @@ from dovetail.api.builtin import Job
 from dovetail.api.resources import GPUJOBS, JOBS
 from dovetail.kube.client import Client
 from dovetail.pods.allocation import allocation_in
-from dovetail_sandbox import bringup, cluster, progress
 from dovetail_sandbox.cluster import Cluster
 from tests.cluster.conftest import NODES, OVERRIDES
 from tests.cluster.jobs import Jobs
 from tests.cluster.kinds import JOBSETS
+from tests.cluster.sandboxes import sandbox_with
 from tests.cluster.test_guest_kinds import hold_and_release, written
 from tests.cluster.test_guests import Guests
 from tests.cluster.test_neighbours import condition_of
@@ -30,15 +28,8 @@ pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 @pytest.fixture(scope="module")
 def sandbox() -> Iterator[Cluster]:
     """A sandbox with JobSet."""
-    if name := os.environ.get("DOVETAIL_TEST_SANDBOX"):
-        yield cluster.get(name)
-        return
-    own = cluster.get(f"test-{os.getpid()}-{uuid.uuid4().hex[:4]}")
-    try:
-        report = progress.reporter()
-        yield bringup.up(own.name, report=report, nodes_file=NODES, overrides=OVERRIDES, with_=["jobset"])
-    finally:
-        own.down()
+    with sandbox_with(nodes_file=NODES, overrides=OVERRIDES, with_=["jobset"]) as found:
+        yield found
 
 
 @pytest.fixture

@@ -5,8 +5,6 @@ this belongs to `make e2e`.
 """
 
 import asyncio
-import os
-import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
@@ -18,11 +16,11 @@ from dovetail.api.gpujob import GPUJob, GPUJobStatus
 from dovetail.api.resources import GPUJOBS, JOBS, PODS, Resource
 from dovetail.kube.client import Client
 from dovetail.pods.allocation import allocation_in
-from dovetail_sandbox import bringup, cluster, progress
 from dovetail_sandbox.cluster import Cluster
 from tests.cluster.conftest import NODES, OVERRIDES
 from tests.cluster.jobs import FOR_EVER, PATIENCE_SECONDS, Jobs, manifest
 from tests.cluster.kueue import CLUSTERQUEUES, FLAVORS, PRIORITIES, PRIORITY, QUEUE_NAME, WORKLOADS, make_queue
+from tests.cluster.sandboxes import sandbox_with
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
@@ -35,15 +33,8 @@ MULTIKUEUE = "kueue.x-k8s.io/multikueue"
 @pytest.fixture(scope="module")
 def sandbox() -> Iterator[Cluster]:
     """A sandbox with both beside Dovetail."""
-    if name := os.environ.get("DOVETAIL_TEST_SANDBOX"):
-        yield cluster.get(name)
-        return
-    own = cluster.get(f"test-{os.getpid()}-{uuid.uuid4().hex[:4]}")
-    try:
-        report = progress.reporter()
-        yield bringup.up(own.name, report=report, nodes_file=NODES, overrides=OVERRIDES, with_=["kueue", "jobset"])
-    finally:
-        own.down()
+    with sandbox_with(nodes_file=NODES, overrides=OVERRIDES, with_=["kueue", "jobset"]) as found:
+        yield found
 
 
 @pytest.fixture

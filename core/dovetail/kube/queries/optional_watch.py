@@ -8,8 +8,9 @@ from typing import Any, Final, Generic, TypeVar
 from dovetail.api.meta import EventType
 from dovetail.api.resources import Resource
 from dovetail.kube.client import Client
-from dovetail.kube.errors import KubeError
+from dovetail.kube.errors import Forbidden, KubeError, NotFound
 from dovetail.kube.reflector import KubeObject, Reflector
+from dovetail.kube.retry import BACKOFF, JITTER
 from dovetail.logs import get_logger
 
 log = get_logger("dovetail.kube.optional")
@@ -44,11 +45,16 @@ class OptionalWatch(Generic[T]):
         )
 
     async def run(self) -> None:
-        """Follow the objects. If the kind is absent, look for it every `look_seconds`."""
-        while not await self._is_served():
+        """Follow the objects. If the kind is absent, look for it every `look_seconds`; after an outage, sooner."""
+        failures = 0
+        while (absence := await self._absence()) is not None:
             self.settled.set()
+            wait_seconds = self._look_seconds
+            if not isinstance(absence, NotFound | Forbidden):
+                wait_seconds = min(wait_seconds, BACKOFF.seconds(failures, rng=JITTER))
+                failures += 1
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._look_seconds):
+                async with asyncio.timeout(wait_seconds):
                     await self._wanted.wait()
             self._wanted.clear()
         log.info("a kind of another project is followed", kind=self._resource.kind)
@@ -64,10 +70,12 @@ class OptionalWatch(Generic[T]):
         await self._reflector.synced.wait()
         self.settled.set()
 
-    async def _is_served(self) -> bool:
+    async def _absence(self) -> KubeError | None:
+        """Why the kind cannot be listed; None if it can."""
         try:
             async for _ in self._client.pages(self._resource, as_type=dict[str, Any], page_size=1):
-                return True
+                break
         except KubeError as error:
             log.debug("a kind is absent", kind=self._resource.kind, error=str(error))
-        return False
+            return error
+        return None

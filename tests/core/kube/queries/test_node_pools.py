@@ -55,6 +55,15 @@ async def test_without_karpenter_nothing_waits_and_it_is_looked_for_again(api: A
         await eventually(lambda: bool(seen.events))
 
 
+async def test_after_an_outage_it_is_looked_for_soon(api: Api, client: Client) -> None:
+    seen = Seen()
+    api.answer(LIST, refusal(500), page(), page(node_pool(limits={"nodes": "2"})))
+    watch = watch_node_pools(client, on_event=seen.event, look_seconds=3600)
+    async with running(watch.run()):
+        await watch.settled.wait()
+        await eventually(lambda: bool(seen.events))
+
+
 @pytest.mark.parametrize(
     ("answer", "found"),
     [(page(node_pool()), ["a100"]), (refusal(404), []), (refusal(403), [])],
