@@ -232,13 +232,13 @@ async def hung(client: Client, made: Cluster, *, devices: int, pids: Sequence[in
     with running(made, scenario=scenario(devices, pids=pids), config=beat) as agent:
         before = await reported(client, devices=devices, after=time.time())
         agent.play(stuck)
-        told, last = set(), before
+        reports, last = set(), before
         end = time.monotonic() + 40
         while time.monotonic() < end:
             last = await client.get(GPUNODES, name=NODE, as_type=GPUNode)
-            told.add(last.status.observed_at)
+            reports.add(last.status.observed_at)
             await asyncio.sleep(0.5)
-    return len(told) - 1, seconds_of(last.status.observed_at) - seconds_of(last.status.measured_at)
+    return len(reports) - 1, seconds_of(last.status.observed_at) - seconds_of(last.status.measured_at)
 
 
 async def reported(client: Client, *, devices: int, after: float = 0.0) -> GPUNode:

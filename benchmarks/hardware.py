@@ -120,16 +120,16 @@ def against_smi() -> tuple[bool, str]:
     inventory, sample = looked()
     command = ["nvidia-smi", f"--query-gpu={','.join(SMI)}", "--format=csv,noheader,nounits"]
     lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
-    told = {cells[0]: cells for line in lines if (cells := [cell.strip() for cell in line.split(",")])}
+    by_uuid = {cells[0]: cells for line in lines if (cells := [cell.strip() for cell in line.split(",")])}
     differ = []
     for device, state in zip(inventory.devices, sample.devices, strict=True):
-        _, name, total, used, celsius = told[device.uuid]
+        _, name, total, used, celsius = by_uuid[device.uuid]
         same = device.model == name and abs(device.memory_mib - int(total)) <= 1
         near = abs((state.used_mib or 0) - int(used)) <= NEAR_MIB + device.reserved_mib
         warm = abs((state.temperature_celsius or 0) - int(celsius)) <= NEAR_CELSIUS
         if not (same and near and warm):
             differ.append(device.uuid)
-    return not differ, f"{len(told)} cards" + (f"; different: {', '.join(differ)}" if differ else ", all alike")
+    return not differ, f"{len(by_uuid)} cards" + (f"; different: {', '.join(differ)}" if differ else ", all alike")
 
 
 def frozen() -> tuple[bool, str]:

@@ -56,10 +56,10 @@ def main() -> None:
 async def measure(made: Cluster, args: argparse.Namespace) -> dict[str, Any]:
     async with plane.client_of(made) as client:
         await plane.add_nodes(client, [NodeShape(name=f"node-{at:04d}") for at in range(args.nodes)])
-        told = await reasons(made, client, rate=args.rate, count=args.submissions, gpus=args.nodes)
+        reason_times = await reasons(made, client, rate=args.rate, count=args.submissions, gpus=args.nodes)
         await clear(client)
         admitted = await admissions(made, client, jobs=args.jobs, run=args.run)
-    return {"admissions": admitted, "reasons": told}
+    return {"admissions": admitted, "reasons": reason_times}
 
 
 async def admissions(made: Cluster, client: Client, *, jobs: int, run: float) -> dict[str, Any]:
@@ -120,7 +120,7 @@ async def reasons(made: Cluster, client: Client, *, rate: float, count: int, gpu
     """On a full cluster: the time from each submission until phase and reason are in the job's status."""
     # One job for each node takes all there is and never ends.
     full = [queue_plane.job(f"full-{at:04d}", gpu=8) for at in range(gpus)]
-    told: dict[str, float] = {}
+    reason_times: dict[str, float] = {}
     sent: dict[str, float] = {}
 
     def note(_event: EventType, job: GPUJob) -> None:
@@ -128,7 +128,7 @@ async def reasons(made: Cluster, client: Client, *, rate: float, count: int, gpu
         if name.startswith("asks-"):
             sent.setdefault(name, time.monotonic())
             if job.status.reason not in {"", "Evaluating"}:
-                told.setdefault(name, time.monotonic())
+                reason_times.setdefault(name, time.monotonic())
 
     async with executed(client, run=1e9):
         await queue_plane.submit(client, full)
@@ -141,9 +141,9 @@ async def reasons(made: Cluster, client: Client, *, rate: float, count: int, gpu
             bodies = [queue_plane.job(f"asks-{at:05d}") for at in range(count)]
             await queue_plane.submit(client, bodies, per_second=rate)
             async with asyncio.timeout(120):
-                while len(told) < count:  # noqa: ASYNC110 - a watch fills it
+                while len(reason_times) < count:  # noqa: ASYNC110 - a watch fills it
                     await asyncio.sleep(0.1)
-    waits = [told[name] - sent[name] for name in told]
+    waits = [reason_times[name] - sent[name] for name in reason_times]
     spread = {key: round(value, 3) for key, value in queue_plane.percentiles(waits).items()}
     now, peak = plane.memory_mib(made.pid("operator"))
     return {"rate": rate, "jobs": count, "seconds_until_told": spread, "operator_peak_memory_mib": peak, "now_mib": now}

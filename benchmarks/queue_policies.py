@@ -60,7 +60,7 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class Checked:
     """How one estimate turned out: its width by the job's whole wait, and by what was left of it."""
 
     within: bool
@@ -178,7 +178,7 @@ class Foreseeing:
         self._due = float("-inf")
         self._used, self._misses, self._arrivals = RunTimesUsed(), Misses(), Arrivals()
         self._known: dict[str, list[tuple[float, float, Bounds]]] = {}
-        self.told: list[list[Told]] = []
+        self.checks: list[list[Checked]] = []
 
     def watch(self, scene: Scene) -> None:
         """After a look: estimates for all that wait, if it is time."""
@@ -202,18 +202,18 @@ class Foreseeing:
     def started(self, scene: Scene, run: Running) -> None:
         """What came true of the estimates of a job."""
         self._misses.started(run.of.job.key, now_seconds=scene.now)
-        told, wait = [], max(MINUTE, scene.now - run.of.at_seconds)
+        checks, wait = [], max(MINUTE, scene.now - run.of.at_seconds)
         for at, foreseen, bounds in self._known.pop(run.of.job.key, ()):
             left, width = scene.now - at, bounds.latest_seconds - bounds.earliest_seconds
-            told.append(
-                Told(
+            checks.append(
+                Checked(
                     within=bounds.hold(left),
                     width_by_wait=width / wait,
                     width_by_rest=width / max(MINUTE, left),
                     off_hours=abs(left - foreseen) / 3600,
                 )
             )
-        self.told += [told] if told else []
+        self.checks += [checks] if checks else []
 
     def came(self, scene: Scene, submission: Submission) -> None:
         """A job was submitted."""
@@ -226,14 +226,14 @@ class Foreseeing:
 
     def result(self) -> Estimates:
         """All of it; each job counts as one, whatever its number of estimates."""
-        first = [told[0] for told in self.told]
+        first = [checks[0] for checks in self.checks]
         return Estimates(
-            jobs=len(self.told),
-            estimates=sum(map(len, self.told)),
-            within_bounds=_mean(fmean(each.within for each in told) for told in self.told),
-            median_width_by_wait=_median(median(each.width_by_wait for each in told) for told in self.told),
-            median_width_by_rest=_median(median(each.width_by_rest for each in told) for told in self.told),
-            median_miss_hours=_median(median(each.off_hours for each in told) for told in self.told),
+            jobs=len(self.checks),
+            estimates=sum(map(len, self.checks)),
+            within_bounds=_mean(fmean(each.within for each in checks) for checks in self.checks),
+            median_width_by_wait=_median(median(each.width_by_wait for each in checks) for checks in self.checks),
+            median_width_by_rest=_median(median(each.width_by_rest for each in checks) for checks in self.checks),
+            median_miss_hours=_median(median(each.off_hours for each in checks) for checks in self.checks),
             first_within_bounds=_mean(each.within for each in first),
             first_median_width_by_wait=_median(each.width_by_wait for each in first),
         )

@@ -46,9 +46,15 @@ async def measure(made: Cluster, args: argparse.Namespace) -> dict[str, Any]:
     async with plane.client_of(made) as client:
         await until_reported(client, args.nodes)
         running = await all_running(client, jobs=args.jobs)
-        told = await until_told(client, asks=args.asks)
+        reasons = await until_told(client, asks=args.asks)
     now, peak = plane.memory_mib(made.pid("operator"))
-    return {"nodes": args.nodes, **running, **told, "operator_memory_mib": now, "operator_peak_memory_mib": peak}
+    return {
+        "nodes": args.nodes,
+        **running,
+        **reasons,
+        "operator_memory_mib": now,
+        "operator_peak_memory_mib": peak,
+    }
 
 
 async def until_reported(client: Client, nodes: int) -> None:
@@ -63,7 +69,7 @@ async def until_reported(client: Client, nodes: int) -> None:
 async def all_running(client: Client, *, jobs: int) -> dict[str, Any]:
     """The time from the first creation until all pods run, and until all GPUJobs are Running."""
     pods: dict[str, float] = {}
-    told: dict[str, float] = {}
+    ran: dict[str, float] = {}
 
     def pod(_event: EventType, seen: Pod) -> None:
         if seen.status.phase == "Running":
@@ -71,22 +77,26 @@ async def all_running(client: Client, *, jobs: int) -> dict[str, Any]:
 
     def job(_event: EventType, seen: GPUJob) -> None:
         if seen.status.phase == "Running":
-            told.setdefault(seen.metadata.name, time.monotonic())
+            ran.setdefault(seen.metadata.name, time.monotonic())
 
     async with followed(client, PODS, Pod, pod), followed(client, GPUJOBS, GPUJob, job):
         began = time.monotonic()
         await queue_plane.submit(client, [queue_plane.job(f"job-{at:05d}") for at in range(jobs)])
         submitted = time.monotonic() - began
-        while len(pods) < jobs or len(told) < jobs:
+        while len(pods) < jobs or len(ran) < jobs:
             await asyncio.sleep(1.0)
             seconds = time.monotonic() - began
-            print(f"\r{len(pods)} pods and {len(told)} GPUJobs of {jobs} run after {seconds:.0f} s", end="", flush=True)
+            print(
+                f"\r{len(pods)} pods and {len(ran)} GPUJobs of {jobs} run after {seconds:.0f} s",
+                end="",
+                flush=True,
+            )
         print()
     return {
         "jobs": jobs,
         "submitted_seconds": round(submitted, 1),
         "pods_running_seconds": round(max(pods.values()) - began, 1),
-        "jobs_running_seconds": round(max(told.values()) - began, 1),
+        "jobs_running_seconds": round(max(ran.values()) - began, 1),
         "kai_seconds": KAI_SECONDS,
     }
 
@@ -95,17 +105,17 @@ async def until_told(client: Client, *, asks: int) -> dict[str, Any]:
     """One after another: the time from the submission of a job that does not fit until its status says so."""
     waits = []
     for at in range(asks):
-        name, told = f"asks-{at:03d}", asyncio.Event()
+        name, explained = f"asks-{at:03d}", asyncio.Event()
 
-        def job(_event: EventType, seen: GPUJob, *, name: str = name, told: asyncio.Event = told) -> None:
+        def job(_event: EventType, seen: GPUJob, *, name: str = name, explained: asyncio.Event = explained) -> None:
             if seen.metadata.name == name and seen.status.reason not in {"", "Evaluating"}:
-                told.set()
+                explained.set()
 
         async with followed(client, GPUJOBS, GPUJob, job):
             began = time.monotonic()
             body = queue_plane.job(name)
             await client.create(GPUJOBS, body=body, as_type=dict[str, Any], namespace=NAMESPACE)
-            await told.wait()
+            await explained.wait()
             waits.append(time.monotonic() - began)
     spread = {key: round(value, 3) for key, value in queue_plane.percentiles(waits).items()}
     return {"told_seconds": spread, "kai_told_seconds": KAI_TOLD_SECONDS}

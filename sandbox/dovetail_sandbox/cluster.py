@@ -117,11 +117,11 @@ class Cluster:
 
         If the supervisor has ended, only components that still run count as running.
         """
-        told = state.read_observed(self.folder)
+        seen = state.read_observed(self.folder)
         known = state.read(self.folder)
         if known is None or identity.alive(known.supervisor):
-            return told
-        return {name: each if identity.alive(each.process) else _gone(each) for name, each in told.items()}
+            return seen
+        return {name: each if identity.alive(each.process) else _gone(each) for name, each in seen.items()}
 
     def pid(self, component: str) -> int:
         """Return the PID of a running component.

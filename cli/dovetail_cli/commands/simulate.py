@@ -95,11 +95,11 @@ def simulate(
         jobs=jobs,
     )
     at_a_time = run.check_processes(processes, policies=len(names))
-    told = scenario.scene(given)
-    outcomes = run.run(names, scene=told.scene, processes=at_a_time)
-    leaving = told.scene.departures
-    print(run.text(outcomes, form=form, departures=leaving, said=told.said))
+    given_scene = scenario.scene(given)
+    outcomes = run.run(names, scene=given_scene.scene, processes=at_a_time)
+    leaving = given_scene.scene.departures
+    print(run.text(outcomes, form=form, departures=leaving, said=given_scene.said))
     if form != "table":
-        print("\n".join(told.said), file=sys.stderr)
+        print("\n".join(given_scene.said), file=sys.stderr)
     if picture is not None:
         run.save_plot(outcomes, path=picture, departures=leaving)

@@ -64,12 +64,14 @@ def node_table(nodes: Mapping[str, Sequence[Device]], *, jobs: Iterable[GPUJob])
 
 
 def _holders(held: Held, *, node: str, devices: Sequence[Device]) -> str:
-    told = []
+    parts = []
     for device in devices:
         holders = held.get((node, device.index), ())
         if holders:
-            told.append(f"{device.index}: {', '.join(_holder(number, share_milli=share) for number, share in holders)}")
-    return "; ".join(told)
+            parts.append(
+                f"{device.index}: {', '.join(_holder(number, share_milli=share) for number, share in holders)}"
+            )
+    return "; ".join(parts)
 
 
 def _holder(number: int, *, share_milli: int) -> str:

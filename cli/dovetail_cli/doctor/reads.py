@@ -200,8 +200,10 @@ async def _has(cluster: Cluster, *, right: Right, home: str) -> bool:
 async def _kinds(cluster: Cluster) -> dict[str, Unseen | None]:
     """Our kinds, each with why it cannot be listed; None where it can."""
     kinds = (GPUJOBS, GPUNODES, GPUQUOTAS, HISTORYQUERIES)
-    told = await asyncio.gather(*(seen(_count(cluster, resource=each)) for each in kinds))
-    return {kind.plural: found if isinstance(found, Unseen) else None for kind, found in zip(kinds, told, strict=True)}
+    counted = await asyncio.gather(*(seen(_count(cluster, resource=each)) for each in kinds))
+    return {
+        kind.plural: found if isinstance(found, Unseen) else None for kind, found in zip(kinds, counted, strict=True)
+    }
 
 
 async def _count(cluster: Cluster, *, resource: Resource) -> int:

@@ -46,8 +46,8 @@ async def cancel_those(cluster: Cluster, *, wanted: Sequence[selection.Wanted], 
         chosen = [job for job, found in zip(chosen, there, strict=True) if found]
     for job in chosen:
         print(sentence(job, dry_run=dry_run))
-    for told in those_that_fall(jobs, chosen=chosen, dry_run=dry_run):
-        print(told)
+    for line in those_that_fall(jobs, chosen=chosen, dry_run=dry_run):
+        print(line)
     return missing
 
 

@@ -81,7 +81,7 @@ def _cells(sums: JobStatistics) -> dict[str, str]:
 def _lines(sums: JobStatistics) -> str:
     phases = ", ".join(f"{count} {phase}" for phase, count in sums.by_phase.items())
     cells = _cells(sums)
-    told = [
+    rows = [
         ("Jobs", f"{sums.jobs} ({phases})"),
         ("Success rate", cells["SUCCEEDED"]),
         ("GPU hours", cells["GPU-HOURS"]),
@@ -90,7 +90,7 @@ def _lines(sums: JobStatistics) -> str:
         ("GPU utilization", cells["UTILIZATION"]),
         ("Peak memory", f"{sums.peak_memory_mib} MiB" if sums.peak_memory_mib else "-"),
     ]
-    return "\n".join(f"{name + ':':<17}{text}" for name, text in told)
+    return "\n".join(f"{name + ':':<17}{text}" for name, text in rows)
 
 
 def _span(seconds: float | None) -> str:

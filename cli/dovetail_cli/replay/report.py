@@ -100,8 +100,8 @@ class Summary:
         counts: dict[str, int] = {}
         for job in self.waiting:
             counts[job.reason] = counts.get(job.reason, 0) + 1
-        told = ", ".join(f"{reason} {count}" for reason, count in sorted(counts.items()))
-        return f"{len(self.waiting)} ({told})" if told else "0"
+        text = ", ".join(f"{reason} {count}" for reason, count in sorted(counts.items()))
+        return f"{len(self.waiting)} ({text})" if text else "0"
 
     def _waits(self) -> str:
         if self.wait_p50_seconds is None or self.wait_p95_seconds is None:
@@ -112,8 +112,8 @@ class Summary:
         if not self.findings:
             return output.paint(f"clean ({self.audits} {'look' if self.audits == 1 else 'looks'})", colour="green")
         first = self.findings[0]
-        told = f"{len(self.findings)} findings, the first: {first.kind} {first.subject}: {first.message}"
-        return output.paint(told, colour="red")
+        text = f"{len(self.findings)} findings, the first: {first.kind} {first.subject}: {first.message}"
+        return output.paint(text, colour="red")
 
 
 def summarise(ended: Ended) -> Summary:

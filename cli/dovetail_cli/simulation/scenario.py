@@ -189,8 +189,8 @@ def _left_out(staged: Stage) -> str:
         "closed to pods": (staged.closed_nodes, "node"),
         "that could never fit": (staged.impossible, "waiting pod"),
     }
-    told = " and ".join(f"{_count(*counted)} {what}" for what, counted in counts.items() if counted[0])
-    return f" Left out: {told}." if told else ""
+    text = " and ".join(f"{_count(*counted)} {what}" for what, counted in counts.items() if counted[0])
+    return f" Left out: {text}." if text else ""
 
 
 def _count(number: int, noun: str) -> str:

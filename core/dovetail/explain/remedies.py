@@ -21,17 +21,17 @@ def changes(question: Question) -> list[Change]:
     """
     found = [*_of_others(question), *relaxed(question)]
     if not found or _is_too_large(question):
-        found += [*_later(question, told={change.text for change in found}), _more(question)]
+        found += [*_later(question, known={change.text for change in found}), _more(question)]
     return found
 
 
-def _later(question: Question, *, told: Collection[str]) -> Iterator[Change]:
+def _later(question: Question, *, known: Collection[str]) -> Iterator[Change]:
     """Requests that would fit on the same nodes once all others have left.
 
-    Omits those already `told`.
+    Omits those already `known`.
     """
     for change in relaxed(emptied(question)):
-        if change.text in told:
+        if change.text in known:
             continue
         yield replace(change, text=f"{change.text} once others have left", later=True)
 

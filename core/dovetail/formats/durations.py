@@ -24,8 +24,8 @@ def human(seconds: float) -> str:
     """A duration in the units that matter at its size: 95s, 3m20s, 45m, 5h10m, 2d3h."""
     rest = whole = max(0, int(seconds))
     units = next((units for limit, units in _SCALE if whole < limit), "y")
-    told = ""
+    text = ""
     for unit in units:
         amount, rest = divmod(rest, _SECONDS[unit])
-        told += f"{amount}{unit}" if amount or not told else ""
-    return told
+        text += f"{amount}{unit}" if amount or not text else ""
+    return text

@@ -87,8 +87,8 @@ class Vendors:
         """
         if request.mig:
             return (mig.resource_of(request.mig),)
-        told = {request.vendor} if request.vendor else {models.vendor_of(model) for model in request.models}
-        wanted = told - {None}
+        vendors = {request.vendor} if request.vendor else {models.vendor_of(model) for model in request.models}
+        wanted = vendors - {None}
         if wanted:
             return tuple(resource for resource in self.resources if self.vendor_of(resource) in wanted)
         return (self.by_name.get(self.default, self.default),)

@@ -174,9 +174,9 @@ class Learning:
         """Add or update a GPUJob."""
         known = self._names.setdefault(name_of_runs(job), _Name())
         known.members.add(job.metadata.uid)
-        told = earlier_runs(job, two_looks=self._two_looks)
-        if told:
-            known.runs.update({run.uid: run for run in told})
+        reported = earlier_runs(job, two_looks=self._two_looks)
+        if reported:
+            known.runs.update({run.uid: run for run in reported})
             known.runs = {run.uid: run for run in newest(known.runs.values())}
 
     def drop(self, job: GPUJob) -> None:
@@ -192,9 +192,9 @@ class Learning:
 
     def measured(self, job: GPUJob, *, peak: Peak) -> bool:
         """Record the use of a worker. Returns whether it exceeds the status by enough to report it."""
-        uid, told = job.metadata.uid, _reported_peak(job)
-        self._peaks[uid] = _higher(self._peaks.get(uid, told), other=peak)
-        return (peak.limited and not told.limited) or peak.mib > told.mib * _NEWS_RATIO
+        uid, reported = job.metadata.uid, _reported_peak(job)
+        self._peaks[uid] = _higher(self._peaks.get(uid, reported), other=peak)
+        return (peak.limited and not reported.limited) or peak.mib > reported.mib * _NEWS_RATIO
 
     def estimates(self, job: GPUJob) -> bool:
         """Whether the job's promise depends on the use of its earlier runs."""

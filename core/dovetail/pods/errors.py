@@ -25,10 +25,10 @@ _OTHERWISE: Final = "containers: [{name: main, image: python}]"
 
 def template_error(error: UnreadableError, *, job: str) -> RequestError:
     """The error of a job with an invalid template: the field, its content, what is allowed."""
-    told = _WHAT_AND_WHERE.fullmatch(str(error))
-    assert told is not None, "it takes every text"
-    what, example = _in_words(told["what"])
-    where = f"spec.template.spec{told['where'] or ''}"
+    parts = _WHAT_AND_WHERE.fullmatch(str(error))
+    assert parts is not None, "it takes every text"
+    what, example = _in_words(parts["what"])
+    where = f"spec.template.spec{parts['where'] or ''}"
     return RequestError(job, field="job", problem=f"{where} {what}", example=example)
 
 

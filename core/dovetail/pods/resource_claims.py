@@ -25,12 +25,12 @@ def claimed_devices(pod: Pod, *, vendors: Vendors) -> dict[str, int]:
     A request of a vendor's resource is already counted there, whichever driver serves it. MIG devices are not whole
     GPUs.
     """
-    told = pod.status.extended_resource_claim_status
-    if told is None:
+    claimed = pod.status.extended_resource_claim_status
+    if claimed is None:
         return {}
     asked = {container.name: container.resources for container in every_container(pod.spec)}
     found: Counter[str] = Counter()
-    for each in told.request_mappings:
+    for each in claimed.request_mappings:
         name = each.resource_name
         device_class = name.removeprefix(_BY_CLASS)
         if name == device_class or device_class.startswith("mig.") or vendors.vendor_of(device_class) is None:

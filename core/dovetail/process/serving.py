@@ -150,13 +150,13 @@ async def _until_signal(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     task = asyncio.ensure_future(program(args, settings, stop))
-    told = asyncio.create_task(stop.wait())
-    await asyncio.wait({task, told}, return_when=asyncio.FIRST_COMPLETED)
+    stopping = asyncio.create_task(stop.wait())
+    await asyncio.wait({task, stopping}, return_when=asyncio.FIRST_COMPLETED)
     if stop.is_set():
         log.info("stopping", grace_seconds=grace_seconds)
         await asyncio.wait({task}, timeout=grace_seconds)
         task.cancel()
-    told.cancel()
+    stopping.cancel()
     try:
         await task
     except asyncio.CancelledError:

@@ -104,10 +104,10 @@ class AmdLibrary:
 
     def processes(self, handle: Any) -> Mapping[int, int | None] | None:
         """Device memory in MiB by PID."""
-        told = self._ask(self._smi.amdsmi_get_gpu_process_list, args=(handle,))
-        if told is None:
+        answer = self._ask(self._smi.amdsmi_get_gpu_process_list, args=(handle,))
+        if answer is None:
             return None
-        return {each["pid"]: each["memory_usage"]["vram_mem"] // _MIB for each in told}
+        return {each["pid"]: each["memory_usage"]["vram_mem"] // _MIB for each in answer}
 
     def versions(self, handle: Any) -> tuple[str, str]:
         """Versions of the kernel driver and of the library."""
@@ -136,14 +136,14 @@ class AmdLibrary:
 
     def _power(self, handle: Any) -> int | None:
         """Power in watts. Newer devices report the current draw, older ones an average."""
-        told = self._ask(self._smi.amdsmi_get_power_info, args=(handle,)) or {}
-        watts = (_value_or_none(told.get(name)) for name in ("current_socket_power", "average_socket_power"))
+        answer = self._ask(self._smi.amdsmi_get_power_info, args=(handle,)) or {}
+        watts = (_value_or_none(answer.get(name)) for name in ("current_socket_power", "average_socket_power"))
         return next((value for value in watts if value), None)
 
     def _clocks(self, handle: Any) -> dict[str, int]:
         kinds = {"sm": self._smi.AmdSmiClkType.GFX, "memory": self._smi.AmdSmiClkType.MEM}
-        told = {name: self._ask(self._smi.amdsmi_get_clock_info, args=(handle, kind)) for name, kind in kinds.items()}
-        rates = {name: _value_or_none((clock or {}).get("clk")) for name, clock in told.items()}
+        answer = {name: self._ask(self._smi.amdsmi_get_clock_info, args=(handle, kind)) for name, kind in kinds.items()}
+        rates = {name: _value_or_none((clock or {}).get("clk")) for name, clock in answer.items()}
         return {name: rate for name, rate in rates.items() if rate is not None}
 
     def _signs(self, handle: Any) -> Signs:

@@ -184,33 +184,33 @@ class AscendLibrary:
 
     def processes(self, handle: Chip) -> Mapping[int, int | None] | None:
         """Device memory in MiB by PID."""
-        told, count = (_Process * _MOST)(), c_int(_MOST)
+        answer, count = (_Process * _MOST)(), c_int(_MOST)
         takes = (c_int, c_int, POINTER(_Process), POINTER(c_int))
-        call = self._answering("dcmi_get_device_resource_info", told=told, takes=takes)
-        if self._ask(call, args=(*handle, told, byref(count))) is None:
+        call = self._answering("dcmi_get_device_resource_info", answer=answer, takes=takes)
+        if self._ask(call, args=(*handle, answer, byref(count))) is None:
             return None
-        return {each.pid: each.bytes // _MIB for each in told[: count.value]}
+        return {each.pid: each.bytes // _MIB for each in answer[: count.value]}
 
     def versions(self, handle: Chip) -> tuple[str, str]:  # noqa: ARG002 - all chips have one driver
         """Version of the driver. The toolkit belongs to the container, so its version is empty."""
         text = ctypes.create_string_buffer(256)
-        call = self._answering("dcmi_get_driver_version", told=text, takes=(ctypes.c_char_p, c_uint))
-        told = self._ask(call, args=(text, len(text)))
-        return (told.value.decode(errors="replace") if told is not None else "", "")
+        call = self._answering("dcmi_get_driver_version", answer=text, takes=(ctypes.c_char_p, c_uint))
+        answer = self._ask(call, args=(text, len(text)))
+        return (answer.value.decode(errors="replace") if answer is not None else "", "")
 
     def _chips_of(self, card: int) -> int:
         chips, mcu, cpu = c_int(), c_int(), c_int()
         takes = (c_int, POINTER(c_int), POINTER(c_int), POINTER(c_int))
-        call = self._answering("dcmi_get_device_id_in_card", told=chips, takes=takes)
+        call = self._answering("dcmi_get_device_id_in_card", answer=chips, takes=takes)
         try:
-            told = self._ask(call, args=(card, byref(chips), byref(mcu), byref(cpu)))
+            answer = self._ask(call, args=(card, byref(chips), byref(mcu), byref(cpu)))
         except CardLost:
             return 1  # the chip keeps its index: `describe` asks again and gets the error
-        return told.value if told is not None else 0
+        return answer.value if answer is not None else 0
 
     def _memory(self, handle: Chip) -> Any:
-        told = self._about(handle, name="dcmi_get_device_hbm_info", of=_Memory)
-        return told if told and told.size else self._about(handle, name="dcmi_get_device_memory_info_v3", of=_Ddr)
+        answer = self._about(handle, name="dcmi_get_device_hbm_info", of=_Memory)
+        return answer if answer and answer.size else self._about(handle, name="dcmi_get_device_memory_info_v3", of=_Ddr)
 
     def _signs(self, handle: Chip) -> Signs:
         ecc = self._about(handle, name="dcmi_get_device_ecc_info", of=_Ecc, kind=_HBM)
@@ -220,25 +220,27 @@ class AscendLibrary:
         return Signs(ecc_corrected=ecc.total_single, ecc_uncorrected=ecc.total_double, remapped_rows=isolated)
 
     def _number(self, handle: Chip, *, name: str, kind: int | None = None, of: Any = c_int) -> int | None:
-        told = self._about(handle, name=name, of=of, kind=kind)
-        return None if told is None else told.value
+        answer = self._about(handle, name=name, of=of, kind=kind)
+        return None if answer is None else answer.value
 
     def _about(self, handle: Chip, *, name: str, of: Callable[[], Any], kind: int | None = None) -> Any:
         """Return what a call fills in about a chip, or about one kind of part on it.
 
         None if the driver does not support the call.
         """
-        told, kinds = of(), () if kind is None else (kind,)
-        call = self._answering(name, told=told, takes=(c_int, c_int, *(c_int for _ in kinds), POINTER(type(told))))
-        return self._ask(call, args=(*handle, *kinds, byref(told)))
+        answer, kinds = of(), () if kind is None else (kind,)
+        call = self._answering(
+            name, answer=answer, takes=(c_int, c_int, *(c_int for _ in kinds), POINTER(type(answer)))
+        )
+        return self._ask(call, args=(*handle, *kinds, byref(answer)))
 
-    def _answering(self, name: str, *, told: T, takes: tuple[Any, ...]) -> Callable[..., T]:
+    def _answering(self, name: str, *, answer: T, takes: tuple[Any, ...]) -> Callable[..., T]:
         """Wrap the named call so that it returns the structure that it fills in."""
         function = self._named(name, takes=takes)
 
         def call(*args: Any) -> T:
             function(*args)
-            return told
+            return answer
 
         call.__name__ = name
         return call

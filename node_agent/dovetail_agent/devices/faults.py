@@ -78,8 +78,8 @@ def with_open_faults(sample: Sample, *, answered: Inventory, inventory: Inventor
 
 
 def _with_faults(sample: DeviceSample, *, before: Device | None, over: datetime | None) -> DeviceSample:
-    told = {fault.reason: fault for fault in (*_reported(before), *sample.faults)}
-    counting = tuple(fault for fault in told.values() if over is None or fault.at.replace(microsecond=0) > over)
+    by_reason = {fault.reason: fault for fault in (*_reported(before), *sample.faults)}
+    counting = tuple(fault for fault in by_reason.values() if over is None or fault.at.replace(microsecond=0) > over)
     reason = sample.unhealthy_reason or (counting[0].reason if counting else "")
     return replace(sample, faults=counting, unhealthy_reason=reason)
 
@@ -105,10 +105,10 @@ def _latest(*times: datetime | None) -> datetime | None:
 def _time(text: str | None) -> datetime | None:
     """Parse a user's timestamp; None if it is not one."""
     try:
-        told = datetime.fromisoformat(text or "")
+        parsed = datetime.fromisoformat(text or "")
     except ValueError:
         return None
-    return told if told.tzinfo else told.replace(tzinfo=UTC)
+    return parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
 
 
 def _info(device: Device) -> DeviceInfo:

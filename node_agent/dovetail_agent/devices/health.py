@@ -18,8 +18,8 @@ class Signs:
     @property
     def ecc_errors(self) -> dict[str, int]:
         """Memory errors by kind (corrected, uncorrected), as far as reported."""
-        told = {"corrected": self.ecc_corrected, "uncorrected": self.ecc_uncorrected}
-        return {kind: count for kind, count in told.items() if count is not None}
+        counts = {"corrected": self.ecc_corrected, "uncorrected": self.ecc_uncorrected}
+        return {kind: count for kind, count in counts.items() if count is not None}
 
 
 def verdict(signs: Signs) -> str:

@@ -70,9 +70,9 @@ def _fractional(seen: Seen) -> frozenset[str]:
 
 def _sliced(pairs: list[tuple[DeviceInfo, DeviceSample]], *, kept: frozenset[str]) -> tuple[bool, str]:
     """Whether the driver's time slicing shares a device, and the sentence on those it does not."""
-    told = {info.index: state.shareable for info, state in pairs if info.uuid not in kept and not info.mig_profile}
-    shared = [index for index, shareable in told.items() if shareable]
-    closed = [index for index, shareable in told.items() if shareable is False]
+    by_index = {info.index: state.shareable for info, state in pairs if info.uuid not in kept and not info.mig_profile}
+    shared = [index for index, shareable in by_index.items() if shareable]
+    closed = [index for index, shareable in by_index.items() if shareable is False]
     if closed:
         which = ", ".join(map(str, closed))
         return bool(shared), f"device {which}: the compute mode lets only one process, or none, compute there"

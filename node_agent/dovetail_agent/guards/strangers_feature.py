@@ -64,11 +64,11 @@ class StrangersFeature(Feature):
         """Add strangers to the devices, and the condition whether the agent can find any."""
         if seen.inventory is None or seen.sample is None:
             return status
-        told = any(state.used_by_tenant_mib is not None for state in seen.sample.devices)
+        measured = any(state.used_by_tenant_mib is not None for state in seen.sample.devices)
         found, asked = self._judged(seen)
         devices = [self._marked(device, strangers=found.get(device.uuid, ())) for device in status.devices]
         self._devices[seen.node.metadata.name] = devices
-        conditions = status.conditions if not devices else [*status.conditions, _seen(seen, told=told)]
+        conditions = status.conditions if not devices else [*status.conditions, _seen(seen, measured=measured)]
         return msgspec.structs.replace(status, devices=devices, conditions=conditions, tenants_asked=asked)
 
     async def act(self, seen: Seen, *, status: GPUNodeStatus) -> None:
@@ -145,8 +145,8 @@ def _key(uuid: str, *, stranger: Stranger) -> tuple[str, int, str]:
     return uuid, stranger.pid, stranger.uid
 
 
-def _seen(seen: Seen, *, told: bool) -> Condition:
-    if told:
+def _seen(seen: Seen, *, measured: bool) -> Condition:
+    if measured:
         reason, message = "Processes", "a process on a device belongs to the pod that its cgroup names"
     else:
         reason = "NoProcesses"
@@ -154,5 +154,5 @@ def _seen(seen: Seen, *, told: bool) -> Condition:
             "a process cannot be assigned to a pod (no hostPID, or the driver reports none): each pod counts with all "
             "that it was promised, by allocation or by kubelet, and strangers show as foreign memory alone"
         )
-    status: Literal["True", "False"] = "True" if told else "False"
+    status: Literal["True", "False"] = "True" if measured else "False"
     return condition(CONDITION, status=status, reason=reason, message=message, previous=seen.previous, now=seen.now)

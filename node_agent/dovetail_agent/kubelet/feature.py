@@ -73,7 +73,7 @@ class KubeletDevices(Feature):
         """Report in a condition whether kubelet answers."""
         if seen.node.metadata.name != self._node or (self._holders is None and not self._problem):
             return status
-        told = condition(
+        registered = condition(
             CONDITION,
             status="False" if self._problem else "True",
             reason="KubeletSilent" if self._problem else "Listed",
@@ -81,7 +81,7 @@ class KubeletDevices(Feature):
             previous=seen.previous,
             now=seen.now,
         )
-        return msgspec.structs.replace(status, conditions=[*status.conditions, told])
+        return msgspec.structs.replace(status, conditions=[*status.conditions, registered])
 
     def _look_for(self, present: frozenset[str]) -> None:
         """Ask at once, and repeatedly for a while, after new pods appear."""

@@ -98,7 +98,7 @@ class Work:
         self._file = args.directory / "state" / "mps.json"
         self.events = EventRecorder(client, component="dovetail-mps", limits=LIMITS)
         self._list = pod_modes.path_in(args.directory)
-        self._changed, self._unlisted, self._told = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._changed, self._unlisted, self._informed = asyncio.Event(), asyncio.Event(), asyncio.Event()
         before = state_file.read(self._file) or State(at=0.0)
         self.supervisor = supervisor_of(args, kept=before.exclusive)
         self.state = before
@@ -157,10 +157,10 @@ class Work:
         """Wait for the first list of tenants: an empty one would open every device to all processes."""
         await self.tenants.reflector.synced.wait()
         if not self.tenants.knows(self._node):
-            await self._told.wait()
+            await self._informed.wait()
 
     def _tenants_changed(self, _node: str) -> None:
-        for event in (self._changed, self._unlisted, self._told):
+        for event in (self._changed, self._unlisted, self._informed):
             event.set()
 
     def _report_lost(self, lost: Mapping[str, str]) -> None:

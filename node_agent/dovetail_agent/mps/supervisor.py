@@ -74,7 +74,7 @@ class Supervisor:
         self._kept = set(kept)
         self._verdict = _STARTING
         self._try_at = 0.0
-        self._told: tuple[str, ...] = ()
+        self._last_message: tuple[str, ...] = ()
         self._clients: dict[int, dict[int, str]] = {}
         self._crashes_total = 0
 
@@ -111,7 +111,7 @@ class Supervisor:
         if left := self._shared.left_over():
             if self._daemon.pid is not None:
                 self._daemon.end(f"it has no clients, and earlier ones left {left} of shared memory")
-                self._clients, self._told, self._try_at = {}, (), 0.0
+                self._clients, self._last_message, self._try_at = {}, (), 0.0
                 self._verdict = _STARTING
             self._shared.clear()
 
@@ -120,7 +120,7 @@ class Supervisor:
         if how:
             self._crashes_total += 1
             self._verdict = Verdict(reason="Crashed", message=f"there is no control daemon: {how}")
-            self._told, self._try_at = (), 0.0
+            self._last_message, self._try_at = (), 0.0
         return how
 
     def _serve(self, tenants: Sequence[Tenant]) -> dict[str, str]:
@@ -141,7 +141,7 @@ class Supervisor:
         self._daemon.end(problem)
         self._crashes_total += 1
         self._verdict = Verdict(reason="NotAnswering", message=f"the control daemon does not answer: {problem}")
-        self._told, self._try_at = (), 0.0
+        self._last_message, self._try_at = (), 0.0
         return self._mourn(list(self._clients), how=f"MPS's control daemon hung and was ended: {problem}")
 
     def _follow(self) -> dict[str, str]:
@@ -165,12 +165,12 @@ class Supervisor:
 
     def _limit(self, limits: Limits) -> None:
         said = tuple(commands(limits, servers=tuple(self._clients)))
-        if said == self._told:
+        if said == self._last_message:
             return
         for command in said:
             if answer := self._control.ask(command).strip():
                 log.debug("control daemon answered", command=command, answer=answer)
-        self._told = said
+        self._last_message = said
 
     def _prove(self, tenants: Sequence[Tenant]) -> None:
         if self._clock() < self._try_at:

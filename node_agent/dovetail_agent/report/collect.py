@@ -102,9 +102,9 @@ class Collector:
         )
 
     def _assignments(self, seen: Seen) -> Sequence[Assignment]:
-        told = self._beside.assignments(seen)
-        if told is not None:
-            return told
+        assigned = self._beside.assignments(seen)
+        if assigned is not None:
+            return assigned
         if not serving(seen.node, vendors=self._vendors).resource:
             return []
         reported = seen.previous.assignments if seen.previous else []

@@ -109,8 +109,8 @@ def _tenant_grew(now: Device, *, before: Device, threshold: float) -> bool:
 
     The operator learns a job's memory needs from its peak.
     """
-    told = {tenant.uid: tenant.used_mib for tenant in before.tenants}
-    return any(tenant.used_mib > told.get(tenant.uid, 0) * (1 + threshold) for tenant in now.tenants)
+    used_before = {tenant.uid: tenant.used_mib for tenant in before.tenants}
+    return any(tenant.used_mib > used_before.get(tenant.uid, 0) * (1 + threshold) for tenant in now.tenants)
 
 
 def _load(device: Device) -> tuple[float, float, float]:

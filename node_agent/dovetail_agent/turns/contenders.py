@@ -38,8 +38,8 @@ def at_rest(seen: Seen, *, judged: Collection[str]) -> frozenset[str]:
     busy: dict[str, set[bool | None]] = {}
     for sample in _samples(seen).values():
         for process in sample.processes or ():
-            told = None if process.utilization is None else process.utilization > 0
-            busy.setdefault(process.pod_uid, set()).add(told)
+            is_busy = None if process.utilization is None else process.utilization > 0
+            busy.setdefault(process.pod_uid, set()).add(is_busy)
     return frozenset(uid for uid in judged if busy.get(uid) == {False})
 
 

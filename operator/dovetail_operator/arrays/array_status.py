@@ -109,12 +109,12 @@ def _where(seen: Observed, *, progress: Progress) -> tuple[Phase, str, str]:
     if job.spec.cancel:
         left, good = len(progress.under_way), len(progress.succeeded)
         phase: Phase = "Running" if left else "Cancelled"
-        told = (
+        sentence = (
             f"waiting for {left} {'task' if left == 1 else 'tasks'} to end"
             if left
             else f"{good} of {total} tasks had succeeded"
         )
-        return phase, "Cancelled", f"Cancelled by spec.cancel: {told}"
+        return phase, "Cancelled", f"Cancelled by spec.cancel: {sentence}"
     if ended >= total:
         return _over(progress)
     if job.spec.suspend:
@@ -154,15 +154,15 @@ def _over(progress: Progress) -> tuple[Phase, str, str]:
 def _under_way(progress: Progress, *, ended: int) -> tuple[Phase, str, str]:
     total = len(progress.tasks)
     running = sum(each.status.phase == "Running" for each in progress.under_way)
-    told = _in_words(running=running, ended=ended, total=total)
+    sentence = _in_words(running=running, ended=ended, total=total)
     if running or ended:
-        return "Running", "", told
+        return "Running", "", sentence
     first = next(iter(progress.in_line or progress.under_way), None)
     if first is None:
         return "Queued", "Evaluating", "Its tasks are about to be made"
     why = first.status.message or "it is being evaluated"
     phase: Phase = "Starting" if any(each.status.phase in _BEGUN for each in progress.under_way) else "Queued"
-    return phase, first.status.reason or "Evaluating", f"{told}; task {task_index(first)}: {why}"
+    return phase, first.status.reason or "Evaluating", f"{sentence}; task {task_index(first)}: {why}"
 
 
 def _in_words(*, running: int, ended: int, total: int) -> str:

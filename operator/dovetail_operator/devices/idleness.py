@@ -16,8 +16,8 @@ def reports_utilization(device: Device) -> bool:
 
     Reports have 0 for a missing value. A MIG instance has no value, nor has a device without any other measurement.
     """
-    told = device.temperature_celsius is not None or device.power_watts is not None
-    return not device.mig_profile and (device.utilization > 0 or told)
+    is_measured = device.temperature_celsius is not None or device.power_watts is not None
+    return not device.mig_profile and (device.utilization > 0 or is_measured)
 
 
 def sentence(since: datetime) -> str:

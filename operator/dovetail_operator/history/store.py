@@ -49,8 +49,8 @@ class HistoryStore:
             self._url = parsed = database_url.parse(url)
             self.where = database_url.shown(parsed)
             self._file = Path(parsed.database) if parsed.get_backend_name() == "sqlite" and parsed.database else None
-            told = {"timeout": database_url.LOCK_SECONDS} if self._file else database_url.connect_args(parsed)
-            self._engine = sql.create_engine(parsed, pool_pre_ping=True, connect_args=told)
+            connect_args = {"timeout": database_url.LOCK_SECONDS} if self._file else database_url.connect_args(parsed)
+            self._engine = sql.create_engine(parsed, pool_pre_ping=True, connect_args=connect_args)
         except HistoryURLError as error:
             raise HistoryError(error.where, problem=error.problem) from error
         except (sql.exc.ArgumentError, ModuleNotFoundError) as error:

@@ -18,7 +18,7 @@ _NODES_NOTED: Final = 16
 def ended_attempt(seen: Observed, *, child: Job, why: Retry) -> Attempt:
     """The record of the attempt that `child` ran."""
     failed = true_condition(child, "Failed", "FailureTarget")
-    told = failed.last_transition_time if failed is not None else None
+    failure_time = failed.last_transition_time if failed is not None else None
     bound = [pod.spec.node_name for pod in seen.pods if pod.spec.node_name]
     nodes = list(dict.fromkeys([*seen.job.status.nodes, *bound]))
     return Attempt(
@@ -27,7 +27,7 @@ def ended_attempt(seen: Observed, *, child: Job, why: Retry) -> Attempt:
         message=why.message,
         counted=why.counted,
         start_time=seen.job.status.start_time or child.status.start_time,
-        end_time=told or timestamp(seen.now),
+        end_time=failure_time or timestamp(seen.now),
         nodes=nodes[:_NODES_NOTED],
     )
 

@@ -75,5 +75,9 @@ class Utilization:
 
 
 def _begun(job: GPUJob) -> _Sum:
-    told = job.status.measured
-    return _Sum() if told is None else _Sum(told.mean_utilization * told.device_seconds, told.device_seconds)
+    measured = job.status.measured
+    return (
+        _Sum()
+        if measured is None
+        else _Sum(measured.mean_utilization * measured.device_seconds, measured.device_seconds)
+    )

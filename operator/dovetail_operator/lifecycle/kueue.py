@@ -53,7 +53,7 @@ def _waiting(seen: Observed, *, child: Job) -> Stage | None:
         return _out(reason=seen.obstacle.reason, message=seen.obstacle.message)
     if is_of_another_template(child, job=job):
         return _out(reason="Evaluating", message="Its template was changed: its Job is recreated")
-    return Stage(phase="Queued", reason=_REASON, message=_waits(job, told=seen.kueue), admitted=False)
+    return Stage(phase="Queued", reason=_REASON, message=_waits(job, why=seen.kueue), admitted=False)
 
 
 def _out(*, reason: str, message: str) -> Stage:
@@ -119,5 +119,5 @@ def _kueues(said: dict[str, str]) -> dict[str, str]:
     return {name: value for name, value in said.items() if name.startswith(names.KUEUE_PREFIX)}
 
 
-def _waits(job: GPUJob, *, told: str = "") -> str:
-    return f"Waits until Kueue lets it go from the queue {_queue_of(job)}{': ' if told else ''}{told}"
+def _waits(job: GPUJob, *, why: str = "") -> str:
+    return f"Waits until Kueue lets it go from the queue {_queue_of(job)}{': ' if why else ''}{why}"

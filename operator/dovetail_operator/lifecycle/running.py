@@ -142,6 +142,6 @@ def _why_not_running(pod: Pod) -> tuple[str, str]:
     for container in pod.status.container_statuses:
         if container.state.waiting is not None and container.state.waiting.reason:
             waiting = container.state.waiting
-            told = waiting.message or "the container has not started"
-            return waiting.reason, f"{pod.spec.node_name}: {told}"
+            message = waiting.message or "the container has not started"
+            return waiting.reason, f"{pod.spec.node_name}: {message}"
     return "ContainerCreating", f"{pod.spec.node_name} is about to start the container"

@@ -195,8 +195,8 @@ def _completion_time(seen: Observed) -> str:
     if seen.child is None:
         return timestamp(seen.now)
     ended = true_condition(seen.child, "Complete", "Failed")
-    told = seen.child.status.completion_time or (ended.last_transition_time if ended else None)
-    return told or timestamp(seen.now)
+    end_time = seen.child.status.completion_time or (ended.last_transition_time if ended else None)
+    return end_time or timestamp(seen.now)
 
 
 def _elapsed(seen: Observed, *, stage: Stage, start: str, end: str | None) -> str:

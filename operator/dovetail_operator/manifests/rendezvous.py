@@ -61,11 +61,11 @@ def environment(job: GPUJob, *, gpus: int) -> list[Manifest]:
     """The variables of a worker with `gpus` GPUs; empty if the workers need not find each other."""
     if not meets(job):
         return []
-    told, first = _distributed(job), hosts(job)[0]
+    distributed, first = _distributed(job), hosts(job)[0]
     # The Job controller writes the index into the pod's annotations.
     field = {"apiVersion": "v1", "fieldPath": f"metadata.annotations['{names.COMPLETION_INDEX}']"}
     index = {"valueFrom": {"fieldRef": field}}
-    port, workers = str(told.port), str(job.spec.workers)
+    port, workers = str(distributed.port), str(job.spec.workers)
     variables: list[Manifest] = [
         {"name": "MASTER_ADDR", "value": first},
         {"name": "MASTER_PORT", "value": port},
@@ -74,11 +74,13 @@ def environment(job: GPUJob, *, gpus: int) -> list[Manifest]:
         {"name": "LOCAL_WORLD_SIZE", "value": "1"},
         {"name": "LOCAL_RANK", "value": "0"},
     ]
-    if told.framework == "PyTorch":
+    if distributed.framework == "PyTorch":
         variables += _torchrun(first, port=port, workers=workers, index=index, processes=max(1, gpus))
-    if told.framework == "TensorFlow" or (job.spec.distributed is None and job.spec.workers <= _TF_CONFIG_UNASKED):
-        variables.append({"name": "TF_CONFIG", "value": _tf_config(job, port=told.port)})
-    if told.framework == "MPI":
+    if distributed.framework == "TensorFlow" or (
+        job.spec.distributed is None and job.spec.workers <= _TF_CONFIG_UNASKED
+    ):
+        variables.append({"name": "TF_CONFIG", "value": _tf_config(job, port=distributed.port)})
+    if distributed.framework == "MPI":
         variables += [
             {"name": name, "value": HOSTFILE}
             for name in ("OMPI_MCA_orte_default_hostfile", "PRTE_MCA_prte_default_hostfile", "I_MPI_HYDRA_HOST_FILE")

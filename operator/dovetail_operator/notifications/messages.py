@@ -53,7 +53,7 @@ def letter(job: GPUJob, *, change: Change) -> Letter:
     status, meta = job.status, job.metadata
     number = f"{status.number} " if status.number is not None else ""
     subject = f"Job {number}({meta.name}) {_said(change)}"
-    told = [
+    rows = [
         ("Job", f"{number}({meta.name})"),
         ("Namespace", meta.namespace),
         ("User", meta.annotations.get(names.USER, "")),
@@ -67,7 +67,7 @@ def letter(job: GPUJob, *, change: Change) -> Letter:
         ("Ended", status.completion_time or ""),
         ("Run time", _run_time(job)),
     ]
-    lines = [f"{name + ':':<11}{value}" for name, value in told if value]
+    lines = [f"{name + ':':<11}{value}" for name, value in rows if value]
     return Letter(
         id=f"{meta.uid}/{change.key}",
         to=list(job.spec.notify.emails),

@@ -42,7 +42,7 @@ def refusal_in(events: Sequence[Event], *, child: Job, pods: Sequence[Pod]) -> s
     """
     start = child.status.start_time
     since = max([start or "", *(pod.metadata.creation_timestamp for pod in pods)])
-    told = [
+    refusals = [
         (at, event.message)
         for event in events
         if event.reason == FAILED_CREATE
@@ -51,7 +51,7 @@ def refusal_in(events: Sequence[Event], *, child: Job, pods: Sequence[Pod]) -> s
         and start is not None
         and moment(at) >= moment(since)
     ]
-    return _AROUND.sub("", max(told)[1]) if told else ""
+    return _AROUND.sub("", max(refusals)[1]) if events else ""
 
 
 def doubt_of(job: GPUJob, *, words: str) -> Doubt:
@@ -75,23 +75,23 @@ class RefusedPods:
 
     def __init__(self) -> None:
         # By the UID of the batch Job, and the event's name.
-        self._told: dict[str, dict[str, Event]] = {}
+        self._events: dict[str, dict[str, Event]] = {}
 
     def changed(self, type_: EventType, *, event: Event) -> None:
         """Record a FailedCreate event, or its deletion."""
         uid, name = event.involved_object.uid, event.metadata.name
-        told = self._told.setdefault(uid, {})
+        events = self._events.setdefault(uid, {})
         if type_ == "DELETED":
-            told.pop(name, None)
+            events.pop(name, None)
         else:
-            told[name] = event
-        if not told:
-            del self._told[uid]
+            events[name] = event
+        if not events:
+            del self._events[uid]
 
     def doubt(self, job: GPUJob, *, child: Job, pods: Sequence[Pod]) -> Doubt | None:
         """Why the plan of a job does not hold whose batch Job lacks pods; None without a refusal."""
-        told = self._told.get(child.metadata.uid)
-        if told is None or not lacks_pods(job, child=child, pods=pods):
+        events = self._events.get(child.metadata.uid)
+        if events is None or not lacks_pods(job, child=child, pods=pods):
             return None
-        words = refusal_in(tuple(told.values()), child=child, pods=pods)
+        words = refusal_in(tuple(events.values()), child=child, pods=pods)
         return doubt_of(job, words=words) if words else None

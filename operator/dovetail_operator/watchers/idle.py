@@ -65,8 +65,10 @@ class IdleWatch:
     async def _look_at(self, key: str, *, job: GPUJob) -> None:
         uid, now = job.metadata.uid, self._now()
         utilization = self._state.store.utilization_of(job, now=now)
-        told = find_condition(job.status.conditions, type=CONDITION)
-        told_at = moment(told.last_transition_time) if told is not None and told.status == "True" else None
+        condition = find_condition(job.status.conditions, type=CONDITION)
+        told_at = (
+            moment(condition.last_transition_time) if condition is not None and condition.status == "True" else None
+        )
         since = self._times.update(uid, utilization=utilization, now=now, told_at=told_at)
         before = self._state.decisions.idle.get(uid)
         if since is None:

@@ -52,11 +52,11 @@ def words(conditions: Sequence[Condition]) -> str:
     found = {condition.type: condition for condition in conditions}
     if _holds(found.get("Admitted")):
         return ""
-    told = [found[name].message for name in ("Evicted", "DeactivationTarget") if _holds(found.get(name))]
+    messages = [found[name].message for name in ("Evicted", "DeactivationTarget") if _holds(found.get(name))]
     quota = found.get("QuotaReserved")
     if quota is not None:
-        told.append("it has quota, and its admission checks are open" if _holds(quota) else quota.message)
-    return "; ".join(dict.fromkeys(each.strip().rstrip(".") for each in told if each.strip()))
+        messages.append("it has quota, and its admission checks are open" if _holds(quota) else quota.message)
+    return "; ".join(dict.fromkeys(each.strip().rstrip(".") for each in messages if each.strip()))
 
 
 def _holds(condition: Condition | None) -> bool:
@@ -106,14 +106,14 @@ class KueueWatch:
         self._set_message(_ABSENT if absent else "")
         return None
 
-    def _set_message(self, told: str) -> None:
+    def _set_message(self, message: str) -> None:
         """Set one message for all Jobs that wait for Kueue while no Workloads can be read."""
         waiting = {child.metadata.uid: key_of(child.metadata) for child in self._state.store.children()}
         waiting = {uid: key for uid, key in waiting.items() if is_external(self._state.store.jobs[key])}
         before = self._state.decisions.kueue
-        self._state.decisions.replace_kueue(dict.fromkeys(waiting, told) if told else {})
+        self._state.decisions.replace_kueue(dict.fromkeys(waiting, message) if message else {})
         for uid, key in waiting.items():
-            if before.get(uid, "") != told:
+            if before.get(uid, "") != message:
                 self._changed(key)
 
     def _on_event(self, type_: EventType, workload: Workload) -> None:
@@ -125,10 +125,10 @@ class KueueWatch:
         if job is None or not is_external(job):
             self._state.decisions.set_kueue(owner.uid, message="")
             return
-        told = "" if type_ == "DELETED" else words(workload.status.conditions)
+        message = "" if type_ == "DELETED" else words(workload.status.conditions)
         before = self._state.decisions.kueue.get(owner.uid, "")
-        self._state.decisions.set_kueue(owner.uid, message=told)
-        if told != before:
+        self._state.decisions.set_kueue(owner.uid, message=message)
+        if message != before:
             self._changed(key)
 
 

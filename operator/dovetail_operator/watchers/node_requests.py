@@ -114,7 +114,7 @@ class RequestKeeper(ABC, Generic[T]):
         # By the GPUJob's key, its objects by name.
         self._by_job: dict[str, dict[str, T]] = {}
         # GPUJobs whose owners have received the event that the API server refuses an object.
-        self._told: set[str] = set()
+        self._announced: set[str] = set()
         state.store.follow(self)
 
     @abstractmethod
@@ -133,7 +133,7 @@ class RequestKeeper(ABC, Generic[T]):
 
     def drop(self, job: GPUJob) -> None:
         """Forget a deleted job. The garbage collector deletes its objects."""
-        self._told.discard(key_of(job.metadata))
+        self._announced.discard(key_of(job.metadata))
 
     async def _serve(self) -> None:
         """Keep the objects until cancelled, once those that exist are listed."""
@@ -175,7 +175,7 @@ class RequestKeeper(ABC, Generic[T]):
         except StatusError as error:
             self._refused(key, job=job, error=error)
             return
-        self._told.discard(key)
+        self._announced.discard(key)
 
     async def _created(self, job: GPUJob, *, manifest: Manifest) -> T | None:
         namespace = job.metadata.namespace
@@ -188,8 +188,8 @@ class RequestKeeper(ABC, Generic[T]):
     def _refused(self, key: str, *, job: GPUJob, error: StatusError) -> None:
         """Say once that the API server refuses an object, and try again later."""
         obstacle = services.refusal(error, kind=self._what)
-        if key not in self._told:
-            self._told.add(key)
+        if key not in self._announced:
+            self._announced.add(key)
             self._post(
                 Announcement(about=job.metadata, severity="Warning", reason="Provisioning", message=obstacle.message)
             )

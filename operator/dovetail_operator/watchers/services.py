@@ -65,7 +65,7 @@ class ServiceKeeper:
             client, resource=SERVICES, as_type=Named, on_event=self._on_event, label_selector=LABEL_JOB
         )
         # Jobs whose owners have received the event that the Service cannot be created.
-        self._told: set[str] = set()
+        self._announced: set[str] = set()
 
     async def run(self) -> None:
         """Keep the Services until cancelled."""
@@ -91,15 +91,15 @@ class ServiceKeeper:
     async def _keep(self, key: str) -> None:
         job = self._state.store.jobs.get(key)
         if job is None or not self._is_missing(job):
-            self._told.discard(key)
+            self._announced.discard(key)
             return
         obstacle = await services.ensure(self._client, job=job, manifest=rendezvous.service_of(job))
         if obstacle is None:
-            self._told.discard(key)
+            self._announced.discard(key)
             log.info("a gang's Service was missing and is there again", job=key)
             return
-        if key not in self._told:
-            self._told.add(key)
+        if key not in self._announced:
+            self._announced.add(key)
             message = f"Its workers cannot find each other: {obstacle.message}"
             self._post(Announcement(about=job.metadata, severity="Warning", reason="ServiceMissing", message=message))
         raise _InTheWayError(obstacle.message)

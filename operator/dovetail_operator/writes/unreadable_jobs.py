@@ -66,7 +66,7 @@ class UnreadableJobs:
         self._rng = rng
         self._queue = WorkQueue()
         self._found: dict[str, _Found] = {}
-        self._told: dict[str, tuple[str, int, str]] = {}
+        self._reported: dict[str, tuple[str, int, str]] = {}
 
     def report(self, meta: ObjectMeta, problem: str) -> None:
         """Take a version of a GPUJob that could not be read."""
@@ -76,7 +76,7 @@ class UnreadableJobs:
         self._note(meta, message)
         key = key_of(meta)
         # Our own write brings the next version, which cannot be read either.
-        if self._told.get(key) != (meta.uid, meta.generation, message):
+        if self._reported.get(key) != (meta.uid, meta.generation, message):
             self._found[key] = _Found(meta=meta, message=message)
             self._queue.add(key)
 
@@ -91,9 +91,9 @@ class UnreadableJobs:
         if not self._has_begun(key, uid=found.meta.uid):
             await self._write(found)
         self._post(Announcement(about=found.meta, severity="Warning", reason="Invalid", message=found.message))
-        if len(self._told) >= _MOST_KNOWN:
-            self._told.pop(next(iter(self._told)))
-        self._told[key] = (found.meta.uid, found.meta.generation, found.message)
+        if len(self._reported) >= _MOST_KNOWN:
+            self._reported.pop(next(iter(self._reported)))
+        self._reported[key] = (found.meta.uid, found.meta.generation, found.message)
         if self._found.get(key) is found:
             del self._found[key]
 
@@ -125,9 +125,9 @@ def sentence_of(problem: str) -> str | None:
     """The owner's message, with field and allowed value; None if no owner can fix the cause."""
     if not problem.startswith(_UNREAD):
         return None
-    told = _WHAT_AND_WHERE.fullmatch(problem.removeprefix(_UNREAD))
-    assert told is not None, "it takes every text"
-    where, what = told["where"] or "", told["what"]
+    parts = _WHAT_AND_WHERE.fullmatch(problem.removeprefix(_UNREAD))
+    assert parts is not None, "it takes every text"
+    where, what = parts["where"] or "", parts["what"]
     if where.startswith("status"):
         return None
     if "nested" in what:

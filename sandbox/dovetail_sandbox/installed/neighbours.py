@@ -132,8 +132,11 @@ def _placed(manifest: Manifest, *, neighbour: Neighbour, local: Local) -> Manife
         texts = {"tls.crt": local.certificate, "tls.key": local.key, "ca.crt": local.certificate, "ca.key": local.key}
         return {**manifest, "data": {name: _base64(text) for name, text in texts.items()}}
     if manifest["kind"] == "ConfigMap" and _CONFIGURATION in manifest["data"]:
-        told = _configured(yaml.safe_load(manifest["data"][_CONFIGURATION]), neighbour=neighbour, local=local)
-        return {**manifest, "data": {**manifest["data"], _CONFIGURATION: yaml.safe_dump(told, sort_keys=False)}}
+        configuration = _configured(yaml.safe_load(manifest["data"][_CONFIGURATION]), neighbour=neighbour, local=local)
+        return {
+            **manifest,
+            "data": {**manifest["data"], _CONFIGURATION: yaml.safe_dump(configuration, sort_keys=False)},
+        }
     return manifest
 
 
@@ -141,15 +144,18 @@ def _called(client: Mapping[str, Any], *, local: Local) -> dict[str, Any]:
     return {"url": local.url(client["service"]["path"]), "caBundle": _base64(local.certificate)}
 
 
-def _configured(told: Mapping[str, Any], *, neighbour: Neighbour, local: Local) -> dict[str, Any]:
+def _configured(configuration: Mapping[str, Any], *, neighbour: Neighbour, local: Local) -> dict[str, Any]:
     return {
-        **told,
+        **configuration,
         "health": {"healthProbeBindAddress": f"127.0.0.1:{local.health_port}"},
         "metrics": {"bindAddress": "0"},
         "webhook": {"host": "127.0.0.1", "port": local.webhook_port, "certDir": str(local.certificates)},
         # There is only one process, and outside a pod it does not know the namespace of its Lease.
-        "leaderElection": {**told.get("leaderElection", {}), "leaderElect": False},
-        "internalCertManagement": {**told["internalCertManagement"], "enable": bool(neighbour.own_certificate)},
+        "leaderElection": {**configuration.get("leaderElection", {}), "leaderElect": False},
+        "internalCertManagement": {
+            **configuration["internalCertManagement"],
+            "enable": bool(neighbour.own_certificate),
+        },
     }
 
 

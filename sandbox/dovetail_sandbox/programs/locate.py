@@ -102,12 +102,12 @@ class Binaries:
         if not path or not tool.version_arguments:
             return None
         try:
-            told = subprocess.run(
+            answer = subprocess.run(
                 [path, *tool.version_arguments], capture_output=True, text=True, timeout=10, check=False
             )
         except (OSError, subprocess.TimeoutExpired):
             return None
-        words = (told.stdout + told.stderr).replace(",", " ").replace("+", " ").split()
+        words = (answer.stdout + answer.stderr).replace(",", " ").replace("+", " ").split()
         matches = tool.version in words or tool.version.removeprefix("v") in words
         return Path(path) if matches else None
 

@@ -125,8 +125,8 @@ class Table:
         """A digest of all columns but those, which tells whether something has changed."""
         found = blake2b(digest_size=16)
         for names, block in zip(_KINDS, self._blocks, strict=True):
-            told = [at for at, name in enumerate(names) if name not in without]
-            found.update((block if len(told) == len(names) else block[:, told]).tobytes())
+            kept = [at for at, name in enumerate(names) if name not in without]
+            found.update((block if len(kept) == len(names) else block[:, kept]).tobytes())
         return found.digest()
 
     def copy(self) -> "Table":

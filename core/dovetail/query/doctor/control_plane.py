@@ -55,13 +55,13 @@ def _components(picture: Picture) -> Iterator[Finding]:
         if isinstance(lease, Unseen) and not lease.missing:
             yield unknown("components", unseen=lease, subject=name)
             continue
-        told = "it has no Lease yet" if isinstance(lease, Unseen) else judge_lease(lease, now=picture.now)
-        if told == "Running":
+        text = "it has no Lease yet" if isinstance(lease, Unseen) else judge_lease(lease, now=picture.now)
+        if text == "Running":
             assert not isinstance(lease, Unseen), "judged above"
             message = f"running: {lease.spec.holder_identity} holds its Lease"
             yield Finding(level="ok", check="components", subject=name, message=message)
         else:
-            message = f"{told[:1].lower()}{told[1:]}: {_DOES[name]}"
+            message = f"{text[:1].lower()}{text[1:]}: {_DOES[name]}"
             pods = f"kubectl --namespace {picture.release} get pods,events, and the log of dovetail-{name}"
             yield Finding(level="error", check="components", subject=name, message=message, fix=f"look at {pods}")
 
@@ -116,8 +116,8 @@ def _rights(picture: Picture) -> Iterator[Finding]:
             fix = f"{picture.install}, by a user who may create cluster roles"
             yield Finding(level="error", check="permissions", subject=account, message=message, fix=fix)
         else:
-            told = ", ".join(right.said for right, _ in rights)
-            yield Finding(level="ok", check="permissions", subject=account, message=f"its account may {told}")
+            text = ", ".join(right.said for right, _ in rights)
+            yield Finding(level="ok", check="permissions", subject=account, message=f"its account may {text}")
 
 
 def _agents(picture: Picture) -> Iterator[Finding]:
@@ -197,8 +197,8 @@ def _configuration(picture: Picture) -> Iterator[Finding]:
 
 
 def _first(error: ValidationError) -> str:
-    told = error.errors()[0]
-    return f"{'.'.join(str(part) for part in told['loc'])}: {told['msg']}"
+    text = error.errors()[0]
+    return f"{'.'.join(str(part) for part in text['loc'])}: {text['msg']}"
 
 
 def _injection(picture: Picture) -> Iterator[Finding]:

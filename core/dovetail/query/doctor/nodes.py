@@ -95,10 +95,10 @@ def _fine(seen: Seen) -> Finding:
     report = seen.report
     devices = len(report.status.devices) if report else seen.serves.count
     kind = "managed" if seen.serves.managed else f"by {seen.serves.resource}" if seen.serves.resource else "reported"
-    told = f"{devices} {'GPU' if devices == 1 else 'GPUs'}, {kind}"
+    text = f"{devices} {'GPU' if devices == 1 else 'GPUs'}, {kind}"
     if report is not None and report.status.driver_version:
-        told += f", driver {report.status.driver_version}"
-    return Finding(level="ok", check="node", subject=seen.name, message=told)
+        text += f", driver {report.status.driver_version}"
+    return Finding(level="ok", check="node", subject=seen.name, message=text)
 
 
 def _kind(seen: Seen) -> Iterator[Finding]:
@@ -207,11 +207,11 @@ def _devices(seen: Seen) -> Iterator[Finding]:
 def _enforcement(seen: Seen) -> Iterator[Finding]:
     if seen.report is None or not seen.serves.managed or seen.report.status.provider == _SIMULATED:
         return
-    told = seen.report.status.enforcement
-    live = [name for name, on in (("mps", told.mps), ("turns", told.turns), ("checkpoint", told.checkpoint)) if on]
+    text = seen.report.status.enforcement
+    live = [name for name, on in (("mps", text.mps), ("turns", text.turns), ("checkpoint", text.checkpoint)) if on]
     message = f"enforces {', '.join(live) if live else 'nothing: shares and turns are advisory'}"
     by_reason: dict[str, list[str]] = defaultdict(list)
-    for name, reason in sorted(told.reasons.items()):
+    for name, reason in sorted(text.reasons.items()):
         by_reason[reason].append(name)
     why = "; ".join(f"{', '.join(named)}: {reason}" for reason, named in by_reason.items())
     yield Finding(level="ok", check="enforcement", subject=seen.name, message=f"{message} ({why})" if why else message)

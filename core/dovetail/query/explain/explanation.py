@@ -171,8 +171,8 @@ def _summary(subject: Subject, *, found: Answer) -> str:
     if subject.kind == "Request":
         return found.summary
     if subject.state == "held":
-        told = _beginning_small(found.summary) if found.fits else found.summary
-        return f"{subject.called} is held; without that: {told}"
+        rest = _beginning_small(found.summary) if found.fits else found.summary
+        return f"{subject.called} is held; without that: {rest}"
     if not found.fits:
         return f"{subject.called} waits: {found.summary}"
     whom = "kube-scheduler" if subject.kind == "Pod" or "has admitted it" in " ".join(subject.notes) else "the queue"

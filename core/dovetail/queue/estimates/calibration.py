@@ -120,7 +120,7 @@ class Misses:
         self._factors: Factors | None = None
         self._held_before = Held()
         self._held: deque[float] = deque(maxlen=_REMEMBERED)
-        self._told: dict[str, list[_Noted]] = {}
+        self._noted: dict[str, list[_Noted]] = {}
 
     @property
     def factors(self) -> Factors:
@@ -146,7 +146,7 @@ class Misses:
 
         Records the estimate once half of the last recorded wait has passed.
         """
-        noted, bounds = self._told.setdefault(key, []), self.bounds(foreseen)
+        noted, bounds = self._noted.setdefault(key, []), self.bounds(foreseen)
         if not noted or now_seconds - noted[-1].at_seconds >= max(_LEAST_APART_SECONDS, noted[-1].foreseen.seconds / 2):
             noted.append(_Noted(now_seconds, foreseen, bounds))
             del noted[:-_NOTED_OF_EACH]
@@ -154,7 +154,7 @@ class Misses:
 
     def started(self, key: str, *, now_seconds: float) -> None:
         """Record when the job started."""
-        noted, within = self._told.pop(key, ()), 0.0
+        noted, within = self._noted.pop(key, ()), 0.0
         for at_seconds, foreseen, bounds in noted:
             waited_seconds, weight = max(0.0, now_seconds - at_seconds), 1 / len(noted)
             self._came.append((_where(foreseen, waited_seconds=waited_seconds), weight))
@@ -165,7 +165,7 @@ class Misses:
 
     def forget(self, key: str) -> None:
         """Drop a job that was deleted."""
-        self._told.pop(key, None)
+        self._noted.pop(key, None)
 
     def bounds(self, foreseen: Foreseen) -> Bounds:
         """The times between which it starts."""

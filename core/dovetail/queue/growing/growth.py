@@ -82,7 +82,7 @@ class Growth:
         job = job if job.least is None else replace(job, workers=job.least, least=None)
         before = self._requests.get(job.key)
         if before is not None and is_resting(before, now=self._now):
-            return self._told(verdict, request=before), ()
+            return self._with_message(verdict, request=before), ()
         if before is None and self._is_too_early(job, verdict=verdict):
             return verdict, ()
         return self._planned(job, verdict=verdict, before=before, ledger=ledger, sites=sites)
@@ -117,7 +117,7 @@ class Growth:
                 now=self._now,
                 answer=self._answers.get(job.key),
             )
-            return self._told(verdict, request=request), self._kept(planned.claims, pool=pool, before=before)
+            return self._with_message(verdict, request=request), self._kept(planned.claims, pool=pool, before=before)
         return self._at_limit(job, verdict=verdict, pools=pools, ledger=ledger, sites=sites), ()
 
     def _plans(
@@ -176,7 +176,7 @@ class Growth:
         message = f"{need}: pool {full.name} can have {nodes}, and other jobs use them or wait for them"
         return Waits(key=job.key, reason="Resources", message=message)
 
-    def _told(self, verdict: Waits, *, request: Provisioning) -> Waits:
+    def _with_message(self, verdict: Waits, *, request: Provisioning) -> Waits:
         self._wake_in((due_at(request, rules=self._rules) - self._now).total_seconds())
         return msgspec.structs.replace(
             verdict,

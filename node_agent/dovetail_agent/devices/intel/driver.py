@@ -72,14 +72,14 @@ class IntelLibrary:
 
     def describe(self, handle: Handle, *, index: int) -> DeviceInfo:
         """Name, memory and PCI address. Raises `CardLost`."""
-        told, memory = self._ask(self._zes.device, args=(handle,)), self._memory(handle)
-        if told is None or not memory:
+        answer, memory = self._ask(self._zes.device, args=(handle,)), self._memory(handle)
+        if answer is None or not memory:
             raise CardLost("zesDeviceGetProperties", said="the card says neither who it is nor how large")
         pci = self._ask(self._zes.pci, args=(handle,))
-        name = told.core.name or told.model_name
+        name = answer.core.name or answer.model_name
         return DeviceInfo(
             index=index,
-            uuid=f"GPU-{uuid.UUID(bytes=bytes(told.core.uuid))}",
+            uuid=f"GPU-{uuid.UUID(bytes=bytes(answer.core.uuid))}",
             vendor="intel",
             model=name.decode(errors="replace") or "unknown",
             memory_mib=sum(state.size for state in memory) // _MIB,
@@ -108,21 +108,21 @@ class IntelLibrary:
 
     def processes(self, handle: Handle) -> Mapping[int, int | None] | None:
         """Device memory in MiB by PID."""
-        told = self._ask(self._zes.processes, args=(handle,))
-        return None if told is None else {each.pid: each.memory_bytes // _MIB for each in told}
+        answer = self._ask(self._zes.processes, args=(handle,))
+        return None if answer is None else {each.pid: each.memory_bytes // _MIB for each in answer}
 
     def versions(self, handle: Handle) -> tuple[str, str]:
         """Version of the driver. Level Zero has no runtime of its own, so that version is empty."""
-        told = self._ask(self._zes.device, args=(handle,))
-        return (told.driver_version.decode(errors="replace") if told else "", "")
+        answer = self._ask(self._zes.device, args=(handle,))
+        return (answer.driver_version.decode(errors="replace") if answer else "", "")
 
     def _is_gpu(self, device: Handle) -> bool:
         # A lost device still counts as a GPU: `describe` asks again and gets the error.
         try:
-            told = self._ask(self._zes.device, args=(device,))
+            answer = self._ask(self._zes.device, args=(device,))
         except CardLost:
             return True
-        return told is not None and told.core.type == _GPU
+        return answer is not None and answer.core.type == _GPU
 
     def _memory(self, handle: Handle) -> list[Any]:
         """The state of each memory module on the device."""
@@ -150,14 +150,14 @@ class IntelLibrary:
 
     def _pace(self, call: Any, *, handle: Handle) -> float | None:
         """The counter's rate of change since the last sample; None for the first sample."""
-        told = self._ask(call, args=(handle,))
-        if told is None:
+        answer = self._ask(call, args=(handle,))
+        if answer is None:
             return None
         before = self._before.get(handle.value)
-        self._before[handle.value] = (told.amount, told.at)
-        if before is None or told.at <= before[1]:
+        self._before[handle.value] = (answer.amount, answer.at)
+        if before is None or answer.at <= before[1]:
             return None
-        moved, took = int(told.amount) - before[0], int(told.at) - before[1]
+        moved, took = int(answer.amount) - before[0], int(answer.at) - before[1]
         return moved / took
 
     def _temperature(self, handle: Handle) -> int | None:
@@ -176,10 +176,10 @@ class IntelLibrary:
 
     def _errors(self, handle: Handle) -> dict[str, int]:
         sets = self._kinds(self._zes.ras_sets, properties=self._zes.ras, handle=handle)
-        told = {kind: self._ask(self._zes.ras_state, args=(each,)) for kind, each in sets.items()}
+        answer = {kind: self._ask(self._zes.ras_state, args=(each,)) for kind, each in sets.items()}
         return {
             _ERRORS[kind]: sum(state.category[at] for at in _OF_HARDWARE)
-            for kind, state in told.items()
+            for kind, state in answer.items()
             if state is not None and kind in _ERRORS
         }
 
@@ -193,8 +193,8 @@ class IntelLibrary:
         """The parts of a device by their type. Of several parts of one type, the first counts."""
         found: dict[int, Handle] = {}
         for part in self._ask(many, args=(handle,)) or ():
-            if told := self._ask(properties, args=(part,)):
-                found.setdefault(told.type, part)
+            if answer := self._ask(properties, args=(part,)):
+                found.setdefault(answer.type, part)
         return found
 
 

@@ -65,9 +65,9 @@ class Sysman:
         """Make a call that fills one structure about a handle."""
 
         def made(function: Callable[..., None], handle: Handle) -> T:
-            told = of()
-            function(handle, byref(told))
-            return told
+            answer = of()
+            function(handle, byref(answer))
+            return answer
 
         return self._named(name, made=made, takes=(Handle, POINTER(of)))
 
@@ -86,17 +86,17 @@ class Sysman:
 
     def _ras_state(self) -> Callable[..., structs.RasState]:
         def made(function: Callable[..., None], handle: Handle) -> structs.RasState:
-            told = structs.RasState()
-            function(handle, 0, byref(told))  # 0 does not reset the counts
-            return told
+            answer = structs.RasState()
+            function(handle, 0, byref(answer))  # 0 does not reset the counts
+            return answer
 
         return self._named("zesRasGetState", made=made, takes=(Handle, c_uint8, POINTER(structs.RasState)))
 
     def _celsius(self) -> Callable[..., float]:
         def made(function: Callable[..., None], handle: Handle) -> float:
-            told = c_double()
-            function(handle, byref(told))
-            return told.value
+            answer = c_double()
+            function(handle, byref(answer))
+            return answer.value
 
         return self._named("zesTemperatureGetState", made=made, takes=(Handle, POINTER(c_double)))
 
@@ -105,10 +105,10 @@ class Sysman:
             count = c_uint32(0)
             function(handle, byref(count), None)
             room = count.value + 16  # room for processes that start between the two calls
-            told = (structs.Process * room)(*(structs.Process() for _ in range(room)))
+            answer = (structs.Process * room)(*(structs.Process() for _ in range(room)))
             count = c_uint32(room)
-            function(handle, byref(count), told)
-            return list(told[: count.value])
+            function(handle, byref(count), answer)
+            return list(answer[: count.value])
 
         takes = (Handle, POINTER(c_uint32), POINTER(structs.Process))
         return self._named("zesDeviceProcessesGetState", made=made, takes=takes)

@@ -93,16 +93,16 @@ class NvmlDriver:
         )
 
     def _sample(self, part: Part) -> DeviceSample:
-        told = DeviceSample(xids=self._events.counts(part.card_uuid), faults=self._events.faults(part.card_uuid))
+        events = DeviceSample(xids=self._events.counts(part.card_uuid), faults=self._events.faults(part.card_uuid))
         if part.card_uuid not in self._lost:
             try:
-                return self._read(part, told=told)
+                return self._read(part, events=events)
             except CardLost as error:
                 log.warning("a card is lost", device=part.card_uuid, problem=str(error))
                 self._lost.add(part.card_uuid)
-        return replace(told, unhealthy_reason=LOST)
+        return replace(events, unhealthy_reason=LOST)
 
-    def _read(self, part: Part, *, told: DeviceSample) -> DeviceSample:
+    def _read(self, part: Part, *, events: DeviceSample) -> DeviceSample:
         load = load_of(part, ask=self._ask)
         used = processes_of(part, ask=self._ask) if self._proc else None
         processes = None if used is None or self._proc is None else self._owned(part, used=used, proc=self._proc)
@@ -113,8 +113,8 @@ class NvmlDriver:
             processes=processes,
             ecc_errors=signs.ecc_errors,
             remapped_rows=signs.remapped_rows,
-            xids=told.xids,
-            faults=told.faults,
+            xids=events.xids,
+            faults=events.faults,
             unhealthy_reason=verdict(signs),
         )
 

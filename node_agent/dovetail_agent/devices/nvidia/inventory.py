@@ -45,10 +45,10 @@ class Memory(NamedTuple):
 
 def memory_of(handle: Any, *, ask: Caller) -> Memory | None:
     """Return the memory of a device or MIG device. Raises `CardLost` and `LibraryGone`."""
-    if told := ask(pynvml.nvmlDeviceGetMemoryInfo, args=(handle, pynvml.nvmlMemory_v2)):
-        return Memory(told.total // _MIB, told.used // _MIB, told.reserved // _MIB)
-    told = ask(pynvml.nvmlDeviceGetMemoryInfo, args=(handle,))
-    return Memory(told.total // _MIB, told.used // _MIB) if told else None
+    if memory := ask(pynvml.nvmlDeviceGetMemoryInfo, args=(handle, pynvml.nvmlMemory_v2)):
+        return Memory(memory.total // _MIB, memory.used // _MIB, memory.reserved // _MIB)
+    memory = ask(pynvml.nvmlDeviceGetMemoryInfo, args=(handle,))
+    return Memory(memory.total // _MIB, memory.used // _MIB) if memory else None
 
 
 class Found(NamedTuple):

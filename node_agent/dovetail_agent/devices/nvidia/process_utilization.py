@@ -26,12 +26,12 @@ class Busyness:
         if part.info.mig_profile:
             return None
         since = self._seen.get(part.card_uuid, 0)
-        told = self._ask(process_samples, args=(part.card, since))
-        if told is None:
+        samples = self._ask(process_samples, args=(part.card, since))
+        if samples is None:
             return None
-        self._seen[part.card_uuid] = max([since, *(sample.timeStamp for sample in told)])
+        self._seen[part.card_uuid] = max([since, *(sample.timeStamp for sample in samples)])
         busy: dict[int, float] = {}
-        for sample in told:
+        for sample in samples:
             busy[sample.pid] = max(busy.get(sample.pid, 0.0), min(1.0, sample.smUtil / 100))
         return busy
 
@@ -39,9 +39,9 @@ class Busyness:
 def process_samples(card: Any, since: int) -> list[Any]:
     """Call the binding, which raises an error where there is no sample."""
     try:
-        told: list[Any] = pynvml.nvmlDeviceGetProcessUtilization(card, since)
+        samples: list[Any] = pynvml.nvmlDeviceGetProcessUtilization(card, since)
     except pynvml.NVMLError as error:
         if error.value in _NO_SAMPLES:
             return []
         raise
-    return told
+    return samples

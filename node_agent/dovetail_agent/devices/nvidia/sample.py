@@ -28,10 +28,10 @@ _VALUES: Final = {
 
 def signs_by_fields(card: Any, *, ask: Caller) -> Signs | None:
     """Return the health signs in one call; None if the driver lacks the call. Raises `CardLost`."""
-    told = ask(pynvml.nvmlDeviceGetFieldValues, args=(card, list(_FIELDS)))
-    if told is None:
+    answer = ask(pynvml.nvmlDeviceGetFieldValues, args=(card, list(_FIELDS)))
+    if answer is None:
         return None
-    values = {each.fieldId: _value(each) for each in told}
+    values = {each.fieldId: _value(each) for each in answer}
     remapped = [values[field] for field in _REMAPPED]
     failed = values[_REMAP_FAILED]
     return Signs(
@@ -42,13 +42,13 @@ def signs_by_fields(card: Any, *, ask: Caller) -> Signs | None:
     )
 
 
-def _value(told: Any) -> int | None:
+def _value(answer: Any) -> int | None:
     """Return one field's value. Each field has a result code of its own. Raises `CardLost`."""
-    if told.nvmlReturn == pynvml.NVML_ERROR_GPU_IS_LOST:
+    if answer.nvmlReturn == pynvml.NVML_ERROR_GPU_IS_LOST:
         raise CardLost("nvmlDeviceGetFieldValues", said="GPU is lost")
-    if told.nvmlReturn != pynvml.NVML_SUCCESS or told.valueType not in _VALUES:
+    if answer.nvmlReturn != pynvml.NVML_SUCCESS or answer.valueType not in _VALUES:
         return None
-    return int(getattr(told.value, _VALUES[told.valueType]))
+    return int(getattr(answer.value, _VALUES[answer.valueType]))
 
 
 _MIB: Final = 1 << 20
@@ -102,8 +102,8 @@ def load_of(part: Part, *, ask: Caller) -> DeviceSample:
 
 def signs_of(part: Part, *, ask: Caller) -> Signs:
     """Return the device's health signs, in one call where the driver supports it."""
-    if told := signs_by_fields(part.card, ask=ask):
-        return told
+    if answer := signs_by_fields(part.card, ask=ask):
+        return answer
     ecc = {
         kind: ask(pynvml.nvmlDeviceGetTotalEccErrors, args=(part.card, number, pynvml.NVML_VOLATILE_ECC))
         for kind, number in _ECC.items()
@@ -121,12 +121,12 @@ def processes_of(part: Part, *, ask: Caller) -> dict[int, int | None] | None:
 
     A process can appear in several of NVML's lists, and counts once.
     """
-    told = [ask(*calls, args=(part.handle,)) for calls in _PROCESSES]
-    if told[0] is None:
+    answer = [ask(*calls, args=(part.handle,)) for calls in _PROCESSES]
+    if answer[0] is None:
         return None  # every driver that lists processes lists compute processes
     return {
         process.pid: None if process.usedGpuMemory is None else process.usedGpuMemory // _MIB
-        for processes in told
+        for processes in answer
         for process in processes or ()
     }
 

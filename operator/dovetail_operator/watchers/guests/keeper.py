@@ -75,7 +75,7 @@ class GuestKeeper:
         # Since when a group of pods is incomplete, by the key of its record.
         self._incomplete: dict[str, float] = {}
         # The last sentence about each guest that cannot wait in the queue, by UID.
-        self._told: dict[str, str] = {}
+        self._explained: dict[str, str] = {}
         # The status of each record that its guest's events have shown, by UID.
         self._announced: dict[str, GPUJobStatus] = {}
         state.store.follow(self)
@@ -161,7 +161,7 @@ class GuestKeeper:
                 self._find_pods(found)
             return
         self._guests.drop(found)
-        self._told.pop(guest.metadata.uid, None)
+        self._explained.pop(guest.metadata.uid, None)
         self._incomplete.pop(found.key, None)
         self._gates.forget(found.key)
         record = self._state.store.jobs.get(found.key)
@@ -259,7 +259,7 @@ class GuestKeeper:
             return
         if wanted is not None:
             if group is None or not group.surplus:
-                self._told.pop(found.guest.metadata.uid, None)
+                self._explained.pop(found.guest.metadata.uid, None)
             if shown.spec.suspend and changes.fixed(record.spec, wanted=wanted["spec"]):
                 # These cannot change in a GPUJob.
                 await jobs.delete_gpujob(self._client, job=record)
@@ -286,9 +286,9 @@ class GuestKeeper:
     def _say(self, found: Known, *, message: str) -> None:
         """Post an event on the guest, once for each message."""
         uid = found.guest.metadata.uid
-        if self._told.get(uid) == message:
+        if self._explained.get(uid) == message:
             return
-        self._told[uid] = message
+        self._explained[uid] = message
         news = Announcement(about=found.about, severity="Warning", reason="NotQueued", message=message)
         self._post(news.on(found.kind.resource))
 

@@ -48,5 +48,5 @@ def _same_fields() -> Rule:
     """No field that stays comes or goes. Which of gpu and resources is there follows from one of them."""
     said = {name: f"{name} {_FIXED}" for name in _OPTIONAL[1:]} | {"array": _INDEXES, "sweep": _SWEEP}
     same = {name: f"has(self.{name}) == has(oldSelf.{name})" for name in said}
-    told = "".join(f"!({same[name]}) ? '{sentence}' : " for name, sentence in said.items())
-    return {"rule": " && ".join(same.values()), "messageExpression": f"{told}''"}
+    sentences = "".join(f"!({same[name]}) ? '{sentence}' : " for name, sentence in said.items())
+    return {"rule": " && ".join(same.values()), "messageExpression": f"{sentences}''"}
