@@ -195,7 +195,7 @@ def test_of_a_job_that_goes_while_starts_are_foreseen_nothing_is_kept() -> None:
     assert next(found) is None
     state.store.job_deleted("team/gone", uid="uid-gone")
     assert [each[0] for each in found if each is not None] == ["uid-stays"]
-    assert list(state.store.expectations.misses._told) == ["uid-stays"]
+    assert list(state.store.expectations.misses._noted) == ["uid-stays"]
 
 
 def test_the_first_job_that_waits_keeps_its_room_until_those_that_run_reach_their_limits() -> None:

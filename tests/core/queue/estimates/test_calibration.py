@@ -95,11 +95,11 @@ def test_estimates_are_noted_apart_and_the_latest_eight_of_them() -> None:
     for now in range(200):
         misses.bounds_of("short", foreseen=foreseen(10), now_seconds=now)
         misses.bounds_of("long", foreseen=foreseen(100), now_seconds=now)
-    noted = {key: [each.at_seconds for each in found] for key, found in misses._told.items()}
+    noted = {key: [each.at_seconds for each in found] for key, found in misses._noted.items()}
     assert noted == {"short": [0, 30, 60, 90, 120, 150, 180], "long": [0, 50, 100, 150]}
     for now in range(200, 1000):
         misses.bounds_of("short", foreseen=foreseen(10), now_seconds=now)
-    assert [each.at_seconds for each in misses._told["short"]] == list(range(780, 1000, 30))
+    assert [each.at_seconds for each in misses._noted["short"]] == list(range(780, 1000, 30))
 
 
 def test_what_came_long_ago_is_forgotten() -> None:
