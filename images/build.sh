@@ -22,9 +22,9 @@ source "$SOURCE/images/lib.sh"
 debian_archive() {
   local name=$1 packages=$2 archive
   archive=$CACHE/$name-$(echo "$SUITE $packages $MONTH" | digest).tar
-  if [[ ! -e $archive ]]; then
+  if ! cached "$archive"; then
     say "Debian $SUITE with $packages (about 25 s)"
-    debian "$packages" "$archive.new"
+    debian "$packages" "$(partial "$archive")"
     keep "$archive"
   fi
   echo "$archive"
@@ -69,7 +69,7 @@ layer() {
   fi
   mapfile -t mounts < <(pip_mounts)
   storage run --isolation chroot --volume "$WORK/context:/context:ro" --volume "$SOURCE/images:/images:ro" "${mounts[@]}" \
-    "$(cat "$WORK/container")" -- sh /images/layer.sh "$@" >"$archive.new"
+    "$(cat "$WORK/container")" -- sh /images/layer.sh "$@" >"$(partial "$archive")"
   keep "$archive"
 }
 
@@ -77,7 +77,7 @@ layer() {
 layer_archive() {
   local kind=$1 archive
   archive=$CACHE/layer-$kind-$( (cat "$2" "$SOURCE/images/layer.sh"; echo "$BASE") | digest).tar
-  if [[ ! -e $archive ]]; then
+  if ! cached "$archive"; then
     say "layer: $kind"
     layer "$archive" "$kind" "/context/${2##*/}"
   fi
@@ -101,8 +101,8 @@ main() {
     program=$(layer_archive program "$WORK"/context/*.whl)
     layers=("$BASE" "$packages" "$program")
     archive=$CACHE/$name-$( (echo "${layers[@]}"; cat "$SOURCE/images/assemble.py") | digest).tar
-    if [[ ! -e $archive ]]; then
-      python3 "$SOURCE/images/assemble.py" "$name" "$archive.new" "${layers[@]}" >&2
+    if ! cached "$archive"; then
+      python3 "$SOURCE/images/assemble.py" "$name" "$(partial "$archive")" "${layers[@]}" >&2
       keep "$archive"
     fi
     echo "$archive"

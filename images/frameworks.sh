@@ -51,7 +51,7 @@ build() {
   # Open MPI asks to be told twice that it may run as root.
   storage config --workingdir /root --env PATH=/usr/sbin:/usr/bin:/sbin:/bin --env PYTHONUNBUFFERED=1 \
     --env OMPI_ALLOW_RUN_AS_ROOT=1 --env OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "$container"
-  storage commit --quiet "$container" "docker-archive:$archive.new:$IMAGE" >&2
+  storage commit --quiet "$container" "docker-archive:$(partial "$archive"):$IMAGE" >&2
   keep "$archive"
 }
 
@@ -62,7 +62,7 @@ main() {
   WORK=$(mktemp -d)
   trap 'rm -rf "$WORK"' EXIT
   archive=$CACHE/frameworks-$(cat "${BASH_SOURCE[0]}" "$SOURCE/images/lib.sh" <(echo "$MONTH") | digest).tar
-  [[ -e $archive ]] || build "$archive"
+  cached "$archive" || build "$archive"
   echo "$archive"
 }
 

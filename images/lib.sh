@@ -28,13 +28,17 @@ debian() {
     --dpkgopt='path-exclude=/usr/share/locale/*' "$@" "$SUITE" "$archive" >&2
 }
 
-# The new archive takes its place; those of the same image that it replaces go.
+# Whether the cache has the archive, which counts as a use of it.
+cached() { touch --no-create "$1"; [[ -e $1 ]]; }
+
+# Where an archive is written: a name of this process, because two checkouts may build the same one.
+partial() { echo "$1.$$.new"; }
+
+# Puts the finished archive in its place, and removes those of the same image that no build has used for an hour. A
+# younger one may be read by a build or a test of another checkout.
 keep() {
-  local old
-  mv "$1.new" "$1"
-  for old in "${1%-*}"-*.tar; do
-    [[ $old == "$1" ]] || rm -f "$old"
-  done
+  mv "$(partial "$1")" "$1"
+  find "$CACHE" -maxdepth 1 -type f -name "$(basename "${1%-*}")-*" ! -path "$1" -mmin +60 -delete
 }
 
 # Storage of its own in $WORK, so that nothing is left in the user's and two builds never meet.
