@@ -34,11 +34,11 @@ PRIORITIES = ((10, 85), (50, 12), (100, 3))
 LIMITS = [hours * 3600.0 for hours in (0.5, 1, 2, 4, 8, 12, 24, 48, 72, 96)]
 
 
-def cluster(nodes: int) -> Ledger:
+def cluster(nodes: int, *, prefix: str = "node") -> Ledger:
     """Nodes with eight devices of one kind each."""
     ledger = Ledger()
     for at in range(nodes):
-        name = f"node-{at:03d}"
+        name = f"{prefix}-{at:03d}"
         ledger.set_node(NodeFacts(name=name, cpu_milli=128_000, memory_mib=1_048_576))
         ledger.set_devices(
             name,

@@ -11,6 +11,8 @@ snapshot      a live cluster at one moment, as a document
 scenario      a snapshot as the start of an experiment
 planned_jobs  the pods of a trace as GPUJobs, by the queue's own code and the extender's
 queue_replay  a queue over time, with real run times
+fleet         the queues of several clusters over time
+dispatch      which clusters of a fleet get a job
 policies      every policy by name; the baselines are here, FGD and PH in `dovetail.fragmentation`
 plot          the curves as a picture
 """

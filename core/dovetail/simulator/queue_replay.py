@@ -6,8 +6,10 @@ The policy that decides which jobs start is an argument, so that other queues ca
 """
 
 import heapq
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
+from types import MappingProxyType
 from typing import Protocol
 
 import msgspec
@@ -15,7 +17,7 @@ import msgspec
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Claim
 from dovetail.queue.cycle import SchedulingCycle
-from dovetail.queue.model.candidates import Candidate, Leaving, order
+from dovetail.queue.model.candidates import Candidate, Leaving, Sites, order
 from dovetail.queue.verdicts import Admitted
 
 
@@ -53,12 +55,13 @@ class Running:
 
 @dataclass(slots=True, kw_only=True)
 class Scene:
-    """The queue at one moment. `ledger` has the claims of running jobs."""
+    """The queue at one moment. `ledger` has the claims of running jobs, `ends` a heap of when they really end."""
 
     ledger: Ledger
     now: float = 0.0
     waiting: dict[str, Submission] = field(default_factory=dict)
     running: dict[str, Running] = field(default_factory=dict)
+    ends: list[tuple[float, str]] = field(default_factory=list)
 
     def candidates(self) -> list[Candidate]:
         """The waiting jobs, in the queue's order."""
@@ -68,6 +71,27 @@ class Scene:
         """The expected ends of the running jobs."""
         return [each for run in self.running.values() for each in run.leaving(now=self.now)]
 
+    @property
+    def next_end_seconds(self) -> float:
+        """When the next job ends; infinity while none runs."""
+        return self.ends[0][0] if self.ends else inf
+
+    def end_due(self) -> Iterator[Running]:
+        """End the jobs that are over by now, one by one."""
+        while self.next_end_seconds <= self.now:
+            run = self.running.pop(heapq.heappop(self.ends)[1])
+            for claim in run.claims:
+                self.ledger.release(claim.key)
+            yield run
+
+    def start(self, key: str, *, claims: Sequence[Claim]) -> Running:
+        """Start a waiting job."""
+        run = Running(of=self.waiting.pop(key), since_seconds=self.now, claims=tuple(claims))
+        self.ledger.commit_all(run.claims)
+        self.running[key] = run
+        heapq.heappush(self.ends, (run.end_seconds, key))
+        return run
+
 
 class Policy(Protocol):
     """Decides which waiting jobs start now. It changes nothing."""
@@ -75,9 +99,9 @@ class Policy(Protocol):
     def __call__(self, scene: Scene) -> Iterable[tuple[str, Sequence[Claim]]]: ...
 
 
-def easy_backfill(scene: Scene) -> Iterable[tuple[str, Sequence[Claim]]]:
+def easy_backfill(scene: Scene, *, sites: Sites = MappingProxyType({})) -> Iterable[tuple[str, Sequence[Claim]]]:
     """Dovetail's own queue."""
-    look = SchedulingCycle(scene.ledger.copy(), sites={}, leaving=scene.leaving())
+    look = SchedulingCycle(scene.ledger.copy(), sites=sites, leaving=scene.leaving())
     for job in scene.candidates():
         verdict = look.at(job)
         if isinstance(verdict, Admitted):
@@ -102,26 +126,17 @@ def play(
     """
     scene, starts = Scene(ledger=ledger), {}
     coming = sorted(submissions, key=lambda each: each.at_seconds, reverse=True)
-    ends: list[tuple[float, str]] = []
-    while coming or ends:
-        scene.now = min(coming[-1].at_seconds if coming else float("inf"), ends[0][0] if ends else float("inf"))
-        while ends and ends[0][0] <= scene.now:
-            run = scene.running.pop(heapq.heappop(ends)[1])
-            for claim in run.claims:
-                ledger.release(claim.key)
+    while coming or scene.running:
+        scene.now = min(coming[-1].at_seconds if coming else inf, scene.next_end_seconds)
+        for run in scene.end_due():
             ended(run)
         while coming and coming[-1].at_seconds <= scene.now:
             each = coming.pop()
             scene.waiting[each.job.key] = each
             came(scene, each)
         for key, claims in list(policy(scene)):
-            run = Running(of=scene.waiting.pop(key), since_seconds=scene.now, claims=tuple(claims))
-            for claim in run.claims:
-                ledger.commit(claim)
-            scene.running[key] = run
             starts[key] = scene.now
-            heapq.heappush(ends, (run.end_seconds, key))
-            started(scene, run)
+            started(scene, scene.start(key, claims=claims))
         watch(scene)
     return starts
 
