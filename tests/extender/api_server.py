@@ -130,18 +130,18 @@ class ApiServer:
         self._watches[kind][queue] = selector
         response = web.StreamResponse()
         await response.prepare(request)
-        closing = asyncio.create_task(self._closing.wait())
+        closing, event = asyncio.create_task(self._closing.wait()), asyncio.create_task(queue.get())
         try:
             while not self._closing.is_set():
-                event = asyncio.create_task(queue.get())
                 await asyncio.wait({event, closing}, return_when=asyncio.FIRST_COMPLETED)
                 if not event.done():
-                    event.cancel()
                     break
                 await self.answering.wait()
                 await response.write(json.dumps(event.result()).encode() + b"\n")
+                event = asyncio.create_task(queue.get())
         finally:
             closing.cancel()
+            event.cancel()
             self._watches[kind].pop(queue, None)
         return response
 

@@ -1,24 +1,24 @@
 // A long list that draws only the entries in view. Entries may differ in height, which each says of itself.
 import { useSignal } from "@preact/signals";
-import type { ComponentChildren, JSX } from "preact";
+import type { ComponentChildren } from "preact";
 import { useLayoutEffect, useMemo, useRef } from "preact/hooks";
+import { memo } from "./memo";
 
 interface Props<T> {
   label: string;
   entries: readonly T[];
   heightOf: (entry: T) => number;
   keyOf: (entry: T) => string;
+  // Another function draws all entries again.
   draw: (entry: T) => ComponentChildren;
   onWidth?: (width: number) => void;
-  // What the drawing depends on besides the entry; another value draws all entries again.
-  fresh?: unknown;
 }
 
 const AROUND = 300;
 // Scrolling within so many pixels changes nothing that is drawn.
 const STEP = 150;
 
-export function VirtualList<T extends object>({ label, entries, heightOf, keyOf, draw, onWidth, fresh }: Props<T>) {
+export function VirtualList<T extends object>({ label, entries, heightOf, keyOf, draw, onWidth }: Props<T>) {
   const top = useSignal(0);
   const height = useSignal(600);
   const frame = useRef<HTMLDivElement>(null);
@@ -32,20 +32,6 @@ export function VirtualList<T extends object>({ label, entries, heightOf, keyOf,
     watch.observe(element);
     return () => watch.disconnect();
   }, []);
-  // An element that is given again is not compared: while scrolling, only the entries that come in are drawn.
-  const kept = useMemo(() => new WeakMap<T, JSX.Element>(), [entries, fresh]);
-  const drawn = (entry: T, place: number): JSX.Element => {
-    let element = kept.get(entry);
-    if (!element) {
-      element = (
-        <div role="listitem" class="entry" key={keyOf(entry)} style={{ transform: `translateY(${place}px)`, height: `${heightOf(entry)}px` }}>
-          {draw(entry)}
-        </div>
-      );
-      kept.set(entry, element);
-    }
-    return element;
-  };
   const ends = useMemo(() => endsOf(entries, heightOf), [entries]);
   const whole = ends[entries.length] ?? 0;
   const first = indexAt(ends, top.value - AROUND);
@@ -53,11 +39,27 @@ export function VirtualList<T extends object>({ label, entries, heightOf, keyOf,
   return (
     <div class="scroll" ref={frame} tabIndex={0} role="region" aria-label={label} onScroll={() => (top.value = Math.floor((frame.current?.scrollTop ?? 0) / STEP) * STEP)}>
       <div class="list" role="list" style={{ height: `${whole}px` }}>
-        {entries.slice(first, last).map((entry, index) => drawn(entry, ends[first + index] ?? 0))}
+        {entries.slice(first, last).map((entry, index) => (
+          <Entry key={keyOf(entry)} entry={entry} place={ends[first + index] ?? 0} height={heightOf(entry)} draw={draw as (entry: unknown) => ComponentChildren} />
+        ))}
       </div>
     </div>
   );
 }
+
+interface EntryProps {
+  entry: unknown;
+  place: number;
+  height: number;
+  draw: (entry: unknown) => ComponentChildren;
+}
+
+// While scrolling, only the entries that come in are drawn.
+const Entry = memo(({ entry, place, height, draw }: EntryProps) => (
+  <div role="listitem" class="entry" style={{ transform: `translateY(${place}px)`, height: `${height}px` }}>
+    {draw(entry)}
+  </div>
+));
 
 // Where each entry begins, and after the last one where all end.
 function endsOf<T>(entries: readonly T[], heightOf: (entry: T) => number): readonly number[] {

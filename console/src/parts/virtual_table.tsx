@@ -1,7 +1,8 @@
 // A real table that draws only the rows in view, so that 10,000 rows scroll as 30 do.
 import { useSignal } from "@preact/signals";
-import type { ComponentChildren, JSX } from "preact";
-import { useLayoutEffect, useMemo, useRef } from "preact/hooks";
+import type { ComponentChildren } from "preact";
+import { useLayoutEffect, useRef } from "preact/hooks";
+import { memo } from "./memo";
 
 export interface Column<T> {
   id: string;
@@ -35,15 +36,6 @@ export function VirtualTable<T extends object>({ label, rows, columns, keyOf, so
     watch.observe(element);
     return () => watch.disconnect();
   }, []);
-  // An element that is given again is not compared: while scrolling, only the rows that come in are drawn.
-  const kept = useMemo(() => new WeakMap<T, { index: number; element: JSX.Element }>(), [columns]);
-  const drawn = (row: T, index: number): JSX.Element => {
-    const found = kept.get(row);
-    if (found?.index === index) return found.element;
-    const element = <Row key={keyOf(row)} row={row} columns={columns} index={index} />;
-    kept.set(row, { index, element });
-    return element;
-  };
   const first = Math.max(0, top.value / ROW - AROUND);
   const last = Math.min(rows.length, Math.ceil((top.value + height.value) / ROW) + STEP + AROUND);
   return (
@@ -58,7 +50,9 @@ export function VirtualTable<T extends object>({ label, rows, columns, keyOf, so
         </thead>
         <tbody>
           <Space rows={first} columns={columns.length} />
-          {rows.slice(first, last).map((row, index) => drawn(row, first + index))}
+          {rows.slice(first, last).map((row, index) => (
+            <Row key={keyOf(row)} row={row} columns={columns as readonly Column<unknown>[]} index={first + index} />
+          ))}
           <Space rows={rows.length - last} columns={columns.length} />
         </tbody>
       </table>
@@ -66,24 +60,22 @@ export function VirtualTable<T extends object>({ label, rows, columns, keyOf, so
   );
 }
 
-interface RowProps<T> {
-  row: T;
-  columns: readonly Column<T>[];
+interface RowProps {
+  row: unknown;
+  columns: readonly Column<unknown>[];
   index: number;
 }
 
-// A component of its own, so that a time that passes draws its row again and not the table.
-function Row<T>({ row, columns, index }: RowProps<T>) {
-  return (
-    <tr aria-rowindex={index + 2}>
-      {columns.map((column) => (
-        <td key={column.id} class={column.number ? "number" : ""}>
-          {column.cell(row)}
-        </td>
-      ))}
-    </tr>
-  );
-}
+// While scrolling, only the rows that come in are drawn, and a time that passes draws its row and not the table.
+const Row = memo(({ row, columns, index }: RowProps) => (
+  <tr aria-rowindex={index + 2}>
+    {columns.map((column) => (
+      <td key={column.id} class={column.number ? "number" : ""}>
+        {column.cell(row)}
+      </td>
+    ))}
+  </tr>
+));
 
 interface HeadProps<T> {
   column: Column<T>;

@@ -51,7 +51,7 @@ export function MapPage() {
         entries={lines}
         heightOf={(line) => (line.title ? HEAD : LINE)}
         keyOf={(line) => line.key}
-        draw={(line) => <LineView line={line} />}
+        draw={drawn}
         onWidth={(width) => (across.value = Math.max(1, Math.floor((width - 16) / TILE)))}
       />
       <Command lines={["ginfo", "ginfo --by-job"]} />
@@ -86,6 +86,8 @@ function LineView({ line }: { line: Line }) {
     </div>
   );
 }
+
+const drawn = (line: Line) => <LineView line={line} />;
 
 const said = (tile: Tile): string =>
   `${nameOf(tile)}: ${stateName(tile.state)}, ${t("promised")} ${percent(tile.promised)}, ${t("memoryUsed", gib(tile.device.usedMiB), gib(tile.device.memoryMiB))}`;

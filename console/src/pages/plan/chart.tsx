@@ -1,4 +1,5 @@
 // The plan as a chart: a row for each node and device, the past on the left and the future on the right.
+import { useCallback } from "preact/hooks";
 import { moment, now } from "../../format";
 import { VirtualList } from "../../parts/virtual_list";
 import { place, setQuery } from "../../router";
@@ -11,6 +12,7 @@ const HEIGHTS: Record<Lane["kind"], number> = { title: 30, window: 24, job: 24, 
 export function Chart({ lanes, hours }: { lanes: readonly Lane[]; hours: number }) {
   const half = hours * 1_800_000;
   const at = Math.floor(now.value / REDRAW_MS) * REDRAW_MS;
+  const draw = useCallback((lane: Lane) => <LaneView lane={lane} at={at} half={half} />, [at, half]);
   return (
     <>
       <div class="axis" aria-hidden="true">
@@ -23,8 +25,7 @@ export function Chart({ lanes, hours }: { lanes: readonly Lane[]; hours: number 
         entries={lanes}
         heightOf={(lane) => HEIGHTS[lane.kind]}
         keyOf={(lane) => `${lane.kind} ${lane.key}`}
-        fresh={`${at} ${half}`}
-        draw={(lane) => <LaneView lane={lane} at={at} half={half} />}
+        draw={draw}
       />
     </>
   );
