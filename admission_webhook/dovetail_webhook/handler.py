@@ -9,11 +9,10 @@ from dovetail.decoding import UnreadableError, decode
 from dovetail.gpu.device_plugins import Delivery, Vendors
 from dovetail.gpu.request import RequestError
 from dovetail.jobs.array_tasks import TasksError
-from dovetail.jobs.guests.admission import patch_of_guest
 from dovetail.jobs.guests.kind import Guest, GuestError
 from dovetail.jobs.guests.pod_admission import patch_of_queued_pod
 from dovetail.jobs.guests.registry import KINDS as GUESTS
-from dovetail.jobs.guests.registry import kind_of
+from dovetail.jobs.guests.registry import admission_patch, kind_of
 from dovetail.jobs.guests.replicas import REPLICATED, patch_of_replicated, replicated_of
 from dovetail.jobs.size_limits import JobLimitError, JobLimits
 from dovetail_webhook import admission_review, mutation
@@ -87,8 +86,8 @@ class Reviewer:
             return patch_of_replicated(decode(request.object, as_type=Guest), kind=replicated)
         guests = kind_of(group=group, kind=kind)
         if guests is not None:
-            guest = decode(request.object, as_type=Guest)
-            return patch_of_guest(guest, kind=guests, run=request.uid, user=request.user_info.username)
+            guest, user = decode(request.object, as_type=Guest), request.user_info.username
+            return admission_patch(guest, kind=guests, run=request.uid, user=user)
         if group:
             raise UnreadableError(f"kinds of the API group {group} are not reviewed here")
         completed = mutation.patch_of_pod(

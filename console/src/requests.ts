@@ -102,4 +102,4 @@ const scalar = (value: unknown): string =>
   typeof value === "string" && PLAIN.test(value) && !WORDS.has(value.toLowerCase()) ? value : JSON.stringify(value);
 
 export const manifest = (namespace: string, name: string, spec: Partial<JobSpec>): string =>
-  yaml({ apiVersion: "dovetail.dev/v1alpha1", kind: "GPUJob", metadata: { name, namespace }, spec }).trimStart();
+  yaml({ apiVersion: "dovetail.dev/v1beta1", kind: "GPUJob", metadata: { name, namespace }, spec }).trimStart();

@@ -69,7 +69,9 @@ def up(
     ] = None,
     with_: Annotated[
         list[str] | None,
-        typer.Option("--with", help="Also run another project's controller: kueue, jobset (docs/alongside.md)."),
+        typer.Option(
+            "--with", help="Also run another project's controller: kueue, jobset, trainer, lws (docs/alongside.md)."
+        ),
     ] = None,
     request_log: Annotated[
         bool, typer.Option("--request-log", help="Record each request of Dovetail's accounts to the API server.")

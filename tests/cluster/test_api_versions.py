@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 import yaml
+from prometheus_client.parser import text_string_to_metric_families
 
 from dovetail import names
 from dovetail.api.crd import crds
 from dovetail.api.gpuquota import GPUQuota
-from dovetail.api.resources import CRDS, GPUJOBS, GPUQUOTAS, Resource
+from dovetail.api.resources import CRDS, GPUJOBS, GPUNODES, GPUQUOTAS, Resource
 from dovetail.kube.auth.connection import load_connection
 from dovetail.kube.client import Client
 from dovetail.kube.errors import KubeError
@@ -76,6 +77,15 @@ async def test_a_gpujob_of_v1beta1_runs_and_both_versions_show_it(client: Client
     assert alpha == beta | {"apiVersion": "dovetail.dev/v1alpha1"}
     await client.patch(BETA_JOBS, name="beta", patch={"spec": {"cancel": True}}, as_type=Manifest, namespace=namespace)
     assert (await jobs.spec("beta"))["cancel"]
+
+
+async def test_a_gpunode_is_the_same_in_both_versions(client: Client) -> None:
+    alphas, _ = await client.list(GPUNODES, as_type=Manifest)
+    node = alphas[0]["metadata"]["name"]
+    beta = await client.get(replace(GPUNODES, version="v1beta1"), name=node, as_type=Manifest)
+    assert beta["apiVersion"] == "dovetail.dev/v1beta1"
+    assert beta["metadata"]["uid"] == alphas[0]["metadata"]["uid"]
+    assert beta["status"]["devices"]
 
 
 async def test_v1beta1_leads_no_user_past_the_rules(mallory: Client, namespace: str) -> None:
@@ -160,7 +170,7 @@ async def test_kubectl_explain_describes_every_field(sandbox: Cluster, version: 
         if schema.get("x-kubernetes-group-version-kind", [{}])[0].get("group") == names.GROUP
         and not name.endswith("List")
     }
-    assert len(ours) == {"v1alpha1": 5, "v1beta1": 2}[version]
+    assert len(ours) == len(crds())
     assert [path for name, schema in ours.items() for path in undescribed(schema, path=name)] == []
 
 
@@ -183,6 +193,18 @@ async def without_the_webhook(sandbox: Cluster) -> AsyncIterator[None]:
         await asyncio.to_thread(sandbox.start, "webhook")
 
 
+async def failed_conversions(sandbox: Cluster) -> float:
+    """What the API server counts of conversions of GPUQuotas that failed."""
+    done = await asyncio.to_thread(run, "kubectl", "--kubeconfig", sandbox.kubeconfig, "get", "--raw", "/metrics")
+    return sum(
+        sample.value
+        for family in text_string_to_metric_families(done.stdout)
+        for sample in family.samples
+        if sample.name == "apiserver_crd_conversion_webhook_duration_seconds_count"
+        and (sample.labels["crd_name"], sample.labels["succeeded"]) == ("gpuquotas.dovetail.dev", "false")
+    )
+
+
 async def test_while_the_webhook_is_away_v1alpha1_works_and_v1beta1_says_why_not(
     client: Client, quota: str, sandbox: Cluster
 ) -> None:
@@ -192,6 +214,7 @@ async def test_while_the_webhook_is_away_v1alpha1_works_and_v1beta1_says_why_not
         changed = await client.patch(GPUQUOTAS, name=quota, patch=patch, as_type=Manifest)
         with pytest.raises(KubeError, match=r"conversion webhook for .* Kind=GPUQuota failed"):
             await client.get(BETA_QUOTAS, name=quota, as_type=Manifest)
+        assert await failed_conversions(sandbox) > 0, "what the alert DovetailConversionFails reads"
         # The operator still writes its status, though the object was made in v1beta1.
         await until(
             lambda: client.get(GPUQUOTAS, name=quota, as_type=Manifest),

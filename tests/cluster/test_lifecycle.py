@@ -1,6 +1,7 @@
 """What becomes of jobs beyond a single run: gangs that start anew, arrays, sweeps, leases, other queues."""
 
 import asyncio
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -209,7 +210,8 @@ async def test_every_example_does_what_it_says(jobs: Jobs) -> None:
     for path in EXAMPLES:
         for document in yaml.safe_load_all(path.read_text(encoding="utf-8")):
             if document["kind"] == "GPUJob":
-                made = await jobs.client.create(GPUJOBS, body=document, as_type=GPUJob, namespace=jobs.namespace)
+                written = replace(GPUJOBS, version=document["apiVersion"].removeprefix(f"{GPUJOBS.group}/"))
+                made = await jobs.client.create(written, body=document, as_type=GPUJob, namespace=jobs.namespace)
                 expected[made.metadata.name] = SEEN.get(path.stem, ("Succeeded", ""))
     async with asyncio.timeout(3 * PATIENCE_SECONDS):
         while True:

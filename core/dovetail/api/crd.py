@@ -74,10 +74,7 @@ def gpujob_crd() -> Schema:
     immutability.add_to(spec)
     columns = [_column(*column) for column in rules.COLUMNS]
     columns += [_column(*column) | {"priority": 1} for column in rules.WIDE_COLUMNS]
-    crd = _crd("GPUJob", plural="gpujobs", short=["gj"], scope="Namespaced", columns=columns, schema=schema)
-    # The same schema in both versions: the API server converts such objects by itself.
-    crd["spec"]["versions"].append(_version(V1BETA1, columns=columns, schema=schema) | {"storage": False})
-    return crd
+    return _crd("GPUJob", plural="gpujobs", short=["gj"], scope="Namespaced", columns=columns, schema=schema)
 
 
 def _say_allowed(properties: Schema, *, names: tuple[str, ...]) -> None:
@@ -120,9 +117,7 @@ def gpuquota_crd() -> Schema:
     columns = [_column(*column) for column in gpuquota.COLUMNS]
     crd = _crd("GPUQuota", plural="gpuquotas", short=["gquota"], scope="Cluster", columns=columns, schema=schema)
     columns = [_column(*column) for column in gpuquota_v1beta1.COLUMNS]
-    crd["spec"]["versions"].append(
-        _version(V1BETA1, columns=columns, schema=beta) | {"served": False, "storage": False}
-    )
+    crd["spec"]["versions"][1] = _version(V1BETA1, columns=columns, schema=beta) | {"served": False, "storage": False}
     return crd
 
 
@@ -151,7 +146,8 @@ def gpunodetenants_crd() -> Schema:
     crd = _crd(
         "GPUNodeTenants", plural="gpunodetenants", short=["gnt"], scope="Cluster", columns=columns, schema=schema
     )
-    del crd["spec"]["versions"][0]["subresources"]
+    for version in crd["spec"]["versions"]:
+        del version["subresources"]
     return crd
 
 
@@ -230,6 +226,7 @@ def _column(name: str, type_: str, path: str, description: str) -> Schema:
 
 
 def _crd(kind: str, *, plural: str, short: list[str], scope: str, columns: list[Schema], schema: Schema) -> Schema:
+    """A CRD with the same schema in both versions: the API server converts such objects by itself."""
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -245,7 +242,10 @@ def _crd(kind: str, *, plural: str, short: list[str], scope: str, columns: list[
                 "categories": ["dovetail"],
             },
             "scope": scope,
-            "versions": [_version(VERSION, columns=columns, schema=schema)],
+            "versions": [
+                _version(VERSION, columns=columns, schema=schema),
+                _version(V1BETA1, columns=columns, schema=schema) | {"storage": False},
+            ],
         },
     }
 

@@ -550,6 +550,7 @@ strategy: {type: RollingUpdate, rollingUpdate: {maxSurge: 1, maxUnavailable: 0}}
 - {group: ray.io, resource: rayjobs, suspend: spec.suspend}
 - {group: ray.io, resource: rayclusters, suspend: spec.suspend}
 - {group: kubeflow.org, resource: mpijobs, suspend: spec.runPolicy.suspend}
+- {group: trainer.kubeflow.org, resource: trainjobs, suspend: spec.suspend}
 {{- end }}
 
 {{/* The kinds whose replicas wait one by one (dovetail.jobs.guests.replicas). */}}

@@ -14,6 +14,8 @@ from dovetail_sandbox.programs import locate
 from dovetail_sandbox.realnode.commands import call
 
 _VALID_DAYS: Final = 365
+# controller-runtime's default folder of a certificate, below the folder for temporary files.
+_BELOW_TMPDIR: Final = Path("k8s-webhook-server/serving-certs")
 
 
 def prepared(neighbour: Neighbour, *, cluster: Cluster, programs: Mapping[str, Path]) -> Rendered:
@@ -21,7 +23,7 @@ def prepared(neighbour: Neighbour, *, cluster: Cluster, programs: Mapping[str, P
 
     Raises `ChartError`, and `ToolUnavailableError` without openssl.
     """
-    folder, known = cluster.folder / "certificates" / neighbour.name, cluster.state()
+    folder, known = cluster.folder / "certificates" / neighbour.name / _BELOW_TMPDIR, cluster.state()
     certificate, key = _certificate(folder, names=neighbour.host_names)
     local = Local(
         webhook_port=known.ports[neighbours.port_name(neighbour, use="webhook")],

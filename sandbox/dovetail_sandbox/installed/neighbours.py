@@ -24,12 +24,17 @@ _PORT_USES: Final = ("webhook", "health")
 class Neighbour:
     """One controller. Its program, its chart's release and its process all have its name.
 
-    `own_certificate` is the name of the authority of a controller that must manage its certificate itself. It keeps a
-    valid certificate that names this authority in addition to its Service.
+    - `own_certificate`: the name of the authority of a controller that must manage its certificate itself. It keeps a
+      valid certificate that names this authority in addition to its Service.
+    - `certificate_key`: the key of its configuration for that.
+    - `finds_certificate`: whether its configuration can name the folder of its certificate.
+    - `values`: the values of its chart.
     """
 
     name: str
     own_certificate: str = ""
+    certificate_key: str = "internalCertManagement"
+    finds_certificate: bool = True
     values: Mapping[str, object] = field(default_factory=dict)
 
     @property
@@ -66,11 +71,18 @@ class Local:
         return f"https://127.0.0.1:{self.webhook_port}{path}"
 
 
-# In the order of their start: Kueue looks for JobSets when it starts.
+# In the order of their start: Kueue and the Trainer look for JobSets when they start.
 NEIGHBOURS: Final = {
     each.name: each
     for each in (
         Neighbour(name="jobset"),
+        Neighbour(name="lws"),
+        Neighbour(
+            name="trainer",
+            certificate_key="certManagement",
+            finds_certificate=False,
+            values={"jobset.install": False},
+        ),
         Neighbour(
             name="kueue",
             own_certificate="kueue-ca",
@@ -115,7 +127,15 @@ def _as_process(workload: Manifest, *, neighbour: Neighbour, local: Local) -> Ma
     pod = workload["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     probe = {"httpGet": {"path": "/readyz", "port": local.health_port}}
-    process = {**container, "name": neighbour.name, "command": [neighbour.name], "readinessProbe": probe}
+    # Where controller-runtime looks for a certificate, if the configuration does not name a folder.
+    temporary = {"name": "TMPDIR", "value": str(local.certificates.parents[1])}
+    process = {
+        **container,
+        "name": neighbour.name,
+        "command": [neighbour.name],
+        "env": [*(container.get("env") or []), temporary],
+        "readinessProbe": probe,
+    }
     template = {**workload["spec"]["template"], "spec": {**pod, "containers": [process]}}
     return {**workload, "spec": {**workload["spec"], "template": template}}
 
@@ -145,17 +165,16 @@ def _called(client: Mapping[str, Any], *, local: Local) -> dict[str, Any]:
 
 
 def _configured(configuration: Mapping[str, Any], *, neighbour: Neighbour, local: Local) -> dict[str, Any]:
+    folder = {"certDir": str(local.certificates)} if neighbour.finds_certificate else {}
+    management = neighbour.certificate_key
     return {
         **configuration,
         "health": {"healthProbeBindAddress": f"127.0.0.1:{local.health_port}"},
         "metrics": {"bindAddress": "0"},
-        "webhook": {"host": "127.0.0.1", "port": local.webhook_port, "certDir": str(local.certificates)},
+        "webhook": {"host": "127.0.0.1", "port": local.webhook_port, **folder},
         # There is only one process, and outside a pod it does not know the namespace of its Lease.
         "leaderElection": {**configuration.get("leaderElection", {}), "leaderElect": False},
-        "internalCertManagement": {
-            **configuration["internalCertManagement"],
-            "enable": bool(neighbour.own_certificate),
-        },
+        management: {**configuration[management], "enable": bool(neighbour.own_certificate)},
     }
 
 

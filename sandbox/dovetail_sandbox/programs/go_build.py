@@ -8,6 +8,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Final
 
+import yaml
+
 from dovetail_sandbox.errors import BuildFailedError
 from dovetail_sandbox.programs.catalog import Tool
 
@@ -60,7 +62,10 @@ def build(
 
 
 def copy_chart(tool: Tool, *, go: str, target: Path, module: Path | None = None) -> None:
-    """Copy the Helm chart in the project's Go module to `target`. Raises `BuildFailedError`."""
+    """Copy the Helm chart in the project's Go module to `target`. Raises `BuildFailedError`.
+
+    The module has no copies of other projects' charts, and Helm renders no chart that lacks one: the list is left out.
+    """
     found = subprocess.run(
         [go, "list", "-f={{.Module.Dir}}", tool.package],
         cwd=module or module_folder(tool.folder),
@@ -77,6 +82,9 @@ def copy_chart(tool: Tool, *, go: str, target: Path, module: Path | None = None)
             # Contents only: in the module cache everything is read-only, including folders.
             (target / path.relative_to(source)).parent.mkdir(parents=True, exist_ok=True)
             (target / path.relative_to(source)).write_bytes(path.read_bytes())
+    facts = yaml.safe_load((target / "Chart.yaml").read_text(encoding="utf-8"))
+    if facts.pop("dependencies", None):
+        (target / "Chart.yaml").write_text(yaml.safe_dump(facts, sort_keys=False), encoding="utf-8")
 
 
 def environment() -> dict[str, str]:

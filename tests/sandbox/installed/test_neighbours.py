@@ -98,12 +98,34 @@ def test_who_insists_on_its_own_certificate_finds_a_good_one() -> None:
     assert not configuration("jobset")["internalCertManagement"]["enable"]
 
 
+def test_a_configuration_that_cannot_name_the_folder_has_it_below_that_of_temporary_files() -> None:
+    rendered = make_rendered()
+    (written,) = [each for each in rendered.objects if each["kind"] == "ConfigMap"]
+    theirs = {**CONFIGURATION, "certManagement": {"enable": True}}
+    del theirs["internalCertManagement"]
+    written["data"]["controller_manager_config.yaml"] = yaml.safe_dump(theirs)
+    local = Local(
+        webhook_port=1,
+        health_port=2,
+        certificates=Path("/box/k8s-webhook-server/serving-certs"),
+        certificate="",
+        key="",
+    )
+    found = neighbours.adapted(rendered, neighbour=NEIGHBOURS["trainer"], local=local)
+    (after,) = [each for each in found.objects if each["kind"] == "ConfigMap"]
+    told = yaml.safe_load(after["data"]["controller_manager_config.yaml"])
+    assert told["webhook"] == {"host": "127.0.0.1", "port": 1}
+    assert told["certManagement"] == {"enable": False}
+    (container,) = found.workloads[0]["spec"]["template"]["spec"]["containers"]
+    assert {"name": "TMPDIR", "value": "/box"} in container["env"]
+
+
 def test_jobset_starts_before_kueue_which_looks_for_it() -> None:
     assert [each.name for each in neighbours.chosen(["kueue", "jobset"])] == ["jobset", "kueue"]
 
 
 def test_an_unknown_neighbour_is_refused_with_those_that_there_are() -> None:
-    with pytest.raises(InvalidInputError, match="with: 'volcano' is not allowed; use jobset, kueue"):
+    with pytest.raises(InvalidInputError, match="with: 'volcano' is not allowed; use jobset, lws, trainer, kueue"):
         neighbours.chosen(["volcano"])
 
 

@@ -1,6 +1,7 @@
 """What the webhook adds to a guest when it is created, so that nothing of it starts before its turn. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from dovetail import names
@@ -23,9 +24,9 @@ def patch_of_guest(guest: Guest, *, kind: Kind, run: str, user: str) -> Patch:
         return _left_out(guest)
     said = {**annotations, names.RUN: run, names.USER: user}
     patch: Patch = [{"op": "add", "path": "/metadata/annotations", "value": said}]
-    patch += _held(guest, kind=kind)
+    patch += held(guest, kind=kind)
     for each in sets:
-        patch += _gated(each, run=run)
+        patch += gated(each, run=run)
     return patch
 
 
@@ -50,7 +51,8 @@ def _left_out(guest: Guest) -> Patch:
     ]
 
 
-def _held(guest: Guest, *, kind: Kind) -> Patch:
+def held(guest: Guest, *, kind: Kind) -> Patch:
+    """Set the field that holds the guest."""
     *way, last = kind.suspend_path
     parents: Patch = [
         {"op": "add", "path": pointer(tuple(way[:depth])), "value": {}}
@@ -60,13 +62,17 @@ def _held(guest: Guest, *, kind: Kind) -> Patch:
     return [*parents, {"op": "add", "path": pointer((*way, last)), "value": True}]
 
 
-def _gated(pods: PodSet, *, run: str) -> Patch:
+def gated(pods: PodSet, *, run: str, annotations: Mapping[str, str] = MappingProxyType({})) -> Patch:
+    """Gate the pods of a template, and give them the guest's run and these annotations."""
     template, where = pods.template, pointer(pods.path)
     gates = [gate for gate in template.spec.get("schedulingGates") or () if gate != {"name": names.QUEUE_GATE}]
     labels = {**template.labels, names.RUN: run}
     metadata: Patch = [] if template.metadata is not None else [{"op": "add", "path": f"{where}/metadata", "value": {}}]
+    more = {**template.annotations, **annotations}
+    annotated: Patch = [{"op": "add", "path": f"{where}/metadata/annotations", "value": more}] if annotations else []
     return [
         *metadata,
+        *annotated,
         {"op": "add", "path": f"{where}/metadata/labels", "value": labels},
         {"op": "add", "path": f"{where}/spec/schedulingGates", "value": [*gates, {"name": names.QUEUE_GATE}]},
     ]

@@ -33,6 +33,11 @@ class Guest(Described, frozen=True, kw_only=True):
         """The UIDs by which its record names it."""
         return frozenset({self.metadata.uid})
 
+    @property
+    def is_growing(self) -> bool:
+        """Whether a part of it that the queue needs does not exist yet."""
+        return False
+
     def owners(self, resource: Resource) -> list[OwnerReference]:
         """The owners of its record: the record is deleted with them. `resource` is the guest's kind."""
         meta = self.metadata

@@ -42,6 +42,11 @@ class PodGroup(Guest, frozen=True, kw_only=True):
         """The UIDs of its pods."""
         return frozenset(each.uid for each in self.members)
 
+    @property
+    def is_growing(self) -> bool:
+        """Whether some of its pods do not exist."""
+        return bool(self.missing)
+
     def owners(self, resource: Resource) -> list[OwnerReference]:  # noqa: ARG002 - all are pods
         """Its pods: the garbage collector deletes the record after the last of them."""
         return self.members

@@ -2,16 +2,35 @@
 
 from typing import Final
 
+from dovetail.jobs.guests.admission import Patch, patch_of_guest
 from dovetail.jobs.guests.batch_job import BatchJobs
 from dovetail.jobs.guests.jobset import JobSets
-from dovetail.jobs.guests.kind import Kind
+from dovetail.jobs.guests.kind import Guest, Kind
 from dovetail.jobs.guests.mpijob import MPIJobs
 from dovetail.jobs.guests.raycluster import RayClusters
 from dovetail.jobs.guests.rayjob import RayJobs
+from dovetail.jobs.guests.trainjob import (
+    TrainJobs,
+    is_job_set_of_train_job,
+    patch_of_job_set,
+    patch_of_train_job,
+)
 
-KINDS: Final[tuple[Kind, ...]] = (BatchJobs(), JobSets(), RayJobs(), RayClusters(), MPIJobs())
+KINDS: Final[tuple[Kind, ...]] = (BatchJobs(), JobSets(), RayJobs(), RayClusters(), MPIJobs(), TrainJobs())
 
 
 def kind_of(*, group: str, kind: str) -> Kind | None:
     """The adapter of a kind; None for a kind without one."""
     return next((each for each in KINDS if (each.resource.group, each.resource.kind) == (group, kind)), None)
+
+
+def admission_patch(guest: Guest, *, kind: Kind, run: str, user: str) -> Patch:
+    """The changes to a new object of a kind; `run` is a text of which no other guest has the same.
+
+    Raises `GuestError`.
+    """
+    if isinstance(kind, TrainJobs):
+        return patch_of_train_job(guest, kind=kind, run=run, user=user)
+    if isinstance(kind, JobSets) and is_job_set_of_train_job(guest):
+        return patch_of_job_set(guest)
+    return patch_of_guest(guest, kind=kind, run=run, user=user)

@@ -30,14 +30,16 @@ from dovetail_operator.watchers.guests import changes, messages, writes
 from dovetail_operator.watchers.guests.directory import Directory, Known
 from dovetail_operator.watchers.guests.gates import Gates
 from dovetail_operator.watchers.guests.pod_groups import PodGroupWatch
-from dovetail_operator.watchers.guests.watch import KindWatch, KindWatches
+from dovetail_operator.watchers.guests.train_jobs import watch_of
+from dovetail_operator.watchers.guests.watch import KindWatches
 from dovetail_operator.writes import jobs
 
 _HANDS: Final = 8
 _BACKOFF: Final = Backoff(first_seconds=0.5, longest_seconds=30.0)
 # A guest whose record was refused is tried again after this time: a quota of the namespace may have room then.
 _REFUSED_SECONDS: Final = 60.0
-# The pods of a group are created one after the other: only after this time are the missing ones worth a message.
+# The pods of a group are created one after the other, and the JobSet of a TrainJob after it: only after this time are
+# missing ones worth a message.
 _PATIENCE_SECONDS: Final = 20.0
 
 
@@ -60,7 +62,8 @@ class GuestKeeper:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         groups = PodGroupWatch(client, on_event=self._on_guest)
-        self.watches = KindWatches([*(KindWatch(client, kind=each, on_event=self._on_guest) for each in kinds), groups])
+        followed = [watch_of(each, client=client, on_event=self._on_guest) for each in kinds]
+        self.watches = KindWatches([*followed, groups])
         self._client = client
         self._state = state
         self._show: Callable[[EventType, Job], None] = lambda _type, _job: None
@@ -217,12 +220,14 @@ class GuestKeeper:
             # A pod of it was deleted while it waited: the queue would give GPUs to a part of the group.
             await jobs.delete_gpujob(self._client, job=record)
         else:
-            self._say(found, message=f"GPUJob {record.metadata.name} stays as it was: {why}")
+            # The JobSet of a TrainJob may have been deleted since it ended.
+            if not (found.guest.is_growing and has_ended(found.guest, kind=found.kind)):
+                self._say(found, message=f"GPUJob {record.metadata.name} stays as it was: {why}")
             await self._follow(found, record=record, wanted=None)
 
     def _is_growing(self, found: Known) -> bool:
-        """Whether the guest is a group of pods some of which are probably about to be created."""
-        if not isinstance(found.guest, PodGroup) or not found.guest.missing:
+        """Whether a part of the guest is missing that is probably about to be created."""
+        if not found.guest.is_growing:
             return False
         since = self._incomplete.setdefault(found.key, self._clock())
         return self._clock() - since < _PATIENCE_SECONDS

@@ -22,6 +22,7 @@ class KindWatch(OptionalWatch[Guest]):
         *,
         kind: Kind,
         on_event: Callable[[EventType, Guest, Kind], None],
+        label_selector: str = names.LABEL_QUEUE,
         look_seconds: float = _LOOK_SECONDS,
     ) -> None:
         self.kind = kind
@@ -30,7 +31,7 @@ class KindWatch(OptionalWatch[Guest]):
             resource=kind.resource,
             as_type=Guest,
             on_event=lambda type_, guest: on_event(type_, guest, kind),
-            label_selector=names.LABEL_QUEUE,
+            label_selector=label_selector,
             look_seconds=look_seconds,
         )
 

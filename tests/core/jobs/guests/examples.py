@@ -6,9 +6,11 @@ from typing import Any, Final
 
 import yaml
 
+from dovetail import names
 from dovetail.decoding import convert
 from dovetail.jobs.guests.kind import Guest, Kind
 from dovetail.jobs.guests.registry import KINDS
+from dovetail.jobs.guests.trainjob import TrainJobs, composed
 
 FOLDER: Final = Path(__file__).parents[4] / "examples" / "kinds"
 
@@ -28,6 +30,7 @@ EXPECTED: Final = {
     "RayJob": Expected(name="rayjob-tune", workers=4, pods=5),
     "RayCluster": Expected(name="raycluster-notebook", workers=2, pods=3),
     "MPIJob": Expected(name="mpijob-allreduce", workers=2, pods=3),
+    "TrainJob": Expected(name="trainjob-finetune", workers=2, pods=2),
 }
 
 
@@ -41,7 +44,34 @@ def guest(kind: Kind, *, status: dict[str, Any] | None = None, **metadata: Any) 
     """The example of a kind as the API server has it."""
     body = example(kind)
     meta = {**body["metadata"], "namespace": "team", "uid": "uid-guest", "resourceVersion": "7", **metadata}
-    return convert({**body, "metadata": meta, "status": status or {}}, as_type=Guest)
+    found = convert({**body, "metadata": meta, "status": status or {}}, as_type=Guest)
+    return composed(found, job_set=job_set_of(found)) if isinstance(kind, TrainJobs) else found
+
+
+def job_set_of(found: Guest, *, run: str = "r", version: int = 3, nodes: int | None = None) -> Guest:
+    """The JobSet that Kubeflow Trainer makes of a TrainJob, as the webhook has left it."""
+    owner = {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "TrainJob",
+        "name": found.metadata.name,
+        "uid": found.metadata.uid,
+        "controller": True,
+    }
+    count = nodes or found.spec["trainer"]["numNodes"]
+    template = {
+        "metadata": {"labels": {names.RUN: run}, "annotations": {names.REQUEST: "1"}},
+        "spec": {"containers": [{"name": "node", "image": "busybox"}]},
+    }
+    job = {"spec": {"parallelism": count, "completions": count, "template": template}}
+    meta = {
+        "name": found.metadata.name,
+        "namespace": found.metadata.namespace,
+        "labels": {names.RUN: run},
+        "ownerReferences": [owner],
+        "resourceVersion": str(version),
+    }
+    spec = {"replicatedJobs": [{"name": "node", "template": job}]}
+    return convert({"metadata": meta, "spec": spec}, as_type=Guest)
 
 
 def kind_named(name: str) -> Kind:

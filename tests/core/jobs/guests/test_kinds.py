@@ -11,15 +11,19 @@ from dovetail.api.gpujob import job_of, spec_of
 from dovetail.decoding import convert
 from dovetail.engine.model.ranking import DEFAULT_RANKING
 from dovetail.jobs.batch_job import is_child, is_guests, is_managed
-from dovetail.jobs.guests.admission import patch_of_guest
 from dovetail.jobs.guests.kind import Guest, GuestError, Kind, has_ended, is_suspended, suspend_patch, value_at
 from dovetail.jobs.guests.record import is_record_of, record_of
-from dovetail.jobs.guests.registry import KINDS
+from dovetail.jobs.guests.registry import KINDS, admission_patch
 from dovetail.jobs.guests.run import as_batch_job
+from dovetail.jobs.guests.trainjob import TrainJobs
 from dovetail.pods.demand import ask_of_job
 from tests.core.jobs.guests.examples import EXPECTED, FOLDER, example, guest, kind_named
 
 each_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.resource.kind)
+# All but TrainJobs, whose templates are in another object.
+each_kind_with_templates = pytest.mark.parametrize(
+    "kind", [kind for kind in KINDS if not isinstance(kind, TrainJobs)], ids=lambda kind: kind.resource.kind
+)
 
 # How each kind says that it was suspended and how it ended; a kind without an end has none.
 SUSPENDED: dict[str, dict[str, Any]] = {
@@ -28,18 +32,21 @@ SUSPENDED: dict[str, dict[str, Any]] = {
     "RayJob": {"jobDeploymentStatus": "Suspended"},
     "RayCluster": {"conditions": [{"type": "RayClusterSuspended", "status": "True"}]},
     "MPIJob": {"conditions": [{"type": "Suspended", "status": "True"}]},
+    "TrainJob": {"conditions": [{"type": "Suspended", "status": "True"}]},
 }
 SUCCEEDED: dict[str, dict[str, Any]] = {
     "Job": {"conditions": [{"type": "Complete", "status": "True"}]},
     "JobSet": {"conditions": [{"type": "Completed", "status": "True"}]},
     "RayJob": {"jobDeploymentStatus": "Complete", "jobStatus": "SUCCEEDED"},
     "MPIJob": {"conditions": [{"type": "Succeeded", "status": "True"}]},
+    "TrainJob": {"conditions": [{"type": "Complete", "status": "True"}]},
 }
 FAILED: dict[str, dict[str, Any]] = {
     "Job": {"conditions": [{"type": "Failed", "status": "True"}]},
     "JobSet": {"conditions": [{"type": "Failed", "status": "True"}]},
     "RayJob": {"jobDeploymentStatus": "Failed", "message": "no cluster"},
     "MPIJob": {"conditions": [{"type": "Failed", "status": "True"}]},
+    "TrainJob": {"conditions": [{"type": "Failed", "status": "True"}]},
 }
 
 
@@ -80,11 +87,11 @@ def test_the_record_holds_nothing_that_only_the_guests_readers_may_see(kind: Kin
     assert "command" not in written
 
 
-@each_kind
+@each_kind_with_templates
 def test_admission_holds_the_guest_and_gates_all_its_pods(kind: Kind) -> None:
     body = example(kind)
     found = convert(body, as_type=Guest)
-    patch = patch_of_guest(found, kind=kind, run="review-1", user="ada")
+    patch = admission_patch(found, kind=kind, run="review-1", user="ada")
     after = convert(patched(body, patch=patch), as_type=Guest)
     assert is_suspended(after, kind=kind)
     assert after.metadata.annotations[names.RUN] == "review-1"
@@ -93,27 +100,27 @@ def test_admission_holds_the_guest_and_gates_all_its_pods(kind: Kind) -> None:
         assert pods.template.labels[names.RUN] == "review-1"
         assert pods.template.spec["schedulingGates"] == [{"name": names.QUEUE_GATE}]
     # A second look, after another webhook has changed something, changes nothing more than the run.
-    again = patched(msgspec.to_builtins(after), patch=patch_of_guest(after, kind=kind, run="review-1", user="ada"))
+    again = patched(msgspec.to_builtins(after), patch=admission_patch(after, kind=kind, run="review-1", user="ada"))
     assert convert(again, as_type=Guest) == after
 
 
-@each_kind
+@each_kind_with_templates
 @pytest.mark.parametrize("copied", [{}, {names.RUN: "r", names.USER: "ada", "theirs": "x"}], ids=["labels", "all"])
 def test_a_part_of_a_guest_waits_with_the_guest_and_leaves_the_queue(kind: Kind, copied: dict[str, str]) -> None:
     """A RayJob's RayCluster has the templates of the RayJob, its labels and its annotations."""
-    held = patched(example(kind), patch=patch_of_guest(guest(kind), kind=kind, run="r", user="ada"))
+    held = patched(example(kind), patch=admission_patch(guest(kind), kind=kind, run="r", user="ada"))
     owner = {"apiVersion": "ray.io/v1", "kind": "RayJob", "name": "tune", "uid": "uid-tune", "controller": True}
     labels = {names.LABEL_QUEUE: "default", "theirs": "y"}
     metadata = {"name": "part", "labels": labels, "annotations": copied, "ownerReferences": [owner]}
     part = {**held, "metadata": metadata}
     found = convert(part, as_type=Guest)
-    patch = patch_of_guest(found, kind=kind, run="other", user="system:serviceaccount:ray:kuberay-operator")
+    patch = admission_patch(found, kind=kind, run="other", user="system:serviceaccount:ray:kuberay-operator")
     after = patched(part, patch=patch)
     assert after["metadata"]["labels"] == {"theirs": "y"}
     assert after["metadata"]["annotations"].keys() == copied.keys() - {names.RUN, names.USER}
     assert after["spec"] == held["spec"]
     # A second look finds nothing of ours.
-    assert patch_of_guest(convert(after, as_type=Guest), kind=kind, run="third", user="other") == []
+    assert admission_patch(convert(after, as_type=Guest), kind=kind, run="third", user="other") == []
 
 
 @each_kind
@@ -122,16 +129,16 @@ def test_a_guest_with_an_owner_is_still_itself_in_a_second_look(kind: Kind) -> N
     owner = {"apiVersion": "batch/v1", "kind": "CronJob", "name": "c", "uid": "uid-c", "controller": True}
     body = example(kind)
     body["metadata"]["ownerReferences"] = [owner]
-    first = patched(body, patch=patch_of_guest(convert(body, as_type=Guest), kind=kind, run="r", user="cron"))
-    again = patched(first, patch=patch_of_guest(convert(first, as_type=Guest), kind=kind, run="r", user="cron"))
+    first = patched(body, patch=admission_patch(convert(body, as_type=Guest), kind=kind, run="r", user="cron"))
+    again = patched(first, patch=admission_patch(convert(first, as_type=Guest), kind=kind, run="r", user="cron"))
     assert again == first
 
 
 @each_kind
 def test_admission_leaves_others_alone(kind: Kind) -> None:
-    assert patch_of_guest(guest(kind, labels={}), kind=kind, run="r", user="ada") == []
+    assert admission_patch(guest(kind, labels={}), kind=kind, run="r", user="ada") == []
     kueues = {names.LABEL_QUEUE: "default", names.KUEUE_QUEUE: "team"}
-    assert patch_of_guest(guest(kind, labels=kueues), kind=kind, run="r", user="ada") == []
+    assert admission_patch(guest(kind, labels=kueues), kind=kind, run="r", user="ada") == []
 
 
 @each_kind

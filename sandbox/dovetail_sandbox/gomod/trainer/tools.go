@@ -1,0 +1,9 @@
+//go:build tools
+
+// Package tools names the programs that the sandbox builds from this module, so that go.sum covers what they import.
+package tools
+
+import (
+	_ "github.com/kubeflow/trainer/v2/cmd/trainer-controller-manager"
+	_ "sigs.k8s.io/lws/cmd"
+)
