@@ -17,7 +17,7 @@ import plane
 from dovetail import names
 from dovetail.api.resources import GPUJOBS, NAMESPACES
 from dovetail.kube.client import Client
-from dovetail_sandbox import bringup, progress
+from dovetail_sandbox import bringup, cluster, progress
 from dovetail_sandbox.cluster import Cluster
 
 NAMESPACE = "bench"
@@ -44,14 +44,15 @@ def sandbox(*, nodes: str, without: Sequence[str] = (), overrides: Sequence[str]
         declared = Path(folder) / "nodes.yaml"
         declared.write_text(nodes, encoding="utf-8")
         qps = [f"scheduler.qps={plane.QPS}", f"scheduler.burst={2 * plane.QPS}"]
-        up = bringup.up(
-            name, report=progress.reporter(), nodes_file=declared, overrides=[*qps, *overrides], without=without
-        )
+        made = cluster.get(name)
         try:
-            asyncio.run(_namespace(up))
-            yield up
+            bringup.up(
+                name, report=progress.reporter(), nodes_file=declared, overrides=[*qps, *overrides], without=without
+            )
+            asyncio.run(_namespace(made))
+            yield made
         finally:
-            up.down()
+            made.down()
 
 
 async def _namespace(made: Cluster) -> None:

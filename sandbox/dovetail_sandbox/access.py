@@ -4,6 +4,7 @@ import asyncio
 import base64
 import json
 import subprocess
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -29,6 +30,7 @@ USER_ACCOUNT: Final = f"system:serviceaccount:{USER_NAMESPACE}:{USER}"
 USER_SECONDS: Final = 8 * 3600
 _AT_ONCE: Final = 32
 _POLL_SECONDS: Final = 0.5
+_POLL_PAUSE: Final = 4.0  # times as long as the last list took
 _READY_SECONDS: Final = 60.0
 _READY_PER_SECOND: Final = 10.0  # far below the slowest rate seen, on a busy machine
 
@@ -177,8 +179,12 @@ async def _until_ready(client: Client, *, count: int) -> None:
     limit = _READY_SECONDS + count / _READY_PER_SECOND
     try:
         async with asyncio.timeout(limit):
-            while (await _ready(client)) < count:  # noqa: ASYNC110 - another program changes it
-                await asyncio.sleep(_POLL_SECONDS)
+            while True:
+                began = time.monotonic()
+                if await _ready(client) >= count:
+                    return
+                # A list of thousands of nodes keeps the API server busy that the nodes need to become Ready.
+                await asyncio.sleep(max(_POLL_SECONDS, _POLL_PAUSE * (time.monotonic() - began)))
     except TimeoutError as error:
         raise SandboxError(f"Not all of {count} simulated nodes are Ready after {limit:g} s.") from error
 

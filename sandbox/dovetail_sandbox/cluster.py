@@ -29,6 +29,8 @@ KWOK_CLUSTER: Final = "kwok"
 TAIL_LINES: Final = 15
 _CRASHES_TO_GIVE_UP: Final = 3
 _POLL_SECONDS: Final = 0.1
+# On two cores with 40 runnable processes, some programs took longer than 60 s. One that crashes is found long before.
+_READY_SECONDS: Final = 180.0
 _SUPERVISOR_GRACE_SECONDS: Final = 12.0
 
 
@@ -190,7 +192,7 @@ class Cluster:
         if supervisor is None or not identity.send(supervisor, signal_number=signal.SIGHUP):
             raise self._unsupervised()
 
-    def wait_ready(self, components: Iterable[str], *, seconds: float = 60.0) -> None:
+    def wait_ready(self, components: Iterable[str], *, seconds: float = _READY_SECONDS) -> None:
         """Return when the components run and report that they are ready.
 
         Raises `ComponentFailedError` for a component that keeps crashing, or is not ready within `seconds`.
