@@ -2,14 +2,13 @@
 
 1. The decision alone, in CPU time: on a full cluster of borrowers, an owner wants one GPU, or a gang of 1,000 or 4,000.
 2. A look over 15,000 waiting jobs with 200 quotas in five levels, in turns with the same quotas without a tree.
-3. With --plane: from the creation of a job to its pod running, on a sandbox that is full of borrowers' jobs.
-   KAI-Scheduler publishes 13.9 s for one GPU.
+3. With --plane, that alone: from the creation of a job until it runs, on a sandbox that is full of borrowers' jobs.
 
-    python benchmarks/quota_reclaim.py [--rounds 5] [--waiting 15000] [--plane] [--json FILE]
+    python benchmarks/quota_reclaim.py [--rounds 5] [--waiting 15000] [--json FILE]
+    python benchmarks/quota_reclaim.py --plane [--nodes 500] [--gangs 1000x8 4000x8] [--json FILE]
 """
 
 import argparse
-import asyncio
 import statistics
 import time
 from collections.abc import Mapping
@@ -19,19 +18,16 @@ from random import Random
 from typing import Any
 
 import msgspec
-import plane
 import queue_plane
-from queue_running import until_reported
+import quota_plane
 from queue_workload import DEVICES, cluster
 
-from dovetail.api.gpujob import GPUJob, job_of
+from dovetail.api.gpujob import job_of
 from dovetail.api.gpuquota import GPUQuota
-from dovetail.api.resources import GPUJOBS, GPUQUOTAS
 from dovetail.cluster.view import ClusterView
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Ask, Claim, DeviceClaim
 from dovetail.gpu.request import parse
-from dovetail.kube.client import Client
 from dovetail.queue.cycle import SchedulingCycle
 from dovetail.queue.limits.guarantees import capacity_of
 from dovetail.queue.limits.quota_usage import Counted
@@ -44,7 +40,6 @@ from dovetail_operator.queue.cycle import decide, survey
 from dovetail_operator.queue.cycle_caches import caches_for
 from dovetail_operator.state.state import State, build_state
 
-KAI_SECONDS = 13.9
 NOW = datetime(2026, 1, 9, tzinfo=UTC)
 
 
@@ -52,10 +47,23 @@ def main() -> None:
     options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     options.add_argument("--rounds", type=int, default=5, help="looks in each way (default: %(default)s)")
     options.add_argument("--waiting", type=int, default=15_000, help="waiting jobs (default: %(default)s)")
-    options.add_argument("--plane", action="store_true", help="measure on a sandbox too")
+    options.add_argument("--plane", action="store_true", help="measure on a sandbox instead")
+    options.add_argument("--nodes", type=int, default=500, help="its nodes with 8 GPUs each (default: %(default)s)")
+    options.add_argument("--singles", type=int, default=5, help="its reclaims of one GPU (default: %(default)s)")
+    options.add_argument(
+        "--gangs",
+        nargs="*",
+        type=quota_plane.gang,
+        default=[quota_plane.gang(each) for each in ("1000x8", "1000x1", "4000x8")],
+        help="its reclaims of gangs, GPUS x GPUs of a worker (default: 1000x8 1000x1 4000x8)",
+    )
     options.add_argument("--json", type=Path, default=Path("out/quota_reclaim.json"), help="where it is written too")
     args = options.parse_args()
-    found: dict[str, Any] = {
+    if args.plane:
+        found = quota_plane.on_plane(nodes=args.nodes, singles=args.singles, gangs=args.gangs)
+        queue_plane.report(found, path=args.json)
+        return
+    found = {
         "decision_cpu_seconds": {
             "1 GPU of 1,000": decision(gpus=1, nodes=125),
             "1,000 GPUs in one gang of 1,000": decision(gpus=1_000, nodes=125),
@@ -63,8 +71,6 @@ def main() -> None:
         },
         "look": looks(rounds=args.rounds, waiting=args.waiting),
     }
-    if args.plane:
-        found["plane"] = on_plane()
     queue_plane.report(found, path=args.json)
 
 
@@ -192,58 +198,6 @@ def five_levels() -> tuple[list[GPUQuota], list[GPUQuota], list[str]]:
             tree[name] = {"limit": {"gpus": 4_000}, **parent, **own}
     flat = {name: {"limit": spec["limit"], "namespaces": [name]} for name, spec in tree.items()}
     return made(tree), made(flat), names[-1]
-
-
-# --- on a control plane --------------------------------------------------------------------------------------------
-
-
-def on_plane(nodes: int = 4, rounds: int = 5) -> dict[str, Any]:
-    """Seconds from the creation of an owner's job until it runs, on nodes that are full of borrowers' jobs."""
-    with queue_plane.sandbox(
-        nodes=queue_plane.gpu_nodes(nodes), overrides=["config.preemption.reclaim_grace=0"]
-    ) as made:
-        return asyncio.run(_reclaims(made, nodes=nodes, rounds=rounds))
-
-
-async def _reclaims(made: Any, *, nodes: int, rounds: int) -> dict[str, Any]:
-    async with plane.client_of(made) as client:
-        await until_reported(client, nodes)
-        spec = {"projects": ["owner"], "guaranteed": {"gpus": nodes * DEVICES}}
-        body = {"apiVersion": GPUQUOTAS.api_version, "kind": GPUQUOTAS.kind, "metadata": {"name": "owner"}}
-        await client.create(GPUQUOTAS, body=body | {"spec": spec}, as_type=dict[str, Any])
-        for at in range(nodes * DEVICES):
-            await _create(client, queue_plane.job(f"borrows-{at}"))
-        for at in range(nodes * DEVICES):
-            await _until_running(client, f"borrows-{at}")
-        one = [await _timed(client, queue_plane.job(f"owner-{at}")) for at in range(rounds)]
-        gang = await _timed(client, queue_plane.job("gang", gpu=DEVICES, workers=nodes - 1))
-    return {
-        "one_gpu_seconds": one,
-        "one_gpu_median_seconds": statistics.median(one),
-        f"gang_of_{(nodes - 1) * DEVICES}_gpus_seconds": gang,
-        "kai_one_gpu_seconds": KAI_SECONDS,
-    }
-
-
-async def _create(client: Client, body: dict[str, Any]) -> None:
-    await client.create(GPUJOBS, body=body, as_type=dict[str, Any], namespace=queue_plane.NAMESPACE)
-
-
-async def _timed(client: Client, body: dict[str, Any]) -> float:
-    body["metadata"]["labels"] = {"dovetail.dev/project": "owner"}
-    began = time.monotonic()
-    await _create(client, body)
-    await _until_running(client, body["metadata"]["name"])
-    return round(time.monotonic() - began, 2)
-
-
-async def _until_running(client: Client, name: str) -> None:
-    async with asyncio.timeout(120):
-        while True:
-            job = await client.get(GPUJOBS, name=name, as_type=GPUJob, namespace=queue_plane.NAMESPACE)
-            if job.status.phase == "Running":
-                return
-            await asyncio.sleep(0.05)
 
 
 if __name__ == "__main__":

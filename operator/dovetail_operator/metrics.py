@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, get_args
 
+import msgspec
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
@@ -173,9 +174,11 @@ class QuotasCollector(Collector):
         self._state = state
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
-        """The metric family; of at most as many quotas as namespaces have series of their own."""
-        family = GaugeMetricFamily(
-            "dovetail_quota_gpus", "GPUs of a GPUQuota in a tree, by kind.", labels=["quota", "kind"]
+        """The metric families; of at most as many quotas as namespaces have series of their own."""
+        labels = ["quota", "kind"]
+        family = GaugeMetricFamily("dovetail_quota_gpus", "GPUs of a GPUQuota in a tree, by kind.", labels=labels)
+        of_memory = GaugeMetricFamily(
+            "dovetail_quota_memory_bytes", "Device memory of a GPUQuota in a tree, by kind.", labels=labels
         )
         for quota in self._state.store.quotas.all[:_MOST_NAMESPACES]:
             known = quota.status.guarantee
@@ -190,7 +193,10 @@ class QuotasCollector(Collector):
             }
             for kind, gpus in kinds.items():
                 family.add_metric([quota.metadata.name, kind], gpus)
-        yield family
+            if known.memory is not None:
+                for name, mib in msgspec.structs.asdict(known.memory).items():
+                    of_memory.add_metric([quota.metadata.name, name.removesuffix("_mib")], mib << 20)
+        return [family, of_memory]
 
 
 class LeaseCollector(Collector):

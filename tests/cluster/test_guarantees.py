@@ -74,3 +74,14 @@ async def test_a_guarantee_above_the_limit_is_refused_with_the_numbers(quotas: Q
     with pytest.raises(StatusError, match=r"guaranteed\.gpus must not be above limit\.gpus"):
         await quotas.make("wrong", guaranteed={"gpus": 4}, limit={"gpus": 2})
     quotas.names.clear()
+
+
+async def test_device_memory_is_limited_and_a_wrong_amount_is_refused(
+    client: Client, jobs: Jobs, quotas: Quotas, namespace: str
+) -> None:
+    await quotas.make_known("memory", projects=["memory"], limit={"memory": "1Gi"})
+    await submit_for("memory", client, namespace, name="large", gpu="1(A100)")
+    waits = await jobs.phase("Queued", "large", reason="Quota")
+    assert "may use 1 GiB of device memory, 0 GiB are in use, this job would never fit" in (waits.message or "")
+    with pytest.raises(StatusError, match="such as 640Gi"):
+        await quotas.make("wrong", guaranteed={"memory": "640"})

@@ -7,7 +7,7 @@ from dovetail import names
 from dovetail.api.gpuquota import KIND, GPUQuota, Per
 from dovetail.api.resources import GPUQUOTAS
 from dovetail.kube.errors import NotFound
-from dovetail.queue.quota_tree.tree import tree_of
+from dovetail.queue.quota_tree.tree_builder import tree_of
 from dovetail_cli.cluster.connection import Cluster, work
 from dovetail_cli.submit.manifest import parse_word
 from dovetail_cli.ui.errors import UsageError
@@ -102,7 +102,9 @@ def _limits_of(quota: GPUQuota) -> str:
     spec = quota.spec
     amounts = {
         "gpus": spec.most.gpus,
+        "memory": spec.most.memory,
         "guaranteed": None if spec.guaranteed is None else spec.guaranteed.gpus,
+        "guaranteed memory": None if spec.guaranteed is None else spec.guaranteed.memory,
         "running-jobs": spec.running_jobs,
         "queued-jobs": spec.queued_jobs,
         "shares": spec.shares,

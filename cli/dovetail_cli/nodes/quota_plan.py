@@ -11,7 +11,7 @@ from dovetail.api.versions import API_VERSIONS, ConversionError, convert_object
 from dovetail.cluster.objects import ClusterObjects
 from dovetail.decoding import UnreadableError, convert
 from dovetail.names import API_VERSION
-from dovetail.query.quota_plan import QuotaPlan, plan_quotas
+from dovetail.query.quota_plan import MemoryChange, QuotaPlan, plan_quotas
 from dovetail_cli.cluster.connection import Cluster, work
 from dovetail_cli.cluster.snapshot import take
 from dovetail_cli.ui import output
@@ -21,6 +21,9 @@ from dovetail_cli.ui.progress import patiently
 from dovetail_cli.ui.times import utc_now
 
 COLUMNS: Final = ("QUOTA", "GUARANTEED", "WOULD_BE", "USED")
+# Where a quota names memory.
+MEMORY_COLUMNS: Final = ("GIB_GUARANTEED", "GIB_WOULD_BE", "GIB_USED")
+_GIB_MIB: Final = 1024
 
 
 def read(file: str) -> list[GPUQuota]:
@@ -71,7 +74,9 @@ def show(file: str, *, form: str, kubeconfig: str | None, context: str | None) -
     found = plan_quotas(objects, changed=changed, now=utc_now())
     if form in {"json", "yaml"}:
         return output.render([msgspec.to_builtins(found)], columns=(), form=form)
-    return "\n".join([output.render(list(rows(found)), columns=COLUMNS, form=form), *sentences(found)])
+    of_memory = any(quota.memory is not None for quota in found.quotas)
+    columns = (*COLUMNS, *MEMORY_COLUMNS) if of_memory else COLUMNS
+    return "\n".join([output.render(list(rows(found)), columns=columns, form=form), *sentences(found)])
 
 
 def rows(found: QuotaPlan) -> Iterator[dict[str, Any]]:
@@ -82,7 +87,16 @@ def rows(found: QuotaPlan) -> Iterator[dict[str, Any]]:
             "GUARANTEED": _amount(quota.before),
             "WOULD_BE": _amount(quota.after),
             "USED": f"{quota.used:g}",
+            **_of_memory(quota.memory),
         }
+
+
+def _of_memory(memory: MemoryChange | None) -> dict[str, str]:
+    if memory is None:
+        return {}
+    amounts = (memory.before_mib, memory.after_mib, memory.used_mib)
+    gib = [None if mib is None else mib / _GIB_MIB for mib in amounts]
+    return {column: _amount(each) for column, each in zip(MEMORY_COLUMNS, gib, strict=True)}
 
 
 def sentences(found: QuotaPlan) -> Iterator[str]:

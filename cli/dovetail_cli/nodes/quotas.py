@@ -7,14 +7,18 @@ import msgspec
 
 from dovetail.api.gpuquota import GPUQuota
 from dovetail.api.resources import GPUQUOTAS
-from dovetail.query.quotas import QuotaGuaranteeRow, QuotaRow, QuotaUseRow, choose, quota_row
+from dovetail.query.quotas import QuotaGuaranteeRow, QuotaMemoryRow, QuotaRow, QuotaUseRow, choose, quota_row
 from dovetail_cli.cluster.connection import Cluster, work
 from dovetail_cli.ui import output
 
 COLUMNS: Final = ("QUOTA", "WHO", "GPUS", "RUNNING", "QUEUED", "SHARES", "GPU_HOURS", "POOLS")
 TREE_COLUMNS: Final = ("QUOTA", "WHO", "GUARANTEED", "USED", "LENT", "BORROWED", "WAITING", *COLUMNS[2:])
+# In GiB, after the GPUs, where a quota names memory.
+MEMORY_COLUMN: Final = "MEMORY_GIB"
+MEMORY_COLUMNS: Final = ("GIB_GUARANTEED", "GIB_USED", "GIB_LENT", "GIB_BORROWED", "GIB_WAITING")
 _HOUR_SECONDS: Final = 3600
-_NO_USE: Final = QuotaUseRow(who="", gpus=0, running_jobs=0, queued_jobs=0, gpu_seconds=0)
+_GIB_MIB: Final = 1024
+_NO_USE: Final = QuotaUseRow(who="", gpus=0, memory_mib=0, running_jobs=0, queued_jobs=0, gpu_seconds=0)
 
 
 def show(names: Collection[str], *, form: str, kubeconfig: str | None, context: str | None) -> str:
@@ -27,9 +31,24 @@ def show(names: Collection[str], *, form: str, kubeconfig: str | None, context: 
     chosen = [quota_row(quota, quotas=found) for quota in choose(found, names=names)]
     if form in {"json", "yaml"}:
         return output.render([msgspec.to_builtins(quota) for quota in chosen], columns=(), form=form)
-    in_tree = any(quota.guarantee is not None for quota in chosen)
-    table = output.render(list(rows(in_order(chosen))), columns=TREE_COLUMNS if in_tree else COLUMNS, form=form)
+    table = output.render(list(rows(in_order(chosen))), columns=columns_of(chosen), form=form)
     return "\n".join([table, *(sentences(chosen) if form == "table" else ())])
+
+
+def columns_of(quotas: Iterable[QuotaRow]) -> tuple[str, ...]:
+    """The columns of the table: those of the tree where there is one, those of memory where a quota names it."""
+    known = list(quotas)
+    in_tree = any(quota.guarantee is not None for quota in known)
+    of_memory = any(quota.guarantee is not None and quota.guarantee.memory is not None for quota in known)
+    limited = of_memory or any(quota.limits.memory_mib is not None for quota in known)
+    before = TREE_COLUMNS[:7] if in_tree else TREE_COLUMNS[:2]
+    return (
+        *before,
+        *(MEMORY_COLUMNS if of_memory else ()),
+        "GPUS",
+        *((MEMORY_COLUMN,) if limited else ()),
+        *COLUMNS[3:],
+    )
 
 
 def in_order(quotas: Sequence[QuotaRow]) -> list[QuotaRow]:
@@ -56,8 +75,15 @@ def sentences(quotas: Iterable[QuotaRow]) -> Iterator[str]:
         if known is not None and known.waiting:
             asked = ", ".join(f"{each.name} ({each.gpus:g} GPUs)" for each in known.would_give)
             who = f"would be asked: {asked}" if asked else "no quota borrows what it could give back"
-            yield f"{quota.name} waits for {known.waiting:g} of its {known.gpus:g} guaranteed GPUs; {who}."
+            yield f"{quota.name} waits for {known.waiting:g} of its {_guaranteed(known)}; {who}."
         yield from (f"{problem}." for problem in quota.problems)
+
+
+def _guaranteed(known: QuotaGuaranteeRow) -> str:
+    """What a quota guarantees, in words: with memory alone, no number of GPUs."""
+    if known.memory is not None and known.memory.guaranteed_mib and not known.gpus:
+        return f"GPUs in {known.memory.guaranteed_mib / _GIB_MIB:g} guaranteed GiB"
+    return f"{known.gpus:g} guaranteed GPUs"
 
 
 def rows(quotas: Iterable[QuotaRow]) -> Iterator[dict[str, Any]]:
@@ -69,6 +95,7 @@ def rows(quotas: Iterable[QuotaRow]) -> Iterator[dict[str, Any]]:
                 "WHO": _who(quota, use=use),
                 **_of_tree(quota.guarantee),
                 "GPUS": _of(use.gpus, most=quota.limits.gpus),
+                MEMORY_COLUMN: _of_gib(use.memory_mib, most_mib=quota.limits.memory_mib),
                 "RUNNING": _of(use.running_jobs, most=quota.limits.running_jobs),
                 "QUEUED": _of(use.queued_jobs, most=quota.limits.queued_jobs),
                 "SHARES": "-" if quota.shares is None else quota.shares,
@@ -79,7 +106,7 @@ def rows(quotas: Iterable[QuotaRow]) -> Iterator[dict[str, Any]]:
 
 def _of_tree(known: QuotaGuaranteeRow | None) -> dict[str, str]:
     if known is None:
-        return dict.fromkeys(TREE_COLUMNS[2:7], "-")
+        return dict.fromkeys((*TREE_COLUMNS[2:7], *MEMORY_COLUMNS), "-")
     scaled = "" if known.says is None or known.says <= known.gpus else f"/{known.says}"
     return {
         "GUARANTEED": f"{known.gpus:g}{scaled}",
@@ -87,7 +114,15 @@ def _of_tree(known: QuotaGuaranteeRow | None) -> dict[str, str]:
         "LENT": f"{known.lent:g}",
         "BORROWED": f"{known.borrowed:g}",
         "WAITING": f"{known.waiting:g}",
+        **_of_memory(known.memory),
     }
+
+
+def _of_memory(known: QuotaMemoryRow | None) -> dict[str, str]:
+    if known is None:
+        return dict.fromkeys(MEMORY_COLUMNS, "-")
+    amounts = (known.guaranteed_mib, known.used_mib, known.lent_mib, known.borrowed_mib, known.waiting_mib)
+    return {column: f"{mib / _GIB_MIB:g}" for column, mib in zip(MEMORY_COLUMNS, amounts, strict=True)}
 
 
 def _who(quota: QuotaRow, *, use: QuotaUseRow) -> str:
@@ -96,6 +131,10 @@ def _who(quota: QuotaRow, *, use: QuotaUseRow) -> str:
         return use.who or ("-" if not quota.uses else "(no name)")
     named = ",".join([*quota.namespaces, *quota.projects, *quota.users])
     return named or ("everybody" if quota.guarantee is None else "its children")
+
+
+def _of_gib(used_mib: int, *, most_mib: int | None) -> str:
+    return _of(used_mib / _GIB_MIB, most=None if most_mib is None else most_mib / _GIB_MIB)
 
 
 def _of(used: float, *, most: float | None) -> str:

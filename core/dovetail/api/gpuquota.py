@@ -9,7 +9,8 @@ from msgspec import Meta
 
 from dovetail.api.gpujob import KeptOnNode
 from dovetail.api.meta import Condition, Described, ObjectMeta, Timestamp
-from dovetail.api.text_formats import TIME, in_order
+from dovetail.api.text_formats import DEVICE_MEMORY, TIME, in_order
+from dovetail.formats.quantities import mebibytes
 from dovetail.names import API_VERSION
 
 KIND: Final = "GPUQuota"
@@ -18,6 +19,7 @@ Count = Annotated[int, Meta(ge=0, le=1_000_000)]
 Label = Annotated[str, Meta(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=63)]
 User = Annotated[str, Meta(min_length=1, max_length=253)]
 Moment = Annotated[Timestamp, Meta(pattern=TIME)]
+DeviceMemory = Annotated[str, Meta(pattern=DEVICE_MEMORY, max_length=12)]
 
 
 class ReservedGPUs(Described, frozen=True, kw_only=True):
@@ -38,7 +40,7 @@ class Window(ReservedGPUs, frozen=True, kw_only=True):
 
 
 class GPUAmounts(Described, frozen=True, kw_only=True):
-    """A number of GPUs. A share counts as its fraction."""
+    """A number of GPUs, and an amount of their memory. A share counts as its fraction."""
 
     gpus: Annotated[Count | None, Meta(description="GPUs of any model.")] = None
     models: Annotated[
@@ -48,6 +50,18 @@ class GPUAmounts(Described, frozen=True, kw_only=True):
             max_length=32,
         ),
     ] = {}
+    memory: Annotated[
+        DeviceMemory | None,
+        Meta(
+            description="Device memory, such as 640Gi. A whole GPU counts with all its memory by its nominal size, a "
+            "share with what it is promised, a MIG instance with its own."
+        ),
+    ] = None
+
+    @property
+    def memory_mib(self) -> int | None:
+        """The device memory in MiB; None where nothing is said."""
+        return None if self.memory is None else mebibytes(self.memory, rounding="down")
 
 
 class QuotaSubjects(Described, frozen=True, kw_only=True):
@@ -83,7 +97,8 @@ class QuotaSubjects(Described, frozen=True, kw_only=True):
         GPUAmounts | None,
         Meta(
             description="GPUs that those whom the quota applies to can have at any time. While they are idle, others "
-            "may use them; they come back by the end of such jobs. Unset: the sum of its children's, at most the limit."
+            "may use them; they come back by the end of such jobs. With memory alone, the number of GPUs does not "
+            "matter. Unset: the sum of its children's, at most the limit."
         ),
     ] = None
     per: Annotated[
@@ -160,11 +175,24 @@ class QuotaUse(Described, frozen=True, kw_only=True, omit_defaults=False):
 
     who: Annotated[str, Meta(description="The namespace or the user; empty if all share one limit.", max_length=253)]
     gpus: Annotated[float, Meta(description="GPUs in use; a share counts as its fraction.", ge=0)] = 0.0
+    memory_mib: Annotated[
+        int, Meta(description="Device memory in use in MiB; counted while a quota names memory.", ge=0)
+    ] = 0
     running_jobs: Annotated[int, Meta(description="GPUJobs that run or start.", ge=0)] = 0
     queued_jobs: Annotated[int, Meta(description="GPUJobs in the queue.", ge=0)] = 0
     gpu_seconds: Annotated[
         float, Meta(description="GPU seconds used until `asOf`; each counts half after the configured half-life.", ge=0)
     ] = 0.0
+
+
+class QuotaMemoryGuarantee(Described, frozen=True, kw_only=True, omit_defaults=False):
+    """The same of device memory, in MiB."""
+
+    guaranteed_mib: Annotated[int, Meta(description="MiB that are guaranteed now.", ge=0)] = 0
+    used_mib: Annotated[int, Meta(description="MiB in use by it and by all quotas below it.", ge=0)] = 0
+    lent_mib: Annotated[int, Meta(description="Guaranteed MiB that it does not use and others do.", ge=0)] = 0
+    borrowed_mib: Annotated[int, Meta(description="MiB that it uses beyond its guarantee.", ge=0)] = 0
+    waiting_mib: Annotated[int, Meta(description="MiB that its waiting jobs request within its guarantee.", ge=0)] = 0
 
 
 class QuotaGuarantee(Described, frozen=True, kw_only=True, omit_defaults=False):
@@ -175,6 +203,10 @@ class QuotaGuarantee(Described, frozen=True, kw_only=True, omit_defaults=False):
     lent: Annotated[float, Meta(description="Guaranteed GPUs that it does not use and others do.", ge=0)] = 0.0
     borrowed: Annotated[float, Meta(description="GPUs that it uses beyond its guarantee.", ge=0)] = 0.0
     waiting: Annotated[float, Meta(description="GPUs that its waiting jobs request within its guarantee.", ge=0)] = 0.0
+    memory: Annotated[
+        QuotaMemoryGuarantee | None,
+        Meta(description="Its guarantee of device memory; unset where no quota of the tree names memory."),
+    ] = None
 
 
 class GPUQuotaStatus(Described, frozen=True, kw_only=True):
@@ -182,6 +214,9 @@ class GPUQuotaStatus(Described, frozen=True, kw_only=True):
 
     observed_generation: Annotated[int, Meta(description="The metadata.generation that this status describes.")] = 0
     gpus: Annotated[float, Meta(description="GPUs in use by all whom it applies to.", ge=0)] = 0.0
+    memory_mib: Annotated[
+        int, Meta(description="Device memory in use by them in MiB; counted while a quota names memory.", ge=0)
+    ] = 0
     running_jobs: Annotated[int, Meta(description="Their GPUJobs that run or start.", ge=0)] = 0
     queued_jobs: Annotated[int, Meta(description="Their GPUJobs in the queue.", ge=0)] = 0
     kept: Annotated[

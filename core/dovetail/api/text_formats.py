@@ -9,8 +9,10 @@ Schema = dict[str, Any]
 
 # Only years and offsets that Python can compute with: the API server also accepts the year 0 and an offset of 99 hours.
 TIME: Final = r"^[12][0-9]{3}-[0-9]{2}-[0-9]{2}T[0-9:]{8}(\.[0-9]{1,6})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])$"
+DEVICE_MEMORY: Final = r"^(0|[1-9][0-9]{0,5}(\.[0-9]{1,3})?(Mi|Gi|Ti|M|G|T))$"
 
 _SENTENCES: Final = {
+    DEVICE_MEMORY: "must be an amount of device memory with a unit (Mi, Gi, Ti, M, G or T), such as 640Gi or 1.5Ti",
     r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$": "must be of a-z, 0-9 and '-' with a letter or a digit at both ends, "
     "such as team-a",
     "^[A-Za-z_][A-Za-z0-9_]*$": "must be a variable's name of letters, digits and '_', such as learning_rate",

@@ -204,6 +204,7 @@ def queue_view(objects: ClusterObjects, *, now: datetime, without: str = "") -> 
     quotas = Quotas(half_life_seconds=settings.fair_share_half_life)
     for quota in objects.quotas or ():
         quotas.update(quota)
+    quotas.observe(view.ledger)
     for pod in objects.pods:
         quotas.pod_changed(pod, ledger=view.ledger)
     batch_jobs = objects.batch_job_of(objects.jobs)

@@ -19,6 +19,14 @@ from dovetail.queue.quota_tree.tree import Tree
 from dovetail.queue.verdicts import Admitted
 
 
+class MemoryChange(msgspec.Struct, frozen=True, kw_only=True):
+    """A quota's device memory in MiB: what is guaranteed now, what would be, and what is used."""
+
+    before_mib: int | None
+    after_mib: int | None
+    used_mib: int
+
+
 class QuotaChange(msgspec.Struct, frozen=True, kw_only=True):
     """One quota before and after.
 
@@ -26,12 +34,14 @@ class QuotaChange(msgspec.Struct, frozen=True, kw_only=True):
     before  the GPUs that are guaranteed now; None if it is in no tree
     after   the GPUs that would be guaranteed; None if it would be in no tree
     used    the GPUs that it and those below it use; 0 if it would be in no tree
+    memory  the same of device memory; None where no quota names memory
     """
 
     name: str
     before: float | None
     after: float | None
     used: float
+    memory: MemoryChange | None = None
 
 
 class EndedJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,10 +75,10 @@ class QuotaPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """One cycle: the tree, the use by quota in GPUs, the jobs that start, and those that end."""
+    """One cycle: the tree, the use by quota of each resource, the jobs that start, and those that end."""
 
     tree: Tree
-    used: dict[str, float]
+    used: dict[str, Sequence[int]]
     starts: set[str]
     ends: dict[str, EndedJob]
 
@@ -86,7 +96,8 @@ def plan_quotas(objects: ClusterObjects, *, changed: Sequence[GPUQuota], now: da
                 name=name,
                 before=_guaranteed(before.tree, name=name),
                 after=_guaranteed(after.tree, name=name),
-                used=after.used.get(name, 0.0),
+                used=after.used.get(name, (0,))[0] / WHOLE_MILLI,
+                memory=_memory(name, before=before, after=after),
             )
             for name in names
         ],
@@ -100,6 +111,22 @@ def plan_quotas(objects: ClusterObjects, *, changed: Sequence[GPUQuota], now: da
 def _guaranteed(tree: Tree, *, name: str) -> float | None:
     at = tree.by_name.get(name)
     return None if at is None else tree.nodes[at].guaranteed_milli / WHOLE_MILLI
+
+
+def _memory(name: str, *, before: _Outcome, after: _Outcome) -> MemoryChange | None:
+    amounts = [_guaranteed_mib(each.tree, name=name) for each in (before, after)]
+    if before.tree.memory_at is None and after.tree.memory_at is None:
+        return None
+    used = after.used.get(name)
+    at = after.tree.memory_at
+    return MemoryChange(
+        before_mib=amounts[0], after_mib=amounts[1], used_mib=0 if used is None or at is None else used[at]
+    )
+
+
+def _guaranteed_mib(tree: Tree, *, name: str) -> int | None:
+    quota, memory = tree.by_name.get(name), tree.memory_at
+    return None if quota is None or memory is None else tree.nodes[quota].guaranteed[memory]
 
 
 def _outcome(objects: ClusterObjects, *, now: datetime) -> _Outcome:
@@ -116,10 +143,10 @@ def _outcome(objects: ClusterObjects, *, now: datetime) -> _Outcome:
     return _Outcome(tree=tree, used=_used(queue), starts=starts, ends=ends)
 
 
-def _used(queue: QueueView) -> dict[str, float]:
-    """The GPUs in use by quota of the tree, with what those below it use."""
+def _used(queue: QueueView) -> dict[str, Sequence[int]]:
+    """What is in use of each resource by quota of the tree, with what those below it use."""
     gate = queue.gate(None)
     if gate is None or gate.loans is None:
         return {}
     loans = gate.loans
-    return {node.name: loans.used(at)[0] / WHOLE_MILLI for at, node in enumerate(loans.tree.nodes)}
+    return {node.name: loans.used(at) for at, node in enumerate(loans.tree.nodes)}

@@ -13,11 +13,13 @@ class QuotaAmounts(msgspec.Struct, frozen=True, kw_only=True):
     """Limits, or the use of them; None is what is not limited.
 
     gpus          the number of GPUs; a share counts as a fraction
+    memory_mib    device memory in MiB
     running_jobs  the number of jobs that run
     queued_jobs   the number of jobs that wait
     """
 
     gpus: float | None
+    memory_mib: int | None
     running_jobs: int | None
     queued_jobs: int | None
 
@@ -27,6 +29,7 @@ class QuotaUseRow(msgspec.Struct, frozen=True, kw_only=True):
 
     who           the namespace or user; empty if the quota counts all of them together
     gpus          the number of GPUs
+    memory_mib    device memory in MiB
     running_jobs  the number of jobs that run
     queued_jobs   the number of jobs that wait
     gpu_seconds   the recent use that fair share counts, in GPUs times seconds
@@ -34,6 +37,7 @@ class QuotaUseRow(msgspec.Struct, frozen=True, kw_only=True):
 
     who: str
     gpus: float
+    memory_mib: int
     running_jobs: int
     queued_jobs: int
     gpu_seconds: float
@@ -56,6 +60,23 @@ class QuotaReservationRow(msgspec.Struct, frozen=True, kw_only=True):
     pool: str | None
 
 
+class QuotaMemoryRow(msgspec.Struct, frozen=True, kw_only=True):
+    """What a quota guarantees, lends and borrows of device memory, in MiB.
+
+    guaranteed_mib  what is guaranteed now
+    used_mib        what it and the quotas below it use
+    lent_mib        what others use of it
+    borrowed_mib    what it uses beyond it
+    waiting_mib     what its waiting jobs request within it
+    """
+
+    guaranteed_mib: int
+    used_mib: int
+    lent_mib: int
+    borrowed_mib: int
+    waiting_mib: int
+
+
 class QuotaGuaranteeRow(msgspec.Struct, frozen=True, kw_only=True):
     """What a quota guarantees, lends and borrows; all are numbers of GPUs.
 
@@ -65,6 +86,7 @@ class QuotaGuaranteeRow(msgspec.Struct, frozen=True, kw_only=True):
     lent         what others use of it
     borrowed     what it uses beyond it
     waiting      what its waiting jobs request within it
+    memory       the same of device memory; None where no quota of the tree names memory
     would_give   while jobs wait within it: the quotas that would be asked, and for how much at most
     """
 
@@ -74,6 +96,7 @@ class QuotaGuaranteeRow(msgspec.Struct, frozen=True, kw_only=True):
     lent: float
     borrowed: float
     waiting: float
+    memory: QuotaMemoryRow | None
     would_give: list[Borrower]
 
 
@@ -93,6 +116,7 @@ class QuotaRow(msgspec.Struct, frozen=True, kw_only=True):
     max_priority  the highest priority that it allows; None for no limit
     may_preempt   whether its jobs may preempt others
     limits        its limits
+    models        its limits by model, in GPUs
     used          what is used of them by all together
     uses          what each namespace or user uses
     reservations  its advance reservations
@@ -111,6 +135,7 @@ class QuotaRow(msgspec.Struct, frozen=True, kw_only=True):
     max_priority: int | None
     may_preempt: bool
     limits: QuotaAmounts
+    models: dict[str, int]
     used: QuotaAmounts
     uses: list[QuotaUseRow]
     reservations: list[QuotaReservationRow]
@@ -141,8 +166,19 @@ def quota_row(quota: GPUQuota, *, quotas: Iterable[GPUQuota] = ()) -> QuotaRow:
         pools=spec.pools,
         max_priority=spec.max_priority,
         may_preempt=spec.may_preempt,
-        limits=QuotaAmounts(gpus=spec.most.gpus, running_jobs=spec.running_jobs, queued_jobs=spec.queued_jobs),
-        used=QuotaAmounts(gpus=status.gpus, running_jobs=status.running_jobs, queued_jobs=status.queued_jobs),
+        limits=QuotaAmounts(
+            gpus=spec.most.gpus,
+            memory_mib=spec.most.memory_mib,
+            running_jobs=spec.running_jobs,
+            queued_jobs=spec.queued_jobs,
+        ),
+        models=spec.most.models,
+        used=QuotaAmounts(
+            gpus=status.gpus,
+            memory_mib=status.memory_mib,
+            running_jobs=status.running_jobs,
+            queued_jobs=status.queued_jobs,
+        ),
         uses=[_use(use) for use in status.uses],
         reservations=[_reservation(each) for each in spec.reservations],
     )
@@ -161,6 +197,7 @@ def guarantee_row(quota: GPUQuota, *, quotas: Iterable[GPUQuota]) -> QuotaGuaran
         lent=now.lent,
         borrowed=now.borrowed,
         waiting=now.waiting,
+        memory=None if now.memory is None else QuotaMemoryRow(**msgspec.structs.asdict(now.memory)),
         would_give=borrowers_from(quota.metadata.name, quotas=known) if now.waiting else [],
     )
 
@@ -169,6 +206,7 @@ def _use(use: QuotaUse) -> QuotaUseRow:
     return QuotaUseRow(
         who=use.who,
         gpus=use.gpus,
+        memory_mib=use.memory_mib,
         running_jobs=use.running_jobs,
         queued_jobs=use.queued_jobs,
         gpu_seconds=use.gpu_seconds,

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from dovetail.api.gpuquota import GPUQuota
 from dovetail.gpu.models import normalise
 from dovetail.query.jobs.owners import user_of
@@ -13,7 +15,7 @@ from dovetail_gateway.routing.table import Answer, Call, Nothing, Strictly
 from dovetail_gateway.v3.paging import page
 from dovetail_gateway.v3.rows import device_rows, node_row
 from dovetail_gateway.v3.types.nodes import DeviceList, NodeFilter, NodeList, NodePath
-from dovetail_gateway.v3.types.quotas import QuotaGuarantee, QuotaList, QuotaProblem, QuotaRow, QuotaUse
+from dovetail_gateway.v3.types.quotas import QuotaGuarantee, QuotaList, QuotaMemory, QuotaProblem, QuotaRow, QuotaUse
 
 
 class Nodes:
@@ -78,17 +80,21 @@ def _quota(quota: GPUQuota, *, sees: Visibility, users: frozenset[str]) -> Quota
         parent=spec.parent,
         projects=list(spec.projects),
         guaranteed=None if spec.guaranteed is None else spec.guaranteed.gpus,
+        guaranteed_memory_mib=None if spec.guaranteed is None else spec.guaranteed.memory_mib,
         guarantee=_guarantee(quota),
         # Its messages name the other quotas of the tree.
         problems=[QuotaProblem(reason=each.reason, message=each.message) for each in status.conditions if each.message]
         if sees.everything
         else [],
         gpus_limit=spec.most.gpus,
+        memory_mib_limit=spec.most.memory_mib,
+        models_limit=spec.most.models,
         running_jobs_limit=spec.running_jobs,
         queued_jobs_limit=spec.queued_jobs,
         shares=spec.shares,
         max_priority=spec.max_priority,
         gpus=status.gpus,
+        memory_mib=status.memory_mib,
         running_jobs=status.running_jobs,
         queued_jobs=status.queued_jobs,
         namespaces=namespaces,
@@ -99,6 +105,7 @@ def _quota(quota: GPUQuota, *, sees: Visibility, users: frozenset[str]) -> Quota
             QuotaUse(
                 who=use.who,
                 gpus=use.gpus,
+                memory_mib=use.memory_mib,
                 running_jobs=use.running_jobs,
                 queued_jobs=use.queued_jobs,
                 gpu_seconds=use.gpu_seconds,
@@ -114,8 +121,14 @@ def _guarantee(quota: GPUQuota) -> QuotaGuarantee | None:
     known = quota.status.guarantee
     if known is None:
         return None
+    memory = known.memory
     return QuotaGuarantee(
-        gpus=known.gpus, used=known.used, lent=known.lent, borrowed=known.borrowed, waiting=known.waiting
+        gpus=known.gpus,
+        used=known.used,
+        lent=known.lent,
+        borrowed=known.borrowed,
+        waiting=known.waiting,
+        memory=None if memory is None else QuotaMemory(**msgspec.structs.asdict(memory)),
     )
 
 

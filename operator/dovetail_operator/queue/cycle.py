@@ -91,6 +91,7 @@ def survey(state: State, *, now: datetime, foresees: bool = False, caches: Cycle
     cycle.
     """
     caches = caches or caches_for(state)
+    state.store.quotas.observe(state.store.view.ledger)
     cycle, running = Cycle(now=now, foresees=foresees, caches=caches), set[str]()
     for key, job in state.store.jobs.items():
         if is_finished(job):

@@ -9,17 +9,20 @@ from dataclasses import dataclass, field
 
 from dovetail import names
 from dovetail.api.builtin import Node, Pod
-from dovetail.api.gpuquota import GPUQuota, GPUQuotaSpec
+from dovetail.api.gpuquota import GPUAmounts, GPUQuota, GPUQuotaSpec
 from dovetail.api.meta import EventType
 from dovetail.engine.ledger.ledger import Ledger
-from dovetail.engine.model.claims import Ask
+from dovetail.engine.model.claims import Ask, Claim
 from dovetail.engine.model.refusals import Refusal
-from dovetail.queue.limits.limits import limits_of, milli_of
+from dovetail.queue.limits.device_memory import memory_of, memory_of_claim, model_of_claim
+from dovetail.queue.limits.limits import Limit, Takes, limits_of, milli_of, model_of
 from dovetail.queue.limits.pools import pools_of
 from dovetail.queue.limits.priorities import bound_of
 from dovetail.queue.limits.quotas import weight_refusal
 from dovetail.queue.limits.subjects import Subject, binding
 from dovetail.queue.model.gate import Refused
+from dovetail.queue.quota_tree.resources import GPUS, MEMORY, counts_model
+from dovetail.queue.quota_tree.tree import counts_memory
 
 
 @dataclass(slots=True)
@@ -82,8 +85,8 @@ class PodQuotas:
             beyond := weight_refusal(pod.metadata.annotations, ask=ask, bound=bound_of(quotas, subject=subject))
         ) is not None:
             return _refusal(beyond)
-        for limit in limits_of(quotas, subject=subject, milli=milli_of(ask, workers=1), jobs=0).start:
-            used = self._used(self._quotas[limit.quota], subject=subject, but=pod.metadata.uid)
+        for limit in limits_of(quotas, subject=subject, takes=self._takes(ask), jobs=0).start:
+            used = self._used(limit, subject=subject, but=pod.metadata.uid)
             refused = limit.refusal(used)
             if refused is not None:
                 return _refusal(refused)
@@ -105,29 +108,41 @@ class PodQuotas:
         known = self.nodes.get(node)
         return None if known is None else known.metadata.labels.get(names.LABEL_POOL)
 
-    def _used(self, quota: GPUQuota, *, subject: Subject, but: str) -> int:
-        """GPUs in use that count toward the quota, in thousandths, without the pod's own."""
+    def _takes(self, ask: Ask) -> Takes:
+        memory = memory_of(ask, workers=1, ledger=self.ledger) if counts_memory(self._quotas.values()) else 0
+        return Takes(milli=milli_of(ask, workers=1), memory_mib=memory, model=model_of(ask))
+
+    def _used(self, limit: Limit, *, subject: Subject, but: str) -> int:
+        """What is in use of a quota's limit, in its unit, without the pod's own."""
+        quota = self._quotas[limit.quota]
         if quota.spec.per == "Namespace":
-            return self._in_use(subject.namespace, but=but)
+            return self._in_use(subject.namespace, limit=limit, but=but)
         namespaces, quotas = self._pods.keys() | self._jobs.keys(), self._quotas.values()
         return sum(
-            self._in_use(each, but=but)
+            self._in_use(each, limit=limit, but=but)
             for each in namespaces
             if quota in binding(quotas, subject=Subject(namespace=each))
         )
 
-    def _in_use(self, namespace: str, *, but: str) -> int:
+    def _in_use(self, namespace: str, *, limit: Limit, but: str) -> int:
         pods = self._pods.get(namespace, set()) - {but}
         planned = [
             f"{uid}/{worker}" for uid, workers in self._jobs.get(namespace, {}).items() for worker in range(workers)
         ]
         claims = (self.ledger.claim(key) for key in (*pods, *planned))
-        return sum(claim.milli for claim in claims if claim is not None)
+        return sum(self._counts(claim, limit=limit) for claim in claims if claim is not None)
+
+    def _counts(self, claim: Claim, *, limit: Limit) -> int:
+        if limit.resource == MEMORY:
+            return memory_of_claim(claim, ledger=self.ledger)
+        if limit.resource == GPUS or counts_model(limit.resource, requested=model_of_claim(claim, ledger=self.ledger)):
+            return claim.milli
+        return 0
 
 
 def _says_anything(spec: GPUQuotaSpec) -> bool:
     # A quota with a parent brings the limits of those above it, and makes its parent apply to no one else.
-    limits = spec.most.gpus is not None or spec.max_priority is not None
+    limits = spec.most != GPUAmounts() or spec.max_priority is not None
     return bool(spec.pools) or limits or spec.parent is not None
 
 

@@ -29,8 +29,10 @@ EACH = make_quota(
 
 def test_programs_get_numbers_and_null_for_what_is_not_limited() -> None:
     told = msgspec.to_builtins(quota_row(VISION))
-    assert told["limits"] == {"gpus": 8, "running_jobs": None, "queued_jobs": 100}
-    assert told["uses"] == [{"who": "", "gpus": 6.5, "running_jobs": 3, "queued_jobs": 0, "gpu_seconds": 5400.0}]
+    assert told["limits"] == {"gpus": 8, "memory_mib": None, "running_jobs": None, "queued_jobs": 100}
+    assert told["uses"] == [
+        {"who": "", "gpus": 6.5, "memory_mib": 0, "running_jobs": 3, "queued_jobs": 0, "gpu_seconds": 5400.0}
+    ]
 
 
 def test_quotas_are_chosen_by_name_and_a_missing_one_is_an_error() -> None:

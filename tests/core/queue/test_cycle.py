@@ -14,7 +14,7 @@ from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Ask, Claim
 from dovetail.engine.model.settings import Weights
 from dovetail.queue.cycle import SchedulingCycle, admit
-from dovetail.queue.limits.limits import LimitGate, limits_of
+from dovetail.queue.limits.limits import LimitGate, Takes, limits_of
 from dovetail.queue.limits.subjects import Subject
 from dovetail.queue.model.candidates import Candidate, ClaimCache, Leaving, claim_on_the_way, commit, order, way_of
 from dovetail.queue.verdicts import Admitted, Verdict, Waits
@@ -142,8 +142,8 @@ def elastic_under(gpus: int, *, ledger: Ledger) -> list[Verdict]:
     after = make_job("after", "1", at=1)
     quota = quota_of(gpus)
     terms = {
-        elastic.key: limits_of([quota], subject=VISION, milli=4000, workers=4, least=1),
-        after.key: limits_of([quota], subject=VISION, milli=1000),
+        elastic.key: limits_of([quota], subject=VISION, takes=Takes(milli=4000), workers=4, least=1),
+        after.key: limits_of([quota], subject=VISION, takes=Takes(milli=1000)),
     }
     return list(admit([elastic, after], ledger=ledger, sites={}, gate=LimitGate(terms)))
 
@@ -178,8 +178,8 @@ def test_what_an_elastic_job_started_without_is_left_of_the_quota_to_others() ->
     quota = quota_of(4)
     elastic = replace(make_job("elastic", "1(V100)"), workers=4, least=1)
     others = [make_job(name, "1(T4)", at=at) for at, name in enumerate("ab", start=1)]
-    terms = {elastic.key: limits_of([quota], subject=VISION, milli=4000, workers=4, least=1)}
-    terms |= {job.key: limits_of([quota], subject=VISION, milli=1000) for job in others}
+    terms = {elastic.key: limits_of([quota], subject=VISION, takes=Takes(milli=4000), workers=4, least=1)}
+    terms |= {job.key: limits_of([quota], subject=VISION, takes=Takes(milli=1000)) for job in others}
     found = list(admit([elastic, *others], ledger=ledger, sites={}, gate=LimitGate(terms)))
     assert [isinstance(each, Admitted) for each in found] == [True, True, True]
 

@@ -54,7 +54,16 @@ def test_a_quota_binds_no_pod_where(spec: dict[str, Any]) -> None:
     assert Limited(quota(**spec)).quotas.binding == []
 
 
-@pytest.mark.parametrize("spec", [{"gpus": 0}, {"pools": ["fast"]}, {"maxPriority": 0}])
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"gpus": 0},
+        {"limit": {"memory": "0"}},
+        {"limit": {"models": {"V100": 0}}},
+        {"pools": ["fast"]},
+        {"maxPriority": 0},
+    ],
+)
 def test_a_quota_binds_pods_by_each_of_its_limits(spec: dict[str, Any]) -> None:
     assert Limited(quota(**spec)).quotas.binding == ["q"]
 
@@ -144,3 +153,19 @@ def test_nodes_outside_the_pools_of_a_namespace_are_refused_one_by_one() -> None
     refusal = Refusal(kind="Quota", message=text, text=text)
     assert (inside, outside) == ([], {"a": refusal, "unknown": refusal})
     assert desk.quotas.allowed(msgspec.convert(pod("p", "other"), Pod), nodes=["a"]) == (["a"], {})
+
+
+@pytest.mark.parametrize(
+    ("limit", "message"),
+    [
+        pytest.param({"memory": "64Gi"}, "may use 64 GiB of device memory, 64 GiB are in use", id="memory"),
+        pytest.param({"models": {"V100": 2}}, "may run 2 GPUs of model V100, 2 run", id="a model"),
+    ],
+)
+def test_pods_count_by_the_gpus_that_they_hold(limit: dict[str, Any], message: str) -> None:
+    desk = Limited(quota(namespaces=["default"], limit=limit))
+    asks = pod("next")
+    asks["metadata"]["annotations"]["dovetail.dev/gpu"] = "1(V100)"
+    assert desk.refusal(asks) == ""
+    desk.uses(pod("first", gpus=2))
+    assert message in desk.refusal(asks)

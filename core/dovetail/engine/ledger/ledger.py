@@ -340,6 +340,13 @@ class Ledger:
         """
         return self._table.model_codes(wanted, min_nominal_gb=min_nominal_gb)
 
+    def models(self, *nodes: str) -> frozenset[Model]:
+        """The models of the GPUs of the existing nodes, of these or of all, with their nominal sizes."""
+        columns = self._table.columns
+        there = columns["present"] & columns["known"][:, np.newaxis]
+        rows = self.rows(nodes) if nodes else slice(None)
+        return self._table.models(np.unique(columns["model"][rows][there[rows]]).tolist())
+
     def nominal_gb(self, code: int) -> int:
         """The nominal size in GB of the model with this code in the column `model`."""
         return self._table.nominal_gb(code)

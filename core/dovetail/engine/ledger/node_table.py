@@ -186,6 +186,11 @@ class NodeTable:
         """The nominal size of the model with this code, in GB."""
         return list(self._models)[code].memory_gb or 0
 
+    def models(self, codes: Iterable[int]) -> frozenset[Model]:
+        """The models with these codes."""
+        known = list(self._models)
+        return frozenset(known[code] for code in codes)
+
     def model_names(self) -> list[str]:
         """The models by code, in a form that `normalise` reads."""
         return [f"{model.family} {model.memory_gb}GB" for model in self._models]

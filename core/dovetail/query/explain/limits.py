@@ -173,6 +173,8 @@ def _asked(
         uid=ASKED,
         subject=_quota_subject(subject, objects=objects),
         milli=limits.milli_of(subject.ask, workers=subject.workers),
+        memory_mib=queue.quotas.memory_of(subject.ask, workers=subject.workers),
+        model=limits.model_of(subject.ask),
         queued=True,
         refused=_refused(subject, objects=objects),
     )

@@ -1,6 +1,7 @@
 """What a job uses of the limits, and what an ended job has used. Pure."""
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from datetime import datetime
 
 from dovetail.api.builtin import Job
@@ -28,19 +29,27 @@ def use_of(
     """
     if is_on_the_way(job, child=child):
         workers = None if child is None else child.spec.parallelism
-        return _counted(job, ask_of=ask_of, workers=workers, queued=False, quotas=quotas)
+        placement = job.status.placement
+        nodes = Counter({} if placement is None else {node.name: node.workers for node in placement.nodes})
+        return _counted(job, ask_of=ask_of, workers=workers, queued=False, quotas=quotas, nodes=nodes)
     if not waits:
         return None
     job = sized(job, child=None, verdict=admitted)
-    return _counted(job, ask_of=ask_of, workers=None, queued=admitted is None, quotas=quotas)
+    nodes = Counter(() if admitted is None else (claim.node for claim in admitted.claims))
+    return _counted(job, ask_of=ask_of, workers=None, queued=admitted is None, quotas=quotas, nodes=nodes)
 
 
-def _counted(job: GPUJob, *, ask_of: AskOf, workers: int | None, queued: bool, quotas: Quotas) -> Counted:
-    start = job.status.start_time
+def _counted(
+    job: GPUJob, *, ask_of: AskOf, workers: int | None, queued: bool, quotas: Quotas, nodes: Mapping[str, int]
+) -> Counted:
+    """What a job takes; `nodes` are the numbers of its workers by node, as far as they are planned."""
+    start, ask = job.status.start_time, ask_of(job)
+    workers = job.spec.workers if workers is None else workers
     return Counted(
         uid=job.metadata.uid,
         subject=subject_of(job),
-        milli=milli_of(ask_of(job), workers=job.spec.workers if workers is None else workers),
+        milli=milli_of(ask, workers=workers),
+        memory_mib=quotas.memory_of(ask, workers=workers, nodes=nodes),
         start=None if start is None else moment(start),
         queued=queued,
         workers=job.spec.workers,
@@ -48,7 +57,7 @@ def _counted(job: GPUJob, *, ask_of: AskOf, workers: int | None, queued: bool, q
         group=job.spec.group or "",
         max_concurrent=job.spec.max_concurrent,
         refused=quotas.refusal_of(job),
-        model=model_of(ask_of(job)),
+        model=model_of(ask),
         preemptible=job.spec.preemptible,
     )
 

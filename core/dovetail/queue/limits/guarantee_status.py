@@ -1,73 +1,113 @@
 """What a quota's status says of its guarantee: what holds, what is lent and borrowed, what waits, contradictions."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Final
 
-from dovetail.api.gpuquota import GPUQuota, QuotaGuarantee
+from dovetail.api.gpuquota import GPUQuota, QuotaGuarantee, QuotaMemoryGuarantee
 from dovetail.api.meta import Condition, find_condition
 from dovetail.formats.timestamps import timestamp
 from dovetail.gpu.request import WHOLE_MILLI
 from dovetail.queue.limits.quota_usage import Counted
-from dovetail.queue.limits.subjects import Subject
 from dovetail.queue.quota_tree.loans import Loans
+from dovetail.queue.quota_tree.resources import MEMORY, unit_of
 from dovetail.queue.quota_tree.tree import Finding, Node, Tree
 
+# By the index of the quota and that of the resource.
+Amounts = Sequence[Sequence[int]]
 VALID: Final = "Valid"
 SCALED: Final = "Scaled"
 _NO_FINDING: Final = "AsSpecified"
 
 
-def guarantee_of(quota: str, *, loans: Loans, lent: Sequence[int], waiting: Sequence[int]) -> QuotaGuarantee | None:
-    """The entry of a quota's status; None outside the tree. `lent` and `waiting` are in milli by index."""
+def guarantee_of(quota: str, *, loans: Loans, lent: Amounts, waiting: Amounts) -> QuotaGuarantee | None:
+    """The entry of a quota's status; None outside the tree. `lent` and `waiting` are by quota and resource."""
     at = loans.tree.by_name.get(quota)
     if at is None:
         return None
-    now, used = loans.tree.nodes[at].guaranteed_milli, loans.used(at)[0]
     return QuotaGuarantee(
-        gpus=now / WHOLE_MILLI,
-        used=used / WHOLE_MILLI,
-        lent=lent[at] / WHOLE_MILLI,
-        borrowed=max(0, used - now) / WHOLE_MILLI,
-        waiting=waiting[at] / WHOLE_MILLI,
+        gpus=loans.tree.nodes[at].guaranteed_milli / WHOLE_MILLI,
+        used=loans.used(at)[0] / WHOLE_MILLI,
+        lent=lent[at][0] / WHOLE_MILLI,
+        borrowed=_beyond(loans, at=at, resource=0) / WHOLE_MILLI,
+        waiting=waiting[at][0] / WHOLE_MILLI,
+        memory=_of_memory(loans, at=at, lent=lent[at], waiting=waiting[at]),
     )
 
 
-def lent_milli(loans: Loans) -> list[int]:
-    """What of each quota's guarantee others use, in milli, by index.
+def _of_memory(loans: Loans, *, at: int, lent: Sequence[int], waiting: Sequence[int]) -> QuotaMemoryGuarantee | None:
+    memory = loans.tree.memory_at
+    if memory is None:
+        return None
+    return QuotaMemoryGuarantee(
+        guaranteed_mib=loans.tree.nodes[at].guaranteed[memory] or 0,
+        used_mib=loans.used(at)[memory],
+        lent_mib=lent[memory],
+        borrowed_mib=_beyond(loans, at=at, resource=memory),
+        waiting_mib=waiting[memory],
+    )
+
+
+def _beyond(loans: Loans, *, at: int, resource: int) -> int:
+    """What a quota uses beyond its guarantee; 0 where the guarantee does not name the resource."""
+    bound = loans.tree.nodes[at].guaranteed[resource]
+    return 0 if bound is None else max(0, loans.used(at)[resource] - bound)
+
+
+def lent(loans: Loans) -> Amounts:
+    """What of each quota's guarantee others use, by quota and resource."""
+    by_resource = [_lent(loans, resource=at) for at in range(len(loans.tree.resources))]
+    return list(zip(*by_resource, strict=True))
+
+
+def _lent(loans: Loans, *, resource: int) -> list[int]:
+    """The same of one resource.
 
     Of what the children of a quota leave idle, the others among them use what they borrow beyond that quota's own
     part, and the rest is lent with the quota's own. Where several have idle GPUs, each lends in proportion.
     """
     tree = loans.tree
-    lent = [0] * len(tree.nodes)
+    guaranteed = [node.guaranteed[resource] or 0 for node in tree.nodes]
+    used = [loans.used(at)[resource] for at in range(len(tree.nodes))]
+    found = [0] * len(tree.nodes)
     tops = [at for at, node in enumerate(tree.nodes) if node.parent is None]
-    todo: list[tuple[Sequence[int], int, int]] = [(tops, tree.capacity[0], loans.outside_milli)]
+    todo: list[tuple[Sequence[int], int, int]] = [(tops, tree.capacity[resource], loans.outside[resource])]
     while todo:
         children, there, further = todo.pop()
-        idle = [max(0, tree.nodes[at].guaranteed_milli - loans.used(at)[0]) for at in children]
-        borrowed = sum(max(0, loans.used(at)[0] - tree.nodes[at].guaranteed_milli) for at in children)
-        apart = max(0, there - sum(tree.nodes[at].guaranteed_milli for at in children))
+        idle = [max(0, guaranteed[at] - used[at]) for at in children]
+        borrowed = sum(max(0, used[at] - guaranteed[at]) for at in children)
+        apart = max(0, there - sum(guaranteed[at] for at in children))
         out = max(0, min(sum(idle), borrowed + further - apart))
         for at, part in zip(children, idle, strict=True):
-            lent[at] = part * out // sum(idle) if out else 0
+            found[at] = part * out // sum(idle) if out else 0
             node = tree.nodes[at]
             if node.children:
-                todo.append((node.children, node.guaranteed_milli, lent[at]))
-    return lent
+                todo.append((node.children, guaranteed[at], found[at]))
+    return found
 
 
-def waiting_milli(loans: Loans, *, counted: Iterable[Counted], quota_of: Callable[[Subject], str | None]) -> list[int]:
-    """What the waiting jobs of each quota request within its guarantee, in milli, by index."""
+def waiting(loans: Loans, *, counted: Iterable[Counted]) -> Amounts:
+    """What the waiting jobs of each quota request within its guarantee, by quota and resource."""
     tree = loans.tree
-    waiting = [0] * len(tree.nodes)
-    room = [max(0, node.guaranteed_milli - loans.used(at)[0]) for at, node in enumerate(tree.nodes)]
+    found = [[0] * len(tree.resources) for _ in tree.nodes]
+    room = [
+        [
+            None if bound is None else max(0, bound - used)
+            for bound, used in zip(node.guaranteed, loans.used(at), strict=True)
+        ]
+        for at, node in enumerate(tree.nodes)
+    ]
     for each in counted:
-        name = quota_of(each.subject) if each.queued and each.refused is None else None
-        if name is not None and 0 < each.milli <= room[tree.by_name[name]]:
-            waiting[tree.by_name[name]] += each.milli
-            room[tree.by_name[name]] -= each.milli
-    return waiting
+        charge = loans.charge(each.uid) if each.queued and each.refused is None else None
+        if charge is None or charge.quota is None:
+            continue
+        left = room[charge.quota]
+        if any(most is not None and amount > most for amount, most in zip(charge.need, left, strict=True)):
+            continue
+        for at, amount in enumerate(charge.need):
+            found[charge.quota][at] += amount
+            left[at] = None if (most := left[at]) is None else most - amount
+    return found
 
 
 def conditions_of(quota: GPUQuota, *, tree: Tree, now: datetime) -> list[Condition]:
@@ -77,23 +117,34 @@ def conditions_of(quota: GPUQuota, *, tree: Tree, now: datetime) -> list[Conditi
         return []
     own = [finding for finding in tree.findings if finding.quota == quota.metadata.name]
     wrong = [finding for finding in own if not finding.scales]
-    scaled = [finding for finding in own if finding.scales] or _from_above(tree.nodes[at], wrong=wrong)
+    scaled = [finding for finding in own if finding.scales] or _from_above(tree.nodes[at], tree=tree, wrong=wrong)
     return [
         _condition(quota, of_type=VALID, holds=not wrong, findings=wrong, now=now),
         _condition(quota, of_type=SCALED, holds=bool(scaled), findings=scaled, now=now),
     ]
 
 
-def _from_above(node: Node, *, wrong: Sequence[Finding]) -> list[Finding]:
+def _from_above(node: Node, *, tree: Tree, wrong: Sequence[Finding]) -> list[Finding]:
     """Why less is guaranteed where the quotas above it have less."""
-    says, now = node.says[0] or 0, node.guaranteed_milli
-    if now >= says or wrong:
+    if wrong:
         return []
-    message = (
-        f"GPUQuota {node.name}: {now / WHOLE_MILLI:g} of its {says / WHOLE_MILLI:g} guaranteed GPUs hold: the quota "
-        "above it guarantees less"
-    )
-    return [Finding(quota=node.name, reason="ChildrenAboveParent", message=message, scales=True)]
+    return [
+        Finding(
+            quota=node.name,
+            reason="ChildrenAboveParent",
+            message=f"GPUQuota {node.name}: {_held(now, says=says, of=resource)}: the quota above it guarantees less",
+            scales=True,
+        )
+        for resource, says, now in zip(tree.resources, node.says, node.guaranteed, strict=True)
+        if (now or 0) < (says or 0)
+    ]
+
+
+def _held(now: int | None, *, says: int | None, of: str) -> str:
+    """How much of a guarantee holds, in words."""
+    unit = unit_of(of)
+    what = "guaranteed GiB of device memory hold" if of == MEMORY else "guaranteed GPUs hold"
+    return f"{(now or 0) / unit:g} of its {(says or 0) / unit:g} {what}"
 
 
 def _condition(quota: GPUQuota, *, of_type: str, holds: bool, findings: Sequence[Finding], now: datetime) -> Condition:

@@ -8,18 +8,22 @@ from dovetail.api.gpuquota import GPUQuota
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.gpu.models import normalise
 from dovetail.gpu.request import WHOLE_MILLI
+from dovetail.queue.limits.device_memory import cluster_memory_mib
 from dovetail.queue.limits.fair_share import Account
 from dovetail.queue.limits.quota_usage import Counted
 from dovetail.queue.limits.subjects import Subject, binds, specificity
 from dovetail.queue.quota_tree.loans import Charge, Loans
 from dovetail.queue.quota_tree.parents import acts_as_parent_alone
-from dovetail.queue.quota_tree.tree import GPUS, Capacity, Tree, is_in_tree, tree_of
+from dovetail.queue.quota_tree.resources import GPUS, MEMORY
+from dovetail.queue.quota_tree.tree import Capacity, Tree, is_in_tree
+from dovetail.queue.quota_tree.tree_builder import tree_of
 
 
-def capacity_of(ledger: Ledger, *, models: Iterable[str] = ()) -> Capacity:
-    """The GPUs of a cluster, all and by these models: those of existing nodes, and of them the healthy ones.
+def capacity_of(ledger: Ledger, *, models: Iterable[str] = (), memory: bool = False) -> Capacity:
+    """What a cluster's existing nodes have of each resource, and what of it is healthy.
 
-    MIG instances count among all GPUs, by their compute, as requests for them do.
+    MIG instances count among all GPUs, by their compute, as requests for them do. With `memory`, their memory is
+    counted too, by nominal sizes.
     """
     counts = {GPUS: ledger.device_counts()} | {model: ledger.device_counts(normalise(model)) for model in models}
     known = {resource: known * WHOLE_MILLI for resource, (known, _) in counts.items()}
@@ -27,6 +31,8 @@ def capacity_of(ledger: Ledger, *, models: Iterable[str] = ()) -> Capacity:
     of_instances, healthy_ones = ledger.instances_milli()
     known[GPUS] += of_instances
     usable[GPUS] += healthy_ones
+    if memory:
+        known[MEMORY], usable[MEMORY] = cluster_memory_mib(ledger)
     return Capacity(known=known, usable=usable)
 
 
@@ -86,11 +92,12 @@ def loans_of(
     running: list[str] = []
     # Thousands of jobs take the same of few quotas. A subject is compared by identity, as its hash costs more than the
     # rest; `counted` keeps it alive.
-    alike: dict[tuple[int, int, int | None, int, str, bool], Charge] = {}
+    alike: dict[tuple[int, int, int, int | None, int, str, bool], Charge] = {}
     for each in counted:
         # Ended jobs are included for their usage but take nothing any more.
         if each.end is None and each.milli:
-            key = (id(each.subject), each.milli, each.least, each.workers, each.model, each.preemptible)
+            workers = each.least, each.workers
+            key = (id(each.subject), each.milli, each.memory_mib, *workers, each.model, each.preemptible)
             charge = alike.get(key)
             if charge is None:
                 charge = alike[key] = _charge(each, tree=tree, quota_of=quota_of)
@@ -103,11 +110,11 @@ def loans_of(
 
 def _charge(counted: Counted, *, tree: Tree, quota_of: Callable[[Subject], str | None]) -> Charge:
     name = quota_of(counted.subject)
+    need = tree.need(counted.milli, memory_mib=counted.memory_mib, model=counted.model)
     return Charge(
         quota=None if name is None else tree.by_name[name],
-        milli=counted.milli,
-        each=0 if counted.least is None else counted.milli // counted.workers,
-        model=counted.model,
+        need=need,
+        each=() if counted.least is None else tuple(amount // counted.workers for amount in need),
         preemptible=counted.preemptible,
     )
 

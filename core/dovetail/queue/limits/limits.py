@@ -1,31 +1,48 @@
 """Limits of GPUQuotas and groups: whom they bind, what is in use, and their gate. Pure."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from dovetail.api.gpuquota import KIND, GPUQuota
-from dovetail.engine.filter.messages import gpus
+from dovetail.api.gpuquota import KIND, GPUAmounts, GPUQuota
 from dovetail.engine.model.claims import Ask
 from dovetail.gpu.request import WHOLE_MILLI
 from dovetail.queue.limits.subjects import Subject, binding, subject_name
 from dovetail.queue.model.candidates import Candidate
 from dovetail.queue.model.gate import Refused
 from dovetail.queue.quota_tree.loans import Loans
+from dovetail.queue.quota_tree.resources import GPUS, MEMORY, amount_text, bare_text, counts_model
 
-Unit = Literal["GPUs", "jobs", "queued", "group"]
-# The owner of the limit (a quota, or namespace and group), the name that it counts the subject as, and the unit.
+Unit = Literal["GPUs", "memory", "model", "jobs", "queued", "group"]
+# The owner of the limit (a quota, a quota and a model, or namespace and group), the name that it counts the subject as,
+# and the unit.
 CounterKey = tuple[str, str, Unit]
 
 _NOBODY: Final = "a user without a name"
+_OF_DEVICES: Final[frozenset[Unit]] = frozenset({"GPUs", "memory", "model"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Takes:
+    """What all workers of a job, or a pod, take of the limits that count GPUs.
+
+    - `milli`: thousandths of GPUs
+    - `memory_mib`: device memory in MiB
+    - `model`: the one model that is requested or held; empty for several or any
+    """
+
+    milli: int
+    memory_mib: int = 0
+    model: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
-    """A limit for one job. GPUs are counted in thousandths (milli).
+    """A limit for one job. GPUs are counted in thousandths (milli), memory in MiB.
 
     - `counter`: what it counts
+    - `resource`: GPUs, memory, or the model of the GPUs that it counts
     - `most`: the most that may be in use at a time
     - `need`: what the job takes
     - `who`: whom it limits, for messages
@@ -39,6 +56,7 @@ class Limit:
     need: int
     who: str
     quota: str = ""
+    resource: str = GPUS
     each: int = 0
     least: int | None = None
 
@@ -59,10 +77,12 @@ class Limit:
 
     def _numbers(self, used: int) -> str:
         match self.counter[2]:
-            case "GPUs":
+            case "GPUs" | "memory" | "model":
                 needs = "this job needs" if self._fewest <= self.most else "this job would never fit, it needs"
-                amount = _amount(self._fewest) if self.least is None else f"at least {_amount(self._fewest)}"
-                return f"may run {_gpus(self.most)}, {_amount(used)} run, {needs} {amount}"
+                fewest, most = bare_text(self._fewest, of=self.resource), amount_text(self.most, of=self.resource)
+                amount = fewest if self.least is None else f"at least {fewest}"
+                does, in_use = ("use", "are in use") if self.resource == MEMORY else ("run", "run")
+                return f"may {does} {most}, {bare_text(used, of=self.resource)} {in_use}, {needs} {amount}"
             case "queued":
                 return f"may have {_jobs(self.most)} in the queue, {used} are before this one"
             case _:
@@ -188,20 +208,29 @@ def _that_apply(terms: Terms, *, job: Candidate) -> Iterable[Limit]:
     """The limits of a start. A job that starts without its GPUs takes none of a limit that counts GPUs."""
     if job.ask.gpu is not None:
         return terms.start
-    return [limit for limit in terms.start if limit.counter[2] != "GPUs"]
+    return [limit for limit in terms.start if limit.counter[2] not in _OF_DEVICES]
 
 
 def _not_firm(job: Candidate, *, loans: Loans) -> Refused | None:
     """Why a job that may not be preempted has to wait: beyond a guarantee it would keep what is lent."""
-    room = loans.firm_room_milli(job.key)
-    charge = loans.charge(job.key)
-    if room is None or charge is None or charge.milli <= room:
+    rooms, charge = loans.firm_room(job.key), loans.charge(job.key)
+    if rooms is None or charge is None:
         return None
+    resources = zip(loans.tree.resources, charge.need, rooms, strict=True)
+    short = next(((of, need, room) for of, need, room in resources if room is not None and need > room), None)
+    if short is None:
+        return None
+    of, need, room = short
     where = "no GPUQuota guarantees it any"
     if charge.quota is not None:
         node = loans.tree.nodes[charge.quota]
-        where = f"GPUQuota {node.name} guarantees {_gpus(node.guaranteed_milli)}, {_amount(room)} of them are left"
-    message = f"preemptible: false is allowed within a guarantee alone: {where}, this job needs {_amount(charge.milli)}"
+        bound = node.guaranteed[loans.tree.resources.index(of)]
+        where = (
+            f"GPUQuota {node.name} guarantees {amount_text(bound, of=of)}, {bare_text(room, of=of)} of them are left"
+        )
+    message = (
+        f"preemptible: false is allowed within a guarantee alone: {where}, this job needs {bare_text(need, of=of)}"
+    )
     return Refused(reason="Quota", message=message)
 
 
@@ -209,16 +238,15 @@ def limits_of(
     quotas: Iterable[GPUQuota],
     *,
     subject: Subject,
-    milli: int,
+    takes: Takes,
     jobs: int = 1,
     workers: int = 1,
     least: int | None = None,
 ) -> Terms:
-    """The limits for a subject that requests `milli` thousandths of GPUs; `jobs` is 0 for a pod.
+    """The limits for a subject that takes so much; `jobs` is 0 for a pod.
 
     With `least`, it may start with that many of its `workers`.
     """
-    each = 0 if least is None else milli // workers
     start: list[Limit] = []
     queue: list[Limit] = []
     for quota in binding(quotas, subject=subject):
@@ -226,18 +254,18 @@ def limits_of(
         if counted is None:
             continue
         name, spec, who = quota.metadata.name, quota.spec, _who(quota, counted=counted)
-        if spec.most.gpus is not None and milli:
-            most = spec.most.gpus * WHOLE_MILLI
-            fewest = None if least is None else each * least
+        for unit, resource, most, need in _device_limits(spec.most, takes=takes) if takes.milli else ():
+            each = 0 if least is None else need // workers
             start.append(
                 Limit(
-                    counter=(name, counted, "GPUs"),
+                    counter=(name if unit != "model" else f"{name} {resource}", counted, unit),
                     most=most,
-                    need=milli,
+                    need=need,
                     who=who,
                     quota=name,
+                    resource=resource,
                     each=each,
-                    least=fewest,
+                    least=None if least is None else each * least,
                 )
             )
         if spec.running_jobs is not None and jobs:
@@ -247,6 +275,17 @@ def limits_of(
             key = (name, counted, "queued")
             queue.append(Limit(counter=key, most=spec.queued_jobs, need=jobs, who=who, quota=name))
     return Terms(start=tuple(start), queue=tuple(queue))
+
+
+def _device_limits(most: GPUAmounts, *, takes: Takes) -> Iterator[tuple[Unit, str, int, int]]:
+    """The limits that count what is taken: unit, resource, the most, and what is taken of it."""
+    if most.gpus is not None:
+        yield "GPUs", GPUS, most.gpus * WHOLE_MILLI, takes.milli
+    if most.memory_mib is not None:
+        yield "memory", MEMORY, most.memory_mib, takes.memory_mib
+    for model, gpus in most.models.items():
+        if counts_model(model, requested=takes.model):
+            yield "model", model, gpus * WHOLE_MILLI, takes.milli
 
 
 def group_limit(namespace: str, *, group: str, most: int | None) -> Limit:
@@ -285,14 +324,6 @@ def _who(quota: GPUQuota, *, counted: str) -> str:
     if len(spec.users) == 1 and not spec.namespaces:
         return f"user {spec.users[0]}"
     return f"GPUQuota {quota.metadata.name}: all whom it binds"
-
-
-def _gpus(milli: int) -> str:
-    return gpus(milli // WHOLE_MILLI) if milli % WHOLE_MILLI == 0 else f"{_amount(milli)} GPUs"
-
-
-def _amount(milli: int) -> str:
-    return f"{milli / WHOLE_MILLI:g}"
 
 
 def _jobs(count: int) -> str:

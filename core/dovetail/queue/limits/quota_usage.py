@@ -25,6 +25,7 @@ class Counted:
     - `uid`: UID of the GPUJob or pod
     - `subject`: the namespace and user it counts for
     - `milli`: thousandths of GPUs that it requests or holds
+    - `memory_mib`: device memory that it requests or holds, in MiB; 0 while no quota names memory
     - `start`: when it started; None before
     - `end`: when it ended; None before
     - `queued`: whether it waits
@@ -33,7 +34,7 @@ class Counted:
     - `refused`: why it may not start regardless of numbers
     - `workers`: number of workers
     - `least`: smallest number of workers that it may start with; None for all of them
-    - `model`: the one model that it requests; empty for several or any
+    - `model`: the one model that it requests, or that a pod holds; empty for several or any
     - `preemptible`: whether it may be ended for others
     - `owner`: for a pod, the batch Job of a GPUJob that it claims to belong to
     """
@@ -41,6 +42,7 @@ class Counted:
     uid: str
     subject: Subject
     milli: int
+    memory_mib: int = 0
     start: datetime | None = None
     end: datetime | None = None
     queued: bool = False
@@ -87,6 +89,7 @@ def status_of(
     return GPUQuotaStatus(
         observed_generation=quota.metadata.generation,
         gpus=total.gpus,
+        memory_mib=total.memory_mib,
         running_jobs=total.running_jobs,
         queued_jobs=total.queued_jobs,
         as_of=timestamp(now) if quota.spec.shares is not None else None,
@@ -100,6 +103,7 @@ def _added(use: QuotaUse, *, counted: Counted) -> QuotaUse:
     return msgspec.structs.replace(
         use,
         gpus=use.gpus + (0 if queued else counted.milli / WHOLE_MILLI),
+        memory_mib=use.memory_mib + (0 if queued else counted.memory_mib),
         running_jobs=use.running_jobs + running,
         queued_jobs=use.queued_jobs + queued,
     )

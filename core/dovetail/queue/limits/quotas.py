@@ -5,6 +5,7 @@ Everything is derived from objects of the API server; earlier usage is recorded 
 
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import lru_cache
 from typing import Any, Final
@@ -18,16 +19,26 @@ from dovetail.api.gpuquota import GPUQuota, GPUQuotaStatus
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Ask
 from dovetail.formats.timestamps import moment
+from dovetail.gpu.models import Model
 from dovetail.pods.demand import priority_in
 from dovetail.pods.tenancy import Child, child_of
-from dovetail.queue.limits import fair_share, guarantee_status, guarantees, limits, priorities, subjects
-from dovetail.queue.limits.limits import CounterKey, Terms
+from dovetail.queue.limits import (
+    device_memory,
+    fair_share,
+    guarantee_status,
+    guarantees,
+    limits,
+    priorities,
+    subjects,
+)
+from dovetail.queue.limits.device_memory import memory_of_claim, model_of_claim
+from dovetail.queue.limits.limits import CounterKey, Takes, Terms
 from dovetail.queue.limits.pools import in_pools, pools_of
 from dovetail.queue.limits.quota_usage import Counted, spell_of, status_of
 from dovetail.queue.limits.subjects import Subject
 from dovetail.queue.model.gate import Refused
 from dovetail.queue.quota_tree.loans import Loans
-from dovetail.queue.quota_tree.tree import Capacity, Tree, models_of
+from dovetail.queue.quota_tree.tree import Capacity, Tree, counts_memory, models_of
 
 DAY_SECONDS: Final = 86_400.0
 DEFAULT_HALF_LIFE_SECONDS: Final = 7 * DAY_SECONDS
@@ -60,6 +71,10 @@ class Quotas:
         # When each quota with shares last recorded usage; None before its first record.
         self._as_of: list[datetime | None] = []
         self._models: list[str] = []
+        self._counts_memory = False
+        # The cluster's GPUs, by whose sizes whole GPUs count as memory; None before the first look at them.
+        self._ledger: Ledger | None = None
+        self._cards: frozenset[Model] = frozenset()
 
     # --- changes -----------------------------------------------------------------------------------------------
 
@@ -88,12 +103,22 @@ class Quotas:
         """Clear what is cached about whom the quotas bind."""
         self.version += 1
         self._models = models_of(self._quotas.values())
+        self._counts_memory = counts_memory(self._quotas.values())
         self._binding.cache_clear()
         self._quota_of.cache_clear()
         self._pools_of.cache_clear()
         self._account_of.cache_clear()
         self._bound_of.cache_clear()
         self._terms_of.cache_clear()
+
+    def observe(self, ledger: Ledger) -> None:
+        """Note which GPUs the cluster has. Call it before jobs are counted: memory counts by their sizes."""
+        if not self._counts_memory:
+            return
+        self._ledger, cards = ledger, ledger.models()
+        if cards != self._cards:
+            self._cards = cards
+            self.version += 1
 
     def pod_changed(self, pod: Pod, *, ledger: Ledger) -> None:
         """Update the use of a pod.
@@ -102,7 +127,7 @@ class Quotas:
         """
         claim = ledger.claim(pod.metadata.uid)
         milli = 0 if claim is None else claim.milli
-        if not milli or not pod.spec.node_name:
+        if claim is None or not milli or not pod.spec.node_name:
             self._pods.pop(pod.metadata.uid, None)
             return
         start = pod.status.start_time
@@ -110,6 +135,8 @@ class Quotas:
             uid=pod.metadata.uid,
             subject=Subject(namespace=pod.metadata.namespace, project=pod.metadata.labels.get(names.LABEL_PROJECT, "")),
             milli=milli,
+            memory_mib=memory_of_claim(claim, ledger=ledger),
+            model=model_of_claim(claim, ledger=ledger),
             start=None if start is None else moment(start),
             owner=child_of(pod),
         )
@@ -145,8 +172,17 @@ class Quotas:
         return frozenset(quota.metadata.name for quota in self._binding(subject))
 
     def capacity(self, ledger: Ledger) -> Capacity:
-        """The GPUs of the ledger's nodes, all and by the models that the quotas name."""
-        return guarantees.capacity_of(ledger, models=self._models)
+        """The GPUs of the ledger's nodes, all and by the models that quotas name, and their memory if one names it."""
+        return guarantees.capacity_of(ledger, models=self._models, memory=self._counts_memory)
+
+    def memory_of(self, ask: Ask | None, *, workers: int, nodes: Mapping[str, int] | None = None) -> int:
+        """The device memory in MiB that the workers of a job count with, on `nodes` as far as they are planned.
+
+        0 while no quota names memory.
+        """
+        if not self._counts_memory or self._ledger is None:
+            return 0
+        return device_memory.memory_of(ask, workers=workers, ledger=self._ledger, nodes=nodes)
 
     def tree(self, *, capacity: Capacity | None = None) -> Tree:
         """The tree of the quotas, with guarantees as far as the cluster has the GPUs."""
@@ -220,12 +256,13 @@ class Quotas:
     def _terms(self, counted: Counted) -> Terms:
         least = counted.least if counted.queued else None
         group, most, refused = counted.group, counted.max_concurrent, counted.refused
-        return self._terms_of(counted.subject, counted.milli, counted.workers, least, group, most, refused)
+        takes = Takes(milli=counted.milli, memory_mib=counted.memory_mib, model=counted.model)
+        return self._terms_of(counted.subject, takes, counted.workers, least, group, most, refused)
 
     def _find_terms(
         self,
         subject: Subject,
-        milli: int,
+        takes: Takes,
         workers: int,
         least: int | None,
         group: str,
@@ -234,7 +271,7 @@ class Quotas:
     ) -> Terms:
         jobs = int(subject.user is not None)
         found = limits.limits_of(
-            self._binding(subject), subject=subject, milli=milli, jobs=jobs, workers=workers, least=least
+            self._binding(subject), subject=subject, takes=takes, jobs=jobs, workers=workers, least=least
         )
         start = found.start
         if group:
@@ -244,15 +281,15 @@ class Quotas:
     def _used_by_pods(self, children: Container[Child]) -> Counter[CounterKey]:
         used: Counter[CounterKey] = Counter()
         for pod in self._alone(children):
-            for limit in limits.limits_of(
-                self._binding(pod.subject), subject=pod.subject, milli=pod.milli, jobs=0
-            ).start:
+            takes = Takes(milli=pod.milli, memory_mib=pod.memory_mib, model=pod.model)
+            for limit in limits.limits_of(self._binding(pod.subject), subject=pod.subject, takes=takes, jobs=0).start:
                 used[limit.counter] += limit.need
         return used
 
     def _alone(self, children: Container[Child]) -> list[Counted]:
         """The pods that hold devices and belong to no GPUJob."""
-        return [pod for pod in self._pods.values() if pod.owner not in children]
+        found = (pod for pod in self._pods.values() if pod.owner not in children)
+        return list(found) if self._counts_memory else [replace(pod, memory_mib=0) for pod in found]
 
     # --- what was used -----------------------------------------------------------------------------------------
 
@@ -293,8 +330,8 @@ class Quotas:
     def _with_guarantees(
         self, statuses: Mapping[str, GPUQuotaStatus], *, loans: Loans, counted: Iterable[Counted], now: datetime
     ) -> dict[str, GPUQuotaStatus]:
-        lent = guarantee_status.lent_milli(loans)
-        waiting = guarantee_status.waiting_milli(loans, counted=counted, quota_of=self._quota_of)
+        lent = guarantee_status.lent(loans)
+        waiting = guarantee_status.waiting(loans, counted=counted)
         return {
             name: msgspec.structs.replace(
                 status,

@@ -14,6 +14,7 @@ from dovetail.queue.preemption.cheapest_victims import Choice
 from dovetail.queue.preemption.policy import ENDING_SECONDS, Evictor, Order
 from dovetail.queue.preemption.victims import Beside, Proof, Proofs, Running
 from dovetail.queue.quota_tree.loans import Loans
+from dovetail.queue.quota_tree.resources import GPUS, MEMORY, amount_text, bare_text
 
 # New searches for victims in one cycle. Further owners search in the next one, a fraction of a second later.
 _SEARCHES: Final = 16
@@ -113,8 +114,13 @@ class Reclaim:
         return f"Is ended for GPUQuota {self._guarantee(owner)}, and a job of it needs {job.gpus:g}"
 
     def _guarantee(self, owner: int) -> str:
-        node, used = self._loans.tree.nodes[owner], self._loans.used(owner)[0]
-        return f"{node.name}: it is guaranteed {_gpus(node.guaranteed_milli)}, uses {_amount(used)}"
+        tree, used = self._loans.tree, self._loans.used(owner)
+        said = [
+            f"{amount_text(bound, of=of)}, uses {bare_text(amount, of=of)}"
+            for of, bound, amount in zip(tree.resources, tree.nodes[owner].guaranteed, used, strict=True)
+            if bound is not None and of in {GPUS, MEMORY}
+        ]
+        return f"{tree.nodes[owner].name}: it is guaranteed {' and '.join(said)}"
 
     def _still(self, proofs: Proofs, *, owner: int) -> Proof | None:
         """The proof with the jobs that already end for this one, without those that are no longer necessary."""
@@ -184,24 +190,13 @@ class Reclaim:
     def _why_nothing(self, job: Candidate, *, owner: int, willing: Sequence[Running]) -> str:
         says = f"; GPUQuota {self._guarantee(owner)}, and nothing comes back: "
         if willing:
-            lent = sum(self._milli(each) for each in willing)
-            return f"{says}the jobs of borrowers ({_gpus(lent)}) do not leave enough room for {_gpus(_milli_of(job))}"
+            lent = amount_text(sum(self._milli(each) for each in willing), of=GPUS)
+            asked = amount_text(round(job.gpus * WHOLE_MILLI), of=GPUS)
+            return f"{says}the jobs of borrowers ({lent}) do not leave enough room for {asked}"
         firm = sum(self._milli(each) for each in self._evictor.running if not each.preemptible and not each.left)
-        kept = f"; {_gpus(firm)} may not be preempted" if firm else ""
+        kept = f"; {amount_text(firm, of=GPUS)} may not be preempted" if firm else ""
         return f"{says}no job of a borrower can end without taking from its own guarantee{kept}"
 
     def _milli(self, each: Running) -> int:
         charge = self._loans.charge(each.key)
         return 0 if charge is None else charge.milli
-
-
-def _milli_of(job: Candidate) -> int:
-    return round(job.gpus * WHOLE_MILLI)
-
-
-def _gpus(milli: int) -> str:
-    return f"{_amount(milli)} GPU" if milli == WHOLE_MILLI else f"{_amount(milli)} GPUs"
-
-
-def _amount(milli: int) -> str:
-    return f"{milli / WHOLE_MILLI:g}"

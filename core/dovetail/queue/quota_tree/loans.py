@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from dovetail.queue.quota_tree.tree import Node, Tree, Vector
+from dovetail.queue.quota_tree.tree import Bounds, Node, Tree, Vector
 
 # The depth of a job beyond every guarantee.
 _BEYOND: Final = 1 << 10
@@ -18,17 +18,20 @@ class Charge:
     """What one job or pod takes of the tree.
 
     - `quota`: index of the quota that it counts for; None outside the tree
-    - `milli`: thousandths of GPUs that all its workers take
-    - `each`: what each worker of an elastic job takes; 0 for other jobs
-    - `model`: the one model that it requests; empty for several or any
+    - `need`: what all its workers take of each resource
+    - `each`: what each worker of an elastic job takes; empty for other jobs
     - `preemptible`: whether it may be ended for others
     """
 
     quota: int | None
-    milli: int
-    each: int = 0
-    model: str = ""
+    need: Vector
+    each: Vector = ()
     preemptible: bool = True
+
+    @property
+    def milli(self) -> int:
+        """Thousandths of GPUs that all its workers take."""
+        return self.need[0]
 
 
 class Loans:
@@ -52,9 +55,9 @@ class Loans:
         self._recent = recent or {}
         self._taken: dict[str, tuple[int | None, Vector, bool]] = {}
         self._used = [[0] * len(tree.resources) for _ in tree.nodes]
-        # The use by jobs that may not be ended, in milli.
-        self._firm = [0] * len(tree.nodes)
-        self._outside_milli = 0
+        # The use by jobs that may not be ended.
+        self._firm = [[0] * len(tree.resources) for _ in tree.nodes]
+        self._outside = [0] * len(tree.resources)
         # The owners of charges while nothing changes, by identity: thousands of waiting jobs have the same charge.
         self._owners: dict[int, int | None] = {}
         # Goes up with each change of what is used.
@@ -62,7 +65,7 @@ class Loans:
         for key in running:
             self.start(key)
         for charge in others:
-            self._add(charge.quota, need=tree.need(charge.milli, model=charge.model), sign=1, firm=False)
+            self._add(charge.quota, need=charge.need, sign=1, firm=False)
 
     # --- changes -----------------------------------------------------------------------------------------------
 
@@ -90,26 +93,26 @@ class Loans:
         other = Loans(self.tree, charges=self._charges, recent=self._recent)
         other._taken = dict(self._taken)
         other._used = [list(each) for each in self._used]
-        other._firm = list(self._firm)
-        other._outside_milli = self._outside_milli
+        other._firm = [list(each) for each in self._firm]
+        other._outside = list(self._outside)
         return other
 
     def _add(self, quota: int | None, *, need: Vector, sign: int, firm: bool) -> None:
         self._owners.clear()
         self.changes += 1
         if quota is None:
-            self._outside_milli += sign * need[0]
-            return
-        for at in self.tree.nodes[quota].path:
-            used = self._used[at]
+            counts = [self._outside]
+        else:
+            path = self.tree.nodes[quota].path
+            counts = [*(self._used[at] for at in path), *(self._firm[at] for at in path if firm)]
+        for each in counts:
             for resource, amount in enumerate(need):
-                used[resource] += sign * amount
-            if firm:
-                self._firm[at] += sign * need[0]
+                each[resource] += sign * amount
 
     def _need(self, charge: Charge, *, workers: int | None = None) -> Vector:
-        milli = charge.milli if workers is None or not charge.each else charge.each * workers
-        return self.tree.need(milli, model=charge.model)
+        if workers is None or not charge.each:
+            return charge.need
+        return tuple(amount * workers for amount in charge.each)
 
     # --- questions ---------------------------------------------------------------------------------------------
 
@@ -132,9 +135,9 @@ class Loans:
         return self._used[at]
 
     @property
-    def outside_milli(self) -> int:
-        """The GPUs, in milli, that jobs and pods outside the tree use."""
-        return self._outside_milli
+    def outside(self) -> Sequence[int]:
+        """What jobs and pods outside the tree use of each resource."""
+        return self._outside
 
     def owner(self, key: str, *, workers: int | None = None) -> int | None:
         """The nearest quota above the job whose guarantee covers it in addition to what runs; None for none."""
@@ -166,22 +169,37 @@ class Loans:
             for resource, (amount, bound) in enumerate(zip(need, node.guaranteed, strict=True))
         )
 
-    def firm_room_milli(self, key: str) -> int | None:
-        """What its own guarantee leaves to a job that may not be ended, in milli; None where it may be ended."""
+    def firm_room(self, key: str) -> Bounds | None:
+        """What its own guarantee leaves of each resource to a job that may not be ended; None where it may be ended.
+
+        None for a resource that no guarantee bounds.
+        """
         charge = self._charges.get(key)
         if charge is None or charge.preemptible or not charge.milli:
             return None
         if charge.quota is None:
-            return 0
-        return min(max(0, self.tree.nodes[at].guaranteed_milli - self._firm[at]) for at in self._guarding(charge.quota))
+            return (0,) * len(self.tree.resources)
+        rooms = [self._firm_room(at) for at in self._guarding(charge.quota)]
+        return tuple(
+            min((room for room in each if room is not None), default=None) for each in zip(*rooms, strict=True)
+        )
+
+    def _firm_room(self, at: int) -> Bounds:
+        bounds, firm = self.tree.nodes[at].guaranteed, self._firm[at]
+        return tuple(
+            None if bound is None else max(0, bound - amount) for bound, amount in zip(bounds, firm, strict=True)
+        )
 
     def _guarding(self, quota: int) -> Sequence[int]:
         """The quotas whose guarantees bound the jobs of a quota that may not be ended."""
-        return [at for at in self.tree.nodes[quota].path if at == quota or self.tree.nodes[at].guaranteed_milli]
+        return [at for at in self.tree.nodes[quota].path if at == quota or any(self.tree.nodes[at].guaranteed)]
 
     def borrows(self, quota: int | None) -> bool:
         """Whether a quota uses more than its guarantee; always, outside the tree."""
-        return quota is None or self._used[quota][0] > (self.tree.nodes[quota].guaranteed[0] or 0)
+        if quota is None:
+            return True
+        bounds = zip(self._used[quota], self.tree.nodes[quota].guaranteed, strict=True)
+        return any(bound is not None and used > bound for used, bound in bounds)
 
     def gives_back(self, victim: str, *, to: str, owner: int) -> bool:
         """Whether the end of a running job may serve a job `to` that is within the guarantee of `owner`.
@@ -224,16 +242,20 @@ class Loans:
             yield at
 
     def _can_spare(self, at: int, *, need: Vector) -> bool:
+        """Whether a quota keeps what it is guaranteed of some resource without a job: that job is beyond it."""
         node, used = self.tree.nodes[at], self._used[at]
-        return all(
-            bound is None or not amount or used[resource] - amount >= bound
+        bounded = [
+            (used[resource] - amount, bound)
             for resource, (amount, bound) in enumerate(zip(need, node.guaranteed, strict=True))
-        )
+            if amount and bound is not None
+        ]
+        return not bounded or any(left >= bound for left, bound in bounded)
 
     @property
     def outside_level(self) -> float:
         """The same of all that is outside the tree, with the weight of one quota."""
-        return self._outside_milli / self.tree.capacity[0] if self.tree.capacity[0] else 0.0
+        pairs = zip(self._outside, self.tree.capacity, strict=True)
+        return max(amount / all_of_it if all_of_it else 0.0 for amount, all_of_it in pairs)
 
     def level(self, at: int) -> float:
         """A quota's dominant share beyond its guarantee, now and recently, for its weight."""
@@ -242,10 +264,16 @@ class Loans:
 
     def _dominant(self, node: Node, *, used: Sequence[int]) -> float:
         """The largest part of any resource of the cluster that the quota uses beyond its guarantee."""
+        capacity = self.tree.capacity
         if len(used) == 1:
             beyond = used[0] - (node.guaranteed[0] or 0)
-            return beyond / self.tree.capacity[0] if beyond > 0 and self.tree.capacity[0] else 0.0
+            return beyond / capacity[0] if beyond > 0 and capacity[0] else 0.0
+        bounds = list(zip(used, node.guaranteed, strict=True))
+        # Of what the guarantee does not name, the same part is beyond it as of what it names.
+        part = max(
+            (max(0, amount - bound) / amount for amount, bound in bounds if bound is not None and amount), default=1
+        )
         return max(
-            (amount - (bound or 0)) / all_of_it if all_of_it and amount > (bound or 0) else 0.0
-            for amount, bound, all_of_it in zip(used, node.guaranteed, self.tree.capacity, strict=True)
+            ((amount * part if bound is None else max(0, amount - bound)) / all_of_it if all_of_it else 0.0)
+            for (amount, bound), all_of_it in zip(bounds, capacity, strict=True)
         )

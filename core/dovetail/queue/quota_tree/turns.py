@@ -67,15 +67,15 @@ def _own_first(ordered: Sequence[Job], *, loans: Loans) -> tuple[list[Job], list
         ]
         for at, node in enumerate(loans.tree.nodes)
     ]
-    full = {at for at, left in enumerate(room) if not left[0]}
+    full = {at for at, left in enumerate(room) if left[0] == 0}
     charges = loans.charges
     for job in ordered:
         charge = charges.get(job.key)
         if charge is None or charge.quota is None or charge.quota in full:
             rest.append(job)
-        elif _take(room[charge.quota], need=loans.tree.need(charge.milli, model=charge.model)):
+        elif _take(room[charge.quota], need=charge.need):
             own.append(job)
-            if not room[charge.quota][0]:
+            if room[charge.quota][0] == 0:
                 full.add(charge.quota)
         else:
             rest.append(job)
@@ -150,7 +150,7 @@ def _turn(line: _Line[Job], *, quota: int | None, loans: Loans) -> _Turn:
     age = (job.share, job.created, job.number, job.name, job.key)
     if quota is None or charge is None:
         return (loans.depth(None, need=()), (_stepped(loans.outside_level),), *age)
-    need = loans.tree.need(charge.milli, model=charge.model)
+    need = charge.need
     path = loans.tree.nodes[quota].path
     return (loans.depth(quota, need=need), tuple(_stepped(loans.level(at)) for at in reversed(path)), *age)
 

@@ -8,15 +8,26 @@ class QuotaUse(Row, frozen=True, kw_only=True):
 
     who: str
     gpus: float
+    memory_mib: int
     running_jobs: int
     queued_jobs: int
     gpu_seconds: float
 
 
+class QuotaMemory(Row, frozen=True, kw_only=True):
+    """What a quota guarantees, lends and borrows of device memory, in MiB."""
+
+    guaranteed_mib: int
+    used_mib: int
+    lent_mib: int
+    borrowed_mib: int
+    waiting_mib: int
+
+
 class QuotaGuarantee(Row, frozen=True, kw_only=True):
     """What a quota guarantees, lends and borrows, in GPUs.
 
-    `waiting` is what its waiting jobs request within the guarantee.
+    `waiting` is what its waiting jobs request within the guarantee. `memory` is null where no quota names memory.
     """
 
     gpus: float
@@ -24,6 +35,7 @@ class QuotaGuarantee(Row, frozen=True, kw_only=True):
     lent: float
     borrowed: float
     waiting: float
+    memory: QuotaMemory | None
 
 
 class QuotaProblem(Row, frozen=True, kw_only=True):
@@ -44,14 +56,18 @@ class QuotaRow(Row, frozen=True, kw_only=True):
     parent: str | None
     projects: list[str]
     guaranteed: int | None
+    guaranteed_memory_mib: int | None
     guarantee: QuotaGuarantee | None
     problems: list[QuotaProblem]
     gpus_limit: float | None
+    memory_mib_limit: int | None
+    models_limit: dict[str, int]
     running_jobs_limit: int | None
     queued_jobs_limit: int | None
     shares: int | None
     max_priority: int | None
     gpus: float
+    memory_mib: int
     running_jobs: int
     queued_jobs: int
     namespaces: list[str]

@@ -19,7 +19,7 @@ from dovetail.queue.cycle import admit
 from dovetail.queue.growing.future_nodes import FutureNodes, missing_nodes
 from dovetail.queue.growing.growth import Growth
 from dovetail.queue.growing.pools import GrowingPool, GrowingRules
-from dovetail.queue.limits.limits import LimitGate, limits_of
+from dovetail.queue.limits.limits import LimitGate, Takes, limits_of
 from dovetail.queue.limits.subjects import Subject
 from dovetail.queue.model.candidates import Candidate
 from dovetail.queue.model.gate import Gate
@@ -320,7 +320,7 @@ def test_the_pool_is_full_message_names_the_pool_and_its_nodes() -> None:
 def make_gate(*names: str, gpus: int) -> LimitGate:
     quota = msgspec.convert({"metadata": {"name": "q"}, "spec": {"gpus": gpus}}, GPUQuota)
     subject = Subject(namespace="team", user="u")
-    return LimitGate({name: limits_of([quota], subject=subject, milli=8000) for name in names})
+    return LimitGate({name: limits_of([quota], subject=subject, takes=Takes(milli=8000)) for name in names})
 
 
 def test_nodes_that_a_quota_refuses_are_not_requested() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.queue.limits.quotas import Quotas
-from dovetail.queue.quota_tree.tree import GPUS
+from dovetail.queue.quota_tree.resources import GPUS
 from tests.core.engine.builders import add_node, make_device
 from tests.core.queue.quota_tree.builders import make_quota
 

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-from dovetail.queue.limits.guarantee_status import conditions_of, guarantee_of, lent_milli
+from dovetail.queue.limits.guarantee_status import conditions_of, guarantee_of, lent
 from tests.core.queue.quota_tree.builders import make_loans, make_quota, make_tree
 
 NOW = datetime(2026, 1, 8, 12, tzinfo=UTC)
@@ -12,8 +12,8 @@ def test_what_a_borrower_uses_is_lent_by_those_with_idle_guarantees() -> None:
     loans = make_loans(
         make_quota("a", guaranteed=4), make_quota("b", guaranteed=4), gpus=8, running={"x": ("b", 6)}, waiting={}
     )
-    lent = lent_milli(loans)
-    found = {name: guarantee_of(name, loans=loans, lent=lent, waiting=[0, 0]) for name in ("a", "b")}
+    nothing = [[0], [0]]
+    found = {name: guarantee_of(name, loans=loans, lent=lent(loans), waiting=nothing) for name in ("a", "b")}
     a, b = found["a"], found["b"]
     assert a is not None
     assert b is not None
@@ -23,7 +23,7 @@ def test_what_a_borrower_uses_is_lent_by_those_with_idle_guarantees() -> None:
 
 def test_free_gpus_that_no_one_is_guaranteed_are_used_before_a_loan() -> None:
     loans = make_loans(make_quota("a", guaranteed=4), gpus=8, running={"x": ("guest", 5)}, waiting={})
-    assert lent_milli(loans) == [1000]
+    assert lent(loans) == [(1000,)]
 
 
 def test_a_relative_borrows_within_the_department_first() -> None:
@@ -34,8 +34,8 @@ def test_a_relative_borrows_within_the_department_first() -> None:
         make_quota("search", guaranteed=4),
     )
     loans = make_loans(*quotas, gpus=8, running={"x": ("vision", 4)}, waiting={})
-    lent = dict(zip((node.name for node in loans.tree.nodes), lent_milli(loans), strict=True))
-    assert lent == {"research": 0, "search": 0, "speech": 2000, "vision": 0}
+    found = dict(zip((node.name for node in loans.tree.nodes), lent(loans), strict=True))
+    assert found == {"research": (0,), "search": (0,), "speech": (2000,), "vision": (0,)}
 
 
 def test_conditions_name_contradictions_and_scaling() -> None:

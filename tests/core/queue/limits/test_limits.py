@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from dovetail.api.gpuquota import GPUQuota
 from dovetail.queue.cycle import admit
 from dovetail.queue.estimates.simulation import foresee
-from dovetail.queue.limits.limits import CounterKey, LimitGate, Terms, group_limit, limits_of, milli_of
+from dovetail.queue.limits.limits import CounterKey, LimitGate, Takes, Terms, group_limit, limits_of, milli_of
 from dovetail.queue.limits.subjects import Subject, binds, subject_name
 from dovetail.queue.model.candidates import Candidate, order
 from dovetail.queue.verdicts import Admitted, Waits
@@ -28,7 +28,7 @@ def gate_over(
     *quotas: GPUQuota, jobs: dict[str, tuple[Candidate, Subject]], running: tuple[str, ...] = ()
 ) -> LimitGate:
     terms = {
-        job.key: limits_of(quotas, subject=subject, milli=milli_of(job.ask, workers=job.workers))
+        job.key: limits_of(quotas, subject=subject, takes=Takes(milli=milli_of(job.ask, workers=job.workers)))
         for job, subject in jobs.values()
     }
     return LimitGate(terms, running=[jobs[name][0].key for name in running])
@@ -131,9 +131,10 @@ def test_the_sentence_has_the_numbers(case: Told) -> None:
 def test_what_pods_hold_counts_beside_the_jobs() -> None:
     quota = make_quota(namespaces=["vision"], gpus=4)
     job = make_job("x", "2")
-    (limit,) = limits_of([quota], subject=Subject(namespace="vision"), milli=3000, jobs=0).start
+    (limit,) = limits_of([quota], subject=Subject(namespace="vision"), takes=Takes(milli=3000), jobs=0).start
     gate = LimitGate(
-        {job.key: limits_of([quota], subject=VISION, milli=2000)}, used=Counter({limit.counter: limit.need})
+        {job.key: limits_of([quota], subject=VISION, takes=Takes(milli=2000))},
+        used=Counter({limit.counter: limit.need}),
     )
     refused = gate.refusal(job)
     assert refused is not None
@@ -237,7 +238,7 @@ def elastic(name: str, *, workers: int, least: int, each: str = "2") -> Candidat
 
 def gate_for(job: Candidate, *quotas: GPUQuota, used: dict[CounterKey, int] | None = None) -> LimitGate:
     milli = milli_of(job.ask, workers=job.workers)
-    terms = limits_of(quotas, subject=VISION, milli=milli, workers=job.workers, least=job.least)
+    terms = limits_of(quotas, subject=VISION, takes=Takes(milli=milli), workers=job.workers, least=job.least)
     return LimitGate({job.key: terms}, used=used)
 
 
@@ -283,8 +284,8 @@ def test_an_elastic_job_takes_what_it_started_with_and_a_rigid_one_all() -> None
     job, other = elastic("e", workers=4, least=1), make_job("o", "2")
     quota = make_quota(gpus=6)
     terms = {
-        job.key: limits_of([quota], subject=VISION, milli=8000, workers=4, least=1),
-        other.key: limits_of([quota], subject=VISION, milli=2000),
+        job.key: limits_of([quota], subject=VISION, takes=Takes(milli=8000), workers=4, least=1),
+        other.key: limits_of([quota], subject=VISION, takes=Takes(milli=2000)),
     }
     gate = LimitGate(terms)
     gate.started(replace(job, workers=2))

@@ -14,7 +14,7 @@ from dovetail.queue.model.candidates import Candidate, Room, commit, find_room
 from dovetail.queue.preemption.cheapest_victims import Choice
 from dovetail.queue.preemption.victims import Proof, Proofs, Running
 from dovetail.queue.quota_tree.loans import Loans
-from dovetail.queue.quota_tree.tree import tree_of
+from dovetail.queue.quota_tree.tree_builder import tree_of
 from tests.core.engine.builders import make_ledger
 from tests.core.queue.backfill.test_backfill import make_job
 from tests.core.queue.quota_tree.builders import make_quota

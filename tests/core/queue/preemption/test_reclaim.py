@@ -15,7 +15,7 @@ from dovetail.queue.limits.subjects import Subject
 from dovetail.queue.model.candidates import Candidate, Room, commit, find_room
 from dovetail.queue.preemption.policy import Evictor, Rules
 from dovetail.queue.preemption.victims import Running
-from dovetail.queue.quota_tree.tree import tree_of
+from dovetail.queue.quota_tree.tree_builder import tree_of
 from dovetail.queue.verdicts import Verdict, Waits
 from tests.core.engine.builders import make_ledger
 from tests.core.queue.backfill.test_backfill import make_job

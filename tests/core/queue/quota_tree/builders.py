@@ -1,6 +1,7 @@
 """Builders of quotas, trees and loans."""
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -10,37 +11,61 @@ from dovetail.queue.limits.guarantees import loans_of, quota_of
 from dovetail.queue.limits.quota_usage import Counted
 from dovetail.queue.limits.subjects import Subject
 from dovetail.queue.quota_tree.loans import Loans
-from dovetail.queue.quota_tree.tree import GPUS, Capacity, Tree, tree_of
+from dovetail.queue.quota_tree.resources import GPUS, MEMORY
+from dovetail.queue.quota_tree.tree import Capacity, Tree
+from dovetail.queue.quota_tree.tree_builder import tree_of
 
 
 def make_quota(
-    name: str, *, guaranteed: int | None = None, models: Mapping[str, int] | None = None, **spec: Any
+    name: str,
+    *,
+    guaranteed: int | None = None,
+    models: Mapping[str, int] | None = None,
+    memory: str | None = None,
+    **spec: Any,
 ) -> GPUQuota:
     """A quota of the namespace of its name, unless `spec` names others or `parents_only` is set."""
     if spec.pop("parents_only", False) is False and not {"namespaces", "users", "projects"} & spec.keys():
         spec["namespaces"] = [name]
-    if guaranteed is not None or models:
-        amounts: dict[str, Any] = {} if guaranteed is None else {"gpus": guaranteed}
-        spec["guaranteed"] = amounts | ({"models": dict(models)} if models else {})
+    said: dict[str, Any] = {"gpus": guaranteed, "models": models, "memory": memory}
+    if amounts := {name: amount for name, amount in said.items() if amount is not None}:
+        spec["guaranteed"] = amounts
     return msgspec.convert({"metadata": {"name": name}, "spec": spec}, GPUQuota)
 
 
-def make_tree(*quotas: GPUQuota, gpus: int | None = None, usable: int | None = None) -> Tree:
-    """The tree of these quotas in a cluster with so many GPUs."""
+def make_tree(*quotas: GPUQuota, gpus: int | None = None, usable: int | None = None, each_gib: int = 80) -> Tree:
+    """The tree of these quotas in a cluster with so many GPUs of `each_gib` GiB."""
     if gpus is None:
         return tree_of(quotas)
     return tree_of(
         quotas,
-        capacity=Capacity(known={GPUS: gpus * 1000}, usable={GPUS: (gpus if usable is None else usable) * 1000}),
+        capacity=Capacity(
+            known=_amounts(gpus, each_gib=each_gib),
+            usable=_amounts(gpus if usable is None else usable, each_gib=each_gib),
+        ),
     )
 
 
+def _amounts(gpus: int, *, each_gib: int) -> dict[str, int]:
+    return {GPUS: gpus * 1000, MEMORY: gpus * each_gib * 1024}
+
+
 def make_loans(
-    *quotas: GPUQuota, gpus: int, running: Mapping[str, tuple[str, float]], waiting: Mapping[str, tuple[str, float]]
+    *quotas: GPUQuota,
+    gpus: int,
+    running: Mapping[str, tuple[str, float]],
+    waiting: Mapping[str, tuple[str, float]],
+    gib: Mapping[str, int] = MappingProxyType({}),
 ) -> Loans:
-    """The loans of jobs, each with its namespace and GPUs."""
+    """The loans of jobs, each with its namespace and GPUs; `gib` is the device memory of jobs without 80 GiB a GPU."""
     counted = [
-        Counted(uid=uid, subject=Subject(namespace=namespace, user="ada"), milli=int(amount * 1000), queued=queued)
+        Counted(
+            uid=uid,
+            subject=Subject(namespace=namespace, user="ada"),
+            milli=int(amount * 1000),
+            memory_mib=gib.get(uid, int(amount * 80)) * 1024,
+            queued=queued,
+        )
         for jobs, queued in ((running, False), (waiting, True))
         for uid, (namespace, amount) in jobs.items()
     ]

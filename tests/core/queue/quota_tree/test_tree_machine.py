@@ -16,13 +16,14 @@ from dovetail.api.gpuquota import GPUQuota
 from dovetail.engine.score.fit_cache import FitCache
 from dovetail.queue.cycle import SchedulingCycle
 from dovetail.queue.limits.guarantees import capacity_of, loans_of, quota_of
-from dovetail.queue.limits.limits import LimitGate, limits_of
+from dovetail.queue.limits.limits import LimitGate, Takes, limits_of
 from dovetail.queue.limits.quota_usage import Counted
 from dovetail.queue.limits.subjects import Subject
 from dovetail.queue.model.candidates import Candidate, Room, find_room
 from dovetail.queue.preemption.policy import Evictor, Rules
 from dovetail.queue.preemption.victims import Running
-from dovetail.queue.quota_tree.tree import Tree, tree_of
+from dovetail.queue.quota_tree.tree import Tree
+from dovetail.queue.quota_tree.tree_builder import tree_of
 from dovetail.queue.verdicts import Admitted
 from tests.core.engine.builders import make_ask
 from tests.core.queue.machine import GUESS, HOUR, QueueMachine, Run
@@ -177,7 +178,9 @@ class TreeMachine(QueueMachine):
             self.tree(), counted=counted, pods=(), quota_of=lambda subject: quota_of(self.quotas, subject=subject),
             recent={},
         )  # fmt: skip
-        terms = {each.uid: limits_of(self.quotas, subject=each.subject, milli=each.milli) for each in counted}
+        terms = {
+            each.uid: limits_of(self.quotas, subject=each.subject, takes=Takes(milli=each.milli)) for each in counted
+        }
         return LimitGate(terms, running=list(self.running), loans=loans)
 
     # --- what is checked, from numbers of its own ----------------------------------------------------------------
