@@ -51,15 +51,18 @@ def on_plane(*, nodes: int, singles: int, gangs: Sequence[tuple[int, int]]) -> d
 
 @dataclass(slots=True)
 class _Seen:
-    """What the watches have shown: GPUJobs that run with all workers, running pods by job, and when each was first."""
+    """What the watches have shown: jobs that run whole, when each began to start and to run, and when each pod ran."""
 
     running: set[str] = field(default_factory=set)
     since: dict[str, float] = field(default_factory=dict)
+    starting: dict[str, float] = field(default_factory=dict)
     pods: dict[str, float] = field(default_factory=dict)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def job(self, event: EventType, job: GPUJob) -> None:
         name = job.metadata.name
+        if job.status.phase == "Starting":
+            self.starting.setdefault(name, time.monotonic())
         runs = event != "DELETED" and job.status.phase == "Running" and job.status.reason != "GangWaiting"
         if runs:
             self.since.setdefault(name, time.monotonic())
@@ -143,6 +146,7 @@ class _Bench:
             "gpus": gpus,
             "workers": gpus // each,
             "seconds": round(self._seen.since[name] - began, 2),
+            "starting_seconds": round(self._seen.starting.get(name, self._seen.since[name]) - began, 2),
             "pods_seconds": round(self._last_pod(name) - began, 2),
             "ended_jobs": len(set(self._borrowers) - self._seen.running),
             "load": os.getloadavg()[0],

@@ -85,3 +85,4 @@ async def test_device_memory_is_limited_and_a_wrong_amount_is_refused(
     assert "may use 1 GiB of device memory, 0 GiB are in use, this job would never fit" in (waits.message or "")
     with pytest.raises(StatusError, match="such as 640Gi"):
         await quotas.make("wrong", guaranteed={"memory": "640"})
+    quotas.names.remove(f"{namespace}-wrong")

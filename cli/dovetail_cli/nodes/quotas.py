@@ -36,7 +36,7 @@ def show(names: Collection[str], *, form: str, kubeconfig: str | None, context: 
 
 
 def columns_of(quotas: Iterable[QuotaRow]) -> tuple[str, ...]:
-    """The columns of the table: those of the tree where there is one, those of memory where a quota names it."""
+    """The columns of the table: the tree's where there is one, and memory's where it is named."""
     known = list(quotas)
     in_tree = any(quota.guarantee is not None for quota in known)
     of_memory = any(quota.guarantee is not None and quota.guarantee.memory is not None for quota in known)

@@ -1,12 +1,14 @@
 """Preemption notices: which running jobs are to end, for which waiting job, and whether that still holds."""
 
 from collections.abc import Callable, Mapping
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Final
 
-from dovetail.api.gpujob import GPUJob
+from dovetail.api.gpujob import GPUJob, is_finished
 from dovetail.queue.model.candidates import Candidate
 from dovetail.queue.preemption.policy import Order
+from dovetail.queue.verdicts import Admitted
 from dovetail_operator.job.drain import DRAIN
 from dovetail_operator.job.observation import Notice, Observed
 from dovetail_operator.queue.cycle import Cycle, decide, survey
@@ -17,6 +19,23 @@ from dovetail_operator.state.state import State
 
 # How long until preemption is checked again without a change.
 _CHECK_SECONDS: Final = 5.0
+# How long a proof counts for the other jobs that end for the same one. Without it, a gang of 4,000 GPUs for which 1,330
+# jobs end would be proven 1,330 times, 2.5 s of CPU each. The queue's cycles withdraw notices meanwhile.
+_PROOF_TIME: Final = timedelta(seconds=5)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Proof:
+    """That a job starts by the end of some running jobs.
+
+    - `by`: namespace and name of the job that starts
+    - `victims`: the UIDs of the jobs that end for it
+    - `until`: how long it counts
+    """
+
+    by: str
+    victims: frozenset[str]
+    until: datetime
 
 
 class PreemptionNotices:
@@ -36,6 +55,8 @@ class PreemptionNotices:
         self._changed = changed
         self._wake_up = wake_up
         self._now = now
+        # By the UID of the job that starts.
+        self._proofs: dict[str, _Proof] = {}
 
     def update(self, cycle: Cycle) -> None:
         """Announce the preemptions of the cycle and the restarts of drained jobs, and withdraw all others."""
@@ -50,17 +71,37 @@ class PreemptionNotices:
             self._wake_up.within(seconds=_CHECK_SECONDS)
 
     def still_hold(self, seen: Observed) -> bool:
-        """Whether a cycle right now still starts the job for which this one is about to end.
+        """Whether a cycle still starts the job for which this one is about to end.
 
-        For a job that leaves a drained node, that is the job itself.
+        For a job that leaves a drained node, that is the job itself. A gang's proof counts for all who end for it.
         """
+        if seen.notice is not None and self._is_proven(seen.job.metadata.uid, by=seen.notice.by):
+            return True
         cycle = survey(self._state, now=self._now(), caches=self._caches)
         if seen.notice is not None and seen.notice.by == DRAIN:
             return seen.job.metadata.uid in drain_notices(self._state, cycle=cycle)
         for _ in decide(self._state, cycle=cycle):
             pass
+        self._remember(cycle.orders)
         order = cycle.orders.get(seen.job.metadata.uid)
         return order is not None and seen.notice is not None and order.by.key == seen.notice.by
+
+    def _is_proven(self, uid: str, *, by: str) -> bool:
+        """Whether a recent proof has this job end for one that still waits."""
+        proof = self._proofs.get(by)
+        if proof is None or uid not in proof.victims or self._now() > proof.until:
+            return False
+        job = self._state.store.jobs.get(proof.by)
+        waits = job is not None and job.metadata.uid == by and not is_finished(job)
+        return waits and not isinstance(self._state.decisions.verdicts.get(by), Admitted)
+
+    def _remember(self, orders: Mapping[str, Order]) -> None:
+        until = self._now() + _PROOF_TIME
+        victims: dict[str, set[str]] = {}
+        for uid, order in orders.items():
+            victims.setdefault(order.by.key, set()).add(uid)
+        names = {order.by.key: order.by.name for order in orders.values()}
+        self._proofs = {by: _Proof(by=names[by], victims=frozenset(each), until=until) for by, each in victims.items()}
 
 
 def notices_of(orders: Mapping[str, Order], *, state: State) -> dict[str, Notice]:

@@ -1,7 +1,13 @@
 """Preemption notices from cycle to cycle: who is marked, and when the next check comes."""
 
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
 from dovetail.queue.preemption.policy import Rules
 from dovetail.queue.verdicts import Verdict
+from dovetail_operator.queue import preemption_notices
 from dovetail_operator.queue.cycle import Cycle, decide, survey
 from dovetail_operator.queue.cycle_caches import caches_for
 from dovetail_operator.queue.preemption_notices import PreemptionNotices
@@ -24,8 +30,9 @@ class Rig:
             caches=caches_for(self.state),
             changed=self.changed.append,
             wake_up=self.wake_up,
-            now=lambda: NOW,
+            now=lambda: self.clock,
         )
+        self.clock = NOW
 
     def cycle(self) -> list[Verdict]:
         cycle: Cycle = survey(self.state, now=NOW)
@@ -71,6 +78,29 @@ async def test_a_notice_holds_as_long_as_the_same_job_would_start() -> None:
     later = make_job("chief", gpu=2, priority=60, status={"number": 9})
     rig.state.store.job_changed(later)
     assert not rig.notices.still_hold(seen), "another job would start"
+
+
+async def test_one_proof_counts_for_all_who_end_for_a_gang_while_it_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    proofs = 0
+
+    def counted(*args: Any, **more: Any) -> Any:
+        nonlocal proofs
+        proofs += 1
+        return decide(*args, **more)
+
+    monkeypatch.setattr(preemption_notices, "decide", counted)
+    rig = Rig()
+    rig.cycle()
+    seen = rig.state.observe("team/low", now=NOW)
+    assert seen is not None
+    assert [rig.notices.still_hold(seen) for _ in range(3)] == [True] * 3
+    assert proofs == 1
+    rig.clock += timedelta(seconds=6)
+    assert rig.notices.still_hold(seen)
+    assert proofs == 2, "an old proof is repeated"
+    rig.state.store.job_deleted("team/boss", uid="uid-boss")
+    assert not rig.notices.still_hold(seen)
+    assert proofs == 3, "the proof ends with the job that waited"
 
 
 async def test_a_job_without_a_notice_is_not_about_to_end() -> None:
