@@ -94,6 +94,36 @@ async def test_the_example_is_held_runs_on_its_plan_returns_and_ends(guests: Gue
     await condition_of(jobs, TRAINJOBS, "finetune", lambda true: "Complete" in true)
 
 
+async def test_a_training_node_starts_in_its_plan_after_the_initializer(
+    guests: Guests, jobs: Jobs, client: Client
+) -> None:
+    body = runtime()
+    body["metadata"]["name"] = "torch-with-data"
+    (node,) = body["spec"]["template"]["spec"]["replicatedJobs"]
+    pod = {
+        "metadata": {"annotations": {names.RUN_SECONDS: str(FOR_EVER)}},
+        "spec": {"containers": [{"name": "dataset-initializer", "image": "busybox:1.37"}]},
+    }
+    labels = {"trainer.kubeflow.org/trainjob-ancestor-step": "dataset-initializer"}
+    job = {"backoffLimit": 0, "template": pod}
+    data = {"name": "dataset-initializer", "template": {"metadata": {"labels": labels}, "spec": job}}
+    after = node | {"dependsOn": [{"name": "dataset-initializer", "status": "Complete"}]}
+    body["spec"]["template"]["spec"]["replicatedJobs"] = [data, after]
+    name = body["metadata"]["name"]
+    await client.apply(RUNTIMES, name=name, body=body, as_type=Body, field_manager="test", force=True)
+    written = example("trainjob")
+    written["spec"] |= {"runtimeRef": {"name": name}, "initializer": {"dataset": {"storageUri": "hf://team/data"}}}
+    await guests.make(written, resource=TRAINJOBS)
+    (first,) = await guests.until_pods(lambda pods: all_run(pods, count=1))
+    assert allocation_in(first.metadata.annotations) is None, "an initializer has no GPU"
+    planned = (await jobs.phase("Starting", NODE.name)).placement
+    # Longer than the extender keeps room for a pod that it has only filtered.
+    await asyncio.sleep(15)
+    await jobs.end_pod(first, exit_code=0)
+    running = await jobs.until(NODE.name, lambda status: status.workers_ready == NODE.workers)
+    assert running.placement == planned
+
+
 async def test_it_waits_with_a_reason_is_counted_and_starts_whole(guests: Guests, jobs: Jobs) -> None:
     await jobs.submit("first", workers=13)
     await jobs.phase("Running", "first")

@@ -46,6 +46,12 @@ SHOWN_ELSEWHERE: Final = {
     ("dovetail-operator", "watch", "workloads.kueue.x-k8s.io"): (
         "only where Kueue is installed: tests/cluster/test_neighbours.py, in the slow suite"
     ),
+    ("dovetail-operator", "watch", "trainjobs.trainer.kubeflow.org"): (
+        "only where Kubeflow Trainer is installed: tests/cluster/test_trainer.py, in the slow suite"
+    ),
+    ("dovetail-operator", "patch", "trainjobs.trainer.kubeflow.org"): (
+        "only where Kubeflow Trainer is installed: tests/cluster/test_trainer.py, in the slow suite"
+    ),
     ("dovetail-operator", "watch", "nodepools.karpenter.sh"): (
         "only where Karpenter is installed: tests/cluster/test_growing.py, in the slow suite"
     ),
