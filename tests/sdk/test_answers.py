@@ -14,6 +14,7 @@ OTHER_NAMES = {
     "GPU": "dovetail_gateway.v2.types.DeviceRow",
     "NodeRow": "dovetail_gateway.v1.types.NodeRow",
     "DryRun": "DryRunAnswer",
+    "Effects": "EffectsAnswer",
     "Explanation": "ExplanationAnswer",
 }
 ROWS = [

@@ -95,6 +95,19 @@ async def test_a_job_explains_itself_and_lists_its_events(side: Side) -> None:
     assert status["nodes"] == ["a"]
 
 
+async def test_effects_say_what_a_change_would_do_and_change_nothing(api: GatewayApiServer, side: Side) -> None:
+    waits = {"phase": "Queued", "number": 9, "gpus": 1, "reason": "Dependency", "message": "Waits for train"}
+    after = make_job("after", namespace="red", number=9, status=waits, dependencies=[{"name": "train"}])
+    api.put("gpujobs", after)
+    async with side.inside(side.client()) as client:
+        job = await side.call(client.job, "train")
+        found = await side.call(job.effects, cancel=True)
+        with pytest.raises(errors.InvalidError, match="priority"):
+            await side.call(job.effects, priority=256)
+    assert [(each.job.name, each.after) for each in found.cancelled] == [("after", "train")]
+    assert not api.objects["gpujobs"]["red/train"]["spec"].get("cancel")
+
+
 async def test_a_log_is_read_and_followed_line_by_line(api: GatewayApiServer, side: Side) -> None:
     async with side.inside(side.client()) as client:
         job = await side.call(client.job, "train")

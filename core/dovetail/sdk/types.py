@@ -413,6 +413,54 @@ class Explanation(CamelRow, frozen=True, kw_only=True):
         )
 
 
+class PlannedJob(CamelRow, frozen=True, kw_only=True):
+    """A job that a change would affect."""
+
+    namespace: str
+    name: str
+    number: int | None
+
+
+class ShiftedJob(CamelRow, frozen=True, kw_only=True):
+    """A waiting job that would start at another time, in seconds from now; None where no start is known."""
+
+    job: PlannedJob
+    before_seconds: float | None
+    after_seconds: float | None
+
+
+class CancelledJob(CamelRow, frozen=True, kw_only=True):
+    """A job that would be cancelled in turn, because of its dependency on `after`."""
+
+    job: PlannedJob
+    after: str
+
+
+class Effects(CamelRow, frozen=True, kw_only=True):
+    """What a change to a job would do.
+
+    `own` is the queue's decision on the changed job; None for one that runs, ends or is held. `sooner` and `later` count
+    all jobs that would start at another time; `others_sooner`, `others_later` and `others_preempted` those of other
+    tenants, which are not named. `tasks` counts the tasks of an array that change with it. The `released` would no
+    longer wait for their dependencies; the `held_up` would wait for as long as the job is held. Starts are compared
+    for the next `simulated_seconds`; None for as long as ends of jobs are known.
+    """
+
+    own: DryRun | None
+    sooner: int
+    later: int
+    others_sooner: int
+    others_later: int
+    shifted: list[ShiftedJob]
+    tasks: int
+    cancelled: list[CancelledJob]
+    released: list[PlannedJob]
+    held_up: list[PlannedJob]
+    preempted: list[PlannedJob]
+    others_preempted: int
+    simulated_seconds: float | None
+
+
 class Me(CamelRow, frozen=True, kw_only=True):
     """Who the API server says you are."""
 

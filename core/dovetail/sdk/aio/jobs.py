@@ -10,7 +10,7 @@ from dovetail.sdk.calls import v3
 from dovetail.sdk.calls.call import Call
 from dovetail.sdk.errors import NotFoundError, WaitTimeoutError
 from dovetail.sdk.progress import FINISHED, Progress, sentence, shower
-from dovetail.sdk.types import EventRow, Explanation, JobRow
+from dovetail.sdk.types import Effects, EventRow, Explanation, JobRow
 
 T = TypeVar("T")
 # From the first look to those of a job that waits for hours.
@@ -97,6 +97,15 @@ class AsyncJob:
     async def explain(self) -> Explanation:
         """Why the job waits or where it is, each node's answer, and what would help. Raises `DovetailError`."""
         return await self._ask(v3.explain(self.namespace, name=self.name))
+
+    async def effects(self, *, held: bool | None = None, priority: int | None = None, cancel: bool = False) -> Effects:
+        """What a change would do to the job and to others, without making it. Raises `DovetailError`.
+
+        `held` true holds the job and false releases it; `priority` is 0 to 255.
+        """
+        change = {"held": held, "priority": priority, "cancel": cancel or None}
+        body = {name: value for name, value in change.items() if value is not None}
+        return await self._ask(v3.effects(self.namespace, name=self.name, body=body))
 
     async def events(self) -> list[EventRow]:
         """What happened to the job, the oldest first. Raises `DovetailError`."""

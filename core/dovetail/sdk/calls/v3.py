@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from dovetail.sdk.calls.call import Call, query, segment
-from dovetail.sdk.types import DryRun, EventList, Explanation, JobDetails, JobList, JobRow, Me, Removed
+from dovetail.sdk.types import DryRun, Effects, EventList, Explanation, JobDetails, JobList, JobRow, Me, Removed
 
 _JOBS: Final = "/api/v3/jobs"
 
@@ -68,6 +68,11 @@ def log(namespace: str, *, name: str, worker: int, tail: int | None, follow: boo
 def explain(namespace: str, *, name: str) -> Call[Explanation]:
     """Why a job waits, or where it is."""
     return Call(method="GET", path=f"{_path(namespace, name=name)}/explain", as_type=Explanation)
+
+
+def effects(namespace: str, *, name: str, body: Mapping[str, Any]) -> Call[Effects]:
+    """What a change to a job would do to it and to others; nothing is changed."""
+    return Call(method="POST", path=f"{_path(namespace, name=name)}/effects", as_type=Effects, body=body)
 
 
 def dry_run(namespace: str, *, spec: Mapping[str, Any]) -> Call[DryRun]:
