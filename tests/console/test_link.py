@@ -82,6 +82,8 @@ async def test_a_gateway_that_is_away_is_said_within_5_s_and_all_comes_back(
 ) -> None:
     async with serving(api, options=Options(rates=None)) as face, browsers.window(browser, url=face.url) as person:
         page = await person.sign_in("red-token", path="queue?search=next")
+        asked = list[str]()
+        page.on("request", lambda request: asked.append(request.url))
         await person.context.set_offline(True)
         await expect(page.get_by_text("The gateway does not answer.")).to_be_visible(timeout=5_000)
         await expect(page.get_by_role("link", name="next")).to_be_visible()
@@ -91,6 +93,8 @@ async def test_a_gateway_that_is_away_is_said_within_5_s_and_all_comes_back(
         await person.context.set_offline(False)
         await shows(page, "only 2 available")
         await expect(page.get_by_text("The gateway does not answer.")).to_have_count(0, timeout=PATIENCE_MS)
+        # The stream went on where it was, without another whole list.
+        assert [url for url in asked if url.endswith("/snapshot")] == []
 
 
 async def test_without_a_stream_the_page_polls(window: Window, api: GatewayApiServer) -> None:

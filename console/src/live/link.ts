@@ -193,7 +193,7 @@ async function pulse(): Promise<void> {
     return;
   }
   if (store.link.value === "denied" || store.link.value === "signedOut" || store.sequence() < 0) return connect();
-  if (store.link.value === "away") await load().catch(failed);
+  // The stream goes on where it ended, or asks for a whole list: one after each slow answer would load a busy gateway.
   follow();
   if (source?.readyState === EventSource.OPEN) return current("live");
   if (failures >= 2) await poll();
