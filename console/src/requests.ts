@@ -3,6 +3,9 @@ import type { JobSpec } from "./api/types";
 import { quoted } from "./format";
 import { t } from "./texts";
 
+// What is typed is judged after so long a pause.
+export const TYPING_MS = 300;
+
 export interface Request {
   gpu: string;
   workers?: string;

@@ -6,11 +6,10 @@ import type { DryRun, JobDetails, JobRow, JobSpec } from "../api/types";
 import { keyOf, me, namespaces } from "../live/store";
 import { Command, Field, JobLink, Section } from "../parts/basics";
 import { Verdict } from "../parts/verdict";
-import { gbatchLine, manifest, type Request, RequestProblem, specOf } from "../requests";
+import { gbatchLine, manifest, type Request, RequestProblem, specOf, TYPING_MS } from "../requests";
 import { place, setQuery } from "../router";
 import { t } from "../texts";
 
-const TYPING_MS = 300;
 // While a form is open, its answer is renewed this often: the queue goes on.
 const AGAIN_MS = 15_000;
 const MODES = ["Exclusive", "Fractional", "TimeShared"];

@@ -1,7 +1,5 @@
 // Waste: who holds GPUs that do little, by job, user, namespace or project; and what jobs should request instead.
-import { useSignal } from "@preact/signals";
-import { useEffect } from "preact/hooks";
-import { ApiError, get } from "../api/client";
+import { usePolled } from "../api/polled";
 import type { DeviceRow, JobDevice, JobRow, RightSizePage, RightSizeRow } from "../api/types";
 import { age, duration, gib, percent } from "../format";
 import { jobs, keyOf, nodes } from "../live/store";
@@ -125,29 +123,8 @@ function Idle() {
 const SIZES_AGAIN_MS = 30_000;
 const MOST_SIZES = 100;
 
-function useSizes(): { found: RightSizePage | null; problem: string } {
-  const read = useSignal<{ found: RightSizePage | null; problem: string }>({ found: null, problem: "" });
-  useEffect(() => {
-    const stop = new AbortController();
-    const ask = () =>
-      get<RightSizePage>(`/api/v3/right-sizes?limit=${MOST_SIZES}`, stop.signal).then(
-        (found) => (read.value = { found, problem: "" }),
-        (error: unknown) => {
-          if (error instanceof ApiError) read.value = { ...read.value, problem: error.message };
-        },
-      );
-    void ask();
-    const again = setInterval(() => void ask(), SIZES_AGAIN_MS);
-    return () => {
-      clearInterval(again);
-      stop.abort();
-    };
-  }, []);
-  return read.value;
-}
-
 function RightSizes() {
-  const { found, problem } = useSizes();
+  const { found, problem } = usePolled<RightSizePage | null>(`/api/v3/right-sizes?limit=${MOST_SIZES}`, SIZES_AGAIN_MS, null);
   if (problem) return <p class="problem">{problem}</p>;
   if (!found) return <p>{t("computing")}</p>;
   if (!found.items.length) return <p>{t("noSizes")}</p>;

@@ -7,9 +7,8 @@ import { duration } from "../../format";
 import { keyOf } from "../../live/store";
 import { JobLink } from "../../parts/basics";
 import { Verdict } from "../../parts/verdict";
+import { TYPING_MS } from "../../requests";
 import { t } from "../../texts";
-
-const TYPING_MS = 300;
 
 // Asked again while a priority is typed; null for a change that is not complete yet.
 export function EffectsOf({ job, change }: { job: JobRow; change: PlannedChange | null }) {

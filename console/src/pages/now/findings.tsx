@@ -1,7 +1,5 @@
 // What `dovetail doctor` finds on nodes, and what takes no work.
-import { useSignal } from "@preact/signals";
-import { useEffect } from "preact/hooks";
-import { ApiError, get } from "../../api/client";
+import { usePolled } from "../../api/polled";
 import type { NodeFindings } from "../../api/types";
 import { age } from "../../format";
 import { nodes, sequence } from "../../live/store";
@@ -9,29 +7,8 @@ import { t } from "../../texts";
 
 const AGAIN_MS = 15_000;
 
-function useFindings(): { found: NodeFindings | null; problem: string } {
-  const read = useSignal<{ found: NodeFindings | null; problem: string }>({ found: null, problem: "" });
-  useEffect(() => {
-    const stop = new AbortController();
-    const ask = () =>
-      get<NodeFindings>("/api/v3/findings", stop.signal).then(
-        (found) => (read.value = { found, problem: "" }),
-        (error: unknown) => {
-          if (error instanceof ApiError) read.value = { ...read.value, problem: error.message };
-        },
-      );
-    void ask();
-    const again = setInterval(() => void ask(), AGAIN_MS);
-    return () => {
-      clearInterval(again);
-      stop.abort();
-    };
-  }, []);
-  return read.value;
-}
-
 export function Findings() {
-  const { found, problem } = useFindings();
+  const { found, problem } = usePolled<NodeFindings | null>("/api/v3/findings", AGAIN_MS, null);
   if (sequence() < 0) return null;
   const oldest = nodes.value.reduce<string | null>((least, { observedAt: at }) => (at && (!least || at < least) ? at : least), null);
   const closed = nodes.value.reduce((sum, node) => sum + (node.takesWork ? node.devices.filter((device) => device.cordoned).length : node.devices.length), 0);

@@ -2,6 +2,7 @@
 import { computed, useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { ApiError, get } from "../../api/client";
+import { type Read, usePolled } from "../../api/polled";
 import type { HistoryRecord, PlanPage } from "../../api/types";
 import { currentAt } from "../../live/store";
 import { t } from "../../texts";
@@ -16,33 +17,9 @@ const MOST_NAMESPACES = 4;
 const MOST_RECORDS = 500;
 const NOTHING: PlanPage = { items: [], kept: [], windows: [], drains: [], next: null };
 
-export interface Read<T> {
-  found: T;
-  problem: string;
-}
-
 const sentence = (error: unknown): string => (error instanceof ApiError ? error.message : "");
 
-export function usePlan(): Read<PlanPage> {
-  const read = useSignal<Read<PlanPage>>({ found: NOTHING, problem: "" });
-  useEffect(() => {
-    const stop = new AbortController();
-    const ask = () =>
-      get<PlanPage>("/api/v3/plan?bounded=true&limit=1000", stop.signal).then(
-        (found) => (read.value = { found, problem: "" }),
-        (error: unknown) => {
-          if (!stop.signal.aborted) read.value = { ...read.value, problem: sentence(error) };
-        },
-      );
-    void ask();
-    const again = setInterval(() => void ask(), AGAIN_MS);
-    return () => {
-      clearInterval(again);
-      stop.abort();
-    };
-  }, []);
-  return read.value;
-}
+export const usePlan = (): Read<PlanPage> => usePolled("/api/v3/plan?bounded=true&limit=1000", AGAIN_MS, NOTHING);
 
 export function useHistory(namespaces: readonly string[], hours: number): Read<readonly HistoryRecord[]> {
   const read = useSignal<Read<readonly HistoryRecord[]>>({ found: [], problem: "" });

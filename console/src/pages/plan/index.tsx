@@ -1,11 +1,12 @@
 // Plan: past, present and planned use of each node and device, and the expected starts of waiting jobs.
 import { useMemo } from "preact/hooks";
+import type { Read } from "../../api/polled";
 import { jobs, namespaces, nodes, sequence } from "../../live/store";
 import { Command, Field, Later, Section } from "../../parts/basics";
 import { place, setQuery } from "../../router";
 import { t } from "../../texts";
 import { Chart } from "./chart";
-import { redraw, type Read, useHistory, usePlan } from "./data";
+import { redraw, useHistory, usePlan } from "./data";
 import { type Lane, lanesOf } from "./lanes";
 import { Starts } from "./starts";
 
