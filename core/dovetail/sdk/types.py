@@ -439,11 +439,11 @@ class CancelledJob(CamelRow, frozen=True, kw_only=True):
 class Effects(CamelRow, frozen=True, kw_only=True):
     """What a change to a job would do.
 
-    `own` is the queue's decision on the changed job; None for one that runs, ends or is held. `sooner` and `later` count
-    all jobs that would start at another time; `others_sooner`, `others_later` and `others_preempted` those of other
-    tenants, which are not named. `tasks` counts the tasks of an array that change with it. The `released` would no
-    longer wait for their dependencies; the `held_up` would wait for as long as the job is held. Starts are compared
-    for the next `simulated_seconds`; None for as long as ends of jobs are known.
+    `own` is the queue's decision on the changed job; None for one that runs, ends or is held. `sooner` and `later`
+    count all jobs that would start at another time; `others_sooner`, `others_later` and `others_preempted` those of
+    other tenants, which are not named. `tasks` counts the tasks of an array that change with it. The `released`
+    would no longer wait for their dependencies; the `held_up` would wait for as long as the job is held. Starts are
+    compared for the next `simulated_seconds`; None for as long as ends of jobs are known.
     """
 
     own: DryRun | None
