@@ -256,13 +256,13 @@ class Quotas:
     def _terms(self, counted: Counted) -> Terms:
         least = counted.least if counted.queued else None
         group, most, refused = counted.group, counted.max_concurrent, counted.refused
-        takes = Takes(milli=counted.milli, memory_mib=counted.memory_mib, model=counted.model)
+        takes = counted.milli, counted.memory_mib, counted.model
         return self._terms_of(counted.subject, takes, counted.workers, least, group, most, refused)
 
     def _find_terms(
         self,
         subject: Subject,
-        takes: Takes,
+        takes: tuple[int, int, str],
         workers: int,
         least: int | None,
         group: str,
@@ -270,8 +270,9 @@ class Quotas:
         refused: Refused | None,
     ) -> Terms:
         jobs = int(subject.user is not None)
+        taken = Takes(milli=takes[0], memory_mib=takes[1], model=takes[2])
         found = limits.limits_of(
-            self._binding(subject), subject=subject, takes=takes, jobs=jobs, workers=workers, least=least
+            self._binding(subject), subject=subject, takes=taken, jobs=jobs, workers=workers, least=least
         )
         start = found.start
         if group:
