@@ -5,11 +5,12 @@ from typing import Any
 
 import msgspec
 import pytest
+import yaml
 
 from dovetail.api.conversion import values_of
 from dovetail.api.gpujob import GPUJob
 from dovetail_cli.cluster.connection import Cluster
-from dovetail_cli.submit import create
+from dovetail_cli.submit import create, submit
 from dovetail_cli.ui.errors import CommandError
 from tests.cli.builders import make_job
 from tests.core.kube.api import Answer, Api, Stream
@@ -50,6 +51,15 @@ async def test_a_dry_run_says_so_to_the_api_server(api: Api, cluster: Cluster) -
     api.answer(f"POST {JOBS}", Answer(body=wire(make_job("train"))))
     await create.create(cluster, job=make_job("train"), dry_run=True)
     assert api.of(f"POST {JOBS}")[0].query["dryRun"] == "All"
+
+
+async def test_the_manifest_of_a_dry_run_is_in_the_version_that_people_write(api: Api, cluster: Cluster) -> None:
+    api.answer(f"POST {JOBS}", Answer(body=wire(make_job("train"))))
+    shown = yaml.safe_load(
+        await submit._checked(make_job("train"), attached=[], profile=None, cluster=cluster, form="yaml")
+    )
+    assert (shown["apiVersion"], shown["metadata"]["name"]) == ("dovetail.dev/v1beta1", "train")
+    assert api.of(f"POST {JOBS}")[0].body["apiVersion"] == "dovetail.dev/v1alpha1"
 
 
 async def test_the_number_is_the_one_that_the_operator_writes(api: Api, cluster: Cluster) -> None:
