@@ -69,9 +69,9 @@ bench: $(STAMP) ## The benchmarks, some 20 minutes on two cores; results as tabl
 	  $(BIN)/python benchmarks/$$one.py "$$@" || exit 1; \
 	done
 
-bench-queue: $(STAMP) ## The queue: 15,000 jobs, 4,000 jobs to running, gangs, policies, guarantees; results in out/
+bench-queue: $(STAMP) ## The queue: 15,000 jobs, 4,000 jobs to running, gangs, policies, guarantees, several clusters; results in out/
 	@mkdir -p out
-	@for each in queue_admission queue_running queue_gang queue_policies quota_reclaim quota_month; do \
+	@for each in queue_admission queue_running queue_gang queue_policies quota_reclaim quota_month fleet; do \
 	  echo "== $$each"; $(BIN)/python benchmarks/$$each.py || exit 1; \
 	done
 
