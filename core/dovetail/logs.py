@@ -1,9 +1,11 @@
 """Logging for every deployable: structlog, one line per event, and the standard library's."""
 
+import json
 import logging
 import sys
-from collections.abc import Sequence
-from typing import Final, TextIO
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from typing import Any, Final, TextIO
 
 import structlog
 from structlog.typing import Processor
@@ -34,7 +36,11 @@ def configure(*, level: str = "info", fmt: str = "auto", stream: TextIO | None =
     handler = logging.StreamHandler(stream)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=_SHARED, processors=_rendering(console=console, colors=stream.isatty())
+            foreign_pre_chain=_SHARED,
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                *_rendering(console=console, colors=stream.isatty()),
+            ],
         )
     )
     root = logging.getLogger()
@@ -46,10 +52,10 @@ def configure(*, level: str = "info", fmt: str = "auto", stream: TextIO | None =
             structlog.stdlib.filter_by_level,
             *_SHARED,
             structlog.stdlib.PositionalArgumentsFormatter(),
-            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+            *_rendering(console=console, colors=stream.isatty()),
         ],
         wrapper_class=structlog.stdlib.BoundLogger,
-        logger_factory=structlog.stdlib.LoggerFactory(),
+        logger_factory=_Lines,
         cache_logger_on_first_use=True,
     )
 
@@ -63,16 +69,54 @@ def get_logger(name: str) -> structlog.stdlib.BoundLogger:
     return logger
 
 
+class _Lines:
+    """What our loggers write to: the stream of the root logger's handler, at the level of the logger `name`.
+
+    The standard library's own way, with a record, a search for the caller and a formatter, takes three fifths of a
+    line's time: 4 % of the extender's CPU for a pod.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._logger = logging.getLogger(name)
+
+    @property
+    def disabled(self) -> bool:
+        """Whether the logger is off."""
+        return self._logger.disabled
+
+    def getEffectiveLevel(self) -> int:  # noqa: N802 - the name in the standard library
+        """The level from which lines are written; the configuration may change it at any time."""
+        return self._logger.getEffectiveLevel()
+
+    def write(self, line: str) -> None:
+        """Write one line."""
+        for handler in logging.getLogger().handlers:
+            if isinstance(handler, logging.StreamHandler):
+                with handler.lock or nullcontext():
+                    try:
+                        handler.stream.write(f"{line}\n")
+                        handler.flush()
+                    except OSError:
+                        # As the standard library: a full disk or a closed pipe ends no program.
+                        continue
+
+    debug = info = warning = error = critical = exception = write
+
+
 def _rendering(*, console: bool, colors: bool) -> list[Processor]:
-    drop_own = structlog.stdlib.ProcessorFormatter.remove_processors_meta
     if console:
-        return [drop_own, structlog.dev.ConsoleRenderer(colors=colors)]
-    return [
-        drop_own,
-        # A traceback becomes one text, so that an event stays one line.
-        structlog.processors.format_exc_info,
-        structlog.processors.JSONRenderer(),
-    ]
+        return [structlog.dev.ConsoleRenderer(colors=colors)]
+    # A traceback becomes one text, so that an event stays one line.
+    return [structlog.processors.format_exc_info, _as_json]
+
+
+def _as_json(_logger: object, _method: str, event: Mapping[str, Any]) -> str:
+    return _JSON.encode(event)
+
+
+# `json.dumps` with a fallback builds an encoder for each line.
+_JSON: Final = json.JSONEncoder(default=repr)
 
 
 def _one_of(key: str, *, value: str, allowed: Sequence[str]) -> None:
