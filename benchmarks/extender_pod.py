@@ -41,7 +41,6 @@ ROOTS: Final = ("core", "scheduler_extender")
 DEVICES: Final = 8
 # kube-scheduler's workers take nodes in chunks of about the square root of their number.
 CHUNK: Final = 31
-TICK_MS: Final = 1000 / os.sysconf("SC_CLK_TCK")
 
 
 def main() -> None:
@@ -264,9 +263,10 @@ def _running(pod: dict[str, Any]) -> dict[str, Any]:
 
 
 def _cpu_ms(pid: int) -> float:
-    """CPU of a process so far, user and system, of all its threads."""
-    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) * TICK_MS
+    """CPU of a process so far, of all its threads. In nanoseconds, where /proc/<pid>/stat counts hundredths of seconds,
+    so that rounds may be short and many."""
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    return sum(int((task / "schedstat").read_text(encoding="utf-8").split()[0]) for task in tasks) / 1e6
 
 
 if __name__ == "__main__":

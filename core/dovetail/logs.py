@@ -3,9 +3,9 @@
 import json
 import logging
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import Any, Final, TextIO
+from typing import Final, TextIO
 
 import structlog
 from structlog.typing import Processor
@@ -97,8 +97,8 @@ class _Lines:
                     try:
                         handler.stream.write(f"{line}\n")
                         handler.flush()
-                    except OSError:
-                        # As the standard library: a full disk or a closed pipe ends no program.
+                    except (OSError, ValueError):
+                        # As in the standard library, a full disk or a closed stream ends no program.
                         continue
 
     debug = info = warning = error = critical = exception = write
@@ -108,10 +108,10 @@ def _rendering(*, console: bool, colors: bool) -> list[Processor]:
     if console:
         return [structlog.dev.ConsoleRenderer(colors=colors)]
     # A traceback becomes one text, so that an event stays one line.
-    return [structlog.processors.format_exc_info, _as_json]
+    return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(serializer=_as_json)]
 
 
-def _as_json(_logger: object, _method: str, event: Mapping[str, Any]) -> str:
+def _as_json(event: object, **_options: object) -> str:
     return _JSON.encode(event)
 
 

@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Any, Final
 
 import msgspec
@@ -66,6 +67,11 @@ class Verbs:
         self._obstacle = obstacle
         self._on_request = on_request
         self._metrics = metrics
+        # A metric looks up and locks its labels' values each time; they are few.
+        self._nodes_in = cache(metrics.nodes_in.labels)
+        self._durations = cache(metrics.duration.labels)
+        self._decided = cache(metrics.decisions.labels)
+        self._bound = cache(metrics.binds.labels)
 
     def add_to(self, app: web.Application) -> None:
         """Add a route for each verb, under the verb's name."""
@@ -91,14 +97,14 @@ class Verbs:
     async def preempt(self, body: bytes) -> web.Response:
         """Answer the victims for each node on which preemption helps. Raises `WireError`."""
         args = read_preempt_args(body)
-        self._metrics.nodes_in.labels("preempt").observe(len(args.victims))
+        self._nodes_in("preempt").observe(len(args.victims))
         return _answer(PreemptResult(victims=self._preempting.preempt(args)))
 
     async def bind(self, body: bytes) -> web.Response:
         """Bind the pod, or answer why not. Raises `WireError`."""
         args = read_binding_args(body)
         outcome = await self._binder.bind(args)
-        self._metrics.binds.labels(outcome.result).inc()
+        self._bound(outcome.result).inc()
         if outcome.error:
             log.warning(
                 "not bound",
@@ -112,7 +118,7 @@ class Verbs:
 
     def _read(self, body: bytes, *, verb: str) -> FilterArgs:
         args = read_filter_args(body)
-        self._metrics.nodes_in.labels(verb).observe(len(args.nodes))
+        self._nodes_in(verb).observe(len(args.nodes))
         return args
 
     def _remember(self, uid: str, *, found: Filtered, nodes: Sequence[str]) -> None:
@@ -124,7 +130,7 @@ class Verbs:
 
     def _count(self, found: Filtered, *, nodes: int) -> None:
         if found.ask is not None:
-            self._metrics.decisions.labels(found.ask.policy, "fits" if found.nodes else "refused").inc()
+            self._decided(found.ask.policy, "fits" if found.nodes else "refused").inc()
         if found.invalid:
             self._metrics.refusals.labels("Invalid").inc(nodes)
         for kind, count in Counter(refusal.kind for refusal in found.refusals.values()).items():
@@ -155,7 +161,7 @@ class Verbs:
         try:
             yield
         finally:
-            self._metrics.duration.labels(verb).observe(time.perf_counter() - started)
+            self._durations(verb).observe(time.perf_counter() - started)
 
 
 def _wire(found: Filtered, *, nodes: Sequence[str]) -> FilterResult:

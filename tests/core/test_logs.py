@@ -78,6 +78,25 @@ def test_below_the_level_nothing_is_written() -> None:
     assert stream.getvalue() == ""
 
 
+def test_a_logger_follows_the_level_and_the_values_may_be_of_any_type() -> None:
+    stream = io.StringIO()
+    logs.configure(level="warning", fmt="json", stream=stream)
+    log = logs.get_logger("x")
+    log.info("quiet")
+    logging.getLogger().setLevel("INFO")
+    log.info("loud", error=ValueError("a\nb"), at=1.5)
+    [event] = events(stream)
+    assert (event["event"], event["error"], event["at"]) == ("loud", "ValueError('a\\nb')", 1.5)
+
+
+def test_a_stream_that_cannot_be_written_ends_no_program() -> None:
+    stream = io.StringIO()
+    logs.configure(fmt="json", stream=stream)
+    log = logs.get_logger("x")
+    stream.close()
+    log.info("lost")
+
+
 def test_configuring_anew_replaces_what_was() -> None:
     first, second = io.StringIO(), io.StringIO()
     logs.configure(fmt="json", stream=first)

@@ -149,6 +149,11 @@ class ClusterView:
         elif pod.spec.node_name:
             self.ledger.commit(self._named(claim_of_pod(pod, vendors=self.vendors)))
 
+    def has_claim(self, pod: Pod) -> bool:
+        """Whether the ledger has a claim of a bound pod on its node, which is no hold."""
+        claim = self.ledger.claim(pod.metadata.uid)
+        return claim is not None and claim.node == pod.spec.node_name and not self.ledger.is_hold(pod.metadata.uid)
+
     def pods_listed(self, pods: Collection[Pod]) -> None:
         """Add the pods of a list, as `pod_changed` does, and recompute each node once."""
         for pod in pods:

@@ -56,6 +56,9 @@ class Reflector(Generic[T]):
 
     `transform` reduces each object to what is worth keeping, like an informer's transform in client-go: it saves
     memory.
+
+    `matters` receives an object's last state and its new one, and says whether `on_event` is called for that change,
+    like an update predicate of controller-runtime. `store` has the new state in any case.
     """
 
     def __init__(
@@ -68,6 +71,7 @@ class Reflector(Generic[T]):
         on_unreadable: OnUnreadable | None = None,
         transform: Callable[[T], T] | None = None,
         stand_in: Callable[[ObjectMeta, T | None], T | None] | None = None,
+        matters: Callable[[T, T], bool] | None = None,
         namespace: str | None = None,
         label_selector: str | None = None,
         field_selector: str | None = None,
@@ -85,6 +89,7 @@ class Reflector(Generic[T]):
         self._on_event = on_event or (lambda _type, _object: None)
         self._transform = transform or (lambda found: found)
         self._stand_in = stand_in or (lambda _meta, _known: None)
+        self._matters = matters or (lambda _old, _new: True)
         self._namespace = namespace
         self._selectors = selectors(label_selector, field_selector=field_selector)
         self._silence_seconds = silence_seconds
@@ -262,7 +267,11 @@ class Reflector(Generic[T]):
             self._unreadable.add(new.metadata, key=key, problem=problem, error=error)
             return False
         self._store[key] = new
-        return self._deliver("ADDED" if old is None else "MODIFIED", found=new)
+        if old is None:
+            return self._deliver("ADDED", found=new)
+        if new.metadata.uid not in self._undelivered and not self._matters(old, new):
+            return True
+        return self._deliver("MODIFIED", found=new)
 
     def _drop(self, meta: ObjectMeta, *, last: T | None = None) -> None:
         known = self._store.get(key_of(meta))

@@ -19,6 +19,7 @@ from dovetail.kube.client import Client
 from dovetail.kube.reflector import KubeObject, Reflector
 from dovetail.kube.resource_slices import SliceWatch
 from dovetail.pods.assumed_allocation import assumed_pod
+from dovetail_extender.cluster.pod_changes import is_noise
 from dovetail_extender.holds.planned_workers import PlannedJob
 
 T = TypeVar("T", bound=KubeObject)
@@ -56,7 +57,14 @@ class Watching:
             into_view(event, pod)
             on_pod(event, pod)
 
-        self._pods = Reflector(client, resource=PODS, as_type=Pod, on_event=on_pod_event, stand_in=assumed_pod)
+        self._pods = Reflector(
+            client,
+            resource=PODS,
+            as_type=Pod,
+            on_event=on_pod_event,
+            stand_in=assumed_pod,
+            matters=lambda old, new: not is_noise(old, new=new, view=view),
+        )
         self._jobs = Reflector(client, resource=GPUJOBS, as_type=PlannedJob, on_event=on_job)
         self._quotas = Reflector(client, resource=GPUQUOTAS, as_type=GPUQuota, on_event=on_quota)
         self._slices = SliceWatch(

@@ -1,11 +1,13 @@
 """What a pod asks for, and which of its containers get which devices. Pure."""
 
 from collections import OrderedDict
+from hashlib import blake2b
 from itertools import islice
 from typing import Final
 
 import msgspec
 
+from dovetail import names
 from dovetail.api.builtin import Pod
 from dovetail.api.gpujob import Policy
 from dovetail.engine.model.claims import Ask, Claim
@@ -19,12 +21,15 @@ from dovetail.pods.demand import ask_of_pod
 from dovetail.pods.score_weights import check_pod
 from dovetail.pods.tenancy import Tenancy
 
-# Pod versions whose request is cached.
+# Pod versions whose request is cached, and contents of pods.
 REMEMBERED: Final = 4096
+_ENCODER: Final = msgspec.msgpack.Encoder()
+_OURS: Final = f"{names.GROUP}/"
 
 
 class Asks:
-    """Cache of pods' requests: filter, prioritize and bind all read the same pod version.
+    """Cache of pods' requests: by version, because filter, prioritize and bind read the same one, and by content,
+    because pods of one template request the same.
 
     `rankings` are those of the namespaces.
     """
@@ -33,11 +38,13 @@ class Asks:
         self._rankings = rankings
         self._vendors = vendors
         self._known: OrderedDict[tuple[str, str], Ask | None] = OrderedDict()
+        self._by_content: OrderedDict[bytes, Ask | None] = OrderedDict()
 
     def configure(self, *, rankings: Rankings) -> None:
         """Apply other rankings: all pods are read again."""
         self._rankings = rankings
         self._known.clear()
+        self._by_content.clear()
 
     def policy_of(self, namespace: str) -> Policy:
         """The policy for the pods of a namespace that name none."""
@@ -51,12 +58,28 @@ class Asks:
         version = pod.metadata.uid, pod.metadata.resource_version
         if all(version) and version in self._known:
             return self._known[version]
-        ask = _read(pod, ranking=self._rankings.of(pod.metadata.namespace), vendors=self._vendors)
+        ask = self._of_content(pod)
         if all(version):
             self._known[version] = ask
             if len(self._known) > REMEMBERED:
                 self._known.popitem(last=False)
         return ask
+
+    def _of_content(self, pod: Pod) -> Ask | None:
+        content = _content(pod)
+        if content in self._by_content:
+            return self._by_content[content]
+        ask = _read(pod, ranking=self._rankings.of(pod.metadata.namespace), vendors=self._vendors)
+        self._by_content[content] = ask
+        if len(self._by_content) > REMEMBERED:
+            self._by_content.popitem(last=False)
+        return ask
+
+
+def _content(pod: Pod) -> bytes:
+    """A digest of all that a request is read from: namespace, spec and annotations of ours."""
+    annotations = {key: text for key, text in pod.metadata.annotations.items() if key.startswith(_OURS)}
+    return blake2b(_ENCODER.encode((pod.metadata.namespace, pod.spec, annotations)), digest_size=32).digest()
 
 
 def _read(pod: Pod, *, ranking: Ranking, vendors: Vendors) -> Ask | None:

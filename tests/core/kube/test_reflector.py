@@ -72,6 +72,38 @@ async def test_a_transform_decides_what_is_kept_and_reported(api: Api, client: C
     assert [found.data for found in recorder.reflector.store.values()] == [{"kept": "no"}]
 
 
+async def test_a_change_that_does_not_matter_is_stored_and_not_reported(api: Api, client: Client) -> None:
+    asked = []
+
+    def matters(old: ConfigMap, new: ConfigMap) -> bool:
+        asked.append((old.metadata.resource_version, new.metadata.resource_version))
+        return False
+
+    api.answer(LIST, listing(A1, version=5))
+    api.answer(WATCH, Stream(chunks=[line("MODIFIED", A3), line("DELETED", A3)]))
+    recorder = Recorder(client)
+    recorder.reflector._matters = matters
+    async with running(recorder.reflector.run()):
+        assert await recorder.until(2) == [("ADDED", "a", "1"), ("DELETED", "a", "3")]
+    assert asked == [("1", "3")]
+
+
+async def test_a_change_after_one_that_could_not_be_handled_matters(api: Api, client: Client) -> None:
+    api.answer(LIST, listing(A1, version=5))
+    api.answer(WATCH, Stream(chunks=[line("MODIFIED", A3)]))
+    recorder, failures = Recorder(client), [ValueError("not now"), ValueError("not yet")]
+
+    def record(kind: EventType, found: ConfigMap) -> None:
+        if failures:
+            raise failures.pop()
+        recorder._record(kind, found)
+
+    recorder.reflector._on_event = record
+    recorder.reflector._matters = lambda _old, _new: False
+    async with running(recorder.reflector.run()):
+        assert await recorder.until(1) == [("MODIFIED", "a", "3")]
+
+
 async def test_a_paged_list_is_reported_as_additions_and_then_synced(api: Api, client: Client) -> None:
     api.answer(LIST, listing(A1, version=5, token="more"), listing(B2, version=5))
     async with following(client) as recorder:

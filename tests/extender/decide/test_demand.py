@@ -2,8 +2,10 @@
 
 from typing import Any
 
+import hypothesis.strategies as st
 import msgspec
 import pytest
+from hypothesis import given
 
 from dovetail import names
 from dovetail.api.builtin import Pod
@@ -14,15 +16,15 @@ from dovetail_extender.decide.demand import REMEMBERED, Asks
 
 
 def make_pod(
-    gpu: str = "0.5", *, milli: str = "500", version: str = "1", namespace: str = "a", weights: str = ""
+    gpu: str = "0.5", *, milli: str = "500", version: str = "1", namespace: str = "a", weights: str = "", **limits: str
 ) -> Pod:
     meta: dict[str, Any] = {
         "uid": "pod", "resourceVersion": version, "namespace": namespace, "annotations": {names.REQUEST: gpu},
     }  # fmt: skip
     if weights:
         meta["annotations"][names.SCORE_WEIGHTS] = weights
-    limits = {names.GPU_MILLI: milli}
-    spec = {"containers": [{"name": "main", "resources": {"limits": limits}}]}
+    amounts = {names.GPU_MILLI: milli, **limits}
+    spec = {"containers": [{"name": "main", "resources": {"limits": amounts}}]}
     return msgspec.convert({"metadata": meta, "spec": spec}, Pod)
 
 
@@ -76,21 +78,48 @@ def test_a_namespace_may_have_a_policy(asks: Asks) -> None:
     assert asked.policy == "Pack"
 
 
-def test_of_very_many_pods_the_first_is_read_again(asks: Asks) -> None:
-    first, second = (asks.request(make_pod(version=str(number))) for number in (1, 2))
+def test_of_very_many_contents_the_first_is_read_again(asks: Asks) -> None:
+    def of(number: int) -> Pod:
+        return make_pod(version="", memory=f"{number}Mi")
+
+    first, second = (asks.request(of(number)) for number in (1, 2))
     for number in range(3, REMEMBERED + 2):
-        asks.request(make_pod(version=str(number)))
-    assert asks.request(make_pod(version="2")) is second
-    again = asks.request(make_pod(version="1"))
+        asks.request(of(number))
+    assert asks.request(of(2)) is second
+    again = asks.request(of(1))
     assert again == first
     assert again is not first
 
 
-@pytest.mark.parametrize("missing", ["uid", "resource_version"])
-def test_a_pod_without_a_uid_or_a_version_is_not_kept(asks: Asks, missing: str) -> None:
-    pod = make_pod()
-    unnamed = msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, **{missing: ""}))
-    assert asks.request(unnamed) is not asks.request(unnamed)
+def test_pods_of_one_template_are_read_once(asks: Asks) -> None:
+    first = asks.request(make_pod())
+    other = make_pod(version="9")
+    named = msgspec.structs.replace(other.metadata, uid="other", annotations={**other.metadata.annotations, "a/b": "c"})
+    assert asks.request(msgspec.structs.replace(other, metadata=named)) is first
+
+
+@given(pods=st.lists(st.builds(
+    make_pod,
+    st.sampled_from(["0.5", "1", "2", "1@cuda:0", "V100", "1.5", "8G,0.5"]),
+    milli=st.sampled_from(["500", "1000", "2000"]),
+    version=st.sampled_from(["", "1"]),
+    namespace=st.sampled_from(["a", "tidy"]),
+    weights=st.sampled_from(["", "cpu=2"]),
+    memory=st.sampled_from(["1Gi", "2Gi"]),
+), max_size=12))  # fmt: skip
+def test_a_cached_request_is_what_reading_gives(pods: list[Pod]) -> None:
+    rankings = Rankings(by_namespace={"tidy": Ranking(policy="Pack")})
+    kept = Asks(rankings=rankings, vendors=DEFAULT_VENDORS)
+    for at, pod in enumerate(pods):
+        named = msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, uid=f"pod-{at}"))
+        assert outcome(kept, named) == outcome(Asks(rankings=rankings, vendors=DEFAULT_VENDORS), named)
+
+
+def outcome(asks: Asks, pod: Pod) -> Any:
+    try:
+        return asks.request(pod)
+    except RequestError as error:
+        return str(error)
 
 
 def test_a_version_number_of_another_pod_is_another_request(asks: Asks) -> None:

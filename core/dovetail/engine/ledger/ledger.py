@@ -8,7 +8,7 @@ the same devices or others, meets the claims that still exist.
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -19,12 +19,15 @@ from dovetail.engine.ledger.node_table import NodeTable
 from dovetail.engine.ledger.node_totals import NodeTotals
 from dovetail.engine.ledger.partitions import Partitions, compute_milli, is_gpu, of_profile, profiles, seen_by
 from dovetail.engine.model.claims import Claim
-from dovetail.engine.model.columns import Columns, Floats, Ints
+from dovetail.engine.model.columns import Columns, Floats, Ints, Table
 from dovetail.engine.model.inventory import DeviceFacts, NodeFacts, Totals
 from dovetail.engine.model.node_row import NodeRow
 from dovetail.engine.model.settings import Limits
 from dovetail.gpu.models import Model
 from dovetail.gpu.request import WHOLE_MILLI
+
+# Rows that are kept in plain numbers, the last ones read. A row of 8 devices takes about 5 kB.
+_ROWS_READ: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +84,8 @@ class Ledger:
         self._log = ChangeLog(length=log_length)
         self._entries: dict[str, _Entry] = {}
         self._on_node: dict[str, set[str]] = {}
+        # Each shape of pod asks for the rows that have changed, which are mostly the same few.
+        self._rows_read: dict[int, tuple[Table, int, NodeRow]] = {}
 
     # --- Nodes and devices -------------------------------------------------------------------------------------
 
@@ -322,13 +327,13 @@ class Ledger:
         return self._table.row(name) is not None
 
     def node_row(self, name: str, *, without: str = "") -> NodeRow:
-        """The columns of one node that has a row, without the claim `without`."""
+        """The columns of one node that has a row, without the claim `without`. Only to read: callers share it."""
         row = self._table.row(name)
         assert row is not None, "only for a node that has a row"
-        found = self._table.columns.row(row)
         own = self._entries.get(without)
         if own is None or own.claim.node != name:
-            return found
+            return self._row_read(row)
+        found = self._table.columns.row(row)
         for column, value in self._derived(name, row=row, without=without).items():
             setattr(found, column, value.tolist() if isinstance(value, np.ndarray) else value)
         return found
@@ -438,6 +443,17 @@ class Ledger:
             self._recount(name)
 
     # --- Inside ------------------------------------------------------------------------------------------------
+
+    def _row_read(self, row: int) -> NodeRow:
+        """The columns of a row, read again only after a change of the row, or of the width of all rows."""
+        columns, changed_at = self._table.columns, self._log.changed_at(row)
+        known = self._rows_read.pop(row, None)
+        if known is None or known[0] is not columns or known[1] != changed_at:
+            known = columns, changed_at, columns.row(row)
+        self._rows_read[row] = known
+        if len(self._rows_read) > _ROWS_READ:
+            del self._rows_read[next(iter(self._rows_read))]
+        return known[2]
 
     def _enter(self, entry: _Entry) -> bool:
         """Store an entry; whether its node has to be recomputed."""

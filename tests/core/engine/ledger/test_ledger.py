@@ -11,6 +11,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 from dovetail.engine.filter.fit import Fit, check, screen
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Ask, Claim
+from dovetail.engine.model.node_row import NodeRow
 from tests.core.engine.builders import add_node, hold_devices, make_ask, make_device, make_ledger
 
 NODES = ("a", "b", "c")
@@ -124,6 +125,15 @@ class LedgerMachine(RuleBasedStateMachine):
         silent = columns.unmeasured
         assert (columns.foreign[silent] == 0).all()
         assert (columns.utilization[silent] * 1000 == (1000 - columns.share_left[silent]).clip(0, 1000)).all()
+
+    @invariant()
+    def a_row_that_was_read_before_is_still_true(self) -> None:
+        columns = self.ledger.columns(NODES)
+        for at, node in enumerate(NODES):
+            row = self.ledger.node_row(node)
+            assert {name: getattr(row, name) for name in NodeRow.__slots__} == {
+                name: getattr(columns, name)[at].tolist() for name in NodeRow.__slots__
+            }
 
     @invariant()
     def a_copy_is_equal_and_apart(self) -> None:
@@ -342,3 +352,18 @@ def test_tenants_that_take_turns_overlap_and_the_largest_share_counts() -> None:
     assert ledger.totals().promised_milli == 500
     ledger.release("y")
     assert ledger.totals().promised_milli == 300
+
+
+def test_a_row_that_was_read_gets_as_wide_as_all_rows() -> None:
+    ledger = make_ledger(a=1)
+    before = len(ledger.node_row("a").present)
+    add_node(ledger, "wide", gpus=before + 1)
+    assert len(ledger.node_row("a").present) == before + 1
+
+
+def test_more_rows_than_are_kept_are_read_right() -> None:
+    ledger = make_ledger(**{f"n{at}": 1 for at in range(100)})
+    for _ in range(2):
+        for at in range(100):
+            hold_devices(ledger, f"n{at}", 0, key=f"pod-{at}")
+            assert ledger.node_row(f"n{at}").tenants[0] == 1
