@@ -17,6 +17,7 @@ from dovetail_agent.checkpoint.helper_process import HelperCalls
 from dovetail_agent.checkpoint.node_state import SeenWorld
 from dovetail_agent.checkpoint.probe import probed
 from dovetail_agent.checkpoint.state_files import CheckpointMarks
+from dovetail_agent.devices.model import Provider
 from dovetail_agent.feature.enforcement import Discovery
 from dovetail_agent.feature.events import LIMITS, Events
 from dovetail_agent.feature.protocol import Feature
@@ -28,6 +29,7 @@ from dovetail_agent.mps.devices import NvmlDevices
 from dovetail_agent.mps.feature import MpsFeature
 from dovetail_agent.mps.state_file import clients_in
 from dovetail_agent.processes.identity import PROC
+from dovetail_agent.reshape.feature import ReshapeFeature
 from dovetail_agent.startup_tree import StartupTree
 from dovetail_agent.turns.cgroup_freezer import freezer_at
 from dovetail_agent.turns.feature import TurnsFeature
@@ -36,7 +38,9 @@ from dovetail_agent.turns.state_files import Marks
 _COMPONENT: Final = "dovetail-agent"
 
 
-def features_of(args: argparse.Namespace, *, settings: Settings, client: Client) -> Sequence[Feature]:
+def features_of(
+    args: argparse.Namespace, *, settings: Settings, client: Client, provider: Provider
+) -> Sequence[Feature]:
     """Return the configured features in the order in which they amend the report."""
     events = EventRecorder(client, component=_COMPONENT, limits=LIMITS)
     return (
@@ -46,6 +50,7 @@ def features_of(args: argparse.Namespace, *, settings: Settings, client: Client)
         *_watchful(settings, events=events),
         *_turns(args, settings=settings, events=events),
         *_mps(args),
+        *([ReshapeFeature(provider)] if args.reshape else []),
         Discovery(),
     )
 

@@ -98,6 +98,11 @@ def parser() -> argparse.ArgumentParser:
         help="report MPS as its supervisor, dovetail-mps, leaves it in this file",
     )
     options.add_argument(
+        "--reshape",
+        action="store_true",
+        help="partition idle GPUs in MIG mode again when the operator requests it",
+    )
+    options.add_argument(
         "--metrics-port", type=int, metavar="N", required=True, help="port of /livez, /readyz and /metrics"
     )
     return options
@@ -118,7 +123,7 @@ async def _serve(args: argparse.Namespace, *, provider: Provider, settings: Sett
             rules=rules_of(settings),
             clock=partial(datetime.now, UTC),
             node=args.node,
-            features=features_of(args, settings=settings, client=client),
+            features=features_of(args, settings=settings, client=client, provider=provider),
         )
         async with serving.listening(health(agent), host="0.0.0.0", port=args.metrics_port):  # noqa: S104 - kubelet and Prometheus come from outside
             log.info("agent started", provider=provider.name, node=args.node or "all", metrics_port=args.metrics_port)

@@ -37,6 +37,7 @@ from dovetail_operator.watchers.audit import AuditWatch
 from dovetail_operator.watchers.build import build_watchers
 from dovetail_operator.watchers.guests.keeper import GuestKeeper
 from dovetail_operator.watchers.node_tenants import NodeTenants
+from dovetail_operator.watchers.reshaper import Reshaper
 from dovetail_operator.writes.device_indexes import DeviceIndexes
 from dovetail_operator.writes.estimate_store import LastingMisses
 from dovetail_operator.writes.job_numbers import Numbers
@@ -130,6 +131,14 @@ def build_operator(client: Client, *, options: Options, office: Leadership, regi
         guests,
         events,
         *build_watchers(client, state=state, idle=options.idle, changed=queue.add, post=events.post, now=_now, rng=rng),
+        Reshaper(
+            client,
+            state=state,
+            drain_seconds=options.bind_seconds,
+            changed=queue.add,
+            post=events.post,
+            now=_now,
+        ),
         QuotaStatusWriter(client, state=state, now=_now),
         *_build_records(client, options=options, state=state, dues=dues, post=events.post, registry=registry),
         *_build_learning(client, options=options, state=state),
@@ -218,6 +227,7 @@ def _configure(options: Options, *, state: State, controller: Controller) -> Non
         cpu_fallback=options.cpu_fallback,
         growing=options.growing,
         drain=options.drain,
+        reshape=options.reshape,
         levels=options.levels,
     )
     controller.rules_changed()
@@ -247,6 +257,7 @@ def _build_state(options: Options, *, records: Dues) -> State:
         cpu_fallback=options.cpu_fallback,
         growing=options.growing,
         drain=options.drain,
+        reshape=options.reshape,
         levels=options.levels,
     )
 

@@ -21,11 +21,14 @@ from dovetail.queue.growing.pools import GrowingRules
 from dovetail.queue.inputs.run_ends import RunTimes
 from dovetail.queue.limits.quotas import DEFAULT_HALF_LIFE_SECONDS
 from dovetail.queue.preemption.policy import Rules
+from dovetail.queue.reshaping.decision import ReshapeRules
 from dovetail_operator.devices.overuse_check import EndingRules
 from dovetail_operator.job.drain import DrainRules
 from dovetail_operator.notifications.mail_limits import MailRules
 
 DEFAULT_NAMESPACE: Final = "dovetail-system"
+# The API server may finish a request that its sender has given up: the extender waits as long (`bind.unsettled`).
+_LATE_SECONDS: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +83,10 @@ class Options:
     """The rules of preemption."""
     drain: DrainRules = field(default_factory=DrainRules)
     """What happens to jobs on nodes that are to be emptied."""
+    reshape: ReshapeRules = field(default_factory=ReshapeRules)
+    """When idle GPUs in MIG mode are partitioned again for waiting requests."""
+    bind_seconds: float = 34.0
+    """How long a bind of the extender can be on its way, in seconds."""
     growing: GrowingRules = field(default_factory=GrowingRules)
     """Pools to which an autoscaler adds nodes, and when nodes are requested."""
     endings: EndingRules = field(default_factory=EndingRules)
@@ -128,11 +135,24 @@ def make_options(settings: Settings, *, environ: Mapping[str, str]) -> Options:
         half_life_seconds=settings.fair_share_half_life,
         preemption=rules_of(settings.preemption),
         drain=DrainRules(restarts=settings.drain.action == "Restart", grace_seconds=settings.drain.grace),
+        reshape=_reshape(settings),
+        bind_seconds=settings.bind_deadline_seconds + _LATE_SECONDS,
         growing=growing_rules_of(settings),
         endings=_endings(settings, namespace=namespace),
         audit_rules=audit_rules_of(settings),
         job_limits=settings.job_limits,
         writes_tenants=not settings.agents_read_pods,
+    )
+
+
+def _reshape(settings: Settings) -> ReshapeRules:
+    said = settings.mig_reshape
+    return ReshapeRules(
+        enabled=said.enabled,
+        labels=said.node_labels,
+        after_seconds=said.after,
+        idle_seconds=said.idle_for,
+        cooldown_seconds=said.cooldown,
     )
 
 

@@ -97,6 +97,7 @@ class Extender:
             ledger=self.ledger,
             pods=self.watching,
             jobs=self.watching,
+            gpunodes=self.watching,
             office=leadership,
             decisions=decisions,
             deadline_seconds=options.bind_deadline_seconds,

@@ -26,6 +26,13 @@ class NoJobs:
         raise NotFound(Status(code=404, message=f"no {namespace}/{name} within {deadline_seconds} s"))
 
 
+class NoGPUNodes:
+    """The GPUNodes of an API server that has none."""
+
+    async def read_gpunode(self, *, name: str, deadline_seconds: float) -> GPUNode:
+        raise NotFound(Status(code=404, message=f"no {name} within {deadline_seconds} s"))
+
+
 class Desk:
     """Managed nodes of V100: `Desk(a=8, b=8)`."""
 

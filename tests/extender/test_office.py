@@ -20,7 +20,7 @@ from tests.core.engine.builders import make_ledger
 from tests.extender.api_server import ApiServer
 from tests.extender.bind.test_never_twice import InOffice, Truth
 from tests.extender.builders import asking, binding, make_pod
-from tests.extender.desk import NoJobs
+from tests.extender.desk import NoGPUNodes, NoJobs
 from tests.extender.harness import Face, watching
 
 QUICK = Times(duration_seconds=1, renew_seconds=1, look_seconds=0.01)
@@ -150,6 +150,7 @@ async def test_a_holder_that_was_asleep_between_the_request_and_the_write_sends_
         ledger=ledger,
         pods=pods,
         jobs=NoJobs(),
+        gpunodes=NoGPUNodes(),
         office=office,
         decisions=decisions,
         deadline_seconds=4,

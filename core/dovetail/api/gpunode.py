@@ -1,4 +1,7 @@
-"""GPUNode: one cluster-scoped object for each node, with its name. The agent writes status; people write spec."""
+"""GPUNode: one cluster-scoped object for each node, with its name.
+
+The agent writes status; people and the operator write spec.
+"""
 
 from typing import Annotated, Final, Literal
 
@@ -26,8 +29,23 @@ class TenantLimits(Described, frozen=True, kw_only=True):
     ] = None
 
 
+class Reshape(Described, frozen=True, kw_only=True):
+    """A new partition of a GPU in MIG mode. From its first write on, none of the GPU's instances takes new work."""
+
+    profiles: Annotated[
+        list[Annotated[str, Meta(max_length=32)]],
+        Meta(description="Profiles of the instances that the GPU is to have.", min_length=1, max_length=16),
+    ]
+    requested_time: Annotated[Timestamp, Meta(description="When this was requested (RFC 3339); it names the request.")]
+    job: Annotated[str, Meta(description="UID of the GPUJob that waits for it.", max_length=64)] = ""
+    drained: Annotated[
+        bool,
+        Meta(description="No pod has an instance of the GPU and none gets one any more: the agent may partition it."),
+    ] = False
+
+
 class GPUNodeSpec(Described, frozen=True, kw_only=True):
-    """What people decide about a node's devices."""
+    """What people decide about a node's devices, and what the operator requests of its agent."""
 
     cordoned: Annotated[
         list[str],
@@ -40,6 +58,12 @@ class GPUNodeSpec(Described, frozen=True, kw_only=True):
     mended: Annotated[
         dict[str, Timestamp],
         Meta(description="When a person repaired a device, by UUID: its earlier faults no longer count (RFC 3339)."),
+    ] = {}
+    reshape: Annotated[
+        dict[str, Reshape],
+        Meta(
+            description="GPUs that are being partitioned again, by UUID; the operator writes and removes the entries."
+        ),
     ] = {}
 
 
@@ -109,6 +133,7 @@ class Device(Described, frozen=True, kw_only=True, omit_defaults=False):
         str, Meta(description="CUDA's compute capability, such as 9.0; empty: not known.")
     ] = ""
     mig_profile: Annotated[str, Meta(description="Profile of a MIG device, such as 1g.10gb; empty: not MIG.")] = ""
+    parent: Annotated[str, Meta(description="UUID of the GPU that a MIG device is part of.", max_length=128)] = ""
     pci_bus_id: Annotated[str, Meta(description="Its address on the PCI bus, such as 0000:3b:00.0.")] = ""
     numa_node: Annotated[NumaNode | None, Meta(description="NUMA node of the device: its socket.")] = None
     links: Annotated[Links, Meta(description="Devices that this one reaches without its socket.")] = Links()
@@ -158,6 +183,34 @@ class Overuse(Described, frozen=True, kw_only=True, omit_defaults=False):
     evict: Annotated[bool, Meta(description="The operator must end it.")] = False
 
 
+class MigSlot(Described, frozen=True, kw_only=True, omit_defaults=False):
+    """Where instances of a profile fit on a GPU: `size` memory slices from one of the `starts`."""
+
+    profile: Annotated[str, Meta(description="The profile, such as 1g.10gb.", max_length=32)]
+    size: Annotated[int, Meta(description="How many of the GPU's memory slices an instance takes.", ge=1)]
+    starts: Annotated[
+        list[Annotated[int, Meta(ge=0)]],
+        Meta(description="The memory slices at which an instance may begin.", max_length=16),
+    ]
+    count: Annotated[int, Meta(description="How many instances of the profile the GPU can have.", ge=1)]
+
+
+class ReshapableCard(Described, frozen=True, kw_only=True, omit_defaults=False):
+    """A GPU in MIG mode that the agent can partition again, and how the last request for that ended."""
+
+    uuid: Annotated[str, Meta(description="UUID of the GPU.", max_length=128)]
+    index: Annotated[int, Meta(description="Index of the GPU on the node.", ge=0)]
+    model: Annotated[str, Meta(description="The model as the driver names it.")]
+    slots: Annotated[
+        list[MigSlot], Meta(description="The profiles that it can have, as its driver says.", max_length=32)
+    ] = []
+    answered: Annotated[
+        Timestamp | None, Meta(description="The requestedTime of the last request that the agent has finished.")
+    ] = None
+    finished_time: Annotated[Timestamp | None, Meta(description="When that was (RFC 3339).")] = None
+    problem: Annotated[str, Meta(description="Why that request failed; empty if it did not.", max_length=1024)] = ""
+
+
 class GPUNodeStatus(Described, frozen=True, kw_only=True, omit_defaults=False):
     """What the agent reports, on a change and as a heartbeat."""
 
@@ -176,6 +229,10 @@ class GPUNodeStatus(Described, frozen=True, kw_only=True, omit_defaults=False):
     cpu_utilization: Annotated[Ratio, Meta(description="The node's CPU load, a ratio from 0 to 1.")] = 0.0
     memory_utilization: Annotated[Ratio, Meta(description="The node's memory in use, a ratio from 0 to 1.")] = 0.0
     devices: Annotated[list[Device], Meta(description="The node's devices by index.", max_length=128)] = []
+    reshapable: Annotated[
+        list[ReshapableCard],
+        Meta(description="GPUs in MIG mode that the agent can partition again, by index.", max_length=128),
+    ] = []
     assignments: Annotated[
         list[Assignment],
         Meta(description="The devices that kubelet gave to each pod.", max_length=128),

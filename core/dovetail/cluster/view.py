@@ -338,7 +338,7 @@ def device_facts(gpunode: GPUNode) -> list[DeviceFacts]:
             foreign_mib=device.foreign_mib,
             utilization=device.utilization,
             healthy=readable and device.health == "Healthy",
-            cordoned=device.uuid in gpunode.spec.cordoned,
+            cordoned=device.uuid in gpunode.spec.cordoned or device.parent in gpunode.spec.reshape,
             strangers=device.taint == "Strangers",
             movable=readable and enforced.turns and enforced.checkpoint,
             numa_node=device.numa_node,

@@ -207,6 +207,33 @@ class DrainRules(BaseModel):
     )
 
 
+class MigReshape(BaseModel):
+    """When idle GPUs in MIG mode are partitioned again for waiting requests."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    enabled: bool = Field(
+        default=False,
+        strict=True,
+        description="Partition idle GPUs again. The agents need the chart's agent.reshape.enabled too.",
+        json_schema_extra={"allowed": "true or false"},
+    )
+    node_labels: dict[str, str] = Field(
+        default_factory=dict,
+        description="The labels that a node must have; empty: all nodes.",
+        json_schema_extra={"allowed": "a map of labels to values", "entry": "a label's value"},
+    )
+    after: WholeNumber = number(
+        60, low=0, high=86400, unit="seconds", description="How long a request must have waited."
+    )
+    idle_for: WholeNumber = number(
+        60, low=0, high=86400, unit="seconds", description="For how long a GPU must have had no tenant."
+    )
+    cooldown: WholeNumber = number(
+        1800, low=0, high=604800, unit="seconds", description="The shortest time between two changes of a GPU."
+    )
+
+
 class JobSizes(BaseModel):
     """The size limits of GPUJobs: larger ones are refused, or not planned if they exist."""
 

@@ -45,7 +45,8 @@ class Kept:
 class Waits(msgspec.Struct, frozen=True, kw_only=True):
     """The job waits: a reason of the closed set, a sentence with numbers, its queue place.
 
-    `provisioning` is the request for new nodes, with the reason Provisioning.
+    `provisioning` is the request for new nodes, with the reason Provisioning. `reshaping` is the part of the message
+    about GPUs that are partitioned again for the job.
     """
 
     # A cycle makes one for each of thousands of jobs: a struct takes a fifth of the time of a frozen dataclass.
@@ -56,6 +57,7 @@ class Waits(msgspec.Struct, frozen=True, kw_only=True):
     queue: QueuePlace | None = None
     kept: Kept | None = None
     provisioning: Provisioning | None = None
+    reshaping: str = ""
 
 
 Verdict = Admitted | Waits

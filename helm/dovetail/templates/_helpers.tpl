@@ -75,11 +75,13 @@ securityContext:
 {{- define "dovetail.agentSecurity" -}}
 {{- $values := .root.Values.agent -}}
 {{- $kills := and .perNode (eq (dig "memory_overuse" "Warn" .root.Values.config) "Kill") -}}
-{{- $root := or $kills (and .perNode (or $values.podResources.enabled $values.turns.enabled)) -}}
+{{- $root := or $kills (and .perNode (or $values.podResources.enabled $values.turns.enabled $values.reshape.enabled)) -}}
+{{- $reshapes := and .perNode $values.reshape.enabled -}}
 {{- /* The driver lets a process that may trace another one move it. To end another user's process, KILL is needed. */ -}}
-{{- $more := concat (ternary (list "SYS_PTRACE") list (and .perNode $values.checkpoint.enabled)) (ternary (list "KILL") list $kills) -}}
+{{- $more := concat (ternary (list "SYS_PTRACE") list (and .perNode $values.checkpoint.enabled)) (ternary (list "KILL") list $kills) (ternary (list "SYS_ADMIN") list $reshapes) -}}
 securityContext:
-  allowPrivilegeEscalation: false
+  # A container with SYS_ADMIN could not be started without it.
+  allowPrivilegeEscalation: {{ $reshapes }}
   readOnlyRootFilesystem: true
   {{- if $root }}
   runAsNonRoot: false
@@ -183,6 +185,11 @@ readinessProbe:
     {{- if .root.Values.agent.checkpoint.enabled }}
     - --suspend-to-host
     {{- end }}
+    {{- end }}
+    {{- if or .root.Values.agent.reshape.enabled (not .perNode) }}
+    - --reshape
+    {{- end }}
+    {{- if .perNode }}
   env:
     - name: NODE_NAME
       valueFrom: {fieldRef: {fieldPath: spec.nodeName}}
@@ -190,6 +197,9 @@ readinessProbe:
     # All devices, and the driver's management library; only the compute part can move memory.
     - {name: NVIDIA_VISIBLE_DEVICES, value: all}
     - {name: NVIDIA_DRIVER_CAPABILITIES, value: "{{ if .root.Values.agent.checkpoint.enabled }}compute,{{ end }}utility"}
+    {{- if .root.Values.agent.reshape.enabled }}
+    - {name: NVIDIA_MIG_CONFIG_DEVICES, value: all}
+    {{- end }}
     {{- end }}
     {{- end }}
   ports:

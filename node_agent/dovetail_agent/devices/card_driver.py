@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from dovetail.api.gpunode import Links
 from dovetail.logs import get_logger
-from dovetail_agent.devices.driver import CardLost
+from dovetail_agent.devices.driver import CallRefused, CardLost
 from dovetail_agent.devices.model import LOST, DeviceInfo, DeviceSample, Inventory
 from dovetail_agent.devices.pci import SYS, numa_node
 from dovetail_agent.devices.process_memory import owned, used_by_pod
@@ -118,6 +118,10 @@ class CardDriver:
     def hear(self, *, seconds: float) -> bool | None:  # noqa: ARG002 - the protocol's
         """None: these libraries report no error as an event."""
         return None
+
+    def reshape(self, card: str, *, profiles: Sequence[str]) -> None:  # noqa: ARG002 - the protocol's
+        """Refuse: only NVIDIA's GPUs are partitioned."""
+        raise CallRefused("reshape", said=f"{self.label} partitions no devices")
 
     def close(self) -> None:
         """Shut the library down if it is open."""

@@ -2,11 +2,12 @@
 
 LibraryError
 ├── LibraryGone   the library or the driver below it is unusable: names the call and its message
-└── CardLost      one device is gone: names the call
+├── CardLost      one device is gone: names the call
+└── CallRefused   the library does not do what it was asked to: names the call and its message
 """
 
 import ctypes
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from dovetail_agent.devices.model import DeviceSample, Inventory
@@ -32,6 +33,10 @@ class LibraryGone(LibraryError):  # noqa: N818 - says what is the matter, as the
 
 class CardLost(LibraryError):  # noqa: N818 - as above
     """A device no longer answers and needs a reset."""
+
+
+class CallRefused(LibraryError):  # noqa: N818 - as above
+    """The library does not do what it was asked to."""
 
 
 class Driver(Protocol):
@@ -63,6 +68,13 @@ class Driver(Protocol):
 
     def hear(self, *, seconds: float) -> bool | None:
         """Wait for a device error. False: none came. None, at once: the library reports no events."""
+        ...
+
+    def reshape(self, card: str, *, profiles: Sequence[str]) -> None:
+        """Partition an idle GPU in MIG mode, by UUID, into instances of these profiles.
+
+        Raises `LibraryError` with the reason if the GPU is in use or the library refuses.
+        """
         ...
 
     def close(self) -> None:

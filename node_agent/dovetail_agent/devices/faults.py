@@ -41,15 +41,17 @@ class Past:
 def with_lost(inventory: Inventory, *, past: Past) -> Inventory:
     """Add the devices that no longer answer since the node booted: their pods are still there.
 
-    A missing device is not added if its PCI address has another device: then MIG has split or joined it.
+    A missing device is not added if its PCI address has another device, or its GPU is in MIG mode: then MIG has split
+    or joined it.
     """
+    split = {card.uuid for card in inventory.split}
     places = {device.pci_bus_id for device in inventory.devices} | {""}
     indexes = {device.index for device in inventory.devices}
     lost = [
         _info(device)
         for device in past.devices.values()
         if past.boot_id and device.pci_bus_id not in places and device.index not in indexes
-        if device.uuid not in past.mended
+        if device.uuid not in past.mended and device.parent not in split
     ]
     if not lost:
         return inventory
@@ -121,6 +123,7 @@ def _info(device: Device) -> DeviceInfo:
         reserved_mib=device.reserved_mib,
         compute_capability=device.compute_capability,
         mig_profile=device.mig_profile,
+        parent=device.parent,
         pci_bus_id=device.pci_bus_id,
         numa_node=device.numa_node,
         links=device.links,

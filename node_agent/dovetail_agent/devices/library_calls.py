@@ -5,7 +5,7 @@ from collections.abc import Callable
 from enum import Enum, auto
 from typing import Any
 
-from dovetail_agent.devices.driver import CardLost, LibraryGone
+from dovetail_agent.devices.driver import CallRefused, CardLost, LibraryGone
 
 
 class Meaning(Enum):
@@ -51,6 +51,18 @@ class Caller:
         try:
             return self._made(call, args=args)
         except self._error as error:
+            raise self._gone(call, error=error) from error
+
+    def insist(self, call: Callable[..., Any], *, args: tuple[Any, ...]) -> Any:
+        """Return the answer of a call that changes something. Raises `CallRefused`, `CardLost` and `LibraryGone`."""
+        try:
+            return self._made(call, args=args)
+        except self._error as error:
+            meaning = self._meaning(error)
+            if meaning is Meaning.LOST:
+                raise CardLost(call.__name__, said=_said(error)) from error
+            if meaning is Meaning.ABSENT:
+                raise CallRefused(call.__name__, said=_said(error)) from error
             raise self._gone(call, error=error) from error
 
     def _made(self, call: Callable[..., Any], *, args: tuple[Any, ...]) -> Any:

@@ -12,7 +12,8 @@ from datetime import datetime
 from typing import Final, Protocol
 
 from dovetail.api.builtin import Node
-from dovetail.api.gpunode import Assignment, Enforcement, Links
+from dovetail.api.gpunode import Assignment, Enforcement, GPUNodeStatus, Links
+from dovetail.gpu.geometry import Slot
 from dovetail_agent.tenants import Tenant
 
 LOST: Final = "GpuIsLost"
@@ -43,6 +44,7 @@ class DeviceInfo:
     - `reserved_mib`: memory in MiB that the driver keeps for itself.
     - `compute_capability`: CUDA's, such as 9.0; empty for other vendors.
     - `mig_profile`: such as 1g.10gb; empty unless it is a MIG device.
+    - `parent`: the UUID of the GPU that a MIG device is part of; empty for a GPU.
     - `pci_bus_id`: such as 0000:3b:00.0; empty if unknown.
     - `numa_node`: its socket; None if unknown.
     - `links`: NVLink and PCIe-switch peers, by index.
@@ -57,6 +59,7 @@ class DeviceInfo:
     reserved_mib: int = 0
     compute_capability: str = ""
     mig_profile: str = ""
+    parent: str = ""
     pci_bus_id: str = ""
     numa_node: int | None = None
     links: Links = field(default_factory=Links)
@@ -64,13 +67,24 @@ class DeviceInfo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SplitCard:
+    """A GPU in MIG mode, and the instances that it can have. It need not have any."""
+
+    index: int
+    uuid: str
+    model: str
+    slots: tuple[Slot, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Inventory:
-    """The devices of one node in the order of their indexes, and what its driver can enforce."""
+    """The devices of one node in the order of their indexes, what its driver can enforce, and the GPUs in MIG mode."""
 
     devices: tuple[DeviceInfo, ...]
     driver_version: str = ""
     runtime_version: str = ""
     enforcement: Enforcement = field(default_factory=Enforcement)
+    split: tuple[SplitCard, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,8 +180,18 @@ class Provider(Protocol):
         """Register `news`, to be called from any thread whenever there are new figures."""
         ...
 
-    def inventory(self, node: Node) -> Inventory:
-        """Return the devices of a node. Raises `InventoryUnreadable`."""
+    def inventory(self, node: Node, *, previous: GPUNodeStatus | None = None) -> Inventory:
+        """Return the devices of a node. Raises `InventoryUnreadable`.
+
+        `previous` is the last report.
+        """
+        ...
+
+    async def reshape(self, node: Node, *, card: str, profiles: Sequence[str]) -> str:
+        """Partition an idle GPU in MIG mode, by UUID, into instances of these profiles.
+
+        Returns once `inventory` has the new devices. The text is why it failed; empty if it did not.
+        """
         ...
 
     def assignments(

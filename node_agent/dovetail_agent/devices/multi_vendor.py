@@ -8,9 +8,17 @@ from dataclasses import replace
 from datetime import datetime
 
 from dovetail.api.builtin import Node
-from dovetail.api.gpunode import Assignment, Enforcement, Links
+from dovetail.api.gpunode import Assignment, Enforcement, GPUNodeStatus, Links
 from dovetail.logs import get_logger
-from dovetail_agent.devices.model import DeviceInfo, DeviceSample, Inventory, InventoryUnreadable, Provider, Sample
+from dovetail_agent.devices.model import (
+    DeviceInfo,
+    DeviceSample,
+    Inventory,
+    InventoryUnreadable,
+    Provider,
+    Sample,
+    SplitCard,
+)
 from dovetail_agent.tenants import Tenant
 
 log = get_logger(__name__)
@@ -36,25 +44,36 @@ class ManyProvider:
         for part in self._parts:
             part.listen(news)
 
-    def inventory(self, node: Node) -> Inventory:
+    def inventory(self, node: Node, *, previous: GPUNodeStatus | None = None) -> Inventory:
         """Return all devices; for an unreadable vendor, those last known.
 
         Raises `InventoryUnreadable` if no vendor can be read.
         """
-        problems = [problem for part in self._parts if (problem := self._learn(part, node=node))]
+        problems = [problem for part in self._parts if (problem := self._learn(part, node=node, previous=previous))]
         if len(problems) == len(self._parts):
             raise InventoryUnreadable(node.metadata.name, problem="; ".join(problems))
         found = [(part.name, self._known[part.name]) for part in self._parts if part.name in self._known]
         devices: list[DeviceInfo] = []
+        split: list[SplitCard] = []
         for _, inventory in found:
             first = _next_index(devices)
             devices += [_moved(device, by=first) for device in inventory.devices]
+            split += [replace(card, index=card.index + first) for card in inventory.split]
         return Inventory(
             devices=tuple(devices),
             driver_version=_joined([(name, inventory.driver_version) for name, inventory in found]),
             runtime_version=_joined([(name, inventory.runtime_version) for name, inventory in found]),
             enforcement=Enforcement(mig=any(inventory.enforcement.mig for _, inventory in found)),
+            split=tuple(split),
         )
+
+    async def reshape(self, node: Node, *, card: str, profiles: Sequence[str]) -> str:
+        """Have the provider of the GPU partition it; why that failed, empty if it did not."""
+        for part in self._parts:
+            known = self._known.get(part.name)
+            if known is not None and any(each.uuid == card for each in known.split):
+                return await part.reshape(node, card=card, profiles=profiles)
+        return f"no vendor's library has a GPU {card} in MIG mode"
 
     def assignments(
         self,
@@ -92,9 +111,9 @@ class ManyProvider:
             memory_utilization=samples[0].memory_utilization if samples else None,
         )
 
-    def _learn(self, part: Provider, *, node: Node) -> str:
+    def _learn(self, part: Provider, *, node: Node, previous: GPUNodeStatus | None) -> str:
         try:
-            self._known[part.name] = part.inventory(node)
+            self._known[part.name] = part.inventory(node, previous=previous)
         except InventoryUnreadable as error:
             return error.problem
         return ""

@@ -6,7 +6,7 @@ from typing import Final, NoReturn
 
 from dovetail import names
 from dovetail.api.builtin import Node
-from dovetail.api.gpunode import Assignment
+from dovetail.api.gpunode import Assignment, GPUNodeStatus
 from dovetail.cluster.node_kind import serving
 from dovetail.gpu.device_plugins import Vendors
 from dovetail_agent.devices.model import Inventory, InventoryUnreadable, Sample
@@ -39,7 +39,11 @@ class NoLibraryProvider:
     def listen(self, news: Callable[[], None]) -> None:
         """Do nothing: there are never new figures."""
 
-    def inventory(self, node: Node) -> Inventory:
+    def inventory(self, node: Node, *, previous: GPUNodeStatus | None = None) -> Inventory:  # noqa: ARG002 - the protocol's
+        """Raise `InventoryUnreadable`."""
+        self._raise(node)
+
+    async def reshape(self, node: Node, *, card: str, profiles: Sequence[str]) -> str:  # noqa: ARG002
         """Raise `InventoryUnreadable`."""
         self._raise(node)
 

@@ -1,11 +1,12 @@
 """A provider that returns at once what the poller's thread read last."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
 from dovetail.api.builtin import Node
-from dovetail.api.gpunode import Assignment
+from dovetail.api.gpunode import Assignment, GPUNodeStatus
 from dovetail_agent.devices.model import DeviceSample, Inventory, InventoryUnreadable, Sample
 from dovetail_agent.devices.poller import Known, Watch
 from dovetail_agent.tenants import Tenant
@@ -31,9 +32,13 @@ class MeasuredProvider:
         """Register `news`, called after each poll."""
         self._watch.news = news
 
-    def inventory(self, node: Node) -> Inventory:
+    def inventory(self, node: Node, *, previous: GPUNodeStatus | None = None) -> Inventory:  # noqa: ARG002 - the protocol's
         """Return the devices that were found last. Raises `InventoryUnreadable`."""
         return self._inventory(self._watch.known, node=node)
+
+    async def reshape(self, node: Node, *, card: str, profiles: Sequence[str]) -> str:  # noqa: ARG002
+        """Partition a GPU in the thread that calls the library; why that failed, empty if it did not."""
+        return await asyncio.wrap_future(self._watch.reshape(card, profiles=profiles))
 
     def assignments(
         self,

@@ -6,10 +6,12 @@ age.
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
+from queue import SimpleQueue
 
 from dovetail.logs import get_logger
 from dovetail_agent.devices.driver import Driver, LibraryError, LibraryGone
@@ -51,6 +53,13 @@ class Paces:
     burst: float = 1.0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Order:
+    card: str
+    profiles: tuple[str, ...]
+    result: "Future[str]"
+
+
 def _no_listener() -> None:
     pass
 
@@ -74,6 +83,7 @@ class Watch:
         self._unloaded = False
         self._loaded_at: datetime | None = None
         self._stopping = threading.Event()
+        self._orders: SimpleQueue[_Order] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name=driver.label, daemon=True)
 
     @property
@@ -90,6 +100,15 @@ class Watch:
         """Start the thread."""
         self._thread.start()
 
+    def reshape(self, card: str, *, profiles: Sequence[str]) -> "Future[str]":
+        """Have the thread partition an idle GPU in MIG mode, by UUID.
+
+        The result is why that failed, empty if it did not; `known` has the devices as they are afterwards.
+        """
+        result: Future[str] = Future()
+        self._orders.put(_Order(card=card, profiles=tuple(profiles), result=result))
+        return result
+
     def stop(self, *, seconds: float = 2.0) -> None:
         """Stop the thread, and wait up to `seconds` for its end."""
         self._stopping.set()
@@ -101,7 +120,27 @@ class Watch:
             self.looked.set()
             self.news()
             self._rest()
+            self._carry_out_orders()
         self._close()
+
+    def _carry_out_orders(self) -> None:
+        while not self._orders.empty():
+            order = self._orders.get_nowait()
+            problem = self._reshaped(order)
+            # Whatever was changed, only what the driver says from now on counts.
+            self._inventory = None
+            self._look()
+            order.result.set_result(problem or self.known.problem)
+
+    def _reshaped(self, order: "_Order") -> str:
+        if self._inventory is None:
+            return self.known.problem
+        try:
+            self._driver.reshape(order.card, profiles=order.profiles)
+        except Exception as error:  # noqa: BLE001 - as in `_look`
+            log.warning("a GPU was not partitioned", library=self.label, device=order.card, problem=str(error))
+            return str(error)
+        return ""
 
     def _look(self) -> None:
         try:
@@ -141,7 +180,7 @@ class Watch:
     def _rest(self) -> None:
         """Wait until the next sample, which is due early after a device's error."""
         until = time.monotonic() + self.paces.look
-        while not self._stopping.is_set() and (left := until - time.monotonic()) > 0:
+        while not self._stopping.is_set() and self._orders.empty() and (left := until - time.monotonic()) > 0:
             if self._hear(seconds=min(left, self.paces.ending)):
                 until = min(until, time.monotonic() + self.paces.burst)
 

@@ -58,7 +58,7 @@ class Collector:
         seen = Seen(node=node, now=now, gpunode=gpunode, tenants=tuple(tenants), answers=answers)
         provider, past = self._provider, Past.from_gpunode(gpunode, boot_id=node.status.node_info.boot_id)
         try:
-            answered = provider.inventory(node)
+            answered = provider.inventory(node, previous=seen.previous)
             inventory = self._given_out(with_lost(answered, past=past), node=node)
             seen = replace(seen, inventory=inventory)
             assignments = self._assignments(seen)

@@ -83,11 +83,12 @@ def applied_object(node: Node) -> dict[str, Any]:
     return {"metadata": metadata}
 
 
-def applied_status(name: str, *, status: GPUNodeStatus) -> dict[str, Any]:
+def applied_status(node: str, *, status: GPUNodeStatus) -> dict[str, Any]:
     """The body of a status apply. Unavailable figures are left out, so that no old one stays."""
     values = msgspec.to_builtins(status)
-    values["devices"] = [_without_none(device) for device in values["devices"]]
-    return {"metadata": {"name": name}, "status": _without_none(values)}
+    for name in ("devices", "reshapable"):
+        values[name] = [_without_none(each) for each in values[name]]
+    return {"metadata": {"name": node}, "status": _without_none(values)}
 
 
 def summary(status: GPUNodeStatus) -> str:
@@ -137,6 +138,7 @@ def _device(info: DeviceInfo, *, sample: DeviceSample, tenants: Sequence[Tenant]
         reserved_mib=info.reserved_mib,
         compute_capability=info.compute_capability,
         mig_profile=info.mig_profile,
+        parent=info.parent,
         pci_bus_id=info.pci_bus_id,
         numa_node=info.numa_node,
         links=info.links,

@@ -25,6 +25,7 @@ from dovetail.queue.limits.scope import reach
 from dovetail.queue.model.candidates import Candidate, Leaving, claim_on_the_way
 from dovetail.queue.preemption.budget import rules_now
 from dovetail.queue.preemption.policy import Evictor, Order
+from dovetail.queue.reshaping.messages import clause_of
 from dovetail.queue.verdicts import Admitted, Verdict, Waits
 from dovetail_operator.job.plan import placement_of, reserved_room
 from dovetail_operator.job.plan_doubts import Doubt, doubt_about, doubt_of_refusal
@@ -238,9 +239,12 @@ def _with_place(
 
     `known` has the latest estimate.
     """
-    message = verdict.message + _where(state, cycle=cycle, verdict=verdict)
+    problem = state.decisions.reshape_problem(verdict.key)
+    reshaping = clause_of(verdict.key, cards=state.store.cards, problem=problem)
+    message = verdict.message + _where(state, cycle=cycle, verdict=verdict) + reshaping
+    verdict = msgspec.structs.replace(verdict, message=message, reshaping=reshaping)
     if verdict.reason == "ExceedsCapacity":
-        return msgspec.structs.replace(verdict, message=message)
+        return verdict
     preempts = evictor.preemption_clause(verdict.key)
     reserved = None if verdict.kept is None else reserved_room(verdict.kept, now=cycle.now)
     place = msgspec.structs.replace(known, position=position, reserved=reserved)

@@ -22,6 +22,7 @@ from dovetail_operator.queue.cycle import Cycle, decide, next_fallback_seconds, 
 from dovetail_operator.queue.cycle_caches import caches_for
 from dovetail_operator.queue.overtaken_plans import OvertakenPlans
 from dovetail_operator.queue.preemption_notices import PreemptionNotices
+from dovetail_operator.queue.reshaping import Reshaping
 from dovetail_operator.queue.start_estimates import StartEstimates
 from dovetail_operator.queue.time_slices import TimeSlices
 from dovetail_operator.queue.verdict_updates import VerdictUpdates
@@ -71,6 +72,7 @@ class SchedulingLoop:
         self._wake_up = wake_up = WakeUp()
         self._updates = VerdictUpdates(state.decisions, changed=changed, admitted=admitted, wake_up=wake_up)
         self._overtaken = OvertakenPlans(state, changed=changed, wake_up=wake_up, now=now)
+        self._reshaping = Reshaping(state, wake_up=wake_up, now=now)
         self.notices = PreemptionNotices(state, caches=caches, changed=changed, wake_up=wake_up, now=now)
         self._estimates = StartEstimates(
             state, caches=caches, updates=self._updates, wake_up=wake_up, now=now, is_busy=is_busy
@@ -162,6 +164,7 @@ class SchedulingLoop:
         for seconds in cycle.timers:
             self._wake_up.within(seconds=max(_TIMER_SECONDS, seconds))
         self._overtaken.update(cycle)
+        self._reshaping.update(cycle)
         self.notices.update(cycle)
         if self._some_job_waits:
             self._estimates.request()

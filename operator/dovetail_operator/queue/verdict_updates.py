@@ -64,6 +64,7 @@ class VerdictPacing:
                 _is_first_estimate(verdict, before=before)
                 or _keeps_other_room(verdict, before=before)
                 or verdict.provisioning != before.provisioning
+                or verdict.reshaping != before.reshaping
             )
             if is_kept(before, verdict=verdict, rank=rank) or (early and not urgent):
                 return True

@@ -7,6 +7,8 @@ The table is lost with the process and rebuilt from the store. Each column has o
 | `verdicts` | `queue.verdict_updates`; withdrawn when the job is refused, fails or cannot start |
 | `notices` | `queue.preemption_notices`: jobs that others preempt |
 | `overtaken` | `queue.overtaken_plans`: why a started job's plan no longer holds |
+| `reshapes` | `queue.reshaping`: GPUs that are to be partitioned again |
+| reshape problems | `watchers.reshaper`: why the last change of a GPU for the job failed |
 | `replacements` | `queue.overtaken_plans`: plans with other nodes for lost workers |
 | `numbers` | `queue.loop`: numbers that are allotted and not in a status yet |
 | `running_jobs` | `queue.loop`: how many jobs run or start |
@@ -23,6 +25,7 @@ from datetime import datetime
 
 from dovetail.api.gpujob import GPUJob, Placement
 from dovetail.jobs.obstacle import Obstacle
+from dovetail.queue.reshaping.decision import Change
 from dovetail.queue.verdicts import Admitted, Verdict
 from dovetail_operator.job.observation import Notice
 from dovetail_operator.state.failing_jobs import Failing
@@ -37,6 +40,8 @@ class Decisions:
         self._notices: dict[str, Notice] = {}
         self._overtaken: dict[str, str] = {}
         self._replacements: dict[str, Placement] = {}
+        self._reshapes: tuple[Change, ...] = ()
+        self._reshape_problems: dict[str, str] = {}
         self._numbers: dict[str, int] = {}
         self._running_jobs = 0
         self._refusals: dict[str, tuple[int, Obstacle]] = {}
@@ -92,6 +97,26 @@ class Decisions:
     def set_replacements(self, replacements: Mapping[str, Placement]) -> None:
         """Replace all of them with those of the latest cycle."""
         self._replacements = dict(replacements)
+
+    @property
+    def reshapes(self) -> tuple[Change, ...]:
+        """The changes of GPUs for a waiting job that the latest cycle has decided on."""
+        return self._reshapes
+
+    def set_reshapes(self, reshapes: tuple[Change, ...]) -> None:
+        """Replace all of them with those of the latest cycle."""
+        self._reshapes = reshapes
+
+    def reshape_problem(self, uid: str) -> str:
+        """Why the last change of a GPU for the job failed; empty if it did not."""
+        return self._reshape_problems.get(uid, "")
+
+    def set_reshape_problem(self, uid: str, *, message: str) -> None:
+        """Record why a change of a GPU for the job failed. An empty message clears the entry."""
+        if message:
+            self._reshape_problems[uid] = message
+        else:
+            self._reshape_problems.pop(uid, None)
 
     @property
     def numbers(self) -> Mapping[str, int]:
@@ -196,6 +221,7 @@ class Decisions:
             self._notices,
             self._overtaken,
             self._replacements,
+            self._reshape_problems,
             self._numbers,
             self._refusals,
         ):

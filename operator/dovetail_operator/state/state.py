@@ -25,6 +25,7 @@ from dovetail.queue.inputs.run_ends import RunTimes
 from dovetail.queue.inputs.workers import sized
 from dovetail.queue.limits.quotas import Quotas
 from dovetail.queue.preemption.policy import Rules
+from dovetail.queue.reshaping.decision import ReshapeRules
 from dovetail_operator.devices.overuse_check import EndingRules
 from dovetail_operator.job.drain import DrainRules
 from dovetail_operator.job.earlier_run import guest_obstacle, orphans_obstacle, suspension_obstacle
@@ -60,6 +61,7 @@ class State:
         cpu_fallback: Mapping[str, int] = MappingProxyType({}),
         growing: GrowingRules | None = None,
         drain: DrainRules | None = None,
+        reshape: ReshapeRules | None = None,
     ) -> None:
         self.store = store
         self.mix = JobMix(store.view.ledger, policy=fragmentation)
@@ -69,6 +71,7 @@ class State:
         self.preemption = preemption or Rules()
         self.cpu_fallback = cpu_fallback
         self.drain = drain or DrainRules()
+        self.reshape = reshape or ReshapeRules()
         self.growing = GrowingPools(growing or GrowingRules())
         self._records = records
         self._leaves_bad_cards = leaves_bad_cards
@@ -85,6 +88,7 @@ class State:
         cpu_fallback: Mapping[str, int],
         growing: GrowingRules,
         drain: DrainRules,
+        reshape: ReshapeRules,
         levels: tuple[Level, ...],
     ) -> None:
         """Apply a new configuration: those of its values that count at once. What runs stays as it was planned."""
@@ -95,7 +99,7 @@ class State:
         )
         self.run_times, self.preemption, self.cpu_fallback = run_times, preemption, cpu_fallback
         self.growing.configure(growing)
-        self.drain = drain
+        self.drain, self.reshape = drain, reshape
 
     def observe(self, key: str, *, now: datetime) -> Observed | None:
         """Gather everything about one GPUJob.
@@ -215,6 +219,7 @@ def build_state(
     cpu_fallback: Mapping[str, int] = MappingProxyType({}),
     growing: GrowingRules | None = None,
     drain: DrainRules | None = None,
+    reshape: ReshapeRules | None = None,
     levels: tuple[Level, ...] = DEFAULT_LEVELS,
 ) -> State:
     """Build an empty state over `view`."""
@@ -233,4 +238,5 @@ def build_state(
         cpu_fallback=cpu_fallback,
         growing=growing,
         drain=drain,
+        reshape=reshape,
     )

@@ -15,6 +15,7 @@ from dovetail.jobs.memory_use import Learning, peaks_in
 from dovetail.jobs.size_limits import JobLimits
 from dovetail.queue.estimates.expectations import Expectations
 from dovetail.queue.limits.quotas import Quotas
+from dovetail.queue.reshaping.cards import Card, cards_of
 from dovetail_operator.arrays.task_index import TaskIndex, parent_key
 from dovetail_operator.devices.bad_devices import BadDevices
 from dovetail_operator.devices.enforcement import Enforcements
@@ -77,6 +78,8 @@ class Store:
         # Why the newest version of a job cannot be read, by UID. `jobs` has the previous version.
         self._unreadable: dict[str, str] = {}
         self._gpunodes: dict[str, GPUNode] = {}
+        # GPUs in MIG mode that their agents can partition again, by node.
+        self.cards: dict[str, tuple[Card, ...]] = {}
 
     def follow(self, follower: JobFollower) -> None:
         """Pass every version and every deletion of a GPUJob to `follower` from now on."""
@@ -156,6 +159,7 @@ class Store:
     def gpunode_changed(self, gpunode: GPUNode) -> list[str]:
         """Store a GPUNode. Returns the keys of the GPUJobs that the report changes something for."""
         self._gpunodes[gpunode.metadata.name] = gpunode
+        self.cards[gpunode.metadata.name] = cards_of(gpunode)
         given = self.view.gpunode_changed(gpunode)
         self.pods.note_given(given, ledger=self.view.ledger)
         uids = {*given, *self._holders_of(self.bad_cards.changed(gpunode), node=gpunode.metadata.name)}
@@ -169,12 +173,21 @@ class Store:
     def gpunode_deleted(self, name: str) -> None:
         """Remove a deleted GPUNode."""
         self._gpunodes.pop(name, None)
+        self.cards.pop(name, None)
         self.bad_cards.gone(name)
         self.overuses.gone(name)
         self.enforcements.gone(name)
         self.view.gpunode_gone(name)
 
     # --- reading -----------------------------------------------------------------------------------------------
+
+    def gpunodes(self) -> list[GPUNode]:
+        """All GPUNodes."""
+        return list(self._gpunodes.values())
+
+    def gpunode(self, name: str) -> GPUNode | None:
+        """The GPUNode of a node."""
+        return self._gpunodes.get(name)
 
     def children(self) -> Iterator[Job]:
         """The batch Jobs that belong to their GPUJobs."""

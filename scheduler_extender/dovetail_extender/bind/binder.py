@@ -27,7 +27,7 @@ from dovetail.pods.allocation import AllocationError, allocation_in, annotations
 from dovetail.pods.delivery import annotations_for_plugin, refuse_long_names
 from dovetail.pods.demand import host_request
 from dovetail.pods.tenancy import Tenancy
-from dovetail_extender.bind.unsettled import BindAuthority, JobsOfCluster, PodsOfCluster, Settling
+from dovetail_extender.bind.unsettled import BindAuthority, DevicesOfCluster, JobsOfCluster, PodsOfCluster, Settling
 from dovetail_extender.decide.demand import allocation_of
 from dovetail_extender.decide.filter_score import Decisions
 from dovetail_extender.protocol import BindingArgs
@@ -63,6 +63,7 @@ class Binder:
         ledger: Ledger,
         pods: PodsOfCluster,
         jobs: JobsOfCluster,
+        gpunodes: DevicesOfCluster,
         office: BindAuthority,
         decisions: Decisions,
         deadline_seconds: float,
@@ -72,6 +73,7 @@ class Binder:
         self._ledger = ledger
         self._pods = pods
         self._jobs = jobs
+        self._gpunodes = gpunodes
         self._office = office
         self._decisions = decisions
         self._deadline_seconds = deadline_seconds
@@ -130,6 +132,9 @@ class Binder:
         claim = self._promise(pod, node=args.node)
         if isinstance(claim, Outcome):
             return claim
+        if refusal := await self._reshaped(claim, deadline=deadline):
+            self._settling.give_up(claim.key)
+            return Outcome(result="failed", error=refusal)
         return await self._write(pod, claim=claim, tenancy=tenancy, deadline=deadline)
 
     async def _find(self, args: BindingArgs) -> Pod:
@@ -182,6 +187,25 @@ class Binder:
             claim = found
         self._ledger.commit(claim)
         return claim
+
+    async def _reshaped(self, claim: Claim, *, deadline: float) -> str:
+        """Why the claim's MIG instances may be about to go; empty if they stay.
+
+        The operator requests a new partition, waits for as long as a bind may take, and then lists the node's pods. The
+        watch may be late with the request; a read that begins within this bind is not.
+        """
+        uuids = {device.uuid for device in claim.devices if device.mig and not claim.resource}
+        if not uuids:
+            return ""
+        left = max(0.1, deadline - self._clock())
+        try:
+            gpunode = await self._gpunodes.read_gpunode(name=claim.node, deadline_seconds=left * _PART_FOR_READ)
+        except KubeError as error:
+            return f"the node's GPUNode cannot be read: {error}"
+        there = {device.uuid for device in gpunode.status.devices if device.parent not in gpunode.spec.reshape}
+        if uuids <= there:
+            return ""
+        return f"a GPU of node {claim.node} is being partitioned again: {', '.join(sorted(uuids - there))}"
 
     async def _write(self, pod: Pod, *, claim: Claim, tenancy: Tenancy, deadline: float) -> Outcome:
         # Where kubelet picks the devices, the node may report them before the bind is known; they are no allocation.

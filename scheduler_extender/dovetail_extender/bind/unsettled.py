@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from dovetail.api.builtin import Pod
+from dovetail.api.gpunode import GPUNode
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.kube.errors import KubeError, NotFound
 from dovetail.logs import get_logger
@@ -40,6 +41,13 @@ class JobsOfCluster(Protocol):
 
     async def read_job(self, *, namespace: str, name: str, deadline_seconds: float) -> PlannedJob:
         """Read the GPUJob from the API server. Raises `KubeError`."""
+
+
+class DevicesOfCluster(Protocol):
+    """Fresh reads of GPUNodes."""
+
+    async def read_gpunode(self, *, name: str, deadline_seconds: float) -> GPUNode:
+        """Read the GPUNode from the API server. Raises `KubeError`."""
 
 
 class BindAuthority(Protocol):

@@ -108,6 +108,10 @@ class Watching:
             GPUJOBS, name=name, as_type=PlannedJob, namespace=namespace, deadline_seconds=deadline_seconds
         )
 
+    async def read_gpunode(self, *, name: str, deadline_seconds: float) -> GPUNode:
+        """Read the GPUNode from the API server. Raises `KubeError`."""
+        return await self._client.get(GPUNODES, name=name, as_type=GPUNode, deadline_seconds=deadline_seconds)
+
     async def bind(self, pod: Pod, *, node: str, annotations: Mapping[str, str], deadline_seconds: float) -> None:
         """Create the Binding with these annotations. Raises `KubeError`."""
         await self._client.bind(pod, node=node, annotations=annotations, deadline_seconds=deadline_seconds)

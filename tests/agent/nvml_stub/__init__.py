@@ -15,6 +15,9 @@ import pytest
 SOURCE = Path(__file__).with_name("nvml.c")
 LIBRARY = "libnvidia-ml.so.1"
 UNINITIALIZED, NOT_SUPPORTED, DRIVER_NOT_LOADED, GPU_IS_LOST = 1, 3, 9, 15
+INSUFFICIENT_RESOURCES = 23
+# The driver's ids of an H100's profiles.
+ONE, TWO, THREE, FOUR, SEVEN = 19, 14, 9, 5, 0
 H100 = {
     "total": 81559, "reserved": 551, "used": 0, "util": 0, "celsius": 31, "power": 70_400, "sm": 1980, "mem": 2619,
     "throttle": 1, "major": 9, "minor": 0, "ecc_corrected": 0, "ecc_uncorrected": 0, "rows": 0,
@@ -35,7 +38,11 @@ class Process:
 
 @dataclass(frozen=True, kw_only=True)
 class Scenario:
-    """What the library plays. `figures` differ from an idle H100's, by card; `answers` are (call, card, code)."""
+    """What the library plays.
+
+    `figures` differ from an idle H100's, by card. `answers` are (call, card, code), `first_answers` are (call, card,
+    code, how often). `slices` are MIG devices by memory alone, `instances` those of a profile's id at a memory slice.
+    """
 
     cards: int = 2
     model: str = "NVIDIA H100 80GB HBM3"
@@ -43,8 +50,10 @@ class Scenario:
     figures: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
     processes: Sequence[Process] = ()
     slices: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    instances: Mapping[int, Sequence[tuple[int, int]]] = field(default_factory=dict)
     peers: Mapping[int, Sequence[int]] = field(default_factory=dict)
     answers: Sequence[tuple[str, int, int]] = ()
+    first_answers: Sequence[tuple[str, int, int, int]] = ()
     delays_ms: Mapping[str, int] = field(default_factory=dict)
     xids: Sequence[tuple[int, int]] = ()
     busy: Sequence[tuple[int, int, int]] = ()  # card, pid, percent
@@ -54,12 +63,18 @@ class Scenario:
         lines = [f"driver {self.driver}", "cuda 13000", f"cards {self.cards}"]
         for card in range(self.cards):
             lines.append(f"model {card} {self.model}")
-            figures = H100 | {"mig": int(card in self.slices)} | dict(self.figures.get(card, {}))
+            figures = H100 | {"mig": int(card in {*self.slices, *self.instances})} | dict(self.figures.get(card, {}))
             lines += [f"card {card} {key} {value}" for key, value in figures.items()]
         lines += [f"slice {card} {at} {mib}" for card, sizes in self.slices.items() for at, mib in enumerate(sizes)]
+        lines += [
+            f"instance {card} {place} {profile} {start}"
+            for card, instances in self.instances.items()
+            for place, (profile, start) in enumerate(instances)
+        ]
         lines += [f"process {each.card} {each.slice} {each.pid} {each.kind} {each.mib}" for each in self.processes]
         lines += [f"peer {card} {other}" for card, others in self.peers.items() for other in others]
         lines += [f"answer {call} {card} {code}" for call, card, code in self.answers]
+        lines += [f"answer {call} {card} {code} {times}" for call, card, code, times in self.first_answers]
         lines += [f"delay {call} {milliseconds}" for call, milliseconds in self.delays_ms.items()]
         lines += [f"xid {card} {xid}" for card, xid in self.xids]
         lines += [f"busy {card} {pid} {percent}" for card, pid, percent in self.busy]

@@ -9,10 +9,11 @@
  *                           the library is initialised anew: it was reset
  *   model I TEXT            the name of card I
  *   slice I P MIB           MIG device number P of card I
+ *   instance I P ID START   the same, as an instance of the profile with this id that begins at this memory slice
  *   process I P PID KIND MIB   on card I, on its MIG device P or on -1, the card itself; KIND c, g or m; MIB -1: unknown
  *   busy I PID PERCENT      a sample of a process that computes on card I, again with each look
  *   peer I J                an NVLink from card I to J; J -1: to a switch
- *   answer CALL I CODE      this call about card I (or -1, any) answers with this code
+ *   answer CALL I CODE [N]  this call about card I (or -1, any) answers with this code, the first N times or always
  *   delay CALL MS           this call takes that long, or until the next scenario
  *   xid I NUMBER            card I tells of this error once
  *
@@ -35,7 +36,8 @@
 #define EVENTS 32
 #define MIB (1024ull * 1024ull)
 
-enum { OK = 0, UNINITIALIZED = 1, INVALID = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, TOO_SMALL = 7, TIMEOUT = 10, LOST = 15 };
+enum { OK = 0, UNINITIALIZED = 1, INVALID = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, TOO_SMALL = 7, TIMEOUT = 10, LOST = 15,
+       IN_USE = 19, NO_ROOM = 23 };
 enum { MEMORY_V2 = 0x02000028 };
 
 /* What a card can be told to be; the order is that of `figure`. */
@@ -47,13 +49,14 @@ static const char *const keys[FIGURES] = {"total", "reserved", "used", "util", "
 
 struct handle { int card, slice; };
 struct process { int card, slice, pid; char kind; long mib; };
-struct fault { char call[64]; int card, code, delay_ms; };
+struct fault { char call[64]; int card, code, delay_ms, left; };
 struct event { int card, xid; };
 struct busy { int card, pid, percent; };
 struct card {
     char model[96];
     long figure[FIGURES];
     long slice_mib[SLICES];
+    struct instance { int profile, start, computes; } instance[SLICES]; /* profile: its place in `profiles` from 1 */
     int peers[LINKS], links;
 };
 
@@ -68,6 +71,30 @@ static struct {
 } now;
 static struct handle handles[CARDS][SLICES + 1]; /* the last one is the card itself */
 static int initialised;
+
+/* The instances of an H100 with 80 GB: compute slices, and memory slices from one of the starts. */
+static const struct profile { const char *name; unsigned id, compute, size, count; unsigned starts[7]; long mib; } profiles[] = {
+    {"1g.10gb", 19, 1, 1, 7, {0, 1, 2, 3, 4, 5, 6}, 9984},
+    {"2g.20gb", 14, 2, 2, 3, {0, 2, 4}, 20096},
+    {"3g.40gb", 9, 3, 4, 2, {0, 4}, 40448},
+    {"4g.40gb", 5, 4, 4, 1, {0}, 40448},
+    {"7g.80gb", 0, 7, 8, 1, {0}, 81024},
+    {"1g.10gb+me", 20, 1, 1, 1, {0, 1, 2, 3, 4, 5, 6}, 9984},
+    {"1g.20gb", 15, 1, 2, 4, {0, 2, 4, 6}, 20096},
+};
+#define PROFILES (sizeof profiles / sizeof *profiles)
+
+static int profile_with(unsigned id)
+{
+    for (unsigned each = 0; each < PROFILES; each++) if (profiles[each].id == id) return (int)each;
+    return -1;
+}
+
+static void occupy(int card, int place, unsigned profile, unsigned start, int computes)
+{
+    now.card[card].instance[place] = (struct instance){(int)profile + 1, (int)start, computes};
+    now.card[card].slice_mib[place] = computes ? profiles[profile].mib : 0;
+}
 
 static void take_figure(int card, const char *key, long value)
 {
@@ -86,13 +113,18 @@ static void take(const char *line)
     if (sscanf(line, "card %d %63s %ld", &a, text, &value) == 3) { take_figure(a, text, value); return; }
     if (sscanf(line, "model %d %95[^\n]", &a, text) == 2) { strcpy(now.card[a].model, text); return; }
     if (sscanf(line, "slice %d %d %ld", &a, &b, &value) == 3) { now.card[a].slice_mib[b] = value; return; }
+    if (sscanf(line, "instance %d %d %d %ld", &a, &b, &c, &value) == 4) {
+        occupy(a, b, (unsigned)profile_with((unsigned)c), (unsigned)value, 1);
+        return;
+    }
     if (sscanf(line, "process %d %d %d %c %ld", &a, &b, &c, &kind, &value) == 5)
         now.process[now.processes++] = (struct process){a, b, c, kind, value};
     if (sscanf(line, "busy %d %d %d", &a, &b, &c) == 3) now.busy[now.busies++] = (struct busy){a, b, c};
     if (sscanf(line, "peer %d %d", &a, &b) == 2) now.card[a].peers[now.card[a].links++] = b;
     if (sscanf(line, "xid %d %d", &a, &b) == 2) now.event[now.events++] = (struct event){a, b};
     struct fault *fault = &now.fault[now.faults];
-    if (sscanf(line, "answer %63s %d %d", fault->call, &fault->card, &fault->code) == 3) now.faults++;
+    fault->left = -1;
+    if (sscanf(line, "answer %63s %d %d %d", fault->call, &fault->card, &fault->code, &fault->left) >= 3) now.faults++;
     else if (sscanf(line, "delay %63s %d", fault->call, &fault->delay_ms) == 2) { fault->card = -1; now.faults++; }
 }
 
@@ -108,9 +140,11 @@ static int enter(const char *call, const struct handle *about)
     if (anew) { anew = 0; load_named("NVML_STUB_SCENARIO"); }
     pthread_mutex_lock(&lock);
     for (int each = 0; each < now.faults; each++) {
-        const struct fault *fault = &now.fault[each];
+        struct fault *fault = &now.fault[each];
         if (strcmp(fault->call, call) != 0 && strcmp(fault->call, "*") != 0) continue;
         if (fault->card >= 0 && (!about || about->card != fault->card)) continue;
+        if (fault->left == 0) continue;
+        if (fault->left > 0) fault->left--;
         if (fault->delay_ms) delay_ms = fault->delay_ms;
         else code = fault->code;
     }
@@ -159,6 +193,8 @@ const char *nvmlErrorString(int code)
     case NOT_SUPPORTED: return "Not Supported";
     case 9: return "Driver Not Loaded";
     case LOST: return "GPU is lost";
+    case IN_USE: return "In use by another client";
+    case NO_ROOM: return "Insufficient Resources";
     default: return "Unknown Error";
     }
 }
@@ -187,7 +223,9 @@ int nvmlDeviceGetName(struct handle *device, char *text, unsigned length)
 {
     ENTER(device);
     const struct card *card = &now.card[device->card];
+    int profile = device->slice < 0 ? 0 : card->instance[device->slice].profile;
     if (device->slice < 0) snprintf(text, length, "%s", card->model);
+    else if (profile) snprintf(text, length, "%s MIG %s", card->model, profiles[profile - 1].name);
     else snprintf(text, length, "%s MIG 1g.%ldgb", card->model, (card->slice_mib[device->slice] + 512) / 1024);
     return OK;
 }
@@ -396,6 +434,147 @@ int nvmlDeviceGetMigDeviceHandleByIndex(struct handle *device, unsigned index, s
     if (index >= SLICES || now.card[device->card].slice_mib[index] == 0) return NOT_FOUND;
     *slice = &handles[device->card][index];
     **slice = (struct handle){device->card, (int)index};
+    return OK;
+}
+
+struct profile_info { unsigned version, id, p2p, compute, count, engines[6]; unsigned long long mib; char name[96]; };
+
+/* The numbers of the public interface: 1, 2, 3, 4, 7 slices, two that no card has, and revision 1 and 2 of one slice. */
+int nvmlDeviceGetGpuInstanceProfileInfoV(struct handle *device, unsigned number, struct profile_info *info)
+{
+    static const int order[] = {0, 1, 2, 3, 4, -1, -1, 5, -1, 6};
+    ENTER(device);
+    if (number >= sizeof order / sizeof *order || order[number] < 0) return NOT_SUPPORTED;
+    const struct profile *profile = &profiles[order[number]];
+    info->id = profile->id;
+    info->compute = profile->compute;
+    info->count = profile->count;
+    info->mib = (unsigned long long)profile->mib;
+    snprintf(info->name, sizeof info->name, "MIG %s", profile->name);
+    return OK;
+}
+
+struct placement { unsigned start, size; };
+
+int nvmlDeviceGetGpuInstancePossiblePlacements_v2(struct handle *device, unsigned id, struct placement *into, unsigned *count)
+{
+    ENTER(device);
+    int found = profile_with(id);
+    if (found < 0) return INVALID;
+    const struct profile *profile = &profiles[found];
+    unsigned starts = strchr(profile->name, '+') ? 7 : profile->count;
+    for (unsigned each = 0; each < starts; each++) into[each] = (struct placement){profile->starts[each], profile->size};
+    *count = starts;
+    return OK;
+}
+
+static struct handle gpu_instances[CARDS][SLICES];
+
+static struct instance *instance_of(const struct handle *about) { return &now.card[about->card].instance[about->slice]; }
+
+static int is_free(int card, unsigned start, unsigned size)
+{
+    for (int each = 0; each < SLICES; each++) {
+        const struct instance *other = &now.card[card].instance[each];
+        if (!other->profile) continue;
+        unsigned from = (unsigned)other->start, to = from + profiles[other->profile - 1].size;
+        if (start < to && from < start + size) return 0;
+    }
+    return 1;
+}
+
+int nvmlDeviceCreateGpuInstanceWithPlacement(struct handle *device, unsigned id, const struct placement *at, struct handle **made)
+{
+    ENTER(device);
+    int profile = profile_with(id), place = 0, offered = 0;
+    if (profile < 0 || now.card[device->card].figure[MIG] < 1) return INVALID;
+    for (unsigned each = 0; each < 7; each++)
+        offered |= profiles[profile].starts[each] == at->start && (each == 0 || profiles[profile].starts[each] > 0);
+    if (!offered || at->size != profiles[profile].size) return INVALID;
+    if (!is_free(device->card, at->start, at->size)) return NO_ROOM;
+    while (now.card[device->card].instance[place].profile) place++;
+    occupy(device->card, place, (unsigned)profile, at->start, 0);
+    *made = &gpu_instances[device->card][place];
+    **made = (struct handle){device->card, place};
+    return OK;
+}
+
+int nvmlDeviceGetGpuInstances(struct handle *device, unsigned id, struct handle **into, unsigned *count)
+{
+    ENTER(device);
+    *count = 0;
+    for (int each = 0; each < SLICES; each++) {
+        int profile = now.card[device->card].instance[each].profile;
+        if (!profile || profiles[profile - 1].id != id) continue;
+        gpu_instances[device->card][each] = (struct handle){device->card, each};
+        into[(*count)++] = &gpu_instances[device->card][each];
+    }
+    return OK;
+}
+
+struct instance_info { struct handle *device; unsigned id, profile; struct placement placement; };
+
+int nvmlGpuInstanceGetInfo(struct handle *about, struct instance_info *info)
+{
+    ENTER(about);
+    const struct profile *profile = &profiles[instance_of(about)->profile - 1];
+    *info = (struct instance_info){&handles[about->card][SLICES], (unsigned)about->slice, profile->id,
+                                   {(unsigned)instance_of(about)->start, profile->size}};
+    return OK;
+}
+
+int nvmlGpuInstanceDestroy(struct handle *about)
+{
+    ENTER(about);
+    if (instance_of(about)->computes) return IN_USE;
+    *instance_of(about) = (struct instance){0, 0, 0};
+    return OK;
+}
+
+struct compute_info { unsigned version, id, compute, count, engines[6]; char name[96]; };
+
+int nvmlGpuInstanceGetComputeInstanceProfileInfoV(struct handle *about, unsigned number, unsigned engine, struct compute_info *info)
+{
+    static const unsigned slices[] = {1, 2, 3, 4, 7};
+    (void)engine;
+    ENTER(about);
+    if (number >= 5 || slices[number] > profiles[instance_of(about)->profile - 1].compute) return NOT_SUPPORTED;
+    info->id = number;
+    info->compute = slices[number];
+    info->count = profiles[instance_of(about)->profile - 1].compute / slices[number];
+    return OK;
+}
+
+static int is_whole(const struct handle *about, unsigned id)
+{
+    static const unsigned slices[] = {1, 2, 3, 4, 7};
+    return slices[id] == profiles[instance_of(about)->profile - 1].compute;
+}
+
+int nvmlGpuInstanceCreateComputeInstance(struct handle *about, unsigned id, struct handle **made)
+{
+    ENTER(about);
+    if (instance_of(about)->computes || !is_whole(about, id)) return NO_ROOM;
+    occupy(about->card, about->slice, (unsigned)instance_of(about)->profile - 1, (unsigned)instance_of(about)->start, 1);
+    *made = about;
+    return OK;
+}
+
+int nvmlGpuInstanceGetComputeInstances(struct handle *about, unsigned id, struct handle **into, unsigned *count)
+{
+    ENTER(about);
+    *count = is_whole(about, id) ? (unsigned)instance_of(about)->computes : 0;
+    if (*count) into[0] = about;
+    return OK;
+}
+
+int nvmlComputeInstanceDestroy(struct handle *about)
+{
+    ENTER(about);
+    for (int each = 0; each < now.processes; each++)
+        if (now.process[each].card == about->card && now.process[each].slice == about->slice) return IN_USE;
+    instance_of(about)->computes = 0;
+    now.card[about->card].slice_mib[about->slice] = 0;
     return OK;
 }
 

@@ -19,5 +19,5 @@ def test_every_live_key_is_one_that_programs_apply() -> None:
     assert set(live_keys()) == {
         "policy", "namespace_policies", "score_weights", "namespace_score_weights", "training_per_device",
         "inference_per_device", "default_time_limit", "namespace_time_limits",
-        "namespace_cpu_fallback", "preemption", "drain", "growing", "log_level", "topology_levels",
+        "namespace_cpu_fallback", "preemption", "drain", "growing", "log_level", "topology_levels", "mig_reshape",
     }  # fmt: skip

@@ -7,7 +7,7 @@ from dovetail.engine.model.inventory import DeviceFacts, NodeFacts
 from dovetail.gpu.memory_strategy import fraction_of
 from dovetail.gpu.request import parse
 
-MEMORY_MIB = {"V100": 32768, "T4": 16384, "A100": 81920, "H200": 144384}
+MEMORY_MIB = {"V100": 32768, "T4": 16384, "A100": 81920, "H100": 81920, "H200": 144384}
 
 
 def make_device(node: str, index: int, *, model: str = "V100", **facts: object) -> DeviceFacts:

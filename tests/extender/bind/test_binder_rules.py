@@ -14,7 +14,7 @@ from dovetail.pods.allocation import AllocatedDevice, Allocation, ContainerAlloc
 from dovetail_extender.bind.binder import Binder, Outcome
 from dovetail_extender.protocol import BindingArgs
 from tests.extender.builders import make_pod
-from tests.extender.desk import Desk, NoJobs
+from tests.extender.desk import Desk, NoGPUNodes, NoJobs
 
 DEADLINE = 4.0
 ASKED = make_pod("p", "2", milli=2000)
@@ -69,6 +69,7 @@ class Scene:
             ledger=self.desk.ledger,
             pods=self.pods,
             jobs=NoJobs(),
+            gpunodes=NoGPUNodes(),
             office=self.office,
             decisions=self.desk.decisions,
             deadline_seconds=DEADLINE,

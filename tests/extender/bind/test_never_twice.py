@@ -28,7 +28,7 @@ from dovetail_extender.decide.filter_score import Decisions, Rules
 from dovetail_extender.protocol import BindingArgs, ScheduledPod
 from tests.clock import Clock
 from tests.extender.builders import make_gpunode, make_node, make_pod, make_share
-from tests.extender.desk import NoJobs
+from tests.extender.desk import NoGPUNodes, NoJobs
 
 NODES = ("a", "b")
 Fate = Literal["answered", "lost", "unanswered", "late"]
@@ -140,6 +140,7 @@ class ExtenderMachine(RuleBasedStateMachine):
             ledger=self.view.ledger,
             pods=self.truth,
             jobs=NoJobs(),
+            gpunodes=NoGPUNodes(),
             office=self.office,
             decisions=self.decisions,
             deadline_seconds=4,

@@ -12,6 +12,7 @@ from dovetail.pods.allocation import Allocation, annotations_of
 from dovetail.queue.growing.pools import GrowingRules
 from dovetail.queue.inputs.run_ends import RunTimes
 from dovetail.queue.preemption.policy import Rules
+from dovetail.queue.reshaping.decision import ReshapeRules
 from dovetail_operator.job.drain import DrainRules
 from dovetail_operator.state.state import State
 from tests.operator_.builders import LET_GO, NOW, make_child, make_job, make_pod, make_state
@@ -232,9 +233,10 @@ def test_a_new_configuration_counts_for_jobs_that_were_read_before() -> None:
         cpu_fallback={"team": 30},
         growing=GrowingRules(after_seconds=5),
         drain=DrainRules(restarts=True),
+        reshape=ReshapeRules(enabled=True),
         levels=(Level(name="row", label="example.com/row"),),
     )
-    assert (state.growing.rules.after_seconds, state.drain.restarts) == (5, True)
+    assert (state.growing.rules.after_seconds, state.drain.restarts, state.reshape.enabled) == (5, True, True)
     ask, ledger = state.requests.ask_of(job), state.store.view.ledger
     assert before is not None
     assert "no such level is configured" in before.message

@@ -4,7 +4,16 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field
 
-from dovetail.config.groups import LIVE, DrainRules, IdlePolicy, JobSizes, PreemptionRules, WholeNumber, number
+from dovetail.config.groups import (
+    LIVE,
+    DrainRules,
+    IdlePolicy,
+    JobSizes,
+    MigReshape,
+    PreemptionRules,
+    WholeNumber,
+    number,
+)
 from dovetail.config.growing import Growing
 from dovetail.jobs.size_limits import JobLimits
 
@@ -61,6 +70,16 @@ class QueueKeys(BaseModel):
         default=DrainRules(),
         description="The rules for jobs on nodes that are cordoned or that an autoscaler is about to remove.",
         json_schema_extra={LIVE: True, "unit": "rules", "allowed": "a map with action and grace"},
+    )
+    mig_reshape: MigReshape = Field(
+        default=MigReshape(),
+        description="The rules for idle GPUs in MIG mode that are partitioned again for waiting requests; off by "
+        "default.",
+        json_schema_extra={
+            LIVE: True,
+            "unit": "rules",
+            "allowed": "a map with enabled, node_labels, after, idle_for and cooldown",
+        },
     )
     growing: Growing = Field(
         default=Growing(),

@@ -1,6 +1,6 @@
 """The driver of NVIDIA's devices through NVML."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -9,12 +9,13 @@ import pynvml
 
 from dovetail.api.gpunode import Enforcement
 from dovetail.logs import get_logger
-from dovetail_agent.devices.driver import CardLost
+from dovetail_agent.devices.driver import CallRefused, CardLost
 from dovetail_agent.devices.health import verdict
-from dovetail_agent.devices.model import LOST, DeviceSample, Inventory, Process
+from dovetail_agent.devices.model import LOST, DeviceSample, Inventory, Process, SplitCard
 from dovetail_agent.devices.nvidia.errors import nvml_caller
 from dovetail_agent.devices.nvidia.events import Events
 from dovetail_agent.devices.nvidia.inventory import Found, Part, find
+from dovetail_agent.devices.nvidia.partitioning import profiles_of, repartition
 from dovetail_agent.devices.nvidia.process_utilization import Busyness
 from dovetail_agent.devices.nvidia.sample import load_of, processes_of, signs_of
 from dovetail_agent.devices.pci import SYS
@@ -39,6 +40,7 @@ class NvmlDriver:
         self._sys = sys
         self._open = False
         self._parts: tuple[Part, ...] = ()
+        self._split: tuple[Part, ...] = ()
         self._lost: set[str] = set()
 
     @property
@@ -65,6 +67,16 @@ class NvmlDriver:
         """Wait for an XID or double-bit error event."""
         return self._events.wait(seconds=seconds)
 
+    def reshape(self, card: str, *, profiles: Sequence[str]) -> None:
+        """Partition an idle GPU in MIG mode. Raises `LibraryError` with the reason."""
+        split = next((part for part in self._split if part.card_uuid == card), None)
+        if split is None:
+            raise CallRefused("nvmlDeviceGetMigMode", said=f"GPU {card} is not in MIG mode")
+        for part in (split, *(part for part in self._parts if part.card_uuid == card)):
+            for pid in processes_of(part, ask=self._ask) or ():
+                raise CallRefused("nvmlDeviceGetComputeRunningProcesses", said=f"process {pid} uses {part.info.uuid}")
+        repartition(split.handle, wanted=profiles, ask=self._ask)
+
     def close(self) -> None:
         """Shut the library down if it is open."""
         if not self._open:
@@ -82,6 +94,7 @@ class NvmlDriver:
         gone = [part for part in self._parts if part.card_uuid not in found.cards and part.info.index not in taken]
         self._lost = {part.card_uuid for part in gone}
         self._parts = tuple(sorted([*found.parts, *gone], key=lambda part: part.info.index))
+        self._split = found.split
 
     def _described(self) -> Inventory:
         cuda = self._ask(pynvml.nvmlSystemGetCudaDriverVersion)
@@ -90,7 +103,16 @@ class NvmlDriver:
             driver_version=self._ask(pynvml.nvmlSystemGetDriverVersion) or "",
             runtime_version=f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda else "",
             enforcement=Enforcement(mig=any(part.info.mig_profile for part in self._parts)),
+            split=tuple(self._split_card(part) for part in self._split),
         )
+
+    def _split_card(self, part: Part) -> SplitCard:
+        try:
+            slots = tuple(profile.slot for profile in profiles_of(part.handle, ask=self._ask))
+        except CardLost as error:
+            log.warning("a card's MIG profiles cannot be read", device=part.card_uuid, problem=str(error))
+            slots = ()
+        return SplitCard(index=part.info.index, uuid=part.card_uuid, model=part.info.model, slots=slots)
 
     def _sample(self, part: Part) -> DeviceSample:
         events = DeviceSample(xids=self._events.counts(part.card_uuid), faults=self._events.faults(part.card_uuid))

@@ -52,10 +52,11 @@ def memory_of(handle: Any, *, ask: Caller) -> Memory | None:
 
 
 class Found(NamedTuple):
-    """The found parts, and the UUIDs of the physical devices that answered."""
+    """The found parts, the UUIDs of the physical devices that answered, and those of them in MIG mode."""
 
     parts: tuple[Part, ...]
     cards: frozenset[str]
+    split: tuple[Part, ...] = ()
 
 
 def find(ask: Caller, *, sys: Path = SYS) -> Found:
@@ -79,7 +80,11 @@ def find(ask: Caller, *, sys: Path = SYS) -> Found:
         except CardLost as error:
             log.warning("a card's MIG devices cannot be read", index=index, problem=str(error))
             silent.add(card.card_uuid)
-    return Found(parts=(*whole, *slices), cards=frozenset(card.card_uuid for card in cards.values()) - silent)
+    return Found(
+        parts=(*whole, *slices),
+        cards=frozenset(card.card_uuid for card in cards.values()) - silent,
+        split=tuple(card for card in split.values() if card.card_uuid not in silent),
+    )
 
 
 def _card(index: int, *, ask: Caller, sys: Path) -> Part:
@@ -143,6 +148,7 @@ def _slices(card: Part, *, first: int, ask: Caller) -> list[Part]:
             memory_mib=memory.total_mib,
             reserved_mib=memory.reserved_mib,
             mig_profile=profile,
+            parent=card.card_uuid,
         )
         found.append(Part(info=info, handle=handle, card=card.handle, card_uuid=card.card_uuid))
     return found

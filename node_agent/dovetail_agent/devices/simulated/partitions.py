@@ -6,11 +6,13 @@ from dataclasses import replace
 from typing import Any, Final
 
 from dovetail import names
-from dovetail.api.gpunode import Links
+from dovetail.api.gpunode import GPUNodeStatus, Links
 from dovetail.gpu import mig
+from dovetail.gpu.geometry import Slot
 from dovetail.gpu.partition import partition
 from dovetail_agent.devices.model import DeviceInfo
 
+_EIGHTHS: Final = 8
 _NAMESPACE: Final = uuid.uuid5(uuid.NAMESPACE_DNS, names.GROUP)
 
 
@@ -19,22 +21,59 @@ def instances_in(entry: Any) -> tuple[str, ...]:
     return partition(entry) if isinstance(entry, str) else ()
 
 
-def partitioned(devices: Sequence[DeviceInfo], *, by_card: Sequence[str]) -> tuple[DeviceInfo, ...]:
-    """The devices, the first of them replaced by their instances as `by_card` has them."""
-    split = [(card, profile) for card, entry in zip(devices, by_card, strict=False) for profile in partition(entry)]
-    instances = (_instance(card, index=len(devices) + at, profile=profile) for at, (card, profile) in enumerate(split))
+def partitioned(devices: Sequence[DeviceInfo], *, by_card: Sequence[Sequence[str]]) -> tuple[DeviceInfo, ...]:
+    """The devices, the first of them replaced by instances of the profiles that `by_card` has."""
+    split = [
+        (card, at, profile)
+        for card, profiles in zip(devices, by_card, strict=False)
+        for at, profile in enumerate(profiles)
+    ]
+    instances = (
+        _instance(card, at=at, index=len(devices) + number, profile=profile)
+        for number, (card, at, profile) in enumerate(split)
+    )
     return (*(_among(device, whole=devices[len(by_card) :]) for device in devices[len(by_card) :]), *instances)
 
 
-def _instance(card: DeviceInfo, *, index: int, profile: str) -> DeviceInfo:
+def reported_partitions(previous: GPUNodeStatus | None) -> dict[str, tuple[str, ...]]:
+    """The profiles of the devices that were partitioned again, by the device's UUID: a report outlives this process."""
+    if previous is None:
+        return {}
+    return {
+        card.uuid: tuple(device.mig_profile for device in previous.devices if device.parent == card.uuid)
+        for card in previous.reshapable
+        if card.answered and not card.problem
+    }
+
+
+def slots_of(card: DeviceInfo) -> tuple[Slot, ...]:
+    """The instances that a simulated GPU can have: those of an A100 or H100, in eighths of its memory."""
+    unit = card.memory_mib // 1024 // _EIGHTHS
+    shapes = (
+        (1, 1, range(7)),
+        (1, 2, range(0, 8, 2)),
+        (2, 2, range(0, 6, 2)),
+        (3, 4, range(0, 8, 4)),
+        (4, 4, range(1)),
+        (7, 8, range(1)),
+    )
+    return tuple(
+        Slot(profile=f"{compute}g.{eighths * unit}gb", size=eighths, starts=tuple(starts), count=len(starts))
+        for compute, eighths, starts in shapes
+        if unit
+    )
+
+
+def _instance(card: DeviceInfo, *, at: int, index: int, profile: str) -> DeviceInfo:
     return replace(
         card,
         index=index,
-        uuid=f"MIG-{uuid.uuid5(_NAMESPACE, f'{card.uuid}/{index}')}",
+        uuid=f"MIG-{uuid.uuid5(_NAMESPACE, f'{card.uuid}/{at}/{profile}')}",
         model=f"{card.model} MIG {profile}",
         memory_mib=min(card.memory_mib, mig.memory_mib(profile)),
         reserved_mib=0,
         mig_profile=profile,
+        parent=card.uuid,
         links=Links(),
     )
 

@@ -5,6 +5,8 @@
 `dovetail.dev/simulated-faults` = `{"1": "Xid79FellOffTheBus"}` breaks some of them, by index.
 `dovetail.dev/simulated-strangers` puts processes without an assignment on them (`strangers`).
 
+A device that was partitioned again stays so, by the last report, whatever `mig` says of it.
+
 The same node name gives the same UUIDs. The same pods at the same time give the same load.
 """
 
@@ -17,14 +19,15 @@ from typing import Any, Final, NamedTuple
 
 from dovetail import names
 from dovetail.api.builtin import Node
-from dovetail.api.gpunode import Assignment
+from dovetail.api.gpunode import Assignment, GPUNodeStatus
 from dovetail.decoding import UnreadableError, decode
 from dovetail.formats.quantities import mebibytes, milli
+from dovetail.gpu.geometry import arrange, described
 from dovetail.gpu.models import VENDORS
-from dovetail.gpu.partition import EXAMPLE
+from dovetail.gpu.partition import EXAMPLE, partition
 from dovetail_agent.devices.assignments import deal
-from dovetail_agent.devices.model import DeviceInfo, DeviceSample, Inventory, InventoryUnreadable, Sample
-from dovetail_agent.devices.simulated.partitions import instances_in, partitioned
+from dovetail_agent.devices.model import DeviceInfo, DeviceSample, Inventory, InventoryUnreadable, Sample, SplitCard
+from dovetail_agent.devices.simulated.partitions import instances_in, partitioned, reported_partitions, slots_of
 from dovetail_agent.devices.simulated.scenarios import (
     OTHER_FAULT,
     SCENARIOS,
@@ -89,8 +92,11 @@ class SimulatedProvider:
     def listen(self, news: Callable[[], None]) -> None:
         """Do nothing: only nodes and pods bring news, and the agent watches both."""
 
-    def inventory(self, node: Node) -> Inventory:
-        """Return the declared devices.
+    def __init__(self) -> None:
+        self._reshaped: dict[str, tuple[str, ...]] = {}
+
+    def inventory(self, node: Node, *, previous: GPUNodeStatus | None = None) -> Inventory:
+        """Return the declared devices, and the instances of those that were partitioned again since.
 
         Raises `InventoryUnreadable` with the field, its value and what is allowed.
         """
@@ -98,9 +104,26 @@ class SimulatedProvider:
         if declared["reservedMiB"] > declared["memoryMiB"]:
             raise _refusal(node, annotation=names.SIMULATED_DEVICES, name="reservedMiB", value=declared["reservedMiB"])
         whole = tuple(_device(index, declared=declared, node=node.metadata.name) for index in range(declared["count"]))
-        devices = partitioned(whole, by_card=declared["mig"])
+        split = whole[: len(declared["mig"])]
+        changed = reported_partitions(previous) | self._reshaped
+        by_card = [
+            changed.get(card.uuid, partition(entry)) for card, entry in zip(split, declared["mig"], strict=False)
+        ]
+        devices = partitioned(whole, by_card=by_card)
         known = {index: _fault(name) for index, name in _faults(node, count=declared["count"]).items()}
-        return Inventory(devices=unlinked(devices, faults=known), driver_version="simulated")
+        cards = (SplitCard(index=card.index, uuid=card.uuid, model=card.model, slots=slots_of(card)) for card in split)
+        return Inventory(devices=unlinked(devices, faults=known), driver_version="simulated", split=tuple(cards))
+
+    async def reshape(self, node: Node, *, card: str, profiles: Sequence[str]) -> str:
+        """Partition a simulated GPU; why that failed, empty if it did not."""
+        split = next((each for each in self.inventory(node).split if each.uuid == card), None)
+        if split is None:
+            return f"GPU {card} is not in MIG mode"
+        places = arrange(tuple(sorted(profiles)), slots=split.slots)
+        if places is None:
+            return f"{described(profiles)} do not fit on the GPU together"
+        self._reshaped[card] = tuple(place.profile for place in places)
+        return ""
 
     def assignments(
         self, inventory: Inventory, *, node: Node, tenants: Sequence[Tenant], previous: Sequence[Assignment]

@@ -1,0 +1,134 @@
+"""Changes of GPUs: a state machine of all that take part, and what people read."""
+
+import asyncio
+
+from hypothesis import settings
+
+from dovetail.api.resources import GPUNODES
+from tests.operator_.watchers.reshape_machine import LAYOUTS, NODE, ReshapeMachine, pod_with
+
+TestReshape = ReshapeMachine.TestCase
+TestReshape.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+
+
+def requested(machine: ReshapeMachine) -> None:
+    machine.queue_decides(layout=LAYOUTS[0])
+    machine.operator_checks()
+    machine.watches_deliver()
+
+
+def drained(machine: ReshapeMachine) -> None:
+    requested(machine)
+    machine.operator_checks()
+    machine.time_passes(seconds=11.0)
+    machine.operator_checks()
+
+
+def test_a_gpu_is_drained_partitioned_and_given_back() -> None:
+    machine = ReshapeMachine()
+    requested(machine)
+    (request,) = machine.server.gpunode.spec.reshape.values()
+    assert (request.profiles, request.job, request.drained) == (["3g.40gb", "3g.40gb"], "uid-x", False)
+    machine.agent_acts(late_tenants=False, refuses=False)
+    assert len(machine.gpu.instances) == 7
+    drained(machine)
+    assert machine.server.gpunode.spec.reshape["GPU-0"].drained
+    machine.agent_acts(late_tenants=False, refuses=False)
+    machine.agent_reports(late_tenants=False)
+    machine.watches_deliver()
+    machine.operator_checks()
+    assert machine.server.gpunode.spec.reshape == {}
+    assert sorted(machine.gpu.instances.values()) == ["3g.40gb", "3g.40gb"]
+    assert [event.message for event in machine.events] == [
+        "Reshaping GPU 0 of node a into 2 x 3g.40gb", "Reshaped GPU 0 of node a into 2 x 3g.40gb",
+    ]  # fmt: skip
+
+
+def test_a_pod_that_came_before_the_request_keeps_its_instance() -> None:
+    machine = ReshapeMachine()
+    requested(machine)
+    machine.server.pods["p"] = pod_with("p", uuid="MIG-3")
+    drained(machine)
+    assert machine.server.gpunode.spec.reshape == {}
+    assert len(machine.gpu.instances) == 7
+
+
+def test_a_bind_that_began_before_the_request_keeps_its_instance() -> None:
+    machine = ReshapeMachine()
+    machine.bind_begins(choice=2, by_old_view=False)
+    requested(machine)
+    machine.operator_checks()
+    machine.time_passes(seconds=5.0)
+    machine.operator_checks()
+    machine.agent_acts(late_tenants=True, refuses=False)
+    machine.bind_arrives()
+    machine.no_instance_is_destroyed_under_a_pod()
+    machine.time_passes(seconds=11.0)
+    machine.operator_checks()
+    assert machine.server.gpunode.spec.reshape == {}
+
+
+def test_a_bind_by_an_old_view_takes_no_instance_of_a_requested_gpu() -> None:
+    machine = ReshapeMachine()
+    requested(machine)
+    machine.bind_begins(choice=2, by_old_view=True)
+    assert machine.sent == []
+
+
+def test_a_pod_whose_allocation_cannot_be_read_counts_as_a_tenant() -> None:
+    machine = ReshapeMachine()
+    requested(machine)
+    broken = pod_with("p", uuid="MIG-3")
+    broken.metadata.annotations["dovetail.dev/allocation"] = "{"
+    machine.server.pods["p"] = broken
+    drained(machine)
+    assert machine.server.gpunode.spec.reshape == {}
+
+
+def test_a_request_whose_job_is_deleted_is_taken_back() -> None:
+    machine = ReshapeMachine()
+    requested(machine)
+    machine.state.store.job_deleted("team/x", uid="uid-x")
+    machine.operator_checks()
+    assert machine.server.gpunode.spec.reshape == {}
+
+
+def test_a_failure_is_said_on_the_job_and_the_node() -> None:
+    machine = ReshapeMachine()
+    drained(machine)
+    machine.agent_acts(late_tenants=False, refuses=True)
+    machine.agent_reports(late_tenants=False)
+    machine.watches_deliver()
+    machine.operator_checks()
+    sentence = "GPU 0 of node a could not be reshaped into 2 x 3g.40gb: Insufficient Resources"
+    assert machine.server.gpunode.spec.reshape == {}
+    said = [(event.of == GPUNODES, event.about.name) for event in machine.events if event.message == sentence]
+    assert said == [(True, NODE), (False, "x")]
+    assert machine.state.decisions.reshape_problem("uid-x") == sentence
+
+
+def test_a_tenant_that_the_agent_alone_sees_keeps_its_instance() -> None:
+    machine = ReshapeMachine()
+    drained(machine)
+    seen = machine._seen(late_tenants=False)
+    machine.server.pods["p"] = pod_with("p", uuid="MIG-3")
+    machine.agent_acts(late_tenants=False, refuses=False)
+    assert len(machine.gpu.instances) == 7
+    machine.server.pods.clear()
+    assert machine.agent.amend(machine._status(), seen=seen).reshapable[0].problem == "a pod has an instance of the GPU"
+
+
+def test_an_agent_that_was_killed_after_the_change_leaves_it_as_it_is() -> None:
+    machine = ReshapeMachine()
+    drained(machine)
+    machine.agent_acts(late_tenants=False, refuses=False)
+    made = dict(machine.gpu.instances)
+    machine.agent_restarts()
+    machine.agent_acts(late_tenants=False, refuses=False)
+    assert machine.gpu.instances == made
+
+
+def test_an_operator_without_requests_asks_for_nothing() -> None:
+    machine = ReshapeMachine()
+    asyncio.run(machine.operator.check())
+    assert machine.events == []
