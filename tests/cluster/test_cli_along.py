@@ -8,6 +8,7 @@ import select
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -87,9 +88,9 @@ def on_a_terminal(shell: Shell, *, until: bytes) -> int:
     ours, theirs = pty.openpty()
     words = ["top", "--kubeconfig", str(shell.kubeconfig), "--namespace", shell.namespace, "--interval", "0.2"]
     environment = {**os.environ, "COLUMNS": "150", "LINES": "60", "TERM": "xterm"}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "dovetail_cli", *words], stdin=theirs, stdout=theirs, stderr=theirs, env=environment
-    )
+    # A shell's background processes, and so the tests of a script, ignore SIGINT, and hand that on.
+    command = ["env", "--default-signal=INT", sys.executable, "-m", "dovetail_cli", *words]
+    process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
     os.close(theirs)
     try:
         drawn = b""
@@ -97,7 +98,8 @@ def on_a_terminal(shell: Shell, *, until: bytes) -> int:
             drawn += (said := _read(ours))
             assert said, f"nothing comes any more after {drawn!r}"
         process.send_signal(signal.SIGINT)
-        while _read(ours):
+        limit = time.monotonic() + PATIENCE_SECONDS
+        while _read(ours) and time.monotonic() < limit:
             pass
         return process.wait(timeout=PATIENCE_SECONDS)
     finally:

@@ -158,7 +158,7 @@ async def test_a_plain_pod_gets_an_instance_by_its_annotation(managed: Partition
 
 
 def examples() -> list[Any]:
-    """The YAML of the page: a GPUJob, and the nodes of a sandbox."""
+    """The YAML of the page: a GPUJob, the values that allow to partition GPUs again, and the nodes of a sandbox."""
     blocks = PAGE.read_text(encoding="utf-8").split("```yaml\n")[1:]
     return [yaml.safe_load(block.split("```")[0]) for block in blocks]
 
@@ -166,7 +166,7 @@ def examples() -> list[Any]:
 async def test_the_example_of_the_page_runs_on_nodes_as_the_page_declares_them(
     managed: PartitionedNode, jobs: Jobs
 ) -> None:
-    job, nodes = examples()
+    job, _, nodes = examples()
     declared_nodes = declared(yaml.safe_dump(nodes))
     assert [node.mig for node in declared_nodes] == [managed.node.mig, ("1x3g.20gb,2x2g.10gb",)]
     await jobs.submit(gpu=job["spec"]["gpu"], template=managed.template())
