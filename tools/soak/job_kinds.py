@@ -33,7 +33,7 @@ class JobKind:
     spec: Callable[[Random], Spec]
     ends: frozenset[str] = frozenset({"Succeeded"})
     act: Act = ""
-    seconds: tuple[float, float] = (2.0, 20.0)
+    seconds: tuple[float, float] = (5.0, 100.0)
     exit_code: int = 0
 
 

@@ -22,7 +22,7 @@ from dovetail.pods.score_weights import check_pod
 from dovetail.pods.tenancy import Tenancy
 
 # Pod versions whose request is cached, and contents of pods.
-REMEMBERED: Final = 4096
+REMEMBERED: Final = 1024
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _OURS: Final = f"{names.GROUP}/"
 
