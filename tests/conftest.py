@@ -9,6 +9,7 @@ A test that fails on a sandbox shows in its report what was there.
 import gc
 import logging
 import os
+import signal
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -22,6 +23,10 @@ _UNHURRIED = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("steady", derandomize=True, **_UNHURRIED)
 settings.register_profile("search", derandomize=False, **_UNHURRIED)
 settings.load_profile("steady")
+
+# A shell's background processes ignore SIGINT, and so would the programs that tests start and interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 LONG_SECONDS = 900
 # The priority of tests that have no control plane, in a parallel run.

@@ -88,9 +88,9 @@ def on_a_terminal(shell: Shell, *, until: bytes) -> int:
     ours, theirs = pty.openpty()
     words = ["top", "--kubeconfig", str(shell.kubeconfig), "--namespace", shell.namespace, "--interval", "0.2"]
     environment = {**os.environ, "COLUMNS": "150", "LINES": "60", "TERM": "xterm"}
-    # A shell's background processes, and so the tests of a script, ignore SIGINT, and hand that on.
-    command = ["env", "--default-signal=INT", sys.executable, "-m", "dovetail_cli", *words]
-    process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "dovetail_cli", *words], stdin=theirs, stdout=theirs, stderr=theirs, env=environment
+    )
     os.close(theirs)
     try:
         drawn = b""

@@ -1,5 +1,6 @@
 """Cards of several vendors in one node: one report, and one vendor's trouble is not the other's."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import pytest
 
 from dovetail.api.gpunode import Links
-from dovetail_agent.devices.model import DeviceInfo, DeviceSample, Inventory, InventoryUnreadable, Sample
+from dovetail_agent.devices.model import DeviceInfo, DeviceSample, Inventory, InventoryUnreadable, Sample, SplitCard
 from dovetail_agent.devices.multi_vendor import SILENT, ManyProvider
 from tests.agent.builders import NOON, make_node
 
@@ -29,7 +30,7 @@ class Part:
     def listen(self, news: Any) -> None:
         self.news = news
 
-    def inventory(self, node: Any) -> Inventory:
+    def inventory(self, node: Any, **_: Any) -> Inventory:
         if self.problem:
             raise InventoryUnreadable(node.metadata.name, problem=self.problem)
         devices = (
@@ -39,7 +40,11 @@ class Part:
             )
             for index in range(self.cards)
         )  # fmt: skip
-        return Inventory(devices=tuple(devices), driver_version="1.0")
+        split = SplitCard(index=0, uuid=f"{self.name}-card", model="M", slots=())
+        return Inventory(devices=tuple(devices), driver_version="1.0", split=(split,))
+
+    async def reshape(self, _node: Any, *, card: str, profiles: Sequence[str]) -> str:
+        return f"{self.name} has no place for {'+'.join(profiles)} on {card}"
 
     def assignments(self, inventory: Any, **_: Any) -> list[Any]:
         return []
@@ -112,3 +117,12 @@ def test_the_news_of_each_of_them_is_news() -> None:
     for part in parts:
         part.news()
     assert heard == [1, 1]
+
+
+async def test_a_gpu_is_partitioned_by_the_vendor_that_has_it() -> None:
+    many = ManyProvider([Part("nvml", cards=1), Part("amd", cards=2)])
+    assert [(card.index, card.uuid) for card in many.inventory(NODE).split] == [(0, "nvml-card"), (1, "amd-card")]
+    refused = await many.reshape(NODE, card="amd-card", profiles=["3g.20gb"])
+    assert refused == "amd has no place for 3g.20gb on amd-card"
+    unknown = await many.reshape(NODE, card="intel-card", profiles=["3g.20gb"])
+    assert unknown == "no vendor's library has a GPU intel-card in MIG mode"
