@@ -51,7 +51,7 @@ def refusal_in(events: Sequence[Event], *, child: Job, pods: Sequence[Pod]) -> s
         and start is not None
         and moment(at) >= moment(since)
     ]
-    return _AROUND.sub("", max(refusals)[1]) if events else ""
+    return _AROUND.sub("", max(refusals)[1]) if refusals else ""
 
 
 def doubt_of(job: GPUJob, *, words: str) -> Doubt:
