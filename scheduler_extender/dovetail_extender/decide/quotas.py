@@ -109,7 +109,9 @@ class PodQuotas:
         return None if known is None else known.metadata.labels.get(names.LABEL_POOL)
 
     def _takes(self, ask: Ask) -> Takes:
-        memory = memory_of(ask, workers=1, ledger=self.ledger) if counts_memory(self._quotas.values()) else 0
+        memory = 0
+        if counts_memory(self._quotas.values()):
+            memory = memory_of(ask, workers=1, ledger=self.ledger, cards=self.ledger.models())
         return Takes(milli=milli_of(ask, workers=1), memory_mib=memory, model=model_of(ask))
 
     def _used(self, limit: Limit, *, subject: Subject, but: str) -> int:

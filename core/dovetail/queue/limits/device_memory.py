@@ -5,7 +5,7 @@ although their driver reports a little less. A share counts with the memory that
 that of its profile.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from dovetail.engine.ledger.ledger import Ledger
@@ -33,17 +33,25 @@ def cluster_memory_mib(ledger: Ledger) -> tuple[int, int]:
     return known, usable
 
 
-def memory_of(ask: Ask | None, *, workers: int, ledger: Ledger, nodes: Mapping[str, int] | None = None) -> int:
+def memory_of(
+    ask: Ask | None,
+    *,
+    workers: int,
+    ledger: Ledger,
+    cards: Collection[Model],
+    nodes: Mapping[str, int] | None = None,
+) -> int:
     """The memory that all workers of a job count with.
 
-    `nodes` are the numbers of workers by node, as far as they are planned. A worker without a node counts with the
-    largest GPU that its request allows: a limit must hold wherever it starts.
+    `cards` are the models of all GPUs of the ledger, and `nodes` the numbers of workers by node, as far as they are
+    planned. A worker without a node counts with the largest GPU that its request allows: a limit must hold wherever it
+    starts.
     """
     if ask is None or ask.gpu is None:
         return 0
     placed = {name: count for name, count in (nodes or {}).items() if ledger.devices(name)}
     left = max(0, workers - sum(placed.values()))
-    total = left * _of_worker(ask, models=ledger.models(), ledger=ledger) if left else 0
+    total = left * _of_worker(ask, models=cards, ledger=ledger) if left else 0
     return total + sum(
         count * _of_worker(ask, models=ledger.models(name), ledger=ledger) for name, count in placed.items()
     )

@@ -182,7 +182,7 @@ class Quotas:
         """
         if not self._counts_memory or self._ledger is None:
             return 0
-        return device_memory.memory_of(ask, workers=workers, ledger=self._ledger, nodes=nodes)
+        return device_memory.memory_of(ask, workers=workers, ledger=self._ledger, cards=self._cards, nodes=nodes)
 
     def tree(self, *, capacity: Capacity | None = None) -> Tree:
         """The tree of the quotas, with guarantees as far as the cluster has the GPUs."""

@@ -45,7 +45,7 @@ def ledger() -> Ledger:
     ],
 )
 def test_a_request_counts_with_memory(ledger: Ledger, text: str, workers: int, gib: float) -> None:
-    assert memory_of(make_ask(text), workers=workers, ledger=ledger) == int(gib * GIB)
+    assert memory_of(make_ask(text), workers=workers, ledger=ledger, cards=ledger.models()) == int(gib * GIB)
 
 
 @pytest.mark.parametrize(
@@ -57,11 +57,11 @@ def test_a_request_counts_with_memory(ledger: Ledger, text: str, workers: int, g
     ],
 )
 def test_a_planned_job_counts(ledger: Ledger, nodes: Mapping[str, int], gib: int) -> None:
-    assert memory_of(make_ask("1"), workers=2, ledger=ledger, nodes=nodes) == gib * GIB
+    assert memory_of(make_ask("1"), workers=2, ledger=ledger, cards=ledger.models(), nodes=nodes) == gib * GIB
 
 
 def test_a_job_without_gpus_counts_with_none(ledger: Ledger) -> None:
-    assert memory_of(None, workers=2, ledger=ledger) == 0
+    assert memory_of(None, workers=2, ledger=ledger, cards=ledger.models()) == 0
 
 
 def claim(*shares: int, node: str = "v", mib: int = 1000, **more: object) -> Claim:
