@@ -1,5 +1,6 @@
 """How many items the containers of an object graph have: what grows with work that is done keeps something of it."""
 
+from array import array
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -15,7 +16,7 @@ def items_by_attribute(root: object) -> Counter[str]:
         if id(value) in seen:
             continue
         seen.add(id(value))
-        if isinstance(value, Mapping | list | tuple | set | frozenset | deque):
+        if isinstance(value, Mapping | list | tuple | set | frozenset | deque | array):
             found[attribute] += len(value)
             inner = [*value.keys(), *value.values()] if isinstance(value, Mapping) else list(value)
             left += [(each, attribute) for each in inner]

@@ -17,8 +17,19 @@ STREAM = 500
 COMPONENTS = {"agent", "certificates", "operator", "scheduler", "webhook"}
 
 
-def test_helm_install_waits_until_every_component_is_ready(machine: Machine) -> None:
-    with timed("helm install --wait"):
+def test_an_install_that_fails_halfway_is_told_by_helm_and_doctor_in_the_same_words(machine: Machine) -> None:
+    stuck = machine.upgrade(values={"scheduler.image.tag": "missing"}, timeout="20s")
+    assert stuck.returncode != 0
+    expect_same_words(stuck.stderr, machine)
+    ready = {
+        each["metadata"]["name"]: each["status"].get("readyReplicas", 0) for each in machine.objects("deployments")
+    }
+    assert ready["dovetail-scheduler"] == 0
+    assert any(ready.values()), "the other components run"
+
+
+def test_the_same_install_with_the_right_tag_waits_until_every_component_is_ready(machine: Machine) -> None:
+    with timed("helm upgrade --install --wait"):
         done = machine.upgrade()
     assert done.returncode == 0, f"{done.stderr}\n{machine.state()}"
     pods = machine.objects("pods")
@@ -64,10 +75,7 @@ def test_a_half_failed_upgrade_is_repeated_with_the_right_value(machine: Machine
     assert "at '/operator/replicas'" in refused.stderr
     stuck = machine.upgrade(values={"image.tag": "missing"}, timeout="20s")
     assert stuck.returncode != 0
-    unready = r"resource \S+ not ready\. status: \w+, message: "
-    told = set(re.findall(unready, stuck.stderr))
-    assert told
-    assert told <= set(re.findall(unready, machine.dovetail("doctor", "--output=json").stdout))
+    expect_same_words(stuck.stderr, machine)
     with timed("the same upgrade with the right tag"):
         repeated = machine.upgrade()
     assert repeated.returncode == 0, f"{repeated.stderr}\n{machine.state()}"
@@ -147,3 +155,11 @@ def long_pod(machine: Machine) -> str:
 def advertised(machine: Machine) -> str:
     node = machine.get("node", realnode.NODE_NAME)
     return str(node["status"]["allocatable"].get("dovetail.dev/gpu-milli", ""))
+
+
+def expect_same_words(printed: str, machine: Machine) -> None:
+    """Each sentence of Helm's on what is not ready is one of doctor's findings."""
+    unready = r"resource \S+ not ready\. status: \w+, message: "
+    said = set(re.findall(unready, printed))
+    assert said, printed
+    assert said <= set(re.findall(unready, machine.dovetail("doctor", "--output=json").stdout))

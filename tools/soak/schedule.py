@@ -11,8 +11,9 @@ OPERATOR: Final = "operator"
 PROGRAMS: Final = (OPERATOR, "extender", "kube-scheduler", "agent", "webhook")
 # The API server cannot be cut off from itself, and only clients have a way through the proxy.
 CLIENTS: Final = (OPERATOR, "extender", "kube-scheduler", "agent")
-# A killed program starts with new memory, so kills end with the first quarter: what it uses after that is compared.
-KILLS_UNTIL: Final = 0.25
+# A killed program starts with empty caches. Kills end early enough for them to fill within the first quarter, after
+# which memory is compared.
+KILLS_UNTIL: Final = 0.15
 # How often each kind comes after the kills have ended, and for how long, in seconds.
 _WEIGHTS: Final[dict[Kind, int]] = {
     "pause": 6, "delay": 4, "drop": 4, "stall": 3, "api-server": 1, "clock": 3, "certificate": 1,

@@ -5,6 +5,7 @@ exists, because no component of Dovetail may patch events: the next event that i
 """
 
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final, Generic, Literal, TypeVar
@@ -86,6 +87,11 @@ class _Recent(Generic[K, V]):
         if len(self._entries) > self._size:
             self._entries.popitem(last=False)
 
+    def drop_oldest_while(self, is_spent: Callable[[V], bool]) -> None:
+        """Forget entries from the one that was written first, up to the first one that is not spent."""
+        while self._entries and is_spent(next(iter(self._entries.values()))):
+            self._entries.popitem(last=False)
+
 
 @dataclass(frozen=True, slots=True)
 class _Sent:
@@ -119,7 +125,13 @@ class EventCorrelator:
 
     def _has_budget(self, uid: str, *, now: float) -> bool:
         """Take one event off the object's budget, if there is one: a token bucket."""
-        tokens, at = self._budgets.get(uid) or (float(self._limits.burst_size), now)
-        tokens = min(self._limits.burst_size, tokens + (now - at) * self._limits.qps)
+        tokens = self._refilled(self._budgets.get(uid) or (float(self._limits.burst_size), now), now=now)
         self._budgets.store(uid, value=(tokens - 1 if tokens >= 1 else tokens, now))
+        # A budget that is full again is the budget of an object that was never seen.
+        self._budgets.drop_oldest_while(lambda each: self._refilled(each, now=now) >= self._limits.burst_size)
         return tokens >= 1
+
+    def _refilled(self, budget: tuple[float, float], *, now: float) -> float:
+        """The tokens that a budget has at `now`."""
+        tokens, at = budget
+        return min(self._limits.burst_size, tokens + (now - at) * self._limits.qps)

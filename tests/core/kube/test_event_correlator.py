@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from dovetail.kube.event_correlator import EventCorrelator, EventLimits, ObjectReference, Occurrence
+from tests.containers import items_by_attribute
 
 AT = datetime(2026, 11, 22, 8, 30, tzinfo=UTC)
 POD = ObjectReference(api_version="v1", kind="Pod", name="a", namespace="team", uid="uid-a")
@@ -109,3 +110,14 @@ def test_the_objects_that_were_seen_longest_ago_are_forgotten() -> None:
 def test_the_defaults_are_those_of_client_go() -> None:
     limits = EventLimits()
     assert (limits.burst_size, limits.qps, limits.lru_cache_size) == (25, 1 / 300, 4096)
+
+
+def test_an_object_whose_budget_is_full_again_is_not_remembered() -> None:
+    recent = correlator(burst_size=2, qps=1)
+    for second in range(100):
+        recent.correlate(seen(uid=f"uid-{second}"), now=second)
+    # One event costs a token, which takes a second to come back.
+    assert items_by_attribute(recent)["EventCorrelator._budgets"] == 0
+    recent.correlate(seen(uid="a"), now=200)
+    recent.correlate(seen("another", uid="a"), now=200)
+    assert recent.correlate(seen("a third", uid="a"), now=200.5) == "limited"

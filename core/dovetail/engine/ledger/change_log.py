@@ -1,10 +1,11 @@
 """Which rows of the ledger changed, and when: readers ask for what changed since their position. Bounded memory."""
 
+from array import array
 from collections.abc import Collection
 from typing import Final
 
 # Changes that the log remembers. A reader that is further behind reads all rows.
-LOG_LENGTH: Final = 100_000
+LOG_LENGTH: Final = 32_768
 # The position of a reader that has read nothing yet.
 NOTHING_READ: Final = -1
 
@@ -14,7 +15,7 @@ class ChangeLog:
 
     def __init__(self, *, length: int = LOG_LENGTH) -> None:
         self._length = length
-        self._touched: list[int] = []
+        self._touched = array("q")
         self._changed_at: dict[int, int] = {}
         self._forgotten = 0
 
@@ -29,7 +30,7 @@ class ChangeLog:
         self._changed_at[row] = self.position
         if len(self._touched) > self._length:
             self._forgotten += len(self._touched)
-            self._touched.clear()
+            del self._touched[:]
 
     def changed_at(self, row: int) -> int:
         """The position right after the row's last change; 0 for a row without changes."""
