@@ -20,7 +20,7 @@ COMPONENTS = {"agent", "certificates", "operator", "scheduler", "webhook"}
 def test_an_install_that_fails_halfway_is_told_by_helm_and_doctor_in_the_same_words(machine: Machine) -> None:
     stuck = machine.upgrade(values={"scheduler.image.tag": "missing"}, timeout="20s")
     assert stuck.returncode != 0
-    expect_same_words(stuck.stderr, machine)
+    expect_same_words(stuck.stderr, machine, about=f"Deployment/{NAMESPACE}/dovetail-scheduler")
     ready = {
         each["metadata"]["name"]: each["status"].get("readyReplicas", 0) for each in machine.objects("deployments")
     }
@@ -32,7 +32,8 @@ def test_the_same_install_with_the_right_tag_waits_until_every_component_is_read
     with timed("helm upgrade --install --wait"):
         done = machine.upgrade()
     assert done.returncode == 0, f"{done.stderr}\n{machine.state()}"
-    pods = machine.objects("pods")
+    # The pod of the failed install is on its way out.
+    pods = [each for each in machine.objects("pods") if "deletionTimestamp" not in each["metadata"]]
     assert {each["metadata"]["labels"]["app.kubernetes.io/component"] for each in pods} == COMPONENTS
     for pod in pods:
         assert pod["spec"]["nodeName"] == realnode.NODE_NAME
@@ -157,9 +158,9 @@ def advertised(machine: Machine) -> str:
     return str(node["status"]["allocatable"].get("dovetail.dev/gpu-milli", ""))
 
 
-def expect_same_words(printed: str, machine: Machine) -> None:
-    """Each sentence of Helm's on what is not ready is one of doctor's findings."""
-    unready = r"resource \S+ not ready\. status: \w+, message: "
+def expect_same_words(printed: str, machine: Machine, *, about: str = r"\S+") -> None:
+    """Each sentence of Helm's on a resource that is not ready is one of doctor's findings."""
+    unready = rf"resource {about} not ready\. status: \w+, message: "
     said = set(re.findall(unready, printed))
     assert said, printed
     assert said <= set(re.findall(unready, machine.dovetail("doctor", "--output=json").stdout))

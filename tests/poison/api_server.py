@@ -32,6 +32,34 @@ class Target:
     subresource: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selector:
+    """What a list or watch asks for: a label, `name` or `name=value`, and fields, `path=value` or `path!=value`."""
+
+    label: str
+    fields: str
+
+    @classmethod
+    def of(cls, request: web.Request) -> Self:
+        """What a request asks for."""
+        return cls(label=request.query.get("labelSelector", ""), fields=request.query.get("fieldSelector", ""))
+
+    def matches(self, subject: dict[str, Any]) -> bool:
+        """Whether an object is among those."""
+        name, _, value = self.label.partition("=")
+        labels = subject["metadata"].get("labels") or {}
+        if name and not (name in labels and value in {"", labels[name]}):
+            return False
+        return all(self._has(subject, term=term) for term in filter(None, self.fields.split(",")))
+
+    def _has(self, subject: dict[str, Any], *, term: str) -> bool:
+        path, _, value = term.partition("=")
+        found: Any = subject
+        for key in path.removesuffix("!").split("."):
+            found = (found or {}).get(key)
+        return (str(found or "") == value) is not path.endswith("!")
+
+
 class ApiServer:
     """`objects` by kind and `namespace/name`; `writes` are methods and targets in their order."""
 
@@ -40,8 +68,7 @@ class ApiServer:
         self.writes: list[tuple[str, Target]] = []
         self.url = ""
         self._versions = itertools.count(1)
-        # Each with its label selector.
-        self._watches: dict[str, dict[asyncio.Queue[bytes], str]] = defaultdict(dict)
+        self._watches: dict[str, dict[asyncio.Queue[bytes], Selector]] = defaultdict(dict)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Self]:
@@ -65,7 +92,7 @@ class ApiServer:
         meta["resourceVersion"] = str(next(self._versions))
         self.objects[plural][key] = subject
         for watch, selector in self._watches[plural].items():
-            if _has(subject, selector=selector):
+            if selector.matches(subject):
                 watch.put_nowait(_text({"type": event, "object": subject}) + b"\n")
         return subject
 
@@ -93,16 +120,16 @@ class ApiServer:
         return _answer(body)
 
     def _list(self, request: web.Request, target: Target) -> web.Response:
-        selector, found = request.query.get("labelSelector", ""), self.objects[target.plural].items()
-        mine = [each for key, each in found if key.startswith(target.namespace) and _has(each, selector=selector)]
+        selector, found = Selector.of(request), self.objects[target.plural].items()
+        mine = [each for key, each in found if key.startswith(target.namespace) and selector.matches(each)]
         return _answer({"metadata": {"resourceVersion": str(next(self._versions))}, "items": mine})
 
     async def _watch(self, request: web.Request, target: Target) -> web.StreamResponse:
         queue: asyncio.Queue[bytes] = asyncio.Queue()
-        selector = request.query.get("labelSelector", "")
+        selector = Selector.of(request)
         for subject in self.objects[target.plural].values():
             newer = int(subject["metadata"]["resourceVersion"]) > int(request.query["resourceVersion"])
-            if newer and _has(subject, selector=selector):
+            if newer and selector.matches(subject):
                 queue.put_nowait(_text({"type": "MODIFIED", "object": subject}) + b"\n")
         self._watches[target.plural][queue] = selector
         response = web.StreamResponse()
@@ -112,13 +139,6 @@ class ApiServer:
                 await response.write(await queue.get())
         finally:
             del self._watches[target.plural][queue]
-
-
-def _has(subject: dict[str, Any], *, selector: str) -> bool:
-    """Whether the object has a label, or one of this value: `name`, `name=value` or an empty selector."""
-    name, _, value = selector.partition("=")
-    labels = subject["metadata"].get("labels") or {}
-    return not selector or (name in labels and value in {"", labels[name]})
 
 
 def _target(path: str) -> Target:
