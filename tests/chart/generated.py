@@ -20,7 +20,7 @@ CHART: Final = Path(__file__).parents[2] / "helm" / "dovetail"
 IMAGES: Final = f"--set=image.registry={BUILT_IMAGES}"
 BEGIN: Final = "<!-- values: written by `python -m tests.chart.generated` -->"
 END: Final = "<!-- end of values -->"
-_KEPT: Final = ("description", "type", "enum", "pattern", "minimum", "maximum", "anyOf")
+_KEPT: Final = ("description", "type", "enum", "pattern", "minimum", "maximum", "anyOf", "required")
 # pydantic leaves these as they are where a validator stands before them.
 _BOUNDS: Final = {"gt": "exclusiveMinimum", "ge": "minimum", "lt": "exclusiveMaximum", "le": "maximum"}
 
@@ -72,6 +72,10 @@ def _pruned(schema: Any, *, definitions: dict[str, Any]) -> Any:
     pruned |= {name: schema[key] for key, name in _BOUNDS.items() if key in schema}
     if "additionalProperties" in schema:
         pruned["additionalProperties"] = _pruned(schema["additionalProperties"], definitions=definitions)
+    if "patternProperties" in schema:
+        patterns = schema["patternProperties"].items()
+        pruned["patternProperties"] = {key: _pruned(value, definitions=definitions) for key, value in patterns}
+        pruned["additionalProperties"] = False
     if "items" in schema:
         pruned["items"] = _pruned(schema["items"], definitions=definitions)
     if "properties" in schema:

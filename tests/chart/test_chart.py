@@ -1,5 +1,6 @@
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,8 @@ def test_an_unknown_value_is_refused_by_its_name(helm: Helm, value: str) -> None
             "each operator would keep a history of its own: set one of the two",
         ),
         ("image.pullPolicy=Sometimes", "at '/image/pullPolicy': value must be one of"),
+        ("config.growing.pools.a100.gpus=0", "at '/config/growing/pools/a100/gpus': minimum: got 0, want 1"),
+        ("config.growing.pools.A_1.gpus=8", "at '/config/growing/pools': additional properties 'A_1' not allowed"),
     ],
 )
 def test_a_bad_value_is_refused_with_what_is_allowed(helm: Helm, value: str, sentence: str) -> None:
@@ -94,6 +97,22 @@ def test_the_schema_is_closed_and_describes_every_value() -> None:
 def test_the_schema_knows_the_keys_of_the_configuration_and_no_other() -> None:
     schema = json.loads(CHART.joinpath("values.schema.json").read_text(encoding="utf-8"))
     assert schema["properties"]["config"] == config_schema(), "run `python -m tests.chart.generated`"
+
+
+def test_no_map_of_the_configuration_takes_anything() -> None:
+    assert [path for path, each in objects_of(config_schema()) if "additionalProperties" not in each] == []
+
+
+def objects_of(schema: dict[str, Any], path: str = "config") -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each object of a schema with its path."""
+    if schema.get("type") == "object":
+        yield path, schema
+    inner = {**schema.get("properties", {}), **schema.get("patternProperties", {})}
+    inner |= {each: schema[each] for each in ("items", "additionalProperties") if isinstance(schema.get(each), dict)}
+    for name, below in inner.items():
+        yield from objects_of(below, f"{path}/{name}")
+    for option in schema.get("anyOf", ()):
+        yield from objects_of(option, path)
 
 
 def test_the_readme_lists_every_value() -> None:

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from dovetail.config.groups import WholeNumber, number
 from dovetail.formats.quantities import QuantityError, mebibytes, milli
@@ -13,6 +13,8 @@ _VALUE: Final = r"^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$"
 _CLASS: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
 _ATOMIC: Final = "best-effort-atomic-scale-up.autoscaling.x-k8s.io"
 _RESOURCE: Final = r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$"
+# YAML reads `96` as a number.
+_WRITTEN: Final = WithJsonSchema({"type": ["string", "number"]})
 
 
 def _cpu(value: Any) -> Any:
@@ -78,11 +80,11 @@ class NodeShape(BaseModel):
         unit="MiB",
         description="Memory of one GPU; 0: that of gpu_memory_specs or of the table of models.",
     )
-    cpu: Annotated[str, BeforeValidator(_cpu)] = Field(
+    cpu: Annotated[str, BeforeValidator(_cpu), _WRITTEN] = Field(
         description="CPU that one node has for jobs: what is allocatable without the requests of DaemonSets.",
         json_schema_extra={"allowed": "a quantity above 0, such as 96 or 95500m"},
     )
-    memory: Annotated[str, BeforeValidator(_memory)] = Field(
+    memory: Annotated[str, BeforeValidator(_memory), _WRITTEN] = Field(
         description="Memory that one node has for jobs.",
         json_schema_extra={"allowed": "a quantity of at least 1Mi, such as 1000Gi"},
     )
