@@ -10,6 +10,7 @@ from dovetail.engine.filter.fit import Judgement
 from dovetail.engine.filter.messages import gpus
 from dovetail.engine.gang.placement import place
 from dovetail.engine.gang.shortage import Shortage
+from dovetail.engine.ledger.partitions import profiles as mig_profiles
 from dovetail.engine.model.claims import Ask
 from dovetail.engine.model.columns import Floats, Ints
 from dovetail.engine.score.fit_cache import FitCache
@@ -77,7 +78,7 @@ def _fewer_gpus(question: Question, *, gpu: GPURequest) -> Iterator[Change]:
 
 def _other_profile(question: Question, *, gpu: GPURequest) -> Iterator[Change]:
     """The smallest profile that is at least as large, else the largest one, of which instances are free."""
-    profiles = question.view.ledger.profiles()
+    profiles = mig_profiles(question.view.ledger)
     other = [profile for profile in profiles if profile != gpu.mig]
     larger = [profile for profile in other if mig.memory_mib(profile) >= mig.memory_mib(gpu.mig)]
     for profile in (*larger, *reversed([profile for profile in other if profile not in larger])):

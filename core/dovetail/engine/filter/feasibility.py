@@ -11,6 +11,7 @@ import numpy as np
 
 from dovetail.engine.filter.free_devices import FreeDevices
 from dovetail.engine.ledger.ledger import Ledger
+from dovetail.engine.ledger.partitions import profiles
 from dovetail.engine.model.claims import Ask
 from dovetail.engine.model.columns import MODE_CODES, NO_MODE, Bools, Columns, Ints
 from dovetail.gpu.memory import CARD_MARGIN_MIB
@@ -52,7 +53,7 @@ class Feasibility:
     @property
     def profiles(self) -> list[str]:
         """The profiles of the MIG instances that the cluster has."""
-        return self._original.profiles()
+        return profiles(self._original)
 
     # --- Nodes -------------------------------------------------------------------------------------------------
 

@@ -14,10 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from dovetail.engine.ledger.change_log import LOG_LENGTH, ChangeLog
+from dovetail.engine.ledger.claim_table import ClaimTable, Entry
 from dovetail.engine.ledger.node_labels import Domains
 from dovetail.engine.ledger.node_table import NodeTable
-from dovetail.engine.ledger.node_totals import NodeTotals
-from dovetail.engine.ledger.partitions import Partitions, compute_milli, is_gpu, of_profile, profiles, seen_by
+from dovetail.engine.ledger.partitions import Partitions, is_gpu, of_profile, seen_by
+from dovetail.engine.ledger.promises import promises
 from dovetail.engine.model.claims import Claim
 from dovetail.engine.model.columns import Columns, Floats, Ints, Table
 from dovetail.engine.model.inventory import DeviceFacts, NodeFacts, Totals
@@ -28,16 +29,6 @@ from dovetail.gpu.request import WHOLE_MILLI
 
 # Rows that are kept in plain numbers, the last ones read. A row of 8 devices takes about 5 kB.
 _ROWS_READ: Final = 64
-
-
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    claim: Claim
-    hold_until: float | None
-
-    @property
-    def is_hold(self) -> bool:
-        return self.hold_until is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,8 +73,7 @@ class Ledger:
         self.prices: Prices | None = None
         self._table = NodeTable(limits=self.limits, smoothing_seconds=smoothing_seconds)
         self._log = ChangeLog(length=log_length)
-        self._entries: dict[str, _Entry] = {}
-        self._on_node: dict[str, set[str]] = {}
+        self._claims = ClaimTable()
         # Each shape of pod asks for the rows that have changed, which are mostly the same few.
         self._rows_read: dict[int, tuple[Table, int, NodeRow]] = {}
 
@@ -149,30 +139,25 @@ class Ledger:
         With `hold_until` the claim is a hold, which `expire_holds` drops after that time. Committing a claim again
         changes nothing: every status change of a bound pod does so.
         """
-        if self._enter(_Entry(claim, hold_until)):
-            self._recount(claim.node)
+        for node in self._claims.put(Entry(claim, hold_until)):
+            self._recount(node)
 
     def commit_all(self, claims: Iterable[Claim]) -> None:
         """Promise all `claims`, as `commit` does, and recompute each of their nodes once."""
-        for node in dict.fromkeys(claim.node for claim in claims if self._enter(_Entry(claim, None))):
+        for node in dict.fromkeys(node for claim in claims for node in self._claims.put(Entry(claim))):
             self._recount(node)
 
     def release(self, key: str) -> Claim | None:
         """Remove the claim `key` and return it; None when there is none."""
-        entry = self._entries.pop(key, None)
-        if entry is None:
-            return None
-        node = entry.claim.node
-        self._on_node[node].discard(key)
-        if not self._on_node[node]:
-            del self._on_node[node]
-        self._recount(node)
-        return entry.claim
+        claim = self._claims.remove(key)
+        if claim is not None:
+            self._recount(claim.node)
+        return claim
 
     @contextmanager
     def without(self, keys: Iterable[str]) -> Iterator[None]:
         """The ledger without the claims `keys`, inside the `with` block."""
-        entries = [self._entries[key] for key in keys if key in self._entries]
+        entries = [entry for key in keys if (entry := self._claims.get(key)) is not None]
         for entry in entries:
             self.release(entry.claim.key)
         try:
@@ -183,26 +168,29 @@ class Ledger:
 
     def claim(self, key: str) -> Claim | None:
         """The claim `key`."""
-        entry = self._entries.get(key)
+        entry = self._claims.get(key)
         return entry.claim if entry else None
 
     def is_hold(self, key: str) -> bool:
         """Whether the claim `key` is a hold."""
-        entry = self._entries.get(key)
+        entry = self._claims.get(key)
         return entry is not None and entry.is_hold
 
     def expire_holds(self, now: float) -> list[Claim]:
         """Drop the holds that end by `now`, and return them."""
-        due = [key for key, entry in self._entries.items() if entry.hold_until is not None and entry.hold_until <= now]
-        return [claim for key in due if (claim := self.release(key)) is not None]
+        entries = self._claims.all()
+        due = [entry.claim for entry in entries if entry.hold_until is not None and entry.hold_until <= now]
+        for claim in due:
+            self.release(claim.key)
+        return due
 
     def claims(self) -> list[Claim]:
         """All claims, including holds."""
-        return [entry.claim for entry in self._entries.values()]
+        return [entry.claim for entry in self._claims.all()]
 
     def claims_on(self, name: str) -> list[Claim]:
         """The claims on one node."""
-        return [self._entries[key].claim for key in self._on_node.get(name, ())]
+        return [entry.claim for entry in self._claims.on(name)]
 
     # --- Reading -----------------------------------------------------------------------------------------------
 
@@ -256,15 +244,6 @@ class Ledger:
         known = self._table.columns["known"]
         return [name for name in self._table.partitioned if known[self._table.row(name)]]
 
-    def instances_milli(self) -> tuple[int, int]:
-        """The compute of the MIG instances of existing nodes in thousandths of a GPU, and that of the healthy ones."""
-        there = [device for name in self.partitioned() for device in self.instances(name)]
-        return compute_milli(there), compute_milli(device for device in there if device.healthy)
-
-    def profiles(self) -> list[str]:
-        """The profiles of the MIG instances that the existing nodes have, smallest first."""
-        return profiles(self)
-
     def of_profile(self, profile: str) -> "Ledger":
         """This ledger as a request sees it: without a profile itself, else with its MIG instances as the devices.
 
@@ -283,7 +262,7 @@ class Ledger:
     def content(self) -> Content:
         """Everything that decides whether there is room. Measured load ranks nodes and is left out."""
         return Content(
-            claims={key: entry.claim for key, entry in self._entries.items()},
+            claims={entry.claim.key: entry.claim for entry in self._claims.all()},
             columns=self._table.columns.digest(without=("utilization", "cpu_load")),
             limits=self.limits,
             labels=self._table.labels.version,
@@ -309,7 +288,7 @@ class Ledger:
         if own is not None and own.node in nodes:
             at = nodes.index(own.node)
             row = int(self.rows([own.node])[0])
-            for name, value in self._derived(own.node, row=row, without=without).items():
+            for name, value in self._promises(own.node, row=row, without=without).items():
                 copied[name][at] = value
         return Columns(**copied)
 
@@ -330,11 +309,11 @@ class Ledger:
         """The columns of one node that has a row, without the claim `without`. Only to read: callers share it."""
         row = self._table.row(name)
         assert row is not None, "only for a node that has a row"
-        own = self._entries.get(without)
-        if own is None or own.claim.node != name:
+        own = self.claim(without)
+        if own is None or own.node != name:
             return self._row_read(row)
         found = self._table.columns.row(row)
-        for column, value in self._derived(name, row=row, without=without).items():
+        for column, value in self._promises(name, row=row, without=without).items():
             setattr(found, column, value.tolist() if isinstance(value, np.ndarray) else value)
         return found
 
@@ -402,7 +381,7 @@ class Ledger:
             promised_milli=WHOLE_MILLI * devices - int(columns["share_left"][counted].sum()),
             memory_mib=int(columns["total"][counted].sum()),
             promised_mib=int(columns["promised"][counted].sum()),
-            holds=sum(entry.is_hold for entry in self._entries.values()),
+            holds=sum(entry.is_hold for entry in self._claims.all()),
         )
 
     def copy(self, *, with_claims: bool = True) -> "Ledger":
@@ -414,17 +393,16 @@ class Ledger:
         other.prices = None if self.prices is None else self.prices.of_copy(original=self)
         other._table = self._table.copy()
         if with_claims:
-            other._entries = dict(self._entries)
-            other._on_node = {node: set(keys) for node, keys in self._on_node.items()}
+            other._claims = self._claims.copy()
         else:
-            for name in self._on_node:
+            for name in self._claims.nodes():
                 other._recount(name)
         return other
 
     def partition(self, profile: str) -> "Ledger":
         """An empty ledger for a profile that always has the claims of this one."""
         other = Ledger(limits=self.limits, profile=profile)
-        other._entries, other._on_node = self._entries, self._on_node
+        other._claims = self._claims
         return other
 
     def follow(self, original: "Ledger", *, rows: Collection[int]) -> None:
@@ -455,71 +433,14 @@ class Ledger:
             del self._rows_read[next(iter(self._rows_read))]
         return known[2]
 
-    def _enter(self, entry: _Entry) -> bool:
-        """Store an entry; whether its node has to be recomputed."""
-        claim, known = entry.claim, self._entries.get(entry.claim.key)
-        if known is not None and known.claim == claim and known.is_hold == entry.is_hold:
-            self._entries[claim.key] = entry
-            return False
-        if known is not None and known.claim.node != claim.node:
-            self.release(claim.key)
-        self._entries[claim.key] = entry
-        self._on_node.setdefault(claim.node, set()).add(claim.key)
-        return True
-
     def _recount(self, name: str) -> None:
         row = self._table.row(name)
         if row is None:
             return
-        for column, value in self._derived(name, row=row).items():
+        for column, value in self._promises(name, row=row).items():
             self._table.columns[column][row] = value
         self._log.touch(row)
 
-    def _derived(self, name: str, *, row: int, without: str = "") -> dict[str, list[int] | list[float] | Floats | int]:
-        """The columns of a known node that follow from its claims."""
-        columns = self._table.columns
-        entries = [self._entries[key] for key in self._on_node.get(name, ()) if key != without]
-        totals = self._totals_of(name, row=row, entries=entries)
-        measured = not self._table.unmeasured_reason(name)
-        return {
-            "cpu_free": int(columns["cpu_milli"][row]) - sum(entry.claim.cpu_milli for entry in entries),
-            "memory_free": int(columns["memory_mib"][row]) - sum(entry.claim.memory_mib for entry in entries),
-            "pods_free": int(columns["pods"][row]) - len(entries),
-            "share_left": [WHOLE_MILLI - share for share in totals.share],
-            "promised": totals.promised,
-            "aside": totals.aside,
-            "tenants": totals.tenants,
-            "mode": totals.mode,
-            "held": totals.held,
-            "guard": totals.guard,
-            "training": totals.of_workload["Training"],
-            "inference": totals.of_workload["Inference"],
-            "utilization": self._table.utilization.shown[row]
-            if measured
-            else [min(1.0, max(0.0, share / WHOLE_MILLI)) for share in totals.share],
-        }
-
-    def _totals_of(self, name: str, *, row: int, entries: Sequence[_Entry]) -> NodeTotals:
-        columns = self._table.columns
-        slots = {device.uuid: slot for slot, device in enumerate(self.devices(name))}
-        totals = NodeTotals(columns["movable"][row].tolist())
-        for entry in entries:
-            # Most claims of a node are of pods without GPUs.
-            if entry.claim.devices:
-                fraction = self._guard_fraction(entry.claim)
-                totals.add(entry.claim, slots=slots, fraction=fraction, is_hold=entry.is_hold)
-        for entry in entries:
-            if unnamed := entry.claim.unnamed_of(self.profile):
-                taken = self._table.unnamed_slots(row, taken=totals.taken, count=unnamed)
-                memory = columns["total"][row, taken]
-                memory_of = dict(zip(taken.tolist(), memory.tolist(), strict=True))
-                totals.add_unnamed(memory_mib=memory_of, is_hold=entry.is_hold)
-        if columns["resource"][row]:
-            plugins = sum(entry.claim.of_plugin(self.profile) for entry in entries if entry.claim.resource)
-            totals.withdraw(self._table.withdrawn_slots(row, taken=totals.taken, promised=plugins))
-        return totals
-
-    def _guard_fraction(self, claim: Claim) -> float:
-        if claim.mode == "Exclusive":
-            return 1.0
-        return self.limits.guard_fraction if claim.guard_fraction is None else claim.guard_fraction
+    def _promises(self, name: str, *, row: int, without: str = "") -> dict[str, list[int] | list[float] | Floats | int]:
+        entries = self._claims.on(name, without=without)
+        return promises(entries, table=self._table, row=row, limits=self.limits, profile=self.profile)

@@ -50,9 +50,9 @@ def _has(original: "Ledger", *, profile: str) -> bool:
     return any(device.mig == profile for name in original.partitioned() for device in original.instances(name))
 
 
-def profiles(original: "Ledger") -> list[str]:
-    """The profiles that requests can have and the existing nodes have, smallest first."""
-    found = {device.mig for name in original.partitioned() for device in original.instances(name)}
+def profiles(ledger: "Ledger") -> list[str]:
+    """The profiles of MIG instances that requests can have and the existing nodes have, smallest first."""
+    found = {device.mig for name in ledger.partitioned() for device in ledger.instances(name)}
     named = (profile for profile in found if mig.normalised(profile))
     return sorted(named, key=lambda profile: (mig.milli_of(profile), mig.memory_mib(profile), profile))
 
@@ -73,7 +73,13 @@ def of_profile(devices: Iterable[DeviceFacts], *, profile: str) -> tuple[DeviceF
     return tuple(device for device in devices if device.mig == profile)
 
 
-def compute_milli(instances: Iterable[DeviceFacts]) -> int:
+def instances_milli(ledger: "Ledger") -> tuple[int, int]:
+    """The compute of the MIG instances of existing nodes in thousandths of a GPU, and that of the healthy ones."""
+    there = [device for name in ledger.partitioned() for device in ledger.instances(name)]
+    return _compute_milli(there), _compute_milli(device for device in there if device.healthy)
+
+
+def _compute_milli(instances: Iterable[DeviceFacts]) -> int:
     """The compute of instances in thousandths of a GPU; those of a profile that no request can have count for none."""
     counts = Counter(device.mig for device in instances)
     return sum(mig.milli_of(profile, count=count) for profile, count in counts.items() if mig.normalised(profile))

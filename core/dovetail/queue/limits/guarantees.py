@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from dovetail.api.gpuquota import GPUQuota
 from dovetail.engine.ledger.ledger import Ledger
+from dovetail.engine.ledger.partitions import instances_milli
 from dovetail.gpu.models import normalise
 from dovetail.gpu.request import WHOLE_MILLI
 from dovetail.queue.limits.device_memory import cluster_memory_mib
@@ -28,7 +29,7 @@ def capacity_of(ledger: Ledger, *, models: Iterable[str] = (), memory: bool = Fa
     counts = {GPUS: ledger.device_counts()} | {model: ledger.device_counts(normalise(model)) for model in models}
     known = {resource: known * WHOLE_MILLI for resource, (known, _) in counts.items()}
     usable = {resource: healthy * WHOLE_MILLI for resource, (_, healthy) in counts.items()}
-    of_instances, healthy_ones = ledger.instances_milli()
+    of_instances, healthy_ones = instances_milli(ledger)
     known[GPUS] += of_instances
     usable[GPUS] += healthy_ones
     if memory:
