@@ -6,6 +6,7 @@ from datetime import datetime
 from dovetail.api.gpujob import GPUJob
 from dovetail.queue.inputs.preemption_candidates import running_of, served_jobs
 from dovetail.queue.preemption.victims import Running
+from dovetail_operator.job.drain import DRAIN
 from dovetail_operator.state.state import State
 
 
@@ -27,7 +28,7 @@ def running_job(
     state: State, *, key: str, job: GPUJob, now: datetime, served: Container[str] = frozenset()
 ) -> Running | None:
     """The job with this key as one that may be ended for others; None if it does not run. See `running_of`."""
-    child = state.store.child_of(job)
+    child, notice = state.store.child_of(job), state.decisions.notices.get(job.metadata.uid)
     return running_of(
         job,
         child=child,
@@ -36,4 +37,6 @@ def running_job(
         served=served,
         quotas=state.store.quotas,
         now=now,
+        # Statuses are written one by one. A cycle that sees only some of a gang's victims would look for others.
+        announced="" if notice is None or notice.by == DRAIN else notice.by,
     )

@@ -9,6 +9,7 @@ from dovetail.api.gpujob import GPUJob, QueuePlace
 from dovetail.queue.preemption.budget import rules_now
 from dovetail.queue.preemption.policy import Rules
 from dovetail.queue.verdicts import Admitted, Verdict, Waits
+from dovetail_operator.job.drain import DRAIN
 from dovetail_operator.job.observation import Notice
 from dovetail_operator.queue.cycle import Cycle, decide, survey
 from dovetail_operator.queue.cycle_caches import caches_for
@@ -67,6 +68,20 @@ def test_who_others_make_way_for_is_not_told_to_wait_for_an_end_of_tomorrow() ->
         verdict.queue.estimated_start == verdict.queue.estimated_start_latest == verdict.queue.reserved.time == at(60)
     )
     assert verdict.queue.basis == "The jobs preempted for it have ended by then at the latest"
+
+
+def test_a_decision_counts_before_the_status_of_the_preempted_job_has_it() -> None:
+    state = with_boss()
+    state.decisions.set_notices(notices_of(look(state)[0].orders, state=state))
+    (low,) = running_jobs(state, now=NOW)
+    assert (low.yields_to, low.left) == ("uid-boss", False)
+
+
+def test_a_job_that_leaves_a_drained_node_ends_for_no_other_one() -> None:
+    state = with_boss()
+    state.decisions.set_notices({"uid-low": Notice(by=DRAIN, message="Its node is drained", grace_seconds=0)})
+    (low,) = running_jobs(state, now=NOW)
+    assert low.yields_to == ""
 
 
 def test_nobody_makes_way_where_it_is_not_switched_on() -> None:

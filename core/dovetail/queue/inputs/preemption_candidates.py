@@ -44,11 +44,13 @@ def running_of(
     served: Container[str],
     quotas: Quotas,
     now: datetime,
+    announced: str = "",
 ) -> Running | None:
     """The job as a preemption candidate, or None.
 
     None if it neither runs nor was preempted for a job that still waits. `child` is its own batch Job, and `pods` are
     the pods of that batch Job. Only a preempted job needs `pods_of_all_runs`. `served` comes from `served_jobs`.
+    `announced` is the UID of the job that it ends for by a decision that its status may not have yet.
     """
     made = job.status.preemption
     yields_to = made.by if made is not None and (made.at is not None or made.by not in served) else ""
@@ -60,6 +62,7 @@ def running_of(
         if start is None or job.spec.suspend or true_condition(child, "SuccessCriteriaMet", "FailureTarget"):
             return None
         run_seconds, left = (now - moment(start)).total_seconds(), False
+        yields_to = announced or yields_to
     elif yields_to:
         held, run_seconds, left = pods_of_all_runs(), 0.0, True
     else:

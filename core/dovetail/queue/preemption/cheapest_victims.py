@@ -200,10 +200,13 @@ class Choice:
                 low = middle
             else:
                 high, proof = middle, found
-        return self._spared(proof, nodes=nodes)
+        return self.spared(proof, nodes=nodes)
 
-    def _spared(self, proof: Proof, *, nodes: Sequence[str] | None) -> Proof:
-        """The proof without victims that its room does not need, the most expensive tried first."""
+    def spared(self, proof: Proof, *, nodes: Sequence[str] | None = None) -> Proof:
+        """The proof without victims that its room does not need, the most expensive tried first.
+
+        Tries few of them one by one: each try places the whole job.
+        """
         used = {claim.node for claim in proof.room.claims}
         there = [
             each
@@ -215,7 +218,7 @@ class Choice:
             proof = self.proofs.without(there, nodes=where) or proof
         spare = sum(self._milli(each) for each in proof.victims) - self._missing_milli(nodes)
         for victim in sorted(proof.victims, key=self._rank, reverse=True)[:_SPARED]:
-            if self._milli(victim) > spare:
+            if victim.left or self._milli(victim) > spare:
                 continue
             others = [each for each in proof.victims if each is not victim]
             found = self.proofs.without(others, nodes=where)

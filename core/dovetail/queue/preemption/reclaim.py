@@ -4,6 +4,7 @@ Pure. Decisions are not stored here: the next cycle gets the ended jobs as input
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from dovetail.engine.ledger.ledger import Ledger
@@ -68,8 +69,10 @@ class Reclaim:
         if self._settled_at != self._loans.changes:
             self._settled.clear()
             self._settled_at = self._loans.changes
-        elif key in self._settled and not self._evictor.current_victims(job):
-            return self._settled[key]
+        else:
+            settled = self._settled.get(key)
+            if settled is not None and not self._evictor.current_victims(job):
+                return settled
         owner = self.owner(job)
         if owner is not None and self.may_seek(job, owner=owner):
             return owner
@@ -95,7 +98,8 @@ class Reclaim:
         anyway.
         """
         proofs = Proofs(job=job, ledger=ledger, sites=sites, beside=beside, allows=allows)
-        proof = self._still(proofs, owner=owner) or self._new(proofs, owner=owner)
+        kept = self._kept(job, owner=owner)
+        proof = self._still(proofs, kept=kept, owner=owner) or self._new(proofs, kept=kept, owner=owner)
         if proof is None:
             return None
         message = self._message(job, owner=owner)
@@ -122,35 +126,46 @@ class Reclaim:
         ]
         return f"{tree.nodes[owner].name}: it is guaranteed {' and '.join(said)}"
 
-    def _still(self, proofs: Proofs, *, owner: int) -> Proof | None:
-        """The proof with the jobs that already end for this one, without those that are no longer necessary."""
-        victims = self._evictor.current_victims(proofs.job)
+    def _kept(self, job: Candidate, *, owner: int) -> list[Running]:
+        """The jobs that end for this one by the decisions of earlier cycles, and still may."""
+        victims = self._evictor.current_victims(job)
         for each in victims:
             # Their use counts while it is tested whether they still borrow.
             if not each.left:
                 self._loans.start(each.key)
-        kept = [each for each in victims if each.left or self._may_end(each, job=proofs.job, owner=owner)]
+        kept = [each for each in victims if each.left or self._may_end(each, job=job, owner=owner)]
         for each in victims:
             self._loans.end(each.key)
-        proof = proofs.without(kept) if kept else None
-        return None if proof is None else proofs.spared(proof)
+        return kept
 
-    def _new(self, proofs: Proofs, *, owner: int) -> Proof | None:
+    def _still(self, proofs: Proofs, *, kept: Sequence[Running], owner: int) -> Proof | None:
+        """The proof with the jobs that already end for this one, without those that are no longer necessary."""
+        proof = proofs.without(kept) if kept else None
+        return None if proof is None else self._choice(proofs, owner=owner, willing=kept).spared(proof)
+
+    def _new(self, proofs: Proofs, *, kept: Sequence[Running], owner: int) -> Proof | None:
+        """A proof with further jobs of borrowers, in addition to those that already end for this one.
+
+        Other jobs instead would leave the job without both: some of the first ones may have left already.
+        """
         job = proofs.job
-        if any(each.left for each in self._evictor.current_victims(job)):
-            # They have left, and something else took the room: do not end more jobs for that.
-            return None
         if (job.shape, owner) in self._refused or self._searches >= _SEARCHES:
             return None
-        willing = self._willing(job, owner=owner)
-        if not willing:
-            self._refused[job.shape, owner] = self._why_nothing(job, owner=owner, willing=willing)
-            return None
-        self._searches += 1
-        found = self._search(proofs, owner=owner, willing=willing)
+        willing, found = self._willing(job, owner=owner), None
+        if willing:
+            self._searches += 1
+            with proofs.ledger.without(key for each in kept for key in each.claims):
+                found = self._search(_in_addition(proofs, to=kept), owner=owner, willing=willing)
         if found is None:
             self._refused[job.shape, owner] = self._why_nothing(job, owner=owner, willing=willing)
-        return found
+            return None
+        if not kept:
+            return found
+        both = replace(found, victims=(*kept, *found.victims))
+        return self._choice(proofs, owner=owner, willing=both.victims).spared(both)
+
+    def _choice(self, proofs: Proofs, *, owner: int, willing: Sequence[Running]) -> Choice:
+        return Choice(proofs=proofs, loans=self._loans, owner=owner, willing=willing)
 
     def _search(self, proofs: Proofs, *, owner: int, willing: Sequence[Running]) -> Proof | None:
         job, question, negative = proofs.job, proofs.question(willing), self._evictor.negative_cache
@@ -159,7 +174,7 @@ class Reclaim:
             return None
         found = None
         if proofs.without(willing) is not None:
-            found = Choice(proofs=proofs, loans=self._loans, owner=owner, willing=willing).cheapest()
+            found = self._choice(proofs, owner=owner, willing=willing).cheapest()
         if found is None and lasting:
             negative.record(job.key, asked=question, most=len(willing))
         return found
@@ -200,3 +215,9 @@ class Reclaim:
     def _milli(self, each: Running) -> int:
         charge = self._loans.charge(each.key)
         return 0 if charge is None else charge.milli
+
+
+def _in_addition(proofs: Proofs, *, to: Sequence[Running]) -> Proofs:
+    """The same question where some jobs end anyway: the limits do not count them."""
+    allows = proofs.allows
+    return proofs if allows is None or not to else replace(proofs, allows=lambda victims: allows((*to, *victims)))

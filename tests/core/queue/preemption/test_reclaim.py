@@ -109,6 +109,37 @@ CASES = (
         ends={"w": "one", "x": "two"},
     ),
     Case(
+        says="where a job has left and its room does not suffice, another one ends too",
+        quotas=(make_quota("a", guaranteed=8),),
+        running=(runs("x", "b", left=True, yields_to="uid-mine"), runs("y", "b")),
+        waiting=(("mine", "a", "8"),),
+        ends={"y": "mine"},
+    ),
+    Case(
+        says="where too few jobs have been asked, another one is asked in addition",
+        quotas=(make_quota("a", guaranteed=8),),
+        running=(runs("x", "b", yields_to="uid-mine"), runs("y", "b"), runs("z", "b"), runs("w", "b")),
+        waiting=(("mine", "a", "8"),),
+        ends={"x": "mine", "y": "mine"},
+        nodes={"n": 8, "m": 8},
+    ),
+    Case(
+        says="a job that has been asked and is not necessary any more may stay",
+        quotas=(A,),
+        running=(runs("x", "b", yields_to="uid-mine"), runs("y", "b", yields_to="uid-mine")),
+        waiting=(("mine", "a", "4"),),
+        ends={"x": "mine"},
+    ),
+    Case(
+        says="where a job has left and no other may end, the reason is said",
+        quotas=(make_quota("a", guaranteed=8),),
+        running=(runs("x", "b", left=True, yields_to="uid-mine"), runs("y", "b", preemptible=False)),
+        waiting=(("mine", "a", "8"),),
+        ends={},
+        message="nothing comes back: no job of a borrower can end without taking from its own guarantee; "
+        "4 GPUs may not be preempted",
+    ),
+    Case(
         says="relatives lend within the department: another one is not asked",
         quotas=TREE,
         running=(
