@@ -39,16 +39,21 @@ def capacity_of(ledger: Ledger, *, models: Iterable[str] = (), memory: bool = Fa
 
 @dataclass(slots=True)
 class Guarantees:
-    """The tree of the quotas as they are now, kept until they or the cluster change."""
+    """The tree of the quotas as they are now, unscaled and for the cluster, kept until they or the cluster change."""
 
-    _known: tuple[int, Capacity | None] | None = field(default=None, init=False)
-    _tree: Tree = field(default_factory=Tree, init=False)
+    _unscaled: tuple[int, Tree] | None = field(default=None, init=False)
+    _scaled: tuple[int, Capacity, Tree] | None = field(default=None, init=False)
 
     def tree(self, quotas: Iterable[GPUQuota], *, version: int, capacity: Capacity | None) -> Tree:
         """The tree; `version` changes with the quotas."""
-        if self._known != (version, capacity):
-            self._tree, self._known = tree_of(quotas, capacity=capacity), (version, capacity)
-        return self._tree
+        # Each cycle asks for both, so one must not replace the other.
+        if capacity is None:
+            if self._unscaled is None or self._unscaled[0] != version:
+                self._unscaled = version, tree_of(quotas)
+            return self._unscaled[1]
+        if self._scaled is None or self._scaled[:2] != (version, capacity):
+            self._scaled = version, capacity, tree_of(quotas, capacity=capacity)
+        return self._scaled[2]
 
 
 def quota_of(quotas: Sequence[GPUQuota], *, subject: Subject) -> str | None:

@@ -5,11 +5,10 @@ then those that borrow from the nearest relatives, and among them those of the l
 """
 
 import heapq
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Final, Generic, Protocol, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Final, Protocol, TypeVar
 
-from dovetail.queue.quota_tree.loans import Charge, Loans
+from dovetail.queue.quota_tree.loans import Loans
 from dovetail.queue.quota_tree.tree import Vector
 
 # How many jobs beyond their own guarantee get their exact turn. Later ones start only if all of these cannot, and keep
@@ -52,14 +51,17 @@ def in_turn(ordered: Sequence[Job], *, loans: Loans) -> list[Job]:
     """The jobs in their turn between quotas; `ordered` is their order without a tree."""
     if not loans.tree:
         return list(ordered)
-    own, rest = _own_first(ordered, loans=loans)
-    return [*own, *_shared(rest, loans=loans)]
+    own, lines = _own_first(ordered, loans=loans)
+    own.sort(key=lambda job: (job.created, job.number, job.name, job.key))
+    shared = _shared(lines, loans=loans) if len(lines) > 1 else []
+    first = {job.key for job in (*own, *shared)}
+    return [*own, *shared, *(job for job in ordered if job.key not in first)]
 
 
-def _own_first(ordered: Sequence[Job], *, loans: Loans) -> tuple[list[Job], list[Job]]:
-    """The jobs within their own guarantees, the oldest first, and all others."""
+def _own_first(ordered: Sequence[Job], *, loans: Loans) -> tuple[list[Job], dict[int | None, list[Job]]]:
+    """The jobs within their own guarantees, and all others in order, by their quota."""
     own: list[Job] = []
-    rest: list[Job] = []
+    lines: dict[int | None, list[Job]] = {}
     room = [
         [
             None if bound is None else max(0, bound - used)
@@ -68,19 +70,21 @@ def _own_first(ordered: Sequence[Job], *, loans: Loans) -> tuple[list[Job], list
         for at, node in enumerate(loans.tree.nodes)
     ]
     full = {at for at, left in enumerate(room) if left[0] == 0}
-    charges = loans.charges
+    # Each look passes thousands of jobs through this loop.
+    charge_of = loans.charges.get
     for job in ordered:
-        charge = charges.get(job.key)
-        if charge is None or charge.quota is None or charge.quota in full:
-            rest.append(job)
-        elif _take(room[charge.quota], need=charge.need):
+        charge = charge_of(job.key)
+        quota = None if charge is None else charge.quota
+        if charge is not None and quota is not None and quota not in full and _take(room[quota], need=charge.need):
             own.append(job)
-            if room[charge.quota][0] == 0:
-                full.add(charge.quota)
-        else:
-            rest.append(job)
-    own.sort(key=lambda job: (job.created, job.number, job.name, job.key))
-    return own, rest
+            if room[quota][0] == 0:
+                full.add(quota)
+            continue
+        line = lines.get(quota)
+        if line is None:
+            line = lines[quota] = []
+        line.append(job)
+    return own, lines
 
 
 def _take(room: list[int | None], *, need: Vector) -> bool:
@@ -93,60 +97,41 @@ def _take(room: list[int | None], *, need: Vector) -> bool:
     return True
 
 
-@dataclass(slots=True)
-class _Line(Generic[Job]):
-    """The first jobs of one quota that wait for a loan, as many as can get an exact turn, and the next of them."""
-
-    jobs: list[tuple[Job, Charge | None]] = field(default_factory=list)
-    next: int = 0
-
-
-def _shared(rest: Sequence[Job], *, loans: Loans) -> list[Job]:
-    """The jobs by progressive filling: each turn goes to the quota that is lowest once all earlier turns are counted.
+def _shared(lines: Mapping[int | None, Sequence[Job]], *, loans: Loans) -> list[Job]:
+    """The first jobs by progressive filling: each turn goes to the quota that is lowest once all earlier ones count.
 
     A turn only raises shares, so an old entry of the heap is never too high: it is compared again when it comes up.
     """
-    lines: dict[int | None, _Line[Job]] = {}
-    charges = loans.charges
-    for job in rest:
-        charge = charges.get(job.key)
-        quota = None if charge is None else charge.quota
-        line = lines.get(quota)
-        if line is None:
-            line = lines[quota] = _Line()
-        if len(line.jobs) < _EXACT:
-            line.jobs.append((job, charge))
-    if len(lines) <= 1:
-        return list(rest)
     filling = loans.copy()
-    heap = [(_turn(line, quota=quota, loans=filling), quota) for quota, line in lines.items()]
-    ranked = [(turn, -1 if quota is None else quota) for turn, quota in heap]
+    following = {quota: iter(jobs) for quota, jobs in lines.items()}
+    heads = {quota: next(jobs) for quota, jobs in following.items()}
+    ranked = [(_turn(job, quota=quota, loans=filling), -1 if quota is None else quota) for quota, job in heads.items()]
     heapq.heapify(ranked)
     found: list[Job] = []
     while ranked and len(found) < _EXACT:
         turn, at = ranked[0]
         quota = None if at < 0 else at
-        line = lines[quota]
-        now = _turn(line, quota=quota, loans=filling)
+        job = heads[quota]
+        now = _turn(job, quota=quota, loans=filling)
         if now > turn:
             heapq.heapreplace(ranked, (now, at))
             continue
-        job, charge = line.jobs[line.next]
-        line.next += 1
         found.append(job)
+        charge = filling.charge(job.key)
         if charge is not None:
             filling.count(charge)
-        if line.next == len(line.jobs):
+        after = next(following[quota], None)
+        if after is None:
             heapq.heappop(ranked)
         else:
-            heapq.heapreplace(ranked, (_turn(line, quota=quota, loans=filling), at))
-    taken = {job.key for job in found}
-    return found if not ranked else [*found, *(job for job in rest if job.key not in taken)]
+            heads[quota] = after
+            heapq.heapreplace(ranked, (_turn(after, quota=quota, loans=filling), at))
+    return found
 
 
-def _turn(line: _Line[Job], *, quota: int | None, loans: Loans) -> _Turn:
-    """What a quota's next job is compared by: its distance, then the shares on its path from the top."""
-    job, charge = line.jobs[line.next]
+def _turn(job: Waiting, *, quota: int | None, loans: Loans) -> _Turn:
+    """What the next job of a quota is compared by: its distance, then the shares on its path from the top."""
+    charge = loans.charge(job.key)
     age = (job.share, job.created, job.number, job.name, job.key)
     if quota is None or charge is None:
         return (loans.depth(None, need=()), (_stepped(loans.outside_level),), *age)
