@@ -6,6 +6,8 @@
 set -euo pipefail
 
 readonly SOURCE=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+# What is set up below is for the PyTorch and the Open MPI of Debian 12.
+SUITE=bookworm
 # shellcheck source=images/lib.sh
 source "$SOURCE/images/lib.sh"
 

