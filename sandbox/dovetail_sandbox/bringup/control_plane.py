@@ -33,6 +33,7 @@ def start(work: Work) -> None:
         kube_version=known.kubernetes,
         pki=cluster.pki,
         real_node=work.plan.real_node,
+        nodes=len(work.plan.nodes),
         requests=_request_log(work) if work.plan.request_log else None,
         authentication=work.plan.authentication,
         lasting=queue.etcd_data(cluster.folder) if work.plan.local_node else None,

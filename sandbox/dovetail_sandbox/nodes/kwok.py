@@ -23,6 +23,13 @@ PORTS: Final = ("etcd", "etcd-peer", "kube-apiserver", "kube-controller-manager"
 CONTROL_PLANE: Final = ("etcd", "kube-apiserver", "kube-controller-manager", "default-scheduler", "kwok-controller")
 _KWOKCTL_NAMES: Final = {"default-scheduler": "kube-scheduler"}
 _MAX_PODS: Final = "110"
+# Kubernetes' defaults: how long a node's Lease lasts, of which a quarter passes between renewals, and after what time
+# without a renewal a node is no longer Ready.
+_LEASE_SECONDS: Final = 40
+_NODE_GRACE_SECONDS: Final = 50
+# Beyond this number of nodes, Leases last longer in proportion. 5,000 nodes would otherwise renew 500 Leases a second,
+# which alone keeps two cores busy, so that nodes become Ready slowly.
+_NODES_BY_DEFAULT: Final = 1_000
 # Go's garbage collector takes a fifth of a busy API server's CPU time. While their memory is small, these settings make
 # it and its clients collect less often.
 _SELDOM_COLLECTED: Final = [{"name": "GOGC", "value": "400"}, {"name": "GOMEMLIMIT", "value": "4GiB"}]
@@ -116,12 +123,14 @@ def configuration(
     kube_version: str,
     pki: Path,
     real_node: bool,
+    nodes: int = 0,
     requests: RequestLog | None = None,
     authentication: Path | None = None,
     lasting: Path | None = None,
 ) -> str:
     """Build kwokctl's configuration with our stages; `authentication` is an AuthenticationConfiguration.
 
+    `nodes` is the number of simulated nodes.
     It sets every port and program: kwokctl chooses none. A sandbox with a local node has `lasting`, a folder for etcd's
     data: they survive a power failure, and Go collects as often as it does by default.
     """
@@ -131,6 +140,7 @@ def configuration(
         "kind": "KwokctlConfiguration",
         "options": {
             **_options(ports=ports, binaries=binaries),
+            **_heartbeats(nodes),
             "kubeVersion": kube_version,
             "disable": [_KWOKCTL_NAMES.get(name, name) for name in CONTROL_PLANE if name not in wanted],
         },
@@ -168,6 +178,16 @@ def _options(*, ports: Mapping[str, int], binaries: Mapping[str, Path]) -> dict[
         "kubeAdmission": True,
         "kubeApiserverCertSANs": [SERVICE_ADDRESS],
         "disableQPSLimits": True,
+    }
+
+
+def _heartbeats(nodes: int) -> dict[str, Any]:
+    """How long a simulated node's Lease lasts, and how long its node stays Ready without a renewal."""
+    if nodes <= _NODES_BY_DEFAULT:
+        return {}
+    return {
+        "nodeLeaseDurationSeconds": _LEASE_SECONDS * nodes // _NODES_BY_DEFAULT,
+        "kubeControllerManagerNodeMonitorGracePeriodMilliseconds": _NODE_GRACE_SECONDS * nodes,
     }
 
 
