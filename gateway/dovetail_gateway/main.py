@@ -14,7 +14,7 @@ from aiohttp import web
 from dovetail.config.errors import ConfigError
 from dovetail.config.settings import Settings
 from dovetail.kube.auth.connection import load_connection
-from dovetail.process import connections, serving
+from dovetail.process import connections, heap, serving
 from dovetail.process.live_settings import LiveSettings
 from dovetail_gateway.access.legacy_account import Account
 from dovetail_gateway.access.limits import Rates
@@ -147,7 +147,7 @@ async def _serve(args: argparse.Namespace, settings: Settings, stop: asyncio.Eve
 async def _when_complete(made: Gateway) -> None:
     """Print the devices once the cluster is listed."""
     await made.cache.complete()
-    serving.keep_for_good()
+    heap.keep_for_good()
     sys.stdout.write(device_tree(made.cache.node_uses(), jobs=made.cache.jobs.values()) + "\n")
     sys.stdout.flush()
 

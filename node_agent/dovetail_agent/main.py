@@ -18,8 +18,7 @@ from dovetail.kube.client import Client
 from dovetail.kube.reflector import Reflector
 from dovetail.kube.unreadable_objects import UnreadableCollector
 from dovetail.logs import get_logger
-from dovetail.process import serving
-from dovetail_agent import trim_heap
+from dovetail.process import heap, serving
 from dovetail_agent.agent import Agent, Rules
 from dovetail_agent.devices.discovery import AUTO, PROVIDERS, opened
 from dovetail_agent.devices.model import Provider
@@ -127,7 +126,7 @@ async def _serve(args: argparse.Namespace, *, provider: Provider, settings: Sett
         )
         async with serving.listening(health(agent), host="0.0.0.0", port=args.metrics_port):  # noqa: S104 - kubelet and Prometheus come from outside
             log.info("agent started", provider=provider.name, node=args.node or "all", metrics_port=args.metrics_port)
-            trim_heap.give_back()
+            heap.keep_for_good()
             await serving.together(stop, agent.run())
 
 

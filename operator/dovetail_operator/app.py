@@ -19,7 +19,7 @@ from dovetail.kube.leader_election import Leadership
 from dovetail.kube.queries.node_pools import watch_node_pools
 from dovetail.kube.retry import JITTER
 from dovetail.kube.workqueue import WorkQueue
-from dovetail.process import serving
+from dovetail.process import heap
 from dovetail.process.mix_learning import MixLearning
 from dovetail.queue.limits.quotas import Quotas
 from dovetail_operator.controller.controller import RUSH, Controller, build_controller
@@ -80,7 +80,7 @@ class Operator:
                 tasks.create_task(part.run())
             await self.informers.synced()
             await self._listed()
-            serving.keep_for_good()
+            heap.keep_for_good()
             for part in self._parts:
                 tasks.create_task(part.run())
 

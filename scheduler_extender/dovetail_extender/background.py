@@ -12,7 +12,7 @@ from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.score.mix_record import EXTENDER_CONFIGMAP
 from dovetail.kube.client import Client
 from dovetail.logs import get_logger
-from dovetail.process import serving
+from dovetail.process import heap
 from dovetail.process.guarded_loops import repeat
 from dovetail.process.mix_learning import STEP_PAUSE_SECONDS, MixLearning
 from dovetail_extender.bind.binder import Binder
@@ -93,7 +93,7 @@ class Background:
 
     async def _freeze_listed_objects(self) -> None:
         await self._listed()
-        serving.keep_for_good()
+        heap.keep_for_good()
 
     async def _listed(self) -> None:
         while self._watching.missing:  # noqa: ASYNC110 - several lists, whose end has no common event

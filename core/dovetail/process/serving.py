@@ -19,6 +19,7 @@ from dovetail.config.errors import ConfigError
 from dovetail.config.loading import load_settings
 from dovetail.config.settings import Settings
 from dovetail.kube.errors import KubeconfigError
+from dovetail.process import heap
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -78,18 +79,6 @@ async def together(stop: asyncio.Event, *parts: Coroutine[Any, Any, None]) -> No
         await stop.wait()
         for task in tasks:
             task.cancel()
-
-
-def keep_for_good() -> None:
-    """Exclude everything that is in memory now from later garbage collections.
-
-    Call this once the caches are complete: with 40,000 pods a full collection visits 570,000 objects and stops
-    everything for a quarter of a second or more. Objects without references are still freed. Another call first frees
-    what was excluded before and is garbage since: an extender builds all its caches again for each term.
-    """
-    gc.unfreeze()
-    gc.collect()
-    gc.freeze()
 
 
 def add_health(
@@ -153,12 +142,14 @@ async def _until_signal(
         loop.add_signal_handler(number, stop.set)
     task = asyncio.ensure_future(program(args, settings, stop))
     stopping = asyncio.create_task(stop.wait())
+    trimming = asyncio.create_task(heap.trim_always())
     await asyncio.wait({task, stopping}, return_when=asyncio.FIRST_COMPLETED)
     if stop.is_set():
         log.info("stopping", grace_seconds=grace_seconds)
         await asyncio.wait({task}, timeout=grace_seconds)
         task.cancel()
     stopping.cancel()
+    trimming.cancel()
     try:
         await task
     except asyncio.CancelledError:

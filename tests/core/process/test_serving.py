@@ -1,10 +1,8 @@
 import asyncio
-import gc
 import socket
 import subprocess
 import sys
 import textwrap
-import weakref
 from pathlib import Path
 
 import aiohttp
@@ -140,24 +138,3 @@ def test_a_wrong_kubeconfig_is_one_sentence_and_exit_code_two(tmp_path: Path) ->
     process = start(body, "--kubeconfig", str(tmp_path / "missing"))
     _, err = process.communicate(timeout=60)
     assert (process.returncode, err) == (2, f"{tmp_path}/missing: no such kubeconfig\n")
-
-
-class Cyclic:
-    """An object that only a garbage collection frees."""
-
-    def __init__(self) -> None:
-        self.itself = self
-
-
-def test_what_was_kept_for_good_is_freed_when_the_next_caches_are_kept() -> None:
-    earlier = Cyclic()
-    seen = weakref.ref(earlier)
-    try:
-        serving.keep_for_good()
-        del earlier
-        gc.collect()
-        assert seen() is not None, "a frozen cycle outlives a collection, so this test shows something"
-        serving.keep_for_good()
-        assert seen() is None
-    finally:
-        gc.unfreeze()
