@@ -4,7 +4,6 @@ No request waits for learning. When the mix moves, or the tuner prefers another 
 in a thread of the caller's choice; the result is applied between two requests.
 """
 
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -22,6 +21,7 @@ from dovetail.engine.score.fragmentation_term import CachedTerm
 from dovetail.engine.score.mix_record import MOST_SHAPES, MixRecord, weighed
 from dovetail.engine.score.priced_rows import shape_of
 from dovetail.engine.score.priced_term import PricedTerm
+from dovetail.engine.score.recent_keys import RecentKeys
 from dovetail.fragmentation import cutting_stock
 from dovetail.fragmentation.appraisal import Appraisal
 from dovetail.fragmentation.arrivals import LearnedMix, LearningSettings
@@ -31,8 +31,8 @@ from dovetail.fragmentation.prices import PHSettings, PriceSettings
 from dovetail.fragmentation.tuner import Candidate, Tuner, TunerSettings, candidates
 from dovetail.fragmentation.workload_mix import Mix
 
-# How many arrivals are remembered, so that each pod counts once however often it is filtered.
-_REMEMBERED: Final = 1 << 15
+# How many arrivals are remembered at least, so that each pod counts once however often it is filtered.
+_REMEMBERED: Final = 1 << 14
 # The horizon h of the prices for a cluster that pods also leave.
 LIVE_HORIZON: Final = 2.0
 _REPLAYED_AT_A_TIME: Final = 4
@@ -84,7 +84,7 @@ class LiveFragmentation(PricedTerm):
             self._settings = replace(self._settings, policy="bestfit")
         mirror = CapacityMirror(ledger)
         self._learned = LearnedMix(mirror.columns, learning=self._settings.learning)
-        self._arrived: OrderedDict[str, None] = OrderedDict()
+        self._arrived = RecentKeys(_REMEMBERED)
         self._candidates = candidates(self._settings.priced)
         self._tuner = self._new_tuner(random or np.random.default_rng())
         self._next_round = self._settings.tuning.first_round
@@ -138,12 +138,9 @@ class LiveFragmentation(PricedTerm):
 
     def arrived(self, ask: Ask, *, key: str, count: int = 1) -> None:
         """Count the arrival of a pod, or of `count` pods at once. Each key counts once."""
-        if key in self._arrived or ask.profile:
-            # MIG instances are no part of the GPUs whose headroom is priced.
+        # MIG instances are no part of the GPUs whose headroom is priced.
+        if ask.profile or not self._arrived.add(key):
             return
-        self._arrived[key] = None
-        if len(self._arrived) > _REMEMBERED:
-            self._arrived.popitem(last=False)
         shape = self._shape_of(ask)
         for _ in range(count):
             if self._tuner is not None:
