@@ -13,14 +13,13 @@ from dovetail.kube.client import Client
 from dovetail.kube.errors import AlreadyExists, KubeError, NotFound
 from dovetail.kube.reflector import Reflector
 from tools.soak.job_kinds import RUN_AGAIN, JobKind, draw
-from tools.soak.record import JobRecord
+from tools.soak.record import PREEMPTED, JobRecord
 
 NAMESPACE: Final = "soak"
 # How long a job that has ended stays, and a job runs before it is cancelled or released.
 _KEPT_SECONDS: Final = 30.0
 _ACT_SECONDS: Final = 3.0
 _RETRY_SECONDS: Final = 1.0
-_PREEMPTED: Final = "Preempted"
 
 
 class Load:
@@ -127,7 +126,7 @@ class Load:
         kind, phase = self._kinds[record.name], str(job.status.phase)
         record.ended, record.phase = self._now(), phase
         record.attempts = [attempt.reason for attempt in job.status.attempts]
-        again = [reason for reason in record.attempts if reason != _PREEMPTED]
+        again = [reason for reason in record.attempts if reason != PREEMPTED]
         if phase not in kind.ends:
             record.wrong = f"ended as {phase}: {job.status.message}"
         elif again and kind.name not in RUN_AGAIN:

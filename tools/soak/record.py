@@ -1,10 +1,14 @@
 """What a soak has seen: the record that it writes, and reads again."""
 
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
 from tools.soak.schedule import Kind
+
+# The reason of an attempt that ended for another job.
+PREEMPTED: Final = "Preempted"
 
 
 class RecordError(Exception):

@@ -1,13 +1,18 @@
 """The record of a soak as text and as a plot."""
 
+import statistics
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 from matplotlib.figure import Figure
 
-from tools.soak.record import Record
+from tools.soak.record import PREEMPTED, Record
 from tools.soak.verdicts import QUARTERS, delays, percentile, verdicts
+
+# Parts of the run in which memory is shown: those after the first quarter, whose first and last are compared.
+_PARTS: Final = ((0.25, 0.4), (0.4, 0.55), (0.55, 0.7), (0.7, 0.85), (0.85, 1.0))
 
 
 def text(record: Record) -> str:
@@ -28,15 +33,18 @@ def text(record: Record) -> str:
                 _delay_row(record, begin=begin, end=end) for begin, end in QUARTERS
             ]),
             "",
+            *_table(("MiB, median", *(_part(*each) for each in _PARTS)), rows=_memory_rows(record)),
+            "",
         ]
     )  # fmt: skip
 
 
 def _summary(record: Record) -> str:
     kinds = len({job.kind for job in record.jobs})
+    preempted = sum(job.attempts.count(PREEMPTED) for job in record.jobs)
     return (
         f"{record.date}, {record.seconds / 60:.0f} minutes, {record.nodes} simulated nodes, seed {record.seed}: "
-        f"{len(record.jobs)} jobs of {kinds} kinds, {len(record.disturbances)} disturbances."
+        f"{len(record.jobs)} jobs of {kinds} kinds, {preempted} preemptions, {len(record.disturbances)} disturbances."
     )
 
 
@@ -65,7 +73,22 @@ def plot(record: Record, *, path: Path) -> None:
 def _delay_row(record: Record, *, begin: float, end: float) -> tuple[str, ...]:
     values = delays(record, begin=begin, end=end)
     shown = [f"{percentile(values, percent=percent):.2f}" for percent in (50, 99, 100)]
-    return (f"{begin:.0%} to {end:.0%}", str(len(values)), *shown)
+    return (_part(begin, end), str(len(values)), *shown)
+
+
+def _memory_rows(record: Record) -> list[tuple[str, ...]]:
+    """The median memory of each program in each part of the run."""
+    found: dict[str, list[str]] = {program: [] for program in sorted({sample.program for sample in record.samples})}
+    for program, row in found.items():
+        for begin, end in _PARTS:
+            span = begin * record.seconds, end * record.seconds
+            values = [each.mib for each in record.samples if each.program == program and span[0] <= each.at <= span[1]]
+            row.append(f"{statistics.median(values):.1f}" if values else "")
+    return [(program, *row) for program, row in found.items()]
+
+
+def _part(begin: float, end: float) -> str:
+    return f"{begin:.0%} to {end:.0%}"
 
 
 def _table(header: Sequence[str], *, rows: Sequence[Sequence[str]]) -> list[str]:

@@ -187,13 +187,21 @@ def test_delays_are_those_of_a_part_of_the_run() -> None:
 
 def test_the_report_names_requirements_and_what_was_left_out(tmp_path: Any) -> None:
     shown = record(
-        left_out=["steps of the clock"], disturbances=[Disturbed(at=5, said="kill x", kind="kill", seconds=0)]
+        samples=samples(late_mib=105),
+        left_out=["steps of the clock"],
+        disturbances=[Disturbed(at=5, said="kill x", kind="kill", seconds=0)],
     )
     text = report.text(shown)
     assert "| No job is lost | yes | 100 of 100 ended |" in text
     assert "Left out: steps of the clock." in text
+    assert "| operator | 100.0 | 100.0 | 105.0 | 105.0 | 105.0 |" in text
     report.plot(shown, path=tmp_path / "soak.png")
     assert (tmp_path / "soak.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_report_counts_preemptions() -> None:
+    twice = JobRecord(name="a", kind="whole", submitted=1, answered=2, ended=90, attempts=["Preempted", "Preempted"])
+    assert "101 jobs of 1 kinds, 2 preemptions, 0 disturbances." in report.text(record(jobs=[*come(), twice]))
 
 
 def test_every_kind_is_drawn_under_a_name_of_its_own() -> None:
