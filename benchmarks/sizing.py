@@ -1,9 +1,9 @@
 """Measure what each program of the chart uses on a full cluster of N nodes, against what the chart requests for it.
 
-The cluster has N simulated nodes of 8 GPUs. Gangs of four whole nodes fill part of it, and gangs of the whole cluster
-wait, a tenth as many as there are nodes. Then one job of one GPU a second starts and ends, for `--seconds`. CPU is
-process time over that while, so other work on the machine changes it little. Memory is the proportional set size at its
-end and the highest resident size, which other work does not change.
+The cluster has N simulated nodes of 8 GPUs. Gangs of four whole nodes fill part of it, and gangs of the whole cluster,
+of 1,024 nodes at most, wait, a tenth as many as there are nodes. Then one job of one GPU a second starts and ends, for
+`--seconds`. CPU is process time over that while, so other work on the machine changes it little. Memory is the
+proportional set size at its end and the highest resident size, which other work does not change.
 
 A node agent serves one node in a cluster. Here one agent serves all simulated nodes, as with `simulation.enabled`.
 
@@ -15,6 +15,7 @@ import asyncio
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,10 @@ from dovetail.kube.client import Client
 from dovetail_sandbox.cluster import Cluster
 
 GANG = 4
+MOST_WORKERS = 1024
 PATIENCE_SECONDS = 300
+# On two cores, so many gangs start a second at least.
+GANGS_PER_SECOND = 1.0
 MIB = 1024 * 1024
 
 
@@ -60,6 +64,8 @@ def main() -> None:
     options.add_argument("--seconds", type=float, default=60.0, help="how long it measures (default: %(default)s)")
     options.add_argument("--json", type=Path, default=Path("out/sizing.json"), help="where it is written too")
     args = options.parse_args()
+    if (problem := unfit(nodes=args.nodes, filled=args.filled)) is not None:
+        options.error(problem)
     overrides = ["gateway.enabled=true"]
     with queue_plane.sandbox(nodes=queue_plane.gpu_nodes(args.nodes), overrides=overrides) as made:
         found = asyncio.run(measure(made, args))
@@ -69,16 +75,34 @@ def main() -> None:
         raise SystemExit(f"above their requests: {', '.join(outside)}")
 
 
+def unfit(*, nodes: int, filled: float) -> str | None:
+    """Why no gang would wait on such a cluster; None if all of them do."""
+    free = nodes - GANG * gangs_of(nodes=nodes, filled=filled)
+    if free < min(nodes, MOST_WORKERS):
+        return None
+    least = ceil(100 * max(GANG, nodes - MOST_WORKERS + GANG) / nodes) / 100
+    return (
+        f"--filled {filled:g} leaves {free} of {nodes} nodes free, where gangs of {min(nodes, MOST_WORKERS)} nodes run "
+        f"and do not wait: use --filled {least:g} or more"
+    )
+
+
+def gangs_of(*, nodes: int, filled: float) -> int:
+    """The number of gangs that run."""
+    return int(filled * nodes / GANG)
+
+
 async def measure(made: Cluster, args: argparse.Namespace) -> list[Used]:
     """Fill the cluster, and look at each program while jobs come and go."""
     requests = requests_of(made)
-    gangs = int(args.filled * args.nodes / GANG)
+    gangs = gangs_of(nodes=args.nodes, filled=args.filled)
     async with plane.client_of(made) as client:
         await until_reported(client, args.nodes)
         running = [queue_plane.job(f"runs-{at:05d}", gpu=8, workers=GANG) for at in range(gangs)]
         await queue_plane.submit(client, running)
         await until_running(client, gangs)
-        waiting = [queue_plane.job(f"waits-{at:05d}", gpu=8, workers=args.nodes) for at in range(args.nodes // 10)]
+        workers = min(args.nodes, MOST_WORKERS)
+        waiting = [queue_plane.job(f"waits-{at:05d}", gpu=8, workers=workers) for at in range(args.nodes // 10)]
         await queue_plane.submit(client, waiting)
         await asyncio.sleep(10)
         pids = {name: made.pid(name) for name in requests}
@@ -122,7 +146,7 @@ def _amounts(requests: Mapping[str, Any]) -> dict[str, float]:
 
 async def until_running(client: Client, jobs: int) -> None:
     """Wait until so many GPUJobs run."""
-    async with asyncio.timeout(PATIENCE_SECONDS):
+    async with asyncio.timeout(PATIENCE_SECONDS + jobs / GANGS_PER_SECOND):
         while True:
             found, _ = await client.list(GPUJOBS, as_type=GPUJob, namespace=NAMESPACE)
             if sum(each.status.phase == "Running" for each in found) >= jobs:
