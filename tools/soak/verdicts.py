@@ -48,7 +48,14 @@ def passed(record: Record) -> bool:
 
 def verdicts(record: Record) -> list[Verdict]:
     """Judge a record by each requirement."""
-    return [_none_lost(record), _right_ends(record), _no_double_promise(record), _memory(record), _reasons(record)]
+    return [
+        _none_lost(record),
+        _right_ends(record),
+        _no_double_promise(record),
+        _statuses(record),
+        _memory(record),
+        _reasons(record),
+    ]
 
 
 def _none_lost(record: Record) -> Verdict:
@@ -71,35 +78,55 @@ def _right_ends(record: Record) -> Verdict:
 
 def _no_double_promise(record: Record) -> Verdict:
     made = [audit for audit in record.audits if not audit.failed]
-    found, excused = [], 0
-    for audit, following in zip_longest(made, made[1:]):
-        for finding in audit.findings:
-            if _is_excused(finding, audit=audit, following=following, record=record):
-                excused += 1
-            else:
-                found.append(finding)
-    clean = f"{len(made)} audits without a finding"
-    if excused:
-        clean += f" that counts ({excused} of a late status near an outage of the operator)"
+    found = [finding for audit in made for finding in audit.findings if not _is_late(finding)]
     return Verdict(
         requirement="Nothing is promised twice",
         holds=bool(made) and not found,
-        figure="; ".join(found[:3]) or clean,
+        figure="; ".join(found[:3]) or f"{len(made)} audits without such a finding",
     )
 
 
+def _statuses(record: Record) -> Verdict:
+    made = [audit for audit in record.audits if not audit.failed]
+    found, excused = [], 0
+    for audit, following in zip_longest(made, made[1:]):
+        for finding in filter(_is_late, audit.findings):
+            if _is_excused(finding, audit=audit, following=following, record=record):
+                excused += 1
+            else:
+                found.append(f"at {audit.at:.0f} s: {finding}")
+    return Verdict(
+        requirement="Each job's status names the devices of its pods, except near an outage of the operator",
+        holds=bool(made) and not found,
+        figure=f"{excused} late near an outage" + "".join(f"; {each}" for each in found[:3]),
+    )
+
+
+def _is_late(finding: str) -> bool:
+    return finding.split(" ", 1)[0] in LAGGING
+
+
 def _is_excused(finding: str, *, audit: AuditRecord, following: AuditRecord | None, record: Record) -> bool:
-    """Whether a finding breaks no requirement: a late status near an outage of the operator, gone at the next audit."""
-    lagging = finding.split(" ", 1)[0] in LAGGING
+    """Whether a late status breaks no requirement: it is near an outage of the operator, and gone at the next audit."""
     gone = following is not None and finding not in following.findings
-    return lagging and gone and any(_delays_status(each, at=audit.at) for each in record.disturbances)
+    return gone and any(_delays_status(each, at=audit.at, record=record) for each in record.disturbances)
 
 
-def _delays_status(disturbance: Disturbed, *, at: float) -> bool:
+def _delays_status(disturbance: Disturbed, *, at: float, record: Record) -> bool:
     """Whether an audit at this time may see a status that is late because of this disturbance."""
     hits_operator = disturbance.target == OPERATOR or disturbance.kind in _OF_ALL
-    end = disturbance.at + disturbance.seconds + _RECOVERY_SECONDS
+    end = _end_of(disturbance, record=record) + _RECOVERY_SECONDS
     return hits_operator and disturbance.at - _AUDIT_SECONDS <= at <= end
+
+
+def _end_of(disturbance: Disturbed, *, record: Record) -> float:
+    """When a disturbance was over. A killed program is away until its next process is seen."""
+    end = disturbance.at + disturbance.seconds
+    if disturbance.kind != "kill":
+        return end
+    own = [sample for sample in record.samples if sample.program == disturbance.target]
+    killed = {sample.pid for sample in own if sample.at <= disturbance.at}
+    return min((sample.at for sample in own if sample.at > end and sample.pid not in killed), default=end)
 
 
 def _memory(record: Record) -> Verdict:
