@@ -80,6 +80,8 @@ class Store:
         self._gpunodes: dict[str, GPUNode] = {}
         # GPUs in MIG mode that their agents can partition again, by node.
         self.cards: dict[str, tuple[Card, ...]] = {}
+        # The GPUNodes with requests to partition GPUs again, by node.
+        self.reshaped: dict[str, GPUNode] = {}
 
     def follow(self, follower: JobFollower) -> None:
         """Pass every version and every deletion of a GPUJob to `follower` from now on."""
@@ -160,6 +162,10 @@ class Store:
         """Store a GPUNode. Returns the keys of the GPUJobs that the report changes something for."""
         self._gpunodes[gpunode.metadata.name] = gpunode
         self.cards[gpunode.metadata.name] = cards_of(gpunode)
+        if gpunode.spec.reshape:
+            self.reshaped[gpunode.metadata.name] = gpunode
+        else:
+            self.reshaped.pop(gpunode.metadata.name, None)
         given = self.view.gpunode_changed(gpunode)
         self.pods.note_given(given, ledger=self.view.ledger)
         uids = {*given, *self._holders_of(self.bad_cards.changed(gpunode), node=gpunode.metadata.name)}
@@ -174,16 +180,13 @@ class Store:
         """Remove a deleted GPUNode."""
         self._gpunodes.pop(name, None)
         self.cards.pop(name, None)
+        self.reshaped.pop(name, None)
         self.bad_cards.gone(name)
         self.overuses.gone(name)
         self.enforcements.gone(name)
         self.view.gpunode_gone(name)
 
     # --- reading -----------------------------------------------------------------------------------------------
-
-    def gpunodes(self) -> list[GPUNode]:
-        """All GPUNodes."""
-        return list(self._gpunodes.values())
 
     def gpunode(self, name: str) -> GPUNode | None:
         """The GPUNode of a node."""

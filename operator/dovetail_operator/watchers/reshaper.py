@@ -79,19 +79,21 @@ class Reshaper:
         await repeat(self.check, every_seconds=_LOOK_SECONDS, what="reshaping")
 
     async def check(self) -> None:
-        """Take the next step of each request, and begin the changes that the queue has decided on."""
-        store = self._state.store
+        """Take the next step of each request, and begin the changes that the queue has decided on.
+
+        Reads only the GPUNodes with requests, so that a cluster without any pays nothing.
+        """
+        reshaped = self._state.store.reshaped
         for change in self._state.decisions.reshapes:
             with self._guard.around(change.card.uuid):
                 await self._begin(change)
-        self._drains = {uuid: drain for uuid, drain in self._drains.items() if self._is_requested(uuid)}
-        for gpunode in store.gpunodes():
+        if self._drains:
+            requested = {uuid for gpunode in reshaped.values() for uuid in gpunode.spec.reshape}
+            self._drains = {uuid: drain for uuid, drain in self._drains.items() if uuid in requested}
+        for gpunode in list(reshaped.values()):
             for uuid, request in gpunode.spec.reshape.items():
                 with self._guard.around(uuid):
                     await self._step(gpunode, uuid=uuid, request=request)
-
-    def _is_requested(self, uuid: str) -> bool:
-        return any(uuid in gpunode.spec.reshape for gpunode in self._state.store.gpunodes())
 
     async def _begin(self, change: Change) -> None:
         """Write the request, unless the GPU has one or is not what the queue has seen."""

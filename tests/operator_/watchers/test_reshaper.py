@@ -132,3 +132,21 @@ def test_an_operator_without_requests_asks_for_nothing() -> None:
     machine = ReshapeMachine()
     asyncio.run(machine.operator.check())
     assert machine.events == []
+
+
+def test_a_check_reads_only_the_gpunodes_with_requests() -> None:
+    machine = ReshapeMachine()
+    store = machine.state.store
+    assert store.gpunode(NODE) is not None
+    assert store.reshaped == {}
+    requested(machine)
+    assert list(store.reshaped) == [NODE]
+
+
+def test_a_deleted_gpunode_has_no_requests_left() -> None:
+    machine = ReshapeMachine()
+    requested(machine)
+    assert list(machine.state.store.reshaped) == [NODE]
+    machine.state.store.gpunode_deleted(NODE)
+    asyncio.run(machine.operator.check())
+    assert machine.state.store.reshaped == {}
