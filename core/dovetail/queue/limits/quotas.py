@@ -68,6 +68,8 @@ class Quotas:
         self._account_of = lru_cache(_REMEMBERED)(self._find_account)
         self._bound_of = lru_cache(_REMEMBERED)(self._find_bound)
         self._terms_of = lru_cache(_REMEMBERED)(self._find_terms)
+        # The terms of each job at the last look, and what they were computed from.
+        self._known_terms: dict[str, tuple[Counted, Terms]] = {}
         # When each quota with shares last recorded usage; None before its first record.
         self._as_of: list[datetime | None] = []
         self._models: list[str] = []
@@ -110,6 +112,7 @@ class Quotas:
         self._account_of.cache_clear()
         self._bound_of.cache_clear()
         self._terms_of.cache_clear()
+        self._known_terms.clear()
 
     def observe(self, ledger: Ledger) -> None:
         """Note which GPUs the cluster has. Call it before jobs are counted: memory counts by their sizes."""
@@ -231,7 +234,15 @@ class Quotas:
         `children` are the batch Jobs, by namespace and UID, whose pods count as those of their GPUJobs: an owner
         reference of a pod is not proof enough.
         """
-        terms = {each.uid: found for each in counted if (found := self._terms(each))}
+        known = self._known_terms
+        # Each look counts thousands of jobs, of which few have changed: those are other objects.
+        self._known_terms = {
+            each.uid: before
+            if (before := known.get(each.uid)) is not None and before[0] is each
+            else (each, self._terms(each))
+            for each in counted
+        }
+        terms = {uid: found for uid, (_, found) in self._known_terms.items() if found}
         loans = self._loans(counted, children=children, capacity=capacity)
         if not terms and loans is None:
             return None

@@ -6,7 +6,7 @@ It picks the fewest victims, then those of the lowest priority, then the younges
 next cycle gets the preempted jobs as input and proves again that they suffice.
 """
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -133,6 +133,11 @@ class Evictor:
             return None
         self.orders.update({each.key: Order(victim=each.key, by=job) for each in proof.victims if not each.left})
         return Reservation(job=job, at_seconds=self.takes_seconds, claims=proof.room.claims)
+
+    @property
+    def have_victims(self) -> Container[str]:
+        """The keys of the jobs that others end for, by the decisions of earlier cycles."""
+        return self._victims_by_job
 
     def current_victims(self, job: Candidate) -> list[Running]:
         """The jobs that end for this one, by the decisions of earlier cycles."""

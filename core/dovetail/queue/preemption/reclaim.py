@@ -30,7 +30,7 @@ class Reclaim:
     def __init__(self, evictor: Evictor, *, loans: Loans) -> None:
         self._evictor = evictor
         self._loans = loans
-        self._charges = loans.charges
+        self._charge_of = loans.charges.get
         self._searches = 0
         # Why no search of a shape for an owner found victims, in this cycle.
         self._refused: dict[tuple[object, int], str] = {}
@@ -38,6 +38,9 @@ class Reclaim:
         # thousands of waiting jobs have the same.
         self._settled: dict[tuple[object, int], str] = {}
         self._settled_at = -1
+        # Why no running job may end for jobs of a quota within the guarantee of an owner, of the same time: whatever
+        # the jobs request.
+        self._nobody: dict[tuple[int | None, int], str] = {}
         self._by_quota: dict[int | None, list[Running]] | None = None
         for each in evictor.running:
             if each.yields_to:
@@ -65,15 +68,20 @@ class Reclaim:
 
         The reason is the end of the job's message, empty for a job that no guarantee covers.
         """
-        key = job.shape, id(self._charges.get(job.key))
-        if self._settled_at != self._loans.changes:
-            self._settled.clear()
-            self._settled_at = self._loans.changes
-        else:
+        # Each look asks for thousands of jobs.
+        charge = self._charge_of(job.key)
+        key = job.shape, id(charge)
+        if self._settled_at == self._loans.changes:
             settled = self._settled.get(key)
-            if settled is not None and not self._evictor.current_victims(job):
+            if settled is not None and job.key not in self._evictor.have_victims:
                 return settled
+        else:
+            self._settled.clear()
+            self._nobody.clear()
+            self._settled_at = self._loans.changes
         owner = self.owner(job)
+        if owner is not None and charge is not None and (charge.quota, owner) in self._nobody:
+            self._refused.setdefault((job.shape, owner), self._nobody[charge.quota, owner])
         if owner is not None and self.may_seek(job, owner=owner):
             return owner
         clause = "" if owner is None else self.refusal_clause(job, owner=owner)
@@ -157,7 +165,10 @@ class Reclaim:
             with proofs.ledger.without(key for each in kept for key in each.claims):
                 found = self._search(_in_addition(proofs, to=kept), owner=owner, willing=willing)
         if found is None:
-            self._refused[job.shape, owner] = self._why_nothing(job, owner=owner, willing=willing)
+            clause = self._refused[job.shape, owner] = self._why_nothing(job, owner=owner, willing=willing)
+            charge = self._charge_of(job.key)
+            if not willing and charge is not None and self._settled_at == self._loans.changes:
+                self._nobody[charge.quota, owner] = clause
             return None
         if not kept:
             return found

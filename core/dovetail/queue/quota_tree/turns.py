@@ -6,6 +6,7 @@ then those that borrow from the nearest relatives, and among them those of the l
 
 import heapq
 from collections.abc import Mapping, Sequence
+from math import inf
 from typing import Final, Protocol, TypeVar
 
 from dovetail.queue.quota_tree.loans import Loans
@@ -69,16 +70,20 @@ def _own_first(ordered: Sequence[Job], *, loans: Loans) -> tuple[list[Job], dict
         ]
         for at, node in enumerate(loans.tree.nodes)
     ]
-    full = {at for at, left in enumerate(room) if left[0] == 0}
-    # Each look passes thousands of jobs through this loop.
+    # Each look passes thousands of jobs through this loop, and most do not get past their quota's GPUs.
+    gpus_left = [inf if left[0] is None else left[0] for left in room]
     charge_of = loans.charges.get
     for job in ordered:
         charge = charge_of(job.key)
         quota = None if charge is None else charge.quota
-        if charge is not None and quota is not None and quota not in full and _take(room[quota], need=charge.need):
+        if (
+            charge is not None
+            and quota is not None
+            and charge.need[0] <= gpus_left[quota] > 0
+            and _take(room[quota], need=charge.need)
+        ):
             own.append(job)
-            if room[quota][0] == 0:
-                full.add(quota)
+            gpus_left[quota] -= charge.need[0]
             continue
         line = lines.get(quota)
         if line is None:

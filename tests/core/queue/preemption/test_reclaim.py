@@ -195,3 +195,19 @@ def test_reclaim(case: Case) -> None:
         first = verdicts[0]
         assert isinstance(first, Waits)
         assert case.message in first.message
+
+
+def test_jobs_of_every_size_hear_why_nothing_comes_back() -> None:
+    case = Case(
+        says="",
+        quotas=(A, B),
+        running=(runs("x", "b", preemptible=False), runs("y", "b", preemptible=False)),
+        waiting=(("mine", "a", "2"), ("small", "a", "1"), ("large", "a", "4")),
+        ends={},
+    )
+    ends, verdicts = decide(case)
+    assert ends == {}
+    for verdict in verdicts:
+        assert isinstance(verdict, Waits)
+        assert "uses 0, and nothing comes back: no job of a borrower can end" in verdict.message
+        assert verdict.message.endswith("; 8 GPUs may not be preempted")
