@@ -47,6 +47,14 @@ async def test_more_workers_than_a_job_may_have_are_refused_by_the_requests_own_
         )
 
 
+def test_mig_instances_are_no_available_gpus() -> None:
+    split = use_of(migProfile="3g.40gb")
+    assert split.takes_work
+    assert [use.available for use in split.uses] == [True] * len(split.uses)
+    assert split.available == []
+    assert len(use_of().available) == len(split.uses)
+
+
 async def test_status_has_each_field(face: Face) -> None:
     found = (await face.get(f"{ROOT}/status", token="red-token")).json
     assert found["utilization"] == {"gpu_utilization": 0.0, "gpu_memory_usage": 0.0}

@@ -8,9 +8,10 @@ import pytest
 
 from dovetail import names
 from dovetail_gateway.v3.images import with_images
+from tests.extender.builders import make_gpunode
 from tests.gateway.api_server import GatewayApiServer
 from tests.gateway.builders import make_bound_pod, make_job
-from tests.gateway.served import Face
+from tests.gateway.served import Face, serving
 
 NEW = {"namespace": "red", "spec": {"gpu": 1, "template": {"spec": {"containers": [{"name": "m", "image": "x"}]}}}}
 TRAIN = "/api/v3/jobs/red/train"
@@ -215,6 +216,15 @@ async def test_tenants_of_other_namespaces_are_a_sum(face: Face) -> None:
     assert [(each["namespace"], each["pod"], each["job"]) for each in own["tenants"]] == [("red", "train-0", 1)]
     assert (other["tenants"], other["available"]) == ([], False)
     assert other["others"] == {"tenants": 1, "shareMilli": 1000, "memoryMiB": 32768}
+
+
+async def test_a_mig_instance_has_its_profile(api: GatewayApiServer) -> None:
+    api.put("gpunodes", make_gpunode("a", gpus=1, migProfile="1g.10gb"))
+    async with serving(api) as face:
+        node = (await face.get("/api/v3/nodes/a", token="red-token")).json
+        other = (await face.get("/api/v3/nodes/b", token="red-token")).json
+    assert [device["migProfile"] for device in node["devices"]] == ["1g.10gb"]
+    assert {device["migProfile"] for device in other["devices"]} == {""}
 
 
 async def test_nodes_come_in_pages_and_by_model(face: Face) -> None:

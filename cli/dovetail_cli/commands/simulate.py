@@ -17,6 +17,12 @@ def simulate(
         str | None,
         typer.Option("--snapshot", metavar="FILE", help="A cluster and its jobs, from `dovetail snapshot`."),
     ] = None,
+    mig_profile: Annotated[
+        str | None,
+        typer.Option(
+            "--mig-profile", metavar="PROFILE", help="The snapshot's MIG instances of a profile in place of its GPUs."
+        ),
+    ] = None,
     pods: Annotated[
         str | None,
         typer.Option(
@@ -86,6 +92,7 @@ def simulate(
     given = scenario.Given(
         nodes=nodes,
         snapshot=snapshot,
+        mig_profile=mig_profile,
         pods=pods,
         arrivals=arrivals,
         node_order=node_order,

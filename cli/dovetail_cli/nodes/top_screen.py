@@ -67,11 +67,16 @@ class Screen:
 
     def _whole(self) -> str:
         sums, jobs = totals(self.inventory.devices), job_counts(self.jobs)
-        if not sums.total_gpus:
+        if not self.inventory.devices:
             return f"{self.now:%H:%M:%S} UTC  No node reports a GPU."
+        instances = (
+            f"{sums.total_mig_instances} MIG instances: {sums.held_mig_instances} held, "
+            f"{sums.available_mig_instances} available; "
+        )
         return (
             f"{self.now:%H:%M:%S} UTC  {len(self.inventory.nodes)} nodes, {sums.total_gpus} GPUs: "
             f"{sums.held_gpus} held, {sums.available_gpus} available; {sums.utilization:.0%} busy, "
+            f"{instances if sums.total_mig_instances else ''}"
             f"{_memory(sums)} in use; tenants: {str(sums.tenants) or 'none'}; "
             f"jobs: {jobs.running} run, {jobs.waiting} wait"
         )
@@ -98,8 +103,8 @@ class Screen:
         more = f", … ({len(held)} in all)" if len(held) > _MOST_JOBS else ""
         return [
             node,
-            str(sums.total_gpus),
-            str(sums.available_gpus),
+            _with_instances(sums.total_gpus, instances=sums.total_mig_instances),
+            _with_instances(sums.available_gpus, instances=sums.available_mig_instances),
             f"{_bar(sums.utilization)} {sums.utilization:>4.0%}",
             _memory(sums),
             str(sums.tenants) or "-",
@@ -132,6 +137,11 @@ def called(jobs: Sequence[GPUJob]) -> dict[tuple[str, int], str]:
 
 def _memory(sums: Totals) -> str:
     return f"{sums.memory_used_mib / 1024:.1f}/{sums.memory_total_mib / 1024:.1f} GiB"
+
+
+def _with_instances(gpus: int, *, instances: int) -> str:
+    """`8`; on a node with MIG instances `6 + 14 MIG`."""
+    return f"{gpus} + {instances} MIG" if instances else str(gpus)
 
 
 def _bar(ratio: float) -> str:

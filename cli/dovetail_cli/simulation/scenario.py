@@ -10,6 +10,7 @@ from typing import Final
 import numpy as np
 
 from dovetail.fragmentation.pod_shapes import WHOLE_MILLI, Choice, Shape
+from dovetail.gpu import mig
 from dovetail.simulator import arrivals as drawing
 from dovetail.simulator import snapshot, trace
 from dovetail.simulator.parallel import Scene
@@ -29,6 +30,7 @@ class Given:
 
     nodes: str | None = None
     snapshot: str | None = None
+    mig_profile: str | None = None
     pods: str | None = None
     arrivals: str | None = None
     node_order: str | None = None
@@ -50,6 +52,7 @@ class DescribedScene:
 class _Cluster:
     nodes: tuple[Node, ...]
     staged: Stage | None = None
+    profile: str = ""
 
     @property
     def capacity_milli(self) -> int:
@@ -93,9 +96,11 @@ def scene(given: Given) -> DescribedScene:
 
 def _cluster(given: Given) -> _Cluster:
     if given.snapshot is not None:
-        staged = stage(snapshot.parse(read_text(given.snapshot), source=given.snapshot))
-        cluster = _Cluster(nodes=staged.nodes, staged=staged)
-        what = f"{given.snapshot}: no node has a GPU that could be used"
+        profile = _profile(given.mig_profile)
+        staged = stage(snapshot.parse(read_text(given.snapshot), source=given.snapshot), profile=profile)
+        cluster = _Cluster(nodes=staged.nodes, staged=staged, profile=profile)
+        kind = f"MIG instance of {profile}" if profile else "GPU"
+        what = f"{given.snapshot}: no node has a {kind} that could be used"
     else:
         assert given.nodes is not None, "checked before"
         listed = trace.parse_nodes(read_text(given.nodes), source=given.nodes)
@@ -112,7 +117,8 @@ def _pods(given: Given, *, cluster: _Cluster) -> _Pods:
     staged = cluster.staged
     if given.pods is None:
         assert staged is not None, "checked before"
-        mix = _with_devices(staged.mix, what=f"{given.snapshot}: no job or pod in it asks for a GPU; name --pods")
+        kind = f"MIG instance of {cluster.profile}" if cluster.profile else "GPU"
+        mix = _with_devices(staged.mix, what=f"{given.snapshot}: no job or pod in it asks for a {kind}; name --pods")
         source = f"the {_count(len(mix), 'pod')} that ran, run or wait in {given.snapshot}"
         return _Pods(mix=mix, recorded=None, first=staged.waiting, source=source)
     table = trace.parse_pods(read_text(given.pods), source=given.pods)
@@ -175,17 +181,29 @@ def _shapes(
 
 def _cluster_sentence(cluster: _Cluster) -> str:
     gpus = cluster.capacity_milli // WHOLE_MILLI
-    sentence = f"{len(cluster.nodes):,} nodes with {gpus:,} GPUs"
+    devices = f"MIG instances of {cluster.profile}" if cluster.profile else "GPUs"
+    sentence = f"{len(cluster.nodes):,} nodes with {gpus:,} {devices}"
     staged = cluster.staged
     if staged is None:
         return f"{sentence}, empty when it begins."
     taken = 100 * cluster.taken_milli / cluster.capacity_milli
-    left = _left_out(staged)
+    left = _left_out(staged, profile=cluster.profile)
     return f"{sentence}, {taken:.1f} % of them taken when it begins; memory on the GPUs is not simulated.{left}"
 
 
-def _left_out(staged: Stage) -> str:
+def _profile(text: str | None) -> str:
+    """The MIG profile that an option names; empty without one. Raises `UsageError`."""
+    if text is None:
+        return ""
+    profile = mig.normalised(text)
+    if profile is None:
+        raise UsageError(f'--mig-profile "{text}": expected a profile such as 1g.10gb or 3g.40gb')
+    return profile
+
+
+def _left_out(staged: Stage, *, profile: str) -> str:
     counts = {
+        f"that request {'other devices' if profile else 'MIG instances'}": (staged.of_other_devices, "waiting pod"),
         "closed to pods": (staged.closed_nodes, "node"),
         "that could never fit": (staged.impossible, "waiting pod"),
     }
@@ -226,6 +244,8 @@ def _check(given: Given) -> None:
         raise UsageError("--nodes needs --pods: which pods arrive; only a snapshot has pods of its own")
     if given.arrivals is not None and given.pods is None:
         raise UsageError("--arrivals needs --pods: what the pods that it names ask for")
+    if given.mig_profile is not None and given.snapshot is None:
+        raise UsageError("--mig-profile goes with --snapshot: only a snapshot has MIG instances")
     if given.snapshot is not None and given.node_order is not None:
         raise UsageError("--node-order goes with --nodes: a snapshot's nodes have their order")
     if given.snapshot is not None and given.departures is not None:

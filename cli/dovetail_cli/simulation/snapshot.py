@@ -87,10 +87,13 @@ def write(snapshot: Snapshot, *, form: str, path: Path | None) -> None:
 
 def summary(snapshot: Snapshot) -> str:
     """What is in it, in one line."""
-    devices = sum(len(node.devices) for node in snapshot.nodes)
+    devices = [device for node in snapshot.nodes for device in node.devices]
+    instances = sum(bool(device.mig_profile) for device in devices)
+    beside = f" and {instances} MIG instances" if instances else ""
     waiting = sum(job.phase == "Queued" for job in snapshot.jobs)
     return (
-        f"{len(snapshot.nodes)} nodes with {devices} GPUs, {len(snapshot.claims)} pods that hold some, "
+        f"{len(snapshot.nodes)} nodes with {len(devices) - instances} GPUs{beside}, "
+        f"{len(snapshot.claims)} pods that hold some, "
         f"{len(snapshot.jobs)} jobs of which {waiting} wait"
     )
 
@@ -101,8 +104,8 @@ def snapshot_of(taken: ClusterObjects, *, now: datetime, salt: str = "") -> Snap
     view = taken.view()
     claims = [(pod, claim) for pod in taken.pods if (claim := view.ledger.claim(pod.metadata.uid)) is not None]
     known = {node.metadata.name for node in taken.nodes}
-    holding = [(pod, claim) for pod, claim in claims if (claim.devices or claim.unnamed) and claim.node in known]
-    others = [claim for _, claim in claims if not claim.devices and not claim.unnamed]
+    holding = [(pod, claim) for pod, claim in claims if (claim.devices or claim.picked) and claim.node in known]
+    others = [claim for _, claim in claims if not claim.devices and not claim.picked]
     rankings, levels = taken.settings.rankings, taken.settings.levels
     found = (_job(each, rankings=rankings, levels=levels, rename=rename) for each in taken.jobs)
     jobs = [job for job in found if job is not None]
@@ -133,7 +136,7 @@ def _nodes(view: ClusterView, *, others: Sequence[Claim], rename: Rename) -> lis
             memory_mib=facts.memory_mib,
             other_cpu_milli=cpu.get(facts.name, 0),
             other_memory_mib=memory.get(facts.name, 0),
-            devices=[_device(device, rename=rename) for device in view.ledger.devices(facts.name)],
+            devices=[_device(device, rename=rename) for device in view.ledger.everything(facts.name)],
         )
         for facts in nodes
     ]
@@ -150,6 +153,7 @@ def _device(device: DeviceFacts, *, rename: Rename) -> SnapshotDevice:
         foreign_mib=device.foreign_mib,
         healthy=device.healthy,
         cordoned=device.cordoned or device.strangers,
+        mig_profile=device.mig,
     )
 
 
@@ -169,6 +173,7 @@ def _claim(pod: Pod, *, claim: Claim, rename: Rename) -> SnapshotClaim:
             for device in claim.devices
         ],
         unnamed=claim.unnamed,
+        instances=dict(claim.instances),
     )
 
 

@@ -3,12 +3,15 @@
 Pure.
 
 The experiment knows one model per node and no device memory: of a node with several models the most frequent counts,
-and memory that is promised or used apart from the shares does not.
+and memory that is promised or used apart from the shares does not. Its devices are the GPUs, or the MIG instances of
+one profile. What pods with other devices take of CPU and memory counts in either case.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+
+import msgspec
 
 from dovetail.fragmentation.capacity import needs
 from dovetail.fragmentation.pod_shapes import WHOLE_MILLI, Choice, Shape
@@ -35,6 +38,7 @@ class Stage:
     - `mix`: the shapes of all pods that run, wait or have run
     - `closed_nodes`: number of nodes that are left out because they take no pods
     - `impossible`: number of waiting pods that are left out because they fit on no empty node
+    - `of_other_devices`: number of waiting pods that are left out because they request devices of another kind
     """
 
     nodes: tuple[Node, ...]
@@ -43,16 +47,22 @@ class Stage:
     mix: tuple[Shape, ...]
     closed_nodes: int = 0
     impossible: int = 0
+    of_other_devices: int = 0
 
 
-def stage(snapshot: Snapshot) -> Stage:
-    """The start of an experiment from a snapshot. Raises `SnapshotError` for an invalid request."""
+def stage(snapshot: Snapshot, *, profile: str = "") -> Stage:
+    """The start of an experiment from a snapshot. Raises `SnapshotError` for an invalid request.
+
+    With a MIG profile, its devices are the instances of that profile.
+    """
+    kinds = {(node.name, device.index): device.mig_profile for node in snapshot.nodes for device in node.devices}
+    snapshot = _of_kind(snapshot, kinds=kinds, profile=profile)
     usable = [node for node in snapshot.nodes if not node.obstacle and not node.cordoned]
     rows = {node.name: row for row, node in enumerate(usable)}
     devices = {node.name: [device for device in node.devices if _usable(device)] for node in usable}
     claims = [claim for claim in snapshot.claims if claim.node in rows]
     turn_milli = max(1, WHOLE_MILLI // snapshot.turns_per_device)
-    shapes_of = _Shapes(snapshot, turn_milli=turn_milli)
+    shapes_of = _Shapes(snapshot, turn_milli=turn_milli, profile=profile)
     named = [each for claim in claims for each in _choices(claim, rows=rows, devices=devices, turn_milli=turn_milli)]
     taken = [*_others(usable), *named, *_unnamed(claims, rows=rows, devices=devices, beside=named)]
     waiting = sorted((job for job in snapshot.jobs if _waits(job)), key=lambda job: (-job.priority, job.submitted_at))
@@ -68,6 +78,26 @@ def stage(snapshot: Snapshot) -> Stage:
         mix=tuple(filter(possible, (*plain, *(shape for job in snapshot.jobs for shape in shapes_of.job(job))))),
         closed_nodes=len(snapshot.nodes) - len(usable),
         impossible=len(arriving) - len(first),
+        of_other_devices=sum(job.workers for job in waiting if not shapes_of.is_of_kind(job)),
+    )
+
+
+def _of_kind(snapshot: Snapshot, *, kinds: Mapping[tuple[str, int], str], profile: str) -> Snapshot:
+    """The snapshot with the devices of one kind alone; claims keep what they take of the host."""
+    return msgspec.structs.replace(
+        snapshot,
+        nodes=[
+            msgspec.structs.replace(node, devices=[each for each in node.devices if each.mig_profile == profile])
+            for node in snapshot.nodes
+        ],
+        claims=[
+            msgspec.structs.replace(
+                claim,
+                devices=[each for each in claim.devices if kinds.get((claim.node, each.index), "") == profile],
+                unnamed=claim.instances.get(profile, 0) if profile else claim.unnamed,
+            )
+            for claim in snapshot.claims
+        ],
     )
 
 
@@ -192,21 +222,33 @@ def _suits(device: SnapshotDevice, *, request: GPURequest) -> bool:
     )
 
 
+def _request_of(job: SnapshotJob) -> GPURequest:
+    """What each worker of a job requests. Raises `SnapshotError`."""
+    try:
+        return parse(job.request)
+    except RequestError as error:
+        raise SnapshotError(f"job {job.name}: {error}") from error
+
+
 class _Shapes:
     """The requests of jobs as shapes: one for each worker."""
 
-    def __init__(self, snapshot: Snapshot, *, turn_milli: int) -> None:
+    def __init__(self, snapshot: Snapshot, *, turn_milli: int, profile: str) -> None:
         self._turn_milli = turn_milli
+        self._profile = profile
         self._devices = [device for node in snapshot.nodes for device in node.devices]
 
+    def is_of_kind(self, job: SnapshotJob) -> bool:
+        """Whether a job requests the devices of the experiment, or none. Raises `SnapshotError`."""
+        return job.request == "cpu" or _request_of(job).mig == self._profile
+
     def job(self, job: SnapshotJob) -> list[Shape]:
-        """The shapes of a job's workers. Raises `SnapshotError`."""
+        """The shapes of a job's workers; none for a job that requests other devices. Raises `SnapshotError`."""
         if job.request == "cpu":
             return [Shape(cpu_milli=job.cpu_milli, memory_mib=job.memory_mib)] * job.workers
-        try:
-            request = parse(job.request)
-        except RequestError as error:
-            raise SnapshotError(f"job {job.name}: {error}") from error
+        request = _request_of(job)
+        if request.mig != self._profile:
+            return []
         shape = Shape(
             cpu_milli=job.cpu_milli,
             memory_mib=job.memory_mib,

@@ -36,6 +36,7 @@ class SnapshotDevice(Described, frozen=True, kw_only=True, omit_defaults=False):
     - `foreign_mib`: memory in use beyond what was promised to tenants
     - `healthy`: whether the agent reports it as healthy
     - `cordoned`: whether it is cordoned, or foreign processes use it
+    - `mig_profile`: the profile of a MIG instance, such as 1g.10gb; empty for a GPU
     """
 
     index: Count
@@ -47,6 +48,7 @@ class SnapshotDevice(Described, frozen=True, kw_only=True, omit_defaults=False):
     foreign_mib: Count = 0
     healthy: bool = True
     cordoned: bool = False
+    mig_profile: str = ""
 
 
 class SnapshotNode(Described, frozen=True, kw_only=True, omit_defaults=False):
@@ -91,6 +93,7 @@ class SnapshotClaim(Described, frozen=True, kw_only=True, omit_defaults=False):
     - `devices`: what it takes of each device
     - `unnamed`: number of whole devices that kubelet picked for a vendor's plugin and that the node has not reported
       yet
+    - `instances`: the same of MIG instances, by profile
     """
 
     pod: str
@@ -102,6 +105,7 @@ class SnapshotClaim(Described, frozen=True, kw_only=True, omit_defaults=False):
     memory_mib: Count
     devices: list[SnapshotShare]
     unnamed: Count = 0
+    instances: dict[str, Count] = {}
 
 
 class SnapshotJob(Described, frozen=True, kw_only=True, omit_defaults=False):

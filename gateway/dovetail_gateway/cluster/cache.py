@@ -72,8 +72,8 @@ class NodeUse:
 
     @property
     def available(self) -> list[DeviceUse]:
-        """The devices that a job could take whole."""
-        return [use for use in self.uses if use.available] if self.takes_work else []
+        """The GPUs that a job could take whole; MIG instances are no GPUs."""
+        return [use for use in self.uses if use.available and not use.is_instance] if self.takes_work else []
 
 
 class ClusterCache:

@@ -114,6 +114,7 @@ def _device(use: DeviceUse, *, node: str, takes_work: bool, sees: Visibility) ->
         uuid=device.uuid,
         vendor=device.vendor,
         model=device.model,
+        mig_profile=device.mig_profile,
         memory_mib=device.memory_mib,
         used_mib=device.used_mib,
         utilization=device.utilization,

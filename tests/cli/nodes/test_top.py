@@ -75,6 +75,15 @@ def test_where_the_devices_have_no_room_there_is_a_line_for_each_node_the_busies
     assert max(map(len, lines)) <= 70
 
 
+def test_mig_instances_are_counted_apart_from_gpus() -> None:
+    nodes = [make_gpunode("a", mig_profile="3g.40gb"), make_gpunode("b")]
+    found = screen(*nodes, pods=PODS[:1], jobs=JOBS)
+    assert "2 nodes, 2 GPUs: 0 held, 2 available; 0% busy, 2 MIG instances: 1 held, 1 available; " in found.lines()[0]
+    assert found.lines(height=6)[3:5][0].split()[1:7] == ["0", "+", "2", "MIG", "0", "+"]
+    only = screen(make_gpunode("a", mig_profile="3g.40gb"))
+    assert only.lines()[0].startswith("12:00:00 UTC  1 nodes, 0 GPUs: 0 held")
+
+
 def test_no_gpu_at_all_is_said() -> None:
     assert screen().lines()[0] == "12:00:00 UTC  No node reports a GPU."
     assert screen().record()["utilization"] == 0

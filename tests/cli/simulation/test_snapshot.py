@@ -103,6 +103,40 @@ def test_a_form_or_a_folder_that_is_not_there_is_told_before_anything_is_read() 
         check_file("nowhere/x.json")
 
 
+def make_partitioned() -> Snapshot:
+    """Node a with two instances, one of them held by a notebook, and a job that waits for two."""
+    picture = ClusterObjects(
+        nodes=[make_node("a")],
+        gpunodes=[make_gpunode("a", mig_profile="1g.5gb")],
+        pods=[make_pod("notebook", node="a", held=((1, 1000, 5120),), mode="Exclusive")],
+        jobs=[make_job("waits", number=2, phase="Queued", gpu="2x1g.5gb"), make_job("gpu", phase="Queued")],
+        settings=Settings(),
+    )
+    return snapshot_of(picture, now=NOW)
+
+
+def test_mig_instances_are_in_it() -> None:
+    taken = make_partitioned()
+    assert [device.mig_profile for node in taken.nodes for device in node.devices] == ["1g.5gb", "1g.5gb"]
+    assert [[share.index for share in claim.devices] for claim in taken.claims] == [[1]]
+    assert summary(taken) == "1 nodes with 0 GPUs and 2 MIG instances, 1 pods that hold some, 2 jobs of which 2 wait"
+    assert parse(to_json(taken), source="s") == taken
+
+
+def test_the_instances_of_a_profile_are_simulated(tmp_path, capsys) -> None:
+    path = tmp_path / "mig.json"
+    path.write_text(to_json(make_partitioned()))
+    given = ["simulate", "--snapshot", str(path), "--policy", "ph"]
+    assert main([*given, "--mig-profile", "1G.5GB"]) == 0
+    text = capsys.readouterr().out
+    assert "1 nodes with 2 MIG instances of 1g.5gb, 50.0 % of them taken when it begins" in text
+    assert "Left out: 1 waiting pod that request other devices." in text
+    assert main(given) == 2
+    assert "no node has a GPU that could be used" in capsys.readouterr().err
+    assert main([*given, "--mig-profile", "3g.20gb"]) == 2
+    assert "no node has a MIG instance of 3g.20gb that could be used" in capsys.readouterr().err
+
+
 def test_it_is_printed_or_written_with_a_word_on_what_is_in_it(tmp_path, capsys) -> None:
     taken = make_snapshot()
     write(taken, form="json", path=None)

@@ -56,9 +56,9 @@ def snapshot(
 
 
 FULL = snapshot(
-    node("a", device(0, foreign_mib=5, healthy=False), device(1, cordoned=True)),
+    node("a", device(0, foreign_mib=5, healthy=False), device(1, cordoned=True), device(2, mig_profile="1g.10gb")),
     node("ü", obstacle="node is not ready", other_cpu_milli=3),
-    claims=(claim((0, 500), (1, 250), job="j"),),
+    claims=(claim((0, 500), (1, 250), job="j"), claim(instances={"1g.10gb": 2})),
     jobs=(job("8G,0.5(T4)", limit_seconds=5, ended_at="2026-11-21T13:00:00Z"), job("cpu", kind="Pod")),
 )
 
@@ -180,3 +180,39 @@ def test_every_policy_goes_on_from_what_stands(policy: str) -> None:
     )
     assert outcome.begun_milli == 600
     assert outcome.allocated_milli[-1] in {4000, 2000}
+
+
+def instances(*profiles: str) -> tuple[SnapshotDevice, ...]:
+    return tuple(device(1 + at, mig_profile=profile) for at, profile in enumerate(profiles))
+
+
+PARTITIONED = snapshot(
+    node("a", device(0), *instances("1g.5gb", "1g.5gb", "3g.20gb")),
+    node("b", device(0), *instances("1g.5gb")),
+    claims=(claim((2, 1000), mode="Exclusive"), claim(on="b", instances={"1g.5gb": 1}), claim((0, 500), on="b")),
+    jobs=(job("2x1g.5gb", workers=2), job("3g.20gb"), job("1"), job("cpu")),
+)
+
+
+def test_mig_instances_are_no_gpus_of_an_experiment() -> None:
+    found = stage(PARTITIONED)
+    assert [each.gpus for each in found.nodes] == [1, 1]
+    assert sum(choice.shape.gpu_milli for choice in found.taken) == 500
+    # What tenants of instances take of the host counts.
+    assert sum(choice.shape.cpu_milli for choice in found.taken) == 6000
+    assert [shape.gpus for shape in found.waiting] == [1, 0]
+    assert found.of_other_devices == 3
+
+
+def test_the_instances_of_a_profile_are_the_devices_of_an_experiment() -> None:
+    found = stage(PARTITIONED, profile="1g.5gb")
+    assert [each.gpus for each in found.nodes] == [2, 1]
+    assert [(choice.node, choice.devices) for choice in found.taken if choice.devices] == [(0, (1,)), (1, (0,))]
+    assert [shape.gpus for shape in found.waiting] == [2, 2, 0]
+    assert (found.of_other_devices, found.impossible) == (2, 0)
+
+
+def test_a_profile_without_instances_leaves_nodes_without_devices() -> None:
+    found = stage(PARTITIONED, profile="7g.40gb")
+    assert [each.gpus for each in found.nodes] == [0, 0]
+    assert [shape.gpus for shape in found.waiting] == [0]

@@ -9,6 +9,7 @@ from dovetail import names
 from dovetail.api.builtin import Pod, is_terminated
 from dovetail.api.gpujob import Workload
 from dovetail.api.gpunode import Device, Enforcement, GPUNode
+from dovetail.gpu import mig
 from dovetail.gpu.device_plugins import card_of
 from dovetail.gpu.request import WHOLE_MILLI
 from dovetail.pods.allocation import AllocationError, allocation_in
@@ -53,6 +54,17 @@ class DeviceUse:
     device: Device
     cordoned: bool
     holders: Sequence[Holder]
+
+    @property
+    def is_instance(self) -> bool:
+        """Whether it is a MIG instance, which no request for a GPU gets."""
+        return bool(self.device.mig_profile)
+
+    @property
+    def gpus(self) -> float:
+        """What it counts as in GPUs: 1, and for a MIG instance its part of a GPU's compute, as in quotas."""
+        profile = mig.normalised(self.device.mig_profile)
+        return mig.milli_of(profile) / WHOLE_MILLI if profile else 1.0
 
     @property
     def available(self) -> bool:

@@ -33,7 +33,7 @@ class JobUse(msgspec.Struct, frozen=True, kw_only=True):
     name        `job 5`, or `pod notebook`
     namespace   its namespace
     workload    Training, Inference or None: what it counts as for tenant limits
-    gpus        the number of devices that it holds; a share counts as its part
+    gpus        the number of GPUs that it holds; a share counts as its part, a MIG instance by its slices
     memory_mib  what is promised of their memory, in MiB
     devices     the devices, by node and index
     """
@@ -75,7 +75,7 @@ def _job_use(held: Sequence[_Held]) -> JobUse:
         name=first.name,
         namespace=first.namespace,
         workload=first.workload,
-        gpus=sum(holder.share_milli for _, _, holder in held) / WHOLE_MILLI,
+        gpus=round(sum(use.gpus * holder.share_milli for _, use, holder in held) / WHOLE_MILLI, 3),
         memory_mib=sum(holder.memory_mib for _, _, holder in held),
         devices=[
             HeldDevice(

@@ -25,6 +25,7 @@ class DeviceRow(msgspec.Struct, frozen=True, kw_only=True):
     power_watts          its power, in W
     compute_capability   CUDA's, such as 9.0; empty: not known
     tenants              its holders by kind
+    mig_profile          the profile of a MIG instance, such as 1g.10gb; empty for a GPU
     """
 
     index: int
@@ -40,6 +41,7 @@ class DeviceRow(msgspec.Struct, frozen=True, kw_only=True):
     power_watts: int | None
     compute_capability: str
     tenants: TenantCounts
+    mig_profile: str
 
 
 class NodeRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,24 +64,32 @@ class NodeRow(msgspec.Struct, frozen=True, kw_only=True):
 class InventoryRow(msgspec.Struct, frozen=True, kw_only=True):
     """All devices of a cluster.
 
-    scheduler       whether the scheduler runs, in words
-    total_gpus      the number of devices
-    available_gpus  how many of them a job could take as a whole
-    nodes           the nodes, by name
+    scheduler                whether the scheduler runs, in words
+    total_gpus               the number of GPUs; one that is split into MIG instances is none of them
+    available_gpus           how many of them a job could take as a whole
+    total_mig_instances      the number of MIG instances
+    available_mig_instances  how many of them a job could take
+    nodes                    the nodes, by name
     """
 
     scheduler: str
     total_gpus: int
     available_gpus: int
+    total_mig_instances: int
+    available_mig_instances: int
     nodes: list[NodeRow]
 
 
 def inventory_row(found: Inventory) -> InventoryRow:
     """The inventory for programs."""
+    gpus = [use for use in found.devices if not use.is_instance]
+    instances = [use for use in found.devices if use.is_instance]
     return InventoryRow(
         scheduler=found.scheduler,
-        total_gpus=len(found.devices),
-        available_gpus=sum(device.available for device in found.devices),
+        total_gpus=len(gpus),
+        available_gpus=sum(use.available for use in gpus),
+        total_mig_instances=len(instances),
+        available_mig_instances=sum(use.available for use in instances),
         nodes=node_rows(found),
     )
 
@@ -119,4 +129,5 @@ def device_row(use: DeviceUse, *, namespace: str) -> DeviceRow:
         power_watts=device.power_watts,
         compute_capability=device.compute_capability,
         tenants=tenant_counts(use.holders),
+        mig_profile=device.mig_profile,
     )

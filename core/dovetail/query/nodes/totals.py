@@ -1,4 +1,4 @@
-"""Sums over devices, of a node or of the whole cluster. Pure."""
+"""Sums over devices, of a node or of the whole cluster: GPUs, and apart from them MIG instances. Pure."""
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -16,18 +16,24 @@ from dovetail.query.nodes.tenants import TenantCounts, tenant_counts
 class Totals(msgspec.Struct, frozen=True, kw_only=True):
     """Sums over devices.
 
-    total_gpus        the number of devices
-    available_gpus    how many of them a job could take as a whole
-    held_gpus         how many of them pods hold, also as shares
-    utilization       their mean utilization, from 0 to 1; 0 without devices
-    memory_used_mib   the memory in use, in MiB
-    memory_total_mib  their memory, in MiB
-    tenants           their holders by kind
+    total_gpus                the number of GPUs; one that is split into MIG instances is none of them
+    available_gpus            how many of them a job could take as a whole
+    held_gpus                 how many of them pods hold, also as shares
+    total_mig_instances       the number of MIG instances
+    available_mig_instances   how many of them a job could take
+    held_mig_instances        how many of them pods hold
+    utilization               the mean utilization of the GPUs, from 0 to 1; 0 without any
+    memory_used_mib           the memory of GPUs and instances in use, in MiB
+    memory_total_mib          their memory, in MiB
+    tenants                   their holders by kind
     """
 
     total_gpus: int
     available_gpus: int
     held_gpus: int
+    total_mig_instances: int
+    available_mig_instances: int
+    held_mig_instances: int
     utilization: float
     memory_used_mib: int
     memory_total_mib: int
@@ -58,11 +64,16 @@ class Overview(Totals, frozen=True, kw_only=True):
 
 def totals(uses: Sequence[DeviceUse]) -> Totals:
     """The sums over these devices."""
+    gpus, instances = [use for use in uses if not use.is_instance], [use for use in uses if use.is_instance]
     return Totals(
-        total_gpus=len(uses),
-        available_gpus=sum(use.available for use in uses),
-        held_gpus=sum(bool(use.holders) for use in uses),
-        utilization=sum(use.device.utilization for use in uses) / len(uses) if uses else 0.0,
+        total_gpus=len(gpus),
+        available_gpus=sum(use.available for use in gpus),
+        held_gpus=sum(bool(use.holders) for use in gpus),
+        total_mig_instances=len(instances),
+        available_mig_instances=sum(use.available for use in instances),
+        held_mig_instances=sum(bool(use.holders) for use in instances),
+        # The driver does not report that of an instance.
+        utilization=sum(use.device.utilization for use in gpus) / len(gpus) if gpus else 0.0,
         memory_used_mib=sum(use.device.used_mib for use in uses),
         memory_total_mib=sum(use.device.memory_mib for use in uses),
         tenants=tenant_counts(holder for use in uses for holder in use.holders),

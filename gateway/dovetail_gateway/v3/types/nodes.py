@@ -47,13 +47,17 @@ class OtherTenants(Row, frozen=True, kw_only=True):
 
 
 class DeviceRow(Row, frozen=True, kw_only=True):
-    """A device. `available` says whether a job could take it whole now."""
+    """A device. `available` says whether a job could take it whole now.
+
+    `migProfile` is the profile of a MIG instance, such as `1g.10gb`; empty for a GPU.
+    """
 
     node: str
     index: int
     uuid: str
     vendor: str
     model: str
+    mig_profile: str
     memory_mib: int
     used_mib: int
     utilization: float

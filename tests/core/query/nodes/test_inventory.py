@@ -83,6 +83,19 @@ def test_sums_are_over_all_devices_and_the_utilization_is_their_mean() -> None:
     assert (sums.utilization, sums.memory_used_mib, sums.memory_total_mib) == (0.25, 200, 65536)
 
 
+def test_mig_instances_are_summed_apart_from_gpus() -> None:
+    split, whole = make_gpunode("a", mig_profile="3g.40gb"), make_gpunode("b", utilization=0.5)
+    found = take([split, whole], pods=[job_pod(5)], scheduler="Running", namespace="default")
+    sums, row = totals(found.devices), inventory_row(found)
+    assert (sums.total_gpus, sums.available_gpus, sums.held_gpus, sums.utilization) == (2, 2, 0, 0.5)
+    assert (sums.total_mig_instances, sums.available_mig_instances, sums.held_mig_instances) == (2, 1, 1)
+    assert (row.total_gpus, row.available_gpus) == (2, 2)
+    assert (row.total_mig_instances, row.available_mig_instances) == (2, 1)
+    assert [device.mig_profile for node in row.nodes for device in node.devices] == ["3g.40gb", "3g.40gb", "", ""]
+    # Three of a GPU's seven compute slices, as in quotas.
+    assert [use.gpus for use in job_uses(found)] == [0.428]
+
+
 def test_no_device_has_no_utilization() -> None:
     assert totals([]).utilization == 0
 
