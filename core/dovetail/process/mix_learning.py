@@ -79,12 +79,12 @@ class MixLearning:
         if record is None:
             return False
         self._term.restore(record)
-        self._stored_arrivals = record.arrivals
+        self._stored_arrivals = self._term.all_arrivals
         return True
 
     async def keep(self) -> None:
         """Store the mix if the one in use has changed, or every minute if something was counted."""
-        generation, arrivals, now = self._term.generation, self._term.arrivals, self._clock()
+        generation, arrivals, now = self._term.generation, self._term.all_arrivals, self._clock()
         if arrivals == self._stored_arrivals:
             return
         if generation == self._stored_generation and now - self._stored_at < _COUNTED_SECONDS:

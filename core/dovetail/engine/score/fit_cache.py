@@ -124,7 +124,8 @@ class FitCache:
         self._max_bytes = max_bytes
         self._cached: OrderedDict[Ask, _Shape] = OrderedDict()
         self._last_rows: tuple[list[str], Rows] = ([], np.zeros(0, dtype=np.intp))
-        self._of_profiles: dict[str, tuple[Ledger, FitCache]] = {}
+        # By profile: its ledger, the term there, and the cache that is of both.
+        self._of_profiles: dict[str, tuple[Ledger, FragmentationTerm, FitCache]] = {}
 
     def check(self, ask: Ask, *, node: str, key: str) -> Fit | Refusal:
         """As `fit.check`, with the devices that the fragmentation term prefers. Not cached."""
@@ -196,13 +197,13 @@ class FitCache:
         ledger = self._ledger.of_profile(ask.profile)
         if ledger is self._ledger:
             return self
-        known = self._of_profiles.get(ask.profile)
-        if known is None or known[0] is not ledger:
-            # Prices are of GPUs: instances are judged by best fit.
-            known = self._of_profiles[ask.profile] = ledger, FitCache(ledger, max_bytes=self._max_bytes)
+        term, known = self._term.of_profile(ask.profile), self._of_profiles.get(ask.profile)
+        if known is None or known[0] is not ledger or known[1] is not term:
+            cache = FitCache(ledger, term=term, max_bytes=self._max_bytes)
+            known = self._of_profiles[ask.profile] = ledger, term, cache
             if len(self._of_profiles) > _MAX_PROFILES:
                 self._of_profiles.pop(next(iter(self._of_profiles)))
-        return known[1]
+        return known[2]
 
     def _columns(self, shape: _Shape, *, nodes: Sequence[str], key: str) -> tuple[Bools, Terms]:
         """Which nodes fit, and the terms of their scores."""

@@ -64,6 +64,10 @@ class FragmentationTerm(Protocol):
         """Apply the changes of the ledger."""
         ...
 
+    def of_profile(self, profile: str) -> "FragmentationTerm":
+        """The term of requests for MIG instances of a profile, over the ledger of that profile."""
+        ...
+
     def keep(self, ask: Ask) -> CachedTerm:
         """An empty cache for the term of an ask."""
         ...
@@ -84,6 +88,10 @@ class BestFit:
 
     def follow(self) -> None:
         """Does nothing: best fit keeps no state."""
+
+    def of_profile(self, profile: str) -> "BestFit":  # noqa: ARG002 - the same for GPUs and instances
+        """This term: it keeps no state."""
+        return self
 
     def keep(self, ask: Ask) -> CachedTerm:  # noqa: ARG002 - the same for every ask
         """One value for each row."""

@@ -18,7 +18,7 @@ from dovetail.engine.model.columns import Floats
 from dovetail.engine.model.settings import FragmentationPolicy
 from dovetail.engine.score.capacity_mirror import CapacityMirror
 from dovetail.engine.score.fragmentation_term import CachedTerm
-from dovetail.engine.score.mix_record import MOST_SHAPES, MixRecord, weighed
+from dovetail.engine.score.mix_record import MOST_OF_PROFILE, MOST_SHAPES, MixRecord, weighed
 from dovetail.engine.score.priced_rows import shape_of
 from dovetail.engine.score.priced_term import PricedTerm
 from dovetail.engine.score.recent_keys import RecentKeys
@@ -36,6 +36,8 @@ _REMEMBERED: Final = 1 << 14
 # The horizon h of the prices for a cluster that pods also leave.
 LIVE_HORIZON: Final = 2.0
 _REPLAYED_AT_A_TIME: Final = 4
+# Instances of a profile are priced from this number of requests on; before it, best fit is better than a mix of few.
+FIRST_OF_PROFILE: Final = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +71,11 @@ class Measured:
 
 
 class LiveFragmentation(PricedTerm):
-    """A `PricedTerm` that learns its mix. Call its methods from one thread; only `work` may run in another one."""
+    """A `PricedTerm` that learns its mix. Call its methods from one thread; only `work` may run in another one.
+
+    Requests for MIG instances have, for each profile, a term of their own over the ledger of that profile, by the same
+    policy: there, an instance is a device.
+    """
 
     def __init__(
         self,
@@ -95,6 +101,9 @@ class LiveFragmentation(PricedTerm):
         self._job: _Recalculation | None = None
         # The generation of the mirror, and the average memory of a device at that generation.
         self._device_mib = (-1, 0)
+        self._instances: dict[str, LiveFragmentation] = {}
+        # What was learned of profiles that no node has yet.
+        self._unused: dict[str, MixRecord] = {}
 
     # --- the term ----------------------------------------------------------------------------------------------
 
@@ -107,6 +116,22 @@ class LiveFragmentation(PricedTerm):
         """Apply the changes of the ledger, and a finished recalculation."""
         if not self.is_best_fit:
             self._follow()
+
+    def priced_profile(self, profile: str) -> "LiveFragmentation | None":
+        """The term of a profile's instances; None where nothing is priced, or too few requests have arrived."""
+        term = self._term_of_profile(profile)
+        return None if term is None or term.arrivals < FIRST_OF_PROFILE else term
+
+    def _term_of_profile(self, profile: str) -> "LiveFragmentation | None":
+        """The term that learns the requests for a profile; None where nothing is priced, or no node has instances."""
+        seen = self._ledger.of_profile(profile)
+        if self.is_best_fit or seen.profile != profile:
+            return None
+        if profile not in self._instances:
+            term = self._instances[profile] = LiveFragmentation(seen, settings=_for_instances(self._settings))
+            if (record := self._unused.pop(profile, None)) is not None:
+                term.restore(record)
+        return self._instances[profile]
 
     def keep(self, ask: Ask) -> CachedTerm:
         """An empty cache for the term of an ask."""
@@ -138,8 +163,11 @@ class LiveFragmentation(PricedTerm):
 
     def arrived(self, ask: Ask, *, key: str, count: int = 1) -> None:
         """Count the arrival of a pod, or of `count` pods at once. Each key counts once."""
-        # MIG instances are no part of the GPUs whose headroom is priced.
-        if ask.profile or not self._arrived.add(key):
+        if ask.profile != self._ledger.profile:
+            if (term := self._term_of_profile(ask.profile)) is not None:
+                term.arrived(ask, key=key, count=count)
+            return
+        if not self._arrived.add(key):
             return
         shape = self._shape_of(ask)
         for _ in range(count):
@@ -154,14 +182,21 @@ class LiveFragmentation(PricedTerm):
         """How many arrivals were counted so far."""
         return self._learned.learner.arrivals
 
+    @property
+    def all_arrivals(self) -> int:
+        """The same with those that request MIG instances."""
+        return self.arrivals + sum(term.arrivals for term in self._instances.values())
+
     def record(self) -> MixRecord:
         """What was learned, for `restore` in another process, and the mix in use, for `term_of_record`."""
         in_use = zip(self._mix.classes, map(float, self._mix.weights), strict=True)
+        most = MOST_OF_PROFILE if self._ledger.profile else MOST_SHAPES
         return MixRecord(
             policy=self.live,
             arrivals=self.arrivals,
             in_use=weighed(in_use),
-            counted=weighed(self._learned.learner.counted(most=MOST_SHAPES)),
+            counted=weighed(self._learned.learner.counted(most=most)),
+            instances={**self._unused, **{profile: term.record() for profile, term in self._instances.items()}},
         )
 
     def restore(self, record: MixRecord) -> None:
@@ -172,6 +207,9 @@ class LiveFragmentation(PricedTerm):
         if self._tuner is not None and tuned:
             self._tuner.best = record.policy
         self._begin(self._candidates[record.policy] if tuned else self._candidate)
+        self._unused = dict(record.instances)
+        for profile in set(self._unused) & set(self._instances):
+            self._instances[profile].restore(self._unused.pop(profile))
 
     def adopt(self, record: MixRecord, *, is_tuned: bool) -> None:
         """Judge by exactly the mix in use where the record was made, and if `is_tuned` by the policy in use there."""
@@ -183,6 +221,9 @@ class LiveFragmentation(PricedTerm):
             self._candidate = self._candidates.get(record.policy, self._candidate)
         self._mix = record.mix
         self._use(self._candidate.appraise(self.columns, mix=self._mix))
+        for profile, learned in record.instances.items():
+            if (term := self._term_of_profile(profile)) is not None:
+                term.adopt(learned, is_tuned=False)
 
     def work(self) -> bool:
         """Do one small step of the background work, in any thread. True while there is more to do."""
@@ -190,7 +231,9 @@ class LiveFragmentation(PricedTerm):
         if job is not None and job.made is None:
             job.made = job.candidate.appraise(job.columns, mix=job.mix)
             return True
-        return self._tuner is not None and self._tuner.step(arrivals=_REPLAYED_AT_A_TIME)
+        if self._tuner is not None and self._tuner.step(arrivals=_REPLAYED_AT_A_TIME):
+            return True
+        return any(term.work() for term in list(self._instances.values()))
 
     def measure(self) -> Measured:
         """Measure the cluster. Looks at all nodes: call it for a scrape, not for a request."""
@@ -251,6 +294,16 @@ class LiveFragmentation(PricedTerm):
                 self._device_mib = (self._mirror.generation, totals.memory_mib // max(1, totals.devices))
             memory_mib = self._device_mib[1]
         return shape_of(ask, memory_mib=memory_mib)
+
+
+def _for_instances(settings: FragmentationSettings) -> FragmentationSettings:
+    """The settings of the term of a profile.
+
+    It has no tuner, and no prior: nearly each node with mixed partitions has a shape of its own, and no request takes
+    all its instances.
+    """
+    policy = "ph" if settings.policy == "tuned" else settings.policy
+    return replace(settings, policy=policy, learning=replace(settings.learning, prior_probability=0.0))
 
 
 class _Recalculation:

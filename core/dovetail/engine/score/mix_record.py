@@ -20,6 +20,8 @@ EXTENDER_CONFIGMAP: Final = "dovetail-mix-of-pods"
 KEY: Final = "mix"
 # The heaviest shapes that are kept; they need some 200 kB, and a ConfigMap may have 1 MiB.
 MOST_SHAPES: Final = 2_000
+# The same of the requests for MIG instances of each profile, of which a cluster has a handful.
+MOST_OF_PROFILE: Final = 250
 
 _Amount = Annotated[int, msgspec.Meta(ge=0, le=1 << 40)]
 _Milli = Annotated[int, msgspec.Meta(ge=0, le=WHOLE_MILLI)]
@@ -56,12 +58,14 @@ class MixRecord(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     - `arrivals`: how many arrivals were counted so far
     - `in_use`: the classes that the term in use judges by
     - `counted`: what was counted by shape, recent arrivals with more weight
+    - `instances`: the same of requests for MIG instances, by profile
     """
 
     policy: str
     arrivals: _Amount
     in_use: tuple[WeighedShape, ...]
     counted: tuple[WeighedShape, ...]
+    instances: dict[str, "MixRecord"] = {}
 
     @property
     def mix(self) -> Mix:

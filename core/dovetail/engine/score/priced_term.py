@@ -1,6 +1,6 @@
 """A fragmentation term by an appraisal of the free capacity of one ledger."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from dovetail.engine.filter.fit import Judgement
 from dovetail.engine.filter.free_devices import FreeDevices
@@ -8,7 +8,7 @@ from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Ask
 from dovetail.engine.model.columns import Floats
 from dovetail.engine.score.capacity_mirror import CapacityMirror
-from dovetail.engine.score.fragmentation_term import BestFit, CachedTerm
+from dovetail.engine.score.fragmentation_term import BestFit, CachedTerm, FragmentationTerm
 from dovetail.engine.score.priced_rows import PricedRows, device_values, value_of
 from dovetail.fragmentation.appraisal import Appraisal
 from dovetail.fragmentation.capacity import Columns
@@ -33,6 +33,10 @@ class PricedTerm:
         self._seen_mirror = mirror.generation
         self._plain = BestFit()
         self.generation = 0
+        # Over a copy of a ledger: the term of the original, its position when this was made, and the rows in which the
+        # two ledgers differed by then.
+        self._original: tuple[PricedTerm, int, frozenset[int]] | None = None
+        self._of_profiles: dict[str, PricedTerm] = {}
 
     @property
     def appraisal(self) -> Appraisal:
@@ -51,6 +55,29 @@ class PricedTerm:
             self._seen_mirror = self._mirror.generation
             self._rebuild()
         self._appraisal.refresh()
+
+    def of_profile(self, profile: str) -> FragmentationTerm:
+        """The term of requests for MIG instances of a profile: best fit where nothing prices these."""
+        return self.priced_profile(profile) or self._plain
+
+    def priced_profile(self, profile: str) -> "PricedTerm | None":
+        """The priced term of a profile's instances; None where there is none."""
+        seen = self._ledger.of_profile(profile)
+        if seen.profile != profile or self._original is None:
+            return None
+        if profile not in self._of_profiles:
+            original, position, changed = self._original
+            term = original.priced_profile(profile)
+            if term is None:
+                return None
+            # A node has the same row in the ledger of a profile as in the ledger itself.
+            since = original.touched_since(position)
+            self._of_profiles[profile] = term.over(seen, changed={*changed, *since, *self._ledger.touched_since(0)})
+        return self._of_profiles[profile]
+
+    def touched_since(self, position: int) -> Collection[int]:
+        """The rows of the ledger that changed since it was at `position`."""
+        return self._ledger.touched_since(position)
 
     def keep(self, ask: Ask) -> CachedTerm:
         """An empty cache for the term of an ask."""
@@ -84,7 +111,9 @@ class PricedTerm:
             appraisal = self._appraisal.over(mirror.columns)
         else:
             appraisal = self._candidate.appraise(mirror.columns, mix=self._mix)
-        return PricedTerm(copy, mirror=mirror, candidate=self._candidate, mix=self._mix, appraisal=appraisal)
+        term = PricedTerm(copy, mirror=mirror, candidate=self._candidate, mix=self._mix, appraisal=appraisal)
+        term._original = self, self._ledger.changes, frozenset(changed)
+        return term
 
     def _rebuild(self) -> None:
         """Appraise the nodes again, whose columns the mirror has replaced."""
