@@ -135,6 +135,7 @@ async def test_an_edit_in_v1beta1_keeps_the_name_that_a_v1alpha1_file_has(client
 REFUSED = [
     ({"guaranteed": {"gpus": 9}, "limit": {"gpus": 4}}, "guaranteed.gpus must not be above limit.gpus"),
     ({"per": "User", "parent": "all"}, "per must be Together"),
+    ({"parent": "no"}, "spec.parent must be another GPUQuota"),
     ({"per": "Everybody"}, "per must be one of"),
     ({"advanceReservations": SPEC["advanceReservations"]}, "namespaces, users and projects must not all be empty"),
     ({"preemptionPolicy": "Ever"}, "preemptionPolicy must be one of Never, PreemptLowerPriority"),

@@ -1,6 +1,8 @@
 """Guarantees of GPUQuotas on a real control plane: a borrower is reclaimed on full devices, and returns afterwards."""
 
+import asyncio
 from collections.abc import AsyncIterator
+from subprocess import CalledProcessError
 
 import pytest
 
@@ -10,7 +12,9 @@ from dovetail.api.resources import GPUJOBS
 from dovetail.kube.client import Client
 from dovetail.kube.errors import StatusError
 from dovetail.names import LABEL_PROJECT
+from dovetail_sandbox.cluster import Cluster
 from tests.cluster.jobs import Jobs, manifest
+from tests.cluster.test_cli import main_output
 from tests.cluster.test_limits import Quotas, until
 
 pytestmark = pytest.mark.cluster
@@ -74,6 +78,21 @@ async def test_a_guarantee_above_the_limit_is_refused_with_the_numbers(quotas: Q
     with pytest.raises(StatusError, match=r"guaranteed\.gpus must not be above limit\.gpus"):
         await quotas.make("wrong", guaranteed={"gpus": 4}, limit={"gpus": 2})
     quotas.names.clear()
+
+
+async def test_commands_change_the_limit_and_refuse_a_circle_before_they_write_it(
+    quotas: Quotas, namespace: str, sandbox: Cluster
+) -> None:
+    where = ("--kubeconfig", str(sandbox.kubeconfig))
+    name = await quotas.make(limit={"gpus": 2, "memory": "1Ti"})
+    child = await quotas.make("child", parent=name)
+    said = await asyncio.to_thread(main_output, "quota", "set", *where, name, "--gpus", "3")
+    assert said == f"GPUQuota {name} changed: gpus 3, memory 1Ti, for {namespace}.\n"
+    with pytest.raises(CalledProcessError) as refused:
+        await asyncio.to_thread(main_output, "quota", "set", *where, name, "--parent", child)
+    circle = f"{name} > {child} > {name}"
+    assert refused.value.stderr == f"dovetail: --parent {child}: the parents would form a circle ({circle})\n"
+    assert (await quotas.get(name)).spec.parent is None
 
 
 async def test_device_memory_is_limited_and_a_wrong_amount_is_refused(

@@ -284,6 +284,32 @@ async def test_quotas_show_the_callers_namespaces_and_count_the_others(api: Gate
     assert [use["who"] for use in found[0]["uses"]] == ["red"]
 
 
+async def test_a_quota_that_waits_names_those_who_would_be_asked_as_far_as_the_caller_sees_them(
+    api: GatewayApiServer, face: Face
+) -> None:
+    waits, borrows = {"gpus": 4, "waiting": 2}, {"gpus": 1, "borrowed": 3}
+    for name, namespaces, guarantee in (
+        ("waits", ["red"], waits),
+        ("neighbour", ["red"], borrows),
+        ("canaryquota", ["canaryns"], borrows | {"borrowed": 5}),
+    ):
+        spec = {"namespaces": namespaces, "guaranteed": {"gpus": guarantee["gpus"]}}
+        api.put(
+            "gpuquotas", {"metadata": {"name": name, "uid": name}, "spec": spec, "status": {"guarantee": guarantee}}
+        )
+    for _ in range(1000):
+        everything = (await face.get("/api/v3/quotas", token="admin-token")).json["items"]
+        if len(everything) == 3:
+            break
+    (asks,) = [row for row in everything if row["name"] == "waits"]
+    assert asks["guarantee"]["wouldGive"] == [{"name": "canaryquota", "gpus": 5.0}, {"name": "neighbour", "gpus": 3.0}]
+    found = (await face.get("/api/v3/quotas", token="red-token")).json["items"]
+    assert [(row["name"], row["guarantee"]["wouldGive"]) for row in found] == [
+        ("neighbour", []),
+        ("waits", [{"name": "neighbour", "gpus": 3.0}]),
+    ]
+
+
 async def test_me_says_who_the_api_server_sees(face: Face) -> None:
     found = (await face.get("/api/v3/me", token="red-token")).json
     assert (found["username"], found["everywhere"], found["namespaces"]) == ("rita", False, ["red"])

@@ -33,10 +33,15 @@ def plan(
 ) -> None:
     """Show what the GPUQuotas of a file would do now, without writing anything.
 
-    That is: guarantees, contradictions, and the jobs that would start or end.
+    That is: guarantees, contradictions, and the jobs that would start or end. Exit code 1 if the quotas contradict each
+    other.
     """
     from dovetail_cli.nodes import quota_plan
     from dovetail_cli.ui import output
 
     output.check_format(form)
-    print(quota_plan.show(file, form=form, kubeconfig=kubeconfig, context=context))
+    text, is_refused = quota_plan.show(file, form=form, kubeconfig=kubeconfig, context=context)
+    print(text)
+    if is_refused:
+        # Not typer's Exit: plain arguments are read without typer.
+        raise SystemExit(1)

@@ -3,12 +3,16 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, get_args
 
+import msgspec
+
 from dovetail import names
 from dovetail.api.gpuquota import KIND, GPUQuota, Per
 from dovetail.api.resources import GPUQUOTAS
-from dovetail.kube.errors import NotFound
+from dovetail.decoding import convert
+from dovetail.queue.quota_tree.parents import circle_of
 from dovetail.queue.quota_tree.tree_builder import tree_of
 from dovetail_cli.cluster.connection import Cluster, work
+from dovetail_cli.nodes.quota_plan import problem_of
 from dovetail_cli.submit.manifest import parse_word
 from dovetail_cli.ui.errors import UsageError
 from dovetail_cli.ui.job_names import check_object_name
@@ -64,23 +68,59 @@ def apply(name: str, *, changes: Mapping[str, Any], kubeconfig: str | None, cont
 
     async def go(cluster: Cluster) -> str:
         client = cluster.client
-        try:
-            quota = await client.patch(GPUQUOTAS, name=name, patch={"spec": dict(changes)}, as_type=GPUQuota)
-            return await _said(cluster, quota=quota, done="changed")
-        except NotFound:
-            spec = {field: value for field, value in changes.items() if value is not None}
+        known = {quota.metadata.name: quota for quota in (await client.list(GPUQUOTAS, as_type=GPUQuota)).items}
+        patch = patch_of(known.get(name), changes=changes)
+        wanted = changed(name, before=known.get(name), patch=patch)
+        check(wanted, others=known)
+        if name in known:
+            quota = await client.patch(GPUQUOTAS, name=name, patch={"spec": patch}, as_type=GPUQuota)
+        else:
+            spec = {field: value for field, value in patch.items() if value is not None}
             body = {"apiVersion": names.API_VERSION, "kind": KIND, "metadata": {"name": name}, "spec": spec}
             quota = await client.create(GPUQUOTAS, body=body, as_type=GPUQuota)
-            return await _said(cluster, quota=quota, done="created")
+        done = "changed" if name in known else "created"
+        wrong = [finding.message for finding in tree_of((known | {name: quota}).values()).findings]
+        return "\n".join([f"GPUQuota {name} {done}: {_limits_of(quota)}", *(f"{each}." for each in wrong)])
 
     return work(go, kubeconfig=kubeconfig, context=context)
 
 
-async def _said(cluster: Cluster, *, quota: GPUQuota, done: str) -> str:
-    """The sentence about a written quota, and one for each contradiction in the tree."""
-    everyone = (await cluster.client.list(GPUQUOTAS, as_type=GPUQuota)).items
-    wrong = [finding.message for finding in tree_of(everyone).findings]
-    return "\n".join([f"GPUQuota {quota.metadata.name} {done}: {_limits_of(quota)}", *(f"{each}." for each in wrong)])
+def patch_of(before: GPUQuota | None, *, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The changes as a merge patch of the spec: the limit of GPUs by the name that the quota has it under."""
+    patch = dict(changes)
+    if "gpus" in patch and before is not None and before.spec.limit is not None:
+        patch["limit"] = {"gpus": patch.pop("gpus")}
+    return patch
+
+
+def changed(name: str, *, before: GPUQuota | None, patch: Mapping[str, Any]) -> GPUQuota:
+    """The quota as it will be after the patch."""
+    spec = msgspec.to_builtins(before.spec) if before is not None else {}
+    for field, value in patch.items():
+        is_merged = isinstance(value, dict) and isinstance(spec.get(field), dict)
+        spec[field] = spec[field] | value if is_merged else value
+    present = {field: value for field, value in spec.items() if value is not None}
+    return convert({"metadata": {"name": name}, "spec": present}, as_type=GPUQuota)
+
+
+def check(quota: GPUQuota, *, others: Mapping[str, GPUQuota]) -> None:
+    """Refuse, before anything is written, fields that contradict each other and a parent that cannot be one.
+
+    Raises `UsageError`. A parent that the change does not name may be wrong: it stays as it is.
+    """
+    name, parent = quota.metadata.name, quota.spec.parent
+    if problem := problem_of(quota):
+        raise UsageError(f"GPUQuota {name}: {problem}")
+    if parent is None or (name in others and others[name].spec.parent == parent):
+        return
+    known = {**others, name: quota}
+    if parent not in known:
+        raise UsageError(f"--parent {parent}: there is no such GPUQuota: create it first")
+    if known[parent].spec.per != "Together":
+        per = known[parent].spec.per.lower()
+        raise UsageError(f"--parent {parent}: it counts each {per} by itself (per), so it can be no parent")
+    if circle := circle_of(name, quotas=known):
+        raise UsageError(f"--parent {parent}: the parents would form a circle ({' > '.join(circle)})")
 
 
 def delete(quotas: Sequence[str], *, kubeconfig: str | None, context: str | None) -> str:

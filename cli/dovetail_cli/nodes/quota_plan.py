@@ -1,13 +1,18 @@
 """`dovetail quota plan FILE`: what GPUQuotas in a file would do, before they are applied."""
 
+import re
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any, Final
 
 import msgspec
 import yaml
 
+from dovetail.api import gpuquota_v1beta1
+from dovetail.api.crd import structural_schema
 from dovetail.api.gpuquota import KIND, GPUQuota
-from dovetail.api.versions import API_VERSIONS, ConversionError, convert_object
+from dovetail.api.schema_problems import first_problem
+from dovetail.api.versions import API_VERSIONS, V1BETA1_API_VERSION, ConversionError, convert_object
 from dovetail.cluster.objects import ClusterObjects
 from dovetail.decoding import UnreadableError, convert
 from dovetail.names import API_VERSION
@@ -24,6 +29,9 @@ COLUMNS: Final = ("QUOTA", "GUARANTEED", "WOULD_BE", "USED")
 # Where a quota names memory.
 MEMORY_COLUMNS: Final = ("GIB_GUARANTEED", "GIB_WOULD_BE", "GIB_USED")
 _GIB_MIB: Final = 1024
+# A DNS subdomain, as Kubernetes wants names of objects.
+_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_LONGEST_NAME: Final = 253
 
 
 def read(file: str) -> list[GPUQuota]:
@@ -38,6 +46,9 @@ def read(file: str) -> list[GPUQuota]:
     found = [_quota(each, number=number, file=file) for number, each in enumerate(_items(documents), start=1)]
     if not found:
         raise UsageError(f"{file}: it has no GPUQuota")
+    for one, other in pairwise(sorted(quota.metadata.name for quota in found)):
+        if one == other:
+            raise UsageError(f"{file}: GPUQuota {one} is in it twice, and only one of them can count")
     return found
 
 
@@ -53,17 +64,45 @@ def _items(documents: list[Any]) -> Iterator[Any]:
 def _quota(document: Any, *, number: int, file: str) -> GPUQuota:
     if not isinstance(document, dict) or document.get("kind") != KIND or document.get("apiVersion") not in API_VERSIONS:
         raise UsageError(f"{file}: document {number} must be a {KIND} of {' or '.join(API_VERSIONS)}")
+    is_beta = document["apiVersion"] == V1BETA1_API_VERSION
+    schema = structural_schema(gpuquota_v1beta1.GPUQuota if is_beta else GPUQuota)
     try:
+        if problem := first_problem(document, schema=schema):
+            raise UsageError(f"{file}: document {number}: {problem}")
         quota = convert(convert_object(document, to=API_VERSION), as_type=GPUQuota)
     except (ConversionError, UnreadableError) as error:
         raise UsageError(f"{file}: document {number}: {error}") from error
     if not quota.metadata.name:
         raise UsageError(f"{file}: document {number} has no metadata.name")
+    if "spec" not in document:
+        raise UsageError(f"{file}: GPUQuota {quota.metadata.name} has no spec")
+    if problem := problem_of(quota):
+        raise UsageError(f"{file}: GPUQuota {quota.metadata.name}: {problem}")
     return quota
 
 
-def show(file: str, *, form: str, kubeconfig: str | None, context: str | None) -> str:
-    """What the quotas of the file would do now, as text."""
+def problem_of(quota: GPUQuota) -> str:
+    """What the API server refuses of a quota's fields together, in a sentence; empty if nothing."""
+    spec, name = quota.spec, quota.metadata.name
+    if _NAME.fullmatch(name) is None or len(name) > _LONGEST_NAME:
+        return f"metadata.name must be up to {_LONGEST_NAME} of a-z, 0-9, '-' and '.', such as team-a"
+    if spec.limit is not None and spec.gpus is not None:
+        return "spec.gpus is the older name of spec.limit.gpus: write one of them"
+    if spec.per != "Together" and (spec.parent is not None or spec.guaranteed is not None):
+        return f"spec.per {spec.per}: must be Together with a parent or a guarantee, which are for all of them"
+    if spec.parent == name:
+        return f"spec.parent {spec.parent}: must be another quota (the path would be {spec.parent} > {spec.parent})"
+    guaranteed = None if spec.guaranteed is None else spec.guaranteed.gpus
+    if guaranteed is not None and spec.most.gpus is not None and guaranteed > spec.most.gpus:
+        return (
+            f"spec.guaranteed.gpus {guaranteed}: must not be above the limit of {spec.most.gpus} GPUs: raise the limit "
+            "or lower the guarantee"
+        )
+    return ""
+
+
+def show(file: str, *, form: str, kubeconfig: str | None, context: str | None) -> tuple[str, bool]:
+    """What the quotas of the file would do now, as text, and whether they contradict each other."""
     changed = read(file)
 
     async def look(cluster: Cluster) -> ClusterObjects:
@@ -73,10 +112,11 @@ def show(file: str, *, form: str, kubeconfig: str | None, context: str | None) -
     objects = work(look, kubeconfig=kubeconfig, context=context)
     found = plan_quotas(objects, changed=changed, now=utc_now())
     if form in {"json", "yaml"}:
-        return output.render([msgspec.to_builtins(found)], columns=(), form=form)
+        return output.render([msgspec.to_builtins(found)], columns=(), form=form), found.is_refused
     of_memory = any(quota.memory is not None for quota in found.quotas)
     columns = (*COLUMNS, *MEMORY_COLUMNS) if of_memory else COLUMNS
-    return "\n".join([output.render(list(rows(found)), columns=columns, form=form), *sentences(found)])
+    text = "\n".join([output.render(list(rows(found)), columns=columns, form=form), *sentences(found)])
+    return text, found.is_refused
 
 
 def rows(found: QuotaPlan) -> Iterator[dict[str, Any]]:

@@ -124,6 +124,7 @@ def gpuquota_crd() -> Schema:
 def _quota_schema(kind: type[msgspec.Struct], *, rules: list[Schema]) -> Schema:
     schema = structural_schema(kind)
     schema["required"] = ["spec"]
+    schema["x-kubernetes-validations"] = gpuquota.WHOLE_RULES
     spec = schema["properties"]["spec"]
     spec["x-kubernetes-validations"] = rules
     _say_allowed(spec["properties"], names=("per",))

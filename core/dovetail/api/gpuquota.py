@@ -275,6 +275,13 @@ def reservation_rules(field: str) -> list[dict[str, Any]]:
     ]
 
 
+WHOLE_RULES: Final = [
+    # Longer circles need a look at other objects: the operator names them in the condition Valid.
+    {
+        "rule": "!has(self.spec.parent) || self.spec.parent != self.metadata.name",
+        "message": "spec.parent must be another GPUQuota",
+    },
+]
 TREE_RULE: Final = {
     "rule": "!has(self.per) || self.per == 'Together' || (!has(self.parent) && !has(self.guaranteed))",
     "message": "guaranteed and parent are for all whom the quota applies to: per must be Together",

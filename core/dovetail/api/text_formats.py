@@ -27,6 +27,11 @@ _NAMED: Final = {"namespaces": "a namespace", "pools": "a pool"}
 _TIME_LENGTH: Final = 32
 
 
+def sentence_for(pattern: str) -> str:
+    """What a text with this pattern must be, as a clause: `must be an amount of device memory with …`."""
+    return _SENTENCES.get(pattern, f"must match {pattern}")
+
+
 def matches(text: str, *, pattern: str) -> str:
     """The CEL expression for whether `text`, itself an expression, matches `pattern`."""
     quote = '"' if "'" in pattern else "'"

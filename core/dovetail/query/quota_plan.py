@@ -62,6 +62,7 @@ class QuotaPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     quotas          all quotas of the tree before or after
     contradictions  what is wrong with the tree, in sentences
+    is_refused      whether the quotas contradict each other, and not only what the cluster has now
     starts          waiting jobs that would start at once, and do not now
     waits           waiting jobs that would start at once now, and then do not
     ends            running jobs that would be ended, and are not now
@@ -72,6 +73,7 @@ class QuotaPlan(msgspec.Struct, frozen=True, kw_only=True):
     starts: list[str]
     waits: list[str]
     ends: list[EndedJob]
+    is_refused: bool = False
 
 
 class _Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,6 +107,7 @@ def plan_quotas(objects: ClusterObjects, *, changed: Sequence[GPUQuota], now: da
         starts=sorted(after.starts - before.starts),
         waits=sorted(before.starts - after.starts),
         ends=[ended for victim, ended in sorted(after.ends.items()) if victim not in before.ends],
+        is_refused=any(not finding.scales for finding in after.tree.findings),
     )
 
 

@@ -1,12 +1,13 @@
 """v3: nodes, devices and quotas from the cache, as far as the caller may see them."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from dovetail.api.gpuquota import GPUQuota
 from dovetail.gpu.models import normalise
+from dovetail.query.borrowers import borrowers_from
 from dovetail.query.jobs.owners import user_of
 from dovetail_gateway.access.visibility import Visibility
 from dovetail_gateway.cluster.cache import ClusterCache, NodeUse
@@ -15,7 +16,15 @@ from dovetail_gateway.routing.table import Answer, Call, Nothing, Strictly
 from dovetail_gateway.v3.paging import page
 from dovetail_gateway.v3.rows import device_rows, node_row
 from dovetail_gateway.v3.types.nodes import DeviceList, NodeFilter, NodeList, NodePath
-from dovetail_gateway.v3.types.quotas import QuotaGuarantee, QuotaList, QuotaMemory, QuotaProblem, QuotaRow, QuotaUse
+from dovetail_gateway.v3.types.quotas import (
+    QuotaBorrower,
+    QuotaGuarantee,
+    QuotaList,
+    QuotaMemory,
+    QuotaProblem,
+    QuotaRow,
+    QuotaUse,
+)
 
 
 class Nodes:
@@ -47,6 +56,9 @@ class Nodes:
         users = self._users(call.sees)
         found = [_quota(each, sees=call.sees, users=users) for each in self._cache.quotas]
         rows = sorted((row for row in found if row is not None), key=lambda row: row.name)
+        seen = {row.name for row in rows}
+        known = {each.metadata.name: each for each in self._cache.quotas}
+        rows = [_with_borrowers(row, quotas=known, seen=seen) for row in rows]
         return Answer(value=QuotaList(items=rows))
 
     def _page(self, wanted: NodeFilter) -> tuple[Sequence[NodeUse], str | None, int]:
@@ -129,7 +141,18 @@ def _guarantee(quota: GPUQuota) -> QuotaGuarantee | None:
         borrowed=known.borrowed,
         waiting=known.waiting,
         memory=None if memory is None else QuotaMemory(**msgspec.structs.asdict(memory)),
+        would_give=[],
     )
+
+
+def _with_borrowers(row: QuotaRow, *, quotas: Mapping[str, GPUQuota], seen: Collection[str]) -> QuotaRow:
+    """The row with those who would be asked for its guarantee, as far as the caller sees them."""
+    known = row.guarantee
+    if known is None or not (known.waiting or (known.memory is not None and known.memory.waiting_mib)):
+        return row
+    found = [each for each in borrowers_from(row.name, quotas=quotas) if each.name in seen]
+    would_give = [QuotaBorrower(name=each.name, gpus=each.gpus) for each in found]
+    return msgspec.structs.replace(row, guarantee=msgspec.structs.replace(known, would_give=would_give))
 
 
 def _is_shown(who: str, *, per: str, sees: Visibility, users: frozenset[str]) -> bool:

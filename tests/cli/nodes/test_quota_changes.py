@@ -53,6 +53,66 @@ def test_the_answer_says_what_is_limited_and_for_whom() -> None:
     assert quota_changes._limits_of(make_quota()) == "no limits, for everyone."
 
 
+@pytest.mark.parametrize(
+    ("spec", "problem"),
+    [
+        ({"parent": "c"}, "--parent c: the parents would form a circle (a > c > b > a)"),
+        ({"parent": "a"}, "GPUQuota a: spec.parent a: must be another quota (the path would be a > a)"),
+        ({"parent": "gone"}, "--parent gone: there is no such GPUQuota: create it first"),
+        ({"parent": "each"}, "--parent each: it counts each user by itself (per), so it can be no parent"),
+        (
+            {"guaranteed": {"gpus": 5}},
+            "GPUQuota a: spec.guaranteed.gpus 5: must not be above the limit of 4 GPUs: raise the limit or",
+        ),
+    ],
+)
+def test_a_contradiction_is_refused_before_anything_is_written(spec: dict[str, Any], problem: str) -> None:
+    known = {
+        each.metadata.name: each
+        for each in (
+            make_quota("a", limit={"gpus": 4}),
+            make_quota("b", parent="a"),
+            make_quota("c", parent="b"),
+            make_quota("each", per="User"),
+        )
+    }
+    wanted = quota_changes.changed("a", before=known["a"], patch=spec)
+    with pytest.raises(UsageError) as refused:
+        quota_changes.check(wanted, others=known)
+    assert problem in str(refused.value)
+
+
+def test_a_parent_that_was_deleted_forbids_no_other_change() -> None:
+    known = {"a": make_quota("a", parent="gone")}
+    wanted = quota_changes.changed("a", before=known["a"], patch={"runningJobs": 3})
+    quota_changes.check(wanted, others=known)
+    assert (wanted.spec.parent, wanted.spec.running_jobs) == ("gone", 3)
+
+
+@pytest.mark.parametrize(
+    ("spec", "patch"),
+    [
+        ({"limit": {"gpus": 4, "memory": "64Gi"}}, {"limit": {"gpus": 8}}),
+        ({"gpus": 4}, {"gpus": 8}),
+        ({}, {"gpus": 8}),
+    ],
+)
+def test_the_limit_of_gpus_is_changed_by_the_name_that_the_quota_has(
+    spec: dict[str, Any], patch: dict[str, Any]
+) -> None:
+    before = make_quota("a", **spec)
+    assert quota_changes.patch_of(before, changes={"gpus": 8}) == patch
+    after = quota_changes.changed("a", before=before, patch=patch).spec.most
+    assert (after.gpus, after.memory) == (8, before.spec.most.memory)
+
+
+def test_none_lifts_a_limit_and_leaves_the_other_amounts() -> None:
+    before = make_quota("a", limit={"gpus": 4, "memory": "64Gi"})
+    patch = quota_changes.patch_of(before, changes={"gpus": None})
+    after = quota_changes.changed("a", before=before, patch=patch).spec.most
+    assert (patch, after.gpus, after.memory) == ({"limit": {"gpus": None}}, None, "64Gi")
+
+
 def test_two_words_are_one_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert app.main(["quota", "set", "Vision", "--gpus", "8"]) == 2
     assert capsys.readouterr().err.startswith('dovetail: NAME "Vision": write up to')

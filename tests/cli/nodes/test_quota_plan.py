@@ -5,11 +5,14 @@ from pathlib import Path
 import pytest
 
 from dovetail.query.quota_plan import EndedJob, QuotaChange, QuotaPlan
+from dovetail_cli import app
+from dovetail_cli.nodes import quota_plan
 from dovetail_cli.nodes.quota_plan import read, rows, sentences
 from dovetail_cli.ui.errors import MissingError, UsageError
 
 ROOT = Path(__file__).parents[3]
 QUOTA = "apiVersion: dovetail.dev/v1alpha1\nkind: GPUQuota\n"
+NAMED = f"{QUOTA}metadata: {{name: q}}\n"
 
 
 def test_the_example_of_three_departments_is_read() -> None:
@@ -23,9 +26,10 @@ def test_the_example_of_three_departments_is_read() -> None:
         ("", "it has no GPUQuota"),
         ("a: [", "expected YAML or JSON"),
         ("kind: Pod\napiVersion: v1\n", "document 1 must be a GPUQuota"),
-        (f"{QUOTA}metadata: {{name: q}}\nspec: {{guaranteed: {{gpus: many}}}}\n", "document 1: Expected `int"),
         (f"{QUOTA}metadata: {{}}\n", "document 1 has no metadata.name"),
-        (QUOTA.replace("alpha1", "beta1") + "spec: {limit: 4}\n", "document 1: spec.limit 4: expected an object"),
+        (f"{QUOTA}metadata: {{name: q}}\n", "GPUQuota q has no spec"),
+        (f"{QUOTA}metadata: {{name: A_B}}\nspec: {{}}\n", "metadata.name must be up to 253 of a-z, 0-9"),
+        (f"{NAMED}spec: {{}}\n---\n{NAMED}spec: {{}}\n", "GPUQuota q is in it twice, and only one of them can count"),
         (QUOTA.replace("alpha1", "beta9"), "GPUQuota of dovetail.dev/v1alpha1 or dovetail.dev/v1beta1"),
     ],
 )
@@ -34,6 +38,58 @@ def test_another_file_is_refused_with_its_problem(tmp_path: Path, text: str, pro
     path.write_text(text)
     with pytest.raises(UsageError, match=problem):
         read(str(path))
+
+
+@pytest.mark.parametrize(
+    ("version", "spec", "problem"),
+    [
+        ("v1alpha1", "garanteed: {gpus: 1}", 'unknown field "spec.garanteed"; did you mean "guaranteed"?'),
+        ("v1beta1", "limit: {runingJobs: 1}", 'unknown field "spec.limit.runingJobs"; did you mean "runningJobs"?'),
+        ("v1beta1", "gpus: 4", 'unknown field "spec.gpus"; the fields are namespaces, users'),
+        ("v1beta1", "limit: 4", "spec.limit 4: must be an object"),
+        (
+            "v1alpha1",
+            "guaranteed: {gpus: many}",
+            'spec.guaranteed.gpus "many": must be a whole number from 0 to 1000000',
+        ),
+        ("v1alpha1", "guaranteed: {gpus: -1}", "spec.guaranteed.gpus -1: must be a whole number from 0 to 1000000"),
+        ("v1alpha1", "limit: {models: {A100: x}}", 'spec.limit.models.A100 "x": must be a whole number from 0'),
+        ("v1beta1", "guaranteed: {memory: 64}", "spec.guaranteed.memory 64: must be a text"),
+        ("v1beta1", "guaranteed: {memory: 64Q}", 'spec.guaranteed.memory "64Q": must be an amount of device memory'),
+        ("v1alpha1", "per: Team", 'spec.per "Team": must be one of Namespace, Together, User'),
+        ("v1alpha1", "namespaces: [Team A]", 'spec.namespaces[0] "Team A": must be of a-z, 0-9'),
+        ("v1alpha1", "users: ['']", 'spec.users[0] "": must have 1 to 253 characters'),
+        ("v1alpha1", "reservations: [{name: a, gpus: 1}]", "spec.reservations[0]: start is missing"),
+        (
+            "v1alpha1",
+            "{limit: {gpus: 4}, gpus: 5}",
+            "spec.gpus is the older name of spec.limit.gpus: write one of them",
+        ),
+        ("v1alpha1", "{per: User, parent: p}", "spec.per User: must be Together with a parent or a guarantee"),
+        ("v1beta1", "parent: q", "spec.parent q: must be another quota (the path would be q > q)"),
+        (
+            "v1beta1",
+            "{guaranteed: {gpus: 9}, limit: {gpus: 4}}",
+            "spec.guaranteed.gpus 9: must not be above the limit of 4 GPUs: raise the limit or lower the guarantee",
+        ),
+    ],
+)
+def test_what_the_api_server_refuses_is_refused_with_the_path_and_the_value(
+    tmp_path: Path, version: str, spec: str, problem: str
+) -> None:
+    path = tmp_path / "quotas.yaml"
+    spec = spec if spec.startswith("{") else f"{{{spec}}}"
+    path.write_text(f"{NAMED.replace('v1alpha1', version)}spec: {spec}\n")
+    with pytest.raises(UsageError) as refused:
+        read(str(path))
+    assert problem in str(refused.value)
+
+
+def test_an_empty_field_counts_as_absent(tmp_path: Path) -> None:
+    path = tmp_path / "quotas.yaml"
+    path.write_text(f"{NAMED}spec: {{parent: null, limit: {{gpus: 2}}}}\n")
+    (quota,) = read(str(path))
+    assert (quota.spec.parent, quota.spec.most.gpus) == (None, 2)
 
 
 def test_the_example_of_quotas_keeps_all_its_limits() -> None:
@@ -72,3 +128,12 @@ def test_the_plan_says_who_ends_and_who_starts() -> None:
         "Would start now: team/b.",
         "Would no longer start now: idle/c.",
     ]
+
+
+@pytest.mark.parametrize(("is_refused", "code"), [(True, 1), (False, 0)])
+def test_quotas_that_contradict_each_other_end_with_1(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], is_refused: bool, code: int
+) -> None:
+    monkeypatch.setattr(quota_plan, "show", lambda _file, **_options: ("the plan", is_refused))
+    assert app.main(["quota", "plan", "quotas.yaml"]) == code
+    assert capsys.readouterr().out == "the plan\n"

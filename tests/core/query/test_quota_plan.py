@@ -81,3 +81,19 @@ def test_those_who_borrow_most_are_asked_first_and_never_relatives_within_their_
         )
     }
     assert [(each.name, each.gpus) for each in borrowers_from("l1", quotas=quotas)] == [("l2", 3), ("r1", 2)]
+
+
+@pytest.mark.parametrize(
+    ("changed", "is_refused"),
+    [
+        ([quota("a", parent="b"), quota("b", parent="a")], True),
+        ([quota("a", parent="gone")], True),
+        ([quota("a", guaranteed={"gpus": 1})], False),
+        # More than the cluster has: no contradiction between the quotas.
+        ([quota("a", guaranteed={"gpus": 9})], False),
+    ],
+)
+def test_quotas_that_contradict_each_other_are_refused(
+    objects: ClusterObjects, changed: list[GPUQuota], is_refused: bool
+) -> None:
+    assert plan_quotas(objects, changed=changed, now=NOW).is_refused is is_refused

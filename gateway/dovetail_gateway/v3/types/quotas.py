@@ -24,10 +24,19 @@ class QuotaMemory(Row, frozen=True, kw_only=True):
     waiting_mib: int
 
 
+class QuotaBorrower(Row, frozen=True, kw_only=True):
+    """A quota that would be asked for GPUs that it borrows, and for how many at most."""
+
+    name: str
+    gpus: float
+
+
 class QuotaGuarantee(Row, frozen=True, kw_only=True):
     """What a quota guarantees, lends and borrows, in GPUs.
 
     `waiting` is what its waiting jobs request within the guarantee. `memory` is null where no quota names memory.
+    `would_give` names, while jobs wait within the guarantee, the quotas that would be asked for it: those that you may
+    see.
     """
 
     gpus: float
@@ -36,6 +45,7 @@ class QuotaGuarantee(Row, frozen=True, kw_only=True):
     borrowed: float
     waiting: float
     memory: QuotaMemory | None
+    would_give: list[QuotaBorrower]
 
 
 class QuotaProblem(Row, frozen=True, kw_only=True):
