@@ -33,7 +33,7 @@ ON_EACH_VERSION := $(addprefix tests/cluster/test_,$(addsuffix .py,chart admissi
 WORKERS ?= 3
 
 ## Prove it
-.PHONY: test lint types unit cluster e2e e2e-versions e2e-install mutants bench bench-queue bench-hotpath bench-agent soak observe hardware simulate
+.PHONY: test lint types unit cluster chart e2e e2e-versions e2e-install mutants bench bench-queue bench-hotpath bench-agent soak observe hardware simulate
 test: $(STAMP) ## All checks: lint, types, unit, property and a short cluster suite (minutes)
 	@$(MAKE) --no-print-directory lint types
 	$(BIN)/python -m tools.mutants.changed
@@ -57,6 +57,9 @@ e2e-versions: $(STAMP) ## A set of cluster tests on each minor version of Kubern
 	  DOVETAIL_TEST_KUBERNETES=$$each $(BIN)/pytest -m "not slow" $(ON_EACH_VERSION) || exit 1; \
 	done
 	$(BIN)/pytest tests/chart/test_kubernetes_versions.py
+chart: $(STAMP) ## The chart alone: helm lint, presets and values, kubeconform, policies, alerts and dashboards by their tools
+	$(BIN)/dovetail sandbox fetch helm kubeconform
+	$(BIN)/pytest tests/chart
 e2e-install: $(STAMP) ## Build the images, and install the chart on a real node with Helm; -s prints times and sizes
 	images/build.sh >/dev/null
 	$(BIN)/pytest -s tests/installation

@@ -16,6 +16,7 @@ from dovetail.api.resources import (
     CRDS,
     GPUJOBS,
     GPUNODES,
+    GPUNODETENANTS,
     GPUQUOTAS,
     HISTORYQUERIES,
     LEASES,
@@ -199,7 +200,7 @@ async def _has(cluster: Cluster, *, right: Right, home: str) -> bool:
 
 async def _kinds(cluster: Cluster) -> dict[str, Unseen | None]:
     """Our kinds, each with why it cannot be listed; None where it can."""
-    kinds = (GPUJOBS, GPUNODES, GPUQUOTAS, HISTORYQUERIES)
+    kinds = (GPUJOBS, GPUNODES, GPUNODETENANTS, GPUQUOTAS, HISTORYQUERIES)
     counted = await asyncio.gather(*(seen(_count(cluster, resource=each)) for each in kinds))
     return {
         kind.plural: found if isinstance(found, Unseen) else None for kind, found in zip(kinds, counted, strict=True)

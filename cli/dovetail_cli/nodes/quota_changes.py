@@ -86,7 +86,10 @@ def apply(name: str, *, changes: Mapping[str, Any], kubeconfig: str | None, cont
 
 
 def patch_of(before: GPUQuota | None, *, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """The changes as a merge patch of the spec: the limit of GPUs by the name that the quota has it under."""
+    """The changes as a merge patch of the spec.
+
+    It names the limit of GPUs as the quota does: `gpus`, or `limit.gpus`.
+    """
     patch = dict(changes)
     if "gpus" in patch and before is not None and before.spec.limit is not None:
         patch["limit"] = {"gpus": patch.pop("gpus")}
@@ -104,9 +107,9 @@ def changed(name: str, *, before: GPUQuota | None, patch: Mapping[str, Any]) -> 
 
 
 def check(quota: GPUQuota, *, others: Mapping[str, GPUQuota]) -> None:
-    """Refuse, before anything is written, fields that contradict each other and a parent that cannot be one.
+    """Refuse fields that contradict each other, and a parent that cannot be one.
 
-    Raises `UsageError`. A parent that the change does not name may be wrong: it stays as it is.
+    Raises `UsageError`, before anything is written. A parent that the change leaves as it is may be wrong.
     """
     name, parent = quota.metadata.name, quota.spec.parent
     if problem := problem_of(quota):

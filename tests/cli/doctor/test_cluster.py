@@ -66,6 +66,7 @@ async def test_a_user_without_any_rights_is_told_what_could_not_be_looked_at(api
     admission = "/apis/admissionregistration.k8s.io/v1"
     for path in (
         f"{dovetail}/namespaces/default/gpujobs", f"{dovetail}/gpuquotas", "/api/v1/nodes",
+        f"{dovetail}/gpunodetenants",
         f"{dovetail}/namespaces/default/historyqueries",
         *(f"/apis/coordination.k8s.io/v1/{release}/leases/dovetail-{name}" for name in LEASED),
         f"/api/v1/{release}/configmaps/dovetail-config", "/apis/node.k8s.io/v1/runtimeclasses/nvidia",

@@ -73,7 +73,7 @@ def picture(**changes: Any) -> Picture:
     """A cluster in order, with these things otherwise."""
     whole = Picture(
         now=NOW,
-        kinds={"gpujobs": None, "gpunodes": None, "gpuquotas": None, "historyqueries": None},
+        kinds={"gpujobs": None, "gpunodes": None, "gpunodetenants": None, "gpuquotas": None, "historyqueries": None},
         nodes=[node()],
         gpunodes=[report()],
         leases={name: lease() for name in LEASED},
