@@ -1,4 +1,4 @@
-"""Kinds of other projects on a sandbox: their CRDs without schemas, and a controller that keeps their contracts.
+"""Kinds of other projects on a sandbox: their own CRDs, and a controller that keeps their contracts.
 
 What a kind's controller does is written from the project's documentation, not from Dovetail's adapters: it creates no
 pod of a suspended object, creates those of all templates once it is let go, and says in the status how far it is.
@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any, Final
 
 from dovetail.api.builtin import Pod
-from dovetail.api.resources import CRDS, PODS, Resource
+from dovetail.api.resources import PODS, Resource
 from dovetail.kube.client import Client
 from dovetail.kube.errors import AlreadyExists, NotFound
 
@@ -31,32 +31,6 @@ OWNED_BY: Final = "test/owned-by"
 _POLL_SECONDS: Final = 0.1
 
 Body = dict[str, Any]
-
-
-def crd(kind: Resource) -> Body:
-    """The kind's CRD, whose objects may have any field."""
-    anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    version = {
-        "name": kind.version,
-        "served": True,
-        "storage": True,
-        "subresources": {"status": {}},
-        "schema": {"openAPIV3Schema": anything},
-    }
-    singular = kind.kind.lower()
-    return {
-        # The API server takes kinds of k8s.io only with the review of their design.
-        "metadata": {
-            "name": f"{kind.plural}.{kind.group}",
-            "annotations": {"api-approved.kubernetes.io": "https://github.com/kubernetes-sigs/jobset"},
-        },
-        "spec": {
-            "group": kind.group,
-            "names": {"kind": kind.kind, "listKind": f"{kind.kind}List", "plural": kind.plural, "singular": singular},
-            "scope": "Namespaced",
-            "versions": [version],
-        },
-    }
 
 
 def templates(found: Body) -> Iterator[tuple[Body, int]]:
@@ -196,25 +170,6 @@ class Controller:
             await self._client.patch(
                 kind, name=name, patch={"status": status}, as_type=Body, namespace=self._namespace, subresource="status"
             )
-
-
-@contextlib.asynccontextmanager
-async def installed(client: Client) -> AsyncIterator[None]:
-    """The CRDs of all kinds, served; they are gone after the block."""
-    for kind in KINDS.values():
-        await client.create(CRDS, body=crd(kind), as_type=Body)
-    try:
-        async with asyncio.timeout(30):
-            for kind in KINDS.values():
-                while True:
-                    with contextlib.suppress(NotFound):
-                        await client.list(kind, as_type=Body)
-                        break
-                    await asyncio.sleep(_POLL_SECONDS)
-        yield
-    finally:
-        for kind in KINDS.values():
-            await client.delete(CRDS, name=f"{kind.plural}.{kind.group}")
 
 
 def _owned_by(owner: Body) -> Body:

@@ -24,10 +24,10 @@ from tests.cluster.kinds import (
     RAYJOBS,
     RULES,
     Controller,
-    installed,
     is_suspended,
 )
 from tests.cluster.mallory import an_account
+from tests.cluster.projects import JOBSET, KUBERAY, MPI_OPERATOR, installed
 from tests.cluster.test_guests import Guests, guests
 from tests.core.jobs.guests.examples import EXPECTED, Expected, example, kind_named
 
@@ -39,7 +39,10 @@ __all__ = ["guests"]
 @pytest.fixture
 async def controller(client: Client, namespace: str, sandbox: Cluster) -> AsyncIterator[Controller]:
     # It has an account of its own, as in a cluster.
-    async with installed(client), an_account("kinds", client, rules=RULES, namespace=namespace, sandbox=sandbox) as its:
+    async with (
+        installed(client, projects=(JOBSET, KUBERAY, MPI_OPERATOR)),
+        an_account("kinds", client, rules=RULES, namespace=namespace, sandbox=sandbox) as its,
+    ):
         made = Controller(its, namespace=namespace)
         async with made.at_work():
             yield made
