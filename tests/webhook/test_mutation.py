@@ -109,7 +109,8 @@ def test_a_jobs_pod_that_somebody_added_a_container_to_keeps_what_it_has() -> No
     pod = {**template, "spec": {**before, "containers": [{"name": "proxy"}, *before["containers"]]}}
     proxy, main = mutated(pod)["spec"]["containers"]
     assert proxy["env"] == [VOID]
-    assert {"name": "DOVETAIL_JOB_ID", "value": "42"} in main["env"]
+    number = {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.labels['dovetail.dev/job-number']"}}
+    assert {"name": "DOVETAIL_JOB_ID", "valueFrom": number} in main["env"]
     assert main["resources"] == before["containers"][0]["resources"]
     # What the Binding will say is counted by the container's place.
     assert (

@@ -74,7 +74,7 @@ def build_job(
     if job.spec.reservation is not None:
         labels[names.LABEL_RESERVATION] = "true"
     gpus = ask.gpu.count if ask.gpu else 0
-    pod_spec = rendezvous.joined(_pod_spec(job, ask=ask, number=number), job=job, gpus=gpus)
+    pod_spec = rendezvous.joined(_pod_spec(job, ask=ask), job=job, gpus=gpus)
     template = {"metadata": _pod_metadata(job, ask=ask, labels=labels), "spec": pod_spec}
     batch: Manifest = {
         "completionMode": "Indexed",
@@ -154,7 +154,7 @@ def _pod_metadata(job: GPUJob, *, ask: Ask, labels: Mapping[str, str]) -> Manife
     return {"labels": {**theirs, **labels}, "annotations": annotations | hosts}
 
 
-def _pod_spec(job: GPUJob, *, ask: Ask, number: int) -> Manifest:
+def _pod_spec(job: GPUJob, *, ask: Ask) -> Manifest:
     spec: Manifest = template_spec(job)
     for field in _ADMISSION_SETS:
         spec.pop(field, None)
@@ -175,7 +175,7 @@ def _pod_spec(job: GPUJob, *, ask: Ask, number: int) -> Manifest:
     if job.spec.pool is not None:
         spec = in_pools(spec, pools=[job.spec.pool])
     by_plugin = [ask.resource] if ask.resource and may_set_visible_devices(ask.resource) else []
-    return _with_job_id(completed(spec, asked=_asked(ask), by_plugin=by_plugin), number=number)
+    return _with_job_id(completed(spec, asked=_asked(ask), by_plugin=by_plugin))
 
 
 def _asked(ask: Ask) -> Parts:
@@ -185,9 +185,17 @@ def _asked(ask: Ask) -> Parts:
     return Parts(mode=ask.mode, parts=(Part(index=0, container="", request=ask.gpu),))
 
 
-def _with_job_id(spec: Manifest, *, number: int) -> Manifest:
+def _with_job_id(spec: Manifest) -> Manifest:
+    """The number as a variable of the first container, from the pod's label.
+
+    As a value, the containers would differ between clusters, which number jobs by themselves: MultiKueue starts a job
+    only if its containers are equal.
+    """
     first, *others = spec["containers"]
     theirs = [entry for entry in first.get("env") or () if entry.get("name") != names.ENV_JOB_ID]
     # First, so that the user's own variables may refer to it.
-    environment = [{"name": names.ENV_JOB_ID, "value": str(number)}, *theirs]
+    path = f"metadata.labels['{names.LABEL_JOB_NUMBER}']"
+    # The API server adds the version.
+    source = {"fieldRef": {"apiVersion": "v1", "fieldPath": path}}
+    environment = [{"name": names.ENV_JOB_ID, "valueFrom": source}, *theirs]
     return {**spec, "containers": [{**first, "env": environment}, *others]}

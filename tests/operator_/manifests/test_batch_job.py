@@ -13,6 +13,7 @@ from dovetail_operator.manifests.batch_job import Manifest, build_job, is_of_ano
 from tests.operator_.builders import make_job
 
 FIELD_REF = "metadata.annotations['dovetail.dev/{}.0']"
+JOB_ID = "metadata.labels['dovetail.dev/job-number']"
 
 
 def build(**spec: Any) -> Manifest:
@@ -114,7 +115,7 @@ def test_a_whole_device_is_seen_by_the_uuids_of_the_binding() -> None:
         "NVIDIA_VISIBLE_DEVICES": FIELD_REF.format("visible-devices"),
         "DOVETAIL_GPU_UUIDS": FIELD_REF.format("visible-devices"),
         "CUDA_VISIBLE_DEVICES": "0,1",
-        "DOVETAIL_JOB_ID": "42",
+        "DOVETAIL_JOB_ID": JOB_ID,
     }
 
 
@@ -151,9 +152,17 @@ def test_a_job_without_gpu_is_a_plain_pod_that_sees_none() -> None:
     manifest = build(resources={"device": "cpu"}, template=template(runtimeClassName="nvidia"))
     spec = pod_spec(manifest)
     assert "runtimeClassName" not in spec
-    assert environment(spec["containers"][0]) == {"NVIDIA_VISIBLE_DEVICES": "void", "DOVETAIL_JOB_ID": "42"}
+    assert environment(spec["containers"][0]) == {"NVIDIA_VISIBLE_DEVICES": "void", "DOVETAIL_JOB_ID": JOB_ID}
     assert not spec["containers"][0]["resources"]
     assert names.REQUEST not in manifest["spec"]["template"]["metadata"]["annotations"]
+
+
+def test_the_number_is_in_a_label_and_the_containers_are_the_same_in_each_cluster() -> None:
+    job = make_job(gpu=2)
+    ask = ask_of_job(job, ranking=DEFAULT_RANKING)
+    here, there = (build_job(job, ask=ask, number=number)["spec"]["template"] for number in (42, 7))
+    assert [each["metadata"]["labels"][names.LABEL_JOB_NUMBER] for each in (here, there)] == ["42", "7"]
+    assert here["spec"] == there["spec"]
 
 
 def test_the_pods_say_what_they_ask_and_whose_they_are() -> None:
@@ -275,7 +284,7 @@ def test_a_job_s_own_variable_for_its_number_is_replaced_in_the_first_container_
     own = [{"name": names.ENV_JOB_ID, "value": "1"}, {"name": "MINE", "value": "2"}]
     containers = [{"name": "main", "env": own}, {"name": "side", "env": own}]
     main, side = pod_spec(build(template=template(containers=containers)))["containers"]
-    assert (environment(main)[names.ENV_JOB_ID], environment(main)["MINE"]) == ("42", "2")
+    assert (environment(main)[names.ENV_JOB_ID], environment(main)["MINE"]) == (JOB_ID, "2")
     assert environment(side)[names.ENV_JOB_ID] == "1"
 
 

@@ -4,8 +4,21 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from dovetail.api.resources import Resource
-from dovetail.jobs.guests.kind import Guest, GuestError, Path, PodSet, Progress, conditions_in, pod_set, text, whole
+from dovetail.jobs.guests.kind import (
+    Guest,
+    GuestError,
+    Path,
+    PodSet,
+    Progress,
+    conditions_in,
+    pod_set,
+    text,
+    value_at,
+    whole,
+)
 
+# The MPI operator's default is None: workers are servers that never end by themselves.
+_CLEANS_UP: Final = ("Running", "All")
 _CONDITIONS: Final = {"Succeeded": "Complete", "Failed": "Failed", "Suspended": "Suspended"}
 
 
@@ -18,6 +31,10 @@ class MPIJobs:
 
     def pod_sets(self, spec: Mapping[str, Any]) -> list[PodSet]:
         """Its launcher and workers. Raises `GuestError`."""
+        if value_at(spec, path=("runPolicy", "cleanPodPolicy")) not in _CLEANS_UP:
+            raise GuestError(
+                "spec.runPolicy.cleanPodPolicy must be Running or All: else the workers keep their GPUs after the end"
+            )
         parts = spec.get("mpiReplicaSpecs")
         if not isinstance(parts, Mapping) or not parts:
             raise GuestError("spec.mpiReplicaSpecs must name at least one role")

@@ -50,6 +50,9 @@ FAILED: dict[str, dict[str, Any]] = {
 }
 
 
+UNCLEAN = "spec.runPolicy.cleanPodPolicy must be Running or All: else the workers keep their GPUs after the end"
+
+
 def patched(body: dict[str, Any], *, patch: list[dict[str, Any]]) -> dict[str, Any]:
     """The object after a JSON patch of additions."""
     after: dict[str, Any] = json.loads(json.dumps(body))
@@ -204,6 +207,8 @@ def test_a_hostile_spec_is_one_sentence(kind: Kind, value: Any) -> None:
         ("RayCluster", {"enableInTreeAutoscaling": True},
          "spec.enableInTreeAutoscaling is true: the queue plans a fixed number of pods"),
         ("MPIJob", {"mpiReplicaSpecs": {}}, "spec.mpiReplicaSpecs must name at least one role"),
+        ("MPIJob", {"runPolicy": {"cleanPodPolicy": "None"}}, UNCLEAN),
+        ("MPIJob", {"runPolicy": {}}, UNCLEAN),
     ],
 )  # fmt: skip
 def test_what_cannot_be_queued_is_told(name: str, change: dict[str, Any], sentence: str) -> None:
