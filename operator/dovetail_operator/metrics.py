@@ -14,6 +14,7 @@ from prometheus_client.registry import Collector
 
 from dovetail.api.gpujob import Phase, Reason
 from dovetail.api.historyquery import OTHERS
+from dovetail.api.meta import find_condition
 from dovetail.formats.durations import moment
 from dovetail.jobs.records import gpus_held
 from dovetail.kube.leader_election import Leadership
@@ -180,7 +181,12 @@ class QuotasCollector(Collector):
         of_memory = GaugeMetricFamily(
             "dovetail_quota_memory_bytes", "Device memory of a GPUQuota in a tree, by kind.", labels=labels
         )
+        wrong = GaugeMetricFamily(
+            "dovetail_quota_contradictory", "1 while a GPUQuota contradicts its tree, otherwise 0.", labels=["quota"]
+        )
         for quota in self._state.store.quotas.all[:_MOST_NAMESPACES]:
+            if (valid := find_condition(quota.status.conditions, type="Valid")) is not None:
+                wrong.add_metric([quota.metadata.name], float(valid.status == "False"))
             known = quota.status.guarantee
             if known is None:
                 continue
@@ -196,7 +202,7 @@ class QuotasCollector(Collector):
             if known.memory is not None:
                 for name, mib in msgspec.structs.asdict(known.memory).items():
                     of_memory.add_metric([quota.metadata.name, name.removesuffix("_mib")], mib << 20)
-        return [family, of_memory]
+        return [family, of_memory, wrong]
 
 
 class LeaseCollector(Collector):

@@ -167,6 +167,24 @@ CASES: Final = {
         "2 jobs ask for what this cluster cannot give (ExceedsCapacity).",
         {"reason": "ExceedsCapacity"},
     ),
+    "DovetailGuaranteeNotKept": Case(
+        {'dovetail_quota_gpus{quota="team",kind="waiting"}': "2x30"},
+        # A reclaim takes its notice; who waits beyond the guarantee does not count.
+        {
+            'dovetail_quota_gpus{quota="team",kind="waiting"}': "2x10 0x20",
+            'dovetail_quota_gpus{quota="team",kind="guaranteed"}': "4x30",
+        },
+        "25m",
+        "Jobs of GPUQuota team have waited for 15 minutes for 2 GPUs that it guarantees.",
+        {"quota": "team"},
+    ),
+    "DovetailQuotaContradictory": Case(
+        {'dovetail_quota_contradictory{quota="team"}': "1x30"},
+        {'dovetail_quota_contradictory{quota="team"}': "0x30"},
+        "20m",
+        "GPUQuota team contradicts its tree, so it acts otherwise than it is written.",
+        {"quota": "team"},
+    ),
     "DovetailPreemptionStorm": Case(
         {"dovetail_preemptions_total": "0+2x30"},
         {"dovetail_preemptions_total": "0+0.5x30"},

@@ -134,3 +134,19 @@ def test_the_quotas_of_a_tree_have_series_and_others_have_none() -> None:
     registry.register(QuotasCollector(state))
     assert registry.get_sample_value("dovetail_quota_gpus", {"quota": "team", "kind": "borrowed"}) == 2
     assert registry.get_sample_value("dovetail_quota_gpus", {"quota": "plain", "kind": "used"}) is None
+
+
+@pytest.mark.parametrize(("valid", "value"), [("False", 1.0), ("True", 0.0), (None, None)])
+def test_a_quota_that_contradicts_its_tree_has_a_series(valid: str | None, value: float | None) -> None:
+    state, registry = make_state(), CollectorRegistry()
+    condition = {
+        "type": "Valid",
+        "status": valid,
+        "reason": "ParentMissing",
+        "message": "",
+        "lastTransitionTime": at(-5),
+    }
+    status = {"conditions": [] if valid is None else [condition]}
+    state.store.quotas.update(msgspec.convert({"metadata": {"name": "q"}, "spec": {}, "status": status}, GPUQuota))
+    registry.register(QuotasCollector(state))
+    assert registry.get_sample_value("dovetail_quota_contradictory", {"quota": "q"}) == value

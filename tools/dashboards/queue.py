@@ -12,7 +12,7 @@ UID: Final = "dovetail-queue"
 def build() -> Dashboard:
     """The dashboard."""
     board = dashboard_of("Dovetail / Queue and waits", uid=UID, says="Which jobs wait, why and for how long.")
-    for add in (_with_waiting, _with_flow):
+    for add in (_with_waiting, _with_quotas, _with_flow):
         board = add(board)
     return board
 
@@ -74,6 +74,47 @@ def _with_waiting(board: Dashboard) -> Dashboard:
                 says="How long the oldest job has waited with each reason.",
                 queries={"{{reason}}": "time() - min by (reason) (dovetail_jobs_oldest_waiting_timestamp_seconds)"},
                 unit="s",
+                width=12,
+            )
+        )
+    )
+
+
+def _with_quotas(board: Dashboard) -> Dashboard:
+    return (
+        board.with_row(Row("Guaranteed quotas"))
+        .with_panel(
+            lines(
+                "Used of each quota",
+                says="GPUs in use by each GPUQuota in a tree and by those below it.",
+                queries={"{{quota}}": 'topk(20, max by (quota) (dovetail_quota_gpus{kind="used"})) or vector(0)'},
+                width=12,
+            )
+        )
+        .with_panel(
+            lines(
+                "Guaranteed to each quota",
+                says="GPUs that are guaranteed now; less than the spec says while devices are lost.",
+                queries={"{{quota}}": 'topk(20, max by (quota) (dovetail_quota_gpus{kind="guaranteed"})) or vector(0)'},
+                width=12,
+            )
+        )
+        .with_panel(
+            lines(
+                "Waiting within the guarantee",
+                says="GPUs that waiting jobs request within what is guaranteed to them: above 0 while a reclaim takes.",
+                queries={"{{quota}}": 'max by (quota) (dovetail_quota_gpus{kind="waiting"}) > 0 or vector(0)'},
+                width=12,
+            )
+        )
+        .with_panel(
+            lines(
+                "Lent and borrowed",
+                says="Guaranteed GPUs that others use, and GPUs in use beyond a guarantee.",
+                queries={
+                    "{{quota}} lent": 'max by (quota) (dovetail_quota_gpus{kind="lent"}) > 0 or vector(0)',
+                    "{{quota}} borrowed": 'max by (quota) (dovetail_quota_gpus{kind="borrowed"}) > 0 or vector(0)',
+                },
                 width=12,
             )
         )
