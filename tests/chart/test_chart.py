@@ -12,7 +12,7 @@ from dovetail.config.credentials import exposed
 from dovetail.config.settings import Settings
 from dovetail.gpu.device_plugins import DEFAULT_VENDORS
 from tests.chart.conftest import Helm, Render
-from tests.chart.generated import BEGIN, CHART, END, config_schema, table, values
+from tests.chart.generated import BEGIN, CHART, END, IMAGES, config_schema, table, values
 
 ROOT = CHART.parents[1]
 WORKLOADS = ("Deployment", "DaemonSet")
@@ -472,6 +472,15 @@ def test_an_agent_that_simulates_asks_for_no_cards(render: Render) -> None:
         named(render(agent__provider="simulated"), "DaemonSet", "dovetail-agent")["spec"]["template"]["spec"],
     ):
         assert "NVIDIA_VISIBLE_DEVICES" not in {env["name"] for env in each["containers"][0].get("env", [])}
+
+
+def test_partitioning_that_the_agents_may_not_do_is_refused(helm: Helm) -> None:
+    asked = ("--set=config.mig_reshape.enabled=true",)
+    done = helm("template", "d", str(CHART), IMAGES, *asked)
+    assert done.returncode != 0
+    assert "config.mig_reshape.enabled is true, but needs agent.reshape.enabled=true" in done.stderr
+    for allowed in ("--set=agent.reshape.enabled=true", "--set=simulation.enabled=true"):
+        assert helm("template", "d", str(CHART), IMAGES, *asked, allowed).returncode == 0
 
 
 def test_the_simulated_agent_serves_every_node(render: Render) -> None:
