@@ -11,7 +11,7 @@ from dovetail.gpu.models import normalise
 from dovetail.gpu.request import WHOLE_MILLI
 from dovetail.queue.limits.device_memory import cluster_memory_mib
 from dovetail.queue.limits.fair_share import Account
-from dovetail.queue.limits.quota_usage import Counted
+from dovetail.queue.limits.quota_usage import Counted, Kind
 from dovetail.queue.limits.subjects import Subject, binds, specificity
 from dovetail.queue.quota_tree.loans import Charge, Loans
 from dovetail.queue.quota_tree.parents import acts_as_parent_alone
@@ -96,17 +96,15 @@ def loans_of(
     """The loans of a cycle over all jobs that run or wait, and the pods that belong to no job."""
     charges: dict[str, Charge] = {}
     running: list[str] = []
-    # Thousands of jobs take the same of few quotas. A subject is compared by identity, as its hash costs more than the
-    # rest; `counted` keeps it alive.
-    alike: dict[tuple[int, int, int, int | None, int, str, bool], Charge] = {}
+    # Thousands of jobs take the same of few quotas.
+    alike: dict[Kind, Charge] = {}
     for each in counted:
         # Ended jobs are included for their usage but take nothing any more.
         if each.end is None and each.milli:
-            workers = each.least, each.workers
-            key = (id(each.subject), each.milli, each.memory_mib, *workers, each.model, each.preemptible)
-            charge = alike.get(key)
+            kind = each.kind
+            charge = alike.get(kind)
             if charge is None:
-                charge = alike[key] = _charge(each, tree=tree, quota_of=quota_of)
+                charge = alike[kind] = _charge(each, tree=tree, quota_of=quota_of)
             charges[each.uid] = charge
             if not each.queued:
                 running.append(each.uid)

@@ -1,9 +1,10 @@
 """What jobs and pods take of GPUQuotas, and the status of a quota. Pure."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -16,6 +17,15 @@ from dovetail.queue.limits.subjects import Subject
 from dovetail.queue.model.gate import Refused
 
 _MOST_USES: Final = 1024
+
+
+class Kind:
+    """The key of jobs that take the same of the same quotas. Equal kinds are one object."""
+
+    __slots__ = ("__weakref__",)
+
+
+_KINDS: Final[WeakValueDictionary[object, Kind]] = WeakValueDictionary()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +64,16 @@ class Counted:
     model: str = ""
     preemptible: bool = True
     owner: Child | None = None
+    _kind: Kind | None = field(default=None, init=False, repr=False, compare=False)
+
+    @property
+    def kind(self) -> Kind:
+        """What it takes, and of which quotas: each look compares thousands of jobs, of which most stay the same."""
+        if self._kind is None:
+            takes = self.milli, self.memory_mib, self.model, self.workers, self.least, self.preemptible
+            object.__setattr__(self, "_kind", _KINDS.setdefault((self.subject, *takes), Kind()))
+        assert self._kind is not None, "it was just set"
+        return self._kind
 
     @property
     def is_job(self) -> bool:
