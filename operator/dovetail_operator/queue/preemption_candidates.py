@@ -14,16 +14,10 @@ def running_jobs(state: State, *, now: datetime) -> list[Running]:
     """Jobs that run or were just preempted; none if preemption is off and no quota guarantees anything."""
     if not state.preemption.gap and not state.store.quotas.tree().guarantees:
         return []
-    jobs = state.store.jobs
-    # Of thousands of jobs most have never run, which is cheaper to see here.
-    have_run = [
-        (key, job)
-        for key, job in jobs.items()
-        if (status := job.status).start_time is not None or status.preemption is not None
-    ]
-    preempted = any(job.status.preemption is not None for _, job in have_run)
-    served = served_jobs(jobs.values()) if preempted else frozenset()
-    found = (running_job(state, key=key, job=job, served=served, now=now) for key, job in have_run)
+    have_run = state.store.jobs_that_ran
+    preempted = any(job.status.preemption is not None for job in have_run.values())
+    served = served_jobs(state.store.jobs.values()) if preempted else frozenset()
+    found = (running_job(state, key=key, job=job, served=served, now=now) for key, job in have_run.items())
     return [each for each in found if each is not None]
 
 

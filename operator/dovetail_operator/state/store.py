@@ -62,6 +62,8 @@ class Store:
         self.view = view
         self.quotas = quotas or Quotas()
         self.jobs: dict[str, GPUJob] = {}
+        # Those of the jobs that run, have run or were preempted: of thousands that wait, few.
+        self.jobs_that_ran: dict[str, GPUJob] = {}
         self.pods = JobPods()
         self.refused_pods = RefusedPods()
         self.tasks = TaskIndex()
@@ -105,6 +107,10 @@ class Store:
         if known is not None and known.metadata.uid != job.metadata.uid:
             self._forget(known)
         self.jobs[key] = job
+        if job.status.start_time is not None or job.status.preemption is not None:
+            self.jobs_that_ran[key] = job
+        else:
+            self.jobs_that_ran.pop(key, None)
         self._unreadable.pop(job.metadata.uid, None)
         for follower in self._followers:
             follower.observe(job)
@@ -123,6 +129,7 @@ class Store:
         known = self.jobs.get(key)
         if known is not None and known.metadata.uid == uid:
             del self.jobs[key]
+            self.jobs_that_ran.pop(key, None)
             self._forget(known)
 
     def child_changed(self, child: Job) -> None:

@@ -72,6 +72,20 @@ def test_followers_get_each_newer_version_and_the_last_one_of_a_job_that_is_repl
     assert follower.seen[4:] == [("drop", "b")]
 
 
+def test_jobs_that_ran_are_those_with_a_start_or_a_preemption() -> None:
+    store = make_state().store
+    store.job_changed(make_job(meta={"resourceVersion": "1"}))
+    assert store.jobs_that_ran == {}
+    for version, status in (("2", {"startTime": at(-5)}), ("3", {"preemption": {"by": "uid-y", "count": 1}})):
+        store.job_changed(make_job(meta={"resourceVersion": version}, status=status))
+        assert store.jobs_that_ran == {"team/x": store.jobs["team/x"]}
+    store.job_changed(make_job(meta={"resourceVersion": "4"}))
+    assert store.jobs_that_ran == {}
+    store.job_changed(make_job(meta={"resourceVersion": "5"}, status={"startTime": at(-5)}))
+    store.job_deleted("team/x", uid="uid-x")
+    assert store.jobs_that_ran == {}
+
+
 def test_versions_are_numbers_and_not_texts() -> None:
     state = make_state()
     child = make_child(with_job(state))
