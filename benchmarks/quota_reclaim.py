@@ -62,6 +62,8 @@ def main() -> None:
     options.add_argument("--json", type=Path, default=Path("out/quota_reclaim.json"), help="where it is written too")
     args = options.parse_args()
     if args.plane:
+        if (most := max((gpus for gpus, _ in args.gangs), default=0)) > args.nodes * DEVICES:
+            options.error(f"--gangs: {most} GPUs, but --nodes {args.nodes} has {args.nodes * DEVICES}")
         found = quota_plane.on_plane(nodes=args.nodes, singles=args.singles, gangs=args.gangs)
         queue_plane.report(found, path=args.json)
         return

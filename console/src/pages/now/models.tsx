@@ -10,6 +10,8 @@ import { t } from "../../texts";
 
 interface ModelUse {
   model: string;
+  // The profile of MIG instances; empty for GPUs.
+  profile: string;
   free: number;
   total: number;
   // The most free devices on one node: no single worker can start with more.
@@ -21,9 +23,10 @@ function modelUses(list: readonly NodeRow[]): ModelUse[] {
   for (const node of list) {
     const here = Map.groupBy(node.devices, (device: DeviceRow) => device.model);
     for (const [model, devices] of here) {
+      const profile = devices[0]?.migProfile ?? "";
       const free = devices.filter((device) => device.available).length;
-      const use = found.get(model) ?? { model, free: 0, total: 0, most: 0 };
-      found.set(model, { model, free: use.free + free, total: use.total + devices.length, most: Math.max(use.most, free) });
+      const use = found.get(model) ?? { model, profile, free: 0, total: 0, most: 0 };
+      found.set(model, { model, profile, free: use.free + free, total: use.total + devices.length, most: Math.max(use.most, free) });
     }
   }
   return [...found.values()].sort((a, b) => byName(a.model, b.model));
@@ -59,6 +62,10 @@ export function Models() {
   );
 }
 
+// A request for so many of them as people write it; an instance has its GPU's model and its profile in its own.
+const requestOf = (use: ModelUse, count: number): string =>
+  use.profile ? `${count}x${use.profile}(${use.model.split(" MIG ")[0]})` : `${count}(${use.model})`;
+
 export const chosenNamespace = (): string => namespaces.value[0] ?? "default";
 
 // The largest request that the queue would start now. Free devices bound it; reservations and quotas may lower it.
@@ -69,10 +76,10 @@ function Largest({ use }: { use: ModelUse }) {
     answer.value = null;
     void (async () => {
       for (let gpus = use.most; gpus > 0; gpus = gpus > 1 ? Math.floor(gpus / 2) : 0) {
-        const spec = specOf({ gpu: `${gpus}(${use.model})`, limit: "1h" });
+        const spec = specOf({ gpu: requestOf(use, gpus), limit: "1h" });
         const said = await post<DryRun>("/api/v3/dry-run", { namespace: chosenNamespace(), spec }, { signal: stop.signal });
         if (said.outcome === "Starts") {
-          answer.value = `${gpus}(${use.model}): ${said.nodes.map((each) => each.node).join(", ")}`;
+          answer.value = `${requestOf(use, gpus)}: ${said.nodes.map((each) => each.node).join(", ")}`;
           return;
         }
       }
