@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 import yaml
 
-from dovetail.api.resources import CRDS, NAMESPACES, SERVICEACCOUNTS, Resource
+from dovetail.api.resources import CRDS, SERVICEACCOUNTS, Resource
 from dovetail.kube.client import Client
 from dovetail.kube.errors import NotFound
 from dovetail_sandbox import progress
@@ -34,7 +34,7 @@ _POLL_SECONDS: Final = 0.1
 class Project:
     """A project by its Go module.
 
-    - `name`: the name of its program, of its account and of its namespace.
+    - `name`: the name of its program and of its account.
     - `module`: its Go module.
     - `folder`: the module folder of the sandbox that pins the version.
     - `crds`: the files with its CRDs.
@@ -101,13 +101,26 @@ async def installed(client: Client, *, projects: Sequence[Project]) -> AsyncIter
                     await asyncio.sleep(_POLL_SECONDS)
         yield
     finally:
-        for body in crds:
-            await client.delete(CRDS, name=body["metadata"]["name"])
+        names = [body["metadata"]["name"] for body in crds]
+        for name in names:
+            await client.delete(CRDS, name=name)
+        async with asyncio.timeout(60):
+            for name in names:
+                while await _exists(client, name=name):  # noqa: ASYNC110 - the next test creates them again
+                    await asyncio.sleep(_POLL_SECONDS)
+
+
+async def _exists(client: Client, *, name: str) -> bool:
+    try:
+        await client.get(CRDS, name=name, as_type=Body)
+    except NotFound:
+        return False
+    return True
 
 
 async def _is_served(client: Client, *, name: str) -> bool:
     found = await client.get(CRDS, name=name, as_type=Body)
-    spec, conditions = found["spec"], found.get("status", {}).get("conditions", [])
+    spec, conditions = found["spec"], (found.get("status") or {}).get("conditions") or []
     if not any((each["type"], each["status"]) == ("Established", "True") for each in conditions):
         return False
     version = next(each["name"] for each in spec["versions"] if each["served"])
@@ -124,18 +137,16 @@ async def at_work(
     client: Client,
     *,
     cluster: Cluster,
+    namespace: str,
     arguments: Sequence[str],
     environment: Mapping[str, str],
     folder: Path,
 ) -> AsyncIterator[Path]:
-    """The project's own controller, as an account with its own role; gives the file with its log.
-
-    Its namespace is named like the project.
-    """
+    """The project's own controller, as an account of `namespace` with its own role; gives the file with its log."""
     programs = await asyncio.to_thread(locate.resolve, [project.name], report=progress.reporter())
     kubeconfig, log = folder / f"{project.name}.kubeconfig", folder / f"{project.name}.log"
-    async with _account(project, client):
-        connection = await connection_of(project.name, client, namespace=project.name, sandbox=cluster)
+    async with _account(project, client, namespace=namespace):
+        connection = await connection_of(project.name, client, namespace=namespace, sandbox=cluster)
         body = yaml.safe_load(cluster.kubeconfig.read_text(encoding="utf-8"))
         body["users"] = [{"name": each["name"], "user": {"token": connection.token}} for each in body["users"]]
         kubeconfig.write_bytes(msgspec.json.encode(body))
@@ -153,21 +164,19 @@ async def at_work(
 
 
 @contextlib.asynccontextmanager
-async def _account(project: Project, client: Client) -> AsyncIterator[None]:
-    """The account of its controller with its own ClusterRole, in a namespace of its own."""
-    name = project.name
-    named = {"metadata": {"name": name}}
+async def _account(project: Project, client: Client, *, namespace: str) -> AsyncIterator[None]:
+    """The account of its controller in the test's namespace, with its own ClusterRole."""
+    named = {"metadata": {"name": project.name}}
     rules = await asyncio.to_thread(project.rules)
-    subject = {"kind": "ServiceAccount", "name": name, "namespace": name}
-    role = {"apiGroup": CLUSTER_ROLES.group, "kind": CLUSTER_ROLES.kind, "name": f"test-{name}"}
+    subject = {"kind": "ServiceAccount", "name": project.name, "namespace": namespace}
+    role = {"apiGroup": CLUSTER_ROLES.group, "kind": CLUSTER_ROLES.kind, "name": f"{namespace}-{project.name}"}
     of_role = {"metadata": {"name": role["name"]}}
-    await client.create(NAMESPACES, body=named, as_type=Body)
-    await client.create(SERVICEACCOUNTS, body=named, as_type=Body, namespace=name)
+    binding = of_role | {"subjects": [subject], "roleRef": role}
+    await client.create(SERVICEACCOUNTS, body=named, as_type=Body, namespace=namespace)
     await client.create(CLUSTER_ROLES, body=of_role | {"rules": rules}, as_type=Body)
-    await client.create(CLUSTER_ROLE_BINDINGS, body=of_role | {"subjects": [subject], "roleRef": role}, as_type=Body)
+    await client.create(CLUSTER_ROLE_BINDINGS, body=binding, as_type=Body)
     try:
         yield
     finally:
         await client.delete(CLUSTER_ROLE_BINDINGS, name=role["name"])
         await client.delete(CLUSTER_ROLES, name=role["name"])
-        await client.delete(NAMESPACES, name=name)

@@ -3,7 +3,9 @@
 A build takes minutes, so that this belongs to `make e2e`.
 """
 
+import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,25 +13,33 @@ from typing import Any
 import pytest
 
 from dovetail import names
-from dovetail.api.builtin import Pod
-from dovetail.api.resources import GPUJOBS
+from dovetail.api.builtin import Job, Pod
+from dovetail.api.resources import GPUJOBS, JOBS, Resource
 from dovetail.kube.client import Client
+from dovetail.kube.errors import NotFound
 from dovetail.pods.allocation import allocation_in
 from dovetail_sandbox.cluster import Cluster
 from tests.background import free_ports
 from tests.cluster import ray_dashboard
-from tests.cluster.jobs import Jobs
+from tests.cluster.jobs import PATIENCE_SECONDS, Jobs
 from tests.cluster.kinds import RAYCLUSTERS, RAYJOBS
 from tests.cluster.projects import KUBERAY, at_work, installed
 from tests.cluster.ray_dashboard import RayDashboard
 from tests.cluster.test_guest_kinds import hold_and_release, written
-from tests.cluster.test_guests import Guests, guests
+from tests.cluster.test_guests import Guests
 from tests.core.jobs.guests.examples import EXPECTED
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
-__all__ = ["guests"]
-SUBMITTER = "ray-job-submitter"
+
+async def until_gone(client: Client, resource: Resource, *, name: str, namespace: str) -> None:
+    """Delete an object, and wait until KubeRay has removed its finalizer."""
+    with suppress(NotFound):
+        await client.delete(resource, name=name, namespace=namespace)
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while True:
+                await client.get(resource, name=name, as_type=dict[str, Any], namespace=namespace)
+                await asyncio.sleep(0.1)
 
 
 @pytest.fixture
@@ -45,9 +55,29 @@ async def ray(client: Client, namespace: str, sandbox: Cluster, tmp_path: Path) 
     async with ray_dashboard.serving() as dashboard, installed(client, projects=(KUBERAY,)):
         environment = {"HTTP_PROXY": dashboard.url, "http_proxy": dashboard.url, "NO_PROXY": "", "no_proxy": ""}
         async with at_work(
-            KUBERAY, client, cluster=sandbox, arguments=arguments, environment=environment, folder=tmp_path
+            KUBERAY,
+            client,
+            cluster=sandbox,
+            namespace=namespace,
+            arguments=arguments,
+            environment=environment,
+            folder=tmp_path,
         ):
             yield dashboard
+
+
+@pytest.fixture
+async def guests(client: Client, jobs: Jobs, ray: RayDashboard) -> AsyncIterator[Guests]:
+    # KubeRay is still at work when they are deleted: it removes their finalizers.
+    assert ray.url
+    made = Guests(client, namespace=jobs.namespace)
+    yield made
+    for resource, name in made.made:
+        await until_gone(client, resource, name=name, namespace=made.namespace)
+    # The garbage collector learns of new kinds twice a minute only, and the Jobs that submit belong to RayJobs.
+    for each in (await client.list(JOBS, as_type=Job, namespace=made.namespace)).items:
+        await client.delete(JOBS, name=each.metadata.name, namespace=made.namespace)
+    await made.clear()
 
 
 def of_cluster(pods: list[Pod]) -> list[Pod]:
@@ -58,6 +88,12 @@ def of_cluster(pods: list[Pod]) -> list[Pod]:
 def cluster_runs(pods: list[Pod], *, count: int) -> bool:
     found = of_cluster(pods)
     return len(found) == count and all(pod.status.phase == "Running" for pod in found)
+
+
+async def submitter_of(guests: Guests) -> Pod:
+    """The pod with which KubeRay submits the program."""
+    pods = await guests.until_pods(lambda pods: len(pods) > len(of_cluster(pods)))
+    return next(pod for pod in pods if not of_cluster([pod]))
 
 
 async def runs(guests: Guests, jobs: Jobs, *, kind: str) -> None:
@@ -73,7 +109,6 @@ async def runs(guests: Guests, jobs: Jobs, *, kind: str) -> None:
     assert allocated["worker"].job == expected.name
 
 
-@pytest.mark.usefixtures("ray")
 async def test_a_raycluster_is_held_runs_on_its_plan_and_returns(guests: Guests, jobs: Jobs) -> None:
     made = await guests.make(written(RAYCLUSTERS), resource=RAYCLUSTERS)
     assert made["spec"]["suspend"] is True
@@ -90,11 +125,7 @@ async def test_a_rayjob_is_held_runs_on_its_plan_returns_and_ends(
     found, _ = await guests.client.list(GPUJOBS, as_type=dict[str, Any], namespace=guests.namespace)
     assert [each["metadata"]["name"] for each in found] == ["rayjob-tune"], "its RayCluster has the RayJob's turn"
     await hold_and_release(guests, jobs, expected=EXPECTED["RayJob"])
-    submitter = next(
-        pod
-        for pod in await guests.until_pods(lambda pods: len(pods) > len(of_cluster(pods)))
-        if pod not in of_cluster([pod])
-    )
+    submitter = await submitter_of(guests)
     assert names.RUN not in submitter.metadata.labels, "the pod that submits the program has no seat"
     ray.status = "SUCCEEDED"
     if submitter.status.phase != "Succeeded":
@@ -108,18 +139,13 @@ async def test_a_program_that_fails_fails_the_rayjob_and_its_record(
 ) -> None:
     await guests.make(written(RAYJOBS), resource=RAYJOBS)
     await runs(guests, jobs, kind="RayJob")
-    submitter = next(
-        pod
-        for pod in await guests.until_pods(lambda pods: len(pods) > len(of_cluster(pods)))
-        if pod not in of_cluster([pod])
-    )
+    submitter = await submitter_of(guests)
     ray.status = "FAILED"
     if submitter.status.phase == "Running":
         await jobs.end_pod(submitter, exit_code=0)
     await jobs.phase("Failed", "rayjob-tune")
 
 
-@pytest.mark.usefixtures("ray")
 async def test_a_raycluster_waits_with_a_reason_and_without_a_pod(guests: Guests, jobs: Jobs) -> None:
     await jobs.submit("first", workers=13)
     await jobs.phase("Running", "first")

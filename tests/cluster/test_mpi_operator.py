@@ -31,10 +31,18 @@ EXAMPLE = EXPECTED["MPIJob"]
 @pytest.fixture(autouse=True)
 async def mpi_operator(client: Client, namespace: str, sandbox: Cluster, tmp_path: Path) -> AsyncIterator[None]:
     """The MPI operator is at work in the test's namespace."""
-    arguments = (f"--namespace={namespace}", f"--lock-namespace={MPI_OPERATOR.name}", "--kube-api-qps=50")
+    arguments = (f"--namespace={namespace}", f"--lock-namespace={namespace}", "--kube-api-qps=50")
     async with (
         installed(client, projects=(MPI_OPERATOR,)),
-        at_work(MPI_OPERATOR, client, cluster=sandbox, arguments=arguments, environment={}, folder=tmp_path),
+        at_work(
+            MPI_OPERATOR,
+            client,
+            cluster=sandbox,
+            namespace=namespace,
+            arguments=arguments,
+            environment={},
+            folder=tmp_path,
+        ),
     ):
         yield
 
