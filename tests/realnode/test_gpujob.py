@@ -20,6 +20,7 @@ def make_job(name: str, *, gpu: str, command: str) -> str:
         "image": "dovetail.local/env:dev",
         "imagePullPolicy": "Never",
         "command": ["sh", "-c", command],
+        "env": [{"name": "MINE", "value": "job-$(DOVETAIL_JOB_ID)"}],
     }
     pod = {
         "tolerations": [{"key": "dovetail.dev/real-node", "operator": "Exists"}],
@@ -63,6 +64,14 @@ def clean(sandbox: RealSandbox) -> Iterator[None]:
     finally:
         sandbox.kubectl("delete", "gpujobs", "--all", "--wait=true", f"--namespace={NAMESPACE}")
         sandbox.kubectl("wait", "--for=delete", "pods", "--all", "--timeout=60s", f"--namespace={NAMESPACE}")
+
+
+def test_a_container_and_its_own_variables_have_the_jobs_number(sandbox: RealSandbox) -> None:
+    """It comes from a label of the pod, and kubelet expands it in what follows."""
+    sandbox.kubectl("create", "-f", "-", stdin=make_job("numbered", gpu="1(T4)", command="env"))
+    number = complete(sandbox, "numbered")["status"]["number"]
+    seen = printed(sandbox, "numbered")
+    assert (seen["DOVETAIL_JOB_ID"], seen["MINE"]) == (str(number), f"job-{number}")
 
 
 def test_a_container_prints_the_very_devices_that_the_status_names(sandbox: RealSandbox) -> None:
