@@ -37,6 +37,7 @@ class Authority:
         now = datetime.now(UTC)
         built = (
             _builder(self._name, issuer=self._name, key=self._key, until=now + 10 * DAY)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(self._key.public_key()), critical=False)
             .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
             .sign(self._key, hashes.SHA256())
         )
@@ -51,6 +52,7 @@ class Authority:
             alternative = x509.DNSName(name)
         built = (
             _builder(_name(name), issuer=self._name, key=key, until=datetime.now(UTC) + days * DAY)
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False)
             .add_extension(x509.SubjectAlternativeName([alternative]), critical=False)
             .sign(self._key, hashes.SHA256())
         )

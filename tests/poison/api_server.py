@@ -19,7 +19,8 @@ from aiohttp.test_utils import TestServer
 from tests.core.hostile import nested
 
 DEEP: Final = "<deep>"
-LEVELS: Final = 9_000
+# Deeper than any Python reads: 1,000 levels before 3.12, and 10,000 since.
+LEVELS: Final = 9_999
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

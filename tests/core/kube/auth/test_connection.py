@@ -1,13 +1,19 @@
 """Which API server a process talks to, and what its credentials are."""
 
+import datetime as dt
 import ssl
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
 from dovetail.kube.auth.connection import Connection, default_kubeconfigs, load_connection
 from dovetail.kube.errors import KubeconfigError
@@ -213,3 +219,53 @@ def test_a_context_may_say_that_all_nodes_are_simulated(tmp_path: Path) -> None:
     document["contexts"][0]["context"]["extensions"] = [{"name": "dovetail.dev/simulated-nodes", "extension": {}}]
     path.write_text(yaml.safe_dump(document))
     assert load_connection(path).simulated
+
+
+def make_old_pair() -> tuple[str, str]:
+    """An authority and a server's certificate with its key, as PEM, neither of which names the authority's key."""
+    now, keys = dt.datetime.now(dt.UTC), [ec.generate_private_key(ec.SECP256R1()) for _ in range(2)]
+    names = [x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]) for name in ("old CA", "localhost")]
+    made = []
+    for at, extension in enumerate(
+        (x509.BasicConstraints(ca=True, path_length=None), x509.SubjectAlternativeName([x509.DNSName("localhost")]))
+    ):
+        builder = x509.CertificateBuilder(names[0], names[at], keys[at].public_key(), x509.random_serial_number())
+        builder = builder.not_valid_before(now).not_valid_after(now + dt.timedelta(days=1))
+        signed = builder.add_extension(extension, critical=at == 0).sign(keys[0], hashes.SHA256())
+        made.append(signed.public_bytes(serialization.Encoding.PEM).decode())
+    private = keys[1].private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    return made[0], made[1] + private.decode()
+
+
+def handshake(client: ssl.SSLContext, *, pair: Path) -> None:
+    """Shake hands with a server of that pair, in memory. Raises `ssl.SSLError`."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pair)
+    to_client, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
+    sides = [
+        client.wrap_bio(to_client, to_server, server_hostname="localhost"),
+        context.wrap_bio(to_server, to_client, server_side=True),
+    ]
+    for _ in range(3):
+        for side in sides:
+            with suppress(ssl.SSLWantReadError):
+                side.do_handshake()
+    assert sides[0].version() is not None
+
+
+def test_a_server_whose_certificate_names_no_key_of_its_authority_is_trusted_as_kubectl_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authority, pair = make_old_pair()
+    (tmp_path / "pair.pem").write_text(pair)
+    strict = ssl.create_default_context(cadata=authority)
+    strict.verify_flags |= ssl.VERIFY_X509_STRICT  # the default since Python 3.13
+    with pytest.raises(ssl.SSLCertVerificationError, match="Missing Authority Key Identifier"):
+        handshake(strict, pair=tmp_path / "pair.pem")
+
+    monkeypatch.setattr(ssl, "create_default_context", lambda **_: strict)
+    context = Connection(server="https://localhost", ca=authority).ssl_context()
+    assert context is not None
+    handshake(context, pair=tmp_path / "pair.pem")
