@@ -97,8 +97,8 @@ class _LatestFirst(aiohttp.TCPConnector):
     256 KiB in uvloop: an operator that had been cut off from the API server a few times had 89, its most at once.
     """
 
-    def _release(self, key: ConnectionKey, protocol: ResponseHandler, *, should_close: bool = False) -> None:
-        super()._release(key, protocol, should_close=should_close)
+    def _release(self, key: ConnectionKey, protocol: ResponseHandler, **options: bool) -> None:
+        super()._release(key, protocol, **options)
         idle = self._conns.get(key)
         if idle and idle[-1][0] is protocol:
             idle.rotate(1)  # aiohttp takes the first one, and has just added this one at the end
