@@ -1,7 +1,6 @@
 """The OpenID provider: its metadata, and what the gateway asks at its token endpoint. The only I/O of this package."""
 
 import base64
-import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -14,6 +13,7 @@ import aiohttp
 import msgspec
 from oauthlib.oauth2 import WebApplicationClient
 
+from dovetail import tls
 from dovetail.decoding import UnreadableError, decode
 from dovetail_gateway.oidc.errors import AwayError, RefusedError
 
@@ -85,7 +85,7 @@ class Provider:
 
     async def __aenter__(self) -> Self:
         ca_file = self.options.ca_file
-        context = ssl.create_default_context(cafile=None if ca_file is None else str(ca_file))
+        context = tls.client_context(ca_file=None if ca_file is None else str(ca_file))
         self._http = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(ssl=context), timeout=aiohttp.ClientTimeout(total=_SECONDS)
         )

@@ -6,7 +6,6 @@ No message or log contains the URL's password or path.
 import asyncio
 import re
 import smtplib
-import ssl
 from dataclasses import dataclass, field
 from email.message import EmailMessage
 from email.utils import formatdate
@@ -15,6 +14,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 import aiohttp
 
+from dovetail import tls
 from dovetail_operator.notifications.messages import Letter
 
 _SECONDS: Final = 20.0
@@ -160,7 +160,7 @@ class Mail:
         return mail
 
     def _send(self, mail: EmailMessage) -> None:
-        context = ssl.create_default_context()
+        context = tls.client_context()
         if self.implicit_tls:
             server: smtplib.SMTP = smtplib.SMTP_SSL(self.host, self.port, timeout=_SECONDS, context=context)
         else:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Protocol
 
+from dovetail import tls
 from dovetail.kube.auth import kubeconfig as kubeconfigs
 from dovetail.kube.errors import KubeconfigError
 
@@ -70,10 +71,7 @@ class Connection:
         if self.server.startswith("http://"):
             return None
         try:
-            context = ssl.create_default_context(cadata=self.ca)
-            # Since Python 3.13 the default refuses certificates that RFC 5280 finds incomplete. Go checks less: some
-            # clusters have certificates that name no key of their authority, which kubectl accepts.
-            context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+            context = tls.client_context(ca=self.ca)
             if self.client_certificate and self.client_key:
                 _load_client_certificate(context, certificate=self.client_certificate, key=self.client_key)
         except (OSError, ValueError) as error:
