@@ -33,7 +33,7 @@ def text(record: Record) -> str:
                 _delay_row(record, begin=begin, end=end) for begin, end in QUARTERS
             ]),
             "",
-            *_table(("MiB, median", *(_part(*each) for each in _PARTS)), rows=_memory_rows(record)),
+            *_table(("MiB, median", *(_part(begin, end=end) for begin, end in _PARTS)), rows=_memory_rows(record)),
             "",
         ]
     )  # fmt: skip
@@ -73,7 +73,7 @@ def plot(record: Record, *, path: Path) -> None:
 def _delay_row(record: Record, *, begin: float, end: float) -> tuple[str, ...]:
     values = delays(record, begin=begin, end=end)
     shown = [f"{percentile(values, percent=percent):.2f}" for percent in (50, 99, 100)]
-    return (_part(begin, end), str(len(values)), *shown)
+    return (_part(begin, end=end), str(len(values)), *shown)
 
 
 def _memory_rows(record: Record) -> list[tuple[str, ...]]:
@@ -87,7 +87,7 @@ def _memory_rows(record: Record) -> list[tuple[str, ...]]:
     return [(program, *row) for program, row in found.items()]
 
 
-def _part(begin: float, end: float) -> str:
+def _part(begin: float, *, end: float) -> str:
     return f"{begin:.0%} to {end:.0%}"
 
 

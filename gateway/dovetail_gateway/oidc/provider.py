@@ -13,8 +13,8 @@ import aiohttp
 import msgspec
 from oauthlib.oauth2 import WebApplicationClient
 
-from dovetail import tls
 from dovetail.decoding import UnreadableError, decode
+from dovetail.kube.auth import trust
 from dovetail_gateway.oidc.errors import AwayError, RefusedError
 
 _SECONDS: Final = 10.0
@@ -85,7 +85,7 @@ class Provider:
 
     async def __aenter__(self) -> Self:
         ca_file = self.options.ca_file
-        context = tls.client_context(ca_file=None if ca_file is None else str(ca_file))
+        context = trust.client_context(ca_file=None if ca_file is None else str(ca_file))
         self._http = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(ssl=context), timeout=aiohttp.ClientTimeout(total=_SECONDS)
         )

@@ -14,7 +14,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 import aiohttp
 
-from dovetail import tls
+from dovetail.kube.auth import trust
 from dovetail_operator.notifications.messages import Letter
 
 _SECONDS: Final = 20.0
@@ -160,7 +160,7 @@ class Mail:
         return mail
 
     def _send(self, mail: EmailMessage) -> None:
-        context = tls.client_context()
+        context = trust.client_context()
         if self.implicit_tls:
             server: smtplib.SMTP = smtplib.SMTP_SSL(self.host, self.port, timeout=_SECONDS, context=context)
         else:

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Protocol
 
-from dovetail import tls
 from dovetail.kube.auth import kubeconfig as kubeconfigs
+from dovetail.kube.auth import trust
 from dovetail.kube.errors import KubeconfigError
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -71,7 +71,7 @@ class Connection:
         if self.server.startswith("http://"):
             return None
         try:
-            context = tls.client_context(ca=self.ca)
+            context = trust.client_context(ca=self.ca)
             if self.client_certificate and self.client_key:
                 _load_client_certificate(context, certificate=self.client_certificate, key=self.client_key)
         except (OSError, ValueError) as error:
