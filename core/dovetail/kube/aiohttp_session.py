@@ -93,8 +93,8 @@ class AiohttpSession:
 class _LatestFirst(aiohttp.TCPConnector):
     """Reuses the connection that was used last, so that those of a burst end once they are idle.
 
-    aiohttp reuses the one that was used first. A request now and then keeps them all alive, each with a buffer of
-    256 KiB in uvloop: an operator that had been cut off from the API server a few times had 89, its most at once.
+    aiohttp reuses the one that was used first, so a few requests a minute keep all of them open, each with a buffer of
+    256 KiB in uvloop.
     """
 
     def _release(self, key: ConnectionKey, protocol: ResponseHandler, **options: bool) -> None:
