@@ -14,7 +14,7 @@ from dovetail.api.gpuquota import GPUQuota, GPUQuotaStatus
 from dovetail.api.resources import GPUQUOTAS
 from dovetail.formats.durations import moment
 from dovetail.kube.client import Client
-from dovetail.kube.errors import Conflict, KubeError, NotFound
+from dovetail.kube.errors import Conflict, Invalid, KubeError, NotFound
 from dovetail.logs import get_logger
 from dovetail.process.guarded_loops import repeat
 from dovetail_operator.state.state import State
@@ -75,6 +75,9 @@ class QuotaStatusWriter:
         except (Conflict, NotFound):
             # The watch brings the newest version, and the next check compares with it.
             return
+        except Invalid as error:
+            # A quota that was there before the CRD had its newest rules costs only its own status.
+            log.warning("a quota's status is refused", quota=quota.metadata.name, error=str(error))
 
 
 def is_news(before: GPUQuotaStatus, *, after: GPUQuotaStatus, now: datetime) -> bool:

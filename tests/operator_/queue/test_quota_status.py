@@ -71,6 +71,15 @@ async def test_what_the_watch_has_brought_back_is_not_written_again(rig: Rig) ->
     assert again["metadata"]["uid"] == "uid-r"
 
 
+async def test_a_quota_that_the_schema_refuses_costs_only_its_own_status(rig: Rig) -> None:
+    with capture_logs() as logs:
+        _, second = await rig.note(
+            ("q", refusal(422, reason="Invalid", message="spec.parent must be another")), written("r")
+        )
+    assert second["metadata"]["uid"] == "uid-r"
+    assert [line["quota"] for line in logs if line["log_level"] == "warning"] == ["q"]
+
+
 async def test_jobs_that_wait_are_counted_by_their_verdicts(rig: Rig) -> None:
     add(rig.state, make_job())
     rig.state.decisions.set_verdict("uid-x", verdict=NO_ROOM)
