@@ -7,6 +7,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from dovetail.config.errors import ConfigError
+from dovetail.kube.auth import trust
 from dovetail_gateway.oidc.provider import ProviderOptions
 
 _LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
@@ -84,7 +85,7 @@ def _secret(path: Path | None) -> str:
 def _ca(path: Path | None) -> Path | None:
     if path is not None:
         try:
-            ssl.create_default_context(cafile=str(path))
+            trust.client_context(ca_file=str(path))
         except (OSError, ssl.SSLError) as error:
             raise _wrong("oidc-ca-file", value=str(path), allowed=f"cannot be used: {error}") from error
     return path

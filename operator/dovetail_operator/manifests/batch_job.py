@@ -195,7 +195,7 @@ def _with_job_id(spec: Manifest) -> Manifest:
     theirs = [entry for entry in first.get("env") or () if entry.get("name") != names.ENV_JOB_ID]
     # First, so that the user's own variables may refer to it.
     path = f"metadata.labels['{names.LABEL_JOB_NUMBER}']"
-    # The API server adds the version.
+    # With the version that the API server would add: Kueue compares templates field by field.
     source = {"fieldRef": {"apiVersion": "v1", "fieldPath": path}}
     environment = [{"name": names.ENV_JOB_ID, "valueFrom": source}, *theirs]
     return {**spec, "containers": [{**first, "env": environment}, *others]}
