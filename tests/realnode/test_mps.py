@@ -97,7 +97,7 @@ class Node:
     @property
     def proc(self) -> Path:
         """The node's first process, by which its files are seen."""
-        return Path(f"/proc/{cgroups.pids(Layout.for_state_dir(self.sandbox.folder).cgroup)[0]}")
+        return Path(f"/proc/{cgroups.first(Layout.for_state_dir(self.sandbox.folder).cgroup)}")
 
     def mounts(self) -> list[str]:
         """Options of what our driver has mounted, as kubelet sees it."""

@@ -54,7 +54,8 @@ KINDS: Final = (
     JobKind(name="cpu", weight=3, spec=_fixed(resources={"device": "cpu"})),
     JobKind(name="gang", weight=5, spec=lambda rng: {"gpu": rng.choice((1, 2)), "workers": rng.randint(2, 6)}),
     JobKind(name="elastic", weight=3, spec=_fixed(gpu=1, workers=6, minWorkers=2)),
-    JobKind(name="urgent", weight=1, spec=_fixed(gpu=4, priority=URGENT)),
+    # So many devices are rarely free before victims could have left: 2 s of notice and pods' 30 s.
+    JobKind(name="urgent", weight=1, spec=_fixed(gpu=2, workers=10, priority=URGENT), seconds=(5.0, 30.0)),
     JobKind(name="array", weight=2, spec=_fixed(gpu="0.25", array={"indexes": "0-5", "parallelism": 3})),
     JobKind(name="sweep", weight=2, spec=_fixed(gpu="0.5", sweep={"parameters": _PARAMETERS})),
     JobKind(name="fails", weight=3, spec=_fixed(gpu=1), ends=frozenset({"Failed"}), exit_code=3),

@@ -50,6 +50,24 @@ def pids(name: str) -> list[int]:
     return sorted(found - {0})  # 0: a process outside this PID namespace
 
 
+def first(name: str) -> int | None:
+    """PID of the node's first process, in whose namespaces a command sees what the node sees; None without a node.
+
+    That is not the lowest PID: once the kernel has given out its last one it starts from low ones again, and a process
+    of a container, whose namespaces are others, can have a lower one.
+    """
+    return next((pid for pid in pids(name) if _is_first(pid)), None)
+
+
+def _is_first(pid: int) -> bool:
+    """Whether it is PID 1 one PID namespace below ours. A container's first process is two or more below."""
+    with suppress(FileNotFoundError, ProcessLookupError):
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("NSpid:"):
+                return line.split()[2:] == ["1"]
+    return False
+
+
 def end(name: str, *, deadline_s: float = 20.0) -> None:
     """Kill every process of the node and remove its cgroups.
 

@@ -89,7 +89,9 @@ def import_images(state_dir: Path, *archives: Path, ctr: Path) -> None:
 
     Raises `RealNodeError` if it does not run.
     """
-    pid = _any_pid(Layout.for_state_dir(state_dir))
+    pid = cgroups.first(Layout.for_state_dir(state_dir).cgroup)
+    if pid is None:
+        raise RealNodeError("The real node is not running: start the sandbox with --real-node.")
     for archive in archives:
         with archive.open("rb") as stream:
             call(
@@ -164,11 +166,11 @@ def _spawn(layout: Layout, *, block: NodeNetwork, binaries: Mapping[str, Path]) 
             cwd="/",
         )
     limit = time.monotonic() + NAMESPACES_DEADLINE_S
-    while not (pids := cgroups.pids(layout.cgroup)):
+    while (pid := cgroups.first(layout.cgroup)) is None:
         if time.monotonic() > limit:
             raise NodeFailedError("The real node's first process did not come up", log=log)
         time.sleep(0.05)
-    return pids[0]
+    return pid
 
 
 def _wait_until_ready(layout: Layout, *, control_plane: ControlPlane) -> None:
@@ -188,8 +190,9 @@ def _routes_services(layout: Layout) -> bool:
 
     Without them a container finds neither DNS nor the API.
     """
+    pid = cgroups.first(layout.cgroup)
     nft = ("nft", "list", "table", "ip", "kube-proxy")
-    return any(succeeds(["nsenter", "--net", f"--target={pid}", *nft]) for pid in cgroups.pids(layout.cgroup)[:1])
+    return pid is not None and succeeds(["nsenter", "--net", f"--target={pid}", *nft])
 
 
 def _ended(layout: Layout) -> NodeFailedError:
@@ -199,13 +202,6 @@ def _ended(layout: Layout) -> NodeFailedError:
         if named := ENDED.search(line):
             return NodeFailedError(f"The real node ended: {named[0]}", log=layout.log / f"{named[1]}.log")
     return NodeFailedError("The real node ended", log=own)
-
-
-def _any_pid(layout: Layout) -> int:
-    pids = cgroups.pids(layout.cgroup)
-    if not pids:
-        raise RealNodeError("The real node is not running: start the sandbox with --real-node.")
-    return pids[0]
 
 
 def _kubectl(control_plane: ControlPlane) -> list[str]:
