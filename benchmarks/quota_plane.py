@@ -17,6 +17,7 @@ from typing import Any
 
 import plane
 import queue_plane
+import turns
 from queue_admission import followed
 from queue_running import until_reported
 from queue_workload import DEVICES
@@ -57,12 +58,21 @@ class _Seen:
     since: dict[str, float] = field(default_factory=dict)
     starting: dict[str, float] = field(default_factory=dict)
     pods: dict[str, float] = field(default_factory=dict)
+    # The moment of the last event of each kind, such as the last pod of a borrower that went, since they were cleared.
+    last: dict[str, float] = field(default_factory=dict)
+    left: set[str] = field(default_factory=set)
+    bound: set[str] = field(default_factory=set)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def job(self, event: EventType, job: GPUJob) -> None:
         name = job.metadata.name
         if job.status.phase == "Starting":
             self.starting.setdefault(name, time.monotonic())
+        if job.status.preemption is not None and job.status.preemption.at is not None:
+            self.last["announced"] = time.monotonic()
+        if job.status.phase == "Preempted" and job.status.preemption is not None and name not in self.left:
+            self.left.add(name)
+            self.last["suspended"] = time.monotonic()
         runs = event != "DELETED" and job.status.phase == "Running" and job.status.reason != "GangWaiting"
         if runs:
             self.since.setdefault(name, time.monotonic())
@@ -73,8 +83,18 @@ class _Seen:
 
     def pod(self, event: EventType, pod: Pod) -> None:
         """Note when the last pod of each job began to run."""
-        if event != "DELETED" and pod.status.phase == "Running" and pod.metadata.name not in self.pods:
-            self.pods[pod.metadata.name] = time.monotonic()
+        name, now = pod.metadata.name, time.monotonic()
+        if name.startswith("borrows-"):
+            if event == "DELETED":
+                self.last["pods gone"] = now
+            return
+        if event == "ADDED":
+            self.last["pods created"] = now
+        if event != "DELETED" and pod.spec.node_name and name not in self.bound:
+            self.bound.add(name)
+            self.last["pods bound"] = now
+        if event != "DELETED" and pod.status.phase == "Running" and name not in self.pods:
+            self.pods[name] = now
 
     async def until(self, running: Sequence[str], *, seconds: float) -> None:
         """Wait until all these jobs run."""
@@ -96,7 +116,7 @@ async def _reclaims(made: Cluster, *, nodes: int, singles: int, gangs: Sequence[
             borrowers = _borrowers(nodes)
             began = time.monotonic()
             await queue_plane.submit(client, borrowers)
-            bench = _Bench(client, seen=seen, borrowers=[each["metadata"]["name"] for each in borrowers])
+            bench = _Bench(client, made=made, seen=seen, borrowers=[each["metadata"]["name"] for each in borrowers])
             await bench.full()
             filled = round(time.monotonic() - began, 1)
             one = [await bench.timed(f"single-{at}", gpus=1, each=1) for at in range(singles)]
@@ -126,8 +146,9 @@ def _borrowers(nodes: int) -> list[dict[str, Any]]:
 class _Bench:
     """Times one reclaim after another on a cluster that borrowers fill again in between."""
 
-    def __init__(self, client: Client, *, seen: _Seen, borrowers: Sequence[str]) -> None:
+    def __init__(self, client: Client, *, made: Cluster, seen: _Seen, borrowers: Sequence[str]) -> None:
         self._client = client
+        self._made = made
         self._seen = seen
         self._borrowers = borrowers
 
@@ -139,9 +160,12 @@ class _Bench:
         """Reclaim once: seconds from the creation until the job runs, with the machine's load, and the jobs ended."""
         body = queue_plane.job(name, gpu=each, workers=gpus // each)
         body["metadata"]["labels"] = {names.LABEL_PROJECT: "owner"}
-        began = time.monotonic()
-        await self._client.create(GPUJOBS, body=body, as_type=dict[str, Any], namespace=queue_plane.NAMESPACE)
-        await self._seen.until([name], seconds=600)
+        self._seen.last.clear()
+        self._seen.left.clear()
+        with turns.measured(self._made) as used:
+            began = time.monotonic()
+            await self._client.create(GPUJOBS, body=body, as_type=dict[str, Any], namespace=queue_plane.NAMESPACE)
+            await self._seen.until([name], seconds=600)
         found = {
             "gpus": gpus,
             "workers": gpus // each,
@@ -150,6 +174,10 @@ class _Bench:
             "pods_seconds": round(self._last_pod(name) - began, 2),
             "ended_jobs": len(set(self._borrowers) - self._seen.running),
             "load": os.getloadavg()[0],
+            "last_seconds": {what: round(at - began, 1) for what, at in self._seen.last.items()},
+            "cpu_seconds": {name: round(cpu, 1) for name, cpu in used.cpu_seconds.items()},
+            "writes": used.writes,
+            "runs": used.runs,
         }
         print(f"{name}: {found}", flush=True)
         await self._client.delete(GPUJOBS, name=name, namespace=queue_plane.NAMESPACE)

@@ -2,9 +2,10 @@
 
 No I/O.
 
-A status write costs the API server and all watchers more than any other step for a job. Two kinds of change are
-therefore delayed: states between admission and the start of the last worker, and figures that change constantly. A
-phase, a plan or a reason to wait is never delayed.
+A status write costs the API server and all watchers more than any other step for a job. Three kinds of change are
+therefore delayed: states between admission and the start of the last worker, those of a preempted job while its pods
+end, and figures that change constantly. A phase, a plan or a reason to wait is never delayed, but for one case: a
+preempted job, whose status says why it was ended, gets its next reason after many workers of others have their nodes.
 """
 
 import zlib
@@ -19,10 +20,18 @@ from dovetail.api.meta import Condition
 _REFRESHES_PER_SECOND: Final = 8
 _FIGURES_SECONDS: Final = 10.0
 _PASSING_SECONDS: Final = 1.0
+# The status of a gang names the devices of each worker: half a megabyte for 4,000, while workers start for a minute.
+_DEVICES_PER_SECOND: Final = 200
+# How long a preempted job's status may say nothing but why it was ended: as long as its pods may take to end.
+_LEAVING_SECONDS: Final = 30.0
+# So many workers without a node are a rush: the statuses of those that left for them come later.
+_RUSH_WORKERS: Final = 64
 _FIGURES: Final = frozenset({"elapsed", "measured", "memory"})
 _ON_THE_WAY: Final = _FIGURES | {
     "reason", "message", "conditions", "workers_active", "workers_ready", "nodes", "node_list", "devices"
 }  # fmt: skip
+_LEAVING: Final = _ON_THE_WAY | {"start_time", "earlier_run_seconds"}
+_LEAVING_REASONS: Final = frozenset({"Priority", "NodeUnhealthy", "Evaluating"})
 _PASSING_REASONS: Final = frozenset({"", "Evaluating", "ContainerCreating", "GangWaiting"})
 _PASSING_CONDITIONS: Final = frozenset({"Enforced", "SuccessCriteriaMet"})
 
@@ -39,20 +48,22 @@ class Pacing:
         self._written: dict[str, float] = {}
         self._since: dict[str, float] = {}
 
-    def wait_seconds(self, uid: str, *, before: GPUJobStatus, after: GPUJobStatus, running: int, now: float) -> float:
+    def wait_seconds(
+        self, uid: str, *, before: GPUJobStatus, after: GPUJobStatus, running: int, starting: int = 0, now: float
+    ) -> float:
         """How many seconds the status `after` may still wait; 0 if it has to be written now.
 
-        `running` is the number of running jobs, which share the budget of refreshes.
+        `running` is the number of running jobs, which share the budget of refreshes. `starting` is the number of
+        admitted workers that have no node yet.
         """
         changed = _changed(before, after=after)
-        if not changed or not changed <= _ON_THE_WAY or _came_up_to_its_promise(before, after=after):
+        if not changed or _came_up_to_its_promise(before, after=after):
             return 0.0
         if changed <= _FIGURES:
             patience = refresh_seconds(running=running)
             return max(0.0, self._written.setdefault(uid, now - _part_of(uid) * patience) + patience - now)
-        if not _is_passing(before, after=after):
-            return 0.0
-        return max(0.0, self._since.setdefault(uid, now) + _PASSING_SECONDS - now)
+        patience = _patience_seconds(before, after=after, changed=changed, rush=starting >= _RUSH_WORKERS)
+        return max(0.0, self._since.setdefault(uid, now) + patience - now) if patience else 0.0
 
     def passing(self, uid: str, *, now: float) -> None:
         """Note that a state began whose write may wait, unless another began before it."""
@@ -76,6 +87,30 @@ def _part_of(uid: str) -> float:
 
 def _changed(before: GPUJobStatus, *, after: GPUJobStatus) -> set[str]:
     return {name for name in after.__struct_fields__ if getattr(before, name) != getattr(after, name)}
+
+
+def _patience_seconds(before: GPUJobStatus, *, after: GPUJobStatus, changed: set[str], rush: bool) -> float:
+    """How many seconds after its beginning a state of a job on its way may be told; 0 if it is to be told at once."""
+    if _is_leaving(before, after=after, changed=changed, rush=rush):
+        return _LEAVING_SECONDS
+    if not changed <= _ON_THE_WAY or not _is_passing(before, after=after):
+        return 0.0
+    patience = len(after.devices) / _DEVICES_PER_SECOND
+    if patience <= _PASSING_SECONDS:
+        return _PASSING_SECONDS
+    is_complete = before.reason == "GangWaiting" and after.reason != "GangWaiting"
+    return 0.0 if is_complete else patience
+
+
+def _is_leaving(before: GPUJobStatus, *, after: GPUJobStatus, changed: set[str], rush: bool) -> bool:
+    """Whether the status says why the job was ended, and news of it may wait: its pods end, or there is a rush."""
+    if not before.phase == after.phase == "Preempted" or before.reason not in _LEAVING_REASONS:
+        return False
+    if after.reason in _LEAVING_REASONS:
+        return changed <= _LEAVING
+    # Others follow the room that a job reserves.
+    reserves = after.queue is not None and after.queue.reserved is not None
+    return rush and not reserves and changed <= _LEAVING | {"queue"}
 
 
 def _is_passing(before: GPUJobStatus, *, after: GPUJobStatus) -> bool:

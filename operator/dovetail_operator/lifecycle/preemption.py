@@ -3,7 +3,8 @@
 The steps are:
 
 1. The status says when the job ends and for which job.
-2. An annotation announces the time to the pods, and a file in each pod shows it.
+2. An annotation announces the time to the pods, and a file in each pod shows it. Without a grace period this step is
+   left out: no pod has time to read it.
 3. At that time the batch Job is suspended, if a new cycle confirms that the other job starts.
 
 Without that confirmation the notice is withdrawn. Each step follows from what the API server has, so the operator can
@@ -43,17 +44,21 @@ def is_due(seen: Observed) -> bool:
 def with_preemption(seen: Observed, *, stage: Stage) -> Stage:
     """The stage of a job that is or was preempted; any other stage unchanged."""
     made = seen.job.status.preemption
-    if made is None:
-        return stage
     if stage.phase in {"Starting", "Running"}:
-        if is_due(seen):
+        if made is not None and is_due(seen):
             suspend = PatchJob(spec={"suspend": True})
             reason = "NodeUnhealthy" if made.by == DRAIN else "Priority"
             return Stage(phase="Preempted", reason=reason, message=made.message, admitted=False, actions=(suspend,))
-        if made.at is not None and not stage.message and seen.notice is not None:
-            return replace(stage, message=f"{made.message}: its pods are ended at {made.at}")
+        return _with_notice(seen, stage=stage)
+    return replace(stage, phase="Preempted") if stage.phase == "Queued" and made is not None and made.by else stage
+
+
+def _with_notice(seen: Observed, *, stage: Stage) -> Stage:
+    """The stage with the message of the status's notice, in the same write as the notice."""
+    made = preemption_of(seen, stage=stage)
+    if stage.message or seen.notice is None or made is None or made.at is None:
         return stage
-    return replace(stage, phase="Preempted") if stage.phase == "Queued" and made.by else stage
+    return replace(stage, message=f"{made.message}: its pods are ended at {made.at}")
 
 
 def preemption_of(seen: Observed, *, stage: Stage) -> Preemption | None:
@@ -73,10 +78,10 @@ def preemption_of(seen: Observed, *, stage: Stage) -> Preemption | None:
 def to_notify(seen: Observed) -> tuple[NotifyPod, ...]:
     """The pods whose annotation differs from the status.
 
-    What the status does not have yet is not announced.
+    What the status does not have yet is not announced, nor what comes too late for the pods to act on it.
     """
     made = seen.job.status.preemption
-    if made is None:
+    if made is None or (made.at is not None and moment(made.at) <= seen.now):
         return ()
     return tuple(
         NotifyPod(pod=pod, at=made.at)
@@ -97,8 +102,8 @@ def _announced(before: Preemption, *, notice: Notice, now: datetime) -> Preempti
     if before.at is not None and before.by == notice.by:
         # Priorities may have changed since: keep the message correct.
         return msgspec.structs.replace(before, message=notice.message)
-    # Timestamps have whole seconds. The extra second keeps the promised grace period.
-    at = now + timedelta(seconds=notice.grace_seconds + 1)
+    # Timestamps have whole seconds. The extra second keeps the promised grace period, if there is one.
+    at = now + timedelta(seconds=notice.grace_seconds + 1 if notice.grace_seconds else 0)
     return msgspec.structs.replace(before, at=timestamp(at), by=notice.by, message=notice.message)
 
 

@@ -174,7 +174,8 @@ class SchedulingLoop:
         """Drop what is known of jobs that no longer wait, and mark the jobs on which our own code failed."""
         for key in cycle.failed:
             self._changed(key)
-        self._state.decisions.set_running_jobs(cycle.at_work)
+        starting = sum(each.workers for each in cycle.on_the_way)
+        self._state.decisions.set_at_work(jobs=cycle.at_work, starting=starting)
         self._updates.keep(set(cycle.keys))
         self._estimates.keep(cycle.keys)
         self._some_job_waits = bool(cycle.waiting)

@@ -11,7 +11,7 @@ The table is lost with the process and rebuilt from the store. Each column has o
 | reshape problems | `watchers.reshaper`: why the last change of a GPU for the job failed |
 | `replacements` | `queue.overtaken_plans`: plans with other nodes for lost workers |
 | `numbers` | `queue.loop`: numbers that are allotted and not in a status yet |
-| `running_jobs` | `queue.loop`: how many jobs run or start |
+| `running_jobs`, `starting_workers` | `queue.loop`: how many jobs run or start, and workers without a node |
 | refusals | `controller`: why the API server refuses the job's objects; `queue.overtaken_plans`: pauses after plans |
 | `failures` | whatever catches an error of our own code: `queue.cycle`, `controller.reconciler`, `state.requests` |
 | `idle` | `watchers.idle`: since when a job leaves its devices idle |
@@ -43,7 +43,7 @@ class Decisions:
         self._reshapes: tuple[Change, ...] = ()
         self._reshape_problems: dict[str, str] = {}
         self._numbers: dict[str, int] = {}
-        self._running_jobs = 0
+        self._running_jobs = self._starting_workers = 0
         self._refusals: dict[str, tuple[int, Obstacle]] = {}
         self._idle: dict[str, datetime] = {}
         self._kueue: dict[str, str] = {}
@@ -132,9 +132,14 @@ class Decisions:
         """How many jobs ran or were starting in the latest cycle."""
         return self._running_jobs
 
-    def set_running_jobs(self, count: int) -> None:
-        """Record how many jobs run or start."""
-        self._running_jobs = count
+    @property
+    def starting_workers(self) -> int:
+        """How many workers of admitted jobs had no node in the latest cycle."""
+        return self._starting_workers
+
+    def set_at_work(self, *, jobs: int, starting: int) -> None:
+        """Record how many jobs run or start, and how many of their workers have no node yet."""
+        self._running_jobs, self._starting_workers = jobs, starting
 
     # --- what keeps a job from starting ------------------------------------------------------------------------
 

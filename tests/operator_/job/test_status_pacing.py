@@ -24,10 +24,28 @@ RUNNING = {"phase": "Running", "elapsed": "0s"}
 MEMORY = {"strategy": "Conservative", "basis": "b", "peakMiB": 5}
 
 
-def wait(before: dict[str, Any], after: dict[str, Any], *, running: int = 1) -> float:
+ENDED = {"phase": "Preempted", "reason": "Priority", "message": "Is ended for GPUQuota a", "startTime": "t"}
+ENDING = {**ENDED, "reason": "Evaluating", "message": "Waiting for the pods of the run before to end"}
+AGAIN = {**ENDED, "startTime": None, "earlierRunSeconds": 4, "reason": "Resources", "queue": {"position": 2}}
+RESERVED = {"time": "t", "nodes": [], "kept": [], "mode": "Exclusive"}
+
+
+def wait(before: dict[str, Any], after: dict[str, Any], *, running: int = 1, starting: int = 0) -> float:
     pacing = Pacing()
     pacing.written("u", now=0.0)
-    return pacing.wait_seconds("u", before=status(**before), after=status(**after), running=running, now=0.25)
+    return pacing.wait_seconds(
+        "u", before=status(**before), after=status(**after), running=running, starting=starting, now=0.25
+    )
+
+
+def of_workers(count: int, *, up: int) -> dict[str, Any]:
+    """A gang of single GPUs of which so many workers run."""
+    devices = [
+        {"worker": at, "node": "n", "index": 0, "uuid": f"GPU-{at}", "shareMilli": 1000, "memoryMiB": 1}
+        for at in range(up)
+    ]
+    waits = {"reason": "GangWaiting", "message": f"{count - up} of {count} workers wait"} if up < count else {}
+    return {**RUNNING, **waits, "workersReady": up, "devices": devices}
 
 
 @pytest.mark.parametrize(
@@ -64,6 +82,29 @@ def test_what_matters_is_written_at_once(before: dict[str, Any], after: dict[str
 )
 def test_what_a_job_passes_through_waits_for_a_second(before: dict[str, Any], after: dict[str, Any]) -> None:
     assert wait(before, after) == 1.0
+
+
+def test_a_large_gangs_status_is_written_seldom_while_workers_start_and_at_once_when_all_have() -> None:
+    assert wait(of_workers(500, up=100), of_workers(500, up=200)) == 1.0
+    assert wait(of_workers(4_000, up=900), of_workers(4_000, up=1_000)) == 5.0
+    assert wait(of_workers(4_000, up=3_000), of_workers(4_000, up=4_000)) == 0.0
+
+
+def test_a_preempted_job_says_why_it_was_ended_as_long_as_its_pods_may_take_to_end() -> None:
+    assert wait(ENDED, ENDING) == 30.0
+    assert wait(ENDED, {**ENDING, "startTime": None, "earlierRunSeconds": 4, "workersActive": 1}) == 30.0
+    assert wait(ENDED, {**ENDED, "phase": "Starting", "reason": "Evaluating"}) == 0.0
+    assert wait(ENDED, {**ENDED, "phase": "Cancelled", "reason": "Cancelled"}) == 0.0
+
+
+def test_the_next_reason_of_a_preempted_job_waits_only_while_many_workers_of_others_start() -> None:
+    assert wait(ENDED, AGAIN, starting=63) == 0.0
+    assert wait(ENDED, AGAIN, starting=64) == 30.0
+    assert wait(ENDING, AGAIN, starting=64) == 30.0
+    assert wait(AGAIN, {**AGAIN, "message": "Need 8"}, starting=64) == 0.0
+    assert wait(ENDED, {**AGAIN, "queue": {"position": 1, "reserved": RESERVED}}, starting=64) == 0.0
+    queued = {"phase": "Queued", "reason": "Evaluating"}
+    assert wait(queued, {**queued, "reason": "Resources"}, starting=64) == 0.0
 
 
 def test_what_waits_is_written_a_second_after_it_was_first_seen() -> None:

@@ -38,6 +38,7 @@ def test_first_the_status_says_when_and_for_whom() -> None:
     assert outcome.status.phase == "Running"
     made = outcome.status.preemption
     assert made == Preemption(at=at(31), by="uid-boss", message=NOTICE.message)
+    assert outcome.status.message == f"{NOTICE.message}: its pods are ended at {at(31)}"
     assert (outcome.actions, outcome.notify) == ((), ())
     assert outcome.wake_at is not None
     assert outcome.wake_at.strftime("%Y-%m-%dT%H:%M:%SZ") <= at(31)
@@ -63,6 +64,16 @@ def test_when_the_time_has_come_its_batch_job_is_suspended() -> None:
     made = outcome.status.preemption
     assert made is not None
     assert (made.count, made.last_time, made.at, made.by) == (1, at(0), None, "uid-boss")
+
+
+def test_without_a_grace_period_the_job_is_due_once_its_status_says_so_and_its_pods_are_not_told() -> None:
+    at_once = replace(NOTICE, grace_seconds=0)
+    first = reconcile(running(notice=at_once))
+    assert first.status.preemption == Preemption(at=at(0), by="uid-boss", message=NOTICE.message)
+    assert not suspends(first)
+    outcome = reconcile(running(notice=at_once, preemption=told(0)))
+    assert suspends(outcome)
+    assert (outcome.status.phase, outcome.notify) == ("Preempted", ())
 
 
 def test_without_a_proof_nothing_is_ended_and_the_notice_is_taken_back() -> None:

@@ -80,7 +80,9 @@ async def test_a_notice_holds_as_long_as_the_same_job_would_start() -> None:
     assert not rig.notices.still_hold(seen), "another job would start"
 
 
-async def test_one_proof_counts_for_all_who_end_for_a_gang_while_it_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_proof_of_a_cycle_counts_for_all_who_end_for_a_gang_while_it_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     proofs = 0
 
     def counted(*args: Any, **more: Any) -> Any:
@@ -93,14 +95,33 @@ async def test_one_proof_counts_for_all_who_end_for_a_gang_while_it_waits(monkey
     rig.cycle()
     seen = rig.state.observe("team/low", now=NOW)
     assert seen is not None
-    assert [rig.notices.still_hold(seen) for _ in range(3)] == [True] * 3
-    assert proofs == 1
-    rig.clock += timedelta(seconds=6)
     assert rig.notices.still_hold(seen)
-    assert proofs == 2, "an old proof is repeated"
+    assert proofs == 0, "the cycle has just proven it"
+    rig.clock += timedelta(seconds=6)
+    assert [rig.notices.still_hold(seen) for _ in range(3)] == [True] * 3
+    assert proofs == 1, "an old proof is repeated, once for all"
     rig.state.store.job_deleted("team/boss", uid="uid-boss")
     assert not rig.notices.still_hold(seen)
-    assert proofs == 3, "the proof ends with the job that waited"
+    assert proofs == 2, "the proof ends with the job that waited"
+
+
+async def test_a_proof_asks_nothing_about_the_jobs_behind_the_one_that_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def noted(*args: Any, **more: Any) -> Any:
+        for verdict in decide(*args, **more):
+            asked.append(verdict.key)
+            yield verdict
+
+    monkeypatch.setattr(preemption_notices, "decide", noted)
+    rig = Rig()
+    rig.state.store.job_changed(make_job("behind", gpu=2, status={"number": 9}))
+    rig.cycle()
+    rig.clock += timedelta(seconds=6)
+    seen = rig.state.observe("team/low", now=NOW)
+    assert seen is not None
+    assert rig.notices.still_hold(seen)
+    assert asked == ["uid-boss"]
 
 
 async def test_a_job_without_a_notice_is_not_about_to_end() -> None:

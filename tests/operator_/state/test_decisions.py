@@ -45,9 +45,9 @@ def test_a_cycle_replaces_the_notices_and_overtaken_plans_of_the_one_before(tabl
 
 
 def test_the_table_begins_with_no_running_job_and_counts_those_of_the_latest_cycle(table: Decisions) -> None:
-    assert table.running_jobs == 0
-    table.set_running_jobs(3)
-    assert table.running_jobs == 3
+    assert (table.running_jobs, table.starting_workers) == (0, 0)
+    table.set_at_work(jobs=3, starting=7)
+    assert (table.running_jobs, table.starting_workers) == (3, 7)
 
 
 def test_a_refused_job_loses_its_verdict_and_no_other_does(table: Decisions) -> None:
