@@ -12,8 +12,9 @@ A node agent serves one node in a cluster. Here one agent serves all simulated n
 
 import argparse
 import asyncio
+import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import ceil
 from pathlib import Path
@@ -23,10 +24,11 @@ import plane
 import queue_plane
 import yaml
 from agent_cost import cpu_seconds
-from queue_plane import NAMESPACE
+from queue_admission import followed
 from queue_running import until_reported
 
 from dovetail.api.gpujob import GPUJob
+from dovetail.api.meta import EventType
 from dovetail.api.resources import GPUJOBS
 from dovetail.formats.quantities import milli, whole
 from dovetail.kube.client import Client
@@ -35,6 +37,7 @@ from dovetail_sandbox.cluster import Cluster
 GANG = 4
 MOST_WORKERS = 1024
 PATIENCE_SECONDS = 300
+SAYS_SECONDS = 15
 # On two cores, so many gangs start a second at least.
 GANGS_PER_SECOND = 1.0
 MIB = 1024 * 1024
@@ -99,8 +102,7 @@ async def measure(made: Cluster, args: argparse.Namespace) -> list[Used]:
     async with plane.client_of(made) as client:
         await until_reported(client, args.nodes)
         running = [queue_plane.job(f"runs-{at:05d}", gpu=8, workers=GANG) for at in range(gangs)]
-        await queue_plane.submit(client, running)
-        await until_running(client, gangs)
+        await fill(client, running)
         workers = min(args.nodes, MOST_WORKERS)
         waiting = [queue_plane.job(f"waits-{at:05d}", gpu=8, workers=workers) for at in range(args.nodes // 10)]
         await queue_plane.submit(client, waiting)
@@ -144,14 +146,30 @@ def _amounts(requests: Mapping[str, Any]) -> dict[str, float]:
     return amounts
 
 
-async def until_running(client: Client, jobs: int) -> None:
-    """Wait until so many GPUJobs run."""
-    async with asyncio.timeout(PATIENCE_SECONDS + jobs / GANGS_PER_SECOND):
-        while True:
-            found, _ = await client.list(GPUJOBS, as_type=GPUJob, namespace=NAMESPACE)
-            if sum(each.status.phase == "Running" for each in found) >= jobs:
-                return
-            await asyncio.sleep(2.0)
+async def fill(client: Client, gangs: Sequence[dict[str, Any]]) -> None:
+    """Create these GPUJobs, and wait until a watch has shown all of them running.
+
+    Lists of thousands would keep the API server busy.
+    """
+    run, changed, loop = set[str](), asyncio.Event(), asyncio.get_running_loop()
+
+    def note(event: EventType, job: GPUJob) -> None:
+        if event != "DELETED" and job.status.phase == "Running" and job.status.reason != "GangWaiting":
+            run.add(job.metadata.name)
+            changed.set()
+
+    async with (
+        asyncio.timeout(PATIENCE_SECONDS + len(gangs) / GANGS_PER_SECOND),
+        followed(client, GPUJOBS, GPUJob, note),
+    ):
+        said = loop.time()
+        await queue_plane.submit(client, gangs)
+        while len(run) < len(gangs):
+            changed.clear()
+            await changed.wait()
+            if loop.time() - said > SAYS_SECONDS:
+                said = loop.time()
+                print(f"{len(run)} of {len(gangs)} gangs run", file=sys.stderr, flush=True)
 
 
 def memory_mib(pid: int, *, field: str) -> float:

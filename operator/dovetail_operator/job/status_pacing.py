@@ -90,7 +90,7 @@ def _changed(before: GPUJobStatus, *, after: GPUJobStatus) -> set[str]:
 
 
 def _patience_seconds(before: GPUJobStatus, *, after: GPUJobStatus, changed: set[str], rush: bool) -> float:
-    """How many seconds after its beginning a state of a job on its way may be told; 0 if it is to be told at once."""
+    """How many seconds after its beginning a state of a job on its way may be written; 0 if that is due at once."""
     if _is_leaving(before, after=after, changed=changed, rush=rush):
         return _LEAVING_SECONDS
     if not changed <= _ON_THE_WAY or not _is_passing(before, after=after):
