@@ -13,18 +13,24 @@ from dovetail.query.dry_run import DryRun, GPUsOnNode, dry_run
 from dovetail.query.preemption import Preempting
 from dovetail.queue.estimates.simulation import Start
 from dovetail.sdk import types as sdk
+from dovetail_cli.ui.errors import CommandError
 from dovetail_cli.ui.times import brief
 
 _BLIND: Final = " Limits are not counted: that takes the right to list GPUQuotas."
 
 
 def foretell(job: GPUJob, *, objects: ClusterObjects, now: datetime) -> str:
-    """What the queue would do with a job that is not submitted yet."""
+    """What the queue would do with a job that is not submitted yet.
+
+    Raises `CommandError` if it would do nothing because the request is invalid.
+    """
     found = dry_run(job, objects=objects, now=now)
     match found.outcome:
         case "NotBefore":
             return f"It would not start before {found.message} (spec.beginTime)."
-        case "Blocked" | "Invalid":
+        case "Invalid":
+            raise CommandError(f"{found.reason}: {found.message}")
+        case "Blocked":
             return f"{found.reason}: {found.message}."
         case _:
             first = "Its first task: " if job.spec.array is not None or job.spec.sweep is not None else ""
@@ -33,7 +39,10 @@ def foretell(job: GPUJob, *, objects: ClusterObjects, now: datetime) -> str:
 
 
 def by_gateway(found: sdk.DryRun, *, now: datetime) -> str:
-    """The same by the gateway, which names no other tenant."""
+    """The same by the gateway, which names no other tenant.
+
+    Raises `CommandError` as `foretell` does.
+    """
     why = f"{found.reason}: {found.message}."
     match found.outcome:
         case "Starts":
@@ -47,6 +56,8 @@ def by_gateway(found: sdk.DryRun, *, now: datetime) -> str:
             when = _seconds(found.starts_in_seconds, basis=found.basis, now=now)
             ended = f"Jobs that would be preempted for it: {found.victims}." if found.victims else ""
             return " ".join(filter(None, (f"It would wait at place {found.position}. {why}", when, ended)))
+        case "Invalid":
+            raise CommandError(f"{found.reason}: {found.message}")
         case _:
             return why
 

@@ -151,6 +151,11 @@ def test_each_outcome_is_one_that_a_person_can_use(fields: dict[str, object], se
     assert dry_run.by_gateway(answer(**fields), now=NOW) == sentence
 
 
+def test_an_invalid_request_ends_the_command() -> None:
+    with pytest.raises(CommandError, match=r"^Invalid: spec\.gpu 'x' is not allowed$"):
+        dry_run.by_gateway(answer(outcome="Invalid", reason="Invalid", message="spec.gpu 'x' is not allowed"), now=NOW)
+
+
 def test_programs_get_the_fields_of_an_explanation_that_was_made_here() -> None:
     found = decode(
         b'{"state": "waits", "summary": "Job 9 waits", "fits": false, "reason": "Resources", "notes": [], "basis": "",'

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
+import pytest
 
 from dovetail.api.builtin import Pod
 from dovetail.api.gpujob import ArraySpec, Dependency, GPUJob, Placement, Preemption, ResourceRequest
@@ -21,6 +22,7 @@ from dovetail.api.meta import ObjectMeta, OwnerReference
 from dovetail.config.growing import Growing
 from dovetail.config.settings import Settings
 from dovetail_cli.submit.dry_run import foretell
+from dovetail_cli.ui.errors import CommandError
 from tests.cli.builders import make_pod, make_quota
 from tests.core.query.explain.test_explain import SETTINGS, job_pod, make_job, make_picture
 
@@ -313,6 +315,12 @@ def test_who_has_made_way_stands_in_the_queue_again() -> None:
     jobs, pods = full()
     victim = make_job("victim", gpu="2", phase="Preempted", reason="Resources", limit=600)
     assert told(asked("2"), *jobs, victim, pods=pods).startswith("It would wait at place 2.")
+
+
+def test_a_request_that_cannot_be_read_ends_the_command_as_a_refused_one() -> None:
+    with pytest.raises(CommandError, match=r"^Invalid: .*lots") as caught:
+        told(asked("lots"))
+    assert caught.value.exit_code == 1
 
 
 def test_a_limit_over_all_runs_ends_a_job_too() -> None:
