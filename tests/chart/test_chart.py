@@ -73,6 +73,18 @@ def test_an_unknown_value_is_refused_by_its_name(helm: Helm, value: str) -> None
             "operator.replicas=2,history.persistence.enabled=false",
             "each operator would keep a history of its own: set one of the two",
         ),
+        (
+            "config.topology_levels={rack=a/rack,block=a/block,rack=b/rack}",
+            "each name and each label is allowed once, and config.topology_levels[0] has rack",
+        ),
+        (
+            "config.topology_levels={rack=a/rack,block=a/rack}",
+            "config.topology_levels[1] is block=a/rack, but each name and each label is allowed once",
+        ),
+        (
+            "config.hold_ttl_seconds=4",
+            "config.bind_deadline_seconds is 4, but must be below config.hold_ttl_seconds, which is 4",
+        ),
         ("image.pullPolicy=Sometimes", "at '/image/pullPolicy': value must be one of"),
         ("config.growing.pools.a100.gpus=0", "at '/config/growing/pools/a100/gpus': minimum: got 0, want 1"),
         ("config.growing.pools.A_1.gpus=8", "at '/config/growing/pools': additional properties 'A_1' not allowed"),
@@ -81,6 +93,11 @@ def test_an_unknown_value_is_refused_by_its_name(helm: Helm, value: str) -> None
 def test_a_bad_value_is_refused_with_what_is_allowed(helm: Helm, value: str, sentence: str) -> None:
     done = helm("template", "dovetail", str(CHART), f"--set={value}")
     assert sentence in done.stderr
+
+
+def test_a_level_of_the_topology_may_have_the_name_of_anothers_label(helm: Helm) -> None:
+    done = helm("template", "dovetail", str(CHART), "--set=config.topology_levels={rack=zone,zone=rack}")
+    assert "topology_levels" not in done.stderr
 
 
 def test_the_schema_is_closed_and_describes_every_value() -> None:

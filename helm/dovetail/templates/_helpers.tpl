@@ -140,8 +140,29 @@ readinessProbe:
 {{- end -}}
 {{- end }}
 
+{{/* What a schema cannot say of the configuration. The programs refuse it too, but after the installation. */}}
+{{- define "dovetail.refuseContradictions" -}}
+{{- $bind := int (dig "bind_deadline_seconds" 4 .Values.config) -}}
+{{- $hold := int (dig "hold_ttl_seconds" 30 .Values.config) -}}
+{{- if ge $bind $hold -}}
+{{- fail (printf "config.bind_deadline_seconds is %d, but must be below config.hold_ttl_seconds, which is %d" $bind $hold) -}}
+{{- end -}}
+{{- $levels := dig "topology_levels" list .Values.config -}}
+{{- $known := list (dict) (dict) -}}
+{{- range $at, $level := $levels -}}
+{{- range $part, $name := splitList "=" $level -}}
+{{- $others := index $known $part -}}
+{{- if hasKey $others $name -}}
+{{- fail (printf "config.topology_levels[%d] is %s, but each name and each label is allowed once, and config.topology_levels[%d] has %s" $at $level (get $others $name) $name) -}}
+{{- end -}}
+{{- $_ := set $others $name $at -}}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
 {{- define "dovetail.config" -}}
 {{- include "dovetail.refuseCredentials" . -}}
+{{- include "dovetail.refuseContradictions" . -}}
 {{- $config := .Values.config -}}
 {{- $exempt := concat (include "dovetail.exemptNamespaces" . | fromYamlArray) (dig "exempt_namespaces" list $config) | uniq -}}
 {{- $config = merge (dict "exempt_namespaces" $exempt "agents_read_pods" .Values.agent.readPods) $config -}}
