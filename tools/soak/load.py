@@ -13,7 +13,7 @@ from dovetail.kube.client import Client
 from dovetail.kube.errors import AlreadyExists, KubeError, NotFound
 from dovetail.kube.reflector import Reflector
 from tools.soak.job_kinds import RUN_AGAIN, JobKind, draw
-from tools.soak.record import PREEMPTED, JobRecord
+from tools.soak.record import JobRecord
 
 NAMESPACE: Final = "soak"
 # How long a job that has ended stays, and a job runs before it is cancelled or released.
@@ -126,11 +126,11 @@ class Load:
         kind, phase = self._kinds[record.name], str(job.status.phase)
         record.ended, record.phase = self._now(), phase
         record.attempts = [attempt.reason for attempt in job.status.attempts]
-        again = [reason for reason in record.attempts if reason != PREEMPTED]
+        record.preempted = job.status.preemption.count if job.status.preemption is not None else 0
         if phase not in kind.ends:
             record.wrong = f"ended as {phase}: {job.status.message}"
-        elif again and kind.name not in RUN_AGAIN:
-            record.wrong = f"ran again after {', '.join(again)}"
+        elif record.attempts and kind.name not in RUN_AGAIN:
+            record.wrong = f"ran again after {', '.join(record.attempts)}"
         self._later(self._remove(record.name))
         if not self.unfinished:
             self._all_ended.set()

@@ -1,14 +1,10 @@
 """What a soak has seen: the record that it writes, and reads again."""
 
 from pathlib import Path
-from typing import Final
 
 import msgspec
 
 from tools.soak.schedule import Kind
-
-# The reason of an attempt that ended for another job.
-PREEMPTED: Final = "Preempted"
 
 
 class RecordError(Exception):
@@ -18,8 +14,8 @@ class RecordError(Exception):
 class JobRecord(msgspec.Struct, kw_only=True):
     """One job: when it was submitted, answered and ended, in seconds after the start, and how it ended.
 
-    It is answered when its status has a phase. `wrong` says in which way its end is not one that its kind may have;
-    empty if it is.
+    It is answered when its status has a phase. `attempts` are the reasons why it ran again, `preempted` is how often
+    others took its devices. `wrong` says in which way its end is not one that its kind may have; empty if it is.
     """
 
     name: str
@@ -29,6 +25,7 @@ class JobRecord(msgspec.Struct, kw_only=True):
     ended: float | None = None
     phase: str = ""
     attempts: list[str] = []
+    preempted: int = 0
     wrong: str = ""
 
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from matplotlib.figure import Figure
 
-from tools.soak.record import PREEMPTED, Record
+from tools.soak.record import Record
 from tools.soak.verdicts import QUARTERS, delays, percentile, verdicts
 
 # Parts of the run in which memory is shown: those after the first quarter, whose first and last are compared.
@@ -41,7 +41,7 @@ def text(record: Record) -> str:
 
 def _summary(record: Record) -> str:
     kinds = len({job.kind for job in record.jobs})
-    preempted = sum(job.attempts.count(PREEMPTED) for job in record.jobs)
+    preempted = sum(job.preempted for job in record.jobs)
     return (
         f"{record.date}, {record.seconds / 60:.0f} minutes, {record.nodes} simulated nodes, seed {record.seed}: "
         f"{len(record.jobs)} jobs of {kinds} kinds, {preempted} preemptions, {len(record.disturbances)} disturbances."

@@ -217,7 +217,7 @@ def test_the_report_names_requirements_and_what_was_left_out(tmp_path: Any) -> N
 
 
 def test_the_report_counts_preemptions() -> None:
-    twice = JobRecord(name="a", kind="whole", submitted=1, answered=2, ended=90, attempts=["Preempted", "Preempted"])
+    twice = JobRecord(name="a", kind="whole", submitted=1, answered=2, ended=90, preempted=2)
     assert "101 jobs of 1 kinds, 2 preemptions, 0 disturbances." in report.text(record(jobs=[*come(), twice]))
 
 
