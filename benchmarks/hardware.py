@@ -1,9 +1,9 @@
 """Measure what a machine with NVIDIA devices does. Run it as root, on a node without other work; writes Markdown.
 
-It checks NVML against `nvidia-smi`; an MPS client that is refused beyond its limit, and what a root client can do to
-the others (`hardware_mps.py`); two CUDA processes of which one is frozen; a process that moves to the host and back,
-with times; and the cost of reading the devices. The agent's own code does each check. A failed check does not stop the
-others.
+It checks NVML against `nvidia-smi`; a process that computes; an MPS client that is refused beyond its limit, and what a
+root client can do to the others (`hardware_mps.py`); two CUDA processes of which one is frozen; a process that moves to
+the host and back, with times; and the cost of reading the devices. The agent's own code does each check. A failed check
+does not stop the others.
 
     python benchmarks/hardware.py [--mib 4096] [--seconds 60] [--out out/hardware.md]
 """
@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -35,7 +36,7 @@ from dovetail_agent.checkpoint import probe
 from dovetail_agent.checkpoint.helper_process import HelperCalls
 from dovetail_agent.devices.cuda import Context, Driver
 from dovetail_agent.devices.discovery import opened
-from dovetail_agent.devices.model import Inventory, Sample
+from dovetail_agent.devices.model import Inventory, Process, Sample
 from dovetail_agent.mps.control import PROGRAM
 from dovetail_agent.mps.devices import NvmlDevices
 from dovetail_agent.turns.cgroup_freezer import Freezing, freezer_at
@@ -47,6 +48,7 @@ NEAR_MIB: Final = 64
 NEAR_CELSIUS: Final = 3
 MOST_PERCENT: Final = 0.5
 MOST_MIB: Final = 80
+BUSY_MIB: Final = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +70,7 @@ def main() -> None:
     args = options.parse_args()
     checks: dict[str, Callable[[], tuple[bool, str]]] = {
         "NVML agrees with nvidia-smi": against_smi,
+        "a process that computes is seen": at_work,
         **{what: partial(check, args.program) for what, check in hardware_mps.CHECKS.items()},
         "of two CUDA processes the frozen one stops": frozen,
         "a process goes to the host and comes back": lambda: moved(args.mib),
@@ -87,6 +90,7 @@ def tried(what: str, check: Callable[[], tuple[bool, str]]) -> Found:
     try:
         holds, said = check()
     except Exception as error:  # noqa: BLE001 - the others go on
+        traceback.print_exc()
         holds, said = False, f"{type(error).__name__}: {error}"
     return Found(what=what, holds=holds, said=said)
 
@@ -130,6 +134,27 @@ def against_smi() -> tuple[bool, str]:
         if not (same and near and warm):
             differ.append(device.uuid)
     return not differ, f"{len(by_uuid)} cards" + (f"; different: {', '.join(differ)}" if differ else ", all alike")
+
+
+def at_work() -> tuple[bool, str]:
+    """Run a process that computes; the agent's own look has its PID, its memory and what it uses of the device."""
+    with busy() as one, opened("nvml", node="here", look_every=timedelta(seconds=1)) as provider:
+        until(lambda: one.passes > 0, seconds=30.0)
+
+        def found() -> tuple[Process, float] | None:
+            sample = provider.sample(provider.inventory(HERE), node=HERE, tenants=(), now=datetime.now(UTC))
+            for device in sample.devices:
+                for process in device.processes or ():
+                    if process.pid == one.pid and process.used_mib and process.utilization and device.utilization:
+                        return process, device.utilization
+            return None
+
+        until(lambda: found() is not None, seconds=20.0)
+        seen = found()
+    assert seen is not None, "it was there just now"
+    process, whole = seen
+    said = f"with {BUSY_MIB} MiB of its own it uses {process.used_mib} MiB and {process.utilization:.0%} of the time"
+    return (process.used_mib or 0) >= BUSY_MIB, f"{said}; the device is busy for {whole:.0%}"
 
 
 def frozen() -> tuple[bool, str]:
@@ -190,7 +215,7 @@ def compute(file: Path) -> None:
     """Compute until the standard input ends."""
     driver = Driver()
     driver.init()
-    _context, pointer, size = Context(driver), ctypes.c_uint64(), 256 << 20
+    _context, pointer, size = Context(driver), ctypes.c_uint64(), BUSY_MIB << 20
     driver.call("cuMemAlloc_v2", ctypes.byref(pointer), ctypes.c_size_t(size))
     with file.open("r+b") as opened_file, mmap.mmap(opened_file.fileno(), 8) as counted:
         for at in itertools.count(1):

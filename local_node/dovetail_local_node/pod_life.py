@@ -78,6 +78,7 @@ class PodLife:
     def seen(self, pod: LocalPod) -> None:
         """Take the pod's newest version; a deleted pod is asked to end."""
         self.pod = pod
+        self._show_fields()
         if pod.metadata.deletion_timestamp is not None:
             self._going.set()
 
@@ -125,12 +126,22 @@ class PodLife:
         folder = self.node.runs.volumes(self.pod.metadata.uid)
         launch = launch_of(self.pod, base=base, extra=self.node.extra, place=self.node.place, folder=folder)
         try:
-            refusal = await volume_files.fill(self.pod, folder=folder, read=self._contents)
+            refusal = await volume_files.fill(self.pod, folder=folder, address=place.address, read=self._contents)
             if refusal is None:
                 self._write_run(launch)
         except OSError as error:
             return Refusal(reason="StartError", message=f"{error.filename or launch.output}: {error.strerror}")
         return refusal
+
+    def _show_fields(self) -> None:
+        """Let the files of a pod that has started show its fields as they are now, such as a notice of preemption."""
+        uid = self.pod.metadata.uid
+        if self.node.runs.read(uid) is None:
+            return
+        try:
+            volume_files.show_fields(self.pod, folder=self.node.runs.volumes(uid), address=self.node.place.address)
+        except OSError as error:
+            log.warning("fields of a pod cannot be shown", pod=self.pod.metadata.name, problem=str(error))
 
     async def _contents(self, source: Source) -> Mapping[str, bytes] | None:
         """The values of the object that holds the files of a volume; None if there is none."""

@@ -62,6 +62,21 @@ class FilesOf(Described, frozen=True, kw_only=True):
     optional: bool = False
 
 
+class FieldItem(Described, frozen=True, kw_only=True):
+    """One field of the pod as a file of a volume."""
+
+    path: str
+    field_ref: FieldRef | None = None
+    mode: int | None = None
+
+
+class FieldsOf(Described, frozen=True, kw_only=True):
+    """The fields of the pod that are the files of a volume."""
+
+    items: list[FieldItem] = []
+    default_mode: int | None = None
+
+
 class Volume(Described, frozen=True, kw_only=True):
     """A volume of a pod: one of the kinds that can be a folder here, or none of them."""
 
@@ -69,6 +84,7 @@ class Volume(Described, frozen=True, kw_only=True):
     empty_dir: dict[str, object] | None = None
     config_map: FilesOf | None = None
     secret: FilesOf | None = None
+    downward_api: FieldsOf | None = field(default=None, name="downwardAPI")
 
 
 class ConfigMapFiles(Described, frozen=True, kw_only=True):

@@ -56,10 +56,11 @@ def parse_environment(data: bytes) -> dict[bytes, bytes]:
 def _value(each: EnvVar, *, pod: LocalPod, address: str, known: Mapping[str, str]) -> str:
     if each.value_from is None or each.value_from.field_ref is None:
         return expanded(each.value, known=known)
-    return _field(each.value_from.field_ref.field_path, pod=pod, address=address)
+    return field_of(pod, path=each.value_from.field_ref.field_path, address=address)
 
 
-def _field(path: str, *, pod: LocalPod, address: str) -> str:
+def field_of(pod: LocalPod, *, path: str, address: str) -> str:
+    """The pod's field at `path`, such as `metadata.annotations['key']`; empty if it has none."""
     meta = pod.metadata
     if keyed := _KEYED.fullmatch(path):
         return (meta.annotations if keyed[1] == "annotations" else meta.labels).get(keyed[2], "")

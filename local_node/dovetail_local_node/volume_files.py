@@ -1,4 +1,7 @@
-"""Makes the folders of a pod's volumes, with the files of ConfigMaps and Secrets in them, for their user alone."""
+"""Makes the folders of a pod's volumes, for their user alone.
+
+Their files are those of ConfigMaps and Secrets, as they are when the pod starts, and fields of the pod, which follow it.
+"""
 
 import os
 from collections.abc import Awaitable, Callable, Mapping
@@ -17,10 +20,11 @@ _READABLE: Final = 0o600
 Read = Callable[[Source], Awaitable[Mapping[str, bytes] | None]]
 
 
-async def fill(pod: LocalPod, *, folder: Path, read: Read) -> Refusal | None:
+async def fill(pod: LocalPod, *, folder: Path, address: str, read: Read) -> Refusal | None:
     """Make the folders below `folder`, which is in the folder of the run.
 
-    `read` returns the values of a source's object, None if there is none. Raises `OSError`.
+    `read` returns the values of a source's object, None if there is none. The machine has this address. Raises
+    `OSError`.
     """
     for mount, volume in volumes.mounted(pod):
         for path in (folder.parent, folder, folder / volume.name):
@@ -37,7 +41,17 @@ async def fill(pod: LocalPod, *, folder: Path, read: Read) -> Refusal | None:
             return _refused(source, problem=f"{source} has no key {error.args[0]}")
         for file in files:
             _write(file, folder=folder / source.volume)
+    show_fields(pod, folder=folder, address=address)
     return None
+
+
+def show_fields(pod: LocalPod, *, folder: Path, address: str) -> None:
+    """Bring the files that show fields of the pod up to date, each at once. Raises `OSError`."""
+    for volume, files in volumes.fields(pod, address=address).items():
+        for file in files:
+            path = folder / volume / file.path
+            if not path.exists() or path.read_bytes() != file.data:
+                _write(file, folder=folder / volume)
 
 
 def _write(file: File, *, folder: Path) -> None:
@@ -45,10 +59,13 @@ def _write(file: File, *, folder: Path) -> None:
     if not path.resolve().is_relative_to(folder.resolve()):
         raise OSError(0, "it leaves its volume", str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.unlink(missing_ok=True)
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, file.mode & _OWNERS | _READABLE)
+    # A reader sees the earlier file or the whole new one.
+    unfinished = path.with_name(f".{path.name}.new")
+    unfinished.unlink(missing_ok=True)
+    handle = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, file.mode & _OWNERS | _READABLE)
     with os.fdopen(handle, "wb") as opened:
         opened.write(file.data)
+    unfinished.replace(path)
 
 
 def _refused(source: Source, *, problem: str) -> Refusal:

@@ -13,6 +13,7 @@ from typing import Final
 
 from dovetail.api.resources import CONFIGMAPS, Resource
 from dovetail_local_node.pod_object import ConfigMapFiles, FilesOf, Item, LocalPod, Mount, SecretFiles, Volume
+from dovetail_local_node.variables import field_of
 
 # The API server mounts it into every pod. A job of one's own machine has its user's kubeconfig instead.
 _ACCOUNT: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
@@ -60,10 +61,12 @@ def mounted(pod: LocalPod) -> Iterator[tuple[Mount, Volume]]:
 def problem(pod: LocalPod) -> str:
     """Why a volume of the pod cannot be a folder; empty if all can."""
     for mount, volume in mounted(pod):
-        if volume.empty_dir is None and source_of(volume) is None:
+        if volume.downward_api is not None and any(item.field_ref is None for item in volume.downward_api.items):
+            return f"Volume {volume.name} has a file of resourceFieldRef, which the local node cannot do."
+        if volume.empty_dir is None and volume.downward_api is None and source_of(volume) is None:
             return (
-                f"Volume {volume.name} is no emptyDir, configMap or secret: the local node has no others. A process "
-                "finds the files of this machine at their own paths."
+                f"Volume {volume.name} is no emptyDir, configMap, secret or downwardAPI: the local node has no others. "
+                "A process finds the files of this machine at their own paths."
             )
         if mount.sub_path_expr or not mount.mount_path.strip("/"):
             return f"Volume {volume.name} is mounted with subPathExpr or at /, which the local node cannot do."
@@ -87,11 +90,30 @@ def sources(pod: LocalPod) -> list[Source]:
 
 def files_of(source: Source, *, contents: Mapping[str, bytes]) -> list[File]:
     """The files of a volume: all keys, or those that its items name. Raises `KeyError`."""
-    usual = _MODE if source.files.default_mode is None else source.files.default_mode
+    usual = source.files.default_mode
     items = source.files.items or [Item(key=key, path=key) for key in contents]
-    return [
-        File(path=item.path, data=contents[item.key], mode=usual if item.mode is None else item.mode) for item in items
-    ]
+    return [File(path=item.path, data=contents[item.key], mode=_mode(item.mode, usual=usual)) for item in items]
+
+
+def fields(pod: LocalPod, *, address: str) -> dict[str, list[File]]:
+    """The files, by volume, that show fields of the pod as it is now. The machine has this address."""
+    return {
+        volume.name: [
+            File(
+                path=item.path,
+                data=field_of(pod, path=item.field_ref.field_path, address=address).encode(),
+                mode=_mode(item.mode, usual=volume.downward_api.default_mode),
+            )
+            for item in volume.downward_api.items
+            if item.field_ref is not None
+        ]
+        for _, volume in mounted(pod)
+        if volume.downward_api is not None
+    }
+
+
+def _mode(own: int | None, *, usual: int | None) -> int:
+    return next((mode for mode in (own, usual) if mode is not None), _MODE)
 
 
 def places(pod: LocalPod, *, folder: Path) -> dict[str, Path]:

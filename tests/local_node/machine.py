@@ -86,9 +86,9 @@ def until(holds: Callable[[], bool], *, what: Callable[[], str] = str) -> None:
 
 
 @contextmanager
-def new_machine(folder: Path) -> Iterator[Machine]:
-    """A machine whose queue is up; at the end, nothing of it stays but logs."""
-    with empty_machine(folder) as made:
+def new_machine(folder: Path, **more: str) -> Iterator[Machine]:
+    """A machine whose queue is up, with further variables; at the end, nothing of it stays but logs."""
+    with empty_machine(folder, **more) as made:
         assert "Jobs run on this machine" in made("gflowd", "up")
         yield made
         report = audit.prove(kubeconfig=str(cluster.get().kubeconfig), context=None)
@@ -96,12 +96,12 @@ def new_machine(folder: Path) -> Iterator[Machine]:
 
 
 @contextmanager
-def empty_machine(folder: Path) -> Iterator[Machine]:
-    """A machine on which nothing is up yet; at the end, nothing of its sandbox stays."""
+def empty_machine(folder: Path, **more: str) -> Iterator[Machine]:
+    """A machine on which nothing is up yet, with further variables; at the end, nothing of its sandbox stays."""
     (folder / "work").mkdir()
     own = {"XDG_STATE_HOME": str(folder / "state"), "XDG_DATA_HOME": str(folder / "data")}
     kept = {name: value for name, value in os.environ.items() if name not in {"KUBECONFIG", "DOVETAIL_SANDBOX"}}
-    made = Machine(work=folder / "work", environment={**kept, **own})
+    made = Machine(work=folder / "work", environment={**kept, **own, **more})
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", own["XDG_STATE_HOME"])
         try:

@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 
 from dovetail.process import identity
+from dovetail_agent.devices.process_memory import owner_of
+from dovetail_agent.processes.cgroups import Owner
 from dovetail_local_node.limits import amounts, choice, groups
 from dovetail_local_node.limits.amounts import Limits
 from dovetail_local_node.limits.choice import Kernel
@@ -23,6 +25,7 @@ from dovetail_local_node.pod_object import Amounts
 
 NAME = f"dovetail-test-{os.getpid()}"
 GIB = 1024**3
+UID = "1b4e28ba-2fa1-41d2-883f-0016d3cca427"
 
 
 @pytest.mark.parametrize(
@@ -147,8 +150,8 @@ def test_a_machine_without_cgroups_says_so(mount: Path) -> None:
 def test_the_limits_of_a_job_are_files_of_its_cgroup(mount: Path) -> None:
     found = Tree(mount).choose()
     wanted = Limits(memory_bytes=GIB, cpu_milli=1500, cpu_shares=1024)
-    (found.hierarchies[0].parent / "job").mkdir()
-    (found.hierarchies[0].parent / "job" / "memory.swap.max").touch()
+    (found.hierarchies[0].parent / "podjob").mkdir()
+    (found.hierarchies[0].parent / "podjob" / "memory.swap.max").touch()
     (group,) = found.create("job", limits=wanted)
     assert {path.name: path.read_text() for path in group.iterdir()} == {
         "cpu.weight": "39",
@@ -221,6 +224,15 @@ class TestOnTheKernelsOwnCgroups:
         counted = dict(line.split() for line in (cpu / "cpu.stat").read_text().splitlines())
         assert int(counted["nr_throttled"]) > 0
         await groups.end(made)
+
+    async def test_the_node_agent_knows_whose_process_it_is(self, real: Groups) -> None:
+        made = real.create(UID, limits=Limits())
+        with run_in(made, "echo; exec sleep 600") as job:
+            assert job.stdout is not None
+            job.stdout.readline()
+            owner = owner_of(job.pid)
+            await groups.end(made)
+        assert owner == Owner(pod_uid=UID)
 
     async def test_the_end_of_a_job_ends_what_it_left_and_what_it_hid(self, real: Groups) -> None:
         made = real.create("left", limits=Limits())

@@ -8,10 +8,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from dovetail import names
 from dovetail_local_node import admission, launch, volume_files, volumes
 from dovetail_local_node.admission import Refusal
 from dovetail_local_node.pod_object import LocalPod
 from dovetail_local_node.volumes import Source
+from dovetail_operator.manifests.preemption_notice import with_notice
 from tests.local_node import builders
 from tests.local_node.builders import UID
 
@@ -33,7 +35,7 @@ async def filled(made: LocalPod, folder: Path, *, objects: Objects) -> Refusal |
     async def read(source: Source) -> Mapping[str, bytes] | None:
         return objects.get(str(source))
 
-    return await volume_files.fill(made, folder=folder, read=read)
+    return await volume_files.fill(made, folder=folder, address="127.0.0.1", read=read)
 
 
 @pytest.mark.parametrize(
@@ -48,7 +50,9 @@ def test_a_volume_that_no_folder_can_be_is_refused(volume: dict[str, Any]) -> No
     refusal = admission.check(pod((volume, {"mountPath": "/data"})), submitter="alice", user="alice")
     assert refusal is not None
     assert refusal.reason == "UnknownVolume"
-    assert refusal.message.startswith("Volume data is no emptyDir, configMap or secret: the local node has no others. ")
+    assert refusal.message.startswith(
+        "Volume data is no emptyDir, configMap, secret or downwardAPI: the local node has no others. "
+    )
 
 
 @pytest.mark.parametrize("mount", [{"mountPath": "/"}, {"mountPath": "/data", "subPathExpr": "$(POD)"}])
@@ -109,6 +113,30 @@ async def test_an_optional_object_may_be_missing(tmp_path: Path) -> None:
     volume = {"name": "conf", "configMap": {"name": "lr", "optional": True}}
     assert await filled(pod((volume, {"mountPath": "/conf"})), tmp_path, objects={}) is None
     assert list((tmp_path / "conf").iterdir()) == []
+
+
+def shown(annotations: dict[str, str]) -> LocalPod:
+    """A pod with the operator's own volume, which shows a notice of preemption."""
+    volume = with_notice({"containers": [{"name": "main"}]})["volumes"][0]
+    made = pod((volume, {"mountPath": names.NOTICE_FOLDER}))
+    return msgspec.structs.replace(made, metadata=msgspec.structs.replace(made.metadata, annotations=annotations))
+
+
+async def test_a_field_of_the_pod_is_a_file_that_follows_it(tmp_path: Path) -> None:
+    assert await filled(shown({}), tmp_path, objects={}) is None
+    path = tmp_path / names.NOTICE_VOLUME / "preempting-at"
+    assert (path.read_text(), stat.S_IMODE(path.stat().st_mode)) == ("", 0o600)
+    noticed = shown({names.PREEMPTING_AT: "2026-11-27T05:00:00Z"})
+    for _ in range(2):
+        volume_files.show_fields(noticed, folder=tmp_path, address="127.0.0.1")
+        assert path.read_text() == "2026-11-27T05:00:00Z"
+    assert [each.name for each in path.parent.iterdir()] == ["preempting-at"]
+
+
+def test_an_amount_of_the_container_as_a_file_is_refused() -> None:
+    source = {"items": [{"path": "cpus", "resourceFieldRef": {"resource": "limits.cpu"}}]}
+    found = volumes.problem(pod(({"name": "amounts", "downwardAPI": source}, {"mountPath": "/amounts"})))
+    assert found == "Volume amounts has a file of resourceFieldRef, which the local node cannot do."
 
 
 async def test_a_file_cannot_leave_its_volume(tmp_path: Path) -> None:

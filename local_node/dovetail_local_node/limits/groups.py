@@ -1,6 +1,7 @@
 """The cgroups of jobs below a parent that this user may write: made, watched, and removed with all that runs in them.
 
-A job has one cgroup in cgroup v2, and one for each controller in v1. Each has the name of the job's pod.
+A job has one cgroup in cgroup v2, and one for each controller in v1. Each is called as kubelet calls a pod's,
+`pod<UID>`: by that the node agent knows whose device memory a process holds.
 """
 
 import asyncio
@@ -41,11 +42,11 @@ class Groups:
     hierarchies: tuple[Hierarchy, ...]
     sentence: str
 
-    def create(self, name: str, *, limits: Limits) -> tuple[Path, ...]:
+    def create(self, pod_uid: str, *, limits: Limits) -> tuple[Path, ...]:
         """Make the cgroups of one job. Raises `OSError`."""
         made = []
         for each in self.hierarchies:
-            group = each.parent / name
+            group = each.parent / f"pod{pod_uid}"
             group.mkdir(exist_ok=True)
             for file, value in each.settings(limits):
                 # Without swap, the kernel has no file about it.

@@ -65,10 +65,11 @@ def start(state_dir: Path, *, control_plane: ControlPlane, say: Callable[[str], 
 def stop(state_dir: Path) -> None:
     """End the node and remove everything that it has on the host. Does nothing without a node."""
     layout = Layout.for_state_dir(state_dir)
+    if not layout.root.exists():  # it is made first and removed last; a machine without nodes need not have `ip`
+        return
     cgroups.end(layout.cgroup)
     network.disconnect(layout)
-    if layout.root.exists():
-        shutil.rmtree(layout.root)
+    shutil.rmtree(layout.root)
 
 
 def running(state_dir: Path) -> bool:

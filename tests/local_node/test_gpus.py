@@ -1,0 +1,93 @@
+"""Jobs on the GPUs of one's own machine, from `gbatch` to the process; a stand-in plays NVIDIA's library."""
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dovetail_sandbox import cluster
+from tests.agent.nvml_stub import Process, Scenario, built, card_uuid
+from tests.local_node.machine import Machine, kubectl, new_machine, until
+
+pytestmark = pytest.mark.cluster
+Play = Callable[[Scenario], None]
+
+
+@pytest.fixture(scope="module")
+def scenario(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("nvml") / "scenario"
+    path.write_text(Scenario().text())
+    return path
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory, scenario: Path) -> Iterator[Machine]:
+    variables = {"LD_LIBRARY_PATH": str(built()), "NVML_STUB_SCENARIO": str(scenario)}
+    with new_machine(tmp_path_factory.mktemp("machine"), **variables) as made:
+        until(lambda: "Total GPUs: 2" in made("ginfo"))
+        yield made
+
+
+@pytest.fixture
+def play(machine: Machine, scenario: Path) -> Iterator[Play]:
+    """Let the library play something else until the test ends."""
+
+    def playing(wanted: Scenario) -> None:
+        scenario.write_text(wanted.text())
+        os.kill(cluster.get().pid("agent"), signal.SIGUSR1)
+
+    yield playing
+    playing(Scenario())
+
+
+def device(index: int) -> dict[str, Any]:
+    words = [*kubectl(), "get", "gpunode", "local", "--output=json"]
+    found = subprocess.run(words, capture_output=True, check=True).stdout
+    shown: dict[str, Any] = json.loads(found)["status"]["devices"][index]
+    return shown
+
+
+def test_a_whole_gpu_is_the_jobs_own(machine: Machine) -> None:
+    job = machine.submit("--gpus", "1", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES; sleep 60")
+    machine.printed(job, "GPU-")
+    assert machine.log(job).strip() in {card_uuid(0), card_uuid(1)}
+    assert "Available GPUs: 1" in machine("ginfo")
+    machine("gcancel", job)
+    assert machine.ended(job)["state"] == "Cancelled"
+
+
+def test_two_gpus_and_a_job_that_waits_for_one(machine: Machine) -> None:
+    os.mkfifo(machine.work / "go")
+    both = machine.submit("--gpus", "2", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES; read line < go")
+    machine.printed(both, f"{card_uuid(0)},{card_uuid(1)}")
+    waiting = machine.submit("--gpus", "1", "true")
+    until(lambda: "InsufficientGPU" in machine("gqueue"), what=lambda: machine("gqueue"))
+    (machine.work / "go").write_text("\n")
+    assert machine.ended(both)["state"] == "Succeeded"
+    assert machine.ended(waiting)["state"] == "Succeeded"
+
+
+def test_a_job_finds_the_file_that_will_show_a_notice_of_preemption(machine: Machine) -> None:
+    job = machine.submit("--gpus", "1", "sh", "-c", "cd $DOVETAIL_VOLUME_DOVETAIL_NOTICE && wc -c preempting-at")
+    assert machine.ended(job)["state"] == "Succeeded"
+    assert machine.log(job) == "0 preempting-at\n"
+
+
+def test_what_a_share_uses_is_not_counted_twice(machine: Machine, play: Play) -> None:
+    job = machine.submit(
+        "-g", "0.5", "--gpu-memory", "8G", "sh", "-c", "echo $$ $CUDA_VISIBLE_DEVICES .; exec sleep 60"
+    )
+    machine.printed(job, ".")
+    pid, uuid, _ = machine.log(job).split()
+    card = [card_uuid(0), card_uuid(1)].index(uuid)
+    processes = [Process(card=card, pid=int(pid), mib=6000), Process(card=card, pid=1, mib=1000)]
+    play(Scenario(processes=processes, figures={card: {"used": 7000}}))
+    until(lambda: device(card)["usedMiB"] == 7000, what=lambda: str(device(card)))
+    assert device(card)["foreignMiB"] == 1000
+    machine("gcancel", job)
+    machine.ended(job)
