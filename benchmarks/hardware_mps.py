@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from dovetail_agent.mps import probe
+from dovetail_agent.mps.client_folder import ClientFolder
 from dovetail_agent.mps.control import Control, ControlError, environment
 from dovetail_agent.mps.daemon import Daemon
 from dovetail_agent.mps.devices import NvmlDevices
@@ -62,12 +63,12 @@ _SECONDS: Final = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Running:
-    """A daemon on pipes of its own, and the environment of its clients."""
+    """A daemon on pipes of its own, and the folder that its clients see of them."""
 
     daemon: Daemon
     control: Control
     program: str
-    variables: Mapping[str, str]
+    variables: Mapping[str, str]  # of its clients
 
     @property
     def pipes(self) -> Path:
@@ -78,7 +79,7 @@ class Running:
 def running(program: str) -> Iterator[Running]:
     """One that answers, and ends with this. Raises `RuntimeError`, `ControlError`."""
     folder = Path(tempfile.mkdtemp(prefix="dovetail-mps-"))
-    for name in ("pipe", "log"):
+    for name in ("pipe", "log", "clients"):
         (folder / name).mkdir()
     variables = environment(pipe=folder / "pipe", log=folder / "log")
     daemon = Daemon([program, "-f", "-multiuser-server"], variables=variables, clock=time.monotonic)
@@ -87,7 +88,9 @@ def running(program: str) -> Iterator[Running]:
             raise RuntimeError(problem)
         control = Control(variables, program=program)
         _answering(control)
-        yield Running(daemon=daemon, control=control, program=program, variables=variables)
+        ClientFolder(folder / "clients", pipes=folder / "pipe").renew()
+        seen = environment(pipe=folder / "clients", log=folder / "log")
+        yield Running(daemon=daemon, control=control, program=program, variables=seen)
     finally:
         daemon.stop()
         shutil.rmtree(folder, ignore_errors=True)
@@ -165,9 +168,9 @@ CHECKS: Final = {
     "an MPS client is refused beyond its limit": limited,
     "MPS clients work with a read-only pipe folder": read_only_pipes,
     "a root client of MPS cannot spoil the pipe folder": pipes_unspoiled,
+    "a root client of MPS can neither change its limits nor quit it": commands_refused,
 }
 QUESTIONS: Final = {
-    "a root client of MPS can neither change its limits nor quit it": commands_refused,
     "a root client of MPS cannot open its neighbours' shared memory": neighbours_memory,
     "MPS clients work with a /dev/shm of their own": own_shared_memory,
 }

@@ -1,6 +1,6 @@
 """Makes the folders of a pod's volumes, for their user alone.
 
-Their files are those of ConfigMaps and Secrets, as they are when the pod starts, and fields of the pod, which follow it.
+Their files are those of ConfigMaps and Secrets, as they are when the pod starts, and fields of the pod as it changes.
 """
 
 import os

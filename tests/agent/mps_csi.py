@@ -144,7 +144,7 @@ class Driver:
 def node(*options: str) -> Iterator[Driver]:
     """A node with the driver at work, which ends with this and leaves nothing."""
     folder = Path(tempfile.mkdtemp(prefix="dt-", dir="/tmp"))  # a socket's path has 107 bytes at most
-    for name in ("kubelet/plugins_registry", "kubelet/pods", "mps/pipe", "mps/shm", "mps/state", "staging"):
+    for name in ("kubelet/plugins_registry", "kubelet/pods", "mps/clients", "mps/shm", "mps/state", "staging"):
         (folder / name).mkdir(parents=True)
     holder = subprocess.Popen([*HOLD, "cat"], stdin=subprocess.PIPE)
     driver = Driver(folder=folder, holder=holder, options=options)

@@ -66,7 +66,7 @@ def test_two_gpus_and_a_job_that_waits_for_one(machine: Machine) -> None:
     both = machine.submit("--gpus", "2", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES; read line < go")
     machine.printed(both, f"{card_uuid(0)},{card_uuid(1)}")
     waiting = machine.submit("--gpus", "1", "true")
-    until(lambda: "InsufficientGPU" in machine("gqueue"), what=lambda: machine("gqueue"))
+    until(lambda: "(Resources: Need 1 GPU" in machine("gqueue"), what=lambda: machine("gqueue"))
     (machine.work / "go").write_text("\n")
     assert machine.ended(both)["state"] == "Succeeded"
     assert machine.ended(waiting)["state"] == "Succeeded"

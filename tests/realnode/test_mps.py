@@ -210,6 +210,9 @@ def test_a_share_starts_under_baseline_and_can_spoil_nothing_that_others_use(nod
     shared = node.sandbox.kubectl("exec", "share", f"--namespace={node.namespace}", "--", "df", "-k", "/dev/shm")
     assert shared.splitlines()[-1].split()[1] == "8192"
     assert asked_from_within(node, "share").returncode == 0
+    for command in ("set_default_active_thread_percentage 7", "quit"):
+        assert "Insufficient privileges" in asked_from_within(node, "share", command).stdout
+    assert asked_from_within(node, "share", "get_default_active_thread_percentage").stdout == "100.0\n"
 
 
 def restricted(node: Node, pod: dict[str, Any]) -> None:
@@ -230,13 +233,13 @@ def restricted(node: Node, pod: dict[str, Any]) -> None:
         node.sandbox.kubectl("delete", "namespace", name, "--wait=false")
 
 
-def asked_from_within(node: Node, name: str) -> subprocess.CompletedProcess[str]:
+def asked_from_within(node: Node, name: str, command: str = "get_server_list") -> subprocess.CompletedProcess[str]:
     """MPS's control program by the pipes that a pod's container has, through that container's mount."""
     pids = processes_of(node.pod(name)["metadata"]["uid"])
     pipe = next(path for pid in pids if (path := Path(f"/proc/{pid}/root/mps/pipe")).is_dir())
     return subprocess.run(
         [sys.executable, "-S", "-E", SOURCE],
-        input="get_server_list\n",
+        input=f"{command}\n",
         env={"CUDA_MPS_PIPE_DIRECTORY": str(pipe)},
         capture_output=True,
         text=True,

@@ -36,7 +36,9 @@ def parser() -> argparse.ArgumentParser:
     """The command line."""
     options = serving.parser("dovetail-mps-csi", description="Gives pods with a share of a device MPS's folders.")
     options.add_argument("--node", metavar="NAME", required=True, help="the node that this is")
-    options.add_argument("--directory", type=Path, metavar="DIR", required=True, help="MPS's folder: pipe, shm, state")
+    options.add_argument(
+        "--directory", type=Path, metavar="DIR", required=True, help="MPS's folder: clients, shm, state"
+    )
     options.add_argument(
         "--kubelet",
         type=Path,

@@ -28,6 +28,7 @@ from dovetail.process import serving
 from dovetail.process.guarded_loops import Guard
 from dovetail_agent.feature.events import LIMITS, warn_pod
 from dovetail_agent.mps import pod_modes, state_file
+from dovetail_agent.mps.client_folder import ClientFolder
 from dovetail_agent.mps.control import PROGRAM, Control, environment
 from dovetail_agent.mps.daemon import Daemon
 from dovetail_agent.mps.devices import NvmlDevices
@@ -173,9 +174,8 @@ class Work:
 
 def supervisor_of(args: argparse.Namespace, *, kept: Sequence[str]) -> Supervisor:
     """Build the supervisor from the command line and create its directories."""
-    pipe, logs, state = (args.directory / name for name in ("pipe", "log", "state"))
-    shared = args.directory / "shm"
-    for folder in (pipe, logs, state, shared):
+    pipe, logs, state, clients, shared = (args.directory / name for name in ("pipe", "log", "state", "clients", "shm"))
+    for folder in (pipe, logs, state, clients, shared):
         folder.mkdir(parents=True, exist_ok=True)
     shared.chmod(0o1777)  # every client's /dev/shm, for any user
     variables = environment(pipe=pipe, log=logs)
@@ -183,10 +183,11 @@ def supervisor_of(args: argparse.Namespace, *, kept: Sequence[str]) -> Superviso
         daemon=Daemon([args.program, "-f", "-multiuser-server"], variables=variables, clock=time.monotonic),
         control=Control(variables, program=args.program),
         cards=NvmlDevices(),
-        probe=partial(_probe, variables=variables),
+        probe=partial(_probe, variables=environment(pipe=clients, log=logs)),
         clock=time.monotonic,
         wall=time.time,
         shared=SharedMemory(shared),
+        clients=ClientFolder(clients, pipes=pipe),
         kept=kept,
     )
 

@@ -14,6 +14,7 @@ from typing import Final
 
 from dovetail.logs import get_logger
 from dovetail_agent.devices.process_memory import owner_of
+from dovetail_agent.mps.client_folder import ClientFolder
 from dovetail_agent.mps.control import Control, ControlError
 from dovetail_agent.mps.daemon import Daemon
 from dovetail_agent.mps.devices import DevicesUnreadable, MpsDevice, MpsDevices
@@ -59,6 +60,7 @@ class Supervisor:
         clock: Callable[[], float],
         wall: Callable[[], float],
         shared: SharedMemory,
+        clients: ClientFolder,
         kept: Sequence[str] = (),
         proc: Path = PROC,
     ) -> None:
@@ -70,6 +72,7 @@ class Supervisor:
         self._wall = wall
         self._proc = proc
         self._shared = shared
+        self._folder = clients
         self._swept = False
         self._kept = set(kept)
         self._verdict = _STARTING
@@ -125,6 +128,7 @@ class Supervisor:
 
     def _serve(self, tenants: Sequence[Tenant]) -> dict[str, str]:
         try:
+            self._folder.renew()
             lost = self._follow()
             self._limit(limits_of(tenants))
         except ControlError as error:

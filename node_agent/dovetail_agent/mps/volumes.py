@@ -43,7 +43,7 @@ class Target:
 
 
 class MpsVolumes:
-    """Volumes from MPS's folder `directory`, with `pipe`, `shm` and the list of tenants.
+    """Volumes from MPS's folder `directory`, with `clients`, `shm` and the list of tenants.
 
     `pods` is kubelet's folder of pods. The supervisor learns of a pod a little later than kubelet, so a pod that is not
     listed yet has `wait_seconds`. Kubelet would retry after 0.5 s, then 1 s, 2 s … up to 2 minutes.
@@ -63,7 +63,7 @@ class MpsVolumes:
         self._tenants = pod_modes.path_in(directory)
         self._wait_seconds = wait_seconds
         self._folders = {
-            names.MPS_PIPE_FOLDER: (directory / "pipe", pipe_read_only),
+            names.MPS_PIPE_FOLDER: (directory / "clients", pipe_read_only),
             names.MPS_SHM_FOLDER: (directory / "shm", False),
         }
         self._alone = asyncio.Lock()

@@ -55,7 +55,7 @@ async def test_a_share_gets_the_pipes_to_read_and_shared_memory_to_write(driver:
     await driver.publish(shm, uid=uid, folder="shm")
     assert driver.flags(pipe) >= {"ro", "nosuid", "nodev", "noexec"}
     assert driver.flags(shm) >= {"rw", "nosuid", "nodev", "noexec"}
-    (driver.folder / "mps" / "pipe" / "control").touch()
+    (driver.folder / "mps" / "clients" / "control").touch()
     assert driver.inside(pipe / "control").exists()
     with pytest.raises(OSError, match="Read-only"):
         driver.inside(pipe / "control").unlink()
@@ -206,7 +206,7 @@ async def test_files_at_a_target_are_never_removed(driver: Driver, uid: str) -> 
 
 async def test_a_mount_of_a_folder_that_is_no_more_is_replaced(driver: Driver, uid: str) -> None:
     driver.tell(uid)
-    pipe, target = driver.folder / "mps" / "pipe", driver.target(uid)
+    pipe, target = driver.folder / "mps" / "clients", driver.target(uid)
     await driver.publish(target, uid=uid)
     pipe.rename(driver.folder / "mps" / f"old-{uid}")
     pipe.mkdir()

@@ -47,7 +47,7 @@ def test_a_node_and_a_folder_must_be_said(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_the_folders_are_made_and_every_user_may_write_shared_memory(work: Work, tmp_path: Path) -> None:
-    assert {each.name for each in tmp_path.iterdir()} == {"pipe", "log", "shm", "state"}
+    assert {each.name for each in tmp_path.iterdir()} == {"pipe", "log", "clients", "shm", "state"}
     assert (tmp_path / "shm").stat().st_mode & 0o7777 == 0o1777
 
 

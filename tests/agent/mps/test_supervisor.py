@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from dovetail_agent.mps.client_folder import ClientFolder
 from dovetail_agent.mps.control import Control, environment
 from dovetail_agent.mps.daemon import Daemon, Pace
 from dovetail_agent.mps.devices import MpsDevice
@@ -63,6 +64,7 @@ class Rig:
             clock=lambda: self.now,
             wall=lambda: 1000.0 + self.now,
             shared=self.memory,
+            clients=ClientFolder(self.mps.clients, pipes=self.mps.pipe),
             kept=self.kept,
             proc=self.proc,
         )
@@ -127,6 +129,39 @@ def test_limits_that_do_not_bind_are_not_claimed_and_tried_again_later(rig: RigO
     assert len(node.probes) == 1
     node.now, node.verdict = 301, GOOD
     assert node.until(live)
+
+
+def test_clients_see_a_socket_by_which_they_can_change_nothing(rig: RigOf) -> None:
+    node = rig()
+    node.until(live)
+    assert [each.name for each in node.mps.clients.iterdir()] == ["control"]
+    before = node.mps.commands
+    client = Control(environment(pipe=node.mps.clients, log=node.mps.log), program=str(node.mps.program))
+    assert client.ask("get_default_active_thread_percentage") == "100.0\n"
+    for command in ("set_default_active_thread_percentage 7", "quit"):
+        assert "Insufficient privileges" in client.ask(command)
+    assert node.mps.commands == before
+    assert node.step().state.live
+
+
+def test_clients_see_the_socket_of_the_next_daemon(rig: RigOf) -> None:
+    node = rig()
+    node.until(live)
+    node.kill()
+    node.step()
+    node.now = 10
+    node.until(live)
+    assert (node.mps.clients / "control").samefile(node.mps.pipe / "control")
+
+
+def test_without_a_socket_for_clients_nothing_is_claimed(rig: RigOf) -> None:
+    node = rig()
+    node.mps.clients.rmdir()
+    node.until(lambda _: (node.mps.pipe / "control").exists())
+    node.now = 60
+    stopped = node.step().state
+    assert (stopped.live, stopped.reason) == (False, "NotAnswering")
+    assert "clients get no socket: " in stopped.message
 
 
 def test_the_daemon_s_defaults_are_what_was_promised_and_follow_it(rig: RigOf) -> None:

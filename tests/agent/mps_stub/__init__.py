@@ -12,7 +12,8 @@ class MpsStub:
     def __init__(self, folder: Path) -> None:
         self.pipe = folder / "pipe"
         self.log = folder / "log"
-        for each in (self.pipe, self.log):
+        self.clients = folder / "clients"
+        for each in (self.pipe, self.log, self.clients):
             each.mkdir(parents=True)
         self.program = folder / "nvidia-cuda-mps-control"
         self.program.write_text(f'#!/bin/sh\nexec {sys.executable} -S -E {SOURCE} "$@"\n')

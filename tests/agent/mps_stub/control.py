@@ -1,7 +1,8 @@
 """A stand-in for `nvidia-cuda-mps-control`, as one program: with `-f` the daemon, without it who asks the daemon.
 
-The daemon answers on the socket `control` in CUDA_MPS_PIPE_DIRECTORY, writes down each command in `commands` beside it,
-and reads what it plays from the file `scenario` there, anew for each command, one fact a line:
+The daemon answers on the sockets `control` and `control_privileged` in CUDA_MPS_PIPE_DIRECTORY. Like NVIDIA's of driver
+580, it changes nothing for who has the first alone. It writes down each command that it carries out in `commands`
+beside them, and reads what it plays from the file `scenario` there, anew for each command, one fact a line:
   server PID CLIENT...      a server and its clients
   refuse COMMAND            this command (its first word) is answered with exit code 1
   hang                      nothing is answered while this stands there
@@ -10,11 +11,16 @@ and reads what it plays from the file `scenario` there, anew for each command, o
 """
 
 import os
+import selectors
 import socket
 import sys
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import cast
+
+CLIENTS, PRIVILEGED = "control", "control_privileged"
+REFUSED = "Insufficient privileges for UID 0. Control daemon settings can only be modified by who started it."
 
 
 def facts(pipes: Path) -> list[list[str]]:
@@ -42,15 +48,22 @@ def answer(command: str, *, pipes: Path) -> tuple[int, str]:
 def serve(pipes: Path) -> None:
     if ["broken"] in facts(pipes):
         raise SystemExit(3)
-    (pipes / "control").unlink(missing_ok=True)
-    listener = socket.socket(socket.AF_UNIX)
     os.chdir(pipes)  # a socket's path may be 107 bytes long, and a test's is longer
-    listener.bind("control")
-    listener.listen()
+    listeners = selectors.DefaultSelector()
+    for name in (CLIENTS, PRIVILEGED):
+        Path(name).unlink(missing_ok=True)
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(name)
+        listener.listen()
+        listeners.register(listener, selectors.EVENT_READ, data=name)
     while True:
-        peer, _ = listener.accept()
+        ready = listeners.select()[0][0]
+        peer, _ = cast("socket.socket", ready.fileobj).accept()
         with peer, (pipes / "commands").open("a") as written:
             command = peer.makefile().readline().strip()
+            if ready.data == CLIENTS and not command.startswith("get_"):
+                peer.sendall(f"0\n{REFUSED}\n".encode())
+                continue
             written.write(f"{command}\n")
             written.flush()
             while ["hang"] in facts(pipes):
@@ -67,7 +80,7 @@ def ask(pipes: Path) -> int:
     os.chdir(pipes)
     try:
         with socket.socket(socket.AF_UNIX) as peer:
-            peer.connect("control")
+            peer.connect(PRIVILEGED if Path(PRIVILEGED).exists() else CLIENTS)
             peer.sendall(command.encode())
             code, _, text = peer.makefile().read().partition("\n")
     except OSError:
