@@ -128,8 +128,8 @@ class Supervisor:
 
     def _serve(self, tenants: Sequence[Tenant]) -> dict[str, str]:
         try:
-            self._folder.renew()
             lost = self._follow()
+            self._folder.renew()  # once a daemon has answered: an earlier one may have left its socket
             self._limit(limits_of(tenants))
         except ControlError as error:
             return self._unanswered(str(error))
