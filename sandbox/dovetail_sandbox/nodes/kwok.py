@@ -34,6 +34,14 @@ _NODES_BY_DEFAULT: Final = 1_000
 # it and its clients collect less often.
 _SELDOM_COLLECTED: Final = [{"name": "GOGC", "value": "400"}, {"name": "GOMEMLIMIT", "value": "4GiB"}]
 
+# By default, 5 workers handle all batch Jobs, each with 3 to 5 requests in turn: a gang's Job waits behind all Jobs that
+# end for it. The addresses of its headless Service change with each pod, so changes within a second share one write.
+_MANY_JOBS: Final = {
+    "concurrent-job-syncs": "32",
+    "endpoint-updates-batch-period": "1s",
+    "endpointslice-updates-batch-period": "1s",
+}
+
 
 def manifest(node: SimulatedNode) -> dict[str, Any]:
     """Build the Node object.
@@ -259,7 +267,11 @@ def _patches(
         # As in clusters: each controller has an account of its own, by which policies recognise the Job controller.
         {
             "name": "kube-controller-manager",
-            "extraArgs": [alone, _argument("use-service-account-credentials", value="true")],
+            "extraArgs": [
+                alone,
+                _argument("use-service-account-credentials", value="true"),
+                *(_argument(key, value=value) for key, value in _MANY_JOBS.items()),
+            ],
             "extraEnvs": environment,
         },
         {"name": "kube-scheduler", "extraArgs": [alone]},
