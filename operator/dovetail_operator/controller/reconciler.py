@@ -5,15 +5,14 @@ from dataclasses import replace
 from datetime import datetime
 
 from dovetail.api.meta import key_of
-from dovetail.jobs.batch_job import is_going, is_parent, wants_admission
+from dovetail.jobs.batch_job import is_going, wants_admission
 from dovetail.kube.client import Client
 from dovetail.kube.workqueue import WorkQueue
 from dovetail_operator.controller.action_runner import ActionRunner
 from dovetail_operator.controller.status_writer import StatusWriter
 from dovetail_operator.job.observation import Observed
-from dovetail_operator.job.plan import is_written_first
 from dovetail_operator.lifecycle.preemption import is_due
-from dovetail_operator.lifecycle.reconcile import Outcome, reconcile
+from dovetail_operator.lifecycle.reconcile import Outcome, is_status_first, reconcile
 from dovetail_operator.queue.loop import SchedulingLoop
 from dovetail_operator.state.pending_writes import PendingWrites
 from dovetail_operator.state.state import State
@@ -62,12 +61,9 @@ class Reconciler:
             await self._carry_out(seen, outcome=outcome)
 
     async def _carry_out(self, seen: Observed, *, outcome: Outcome) -> None:
-        """Run the actions and write the status, the status first if others read a plan from it."""
+        """Run the actions and write the status, in the order in which one follows from the other."""
         job, key = seen.job, key_of(seen.job.metadata)
-        # The annotation of the pods names the plan of the status, so the status comes first. An array's status says
-        # that the array was seen before its many tasks are created.
-        is_new_array = is_parent(job) and job.status.phase is None
-        status_first = is_new_array or is_written_first(outcome.status, before=job.status, child=seen.child)
+        status_first = is_status_first(seen, outcome=outcome)
         if status_first and not await self._statuses.write(job, status=outcome.status):
             return
         if not await self._actions.run(seen, actions=outcome.actions):
@@ -76,7 +72,7 @@ class Reconciler:
             return
         if not status_first:
             await self._statuses.write_or_postpone(job, status=outcome.status)
-        if outcome.status.preemption != job.status.preemption:
+        if outcome.status.preemption != job.status.preemption and outcome.status.phase != "Preempted":
             # The next reconcile annotates the pods with what the status says now.
             self._queue.add(key)
         for notice in outcome.notify:

@@ -54,9 +54,9 @@ def announcement(job: GPUJob, *, status: GPUJobStatus) -> Announcement | None:
 
 
 def _leaving(before: GPUJobStatus, *, status: GPUJobStatus) -> str | None:
-    """The message of a new preemption notice; None without one."""
+    """The message of a new preemption notice; None without one, and for a job that ends without a grace period."""
     made, known = status.preemption, before.preemption
-    if made is None or made.at is None or (known is not None and known.at == made.at):
+    if status.phase == "Preempted" or made is None or made.at is None or (known is not None and known.at == made.at):
         return None
     return f"{made.message}: its pods are ended at {made.at}"
 

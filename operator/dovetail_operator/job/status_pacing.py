@@ -24,13 +24,13 @@ _PASSING_SECONDS: Final = 1.0
 _DEVICES_PER_SECOND: Final = 200
 # How long a preempted job's status may say nothing but why it was ended: as long as its pods may take to end.
 _LEAVING_SECONDS: Final = 30.0
-# So many workers without a node are a rush: the statuses of those that left for them come later.
-_RUSH_WORKERS: Final = 64
+# So many workers without a node are a rush: the statuses of those that left for them come later, and estimates too.
+RUSH_WORKERS: Final = 64
 _FIGURES: Final = frozenset({"elapsed", "measured", "memory"})
 _ON_THE_WAY: Final = _FIGURES | {
     "reason", "message", "conditions", "workers_active", "workers_ready", "nodes", "node_list", "devices"
 }  # fmt: skip
-_LEAVING: Final = _ON_THE_WAY | {"start_time", "earlier_run_seconds"}
+_LEAVING: Final = _ON_THE_WAY | {"start_time", "earlier_run_seconds", "preemption"}
 _LEAVING_REASONS: Final = frozenset({"Priority", "NodeUnhealthy", "Evaluating"})
 _PASSING_REASONS: Final = frozenset({"", "Evaluating", "ContainerCreating", "GangWaiting"})
 _PASSING_CONDITIONS: Final = frozenset({"Enforced", "SuccessCriteriaMet"})
@@ -62,7 +62,7 @@ class Pacing:
         if changed <= _FIGURES:
             patience = refresh_seconds(running=running)
             return max(0.0, self._written.setdefault(uid, now - _part_of(uid) * patience) + patience - now)
-        patience = _patience_seconds(before, after=after, changed=changed, rush=starting >= _RUSH_WORKERS)
+        patience = _patience_seconds(before, after=after, changed=changed, rush=starting >= RUSH_WORKERS)
         return max(0.0, self._since.setdefault(uid, now) + patience - now) if patience else 0.0
 
     def passing(self, uid: str, *, now: float) -> None:

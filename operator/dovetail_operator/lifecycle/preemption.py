@@ -9,6 +9,10 @@ The steps are:
 
 Without that confirmation the notice is withdrawn. Each step follows from what the API server has, so the operator can
 stop and resume between any two of them.
+
+Without a grace period, one write is notice and end: the status is `Preempted` with the time `at`. Once the watch has
+brought it, the batch Job is suspended: a cycle that saw the suspension first would not know for whom the job ends. The
+job's next status write counts the preemption and clears `at`.
 """
 
 from dataclasses import dataclass, replace
@@ -20,6 +24,7 @@ from dovetail import names
 from dovetail.api.builtin import Pod, is_terminated
 from dovetail.api.gpujob import GPUJobStatus, Preemption
 from dovetail.formats.durations import moment, timestamp
+from dovetail.jobs.batch_job import has_ended
 from dovetail_operator.job.actions import PatchJob, Stage
 from dovetail_operator.job.drain import DRAIN
 from dovetail_operator.job.observation import Notice, Observed
@@ -34,21 +39,26 @@ class NotifyPod:
 
 
 def is_due(seen: Observed) -> bool:
-    """Whether the job has to end now: its time has come and the same notice still holds."""
-    made, notice = seen.job.status.preemption, seen.notice
-    if made is None or made.at is None or notice is None or notice.by != made.by:
+    """Whether the job runs and has to end now: by the notice in its status, or by one without a grace period."""
+    if seen.notice is None or seen.child is None or seen.child.spec.suspend:
         return False
-    return moment(made.at) <= seen.now
+    at = _announced_time(seen)
+    return moment(at) <= seen.now if at is not None else not seen.notice.grace_seconds
+
+
+def is_written_first(seen: Observed, *, status: GPUJobStatus) -> bool:
+    """Whether `status` counts a preemption whose batch Job is about to run again: the count comes before any action."""
+    return status.preemption != seen.job.status.preemption and _is_uncounted(seen)
 
 
 def with_preemption(seen: Observed, *, stage: Stage) -> Stage:
     """The stage of a job that is or was preempted; any other stage unchanged."""
     made = seen.job.status.preemption
     if stage.phase in {"Starting", "Running"}:
-        if made is not None and is_due(seen):
-            suspend = PatchJob(spec={"suspend": True})
-            reason = "NodeUnhealthy" if made.by == DRAIN else "Priority"
-            return Stage(phase="Preempted", reason=reason, message=made.message, admitted=False, actions=(suspend,))
+        if seen.notice is not None and is_due(seen):
+            suspend = () if _announced_time(seen) is None else (PatchJob(spec={"suspend": True}),)
+            reason, message = "NodeUnhealthy" if seen.notice.by == DRAIN else "Priority", seen.notice.message
+            return Stage(phase="Preempted", reason=reason, message=message, admitted=False, actions=suspend)
         return _with_notice(seen, stage=stage)
     return replace(stage, phase="Preempted") if stage.phase == "Queued" and made is not None and made.by else stage
 
@@ -64,15 +74,13 @@ def _with_notice(seen: Observed, *, stage: Stage) -> Stage:
 def preemption_of(seen: Observed, *, stage: Stage) -> Preemption | None:
     """The preemption entry of the status."""
     before, notice = seen.job.status.preemption, seen.notice
-    if stage.phase in {"Starting", "Running"} and notice is not None:
+    if notice is not None and (stage.phase in {"Starting", "Running"} or _ends_without_notice(seen, stage=stage)):
         return _announced(before or Preemption(), notice=notice, now=seen.now)
     if before is None or (before.at is None and not before.by):
         return before
-    if stage.phase != "Preempted":
-        return _taken_back(before)
-    if before.at is None:
-        return before
-    return msgspec.structs.replace(before, count=before.count + 1, last_time=timestamp(seen.now), at=None)
+    if _is_uncounted(seen) or (before.at is not None and stage.phase == "Preempted"):
+        before = _counted(before, at=before.at if _ends_now(seen.job.status) else timestamp(seen.now))
+    return before if stage.phase == "Preempted" else _taken_back(before)
 
 
 def to_notify(seen: Observed) -> tuple[NotifyPod, ...]:
@@ -96,6 +104,31 @@ def due_at(status: GPUJobStatus) -> datetime | None:
     """When the job has to end by its status; None without a preemption."""
     made = status.preemption
     return None if made is None or made.at is None else moment(made.at)
+
+
+def _announced_time(seen: Observed) -> str | None:
+    """When the job ends by its status, if that has the same notice; else None."""
+    made = seen.job.status.preemption
+    return made.at if made is not None and seen.notice is not None and made.by == seen.notice.by else None
+
+
+def _ends_without_notice(seen: Observed, *, stage: Stage) -> bool:
+    return stage.phase == "Preempted" and is_due(seen) and _announced_time(seen) is None
+
+
+def _ends_now(status: GPUJobStatus) -> bool:
+    """Whether the status is the only notice of a job that ends without a grace period, and its end is not counted."""
+    return status.phase == "Preempted" and status.preemption is not None and status.preemption.at is not None
+
+
+def _is_uncounted(seen: Observed) -> bool:
+    """Whether the job has ended without a grace period and its status does not count that yet."""
+    suspended = seen.child is None or (seen.child.spec.suspend and not has_ended(seen.child))
+    return suspended and _ends_now(seen.job.status)
+
+
+def _counted(before: Preemption, *, at: str | None) -> Preemption:
+    return msgspec.structs.replace(before, count=before.count + 1, last_time=at, at=None)
 
 
 def _announced(before: Preemption, *, notice: Notice, now: datetime) -> Preemption:

@@ -16,6 +16,7 @@ from dovetail.formats.durations import moment
 from dovetail.jobs.batch_job import is_going, is_guests, is_parent, kept_by
 from dovetail.jobs.start_times import begin_of, due_again
 from dovetail_operator.arrays import array_status
+from dovetail_operator.job import plan
 from dovetail_operator.job.actions import Action, DeleteGPUJob, DeleteJob
 from dovetail_operator.job.observation import Observed
 from dovetail_operator.lifecycle import kueue, preemption
@@ -27,7 +28,7 @@ _NOTING_SECONDS: Final = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """The new status, the actions that precede its write, and the next reconcile.
+    """The new status, the actions that precede its write or follow it (`is_status_first`), and the next reconcile.
 
     `notify` are the pods whose preemption annotation has to change. `wake_at` is None if only an event matters.
     """
@@ -60,6 +61,20 @@ def reconcile(seen: Observed) -> Outcome:
         notify=preemption.to_notify(seen),
         wake_at=min((at for at in (wake_at, due) if at is not None), default=None),
     )
+
+
+def is_status_first(seen: Observed, *, outcome: Outcome) -> bool:
+    """Whether the status must be written before the actions run.
+
+    - The annotation of the pods names the plan of the status.
+    - A job that runs again has its count of preemptions there.
+    - An array's status says that the array was seen before its many tasks are created.
+    """
+    if is_parent(seen.job) and seen.job.status.phase is None:
+        return True
+    if plan.is_written_first(outcome.status, before=seen.job.status, child=seen.child):
+        return True
+    return bool(outcome.actions) and preemption.is_written_first(seen, status=outcome.status)
 
 
 def _of_array(seen: Observed) -> Outcome:

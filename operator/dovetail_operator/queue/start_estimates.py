@@ -13,6 +13,7 @@ import msgspec
 from dovetail.api.gpujob import QueuePlace
 from dovetail.kube.retry_log import log_failure
 from dovetail.queue.verdicts import Waits
+from dovetail_operator.job.status_pacing import RUSH_WORKERS
 from dovetail_operator.queue.cycle import BASIS_OF_PREEMPTION, Cycle, estimates, survey
 from dovetail_operator.queue.cycle_caches import CycleCaches
 from dovetail_operator.queue.time_slices import SLICE_SECONDS, TimeSlices
@@ -25,6 +26,9 @@ _SHARE: Final = 0.05
 _PAUSE_SECONDS: Final = 1.0
 # How long estimates wait for the operator to have less urgent work. After that they are made in any case.
 _PATIENCE_SECONDS: Final = 10.0
+# The same in a rush: many jobs end for another one, or many workers start. What is estimated then is soon outdated, and
+# it would take two fifths of the operator's time while it writes the statuses of those that end.
+_RUSH_PATIENCE_SECONDS: Final = 60.0
 
 
 class StartEstimates:
@@ -82,11 +86,18 @@ class StartEstimates:
             await asyncio.sleep(seconds_until_next(slices))
 
     async def _until_calm(self) -> None:
-        """Leave a rush of submissions and admissions to the writes of statuses, for some time."""
+        """Leave a rush of submissions, admissions and preemptions to the writes of statuses, for some time."""
         loop = asyncio.get_running_loop()
-        limit = loop.time() + _PATIENCE_SECONDS
-        while self._is_busy() and loop.time() < limit:  # noqa: ASYNC110 - what it asks for is no event
+        began = loop.time()
+        while loop.time() < began + self._patience_seconds():  # noqa: ASYNC110 - what it asks for is no event
             await asyncio.sleep(_PAUSE_SECONDS)
+
+    def _patience_seconds(self) -> float:
+        """How long estimates wait for more urgent work in all; 0 without such work."""
+        decisions = self._state.decisions
+        if max(len(decisions.notices), decisions.starting_workers) >= RUSH_WORKERS:
+            return _RUSH_PATIENCE_SECONDS
+        return _PATIENCE_SECONDS if self._is_busy() else 0.0
 
     async def _estimate(self, slices: TimeSlices) -> None:
         """Estimate when waiting jobs start, and update their verdicts."""

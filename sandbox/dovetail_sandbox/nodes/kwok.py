@@ -34,8 +34,8 @@ _NODES_BY_DEFAULT: Final = 1_000
 # it and its clients collect less often.
 _SELDOM_COLLECTED: Final = [{"name": "GOGC", "value": "400"}, {"name": "GOMEMLIMIT", "value": "4GiB"}]
 
-# By default, 5 workers handle all batch Jobs, each with 3 to 5 requests in turn: a gang's Job waits behind all Jobs that
-# end for it. The addresses of its headless Service change with each pod, so changes within a second share one write.
+# By default, 5 workers handle all batch Jobs, each with 3 to 5 requests in turn: a gang's Job waits behind all Jobs
+# that end for it. The addresses of its headless Service change with each pod: changes within a second share one write.
 _MANY_JOBS: Final = {
     "concurrent-job-syncs": "32",
     "endpoint-updates-batch-period": "1s",

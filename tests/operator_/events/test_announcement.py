@@ -70,3 +70,12 @@ def test_a_job_that_is_to_make_way_is_told_once_when_and_for_whom() -> None:
     )
     known = {**before, "preemption": {"at": "2026-01-01T12:00:30Z", "by": "uid-boss"}}
     assert told(known, phase="Running", preemption=made) is None
+
+
+def test_a_job_that_ends_without_a_grace_period_has_one_event() -> None:
+    made = Preemption(at="2026-01-01T12:00:00Z", by="uid-boss", message="Is ended for GPUQuota a")
+    ended = told({"phase": "Running"}, phase="Preempted", reason="Priority", message=made.message, preemption=made)
+    assert ended == ("Normal", "Preempted", "Is ended for GPUQuota a")
+    known = {"phase": "Preempted", "reason": "Priority", "preemption": {"at": made.at, "by": made.by}}
+    counted = Preemption(count=1, last_time=made.at, by=made.by)
+    assert told(known, phase="Preempted", reason="Resources", preemption=counted) is None

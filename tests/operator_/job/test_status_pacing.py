@@ -97,6 +97,14 @@ def test_a_preempted_job_says_why_it_was_ended_as_long_as_its_pods_may_take_to_e
     assert wait(ENDED, {**ENDED, "phase": "Cancelled", "reason": "Cancelled"}) == 0.0
 
 
+def test_the_count_of_a_preemption_that_was_notice_and_end_at_once_comes_with_the_next_write() -> None:
+    at_once = {**ENDED, "preemption": {"at": "2026-01-01T00:00:00Z", "by": "u"}}
+    counted = {"preemption": {"count": 1, "lastTime": "2026-01-01T00:00:00Z", "by": "u"}}
+    assert wait(at_once, {**ENDING, **counted}) == 30.0
+    assert wait(at_once, {**AGAIN, **counted}, starting=64) == 30.0
+    assert wait(at_once, {**AGAIN, **counted}) == 0.0
+
+
 def test_the_next_reason_of_a_preempted_job_waits_only_while_many_workers_of_others_start() -> None:
     assert wait(ENDED, AGAIN, starting=63) == 0.0
     assert wait(ENDED, AGAIN, starting=64) == 30.0

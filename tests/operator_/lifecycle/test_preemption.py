@@ -3,29 +3,37 @@
 from dataclasses import replace
 from typing import Any
 
+import msgspec
+
 from dovetail.api.gpujob import Preemption
 from dovetail_operator.job.actions import PatchJob
 from dovetail_operator.job.observation import Notice, Observed
 from dovetail_operator.lifecycle.preemption import is_due, to_notify
-from dovetail_operator.lifecycle.reconcile import Outcome, reconcile
+from dovetail_operator.lifecycle.reconcile import Outcome, is_status_first, reconcile
 from dovetail_operator.manifests.preemption_notice import with_notice
-from tests.operator_.builders import NO_ROOM, at, make_child, make_job, make_pod, see
+from tests.operator_.builders import LET_GO, NO_ROOM, NOW, at, condition, make_child, make_job, make_pod, see
 
 NOTICE = Notice(by="uid-boss", message="Is preempted for boss of priority 50, its own is 10", grace_seconds=30)
+
+
+AT_ONCE = replace(NOTICE, grace_seconds=0)
+COUNTED = Preemption(count=1, last_time=at(0), by="uid-boss", message=NOTICE.message)
 
 
 def told(seconds: float = 31, **fields: Any) -> dict[str, Any]:
     return {"at": at(seconds), "by": "uid-boss", "message": NOTICE.message} | fields
 
 
-def running(*, notice: Notice | None = NOTICE, preemption: dict[str, Any] | None = None, **pod: Any) -> Observed:
-    status = {"phase": "Running", "startTime": at(-600)} | ({"preemption": preemption} if preemption else {})
+def running(
+    *, notice: Notice | None = NOTICE, preemption: dict[str, Any] | None = None, phase: str = "Running", **pod: Any
+) -> Observed:
+    status = {"phase": phase, "startTime": at(-600)} | ({"preemption": preemption} if preemption else {})
     job = make_job(status=status)
     return replace(see(job, make_pod(started=-600, **pod), child=make_child(job)), notice=notice)
 
 
-def suspended(*, preemption: dict[str, Any], **spec: Any) -> Observed:
-    job = make_job(status={"phase": "Running", "startTime": at(-600), "preemption": preemption}, **spec)
+def suspended(*, preemption: dict[str, Any], phase: str = "Running", **spec: Any) -> Observed:
+    job = make_job(status={"phase": phase, "startTime": at(-600), "preemption": preemption}, **spec)
     return see(job, child=make_child(job, suspend=True), verdict=NO_ROOM)
 
 
@@ -66,14 +74,66 @@ def test_when_the_time_has_come_its_batch_job_is_suspended() -> None:
     assert (made.count, made.last_time, made.at, made.by) == (1, at(0), None, "uid-boss")
 
 
-def test_without_a_grace_period_the_job_is_due_once_its_status_says_so_and_its_pods_are_not_told() -> None:
-    at_once = replace(NOTICE, grace_seconds=0)
-    first = reconcile(running(notice=at_once))
-    assert first.status.preemption == Preemption(at=at(0), by="uid-boss", message=NOTICE.message)
-    assert not suspends(first)
-    outcome = reconcile(running(notice=at_once, preemption=told(0)))
+def test_without_a_grace_period_one_write_is_notice_and_end_and_the_suspension_waits_until_it_is_seen() -> None:
+    outcome = reconcile(running(notice=AT_ONCE))
+    assert outcome.actions == ()
+    assert (outcome.status.phase, outcome.status.reason, outcome.status.message) == (
+        "Preempted",
+        "Priority",
+        NOTICE.message,
+    )
+    assert outcome.status.preemption == Preemption(at=at(0), by="uid-boss", message=NOTICE.message)
+    assert (outcome.notify, outcome.wake_at) == ((), NOW)
+
+
+def test_once_that_write_is_seen_the_job_ends_if_the_proof_holds_and_is_counted_then() -> None:
+    seen = running(notice=AT_ONCE, preemption=told(0), phase="Preempted")
+    outcome = reconcile(seen)
+    assert is_due(seen)
     assert suspends(outcome)
-    assert (outcome.status.phase, outcome.notify) == ("Preempted", ())
+    assert not is_status_first(seen, outcome=outcome), "an end that did not come about is not counted"
+    assert outcome.status.preemption == COUNTED
+
+
+def test_without_a_proof_a_job_whose_status_has_that_write_goes_on() -> None:
+    outcome = reconcile(running(notice=None, preemption=told(0), phase="Preempted"))
+    assert not suspends(outcome)
+    assert (outcome.status.phase, outcome.status.preemption) == ("Running", Preemption())
+
+
+def test_a_notice_for_another_job_without_a_grace_period_ends_the_job_for_that_one() -> None:
+    outcome = reconcile(running(notice=replace(AT_ONCE, by="uid-other"), preemption=told(31)))
+    assert outcome.status.phase == "Preempted"
+    assert outcome.status.preemption == Preemption(at=at(0), by="uid-other", message=NOTICE.message)
+
+
+def test_a_job_that_has_ended_in_one_write_is_counted_with_the_next_one() -> None:
+    seen = suspended(preemption=told(-10), phase="Preempted")
+    outcome = reconcile(replace(seen, notice=AT_ONCE))
+    assert (outcome.actions, outcome.status.phase, outcome.status.reason) == ((), "Preempted", NO_ROOM.reason)
+    assert outcome.status.preemption == msgspec.structs.replace(COUNTED, last_time=at(-10))
+    assert not is_status_first(seen, outcome=outcome), "that write may wait"
+
+
+def test_a_job_that_is_held_before_that_write_is_counted_too() -> None:
+    outcome = reconcile(suspended(preemption=told(-10), phase="Preempted", suspend=True))
+    assert outcome.status.phase == "Suspended"
+    assert outcome.status.preemption == Preemption(count=1, last_time=at(-10))
+
+
+def test_a_job_that_runs_again_before_that_write_is_counted_before_it_does() -> None:
+    seen = replace(suspended(preemption=told(-10), phase="Preempted"), verdict=LET_GO)
+    outcome = reconcile(seen)
+    assert outcome.actions
+    assert is_status_first(seen, outcome=outcome)
+    assert (outcome.status.phase, outcome.status.preemption) == ("Starting", Preemption(count=1, last_time=at(-10)))
+
+
+def test_a_job_that_succeeds_before_it_is_suspended_is_not_counted() -> None:
+    job = make_job(status={"phase": "Preempted", "startTime": at(-600), "preemption": told(0)})
+    child = make_child(job, status={"conditions": [condition("Complete")]})
+    outcome = reconcile(replace(see(job, child=child), notice=AT_ONCE))
+    assert (outcome.status.phase, outcome.status.preemption) == ("Succeeded", Preemption())
 
 
 def test_without_a_proof_nothing_is_ended_and_the_notice_is_taken_back() -> None:

@@ -10,6 +10,7 @@ from structlog.testing import capture_logs
 
 from dovetail.api.gpujob import QueuePlace
 from dovetail.queue.verdicts import Verdict, Waits
+from dovetail_operator.job.observation import Notice
 from dovetail_operator.queue.cycle import BASIS_OF_PREEMPTION, Cycle, estimates
 from dovetail_operator.queue.cycle_caches import caches_for
 from dovetail_operator.queue.start_estimates import StartEstimates
@@ -152,6 +153,27 @@ def test_estimates_that_began_under_other_limits_are_dropped_and_made_again(monk
 
     rig = play(scenario)
     assert (len(rig.surveys), list(rig.estimates.places), rig.changed) == (2, [UID], ["team/x"])
+
+
+@pytest.mark.parametrize("rush", ["preemptions", "starts"])
+def test_estimates_wait_while_many_jobs_end_for_another_one_or_many_workers_start_but_not_forever(rush: str) -> None:
+    async def scenario(rig: Rig) -> None:
+        notice = Notice(by="uid-boss", message="", grace_seconds=0)
+        if rush == "preemptions":
+            rig.state.decisions.set_notices({f"uid-{at}": notice for at in range(64)})
+        else:
+            rig.state.decisions.set_at_work(jobs=1, starting=64)
+        rig.estimates.request()
+        await asyncio.sleep(59)
+        assert rig.surveys == []
+        await asyncio.sleep(2)
+        assert len(rig.surveys) == 1
+        rig.state.decisions.set_notices({f"uid-{at}": notice for at in range(63)})
+        rig.state.decisions.set_at_work(jobs=1, starting=63)
+        await rig.estimate()
+        assert len(rig.surveys) == 2
+
+    play(scenario)
 
 
 def during_an_estimate(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]) -> None:
