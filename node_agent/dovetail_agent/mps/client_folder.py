@@ -1,8 +1,8 @@
 """The folder that MPS's clients see in place of the pipes: it has the daemon's socket `control` and nothing else.
 
-A daemon's pipes have a second socket, `control_privileged`. Through it, whoever is root in a container may change the
-limits of all clients and end the daemon; through `control` alone the daemon serves clients and refuses that (seen with
-driver 580). The socket is here as a hard link, so both folders have to be in one file system.
+A daemon's pipes have a second socket, `control_privileged`. Through it, a client that is root in its container can
+change the limits of all clients and end the daemon; through `control` alone the daemon serves clients and refuses that
+(seen with driver 580). The socket is here as a hard link, so both folders have to be in one file system.
 """
 
 import os
