@@ -80,7 +80,13 @@ def test_a_job_finds_the_file_that_will_show_a_notice_of_preemption(machine: Mac
 
 def test_what_a_share_uses_is_not_counted_twice(machine: Machine, play: Play) -> None:
     job = machine.submit(
-        "-g", "0.5", "--gpu-memory", "8G", "sh", "-c", "echo $$ $CUDA_VISIBLE_DEVICES .; exec sleep 60"
+        "-g",
+        "0.5",
+        "--gpu-memory",
+        "8G",
+        "sh",
+        "-c",
+        "echo $$$$ $CUDA_VISIBLE_DEVICES .; exec sleep 60",  # $$ is one $ in a pod
     )
     machine.printed(job, ".")
     pid, uuid, _ = machine.log(job).split()
