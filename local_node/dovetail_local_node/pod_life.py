@@ -126,8 +126,10 @@ class PodLife:
         folder = self.node.runs.volumes(self.pod.metadata.uid)
         launch = launch_of(self.pod, base=base, extra=self.node.extra, place=self.node.place, folder=folder)
         try:
-            refusal = await volume_files.fill(self.pod, folder=folder, address=place.address, read=self._contents)
+            refusal = await volume_files.fill(self.pod, folder=folder, read=self._contents)
             if refusal is None:
+                # The newest version: the pod may have changed while its volumes were filled.
+                volume_files.show_fields(self.pod, folder=folder, address=place.address)
                 self._write_run(launch)
         except OSError as error:
             return Refusal(reason="StartError", message=f"{error.filename or launch.output}: {error.strerror}")
@@ -136,7 +138,7 @@ class PodLife:
     def _show_fields(self) -> None:
         """Let the files of a pod that has started show its fields as they are now, such as a notice of preemption."""
         uid = self.pod.metadata.uid
-        if self.node.runs.read(uid) is None:
+        if not any(volume.downward_api for volume in self.pod.spec.volumes) or self.node.runs.read(uid) is None:
             return
         try:
             volume_files.show_fields(self.pod, folder=self.node.runs.volumes(uid), address=self.node.place.address)

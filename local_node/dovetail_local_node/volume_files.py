@@ -20,11 +20,10 @@ _READABLE: Final = 0o600
 Read = Callable[[Source], Awaitable[Mapping[str, bytes] | None]]
 
 
-async def fill(pod: LocalPod, *, folder: Path, address: str, read: Read) -> Refusal | None:
+async def fill(pod: LocalPod, *, folder: Path, read: Read) -> Refusal | None:
     """Make the folders below `folder`, which is in the folder of the run.
 
-    `read` returns the values of a source's object, None if there is none. The machine has this address. Raises
-    `OSError`.
+    `read` returns the values of a source's object, None if there is none. Raises `OSError`.
     """
     for mount, volume in volumes.mounted(pod):
         for path in (folder.parent, folder, folder / volume.name):
@@ -41,7 +40,6 @@ async def fill(pod: LocalPod, *, folder: Path, address: str, read: Read) -> Refu
             return _refused(source, problem=f"{source} has no key {error.args[0]}")
         for file in files:
             _write(file, folder=folder / source.volume)
-    show_fields(pod, folder=folder, address=address)
     return None
 
 

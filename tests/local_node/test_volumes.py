@@ -35,7 +35,7 @@ async def filled(made: LocalPod, folder: Path, *, objects: Objects) -> Refusal |
     async def read(source: Source) -> Mapping[str, bytes] | None:
         return objects.get(str(source))
 
-    return await volume_files.fill(made, folder=folder, address="127.0.0.1", read=read)
+    return await volume_files.fill(made, folder=folder, read=read)
 
 
 @pytest.mark.parametrize(
@@ -125,6 +125,7 @@ def shown(annotations: dict[str, str]) -> LocalPod:
 async def test_a_field_of_the_pod_is_a_file_that_follows_it(tmp_path: Path) -> None:
     assert await filled(shown({}), tmp_path, objects={}) is None
     path = tmp_path / names.NOTICE_VOLUME / "preempting-at"
+    volume_files.show_fields(shown({}), folder=tmp_path, address="127.0.0.1")
     assert (path.read_text(), stat.S_IMODE(path.stat().st_mode)) == ("", 0o600)
     noticed = shown({names.PREEMPTING_AT: "2026-11-27T05:00:00Z"})
     for _ in range(2):
