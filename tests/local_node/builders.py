@@ -3,10 +3,24 @@
 from pathlib import Path
 from typing import Any
 
+from msgspec import convert
+from msgspec.structs import replace
+
 from dovetail import names
 from dovetail.api.meta import OwnerReference
 from dovetail_local_node.launch import Place
-from dovetail_local_node.pod_object import Container, EnvSource, EnvVar, FieldRef, LocalMeta, LocalPod, LocalPodSpec
+from dovetail_local_node.pod_object import (
+    Container,
+    EnvSource,
+    EnvVar,
+    FieldRef,
+    LocalMeta,
+    LocalPod,
+    LocalPodSpec,
+    Mount,
+    Volume,
+)
+from dovetail_operator.manifests.preemption_notice import with_notice
 
 UID = "11111111-2222-3333-4444-555555555555"
 
@@ -36,6 +50,19 @@ def pod(
             owner_references=owners,
         ),
         spec=LocalPodSpec(node_name="local", containers=[container] * containers),
+    )
+
+
+def noticed(made: LocalPod, *, at: str = "") -> LocalPod:
+    """The pod with the operator's file that shows a notice of preemption, which says `at`."""
+    spec = with_notice({"containers": [{"name": "main"}]})
+    container = replace(
+        made.spec.containers[0], volume_mounts=convert(spec["containers"][0]["volumeMounts"], list[Mount])
+    )
+    return replace(
+        made,
+        metadata=replace(made.metadata, annotations={names.PREEMPTING_AT: at}),
+        spec=replace(made.spec, containers=[container], volumes=convert(spec["volumes"], list[Volume])),
     )
 
 

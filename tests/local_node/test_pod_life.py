@@ -104,6 +104,25 @@ async def test_a_job_that_lasts_is_reported_when_it_runs_and_when_it_ends(api: A
     assert api.of(STATUS)[0].body["metadata"]["uid"] == UID
 
 
+async def test_a_notice_of_preemption_reaches_a_job_that_runs(api: Api, node: Node) -> None:
+    api.answer(JOB, submitted_by("alice"))
+    api.answer(STATUS, *[Answer(body={"metadata": {"name": "train-0-abcde"}})] * 3)
+    wait = "until [ -s $DOVETAIL_VOLUME_DOVETAIL_NOTICE/preempting-at ]; do sleep 0.05; done; exit 9"
+    made = builders.noticed(builders.pod("sh", "-c", wait))
+    life = PodLife(node=node, pod=made, unreported_seconds=0)
+    living = asyncio.create_task(life.run())
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while not api.of(STATUS):  # noqa: ASYNC110 - see above
+            await asyncio.sleep(0.005)
+        life.seen(builders.noticed(made, at="2026-11-27T05:00:00Z"))
+        while api.of(STATUS)[-1].body["status"]["phase"] not in ENDED:  # noqa: ASYNC110 - see above
+            await asyncio.sleep(0.005)
+    life.gone()
+    await living
+    terminated = api.of(STATUS)[-1].body["status"]["containerStatuses"][0]["state"]["terminated"]
+    assert terminated["exitCode"] == 9
+
+
 async def test_a_job_of_another_user_starts_nothing(api: Api, live: Live, node: Node, tmp_path: Path) -> None:
     api.answer(JOB, submitted_by("mallory"))
     (status,) = await live(builders.pod("touch", str(tmp_path / "touched")))

@@ -13,7 +13,6 @@ from dovetail_local_node import admission, launch, volume_files, volumes
 from dovetail_local_node.admission import Refusal
 from dovetail_local_node.pod_object import LocalPod
 from dovetail_local_node.volumes import Source
-from dovetail_operator.manifests.preemption_notice import with_notice
 from tests.local_node import builders
 from tests.local_node.builders import UID
 
@@ -115,19 +114,13 @@ async def test_an_optional_object_may_be_missing(tmp_path: Path) -> None:
     assert list((tmp_path / "conf").iterdir()) == []
 
 
-def shown(annotations: dict[str, str]) -> LocalPod:
-    """A pod with the operator's own volume, which shows a notice of preemption."""
-    volume = with_notice({"containers": [{"name": "main"}]})["volumes"][0]
-    made = pod((volume, {"mountPath": names.NOTICE_FOLDER}))
-    return msgspec.structs.replace(made, metadata=msgspec.structs.replace(made.metadata, annotations=annotations))
-
-
 async def test_a_field_of_the_pod_is_a_file_that_follows_it(tmp_path: Path) -> None:
-    assert await filled(shown({}), tmp_path, objects={}) is None
+    quiet = builders.noticed(builders.pod("true"))
+    assert await filled(quiet, tmp_path, objects={}) is None
     path = tmp_path / names.NOTICE_VOLUME / "preempting-at"
-    volume_files.show_fields(shown({}), folder=tmp_path, address="127.0.0.1")
+    volume_files.show_fields(quiet, folder=tmp_path, address="127.0.0.1")
     assert (path.read_text(), stat.S_IMODE(path.stat().st_mode)) == ("", 0o600)
-    noticed = shown({names.PREEMPTING_AT: "2026-11-27T05:00:00Z"})
+    noticed = builders.noticed(builders.pod("true"), at="2026-11-27T05:00:00Z")
     for _ in range(2):
         volume_files.show_fields(noticed, folder=tmp_path, address="127.0.0.1")
         assert path.read_text() == "2026-11-27T05:00:00Z"

@@ -241,24 +241,7 @@ def _patches(
     etcd: list[dict[str, Any]],
     environment: list[dict[str, str]],
 ) -> list[dict[str, Any]]:
-    api_server = [
-        _argument("kubelet-client-certificate", value=str(pki / "admin.crt")),
-        _argument("kubelet-client-key", value=str(pki / "admin.key")),
-        _argument("kubelet-preferred-address-types", value="InternalIP"),
-        # Restricts a kubelet to its own node and pods; kwokctl leaves it out.
-        _argument("enable-admission-plugins", value="NodeRestriction"),
-        # The API server reaches webhooks by a pod's address, because it has no kube-proxy.
-        _argument("enable-aggregator-routing", value="true"),
-    ]
-    if requests is not None:
-        api_server.append(_argument("audit-policy-file", value=str(requests.policy)))
-        api_server.append(_argument("audit-log-path", value=str(requests.log)))
-    if authentication is not None:
-        # The API server reads it again when it changes.
-        api_server.append(_argument("authentication-config", value=str(authentication)))
-    if real_node:
-        # The node connects through a network interface of its own; everything else listens on loopback only.
-        api_server.append(_argument("bind-address", value="0.0.0.0", override=True))  # noqa: S104 - see above; TLS and RBAC
+    api_server = _api_server_arguments(pki=pki, real_node=real_node, requests=requests, authentication=authentication)
     # Each has one replica: on a busy machine it would miss its Lease renewal, end, and not restart.
     alone = _argument("leader-elect", value="false")
     return [
@@ -284,6 +267,30 @@ def _patches(
             ],
         },
     ]
+
+
+def _api_server_arguments(
+    *, pki: Path, real_node: bool, requests: RequestLog | None, authentication: Path | None
+) -> list[dict[str, Any]]:
+    arguments = [
+        _argument("kubelet-client-certificate", value=str(pki / "admin.crt")),
+        _argument("kubelet-client-key", value=str(pki / "admin.key")),
+        _argument("kubelet-preferred-address-types", value="InternalIP"),
+        # Restricts a kubelet to its own node and pods; kwokctl leaves it out.
+        _argument("enable-admission-plugins", value="NodeRestriction"),
+        # The API server reaches webhooks by a pod's address, because it has no kube-proxy.
+        _argument("enable-aggregator-routing", value="true"),
+    ]
+    if requests is not None:
+        arguments.append(_argument("audit-policy-file", value=str(requests.policy)))
+        arguments.append(_argument("audit-log-path", value=str(requests.log)))
+    if authentication is not None:
+        # The API server reads it again when it changes.
+        arguments.append(_argument("authentication-config", value=str(authentication)))
+    if real_node:
+        # The node connects through a network interface of its own; everything else listens on loopback only.
+        arguments.append(_argument("bind-address", value="0.0.0.0", override=True))  # noqa: S104 - see above; TLS and RBAC
+    return arguments
 
 
 def _argument(key: str, *, value: str, override: bool = False) -> dict[str, Any]:

@@ -1,24 +1,12 @@
 """How often simulated nodes renew their Leases: kwokctl's configuration by the number of nodes."""
 
-from pathlib import Path
 from typing import Any
 
-import yaml
-
-from dovetail_sandbox.nodes import kwok
+from tests.sandbox.nodes.kwok_documents import configured
 
 
 def options(nodes: int) -> dict[str, Any]:
-    programs = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok", "kubectl")
-    text = kwok.configuration(
-        ports=dict.fromkeys(kwok.PORTS, 1),
-        binaries={name: Path(name) for name in programs},
-        kube_version="v1.36.3",
-        pki=Path("pki"),
-        real_node=False,
-        nodes=nodes,
-    )
-    found: dict[str, Any] = next(yaml.safe_load_all(text))["options"]
+    found: dict[str, Any] = configured(nodes=nodes)["options"]
     return found
 
 

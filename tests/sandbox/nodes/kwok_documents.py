@@ -1,0 +1,24 @@
+"""The configuration that kwokctl gets, as documents."""
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from dovetail_sandbox.nodes import kwok
+
+PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok", "kubectl")
+
+
+def configured(*, nodes: int = 1) -> dict[str, Any]:
+    """The first document, for a sandbox with so many simulated nodes."""
+    text = kwok.configuration(
+        ports=dict.fromkeys(kwok.PORTS, 1),
+        binaries={name: Path(name) for name in PROGRAMS},
+        kube_version="v1.36.3",
+        pki=Path("pki"),
+        real_node=False,
+        nodes=nodes,
+    )
+    found: dict[str, Any] = next(yaml.safe_load_all(text))
+    return found
