@@ -36,7 +36,7 @@ from dovetail_agent.checkpoint import probe
 from dovetail_agent.checkpoint.helper_process import HelperCalls
 from dovetail_agent.devices.cuda import Context, Driver
 from dovetail_agent.devices.discovery import opened
-from dovetail_agent.devices.model import Inventory, Process, Sample
+from dovetail_agent.devices.model import Inventory, Process, Provider, Sample
 from dovetail_agent.mps.control import PROGRAM
 from dovetail_agent.mps.devices import NvmlDevices
 from dovetail_agent.turns.cgroup_freezer import Freezing, freezer_at
@@ -140,21 +140,21 @@ def at_work() -> tuple[bool, str]:
     """Run a process that computes; the agent's own look has its PID, its memory and what it uses of the device."""
     with busy() as one, opened("nvml", node="here", look_every=timedelta(seconds=1)) as provider:
         until(lambda: one.passes > 0, seconds=30.0)
+        until(lambda: computing(provider, pid=one.pid) is not None, seconds=20.0)
+        process = computing(provider, pid=one.pid)
+    assert process is not None and process.utilization is not None, "it was there just now"  # noqa: PT018 - no test
+    used = process.used_mib or 0
+    return (
+        used >= BUSY_MIB,
+        f"with {BUSY_MIB} MiB of its own it uses {used} MiB and {process.utilization:.0%} of the time",
+    )
 
-        def found() -> tuple[Process, float] | None:
-            sample = provider.sample(provider.inventory(HERE), node=HERE, tenants=(), now=datetime.now(UTC))
-            for device in sample.devices:
-                for process in device.processes or ():
-                    if process.pid == one.pid and process.used_mib and process.utilization and device.utilization:
-                        return process, device.utilization
-            return None
 
-        until(lambda: found() is not None, seconds=20.0)
-        seen = found()
-    assert seen is not None, "it was there just now"
-    process, whole = seen
-    said = f"with {BUSY_MIB} MiB of its own it uses {process.used_mib} MiB and {process.utilization:.0%} of the time"
-    return (process.used_mib or 0) >= BUSY_MIB, f"{said}; the device is busy for {whole:.0%}"
+def computing(provider: Provider, *, pid: int) -> Process | None:
+    """The process in the agent's last look, if it had work there."""
+    sample = provider.sample(provider.inventory(HERE), node=HERE, tenants=(), now=datetime.now(UTC))
+    processes = (process for device in sample.devices for process in device.processes or ())
+    return next((process for process in processes if process.pid == pid and process.utilization), None)
 
 
 def frozen() -> tuple[bool, str]:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from dovetail_sandbox import realnode
 from dovetail_sandbox.realnode import RealNodeError
 from dovetail_sandbox.realnode.errors import CommandError
 from dovetail_sandbox.realnode.layout import Layout
@@ -71,3 +72,12 @@ def test_a_link_that_is_there_and_cannot_be_deleted_is_a_failure(
     ip(tmp_path, '[ "$2" = show ] || { echo not permitted >&2; exit 2; }', monkeypatch=monkeypatch)
     with pytest.raises(CommandError, match="not permitted"):
         disconnect(Layout.for_state_dir(tmp_path))
+
+
+def test_without_a_node_nothing_is_removed_and_no_program_needed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    (tmp_path / "state.json").touch()
+    realnode.stop(tmp_path)
+    assert [each.name for each in tmp_path.iterdir()] == ["state.json"]
