@@ -84,6 +84,19 @@ def measured(made: Cluster) -> Iterator[Used]:
     used.runs = {name: count - runs[name] for name, count in _runs(made).items()}
 
 
+async def until_calm(made: Cluster, *, seconds: float = 5.0, at_most: float = 20.0) -> None:
+    """Wait for a period of `seconds` with at most this many writes a second, Leases of nodes aside.
+
+    The figures of running jobs and the reports of nodes are written all the time.
+    """
+    while True:
+        before = _writes(made)
+        await asyncio.sleep(seconds)
+        after = _writes(made)
+        if sum(after[name] - before.get(name, 0) for name in after if " leases " not in name) <= seconds * at_most:
+            return
+
+
 async def idle(made: Cluster, *, seconds: float) -> dict[str, float]:
     """The share of a core that each program takes while nothing happens."""
     with measured(made) as used:

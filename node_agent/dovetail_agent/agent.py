@@ -219,21 +219,17 @@ class Agent:
             self._queue.add_later(name, seconds=wait)
             return
         if not owned:
-            await self._apply(name, body=node_status.applied_object(node))
+            body = node_status.applied_object(node)
+            self._known[name] = await self._client.apply(
+                GPUNODES, name=name, body=body, as_type=GPUNode, field_manager=FIELD_MANAGER, force=True
+            )
+        # Nobody else writes the status, so it needs no server-side apply, which costs the API server a fifth more.
+        patch = [{"op": "add", "path": "/status", "value": node_status.written_status(status)}]
         with suppress(NotFound):  # deleted meanwhile: the watch reports the deletion and triggers another pass
-            await self._apply(name, body=node_status.applied_status(name, status=status), subresource="status")
+            self._known[name] = await self._client.patch(
+                GPUNODES, name=name, patch=patch, kind="json", as_type=GPUNode, subresource="status"
+            )
             self.published_total[why or Why.CHANGE] += 1
-
-    async def _apply(self, name: str, *, body: dict[str, object], subresource: str = "") -> None:
-        self._known[name] = await self._client.apply(
-            GPUNODES,
-            name=name,
-            body=body,
-            as_type=GPUNode,
-            field_manager=FIELD_MANAGER,
-            force=True,
-            subresource=subresource,
-        )
 
     async def _advertise(self, node: Node, *, look: Look) -> None:
         serves = serving(node, vendors=self._rules.vendors)

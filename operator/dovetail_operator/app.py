@@ -94,7 +94,13 @@ def build_operator(client: Client, *, options: Options, office: Leadership, regi
     dues, queue = Dues(), WorkQueue()
     state = _build_state(options, records=dues)
     informers = Informers(client, transform=state.store.lean)
-    events = JobEvents(client, is_busy=lambda: queue.load >= RUSH, registry=registry, now=_now, rng=rng)
+    events = JobEvents(
+        client,
+        is_busy=lambda: queue.load >= RUSH or state.decisions.is_rush,
+        registry=registry,
+        now=_now,
+        rng=rng,
+    )
     guests = GuestKeeper(client, state=state, kinds=KINDS, post=events.post, pods=informers.pods, rng=rng)
     controller = build_controller(
         client,
@@ -123,7 +129,7 @@ def build_operator(client: Client, *, options: Options, office: Leadership, regi
     # Early: the first cycle continues the requests of an earlier operator on these pools.
     node_pools = watch_node_pools(client, on_event=state.growing.node_pool_event)
     state.growing.on_change(controller.pools_changed)
-    tenants = _build_tenants(client, options=options, informers=informers, rng=rng)
+    tenants = _build_tenants(client, options=options, state=state, informers=informers, rng=rng)
     informers.connect(controller.changes, on_unreadable_job=unreadable.report, tenants=tenants, guests=guests)
     register_collectors(registry, state=state, tenants=tenants, office=office, now=_now)
     parts: list[Part] = [
@@ -262,11 +268,19 @@ def _build_state(options: Options, *, records: Dues) -> State:
     )
 
 
-def _build_tenants(client: Client, *, options: Options, informers: Informers, rng: random.Random) -> NodeTenants | None:
+def _build_tenants(
+    client: Client, *, options: Options, state: State, informers: Informers, rng: random.Random
+) -> NodeTenants | None:
     """The writer of GPUNodeTenants; None if agents read pods themselves."""
     if not options.writes_tenants:
         return None
-    return NodeTenants(client, pods=informers.pods.values, vendors=options.vendors, rng=rng)
+    return NodeTenants(
+        client,
+        pods=informers.pods.values,
+        vendors=options.vendors,
+        rng=rng,
+        is_rush=lambda: state.decisions.is_rush,
+    )
 
 
 async def _count_present(state: State) -> None:

@@ -553,6 +553,11 @@ condition `old`. */}}
 k in {{ .now }} && !({{ .old }} && k in {{ .before }} && {{ .before }}[k] == {{ .now }}[k]))
 {{- end }}
 
+{{/* CEL: whether an update changes this field of the metadata, which is `labels` or `annotations`. */}}
+{{- define "dovetail.differs" -}}
+(has(object.metadata.{{ . }}) ? object.metadata.{{ . }} : {}) != (has(oldObject.metadata.{{ . }}) ? oldObject.metadata.{{ . }} : {})
+{{- end }}
+
 {{/* CEL: the keys of an object's annotations that the extender writes at bind. Call with the object's name. */}}
 {{- define "dovetail.writtenAtBind" -}}
 ({{ . }} != null && has({{ . }}.metadata.annotations) ? {{ . }}.metadata.annotations.filter(k,

@@ -83,12 +83,12 @@ def applied_object(node: Node) -> dict[str, Any]:
     return {"metadata": metadata}
 
 
-def applied_status(node: str, *, status: GPUNodeStatus) -> dict[str, Any]:
-    """The body of a status apply. Unavailable figures are left out, so that no old one stays."""
+def written_status(status: GPUNodeStatus) -> dict[str, Any]:
+    """The status as it replaces the one before. Unavailable figures are left out, so that no old one stays."""
     values = msgspec.to_builtins(status)
     for name in ("devices", "reshapable"):
         values[name] = [_without_none(each) for each in values[name]]
-    return {"metadata": {"name": node}, "status": _without_none(values)}
+    return _without_none(values)
 
 
 def summary(status: GPUNodeStatus) -> str:

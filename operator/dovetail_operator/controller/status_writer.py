@@ -71,7 +71,7 @@ class StatusWriter:
             before=job.status,
             after=status,
             running=self._state.decisions.running_jobs,
-            starting=self._state.decisions.starting_workers,
+            rush=self._state.decisions.is_rush,
             now=time.monotonic(),
         )
         if wait > 0:

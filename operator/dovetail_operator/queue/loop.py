@@ -11,7 +11,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Final
 
-from dovetail.api.gpujob import Reason
+from dovetail.api.gpujob import Preemption, Reason
 from dovetail.api.meta import key_of
 from dovetail.jobs.cpu_fallback import BUSY
 from dovetail.kube.retry import always, retrying
@@ -27,6 +27,7 @@ from dovetail_operator.queue.start_estimates import StartEstimates
 from dovetail_operator.queue.time_slices import TimeSlices
 from dovetail_operator.queue.verdict_updates import VerdictUpdates
 from dovetail_operator.queue.wake_up import WakeUp
+from dovetail_operator.state.decisions import RUSH_LASTS
 from dovetail_operator.state.state import State
 from dovetail_operator.writes.job_numbers import Numbers
 
@@ -174,11 +175,31 @@ class SchedulingLoop:
         """Drop what is known of jobs that no longer wait, and mark the jobs on which our own code failed."""
         for key in cycle.failed:
             self._changed(key)
-        starting = sum(each.workers for each in cycle.on_the_way)
-        self._state.decisions.set_at_work(jobs=cycle.at_work, starting=starting)
+        self._note_rush(cycle)
         self._updates.keep(set(cycle.keys))
         self._estimates.keep(cycle.keys)
         self._some_job_waits = bool(cycle.waiting)
+
+    def _note_rush(self, cycle: Cycle) -> None:
+        """Record how much ends and starts. After a rush, the statuses that have waited for its end are written."""
+        preempted = {key: made for key in cycle.keys.values() if (made := self._preempted(key)) is not None}
+        decisions, was_rush = self._state.decisions, self._state.decisions.is_rush
+        decisions.set_at_work(
+            jobs=cycle.at_work,
+            starting=sum(each.workers for each in cycle.on_the_way),
+            ended=sum(made.by in cycle.keys for made in preempted.values()),
+            now=cycle.now,
+        )
+        if decisions.is_rush:
+            self._wake_up.within(seconds=RUSH_LASTS.total_seconds())
+        elif was_rush:
+            for key in preempted:
+                self._changed(key)
+
+    def _preempted(self, key: str) -> Preemption | None:
+        """For whom the job with this key was ended; None if its status does not say that it was."""
+        job = self._state.store.jobs.get(key)
+        return None if job is None or job.status.phase != "Preempted" else job.status.preemption
 
     async def _update_verdicts(self, cycle: Cycle, *, slices: TimeSlices) -> None:
         """Decide on all waiting jobs. Jobs with a new verdict are marked as changed."""

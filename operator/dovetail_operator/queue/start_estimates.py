@@ -13,7 +13,6 @@ import msgspec
 from dovetail.api.gpujob import QueuePlace
 from dovetail.kube.retry_log import log_failure
 from dovetail.queue.verdicts import Waits
-from dovetail_operator.job.status_pacing import RUSH_WORKERS
 from dovetail_operator.queue.cycle import BASIS_OF_PREEMPTION, Cycle, estimates, survey
 from dovetail_operator.queue.cycle_caches import CycleCaches
 from dovetail_operator.queue.time_slices import SLICE_SECONDS, TimeSlices
@@ -94,8 +93,7 @@ class StartEstimates:
 
     def _patience_seconds(self) -> float:
         """How long estimates wait for more urgent work in all; 0 without such work."""
-        decisions = self._state.decisions
-        if max(len(decisions.notices), decisions.starting_workers) >= RUSH_WORKERS:
+        if self._state.decisions.is_rush:
             return _RUSH_PATIENCE_SECONDS
         return _PATIENCE_SECONDS if self._is_busy() else 0.0
 

@@ -11,7 +11,7 @@ The table is lost with the process and rebuilt from the store. Each column has o
 | reshape problems | `watchers.reshaper`: why the last change of a GPU for the job failed |
 | `replacements` | `queue.overtaken_plans`: plans with other nodes for lost workers |
 | `numbers` | `queue.loop`: numbers that are allotted and not in a status yet |
-| `running_jobs`, `starting_workers` | `queue.loop`: how many jobs run or start, and workers without a node |
+| `running_jobs`, `is_rush` | `queue.loop`: how many jobs run or start, and whether many end for others or start |
 | refusals | `controller`: why the API server refuses the job's objects; `queue.overtaken_plans`: pauses after plans |
 | `failures` | whatever catches an error of our own code: `queue.cycle`, `controller.reconciler`, `state.requests` |
 | `idle` | `watchers.idle`: since when a job leaves its devices idle |
@@ -21,7 +21,8 @@ The key of every other column is the UID of the GPUJob.
 """
 
 from collections.abc import Container, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import Final
 
 from dovetail.api.gpujob import GPUJob, Placement
 from dovetail.jobs.obstacle import Obstacle
@@ -29,6 +30,11 @@ from dovetail.queue.reshaping.decision import Change
 from dovetail.queue.verdicts import Admitted, Verdict
 from dovetail_operator.job.observation import Notice
 from dovetail_operator.state.failing_jobs import Failing
+
+# So many jobs that end for others, or workers without a node, are a rush.
+_RUSH: Final = 64
+# How long a rush lasts after that: the last workers have their nodes, and begin to run.
+RUSH_LASTS: Final = timedelta(seconds=15)
 
 
 class Decisions:
@@ -43,7 +49,8 @@ class Decisions:
         self._reshapes: tuple[Change, ...] = ()
         self._reshape_problems: dict[str, str] = {}
         self._numbers: dict[str, int] = {}
-        self._running_jobs = self._starting_workers = 0
+        self._running_jobs = 0
+        self._rush_until: datetime | None = None
         self._refusals: dict[str, tuple[int, Obstacle]] = {}
         self._idle: dict[str, datetime] = {}
         self._kueue: dict[str, str] = {}
@@ -133,13 +140,17 @@ class Decisions:
         return self._running_jobs
 
     @property
-    def starting_workers(self) -> int:
-        """How many workers of admitted jobs had no node in the latest cycle."""
-        return self._starting_workers
+    def is_rush(self) -> bool:
+        """Whether many jobs end for others or many workers start. What is less urgent than that may wait."""
+        return self._rush_until is not None or len(self._notices) >= _RUSH
 
-    def set_at_work(self, *, jobs: int, starting: int) -> None:
-        """Record how many jobs run or start, and how many of their workers have no node yet."""
-        self._running_jobs, self._starting_workers = jobs, starting
+    def set_at_work(self, *, jobs: int, starting: int, ended: int, now: datetime) -> None:
+        """Record what a cycle saw: running jobs, workers of theirs without a node, and jobs ended for one that waits."""
+        self._running_jobs = jobs
+        if max(starting, ended, len(self._notices)) >= _RUSH:
+            self._rush_until = now + RUSH_LASTS
+        elif self._rush_until is not None and self._rush_until <= now:
+            self._rush_until = None
 
     # --- what keeps a job from starting ------------------------------------------------------------------------
 

@@ -42,17 +42,20 @@ _NO_TENANTS: Final[Mapping[str, NodeTenant]] = MappingProxyType({})
 class Pace:
     """How often one node's object is written: delay after a change, and pause after a write.
 
-    A gang's pods are bound one after the other, and a pod starts soon after it is bound: one write covers both.
+    A gang's pods are bound one after the other, and a pod starts soon after it is bound: one write covers both. In a
+    rush, a pod that leaves waits `departed_seconds` for its end and for the next one of its node.
     """
 
     collect_seconds: float = 0.3
     between_seconds: float = 1.0
+    departed_seconds: float = 4.0
 
 
 class NodeTenants:
     """Pass it every event of nodes, pods and GPUNodes. Run its `reflector`, then `run` it.
 
-    `pods` returns all pods that the operator knows, for nodes that become GPU nodes later.
+    `pods` returns all pods that the operator knows, for nodes that become GPU nodes later. `is_rush` says whether many
+    jobs end for others or many workers start.
     """
 
     def __init__(
@@ -62,6 +65,7 @@ class NodeTenants:
         pods: Callable[[], Iterable[Pod]],
         vendors: Vendors,
         rng: random.Random,
+        is_rush: Callable[[], bool] = lambda: False,
         pace: Pace = Pace(),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -71,6 +75,7 @@ class NodeTenants:
         self._pods = pods
         self._vendors = vendors
         self._rng = rng
+        self._is_rush = is_rush
         self._pace = pace
         self._clock = clock
         self._queue = WorkQueue()
@@ -116,7 +121,7 @@ class NodeTenants:
         if after is not None:
             tenants[pod.metadata.uid] = after
         if after != before:
-            self._look(pod.spec.node_name)
+            self._look(pod.spec.node_name, departed=_has_departed(after, before=before))
 
     def object_event(self, type_: EventType, found: GPUNodeTenants) -> None:
         """Handle an event of a GPUNodeTenants object."""
@@ -151,8 +156,9 @@ class NodeTenants:
             self._look(name)
         return wanted
 
-    def _look(self, name: str) -> None:
-        self._queue.add_later(name, seconds=max(self._pace.collect_seconds, self._rest_seconds(name)))
+    def _look(self, name: str, *, departed: bool = False) -> None:
+        collect = self._pace.departed_seconds if departed and self._is_rush() else self._pace.collect_seconds
+        self._queue.add_later(name, seconds=max(collect, self._rest_seconds(name)))
 
     def _rest_seconds(self, name: str) -> float:
         since = self._clock() - self._written_at.get(name, float("-inf"))
@@ -222,6 +228,11 @@ class NodeTenants:
         for pod in self._pods():
             if pod.spec.node_name in unread and (tenant := tenant_of_pod(pod, vendors=self._vendors)):
                 self._tenants[pod.spec.node_name][pod.metadata.uid] = tenant
+
+
+def _has_departed(after: NodeTenant | None, *, before: NodeTenant | None) -> bool:
+    """Whether a known tenant begins to leave or has left."""
+    return before is not None and (after is None or (after.leaving and not before.leaving))
 
 
 def _listed(tenants: Mapping[str, NodeTenant], *, node: str) -> list[NodeTenant]:

@@ -231,5 +231,5 @@ def test_the_report_is_one_that_the_api_server_takes(source: Source) -> None:
     status = node_status.readable(
         source.inventory(), sample=sample, provider=source.provider.name, tenants=tenants, previous=None, now=source.now
     )
-    written = json.loads(json.dumps(node_status.applied_status(NODE, status=status)["status"]))
+    written = json.loads(json.dumps(node_status.written_status(status)))
     assert msgspec.convert(written, GPUNodeStatus) == status

@@ -44,9 +44,9 @@ def test_a_broken_device_is_unhealthy_with_its_reason() -> None:
 
 
 def test_what_is_not_available_is_left_out_of_the_write() -> None:
-    body = node_status.applied_status("v100-0", status=status(faults={"1": "XID79"}))
-    assert "temperatureCelsius" in body["status"]["devices"][0]
-    assert "temperatureCelsius" not in body["status"]["devices"][1]
+    written = node_status.written_status(status(faults={"1": "XID79"}))
+    assert "temperatureCelsius" in written["devices"][0]
+    assert "temperatureCelsius" not in written["devices"][1]
 
 
 def test_utilization_is_told_in_hundredths() -> None:
@@ -208,13 +208,12 @@ def test_a_node_that_cannot_be_read_keeps_when_it_was_last_measured() -> None:
     assert [(each.type, each.reason) for each in found.conditions] == [("Ready", "InventoryUnreadable")]
 
 
-def test_a_status_apply_leaves_out_what_is_unknown_of_the_node_and_of_each_device() -> None:
+def test_a_written_status_leaves_out_what_is_unknown_of_the_node_and_of_each_device() -> None:
     status = msgspec.structs.replace(read(DeviceSample(), FULL), measured_at=None)
-    body = node_status.applied_status("a", status=status)
-    assert body["metadata"] == {"name": "a"}
-    assert "measuredAt" not in body["status"]
-    assert [("powerWatts" in device) for device in body["status"]["devices"]] == [False, True]
-    assert body["status"]["devices"][0]["usedMiB"] == 0, "nothing in use is a figure"
+    written = node_status.written_status(status)
+    assert "measuredAt" not in written
+    assert [("powerWatts" in device) for device in written["devices"]] == [False, True]
+    assert written["devices"][0]["usedMiB"] == 0, "nothing in use is a figure"
 
 
 def test_the_summary_groups_devices_by_model_and_memory() -> None:

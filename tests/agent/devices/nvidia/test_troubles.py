@@ -32,7 +32,7 @@ def test_the_report_is_whole_and_says_what_is_the_matter(
     sample = provider.sample(inventory, node=NODE, tenants=[], now=NOON)
     assert tuple(state.unhealthy_reason for state in sample.devices) == trouble.reasons
     status = node_status.readable(inventory, sample=sample, provider="nvml", tenants=[], previous=None, now=NOON)
-    written = json.loads(json.dumps(node_status.applied_status("gpu-1", status=status)["status"]))
+    written = json.loads(json.dumps(node_status.written_status(status)))
     assert msgspec.convert(written, GPUNodeStatus) == status
 
 

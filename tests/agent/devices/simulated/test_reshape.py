@@ -75,7 +75,7 @@ def test_a_report_leaves_out_times_that_are_not_known() -> None:
     status = ReshapeFeature(SimulatedProvider()).amend(
         GPUNodeStatus(), seen=Seen(node=NODE, now=NOON, inventory=inventory)
     )
-    written = node_status.applied_status("a", status=status)["status"]["reshapable"]
+    written = node_status.written_status(status)["reshapable"]
     assert [sorted(card) for card in written] == [["index", "model", "problem", "slots", "uuid"]] * 2
 
 

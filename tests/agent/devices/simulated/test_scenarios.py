@@ -42,10 +42,7 @@ def test_every_fault_stays_within_what_a_card_can_say(name: str, minutes: int) -
     status = node_status.readable(
         inventory, sample=sample, provider="simulated", tenants=[TENANT], previous=None, now=NOON
     )
-    assert (
-        node_status.applied_status("v100-0", status=status)["status"]["devices"][0]["healthReason"]
-        == state.unhealthy_reason
-    )
+    assert node_status.written_status(status)["devices"][0]["healthReason"] == state.unhealthy_reason
 
 
 @pytest.mark.parametrize("load", SCENARIOS.loads)
