@@ -10,10 +10,10 @@ from dovetail.jobs import plan
 Manifest = dict[str, Any]
 
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
-# In a cluster with fewer nodes kube-scheduler considers every node (minFeasibleNodesToFind in its schedule_one.go).
-# From this many terms on, the pod is large enough to slow down every component that handles it.
-_LOOKED_AT_WHOLE: Final = 100
+# From this many terms on, the pod is large enough to slow down every component that handles it: 500 terms have 43 KB in
+# each of a gang's 500 pods. A node that kube-scheduler considers in vain is assumed to cost a thirtieth of a term.
 _MANY_TERMS: Final = 16
+_NODES_OF_A_TERM: Final = 32
 # Pod annotations that change with what may change while a job waits: its plan, policy, weights and priority.
 _FOLLOWED: Final = (names.PLAN, names.POLICY, names.SCORE_WEIGHTS, names.PRIORITY)
 
@@ -23,14 +23,14 @@ def with_plan(
 ) -> Manifest:
     """Add the plan to a pod template: its nodes as required affinity, and an annotation.
 
-    The extender steers each pod to its node. The affinity only spares kube-scheduler the other nodes. In a small
-    cluster it considers every node anyway, and many names would only enlarge each pod of a gang. The template of a
-    running batch Job cannot change, so a job whose workers may get other nodes has none.
+    The extender steers each pod to its node. The affinity only spares kube-scheduler the other nodes. Where the plan
+    has a large part of the cluster's nodes, it would spare little, and many names enlarge each pod of a gang. The
+    template of a running batch Job cannot change, so a job whose workers may get other nodes has none.
     """
     if placement is None:
         return template
     nodes = [node.name for node in placement.nodes]
-    is_small = cluster_nodes is not None and cluster_nodes < _LOOKED_AT_WHOLE
+    spares_little = cluster_nodes is not None and cluster_nodes < _NODES_OF_A_TERM * len(nodes)
     is_free = job.spec.restart == "Worker"
     spec = template["spec"]
     metadata = template["metadata"]
@@ -38,7 +38,7 @@ def with_plan(
     return {
         **template,
         "metadata": {**metadata, "annotations": {**metadata.get("annotations", {}), **annotation}},
-        "spec": spec if is_free or (is_small and len(nodes) >= _MANY_TERMS) else _on_nodes(spec, nodes=nodes),
+        "spec": spec if is_free or (spares_little and len(nodes) >= _MANY_TERMS) else _on_nodes(spec, nodes=nodes),
     }
 
 

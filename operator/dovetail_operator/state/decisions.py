@@ -145,7 +145,7 @@ class Decisions:
         return self._rush_until is not None or len(self._notices) >= _RUSH
 
     def set_at_work(self, *, jobs: int, starting: int, ended: int, now: datetime) -> None:
-        """Record what a cycle saw: running jobs, workers of theirs without a node, and jobs ended for one that waits."""
+        """Record what a cycle saw: running jobs, their workers without a node, and jobs ended for one that waits."""
         self._running_jobs = jobs
         if max(starting, ended, len(self._notices)) >= _RUSH:
             self._rush_until = now + RUSH_LASTS

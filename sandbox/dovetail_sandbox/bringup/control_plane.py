@@ -34,6 +34,7 @@ def start(work: Work) -> None:
         pki=cluster.pki,
         real_node=work.plan.real_node,
         nodes=len(work.plan.nodes),
+        memory_gib=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30,
         requests=_request_log(work) if work.plan.request_log else None,
         authentication=work.plan.authentication,
         lasting=queue.etcd_data(cluster.folder) if work.plan.local_node else None,

@@ -30,9 +30,12 @@ _NODE_GRACE_SECONDS: Final = 50
 # Beyond this number of nodes, Leases last longer in proportion. 5,000 nodes would otherwise renew 500 Leases a second,
 # which alone keeps two cores busy, so that nodes become Ready slowly.
 _NODES_BY_DEFAULT: Final = 1_000
-# Go's garbage collector takes a fifth of a busy API server's CPU time. While their memory is small, these settings make
-# it and its clients collect less often.
-_SELDOM_COLLECTED: Final = [{"name": "GOGC", "value": "400"}, {"name": "GOMEMLIMIT", "value": "4GiB"}]
+# Go's garbage collector takes a fifth of a busy API server's CPU time. Below this memory, it and its clients collect
+# less often.
+_SELDOM_COLLECTED_GIB: Final = 4
+# An API server keeps objects of each node, and their history. It may take a third of the machine's memory for that.
+_GIB_OF_A_NODE: Final = 1 / 64
+_SHARE_OF_MEMORY: Final = 1 / 3
 
 # By default, 5 workers handle all batch Jobs, each with 3 to 5 requests in turn: a gang's Job waits behind all Jobs
 # that end for it. The addresses of its headless Service change with each pod: changes within a second share one write.
@@ -132,13 +135,14 @@ def configuration(
     pki: Path,
     real_node: bool,
     nodes: int = 0,
+    memory_gib: float = 0.0,
     requests: RequestLog | None = None,
     authentication: Path | None = None,
     lasting: Path | None = None,
 ) -> str:
     """Build kwokctl's configuration with our stages; `authentication` is an AuthenticationConfiguration.
 
-    `nodes` is the number of simulated nodes.
+    `nodes` is the number of simulated nodes, `memory_gib` the machine's memory in GiB.
     It sets every port and program: kwokctl chooses none. A sandbox with a local node has `lasting`, a folder for etcd's
     data: they survive a power failure, and Go collects as often as it does by default.
     """
@@ -158,7 +162,8 @@ def configuration(
             requests=requests,
             authentication=authentication,
             etcd=_TEMPORARY if lasting is None else [_argument("data-dir", value=str(lasting), override=True)],
-            environment=[] if lasting else _SELDOM_COLLECTED,
+            gibibytes=0 if lasting else _SELDOM_COLLECTED_GIB,
+            api_server_gibibytes=0 if lasting else _of_an_api_server(nodes, memory_gib=memory_gib),
         ),
     }
     stages = resources.files("dovetail_sandbox").joinpath("data/stages.yaml").read_text(encoding="utf-8")
@@ -239,14 +244,16 @@ def _patches(
     requests: RequestLog | None,
     authentication: Path | None,
     etcd: list[dict[str, Any]],
-    environment: list[dict[str, str]],
+    gibibytes: int,
+    api_server_gibibytes: int,
 ) -> list[dict[str, Any]]:
+    environment = _collected_seldom(gibibytes)
     api_server = _api_server_arguments(pki=pki, real_node=real_node, requests=requests, authentication=authentication)
     # Each has one replica: on a busy machine it would miss its Lease renewal, end, and not restart.
     alone = _argument("leader-elect", value="false")
     return [
         {"name": "etcd", "extraArgs": etcd, "extraEnvs": environment},
-        {"name": "kube-apiserver", "extraArgs": api_server, "extraEnvs": environment},
+        {"name": "kube-apiserver", "extraArgs": api_server, "extraEnvs": _collected_seldom(api_server_gibibytes)},
         # As in clusters: each controller has an account of its own, by which policies recognise the Job controller.
         {
             "name": "kube-controller-manager",
@@ -267,6 +274,17 @@ def _patches(
             ],
         },
     ]
+
+
+def _of_an_api_server(nodes: int, *, memory_gib: float) -> int:
+    """Up to how many GiB an API server collects garbage seldom."""
+    return max(_SELDOM_COLLECTED_GIB, int(min(nodes * _GIB_OF_A_NODE, memory_gib * _SHARE_OF_MEMORY)))
+
+
+def _collected_seldom(gibibytes: int) -> list[dict[str, str]]:
+    """The environment of a Go program that collects garbage seldom up to so many GiB; 0 for Go's own defaults."""
+    limit = {"name": "GOMEMLIMIT", "value": f"{gibibytes}GiB"}
+    return [{"name": "GOGC", "value": "400"}, limit] if gibibytes else []
 
 
 def _api_server_arguments(

@@ -95,13 +95,14 @@ def test_what_the_job_requires_of_nodes_itself_stays() -> None:
 @pytest.mark.parametrize(
     ("nodes", "cluster_nodes", "named"),
     [
-        pytest.param(16, 99, False, id="many, and kube-scheduler looks at each there is"),
-        pytest.param(16, 100, True, id="many of more than it looks at"),
+        pytest.param(16, 511, False, id="many, and more than one in 32"),
+        pytest.param(500, 5_000, False, id="hundreds of thousands"),
+        pytest.param(16, 512, True, id="many of far more"),
         pytest.param(15, 99, True, id="few"),
         pytest.param(16, None, True, id="nobody knows how many there are"),
     ],
 )
-def test_many_nodes_of_a_small_cluster_are_named_in_the_plan_alone(
+def test_many_nodes_that_are_a_large_part_of_the_cluster_are_named_in_the_plan_alone(
     nodes: int, cluster_nodes: int | None, named: bool
 ) -> None:
     own = {"nodeSelectorTerms": [{"matchFields": [on("n0")]}]}

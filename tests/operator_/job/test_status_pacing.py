@@ -30,11 +30,11 @@ AGAIN = {**ENDED, "startTime": None, "earlierRunSeconds": 4, "reason": "Resource
 RESERVED = {"time": "t", "nodes": [], "kept": [], "mode": "Exclusive"}
 
 
-def wait(before: dict[str, Any], after: dict[str, Any], *, running: int = 1, starting: int = 0) -> float:
+def wait(before: dict[str, Any], after: dict[str, Any], *, running: int = 1, rush: bool = False) -> float:
     pacing = Pacing()
     pacing.written("u", now=0.0)
     return pacing.wait_seconds(
-        "u", before=status(**before), after=status(**after), running=running, starting=starting, now=0.25
+        "u", before=status(**before), after=status(**after), running=running, rush=rush, now=0.25
     )
 
 
@@ -101,18 +101,19 @@ def test_the_count_of_a_preemption_that_was_notice_and_end_at_once_comes_with_th
     at_once = {**ENDED, "preemption": {"at": "2026-01-01T00:00:00Z", "by": "u"}}
     counted = {"preemption": {"count": 1, "lastTime": "2026-01-01T00:00:00Z", "by": "u"}}
     assert wait(at_once, {**ENDING, **counted}) == 30.0
-    assert wait(at_once, {**AGAIN, **counted}, starting=64) == 30.0
+    assert wait(at_once, {**AGAIN, **counted}, rush=True) == 90.0
     assert wait(at_once, {**AGAIN, **counted}) == 0.0
 
 
-def test_the_next_reason_of_a_preempted_job_waits_only_while_many_workers_of_others_start() -> None:
-    assert wait(ENDED, AGAIN, starting=63) == 0.0
-    assert wait(ENDED, AGAIN, starting=64) == 30.0
-    assert wait(ENDING, AGAIN, starting=64) == 30.0
-    assert wait(AGAIN, {**AGAIN, "message": "Need 8"}, starting=64) == 0.0
-    assert wait(ENDED, {**AGAIN, "queue": {"position": 1, "reserved": RESERVED}}, starting=64) == 0.0
+def test_the_next_reason_of_a_preempted_job_waits_only_in_a_rush() -> None:
+    assert wait(ENDED, AGAIN) == 0.0
+    assert wait(ENDED, AGAIN, rush=True) == 90.0
+    assert wait(ENDING, AGAIN, rush=True) == 90.0
+    assert wait(ENDED, ENDING, rush=True) == 90.0
+    assert wait(AGAIN, {**AGAIN, "message": "Need 8"}, rush=True) == 0.0
+    assert wait(ENDED, {**AGAIN, "queue": {"position": 1, "reserved": RESERVED}}, rush=True) == 0.0
     queued = {"phase": "Queued", "reason": "Evaluating"}
-    assert wait(queued, {**queued, "reason": "Resources"}, starting=64) == 0.0
+    assert wait(queued, {**queued, "reason": "Resources"}, rush=True) == 0.0
 
 
 def test_what_waits_is_written_a_second_after_it_was_first_seen() -> None:

@@ -359,6 +359,27 @@ def test_estimates_leave_a_rush_to_the_statuses_but_not_for_ever(
     play(Rig, scenario)
 
 
+def test_the_jobs_that_were_ended_in_a_rush_are_reconciled_again_when_it_is_over() -> None:
+    async def scenario(rig: Rig) -> None:
+        rig.fill()
+        boss = rig.put("boss")
+        made = {"number": 1, "phase": "Preempted", "preemption": {"by": "uid-boss", "count": 1, "lastTime": at(0)}}
+        for number in range(64):
+            rig.state.store.job_changed(make_job(f"ended-{number}", status=made))
+        await asyncio.sleep(5)
+        assert rig.state.decisions.is_rush
+        rig.state.store.job_deleted("team/boss", uid=boss.metadata.uid)
+        rig.loop.jobs_changed()
+        await asyncio.sleep(10)
+        assert rig.state.decisions.is_rush
+        rig.changed.clear()
+        await asyncio.sleep(10)
+        assert not rig.state.decisions.is_rush
+        assert sorted(rig.changed) == sorted(f"team/ended-{number}" for number in range(64))
+
+    play(partial(Rig, ticks=True), scenario)
+
+
 def test_without_a_waiting_job_nothing_is_estimated() -> None:
     async def scenario(rig: Rig) -> None:
         rig.fill()

@@ -45,9 +45,37 @@ def test_a_cycle_replaces_the_notices_and_overtaken_plans_of_the_one_before(tabl
 
 
 def test_the_table_begins_with_no_running_job_and_counts_those_of_the_latest_cycle(table: Decisions) -> None:
-    assert (table.running_jobs, table.starting_workers) == (0, 0)
-    table.set_at_work(jobs=3, starting=7)
-    assert (table.running_jobs, table.starting_workers) == (3, 7)
+    assert table.running_jobs == 0
+    table.set_at_work(jobs=3, starting=7, ended=0, now=NOW)
+    assert table.running_jobs == 3
+
+
+@pytest.mark.parametrize("of", ["starting", "ended"])
+def test_a_rush_of_64_lasts_fifteen_seconds_longer_than_what_it_consists_of(table: Decisions, of: str) -> None:
+    def cycle(count: int, *, seconds: float = 0.0) -> bool:
+        counts = {"starting": 0, "ended": 0, of: count}
+        table.set_at_work(jobs=3, **counts, now=NOW + timedelta(seconds=seconds))
+        return table.is_rush
+
+    assert not cycle(63)
+    assert cycle(64)
+    assert cycle(65, seconds=20)
+    assert cycle(63, seconds=34.9)
+    assert not cycle(63, seconds=35)
+
+
+def test_64_jobs_that_are_to_end_are_a_rush_at_once_and_for_fifteen_seconds_after_a_cycle_saw_them(
+    table: Decisions,
+) -> None:
+    table.set_notices({f"uid-{at}": NOTICE for at in range(63)})
+    assert not table.is_rush
+    table.set_notices({f"uid-{at}": NOTICE for at in range(64)})
+    assert table.is_rush
+    table.set_at_work(jobs=3, starting=0, ended=0, now=NOW)
+    table.set_notices({})
+    assert table.is_rush
+    table.set_at_work(jobs=3, starting=0, ended=0, now=NOW + timedelta(seconds=15))
+    assert not table.is_rush
 
 
 def test_a_refused_job_loses_its_verdict_and_no_other_does(table: Decisions) -> None:

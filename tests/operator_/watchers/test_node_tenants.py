@@ -22,7 +22,7 @@ from dovetail_operator.watchers.node_tenants import NodeTenants, Pace
 from tests.operator_.builders import make_pod
 
 SECRET = "s3cr3t"
-PACE = Pace(collect_seconds=0.01, between_seconds=0.05)
+PACE = Pace(collect_seconds=0.01, between_seconds=0.05, departed_seconds=0.5)
 
 
 class Server:
@@ -92,9 +92,15 @@ class Scene:
 
     def __init__(self, server: Server, *, pace: Pace = PACE) -> None:
         self.server = server
+        self.is_rush = False
         client: Any = server
         self.tenants = NodeTenants(
-            client, pods=server.pods.values, vendors=DEFAULT_VENDORS, rng=random.Random(7), pace=pace
+            client,
+            pods=server.pods.values,
+            vendors=DEFAULT_VENDORS,
+            rng=random.Random(7),
+            pace=pace,
+            is_rush=lambda: self.is_rush,
         )
         server.watches.append(self.tenants.object_event)
 
@@ -198,6 +204,38 @@ async def test_a_pod_that_ended_or_went_is_no_tenant(scene: Scene) -> None:
     scene.pod(0, phase="Succeeded")
     scene.pod(1, event="DELETED")
     await scene.until(lambda: not scene.of())
+
+
+@pytest.mark.parametrize(("is_rush", "writes"), [(True, 1), (False, 3)])
+async def test_pods_that_leave_one_after_the_other_share_a_write_in_a_rush(
+    scene: Scene, is_rush: bool, writes: int
+) -> None:
+    scene.node()
+    scene.pod(0)
+    scene.pod(1)
+    await scene.until(lambda: len(scene.of()) == 2)
+    await scene.quiet()
+    scene.is_rush, before = is_rush, len(scene.server.writes)
+    scene.pod(0, meta={"deletionTimestamp": "2026-01-01T00:00:00Z"})
+    await asyncio.sleep(3 * PACE.between_seconds)
+    scene.pod(0, event="DELETED")
+    await asyncio.sleep(3 * PACE.between_seconds)
+    scene.pod(1, event="DELETED")
+    await scene.until(lambda: not scene.of())
+    await scene.quiet()
+    assert len(scene.server.writes) - before == writes
+
+
+async def test_a_pod_that_comes_in_a_rush_is_told_of_with_those_that_left_before_it(scene: Scene) -> None:
+    scene.node()
+    scene.pod(0)
+    await scene.until(scene.of)
+    await scene.quiet()
+    scene.is_rush, before = True, len(scene.server.writes)
+    scene.pod(0, event="DELETED")
+    pod = scene.pod(1)
+    await scene.until(lambda: [each.uid for each in scene.of()] == [pod.metadata.uid])
+    assert len(scene.server.writes) - before == 1
 
 
 async def test_changes_within_a_second_are_one_write() -> None:

@@ -1,0 +1,35 @@
+"""How seldom the Go programs of a sandbox collect garbage."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.sandbox.nodes.kwok_documents import configured
+
+
+def limits(*, nodes: int, memory_gib: float, lasting: Path | None = None) -> dict[str, str]:
+    """GOMEMLIMIT by program; empty where Go's defaults hold."""
+    patches = configured(nodes=nodes, memory_gib=memory_gib, lasting=lasting)["componentsPatches"]
+    found = {each["name"]: {env["name"]: env["value"] for env in each.get("extraEnvs", ())} for each in patches}
+    return {name: env["GOMEMLIMIT"] for name, env in found.items() if env.get("GOGC") == "400"}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "memory_gib", "limit"),
+    [
+        pytest.param(10, 24.0, "4GiB", id="few nodes"),
+        pytest.param(500, 24.0, "7GiB", id="64 nodes for each GiB"),
+        pytest.param(5_000, 24.0, "8GiB", id="a third of the machine's memory"),
+        pytest.param(5_000, 8.0, "4GiB", id="a small machine"),
+    ],
+)
+def test_the_api_server_of_many_nodes_collects_seldom_up_to_more_memory_and_nothing_else_does(
+    nodes: int, memory_gib: float, limit: str
+) -> None:
+    found = limits(nodes=nodes, memory_gib=memory_gib)
+    assert found.pop("kube-apiserver") == limit
+    assert found == dict.fromkeys(("etcd", "kube-controller-manager", "kwok-controller"), "4GiB")
+
+
+def test_on_a_local_node_gos_own_defaults_hold() -> None:
+    assert limits(nodes=0, memory_gib=24.0, lasting=Path("etcd")) == {}
