@@ -11,7 +11,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Final
 
-from dovetail.api.gpujob import Preemption, Reason
+from dovetail.api.gpujob import Reason
 from dovetail.api.meta import key_of
 from dovetail.jobs.cpu_fallback import BUSY
 from dovetail.kube.retry import always, retrying
@@ -182,12 +182,13 @@ class SchedulingLoop:
 
     def _note_rush(self, cycle: Cycle) -> None:
         """Record how much ends and starts. After a rush, the statuses that have waited for its end are written."""
-        preempted = {key: made for key in cycle.keys.values() if (made := self._preempted(key)) is not None}
         decisions, was_rush = self._state.decisions, self._state.decisions.is_rush
+        have_run = self._state.store.jobs_that_ran
+        preempted = {key: job.status.preemption for key, job in have_run.items() if job.status.phase == "Preempted"}
         decisions.set_at_work(
             jobs=cycle.at_work,
             starting=sum(each.workers for each in cycle.on_the_way),
-            ended=sum(made.by in cycle.keys for made in preempted.values()),
+            ended=sum(made is not None and made.by in cycle.keys for made in preempted.values()),
             now=cycle.now,
         )
         if decisions.is_rush:
@@ -195,11 +196,6 @@ class SchedulingLoop:
         elif was_rush:
             for key in preempted:
                 self._changed(key)
-
-    def _preempted(self, key: str) -> Preemption | None:
-        """For whom the job with this key was ended; None if its status does not say that it was."""
-        job = self._state.store.jobs.get(key)
-        return None if job is None or job.status.phase != "Preempted" else job.status.preemption
 
     async def _update_verdicts(self, cycle: Cycle, *, slices: TimeSlices) -> None:
         """Decide on all waiting jobs. Jobs with a new verdict are marked as changed."""
