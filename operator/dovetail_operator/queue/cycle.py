@@ -1,7 +1,7 @@
 """A scheduling cycle over the operator's state: its inputs and its verdicts. No I/O."""
 
 import math
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
@@ -25,6 +25,7 @@ from dovetail.queue.limits.scope import reach
 from dovetail.queue.model.candidates import Candidate, Leaving, claim_on_the_way
 from dovetail.queue.preemption.budget import rules_now
 from dovetail.queue.preemption.policy import Evictor, Order
+from dovetail.queue.preemption.victims import without_pause
 from dovetail.queue.reshaping.messages import clause_of
 from dovetail.queue.verdicts import Admitted, Verdict, Waits
 from dovetail_operator.job.plan import placement_of, reserved_room
@@ -177,13 +178,15 @@ def decide(
     previous: Mapping[str, Verdict] | None = None,
     renewed_reasons: Container[Reason] = (),
     ended: Iterable[str] = (),
+    pause: Callable[[], None] = without_pause,
 ) -> Iterator[Verdict]:
     """Yield the verdicts on waiting jobs in queue order, with the estimates of `foreseen`.
 
     `previous` has the job's previous verdict. If the reason is the same, that verdict is yielded again, except for the
-    first jobs and for the `renewed_reasons`. The limits do not count the running jobs with the UIDs `ended`.
+    first jobs and for the `renewed_reasons`. The limits do not count the running jobs with the UIDs `ended`. `pause` is
+    called many times within a verdict that takes long.
     """
-    evictor = _evictor(state, cycle=cycle)
+    evictor = _evictor(state, cycle=cycle, pause=pause)
     previous, places, position = previous or {}, foreseen or {}, 0
     for rank, verdict in enumerate(_verdicts(state, cycle=cycle, evictor=evictor, previous=previous, ended=ended)):
         if isinstance(verdict, Admitted):
@@ -225,11 +228,12 @@ def _verdicts(
         cycle.timers.append(growth.next_seconds)
 
 
-def _evictor(state: State, *, cycle: Cycle) -> Evictor:
+def _evictor(state: State, *, cycle: Cycle, pause: Callable[[], None]) -> Evictor:
     """Finds victims among the jobs that run now, and notes them in the cycle's orders."""
     rules = rules_now(state.preemption, jobs=state.store.jobs.values(), now=cycle.now)
     running = running_jobs(state, now=cycle.now)
-    return Evictor(running=running, rules=rules, orders=cycle.orders, negative_cache=cycle.caches.negative_cache)
+    negative_cache = cycle.caches.negative_cache
+    return Evictor(running=running, rules=rules, orders=cycle.orders, negative_cache=negative_cache, pause=pause)
 
 
 def _with_place(

@@ -7,7 +7,8 @@ these jobs write what follows to the API server.
 import asyncio
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Container
+from contextlib import aclosing
 from datetime import datetime
 from typing import Final
 
@@ -16,11 +17,12 @@ from dovetail.api.meta import key_of
 from dovetail.jobs.cpu_fallback import BUSY
 from dovetail.kube.retry import always, retrying
 from dovetail.kube.retry_log import log_failure
-from dovetail.queue.verdicts import Waits
+from dovetail.queue.verdicts import Verdict, Waits
 from dovetail_operator.metrics import Counters
 from dovetail_operator.queue.cycle import Cycle, decide, next_fallback_seconds, survey
 from dovetail_operator.queue.cycle_caches import caches_for
 from dovetail_operator.queue.overtaken_plans import OvertakenPlans
+from dovetail_operator.queue.pausable import Pausable
 from dovetail_operator.queue.preemption_notices import PreemptionNotices
 from dovetail_operator.queue.reshaping import Reshaping
 from dovetail_operator.queue.start_estimates import StartEstimates
@@ -200,20 +202,30 @@ class SchedulingLoop:
     async def _update_verdicts(self, cycle: Cycle, *, slices: TimeSlices) -> None:
         """Decide on all waiting jobs. Jobs with a new verdict are marked as changed."""
         renewed, self._renewed_reasons = self._renewed_reasons, frozenset()
-        known = self._state.decisions.verdicts
+        known, pausable, rank = self._state.decisions.verdicts, Pausable[Verdict](slices), 0
         verdicts = decide(
-            self._state, cycle=cycle, foreseen=self._estimates.places, previous=known, renewed_reasons=renewed
+            self._state,
+            cycle=cycle,
+            foreseen=self._estimates.places,
+            previous=known,
+            renewed_reasons=renewed,
+            pause=pausable.pause,
         )
-        for rank, verdict in enumerate(verdicts):
-            before = known.get(verdict.key)
-            if verdict is not before and verdict != before:
-                at_once = isinstance(verdict, Waits) and verdict.reason in renewed
-                key = cycle.keys[verdict.key]
-                self._updates.update(verdict, before=before, rank=rank, key=key, at_once=at_once)
-            if verdict.key in cycle.undated and isinstance(verdict, Waits) and verdict.reason in BUSY:
-                # Its status is to say since when it waits: a new default of its namespace changes no verdict.
-                self._changed(cycle.keys[verdict.key])
-            await slices.pause_if_due()
+        async with aclosing(pausable.over(verdicts)) as made:
+            async for verdict in made:
+                self._take(verdict, before=known.get(verdict.key), rank=rank, cycle=cycle, renewed=renewed)
+                rank += 1
+
+    def _take(
+        self, verdict: Verdict, *, before: Verdict | None, rank: int, cycle: Cycle, renewed: Container[Reason]
+    ) -> None:
+        key = cycle.keys[verdict.key]
+        if verdict is not before and verdict != before:
+            at_once = isinstance(verdict, Waits) and verdict.reason in renewed
+            self._updates.update(verdict, before=before, rank=rank, key=key, at_once=at_once)
+        if verdict.key in cycle.undated and isinstance(verdict, Waits) and verdict.reason in BUSY:
+            # Its status is to say since when it waits: a new default of its namespace changes no verdict.
+            self._changed(key)
 
     async def _rest(self, busy_seconds: float) -> None:
         """Leave time to other work after a cycle that took this much."""

@@ -27,9 +27,14 @@ class TimeSlices:
         """The CPU time of the work so far, in seconds."""
         return self._before + time.thread_time() - self._since
 
+    @property
+    def is_due(self) -> bool:
+        """Whether the slice is over."""
+        return self._clock() >= self._due
+
     async def pause_if_due(self) -> None:
         """Pause if the slice is over."""
-        if self._clock() >= self._due:
+        if self.is_due:
             self._before = self.busy_seconds
             await asyncio.sleep(self._rest_seconds)
             self._due, self._since = self._clock() + SLICE_SECONDS, time.thread_time()

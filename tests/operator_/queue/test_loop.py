@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import pairwise
@@ -309,6 +309,29 @@ def test_a_job_that_waits_no_more_keeps_no_verdict_and_running_jobs_are_counted(
         assert rig.state.decisions.verdicts == {}
 
     play(Rig, scenario)
+
+
+def test_a_long_search_for_one_job_leaves_the_event_loop_its_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without them, the operator cannot renew its Lease during the search, and loses it."""
+    decide, turns, seen = loop.decide, list[int](), list[int]()
+
+    def search(*args: Any, pause: Callable[[], None], **options: Any) -> Iterator[Verdict]:
+        for step in range(100):
+            asyncio.get_running_loop().call_soon(turns.append, step)
+            pause()
+            seen.append(len(turns))
+        yield from decide(*args, pause=pause, **options)
+
+    async def scenario(rig: Rig) -> None:
+        rig.fill()
+        rig.put("x")
+        await asyncio.sleep(0.1)
+        assert rig.verdict("x").reason == "Resources"
+
+    monkeypatch.setattr(loop, "decide", search)
+    monkeypatch.setattr("dovetail_operator.queue.time_slices.SLICE_SECONDS", 0.0)
+    play(Rig, scenario)
+    assert seen[:100] == list(range(1, 101))
 
 
 def test_a_job_on_which_the_cycle_fails_is_marked_and_stops_no_other(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -159,12 +159,16 @@ class Ledger:
         """The ledger without the claims `keys`, inside the `with` block."""
         entries = [entry for key in keys if (entry := self._claims.get(key)) is not None]
         for entry in entries:
-            self.release(entry.claim.key)
+            self._claims.remove(entry.claim.key)
+        nodes = dict.fromkeys(entry.claim.node for entry in entries)
+        for node in nodes:
+            self._recount(node)
         try:
             yield
         finally:
-            for entry in entries:
-                self.commit(entry.claim, hold_until=entry.hold_until)
+            nodes |= dict.fromkeys(node for entry in entries for node in self._claims.put(entry))
+            for node in nodes:
+                self._recount(node)
 
     def claim(self, key: str) -> Claim | None:
         """The claim `key`."""

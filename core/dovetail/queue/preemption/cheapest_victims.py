@@ -9,6 +9,7 @@ import heapq
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import accumulate, takewhile
 from typing import Final
 
 from dovetail.engine.model.claims import Claim
@@ -22,6 +23,8 @@ _PROOFS: Final = 48
 # The number of nodes on which a job of one worker looks for victims, and of victims that are spared one by one.
 _NODES: Final = 32
 _SPARED: Final = 48
+# So many victims above the least possible number are tried first.
+_NEAR: Final = 8
 
 # Lost GPU seconds, number of victims, sum of their priorities.
 Cost = tuple[float, int, int]
@@ -192,15 +195,23 @@ class Choice:
         proof = self.proofs.without(may, nodes=nodes)
         if proof is None:
             return None
-        low, high = 0, len(may)
+        low, high = self._too_few(may, nodes=nodes), len(may)
+        # Victims that are added node by node suffice soon after they are enough in number.
+        middle = min(low + _NEAR, (low + high) // 2)
         while high - low > 1:
-            middle = (low + high) // 2
             found = self.proofs.without(may[:middle], nodes=nodes)
             if found is None:
                 low = middle
             else:
                 high, proof = middle, found
+            middle = (low + high) // 2
         return self.spared(proof, nodes=nodes)
+
+    def _too_few(self, ordered: Sequence[Running], *, nodes: Sequence[str] | None) -> int:
+        """How many of the first victims leave less than has to come back, whatever else they leave."""
+        missing = self._missing_milli(nodes)
+        freed = accumulate(self._milli(each) for each in ordered)
+        return sum(1 for milli in takewhile(lambda milli: milli < missing, freed))
 
     def spared(self, proof: Proof, *, nodes: Sequence[str] | None = None) -> Proof:
         """The proof without victims that its room does not need, the most expensive tried first.

@@ -6,7 +6,7 @@ It picks the fewest victims, then those of the lowest priority, then the younges
 next cycle gets the preempted jobs as input and proves again that they suffice.
 """
 
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -14,7 +14,7 @@ from dovetail.engine.ledger.ledger import Ledger
 from dovetail.queue.backfill.reservation import Reservation
 from dovetail.queue.model.candidates import Candidate, Room, Sites
 from dovetail.queue.preemption.negative_cache import NegativeCache
-from dovetail.queue.preemption.victims import Beside, Proof, Proofs, Running
+from dovetail.queue.preemption.victims import Beside, Proof, Proofs, Running, without_pause
 from dovetail.queue.quota_tree.loans import Loans
 
 # Kubernetes' own grace period, which follows ours.
@@ -63,6 +63,7 @@ class Evictor:
     rules           who may be preempted, and how many
     orders          its decisions, including those of earlier cycles
     negative_cache  the searches that failed; it outlives the cycle
+    pause           is called before each placement of a job, of which a search has many; no decision is half made then
     loans           the use of the tree of quotas, which the cycle sets
     """
 
@@ -70,6 +71,7 @@ class Evictor:
     rules: Rules
     orders: dict[str, Order] = field(default_factory=dict)
     negative_cache: NegativeCache = field(default_factory=NegativeCache)
+    pause: Callable[[], None] = without_pause
     loans: Loans | None = None
     _victims_by_job: dict[str, list[Running]] = field(default_factory=dict, init=False, repr=False)
 
@@ -101,7 +103,7 @@ class Evictor:
         victims = self.current_victims(job)
         if not victims or not all(each.left for each in victims):
             return None
-        proof = Proofs(job=job, ledger=ledger, sites=sites, beside=beside).without(victims)
+        proof = Proofs(job=job, ledger=ledger, sites=sites, beside=beside, pause=self.pause).without(victims)
         if proof is None:
             return None
         for victim in victims:
@@ -123,7 +125,7 @@ class Evictor:
         None where no job may be preempted, or where the job would start as soon without it, as `otherwise` says.
         `beside` gives what reservations leave of a ledger to the job; None where they leave all of it.
         """
-        proofs = Proofs(job=job, ledger=ledger, sites=sites, beside=beside)
+        proofs = Proofs(job=job, ledger=ledger, sites=sites, beside=beside, pause=self.pause)
         proof = self._still(proofs)
         if proof is None:
             if otherwise is not None and otherwise.at_seconds <= self.takes_seconds:

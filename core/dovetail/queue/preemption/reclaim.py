@@ -105,7 +105,7 @@ class Reclaim:
         `allows` says whether the limits of quotas above it let the job start without some jobs; None where they do
         anyway.
         """
-        proofs = Proofs(job=job, ledger=ledger, sites=sites, beside=beside, allows=allows)
+        proofs = Proofs(job=job, ledger=ledger, sites=sites, beside=beside, allows=allows, pause=self._evictor.pause)
         kept = self._kept(job, owner=owner)
         proof = self._still(proofs, kept=kept, owner=owner) or self._new(proofs, kept=kept, owner=owner)
         if proof is None:

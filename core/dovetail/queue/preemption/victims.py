@@ -23,6 +23,10 @@ _SETS: Final = 64
 _NODES: Final = 32
 
 
+def without_pause() -> None:
+    """Go on at once."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Running:
     """A job that runs, or a preempted one whose pods are not all gone.
@@ -69,7 +73,8 @@ class Proofs:
 
     The ledger is unchanged when a method returns.
 
-    `allows` says whether limits let the job start without some jobs; None where no limit keeps it.
+    `allows` says whether limits let the job start without some jobs; None where no limit keeps it. `pause` is called
+    before each placement of the job, which takes the longer the larger it is.
     """
 
     job: Candidate
@@ -77,6 +82,7 @@ class Proofs:
     sites: Sites
     beside: Beside | None
     allows: Callable[[Sequence[Running]], bool] | None = None
+    pause: Callable[[], None] = without_pause
 
     def question(self, willing: Sequence[Running]) -> Question:
         """The inputs that decide whether preemption of some of these jobs makes room."""
@@ -106,6 +112,7 @@ class Proofs:
         """
         if self.allows is not None and not self.allows(victims):
             return None
+        self.pause()
         sites = self.sites if nodes is None else {self.job.site: nodes}
         with self.ledger.without(key for each in victims for key in each.claims):
             left = self.ledger if self.beside is None else self.beside(self.ledger)

@@ -1,5 +1,6 @@
 """Whose jobs end for a guarantee: scenarios on a full cluster, one cycle each."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +15,7 @@ from dovetail.queue.limits.quota_usage import Counted
 from dovetail.queue.limits.subjects import Subject
 from dovetail.queue.model.candidates import Candidate, Room, commit, find_room
 from dovetail.queue.preemption.policy import Evictor, Rules
-from dovetail.queue.preemption.victims import Running
+from dovetail.queue.preemption.victims import Running, without_pause
 from dovetail.queue.quota_tree.tree_builder import tree_of
 from dovetail.queue.verdicts import Verdict, Waits
 from tests.core.engine.builders import make_ledger
@@ -155,7 +156,7 @@ CASES = (
 )
 
 
-def decide(case: Case) -> tuple[dict[str, str], list[Verdict]]:
+def decide(case: Case, *, pause: Callable[[], None] = without_pause) -> tuple[dict[str, str], list[Verdict]]:
     ledger = make_ledger(**case.nodes)
     running, counted, waiting = list[Running](), list[Counted](), list[Candidate]()
     for name, namespace, gpu, facts in case.running:
@@ -174,7 +175,7 @@ def decide(case: Case) -> tuple[dict[str, str], list[Verdict]]:
     loans = loans_of(
         tree, counted=counted, pods=(), quota_of=lambda subject: quota_of(case.quotas, subject=subject), recent={}
     )
-    evictor = Evictor(running=running, rules=Rules())
+    evictor = Evictor(running=running, rules=Rules(), pause=pause)
     look = SchedulingCycle(ledger, sites={}, gate=LimitGate({}, loans=loans), evictor=evictor)
     verdicts = [look.at(job) for job in look.in_order(waiting)]
     ends = {key: order.by.key for key, order in evictor.orders.items()}
@@ -195,6 +196,13 @@ def test_reclaim(case: Case) -> None:
         first = verdicts[0]
         assert isinstance(first, Waits)
         assert case.message in first.message
+
+
+def test_a_search_may_pause_before_each_placement_of_the_job() -> None:
+    pauses: list[None] = []
+    case = next(case for case in CASES if case.ends)
+    assert decide(case, pause=lambda: pauses.append(None))[0] == case.ends
+    assert len(pauses) >= 2
 
 
 def test_jobs_of_every_size_hear_why_nothing_comes_back() -> None:
