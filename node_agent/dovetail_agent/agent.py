@@ -223,7 +223,7 @@ class Agent:
             self._known[name] = await self._client.apply(
                 GPUNODES, name=name, body=body, as_type=GPUNode, field_manager=FIELD_MANAGER, force=True
             )
-        # Nobody else writes the status, so it needs no server-side apply, which costs the API server a fifth more.
+        # The agent alone writes the status, so it needs no server-side apply, which costs the API server a fifth more.
         patch = [{"op": "add", "path": "/status", "value": node_status.written_status(status)}]
         with suppress(NotFound):  # deleted meanwhile: the watch reports the deletion and triggers another pass
             self._known[name] = await self._client.patch(

@@ -11,7 +11,7 @@ Manifest = dict[str, Any]
 
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 # From this many terms on, the pod is large enough to slow down every component that handles it: 500 terms have 43 KB in
-# each of a gang's 500 pods. A node that kube-scheduler considers in vain is assumed to cost a thirtieth of a term.
+# each of a gang's 500 pods. Another node that kube-scheduler considers is assumed to cost a thirtieth of a term.
 _MANY_TERMS: Final = 16
 _NODES_OF_A_TERM: Final = 32
 # Pod annotations that change with what may change while a job waits: its plan, policy, weights and priority.
