@@ -35,6 +35,8 @@ from dovetail_operator.state.failing_jobs import Failing
 _RUSH: Final = 64
 # How long a rush lasts after that: the last workers have their nodes, and begin to run.
 RUSH_LASTS: Final = timedelta(seconds=15)
+# What lasts longer than this is no rush. Hundreds of workers may wait for hours for their volumes.
+_LONGEST_RUSH: Final = timedelta(minutes=5)
 
 
 class Decisions:
@@ -50,6 +52,8 @@ class Decisions:
         self._reshape_problems: dict[str, str] = {}
         self._numbers: dict[str, int] = {}
         self._running_jobs = 0
+        # Since when so many jobs end or workers start, and until when that is a rush.
+        self._many_since: datetime | None = None
         self._rush_until: datetime | None = None
         self._refusals: dict[str, tuple[int, Obstacle]] = {}
         self._idle: dict[str, datetime] = {}
@@ -142,12 +146,16 @@ class Decisions:
     @property
     def is_rush(self) -> bool:
         """Whether many jobs end for others or many workers start. What is less urgent than that may wait."""
-        return self._rush_until is not None or len(self._notices) >= _RUSH
+        return self._rush_until is not None or (self._many_since is None and len(self._notices) >= _RUSH)
 
     def set_at_work(self, *, jobs: int, starting: int, ended: int, now: datetime) -> None:
         """Record what a cycle saw: running jobs, their workers without a node, and jobs ended for one that waits."""
         self._running_jobs = jobs
-        if max(starting, ended, len(self._notices)) >= _RUSH:
+        if max(starting, ended, len(self._notices)) < _RUSH:
+            self._many_since = None
+        elif self._many_since is None:
+            self._many_since = now
+        if self._many_since is not None and now - self._many_since < _LONGEST_RUSH:
             self._rush_until = now + RUSH_LASTS
         elif self._rush_until is not None and self._rush_until <= now:
             self._rush_until = None

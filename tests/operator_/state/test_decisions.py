@@ -64,6 +64,21 @@ def test_a_rush_of_64_lasts_fifteen_seconds_longer_than_what_it_consists_of(tabl
     assert not cycle(63, seconds=35)
 
 
+def test_what_lasts_longer_than_five_minutes_is_no_rush_until_it_ends_and_begins_anew(table: Decisions) -> None:
+    def cycle(minutes: float, *, starting: int) -> bool:
+        table.set_at_work(jobs=3, starting=starting, ended=0, now=NOW + timedelta(minutes=minutes))
+        return table.is_rush
+
+    assert all(cycle(minutes / 10, starting=500) for minutes in range(50))
+    assert cycle(5.0, starting=500), "it lasts fifteen seconds longer"
+    assert not cycle(5.5, starting=500)
+    table.set_notices({f"uid-{at}": NOTICE for at in range(64)})
+    assert not cycle(60.0, starting=500)
+    table.set_notices({})
+    assert not cycle(61.0, starting=63)
+    assert cycle(62.0, starting=64)
+
+
 def test_64_jobs_that_are_to_end_are_a_rush_at_once_and_for_fifteen_seconds_after_a_cycle_saw_them(
     table: Decisions,
 ) -> None:
