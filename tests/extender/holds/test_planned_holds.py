@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from dovetail import names
-from dovetail.engine.model.claims import Claim
+from dovetail.engine.model.claims import Claim, DeviceClaim
 from dovetail.engine.model.refusals import Refusal
 from dovetail_extender.holds.planned_workers import ELSEWHERE, OVERTAKEN
 from tests.extender.builders import make_pod
@@ -293,3 +293,23 @@ def test_a_place_of_the_plan_before_is_held_no_more_when_its_node_has_room() -> 
     desk.ledger.release("uid-on-b")
     desk.plans.review()
     assert desk.held(FIRST, SECOND) == ["b", "b"]
+
+
+def test_a_hold_that_is_older_than_what_is_known_of_its_device_lets_no_other_worker_in_turns_onto_it() -> None:
+    """An extender that has just started may read a plan before the pods that are on the node already."""
+    desk, turns = Desk(a=1), {"request": "0.5", "mode": "TimeShared"}
+    early, late = (make_job(("a", 1), name=name) for name in ("early", "late"))
+    for job in (early, late):
+        job["status"]["placement"]["worker"] = turns
+    desk.put_job(early)
+    assert desk.held("job-early/0") == ["a"]
+    (device,) = desk.ledger.devices("a")
+    for key in ("pod-1", "pod-2", "pod-3"):
+        part = DeviceClaim(index=device.index, uuid=device.uuid, share_milli=250, memory_mib=100)
+        desk.ledger.commit(Claim(key=key, node="a", mode="Fractional", devices=(part,)))
+    desk.put_job(late)
+    assert desk.held("job-late/0") == [""]
+    for key in ("pod-1", "pod-2", "pod-3"):
+        desk.ledger.release(key)
+    desk.plans.review()
+    assert desk.held("job-early/0", "job-late/0") == ["a", "a"]

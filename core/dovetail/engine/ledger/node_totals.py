@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from dovetail.engine.model.claims import Claim
-from dovetail.engine.model.columns import MODE_CODES, Bools, Ints
+from dovetail.engine.model.columns import MODE_CODES, NO_MODE, Bools, Ints
 from dovetail.gpu.request import WHOLE_MILLI
 
 
@@ -50,8 +50,17 @@ class NodeTotals:
             self.tenants[slot] += 1
             self.guard[slot] = min(self.guard[slot], fraction)
             self.of_workload[claim.workload][slot] += 1
-            self.mode[slot] = MODE_CODES[claim.mode]
+            self.mode[slot] = self._mode_with(claim, mode=self.mode[slot])
             self.held[slot] += is_hold
+
+    def _mode_with(self, claim: Claim, *, mode: int) -> int:
+        """The mode of a device with one more tenant. One whose tenants have several modes takes no other tenant.
+
+        A hold can be older than what the ledger knows of the pods on its device, such as in an extender that has just
+        started. Without this, the order of the claims would decide which mode the device seems to have.
+        """
+        code = MODE_CODES[claim.mode]
+        return code if mode in {NO_MODE, code} else MODE_CODES["Exclusive"]
 
     def add_unnamed(self, *, memory_mib: Mapping[int, int], is_hold: bool) -> None:
         """Add whole devices whose ids are unknown, on the slots that stand in for them, with their memory in MiB."""

@@ -1,6 +1,7 @@
 """The ledger as a state machine beside a dumb model, and the cases that a machine finds late."""
 
 from dataclasses import replace
+from itertools import permutations
 from typing import Any
 
 import hypothesis.strategies as st
@@ -8,6 +9,7 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
+from dovetail.api.gpujob import Mode
 from dovetail.engine.filter.fit import Fit, check, screen
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Ask, Claim
@@ -352,6 +354,24 @@ def test_tenants_that_take_turns_overlap_and_the_largest_share_counts() -> None:
     assert ledger.totals().promised_milli == 500
     ledger.release("y")
     assert ledger.totals().promised_milli == 300
+
+
+@pytest.mark.parametrize("order", [*permutations(["Fractional", "Fractional", "TimeShared"])])
+@pytest.mark.parametrize("mode", ["Exclusive", "Fractional", "TimeShared"])
+def test_a_device_whose_tenants_have_several_modes_takes_no_other_in_whatever_order_they_came(
+    order: tuple[Mode, ...], mode: Mode
+) -> None:
+    """A hold for a worker in turns that is older than what an extender has read of the pods on its device."""
+    ledger = make_ledger(a=1)
+    for at, each in enumerate(order):
+        hold_devices(ledger, "a", 0, key=f"pod-{at}", share_milli=100, mode=each)
+    ask = make_ask("0.1" if mode != "Exclusive" else "1", mode=mode)
+    assert not isinstance(check(ledger, ask=ask, node="a", key="new"), Fit)
+    assert screen(ledger, ask=ask, nodes=["a"], key="new").fits == []
+    for at, each in enumerate(order):
+        if each != "TimeShared":
+            ledger.release(f"pod-{at}")
+    assert isinstance(check(ledger, ask=ask, node="a", key="new"), Fit) == (mode == "TimeShared")
 
 
 def test_a_row_that_was_read_gets_as_wide_as_all_rows() -> None:
