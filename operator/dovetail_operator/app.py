@@ -136,16 +136,7 @@ def build_operator(client: Client, *, options: Options, office: Leadership, regi
         controller,
         guests,
         events,
-        *build_watchers(client, state=state, idle=options.idle, changed=queue.add, post=events.post, now=_now, rng=rng),
-        Reshaper(
-            client,
-            state=state,
-            drain_seconds=options.bind_seconds,
-            changed=queue.add,
-            post=events.post,
-            now=_now,
-        ),
-        QuotaStatusWriter(client, state=state, now=_now),
+        *_build_watchers(client, options=options, state=state, changed=queue.add, post=events.post, rng=rng),
         *_build_records(client, options=options, state=state, dues=dues, post=events.post, registry=registry),
         *_build_learning(client, options=options, state=state),
         DeviceIndexes(client, gpunodes=informers.gpunodes.values, namespace=options.namespace),
@@ -160,6 +151,23 @@ def build_operator(client: Client, *, options: Options, office: Leadership, regi
         parts=parts,
         configure=partial(_configure, state=state, controller=controller),
     )
+
+
+def _build_watchers(
+    client: Client,
+    *,
+    options: Options,
+    state: State,
+    changed: Callable[[str], None],
+    post: Callable[[Announcement], None],
+    rng: random.Random,
+) -> list[Part]:
+    """What follows jobs, devices and quotas, and writes what that means for them."""
+    return [
+        *build_watchers(client, state=state, idle=options.idle, changed=changed, post=post, now=_now, rng=rng),
+        Reshaper(client, state=state, drain_seconds=options.bind_seconds, changed=changed, post=post, now=_now),
+        QuotaStatusWriter(client, state=state, now=_now),
+    ]
 
 
 def _build_records(
