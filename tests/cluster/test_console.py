@@ -18,6 +18,7 @@ from dovetail.query.jobs.owners import user_of
 from dovetail_gateway.console import build
 from dovetail_sandbox.cluster import Cluster
 from tests.cluster.jobs import Jobs
+from tests.cluster.killing import paused
 from tests.cluster.notebooks import DEVICES, node_of_notebooks
 from tests.cluster.tenants import CANARY, token_of
 from tests.console import browser as browsers
@@ -141,14 +142,11 @@ async def test_a_killed_gateway_is_said_within_5_s_in_each_of_seven_tabs_and_all
     await until(lambda: open_streams(sandbox) == 1)
     # The page keeps what it has while a gateway is stuck, and goes on when it answers, with the same session.
     gateway = sandbox.pid("gateway")
-    os.kill(gateway, signal.SIGSTOP)
-    try:
+    async with paused(gateway):
         for page in tabs:
             await expect(page.get_by_text("The gateway does not answer.")).to_be_visible(timeout=5_000)
         await expect(tabs[0].get_by_role("link", name="waits")).to_be_visible()
         await jobs.change("waits", suspend=True)
-    finally:
-        os.kill(gateway, signal.SIGCONT)
     for page in tabs:
         await shows(page, "Held")
     # Sessions end with the gateway. The address keeps the filters over the sign-in.

@@ -1,8 +1,6 @@
 """The extender behind the real kube-scheduler, seen through the API server and over its own port."""
 
 import asyncio
-import os
-import signal
 import uuid
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
@@ -19,7 +17,7 @@ from dovetail.kube.client import Client
 from dovetail.kube.errors import KubeError
 from dovetail.pods.allocation import Allocation, allocation_in
 from dovetail_sandbox.cluster import Cluster
-from tests.cluster.killing import kill
+from tests.cluster.killing import kill, paused
 
 pytestmark = pytest.mark.cluster
 
@@ -329,16 +327,11 @@ async def test_a_killed_extender_forgets_no_bound_pod_and_loses_no_waiting_one(s
 async def test_while_the_api_server_hangs_filter_answers_and_bind_fails_by_its_deadline(scene: Scene) -> None:
     pod = await scene.create("unlucky", "1", milli=1000, model=NO_NODE)
     body = await scene.client.get(PODS, name="unlucky", as_type=dict[str, Any], namespace=scene.namespace)
-    server = scene.sandbox.pid("kube-apiserver")
-    os.kill(server, signal.SIGSTOP)
-    try:
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            bind = asyncio.create_task(scene.bind(pod, "a100-0"))
-            answer = await scene.ask("filter", {"Pod": body, "Nodes": None, "NodeNames": ["v100-0"]})
-            assert answer["NodeNames"] == ["v100-0"] or answer["FailedNodes"]
-            assert "no answer within" in await bind
-    finally:
-        os.kill(server, signal.SIGCONT)
+    async with paused(scene.sandbox.pid("kube-apiserver")), asyncio.timeout(PATIENCE_SECONDS):
+        bind = asyncio.create_task(scene.bind(pod, "a100-0"))
+        answer = await scene.ask("filter", {"Pod": body, "Nodes": None, "NodeNames": ["v100-0"]})
+        assert answer["NodeNames"] == ["v100-0"] or answer["FailedNodes"]
+        assert "no answer within" in await bind
     # Whether the write happened or not, the same bind is safe, and then it is known.
     assert await until(lambda: scene.bind(pod, "a100-0"), lambda error: not error) == ""
     await scene.bound(1)

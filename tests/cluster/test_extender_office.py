@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from dovetail.kube.errors import Forbidden
 from dovetail_sandbox.cluster import Cluster
 from tests.background import free_ports
 from tests.cluster.gate import Forward, Gate, Write
+from tests.cluster.killing import paused
 from tests.cluster.test_extender import NO_NODE, PATIENCE_SECONDS, Scene, scene, until
 
 pytestmark = pytest.mark.cluster
@@ -96,8 +97,7 @@ async def test_a_holder_that_was_stopped_binds_nothing_while_another_is_in_offic
     old, (port,) = scene.sandbox.pid("extender"), free_ports(count=1)
     before = (await lease(scene.client)).spec.lease_transitions
     assert before is not None
-    os.kill(old, signal.SIGSTOP)
-    try:
+    async with paused(old):
         # Its kernel takes the request; the process finds it when it goes on.
         asked = asyncio.create_task(
             post(scene.sandbox.state().ports["extender.port"], "bind", binding(first, node="a100-0"))
@@ -120,9 +120,6 @@ async def test_a_holder_that_was_stopped_binds_nothing_while_another_is_in_offic
             await scene.create("third", "0.5", milli=500)
             await scene.is_bound("third")
             assert (await lease(scene.client)).spec.lease_transitions == before + 2
-    finally:
-        with suppress(ProcessLookupError):
-            os.kill(old, signal.SIGCONT)
     await asyncio.to_thread(scene.sandbox.wait_ready, ["extender"])
 
 

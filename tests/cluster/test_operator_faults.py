@@ -1,7 +1,6 @@
 """The operator killed, stopped and restarted at bad moments: the same comes about in the end, and nothing twice."""
 
 import asyncio
-import signal
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -15,12 +14,11 @@ from dovetail.api.resources import CRDS, GPUJOBS, JOBS, NAMESPACES, PODS, SERVIC
 from dovetail.formats.durations import human, moment, timestamp
 from dovetail.kube.client import Client
 from dovetail.kube.errors import AlreadyExists
-from dovetail.process import identity
 from dovetail_cli.cluster.connection import Cluster as Commands
 from dovetail_cli.jobs import history
 from dovetail_sandbox.cluster import Cluster
 from tests.cluster.jobs import FOR_EVER, PATIENCE_SECONDS, Jobs, condition
-from tests.cluster.killing import kill
+from tests.cluster.killing import kill, paused
 
 pytestmark = pytest.mark.cluster
 
@@ -73,10 +71,7 @@ async def test_a_job_whose_controller_counts_the_pods_that_its_limit_ended_as_fa
     """As after an API server that was killed between the deletion of the pods and the write of the Job's status."""
     await jobs.submit(activeDeadlineSeconds=4, backoffLimit=2)
     await jobs.phase("Running")
-    controllers = identity.identify(sandbox.pid("kube-controller-manager"))
-    assert controllers is not None
-    identity.send(controllers, signal_number=signal.SIGSTOP)
-    try:
+    async with paused(sandbox.pid("kube-controller-manager")):
         child = await jobs.child()
         await asyncio.sleep((moment(child.status.start_time or "") - datetime.now(UTC)).total_seconds() + 4)
         (pod,) = await jobs.pods()
@@ -91,8 +86,6 @@ async def test_a_job_whose_controller_counts_the_pods_that_its_limit_ended_as_fa
             namespace=jobs.namespace,
             subresource="status",
         )
-    finally:
-        identity.send(controllers, signal_number=signal.SIGCONT)
     status = await jobs.phase("TimedOut", reason="DeadlineExceeded")
     assert (status.retries, condition(status, "Failed")) == (0, ("True", "DeadlineExceeded"))
     (failed,) = [each for each in (await jobs.child()).status.conditions if each.type == "Failed"]
