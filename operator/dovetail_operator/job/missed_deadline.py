@@ -32,6 +32,9 @@ def judged(failed: Condition, *, seen: Observed, child: Job) -> Condition:
 
 def _ended_at_its_limit(seen: Observed, *, child: Job) -> bool:
     """Whether the limit had passed when the batch Job failed, and no worker had failed by itself."""
+    if child.spec.suspend:
+        # The suspension may have deleted the pods.
+        return False
     # FailureTarget first: Failed follows when the last pod has ended, which may be after a limit that came later.
     failed = true_condition(child, "FailureTarget", "Failed")
     limit, start = child.spec.active_deadline_seconds, child.status.start_time

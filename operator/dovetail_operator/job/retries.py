@@ -37,8 +37,9 @@ def retry_of(seen: Observed, *, child: Job, failed: Condition, how: str) -> Retr
     spec = seen.job.spec
     if spec.cancel or is_going(seen.job):
         return None
-    if child.spec.suspend:
-        # Pods that the suspension ends may have any exit code.
+    if child.spec.suspend and failed.reason != DEADLINE_EXCEEDED:
+        # Pods that the suspension ends may have any exit code. A time limit passed before it: none passes while the
+        # Job is suspended (`pastActiveDeadline` in pkg/controller/job/job_controller.go).
         return Retry(counted=False, reason="Suspended", message="Its pods were ended because it was suspended")
     if in_place(seen.job):
         return None

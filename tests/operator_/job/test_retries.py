@@ -161,6 +161,32 @@ def test_what_fails_while_its_job_is_suspended_costs_nothing() -> None:
     assert [(each.counted, each.reason) for each in status.attempts] == [(False, "Suspended")]
 
 
+PREEMPTED = RAN | {"preemption": {"by": "team/urgent", "at": at(0), "message": "for team/urgent"}}
+
+
+@pytest.mark.parametrize("spec", [{}, {"suspend": True}], ids=["preempted", "held"])
+def test_a_job_that_passes_its_limit_just_before_it_is_suspended_has_timed_out(spec: dict[str, Any]) -> None:
+    """As one whose batch Job a preemption suspends before the operator sees that it failed."""
+    status = failed(make_job(status=PREEMPTED, activeDeadlineSeconds=9, **spec), LATE, suspend=True).status
+    assert (status.phase, status.attempts) == ("TimedOut", [])
+    assert status.preemption is not None
+    assert (status.preemption.by, status.preemption.at) == ("", None)
+
+
+def test_such_a_job_uses_a_retry_where_time_limits_are_tried_again() -> None:
+    spec = {"activeDeadlineSeconds": 9, "backoffLimit": 5, "retryPolicy": {"onTimeout": True}}
+    status = failed(make_job(status=PREEMPTED, **spec), LATE, suspend=True).status
+    assert (status.phase, status.retries, [each.counted for each in status.attempts]) == ("Preempted", 1, [True])
+
+
+def test_a_released_job_that_passed_its_limit_just_before_it_was_held_has_timed_out() -> None:
+    doomed = {"conditions": [condition("Suspended", seconds=-9), LATE | {"type": "FailureTarget"}]}
+    job = make_job(activeDeadlineSeconds=9, status={"phase": "Suspended", "startTime": at(-60)})
+    child = make_child(job, suspend=True, status=doomed)
+    assert not wants_admission(job, child=child)
+    assert reconcile(see(job, child=child, verdict=LET_GO)).status.phase == "TimedOut"
+
+
 # A rule took the end of the pods of a suspended Job for a failure: the Job controller says Failed once it goes on.
 DOOMED = {"conditions": [condition("Suspended", seconds=-9), by_rule(1) | {"type": "FailureTarget"}]}
 
