@@ -12,6 +12,10 @@ Spec = dict[str, Any]
 Act = Literal["", "cancel", "release"]
 
 URGENT: Final = 200
+# Two teams share 56 GPUs. The owner never wants more than it is guaranteed; the other one borrows what it leaves.
+SHARED: Final = "soak"
+OWNER: Final = "soak-owner"
+GUARANTEED: Final = {SHARED: 16, OWNER: 32}
 _FOR_EVER: Final = 100_000.0
 
 
@@ -26,6 +30,7 @@ class JobKind:
     act        what is done to it after some seconds
     seconds    its run time, from and to
     exit_code  of its workers
+    namespace  of the team that submits it
     """
 
     name: str
@@ -35,6 +40,7 @@ class JobKind:
     act: Act = ""
     seconds: tuple[float, float] = (5.0, 100.0)
     exit_code: int = 0
+    namespace: str = SHARED
 
 
 def _fixed(**spec: Any) -> Callable[[Random], Spec]:
@@ -56,6 +62,11 @@ KINDS: Final = (
     JobKind(name="elastic", weight=3, spec=_fixed(gpu=1, workers=6, minWorkers=2)),
     # So many devices are rarely free before victims could have left: 2 s of notice and pods' 30 s.
     JobKind(name="urgent", weight=1, spec=_fixed(gpu=2, workers=10, priority=URGENT), seconds=(5.0, 30.0)),
+    # The other team holds nearly all GPUs, so it starts when jobs of that team have ended for it.
+    JobKind(
+        name="owner", weight=3, spec=lambda rng: {"gpu": rng.choice((1, 2)), "workers": rng.randint(1, 4)},
+        seconds=(5.0, 30.0), namespace=OWNER,
+    ),
     JobKind(name="array", weight=2, spec=_fixed(gpu="0.25", array={"indexes": "0-5", "parallelism": 3})),
     JobKind(name="sweep", weight=2, spec=_fixed(gpu="0.5", sweep={"parameters": _PARAMETERS})),
     JobKind(name="fails", weight=3, spec=_fixed(gpu=1), ends=frozenset({"Failed"}), exit_code=3),

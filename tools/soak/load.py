@@ -12,10 +12,9 @@ from dovetail.api.resources import GPUJOBS
 from dovetail.kube.client import Client
 from dovetail.kube.errors import AlreadyExists, KubeError, NotFound
 from dovetail.kube.reflector import Reflector
-from tools.soak.job_kinds import RUN_AGAIN, JobKind, draw
+from tools.soak.job_kinds import GUARANTEED, OWNER, RUN_AGAIN, JobKind, draw
 from tools.soak.record import JobRecord
 
-NAMESPACE: Final = "soak"
 # How long a job that has ended stays, and a job runs before it is cancelled or released.
 _KEPT_SECONDS: Final = 30.0
 _ACT_SECONDS: Final = 3.0
@@ -42,9 +41,7 @@ class Load:
 
     async def follow(self) -> None:
         """Follow the jobs until it is cancelled."""
-        await Reflector(
-            self._client, resource=GPUJOBS, as_type=GPUJob, namespace=NAMESPACE, on_event=self._on_event
-        ).run()
+        await Reflector(self._client, resource=GPUJOBS, as_type=GPUJob, on_event=self._on_event).run()
 
     async def submit(self, *, seconds: float, per_second: float, most: int) -> None:
         """Submit jobs for that long, at this rate, while fewer than `most` have not ended."""
@@ -62,13 +59,15 @@ class Load:
     async def _submit_one(self) -> None:
         kind, body = draw(len(self.records), rng=self._rng)
         name = body["metadata"]["name"]
+        guaranteed = body["spec"]["gpu"] * body["spec"]["workers"] if kind.namespace == OWNER else 0
+        await self._until_guaranteed(guaranteed)
         self._kinds[name] = kind
         self._all_ended.clear()
         # First, since its first event may come before the answer.
-        self.records[name] = record = JobRecord(name=name, kind=kind.name, submitted=self._now())
+        self.records[name] = record = JobRecord(name=name, kind=kind.name, submitted=self._now(), guaranteed=guaranteed)
         while True:
             try:
-                await self._client.create(GPUJOBS, body=body, as_type=GPUJob, namespace=NAMESPACE)
+                await self._client.create(GPUJOBS, body=body, as_type=GPUJob, namespace=kind.namespace)
             except AlreadyExists:
                 break
             except (KubeError, OSError):
@@ -80,17 +79,26 @@ class Load:
         if kind.act:
             self._later(self._act(name, kind=kind))
 
+    async def _until_guaranteed(self, gpus: int) -> None:
+        """Return when the owner wants no more with these than it is guaranteed."""
+        while True:
+            wanted = sum(record.guaranteed for record in self.records.values() if record.ended is None)
+            if wanted + gpus <= GUARANTEED[OWNER]:
+                return
+            await asyncio.sleep(_RETRY_SECONDS)
+
     async def _act(self, name: str, *, kind: JobKind) -> None:
         await asyncio.sleep(_ACT_SECONDS)
         spec = {"cancel": True} if kind.act == "cancel" else {"suspend": False}
         await self._patiently(lambda: self._client.patch(
-            GPUJOBS, name=name, patch={"spec": spec}, as_type=GPUJob, namespace=NAMESPACE
+            GPUJOBS, name=name, patch={"spec": spec}, as_type=GPUJob, namespace=kind.namespace
         ))  # fmt: skip
 
     async def _remove(self, name: str) -> None:
         await asyncio.sleep(_KEPT_SECONDS)
         self._removed.add(name)
-        await self._patiently(lambda: self._client.delete(GPUJOBS, name=name, namespace=NAMESPACE))
+        namespace = self._kinds[name].namespace
+        await self._patiently(lambda: self._client.delete(GPUJOBS, name=name, namespace=namespace))
 
     async def _patiently(self, call: Callable[[], Coroutine[Any, Any, object]]) -> None:
         while True:
@@ -119,6 +127,8 @@ class Load:
             return
         if job.status.phase and record.answered is None:
             record.answered = self._now()
+        if record.started is None and (job.status.phase == "Running" or is_finished(job)):
+            record.started = self._now()
         if is_finished(job) and record.ended is None:
             self._ended(job, record=record)
 

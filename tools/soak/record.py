@@ -12,16 +12,19 @@ class RecordError(Exception):
 
 
 class JobRecord(msgspec.Struct, kw_only=True):
-    """One job: when it was submitted, answered and ended, in seconds after the start, and how it ended.
+    """One job: when it was submitted, answered, started and ended, in seconds after the start, and how it ended.
 
-    It is answered when its status has a phase. `attempts` are the reasons why it ran again, `preempted` is how often
-    others took its devices. `wrong` says in which way its end is not one that its kind may have; empty if it is.
+    It is answered when its status has a phase. `guaranteed` is how many GPUs it wants within the guarantee of its team;
+    0 if it may borrow. `attempts` are the reasons why it ran again, `preempted` is how often others took its devices.
+    `wrong` says in which way its end is not one that its kind may have; empty if it is.
     """
 
     name: str
     kind: str
+    guaranteed: int = 0
     submitted: float
     answered: float | None = None
+    started: float | None = None
     ended: float | None = None
     phase: str = ""
     attempts: list[str] = []

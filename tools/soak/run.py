@@ -9,14 +9,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from dovetail.api.resources import NAMESPACES
+from dovetail.api.resources import GPUQUOTAS, NAMESPACES
 from dovetail.kube.auth.connection import load_connection
 from dovetail.kube.client import Client
 from dovetail_sandbox import bringup, progress
 from dovetail_sandbox.cluster import Cluster
 from tools.soak import disturb, measure
 from tools.soak.disturb import Disturber
-from tools.soak.load import NAMESPACE, Load
+from tools.soak.job_kinds import GUARANTEED
+from tools.soak.load import Load
 from tools.soak.record import Disturbed, Record
 from tools.soak.schedule import Disturbance, Kind, plan
 
@@ -28,6 +29,8 @@ _OVERRIDES: Final = (
     "config.preemption.priority_gap=100",
     "config.preemption.min_run=2",
     "config.preemption.grace=2",
+    # Jobs that end for a guarantee end at once.
+    "config.preemption.reclaim_grace=0",
     "config.preemption.per_hour=100000",
 )
 
@@ -85,7 +88,7 @@ async def _run(
     sandbox: Cluster, *, options: Options, record: Record, disturber: Disturber, say: Callable[[str], None]
 ) -> None:
     async with disturber.open(), Client(load_connection(sandbox.kubeconfig)) as client:
-        await client.create(NAMESPACES, body={"metadata": {"name": NAMESPACE}}, as_type=dict[str, Any])
+        await _make_teams(client)
         began = time.monotonic()
 
         def now() -> float:
@@ -118,6 +121,18 @@ async def _run(
                 task.cancel()
             await asyncio.gather(*background, return_exceptions=True)
             record.jobs = list(load.records.values())
+
+
+async def _make_teams(client: Client) -> None:
+    for name, gpus in GUARANTEED.items():
+        await client.create(NAMESPACES, body={"metadata": {"name": name}}, as_type=dict[str, Any])
+        quota = {
+            "apiVersion": GPUQUOTAS.api_version,
+            "kind": GPUQUOTAS.kind,
+            "metadata": {"name": name},
+            "spec": {"namespaces": [name], "guaranteed": {"gpus": gpus}},
+        }
+        await client.create(GPUQUOTAS, body=quota, as_type=dict[str, Any])
 
 
 async def _disturb(

@@ -25,6 +25,9 @@ _AHEAD_SECONDS: Final = 5.0
 _MOST_TIMES_SLOWER: Final = 2.0
 # A first status within this time is fast enough, so a p99 below it may vary freely.
 _FAST_ENOUGH_SECONDS: Final = 0.5
+# Pods of a job that ends for it have 30 s; a disturbance of 40 s, and the Lease of who was disturbed, may come before
+# and after that.
+_MOST_WAIT_SECONDS: Final = 150.0
 # An audit looks twice, some seconds apart, so it may begin before the outage that it sees.
 _AUDIT_SECONDS: Final = 4.0
 # The operator tries a write that failed in an outage again up to this time after its end.
@@ -52,6 +55,7 @@ def verdicts(record: Record) -> list[Verdict]:
         _none_lost(record),
         _right_ends(record),
         _no_double_promise(record),
+        _guarantees(record),
         _statuses(record),
         _memory(record),
         _reasons(record),
@@ -83,6 +87,18 @@ def _no_double_promise(record: Record) -> Verdict:
         requirement="Nothing is promised twice",
         holds=bool(made) and not found,
         figure="; ".join(found[:3]) or f"{len(made)} audits without such a finding",
+    )
+
+
+def _guarantees(record: Record) -> Verdict:
+    own = [job for job in record.jobs if job.guaranteed > 0]
+    waits = sorted(job.started - job.submitted for job in own if job.started is not None)
+    ended = sum(job.preempted for job in own)
+    return Verdict(
+        requirement=f"A job within a guarantee starts within {_MOST_WAIT_SECONDS:.0f} s and ends for no other",
+        holds=0 < len(waits) == len(own) and waits[-1] <= _MOST_WAIT_SECONDS and not ended,
+        figure=f"{len(waits)} of {len(own)} started, p50 after {percentile(waits, percent=50):.0f} s, "
+        f"most {percentile(waits, percent=100):.0f} s; {ended} ended for others",
     )
 
 

@@ -13,6 +13,7 @@ from tools.soak.verdicts import delays, growth, passed, percentile, verdicts
 LATE = "AllocationWithoutPod soak/x: its status names device 6 of a, but no pod of it holds that"
 OUTAGE = Disturbed(at=1, said="pause operator", kind="pause", target="operator", seconds=1)
 STATUSES = "Each job's status names the devices of its pods, except near an outage of the operator"
+GUARANTEED = "A job within a guarantee starts within 150 s and ends for no other"
 STEADY = "The p99 of the first status is steady while nothing disturbs"
 
 
@@ -34,8 +35,14 @@ def come(*, late_seconds: float = 0.5) -> list[JobRecord]:
             answered=at + (0.5 if at < 60 else late_seconds),
             ended=at + 9,
         )
-        for at in range(100)
-    ]
+        for at in range(99)
+    ] + [owner()]
+
+
+def owner(**changes: Any) -> JobRecord:
+    """A job within a guarantee."""
+    plain = {"submitted": 99, "answered": 99.5, "started": 101, "ended": 108, "guaranteed": 4}
+    return JobRecord(name="owner-99", kind="owner", **{**plain, **changes})
 
 
 def record(**changes: Any) -> Record:
@@ -74,6 +81,10 @@ def test_a_run_without_a_fault_passes() -> None:
             STATUSES,
         ),
         ({"jobs": come(late_seconds=1.1)}, STEADY),
+        ({"jobs": come()[:-1]}, GUARANTEED),
+        ({"jobs": [*come(), owner(started=249.5)]}, GUARANTEED),
+        ({"jobs": [*come(), owner(started=None)]}, GUARANTEED),
+        ({"jobs": [*come(), owner(preempted=1)]}, GUARANTEED),
         ({"disturbances": [Disturbed(at=30, said="pause x", kind="pause", seconds=2)]}, STEADY),
         ({"samples": samples(late_mib=111)}, "Memory grows by at most 10% after the first quarter"),
         ({"samples": samples(late_pid=8)}, "Memory grows by at most 10% after the first quarter"),
@@ -85,6 +96,10 @@ def test_a_run_without_a_fault_passes() -> None:
         "a late status twice",
         "a late status at the end",
         "slower",
+        "no guaranteed job",
+        "a guaranteed job that starts late",
+        "a guaranteed job that never starts",
+        "a guaranteed job that ends for another",
         "always disturbed",
         "growth",
         "other process",
@@ -106,7 +121,7 @@ def test_a_run_without_an_audit_has_shown_neither_promises_nor_statuses(audits: 
 
 def test_a_run_without_a_job_has_shown_nothing() -> None:
     failed = {each.requirement for each in verdicts(record(jobs=[])) if not each.holds}
-    assert failed == {"No job is lost", STEADY}
+    assert failed == {"No job is lost", GUARANTEED, STEADY}
 
 
 def late_once(**disturbance: Any) -> Record:
@@ -179,7 +194,7 @@ def test_a_p99_that_stays_fast_enough_may_grow() -> None:
         JobRecord(name=f"x-{at}", kind="whole", submitted=at, answered=at + (0.05 if at < 60 else 0.5), ended=at + 9)
         for at in range(100)
     ]
-    assert passed(record(jobs=jobs))
+    assert passed(record(jobs=[*jobs, owner()]))
 
 
 def test_jobs_near_a_disturbance_say_nothing_about_the_undisturbed_p99() -> None:
@@ -218,7 +233,7 @@ def test_the_report_names_requirements_and_what_was_left_out(tmp_path: Any) -> N
 
 def test_the_report_counts_preemptions() -> None:
     twice = JobRecord(name="a", kind="whole", submitted=1, answered=2, ended=90, preempted=2)
-    assert "101 jobs of 1 kinds, 2 preemptions, 0 disturbances." in report.text(record(jobs=[*come(), twice]))
+    assert "101 jobs of 2 kinds, 2 preemptions, 0 disturbances." in report.text(record(jobs=[*come(), twice]))
 
 
 def test_every_kind_is_drawn_under_a_name_of_its_own() -> None:
