@@ -10,8 +10,6 @@ from dovetail_sandbox.errors import SandboxError
 # Below Linux's range for outgoing connections (32768 and up), above the well-known ports.
 RANGE: Final = range(21000, 32000)
 _NEXT: Final = 100
-# Held until this process ends. Its components are up by then, and no other program can bind the port.
-_RESERVATIONS: Final[list[socket.socket]] = []
 
 
 def choose(components: Sequence[str], *, taken: Iterable[int]) -> dict[str, int]:
@@ -55,7 +53,8 @@ def reserve(port: int) -> bool:
     except OSError:
         reservation.close()
         return False
-    _RESERVATIONS.append(reservation)
+    # The descriptor stays open. When this process ends, its components are up, and no other program can bind the port.
+    reservation.detach()
     return True
 
 
