@@ -8,6 +8,7 @@ import pytest
 
 from dovetail import names
 from dovetail.config.settings import Settings
+from dovetail.jobs.guests.pod_group import is_run_of_pods
 from tests.chart.conftest import Helm, Render
 from tests.chart.generated import CHART
 
@@ -193,6 +194,27 @@ def test_the_expressions_use_the_contracts_names() -> None:
     assert {f"{names.GROUP}/{each}" for each in written[1].split("|")} == {
         names.VISIBLE_DEVICES, names.MPS_PERCENTAGE, names.MPS_MEMORY,
     }  # fmt: skip
+
+
+def test_what_a_pod_in_the_queue_is_counted_by_never_changes_and_comes_from_the_webhook(render: Render) -> None:
+    policy = named(render(), "ValidatingAdmissionPolicy")["dovetail-job-pods"]["spec"]
+    variables = {each["name"]: each["expression"] for each in policy["variables"]}
+    counted_by = (names.RUN, names.LABEL_QUEUE, names.POD_GROUP, names.KUEUE_QUEUE, names.USER, names.POD_GROUP_SIZE)
+    assert all(f"'{name}'" in variables["moved"] for name in counted_by)
+    # Those of the webhook, and no object's: an object's is a UID.
+    assert all(is_run_of_pods(start) for start in re.findall(r"startsWith\('([^']+)'\)", variables["queued"]))
+    (created,) = [each["expression"] for each in policy["validations"] if names.USER in each["expression"]]
+    assert f"variables.annotations['{names.USER}'] == request.userInfo.username" in created
+    assert f"g.name == '{names.QUEUE_GATE}'" in created
+
+
+def test_no_object_enters_the_queue_after_its_creation(render: Render) -> None:
+    """Before, its owner could have written any user into it."""
+    policy = named(render(), "ValidatingAdmissionPolicy")["dovetail-guests"]["spec"]
+    variables = {each["name"]: each["expression"] for each in policy["variables"]}
+    assert all(f"'{name}'" in variables["changed"] for name in (names.RUN, names.USER))
+    assert all(f"'{name}'" in variables["enters"] for name in (names.LABEL_QUEUE, names.KUEUE_QUEUE))
+    assert "!variables.enters" in [each["expression"] for each in policy["validations"]]
 
 
 @pytest.mark.parametrize("user", ["system:serviceaccount:kube-system:job-controller", "system:kube-controller-manager"])

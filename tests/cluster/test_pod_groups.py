@@ -143,6 +143,24 @@ async def test_a_pod_of_its_own_is_queued_and_its_group_cannot_change(
         )
 
 
+async def test_a_pod_cannot_say_whose_it_is(guests: Pods, mallory: Client) -> None:
+    """Neither at its creation, nor by becoming a pod of the queue later."""
+    forged = {names.LABEL_QUEUE: "default", names.RUN: "pod-anything"}
+    roots = {names.REQUEST: "1(A100)", names.USER: "root"}
+    where: dict[str, Any] = {"as_type": Pod, "namespace": guests.namespace}
+    body = {**template(gpu="1(A100)"), "metadata": {"name": "forged", "labels": forged, "annotations": roots}}
+    made = await mallory.create(PODS, body=body, **where)
+    assert made.metadata.annotations[names.USER].startswith("system:serviceaccount:")
+    assert made.metadata.labels[names.RUN] != forged[names.RUN]
+    assert is_gated(made)
+    late = {**template(gpu="1(A100)"), "metadata": {"name": "late", "labels": {names.RUN: "pod-anything"}}}
+    late["metadata"]["annotations"] = roots
+    await mallory.create(PODS, body=late, **where)
+    for labels in ({names.LABEL_QUEUE: "default"}, forged):
+        with pytest.raises(StatusError, match=r"dovetail\.dev/queue of a pod in the queue never changes"):
+            await mallory.patch(PODS, name="late", patch={"metadata": {"labels": labels}}, **where)
+
+
 async def test_a_wrong_size_is_refused_in_one_sentence(guests: Pods) -> None:
     with pytest.raises(StatusError, match=r"annotation dovetail\.dev/pod-group-size is 'two': it must be a whole"):
         await guests.group("pair", size=2, pods=1, said={names.POD_GROUP_SIZE: "two"})

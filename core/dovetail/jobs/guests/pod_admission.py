@@ -5,21 +5,22 @@ from msgspec.structs import replace
 from dovetail import names
 from dovetail.jobs.guests.admission import Patch
 from dovetail.jobs.guests.kind import Guest, GuestError
-from dovetail.jobs.guests.pod_group import run_of_pod, size_of
+from dovetail.jobs.guests.pod_group import is_run_of_pods, run_of_pod, size_of
 from dovetail.jobs.guests.replicas import group_in
 
 
 def patch_of_queued_pod(pod: Guest, *, review: str, user: str) -> Patch:
     """The changes to a new pod; empty for one that is not in the queue, or waits with the object that made it.
 
-    `review` is the UID of the review. Raises `GuestError`.
+    `review` is the UID of the review. What a pod says of its user and run counts for nothing: limits by user depend on
+    both. Raises `GuestError`.
     """
     meta = pod.metadata
     labels, annotations = meta.labels, meta.annotations
     if names.LABEL_QUEUE not in labels or names.KUEUE_QUEUE in labels or names.LABEL_JOB in labels:
         return []
-    if names.RUN in labels:
-        # An object of another kind made it, or this is a second look.
+    if names.RUN in labels and not is_run_of_pods(labels[names.RUN]):
+        # An object of another kind made it. A pod with a run of pods is forged, or this is a second look at it.
         return []
     if pod.spec.get("nodeName"):
         raise GuestError("spec.nodeName is set: a pod in the queue gets its node when it starts")

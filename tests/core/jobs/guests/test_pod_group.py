@@ -158,7 +158,26 @@ def test_admission_gates_a_pod_and_names_its_group_once() -> None:
     assert first["metadata"]["annotations"][names.USER] == "ada"
     assert is_run_of_pods(first["metadata"]["labels"][names.RUN])
     assert first == other, "all pods of a group have one run"
-    assert patch_of_queued_pod(convert(first, as_type=Guest), review="r3", user="bob") == []
+    again = patched(first, patch=patch_of_queued_pod(convert(first, as_type=Guest), review="r3", user="ada"))
+    assert again == first, "a second look changes nothing"
+
+
+@pytest.mark.parametrize("run", ["pod-anything", "group-anything"])
+@pytest.mark.parametrize("group", [{}, {names.POD_GROUP: "pair"}], ids=["alone", "group"])
+def test_admission_overwrites_a_forged_user_and_run(run: str, group: dict[str, str]) -> None:
+    """Limits by user depend on the user, and a copied run would take the place of another pod."""
+    size = {names.POD_GROUP_SIZE: "2"} if group else {}
+    honest = review(labels={names.LABEL_QUEUE: "default", **group}, annotations=size)
+    forged = review(
+        labels={names.LABEL_QUEUE: "default", **group, names.RUN: run}, annotations={**size, names.USER: "boss"}
+    )
+    wanted, found = (
+        patched(body, patch=patch_of_queued_pod(convert(body, as_type=Guest), review="r1", user="mallory"))
+        for body in (honest, forged)
+    )
+    assert found == wanted
+    assert found["metadata"]["annotations"][names.USER] == "mallory"
+    assert found["spec"]["schedulingGates"] == GATED
 
 
 @pytest.mark.parametrize(
