@@ -148,6 +148,7 @@ async def test_a_pod_cannot_say_whose_it_is(guests: Pods, mallory: Client) -> No
     forged = {names.LABEL_QUEUE: "default", names.RUN: "pod-anything"}
     roots = {names.REQUEST: "1(A100)", names.USER: "root"}
     where: dict[str, Any] = {"as_type": Pod, "namespace": guests.namespace}
+    guests.made += [(PODS, "forged"), (PODS, "late")]
     body = {**template(gpu="1(A100)"), "metadata": {"name": "forged", "labels": forged, "annotations": roots}}
     made = await mallory.create(PODS, body=body, **where)
     assert made.metadata.annotations[names.USER].startswith("system:serviceaccount:")

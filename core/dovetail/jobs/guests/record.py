@@ -102,9 +102,6 @@ def record_of(guest: Guest, *, kind: Kind, vendors: Vendors = DEFAULT_VENDORS) -
 def _worker(pods: PodSet) -> Manifest:
     """What the record says of each worker: its request, and of its template what decides where it may go."""
     annotations = pods.template.annotations
-    single = next((key for key in annotations if key.startswith(f"{names.REQUEST}.")), None)
-    if single is not None:
-        raise GuestError(f"annotation {single}: pods in the queue have their GPUs in one container, by {names.REQUEST}")
     options: Manifest = {field: annotations[key] for field, key in _OPTIONS.items() if key in annotations}
     if strategy := annotations.get(names.MEMORY_STRATEGY):
         options["memory"] = {"strategy": strategy}
@@ -120,7 +117,10 @@ def _worker(pods: PodSet) -> Manifest:
 
 
 def _refuse_uncounted(pods: PodSet, *, vendors: Vendors) -> None:
-    """Refuse a template that requests GPUs by resources alone: the queue would count it without them."""
+    """Refuse a template that requests GPUs in another way: the queue would count it without them."""
+    single = next((key for key in pods.template.annotations if key.startswith(f"{names.REQUEST}.")), None)
+    if single is not None:
+        raise GuestError(f"annotation {single}: pods in the queue have their GPUs in one container, by {names.REQUEST}")
     if pods.asks_for_gpus:
         return
     spec = pods.template.spec

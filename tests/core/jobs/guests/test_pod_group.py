@@ -93,10 +93,13 @@ def test_a_pod_of_its_own_is_a_group_of_one() -> None:
         ([pod("a-0"), pod("a-1", **{names.REQUEST: "2"})],
          ("its pods with GPUs differ in request, resources or placement: the queue plans pods of one kind, so "
          "give them the same, or queue them as objects of their own")),
+        ([pod("a-0"), pod("a-1", **{f"{names.REQUEST}.main": "8"})],
+         ("annotation dovetail.dev/gpu.main: pods in the queue have their GPUs in one container, by "
+         "dovetail.dev/gpu")),
         ([pod("a-0", size="none")],
          "annotation dovetail.dev/pod-group-size is 'none': it must be a whole number from 1 to 1024"),
     ],
-    ids=["incomplete", "two-sizes", "two-users", "two-requests", "no-number"],
+    ids=["incomplete", "two-sizes", "two-users", "two-requests", "by-container", "no-number"],
 )  # fmt: skip
 def test_what_cannot_wait_is_told(pods: list[Guest], sentence: str) -> None:
     assert refusal(group(*pods)) == sentence

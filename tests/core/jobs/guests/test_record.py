@@ -76,6 +76,19 @@ def test_gpus_by_container_are_told() -> None:
         record_of(job(template=split), kind=JOB)
 
 
+@pytest.mark.parametrize("of_driver", [{}, {names.REQUEST: "1"}], ids=["alone", "too"])
+def test_gpus_by_container_are_told_in_each_template(of_driver: dict[str, str]) -> None:
+    """Else a template without seats would get GPUs that the queue does not count."""
+    found = guest(kind_named("JobSet"))
+    driver, workers = found.spec["replicatedJobs"]
+    annotations = {**of_driver, f"{names.REQUEST}.main": "8"}
+    template = {**driver["template"]["spec"]["template"], "metadata": {"annotations": annotations}}
+    greedy = {**driver, "template": {"spec": {**driver["template"]["spec"], "template": template}}}
+    for jobs in ([greedy, workers], [workers, greedy]):
+        with pytest.raises(GuestError, match=r"annotation dovetail\.dev/gpu\.main: pods in the queue have their GPUs"):
+            record_of(Guest(metadata=found.metadata, spec={"replicatedJobs": jobs}), kind=kind_named("JobSet"))
+
+
 def test_more_workers_than_a_job_has_are_told() -> None:
     found = guest(JOB)
     many = Guest(metadata=found.metadata, spec={**found.spec, "parallelism": 2000, "completions": 2000})
