@@ -199,13 +199,21 @@ def test_the_expressions_use_the_contracts_names() -> None:
 def test_what_a_pod_in_the_queue_is_counted_by_never_changes_and_comes_from_the_webhook(render: Render) -> None:
     policy = named(render(), "ValidatingAdmissionPolicy")["dovetail-job-pods"]["spec"]
     variables = {each["name"]: each["expression"] for each in policy["variables"]}
-    counted_by = (names.RUN, names.LABEL_QUEUE, names.POD_GROUP, names.KUEUE_QUEUE, names.USER, names.POD_GROUP_SIZE)
-    assert all(f"'{name}'" in variables["moved"] for name in counted_by)
+    labels = (names.RUN, names.LABEL_QUEUE, names.POD_GROUP, names.KUEUE_QUEUE)
+    annotations = (names.REQUEST, names.USER, names.POD_GROUP_SIZE)
+    assert all(f"'{name}'" in variables["moved"] for name in (*labels, *annotations))
     # Those of the webhook, and no object's: an object's is a UID.
     assert all(is_run_of_pods(start) for start in re.findall(r"startsWith\('([^']+)'\)", variables["queued"]))
     (created,) = [each["expression"] for each in policy["validations"] if names.USER in each["expression"]]
     assert f"variables.annotations['{names.USER}'] == request.userInfo.username" in created
     assert f"g.name == '{names.QUEUE_GATE}'" in created
+
+
+def test_only_gpus_that_the_queue_counts_wait_in_it(render: Render) -> None:
+    policy = named(render(), "ValidatingAdmissionPolicy")["dovetail-queue-only"]["spec"]
+    waits = {each["name"]: each["expression"] for each in policy["variables"]}["waits"]
+    assert f"'{names.REQUEST}' in object.metadata.annotations" in waits
+    assert f"!object.metadata.annotations.exists(k, k.startsWith('{names.REQUEST}.'))" in waits
 
 
 def test_no_object_enters_the_queue_after_its_creation(render: Render) -> None:

@@ -47,6 +47,15 @@ async def test_a_gpu_pod_past_the_queue_is_refused_in_one_sentence(guests: Guest
         await guests.make(pod("past", labels={names.LABEL_QUEUE: "default", names.RUN: "forged"}), resource=PODS)
 
 
+async def test_gpus_that_the_queue_does_not_count_are_refused_with_run_and_gate_too(guests: Guests) -> None:
+    """As a pod of a guest, whose gate would open without a seat."""
+    split = pod("split", labels={names.RUN: "forged"}, gpu=None)
+    split["metadata"]["annotations"] = {f"{names.REQUEST}.main": "1(A100)"}
+    split["spec"]["schedulingGates"] = [{"name": names.QUEUE_GATE}]
+    with pytest.raises(StatusError, match=REFUSED):
+        await guests.make(split, resource=PODS)
+
+
 async def test_what_waits_in_the_queue_and_what_needs_no_gpu_is_admitted(guests: Guests, jobs: Jobs) -> None:
     await guests.make(pod("side", gpu=None), resource=PODS)
     await guests.make(pod("queued", labels={names.LABEL_QUEUE: "default"}), resource=PODS)
