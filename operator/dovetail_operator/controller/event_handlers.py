@@ -25,6 +25,7 @@ from dovetail_operator.controller.event_delays import (
 from dovetail_operator.job.status_pacing import Pacing
 from dovetail_operator.queue.loop import SchedulingLoop
 from dovetail_operator.state.pending_writes import PendingWrites
+from dovetail_operator.state.refused_pods import jobs_that_lack
 from dovetail_operator.state.state import State
 from dovetail_operator.state.usage import departed
 from dovetail_operator.writes.evictions import PodEvictions
@@ -147,7 +148,7 @@ class Changes:
         """Handle a Job controller's event that it cannot create a pod."""
         self.state.store.refused_pods.changed(type_, event=event)
         about = event.involved_object
-        if f"{about.namespace}/{about.name}" in self.state.store.jobs:
+        if any(f"{about.namespace}/{name}" in self.state.store.jobs for name in jobs_that_lack(about.name)):
             self._scheduling.jobs_changed()
 
     def node_event(self, type_: EventType, node: Node) -> None:

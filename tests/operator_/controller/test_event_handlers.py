@@ -106,11 +106,19 @@ def test_an_edited_job_is_looked_at_soon(changes: Changes, asked: Asked, edit: d
     assert asked.how == ["soon", "soon"]
 
 
-@pytest.mark.parametrize(("name", "how"), [("x", ["soon", "soon"]), ("stranger", ["soon"])])
+@pytest.mark.parametrize(
+    ("job_name", "name", "how"),
+    [
+        ("x", "x", ["soon", "soon"]),
+        ("x", "stranger", ["soon"]),
+        ("job-x", "x", ["soon", "soon"]),
+        ("jobset-x-y", "x-y-workers-0", ["soon", "soon"]),
+    ],
+)
 def test_pods_that_cannot_be_made_are_looked_at_soon_if_they_are_a_jobs(
-    changes: Changes, asked: Asked, name: str, how: list[str]
+    changes: Changes, asked: Asked, job_name: str, name: str, how: list[str]
 ) -> None:
-    job = later(make_job())
+    job = later(make_job(job_name))
     changes.job_changed(job)
     about = {"kind": "Job", "namespace": job.metadata.namespace, "name": name, "uid": "uid-child"}
     raw = {"metadata": {"name": "e"}, "involvedObject": about, "reason": "FailedCreate", "message": "no"}

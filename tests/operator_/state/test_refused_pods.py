@@ -6,14 +6,20 @@ from typing import Any
 import msgspec
 import pytest
 
+from dovetail import names
 from dovetail.api.builtin import Event, Job, Pod
+from dovetail.api.gpujob import job_of
 from dovetail.api.meta import EventType
+from dovetail.jobs.guests.kind import suspend_patch
+from dovetail.jobs.guests.record import record_of
+from dovetail.jobs.guests.run import as_batch_job
 from dovetail.kube.client import Client
 from dovetail_operator.controller.informers import build_refusals
 from dovetail_operator.job.plan_doubts import Doubt
 from dovetail_operator.queue.cycle import decide, survey
-from dovetail_operator.state.refused_pods import doubt_of, lacks_pods, refusal_in
+from dovetail_operator.state.refused_pods import RefusedPods, doubt_of, jobs_that_lack, lacks_pods, refusal_in
 from dovetail_operator.state.state import State
+from tests.core.jobs.guests.examples import guest, kind_named
 from tests.core.kube.api import Answer, Api
 from tests.operator_.builders import NOW, at, condition, make_child, make_job, make_pod, make_state
 
@@ -23,11 +29,11 @@ NO_ACCOUNT = 'error looking up service account team/nope: serviceaccount "nope" 
 
 
 def event(
-    message: str, *, seconds: float = 1, about: str = "uid-child", reason: str = "FailedCreate"
+    message: str, *, seconds: float = 1, about: str = "uid-child", name: str = "x", reason: str = "FailedCreate"
 ) -> dict[str, Any]:
     return {
         "metadata": {"name": f"e{seconds}", "namespace": "team", "resourceVersion": "5"},
-        "involvedObject": {"kind": "Job", "name": "x", "uid": about},
+        "involvedObject": {"kind": "Job", "namespace": "team", "name": name, "uid": about},
         "reason": reason,
         "message": message,
         "lastTimestamp": at(seconds),
@@ -49,24 +55,24 @@ def started(**spec: Any) -> Job:
         ),
         ([event("Error creating: old", seconds=1), event("Error creating: new", seconds=2)], "new"),
         ([event("Error creating: of the start before", seconds=-1)], ""),
-        ([event("Created pod: x-0", reason="SuccessfulCreate"), event("Error creating: y", about="uid-y")], ""),
+        ([event("Created pod: x-0", reason="SuccessfulCreate")], ""),
         ([event("Error creating: when?") | {"lastTimestamp": None}], ""),
     ],
     ids=["nothing", "a quota", "several", "the newest", "an earlier start", "something else", "no time"],
 )
 def test_the_words_are_those_of_the_newest_refusal_since_the_start(events: list[dict[str, Any]], says: str) -> None:
-    assert refusal_in([msgspec.convert(each, Event) for each in events], child=started(), pods=()) == says
+    assert refusal_in([msgspec.convert(each, Event) for each in events], start=at(0), pods=()) == says
 
 
 def test_of_a_batch_job_that_has_not_begun_nothing_is_told() -> None:
     found = [msgspec.convert(event("Error creating: x"), Event)]
-    assert refusal_in(found, child=make_child(make_job()), pods=()) == ""
+    assert refusal_in(found, start=None, pods=()) == ""
 
 
 def test_what_was_refused_before_another_pod_was_made_has_passed() -> None:
     found = [msgspec.convert(event("Error creating: try again", seconds=2), Event)]
-    assert refusal_in(found, child=started(), pods=[make_pod(0, created=1)]) == "try again"
-    assert refusal_in(found, child=started(), pods=[make_pod(0, created=1), make_pod(1, created=3)]) == ""
+    assert refusal_in(found, start=at(0), pods=[make_pod(0, created=1)]) == "try again"
+    assert refusal_in(found, start=at(0), pods=[make_pod(0, created=1), make_pod(1, created=3)]) == ""
 
 
 @pytest.mark.parametrize(
@@ -155,6 +161,61 @@ def test_what_refused_the_pods_of_one_run_does_not_stop_the_next() -> None:
     meta = msgspec.structs.replace(again.metadata, resource_version="21")
     rig.state.store.child_changed(msgspec.structs.replace(again, metadata=meta))
     assert rig.doubts() == {}
+
+
+def refused_guest(kind: str, *, about: str, name: str, seconds: float = 1, admitted: float = 0) -> Doubt | None:
+    """The doubt about the record of a guest without pods, of which an event is about a batch Job."""
+    adapter, found = kind_named(kind), guest(kind_named(kind))
+    found = msgspec.structs.replace(found, spec=found.spec | suspend_patch(adapter, suspend=False)["spec"])
+    made = record_of(found, kind=adapter)
+    status = {"phase": "Starting", "admittedTime": at(admitted)}
+    record = job_of({**made, "metadata": {**made["metadata"], "uid": "uid-record"}, "status": status})
+    refused = RefusedPods()
+    raw = event(f"Error creating: {NO_ACCOUNT}", about=about, name=name, seconds=seconds)
+    refused.changed("ADDED", event=msgspec.convert(raw, Event))
+    doubt = refused.doubt(record, child=as_batch_job(found, kind=adapter, record=record), pods=())
+    # Whoever hears of the event finds the record by the name of the batch Job.
+    assert doubt is None or record.metadata.name in jobs_that_lack(name)
+    return doubt
+
+
+@pytest.mark.parametrize(
+    ("kind", "about", "name"),
+    [
+        ("Job", "uid-guest", "train"),
+        ("JobSet", "uid-inner", "together-workers-1"),
+        ("TrainJob", "uid-inner", "finetune-node-0"),
+    ],
+)
+def test_a_guest_whose_pods_are_refused_is_doubted(kind: str, about: str, name: str) -> None:
+    doubt = refused_guest(kind, about=about, name=name)
+    assert doubt is not None
+    assert (doubt.reason, doubt.words) == ("Invalid", f"the API server refuses its pods: {NO_ACCOUNT}")
+    assert refused_guest(kind, about=about, name=name, seconds=1, admitted=60) is None, "of the start before"
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("Job", "train"),
+        ("Job", "train-0"),
+        ("JobSet", "together"),
+        ("JobSet", "together-workers"),
+        ("JobSet", "together-other-0"),
+        ("TrainJob", "finetune-workers-0"),
+        ("RayCluster", "notebook"),
+    ],
+)
+def test_a_guest_is_not_doubted_for_the_pods_of_another_batch_job(kind: str, name: str) -> None:
+    assert refused_guest(kind, about="uid-other", name=name) is None
+
+
+def test_a_guest_in_the_form_of_a_batch_job_names_the_jobs_that_its_controller_makes() -> None:
+    kind = kind_named("JobSet")
+    found = guest(kind)
+    record = job_of(record_of(found, kind=kind))
+    stems = as_batch_job(found, kind=kind, record=record).metadata.annotations[names.JOB_STEMS]
+    assert stems == ",".join(f"together-{each['name']}" for each in found.spec["replicatedJobs"])
 
 
 async def test_only_what_the_job_controller_cannot_make_is_followed(client: Client, api: Api) -> None:

@@ -28,6 +28,13 @@ class JobSets:
         return Progress(conditions=conditions_in(guest.status, renamed=_CONDITIONS))
 
 
+def stems_of_jobs(spec: Mapping[str, Any], *, name: str) -> list[str]:
+    """What the names of the batch Jobs of a JobSet with this name are before the last dash, which an index follows."""
+    parts = spec.get("replicatedJobs")
+    found = [each.get("name") for each in parts if isinstance(each, Mapping)] if isinstance(parts, list) else []
+    return [f"{name}-{each}" for each in found if isinstance(each, str)]
+
+
 def _pods(spec: Mapping[str, Any], *, index: int) -> PodSet:
     where, at = ("replicatedJobs", index), f"replicatedJobs[{index}]"
     job = value_at(spec, path=(*where, "template", "spec"))

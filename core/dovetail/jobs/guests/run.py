@@ -7,7 +7,9 @@ from dovetail.api.builtin import Job, JobSpec, JobStatus, Pod, is_terminated
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.meta import ObjectMeta
 from dovetail.jobs.batch_job import worker_of
+from dovetail.jobs.guests.jobset import JobSets, stems_of_jobs
 from dovetail.jobs.guests.kind import Guest, Kind, is_suspended
+from dovetail.jobs.guests.trainjob import TrainJobs, job_set_in
 from dovetail.jobs.owner_reference import owner_reference
 
 
@@ -17,7 +19,10 @@ def as_batch_job(guest: Guest, *, kind: Kind, record: GPUJob, resource: str = ""
     Its UID is the record's, by which the pods' seats name it. `resource` is the vendor's that the pods request.
     """
     meta, progress = guest.metadata, kind.progress(guest)
-    annotations = {names.ATTEMPT: str(record.status.attempt)} | ({names.GPU_RESOURCE: resource} if resource else {})
+    stems = ",".join(_stems_of_jobs(guest, kind=kind))
+    annotations = {names.ATTEMPT: str(record.status.attempt)}
+    annotations |= {names.GPU_RESOURCE: resource} if resource else {}
+    annotations |= {names.JOB_STEMS: stems} if stems else {}
     return Job(
         metadata=ObjectMeta(
             name=record.metadata.name,
@@ -55,3 +60,13 @@ def free_seats(pods: Iterable[Pod], *, workers: int, keeps_succeeded: bool = Fal
     freed = {"Failed"} if keeps_succeeded else {"Failed", "Succeeded"}
     taken = {worker_of(pod) for pod in pods if pod.status.phase not in freed}
     return [index for index in range(workers) if index not in taken]
+
+
+def _stems_of_jobs(guest: Guest, *, kind: Kind) -> list[str]:
+    """What begins the names of the batch Jobs that the guest's controller makes; none where it makes pods itself."""
+    name = guest.metadata.name
+    if isinstance(kind, JobSets):
+        return stems_of_jobs(guest.spec, name=name)
+    if isinstance(kind, TrainJobs):
+        return stems_of_jobs(job_set_in(guest.spec) or {}, name=name)
+    return []

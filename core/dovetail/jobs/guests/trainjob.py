@@ -42,8 +42,8 @@ class TrainJobs:
 
     def pod_sets(self, spec: Mapping[str, Any]) -> list[PodSet]:
         """The pods of its JobSet. Raises `GuestError`."""
-        made = spec.get(_MADE)
-        if not isinstance(made, Mapping):
+        made = job_set_in(spec)
+        if made is None:
             raise GuestError(
                 f"no JobSet of it has the label {names.RUN}: this needs Kubeflow Trainer 2.2 or later, whose log says "
                 "why it does not create the JobSet"
@@ -60,6 +60,12 @@ def composed(found: Guest, *, job_set: Guest | None) -> TrainJob:
     spec = {key: value for key, value in found.spec.items() if key != _MADE}
     made = {_MADE: job_set.spec} if job_set is not None else {}
     return TrainJob(metadata=found.metadata, spec={**spec, **made}, status=found.status)
+
+
+def job_set_in(spec: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The spec of the JobSet of a composed TrainJob; None for one without."""
+    made = spec.get(_MADE)
+    return made if isinstance(made, Mapping) else None
 
 
 def is_made_of(job_set: Guest, *, of: Guest) -> bool:
