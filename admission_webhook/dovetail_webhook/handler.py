@@ -12,12 +12,13 @@ from dovetail.jobs.array_tasks import TasksError
 from dovetail.jobs.guests.kind import Guest, GuestError
 from dovetail.jobs.guests.pod_admission import patch_of_queued_pod
 from dovetail.jobs.guests.registry import KINDS as GUESTS
-from dovetail.jobs.guests.registry import admission_patch, kind_of
+from dovetail.jobs.guests.registry import admission_patch, kind_of, pods_in_queue
 from dovetail.jobs.guests.replicas import REPLICATED, patch_of_replicated, replicated_of
 from dovetail.jobs.size_limits import JobLimitError, JobLimits
 from dovetail_webhook import admission_review, mutation
 from dovetail_webhook.admission_review import Request, ReviewError
 from dovetail_webhook.answer import Answer, Outcome
+from dovetail_webhook.guest_templates import refuse_impossible_pods
 from dovetail_webhook.weight import memory_of
 
 KINDS: Final = ("Pod", KIND, *(each.resource.kind for each in GUESTS), *(each.resource.kind for each in REPLICATED))
@@ -87,7 +88,10 @@ class Reviewer:
         guests = kind_of(group=group, kind=kind)
         if guests is not None:
             guest, user = decode(request.object, as_type=Guest), request.user_info.username
-            return admission_patch(guest, kind=guests, run=request.uid, user=user)
+            patch = admission_patch(guest, kind=guests, run=request.uid, user=user)
+            pods = pods_in_queue(guest, kind=guests)
+            refuse_impossible_pods(pods, policy=self.policy, vendors=self.vendors, delivery=self.delivery)
+            return patch
         if group:
             raise UnreadableError(f"kinds of the API group {group} are not reviewed here")
         completed = mutation.patch_of_pod(

@@ -124,11 +124,16 @@ class _PodManifest(Described, frozen=True, kw_only=True):
 def read_pod(text: msgspec.Raw) -> Manifest:
     """Decode a pod to plain values. Raises `UnreadableError`."""
     pod = decode(text, as_type=_PodManifest)
-    convert(pod.spec, as_type=_SpecShape)
-    count = sum(len(pod.spec.get(kind) or ()) for kind in KINDS)
+    return pod_with(pod.metadata, spec=pod.spec)
+
+
+def pod_with(metadata: dict[str, Any], *, spec: dict[str, Any]) -> Manifest:
+    """A pod of these plain values. Raises `UnreadableError` for an impossible shape."""
+    convert(spec, as_type=_SpecShape)
+    count = sum(len(spec.get(kind) or ()) for kind in KINDS)
     if count > MAX_CONTAINERS:
         raise UnreadableError(f"it has {count} containers, and {MAX_CONTAINERS} are allowed")
-    return {"metadata": pod.metadata, "spec": pod.spec}
+    return {"metadata": metadata, "spec": spec}
 
 
 def patch_of_pod(

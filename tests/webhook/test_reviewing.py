@@ -5,17 +5,21 @@ import copy
 import json
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dovetail import names
 from dovetail.gpu.device_plugins import DEFAULT_VENDORS
+from dovetail.jobs.guests.kind import Kind
+from dovetail.jobs.guests.registry import KINDS as GUESTS
 from dovetail.jobs.size_limits import MAX_DEPTH, depth_of
 from dovetail_webhook import mutation
 from dovetail_webhook.admission_review import ReviewError
 from dovetail_webhook.handler import MAX_MEMORY, Reviewer, too_heavy
 from dovetail_webhook.weight import memory_of
+from tests.core.jobs.guests.examples import example, guest, job_set_of, kind_named
 from tests.webhook.test_app import make_review
 
 REVIEWER = Reviewer(policy="Balanced", vendors=DEFAULT_VENDORS, mps_directory="/run/mps")
@@ -57,6 +61,7 @@ REVIEWS = [
     make_review(object=POD),
     make_review(object={**POD, "spec": {**POD["spec"], "ephemeralContainers": [{"name": "debug"}]}}, subResource="x"),
     guest_review(GUEST),
+    guest_review({**GUEST, "spec": {"template": POD}}),
 ]
 ODD = st.recursive(
     st.none()
@@ -253,6 +258,71 @@ def patch_in(review: dict[str, Any]) -> list[dict[str, Any]]:
     assert response["allowed"], response
     found: list[dict[str, Any]] = json.loads(base64.b64decode(response.get("patch", "W10=")))
     return found
+
+
+def with_template(*, annotations: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:
+    """A queued batch Job whose pods request a GPU, and whose template has these fields."""
+    asked = {"annotations": {names.REQUEST: "1", **(annotations or {})}}
+    template = {"metadata": asked, "spec": {"containers": [{"name": "main"}], **spec}}
+    return {**GUEST, "spec": {"template": template}}
+
+
+ODD_TEMPLATES = {
+    "resource": with_template(containers=[{"name": "main", "resources": {"limits": {"nvidia.com/gpu": "8"}}}]),
+    "share": with_template(annotations={names.REQUEST: "0.5", names.MODE: "Exclusive"}),
+    "option": with_template(annotations={f"{names.REQUEST}-polcy": "Pack"}),
+    "scheduler": with_template(schedulerName="volcano"),
+    "text": with_template(annotations={names.REQUEST: "many"}),
+    "containers": with_template(containers=[{"name": f"c{index}"} for index in range(300)]),
+    "shape": with_template(volumes=7),
+}
+
+
+@pytest.mark.parametrize("found", ODD_TEMPLATES.values(), ids=ODD_TEMPLATES)
+def test_a_guest_is_denied_for_what_its_pods_would_be_denied_for(found: dict[str, Any]) -> None:
+    said = response(json.dumps(guest_review(found)).encode())
+    template = found["spec"]["template"]
+    pod = {"metadata": {**template["metadata"], "name": "p"}, "spec": template["spec"]}
+    of_pod = response(json.dumps(make_review(object=pod)).encode())
+    assert not of_pod["allowed"]
+    assert not said["allowed"]
+    words = of_pod["status"]["message"].removeprefix("Dovetail cannot read this Pod: ")
+    assert said["status"]["message"] == f"spec.template: its pods would be refused: {words}"
+
+
+def test_a_guest_whose_pods_name_their_node_is_denied_with_or_without_gpus() -> None:
+    for found in (with_template(nodeName="n1"), {**GUEST, "spec": {"template": {"spec": {"nodeName": "n1"}}}}):
+        said = response(json.dumps(guest_review(found)).encode())
+        assert said["status"]["message"] == (
+            "spec.template.spec.nodeName is set: a pod in the queue gets its node when it starts"
+        )
+
+
+def test_templates_of_a_job_that_does_not_wait_in_the_queue_are_not_checked() -> None:
+    for labels in ({}, {**GUEST["metadata"]["labels"], names.KUEUE_QUEUE: "team"}):
+        found = {**ODD_TEMPLATES["scheduler"], "metadata": {"name": "train", "labels": labels}}
+        assert patch_in(guest_review(found)) == []
+
+
+@pytest.mark.parametrize("kind", GUESTS, ids=lambda kind: kind.resource.kind)
+def test_the_examples_of_guests_are_admitted(kind: Kind) -> None:
+    review = make_review(kind.resource.kind, object=example(kind))
+    review["request"]["kind"]["group"] = kind.resource.group
+    assert patch_in(review)
+
+
+def test_the_jobset_of_a_trainjob_is_checked_with_the_request_that_its_nodes_get() -> None:
+    train_job = guest(kind_named("TrainJob"))
+    body = msgspec.to_builtins(job_set_of(train_job))
+    template = body["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
+    template["metadata"]["annotations"] = {}
+    body["metadata"]["annotations"] = {names.REQUEST: "0.5", names.MODE: "Exclusive"}
+    review = make_review("JobSet", object=body)
+    review["request"]["kind"]["group"] = "jobset.x-k8s.io"
+    said = response(json.dumps(review).encode())
+    assert said["status"]["message"].startswith(
+        'spec.replicatedJobs[0].template.spec.template: its pods would be refused: gpu "0.5": mode Exclusive'
+    )
 
 
 def test_a_guest_is_held_under_the_run_of_its_own_review() -> None:

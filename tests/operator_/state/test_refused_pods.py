@@ -174,7 +174,7 @@ def refused_guest(kind: str, *, about: str, name: str, seconds: float = 1, admit
     raw = event(f"Error creating: {NO_ACCOUNT}", about=about, name=name, seconds=seconds)
     refused.changed("ADDED", event=msgspec.convert(raw, Event))
     doubt = refused.doubt(record, child=as_batch_job(found, kind=adapter, record=record), pods=())
-    # Whoever hears of the event finds the record by the name of the batch Job.
+    # The handler of the event finds the record by the name of the batch Job.
     assert doubt is None or record.metadata.name in jobs_that_lack(name)
     return doubt
 

@@ -16,8 +16,8 @@ def patch_of_guest(guest: Guest, *, kind: Kind, run: str, user: str) -> Patch:
     `run` is a text of which no other guest has the same. An object that another guest's controller made of that guest
     waits with it, and leaves the queue itself. Raises `GuestError`.
     """
-    labels, annotations = guest.metadata.labels, guest.metadata.annotations
-    if names.LABEL_QUEUE not in labels or names.KUEUE_QUEUE in labels:
+    annotations = guest.metadata.annotations
+    if not is_in_queue(guest):
         return []
     sets = kind.pod_sets(guest.spec)
     if _is_part(guest, sets=sets, user=user):
@@ -28,6 +28,12 @@ def patch_of_guest(guest: Guest, *, kind: Kind, run: str, user: str) -> Patch:
     for each in sets:
         patch += gated(each, run=run)
     return patch
+
+
+def is_in_queue(guest: Guest) -> bool:
+    """Whether the object names our queue, and is not Kueue's."""
+    labels = guest.metadata.labels
+    return names.LABEL_QUEUE in labels and names.KUEUE_QUEUE not in labels
 
 
 def _is_part(guest: Guest, *, sets: Sequence[PodSet], user: str) -> bool:

@@ -2,10 +2,10 @@
 
 from typing import Final
 
-from dovetail.jobs.guests.admission import Patch, patch_of_guest
+from dovetail.jobs.guests.admission import Patch, is_in_queue, patch_of_guest
 from dovetail.jobs.guests.batch_job import BatchJobs
 from dovetail.jobs.guests.jobset import JobSets
-from dovetail.jobs.guests.kind import Guest, Kind
+from dovetail.jobs.guests.kind import Guest, Kind, PodSet
 from dovetail.jobs.guests.mpijob import MPIJobs
 from dovetail.jobs.guests.raycluster import RayClusters
 from dovetail.jobs.guests.rayjob import RayJobs
@@ -14,6 +14,7 @@ from dovetail.jobs.guests.trainjob import (
     is_job_set_of_train_job,
     patch_of_job_set,
     patch_of_train_job,
+    pods_of_job_set,
 )
 
 KINDS: Final[tuple[Kind, ...]] = (BatchJobs(), JobSets(), RayJobs(), RayClusters(), MPIJobs(), TrainJobs())
@@ -34,3 +35,16 @@ def admission_patch(guest: Guest, *, kind: Kind, run: str, user: str) -> Patch:
     if isinstance(kind, JobSets) and is_job_set_of_train_job(guest):
         return patch_of_job_set(guest)
     return patch_of_guest(guest, kind=kind, run=run, user=user)
+
+
+def pods_in_queue(guest: Guest, *, kind: Kind) -> list[PodSet]:
+    """The pods of a new object as far as they wait in the queue, with the annotations that they get.
+
+    Raises `GuestError`.
+    """
+    if isinstance(kind, TrainJobs):
+        # Its pods are those of its JobSet.
+        return []
+    if isinstance(kind, JobSets) and is_job_set_of_train_job(guest):
+        return pods_of_job_set(guest)
+    return kind.pod_sets(guest.spec) if is_in_queue(guest) else []

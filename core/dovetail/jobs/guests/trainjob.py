@@ -4,14 +4,17 @@ A TrainJob has no pod templates: the Trainer makes a JobSet from it and from the
 the Trainer label that JobSet, and gates its templates when it is created. The queue plans what the JobSet says.
 """
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from dovetail import names
 from dovetail.api.resources import Resource
-from dovetail.jobs.guests.admission import Patch, gated, held
+from dovetail.jobs.guests.admission import Patch, gated, held, is_in_queue
 from dovetail.jobs.guests.jobset import JobSets
-from dovetail.jobs.guests.kind import Guest, GuestError, Path, PodSet, Progress, conditions_in
+from dovetail.jobs.guests.kind import Guest, GuestError, Path, PodSet, Progress, TemplateMeta, conditions_in
 
 JOB_SETS: Final = JobSets()
 _CONDITIONS: Final = {"Complete": "Complete", "Failed": "Failed", "Suspended": "Suspended"}
@@ -75,8 +78,8 @@ def is_made_of(job_set: Guest, *, of: Guest) -> bool:
 
 def patch_of_train_job(guest: Guest, *, kind: TrainJobs, run: str, user: str) -> Patch:
     """The changes to a new TrainJob that names our queue: it is held, and its JobSet gets its run and its request."""
-    labels, annotations = guest.metadata.labels, guest.metadata.annotations
-    if names.LABEL_QUEUE not in labels or names.KUEUE_QUEUE in labels:
+    annotations = guest.metadata.annotations
+    if not is_in_queue(guest):
         return []
     passed = {key: annotations[key] for key in _REQUEST if key in annotations}
     metadata = {"labels": {names.RUN: run}} | ({"annotations": passed} if passed else {})
@@ -101,13 +104,28 @@ def patch_of_job_set(found: Guest) -> Patch:
 
     Raises `GuestError`.
     """
-    meta = found.metadata
-    request = {key: meta.annotations[key] for key in _REQUEST if key in meta.annotations}
     patch: Patch = []
     for each in JOB_SETS.pod_sets(found.spec):
-        more = request if _is_node(each) and not each.asks_for_gpus else {}
-        patch += gated(each, run=meta.labels[names.RUN], annotations=more)
+        patch += gated(each, run=found.metadata.labels[names.RUN], annotations=_added(each, found=found))
     return patch
+
+
+def pods_of_job_set(found: Guest) -> list[PodSet]:
+    """The pods of a new JobSet of a queued TrainJob, with the annotations that they get. Raises `GuestError`."""
+    return [_annotated(each, more=_added(each, found=found)) for each in JOB_SETS.pod_sets(found.spec)]
+
+
+def _added(pods: PodSet, *, found: Guest) -> dict[str, str]:
+    """The annotations of the request that the pods of a JobSet get from it."""
+    if not _is_node(pods) or pods.asks_for_gpus:
+        return {}
+    return {key: found.metadata.annotations[key] for key in _REQUEST if key in found.metadata.annotations}
+
+
+def _annotated(pods: PodSet, *, more: Mapping[str, str]) -> PodSet:
+    template = pods.template
+    metadata = TemplateMeta(labels=template.labels, annotations={**template.annotations, **more})
+    return dataclasses.replace(pods, template=replace(template, metadata=metadata))
 
 
 def _is_ours(patch: Any) -> bool:
