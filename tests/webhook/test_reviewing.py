@@ -40,7 +40,7 @@ POD = {
         "volumes": [{"name": "v", "emptyDir": {}}],
     },
 }
-GUEST = {
+GUEST: dict[str, Any] = {
     "metadata": {"name": "train", "labels": {names.LABEL_QUEUE: "default"}},
     "spec": {
         "parallelism": 2,

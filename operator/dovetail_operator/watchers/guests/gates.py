@@ -55,7 +55,7 @@ class Gates:
         seats = self._seats(found, record=record, waiting=waiting)
         for pod in waiting:
             seat = seats.get(pod.metadata.uid)
-            if seat is None and _is_worker(pod, found=found):
+            if seat is None and _is_worker(pod, record=record):
                 # It replaces a pod that has not ended.
                 continue
             if seat is not None:
@@ -79,7 +79,7 @@ class Gates:
             keeps_succeeded=isinstance(found.guest, PodGroup),
         )
         open_seats = [index for index in free if index not in given]
-        workers = [pod for pod in waiting if _is_worker(pod, found=found)]
+        workers = [pod for pod in waiting if _is_worker(pod, record=record)]
         uid = record.metadata.uid
         return {
             pod.metadata.uid: Seat(job_uid=uid, worker=index) for pod, index in zip(workers, open_seats, strict=False)
@@ -91,6 +91,9 @@ def _may_open(pod: Pod, *, of: Known) -> bool:
     return is_gated(pod) and (not isinstance(of.guest, PodGroup) or pod.metadata.uid in of.guest.uids)
 
 
-def _is_worker(pod: Pod, *, found: Known) -> bool:
-    sets = found.kind.pod_sets(found.guest.spec)
-    return names.REQUEST in pod.metadata.annotations or not any(each.asks_for_gpus for each in sets)
+def _is_worker(pod: Pod, *, record: GPUJob) -> bool:
+    """Whether the pod has a seat: it has GPUs, or the record has none.
+
+    The guest's spec is not asked: it may have changed since the record was made, and be wrong now.
+    """
+    return names.REQUEST in pod.metadata.annotations or record.spec.gpu is None

@@ -38,9 +38,9 @@ def record(*, uid: str = "uid-record", status: dict[str, Any] | None = None, **s
     return job_of({**made, "metadata": meta, "spec": {**made["spec"], **spec}, "status": status or {}})
 
 
-def pod(name: str, *, gated: bool = True, seat: str = "") -> Pod:
+def pod(name: str, *, gated: bool = True, seat: str = "", gpus: bool = True) -> Pod:
     """A pod of that batch Job."""
-    annotations = {names.REQUEST: "1"} | ({names.SEAT: seat} if seat else {})
+    annotations = ({names.REQUEST: "1"} if gpus else {}) | ({names.SEAT: seat} if seat else {})
     labels = {names.RUN: "r1"} | ({names.LABEL_JOB: "job-train"} if seat else {})
     meta = {"name": name, "namespace": "team", "uid": f"uid-{name}", "resourceVersion": "8"}
     gates = [{"name": names.QUEUE_GATE}, {"name": "other"}] if gated else []
@@ -154,6 +154,28 @@ async def test_gates_open_one_for_each_seat_of_the_plan(rig: Rig, api: Api) -> N
     await rig.keep()
     assert len(api.of(f"PATCH {PODS}/one")) == 1
     assert not api.of(f"PATCH {PODS}/two")
+
+
+async def test_gates_of_a_running_guest_open_though_its_spec_has_become_wrong(rig: Rig, api: Api) -> None:
+    rig.state.store.job_changed(record())
+    found = held(suspend=False)
+    rig.guest(msgspec.structs.replace(found, spec={**found.spec, "parallelism": 0}))
+    rig.pod(pod("one"))
+    rig.pod(pod("head", gpus=False))
+    for name in ("one", "head"):
+        api.answer(f"PATCH {PODS}/{name}", Answer(body=values_of(pod(name, gated=False))))
+    await rig.keep()
+    assert api.of(f"PATCH {PODS}/one")[0].body["metadata"]["annotations"][names.SEAT] == "uid-record/0"
+    assert "annotations" not in api.of(f"PATCH {PODS}/head")[0].body["metadata"], "it has no seat"
+
+
+async def test_all_pods_of_a_guest_without_gpus_have_seats(rig: Rig, api: Api) -> None:
+    rig.state.store.job_changed(record(gpu=None, resources={"device": "cpu"}))
+    rig.guest(held(suspend=False))
+    rig.pod(pod("one", gpus=False))
+    api.answer(f"PATCH {PODS}/one", Answer(body=values_of(pod("one", gated=False))))
+    await rig.keep()
+    assert api.of(f"PATCH {PODS}/one")[0].body["metadata"]["annotations"][names.SEAT] == "uid-record/0"
 
 
 async def test_no_gate_opens_while_the_guest_is_held(rig: Rig, api: Api) -> None:
