@@ -3,7 +3,7 @@
 `watchers.reshaper` carries the decisions out.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -18,8 +18,12 @@ from dovetail_operator.state.state import State
 
 # Timestamps have whole seconds, so a time that is due may be less than one second away.
 _TIMER_SECONDS: Final = 1.0
-# How many waiting jobs one cycle tries to help. A decision costs placements on copies of the ledger.
-_MOST_JOBS: Final = 8
+# How many waiting jobs one cycle tries to help: the first of the queue, and others in turn. A decision costs placements
+# on copies of the ledger.
+_FIRST_JOBS: Final = 4
+_JOBS_IN_TURN: Final = 4
+# When the next cycle tries further jobs, if nothing else causes one.
+_TURN_SECONDS: Final = 5.0
 # How many instances of other waiting requests a decision considers: a GPU has seven at most.
 _MOST_WANTED: Final = 64
 
@@ -33,6 +37,8 @@ class Reshaping:
         self._now = now
         self._idle_since: dict[str, datetime] = {}
         self._short_since: dict[str, datetime] = {}
+        # The jobs that have had their turn since all of them last had it.
+        self._had_turn: set[str] = set()
 
     def update(self, cycle: Cycle) -> None:
         """Decide on changes for the jobs that the cycle leaves without instances."""
@@ -69,10 +75,14 @@ class Reshaping:
         due = [job for job in short if self._waited(job, now=now) >= rules.after_seconds and job.key not in helped]
         if not open_cards or not due:
             return ()
+        kept = self._kept()
+        tried = self._in_turn(_distinct(due, open_cards=open_cards, apart=kept))
+        if not tried:
+            return ()
         ledger = self._planned(cycle)
-        for job in due[:_MOST_JOBS]:
-            kept = self._kept_for_others(job)
-            free = [card for card in idle_cards(open_cards, ledger=ledger) if card.node not in kept]
+        for job in tried:
+            of_others = {node for key, nodes in kept.items() if key != job.key for node in nodes}
+            free = [card for card in idle_cards(open_cards, ledger=ledger) if card.node not in of_others]
             found = changes_for(
                 job, cards=free, wanted=_wanted(each for each in short if each is not job), ledger=ledger,
                 sites=cycle.sites,
@@ -80,6 +90,18 @@ class Reshaping:
             if found:
                 return found
         return ()
+
+    def _in_turn(self, jobs: Sequence[Candidate]) -> list[Candidate]:
+        """The jobs that this cycle tries, so that each gets its turn however many before it cannot be helped."""
+        first, others = jobs[:_FIRST_JOBS], jobs[_FIRST_JOBS:]
+        left = [job for job in others if job.key not in self._had_turn]
+        turn = left[:_JOBS_IN_TURN]
+        if len(turn) < len(left):
+            self._had_turn = {job.key for job in others} - {job.key for job in left[_JOBS_IN_TURN:]}
+            self._wake_up.within(seconds=_TURN_SECONDS)
+        else:
+            self._had_turn = set()
+        return [*first, *turn]
 
     def _planned(self, cycle: Cycle) -> Ledger:
         """A copy of the ledger with the room of admitted jobs."""
@@ -90,13 +112,12 @@ class Reshaping:
                 ledger.commit_all(verdict.claims)
         return ledger
 
-    def _kept_for_others(self, job: Candidate) -> set[str]:
-        """The nodes on which capacity is kept for another waiting job."""
+    def _kept(self) -> dict[str, set[str]]:
+        """By key of a waiting job, the nodes on which capacity is kept for it."""
         return {
-            kept.name
+            key: {kept.name for kept in verdict.queue.reserved.kept}
             for key, verdict in self._state.decisions.verdicts.items()
-            if key != job.key and isinstance(verdict, Waits) and verdict.queue is not None
-            for kept in (verdict.queue.reserved.kept if verdict.queue.reserved is not None else ())
+            if isinstance(verdict, Waits) and verdict.queue is not None and verdict.queue.reserved is not None
         }
 
     def _waited(self, job: Candidate, *, now: datetime) -> float:
@@ -121,3 +142,16 @@ def _wanted(others: Iterable[Candidate]) -> list[str]:
         count = 0 if job.ask.gpu is None else job.workers * job.ask.gpu.count
         wanted += [job.ask.profile] * min(count, _MOST_WANTED - len(wanted))
     return wanted
+
+
+def _distinct(due: Iterable[Candidate], *, open_cards: Iterable[Card], apart: Container[str]) -> list[Candidate]:
+    """The jobs whose profile some card can have, and of equal requests the first: the cards help all of them or none.
+
+    Jobs `apart` are always among them: capacity is kept for them, so that they may use other nodes.
+    """
+    possible = {slot.profile for card in open_cards for slot in card.slots}
+    first: dict[object, Candidate] = {}
+    for job in due:
+        if job.ask.profile in possible:
+            first.setdefault(job.key if job.key in apart else job.shape, job)
+    return list(first.values())

@@ -45,6 +45,12 @@ class Rig:
         self.wake_up, self.seconds = WakeUp(), 0.0
         self.reshaping = Reshaping(self.state, wake_up=self.wake_up, now=lambda: NOW + timedelta(seconds=self.seconds))
 
+    def add(self, name: str, *, gpu: str) -> None:
+        """One more waiting job, after those before it."""
+        number = len(self.state.store.jobs) + 1
+        self.state.store.job_changed(make_job(name, gpu=gpu))
+        self.state.decisions.set_number(f"uid-{name}", number=number)
+
     def at(self, seconds: float) -> list[tuple[str, ...]]:
         """The partitions that a cycle at this time decides on."""
         self.seconds = seconds
@@ -100,6 +106,39 @@ async def test_a_failed_change_is_in_the_job_s_message() -> None:
     rig.state.decisions.set_reshape_problem("uid-x", message="GPU 0 of node a could not be reshaped into 3g.40gb: no")
     rig.at(0)
     assert rig.message.endswith("; GPU 0 of node a could not be reshaped into 3g.40gb: no")
+
+
+async def test_jobs_of_a_profile_that_no_gpu_can_have_delay_no_other_job() -> None:
+    rig = Rig(gpu="1g.5gb")
+    for at in range(20):
+        rig.add(f"bad-{at:02}", gpu="1g.5gb")
+    rig.add("good", gpu="3g.40gb")
+    rig.at(0)
+    assert rig.at(120) == [("3g.40gb", *["1g.10gb"] * 4)]
+
+
+async def test_jobs_that_no_change_helps_have_their_turn_and_let_others_have_theirs() -> None:
+    rig = Rig(gpu="99x3g.40gb")
+    for at in range(19):
+        rig.add(f"bad-{at:02}", gpu=f"{10 + at}x3g.40gb")
+    rig.add("good", gpu="3g.40gb")
+    rig.at(0)
+    found = [rig.at(120 + cycle) for cycle in range(5)]
+    assert found == [[], [], [], [], [("3g.40gb", "3g.40gb")]]
+    assert rig.wake_up._timer is not None
+
+
+async def test_once_all_jobs_had_their_turn_no_further_cycle_is_requested() -> None:
+    rig = Rig(gpu="99x3g.40gb")
+    for at in range(9):
+        rig.add(f"bad-{at:02}", gpu=f"{10 + at}x3g.40gb")
+    rig.at(0)
+    requested = []
+    for seconds in (1000, 1001, 1002):
+        rig.wake_up = rig.reshaping._wake_up = WakeUp()
+        assert rig.at(seconds) == []
+        requested.append(rig.wake_up._timer is not None)
+    assert requested == [True, False, True]
 
 
 def test_the_news_of_a_change_is_written_at_once() -> None:

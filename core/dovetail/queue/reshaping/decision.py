@@ -18,6 +18,7 @@ from dovetail.engine.model.inventory import DeviceFacts
 from dovetail.engine.score.fit_cache import FitCache
 from dovetail.gpu import mig
 from dovetail.gpu.geometry import arrange, filled
+from dovetail.gpu.models import normalise
 from dovetail.queue.model.candidates import Candidate, Room, Sites, find_room
 from dovetail.queue.reshaping.cards import Card
 
@@ -89,25 +90,20 @@ def changes_for(
 
     `wanted` are the profiles of the instances that other jobs wait for, in queue order. `ledger` stays unchanged.
     """
-    profile = job.ask.profile
-    if not profile or _fits(job, counts={}, wanted=wanted, ledger=ledger, sites=sites):
+    most = _most_of(job, cards=cards, sites=sites)
+    if not most or _fits(job, counts={}, wanted=wanted, ledger=ledger, sites=sites):
         return ()
-    nodes = set(sites[job.site]) if job.site in sites else None
-    open_to = [card for card in cards if nodes is None or card.node in nodes]
-    most = {card: count for card in open_to if (count := _most(card, profile=profile))}
-    counts = dict[Card, int]()
-    for card in sorted(most, key=lambda card: (_loss(card, job=job, count=1, wanted=wanted), card.node, card.index)):
-        if len(counts) == _MOST_CARDS:
-            return ()
-        counts[card] = most[card]
-        if _fits(job, counts=counts, wanted=wanted, ledger=ledger, sites=sites):
-            break
-    else:
-        return ()
+    first = sorted(most, key=lambda card: (_loss(card, job=job, count=1, wanted=wanted), card.node, card.index))
+    counts = _enough(job, cards=first, most=most, wanted=wanted, ledger=ledger, sites=sites)
+    if not counts and len(first) > _MOST_CARDS:
+        serving = _serving(job, most=most, wanted=wanted, ledger=ledger)
+        others = [card for card in first if card.node in serving]
+        if others[:_MOST_CARDS] != first[:_MOST_CARDS]:
+            counts = _enough(job, cards=others, most=most, wanted=wanted, ledger=ledger, sites=sites)
     for card in reversed(list(counts)):
         counts = _fewest(job, card=card, counts=counts, wanted=wanted, ledger=ledger, sites=sites)
     return tuple(
-        Change(card=card, profiles=layout(card, profile=profile, count=count, wanted=wanted), job=job.key)
+        Change(card=card, profiles=layout(card, profile=job.ask.profile, count=count, wanted=wanted), job=job.key)
         for card, count in counts.items()
     )
 
@@ -125,14 +121,60 @@ def layout(card: Card, *, profile: str, count: int, wanted: Sequence[str]) -> tu
     return tuple(place.profile for place in found)
 
 
-def _most(card: Card, *, profile: str) -> int:
-    """How many instances of the profile the card can have."""
-    return len(filled((), with_any_of=[profile] * _slices(card), slots=card.slots))
+def _most_of(job: Candidate, *, cards: Iterable[Card], sites: Sites) -> dict[Card, int]:
+    """How many instances of the job's profile each card can have, of those whose node and model it takes."""
+    profile = job.ask.profile
+    if not profile:
+        return {}
+    nodes = set(sites[job.site]) if job.site in sites else None
+    families = _families(job)
+    return {
+        card: most
+        for card in cards
+        if (nodes is None or card.node in nodes)
+        and (families is None or normalise(card.model).family in families)
+        and (most := len(filled((), with_any_of=[profile] * _slices(card), slots=card.slots)))
+    }
+
+
+def _families(job: Candidate) -> set[str] | None:
+    """The families of models that the job takes instances of its profile from; None for all."""
+    named = [ask.gpu.models for ask in (job.ask, *job.others) if ask.gpu is not None and ask.profile == job.ask.profile]
+    return {normalise(name).family for models in named for name in models} if all(named) else None
+
+
+def _enough(
+    job: Candidate,
+    *,
+    cards: Sequence[Card],
+    most: Mapping[Card, int],
+    wanted: Sequence[str],
+    ledger: Ledger,
+    sites: Sites,
+) -> dict[Card, int]:
+    """The first of these cards with which the job fits, each with all instances that it can have; none if too few."""
+    counts = dict[Card, int]()
+    for card in cards[:_MOST_CARDS]:
+        counts[card] = most[card]
+        if _fits(job, counts=counts, wanted=wanted, ledger=ledger, sites=sites):
+            return counts
+    return {}
+
+
+def _serving(job: Candidate, *, most: Mapping[Card, int], wanted: Sequence[str], ledger: Ledger) -> set[str]:
+    """The nodes on which one worker fits once all of these cards have as many instances as they can.
+
+    Cards of other nodes, which lack CPU or memory or are too few, would fill the bound on considered cards.
+    """
+    trial = _reshaped(ledger, counts=most, profile=job.ask.profile, wanted=wanted)
+    nodes, fit_cache = list(dict.fromkeys(card.node for card in most)), FitCache(trial)
+    asks = [ask for ask in (job.ask, *job.others) if ask.profile == job.ask.profile]
+    return {node for ask in asks for node in fit_cache.best(ask, nodes=nodes, key=job.key)}
 
 
 def _slices(card: Card) -> int:
     """How many memory slices the card has."""
-    return max(start + slot.size for slot in card.slots for start in slot.starts)
+    return max((start + slot.size for slot in card.slots for start in slot.starts), default=0)
 
 
 def _loss(card: Card, *, job: Candidate, count: int, wanted: Sequence[str]) -> int:
@@ -157,13 +199,23 @@ def _fewest(
 
 def _fits(job: Candidate, *, counts: Mapping[Card, int], wanted: Sequence[str], ledger: Ledger, sites: Sites) -> bool:
     """Whether the job fits once each card has at least so many instances of its profile."""
-    trial = ledger.copy()
-    for card, count in counts.items():
-        profiles = layout(card, profile=job.ask.profile, count=count, wanted=wanted)
-        gone = {instance.uuid for instance in card.instances}
-        kept = [device for device in trial.everything(card.node) if device.uuid not in gone]
-        trial.set_devices(card.node, devices=[*kept, *_future(card, profiles=profiles)])
+    trial = _reshaped(ledger, counts=counts, profile=job.ask.profile, wanted=wanted)
     return isinstance(find_room(job, ledger=trial, fit_cache=FitCache(trial), sites=sites), Room)
+
+
+def _reshaped(ledger: Ledger, *, counts: Mapping[Card, int], profile: str, wanted: Sequence[str]) -> Ledger:
+    """A copy of the ledger in which each card has at least so many instances of the profile."""
+    trial = ledger.copy()
+    by_node: dict[str, list[Card]] = {}
+    for card in counts:
+        by_node.setdefault(card.node, []).append(card)
+    for node, cards in by_node.items():
+        gone = {instance.uuid for card in cards for instance in card.instances}
+        devices = [device for device in trial.everything(node) if device.uuid not in gone]
+        for card in cards:
+            devices += _future(card, profiles=layout(card, profile=profile, count=counts[card], wanted=wanted))
+        trial.set_devices(node, devices=devices)
+    return trial
 
 
 def _future(card: Card, *, profiles: Sequence[str]) -> Iterator[DeviceFacts]:

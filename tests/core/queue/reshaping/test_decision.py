@@ -109,6 +109,25 @@ def test_a_node_without_cpu_for_the_job_is_left_alone() -> None:
     )
 
 
+def test_many_gpus_of_another_model_hide_no_gpu_that_helps() -> None:
+    others = [replace(make_card(f"a{at}", 0), model="A100") for at in range(40)]
+    card = make_card("z", 0, *SEVEN)
+    (found,) = changes_for(
+        job("3g.40gb(H100)"), cards=[*others, card], wanted=(), ledger=ledger_of(*others, card), sites={}
+    )
+    assert found.card is card
+
+
+def test_many_gpus_on_nodes_without_cpu_hide_no_gpu_that_helps() -> None:
+    others, card, ledger = [make_card(f"a{at}", 0) for at in range(40)], make_card("z", 0, *SEVEN), Ledger()
+    for each in others:
+        add_cards(ledger, each.node, each, cpu_milli=1000)
+    add_cards(ledger, "z", card)
+    asks = replace(job("3g.40gb"), ask=make_ask("3g.40gb", cpu_milli=8000))
+    (found,) = changes_for(asks, cards=[*others, card], wanted=(), ledger=ledger, sites={})
+    assert found.card is card
+
+
 def test_a_gpu_with_one_tenant_is_not_idle() -> None:
     free, used = make_card("a", 0, *SEVEN), make_card("a", 1, *SEVEN)
     ledger = ledger_of(free, used)
