@@ -210,7 +210,11 @@ class SchedulingCycle:
     def _beyond_limit(self, job: Candidate, *, waits: Waits) -> Verdict:
         """The verdict on a job that a limit keeps waiting: what borrowers use of it may come back, as room does."""
         owner = None if self._reclaim is None else self._reclaim.owner(job)
-        if self._reclaim is None or owner is None or not self._reclaim.may_seek(job, owner=owner):
+        if self._reclaim is None or owner is None:
+            return waits
+        # The first limit that refuses it, and the first one that counts jobs.
+        limit = waits.message, self._gate.refusal(replace(job, ask=on_cpu(job.ask), others=()))
+        if not self._reclaim.may_seek(job, owner=owner, limit=limit):
             return waits
         made = self._reclaim.reclaim(
             job,
@@ -218,6 +222,7 @@ class SchedulingCycle:
             ledger=self._ledger,
             sites=self._sites,
             beside=self._residual(job, in_seconds=self._reclaim.takes_seconds),
+            limit=limit,
             allows=lambda victims: self._gate.allows_without(job, ended=[each.key for each in victims]),
         )
         if made is None:

@@ -3,7 +3,7 @@
 Pure. Decisions are not stored here: the next cycle gets the ended jobs as input and proves again that they suffice.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -32,8 +32,9 @@ class Reclaim:
         self._loans = loans
         self._charge_of = loans.charges.get
         self._searches = 0
-        # Why no search of a shape for an owner found victims, in this cycle.
-        self._refused: dict[tuple[object, int], str] = {}
+        # Why no search of a shape for an owner found victims, in this cycle. The third part is None, or what keeps the
+        # job waiting besides room: that is no reason for jobs of the same shape that nothing else keeps waiting.
+        self._refused: dict[tuple[object, int, Hashable], str] = {}
         # The reasons of `owner_or_refusal` since the loans last changed, by shape and the identity of the charge:
         # thousands of waiting jobs have the same.
         self._settled: dict[tuple[object, int], str] = {}
@@ -42,6 +43,9 @@ class Reclaim:
         # the jobs request.
         self._nobody: dict[tuple[int | None, int], str] = {}
         self._by_quota: dict[int | None, list[Running]] | None = None
+        # The jobs that may end for each owner, while neither the loans nor the decisions change.
+        self._willing_for: dict[int, list[Running]] = {}
+        self._willing_at = (-1, -1)
         for each in evictor.running:
             if each.yields_to:
                 # It is about to end, so its quota no longer uses what it holds.
@@ -59,9 +63,18 @@ class Reclaim:
             found = self._loans.owner(job.key, workers=job.least)
         return None if job.ask.gpu is None else found
 
-    def may_seek(self, job: Candidate, *, owner: int) -> bool:
-        """Whether jobs end for this one already, or no job of its shape has failed to get any back in this cycle."""
-        return (job.shape, owner) not in self._refused or bool(self._evictor.current_victims(job))
+    def may_seek(self, job: Candidate, *, owner: int, limit: Hashable = None) -> bool:
+        """Whether jobs end for this one already, or no job of its shape has failed to get any back in this cycle.
+
+        `limit` says what keeps the job waiting besides room, if anything does.
+        """
+        keys = {(job.shape, owner, None), self._key(job, owner=owner, limit=limit)}
+        return not keys & self._refused.keys() or bool(self._evictor.current_victims(job))
+
+    def _key(self, job: Candidate, *, owner: int, limit: Hashable) -> tuple[object, int, Hashable]:
+        """What jobs have in common whose searches fail alike."""
+        # Jobs with the same charge belong to the same user, so the same limits of quotas bind them.
+        return job.shape, owner, None if limit is None else (id(self._charge_of(job.key)), limit)
 
     def owner_or_refusal(self, job: Candidate) -> int | str:
         """The quota whose guarantee covers the job, where jobs may end for it; else why nothing comes back.
@@ -81,7 +94,7 @@ class Reclaim:
             self._settled_at = self._loans.changes
         owner = self.owner(job)
         if owner is not None and charge is not None and (charge.quota, owner) in self._nobody:
-            self._refused.setdefault((job.shape, owner), self._nobody[charge.quota, owner])
+            self._refused.setdefault((job.shape, owner, None), self._nobody[charge.quota, owner])
         if owner is not None and self.may_seek(job, owner=owner):
             return owner
         clause = "" if owner is None else self.refusal_clause(job, owner=owner)
@@ -98,16 +111,18 @@ class Reclaim:
         ledger: Ledger,
         sites: Sites,
         beside: Beside | None,
+        limit: Hashable = None,
         allows: Callable[[Sequence[Running]], bool] | None = None,
     ) -> Reservation | None:
         """The room that the job gets by the end of borrowers' jobs; None where none of them can give it.
 
         `allows` says whether the limits of quotas above it let the job start without some jobs; None where they do
-        anyway.
+        anyway. `limit` says then what they refuse now.
         """
         proofs = Proofs(job=job, ledger=ledger, sites=sites, beside=beside, allows=allows, pause=self._evictor.pause)
         kept = self._kept(job, owner=owner)
-        proof = self._still(proofs, kept=kept, owner=owner) or self._new(proofs, kept=kept, owner=owner)
+        key = self._key(job, owner=owner, limit=limit)
+        proof = self._still(proofs, kept=kept, owner=owner) or self._new(proofs, kept=kept, owner=owner, key=key)
         if proof is None:
             return None
         message = self._message(job, owner=owner)
@@ -120,7 +135,7 @@ class Reclaim:
 
     def refusal_clause(self, job: Candidate, *, owner: int) -> str:
         """The end of the message of a job for which nothing comes back: why; empty where nothing was sought."""
-        return self._refused.get((job.shape, owner), "")
+        return self._refused.get((job.shape, owner, None), "")
 
     def _message(self, job: Candidate, *, owner: int) -> str:
         return f"Is ended for GPUQuota {self._guarantee(owner)}, and a job of it needs {job.gpus:g}"
@@ -151,13 +166,15 @@ class Reclaim:
         proof = proofs.without(kept) if kept else None
         return None if proof is None else self._choice(proofs, owner=owner, willing=kept).spared(proof)
 
-    def _new(self, proofs: Proofs, *, kept: Sequence[Running], owner: int) -> Proof | None:
+    def _new(
+        self, proofs: Proofs, *, kept: Sequence[Running], owner: int, key: tuple[object, int, Hashable]
+    ) -> Proof | None:
         """A proof with further jobs of borrowers, in addition to those that already end for this one.
 
         Other jobs instead would leave the job without both: some of the first ones may have left already.
         """
         job = proofs.job
-        if (job.shape, owner) in self._refused or self._searches >= _SEARCHES:
+        if key in self._refused or self._searches >= _SEARCHES:
             return None
         willing, found = self._willing(job, owner=owner), None
         if willing:
@@ -165,7 +182,7 @@ class Reclaim:
             with proofs.ledger.without(key for each in kept for key in each.claims):
                 found = self._search(_in_addition(proofs, to=kept), owner=owner, willing=willing)
         if found is None:
-            clause = self._refused[job.shape, owner] = self._why_nothing(job, owner=owner, willing=willing)
+            clause = self._refused[key] = self._why_nothing(job, owner=owner, willing=willing)
             charge = self._charge_of(job.key)
             if not willing and charge is not None and self._settled_at == self._loans.changes:
                 self._nobody[charge.quota, owner] = clause
@@ -191,14 +208,20 @@ class Reclaim:
         return found
 
     def _willing(self, job: Candidate, *, owner: int) -> list[Running]:
-        """The jobs of borrowers that may end for this job, each by itself."""
-        return [
-            each
-            for quota, several in self._candidates().items()
-            if self._loans.borrows(quota)
-            for each in several
-            if each.key not in self._evictor.orders and self._may_end(each, job=job, owner=owner)
-        ]
+        """The jobs of borrowers that may end for this job, each by itself: the same for all jobs of an owner."""
+        at = self._loans.changes, len(self._evictor.orders)
+        if self._willing_at != at:
+            self._willing_at = at
+            self._willing_for.clear()
+        if owner not in self._willing_for:
+            self._willing_for[owner] = [
+                each
+                for quota, several in self._candidates().items()
+                if self._loans.borrows(quota)
+                for each in several
+                if each.key not in self._evictor.orders and self._may_end(each, job=job, owner=owner)
+            ]
+        return self._willing_for[owner]
 
     def _candidates(self) -> dict[int | None, list[Running]]:
         """The running jobs that may be preempted at all, by their quota."""

@@ -10,7 +10,7 @@ from dovetail.api.gpuquota import GPUQuota
 from dovetail.engine.score.fit_cache import FitCache
 from dovetail.queue.cycle import SchedulingCycle
 from dovetail.queue.limits.guarantees import capacity_of, loans_of, quota_of
-from dovetail.queue.limits.limits import LimitGate
+from dovetail.queue.limits.limits import LimitGate, Takes, limits_of
 from dovetail.queue.limits.quota_usage import Counted
 from dovetail.queue.limits.subjects import Subject
 from dovetail.queue.model.candidates import Candidate, Room, commit, find_room
@@ -39,6 +39,7 @@ class Case:
     ends: dict[str, str]
     nodes: dict[str, int] = field(default_factory=lambda: {"n": 8})
     message: str = ""
+    rules: Rules = field(default_factory=Rules)
 
 
 A, B = make_quota("a", guaranteed=4), make_quota("b", guaranteed=4)
@@ -101,6 +102,25 @@ CASES = (
         ends={},
         message="Need 4 GPUs, only 0 available; GPUQuota a: it is guaranteed 4 GPUs, uses 0, and nothing comes back: "
         "no job of a borrower can end without taking from its own guarantee; 8 GPUs may not be preempted",
+    ),
+    Case(
+        says="who is at a limit keeps no other job of its quota from what is guaranteed",
+        quotas=(A, make_quota("each", per="User", users=[], limit={"gpus": 1})),
+        running=(runs("ada0", "a", "1"), *(runs(name, "b", "1") for name in "stuvwxy")),
+        waiting=(("ada1", "a", "1"), ("bob", "a", "1")),
+        ends={"s": "bob"},
+    ),
+    Case(
+        says="who is at two limits keeps no job from what is guaranteed that is at one of them",
+        quotas=(
+            make_quota("left", parents_only=True, guaranteed=8, limit={"gpus": 8}),
+            make_quota("l1", parent="left", guaranteed=4),
+            make_quota("l2", parent="left", guaranteed=2),
+            make_quota("each", per="User", users=[], limit={"gpus": 1}),
+        ),
+        running=(runs("ada0", "l1", "1"), *(runs(name, "l2", "1") for name in "stuvwxy")),
+        waiting=(("ada1", "l1", "1"), ("bob", "l1", "1")),
+        ends={"s": "bob"},
     ),
     Case(
         says="several owners are served in one cycle",
@@ -171,19 +191,22 @@ def decide(case: Case, *, pause: Callable[[], None] = without_pause) -> tuple[di
         job = make_job(name, gpu)
         waiting.append(job)
         counted.append(count(job, namespace, queued=True))
+    terms = {each.uid: limits_of(case.quotas, subject=each.subject, takes=Takes(milli=each.milli)) for each in counted}
     tree = tree_of(case.quotas, capacity=capacity_of(ledger))
     loans = loans_of(
         tree, counted=counted, pods=(), quota_of=lambda subject: quota_of(case.quotas, subject=subject), recent={}
     )
-    evictor = Evictor(running=running, rules=Rules(), pause=pause)
-    look = SchedulingCycle(ledger, sites={}, gate=LimitGate({}, loans=loans), evictor=evictor)
+    evictor = Evictor(running=running, rules=case.rules, pause=pause)
+    gate = LimitGate(terms, running=[each.uid for each in counted if not each.queued], loans=loans)
+    look = SchedulingCycle(ledger, sites={}, gate=gate, evictor=evictor)
     verdicts = [look.at(job) for job in look.in_order(waiting)]
     ends = {key: order.by.key for key, order in evictor.orders.items()}
     return {key.removeprefix("uid-"): by.removeprefix("uid-") for key, by in ends.items()}, verdicts
 
 
 def count(job: Candidate, namespace: str, *, queued: bool = False, preemptible: bool = True) -> Counted:
-    subject = Subject(namespace=namespace, user="ada")
+    """A job counts for the user of its name before a number."""
+    subject = Subject(namespace=namespace, user=job.key.removeprefix("uid-").rstrip("0123456789"))
     milli = round(job.gpus * 1000)
     return Counted(uid=job.key, subject=subject, milli=milli, queued=queued, preemptible=preemptible)
 
