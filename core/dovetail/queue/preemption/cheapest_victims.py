@@ -7,13 +7,14 @@ by one, by cost for each GPU and node by node, and the unnecessary ones are spar
 
 import heapq
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import accumulate, takewhile
 from typing import Final
 
 from dovetail.engine.model.claims import Claim
 from dovetail.gpu.request import WHOLE_MILLI
+from dovetail.queue.preemption import together
 from dovetail.queue.preemption.victims import Proof, Proofs, Running
 from dovetail.queue.quota_tree.loans import Loans
 
@@ -120,19 +121,12 @@ class Choice:
         with self._without(victims) as ended:
             return len(ended) == len(victims)
 
-    @contextmanager
-    def _without(self, victims: Sequence[Running]) -> Iterator[list[Running]]:
+    def _without(self, victims: Sequence[Running]) -> AbstractContextManager[list[Running]]:
         """Uncount the victims one by one, those that leave their quotas their guarantees, within the context."""
-        ended, job = list[Running](), self.proofs.job.key
-        for each in victims:
-            if self.loans.gives_back(each.key, to=job, owner=self.owner):
-                self.loans.end(each.key)
-                ended.append(each)
-        try:
-            yield ended
-        finally:
-            for each in ended:
-                self.loans.start(each.key)
+        return together.without(victims, loans=self.loans, may_end=self._may_end)
+
+    def _may_end(self, victim: Running) -> bool:
+        return self.loans.gives_back(victim.key, to=self.proofs.job.key, owner=self.owner)
 
     # --- many victims --------------------------------------------------------------------------------------------
 

@@ -8,11 +8,13 @@ next cycle gets the preempted jobs as input and proves again that they suffice.
 
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final
 
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.queue.backfill.reservation import Reservation
 from dovetail.queue.model.candidates import Candidate, Room, Sites
+from dovetail.queue.preemption import together
 from dovetail.queue.preemption.negative_cache import NegativeCache
 from dovetail.queue.preemption.victims import Beside, Proof, Proofs, Running, without_pause
 from dovetail.queue.quota_tree.loans import Loans
@@ -125,7 +127,8 @@ class Evictor:
         None where no job may be preempted, or where the job would start as soon without it, as `otherwise` says.
         `beside` gives what reservations leave of a ledger to the job; None where they leave all of it.
         """
-        proofs = Proofs(job=job, ledger=ledger, sites=sites, beside=beside, pause=self.pause)
+        choose = partial(self._together, job=job) if self._crosses_quotas else None
+        proofs = Proofs(job=job, ledger=ledger, sites=sites, beside=beside, together=choose, pause=self.pause)
         proof = self._still(proofs)
         if proof is None:
             if otherwise is not None and otherwise.at_seconds <= self.takes_seconds:
@@ -134,6 +137,10 @@ class Evictor:
         if proof is None:
             return None
         self.orders.update({each.key: Order(victim=each.key, by=job) for each in proof.victims if not each.left})
+        if self.loans is not None:
+            for each in proof.victims:
+                self.loans.end(each.key)
+            self.loans.start(job.key, workers=len(proof.room.claims) or None)
         return Reservation(job=job, at_seconds=self.takes_seconds, claims=proof.room.claims)
 
     @property
@@ -153,8 +160,37 @@ class Evictor:
         ]
         if not victims or not self.rules.gap or not proofs.job.may_preempt:
             return None
+        if self._crosses_quotas and self.loans is not None:
+            victims = self._that_still_may(victims, job=proofs.job, loans=self.loans)
         proof = proofs.without(victims)
         return None if proof is None else proofs.spared(proof)
+
+    def _that_still_may(self, victims: Sequence[Running], *, job: Candidate, loans: Loans) -> list[Running]:
+        """Those of the victims by earlier decisions that leave their quotas their guarantees, or have left."""
+        going = [each for each in victims if not each.left]
+        for each in going:
+            # Their use counts while it is tested whether they still are beyond a guarantee.
+            loans.start(each.key)
+        may = {each.key for each in self._together(going, job=job)}
+        for each in going:
+            loans.end(each.key)
+        return [each for each in victims if each.left or each.key in may]
+
+    @property
+    def _crosses_quotas(self) -> bool:
+        """Whether victims may be of other quotas, which keep their guarantees."""
+        return self.loans is not None and self.rules.between_quotas
+
+    def _together(self, victims: Sequence[Running], *, job: Candidate) -> Sequence[Running]:
+        """Those of the victims that may end together, the first ones first: their quotas keep their guarantees."""
+        if self.loans is None:
+            return victims
+        with together.without(victims, loans=self.loans, may_end=partial(self._may_lose, job=job)) as ended:
+            return list(ended)
+
+    def _may_lose(self, victim: Running, *, job: Candidate) -> bool:
+        loans = self.loans
+        return loans is None or loans.may_lose(victim.key, to=job.key, others=self.rules.between_quotas)
 
     def _new(self, proofs: Proofs) -> Proof | None:
         if any(each.left for each in self.current_victims(proofs.job)):
@@ -191,7 +227,7 @@ class Evictor:
             and not each.left
             and each.preemptible
             and each.key not in self.orders
-            and (self.loans is None or self.loans.may_lose(each.key, to=job.key, others=rules.between_quotas))
+            and self._may_lose(each, job=job)
         ]
         return sorted(may, key=lambda each: (each.priority, each.run_seconds, each.key))
 

@@ -73,8 +73,9 @@ class Proofs:
 
     The ledger is unchanged when a method returns.
 
-    `allows` says whether limits let the job start without some jobs; None where no limit keeps it. `pause` is called
-    before each placement of the job, which takes the longer the larger it is.
+    `allows` says whether limits let the job start without some jobs; None where no limit keeps it. `together` chooses
+    those that may end together, the first ones first; None where all may that may alone. `pause` is called before each
+    placement of the job, which takes the longer the larger it is.
     """
 
     job: Candidate
@@ -82,6 +83,7 @@ class Proofs:
     sites: Sites
     beside: Beside | None
     allows: Callable[[Sequence[Running]], bool] | None = None
+    together: Callable[[Sequence[Running]], Sequence[Running]] | None = None
     pause: Callable[[], None] = without_pause
 
     def question(self, willing: Sequence[Running]) -> Question:
@@ -99,11 +101,16 @@ class Proofs:
         if self.beside is not None and self.without(willing) is None:
             return None
         for victims in _sets(willing, most=most):
+            if len(self._together(victims)) < len(victims):
+                continue
             proof = self.without(victims)
             if proof is not None:
                 return proof
         found = self.fewest(willing)
         return found if found is not None and len(found.victims) <= most else None
+
+    def _together(self, victims: Sequence[Running]) -> Sequence[Running]:
+        return victims if self.together is None else self.together(victims)
 
     def without(self, victims: Sequence[Running], *, nodes: Sequence[str] | None = None) -> Proof | None:
         """The room of the job once the victims have left, on `nodes` where given.
@@ -144,6 +151,7 @@ class Proofs:
         return min(found, key=lambda proof: _cost(proof.victims), default=None)
 
     def _by_adding(self, ordered: Sequence[Running], *, nodes: Sequence[str] | None = None) -> Proof | None:
+        ordered = self._together(ordered)
         low, high = 1, len(ordered)
         while low < high:
             middle = (low + high) // 2
@@ -166,7 +174,7 @@ class Proofs:
         likely = sorted(there, key=lambda node: _cost(self._at_least(there[node])))
         # A search that respects reservations costs more: the one without them rules most nodes out.
         bare = replace(self, beside=None)
-        able = (node for node in likely if bare.without(there[node], nodes=[node]) is not None)
+        able = (node for node in likely if bare.without(self._together(there[node]), nodes=[node]) is not None)
         tried = (self._by_adding(there[node], nodes=[node]) for node in islice(able, _NODES))
         return [proof for proof in tried if proof is not None]
 

@@ -51,6 +51,7 @@ TREE = (
     make_quota("r1", parent="right", guaranteed=4),
     make_quota("r2", parent="right", guaranteed=4),
 )
+ACROSS = Rules(gap=10, min_run_seconds=0.0, between_quotas=True)
 CASES = (
     Case(
         says="an owner gets its guarantee back from a borrower",
@@ -121,6 +122,42 @@ CASES = (
         running=(runs("ada0", "l1", "1"), *(runs(name, "l2", "1") for name in "stuvwxy")),
         waiting=(("ada1", "l1", "1"), ("bob", "l1", "1")),
         ends={"s": "bob"},
+    ),
+    Case(
+        says="a higher priority takes no quota below its guarantee, by several jobs either",
+        quotas=(make_quota("a", guaranteed=0), B),
+        running=(runs("x", "b", "2"), runs("y", "b", "2"), runs("z", "b", "2"), runs("w", "a", "2", priority=10)),
+        waiting=(("mine", "a", "4"),),
+        ends={},
+        rules=ACROSS,
+    ),
+    Case(
+        says="a higher priority takes what a quota has beyond its guarantee, and other jobs where that is not enough",
+        quotas=(make_quota("a", guaranteed=0), B),
+        running=(runs("x", "b", "2"), runs("y", "b", "2"), runs("z", "b", "2"), runs("w", "c", "2", run_seconds=900.0)),
+        waiting=(("mine", "a", "4"),),
+        ends={"w": "mine", "x": "mine"},
+        rules=ACROSS,
+    ),
+    Case(
+        says="of many jobs, those of a higher priority take no quota below its guarantee",
+        quotas=(make_quota("a", guaranteed=0), make_quota("b", guaranteed=14)),
+        running=(
+            *(runs(f"{name}{n}", "b", "1") for name in "xy" for n in range(8)),
+            *(runs(f"z{n}", "c", "1", run_seconds=900.0) for n in range(8)),
+        ),
+        waiting=(("mine", "a", "4"),),
+        ends={f"z{n}": "mine" for n in range(4)},
+        nodes={"n": 8, "m": 8, "o": 8},
+        rules=ACROSS,
+    ),
+    Case(
+        says="a quota at its guarantee by now keeps a job that was asked for one of a higher priority",
+        quotas=(make_quota("a", guaranteed=0), make_quota("b", guaranteed=6)),
+        running=(runs("x", "b", "4", yields_to="uid-mine"), runs("y", "b", "4", yields_to="uid-mine")),
+        waiting=(("mine", "a", "4"),),
+        ends={},
+        rules=ACROSS,
     ),
     Case(
         says="several owners are served in one cycle",
