@@ -147,6 +147,8 @@ class SchedulingCycle:
     def in_order(self, waiting: Iterable[Candidate]) -> list[Candidate]:
         """The jobs in the order in which the cycle decides on them; between quotas of a tree, by their turns."""
         ordered, loans = order(waiting), self._gate.loans
+        if self._reclaim is not None:
+            self._reclaim.begin(ordered)
         return ordered if loans is None else in_turn(ordered, loans=loans)
 
     @property
@@ -169,6 +171,8 @@ class SchedulingCycle:
     def at(self, job: Candidate) -> Verdict:
         """The verdict on the next job in order."""
         verdict = self._at(job)
+        if self._reclaim is not None:
+            self._reclaim.settle(job)
         if self._growth is None or self._evictor.preemption_clause(job.key):
             # A job that preempts others gets their room: it needs no new nodes.
             return verdict

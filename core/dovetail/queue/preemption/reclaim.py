@@ -3,7 +3,7 @@
 Pure. Decisions are not stored here: the next cycle gets the ended jobs as input and proves again that they suffice.
 """
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -47,9 +47,38 @@ class Reclaim:
         self._willing_for: dict[int, list[Running]] = {}
         self._willing_at = (-1, -1)
         for each in evictor.running:
-            if each.yields_to:
-                # It is about to end, so its quota no longer uses what it holds.
+            if each.left:
+                # Its pods end, so its quota no longer uses what they hold.
                 loans.end(each.key)
+
+    def begin(self, waiting: Iterable[Candidate]) -> None:
+        """Uncount the jobs that are about to end for waiting ones.
+
+        Those stay counted whose notice will be withdrawn, because nothing waits for their room or their quota needs
+        them for its guarantee. Without them, other jobs of their quota would seem to be within that guarantee.
+        """
+        for job in waiting:
+            if job.key in self._evictor.have_victims:
+                owner = self.owner(job)
+                for each in self._evictor.current_victims(job):
+                    if not each.left and self._will_end(each, job=job, owner=owner):
+                        self._loans.end(each.key)
+
+    def _will_end(self, victim: Running, *, job: Candidate, owner: int | None) -> bool:
+        """Whether a decision for the job lasts, as far as guarantees matter."""
+        if owner is not None:
+            return self._may_end(victim, job=job, owner=owner)
+        one, other = self._loans.charge(victim.key), self._loans.charge(job.key)
+        if one is None or other is None or one.quota == other.quota:
+            # The job takes the place of one of its own quota.
+            return False
+        return self._loans.may_lose(victim.key, to=job.key, others=True)
+
+    def settle(self, job: Candidate) -> None:
+        """Count again the jobs that were to end for this one and now continue. Call it after the job's verdict."""
+        for each in self._evictor.current_victims(job):
+            if not each.left and each.key not in self._evictor.orders:
+                self._loans.start(each.key)
 
     @property
     def takes_seconds(self) -> float:
@@ -156,9 +185,11 @@ class Reclaim:
             # Their use counts while it is tested whether they still borrow.
             if not each.left:
                 self._loans.start(each.key)
-        kept = [each for each in victims if each.left or self._may_end(each, job=job, owner=owner)]
+        kept = []
         for each in victims:
-            self._loans.end(each.key)
+            if each.left or self._may_end(each, job=job, owner=owner):
+                self._loans.end(each.key)
+                kept.append(each)
         return kept
 
     def _still(self, proofs: Proofs, *, kept: Sequence[Running], owner: int) -> Proof | None:
