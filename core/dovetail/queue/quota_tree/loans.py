@@ -163,11 +163,15 @@ class Loans:
         return _BEYOND
 
     def _covers(self, at: int, *, need: Vector) -> bool:
+        """Whether all that the guarantee names covers a job; one of which it names nothing, it does not cover."""
         node, used = self.tree.nodes[at], self._used[at]
-        return all(
-            bound is None or not amount or used[resource] + amount <= bound
-            for resource, (amount, bound) in enumerate(zip(need, node.guaranteed, strict=True))
-        )
+        is_named = False
+        for amount, bound, there in zip(need, node.guaranteed, used, strict=True):
+            if amount and bound is not None:
+                if there + amount > bound:
+                    return False
+                is_named = True
+        return is_named
 
     def firm_room(self, key: str) -> Bounds | None:
         """What its own guarantee leaves of each resource to a job that may not be ended; None where it may be ended.

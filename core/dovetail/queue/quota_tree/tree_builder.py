@@ -106,17 +106,19 @@ class _Builder:
     def _sum_up(self, name: str) -> list[int | None]:
         """What the quota's spec guarantees, or else the sum of its children; from the leaves up."""
         below = [self._sum_up(child) for child in self._children.get(name, ())]
-        sums = [sum(each[at] or 0 for each in below) for at in range(len(self._resources))]
+        # A resource that one child names is named, also with an amount of 0: without a bound, all of it is guaranteed.
+        sums = [_sum(each[at] for each in below) for at in range(len(self._resources))]
         own = self._own(name)
         if own is None:
             found = self._at_most_limit(name, below=below, sums=sums)
         else:
             found = own
             for at, resource in enumerate(self._resources):
-                if own[at] is not None and sums[at] > (own[at] or 0):
+                if own[at] is not None and (sums[at] or 0) > (own[at] or 0):
                     said = f"guarantees {amount_text(own[at], of=resource)}"
                     self._children_above(name, said=said, bound="it", at=at, below=below)
-        self._says[name] = tuple(found)
+        says_nothing = all(amount is None for amount in found)
+        self._says[name] = (0, *found[1:]) if says_nothing else tuple(found)
         return found
 
     def _own(self, name: str) -> list[int | None] | None:
@@ -142,12 +144,11 @@ class _Builder:
                 found[at] = bound
         return found
 
-    def _at_most_limit(self, name: str, *, below: list[list[int | None]], sums: list[int]) -> list[int | None]:
+    def _at_most_limit(self, name: str, *, below: list[list[int | None]], sums: list[int | None]) -> list[int | None]:
         """What the children guarantee together, at most the quota's limit: beyond it, no job of theirs can start."""
-        of_memory_alone = any(each[0] is None for each in below) and not sums[0]
-        found: list[int | None] = [None if of_memory_alone else sums[0], *(amount or None for amount in sums[1:])]
+        found = list(sums)
         for at, bound in enumerate(self._limits(name)):
-            if bound is not None and sums[at] > bound:
+            if bound is not None and (sums[at] or 0) > bound:
                 said = f"has a limit of {bare_text(bound, of=self._resources[at])}"
                 self._children_above(name, said=said, bound="the limit", at=at, below=below)
                 found[at] = bound
@@ -231,3 +232,9 @@ class _Builder:
     def _find(self, quota: str, *, reason: FindingReason, says: str, scales: bool = False) -> None:
         message = f"GPUQuota {quota}: {says}"
         self._findings.append(Finding(quota=quota, reason=reason, message=message, scales=scales))
+
+
+def _sum(amounts: Iterable[int | None]) -> int | None:
+    """The sum of those that are said; None where none is."""
+    said = [amount for amount in amounts if amount is not None]
+    return sum(said) if said else None
