@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from dovetail.api.gpujob import KeptOnNode
 from dovetail.api.meta import Condition, Described, ObjectMeta, Timestamp
-from dovetail.api.text_formats import DEVICE_MEMORY, TIME, in_order
+from dovetail.api.text_formats import DEVICE_MEMORY, MODEL_NAME, TIME, in_order
 from dovetail.formats.quantities import mebibytes
 from dovetail.names import API_VERSION
 
@@ -48,6 +48,7 @@ class GPUAmounts(Described, frozen=True, kw_only=True):
         Meta(
             description="GPUs by model, such as A100: 4. It counts the jobs whose request names that model alone.",
             max_length=32,
+            extra_json_schema={"propertyNames": {"pattern": MODEL_NAME}},
         ),
     ] = {}
     memory: Annotated[

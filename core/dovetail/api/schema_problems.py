@@ -44,6 +44,7 @@ def _problems(value: Any, *, schema: Schema, path: str) -> Iterator[str]:
 
 def _of_fields(value: dict[Any, Any], *, schema: Schema, path: str) -> Iterator[str]:
     known, others = schema.get("properties", {}), schema.get("additionalProperties")
+    names: Schema = schema.get("propertyNames", {})
     for name in schema.get("required", ()):
         if name not in value:
             yield f"{path or 'the object'}: {name} is missing"
@@ -52,6 +53,8 @@ def _of_fields(value: dict[Any, Any], *, schema: Schema, path: str) -> Iterator[
         if name in known:
             yield from _problems(each, schema=known[name], path=where)
         elif isinstance(others, dict):
+            if problem := _rule_for_text(str(name), schema=names):
+                yield f'{path or "the object"}: the name "{name}" {problem}'
             yield from _problems(each, schema=others, path=where)
         elif known:
             hint = suggestion(str(name), known=known) or f"; the fields are {', '.join(known)}"

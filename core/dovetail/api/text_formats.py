@@ -9,10 +9,14 @@ Schema = dict[str, Any]
 
 # Only years and offsets that Python can compute with: the API server also accepts the year 0 and an offset of 99 hours.
 TIME: Final = r"^[12][0-9]{3}-[0-9]{2}-[0-9]{2}T[0-9:]{8}(\.[0-9]{1,6})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])$"
+# As requests name models, and with the slash that some drivers write.
+MODEL_NAME: Final = r"^[A-Za-z0-9][A-Za-z0-9 ./_-]{0,127}$"
 DEVICE_MEMORY: Final = r"^(0|[1-9][0-9]{0,5}(\.[0-9]{1,3})?(Mi|Gi|Ti|M|G|T))$"
 
 _SENTENCES: Final = {
     DEVICE_MEMORY: "must be an amount of device memory with a unit (Mi, Gi, Ti, M, G or T), such as 640Gi or 1.5Ti",
+    MODEL_NAME: "must be named as requests name models, by up to 128 letters, digits, spaces, '.', '/', '_' and '-', "
+    "such as A100",
     r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$": "must be of a-z, 0-9 and '-' with a letter or a digit at both ends, "
     "such as team-a",
     "^[A-Za-z_][A-Za-z0-9_]*$": "must be a variable's name of letters, digits and '_', such as learning_rate",
@@ -54,6 +58,11 @@ def add_rules(schema: Schema, *, name: str = "") -> None:
         add_rules(below, name=field)
     if isinstance(below := schema.get("items"), dict):
         add_rules(below, name=_NAMED.get(name, name))
+    if (keys := schema.pop("propertyNames", None)) is not None:
+        # The API server knows no `propertyNames`.
+        rule = f"self.all(key, {matches('key', pattern=keys['pattern'])})"
+        message = f"{name} {sentence_for(keys['pattern'])}"
+        schema.setdefault("x-kubernetes-validations", []).append({"rule": rule, "message": message})
     if (sentence := _SENTENCES.get(schema.get("pattern", ""))) is None:
         return
     pattern = schema.pop("pattern")

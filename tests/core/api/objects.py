@@ -21,7 +21,8 @@ def objects(schema: Schema) -> SearchStrategy[Any]:
             return st.fixed_dictionaries(required, optional=fields)
         case "object":
             values = schema.get("additionalProperties")
-            return st.dictionaries(st.text(min_size=1), objects(values) if values else st.integers(), max_size=FEW)
+            names = objects({"type": "string", "minLength": 1} | schema.get("propertyNames", {}))
+            return st.dictionaries(names, objects(values) if values else st.integers(), max_size=FEW)
         case "array":
             return st.lists(objects(schema["items"]), max_size=FEW)
         case "integer":

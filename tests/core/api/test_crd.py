@@ -86,6 +86,17 @@ def test_what_a_text_must_look_like_is_said_in_a_sentence(kind: str) -> None:
     assert [path for path, schema in schemas(spec) if {"pattern", "format"} & set(schema)] == []
 
 
+def test_the_names_of_models_are_checked_by_a_rule() -> None:
+    """The API server knows no `propertyNames`."""
+    for kind in ("gpuquotas", "gpuquotas v1beta1"):
+        spec = root_schema(kind)["properties"]["spec"]["properties"]
+        for field in ("guaranteed", "limit"):
+            (rule,) = spec[field]["properties"]["models"]["x-kubernetes-validations"]
+            assert rule["rule"].startswith("self.all(key, key.matches(")
+            assert rule["message"].startswith("models must be named as requests name models")
+            assert "propertyNames" not in spec[field]["properties"]["models"]
+
+
 def test_the_columns_of_kubectl_get_are_those_that_users_know() -> None:
     columns = gpujob_crd()["spec"]["versions"][0]["additionalPrinterColumns"]
     shown = [column["name"] for column in columns if not column.get("priority")]

@@ -21,7 +21,12 @@ SCHEMA: Schema = {
         "ready": {"type": "boolean"},
         "word": {"type": "string", "enum": ["One", "Two"]},
         "few": {"type": "array", "maxItems": 2, "items": {"type": "integer"}},
-        "by": {"type": "object", "maxProperties": 1, "additionalProperties": {"type": "integer", "minimum": 0}},
+        "by": {
+            "type": "object",
+            "maxProperties": 1,
+            "additionalProperties": {"type": "integer", "minimum": 0},
+            "propertyNames": {"pattern": "^[a-z]$"},
+        },
         "open": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
     },
 }
@@ -53,6 +58,7 @@ def test_what_the_schema_allows_has_no_problem(version: str, data: st.DataObject
         ({"few": [1, "x"]}, 'few[1] "x": must be a whole number'),
         ({"by": {"a": 1, "b": 2}}, "by (an object): must have at most 1 entries"),
         ({"by": {"a": -1}}, "by.a -1: must be a whole number of at least 0"),
+        ({"by": {"A:": 1}}, 'by: the name "A:" must match ^[a-z]$'),
         ({"cuont": 1}, 'unknown field "cuont"; did you mean "count"?'),
         ({"zzz": 1}, 'unknown field "zzz"; the fields are name, count'),
         ({"name": "x" * 200}, f'name "{"x" * 99}…: must have 2 to 4 characters'),

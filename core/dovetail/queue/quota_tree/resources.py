@@ -6,9 +6,9 @@ from typing import Final
 from dovetail.gpu.models import normalise
 from dovetail.gpu.request import WHOLE_MILLI
 
-# The first resource of every tree. The others are memory and models.
-GPUS: Final = "GPUs"
-# With a character that no model has, so that no model has this name.
+# The first resource of every tree. The others are memory and models. These two have a character that no model's name
+# has: a quota may name a model `GPUs` or `memory`, by mistake or not.
+GPUS: Final = "GPUs:"
 MEMORY: Final = "memory:"
 GIB_MIB: Final = 1024
 

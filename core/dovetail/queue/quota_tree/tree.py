@@ -130,6 +130,8 @@ def models_of(quotas: Iterable[GPUQuota]) -> list[str]:
             for amounts in (quota.spec.guaranteed, quota.spec.most)
             if amounts is not None
             for model in amounts.models
+            # Older objects have names that the API server refuses now.
+            if model not in {GPUS, MEMORY}
         }
     )
 

@@ -6,7 +6,7 @@ import pytest
 
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.queue.limits.quotas import Quotas
-from dovetail.queue.quota_tree.resources import GPUS
+from dovetail.queue.quota_tree.resources import GPUS, MEMORY
 from tests.core.engine.builders import add_node, make_device
 from tests.core.queue.quota_tree.builders import make_quota
 
@@ -42,6 +42,18 @@ def test_a_node_that_is_gone_gives_nothing(ledger: Ledger) -> None:
     quotas.update(make_quota("vision", models={"A100": 2}))
     ledger.drop_node("a")
     assert quotas.capacity(ledger).usable == {GPUS: 4000, "A100": 0}
+
+
+@pytest.mark.parametrize("field", ["guaranteed", "limit"])
+def test_a_model_that_is_called_as_a_resource_takes_no_guarantee_away(ledger: Ledger, field: str) -> None:
+    quotas = Quotas(half_life_seconds=1)
+    quotas.update(make_quota("vision", guaranteed=3, memory="64Gi"))
+    named = {"models": {"GPUs": 1, "memory": 1, "memory:": 1}}
+    quotas.update(make_quota("typo", **{field: named} if field == "limit" else named))
+    capacity = quotas.capacity(ledger)
+    assert capacity.known == {GPUS: 6000, MEMORY: capacity.known[MEMORY], "GPUs": 0, "memory": 0}
+    vision = next(node for node in quotas.tree(capacity=capacity).nodes if node.name == "vision")
+    assert vision.guaranteed[:2] == (3000, 64 * 1024)
 
 
 def test_mig_instances_count_by_their_slices(ledger: Ledger) -> None:
