@@ -1,7 +1,9 @@
 """Whose turn it is: the order of waiting jobs between the quotas of a tree. Pure.
 
 Within a quota the jobs keep their order (priority, age). Between quotas, jobs within their own guarantee come first,
-then those that borrow from the nearest relatives, and among them those of the lowest dominant share for its weight.
+by age; then those that borrow from the nearest relatives, and among them those of the lowest dominant share for its
+weight. An elastic job is within the guarantee if its fewest workers are. If not all are, it comes after the jobs that
+borrow nothing: its other workers must not take what these are guaranteed.
 """
 
 import heapq
@@ -9,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from math import inf
 from typing import Final, Protocol, TypeVar
 
-from dovetail.queue.quota_tree.loans import Loans
+from dovetail.queue.quota_tree.loans import Charge, Loans
 from dovetail.queue.quota_tree.tree import Vector
 
 # How many jobs beyond their own guarantee get their exact turn. Later ones start only if all of these cannot, and keep
@@ -44,6 +46,10 @@ class Waiting(Protocol):
     def name(self) -> str:
         """Its namespace and name."""
 
+    @property
+    def least(self) -> int | None:
+        """The smallest number of workers that it may start with; None for all of them."""
+
 
 Job = TypeVar("Job", bound=Waiting)
 
@@ -53,15 +59,32 @@ def in_turn(ordered: Sequence[Job], *, loans: Loans) -> list[Job]:
     if not loans.tree:
         return list(ordered)
     own, lines = _own_first(ordered, loans=loans)
-    own.sort(key=lambda job: (job.created, job.number, job.name, job.key))
     shared = _shared(lines, loans=loans) if len(lines) > 1 else []
     first = {job.key for job in (*own, *shared)}
     return [*own, *shared, *(job for job in ordered if job.key not in first)]
 
 
+def fewest(charge: Charge, *, least: int | None) -> Vector:
+    """What a job takes at least: with the `least` workers of an elastic one."""
+    return charge.need if least is None or not charge.each else tuple(amount * least for amount in charge.each)
+
+
+def _by_age(lines: Mapping[int, Sequence[Job]]) -> list[Job]:
+    """The jobs of several quotas: each quota has the places of its jobs by age, and fills them in its own order.
+
+    So a job of high priority passes others of its quota, and a quota whose jobs have one gets no earlier places.
+    """
+    places = [(job.created, job.number, job.name, job.key, quota) for quota, jobs in lines.items() for job in jobs]
+    following = {quota: iter(jobs) for quota, jobs in lines.items()}
+    return [next(following[place[-1]]) for place in sorted(places)]
+
+
 def _own_first(ordered: Sequence[Job], *, loans: Loans) -> tuple[list[Job], dict[int | None, list[Job]]]:
-    """The jobs within their own guarantees, and all others in order, by their quota."""
-    own: list[Job] = []
+    """The jobs within their own guarantees in their turn, and all others in order, by their quota."""
+    # The owners of each quota: those within its guarantee with all their workers, and those from the first one on that
+    # is within it with its fewest workers alone.
+    whole: dict[int, list[Job]] = {}
+    part: dict[int, list[Job]] = {}
     lines: dict[int | None, list[Job]] = {}
     room = [
         [
@@ -79,17 +102,28 @@ def _own_first(ordered: Sequence[Job], *, loans: Loans) -> tuple[list[Job], dict
         if (
             charge is not None
             and quota is not None
-            and charge.need[0] <= gpus_left[quota] > 0
-            and _take(room[quota], need=charge.need)
+            and (charge.need[0] <= gpus_left[quota] or charge.each)
+            and gpus_left[quota] > 0
+            and (taken := _taken(charge, room=room[quota], least=job.least)) is not None
         ):
-            own.append(job)
-            gpus_left[quota] -= charge.need[0]
+            owners = part if taken is not charge.need or quota in part else whole
+            owners.setdefault(quota, []).append(job)
+            gpus_left[quota] -= taken[0]
             continue
         line = lines.get(quota)
         if line is None:
             line = lines[quota] = []
         line.append(job)
-    return own, lines
+    return [*_by_age(whole), *_by_age(part)], lines
+
+
+def _taken(charge: Charge, *, room: list[int | None], least: int | None) -> Vector | None:
+    """What a job takes of its quota's room, from which it is taken: with all its workers, else with its fewest."""
+    if _take(room, need=charge.need):
+        return charge.need
+    if not charge.each or not _take(room, need=(least_of_it := fewest(charge, least=least))):
+        return None
+    return least_of_it
 
 
 def _take(room: list[int | None], *, need: Vector) -> bool:
@@ -140,7 +174,7 @@ def _turn(job: Waiting, *, quota: int | None, loans: Loans) -> _Turn:
     age = (job.share, job.created, job.number, job.name, job.key)
     if quota is None or charge is None:
         return (loans.depth(None, need=()), (_stepped(loans.outside_level),), *age)
-    need = charge.need
+    need = fewest(charge, least=job.least)
     path = loans.tree.nodes[quota].path
     return (loans.depth(quota, need=need), tuple(_stepped(loans.level(at)) for at in reversed(path)), *age)
 
