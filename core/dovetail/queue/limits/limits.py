@@ -13,6 +13,7 @@ from dovetail.queue.model.candidates import Candidate
 from dovetail.queue.model.gate import Refused
 from dovetail.queue.quota_tree.loans import Loans
 from dovetail.queue.quota_tree.resources import GPUS, MEMORY, amount_text, bare_text, counts_model
+from dovetail.queue.quota_tree.turns import fewest
 
 Unit = Literal["GPUs", "memory", "model", "jobs", "queued", "group"]
 # The owner of the limit (a quota, a quota and a model, or namespace and group), the name that it counts the subject as,
@@ -170,13 +171,14 @@ class LimitGate:
 
     def narrows(self, job: Candidate) -> str:
         """The limit that allows no more workers than that; empty where the job may have all of them."""
-        allowed, limit = min(self._allowed(job), key=lambda each: each[0], default=(job.workers, None))
-        return "" if limit is None or allowed >= job.workers else f"{KIND} {limit.quota}"
+        allowed, quota = min(self._allowed(job), key=lambda each: each[0], default=(job.workers, ""))
+        return "" if allowed >= job.workers else f"{KIND} {quota}"
 
-    def _allowed(self, job: Candidate) -> list[tuple[int, Limit]]:
-        """The number of workers that each limit of an elastic job leaves."""
+    def _allowed(self, job: Candidate) -> list[tuple[int, str]]:
+        """The number of workers that each limit of an elastic job leaves, and the quota that sets it."""
         elastic = [limit for limit in self._terms_of(job.key).start if limit.each]
-        return [((limit.most - self._used[limit.counter]) // limit.each, limit) for limit in elastic]
+        found = [((limit.most - self._used[limit.counter]) // limit.each, limit.quota) for limit in elastic]
+        return found if self._firm is None else [*found, *_firm_workers(job, loans=self._firm)]
 
     def started(self, job: Candidate) -> None:
         """Count what the job takes; it is no longer queued."""
@@ -211,12 +213,25 @@ def _that_apply(terms: Terms, *, job: Candidate) -> Iterable[Limit]:
     return [limit for limit in terms.start if limit.counter[2] not in _OF_DEVICES]
 
 
-def _not_firm(job: Candidate, *, loans: Loans) -> Refused | None:
-    """Why a job that may not be preempted has to wait: beyond a guarantee it would keep what is lent."""
+def _firm_workers(job: Candidate, *, loans: Loans) -> list[tuple[int, str]]:
+    """The number of workers that each guarantee leaves to an elastic job that may not be preempted, and its quota."""
     rooms, charge = loans.firm_room(job.key), loans.charge(job.key)
-    if rooms is None or charge is None:
+    if rooms is None or charge is None or charge.quota is None or not charge.each:
+        return []
+    name = loans.tree.nodes[charge.quota].name
+    pairs = zip(rooms, charge.each, strict=True)
+    return [(room // amount, name) for room, amount in pairs if room is not None and amount]
+
+
+def _not_firm(job: Candidate, *, loans: Loans) -> Refused | None:
+    """Why a job that may not be preempted has to wait: beyond a guarantee it would keep what is lent.
+
+    A job that starts without its GPUs takes none of a guarantee.
+    """
+    rooms, charge = loans.firm_room(job.key), loans.charge(job.key)
+    if rooms is None or charge is None or job.ask.gpu is None:
         return None
-    resources = zip(loans.tree.resources, charge.need, rooms, strict=True)
+    resources = zip(loans.tree.resources, fewest(charge, least=job.least), rooms, strict=True)
     short = next(((of, need, room) for of, need, room in resources if room is not None and need > room), None)
     if short is None:
         return None
@@ -228,9 +243,8 @@ def _not_firm(job: Candidate, *, loans: Loans) -> Refused | None:
         where = (
             f"GPUQuota {node.name} guarantees {amount_text(bound, of=of)}, {bare_text(room, of=of)} of them are left"
         )
-    message = (
-        f"preemptible: false is allowed within a guarantee alone: {where}, this job needs {bare_text(need, of=of)}"
-    )
+    amount = bare_text(need, of=of) if job.least is None else f"at least {bare_text(need, of=of)}"
+    message = f"preemptible: false is allowed within a guarantee alone: {where}, this job needs {amount}"
     return Refused(reason="Quota", message=message)
 
 

@@ -12,12 +12,15 @@ from hypothesis import strategies as st
 from dovetail.api.gpuquota import GPUQuota
 from dovetail.queue.cycle import admit
 from dovetail.queue.estimates.simulation import foresee
+from dovetail.queue.limits.guarantees import loans_of
 from dovetail.queue.limits.limits import CounterKey, LimitGate, Takes, Terms, group_limit, limits_of, milli_of
+from dovetail.queue.limits.quota_usage import Counted
 from dovetail.queue.limits.subjects import Subject, binds, subject_name
 from dovetail.queue.model.candidates import Candidate, order
 from dovetail.queue.verdicts import Admitted, Waits
 from tests.core.engine.builders import make_ask, make_ledger
 from tests.core.queue.backfill.test_backfill import make_job, run
+from tests.core.queue.quota_tree.builders import make_tree
 
 
 def make_quota(name: str = "vision", **spec: Any) -> GPUQuota:
@@ -299,6 +302,66 @@ def test_a_rigid_job_keeps_its_workers_whatever_the_quota() -> None:
     job = replace(make_job("r", "2"), workers=3)
     gate = gate_for(job, make_quota(gpus=4))
     assert (gate.workers(job), gate.narrows(job)) == (3, "")
+
+
+# --- jobs that may not be preempted -----------------------------------------------------------------------------------
+
+
+def firm_gate(*jobs: Candidate, guaranteed: dict[str, Any]) -> LimitGate:
+    """The gate over jobs of a quota with a guarantee, none of which may be preempted."""
+    counted = [
+        Counted(
+            uid=job.key,
+            subject=VISION,
+            milli=milli_of(job.ask, workers=job.workers),
+            memory_mib=80 * milli_of(job.ask, workers=job.workers) * 1024 // 1000,
+            queued=True,
+            workers=job.workers,
+            least=job.least,
+            preemptible=False,
+        )
+        for job in jobs
+    ]
+    tree = make_tree(make_quota(namespaces=["vision"], guaranteed=guaranteed), gpus=16)
+    return LimitGate({}, loans=loans_of(tree, counted=counted, pods=(), quota_of=lambda _: "vision", recent={}))
+
+
+@pytest.mark.parametrize(
+    ("guaranteed", "workers"), [({"gpus": 8}, 4), ({"gpus": 7}, 3), ({"gpus": 8, "memory": "400Gi"}, 2)]
+)
+def test_an_elastic_job_that_may_not_be_preempted_starts_with_the_workers_that_its_guarantee_leaves(
+    guaranteed: dict[str, Any], workers: int
+) -> None:
+    job = elastic("e", workers=4, least=2)
+    gate = firm_gate(job, guaranteed=guaranteed)
+    assert gate.refusal(job) is None
+    assert gate.workers(job) == workers
+    assert gate.narrows(job) == ("" if workers == 4 else "GPUQuota vision")
+
+
+def test_what_an_elastic_job_that_may_not_be_preempted_started_with_is_left_to_no_other() -> None:
+    job, other = elastic("e", workers=4, least=2), elastic("o", workers=4, least=1)
+    gate = firm_gate(job, other, guaranteed={"gpus": 9})
+    gate.started(replace(job, workers=3))
+    assert gate.refusal(other) is None
+    assert gate.workers(other) == 1
+
+
+def test_an_elastic_job_that_may_not_be_preempted_waits_if_its_fewest_workers_are_beyond_the_guarantee() -> None:
+    job = elastic("e", workers=4, least=3)
+    refused = firm_gate(job, guaranteed={"gpus": 4}).refusal(job)
+    assert refused is not None
+    assert refused.message == (
+        "preemptible: false is allowed within a guarantee alone: GPUQuota vision guarantees 4 GPUs, 4 of them are "
+        "left, this job needs at least 6"
+    )
+
+
+def test_a_job_that_may_not_be_preempted_may_fall_back_to_the_cpu_beyond_its_guarantee() -> None:
+    job = replace(make_job("f", "2"), cpu_in_seconds=0.0)
+    (verdict,) = admit([job], ledger=make_ledger(n=1), sites={}, gate=firm_gate(job, guaranteed={"gpus": 1}))
+    assert isinstance(verdict, Admitted)
+    assert verdict.on_cpu
 
 
 def test_jobs_of_a_group_run_side_by_side_up_to_the_number_of_each() -> None:
