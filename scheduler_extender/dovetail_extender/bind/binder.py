@@ -138,8 +138,11 @@ class Binder:
         return await self._write(pod, claim=claim, tenancy=tenancy, deadline=deadline)
 
     async def _find(self, args: BindingArgs) -> Pod:
+        """The pod from the cache, or from the API server if the cache does not have it as kube-scheduler saw it."""
         pod = self._pods.cached(namespace=args.pod_namespace, name=args.pod_name)
-        if pod is not None and pod.metadata.uid == args.pod_uid:
+        # No pod with a gate is scheduled. The operator opens the gate and writes job, seat and plan in one patch, which
+        # the cache lacks then: the pod would be bound as a pod of no job.
+        if pod is not None and pod.metadata.uid == args.pod_uid and not pod.spec.scheduling_gates:
             return pod
         return await self._pods.read(
             namespace=args.pod_namespace, name=args.pod_name, deadline_seconds=self._deadline_seconds

@@ -1,11 +1,13 @@
 """Bind of a worker whose GPUJob the informer has not brought: the API server is asked once, and its answer counts."""
 
 import asyncio
+import copy
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
+from dovetail import names
 from dovetail.pods.allocation import Allocation, allocation_in
 from dovetail_extender.service import Options
 from tests.background import eventually
@@ -54,6 +56,28 @@ async def test_a_known_job_is_not_read(api: ApiServer) -> None:
         await face.ready()
         assert await face.bind(worker, "b") == ""
     assert (allocated(api).job, api.reads["gpujobs"]) == ("train", 0)
+
+
+async def test_a_pod_whose_gate_the_cache_still_shows_is_bound_as_its_seat_says(api: ApiServer) -> None:
+    """The watch of kube-scheduler is ahead: it binds the pod before the extender has seen the gate open."""
+    job = make_job(("b", 1)) | {"spec": {"priority": 200}}
+    api.put("gpujobs", job)
+    gated = make_worker()
+    of_job = {names.SEAT: f"{job['metadata']['uid']}/0", names.PLAN: gated["metadata"]["annotations"].pop(names.PLAN)}
+    labels = gated["metadata"].pop("labels")
+    gated["metadata"].pop("ownerReferences")
+    gated["spec"]["schedulingGates"] = [{"name": names.QUEUE_GATE}]
+    api.put("pods", gated)
+    async with watching(api) as face:
+        await face.ready()
+        api.telling = False
+        opened = copy.deepcopy(gated)
+        opened["metadata"]["labels"] = labels
+        opened["metadata"]["annotations"] |= of_job
+        del opened["spec"]["schedulingGates"]
+        api.put("pods", opened)
+        assert await face.bind(opened, "b") == ""
+    assert (allocated(api).job, allocated(api).priority) == ("train", 200)
 
 
 @pytest.mark.parametrize("replaced", [False, True], ids=["deleted", "replaced by a job of the same name"])
