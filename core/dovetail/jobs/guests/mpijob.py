@@ -28,6 +28,7 @@ class MPIJobs:
     resource: Resource = Resource(group="kubeflow.org", version="v2beta1", plural="mpijobs", kind="MPIJob")
     prefix: str = "mpijob"
     suspend_path: Path = ("runPolicy", "suspend")
+    name_labels: tuple[str, ...] = ("training.kubeflow.org/job-name",)
 
     def pod_sets(self, spec: Mapping[str, Any]) -> list[PodSet]:
         """Its launcher and workers. Raises `GuestError`."""
@@ -44,7 +45,8 @@ class MPIJobs:
                 path=("mpiReplicaSpecs", role, "template"),
                 count=whole(
                     part.get("replicas") if isinstance(part, Mapping) else None,
-                    default=1,
+                    # The MPI operator's defaults.
+                    default=0 if role == "Worker" else 1,
                     field=f"mpiReplicaSpecs.{role}.replicas",
                 ),
             )

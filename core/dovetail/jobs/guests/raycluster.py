@@ -15,6 +15,7 @@ class RayClusters:
     resource: Resource = Resource(group="ray.io", plural="rayclusters", kind="RayCluster")
     prefix: str = "raycluster"
     suspend_path: Path = ("suspend",)
+    name_labels: tuple[str, ...] = ("ray.io/cluster",)
 
     def pod_sets(self, spec: Mapping[str, Any]) -> list[PodSet]:
         """Its head and workers. Raises `GuestError`."""
@@ -41,5 +42,9 @@ def _group(spec: Mapping[str, Any], *, within: Path, index: int) -> PodSet:
     at = f"{''.join(f'{step}.' for step in within)}workerGroupSpecs[{index}]"
     replicas = whole(value_at(spec, path=(*where, "replicas")), default=0, field=f"{at}.replicas")
     least = whole(value_at(spec, path=(*where, "minReplicas")), default=0, field=f"{at}.minReplicas")
+    most = whole(value_at(spec, path=(*where, "maxReplicas")), default=max(replicas, least), field=f"{at}.maxReplicas")
     hosts = whole(value_at(spec, path=(*where, "numOfHosts")), default=1, field=f"{at}.numOfHosts")
-    return pod_set(spec, path=(*where, "template"), count=max(replicas, least) * hosts)
+    # As KubeRay counts (GetWorkerGroupDesiredReplicas).
+    wanted = max(least, min(replicas, most))
+    is_suspended = value_at(spec, path=(*where, "suspend")) is True
+    return pod_set(spec, path=(*where, "template"), count=0 if is_suspended else wanted * hosts)

@@ -217,3 +217,34 @@ def test_what_cannot_be_queued_is_told(name: str, change: dict[str, Any], senten
     with pytest.raises(GuestError) as caught:
         record_of(Guest(metadata=found.metadata, spec={**found.spec, **change}), kind=kind)
     assert str(caught.value) == sentence
+
+
+@pytest.mark.parametrize(
+    ("change", "workers"),
+    [
+        ({"replicas": 5, "minReplicas": 0, "maxReplicas": 3}, 3),
+        ({"replicas": 1, "minReplicas": 2, "maxReplicas": 3}, 2),
+        ({"replicas": None, "minReplicas": 2}, 2),
+        ({"replicas": 5}, 5),
+        ({"replicas": 5, "maxReplicas": 3, "numOfHosts": 2}, 6),
+        ({"replicas": 2, "suspend": True}, 0),
+        ({"replicas": 2, "suspend": False}, 2),
+    ],
+)
+def test_a_group_of_ray_has_the_workers_that_kuberay_makes(change: dict[str, Any], workers: int) -> None:
+    kind = kind_named("RayCluster")
+    spec = json.loads(json.dumps(guest(kind).spec))
+    (group,) = spec["workerGroupSpecs"]
+    for field in ("replicas", "minReplicas", "maxReplicas"):
+        group.pop(field, None)
+    group.update(change)
+    _, found = kind.pod_sets(spec)
+    assert found.count == workers
+
+
+def test_an_mpijob_without_replicas_has_the_pods_that_the_mpi_operator_makes() -> None:
+    kind = kind_named("MPIJob")
+    spec = json.loads(json.dumps(guest(kind).spec))
+    for part in spec["mpiReplicaSpecs"].values():
+        part.pop("replicas", None)
+    assert {pods.path[1]: pods.count for pods in kind.pod_sets(spec)} == {"Launcher": 1, "Worker": 0}
