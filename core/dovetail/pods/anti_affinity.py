@@ -11,6 +11,7 @@ from typing import Final
 from dovetail import names
 from dovetail.api.gpujob import GPUJob
 from dovetail.engine.model.topology import HOSTNAME
+from dovetail.jobs.batch_job import is_guests
 from dovetail.pods.node_affinity import holds
 from dovetail.pods.template_types import LabelSelector, PodTerm, Whereabouts
 
@@ -56,13 +57,14 @@ def labels_apart(job: GPUJob, *, where: Whereabouts) -> list[str]:
 def labels_of_worker(job: GPUJob) -> dict[str, str]:
     """The labels of each worker's pod, as far as they matter.
 
-    Where workers differ, those of the first one.
+    Where workers differ, those of the first one. The pods of a guest have its name, which its record's template says.
     """
+    named = {} if is_guests(job) else dict.fromkeys(_JOB_NAMES, job.metadata.name)
     return {
         **job.spec.template.metadata.labels,
         names.LABEL_JOB: job.metadata.name,
         names.LABEL_JOB_NUMBER: str(job.status.number or ""),
-        **dict.fromkeys(_JOB_NAMES, job.metadata.name),
+        **named,
         **dict.fromkeys(_JOB_UIDS, ""),
         _INDEX: "0",
     }

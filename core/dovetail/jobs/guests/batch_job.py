@@ -17,6 +17,7 @@ class BatchJobs:
     resource: Resource = JOBS
     prefix: str = "job"
     suspend_path: Path = ("suspend",)
+    name_labels: tuple[str, ...] = ("batch.kubernetes.io/job-name", "job-name")
 
     def pod_sets(self, spec: Mapping[str, Any]) -> list[PodSet]:
         """The Job's pods. Raises `GuestError`."""

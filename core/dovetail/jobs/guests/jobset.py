@@ -15,6 +15,7 @@ class JobSets:
     resource: Resource = Resource(group="jobset.x-k8s.io", version="v1alpha2", plural="jobsets", kind="JobSet")
     prefix: str = "jobset"
     suspend_path: Path = ("suspend",)
+    name_labels: tuple[str, ...] = ("jobset.sigs.k8s.io/jobset-name",)
 
     def pod_sets(self, spec: Mapping[str, Any]) -> list[PodSet]:
         """The pods of its Jobs. Raises `GuestError`."""

@@ -117,6 +117,10 @@ class Kind(Protocol):
     def suspend_path(self) -> Path:
         """The way to the field below `spec` that holds the guest; true while it may have no pods."""
 
+    @property
+    def name_labels(self) -> tuple[str, ...]:
+        """The labels by which the guest's controller gives its name to all its pods."""
+
     def pod_sets(self, spec: Mapping[str, Any]) -> list[PodSet]:
         """The pods that the guest has at the same time. Raises `GuestError`."""
 

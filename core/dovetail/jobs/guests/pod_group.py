@@ -59,6 +59,7 @@ class PodGroups:
     prefix: str
     resource: Resource = PODS
     suspend_path: Path = ("suspend",)
+    name_labels: tuple[str, ...] = ()
 
     def pod_sets(self, spec: Mapping[str, Any]) -> list[PodSet]:
         """Each of its pods. Raises `GuestError`."""

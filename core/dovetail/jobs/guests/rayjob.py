@@ -17,6 +17,7 @@ class RayJobs:
     resource: Resource = Resource(group="ray.io", plural="rayjobs", kind="RayJob")
     prefix: str = "rayjob"
     suspend_path: Path = ("suspend",)
+    name_labels: tuple[str, ...] = ()
 
     def pod_sets(self, spec: Mapping[str, Any]) -> list[PodSet]:
         """The pods of its cluster; the pod that submits the program has no GPU and is not held. Raises `GuestError`."""

@@ -6,7 +6,7 @@ knows that its pods are the guest's.
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from dovetail import names
@@ -17,6 +17,7 @@ from dovetail.formats.quantities import read_whole
 from dovetail.gpu.device_plugins import DEFAULT_VENDORS, Vendors, is_mig
 from dovetail.jobs.batch_job import is_guests
 from dovetail.jobs.guests.kind import Guest, GuestError, Kind, PodSet
+from dovetail.jobs.guests.separation import node_ports, selected_labels
 
 Manifest = dict[str, Any]
 
@@ -74,6 +75,7 @@ def record_of(guest: Guest, *, kind: Kind, vendors: Vendors = DEFAULT_VENDORS) -
                 "its pods with GPUs differ in request, resources or placement: the queue plans pods of one kind, so "
                 "give them the same, or queue them as objects of their own"
             )
+    _keep_apart(spec["template"], seated=seated, given=dict.fromkeys(kind.name_labels, guest.metadata.name))
     meta, annotations = guest.metadata, guest.metadata.annotations
     said = {names.USER: annotations[names.USER]} if names.USER in annotations else {}
     labels = {key: value for key, value in meta.labels.items() if key == names.LABEL_PROJECT}
@@ -114,6 +116,15 @@ def _worker(pods: PodSet) -> Manifest:
         if isinstance(spec.get(key), list)
     }
     return {**request, **options, "template": {"spec": {**placed, **containers, "restartPolicy": "Never"}}}
+
+
+def _keep_apart(template: Manifest, *, seated: Sequence[PodSet], given: Mapping[str, str]) -> None:
+    """Add to a worker's template what keeps the workers apart."""
+    if labels := selected_labels(seated, given=given):
+        template["metadata"] = {"labels": labels}
+    containers, ports = template["spec"].get("containers"), node_ports(seated)
+    if containers and ports:
+        containers[0]["ports"] = [{"containerPort": port, "hostPort": port} for port in ports]
 
 
 def _refuse_uncounted(pods: PodSet, *, vendors: Vendors) -> None:

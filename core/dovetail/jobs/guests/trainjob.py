@@ -42,6 +42,7 @@ class TrainJobs:
     resource: Resource = Resource(group="trainer.kubeflow.org", version="v1alpha1", plural="trainjobs", kind="TrainJob")
     prefix: str = "trainjob"
     suspend_path: Path = ("suspend",)
+    name_labels: tuple[str, ...] = JOB_SETS.name_labels
 
     def pod_sets(self, spec: Mapping[str, Any]) -> list[PodSet]:
         """The pods of its JobSet. Raises `GuestError`."""

@@ -5,9 +5,14 @@ from typing import Any
 import pytest
 
 from dovetail import names
+from dovetail.api.gpujob import job_of
+from dovetail.engine.model.claims import Ask
+from dovetail.engine.model.ranking import DEFAULT_RANKING
+from dovetail.engine.model.topology import Spread
 from dovetail.gpu.device_plugins import Vendors
-from dovetail.jobs.guests.kind import Guest, GuestError
+from dovetail.jobs.guests.kind import Guest, GuestError, value_at
 from dovetail.jobs.guests.record import record_name, record_of
+from dovetail.pods.demand import ask_of_job
 from tests.core.jobs.guests.examples import guest, kind_named
 
 JOB = kind_named("Job")
@@ -138,3 +143,94 @@ def test_a_template_with_the_annotation_may_have_the_resources_too() -> None:
 def test_resources_that_are_none_ask_for_nothing(resources: object) -> None:
     template = {"spec": {"containers": [{"name": "main", "resources": resources}]}}
     assert record_of(job(template=template), kind=JOB)["spec"]["resources"] == {"device": "cpu"}
+
+
+PORT = {"name": "main", "ports": [{"containerPort": 29500}]}
+HOST_PORT = {"name": "main", "ports": [{"containerPort": 29500, "hostPort": 29500}]}
+
+
+def apart_by(**labels: str) -> dict[str, Any]:
+    """A required anti-affinity against pods with these labels."""
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": labels}}
+    return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+
+
+def template_of(*, labels: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:
+    metadata = {"annotations": {names.REQUEST: "1"}, "labels": labels or {}}
+    return {"metadata": metadata, "spec": {"containers": [{"name": "main"}], **spec}}
+
+
+def asked(template: dict[str, Any], *, name: str = "train") -> Ask:
+    """What the queue reads in the record of a batch Job with two pods of this template."""
+    return ask_of_job(job_of(record_of(job(template=template, name=name), kind=JOB)), ranking=DEFAULT_RANKING)
+
+
+@pytest.mark.parametrize(
+    ("template", "apart"),
+    [
+        (template_of(), False),
+        (template_of(labels={"app": "train"}, affinity=apart_by(app="train")), True),
+        (template_of(labels={"app": "train"}, affinity=apart_by(app="other")), False),
+        (template_of(affinity=apart_by(**{"batch.kubernetes.io/job-name": "train"})), True),
+        (template_of(affinity=apart_by(**{"job-name": "train"})), True),
+        (template_of(affinity=apart_by(**{"job-name": "job-train"})), False),
+        (template_of(affinity=apart_by(**{names.LABEL_JOB: "job-train"})), True),
+        (template_of(containers=[HOST_PORT]), True),
+        (template_of(containers=[PORT]), False),
+        (template_of(containers=[PORT], hostNetwork=True), True),
+        (template_of(hostNetwork=True), False),
+        (template_of(initContainers=[{**HOST_PORT, "name": "side", "restartPolicy": "Always"}]), True),
+        (template_of(initContainers=[{**HOST_PORT, "name": "first"}]), False),
+    ],
+)
+def test_the_record_keeps_workers_apart_as_the_guest_s_template_does(template: dict[str, Any], apart: bool) -> None:
+    assert asked(template).apart is apart
+
+
+def test_the_record_spreads_workers_as_the_guest_s_template_does() -> None:
+    rule = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
+    spread = {**rule, "labelSelector": {"matchLabels": {"app": "train"}}}
+    topology = asked(template_of(labels={"app": "train"}, topologySpreadConstraints=[spread])).topology
+    assert topology is not None
+    assert topology.spreads == (Spread(label="zone", max_skew=1),)
+
+
+@pytest.mark.parametrize(
+    ("kind", "label"),
+    [
+        ("JobSet", "jobset.sigs.k8s.io/jobset-name"),
+        ("RayCluster", "ray.io/cluster"),
+        ("MPIJob", "training.kubeflow.org/job-name"),
+        ("TrainJob", "jobset.sigs.k8s.io/jobset-name"),
+    ],
+)
+def test_a_selector_of_the_guest_s_own_name_selects_its_workers(kind: str, label: str) -> None:
+    found = guest(kind_named(kind))
+    # The templates of a TrainJob are its JobSet's.
+    within = found.spec["jobSet"] if kind == "TrainJob" else found.spec
+    for pods in kind_named(kind).pod_sets(found.spec):
+        value_at(within, path=(*pods.path, "spec"))["affinity"] = apart_by(**{label: found.metadata.name})
+    record = job_of(record_of(found, kind=kind_named(kind)))
+    assert ask_of_job(record, ranking=DEFAULT_RANKING).apart
+
+
+def test_labels_that_no_rule_selects_stay_out_of_the_record() -> None:
+    found = record_of(
+        job(template=template_of(labels={"app": "a", "secret": "b"}, affinity=apart_by(app="a"))), kind=JOB
+    )
+    assert found["spec"]["template"]["metadata"] == {"labels": {"app": "a"}}
+    assert "metadata" not in record_of(job(template=template_of(labels={"app": "a"})), kind=JOB)["spec"]["template"]
+
+
+def test_templates_that_differ_in_labels_and_ports_are_still_queued() -> None:
+    """A leader and its workers: the record has what they share."""
+    kind = kind_named("JobSet")
+    leader = template_of(labels={"app": "a", "role": "leader"}, affinity=apart_by(app="a"), containers=[HOST_PORT])
+    worker = template_of(labels={"app": "a", "role": "worker"}, affinity=apart_by(app="a"), containers=[PORT])
+    jobs = [
+        {"name": str(index), "template": {"spec": {"template": each}}} for index, each in enumerate((leader, worker))
+    ]
+    found = record_of(Guest(metadata=guest(kind).metadata, spec={"replicatedJobs": jobs}), kind=kind)["spec"]
+    assert found["workers"] == 2
+    assert found["template"]["metadata"] == {"labels": {"app": "a"}}
+    assert "ports" not in found["template"]["spec"]["containers"][0]
