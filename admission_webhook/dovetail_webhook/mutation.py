@@ -21,7 +21,7 @@ from dovetail.decoding import UnreadableError, convert, decode
 from dovetail.engine.model.claims import Ask
 from dovetail.engine.model.ranking import Ranking
 from dovetail.formats.quantities import QuantityError
-from dovetail.gpu.device_plugins import Delivery, Vendors
+from dovetail.gpu.device_plugins import Delivery, Vendors, is_mig
 from dovetail.gpu.request import MAX_TEXT, RequestError
 from dovetail.jobs.array_tasks import TasksError, tasks_of
 from dovetail.jobs.size_limits import JobLimitError, JobLimits, refusal_of_depth, refusal_of_spec
@@ -304,6 +304,8 @@ def _completed(pod: Manifest, *, policy: Policy, vendors: Vendors) -> Manifest:
         asked = Parts()
     elif instance_request(typed) is not None:
         asked = Parts()
+        if names.REQUEST in typed.metadata.annotations:
+            spec = _shown_to_the_extender(spec)
     else:
         asked = parts_of(typed)
         agree(typed, asked=asked, missing_ok=True)
@@ -329,6 +331,27 @@ def _asking(spec: Manifest, *, asked: Parts, resource: str) -> Manifest:
     amounts = resources_of(Ask(gpu=part.request, resource=resource))
     containers[part.index] = with_devices(containers[part.index], amounts=amounts)
     return {**spec, "containers": containers}
+
+
+def _shown_to_the_extender(spec: Manifest) -> Manifest:
+    """The spec, with 0 of a resource of ours where a container requests MIG instances.
+
+    kube-scheduler calls the extender only for pods that name such a resource. Without the call, the models of the
+    annotation and the plan of the queue would have no effect.
+    """
+    kinds = {
+        kind: [
+            with_devices(each, amounts={names.GPU_MILLI: "0"}) if _requests_instances(each) else each
+            for each in containers
+        ]
+        for kind in KINDS
+        if (containers := spec.get(kind))
+    }
+    return {**spec, **kinds}
+
+
+def _requests_instances(container: Manifest) -> bool:
+    return any(map(is_mig, (container.get("resources") or {}).get("limits") or ()))
 
 
 def _refuse_unknown_words(annotations: Mapping[str, str]) -> None:

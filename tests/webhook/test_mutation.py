@@ -68,6 +68,23 @@ def test_a_pod_that_asks_a_vendors_plugin_is_placed_by_us_when_it_says_a_model()
     assert spec == pod["spec"] | {"schedulerName": "dovetail"}
 
 
+def test_the_extender_sees_a_pod_with_the_annotation_that_keeps_its_mig_resource() -> None:
+    """Without a resource of ours, kube-scheduler would not ask it: neither model nor plan would have an effect."""
+    pod = mutated(make_pod("1g.10gb(H100)", limits={"nvidia.com/mig-1g.10gb": "1"}))
+    ask = ask_of_pod(msgspec.convert(pod, Pod), ranking=DEFAULT_RANKING)
+    assert ask is not None
+    assert (ask.gpu, ask.resource) == (parse("1g.10gb(H100)"), "nvidia.com/mig-1g.10gb")
+    assert pod["spec"]["schedulerName"] == "dovetail"
+    (main,) = pod["spec"]["containers"]
+    assert main["resources"]["limits"] == {"nvidia.com/mig-1g.10gb": "1", names.GPU_MILLI: "0"}
+    assert mutated(pod) == pod, "a second look changes nothing"
+
+
+def test_a_pod_with_a_mig_resource_alone_stays_as_it_is() -> None:
+    pod = make_pod(limits={"nvidia.com/mig-1g.10gb": "1"})
+    assert mutated(pod) == pod
+
+
 @pytest.mark.parametrize(
     ("gpu", "first", "asks"),
     [
