@@ -209,6 +209,13 @@ def test_what_a_pod_in_the_queue_is_counted_by_never_changes_and_comes_from_the_
     assert f"g.name == '{names.QUEUE_GATE}'" in created
 
 
+def test_pods_status_is_no_way_to_what_the_queue_counts_by(render: Render) -> None:
+    policy = named(render(), "ValidatingAdmissionPolicy")["dovetail-allocations"]["spec"]
+    ours = {each["name"]: each["expression"] for each in policy["variables"]}["oursByStatus"]
+    assert f"k.startsWith('{names.GROUP}/') || k == '{names.KUEUE_QUEUE}'" in ours
+    assert "object.metadata.labels" in policy["matchConditions"][0]["expression"]
+
+
 def test_only_gpus_that_the_queue_counts_wait_in_it(render: Render) -> None:
     policy = named(render(), "ValidatingAdmissionPolicy")["dovetail-queue-only"]["spec"]
     waits = {each["name"]: each["expression"] for each in policy["variables"]}["waits"]

@@ -143,7 +143,7 @@ async def test_a_pod_of_its_own_is_queued_and_its_group_cannot_change(
         )
 
 
-async def test_a_pod_cannot_say_whose_it_is(guests: Pods, mallory: Client) -> None:
+async def test_a_pod_cannot_say_whose_it_is(guests: Pods, mallory: Client, client: Client) -> None:
     """Neither at its creation, nor by becoming a pod of the queue later."""
     forged = {names.LABEL_QUEUE: "default", names.RUN: "pod-anything"}
     roots = {names.REQUEST: "1(A100)", names.USER: "root"}
@@ -160,6 +160,8 @@ async def test_a_pod_cannot_say_whose_it_is(guests: Pods, mallory: Client) -> No
     for labels in ({names.LABEL_QUEUE: "default"}, forged):
         with pytest.raises(StatusError, match=r"dovetail\.dev/queue of a pod in the queue never changes"):
             await mallory.patch(PODS, name="late", patch={"metadata": {"labels": labels}}, **where)
+    with pytest.raises(StatusError, match=r"dovetail\.dev/queue of a pod is no part of its status"):
+        await client.patch(PODS, name="late", patch={"metadata": {"labels": forged}}, subresource="status", **where)
 
 
 async def test_a_wrong_size_is_refused_in_one_sentence(guests: Pods) -> None:
