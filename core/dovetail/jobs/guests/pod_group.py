@@ -91,6 +91,8 @@ def size_of(meta: ObjectMeta) -> int:
                 "names the group that has this size"
             )
         return 1
+    if not label:
+        raise GuestError(f"label {names.POD_GROUP} is empty: it names the group that the pod starts with")
     if written is None:
         raise GuestError(
             f"label {names.POD_GROUP} is {label!r}, and annotation {names.POD_GROUP_SIZE} is missing: it says how many "

@@ -203,6 +203,8 @@ def test_admission_leaves_others_alone(labels: dict[str, str]) -> None:
         ({names.POD_GROUP: "pair"}, {},
          ("label dovetail.dev/pod-group is 'pair', and annotation dovetail.dev/pod-group-size is missing: it says how "
          "many pods the group has, from 1 to 1024")),
+        ({names.POD_GROUP: ""}, {names.POD_GROUP_SIZE: "2"},
+         "label dovetail.dev/pod-group is empty: it names the group that the pod starts with"),
         ({}, {names.POD_GROUP_SIZE: "2"},
          ("annotation dovetail.dev/pod-group-size is '2', and label dovetail.dev/pod-group is missing: it names the "
          "group that has this size")),
