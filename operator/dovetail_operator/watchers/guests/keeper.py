@@ -262,19 +262,27 @@ class GuestKeeper:
             return
         if is_going(record):
             return
+        is_held = bool(shown.spec.suspend)
         if wanted is not None:
-            if group is None or not group.surplus:
-                self._explained.pop(found.guest.metadata.uid, None)
-            if shown.spec.suspend and changes.fixed(record.spec, wanted=wanted["spec"]):
+            if is_held and changes.fixed(record.spec, wanted=wanted["spec"]):
                 # These cannot change in a GPUJob.
                 await jobs.delete_gpujob(self._client, job=record)
                 return
-            if change := changes.followed(record.spec, wanted=wanted["spec"]):
-                await writes.change_record(self._client, record=record, spec=change)
+            change = changes.followed(record.spec, wanted=wanted["spec"], is_held=is_held)
+            await self._change(found, record=record, change=change)
         if group is not None:
             await self._follow_group(group, found=found, record=record)
-        if not shown.spec.suspend:
+        if not is_held:
             await self._gates.open(found, record=record)
+
+    async def _change(self, found: Known, *, record: GPUJob, change: Manifest) -> None:
+        """Change these fields of the record, or say on the guest why they cannot change."""
+        obstacle = await writes.change_record(self._client, record=record, spec=change) if change else None
+        if obstacle is not None:
+            self._say(found, message=f"GPUJob {record.metadata.name} stays as it was: {obstacle.message}")
+            self._queue.add_later(found.key, seconds=_REFUSED_SECONDS)
+        elif not isinstance(found.guest, PodGroup) or not found.guest.surplus:
+            self._explained.pop(found.guest.metadata.uid, None)
 
     async def _follow_group(self, group: PodGroup, *, found: Known, record: GPUJob) -> None:
         """Give the record new pods of its group as owners, and say what is wrong with surplus ones."""

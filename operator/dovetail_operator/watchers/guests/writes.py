@@ -42,11 +42,17 @@ async def newest(client: Client, *, record: GPUJob) -> GPUJob:
     return await client.get(GPUJOBS, name=meta.name, as_type=GPUJob, namespace=meta.namespace)
 
 
-async def change_record(client: Client, *, record: GPUJob, spec: Manifest) -> None:
-    """Change fields of exactly this record. Raises `Conflict` and `NotFound`."""
+async def change_record(client: Client, *, record: GPUJob, spec: Manifest) -> Obstacle | None:
+    """Change fields of exactly this record. Returns why they cannot change. Raises `Conflict` and `NotFound`."""
     meta = record.metadata
     patch = {"metadata": {"uid": meta.uid}, "spec": spec}
-    await client.patch(GPUJOBS, name=meta.name, patch=patch, as_type=GPUJob, namespace=meta.namespace)
+    try:
+        await client.patch(GPUJOBS, name=meta.name, patch=patch, as_type=GPUJob, namespace=meta.namespace)
+    except NotFound:
+        raise
+    except StatusError as error:
+        return services.refusal(error, kind="change")
+    return None
 
 
 async def hold(client: Client, *, found: Known, suspend: bool) -> Guest:

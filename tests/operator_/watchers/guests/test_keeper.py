@@ -229,6 +229,41 @@ async def test_a_changed_priority_is_written_to_the_record(rig: Rig, api: Api) -
     assert api.of(f"PATCH {RECORDS}/job-train")[0].body["spec"] == {"priority": 99}
 
 
+def with_nodes(found: Guest, *, pool: str) -> Guest:
+    """The guest with another node selector in its template."""
+    template = found.spec["template"]
+    pods = {**template, "spec": {**template["spec"], "nodeSelector": {"pool": pool}}}
+    return msgspec.structs.replace(found, spec={**found.spec, "template": pods})
+
+
+async def test_the_record_of_a_held_guest_follows_its_template(rig: Rig, api: Api) -> None:
+    rig.state.store.job_changed(record())
+    rig.guest(with_nodes(held(), pool="b"))
+    api.answer(f"PATCH {RECORDS}/job-train", Answer(body=values_of(record())))
+    await rig.keep()
+    (seen,) = api.of(f"PATCH {RECORDS}/job-train")
+    assert seen.body["spec"] == {"template": {"spec": {"nodeSelector": {"pool": "b"}}}}
+
+
+async def test_the_record_of_a_running_guest_keeps_its_template(rig: Rig, api: Api) -> None:
+    rig.state.store.job_changed(record(status={"phase": "Running"}))
+    rig.guest(with_nodes(held(suspend=False), pool="b"))
+    await rig.keep()
+    assert not [seen for seen in api.seen if seen.method != "GET"]
+
+
+async def test_a_change_that_the_api_server_refuses_is_said_once_on_the_guest(rig: Rig, api: Api) -> None:
+    rig.state.store.job_changed(record())
+    rig.guest(held(**{names.PRIORITY: "99"}))
+    api.answer(f"PATCH {RECORDS}/job-train", refusal(422), refusal(422), Answer(body=values_of(record())))
+    await rig.keep()
+    await rig.keep()
+    (news,) = rig.said
+    assert news.message.startswith("GPUJob job-train stays as it was: The API server refuses the change: ")
+    await rig.keep()
+    assert len(api.of(f"PATCH {RECORDS}/job-train")) == 3
+
+
 async def test_a_changed_size_makes_another_record(rig: Rig, api: Api) -> None:
     rig.state.store.job_changed(record())
     larger = held()
