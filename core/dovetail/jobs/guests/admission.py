@@ -1,6 +1,6 @@
 """What the webhook adds to a guest when it is created, so that nothing of it starts before its turn. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -10,17 +10,17 @@ from dovetail.jobs.guests.kind import Guest, Kind, Path, PodSet, value_at
 Patch = list[dict[str, Any]]
 
 
-def patch_of_guest(guest: Guest, *, kind: Kind, run: str, user: str) -> Patch:
+def patch_of_guest(guest: Guest, *, kind: Kind, run: str, user: str, makers: Container[tuple[str, str]]) -> Patch:
     """The changes to a new object that names our queue; empty for one that Kueue admits.
 
     `run` is a text of which no other guest has the same. An object that another guest's controller made of that guest
-    waits with it, and leaves the queue itself. Raises `GuestError`.
+    waits with it, and leaves the queue itself. `makers` are the groups and kinds of guests. Raises `GuestError`.
     """
     annotations = guest.metadata.annotations
     if not is_in_queue(guest):
         return []
     sets = kind.pod_sets(guest.spec)
-    if _is_part(guest, sets=sets, user=user):
+    if _is_part(guest, sets=sets, user=user, makers=makers):
         return _left_out(guest)
     said = {**annotations, names.RUN: run, names.USER: user}
     patch: Patch = [{"op": "add", "path": "/metadata/annotations", "value": said}]
@@ -36,14 +36,19 @@ def is_in_queue(guest: Guest) -> bool:
     return names.LABEL_QUEUE in labels and names.KUEUE_QUEUE not in labels
 
 
-def _is_part(guest: Guest, *, sets: Sequence[PodSet], user: str) -> bool:
-    """Whether a guest's controller made the object of the guest's templates, as KubeRay does a RayCluster."""
+def _is_part(guest: Guest, *, sets: Sequence[PodSet], user: str, makers: Container[tuple[str, str]]) -> bool:
+    """Whether a guest's controller made the object of the guest's templates, as KubeRay does a RayCluster.
+
+    A user's copy of a guest has such templates too, and waits for a turn of its own.
+    """
     if not any(names.RUN in each.template.labels for each in sets):
         return False
+    owners = guest.metadata.owner_references
+    if not any(each.controller and (each.api_version.partition("/")[0], each.kind) in makers for each in owners):
+        return False
     annotations = guest.metadata.annotations
-    is_owned = any(owner.controller for owner in guest.metadata.owner_references)
     # KubeRay copies the annotations too. In a second look at a guest, the user is still the same.
-    return names.RUN not in annotations or (is_owned and annotations.get(names.USER) != user)
+    return names.RUN not in annotations or annotations.get(names.USER) != user
 
 
 def _left_out(guest: Guest) -> Patch:

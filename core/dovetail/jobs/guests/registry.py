@@ -18,6 +18,7 @@ from dovetail.jobs.guests.trainjob import (
 )
 
 KINDS: Final[tuple[Kind, ...]] = (BatchJobs(), JobSets(), RayJobs(), RayClusters(), MPIJobs(), TrainJobs())
+_MAKERS: Final = frozenset((each.resource.group, each.resource.kind) for each in KINDS)
 
 
 def kind_of(*, group: str, kind: str) -> Kind | None:
@@ -34,7 +35,7 @@ def admission_patch(guest: Guest, *, kind: Kind, run: str, user: str) -> Patch:
         return patch_of_train_job(guest, kind=kind, run=run, user=user)
     if isinstance(kind, JobSets) and is_job_set_of_train_job(guest):
         return patch_of_job_set(guest)
-    return patch_of_guest(guest, kind=kind, run=run, user=user)
+    return patch_of_guest(guest, kind=kind, run=run, user=user, makers=_MAKERS)
 
 
 def pods_in_queue(guest: Guest, *, kind: Kind) -> list[PodSet]:

@@ -126,6 +126,27 @@ def test_a_part_of_a_guest_waits_with_the_guest_and_leaves_the_queue(kind: Kind,
     assert admission_patch(convert(after, as_type=Guest), kind=kind, run="third", user="other") == []
 
 
+@each_kind_with_templates
+@pytest.mark.parametrize("owner", [None, ("batch/v1", "CronJob"), ("argoproj.io/v1alpha1", "Workflow")])
+@pytest.mark.parametrize("copied", [{}, {names.RUN: "r", names.USER: "ada"}], ids=["labels", "all"])
+def test_a_copy_of_a_guest_has_a_turn_of_its_own(
+    kind: Kind, owner: tuple[str, str] | None, copied: dict[str, str]
+) -> None:
+    """Its templates have the run and the gate of the first."""
+    held = patched(example(kind), patch=admission_patch(guest(kind), kind=kind, run="r", user="ada"))
+    owners = (
+        [{"apiVersion": owner[0], "kind": owner[1], "name": "o", "uid": "uid-o", "controller": True}] if owner else []
+    )
+    metadata = {"name": "copy", "labels": {names.LABEL_QUEUE: "default"}, "annotations": copied}
+    copy = {**held, "metadata": {**metadata, "ownerReferences": owners}}
+    patch = admission_patch(convert(copy, as_type=Guest), kind=kind, run="other", user="eve")
+    after = convert(patched(copy, patch=patch), as_type=Guest)
+    assert is_suspended(after, kind=kind)
+    assert (after.metadata.annotations[names.RUN], after.metadata.annotations[names.USER]) == ("other", "eve")
+    assert names.LABEL_QUEUE in after.metadata.labels
+    assert {pods.template.labels[names.RUN] for pods in kind.pod_sets(after.spec)} == {"other"}
+
+
 @each_kind
 def test_a_guest_with_an_owner_is_still_itself_in_a_second_look(kind: Kind) -> None:
     """A CronJob's Job, which another webhook has changed after ours."""
