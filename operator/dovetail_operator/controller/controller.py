@@ -5,7 +5,7 @@ Nothing is kept here that the API server does not have: a restart at any point l
 
 import asyncio
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Final
@@ -50,7 +50,7 @@ class Controller:
         scheduling: SchedulingLoop,
         changes: Changes,
         evictions: PodEvictions,
-        refusals: Reflector[Event],
+        refusals: Sequence[Reflector[Event]],
         reconciler: Reconciler,
         counters: Counters,
         rng: random.Random,
@@ -85,7 +85,8 @@ class Controller:
             tasks.create_task(self._scheduling.run())
             tasks.create_task(repeat(self.changes.time_passes, every_seconds=_CLOCK_SECONDS, what="time"))
             tasks.create_task(self._evictions.run())
-            tasks.create_task(self._refusals.run())
+            for refusals in self._refusals:
+                tasks.create_task(refusals.run())
 
     async def _timed(self, key: str) -> None:
         with self._counters.reconcile_seconds.time():

@@ -145,10 +145,10 @@ class Changes:
         self._scheduling.room_changed()
 
     def refusal_event(self, type_: EventType, event: Event) -> None:
-        """Handle a Job controller's event that it cannot create a pod."""
+        """Handle a controller's event that it cannot create a pod."""
         self.state.store.refused_pods.changed(type_, event=event)
         about = event.involved_object
-        if any(f"{about.namespace}/{name}" in self.state.store.jobs for name in jobs_that_lack(about.name)):
+        if any(f"{about.namespace}/{name}" in self.state.store.jobs for name in jobs_that_lack(about)):
             self._scheduling.jobs_changed()
 
     def node_event(self, type_: EventType, node: Node) -> None:

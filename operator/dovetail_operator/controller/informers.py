@@ -16,7 +16,7 @@ from dovetail.kube.reflector import Reflector
 from dovetail.kube.resource_slices import SliceWatch
 from dovetail.pods.assumed_allocation import assumed_pod
 from dovetail_operator.controller.event_handlers import Changes
-from dovetail_operator.state.refused_pods import FAILED_CREATE
+from dovetail_operator.state.refused_pods import REFUSALS
 from dovetail_operator.watchers.guests.keeper import GuestKeeper
 from dovetail_operator.watchers.node_tenants import NodeTenants
 
@@ -139,11 +139,19 @@ class Informers:
         self._reflectors.append(tenants.reflector)
 
 
-def build_refusals(client: Client, *, on_event: Callable[[EventType, Event], None]) -> Reflector[Event]:
-    """Build the informer of the events that the Job controller cannot create a batch Job's pods."""
+def build_refusals(client: Client, *, on_event: Callable[[EventType, Event], None]) -> list[Reflector[Event]]:
+    """Build the informers of the events that a controller cannot create pods."""
     # One watch for all jobs: for a query per job the API server scans all events each time.
-    chosen = f"reason={FAILED_CREATE},involvedObject.kind=Job"
-    return Reflector(client, resource=EVENTS, as_type=Event, on_event=on_event, field_selector=chosen)
+    return [
+        Reflector(
+            client,
+            resource=EVENTS,
+            as_type=Event,
+            on_event=on_event,
+            field_selector=f"reason={reason},involvedObject.kind={kind}",
+        )
+        for reason, kind in REFUSALS
+    ]
 
 
 def _check(what: str, *, synced: asyncio.Event) -> Callable[[], str | None]:

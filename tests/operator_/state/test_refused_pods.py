@@ -6,7 +6,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from dovetail import names
 from dovetail.api.builtin import Event, Job, Pod
 from dovetail.api.gpujob import job_of
 from dovetail.api.meta import EventType
@@ -29,11 +28,17 @@ NO_ACCOUNT = 'error looking up service account team/nope: serviceaccount "nope" 
 
 
 def event(
-    message: str, *, seconds: float = 1, about: str = "uid-child", name: str = "x", reason: str = "FailedCreate"
+    message: str,
+    *,
+    seconds: float = 1,
+    about: str = "uid-child",
+    name: str = "x",
+    reason: str = "FailedCreate",
+    kind: str = "Job",
 ) -> dict[str, Any]:
     return {
         "metadata": {"name": f"e{seconds}", "namespace": "team", "resourceVersion": "5"},
-        "involvedObject": {"kind": "Job", "namespace": "team", "name": name, "uid": about},
+        "involvedObject": {"kind": kind, "namespace": "team", "name": name, "uid": about},
         "reason": reason,
         "message": message,
         "lastTimestamp": at(seconds),
@@ -163,68 +168,98 @@ def test_what_refused_the_pods_of_one_run_does_not_stop_the_next() -> None:
     assert rig.doubts() == {}
 
 
-def refused_guest(kind: str, *, about: str, name: str, seconds: float = 1, admitted: float = 0) -> Doubt | None:
-    """The doubt about the record of a guest without pods, of which an event is about a batch Job."""
-    adapter, found = kind_named(kind), guest(kind_named(kind))
+def refused_guest(guests: str, *, admitted: float = 0, message: str = "Error creating: ", **about: Any) -> Doubt | None:
+    """The doubt about the record of a guest without pods, of which there is this event."""
+    adapter = kind_named(guests)
+    found = guest(adapter, status={"rayClusterName": "tune-2x7fb"} if guests == "RayJob" else None)
     found = msgspec.structs.replace(found, spec=found.spec | suspend_patch(adapter, suspend=False)["spec"])
-    made = record_of(found, kind=adapter)
+    made = record_of(guest(adapter), kind=adapter)
     status = {"phase": "Starting", "admittedTime": at(admitted)}
     record = job_of({**made, "metadata": {**made["metadata"], "uid": "uid-record"}, "status": status})
-    refused = RefusedPods()
-    raw = event(f"Error creating: {NO_ACCOUNT}", about=about, name=name, seconds=seconds)
-    refused.changed("ADDED", event=msgspec.convert(raw, Event))
+    refused, raw = RefusedPods(), msgspec.convert(event(f"{message}{NO_ACCOUNT}", **about), Event)
+    refused.changed("ADDED", event=raw)
     doubt = refused.doubt(record, child=as_batch_job(found, kind=adapter, record=record), pods=())
-    # The handler of the event finds the record by the name of the batch Job.
-    assert doubt is None or record.metadata.name in jobs_that_lack(name)
+    # The handler of the event finds the record by the name of the object.
+    assert doubt is None or record.metadata.name in jobs_that_lack(raw.involved_object)
     return doubt
 
 
+HEAD = {"kind": "RayCluster", "reason": "FailedToCreateHeadPod"}
+WORKER = {"kind": "RayCluster", "reason": "FailedToCreateWorkerPod"}
+MPI = {"kind": "MPIJob", "reason": "MPIJobFailed"}
+
+
 @pytest.mark.parametrize(
-    ("kind", "about", "name"),
+    ("kind", "about"),
     [
-        ("Job", "uid-guest", "train"),
-        ("JobSet", "uid-inner", "together-workers-1"),
-        ("TrainJob", "uid-inner", "finetune-node-0"),
+        ("Job", {"about": "uid-guest", "name": "train"}),
+        ("JobSet", {"about": "uid-inner", "name": "together-workers-1"}),
+        ("TrainJob", {"about": "uid-inner", "name": "finetune-node-0"}),
+        (
+            "RayCluster",
+            HEAD | {"about": "uid-guest", "name": "notebook", "message": "Failed to create head Pod team/h, "},
+        ),
+        (
+            "RayJob",
+            WORKER
+            | {
+                "about": "uid-cluster",
+                "name": "tune-2x7fb",
+                "message": "Failed to create worker Pod for the cluster team/tune-2x7fb, ",
+            },
+        ),
+        ("MPIJob", MPI | {"about": "uid-guest", "name": "allreduce", "message": "worker pod created failed: "}),
     ],
 )
-def test_a_guest_whose_pods_are_refused_is_doubted(kind: str, about: str, name: str) -> None:
-    doubt = refused_guest(kind, about=about, name=name)
+def test_a_guest_whose_pods_are_refused_is_doubted(kind: str, about: dict[str, Any]) -> None:
+    doubt = refused_guest(kind, **about)
     assert doubt is not None
     assert (doubt.reason, doubt.words) == ("Invalid", f"the API server refuses its pods: {NO_ACCOUNT}")
-    assert refused_guest(kind, about=about, name=name, seconds=1, admitted=60) is None, "of the start before"
+    assert refused_guest(kind, admitted=60, **about) is None, "of the start before"
 
 
 @pytest.mark.parametrize(
-    ("kind", "name"),
+    ("kind", "about"),
     [
-        ("Job", "train"),
-        ("Job", "train-0"),
-        ("JobSet", "together"),
-        ("JobSet", "together-workers"),
-        ("JobSet", "together-other-0"),
-        ("TrainJob", "finetune-workers-0"),
-        ("RayCluster", "notebook"),
+        ("Job", {"name": "train"}),
+        ("Job", {"name": "train-0"}),
+        ("JobSet", {"name": "together"}),
+        ("JobSet", {"name": "together-workers"}),
+        ("JobSet", {"name": "together-other-0"}),
+        ("JobSet", WORKER | {"name": "together-workers-0"}),
+        ("TrainJob", {"name": "finetune-workers-0"}),
+        ("RayCluster", WORKER | {"name": "notebook"}),
+        ("RayJob", WORKER | {"name": "tune-other"}),
+        ("RayJob", {"name": "tune-2x7fb"}),
+        ("MPIJob", MPI | {"name": "allreduce", "about": "uid-guest", "message": "has failed: "}),
     ],
 )
-def test_a_guest_is_not_doubted_for_the_pods_of_another_batch_job(kind: str, name: str) -> None:
-    assert refused_guest(kind, about="uid-other", name=name) is None
+def test_a_guest_is_not_doubted_for_the_pods_of_another_object(kind: str, about: dict[str, Any]) -> None:
+    assert refused_guest(kind, **{"about": "uid-other", **about}) is None
 
 
-def test_a_guest_in_the_form_of_a_batch_job_names_the_jobs_that_its_controller_makes() -> None:
-    kind = kind_named("JobSet")
-    found = guest(kind)
-    record = job_of(record_of(found, kind=kind))
-    stems = as_batch_job(found, kind=kind, record=record).metadata.annotations[names.JOB_STEMS]
-    assert stems == ",".join(f"together-{each['name']}" for each in found.spec["replicatedJobs"])
+def test_what_the_api_server_no_longer_keeps_of_an_inner_job_is_forgotten() -> None:
+    refused = RefusedPods()
+    for type_ in ("ADDED", "MODIFIED", "DELETED", "DELETED"):
+        raw = event("Error creating: x", about="uid-inner", name="together-workers-1")
+        refused.changed(type_, event=msgspec.convert(raw, Event))
+    assert (refused._events, refused._uids) == ({}, {})
 
 
-async def test_only_what_the_job_controller_cannot_make_is_followed(client: Client, api: Api) -> None:
+async def test_only_what_a_controller_cannot_make_is_followed(client: Client, api: Api) -> None:
     seen: list[str] = []
     body = {"metadata": {"resourceVersion": "5"}, "items": [event("Error creating: x")]}
-    api.answer(EVENTS, Answer(body=body))
-    reflector = build_refusals(client, on_event=lambda _type, each: seen.append(each.message))
-    following = asyncio.create_task(reflector.run())
-    await reflector.synced.wait()
-    following.cancel()
-    assert seen == ["Error creating: x"]
-    assert api.of(EVENTS)[0].query["fieldSelector"] == "reason=FailedCreate,involvedObject.kind=Job"
+    api.answer(EVENTS, *[Answer(body=body)] * 40)
+    reflectors = build_refusals(client, on_event=lambda _type, each: seen.append(each.message))
+    following = [asyncio.create_task(each.run()) for each in reflectors]
+    for each in reflectors:
+        await each.synced.wait()
+    for task in following:
+        task.cancel()
+    assert "Error creating: x" in seen
+    assert {each.query["fieldSelector"] for each in api.of(EVENTS)} == {
+        "reason=FailedCreate,involvedObject.kind=Job",
+        "reason=FailedToCreateHeadPod,involvedObject.kind=RayCluster",
+        "reason=FailedToCreateWorkerPod,involvedObject.kind=RayCluster",
+        "reason=MPIJobFailed,involvedObject.kind=MPIJob",
+    }

@@ -6,9 +6,12 @@ from dovetail import names
 from dovetail.api.builtin import Job, JobSpec, JobStatus, Pod, is_terminated
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.meta import ObjectMeta
+from dovetail.api.resources import JOBS
 from dovetail.jobs.batch_job import worker_of
 from dovetail.jobs.guests.jobset import JobSets, stems_of_jobs
-from dovetail.jobs.guests.kind import Guest, Kind, is_suspended
+from dovetail.jobs.guests.kind import Guest, Kind, is_suspended, text
+from dovetail.jobs.guests.raycluster import RayClusters
+from dovetail.jobs.guests.rayjob import RayJobs
 from dovetail.jobs.guests.trainjob import TrainJobs, job_set_in
 from dovetail.jobs.owner_reference import owner_reference
 
@@ -19,10 +22,10 @@ def as_batch_job(guest: Guest, *, kind: Kind, record: GPUJob, resource: str = ""
     Its UID is the record's, by which the pods' seats name it. `resource` is the vendor's that the pods request.
     """
     meta, progress = guest.metadata, kind.progress(guest)
-    stems = ",".join(_stems_of_jobs(guest, kind=kind))
+    makers = ",".join(_pod_makers(guest, kind=kind))
     annotations = {names.ATTEMPT: str(record.status.attempt)}
     annotations |= {names.GPU_RESOURCE: resource} if resource else {}
-    annotations |= {names.JOB_STEMS: stems} if stems else {}
+    annotations |= {names.POD_MAKERS: makers} if makers else {}
     return Job(
         metadata=ObjectMeta(
             name=record.metadata.name,
@@ -62,11 +65,15 @@ def free_seats(pods: Iterable[Pod], *, workers: int, keeps_succeeded: bool = Fal
     return [index for index in range(workers) if index not in taken]
 
 
-def _stems_of_jobs(guest: Guest, *, kind: Kind) -> list[str]:
-    """What begins the names of the batch Jobs that the guest's controller makes; none where it makes pods itself."""
+def _pod_makers(guest: Guest, *, kind: Kind) -> list[str]:
+    """The objects that the guest's controller makes, and of which others make its pods; none where it makes the pods.
+
+    As in the annotation `names.POD_MAKERS`.
+    """
     name = guest.metadata.name
-    if isinstance(kind, JobSets):
-        return stems_of_jobs(guest.spec, name=name)
-    if isinstance(kind, TrainJobs):
-        return stems_of_jobs(job_set_in(guest.spec) or {}, name=name)
-    return []
+    if isinstance(kind, RayJobs):
+        cluster = text(guest.status.get("rayClusterName"))
+        return [f"{RayClusters.resource.kind}/{cluster}"] if cluster else []
+    job_set = job_set_in(guest.spec) or {} if isinstance(kind, TrainJobs) else guest.spec
+    stems = stems_of_jobs(job_set, name=name) if isinstance(kind, JobSets | TrainJobs) else []
+    return [f"{JOBS.kind}/{stem}-" for stem in stems]
