@@ -17,6 +17,7 @@ from dovetail.config.errors import ConfigError
 from dovetail.config.loading import check_values, document
 from dovetail.config.reference import as_written
 from dovetail.config.settings import Settings, live_keys
+from dovetail.formats.yaml_text import YAMLTextError, load_yaml
 from dovetail.kube.errors import Forbidden, NotFound
 from dovetail.kube.retry import retry_on_conflict
 from dovetail.query.nodes.device_names import Named, named
@@ -39,8 +40,8 @@ def parse(words: Sequence[str]) -> dict[str, Any]:
         if not equals or not text:
             raise UsageError(f'"{word}": write KEY=VALUE, {_EXAMPLE}')
         try:
-            found[key] = yaml.safe_load(text)
-        except yaml.YAMLError as error:
+            found[key] = load_yaml(text)
+        except YAMLTextError as error:
             raise UsageError(f'"{word}": its value cannot be read, {_EXAMPLE}') from error
     check_keys(found)
     return found

@@ -6,15 +6,16 @@ from itertools import pairwise
 from typing import Any, Final
 
 import msgspec
-import yaml
 
 from dovetail.api import gpuquota_v1beta1
 from dovetail.api.crd import structural_schema
-from dovetail.api.gpuquota import KIND, GPUQuota
+from dovetail.api.gpuquota import KIND, GPUQuota, GPUQuotaSpec
 from dovetail.api.schema_problems import first_problem
 from dovetail.api.versions import API_VERSIONS, V1BETA1_API_VERSION, ConversionError, convert_object
 from dovetail.cluster.objects import ClusterObjects
 from dovetail.decoding import UnreadableError, convert
+from dovetail.formats.durations import moment
+from dovetail.formats.yaml_text import YAMLTextError, load_all_yaml
 from dovetail.names import API_VERSION
 from dovetail.query.quota_plan import MemoryChange, QuotaPlan, plan_quotas
 from dovetail_cli.cluster.connection import Cluster, work
@@ -32,6 +33,11 @@ _GIB_MIB: Final = 1024
 # A DNS subdomain, as Kubernetes wants names of objects.
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _LONGEST_NAME: Final = 253
+# By whether it is v1beta1: the names of a spec's advance reservations, of their start and of their end.
+_RESERVATION_FIELDS: Final = {
+    False: ("reservations", "start", "end"),
+    True: ("advanceReservations", "startTime", "endTime"),
+}
 
 
 def read(file: str) -> list[GPUQuota]:
@@ -40,8 +46,8 @@ def read(file: str) -> list[GPUQuota]:
     Raises `UsageError`, and `MissingError` for a file that does not exist.
     """
     try:
-        documents = [each for each in yaml.safe_load_all(read_text(file)) if each is not None]
-    except (yaml.YAMLError, RecursionError) as error:
+        documents = [each for each in load_all_yaml(read_text(file)) if each is not None]
+    except YAMLTextError as error:
         raise UsageError(f"{file}: expected YAML or JSON ({error})") from error
     found = [_quota(each, number=number, file=file) for number, each in enumerate(_items(documents), start=1)]
     if not found:
@@ -76,13 +82,16 @@ def _quota(document: Any, *, number: int, file: str) -> GPUQuota:
         raise UsageError(f"{file}: document {number} has no metadata.name")
     if "spec" not in document:
         raise UsageError(f"{file}: GPUQuota {quota.metadata.name} has no spec")
-    if problem := problem_of(quota):
+    if problem := problem_of(quota, is_beta=is_beta):
         raise UsageError(f"{file}: GPUQuota {quota.metadata.name}: {problem}")
     return quota
 
 
-def problem_of(quota: GPUQuota) -> str:
-    """What the API server refuses of a quota's fields together, in a sentence; empty if nothing."""
+def problem_of(quota: GPUQuota, *, is_beta: bool = False) -> str:
+    """What the API server refuses of a quota's fields together, in a sentence; empty if nothing.
+
+    `is_beta`: the sentence has the fields' names in v1beta1.
+    """
     spec, name = quota.spec, quota.metadata.name
     if _NAME.fullmatch(name) is None or len(name) > _LONGEST_NAME:
         return f"metadata.name must be up to {_LONGEST_NAME} of a-z, 0-9, '-' and '.', such as team-a"
@@ -98,6 +107,21 @@ def problem_of(quota: GPUQuota) -> str:
             f"spec.guaranteed.gpus {guaranteed}: must not be above the limit of {spec.most.gpus} GPUs: raise the limit "
             "or lower the guarantee"
         )
+    return _problem_of_reservations(spec, is_beta=is_beta)
+
+
+def _problem_of_reservations(spec: GPUQuotaSpec, *, is_beta: bool) -> str:
+    """The same of its advance reservations."""
+    field, start, end = _RESERVATION_FIELDS[is_beta]
+    if not spec.reservations:
+        return ""
+    if spec.per != "Together":
+        return f"spec.per {spec.per}: must be Together with spec.{field}, which keep GPUs for all of them"
+    if not spec.names_anyone:
+        return f"spec.{field}: namespaces, users or projects must say for whom GPUs are kept"
+    for index, window in enumerate(spec.reservations):
+        if moment(window.start) >= moment(window.end):
+            return f"spec.{field}[{index}].{end} {window.end}: must be after {start} {window.start}"
     return ""
 
 

@@ -1,11 +1,12 @@
 """What the API server would refuse of an object by its structural schema, in one sentence. Pure."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from dovetail.api.text_formats import sentence_for
+from dovetail.api.text_formats import TIME, sentence_for
 from dovetail.formats.suggestions import suggestion
+from dovetail.formats.timestamps import moment
 
 Schema = dict[str, Any]
 
@@ -40,6 +41,19 @@ def _problems(value: Any, *, schema: Schema, path: str) -> Iterator[str]:
     elif isinstance(value, list):
         for index, each in enumerate(value):
             yield from _problems(each, schema=schema.get("items", {}), path=f"{path}[{index}]")
+        yield from _twice(value, keys=schema.get("x-kubernetes-list-map-keys", ()), path=path)
+
+
+def _twice(value: list[Any], *, keys: Sequence[str], path: str) -> Iterator[str]:
+    """Entries of a list with the keys of an earlier one."""
+    known = set[str]()
+    for index, each in enumerate(value if keys else ()):
+        if not isinstance(each, dict):
+            continue
+        said = ", ".join(f"{key} {_shown(each.get(key))}" for key in keys)
+        if said in known:
+            yield f"{path}[{index}]: {said} is in the list twice"
+        known.add(said)
 
 
 def _of_fields(value: dict[Any, Any], *, schema: Schema, path: str) -> Iterator[str]:
@@ -86,11 +100,22 @@ def _rule_for(value: Any, *, schema: Schema) -> str:
 def _rule_for_text(value: str, *, schema: Schema) -> str:
     longest: int = schema.get("maxLength", len(value))
     pattern: str | None = schema.get("pattern")
-    if pattern is not None and re.search(pattern, value) is None:
+    # For Python alone, "$" is also before a newline at the end.
+    if pattern is not None and re.search(re.sub(r"\$$", r"\\Z", pattern), value) is None:
         return sentence_for(pattern)
+    if pattern == TIME and not _exists(value):
+        return "there is no such day or time"
     if not schema.get("minLength", 0) <= len(value) <= longest:
         return f"must have {schema.get('minLength', 0)} to {longest} characters"
     return ""
+
+
+def _exists(time: str) -> bool:
+    try:
+        moment(time)
+    except ValueError:
+        return False
+    return True
 
 
 def _bounds(schema: Schema, *, kind: str) -> str:

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import ValidationError
 from pydantic_settings import EnvSettingsSource, SettingsError
 
@@ -14,6 +13,7 @@ from dovetail.config.errors import ConfigError
 from dovetail.config.messages import Source, explain, problems
 from dovetail.config.settings import ENV_PREFIX, Settings
 from dovetail.formats.suggestions import suggestion
+from dovetail.formats.yaml_text import YAMLTextError, load_yaml
 
 
 def load_settings(path: Path | None = None, *, overrides: Mapping[str, Any] | None = None) -> Settings:
@@ -108,9 +108,9 @@ def _file(path: Path) -> dict[str, Any]:
 def document(text: str, *, origin: str) -> dict[str, Any]:
     """The keys and values in the text of a `gpu_config.yaml`. Raises `ConfigError`."""
     try:
-        found = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ConfigError(origin, problem=f"is not YAML: {' '.join(str(error).split())}") from error
+        found = load_yaml(text)
+    except YAMLTextError as error:
+        raise ConfigError(origin, problem=f"is not YAML: {error}") from error
     if found is None:
         return {}
     if not isinstance(found, dict):

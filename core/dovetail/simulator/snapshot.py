@@ -192,9 +192,9 @@ def _document(text: str, *, source: str) -> Any:
         return decode(text, as_type=Any)
     except UnreadableError:
         pass
-    import yaml  # noqa: PLC0415
+    from dovetail.formats.yaml_text import YAMLTextError, load_yaml  # noqa: PLC0415
 
     try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise SnapshotError(f"{source}: neither JSON nor YAML: {' '.join(str(error).split())}") from error
+        return load_yaml(text)
+    except YAMLTextError as error:
+        raise SnapshotError(f"{source}: neither JSON nor YAML: {error}") from error

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-import yaml
 
 from dovetail.api.gpujob import MAX_BATCH_SIZE, GPUJob, GPUJobSpec
 from dovetail.config.errors import ConfigError
 from dovetail.decoding import UnreadableError, convert, decode
+from dovetail.formats.yaml_text import YAMLTextError, load_yaml
 from dovetail.names import GROUP
 from dovetail_gateway.routing.problems import RequestFailedError
 from dovetail_gateway.v2.types import Kind
@@ -61,9 +61,9 @@ def load_templates(path: Path | None) -> Templates:
     origin = _SHIPPED if path is None else str(path)
     source = resources.files(__package__) / _SHIPPED if path is None else path
     try:
-        found = convert(yaml.safe_load(source.read_text(encoding="utf-8")), as_type=_Templates)
+        found = convert(load_yaml(source.read_text(encoding="utf-8")), as_type=_Templates)
         return Templates(by_kind={"training": _checked(found.training), "inference": _checked(found.inference)})
-    except (OSError, yaml.YAMLError) as error:
+    except (OSError, YAMLTextError) as error:
         raise ConfigError(origin, problem=f"cannot be read: {error}") from error
     except UnreadableError as error:
         raise ConfigError(origin, problem=error.problem) from error

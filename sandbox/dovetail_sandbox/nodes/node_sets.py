@@ -19,9 +19,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
-
 from dovetail.formats import quantities
+from dovetail.formats.yaml_text import YAMLTextError, load_yaml
 from dovetail.gpu import models
 from dovetail.gpu.device_plugins import DEFAULT_VENDORS
 from dovetail.gpu.partition import partition
@@ -79,8 +78,8 @@ def read(path: Path | None, *, limit: int | None = None) -> list[SimulatedNode]:
 def declared(text: str) -> list[SimulatedNode]:
     """Parse the nodes of a YAML declaration. Raises `InvalidInputError`."""
     try:
-        sets = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+        sets = load_yaml(text)
+    except YAMLTextError as error:
         raise InvalidInputError("nodes", value=text[:40], allowed=f"YAML ({error})") from error
     if not isinstance(sets, list) or not sets or not all(isinstance(each, dict) for each in sets):
         raise InvalidInputError("nodes", value=type(sets).__name__, allowed="a list of node sets")

@@ -12,6 +12,7 @@ from dovetail_cli.ui.errors import MissingError, UsageError
 
 ROOT = Path(__file__).parents[3]
 QUOTA = "apiVersion: dovetail.dev/v1alpha1\nkind: GPUQuota\n"
+EXAM = ("2030-02-01T08:00:00Z", "2030-02-01T12:00:00Z")
 NAMED = f"{QUOTA}metadata: {{name: q}}\n"
 
 
@@ -30,6 +31,8 @@ def test_the_example_of_three_departments_is_read() -> None:
         (f"{QUOTA}metadata: {{name: q}}\n", "GPUQuota q has no spec"),
         (f"{QUOTA}metadata: {{name: A_B}}\nspec: {{}}\n", "metadata.name must be up to 253 of a-z, 0-9"),
         (f"{NAMED}spec: {{}}\n---\n{NAMED}spec: {{}}\n", "GPUQuota q is in it twice, and only one of them can count"),
+        (f"{NAMED}spec: {{shares: !!int abc}}\n", "expected YAML or JSON .a value does not suit its tag"),
+        (f"{NAMED}spec: {{shares: {'9' * 5000}}}\n", "expected YAML or JSON .a value does not suit its tag"),
         (QUOTA.replace("alpha1", "beta9"), "GPUQuota of dovetail.dev/v1alpha1 or dovetail.dev/v1beta1"),
     ],
 )
@@ -72,6 +75,7 @@ def test_another_file_is_refused_with_its_problem(tmp_path: Path, text: str, pro
             "{guaranteed: {gpus: 9}, limit: {gpus: 4}}",
             "spec.guaranteed.gpus 9: must not be above the limit of 4 GPUs: raise the limit or lower the guarantee",
         ),
+        ("v1beta1", 'namespaces: ["a\\n"]', "must be of a-z, 0-9 and '-'"),
     ],
 )
 def test_what_the_api_server_refuses_is_refused_with_the_path_and_the_value(
@@ -83,6 +87,43 @@ def test_what_the_api_server_refuses_is_refused_with_the_path_and_the_value(
     with pytest.raises(UsageError) as refused:
         read(str(path))
     assert problem in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("spec", "times", "problem"),
+    [
+        ("", EXAM, "spec.advanceReservations: namespaces, users or projects must say for whom GPUs are kept"),
+        ("per: User, users: [ada]", EXAM, "spec.per User: must be Together with spec.advanceReservations"),
+        (
+            "users: [ada]",
+            EXAM[::-1],
+            "spec.advanceReservations[0].endTime 2030-02-01T08:00:00Z: must be after startTime 2030-02-01T12:00:00Z",
+        ),
+        ("users: [ada]", ("2030-02-31T08:00:00Z", EXAM[1]), '"2030-02-31T08:00:00Z": there is no such day or time'),
+        ("users: [ada]", ("2030-02-01T08:99:00Z", EXAM[1]), '"2030-02-01T08:99:00Z": there is no such day or time'),
+        ("users: [ada]", (*EXAM, *EXAM), 'spec.advanceReservations[1]: name "exam" is in the list twice'),
+    ],
+)
+def test_advance_reservations_that_the_api_server_refuses_are_refused(
+    tmp_path: Path, spec: str, times: tuple[str, ...], problem: str
+) -> None:
+    path = tmp_path / "quotas.yaml"
+    windows = [
+        f"{{name: exam, gpus: 1, startTime: {a}, endTime: {b}}}" for a, b in zip(times[::2], times[1::2], strict=True)
+    ]
+    fields = ", ".join(filter(None, [spec, f"advanceReservations: [{', '.join(windows)}]"]))
+    path.write_text(f"{NAMED.replace('v1alpha1', 'v1beta1')}spec: {{{fields}}}\n")
+    with pytest.raises(UsageError) as refused:
+        read(str(path))
+    assert problem in str(refused.value)
+
+
+def test_times_without_quotes_are_read_as_kubectl_reads_them(tmp_path: Path) -> None:
+    path = tmp_path / "quotas.yaml"
+    window = f"{{name: exam, gpus: 1, start: {EXAM[0]}, end: {EXAM[1]}}}"
+    path.write_text(f"{NAMED}spec: {{users: [ada], reservations: [{window}]}}\n")
+    (quota,) = read(str(path))
+    assert [(each.start, each.end) for each in quota.spec.reservations] == [EXAM]
 
 
 def test_an_empty_field_counts_as_absent(tmp_path: Path) -> None:

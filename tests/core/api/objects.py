@@ -1,13 +1,19 @@
 """Objects that a schema allows, as hypothesis draws them; and which of an object's fields a schema does not have."""
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
+from dovetail.api.text_formats import TIME
+from dovetail.formats.timestamps import timestamp
+
 Schema = dict[str, Any]
 FEW = 3
+# The years 1000 to 2999, in seconds from 1970.
+_TIMES = (-30_610_224_000, 32_503_679_999)
 
 
 def objects(schema: Schema) -> SearchStrategy[Any]:
@@ -24,6 +30,8 @@ def objects(schema: Schema) -> SearchStrategy[Any]:
             names = objects({"type": "string", "minLength": 1} | schema.get("propertyNames", {}))
             return st.dictionaries(names, objects(values) if values else st.integers(), max_size=FEW)
         case "array":
+            if keys := schema.get("x-kubernetes-list-map-keys"):
+                return st.lists(objects(schema["items"]), max_size=FEW, unique_by=lambda each: each.get(keys[0]))
             return st.lists(objects(schema["items"]), max_size=FEW)
         case "integer":
             return st.integers(schema.get("minimum", -(2**31)), schema.get("maximum", 2**31))
@@ -31,6 +39,8 @@ def objects(schema: Schema) -> SearchStrategy[Any]:
             return st.floats(schema.get("minimum", -1e6), schema.get("maximum", 1e6))
         case "boolean":
             return st.booleans()
+        case _ if schema.get("pattern") == TIME:
+            return st.integers(*_TIMES).map(lambda second: timestamp(datetime.fromtimestamp(second, UTC)))
         case _ if "pattern" in schema:
             longest = schema.get("maxLength", 100)
             return st.from_regex(schema["pattern"].replace("$", r"\Z")).filter(lambda text: len(text) <= longest)

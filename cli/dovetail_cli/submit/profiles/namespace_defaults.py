@@ -2,10 +2,9 @@
 
 from typing import Final
 
-import yaml
-
 from dovetail.api.builtin import ConfigMap
 from dovetail.api.resources import CONFIGMAPS
+from dovetail.formats.yaml_text import YAMLTextError, load_yaml
 from dovetail.kube.errors import Forbidden, NotFound
 from dovetail_cli.cluster.connection import Cluster
 from dovetail_cli.submit.profiles.profile import Profile, decode
@@ -28,10 +27,9 @@ async def read(cluster: Cluster) -> Profile | None:
     if KEY not in found.data:
         raise UsageError(f"{where}: it has no key {KEY}, which holds the profile")
     try:
-        values = yaml.safe_load(found.data[KEY])
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        problem = getattr(error, "problem", None) or "it is nested too deeply"
-        raise UsageError(f"{where}: {KEY} is not YAML ({problem})") from error
+        values = load_yaml(found.data[KEY])
+    except YAMLTextError as error:
+        raise UsageError(f"{where}: {KEY} is not YAML ({error})") from error
     return decode(values, where=where)
 
 

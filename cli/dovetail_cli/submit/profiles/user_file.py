@@ -11,6 +11,7 @@ from typing import Any, Final
 import yaml
 
 from dovetail.decoding import UnreadableError, convert
+from dovetail.formats.yaml_text import YAMLTextError, load_yaml
 from dovetail_cli.submit.profiles.profile import Profile, decode, encode, shown
 from dovetail_cli.ui.errors import CommandError, MissingError, UsageError
 from dovetail_cli.ui.files import read_text
@@ -118,8 +119,8 @@ def _check_name(name: str) -> str:
 def _document(path: Path) -> dict[str, Any]:
     text = read_text(path)
     try:
-        found = convert(yaml.safe_load(text) or {}, as_type=dict[str, Any])
-    except (yaml.YAMLError, UnreadableError, RecursionError, ValueError) as error:
+        found = convert(load_yaml(text) or {}, as_type=dict[str, Any])
+    except (YAMLTextError, UnreadableError) as error:
         why = " ".join(str(getattr(error, "problem", None) or error).split())
         raise UsageError(f"{path}: expected YAML with the keys {' and '.join(_TOP)} ({why})") from error
     if unknown := next((name for name in found if name not in _TOP), None):

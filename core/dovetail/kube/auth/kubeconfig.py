@@ -16,6 +16,7 @@ import msgspec
 import yaml
 
 from dovetail.decoding import UnreadableError, convert
+from dovetail.formats.yaml_text import BAD_SCALAR
 from dovetail.kube.errors import KubeconfigError
 
 T = TypeVar("T")
@@ -191,10 +192,10 @@ def _read(path: Path) -> _File:
         return convert(document or {}, as_type=_File)
     except OSError as error:
         raise KubeconfigError(path, problem=f"cannot be read: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise KubeconfigError(path, problem=f"is not YAML: {' '.join(str(error).split())}") from error
     except UnreadableError as error:
         raise KubeconfigError(path, problem=f"is not a kubeconfig: {error}") from error
+    except (yaml.YAMLError, *BAD_SCALAR, RecursionError) as error:
+        raise KubeconfigError(path, problem=f"is not YAML: {' '.join(str(error).split())}") from error
 
 
 def _entry(files: Mapping[Path, _File], *, kind: str, name: str, as_type: type[T]) -> tuple[T | None, Path]:

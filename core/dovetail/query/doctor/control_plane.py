@@ -4,12 +4,12 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-import yaml
 from pydantic import ValidationError
 
 from dovetail import names
 from dovetail.config.credentials import exposed
 from dovetail.config.settings import Settings
+from dovetail.formats.yaml_text import YAMLTextError, load_yaml
 from dovetail.gpu.device_plugins import DEFAULT_VENDORS
 from dovetail.query.doctor.findings import Finding, Unseen, unknown
 from dovetail.query.doctor.picture import LEASED, Picture, Right
@@ -181,10 +181,10 @@ def _configuration(picture: Picture) -> Iterator[Finding]:
         yield Finding(level="error", check="configuration", message=message, fix=picture.install)
         return
     try:
-        values = yaml.safe_load(config.data.get("gpu_config.yaml", "")) or {}
+        values = load_yaml(config.data.get("gpu_config.yaml", "")) or {}
         Settings.model_validate(values)
-    except (ValidationError, yaml.YAMLError) as error:
-        first = str(error).splitlines()[0] if isinstance(error, yaml.YAMLError) else _first(error)
+    except (ValidationError, YAMLTextError) as error:
+        first = str(error) if isinstance(error, YAMLTextError) else _first(error)
         message = f"gpu_config.yaml is refused by every component: {first}"
         fix = "put it right in the value `config` of the chart (docs/configuration.md has all keys)"
         yield Finding(level="error", check="configuration", message=message, fix=fix)
@@ -239,8 +239,8 @@ def _delivery(picture: Picture) -> str:
     if isinstance(picture.config, Unseen):
         return "RuntimeClass"
     try:
-        values = yaml.safe_load(picture.config.data.get("gpu_config.yaml", "")) or {}
-    except yaml.YAMLError:
+        values = load_yaml(picture.config.data.get("gpu_config.yaml", "")) or {}
+    except YAMLTextError:
         return "RuntimeClass"
     return str(values.get("delivery", "RuntimeClass")) if isinstance(values, dict) else "RuntimeClass"
 

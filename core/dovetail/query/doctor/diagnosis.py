@@ -1,9 +1,9 @@
 """All checks of a cluster together. Pure."""
 
-import yaml
 from pydantic import ValidationError
 
 from dovetail.config.settings import Settings
+from dovetail.formats.yaml_text import YAMLTextError, load_yaml
 from dovetail.query.doctor import (
     control_plane,
     frameworks,
@@ -38,6 +38,6 @@ def _settings(picture: Picture) -> Settings:
     if isinstance(picture.config, Unseen):
         return Settings()
     try:
-        return Settings.model_validate(yaml.safe_load(picture.config.data.get("gpu_config.yaml", "")) or {})
-    except (ValidationError, yaml.YAMLError):
+        return Settings.model_validate(load_yaml(picture.config.data.get("gpu_config.yaml", "")) or {})
+    except (ValidationError, YAMLTextError):
         return Settings()
