@@ -149,7 +149,7 @@ WRONG = {
     "(seconds)",
     "log_level:": "log_level is empty, but must be debug, info, warning, error or critical",
     "- a": "must be a map of keys and values, not list",
-    "a: [": "is not YAML: while parsing a flow node",
+    "a: [": "is not YAML: line 1, column 5: ",
     "1: 2": 'unknown key "1"; the keys are gpu_resource, default_gpu_resource_name,',
 }
 
