@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -10,10 +11,9 @@ from aiohttp import web
 from dovetail import logs
 from dovetail.process.bodies import Bodies, BodyError
 from dovetail.process.connections import Connections
-from dovetail_webhook import admission_review
+from dovetail_webhook import admission_review, converter
 from dovetail_webhook.admission_review import ReviewError
 from dovetail_webhook.answer import Answer, Answerer
-from dovetail_webhook.converter import Converter
 from dovetail_webhook.handler import MAX_MEMORY, Reviewer, too_heavy
 from dovetail_webhook.metrics import Metrics
 from dovetail_webhook.slots import Slots
@@ -24,11 +24,13 @@ AT_ONCE: Final = 4
 _BODY_SECONDS: Final = 3.0
 _ANSWER_SECONDS: Final = 4.0
 _SEND_SECONDS: Final = 5.0
-# With 60 MiB for the program, the sum stays below the chart's limit of 256Mi. docs/performance.md has the figures.
+# With 60 MiB for the program, the sum stays below the chart's limit of 384Mi. docs/performance.md has the figures.
 # An object in etcd is smaller than 1.5 MiB, and the review of an update contains two.
 MAX_BODY_BYTES: Final = 3_584 << 10
-_BODIES_BYTES: Final = 16 << 20
-_REVIEWS_BYTES: Final = MAX_MEMORY
+# The API server converts a list in one review: 12 MiB are more than 5,000 quotas with one use each.
+MAX_CONVERSION_BYTES: Final = 12 << 20
+_BODIES_BYTES: Final = 28 << 20
+_REVIEWS_BYTES: Final = max(MAX_MEMORY, converter.MAX_MEMORY)
 log = logs.get_logger("dovetail.webhook")
 
 
@@ -43,11 +45,29 @@ def application(
     app = web.Application()
     app.add_routes(
         [
-            web.post("/mutate", partial(desk.review, answerer=reviewer)),
-            web.post("/convert", partial(desk.review, answerer=Converter())),
+            web.post("/mutate", partial(desk.review, answerer=reviewer, bounds=_REVIEW)),
+            web.post("/convert", partial(desk.review, answerer=converter.Converter(), bounds=_CONVERSION)),
         ]
     )
     return app
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Bounds:
+    """What one review of a kind may take.
+
+    `memory_of` says how much memory its answer takes at most, `too_heavy` why that is too much; empty if it is not.
+    """
+
+    body_bytes: int
+    memory_of: Callable[[bytearray], int]
+    too_heavy: Callable[[bytearray], str]
+
+
+_REVIEW: Final = _Bounds(body_bytes=MAX_BODY_BYTES, memory_of=memory_of, too_heavy=too_heavy)
+_CONVERSION: Final = _Bounds(
+    body_bytes=MAX_CONVERSION_BYTES, memory_of=converter.memory_to_convert, too_heavy=converter.too_heavy
+)
 
 
 class _Desk:
@@ -60,13 +80,13 @@ class _Desk:
         self._bodies = Bodies(most_bytes=MAX_BODY_BYTES, memory=_BODIES_BYTES, seconds=min(_BODY_SECONDS, seconds))
         self._slots = Slots(count=AT_ONCE, memory=_REVIEWS_BYTES)
 
-    async def review(self, http: web.Request, *, answerer: Answerer) -> web.StreamResponse:
+    async def review(self, http: web.Request, *, answerer: Answerer, bounds: _Bounds) -> web.StreamResponse:
         deadline = asyncio.get_running_loop().time() + self._seconds
         with self._connections.answering(http):
             try:
-                async with self._bodies.read(http) as body:
+                async with self._bodies.read(http, most_bytes=bounds.body_bytes) as body:
                     with self._metrics.duration.time():
-                        response = await self._response(body, answerer=answerer, deadline=deadline)
+                        response = await self._response(body, answerer=answerer, bounds=bounds, deadline=deadline)
                     # Inside the block, so that the body still counts as held: a client that does not read its answer
                     # must not cost more memory than one that sends.
                     return await _sent(response, to=http)
@@ -77,9 +97,9 @@ class _Desk:
                 response.force_close()
                 return response
 
-    async def _response(self, body: bytearray, *, answerer: Answerer, deadline: float) -> web.Response:
+    async def _response(self, body: bytearray, *, answerer: Answerer, bounds: _Bounds, deadline: float) -> web.Response:
         try:
-            answer = await self._answer(body, answerer=answerer, deadline=deadline)
+            answer = await self._answer(body, answerer=answerer, bounds=bounds, deadline=deadline)
         except ReviewError as error:
             log.warning("bad request", error=str(error))
             self._metrics.reviews.labels("unknown", "unread").inc()
@@ -87,13 +107,13 @@ class _Desk:
         self._metrics.reviews.labels(answer.kind, answer.outcome).inc()
         return web.Response(body=answer.body, content_type="application/json")
 
-    async def _answer(self, body: bytearray, *, answerer: Answerer, deadline: float) -> Answer:
-        if problem := too_heavy(body):
+    async def _answer(self, body: bytearray, *, answerer: Answerer, bounds: _Bounds, deadline: float) -> Answer:
+        if problem := bounds.too_heavy(body):
             return _without_review(body, answerer=answerer, problem=problem)
         work: Callable[[], Answer] = lambda: answerer.answer(body)  # noqa: E731 - typed, where partial is not
         try:
             async with asyncio.timeout_at(deadline):
-                return await self._slots.run(work, memory=memory_of(body))
+                return await self._slots.run(work, memory=bounds.memory_of(body))
         except TimeoutError:
             problem = f"no answer within {self._seconds:g} s, as others were reviewed: try again"
             return _without_review(body, answerer=answerer, problem=problem)

@@ -10,7 +10,7 @@ import pytest
 from dovetail.gpu.device_plugins import DEFAULT_VENDORS
 from dovetail.process import serving
 from dovetail_webhook import converter
-from dovetail_webhook.app import MAX_BODY_BYTES, application
+from dovetail_webhook.app import MAX_CONVERSION_BYTES, application
 from dovetail_webhook.handler import Reviewer
 from dovetail_webhook.metrics import Metrics
 
@@ -64,7 +64,7 @@ HOSTILE = [
     (make_review(QUOTA, objects={}), "Expected `array`"),
     ({**make_review(QUOTA), "apiVersion": "admission.k8s.io/v1"}, "expected a ConversionReview of apiextensions"),
     ({**make_review(QUOTA), "kind": "AdmissionReview"}, "expected a ConversionReview of apiextensions"),
-    (make_review(*[{"a": [[]] * 3000}] * 100), "which take more than the 48 MiB"),
+    (make_review(*[{"a": [[]] * 3000}] * 300), "a list of at most 96 MiB is converted"),
 ]
 
 
@@ -83,7 +83,7 @@ UNREADABLE = [
     (b"[" * 100_000, 400),
     (b'{"kind": "ConversionReview"}', 400),
     (b'{"request": {"uid": 7}}', 400),
-    (json.dumps(make_review(QUOTA)).encode()[:-9] + b" " * (10 << 20), 413),
+    (json.dumps(make_review(QUOTA)).encode()[:-9] + b" " * (13 << 20), 413),
 ]
 
 
@@ -91,9 +91,36 @@ async def test_what_is_no_review_is_refused_and_the_next_review_is_answered() ->
     metrics = Metrics()
     answers = await post(*(body for body, _ in UNREADABLE), make_review(QUOTA), metrics=metrics)
     assert [status for status, _ in answers] == [*(status for _, status in UNREADABLE), 200]
-    assert answers[-2][1] == f"the body is above {MAX_BODY_BYTES} bytes\n"
+    assert answers[-2][1] == f"the body is above {MAX_CONVERSION_BYTES} bytes\n"
     labels = {"kind": "ConversionReview", "outcome": "converted"}
     assert metrics.registry.get_sample_value(CONVERSIONS, labels) == 1
+
+
+def stored(name: str, *, users: int) -> dict[str, Any]:
+    """A quota as a list has it: with managed fields, conditions, and the use of so many users."""
+    fields: dict[str, Any] = {
+        f"f:{field}": {} for field in ("namespaces", "gpus", "guaranteed", "parent", "runningJobs", "shares")
+    }
+    managed = [
+        {"manager": manager, "operation": "Apply", "apiVersion": BETA, "fieldsType": "FieldsV1", "fieldsV1": fields}
+        for manager in ("kubectl", "dovetail-operator")
+    ]
+    use = {"gpus": 1.5, "memoryMiB": 81920, "runningJobs": 3, "queuedJobs": 4, "gpuSeconds": 123456.75}
+    status = {"gpus": 4.0, "uses": [{"who": f"user-{at:04}@example.com", **use} for at in range(users)]}
+    metadata = {"name": name, "uid": "u" * 36, "resourceVersion": "123456", "managedFields": managed}
+    return {**QUOTA, "metadata": metadata, "spec": {"namespaces": [name], "gpus": 8}, "status": status}
+
+
+@pytest.mark.parametrize(("quotas", "users"), [(4500, 1), (80, 1024)])
+async def test_the_quotas_of_a_large_cluster_are_converted_in_one_review(quotas: int, users: int) -> None:
+    response = await converted(make_review(*(stored(f"q{at}", users=users) for at in range(quotas))))
+    assert response["result"] == {"status": "Success"}
+    assert len(response["convertedObjects"]) == quotas
+
+
+async def test_a_list_beyond_the_bound_fails_with_its_size() -> None:
+    response = await converted(make_review(*[QUOTA] * 1000, *[{}] * 500_000))
+    assert "MiB, and a list of at most 96 MiB is converted" in response["result"]["message"]
 
 
 async def test_a_bug_is_one_failed_review_and_names_where_to_look(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,26 +40,30 @@ class Bodies:
         self._coming: dict[asyncio.Timeout, None] = {}
 
     @asynccontextmanager
-    async def read(self, request: web.BaseRequest) -> AsyncIterator[bytearray]:
-        """Read the body, which counts as held until the end of the block. Raises `BodyError`."""
-        if (request.content_length or 0) > self._most_bytes:
-            raise self._too_large()
+    async def read(self, request: web.BaseRequest, *, most_bytes: int | None = None) -> AsyncIterator[bytearray]:
+        """Read the body, which counts as held until the end of the block. Raises `BodyError`.
+
+        `most_bytes` is the bound on this body, where it differs from that of the others.
+        """
+        most = self._most_bytes if most_bytes is None else most_bytes
+        if (request.content_length or 0) > most:
+            raise _too_large(most)
         body = bytearray()
         try:
-            await self._fill(body, request=request)
+            await self._fill(body, request=request, most=most)
             yield body
         finally:
             self._held -= len(body)
             self._freed.set()
 
-    async def _fill(self, body: bytearray, *, request: web.BaseRequest) -> None:
+    async def _fill(self, body: bytearray, *, request: web.BaseRequest, most: int) -> None:
         try:
             async with asyncio.timeout(self._seconds) as deadline:
                 self._coming[deadline] = None
                 try:
                     while chunk := await request.content.readany():
-                        if len(body) + len(chunk) > self._most_bytes:
-                            raise self._too_large()
+                        if len(body) + len(chunk) > most:
+                            raise _too_large(most)
                         await self._room_for(len(chunk), besides=deadline)
                         body += chunk
                         self._held += len(chunk)
@@ -88,5 +92,6 @@ class Bodies:
                 deadline.reschedule(now)
                 return
 
-    def _too_large(self) -> BodyError:
-        return BodyError(_TOO_LARGE, sentence=f"the body is above {self._most_bytes} bytes")
+
+def _too_large(most: int) -> BodyError:
+    return BodyError(_TOO_LARGE, sentence=f"the body is above {most} bytes")
