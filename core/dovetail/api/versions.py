@@ -1,7 +1,8 @@
 """Conversion of objects between `v1alpha1` and `v1beta1`. Pure: plain values in, new ones out.
 
 Without loss in both directions: v1alpha1 has two names for the limit of GPUs, and an annotation of the converted object
-remembers which of them was written. All fields that have the same name in both versions pass through unread.
+remembers which of them was written. It is the conversion's own: one that people write is dropped. All fields that have
+the same name in both versions pass through unread.
 
 ConversionError   the object cannot be converted; says which field, its value and what is allowed
 """
@@ -99,6 +100,8 @@ def _with_spec(quota: Object, *, spec: Object, metadata: Any) -> Object:
 
 
 def _remember(metadata: Any, *, form: str) -> Any:
+    """The metadata with the annotation. One that v1alpha1 already has would change the limit on the way back."""
+    metadata, _ = _recall(metadata)
     if not form:
         return metadata
     known = _object(metadata, name="metadata")
@@ -110,9 +113,9 @@ def _recall(metadata: Any) -> tuple[Any, str]:
     """The metadata without the annotation, and its value; empty without one."""
     known = _object(metadata, name="metadata")
     annotations = dict(_object(known.get("annotations") or {}, name="metadata.annotations"))
-    form = annotations.pop(LIMIT_FORM, "")
-    if not form:
+    if LIMIT_FORM not in annotations:
         return metadata, ""
+    form = annotations.pop(LIMIT_FORM)
     rest = {name: value for name, value in known.items() if name != "annotations"}
     return (rest | {"annotations": annotations} if annotations else rest), form
 

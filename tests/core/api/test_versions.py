@@ -75,6 +75,29 @@ def test_a_limit_that_an_edit_has_widened_keeps_only_its_newer_name() -> None:
     assert alpha == quota_of({"limit": {"gpus": 4, "models": {"A100": 2}}})
 
 
+@pytest.mark.parametrize("form", ["gpus", "limit", "other", ""])
+@pytest.mark.parametrize(
+    ("version", "spec"),
+    [
+        (ALPHA, {"limit": {"gpus": 8}}),
+        (ALPHA, {"runningJobs": 3}),
+        (ALPHA, {}),
+        (BETA, {"limit": {"gpus": 8, "models": {"A100": 2}}}),
+        (BETA, {"limit": {"gpus": 8, "runningJobs": 2}}),
+        (BETA, {"limit": {}}),
+        (BETA, {}),
+    ],
+)
+def test_an_annotation_that_people_wrote_is_dropped_and_changes_no_limit(
+    version: str, spec: dict[str, Any], form: str
+) -> None:
+    other = ALPHA if version == BETA else BETA
+    written = quota_of(spec, version, annotations={LIMIT_FORM: form, "a": "b"})
+    back = convert_object(convert_object(written, to=other), to=version)
+    kept = back["metadata"]["annotations"].pop(LIMIT_FORM, form)
+    assert (back, kept) == (quota_of(spec, version, annotations={"a": "b"}), form)
+
+
 def test_an_object_of_the_desired_version_is_left_as_it_is() -> None:
     assert convert_object(quota_of({"gpus": "wrong"}), to=ALPHA) == quota_of({"gpus": "wrong"})
 
