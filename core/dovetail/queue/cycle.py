@@ -58,7 +58,13 @@ def admit(
     look = SchedulingCycle(
         ledger, sites=sites, leaving=leaving, gate=gate, evictor=evictor, windows=windows, growth=growth
     )
-    return (look.at(job) for job in look.in_order(waiting))
+    return _until_the_end(look, jobs=look.in_order(waiting))
+
+
+def _until_the_end(look: "SchedulingCycle", *, jobs: Iterable[Candidate]) -> Iterator[Verdict]:
+    for job in jobs:
+        yield look.at(job)
+    look.end()
 
 
 class SchedulingCycle:
@@ -181,6 +187,11 @@ class SchedulingCycle:
             self._ledger.commit_all(kept)
             self._kept.forget()
         return verdict
+
+    def end(self) -> None:
+        """Note that all waiting jobs have their verdict."""
+        if self._reclaim is not None:
+            self._reclaim.end()
 
     def _at(self, job: Candidate) -> Verdict:
         if job.least is None:

@@ -67,8 +67,8 @@ class PreemptionNotices:
         for key, job in self._state.store.jobs.items() if before or now else ():
             if before.get(job.metadata.uid) != now.get(job.metadata.uid):
                 self._changed(key)
-        if cycle.waiting and (self._state.preemption.gap or now):
-            # Jobs become old enough to be preempted by time alone.
+        if cycle.waiting and (self._state.preemption.gap or now or self._caches.negative_cache.is_behind):
+            # Jobs become old enough to be preempted by time alone, and a cycle searches for few of them.
             self._wake_up.within(seconds=_CHECK_SECONDS)
 
     def still_hold(self, seen: Observed) -> bool:

@@ -25,9 +25,10 @@ class Rig:
         self.state.store.job_changed(make_job("other", status={"number": 3}, suspend=True))
         self.changed: list[str] = []
         self.wake_up = WakeUp()
+        self.caches = caches_for(self.state)
         self.notices = PreemptionNotices(
             self.state,
-            caches=caches_for(self.state),
+            caches=self.caches,
             changed=self.changed.append,
             wake_up=self.wake_up,
             now=lambda: self.clock,
@@ -65,6 +66,14 @@ async def test_preemption_is_checked_again_by_time_only_while_a_job_waits_and_it
     waiting = Rig()
     waiting.cycle()
     assert waiting.wake_up._timer is not None
+
+
+async def test_another_cycle_comes_for_owners_that_have_not_searched_yet() -> None:
+    rig = Rig()
+    rig.state.preemption = Rules()
+    rig.caches.negative_cache.turns.end_cycle(missed=True, skipped=False)
+    rig.cycle()
+    assert rig.wake_up._timer is not None
 
 
 async def test_a_notice_holds_as_long_as_the_same_job_would_start() -> None:

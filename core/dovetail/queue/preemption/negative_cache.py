@@ -3,13 +3,15 @@
 Skips a victim search whose inputs have not changed since it failed.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Final
 
 from dovetail.engine.ledger.ledger import Content
+from dovetail.queue.preemption.search_turns import SearchTurns
 
-# In one cycle only a few jobs search and find no victims.
-_ASKED: Final = 8
+# So many jobs search and find no victims in a few cycles.
+_ASKED: Final = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,15 +31,26 @@ class Question:
 
 
 class NegativeCache:
-    """The inputs of the last searches that failed, by the job that searched."""
+    """The inputs of the last searches that failed, by the job that searched.
+
+    turns               whose turn it is to get a guarantee back
+    turns_at_limits     the same of jobs that a limit keeps waiting
+    """
 
     def __init__(self) -> None:
         self._asked: dict[str, tuple[Question, int]] = {}
+        self.turns = SearchTurns()
+        self.turns_at_limits = SearchTurns()
 
-    def knows(self, job: str, *, asks: Question, most: int) -> bool:
+    @property
+    def is_behind(self) -> bool:
+        """Whether another cycle is necessary without a change: not all jobs could search in the last one."""
+        return self.turns.is_behind or self.turns_at_limits.is_behind
+
+    def knows(self, job: str, *, asks: Callable[[], Question], most: int) -> bool:
         """Whether a search with these inputs for at most `most` victims is known to fail."""
         known = self._asked.get(job)
-        return known is not None and most <= known[1] and known[0] == asks
+        return known is not None and most <= known[1] and known[0] == asks()
 
     def clear(self) -> None:
         """Drop all searches: the rules have changed."""
@@ -45,6 +58,10 @@ class NegativeCache:
 
     def record(self, job: str, *, asked: Question, most: int) -> None:
         """Record that a search for at most `most` victims failed."""
+        last = next(reversed(self._asked.values()), None)
+        if last is not None and last[0].content == asked.content:
+            # A content is as large as the cluster: the searches of one cycle share it.
+            asked = replace(asked, content=last[0].content)
         self._asked.pop(job, None)
         self._asked[job] = asked, most
         for key in list(self._asked)[:-_ASKED]:

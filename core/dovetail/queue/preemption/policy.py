@@ -201,7 +201,7 @@ class Evictor:
         if not most:
             return None
         job, question = proofs.job.key, proofs.question(willing)
-        if self.negative_cache.knows(job, asks=question, most=most):
+        if self.negative_cache.knows(job, asks=lambda: question, most=most):
             return None
         if replace(proofs, beside=None).without(willing) is None:
             # Then no subset of them suffices either, with or without reservations.

@@ -4,7 +4,7 @@ Pure. Decisions are not stored here: the next cycle gets the ended jobs as input
 """
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from dovetail.engine.ledger.ledger import Ledger
@@ -13,12 +13,16 @@ from dovetail.queue.backfill.reservation import Reservation
 from dovetail.queue.model.candidates import Candidate, Sites
 from dovetail.queue.preemption.cheapest_victims import Choice
 from dovetail.queue.preemption.policy import ENDING_SECONDS, Evictor, Order
+from dovetail.queue.preemption.search_turns import SearchTurns
 from dovetail.queue.preemption.victims import Beside, Proof, Proofs, Running
 from dovetail.queue.quota_tree.loans import Loans
 from dovetail.queue.quota_tree.resources import GPUS, MEMORY, amount_text, bare_text
 
-# New searches for victims in one cycle. Further owners search in the next one, a fraction of a second later.
+# New searches for victims in one cycle, and as many for jobs at a limit. Further owners have their turn in later ones.
 _SEARCHES: Final = 16
+
+# What jobs have in common whose searches fail alike: their shape, their owner, and what else keeps them waiting.
+_Key = tuple[object, int, Hashable]
 
 
 class Reclaim:
@@ -31,10 +35,11 @@ class Reclaim:
         self._evictor = evictor
         self._loans = loans
         self._charge_of = loans.charges.get
-        self._searches = 0
+        turns = evictor.negative_cache.turns, evictor.negative_cache.turns_at_limits
+        self._searches, self._searches_at_limits = (_Searches(each) for each in turns)
         # Why no search of a shape for an owner found victims, in this cycle. The third part is None, or what keeps the
         # job waiting besides room: that is no reason for jobs of the same shape that nothing else keeps waiting.
-        self._refused: dict[tuple[object, int, Hashable], str] = {}
+        self._refused: dict[_Key, str] = {}
         # The reasons of `owner_or_refusal` since the loans last changed, by shape and the identity of the charge:
         # thousands of waiting jobs have the same.
         self._settled: dict[tuple[object, int], str] = {}
@@ -100,7 +105,7 @@ class Reclaim:
         keys = {(job.shape, owner, None), self._key(job, owner=owner, limit=limit)}
         return not keys & self._refused.keys() or bool(self._evictor.current_victims(job))
 
-    def _key(self, job: Candidate, *, owner: int, limit: Hashable) -> tuple[object, int, Hashable]:
+    def _key(self, job: Candidate, *, owner: int, limit: Hashable) -> _Key:
         """What jobs have in common whose searches fail alike."""
         # Jobs with the same charge belong to the same user, so the same limits of quotas bind them.
         return job.shape, owner, None if limit is None else (id(self._charge_of(job.key)), limit)
@@ -197,26 +202,23 @@ class Reclaim:
         proof = proofs.without(kept) if kept else None
         return None if proof is None else self._choice(proofs, owner=owner, willing=kept).spared(proof)
 
-    def _new(
-        self, proofs: Proofs, *, kept: Sequence[Running], owner: int, key: tuple[object, int, Hashable]
-    ) -> Proof | None:
+    def _new(self, proofs: Proofs, *, kept: Sequence[Running], owner: int, key: _Key) -> Proof | None:
         """A proof with further jobs of borrowers, in addition to those that already end for this one.
 
         Other jobs instead would leave the job without both: some of the first ones may have left already.
         """
-        job = proofs.job
-        if key in self._refused or self._searches >= _SEARCHES:
+        if key in self._refused:
             return None
-        willing, found = self._willing(job, owner=owner), None
+        willing, found = self._willing(proofs.job, owner=owner), None
         if willing:
-            self._searches += 1
             with proofs.ledger.without(key for each in kept for key in each.claims):
-                found = self._search(_in_addition(proofs, to=kept), owner=owner, willing=willing)
-        if found is None:
-            clause = self._refused[key] = self._why_nothing(job, owner=owner, willing=willing)
-            charge = self._charge_of(job.key)
-            if not willing and charge is not None and self._settled_at == self._loans.changes:
+                found = self._search(_in_addition(proofs, to=kept), key=key, owner=owner, willing=willing)
+        else:
+            clause = self._refused[key] = self._why_nothing(proofs.job, owner=owner, willing=())
+            charge = self._charge_of(proofs.job.key)
+            if charge is not None and self._settled_at == self._loans.changes:
                 self._nobody[charge.quota, owner] = clause
+        if found is None:
             return None
         if not kept:
             return found
@@ -226,17 +228,33 @@ class Reclaim:
     def _choice(self, proofs: Proofs, *, owner: int, willing: Sequence[Running]) -> Choice:
         return Choice(proofs=proofs, loans=self._loans, owner=owner, willing=willing)
 
-    def _search(self, proofs: Proofs, *, owner: int, willing: Sequence[Running]) -> Proof | None:
-        job, question, negative = proofs.job, proofs.question(willing), self._evictor.negative_cache
+    def _search(self, proofs: Proofs, *, key: _Key, owner: int, willing: Sequence[Running]) -> Proof | None:
+        """The cheapest proof; None where there is none, or where the job has its turn in another cycle."""
+        job, negative = proofs.job, self._evictor.negative_cache
         lasting = proofs.beside is None and proofs.allows is None
-        if lasting and negative.knows(job.key, asks=question, most=len(willing)):
+        known = lasting and negative.knows(job.key, asks=lambda: proofs.question(willing), most=len(willing))
+        searches = self._searches if proofs.allows is None else self._searches_at_limits
+        if not known and not searches.take(job.key):
+            # The message stays what the last search found.
+            says = searches.turns.has_failed(job.key)
+            self._refused[key] = self._why_nothing(job, owner=owner, willing=willing) if says else ""
             return None
         found = None
-        if proofs.without(willing) is not None:
-            found = self._choice(proofs, owner=owner, willing=willing).cheapest()
-        if found is None and lasting:
-            negative.record(job.key, asked=question, most=len(willing))
-        return found
+        if not known:
+            if proofs.without(willing) is not None:
+                found = self._choice(proofs, owner=owner, willing=willing).cheapest()
+            if found is not None:
+                return found
+            searches.turns.failed(job.key)
+            if lasting:
+                negative.record(job.key, asked=proofs.question(willing), most=len(willing))
+        self._refused[key] = self._why_nothing(job, owner=owner, willing=willing)
+        return None
+
+    def end(self) -> None:
+        """Note that all waiting jobs have their verdict."""
+        for each in (self._searches, self._searches_at_limits):
+            each.turns.end_cycle(missed=each.missed, skipped=each.skipped)
 
     def _willing(self, job: Candidate, *, owner: int) -> list[Running]:
         """The jobs of borrowers that may end for this job, each by itself: the same for all jobs of an owner."""
@@ -286,3 +304,30 @@ def _in_addition(proofs: Proofs, *, to: Sequence[Running]) -> Proofs:
     """The same question where some jobs end anyway: the limits do not count them."""
     allows = proofs.allows
     return proofs if allows is None or not to else replace(proofs, allows=lambda victims: allows((*to, *victims)))
+
+
+@dataclass(slots=True)
+class _Searches:
+    """The searches of one cycle that find no victims or new ones.
+
+    - `turns`: whose turn it is, over many cycles
+    - `left`: how many more the cycle has time for
+    - `missed`: whether a job could not search for lack of time
+    - `skipped`: whether a job did not search because it was not its turn
+    """
+
+    turns: SearchTurns
+    left: int = _SEARCHES
+    missed: bool = False
+    skipped: bool = False
+
+    def take(self, job: str) -> bool:
+        """Whether the job may search now."""
+        if not self.turns.may_search(job):
+            self.skipped = True
+            return False
+        if not self.left:
+            self.missed = True
+            return False
+        self.left -= 1
+        return True

@@ -132,7 +132,7 @@ def test_a_node_that_a_job_may_go_to_from_now_on_is_noticed() -> None:
 
 def test_of_many_that_ask_in_vain_a_few_are_remembered() -> None:
     queue = asking()
-    for number in range(20):
+    for number in range(100):
         queue.boss = replace(BOSS, key=f"boss-{number}")
         assert queue.is_sought()
     assert not queue.is_sought()

@@ -1,24 +1,26 @@
 """Whose jobs end for a guarantee: scenarios on a full cluster, one cycle each."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any
 
 import pytest
 
 from dovetail.api.gpuquota import GPUQuota
 from dovetail.engine.score.fit_cache import FitCache
-from dovetail.queue.cycle import SchedulingCycle
+from dovetail.queue.cycle import SchedulingCycle, admit
 from dovetail.queue.limits.guarantees import capacity_of, loans_of, quota_of
 from dovetail.queue.limits.limits import LimitGate, Takes, limits_of
 from dovetail.queue.limits.quota_usage import Counted
 from dovetail.queue.limits.subjects import Subject
 from dovetail.queue.model.candidates import Candidate, Room, commit, find_room
+from dovetail.queue.preemption.negative_cache import NegativeCache
 from dovetail.queue.preemption.policy import Evictor, Rules
 from dovetail.queue.preemption.victims import Running, without_pause
 from dovetail.queue.quota_tree.tree_builder import tree_of
 from dovetail.queue.verdicts import Verdict, Waits
-from tests.core.engine.builders import make_ledger
+from tests.core.engine.builders import add_node, make_ledger
 from tests.core.queue.backfill.test_backfill import make_job
 from tests.core.queue.quota_tree.builders import make_quota
 
@@ -317,3 +319,84 @@ def test_jobs_of_every_size_hear_why_nothing_comes_back() -> None:
         assert isinstance(verdict, Waits)
         assert "uses 0, and nothing comes back: no job of a borrower can end" in verdict.message
         assert verdict.message.endswith("; 8 GPUs may not be preempted")
+
+
+# --- more owners than one cycle has time for --------------------------------------------------------------------------
+
+
+class Crowd:
+    """Three full nodes of a borrower, and so many jobs of an owner for which no end of a job makes room."""
+
+    def __init__(self, hopeless: int) -> None:
+        self.quotas = (make_quota("a", guaranteed=24),)
+        self.ledger = make_ledger(n=8, m=8, o=8)
+        self.running: list[Running] = []
+        self.counted: list[Counted] = []
+        for number in range(3):
+            job = make_job(f"x{number}", "8")
+            found = find_room(job, ledger=self.ledger, fit_cache=FitCache(self.ledger), sites={})
+            assert isinstance(found, Room)
+            commit(found.claims, job=job, ledger=self.ledger)
+            keys = tuple(claim.key for claim in found.claims)
+            self.running.append(Running(key=job.key, priority=0, run_seconds=100.0, claims=keys))
+            self.counted.append(count(job, "b"))
+        # No two have the same shape, so that one search does not answer for all.
+        self.waiting = [make_job(f"a{number:02d}", "0.5(T4)", cpu=number + 1, at=number) for number in range(hopeless)]
+        self.last = make_job("last", "1", at=59)
+        self.negative_cache = NegativeCache()
+        self.searches = 0
+
+    def cycle(self, *, partly: bool = False) -> tuple[dict[str, str], list[Verdict]]:
+        """Whose jobs end for whom, and the verdicts."""
+        waiting = [*self.waiting, self.last]
+        counted = [*self.counted, *(count(job, "a", queued=True) for job in waiting)]
+        loans = loans_of(
+            tree_of(self.quotas, capacity=capacity_of(self.ledger)),
+            counted=counted,
+            pods=(),
+            quota_of=lambda subject: quota_of(self.quotas, subject=subject),
+            recent={},
+        )
+        self.searches = 0
+        evictor = Evictor(
+            running=self.running, rules=Rules(), negative_cache=self.negative_cache, pause=self.count_search
+        )
+        found = admit(waiting, ledger=self.ledger.copy(), sites={}, gate=LimitGate({}, loans=loans), evictor=evictor)
+        verdicts = list(islice(found, 1 if partly else None))
+        return {key: order.by.key for key, order in evictor.orders.items()}, verdicts
+
+    def count_search(self) -> None:
+        """A hopeless search places its job once."""
+        self.searches += 1
+
+    def room_changes(self) -> None:
+        """Something that concerns none of the jobs, after which no failed search is known any more."""
+        add_node(self.ledger, f"v{len(self.ledger.nodes())}", gpus=0)
+
+
+def test_an_owner_behind_many_that_get_nothing_has_its_turn_in_a_later_cycle() -> None:
+    crowd = Crowd(hopeless=40)
+    assert crowd.cycle()[0] == {}
+    assert crowd.searches == 16
+    assert crowd.negative_cache.is_behind
+    for _ in range(2):
+        crowd.room_changes()
+        crowd.cycle(partly=True)
+        ends, verdicts = crowd.cycle()
+    assert list(ends.values()) == ["uid-last"]
+    for verdict in verdicts[:-1]:
+        assert isinstance(verdict, Waits)
+        assert "nothing comes back" in verdict.message, "a job without a turn keeps its reason"
+
+
+def test_once_all_have_searched_and_nothing_changes_no_further_cycle_is_necessary() -> None:
+    crowd = Crowd(hopeless=20)
+    crowd.running = [replace(each, preemptible=each.key == "uid-x0") for each in crowd.running]
+    crowd.last = make_job("last", "2(T4)", at=59)
+    cycles = 0
+    while cycles == 0 or crowd.negative_cache.is_behind:
+        assert crowd.cycle()[0] == {}
+        cycles += 1
+        assert cycles < 10
+    crowd.cycle()
+    assert crowd.searches == 0, "failed searches are known"

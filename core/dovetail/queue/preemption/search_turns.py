@@ -1,0 +1,35 @@
+"""Whose turn it is to search for victims: a cycle has time for a few searches that find none. Pure."""
+
+
+class SearchTurns:
+    """The jobs that searched and found no victims, over many cycles.
+
+    Where a cycle has no time for all, those that have searched wait until all others have had their turn.
+    """
+
+    def __init__(self) -> None:
+        self._this_round: set[str] = set()
+        self._last_round: set[str] = set()
+        self.is_behind = False
+        """Whether jobs that could not search in the last cycle do so in the next one."""
+
+    def may_search(self, job: str) -> bool:
+        """Whether the job has not had its turn in this round."""
+        return job not in self._this_round
+
+    def failed(self, job: str) -> None:
+        """Record that the job has searched and found no victims."""
+        self._this_round.add(job)
+
+    def has_failed(self, job: str) -> bool:
+        """Whether the job's last search, in this round or the one before, found no victims."""
+        return job in self._this_round or job in self._last_round
+
+    def end_cycle(self, *, missed: bool, skipped: bool) -> None:
+        """Begin a new round unless a job has `missed` its turn in the cycle, for lack of time.
+
+        `skipped` says that jobs did not search because it was not their turn.
+        """
+        if not missed:
+            self._last_round, self._this_round = self._this_round, set()
+        self.is_behind = missed or skipped
