@@ -6,13 +6,14 @@ by one, by cost for each GPU and node by node, and the unnecessary ones are spar
 """
 
 import heapq
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import accumulate, takewhile
 from typing import Final
 
-from dovetail.engine.model.claims import Claim
+from dovetail.engine.ledger.ledger import Ledger
 from dovetail.gpu.request import WHOLE_MILLI
 from dovetail.queue.preemption import together
 from dovetail.queue.preemption.victims import Proof, Proofs, Running
@@ -109,10 +110,7 @@ class Choice:
             totals = ledger.totals()
             free = totals.milli - totals.promised_milli
         else:
-            free = sum(
-                WHOLE_MILLI * len(ledger.devices(node)) - sum(_held(claim) for claim in ledger.claims_on(node))
-                for node in nodes
-            )
+            free = sum(_free_milli(ledger, node=node) for node in nodes)
         workers = job.workers if job.least is None else job.least
         return workers * job.ask.gpu.total_milli - max(0, free)
 
@@ -133,18 +131,29 @@ class Choice:
     def _on_one_node(self, ordered: Sequence[Running]) -> list[Proof]:
         """The best proof on each of the most promising nodes, for a job of one worker."""
         found: list[Proof] = []
+        # Nodes whose jobs probably may not all end, because their quotas keep their guarantees, hide no others.
+        left = {True: _NODES, False: _NODES}
         likely = sorted(
             (self._least(there, missing=self._missing_milli([node])), node, there)
             for node, there in self._by_node(ordered).items()
         )
-        for least, node, there in likely[:_NODES]:
+        for least, node, there in likely:
             best = min((self.cost(proof.victims) for proof in found), default=None)
-            if best is not None and least >= best[0]:
+            if not any(left.values()) or (best is not None and least >= best[0]):
                 break
+            lends = self._lends(there, node=node)
+            if not left[lends]:
+                continue
+            left[lends] -= 1
             proof = self._exactly(there, proofs=8, nodes=[node], below=best) or self._adding(there, nodes=[node])
             if proof is not None:
                 found.append(proof)
         return found
+
+    def _lends(self, there: Sequence[Running], *, node: str) -> bool:
+        """Whether the jobs of a node that may end together, the cheapest first, give back what is missing there."""
+        with self._without(there) as ended:
+            return sum(self._milli(each) for each in ended) >= self._missing_milli([node])
 
     def _by_node(self, ordered: Sequence[Running]) -> dict[str, list[Running]]:
         """The willing jobs on each node that the waiting job may use."""
@@ -176,11 +185,15 @@ class Choice:
         by_node = {
             each.key: each for node in sorted(nodes, key=lambda name: (price[name], name)) for each in nodes[node]
         }
+        if self.proofs.allows is None:
+            # Jobs on nodes that this one may not use would take from what their quotas can do without.
+            by_gpu = [each for each in by_gpu if each.key in by_node]
         first = self._adding(by_gpu)
-        if first is None or len(first.victims) == len(ordered):
-            return [] if first is None else [first]
+        if first is not None and len(first.victims) == len(by_gpu):
+            return [first]
+        # One order may use up what a quota lends on nodes where it makes no room, and the other one not.
         second = self._adding(list(by_node.values()))
-        return [first] if second is None else [first, second]
+        return [proof for proof in (first, second) if proof is not None]
 
     def _adding(self, ordered: Sequence[Running], *, nodes: Sequence[str] | None = None) -> Proof | None:
         """The proof with the first victims in this order that suffice, without the unnecessary ones."""
@@ -248,6 +261,15 @@ def _by_cost(ordered: Sequence[Running], *, cost: Callable[[Sequence[Running]], 
                 heapq.heappush(heap, (cost([ordered[at] for at in more]), more))
 
 
-def _held(claim: Claim) -> int:
-    """What a claim has of GPUs, in thousandths; MIG instances are none of those that the node's devices are."""
-    return sum(device.share_milli for device in claim.devices if not device.mig) + claim.unnamed * WHOLE_MILLI
+def _free_milli(ledger: Ledger, *, node: str) -> int:
+    """What no claim has of a node's GPUs, in thousandths; MIG instances are none of them.
+
+    The claims of a time-shared GPU may add up to more than the GPU, but take nothing of others.
+    """
+    held, unnamed = Counter[str](), 0
+    for claim in ledger.claims_on(node):
+        unnamed += claim.unnamed
+        for device in claim.devices:
+            if not device.mig:
+                held[device.uuid] += device.share_milli
+    return sum(max(0, WHOLE_MILLI - held[each.uuid]) for each in ledger.devices(node)) - unnamed * WHOLE_MILLI

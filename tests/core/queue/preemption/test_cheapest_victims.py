@@ -1,10 +1,13 @@
 """The victims of a reclaim against an exact solver: every set of a small cluster's jobs, tried one by one."""
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import combinations
 from random import Random
 
 import pytest
 
+from dovetail.api.gpuquota import GPUQuota
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.score.fit_cache import FitCache
 from dovetail.queue.limits.guarantees import capacity_of, loans_of, quota_of
@@ -15,7 +18,7 @@ from dovetail.queue.preemption.cheapest_victims import Choice
 from dovetail.queue.preemption.victims import Proof, Proofs, Running
 from dovetail.queue.quota_tree.loans import Loans
 from dovetail.queue.quota_tree.tree_builder import tree_of
-from tests.core.engine.builders import make_ledger
+from tests.core.engine.builders import make_ask, make_ledger
 from tests.core.queue.backfill.test_backfill import make_job
 from tests.core.queue.quota_tree.builders import make_quota
 
@@ -112,3 +115,85 @@ def test_many_victims_are_chosen_well_too(seed: int) -> None:
             cluster.proofs.without([each for each in found.victims if each is not victim]) is None
             for victim in found.victims
         ), "none of them is unnecessary"
+
+
+# --- single clusters ------------------------------------------------------------------------------------------------
+
+
+def choice(
+    owner: Candidate, *, quotas: Sequence[GPUQuota], running: Mapping[str, tuple[Candidate, str, float]], **nodes: int
+) -> Choice:
+    """The choice for a job of quota `a`; each job that runs has its quota and run time, and a node as its site."""
+    ledger, known, counted = make_ledger(**nodes), list[Running](), [count(owner, "a", queued=True)]
+    for job, quota, seconds in running.values():
+        sites = {job.site: [job.site]}
+        found = find_room(job, ledger=ledger, fit_cache=FitCache(ledger), sites=sites)
+        assert isinstance(found, Room), job.key
+        commit(found.claims, job=job, ledger=ledger)
+        keys = tuple(claim.key for claim in found.claims)
+        known.append(Running(key=job.key, priority=0, run_seconds=seconds, claims=keys))
+        counted.append(count(job, quota))
+    loans = loans_of(
+        tree_of(quotas, capacity=capacity_of(ledger)),
+        counted=counted,
+        pods=(),
+        quota_of=lambda subject: quota_of(quotas, subject=subject),
+        recent={},
+    )
+    index = loans.owner(owner.key)
+    assert index is not None
+    willing = [each for each in known if loans.gives_back(each.key, to=owner.key, owner=index)]
+    proofs = Proofs(job=owner, ledger=ledger, sites={"pool": [name for name in nodes if name[0] == "p"]}, beside=None)
+    return Choice(proofs=proofs, loans=loans, owner=index, willing=willing)
+
+
+def ends(proof: Proof | None) -> list[str]:
+    return [] if proof is None else sorted(each.key.removeprefix("uid-") for each in proof.victims)
+
+
+def ones(*nodes: str, quota: str = "b") -> dict[str, tuple[Candidate, str, float]]:
+    """Eight jobs of one GPU on each node, the first ones of all nodes the youngest."""
+    return {
+        f"{node}-{at}": (make_job(f"{node}-{at}", "1", site=node), quota, 100.0 + at)
+        for node in nodes
+        for at in range(8)
+    }
+
+
+def test_many_nodes_whose_quota_lends_too_little_hide_no_other_node() -> None:
+    names = [f"n{number:02d}" for number in range(40)]
+    running = {**ones(*names), "c": (make_job("c", "8", site="z"), "guest", 5000.0)}
+    quotas = [make_quota("a", guaranteed=8), make_quota("b", guaranteed=40 * 8 - 4)]
+    found = choice(make_job("mine", "8"), quotas=quotas, running=running, **dict.fromkeys([*names, "z"], 8))
+    assert ends(found.cheapest()) == ["c"]
+
+
+def test_jobs_on_nodes_that_a_gang_may_not_use_take_nothing_from_what_their_quota_lends() -> None:
+    names = ["o0", "o1", "o2", "o3"]
+    large = {name: (make_job(name, "8", site=name), "b", 5000.0) for name in ("p0", "p1")}
+    found = choice(
+        make_job("mine", "8", workers=2, site="pool"),
+        quotas=[make_quota("a", guaranteed=16), make_quota("b", guaranteed=32)],
+        running={**ones(*names), **large},
+        **dict.fromkeys([*names, *large], 8),
+    )
+    assert ends(found.cheapest()) == ["p0", "p1"]
+
+
+def test_a_gang_gets_whole_nodes_where_the_cheapest_gpus_of_all_nodes_make_no_room() -> None:
+    names = ["n0", "n1", "n2", "n3"]
+    found = choice(
+        make_job("mine", "8", workers=2),
+        quotas=[make_quota("a", guaranteed=16), make_quota("b", guaranteed=16)],
+        running=ones(*names),
+        **dict.fromkeys(names, 8),
+    )
+    assert ends(found.cheapest()) == sorted(ones("n0", "n1"))
+
+
+def test_what_time_shared_jobs_have_beyond_a_gpu_is_not_missing() -> None:
+    shared = replace(make_job("t", site="n"), ask=make_ask("4G,1", mode="TimeShared"))
+    running = {f"t{at}": (replace(shared, key=f"uid-t{at}"), "guest", 9000.0) for at in range(4)}
+    running["half"] = make_job("half", "0.5", site="n"), "guest", 100.0
+    found = choice(make_job("mine", "1"), quotas=[make_quota("a", guaranteed=1)], running=running, n=2)
+    assert ends(found.roughly()) == ends(found.cheapest()) == ["half"]
