@@ -22,12 +22,14 @@ class Question:
     - `willing`: the possible victims in order, each by its key and the keys of its claims
     - `nodes`: names of the nodes that the waiting job may use; None for all
     - `content`: the content of the ledger
+    - `guarantees`: what the quotas above the possible victims are guaranteed and use; empty where that is no matter
     """
 
     shape: object
     willing: tuple[tuple[str, tuple[str, ...]], ...]
     nodes: tuple[str, ...] | None
     content: Content
+    guarantees: tuple[object, ...] = ()
 
 
 class NegativeCache:

@@ -200,7 +200,9 @@ class Evictor:
         most = min(self.rules.left, len(willing))
         if not most:
             return None
-        job, question = proofs.job.key, proofs.question(willing)
+        job, loans = proofs.job.key, self.loans if self._crosses_quotas else None
+        guarantees = () if loans is None else together.guarantees_of(willing, loans=loans, job=job)
+        question = proofs.question(willing, guarantees=guarantees)
         if self.negative_cache.knows(job, asks=lambda: question, most=most):
             return None
         if replace(proofs, beside=None).without(willing) is None:

@@ -12,8 +12,10 @@ from dovetail.gpu.request import WHOLE_MILLI
 from dovetail.queue.backfill.reservation import Reservation
 from dovetail.queue.model.candidates import Candidate, Sites
 from dovetail.queue.preemption.cheapest_victims import Choice
+from dovetail.queue.preemption.negative_cache import Question
 from dovetail.queue.preemption.policy import ENDING_SECONDS, Evictor, Order
 from dovetail.queue.preemption.search_turns import SearchTurns
+from dovetail.queue.preemption.together import guarantees_of
 from dovetail.queue.preemption.victims import Beside, Proof, Proofs, Running
 from dovetail.queue.quota_tree.loans import Loans
 from dovetail.queue.quota_tree.resources import GPUS, MEMORY, amount_text, bare_text
@@ -232,7 +234,12 @@ class Reclaim:
         """The cheapest proof; None where there is none, or where the job has its turn in another cycle."""
         job, negative = proofs.job, self._evictor.negative_cache
         lasting = proofs.beside is None and proofs.allows is None
-        known = lasting and negative.knows(job.key, asks=lambda: proofs.question(willing), most=len(willing))
+
+        def question() -> Question:
+            guarantees = guarantees_of(willing, loans=self._loans, job=job.key)
+            return proofs.question(willing, guarantees=(owner, *guarantees))
+
+        known = lasting and negative.knows(job.key, asks=question, most=len(willing))
         searches = self._searches if proofs.allows is None else self._searches_at_limits
         if not known and not searches.take(job.key):
             # The message stays what the last search found.
@@ -247,7 +254,7 @@ class Reclaim:
                 return found
             searches.turns.failed(job.key)
             if lasting:
-                negative.record(job.key, asked=proofs.question(willing), most=len(willing))
+                negative.record(job.key, asked=question(), most=len(willing))
         self._refused[key] = self._why_nothing(job, owner=owner, willing=willing)
         return None
 

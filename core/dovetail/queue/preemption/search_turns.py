@@ -10,12 +10,14 @@ class SearchTurns:
     def __init__(self) -> None:
         self._this_round: set[str] = set()
         self._last_round: set[str] = set()
+        # Whether jobs have missed their turn so far in this round.
+        self._some_missed = False
         self.is_behind = False
         """Whether jobs that could not search in the last cycle do so in the next one."""
 
     def may_search(self, job: str) -> bool:
-        """Whether the job has not had its turn in this round."""
-        return job not in self._this_round
+        """Whether the job does not have to wait for others that have missed their turn."""
+        return not self._some_missed or job not in self._this_round
 
     def failed(self, job: str) -> None:
         """Record that the job has searched and found no victims."""
@@ -30,6 +32,7 @@ class SearchTurns:
 
         `skipped` says that jobs did not search because it was not their turn.
         """
+        self._some_missed = missed
         if not missed:
             self._last_round, self._this_round = self._this_round, set()
         self.is_behind = missed or skipped

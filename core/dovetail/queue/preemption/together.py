@@ -20,3 +20,16 @@ def without(victims: Sequence[Running], *, loans: Loans, may_end: Callable[[Runn
     finally:
         for each in ended:
             loans.start(each.key)
+
+
+def guarantees_of(victims: Sequence[Running], *, loans: Loans, job: str) -> tuple[object, ...]:
+    """What decides which of the victims may end together for a job: their charges, and the quotas above them."""
+    charges = [loans.charge(each.key) for each in victims]
+    asks, nodes = loans.charge(job), loans.tree.nodes
+    quotas = {None if each is None else each.quota for each in (asks, *charges)} - {None}
+    above = sorted({at for quota in quotas if quota is not None for at in nodes[quota].path})
+    return (
+        None if asks is None else asks.quota,
+        tuple(None if each is None else (each.quota, each.need) for each in charges),
+        tuple((at, nodes[at].path, nodes[at].guaranteed, tuple(loans.used(at))) for at in above),
+    )

@@ -86,14 +86,18 @@ class Proofs:
     together: Callable[[Sequence[Running]], Sequence[Running]] | None = None
     pause: Callable[[], None] = without_pause
 
-    def question(self, willing: Sequence[Running]) -> Question:
-        """The inputs that decide whether preemption of some of these jobs makes room."""
+    def question(self, willing: Sequence[Running], *, guarantees: tuple[object, ...] = ()) -> Question:
+        """The inputs that decide whether preemption of some of these jobs makes room.
+
+        `guarantees` says which of them may end together; empty where all may.
+        """
         nodes = self.sites.get(self.job.site)
         return Question(
             shape=self.job.shape,
             willing=tuple((each.key, each.claims) for each in willing),
             nodes=None if nodes is None else tuple(nodes),
             content=self.ledger.content(),
+            guarantees=guarantees,
         )
 
     def among(self, willing: Sequence[Running], *, most: int) -> Proof | None:

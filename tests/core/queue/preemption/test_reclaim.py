@@ -253,7 +253,9 @@ CASES = (
 )
 
 
-def decide(case: Case, *, pause: Callable[[], None] = without_pause) -> tuple[dict[str, str], list[Verdict]]:
+def decide(
+    case: Case, *, pause: Callable[[], None] = without_pause, negative_cache: NegativeCache | None = None
+) -> tuple[dict[str, str], list[Verdict]]:
     ledger = make_ledger(**case.nodes)
     running, counted, waiting = list[Running](), list[Counted](), list[Candidate]()
     for name, namespace, gpu, facts in case.running:
@@ -273,7 +275,8 @@ def decide(case: Case, *, pause: Callable[[], None] = without_pause) -> tuple[di
     loans = loans_of(
         tree, counted=counted, pods=(), quota_of=lambda subject: quota_of(case.quotas, subject=subject), recent={}
     )
-    evictor = Evictor(running=running, rules=case.rules, pause=pause)
+    negative_cache = negative_cache or NegativeCache()
+    evictor = Evictor(running=running, rules=case.rules, pause=pause, negative_cache=negative_cache)
     gate = LimitGate(terms, running=[each.uid for each in counted if not each.queued], loans=loans)
     look = SchedulingCycle(ledger, sites={}, gate=gate, evictor=evictor)
     verdicts = [look.at(job) for job in look.in_order(waiting)]
@@ -303,6 +306,23 @@ def test_a_search_may_pause_before_each_placement_of_the_job() -> None:
     case = next(case for case in CASES if case.ends)
     assert decide(case, pause=lambda: pauses.append(None))[0] == case.ends
     assert len(pauses) >= 2
+
+
+@pytest.mark.parametrize("rules", [Rules(), ACROSS], ids=["for a guarantee", "by priority"])
+def test_a_lowered_guarantee_is_noticed_at_once(rules: Rules) -> None:
+    own, negative_cache = make_quota("a", guaranteed=0 if rules.between_quotas else 4), NegativeCache()
+    before = Case(
+        says="",
+        quotas=(own, make_quota("b", guaranteed=10)),
+        running=(runs("firm", "c", preemptible=False), *(runs(f"x{n}", "b", "2") for n in range(6))),
+        waiting=(("mine", "a", "4"),),
+        ends={},
+        nodes={"n": 8, "m": 8},
+        rules=rules,
+    )
+    assert decide(before, negative_cache=negative_cache)[0] == {}
+    after = replace(before, quotas=(own, make_quota("b", guaranteed=8)))
+    assert len(decide(after, negative_cache=negative_cache)[0]) == 2
 
 
 def test_jobs_of_every_size_hear_why_nothing_comes_back() -> None:
