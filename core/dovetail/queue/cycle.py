@@ -13,7 +13,7 @@ import msgspec
 
 from dovetail.engine.gang.shortage import Shortage
 from dovetail.engine.ledger.ledger import Ledger
-from dovetail.engine.model.claims import Claim
+from dovetail.engine.model.claims import Ask, Claim
 from dovetail.engine.score.fit_cache import FitCache
 from dovetail.jobs.cpu_fallback import BUSY, NEVER_SERVED, on_cpu
 from dovetail.queue.backfill.advance_reservation import Windows, reserve_around
@@ -35,6 +35,7 @@ _STEP_SECONDS: Final = 10.0
 _STEP_SHARE: Final = 0.005
 # Reasons that no end of a job changes: such a job waits for other nodes and blocks no one.
 _HOPELESS: Final = frozenset({"ExceedsCapacity", "NodeUnhealthy"})
+_NO_GPUS: Final = Ask(gpu=None)
 
 
 def admit(
@@ -228,7 +229,7 @@ class SchedulingCycle:
         if self._reclaim is None or owner is None:
             return waits
         # The first limit that refuses it, and the first one that counts jobs.
-        limit = waits.message, self._gate.refusal(replace(job, ask=on_cpu(job.ask), others=()))
+        limit = waits.message, self._gate.refusal(Candidate(key=job.key, ask=_NO_GPUS))
         if not self._reclaim.may_seek(job, owner=owner, limit=limit):
             return waits
         made = self._reclaim.reclaim(

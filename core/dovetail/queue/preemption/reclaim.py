@@ -104,8 +104,10 @@ class Reclaim:
 
         `limit` says what keeps the job waiting besides room, if anything does.
         """
-        keys = {(job.shape, owner, None), self._key(job, owner=owner, limit=limit)}
-        return not keys & self._refused.keys() or bool(self._evictor.current_victims(job))
+        refused = (job.shape, owner, None) in self._refused or (
+            limit is not None and self._key(job, owner=owner, limit=limit) in self._refused
+        )
+        return not refused or bool(self._evictor.current_victims(job))
 
     def _key(self, job: Candidate, *, owner: int, limit: Hashable) -> _Key:
         """What jobs have in common whose searches fail alike."""
