@@ -29,7 +29,7 @@ def guarantee_of(quota: str, *, loans: Loans, lent: Amounts, waiting: Amounts) -
         gpus=loans.tree.nodes[at].guaranteed_milli / WHOLE_MILLI,
         used=loans.used(at)[0] / WHOLE_MILLI,
         lent=lent[at][0] / WHOLE_MILLI,
-        borrowed=_beyond(loans, at=at, resource=0) / WHOLE_MILLI,
+        borrowed=loans.borrowed_milli(at) / WHOLE_MILLI,
         waiting=waiting[at][0] / WHOLE_MILLI,
         memory=_of_memory(loans, at=at, lent=lent[at], waiting=waiting[at]),
     )
@@ -93,7 +93,7 @@ def waiting(loans: Loans, *, counted: Iterable[Counted]) -> Amounts:
     room = [
         [
             None if bound is None else max(0, bound - used)
-            for bound, used in zip(node.guaranteed, loans.used(at), strict=True)
+            for bound, used in zip(node.bounds, loans.used(at), strict=True)
         ]
         for at, node in enumerate(tree.nodes)
     ]
@@ -102,7 +102,8 @@ def waiting(loans: Loans, *, counted: Iterable[Counted]) -> Amounts:
         if charge is None or charge.quota is None:
             continue
         left = room[charge.quota]
-        if any(most is not None and amount > most for amount, most in zip(charge.need, left, strict=True)):
+        named = [(amount, most) for amount, most in zip(charge.need, left, strict=True) if amount and most is not None]
+        if not named or any(amount > most for amount, most in named):
             continue
         for at, amount in enumerate(charge.need):
             found[charge.quota][at] += amount

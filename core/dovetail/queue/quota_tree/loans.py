@@ -3,11 +3,12 @@
 A cycle uses it up, as it does its ledger and its gate.
 """
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from dovetail.queue.quota_tree.tree import Bounds, Node, Tree, Vector
+from dovetail.queue.quota_tree.tree import Bounds, Tree, Vector
 
 # The depth of a job beyond every guarantee.
 _BEYOND: Final = 1 << 10
@@ -166,12 +167,17 @@ class Loans:
         """Whether all that the guarantee names covers a job; one of which it names nothing, it does not cover."""
         node, used = self.tree.nodes[at], self._used[at]
         is_named = False
-        for amount, bound, there in zip(need, node.guaranteed, used, strict=True):
+        for amount, bound, there in zip(need, node.bounds, used, strict=True):
             if amount and bound is not None:
                 if there + amount > bound:
                     return False
                 is_named = True
         return is_named
+
+    def _is_named(self, at: int, *, need: Vector) -> bool:
+        """Whether the guarantee names anything that a job takes: one of models alone does not name other models."""
+        bounds = self.tree.nodes[at].bounds
+        return any(amount and bound is not None for amount, bound in zip(need, bounds, strict=True))
 
     def firm_room(self, key: str) -> Bounds | None:
         """What its own guarantee leaves of each resource to a job that may not be ended; None where it may be ended.
@@ -181,7 +187,7 @@ class Loans:
         charge = self._charges.get(key)
         if charge is None or charge.preemptible or not charge.milli:
             return None
-        if charge.quota is None:
+        if charge.quota is None or not self._is_named(charge.quota, need=charge.need):
             return (0,) * len(self.tree.resources)
         rooms = [self._firm_room(at) for at in self._guarding(charge.quota)]
         return tuple(
@@ -189,7 +195,7 @@ class Loans:
         )
 
     def _firm_room(self, at: int) -> Bounds:
-        bounds, firm = self.tree.nodes[at].guaranteed, self._firm[at]
+        bounds, firm = self.tree.nodes[at].bounds, self._firm[at]
         return tuple(
             None if bound is None else max(0, bound - amount) for bound, amount in zip(bounds, firm, strict=True)
         )
@@ -200,10 +206,27 @@ class Loans:
 
     def borrows(self, quota: int | None) -> bool:
         """Whether a quota uses more than its guarantee; always, outside the tree."""
-        if quota is None:
-            return True
-        bounds = zip(self._used[quota], self.tree.nodes[quota].guaranteed, strict=True)
-        return any(bound is not None and used > bound for used, bound in bounds)
+        return quota is None or self.borrowed_milli(quota) > 0
+
+    def borrowed_milli(self, at: int) -> int:
+        """The GPUs that a quota uses beyond its guarantee, in milli; beyond any of the amounts that it names.
+
+        Beyond an amount of memory is the same part of its GPUs as of its memory. A guarantee of models alone leaves
+        out all other GPUs.
+        """
+        bounds, used, includes = self.tree.nodes[at].bounds, self._used[at], self.tree.includes
+        found, covered, of_models_alone = 0, 0, bounds[0] is None
+        for each, bound in enumerate(bounds):
+            if bound is None:
+                continue
+            beyond, above = max(0, used[each] - bound), includes[each]
+            if each and above is None:
+                of_models_alone = False
+                beyond = math.ceil(used[0] * beyond / used[each]) if beyond else 0
+            elif above is not None and bounds[above] is None:
+                covered += used[each] - beyond
+            found = max(found, beyond)
+        return max(found, used[0] - covered) if of_models_alone else found
 
     def gives_back(self, victim: str, *, to: str, owner: int) -> bool:
         """Whether the end of a running job may serve a job `to` that is within the guarantee of `owner`.
@@ -250,7 +273,7 @@ class Loans:
         node, used = self.tree.nodes[at], self._used[at]
         bounded = [
             (used[resource] - amount, bound)
-            for resource, (amount, bound) in enumerate(zip(need, node.guaranteed, strict=True))
+            for resource, (amount, bound) in enumerate(zip(need, node.bounds, strict=True))
             if amount and bound is not None
         ]
         return not bounded or any(left >= bound for left, bound in bounded)
@@ -263,21 +286,17 @@ class Loans:
 
     def level(self, at: int) -> float:
         """A quota's dominant share beyond its guarantee, now and recently, for its weight."""
-        node = self.tree.nodes[at]
-        return (self._dominant(node, used=self._used[at]) + self._recent.get(at, 0.0)) / node.weight
+        return (self._dominant(at) + self._recent.get(at, 0.0)) / self.tree.nodes[at].weight
 
-    def _dominant(self, node: Node, *, used: Sequence[int]) -> float:
+    def _dominant(self, at: int) -> float:
         """The largest part of any resource of the cluster that the quota uses beyond its guarantee."""
-        capacity = self.tree.capacity
+        capacity, used, limits = self.tree.capacity, self._used[at], self.tree.nodes[at].bounds
         if len(used) == 1:
-            beyond = used[0] - (node.guaranteed[0] or 0)
+            beyond = used[0] - (limits[0] or 0)
             return beyond / capacity[0] if beyond > 0 and capacity[0] else 0.0
-        bounds = list(zip(used, node.guaranteed, strict=True))
-        # Of what the guarantee does not name, the same part is beyond it as of what it names.
-        part = max(
-            (max(0, amount - bound) / amount for amount, bound in bounds if bound is not None and amount), default=1
-        )
+        # Of what the guarantee does not name, the same part is beyond it as of the GPUs.
+        part = self.borrowed_milli(at) / used[0] if used[0] else 0.0
         return max(
             ((amount * part if bound is None else max(0, amount - bound)) / all_of_it if all_of_it else 0.0)
-            for (amount, bound), all_of_it in zip(bounds, capacity, strict=True)
+            for amount, bound, all_of_it in zip(used, limits, capacity, strict=True)
         )

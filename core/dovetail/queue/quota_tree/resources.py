@@ -1,5 +1,6 @@
 """What quotas count: GPUs, their memory, and GPUs by model; units and words for each. Pure."""
 
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Final
 
@@ -16,6 +17,29 @@ GIB_MIB: Final = 1024
 def unit_of(resource: str) -> int:
     """How much of a resource is one GPU, or one GiB: thousandths of a GPU, or MiB."""
     return GIB_MIB if resource == MEMORY else WHOLE_MILLI
+
+
+@lru_cache(maxsize=4096)
+def model_name(model: str) -> str:
+    """The resource of a quota's model, one for all its spellings: `A100` for a100, `A100-80GB` for `a100 80GB`."""
+    known = normalise(model)
+    return known.family if known.memory_gb is None else f"{known.family}-{known.memory_gb}GB"
+
+
+def includes(resources: Sequence[str]) -> tuple[int | None, ...]:
+    """For each resource the index of the nearest one that counts all of it too; None for GPUs and memory.
+
+    GPUs count all models, and A100 counts A100-80GB.
+    """
+    at = {resource: index for index, resource in enumerate(resources)}
+    return tuple(_included_by(each, at=at) for each in resources)
+
+
+def _included_by(resource: str, *, at: Mapping[str, int]) -> int | None:
+    if resource in {GPUS, MEMORY}:
+        return None
+    family = normalise(resource).family
+    return at[GPUS] if resource == family else at.get(family, at[GPUS])
 
 
 @lru_cache(maxsize=4096)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from dovetail.api.gpuquota import GPUQuota
-from dovetail.queue.quota_tree.resources import GPUS, MEMORY, counts_model
+from dovetail.queue.quota_tree.resources import GPUS, MEMORY, counts_model, model_name
 
 FindingReason = Literal[
     "ParentMissing", "ParentCircle", "ParentNotTogether", "ChildrenAboveParent", "GuaranteeAboveLimit",
@@ -47,6 +47,7 @@ class Node:
     - `path`: indexes from itself up to the top
     - `says`: what its spec guarantees, or its children's sum, at most its limit, where it says nothing
     - `guaranteed`: what is guaranteed now; the first amount is that of all GPUs, None where it guarantees memory alone
+    - `bounds`: the same as far as it decides on jobs: where models alone are named, without the GPUs that they imply
     - `weight`: its share among its siblings
     """
 
@@ -56,6 +57,7 @@ class Node:
     path: tuple[int, ...]
     says: Bounds
     guaranteed: Bounds
+    bounds: Bounds
     weight: int
 
     @property
@@ -69,11 +71,12 @@ class Tree:
     """The quotas of a cluster that guarantee, have a parent or are one. The cluster is above the top ones.
 
     `resources` names the amounts of all vectors: GPUs, then memory if a quota names it, then models. `by_name` has the
-    index of each quota.
+    index of each quota, and `includes` for each resource the index of the nearest one that counts all of it too.
     """
 
     nodes: tuple[Node, ...] = ()
     resources: tuple[str, ...] = (GPUS,)
+    includes: tuple[int | None, ...] = (None,)
     by_name: Mapping[str, int] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
     capacity: Vector = (0,)
@@ -122,16 +125,14 @@ def is_in_tree(quotas: Iterable[GPUQuota]) -> frozenset[str]:
 
 
 def models_of(quotas: Iterable[GPUQuota]) -> list[str]:
-    """The models that guarantees and limits of quotas name, in the order of their names."""
+    """The models that guarantees and limits of quotas name, one for all spellings, in the order of their names."""
     return sorted(
         {
-            model
+            model_name(model)
             for quota in quotas
             for amounts in (quota.spec.guaranteed, quota.spec.most)
             if amounts is not None
             for model in amounts.models
-            # Older objects have names that the API server refuses now.
-            if model not in {GPUS, MEMORY}
         }
     )
 

@@ -1,12 +1,22 @@
 """Builds the tree of GPUQuotas from their specs: parents, guarantees that agree with each other, contradictions."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from dovetail.api.gpuquota import GPUAmounts, GPUQuota
 from dovetail.gpu.request import WHOLE_MILLI
 from dovetail.queue.quota_tree.parents import circle_of
-from dovetail.queue.quota_tree.resources import GPUS, MEMORY, amount_text, bare_text, number_text, unit_of
+from dovetail.queue.quota_tree.resources import (
+    GPUS,
+    MEMORY,
+    amount_text,
+    bare_text,
+    includes,
+    model_name,
+    number_text,
+    unit_of,
+)
 from dovetail.queue.quota_tree.scaling import scaled
 from dovetail.queue.quota_tree.tree import (
     Bounds,
@@ -20,7 +30,11 @@ from dovetail.queue.quota_tree.tree import (
     models_of,
 )  # fmt: skip
 
+# An amount of each resource; None where nothing is said about one.
+Amounts = list[int | None]
+
 _NO_TREE: Final = Tree()
+_GPUS_ALONE: Final = frozenset({0})
 
 
 def tree_of(quotas: Iterable[GPUQuota], *, capacity: Capacity | None = None) -> Tree:
@@ -30,6 +44,24 @@ def tree_of(quotas: Iterable[GPUQuota], *, capacity: Capacity | None = None) -> 
     if not inside:
         return _NO_TREE
     return _Builder({name: known[name] for name in sorted(inside)}, others=known, capacity=capacity).tree()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Demand:
+    """What a quota is to have of each resource.
+
+    - `says`: what it guarantees by its spec, or by its children, where that is the amount of a resource
+    - `wants`: what is to be there for it and all below it, whichever of them name the resource; at most its limit
+    - `names`: the resources whose amounts decide on its jobs
+    - `shows`: these, and GPUs where its models imply a number of them
+    - `is_empty`: whether neither it nor any quota below it says anything
+    """
+
+    says: Amounts
+    wants: Amounts
+    names: frozenset[int]
+    shows: frozenset[int]
+    is_empty: bool = False
 
 
 class _Builder:
@@ -44,21 +76,25 @@ class _Builder:
         self._findings: list[Finding] = []
         memory = (MEMORY,) if counts_memory(quotas.values()) else ()
         self._resources = (GPUS, *memory, *models_of(quotas.values()))
+        self._includes = includes(self._resources)
+        # GPUs before models, models before those of one size.
+        self._general_first = sorted(range(len(self._resources)), key=self._depth)
         self._parents = {name: self._parent_of(name) for name in quotas}
         self._children: dict[str | None, list[str]] = {}
         for name, parent in self._parents.items():
             self._children.setdefault(parent, []).append(name)
-        self._says: dict[str, Bounds] = {}
+        self._demands: dict[str, _Demand] = {}
         self._now: dict[str, Bounds] = {}
 
     def tree(self) -> Tree:
         for name in self._children.get(None, ()):
             self._sum_up(name)
-        self._share_out(None)
+        self._share_out(None, rooms=self._usable())
         by_name = {name: at for at, name in enumerate(self._quotas)}
         return Tree(
             nodes=tuple(self._node(name, by_name=by_name) for name in self._quotas),
             resources=self._resources,
+            includes=self._includes,
             by_name=by_name,
             findings=tuple(self._findings),
             capacity=tuple(0 if self._capacity is None else self._capacity.usable.get(r, 0) for r in self._resources),
@@ -71,10 +107,22 @@ class _Builder:
             parent=None if parent is None else by_name[parent],
             children=tuple(by_name[each] for each in self._children.get(name, ())),
             path=tuple(by_name[each] for each in self._path(name)),
-            says=self._says[name],
-            guaranteed=self._now[name],
+            says=tuple(self._demands[name].says),
+            guaranteed=self._of(name, only=self._demands[name].shows),
+            bounds=self._of(name, only=self._demands[name].names),
             weight=self._quotas[name].spec.shares or 1,
         )
+
+    def _of(self, name: str, *, only: frozenset[int]) -> Bounds:
+        return tuple(amount if at in only else None for at, amount in enumerate(self._now[name]))
+
+    def _depth(self, at: int) -> int:
+        above = self._includes[at]
+        return 0 if above is None else 1 + self._depth(above)
+
+    def _included(self, at: int) -> list[int]:
+        """The resources that this one counts, without those that one of them counts."""
+        return [each for each, above in enumerate(self._includes) if above == at]
 
     def _path(self, name: str) -> list[str]:
         path, at = [name], self._parents[name]
@@ -103,131 +151,165 @@ class _Builder:
             return None
         return parent
 
-    def _sum_up(self, name: str) -> list[int | None]:
-        """What the quota's spec guarantees, or else the sum of its children; from the leaves up."""
-        below = [self._sum_up(child) for child in self._children.get(name, ())]
+    # --- what each quota demands, from the leaves up -----------------------------------------------------------
+
+    def _sum_up(self, name: str) -> None:
+        children = self._children.get(name, ())
+        for child in children:
+            self._sum_up(child)
+        below = [each for child in children if not (each := self._demands[child]).is_empty]
         # A resource that one child names is named, also with an amount of 0: without a bound, all of it is guaranteed.
-        sums = [_sum(each[at] for each in below) for at in range(len(self._resources))]
-        own = self._own(name)
-        if own is None:
-            found = self._at_most_limit(name, below=below, sums=sums)
-        else:
-            found = own
-            for at, resource in enumerate(self._resources):
-                if own[at] is not None and (sums[at] or 0) > (own[at] or 0):
-                    said = f"guarantees {amount_text(own[at], of=resource)}"
-                    self._children_above(name, said=said, bound="it", at=at, below=below)
-        says_nothing = all(amount is None for amount in found)
-        self._says[name] = (0, *found[1:]) if says_nothing else tuple(found)
-        return found
-
-    def _own(self, name: str) -> list[int | None] | None:
-        """What the spec itself guarantees, at most its limit; None where it says nothing."""
+        sums = [_sum(each.wants[at] for each in below) for at in range(len(self._resources))]
         said = self._quotas[name].spec.guaranteed
-        if said is None:
-            return None
-        found = self._amounts(said)
-        by_model = sum(amount * WHOLE_MILLI for amount in said.models.values())
-        if found[0] is not None or by_model or said.memory is None:
-            # With memory alone, no number of GPUs is said, and none bounds the guarantee.
-            found[0] = max(found[0] or 0, by_model)
-        for at, bound in enumerate(self._limits(name)):
-            amount = found[at]
-            if bound is not None and amount is not None and amount > bound:
-                resource = self._resources[at]
-                most = bare_text(bound, of=resource)
-                says = (
-                    f"guarantees {amount_text(amount, of=resource)}, above its limit of {most}: "
-                    f"{most} are guaranteed until you raise the limit or lower the guarantee"
-                )
-                self._find(name, reason="GuaranteeAboveLimit", says=says)
-                found[at] = bound
-        return found
-
-    def _at_most_limit(self, name: str, *, below: list[list[int | None]], sums: list[int | None]) -> list[int | None]:
-        """What the children guarantee together, at most the quota's limit: beyond it, no job of theirs can start."""
-        found = list(sums)
-        for at, bound in enumerate(self._limits(name)):
-            if bound is not None and (sums[at] or 0) > bound:
-                said = f"has a limit of {bare_text(bound, of=self._resources[at])}"
-                self._children_above(name, said=said, bound="the limit", at=at, below=below)
-                found[at] = bound
-        return found
-
-    def _limits(self, name: str) -> list[int | None]:
-        """The quota's limit of each resource; None without one."""
-        return self._amounts(self._quotas[name].spec.most)
-
-    def _amounts(self, said: GPUAmounts) -> list[int | None]:
-        """The amount of each resource in its unit; None where nothing is said."""
-        gpus = {**said.models, GPUS: said.gpus}
-        counts = [gpus.get(each) for each in self._resources]
-        found = [None if count is None else count * WHOLE_MILLI for count in counts]
-        return [
-            said.memory_mib if each == MEMORY else amount for each, amount in zip(self._resources, found, strict=True)
-        ]
-
-    def _children_above(self, name: str, *, said: str, bound: str, at: int, below: list[list[int | None]]) -> None:
-        children, resource = self._children[name], self._resources[at]
-        parts = ", ".join(
-            f"{child} {number_text(each[at], of=resource)}"
-            for child, each in zip(children, below, strict=True)
-            if each[at]
+        self._demands[name] = (
+            self._of_children(name, below=below, sums=sums) if said is None else self._own(name, said=said, sums=sums)
         )
-        total = sum(each[at] or 0 for each in below)
+
+    def _of_children(self, name: str, *, below: Sequence[_Demand], sums: Amounts) -> _Demand:
+        """What the children guarantee together, at most the quota's limit."""
+        if not below:
+            nothing: Amounts = [0, *sums[1:]]
+            return _Demand(says=nothing, wants=nothing, names=_GPUS_ALONE, shows=_GPUS_ALONE, is_empty=True)
+        wants = [self._at_most_limit(name, at=at, sums=sums) for at in range(len(sums))]
+        names = frozenset[int]().union(*(each.names for each in below))
+        shows = frozenset[int]().union(*(each.shows for each in below))
+        says = [amount if at in shows else None for at, amount in enumerate(wants)]
+        return _Demand(says=says, wants=wants, names=names, shows=shows)
+
+    def _own(self, name: str, *, said: GPUAmounts, sums: Amounts) -> _Demand:
+        """What the spec itself guarantees, at most its limit; and of what it does not name, what its children do."""
+        amounts, limits = self._amounts(said), self._amounts(self._quotas[name].spec.most)
+        names = frozenset(at for at, amount in enumerate(amounts) if amount is not None)
+        if not names:
+            amounts[0], names = 0, _GPUS_ALONE
+        says, wants = self._with_implied(amounts), self._with_implied(amounts, limits=limits)
+        shows = names if wants[0] is None else names | _GPUS_ALONE
+        for at, amount in enumerate(says):
+            if at in shows or sums[at] is None:
+                self._compare_with_limit(name, at=at, amount=amount, limit=limits[at])
+            if at not in shows:
+                wants[at] = _most(wants[at], self._at_most_limit(name, at=at, sums=sums))
+        for at in sorted(shows):
+            if (sums[at] or 0) > (wants[at] or 0):
+                said_here = f"guarantees {amount_text(wants[at], of=self._resources[at])}"
+                self._children_above(name, said=said_here, bound="it", at=at)
+        says = [amount if at in shows else None for at, amount in enumerate(says)]
+        return _Demand(says=says, wants=wants, names=names, shows=shows)
+
+    def _with_implied(self, amounts: Amounts, *, limits: Amounts | None = None) -> Amounts:
+        """The amounts with the GPUs that models imply, and the models that their sizes imply; each at most its limit.
+
+        A number of GPUs is at least that of its models.
+        """
+        found = list(amounts)
+        for at in reversed(self._general_first):
+            if at == 0 or found[at] is None:
+                found[at] = _most(found[at], _sum(found[each] for each in self._included(at)))
+            found[at] = _least(found[at], None if limits is None else limits[at])
+        return found
+
+    def _compare_with_limit(self, name: str, *, at: int, amount: int | None, limit: int | None) -> None:
+        if amount is None or limit is None or amount <= limit:
+            return
+        most = bare_text(limit, of=self._resources[at])
         says = (
-            f"{said}, its children guarantee {amount_text(total, of=resource)} together ({parts}): "
+            f"guarantees {amount_text(amount, of=self._resources[at])}, above its limit of {most}: "
+            f"{most} are guaranteed until you raise the limit or lower the guarantee"
+        )
+        self._find(name, reason="GuaranteeAboveLimit", says=says)
+
+    def _at_most_limit(self, name: str, *, at: int, sums: Amounts) -> int | None:
+        """The sum of the children, at most the quota's limit: beyond it, no job of theirs can start."""
+        limit = self._amounts(self._quotas[name].spec.most)[at]
+        if limit is None or (sums[at] or 0) <= limit:
+            return sums[at]
+        said = f"has a limit of {bare_text(limit, of=self._resources[at])}"
+        self._children_above(name, said=said, bound="the limit", at=at)
+        return limit
+
+    def _amounts(self, said: GPUAmounts) -> Amounts:
+        """The amount of each resource in its unit; None where nothing is said. Of two spellings, the lower amount."""
+        found: dict[str, int] = {} if said.gpus is None else {GPUS: said.gpus * WHOLE_MILLI}
+        if said.memory_mib is not None:
+            found[MEMORY] = said.memory_mib
+        for model, count in said.models.items():
+            resource = model_name(model)
+            found[resource] = min(count * WHOLE_MILLI, found.get(resource, count * WHOLE_MILLI))
+        return [found.get(each) for each in self._resources]
+
+    def _children_above(self, name: str, *, said: str, bound: str, at: int) -> None:
+        resource = self._resources[at]
+        parts = {child: amount for child in self._children[name] if (amount := self._demands[child].wants[at])}
+        told = ", ".join(f"{child} {number_text(amount, of=resource)}" for child, amount in parts.items())
+        says = (
+            f"{said}, its children guarantee {amount_text(sum(parts.values()), of=resource)} together ({told}): "
             f"each of them gets its part until you raise {bound} or lower them"
         )
         self._find(name, reason="ChildrenAboveParent", says=says)
 
-    def _share_out(self, parent: str | None) -> None:
-        """Set what is guaranteed now to the children of a quota, or to the top ones; from the top down."""
-        children = self._children.get(parent, [])
-        now: list[list[int | None]] = [list(self._says[each]) for each in children]
-        for at, resource in enumerate(self._resources):
-            room = self._room(parent, at=at, resource=resource, children=children)
-            said = [each[at] for each in now]
-            if room is None or sum(amount or 0 for amount in said) <= room:
-                continue
-            for each, amount in zip(
-                now, scaled([amount or 0 for amount in said], total=room, unit=unit_of(resource)), strict=True
-            ):
-                each[at] = amount if each[at] is not None else None
-        for name, each in zip(children, now, strict=True):
+    # --- what each quota gets, from the top down ---------------------------------------------------------------
+
+    def _share_out(self, parent: str | None, *, rooms: Amounts) -> None:
+        """Set what is guaranteed now to the children of a quota, or to the top ones; from the top down.
+
+        A quota that does not name a resource passes on what those below it demand.
+        """
+        children = self._children.get(parent, ())
+        now = {name: list(self._demands[name].wants) for name in children}
+        for at in self._general_first:
+            room = rooms[at]
+            wanted = [each[at] or 0 for each in now.values()]
+            if room is not None and sum(wanted) > room:
+                if parent is None:
+                    self._above_cluster(children, at=at, usable=room)
+                parts = scaled(wanted, total=room, unit=unit_of(self._resources[at]))
+                for each, amount in zip(now.values(), parts, strict=True):
+                    each[at] = None if each[at] is None else amount
+            for name, each in now.items():
+                if at not in self._demands[name].names:
+                    self._cut_included(each, at=at)
+        for name, each in now.items():
             self._now[name] = tuple(each)
-            self._share_out(name)
+            self._share_out(name, rooms=each)
 
-    def _room(self, parent: str | None, *, at: int, resource: str, children: list[str]) -> int | None:
-        """What there is for the children of a quota; None for no bound."""
-        if parent is not None:
-            return self._now[parent][at]
-        if self._capacity is None:
-            return None
-        wanted = sum(self._says[each][at] or 0 for each in children)
-        usable, known = self._capacity.usable.get(resource, 0), self._capacity.known.get(resource, 0)
-        if wanted > usable:
-            self._above_cluster(children, at=at, wanted=wanted, usable=usable, known=known)
-        return usable
+    def _cut_included(self, now: Amounts, *, at: int) -> None:
+        """Scale what implies an amount to what is left of that: models to their GPUs, sizes to their model."""
+        included = [each for each in self._included(at) if now[each] is not None]
+        parts = scaled([now[each] or 0 for each in included], total=now[at] or 0)
+        for each, amount in zip(included, parts, strict=True):
+            now[each] = amount
 
-    def _above_cluster(self, children: list[str], *, at: int, wanted: int, usable: int, known: int) -> None:
+    def _usable(self) -> Amounts:
+        """What there is for all quotas together; None for no bound."""
+        usable = None if self._capacity is None else self._capacity.usable
+        return [None if usable is None else usable.get(each, 0) for each in self._resources]
+
+    def _above_cluster(self, children: Sequence[str], *, at: int, usable: int) -> None:
         resource = self._resources[at]
+        known = 0 if self._capacity is None else self._capacity.known.get(resource, 0)
+        wanted = sum(self._demands[each].wants[at] or 0 for each in children)
         lost = wanted <= known
-        for name in children:
-            amount = self._says[name][at]
-            if not amount:
-                continue
-            has = (
-                f"only {number_text(usable, of=resource)} of {number_text(known, of=resource)} are usable"
-                if lost
-                else f"the cluster has {number_text(known, of=resource)}"
-            )
+        has = (
+            f"only {number_text(usable, of=resource)} of {number_text(known, of=resource)} are usable"
+            if lost
+            else f"the cluster has {number_text(known, of=resource)}"
+        )
+        for name, of in self._naming(children, at=at):
             says = (
-                f"its guarantee of {amount_text(amount, of=resource)} is scaled: "
+                f"its guarantee of {amount_text(self._demands[name].wants[of], of=self._resources[of])} is scaled: "
                 f"{number_text(wanted, of=resource)} are guaranteed in the cluster, {has}"
             )
             reason: FindingReason = "DevicesLost" if lost else "GuaranteesAboveCluster"
             self._find(name, reason=reason, says=says, scales=True)
+
+    def _naming(self, names: Sequence[str], *, at: int) -> Iterator[tuple[str, int]]:
+        """The highest quotas of which a demand for a resource comes, and the resource that they name."""
+        for name in names:
+            demand = self._demands[name]
+            of = [at] if at in demand.shows else [each for each in self._included(at) if each in demand.shows]
+            yield from ((name, each) for each in of if demand.wants[each])
+            if not of:
+                yield from self._naming(self._children.get(name, ()), at=at)
 
     def _find(self, quota: str, *, reason: FindingReason, says: str, scales: bool = False) -> None:
         message = f"GPUQuota {quota}: {says}"
@@ -238,3 +320,11 @@ def _sum(amounts: Iterable[int | None]) -> int | None:
     """The sum of those that are said; None where none is."""
     said = [amount for amount in amounts if amount is not None]
     return sum(said) if said else None
+
+
+def _most(one: int | None, other: int | None) -> int | None:
+    return max((amount for amount in (one, other) if amount is not None), default=None)
+
+
+def _least(amount: int | None, bound: int | None) -> int | None:
+    return amount if amount is None or bound is None else min(amount, bound)

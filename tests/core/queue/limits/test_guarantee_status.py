@@ -2,7 +2,9 @@
 
 from datetime import UTC, datetime
 
-from dovetail.queue.limits.guarantee_status import conditions_of, guarantee_of, lent
+from dovetail.queue.limits.guarantee_status import conditions_of, guarantee_of, lent, waiting
+from dovetail.queue.limits.quota_usage import Counted
+from dovetail.queue.limits.subjects import Subject
 from tests.core.queue.quota_tree.builders import make_loans, make_quota, make_tree
 
 NOW = datetime(2026, 1, 8, 12, tzinfo=UTC)
@@ -49,3 +51,14 @@ def test_a_quota_that_agrees_with_its_tree_is_valid() -> None:
     quota = make_quota("a", guaranteed=8)
     valid, scaled = conditions_of(quota, tree=make_tree(quota, gpus=8), now=NOW)
     assert (valid.status, valid.reason, scaled.status) == ("True", "AsSpecified", "False")
+
+
+def test_a_job_that_names_no_guaranteed_model_does_not_wait_within_a_guarantee_of_models() -> None:
+    jobs = {"named": ("a", 2), "other": ("a", 1)}
+    models = {"named": "A100", "other": "H100"}
+    loans = make_loans(make_quota("a", models={"A100": 4}), gpus=8, running={}, waiting=jobs, models=models)
+    counted = [
+        Counted(uid=uid, subject=Subject(namespace="a"), milli=gpus * 1000, queued=True)
+        for uid, (_, gpus) in jobs.items()
+    ]
+    assert waiting(loans, counted=counted) == [[2000, 2000]]

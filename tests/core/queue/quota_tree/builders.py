@@ -1,6 +1,6 @@
 """Builders of quotas, trees and loans."""
 
-from collections.abc import Mapping
+from collections.abc import Container, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -33,21 +33,27 @@ def make_quota(
     return msgspec.convert({"metadata": {"name": name}, "spec": spec}, GPUQuota)
 
 
-def make_tree(*quotas: GPUQuota, gpus: int | None = None, usable: int | None = None, each_gib: int = 80) -> Tree:
-    """The tree of these quotas in a cluster with so many GPUs of `each_gib` GiB."""
+def make_tree(
+    *quotas: GPUQuota,
+    gpus: int | None = None,
+    usable: int | None = None,
+    each_gib: int = 80,
+    models: Iterable[str] = (),
+) -> Tree:
+    """The tree of these quotas in a cluster with so many GPUs of `each_gib` GiB, and as many of each model."""
     if gpus is None:
         return tree_of(quotas)
     return tree_of(
         quotas,
         capacity=Capacity(
-            known=_amounts(gpus, each_gib=each_gib),
-            usable=_amounts(gpus if usable is None else usable, each_gib=each_gib),
+            known=_amounts(gpus, each_gib=each_gib, models=models),
+            usable=_amounts(gpus if usable is None else usable, each_gib=each_gib, models=models),
         ),
     )
 
 
-def _amounts(gpus: int, *, each_gib: int) -> dict[str, int]:
-    return {GPUS: gpus * 1000, MEMORY: gpus * each_gib * 1024}
+def _amounts(gpus: int, *, each_gib: int, models: Iterable[str]) -> dict[str, int]:
+    return {GPUS: gpus * 1000, MEMORY: gpus * each_gib * 1024} | dict.fromkeys(models, gpus * 1000)
 
 
 def make_loans(
@@ -56,8 +62,14 @@ def make_loans(
     running: Mapping[str, tuple[str, float]],
     waiting: Mapping[str, tuple[str, float]],
     gib: Mapping[str, int] = MappingProxyType({}),
+    models: Mapping[str, str] = MappingProxyType({}),
+    firm: Container[str] = (),
 ) -> Loans:
-    """The loans of jobs, each with its namespace and GPUs; `gib` is the device memory of jobs without 80 GiB a GPU."""
+    """The loans of jobs, each with its namespace and GPUs.
+
+    `gib` is the device memory of jobs without 80 GiB a GPU, `models` are those that jobs request, and the jobs `firm`
+    may not be preempted.
+    """
     counted = [
         Counted(
             uid=uid,
@@ -65,12 +77,14 @@ def make_loans(
             milli=int(amount * 1000),
             memory_mib=gib.get(uid, int(amount * 80)) * 1024,
             queued=queued,
+            model=models.get(uid, ""),
+            preemptible=uid not in firm,
         )
         for jobs, queued in ((running, False), (waiting, True))
         for uid, (namespace, amount) in jobs.items()
     ]
     return loans_of(
-        make_tree(*quotas, gpus=gpus),
+        make_tree(*quotas, gpus=gpus, models=set(models.values())),
         counted=counted,
         pods=(),
         quota_of=lambda subject: quota_of(quotas, subject=subject),

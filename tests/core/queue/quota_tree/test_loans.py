@@ -23,3 +23,57 @@ def test_memory_alone_does_not_cover_a_job_without_memory() -> None:
         make_quota("vision", memory="160Gi"), gpus=8, running={}, waiting={"x": ("vision", 1)}, gib={"x": 0}
     )
     assert loans.owner("x") is None
+
+
+# --- a guarantee of models alone ----------------------------------------------------------------------------------
+
+OF_MODELS = (make_quota("a", models={"A100": 4}), make_quota("c", guaranteed=4))
+
+
+def test_borrowed_gpus_of_another_model_cost_no_guaranteed_ones() -> None:
+    loans = make_loans(
+        *OF_MODELS,
+        gpus=16,
+        running={"h": ("a", 4), "x": ("b", 4)},
+        waiting={"mine": ("a", 4), "other": ("a", 1), "any": ("a", 1)},
+        models={"h": "H100", "x": "A100", "mine": "A100", "other": "H100"},
+    )
+    a, c = loans.tree.by_name["a"], loans.tree.by_name["c"]
+    assert (loans.owner("mine"), loans.owner("other"), loans.owner("any")) == (a, None, None)
+    assert loans.gives_back("x", to="mine", owner=a)
+    assert (loans.borrows(a), loans.borrowed_milli(a), loans.borrows(c)) == (True, 4000, False)
+
+
+def test_gpus_of_another_model_keep_no_guarantee() -> None:
+    """The job on the guaranteed model stays, whatever else its quota uses; the other one is borrowed."""
+    loans = make_loans(
+        *OF_MODELS,
+        gpus=16,
+        running={"kept": ("a", 4), "borrowed": ("a", 4)},
+        waiting={"y": ("c", 4)},
+        models={"kept": "A100", "borrowed": "H100"},
+    )
+    c = loans.tree.by_name["c"]
+    assert not loans.gives_back("kept", to="y", owner=c)
+    assert loans.gives_back("borrowed", to="y", owner=c)
+
+
+def test_a_job_that_may_not_be_preempted_is_within_a_guarantee_of_its_model_alone() -> None:
+    waiting = {"named": ("a", 4), "other": ("a", 1)}
+    loans = make_loans(
+        *OF_MODELS, gpus=8, running={}, waiting=waiting, models={"named": "A100", "other": "H100"}, firm=waiting
+    )
+    assert (loans.firm_room("named"), loans.firm_room("other")) == ((None, 4000), (0, 0))
+
+
+def test_the_gpus_that_models_imply_are_shown() -> None:
+    loans = make_loans(*OF_MODELS, gpus=16, running={}, waiting={"x": ("a", 4)}, models={"x": "A100"})
+    node = loans.tree.nodes[loans.tree.by_name["a"]]
+    assert (node.guaranteed, node.bounds) == ((4000, 4000), (None, 4000))
+
+
+def test_beyond_any_amount_that_it_names_a_quota_borrows() -> None:
+    loans = make_loans(
+        make_quota("vision", guaranteed=8, memory="160Gi"), gpus=8, running={"x": ("vision", 4)}, waiting={}
+    )
+    assert loans.borrowed_milli(0) == 2000
