@@ -6,13 +6,14 @@ meets a GPU. It is brought up to date when it is asked for; a cluster without su
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from dovetail.engine.ledger.change_log import NOTHING_READ
 from dovetail.engine.model.inventory import DeviceFacts, NodeFacts
 from dovetail.gpu import mig
+from dovetail.gpu.models import Model, model_of
 
 if TYPE_CHECKING:
     from dovetail.engine.ledger.ledger import Ledger
@@ -73,13 +74,31 @@ def of_profile(devices: Iterable[DeviceFacts], *, profile: str) -> tuple[DeviceF
     return tuple(device for device in devices if device.mig == profile)
 
 
-def instances_milli(ledger: "Ledger") -> tuple[int, int]:
-    """The compute of the MIG instances of existing nodes in thousandths of a GPU, and that of the healthy ones."""
-    there = [device for name in ledger.partitioned() for device in ledger.instances(name)]
-    return _compute_milli(there), _compute_milli(device for device in there if device.healthy)
+def instances_milli(ledger: "Ledger", *, models: Sequence[Model] = ()) -> list[tuple[int, int]]:
+    """The compute of the MIG instances of existing nodes in thousandths of a GPU, and that of the healthy ones.
+
+    First of all of them, then of those that a request for each of these models can have.
+    """
+    # A large cluster has tens of thousands of instances, of few kinds.
+    kinds = Counter(
+        (device.mig, device.model, device.memory_mib, device.healthy)
+        for name in ledger.partitioned()
+        for device in ledger.instances(name)
+    )
+    specs = ledger.limits.memory_specs
+    counts = Counter[tuple[str, Model, bool]]()
+    for (profile, name, memory_mib, healthy), count in kinds.items():
+        counts[profile, model_of(name, memory_mib=memory_mib, specs=specs), healthy] += count
+    return [
+        (_compute_milli(counts, model=model), _compute_milli(counts, model=model, healthy=True))
+        for model in (None, *models)
+    ]
 
 
-def _compute_milli(instances: Iterable[DeviceFacts]) -> int:
+def _compute_milli(counts: Mapping[tuple[str, Model, bool], int], *, model: Model | None, healthy: bool = False) -> int:
     """The compute of instances in thousandths of a GPU; those of a profile that no request can have count for none."""
-    counts = Counter(device.mig for device in instances)
-    return sum(mig.milli_of(profile, count=count) for profile, count in counts.items() if mig.normalised(profile))
+    by_profile = Counter[str]()
+    for (profile, actual, is_healthy), count in counts.items():
+        if (model is None or model.admits(actual)) and (is_healthy or not healthy):
+            by_profile[profile] += count
+    return sum(mig.milli_of(profile, count=count) for profile, count in by_profile.items() if mig.normalised(profile))

@@ -23,15 +23,17 @@ from dovetail.queue.quota_tree.tree_builder import tree_of
 def capacity_of(ledger: Ledger, *, models: Iterable[str] = (), memory: bool = False) -> Capacity:
     """What a cluster's existing nodes have of each resource, and what of it is healthy.
 
-    MIG instances count among all GPUs, by their compute, as requests for them do. With `memory`, their memory is
-    counted too, by nominal sizes.
+    MIG instances count among all GPUs and for their model, by their compute, as requests for them do. With `memory`,
+    their memory is counted too, by nominal sizes.
     """
-    counts = {GPUS: ledger.device_counts()} | {model: ledger.device_counts(normalise(model)) for model in models}
-    known = {resource: known * WHOLE_MILLI for resource, (known, _) in counts.items()}
-    usable = {resource: healthy * WHOLE_MILLI for resource, (_, healthy) in counts.items()}
-    of_instances, healthy_ones = instances_milli(ledger)
-    known[GPUS] += of_instances
-    usable[GPUS] += healthy_ones
+    known: dict[str, int] = {}
+    usable: dict[str, int] = {}
+    wanted = {each: normalise(each) for each in models}
+    instances = instances_milli(ledger, models=list(wanted.values()))
+    for (resource, model), (of_instances, healthy_ones) in zip({GPUS: None, **wanted}.items(), instances, strict=True):
+        cards, healthy_cards = ledger.device_counts(model)
+        known[resource] = cards * WHOLE_MILLI + of_instances
+        usable[resource] = healthy_cards * WHOLE_MILLI + healthy_ones
     if memory:
         known[MEMORY], usable[MEMORY] = cluster_memory_mib(ledger)
     return Capacity(known=known, usable=usable)

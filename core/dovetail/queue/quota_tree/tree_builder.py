@@ -205,7 +205,7 @@ class _Builder:
         for at in reversed(self._general_first):
             if at == 0 or found[at] is None:
                 found[at] = _most(found[at], _sum(found[each] for each in self._included(at)))
-            found[at] = _least(found[at], None if limits is None else limits[at])
+            found[at] = _at_most(found[at], bound=None if limits is None else limits[at])
         return found
 
     def _compare_with_limit(self, name: str, *, at: int, amount: int | None, limit: int | None) -> None:
@@ -322,9 +322,9 @@ def _sum(amounts: Iterable[int | None]) -> int | None:
     return sum(said) if said else None
 
 
-def _most(one: int | None, other: int | None) -> int | None:
-    return max((amount for amount in (one, other) if amount is not None), default=None)
+def _most(*amounts: int | None) -> int | None:
+    return max((amount for amount in amounts if amount is not None), default=None)
 
 
-def _least(amount: int | None, bound: int | None) -> int | None:
+def _at_most(amount: int | None, *, bound: int | None) -> int | None:
     return amount if amount is None or bound is None else min(amount, bound)

@@ -66,3 +66,18 @@ def test_mig_instances_count_by_their_slices(ledger: Ledger) -> None:
     ledger.set_devices("m", devices=instances)
     capacity = Quotas(half_life_seconds=1).capacity(ledger)
     assert (capacity.known, capacity.usable) == ({GPUS: 6000 + 857}, {GPUS: 6000 + 428})
+
+
+def test_mig_instances_count_for_their_model(ledger: Ledger) -> None:
+    """A request for `3g.40gb(A100)` counts for A100 too."""
+    add_node(ledger, "m", gpus=0)
+    ledger.set_devices(
+        "m",
+        devices=[
+            replace(make_device("m", index, model=model, memory_mib=40 << 10), uuid=f"MIG-{index}", mig="3g.40gb")
+            for index, model in enumerate(["A100", "A100", "H100"])
+        ],
+    )
+    quotas = Quotas(half_life_seconds=1)
+    quotas.update(make_quota("vision", models={"A100": 2, "H100": 1, "V100": 1}))
+    assert quotas.capacity(ledger).known == {GPUS: 6000 + 1285, "A100": 2000 + 857, "H100": 428, "V100": 4000}
