@@ -10,8 +10,8 @@ from dovetail.formats.timestamps import timestamp
 from dovetail.gpu.request import WHOLE_MILLI
 from dovetail.queue.limits.quota_usage import Counted
 from dovetail.queue.quota_tree.loans import Loans
-from dovetail.queue.quota_tree.resources import MEMORY, unit_of
-from dovetail.queue.quota_tree.tree import Finding, Node, Tree
+from dovetail.queue.quota_tree.resources import GPUS, MEMORY, unit_of
+from dovetail.queue.quota_tree.tree import Finding, Node, Tree, amounts_of
 
 # By the index of the quota and that of the resource.
 Amounts = Sequence[Sequence[int]]
@@ -118,34 +118,38 @@ def conditions_of(quota: GPUQuota, *, tree: Tree, now: datetime) -> list[Conditi
         return []
     own = [finding for finding in tree.findings if finding.quota == quota.metadata.name]
     wrong = [finding for finding in own if not finding.scales]
-    scaled = [finding for finding in own if finding.scales] or _from_above(tree.nodes[at], tree=tree, wrong=wrong)
+    scaled = [finding for finding in own if finding.scales] or _less_than_said(quota, node=tree.nodes[at], tree=tree)
     return [
         _condition(quota, of_type=VALID, holds=not wrong, findings=wrong, now=now),
         _condition(quota, of_type=SCALED, holds=bool(scaled), findings=scaled, now=now),
     ]
 
 
-def _from_above(node: Node, *, tree: Tree, wrong: Sequence[Finding]) -> list[Finding]:
-    """Why less is guaranteed where the quotas above it have less."""
-    if wrong:
-        return []
-    return [
-        Finding(
-            quota=node.name,
-            reason="ChildrenAboveParent",
-            message=f"GPUQuota {node.name}: {_held(now, says=says, of=resource)}: the quota above it guarantees less",
-            scales=True,
+def _less_than_said(quota: GPUQuota, *, node: Node, tree: Tree) -> list[Finding]:
+    """Why less is guaranteed than the quota says: its own limit is lower, or the quotas above it have less."""
+    found: list[Finding] = []
+    limits = amounts_of(quota.spec.most, resources=tree.resources)
+    for of, says, now, limit in zip(tree.resources, node.says, node.bounds, limits, strict=True):
+        if now is None or now >= (says or 0):
+            continue
+        is_limited = limit is not None and limit <= now
+        why = "its limit is lower" if is_limited else "the quota above it guarantees less"
+        found.append(
+            Finding(
+                quota=node.name,
+                reason="GuaranteeAboveLimit" if is_limited else "ChildrenAboveParent",
+                message=f"GPUQuota {node.name}: {_held(now, says=says, of=of)}: {why}",
+                scales=True,
+            )
         )
-        for resource, says, now in zip(tree.resources, node.says, node.guaranteed, strict=True)
-        if (now or 0) < (says or 0)
-    ]
+    return found
 
 
-def _held(now: int | None, *, says: int | None, of: str) -> str:
+def _held(now: int, *, says: int | None, of: str) -> str:
     """How much of a guarantee holds, in words."""
     unit = unit_of(of)
-    what = "guaranteed GiB of device memory hold" if of == MEMORY else "guaranteed GPUs hold"
-    return f"{(now or 0) / unit:g} of its {(says or 0) / unit:g} {what}"
+    what = "GiB of device memory" if of == MEMORY else "GPUs" if of == GPUS else f"GPUs of model {of}"
+    return f"{now / unit:g} of its {(says or 0) / unit:g} guaranteed {what} hold"
 
 
 def _condition(quota: GPUQuota, *, of_type: str, holds: bool, findings: Sequence[Finding], now: datetime) -> Condition:

@@ -1,10 +1,11 @@
 """The tree of GPUQuotas as a value: paths, effective guarantees, contradictions. Frozen values only."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from dovetail.api.gpuquota import GPUQuota
+from dovetail.api.gpuquota import GPUAmounts, GPUQuota
+from dovetail.gpu.request import WHOLE_MILLI
 from dovetail.queue.quota_tree.resources import GPUS, MEMORY, counts_model, model_name
 
 FindingReason = Literal[
@@ -122,6 +123,17 @@ def is_in_tree(quotas: Iterable[GPUQuota]) -> frozenset[str]:
         if quota.spec.per == "Together"
         and (quota.spec.guaranteed is not None or quota.spec.parent is not None or quota.metadata.name in parents)
     )
+
+
+def amounts_of(said: GPUAmounts, *, resources: Sequence[str]) -> list[int | None]:
+    """The amount of each resource in its unit; None where nothing is said. Of two spellings, the lower amount."""
+    found: dict[str, int] = {} if said.gpus is None else {GPUS: said.gpus * WHOLE_MILLI}
+    if said.memory_mib is not None:
+        found[MEMORY] = said.memory_mib
+    for model, count in said.models.items():
+        resource, amount = model_name(model), count * WHOLE_MILLI
+        found[resource] = min(amount, found.get(resource, amount))
+    return [found.get(each) for each in resources]
 
 
 def models_of(quotas: Iterable[GPUQuota]) -> list[str]:

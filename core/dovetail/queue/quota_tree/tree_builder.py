@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from dovetail.api.gpuquota import GPUAmounts, GPUQuota
-from dovetail.gpu.request import WHOLE_MILLI
 from dovetail.queue.quota_tree.parents import circle_of
 from dovetail.queue.quota_tree.resources import (
     GPUS,
@@ -13,7 +12,6 @@ from dovetail.queue.quota_tree.resources import (
     amount_text,
     bare_text,
     includes,
-    model_name,
     number_text,
     unit_of,
 )
@@ -25,6 +23,7 @@ from dovetail.queue.quota_tree.tree import (
     FindingReason,
     Node,
     Tree,
+    amounts_of,
     counts_memory,
     is_in_tree,
     models_of,
@@ -228,14 +227,7 @@ class _Builder:
         return limit
 
     def _amounts(self, said: GPUAmounts) -> Amounts:
-        """The amount of each resource in its unit; None where nothing is said. Of two spellings, the lower amount."""
-        found: dict[str, int] = {} if said.gpus is None else {GPUS: said.gpus * WHOLE_MILLI}
-        if said.memory_mib is not None:
-            found[MEMORY] = said.memory_mib
-        for model, count in said.models.items():
-            resource = model_name(model)
-            found[resource] = min(count * WHOLE_MILLI, found.get(resource, count * WHOLE_MILLI))
-        return [found.get(each) for each in self._resources]
+        return amounts_of(said, resources=self._resources)
 
     def _children_above(self, name: str, *, said: str, bound: str, at: int) -> None:
         resource = self._resources[at]

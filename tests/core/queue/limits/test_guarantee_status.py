@@ -2,6 +2,9 @@
 
 from datetime import UTC, datetime
 
+import pytest
+
+from dovetail.api.gpuquota import GPUQuota
 from dovetail.queue.limits.guarantee_status import conditions_of, guarantee_of, lent, waiting
 from dovetail.queue.limits.quota_usage import Counted
 from dovetail.queue.limits.subjects import Subject
@@ -45,6 +48,45 @@ def test_conditions_name_contradictions_and_scaling() -> None:
     valid, scaled = conditions_of(quota, tree=make_tree(quota, gpus=8, usable=6), now=NOW)
     assert (valid.type, valid.status, valid.reason) == ("Valid", "False", "ParentMissing")
     assert (scaled.type, scaled.status, scaled.reason) == ("Scaled", "True", "DevicesLost")
+
+
+@pytest.mark.parametrize(
+    ("quotas", "usable", "reason", "message"),
+    [
+        pytest.param(
+            (make_quota("a", memory="640Gi", limit={"memory": "320Gi"}),),
+            8,
+            "GuaranteeAboveLimit",
+            "GPUQuota a: 320 of its 640 guaranteed GiB of device memory hold: its limit is lower",
+            id="its limit is lower",
+        ),
+        pytest.param(
+            (make_quota("a", models={"V100": 4}, limit={"models": {"V100": 1}}),),
+            8,
+            "GuaranteeAboveLimit",
+            "GPUQuota a: 1 of its 4 guaranteed GPUs of model V100 hold: its limit is lower",
+            id="its limit of a model is lower",
+        ),
+        pytest.param(
+            (
+                make_quota("top", guaranteed=8, parents_only=True),
+                make_quota("a", guaranteed=8, parents_only=True, parent="top"),
+                make_quota("below", guaranteed=9, parent="a"),
+            ),
+            4,
+            "ChildrenAboveParent",
+            "GPUQuota a: 4 of its 8 guaranteed GPUs hold: the quota above it guarantees less",
+            id="the quota above it has less",
+        ),
+    ],
+)
+def test_a_contradictory_quota_is_scaled_too_while_it_has_less_than_it_says(
+    quotas: tuple[GPUQuota, ...], usable: int, reason: str, message: str
+) -> None:
+    tree = make_tree(*quotas, gpus=8, usable=usable, models=["V100"])
+    quota = next(quota for quota in quotas if quota.metadata.name == "a")
+    valid, scaled = conditions_of(quota, tree=tree, now=NOW)
+    assert (valid.status, scaled.status, scaled.reason, scaled.message) == ("False", "True", reason, message)
 
 
 def test_a_quota_that_agrees_with_its_tree_is_valid() -> None:
