@@ -83,6 +83,19 @@ def test_those_who_borrow_most_are_asked_first_and_never_relatives_within_their_
     assert [(each.name, each.gpus) for each in borrowers_from("l1", quotas=quotas)] == [("l2", 3), ("r1", 2)]
 
 
+def test_a_parent_is_asked_for_what_its_own_jobs_borrow() -> None:
+    quotas = {
+        each.metadata.name: each
+        for each in (
+            quota("a", parent="dep", namespaces=["a"], status={"guarantee": {"gpus": 4}}),
+            quota("dep", namespaces=["dep"], status={"guarantee": {"used": 2, "gpus": 4}}),
+            quota("b", namespaces=["b"], status={"guarantee": {"used": 8, "borrowed": 6}}),
+            quota("b1", parent="b", namespaces=["b1"], status={"guarantee": {"used": 3, "borrowed": 3}}),
+        )
+    }
+    assert [(each.name, each.gpus) for each in borrowers_from("a", quotas=quotas)] == [("b", 5), ("b1", 3), ("dep", 2)]
+
+
 @pytest.mark.parametrize(
     ("changed", "is_refused"),
     [
