@@ -76,6 +76,11 @@ class _Builder:
         memory = (MEMORY,) if counts_memory(quotas.values()) else ()
         self._resources = (GPUS, *memory, *models_of(quotas.values()))
         self._includes = includes(self._resources)
+        # By resource: those that it counts, without those that one of them counts.
+        self._included: list[list[int]] = [[] for _ in self._resources]
+        for at, above in enumerate(self._includes):
+            if above is not None:
+                self._included[above].append(at)
         # GPUs before models, models before those of one size.
         self._general_first = sorted(range(len(self._resources)), key=self._depth)
         self._parents = {name: self._parent_of(name) for name in quotas}
@@ -118,10 +123,6 @@ class _Builder:
     def _depth(self, at: int) -> int:
         above = self._includes[at]
         return 0 if above is None else 1 + self._depth(above)
-
-    def _included(self, at: int) -> list[int]:
-        """The resources that this one counts, without those that one of them counts."""
-        return [each for each, above in enumerate(self._includes) if above == at]
 
     def _path(self, name: str) -> list[str]:
         path, at = [name], self._parents[name]
@@ -169,7 +170,8 @@ class _Builder:
         if not below:
             nothing: Amounts = [0, *sums[1:]]
             return _Demand(says=nothing, wants=nothing, names=_GPUS_ALONE, shows=_GPUS_ALONE, is_empty=True)
-        wants = [self._at_most_limit(name, at=at, sums=sums) for at in range(len(sums))]
+        limits = self._amounts(self._quotas[name].spec.most)
+        wants = [self._at_most_limit(name, at=at, sums=sums, limits=limits) for at in range(len(sums))]
         names = frozenset[int]().union(*(each.names for each in below))
         shows = frozenset[int]().union(*(each.shows for each in below))
         says = [amount if at in shows else None for at, amount in enumerate(wants)]
@@ -187,7 +189,7 @@ class _Builder:
             if at in shows or sums[at] is None:
                 self._compare_with_limit(name, at=at, amount=amount, limit=limits[at])
             if at not in shows:
-                wants[at] = _most(wants[at], self._at_most_limit(name, at=at, sums=sums))
+                wants[at] = _most(wants[at], self._at_most_limit(name, at=at, sums=sums, limits=limits))
         for at in sorted(shows):
             if (sums[at] or 0) > (wants[at] or 0):
                 said_here = f"guarantees {amount_text(wants[at], of=self._resources[at])}"
@@ -203,7 +205,7 @@ class _Builder:
         found = list(amounts)
         for at in reversed(self._general_first):
             if at == 0 or found[at] is None:
-                found[at] = _most(found[at], _sum(found[each] for each in self._included(at)))
+                found[at] = _most(found[at], _sum(found[each] for each in self._included[at]))
             found[at] = _at_most(found[at], bound=None if limits is None else limits[at])
         return found
 
@@ -217,9 +219,9 @@ class _Builder:
         )
         self._find(name, reason="GuaranteeAboveLimit", says=says)
 
-    def _at_most_limit(self, name: str, *, at: int, sums: Amounts) -> int | None:
+    def _at_most_limit(self, name: str, *, at: int, sums: Amounts, limits: Amounts) -> int | None:
         """The sum of the children, at most the quota's limit: beyond it, no job of theirs can start."""
-        limit = self._amounts(self._quotas[name].spec.most)[at]
+        limit = limits[at]
         if limit is None or (sums[at] or 0) <= limit:
             return sums[at]
         said = f"has a limit of {bare_text(limit, of=self._resources[at])}"
@@ -257,7 +259,7 @@ class _Builder:
                 parts = scaled(wanted, total=room, unit=unit_of(self._resources[at]))
                 for each, amount in zip(now.values(), parts, strict=True):
                     each[at] = None if each[at] is None else amount
-            for name, each in now.items():
+            for name, each in now.items() if self._included[at] else ():
                 if at not in self._demands[name].names:
                     self._cut_included(each, at=at)
         for name, each in now.items():
@@ -266,7 +268,7 @@ class _Builder:
 
     def _cut_included(self, now: Amounts, *, at: int) -> None:
         """Scale what implies an amount to what is left of that: models to their GPUs, sizes to their model."""
-        included = [each for each in self._included(at) if now[each] is not None]
+        included = [each for each in self._included[at] if now[each] is not None]
         parts = scaled([now[each] or 0 for each in included], total=now[at] or 0)
         for each, amount in zip(included, parts, strict=True):
             now[each] = amount
@@ -298,7 +300,7 @@ class _Builder:
         """The highest quotas of which a demand for a resource comes, and the resource that they name."""
         for name in names:
             demand = self._demands[name]
-            of = [at] if at in demand.shows else [each for each in self._included(at) if each in demand.shows]
+            of = [at] if at in demand.shows else [each for each in self._included[at] if each in demand.shows]
             yield from ((name, each) for each in of if demand.wants[each])
             if not of:
                 yield from self._naming(self._children.get(name, ()), at=at)
