@@ -113,7 +113,7 @@ class QuotaSubjects(Described, frozen=True, kw_only=True):
         Annotated[int, Meta(ge=1, le=10_000)] | None,
         Meta(
             description="Fair share: among jobs of equal priority, those start first whose quota has the lowest recent "
-            "usage for its shares. Unset: no fair share."
+            "usage for its shares. Unset: no fair share; in a tree of quotas, 1."
         ),
     ] = None
     max_priority: Annotated[

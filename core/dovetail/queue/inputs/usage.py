@@ -63,16 +63,16 @@ def _counted(
 
 
 def use_of_ended(job: GPUJob, *, ask_of: AskOf, quotas: Quotas) -> Counted | None:
-    """What an ended job has used; None if every quota has already counted it."""
+    """What an ended job has used; None if its quota has already counted it."""
     start, end = job.status.start_time, job.status.completion_time
-    if start is None or end is None or not quotas.wants_use_until(moment(end)):
+    if start is None or end is None or not quotas.wants_use_until(moment(end), subject=subject_of(job)):
         return None
     return _used(job, ask_of=ask_of, start=moment(start), end=moment(end_of_run(job.status) or end))
 
 
 def use_of_deleted(job: GPUJob, *, ask_of: AskOf, quotas: Quotas, now: datetime) -> Counted | None:
     """What a job that is deleted now has used; None if no quota counts it."""
-    if job.status.start_time is None or not quotas.wants_use_until(now):
+    if job.status.start_time is None or not quotas.wants_use_until(now, subject=subject_of(job)):
         return None
     end = end_of_run(job.status)
     return _used(job, ask_of=ask_of, start=moment(job.status.start_time), end=now if end is None else moment(end))

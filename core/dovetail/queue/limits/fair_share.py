@@ -1,17 +1,20 @@
 """Fair share: recent usage of each account, which decays by half every half-life. Pure.
 
-An account is what a quota with shares counts: a namespace, a user, or all subjects together. No sum is kept in memory:
+An account is what a quota with shares counts: a namespace, a user, or all subjects together. In a tree, a quota
+without `shares` has one. No sum is kept in memory:
 recorded usage and the use since then give the same number in every process, and a restart loses nothing.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
 from dovetail.api.gpuquota import GPUQuota
 from dovetail.queue.limits.subjects import Subject, binding, specificity, subject_name
+from dovetail.queue.quota_tree.parents import acts_as_parent_alone, ancestors_of
+from dovetail.queue.quota_tree.tree import is_in_tree
 
 # The name of a quota, and the name that it counts the subject as.
 Account = tuple[str, str]
@@ -31,14 +34,38 @@ class Spell:
     end: datetime | None = None
 
 
-def account_of(quotas: Iterable[GPUQuota], *, subject: Subject) -> Account | None:
-    """The account charged for the subject's use: that of the most specific quota, then by name."""
-    found = [quota for quota in binding(quotas, subject=subject) if quota.spec.shares is not None]
-    for quota in sorted(found, key=lambda each: (*specificity(each), each.metadata.name)):
-        who = subject_name(quota.spec, subject=subject)
-        if who is not None:
-            return quota.metadata.name, who
-    return None
+def shares_of(quotas: Collection[GPUQuota]) -> dict[str, int]:
+    """The shares of each quota that has some, by name; `quotas` are all that exist.
+
+    In a tree, each one has, except those that act as parents alone: no job counts for them.
+    """
+    inside, parents = is_in_tree(quotas), {quota.spec.parent for quota in quotas} - {None}
+    return {
+        quota.metadata.name: quota.spec.shares or 1
+        for quota in quotas
+        if quota.spec.shares is not None
+        or (quota.metadata.name in inside and not acts_as_parent_alone(quota, parents=parents))
+    }
+
+
+def account_of(quotas: Iterable[GPUQuota], *, subject: Subject, lowest: str | None = None) -> Account | None:
+    """The account charged for the subject's use: that of the most specific quota with shares, then by name.
+
+    `lowest` is the quota of the tree that the subject counts for. Without `shares` it has one share, and is the account
+    instead of those above it.
+    """
+    bound = binding(quotas, subject=subject)
+    found = [quota for quota in bound if quota.spec.shares is not None]
+    accounts = (
+        (quota.metadata.name, who)
+        for quota in sorted(found, key=lambda each: (*specificity(each), each.metadata.name))
+        if (who := subject_name(quota.spec, subject=subject)) is not None
+    )
+    account = next(accounts, None)
+    if lowest is None or lowest in {quota.metadata.name for quota in found}:
+        return account
+    above = ancestors_of(lowest, quotas={quota.metadata.name: quota for quota in bound})
+    return (lowest, "") if account is None or account[0] in above else account
 
 
 def decayed(gpu_seconds: float, *, seconds: float, half_life_seconds: float) -> float:

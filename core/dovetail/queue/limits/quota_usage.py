@@ -92,7 +92,12 @@ def spell_of(counted: Counted, *, account: fair_share.Account | None) -> fair_sh
 
 
 def status_of(
-    quota: GPUQuota, *, everyone: Iterable[Counted], used: Mapping[fair_share.Account, float], now: datetime
+    quota: GPUQuota,
+    *,
+    everyone: Iterable[Counted],
+    used: Mapping[fair_share.Account, float],
+    now: datetime,
+    has_shares: bool,
 ) -> GPUQuotaStatus:
     """The quota's status, from `everyone`: all jobs and pods that it applies to."""
     uses = {who: QuotaUse(who=who, gpu_seconds=round(amount, 3)) for (name, who), amount in used.items()
@@ -112,7 +117,7 @@ def status_of(
         memory_mib=total.memory_mib,
         running_jobs=total.running_jobs,
         queued_jobs=total.queued_jobs,
-        as_of=timestamp(now) if quota.spec.shares is not None else None,
+        as_of=timestamp(now) if has_shares else None,
         uses=listed[:_MOST_USES],
     )
 

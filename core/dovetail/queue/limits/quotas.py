@@ -70,8 +70,10 @@ class Quotas:
         self._terms_of = lru_cache(_REMEMBERED)(self._find_terms)
         # The terms of each job at the last look, and what they were computed from.
         self._known_terms: dict[str, tuple[Counted, Terms]] = {}
-        # When each quota with shares last recorded usage; None before its first record.
-        self._as_of: list[datetime | None] = []
+        # The shares of each quota that has some: in a tree, each one has.
+        self._shares: dict[str, int] = {}
+        # When each of them last recorded usage.
+        self._as_of: dict[str, datetime] = {}
         self._models: list[str] = []
         self._counts_memory = False
         # The cluster's GPUs, by whose sizes whole GPUs count as memory; None before the first look at them.
@@ -85,27 +87,33 @@ class Quotas:
         known = self._quotas.get(quota.metadata.name)
         self._quotas[quota.metadata.name] = quota
         self._quotas = dict(sorted(self._quotas.items()))
-        self._note_as_of()
         is_news = known is None or known.spec != quota.spec
         if is_news:
             self._others_bind()
+        elif quota.metadata.name in self._shares:
+            self._note_as_of(quota)
         return is_news
 
     def drop(self, name: str) -> None:
         """Remove a quota that was deleted."""
         self._quotas.pop(name, None)
-        self._note_as_of()
         self._others_bind()
 
-    def _note_as_of(self) -> None:
-        sharing = [quota.status for quota in self._quotas.values() if quota.spec.shares is not None]
-        self._as_of = [None if status.as_of is None else moment(status.as_of) for status in sharing]
+    def _note_as_of(self, quota: GPUQuota) -> None:
+        if quota.status.as_of is None:
+            self._as_of.pop(quota.metadata.name, None)
+        else:
+            self._as_of[quota.metadata.name] = moment(quota.status.as_of)
 
     def _others_bind(self) -> None:
         """Clear what is cached about whom the quotas bind."""
         self.version += 1
         self._models = models_of(self._quotas.values())
         self._counts_memory = counts_memory(self._quotas.values())
+        self._shares = fair_share.shares_of(self._quotas.values())
+        self._as_of = {}
+        for name in self._shares:
+            self._note_as_of(self._quotas[name])
         self._binding.cache_clear()
         self._quota_of.cache_clear()
         self._pools_of.cache_clear()
@@ -222,7 +230,7 @@ class Quotas:
         return fair_share.level_of(self._account_of(subject_of(job)), known=self._levels)
 
     def _find_account(self, subject: Subject) -> fair_share.Account | None:
-        return fair_share.account_of(self._binding(subject), subject=subject)
+        return fair_share.account_of(self._binding(subject), subject=subject, lowest=self._quota_of(subject))
 
     def gate(
         self, counted: Sequence[Counted], *, children: Container[Child] = (), capacity: Capacity | None = None
@@ -260,9 +268,13 @@ class Quotas:
         pods = self._alone(children)
         return guarantees.loans_of(tree, counted=counted, pods=pods, quota_of=self._quota_of, recent=recent)
 
-    def wants_use_until(self, end: datetime) -> bool:
-        """Whether a quota is yet to record the usage of a job that ended then."""
-        return any(as_of is None or as_of < end for as_of in self._as_of)
+    def wants_use_until(self, end: datetime, *, subject: Subject) -> bool:
+        """Whether a quota is yet to record the usage of a job of this subject that ended then."""
+        account = self._account_of(subject)
+        if account is None:
+            return False
+        as_of = self._as_of.get(account[0])
+        return as_of is None or as_of < end
 
     def _terms(self, counted: Counted) -> Terms:
         least = counted.least if counted.queued else None
@@ -317,11 +329,12 @@ class Quotas:
 
         Guarantees are scaled to `capacity`.
         """
-        self._departed = [each for each in self._departed if each.end is None or self.wants_use_until(each.end)]
+        self._departed = [
+            each for each in self._departed if each.end is None or self.wants_use_until(each.end, subject=each.subject)
+        ]
         everyone = [*counted, *self._alone(children), *self._departed]
         used = self._recent = self._usage(everyone, now=now)
-        shares = {name: quota.spec.shares for name, quota in self._quotas.items() if quota.spec.shares}
-        levels = fair_share.levels(used, shares=shares)
+        levels = fair_share.levels(used, shares=self._shares)
         if levels != self._levels:
             self._levels = levels
             self.version += 1
@@ -332,7 +345,8 @@ class Quotas:
                 whose.setdefault(quota.metadata.name, []).append(each)
         statuses = {
             name: msgspec.structs.replace(
-                status_of(quota, everyone=whose.get(name, ()), used=used, now=now), kept=self.kept.get(name, [])
+                status_of(quota, everyone=whose.get(name, ()), used=used, now=now, has_shares=name in self._shares),
+                kept=self.kept.get(name, []),
             )
             for name, quota in self._quotas.items()
         }
@@ -354,16 +368,15 @@ class Quotas:
         }
 
     def _usage(self, counted: Iterable[Counted], *, now: datetime) -> dict[fair_share.Account, float]:
-        sharing = [quota for quota in self._quotas.values() if quota.spec.shares is not None]
-        if not sharing:
+        if not self._shares:
             return {}
-        noted = {(each.metadata.name, use.who): use.gpu_seconds for each in sharing for use in each.status.uses}
-        as_of = {each.metadata.name: moment(each.status.as_of) for each in sharing if each.status.as_of}
-        noted = {account: amount for account, amount in noted.items() if account[0] in as_of}
+        noted = {(name, use.who): use.gpu_seconds for name in self._as_of for use in self._quotas[name].status.uses}
         spells = [
             spell for each in counted if (spell := spell_of(each, account=self._account_of(each.subject))) is not None
         ]
-        return fair_share.usage(noted, spells=spells, as_of=as_of, now=now, half_life_seconds=self._half_life_seconds)
+        return fair_share.usage(
+            noted, spells=spells, as_of=self._as_of, now=now, half_life_seconds=self._half_life_seconds
+        )
 
 
 def subject_of(job: GPUJob) -> Subject:

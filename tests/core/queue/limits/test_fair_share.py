@@ -97,3 +97,25 @@ def test_the_quota_that_names_somebody_most_closely_is_the_account() -> None:
     assert account_of(quotas, subject=Subject(namespace="vision", user="bob")) == ("vision", "")
     assert account_of(quotas, subject=Subject(namespace="nlp", user="bob")) == ("everybody", "nlp")
     assert account_of(quotas[3:], subject=Subject(namespace="vision", user="ada")) is None
+
+
+@pytest.mark.parametrize(
+    ("user", "namespace", "lowest", "account"),
+    [
+        ("bob", "vision", "vision", ("vision", "")),
+        ("bob", "nlp", "nlp", ("nlp", "")),
+        ("ada", "nlp", "nlp", ("ada", "")),
+        ("bob", "research", "research", ("research", "")),
+        ("bob", "other", None, None),
+    ],
+)
+def test_in_a_tree_a_quota_without_shares_is_the_account_instead_of_those_above_it(
+    user: str, namespace: str, lowest: str | None, account: tuple[str, str] | None
+) -> None:
+    quotas = [
+        make_quota("research", namespaces=["research"]),
+        make_quota("vision", namespaces=["vision"], shares=None),
+        make_quota("nlp", namespaces=["nlp"], shares=None, parent="research"),
+        make_quota("ada", users=["ada"]),
+    ]
+    assert account_of(quotas, subject=Subject(namespace=namespace, user=user), lowest=lowest) == account

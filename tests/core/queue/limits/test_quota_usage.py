@@ -9,6 +9,7 @@ import pytest
 
 from dovetail import names
 from dovetail.api.builtin import Pod
+from dovetail.api.conversion import values_of
 from dovetail.api.gpujob import GPUJob, job_of
 from dovetail.api.gpuquota import GPUQuota
 from dovetail.engine.ledger.ledger import Ledger
@@ -49,7 +50,11 @@ def job(uid: str = "a", subject: Subject = ADA, *, gpus: float = 2, **more: Any)
 def status(quota: GPUQuota, *counted: Counted, **used: float) -> Any:
     bound = [each for each in counted if binds(quota.spec, subject=each.subject)]
     return status_of(
-        quota, everyone=bound, used={(quota.metadata.name, who): each for who, each in used.items()}, now=NOW
+        quota,
+        everyone=bound,
+        used={(quota.metadata.name, who): each for who, each in used.items()},
+        now=NOW,
+        has_shares=quota.spec.shares is not None,
     )
 
 
@@ -84,7 +89,8 @@ def test_lines_are_in_the_order_of_gpus_then_use_then_queued_jobs_then_names() -
 
 
 def test_use_of_another_quota_is_not_listed() -> None:
-    found = status_of(make_quota(per="User"), everyone=[], used={("other", "ada"): 5.0, ("q", "bob"): 6.0}, now=NOW)
+    used = {("other", "ada"): 5.0, ("q", "bob"): 6.0}
+    found = status_of(make_quota(per="User"), everyone=[], used=used, now=NOW, has_shares=False)
     assert [(use.who, use.gpu_seconds) for use in found.uses] == [("bob", 6.0)]
 
 
@@ -224,9 +230,40 @@ def test_the_use_of_an_ended_job_is_wanted_until_it_is_recorded(
     as_of: datetime | None, end: datetime, wants: bool
 ) -> None:
     quotas = limited(shares=1, status={"asOf": None if as_of is None else text(as_of)})
-    assert quotas.wants_use_until(end) is wants
+    assert quotas.wants_use_until(end, subject=ADA) is wants
     quotas.update(make_quota())
-    assert not quotas.wants_use_until(end), "no quota has shares"
+    assert not quotas.wants_use_until(end, subject=ADA), "no quota has shares"
+
+
+def test_the_use_of_an_ended_job_waits_for_no_quota_that_does_not_count_it() -> None:
+    quotas = limited(shares=1, namespaces=["vision"], status={"asOf": text(ago(1))})
+    quotas.update(make_quota("idle", shares=1, namespaces=["nlp"]))
+    assert not quotas.wants_use_until(ago(1), subject=ADA)
+    assert quotas.wants_use_until(ago(1), subject=Subject(namespace="nlp", user="ada"))
+
+
+def in_department(name: str, *, shares: int | None, status: dict[str, Any] | None = None) -> GPUQuota:
+    return make_quota(name, namespaces=[name], parent="dep", shares=shares, status=status)
+
+
+@pytest.mark.parametrize("shares", [None, 1])
+def test_in_a_tree_a_quota_without_shares_has_one(shares: int | None) -> None:
+    quotas, capacity = Quotas(), Quotas().capacity(make_ledger(n=8))
+    for quota in (make_quota("dep"), in_department("a", shares=shares), in_department("b", shares=1)):
+        quotas.update(quota)
+    used = [job(name, Subject(namespace=name, user="ada"), start=ago(24), end=ago(1)) for name in "ab"]
+    statuses = quotas.compute_statuses(used, now=NOW, capacity=capacity)
+    assert quotas.level_of(gpujob("a")) == quotas.level_of(gpujob("b")) == 1.0
+    gate = quotas.gate([], capacity=capacity)
+    assert gate is not None
+    assert gate.loans is not None
+    level = {node.name: gate.loans.level(at) for at, node in enumerate(gate.loans.tree.nodes)}
+    assert level["a"] == level["b"] > 0
+    assert level["dep"] == pytest.approx(2 * level["a"])
+    quotas.update(in_department("a", shares=shares, status=values_of(statuses["a"])))
+    assert not quotas.wants_use_until(ago(1), subject=used[0].subject), "it is recorded"
+    later = quotas.compute_statuses([], now=NOW, capacity=capacity)
+    assert later["a"].uses[0].gpu_seconds == pytest.approx(statuses["a"].uses[0].gpu_seconds)
 
 
 def test_a_deleted_job_counts_until_every_quota_has_recorded_it() -> None:
