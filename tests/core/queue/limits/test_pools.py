@@ -1,5 +1,6 @@
 """Pools: which nodes a job may use, by what it asks and what quotas allow."""
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -35,6 +36,16 @@ def test_a_job_goes_to_the_pool_that_it_asks_for() -> None:
 def test_quotas_keep_those_they_bind_to_the_pools_that_all_of_them_allow() -> None:
     quotas = [make_quota("q", "t4", "a100"), make_quota("r", "h100", "a100")]
     assert pools_of(quotas, subject=ADA) == ("a100",)
+
+
+def test_jobs_of_a_namespace_with_a_quota_for_each_pool_choose_one_by_their_project() -> None:
+    quotas = [
+        make_quota("q", "t4", namespaces=["vision"], projects=["small"]),
+        make_quota("r", "a100", namespaces=["vision"], projects=["large"]),
+    ]
+    assert [pools_of(quotas, subject=replace(ADA, project=each)) for each in ("small", "large", "")] == [
+        ("t4",), ("a100",), (),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
