@@ -11,7 +11,8 @@ from dovetail.gpu.request import WHOLE_MILLI
 from dovetail.queue.limits.quota_usage import Counted
 from dovetail.queue.quota_tree.loans import Loans
 from dovetail.queue.quota_tree.resources import GPUS, MEMORY, unit_of
-from dovetail.queue.quota_tree.tree import Finding, Node, Tree, amounts_of
+from dovetail.queue.quota_tree.tree import Finding, Node, Tree, Vector, amounts_of
+from dovetail.queue.quota_tree.turns import fewest
 
 # By the index of the quota and that of the resource.
 Amounts = Sequence[Sequence[int]]
@@ -102,13 +103,17 @@ def waiting(loans: Loans, *, counted: Iterable[Counted]) -> Amounts:
         if charge is None or charge.quota is None:
             continue
         left = room[charge.quota]
-        named = [(amount, most) for amount, most in zip(charge.need, left, strict=True) if amount and most is not None]
-        if not named or any(amount > most for amount, most in named):
-            continue
-        for at, amount in enumerate(charge.need):
+        need = next((it for it in (charge.need, fewest(charge, least=each.least)) if _is_left(it, room=left)), None)
+        for at, amount in enumerate(need or ()):
             found[charge.quota][at] += amount
             left[at] = None if (most := left[at]) is None else most - amount
     return found
+
+
+def _is_left(need: Vector, *, room: Sequence[int | None]) -> bool:
+    """Whether the room has what is needed of all that a guarantee names; not where it names nothing of it."""
+    named = [(amount, most) for amount, most in zip(need, room, strict=True) if amount and most is not None]
+    return bool(named) and all(amount <= most for amount, most in named)
 
 
 def conditions_of(quota: GPUQuota, *, tree: Tree, now: datetime) -> list[Condition]:

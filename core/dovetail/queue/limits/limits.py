@@ -239,9 +239,11 @@ def _not_firm(job: Candidate, *, loans: Loans) -> Refused | None:
     where = "no GPUQuota guarantees it any"
     if charge.quota is not None:
         node = loans.tree.nodes[charge.quota]
-        bound = node.guaranteed[loans.tree.resources.index(of)]
-        where = (
-            f"GPUQuota {node.name} guarantees {amount_text(bound, of=of)}, {bare_text(room, of=of)} of them are left"
+        bound = node.bounds[loans.tree.resources.index(of)]
+        where = f"GPUQuota {node.name} guarantees " + (
+            "none of what it requests"
+            if bound is None
+            else f"{amount_text(bound, of=of)}, {bare_text(room, of=of)} of them are left"
         )
     amount = bare_text(need, of=of) if job.least is None else f"at least {bare_text(need, of=of)}"
     message = f"preemptible: false is allowed within a guarantee alone: {where}, this job needs {amount}"

@@ -89,7 +89,7 @@ def _own_first(ordered: Sequence[Job], *, loans: Loans) -> tuple[list[Job], dict
     room = [
         [
             None if bound is None else max(0, bound - used)
-            for bound, used in zip(node.guaranteed, loans.used(at), strict=True)
+            for bound, used in zip(node.bounds, loans.used(at), strict=True)
         ]
         for at, node in enumerate(loans.tree.nodes)
     ]
@@ -127,8 +127,14 @@ def _taken(charge: Charge, *, room: list[int | None], least: int | None) -> Vect
 
 
 def _take(room: list[int | None], *, need: Vector) -> bool:
-    """Take `need` of the room if it is there."""
-    if any(left is not None and amount > left for left, amount in zip(room, need, strict=True)):
+    """Take `need` of the room if it is there: of all that a guarantee names, and it names some of it."""
+    is_named = False
+    for left, amount in zip(room, need, strict=True):
+        if left is not None and amount:
+            if amount > left:
+                return False
+            is_named = True
+    if not is_named and any(need):
         return False
     for at, amount in enumerate(need):
         left = room[at]

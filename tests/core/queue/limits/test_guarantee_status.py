@@ -6,6 +6,7 @@ import pytest
 
 from dovetail.api.gpuquota import GPUQuota
 from dovetail.queue.limits.guarantee_status import conditions_of, guarantee_of, lent, waiting
+from dovetail.queue.limits.guarantees import loans_of, quota_of
 from dovetail.queue.limits.quota_usage import Counted
 from dovetail.queue.limits.subjects import Subject
 from tests.core.queue.quota_tree.builders import make_loans, make_quota, make_tree
@@ -104,3 +105,16 @@ def test_a_job_that_names_no_guaranteed_model_does_not_wait_within_a_guarantee_o
         for uid, (_, gpus) in jobs.items()
     ]
     assert waiting(loans, counted=counted) == [[2000, 2000]]
+
+
+def test_an_elastic_job_waits_within_a_guarantee_with_its_fewest_workers() -> None:
+    quotas = (make_quota("a", guaranteed=4),)
+    elastic = Counted(uid="x", subject=Subject(namespace="a"), milli=8000, queued=True, workers=8, least=4)
+    loans = loans_of(
+        make_tree(*quotas, gpus=8),
+        counted=[elastic],
+        pods=(),
+        quota_of=lambda subject: quota_of(quotas, subject=subject),
+        recent={},
+    )
+    assert waiting(loans, counted=[elastic]) == [[4000]]

@@ -13,9 +13,10 @@ from dovetail.queue.limits.quota_usage import Counted
 from dovetail.queue.limits.subjects import Subject
 from dovetail.queue.model.candidates import Candidate
 from dovetail.queue.preemption.policy import Evictor, Rules
+from dovetail.queue.quota_tree.turns import in_turn
 from dovetail.queue.verdicts import Admitted
 from tests.core.engine.builders import make_ask, make_ledger
-from tests.core.queue.quota_tree.builders import make_quota, make_tree
+from tests.core.queue.quota_tree.builders import make_loans, make_quota, make_tree
 
 
 def job(namespace: str, gpus: int, *, at: int, priority: int = 10, least: int | None = None) -> Candidate:
@@ -123,6 +124,15 @@ CASES = (
 def test_turns(case: Case) -> None:
     found = cycle(*case.quotas, jobs=case.jobs).in_order(case.jobs)
     assert [each.key for each in found] == case.order.split()
+
+
+def test_a_job_of_a_model_that_a_guarantee_of_models_alone_does_not_name_borrows() -> None:
+    quotas = (make_quota("a", models={"A100": 4}), make_quota("b", guaranteed=0))
+    jobs = (job("b", 4, at=1), job("a", 4, at=2))
+    waiting = {"b1": ("b", 4), "a2": ("a", 4)}
+    for model, order in {"H100": ["b1", "a2"], "A100": ["a2", "b1"]}.items():
+        loans = make_loans(*quotas, gpus=8, running={}, waiting=waiting, models=dict.fromkeys(waiting, model))
+        assert [each.key for each in in_turn(jobs, loans=loans)] == order
 
 
 def test_an_elastic_owner_does_not_take_what_another_quota_is_guaranteed() -> None:
