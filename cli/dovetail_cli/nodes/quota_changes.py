@@ -6,7 +6,7 @@ from typing import Any, Final, get_args
 import msgspec
 
 from dovetail import names
-from dovetail.api.gpuquota import KIND, GPUQuota, Per
+from dovetail.api.gpuquota import KIND, GPUAmounts, GPUQuota, Per
 from dovetail.api.resources import GPUQUOTAS
 from dovetail.decoding import convert
 from dovetail.queue.quota_tree.parents import circle_of
@@ -88,9 +88,13 @@ def apply(name: str, *, changes: Mapping[str, Any], kubeconfig: str | None, cont
 def patch_of(before: GPUQuota | None, *, changes: Mapping[str, Any]) -> dict[str, Any]:
     """The changes as a merge patch of the spec.
 
-    It names the limit of GPUs as the quota does: `gpus`, or `limit.gpus`.
+    It names the limit of GPUs as the quota does: `gpus`, or `limit.gpus`. A guarantee of memory or of models stays when
+    that of GPUs is lifted.
     """
     patch = dict(changes)
+    kept = None if before is None else before.spec.guaranteed
+    if patch.get("guaranteed", {}) is None and kept is not None and (kept.memory is not None or kept.models):
+        patch["guaranteed"] = {"gpus": None}
     if "gpus" in patch and before is not None and before.spec.limit is not None:
         patch["limit"] = {"gpus": patch.pop("gpus")}
     return patch
@@ -148,6 +152,7 @@ def _limits_of(quota: GPUQuota) -> str:
         "memory": spec.most.memory,
         "guaranteed": None if spec.guaranteed is None else spec.guaranteed.gpus,
         "guaranteed memory": None if spec.guaranteed is None else spec.guaranteed.memory,
+        **{f"guaranteed {model}": amount for model, amount in (spec.guaranteed or GPUAmounts()).models.items()},
         "running-jobs": spec.running_jobs,
         "queued-jobs": spec.queued_jobs,
         "shares": spec.shares,

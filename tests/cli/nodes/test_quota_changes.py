@@ -113,6 +113,23 @@ def test_none_lifts_a_limit_and_leaves_the_other_amounts() -> None:
     assert (patch, after.gpus, after.memory) == ({"limit": {"gpus": None}}, None, "64Gi")
 
 
+@pytest.mark.parametrize(
+    ("guaranteed", "patch", "said"),
+    [
+        ({"gpus": 4, "memory": "64Gi"}, {"gpus": None}, "guaranteed memory 64Gi, for everyone."),
+        ({"gpus": 4, "models": {"A100": 2}}, {"gpus": None}, "guaranteed A100 2, for everyone."),
+        ({"gpus": 4}, None, "no limits, for everyone."),
+    ],
+)
+def test_none_lifts_a_guarantee_of_gpus_and_leaves_those_of_memory_and_models(
+    guaranteed: dict[str, Any], patch: dict[str, Any] | None, said: str
+) -> None:
+    before = make_quota("a", guaranteed=guaranteed)
+    found = quota_changes.patch_of(before, changes={"guaranteed": None})
+    assert found == {"guaranteed": patch}
+    assert quota_changes._limits_of(quota_changes.changed("a", before=before, patch=found)) == said
+
+
 def test_two_words_are_one_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert app.main(["quota", "set", "Vision", "--gpus", "8"]) == 2
     assert capsys.readouterr().err.startswith('dovetail: NAME "Vision": write up to')
