@@ -38,8 +38,8 @@ _MOST_DIGITS: Final = 64
 _LONGEST_NAME: Final = 128
 EXAMPLES: Final = "2, 0.5, 2(V100), 8G,0.5, 2x8G,0.5(T4) or 1g.10gb"
 
-# The same grammar as a regular expression (RE2 and Python alike), for the schema. Every text that it admits can be
-# read, except memory that is not a whole number of MiB.
+# The same grammar as a regular expression (RE2 and Python alike), for the schema. Every text that it admits and that
+# `NO_REQUEST_PATTERN` does not match can be read, except memory that is not a whole number of MiB.
 _NODE_PATTERN: Final = r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?"
 _INDEX_PATTERN: Final = rf"({_NODE_PATTERN}/)?cuda:[0-9]{{1,3}}"
 _COUNT_PATTERN: Final = r"[1-9][0-9]{0,3}(\.0+)?"
@@ -58,6 +58,10 @@ _INSTANCES_PATTERN: Final = rf"([1-9][0-9]{{0,3}}[xX])?(?i:{mig.PROFILE_PATTERN}
 PATTERN: Final = (
     rf"^\s*({_AMOUNT_PATTERN}{_SELECTOR_PATTERN}|(1[xX])?{_ONE_PATTERN}{_SELECTOR_PATTERN}[@＠]{_INDEX_PATTERN}\s*"
     rf"|{_INSTANCES_PATTERN})$"
+)
+# RE2 has no lookahead, so `PATTERN` takes a vendor for the model of a MIG instance; the parser does not.
+NO_REQUEST_PATTERN: Final = (
+    rf"^\s*([0-9]+[xX])?(?i:{mig.PROFILE_PATTERN})\s*[(（]\s*(?i:{'|'.join(VENDORS)})\s*[)）]\s*$"
 )
 # The structured form's `device`.
 DEVICE_PATTERN: Final = rf"^(cuda|cpu|{_INDEX_PATTERN})$"

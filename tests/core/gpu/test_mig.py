@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from dovetail.gpu import mig
 from dovetail.gpu.partition import partition
-from dovetail.gpu.request import PATTERN, GPURequest, RequestError, parse
+from dovetail.gpu.request import NO_REQUEST_PATTERN, PATTERN, GPURequest, RequestError, parse
 
 PROFILES = st.builds(
     lambda slices, gb, media: f"{slices}g.{gb}gb{'+me' if media else ''}",
@@ -52,6 +52,22 @@ def test_what_is_no_profile_is_refused_with_one_sentence(text: str, problem: str
     assert problem in str(caught.value)
     assert text in str(caught.value)
     assert re.search(PATTERN, text) is None
+
+
+@pytest.mark.parametrize(
+    "text", ["1g.10gb(nvidia)", "2x3g.40gb( AMD )", "1g.10gb（intel）", "1g.10gb+me (ascend) ", "1g.10gb(nvidia )"]
+)
+def test_the_schema_takes_no_vendor_for_the_model_of_an_instance(text: str) -> None:
+    with pytest.raises(RequestError, match="the brackets of a MIG profile name models alone"):
+        parse(text)
+    assert re.search(NO_REQUEST_PATTERN, text)
+
+
+@pytest.mark.parametrize("text", ["1g.10gb(nvidia|H100)", "1g.10gb(Intel Max)", "1(nvidia)", "8G,0.5(nvidia)"])
+def test_a_model_with_a_vendor_in_its_name_and_a_gpu_of_a_vendor_are_requests(text: str) -> None:
+    parse(text)
+    assert re.search(NO_REQUEST_PATTERN, text) is None
+    assert re.search(PATTERN, text)
 
 
 @given(profile=PROFILES, count=st.integers(1, 9999))

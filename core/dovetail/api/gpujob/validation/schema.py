@@ -3,13 +3,14 @@
 from typing import Final
 
 from dovetail.gpu import memory_strategy
-from dovetail.gpu.request import EXAMPLES, MAX_COUNT, PATTERN
+from dovetail.gpu.request import EXAMPLES, MAX_COUNT, NO_REQUEST_PATTERN, PATTERN
 
 _IS_TEXT: Final = "has(self.gpu) && type(self.gpu) != int"
 _TEXT_HAS_SHARE: Final = r"string(self.gpu).matches('(^|[xX,，])\\s*0[.]')"
 
 GPU: Final = {
-    "rule": f"type(self) == int ? (self >= 1 && self <= {MAX_COUNT}) : string(self).matches(r'{PATTERN}')",
+    "rule": f"type(self) == int ? (self >= 1 && self <= {MAX_COUNT}) : "
+    f"string(self).matches(r'{PATTERN}') && !string(self).matches(r'{NO_REQUEST_PATTERN}')",
     "messageExpression": (
         f"'gpu \"' + string(self) + '\" is no request: allowed are a whole number of GPUs from 1 to {MAX_COUNT}, "
         f"a share from 0.001 to 1, or memory and a share, each with a model or a size if need be, such as {EXAMPLES}'"
