@@ -154,9 +154,12 @@ class SchedulingCycle:
     def in_order(self, waiting: Iterable[Candidate]) -> list[Candidate]:
         """The jobs in the order in which the cycle decides on them; between quotas of a tree, by their turns."""
         ordered, loans = order(waiting), self._gate.loans
+        if loans is not None:
+            ordered = in_turn(ordered, loans=loans)
         if self._reclaim is not None:
+            # Not before this point: a decision that changed the turns would not be made again in the next cycle.
             self._reclaim.begin(ordered)
-        return ordered if loans is None else in_turn(ordered, loans=loans)
+        return ordered
 
     @property
     def now(self) -> float:

@@ -62,24 +62,15 @@ class Reclaim:
         """Uncount the jobs that are about to end for waiting ones.
 
         Those stay counted whose notice will be withdrawn, because nothing waits for their room or their quota needs
-        them for its guarantee. Without them, other jobs of their quota would seem to be within that guarantee.
+        them for its guarantee. Without them, other jobs of their quota would seem to be within that guarantee. Those
+        that end for a higher priority count until the turn of that job: it may take their place in the same quota.
         """
         for job in waiting:
             if job.key in self._evictor.have_victims:
                 owner = self.owner(job)
                 for each in self._evictor.current_victims(job):
-                    if not each.left and self._will_end(each, job=job, owner=owner):
+                    if not each.left and owner is not None and self._may_end(each, job=job, owner=owner):
                         self._loans.end(each.key)
-
-    def _will_end(self, victim: Running, *, job: Candidate, owner: int | None) -> bool:
-        """Whether a decision for the job lasts, as far as guarantees matter."""
-        if owner is not None:
-            return self._may_end(victim, job=job, owner=owner)
-        one, other = self._loans.charge(victim.key), self._loans.charge(job.key)
-        if one is None or other is None or one.quota == other.quota:
-            # The job takes the place of one of its own quota.
-            return False
-        return self._loans.may_lose(victim.key, to=job.key, others=True)
 
     def settle(self, job: Candidate) -> None:
         """Count again the jobs that were to end for this one and now continue. Call it after the job's verdict."""

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import islice
+from random import Random
 from typing import Any
 
 import pytest
@@ -339,6 +340,41 @@ def test_jobs_of_every_size_hear_why_nothing_comes_back() -> None:
         assert isinstance(verdict, Waits)
         assert "uses 0, and nothing comes back: no job of a borrower can end" in verdict.message
         assert verdict.message.endswith("; 8 GPUs may not be preempted")
+
+
+@pytest.mark.parametrize("seed", range(80))
+def test_no_quota_falls_below_its_guarantee_and_the_next_cycle_decides_the_same(seed: int) -> None:
+    rng = Random(seed)
+    guaranteed = {name: rng.randint(0, 5) for name in "abc"}
+    sizes = list[int]()
+    while sum(sizes) < 16:
+        sizes.append(rng.choice([size for size in (1, 1, 2, 2, 4) if sum(sizes) + size <= 16]))
+    running = [
+        runs(f"r{at}", rng.choice("abcd"), str(size), priority=rng.choice([0, 5, 10, 30]))
+        # The large ones first: then all have room.
+        for at, size in enumerate(sorted(sizes, reverse=True))
+    ]
+    case = Case(
+        says="",
+        quotas=tuple(make_quota(name, guaranteed=gpus) for name, gpus in guaranteed.items()),
+        running=tuple(running),
+        waiting=tuple((f"w{n}", rng.choice("abcd"), rng.choice(["1", "2", "4", "8"])) for n in range(4)),
+        ends={},
+        nodes={"n": 8, "m": 8},
+        rules=ACROSS if rng.random() < 0.8 else Rules(),
+    )
+    ends, _ = decide(case)
+    team = {name: namespace for name, namespace, *_ in (*case.running, *case.waiting)}
+    size_of = {name: int(gpu) for name, _, gpu, _ in case.running}
+    for quota, gpus in guaranteed.items():
+        used = sum(size for name, size in size_of.items() if team[name] == quota)
+        lost = sum(size_of[name] for name, by in ends.items() if team[name] == quota != team[by])
+        assert not lost or used - lost >= gpus
+    notified = tuple(
+        (name, namespace, gpu, facts | ({"yields_to": f"uid-{ends[name]}"} if name in ends else {}))
+        for name, namespace, gpu, facts in case.running
+    )
+    assert decide(replace(case, running=notified))[0].items() >= ends.items()
 
 
 # --- more owners than one cycle has time for --------------------------------------------------------------------------
