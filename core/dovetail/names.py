@@ -158,9 +158,6 @@ PLACEHOLDER_SCHEDULER: Final = "dovetail-placeholder"
 PLACEHOLDER_CLASS: Final = "dovetail-placeholder"
 # On the batch Job of a GPUJob: the vendor's resource that its pods ask; without it they ask managed nodes.
 GPU_RESOURCE: Final = f"{GROUP}/gpu-resource"
-# On a guest in the form of a batch Job, which exists only in memory: the objects of which its pods are made, each as
-# KIND/NAME, separated by commas. An index follows a name that ends with a dash.
-POD_MAKERS: Final = f"{GROUP}/pod-makers"
 
 # Environment of a container that holds devices.
 ENV_VISIBLE_DEVICES: Final = "NVIDIA_VISIBLE_DEVICES"

@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from dovetail import names
 from dovetail.api.builtin import Event, Job, ObjectReference, Pod
 from dovetail.api.gpujob import GPUJob, Reason
 from dovetail.api.meta import EventType
@@ -23,6 +22,7 @@ from dovetail.jobs.guests.mpijob import MPIJobs
 from dovetail.jobs.guests.raycluster import RayClusters
 from dovetail.jobs.guests.rayjob import RayJobs
 from dovetail.jobs.guests.record import name_with
+from dovetail.jobs.guests.run import POD_MAKERS
 from dovetail.jobs.guests.trainjob import TrainJobs
 from dovetail_operator.job.plan_doubts import Doubt
 
@@ -163,7 +163,7 @@ class RefusedPods:
         uids = {child.metadata.uid}
         if is_guests(job):
             uids |= {owner.uid for owner in job.metadata.owner_references}
-            for maker in child.metadata.annotations.get(names.POD_MAKERS, "").split(","):
+            for maker in child.metadata.annotations.get(POD_MAKERS, "").split(","):
                 uids |= self._uids.get((job.metadata.namespace, maker), set())
         return [event for uid in uids for event in self._events.get(uid, {}).values()]
 

@@ -1,6 +1,7 @@
 """A guest as the batch Job that the life of its record follows, and the seats of its pods. Pure."""
 
 from collections.abc import Iterable
+from typing import Final
 
 from dovetail import names
 from dovetail.api.builtin import Job, JobSpec, JobStatus, Pod, is_terminated
@@ -15,6 +16,10 @@ from dovetail.jobs.guests.rayjob import RayJobs
 from dovetail.jobs.guests.trainjob import TrainJobs, job_set_in
 from dovetail.jobs.owner_reference import owner_reference
 
+# On a guest in the form of a batch Job, which exists only in memory: the objects of which its pods are made, each as
+# KIND/NAME, separated by commas. An index follows a name that ends with a dash.
+POD_MAKERS: Final = f"{names.GROUP}/pod-makers"
+
 
 def as_batch_job(guest: Guest, *, kind: Kind, record: GPUJob, resource: str = "") -> Job:
     """The guest in the shape of the record's batch Job.
@@ -25,7 +30,7 @@ def as_batch_job(guest: Guest, *, kind: Kind, record: GPUJob, resource: str = ""
     makers = ",".join(_pod_makers(guest, kind=kind))
     annotations = {names.ATTEMPT: str(record.status.attempt)}
     annotations |= {names.GPU_RESOURCE: resource} if resource else {}
-    annotations |= {names.POD_MAKERS: makers} if makers else {}
+    annotations |= {POD_MAKERS: makers} if makers else {}
     return Job(
         metadata=ObjectMeta(
             name=record.metadata.name,
@@ -68,7 +73,7 @@ def free_seats(pods: Iterable[Pod], *, workers: int, keeps_succeeded: bool = Fal
 def _pod_makers(guest: Guest, *, kind: Kind) -> list[str]:
     """The objects that the guest's controller makes, and of which others make its pods; none where it makes the pods.
 
-    As in the annotation `names.POD_MAKERS`.
+    As in the annotation `POD_MAKERS`.
     """
     name = guest.metadata.name
     if isinstance(kind, RayJobs):
