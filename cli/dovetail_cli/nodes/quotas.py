@@ -88,11 +88,13 @@ def _guaranteed(known: QuotaGuaranteeRow) -> str:
 
 def rows(quotas: Iterable[QuotaRow]) -> Iterator[dict[str, Any]]:
     """A row for each namespace or user that a quota counts, and at least one for each quota."""
-    for quota in quotas:
+    shown = list(quotas)
+    parents = {quota.parent for quota in shown}
+    for quota in shown:
         for use in quota.uses or [_NO_USE]:
             yield {
                 "QUOTA": quota.name,
-                "WHO": _who(quota, use=use),
+                "WHO": _who(quota, use=use, is_parent=quota.name in parents),
                 **_of_tree(quota.guarantee),
                 "GPUS": _of(use.gpus, most=quota.limits.gpus),
                 MEMORY_COLUMN: _of_gib(use.memory_mib, most_mib=quota.limits.memory_mib),
@@ -125,12 +127,13 @@ def _of_memory(known: QuotaMemoryRow | None) -> dict[str, str]:
     return {column: f"{mib / _GIB_MIB:g}" for column, mib in zip(MEMORY_COLUMNS, amounts, strict=True)}
 
 
-def _who(quota: QuotaRow, *, use: QuotaUseRow) -> str:
+def _who(quota: QuotaRow, *, use: QuotaUseRow, is_parent: bool) -> str:
     """The namespaces or users that the numbers are of."""
     if quota.per != "Together":
         return use.who or ("-" if not quota.uses else "(no name)")
     named = ",".join([*quota.namespaces, *quota.projects, *quota.users])
-    return named or ("everybody" if quota.guarantee is None else "its children")
+    # The status, which has the guarantee, comes some time after the quota.
+    return named or ("its children" if is_parent or quota.guarantee is not None else "everybody")
 
 
 def _of_gib(used_mib: int, *, most_mib: int | None) -> str:

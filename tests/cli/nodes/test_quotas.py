@@ -18,3 +18,8 @@ def test_used_stands_beside_what_may_be_used() -> None:
 def test_a_quota_of_which_nothing_is_used_yet_is_shown_too() -> None:
     (row,) = rows([quota_row(make_quota("all", gpus=4))])
     assert (row["WHO"], row["GPUS"]) == ("everybody", "0/4")
+
+
+def test_a_quota_of_its_children_alone_says_so_before_its_status_does() -> None:
+    above, below = make_quota("dep"), make_quota("team", parent="dep", namespaces=["team"])
+    assert [row["WHO"] for row in rows(map(quota_row, [above, below]))] == ["its children", "team"]

@@ -234,9 +234,9 @@ class _Builder:
     def _children_above(self, name: str, *, said: str, bound: str, at: int) -> None:
         resource = self._resources[at]
         parts = {child: amount for child in self._children[name] if (amount := self._demands[child].wants[at])}
-        told = ", ".join(f"{child} {number_text(amount, of=resource)}" for child, amount in parts.items())
+        listed = ", ".join(f"{child} {number_text(amount, of=resource)}" for child, amount in parts.items())
         says = (
-            f"{said}, its children guarantee {amount_text(sum(parts.values()), of=resource)} together ({told}): "
+            f"{said}, its children guarantee {amount_text(sum(parts.values()), of=resource)} together ({listed}): "
             f"each of them gets its part until you raise {bound} or lower them"
         )
         self._find(name, reason="ChildrenAboveParent", says=says)
