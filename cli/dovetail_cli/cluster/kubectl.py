@@ -66,7 +66,12 @@ def read_from(command: Sequence[str]) -> Iterator[IO[bytes]]:
     with tempfile.TemporaryFile() as said:
         with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=said) as running:
             assert running.stdout is not None
-            yield running.stdout
+            try:
+                yield running.stdout
+            except BaseException:
+                # What it sends is not read to its end, which a hostile container may never send.
+                running.kill()
+                raise
         _check(running.returncode, said=said)
 
 

@@ -8,13 +8,10 @@ import asyncio
 import posixpath
 import re
 import sys
-import tarfile
-import zlib
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Final
+from typing import Final
 
 from dovetail.api.gpujob import GPUJob, spec_of
 from dovetail.query.jobs.selection import parse_one
@@ -22,24 +19,13 @@ from dovetail.query.jobs.states import is_unfinished, phase_of
 from dovetail_cli.cluster import kubectl
 from dovetail_cli.cluster.connection import Cluster, work
 from dovetail_cli.jobs import details, logs
+from dovetail_cli.jobs.unpack import BrokenArchiveError, Unpacked, unpack
 from dovetail_cli.submit.workdir.files_pod import CONTAINER, files_pod
 from dovetail_cli.submit.workdir.place import mount_of
 from dovetail_cli.ui.errors import CommandError, UsageError
 
 # What GNU tar says of a file that a running job writes to: what is there goes along.
 _CHANGED: Final = re.compile(r"file changed as we read it|File removed before we read it|file shrank by")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unpacked:
-    """How many files came, and which members lead out of the folder and stayed."""
-
-    count: int = 0
-    refused: tuple[str, ...] = ()
-
-
-class BrokenArchiveError(CommandError):
-    """The container sent no archive, or a part of one."""
 
 
 def fetch(
@@ -87,28 +73,6 @@ def absolute(path: str, *, job: GPUJob) -> str:
     return found
 
 
-def unpack(archive: IO[bytes], *, into: Path) -> Unpacked:
-    """Unpack what a container sent; nothing gets out of `into`.
-
-    Raises `CommandError`.
-    """
-    count, refused = 0, []
-    try:
-        into.mkdir(parents=True, exist_ok=True)
-        with tarfile.open(fileobj=archive, mode="r|gz") as members:
-            for member in members:
-                try:
-                    members.extract(member, into, filter="data")
-                    count += member.isreg()
-                except tarfile.FilterError:
-                    refused.append(member.name)
-    except (tarfile.TarError, EOFError, zlib.error) as error:
-        raise BrokenArchiveError(f"the container sent no whole archive: {error}") from error
-    except OSError as error:
-        raise CommandError(f"{error.filename or into}: {error.strerror or error}") from error
-    return Unpacked(count=count, refused=tuple(refused))
-
-
 def _receive(command: Sequence[str], *, into: Path) -> int:
     """Run the command that sends the archive; the number of files."""
     broken = None
@@ -127,7 +91,9 @@ def _receive(command: Sequence[str], *, into: Path) -> int:
     if broken is not None:
         raise broken
     if found.refused:
-        print(f"dovetail: left out, because they lead out of the folder: {', '.join(found.refused)}", file=sys.stderr)
+        more = found.refused_count - len(found.refused)
+        named = "; ".join(found.refused) + (f"; and {more} more" if more else "")
+        print(f"dovetail: left out: {named}", file=sys.stderr)
     return found.count
 
 

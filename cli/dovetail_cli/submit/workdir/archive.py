@@ -4,6 +4,7 @@ import os
 import tarfile
 from typing import Final, Protocol
 
+from dovetail_cli.root_folder import RefusedError, RootFolder, parts_of
 from dovetail_cli.submit.workdir.listing import Entry, Listing
 from dovetail_cli.ui.errors import CommandError
 
@@ -56,17 +57,23 @@ def write(listing: Listing, *, sink: Sink) -> None:
     Raises `CommandError` for a file that cannot be read.
     """
     # busybox reads long names in GNU's format, not in PAX's.
-    with tarfile.open(fileobj=sink, mode="w|gz", format=tarfile.GNU_FORMAT) as archive:  # type: ignore[call-overload]  # it only writes
+    with (
+        RootFolder(listing.root) as root,
+        tarfile.open(fileobj=sink, mode="w|gz", format=tarfile.GNU_FORMAT) as archive,  # type: ignore[call-overload]  # it only writes
+    ):
         for entry in listing.entries:
             if entry.folder:
                 archive.addfile(_header(entry.path, kind=tarfile.DIRTYPE, mode=_PROGRAM))
             else:
-                _add_file(archive, entry=entry, listing=listing)
+                _add_file(archive, entry=entry, root=root)
 
 
-def _add_file(archive: tarfile.TarFile, *, entry: Entry, listing: Listing) -> None:
+def _add_file(archive: tarfile.TarFile, *, entry: Entry, root: RootFolder) -> None:
     try:
-        file = (listing.root / entry.path).open("rb")
+        # Of a link, its target in the directory: what is opened is never a link.
+        file = root.open_file(parts_of(entry.target or entry.path))
+    except RefusedError as error:
+        raise CommandError(f"{entry.path} cannot go along: it changed while it was read: {error}") from error
     except OSError as error:
         raise CommandError(f"{entry.path} cannot go along: {error.strerror}") from error
     with file:

@@ -9,8 +9,9 @@ import msgspec
 
 from dovetail.api.gpujob import GPUJob, spec_of, template_of
 from dovetail_cli.submit.attachments import VOLUMES
+from dovetail_cli.submit.workdir import unpack
+from dovetail_cli.submit.workdir.archive import MAX_UNPACKED_BYTES
 from dovetail_cli.submit.workdir.place import Place
-from dovetail_cli.submit.workdir.unpack import SCRIPT
 
 INIT_CONTAINER: Final = "dovetail-unpack"
 _KEY: Final = "directory.tar.gz"
@@ -49,13 +50,18 @@ class Directory:
         return with_spec(job, spec=spec)
 
     def _unpacking(self, first: Mapping[str, Any], *, mount: Mapping[str, Any]) -> dict[str, Any]:
-        archive = f"{_ARCHIVE_FOLDER}/{_KEY}"
+        words = unpack.arguments(
+            archive=f"{_ARCHIVE_FOLDER}/{_KEY}",
+            target=self.place.path,
+            above=self.place.above,
+            most_bytes=MAX_UNPACKED_BYTES,
+        )
         return {
             "name": INIT_CONTAINER,
             "image": first["image"],
             # A namespace's quota may demand them. A pod's request is the larger of both, so that this one is free.
             **({"resources": first["resources"]} if "resources" in first else {}),
-            "command": ["sh", "-c", SCRIPT, INIT_CONTAINER, archive, self.place.path, self.place.above],
+            "command": ["sh", "-c", unpack.SCRIPT, INIT_CONTAINER, *words],
             "volumeMounts": [mount, {"name": VOLUMES[self.purpose], "mountPath": _ARCHIVE_FOLDER, "readOnly": True}],
         }
 

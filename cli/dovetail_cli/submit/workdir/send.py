@@ -12,20 +12,21 @@ from dovetail.api.gpujob import GPUJob
 from dovetail_cli.cluster import kubectl
 from dovetail_cli.cluster.connection import Cluster
 from dovetail_cli.submit import create
-from dovetail_cli.submit.workdir import archive, directory, listing, place, too_large
+from dovetail_cli.submit.workdir import archive, directory, listing, place, too_large, unpack
 from dovetail_cli.submit.workdir.directory import Directory
 from dovetail_cli.submit.workdir.files_pod import CONTAINER, files_pod
-from dovetail_cli.submit.workdir.unpack import SCRIPT
 from dovetail_cli.ui.errors import CommandError
 
 # More belongs on the volume by other ways.
 MAX_VOLUME_BYTES: Final = 1024**3
-# From standard input: the script reads its archive three times.
+# From standard input: the script reads its archive several times.
 _RECEIVE: Final = """set -eu
-mkdir -p "$3" && received=`mktemp "$3/.archive-XXXXXX"`
+script=$1 above=$2
+shift 2
+mkdir -p "$above" && received=`mktemp "$above/.archive-XXXXXX"`
 trap 'rm -f "$received"' EXIT
 cat >"$received"
-sh -c "$1" dovetail-unpack "$received" "$2" "$3"
+sh -c "$script" dovetail-unpack "$received" "$@"
 """
 
 
@@ -87,9 +88,11 @@ async def _copy(
     amount = too_large.amount(found.size)
     print(f"dovetail: copying {len(found.files)} files ({amount}) to {there.path} on its volume …", file=sys.stderr)
     async with files_pod(cluster, job=job) as pod:
+        # The script names the archive, which it receives, itself.
+        _, *received = unpack.arguments(archive="", target=there.path, above=there.above, most_bytes=MAX_VOLUME_BYTES)
         words = program.words(
             "exec", "-i", "-n", cluster.namespace, "-c", CONTAINER, pod, "--",
-            "sh", "-c", _RECEIVE, "dovetail-receive", SCRIPT, there.path, there.above,
+            "sh", "-c", _RECEIVE, "dovetail-receive", unpack.SCRIPT, there.above, *received,
         )  # fmt: skip
         await asyncio.to_thread(_write, words, found=found)
 

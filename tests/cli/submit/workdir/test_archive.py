@@ -2,6 +2,7 @@
 
 import io
 import os
+import shutil
 import tarfile
 from pathlib import Path
 
@@ -43,6 +44,42 @@ def test_a_file_that_becomes_shorter_or_vanishes_is_named(tmp_path: Path) -> Non
     (tmp_path / "a").unlink()
     with pytest.raises(CommandError, match=r"^a cannot go along: No such file or directory$"):
         archive.pack(found)
+
+
+@pytest.mark.parametrize("changed", ["file", "folder"])
+def test_what_becomes_a_link_after_it_was_listed_does_not_go_along(tmp_path: Path, changed: str) -> None:
+    secret, work = tmp_path / "secret", tmp_path / "work"
+    for each in (secret, work / "data"):
+        each.mkdir(parents=True)
+        (each / "key").write_text("key")
+    found = listing.of(work)
+    shutil.rmtree(work / "data")
+    if changed == "folder":
+        (work / "data").symlink_to(secret)
+    else:
+        (work / "data").mkdir()
+        (work / "data" / "key").symlink_to(secret / "key")
+    with pytest.raises(
+        CommandError, match=r"^data/key cannot go along: it changed while it was read: a .* in its way$"
+    ):
+        archive.pack(found)
+
+
+def test_a_pipe_in_place_of_a_file_is_named_and_not_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("a")
+    found = listing.of(tmp_path)
+    (tmp_path / "a").unlink()
+    os.mkfifo(tmp_path / "a")
+    with pytest.raises(CommandError, match=r"^a cannot go along: it changed while it was read: it is no regular file$"):
+        archive.pack(found)
+
+
+def test_a_link_goes_along_as_the_file_that_it_leads_to(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("content")
+    (tmp_path / "b").symlink_to("a")
+    with tarfile.open(fileobj=io.BytesIO(archive.pack(listing.of(tmp_path)))) as file:
+        b = file.getmember("b")
+        assert (b.isreg(), file.extractfile(b).read()) == (True, b"content")
 
 
 def test_the_sentence_names_sizes_files_and_ways_out(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def test_the_job_unpacks_it_and_runs_in_it() -> None:
     (unpacking,), (main,) = found["initContainers"], found["containers"]
     assert (main["workingDir"], main["command"]) == ("/dovetail/train-1", ["python", "train.py"])
     assert unpacking["image"] == "train:1"
-    assert unpacking["command"][-3:] == ["/dovetail-directory/directory.tar.gz", "/dovetail/train-1", "/dovetail"]
+    assert unpacking["command"][-4:-1] == ["/dovetail-directory/directory.tar.gz", "/dovetail/train-1", "/dovetail"]
     assert main["volumeMounts"] == [{"name": "dovetail-workdir", "mountPath": "/dovetail"}]
     assert [each["name"] for each in unpacking["volumeMounts"]] == ["dovetail-workdir", "dovetail-directory"]
     assert found["volumes"] == [
@@ -87,7 +87,7 @@ def test_another_run_gets_a_directory_of_its_own() -> None:
     first = Directory(archive=b"packed", place=there).mounted(job(), config_map="x")
     second = spec(directory.moved(first, token="4d5e6f"))
     assert second["containers"][0]["workingDir"] == "/dovetail/train-4d5e6f"
-    assert second["initContainers"][0]["command"][-2:] == ["/dovetail/train-4d5e6f", "/dovetail"]
+    assert second["initContainers"][0]["command"][-3:-1] == ["/dovetail/train-4d5e6f", "/dovetail"]
 
 
 def test_a_job_without_such_a_directory_stays_where_it_is() -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from dovetail_cli.root_folder import MAX_DEPTH
 from dovetail_cli.submit.workdir import listing
 from dovetail_cli.ui.errors import CommandError, UsageError
 
@@ -70,17 +71,50 @@ def test_a_directory_that_git_ignores_as_a_whole_goes_along(tmp_path: Path) -> N
     assert paths(tmp_path / "scratch") == ["train.py"]
 
 
-def test_links_to_files_go_along_as_files_and_others_stay(tmp_path: Path) -> None:
-    work, outside = tmp_path / "work", tmp_path / "outside"
-    make(outside, "shared.py")
-    make(work, "train.py", "a -> b", "a link to b", "two\nlines")
-    (work / "shared.py").symlink_to(outside / "shared.py")
-    (work / "data").symlink_to(outside)
+def test_links_to_files_of_the_directory_go_along_as_files_and_others_stay(tmp_path: Path) -> None:
+    work = make(tmp_path / "work", "train.py", "net/shared.py", "a -> b", "a link to b", "two\nlines")
+    (work / "shared.py").symlink_to("net/shared.py")
+    (work / "again.py").symlink_to(work / "folder" / "shared.py")
+    (work / "folder").symlink_to("net")
     (work / "broken").symlink_to("nowhere")
     os.mkfifo(work / "pipe")
     found = listing.of(work)
-    assert [entry.path for entry in found.files] == ["shared.py", "train.py"]
-    assert found.left_out == ("a -> b", "a link to b", "broken", "data", "pipe", "two\nlines")
+    assert {entry.path: entry.target for entry in found.files} == {
+        "again.py": "net/shared.py", "net/shared.py": "", "shared.py": "net/shared.py", "train.py": "",
+    }  # fmt: skip
+    assert found.left_out == ("a -> b", "a link to b", "broken", "folder", "pipe", "two\nlines")
+
+
+@pytest.mark.parametrize(
+    "target",
+    ["{home}/.ssh/id_ed25519", "../home/.ssh/id_ed25519", "chain", "out/.ssh/id_ed25519", "/proc/self/environ"],
+)
+def test_a_link_that_leaves_the_directory_is_refused_by_name(tmp_path: Path, target: str) -> None:
+    make(tmp_path / "home", ".ssh/id_ed25519")
+    work = make(tmp_path / "work", "train.py")
+    (work / "chain").symlink_to("out/.ssh/id_ed25519")
+    (work / "out").symlink_to(tmp_path / "home")
+    (work / "data.txt").symlink_to(target.format(home=tmp_path / "home"))
+    make(work, dovetailignore="/chain\n")
+    with pytest.raises(CommandError, match=r"do not go along: data\.txt to /.*\. Copy such a file .*\.dovetailignore$"):
+        listing.of(work)
+    make(work, dovetailignore="/chain\ndata.txt\n")
+    assert paths(work) == [".dovetailignore", "train.py"]
+
+
+def test_a_link_to_a_file_that_stays_is_refused(tmp_path: Path) -> None:
+    work = make(tmp_path, "train.py", ".env", gitignore=".env\n")
+    (work / "notes.txt").symlink_to(".env")
+    with pytest.raises(CommandError, match=rf"do not go along: notes\.txt to {tmp_path}/\.env"):
+        listing.of(work)
+
+
+def test_a_directory_that_is_too_deep_is_named(tmp_path: Path) -> None:
+    (tmp_path / ("d/" * MAX_DEPTH)).mkdir(parents=True)
+    assert len(listing.of(tmp_path).entries) == MAX_DEPTH
+    (tmp_path / ("d/" * (MAX_DEPTH + 1))).mkdir()
+    with pytest.raises(CommandError, match="cannot go along: it is more than 64 folders deep"):
+        listing.of(tmp_path)
 
 
 def test_a_line_that_is_no_pattern_names_its_file(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The script that unpacks, run by the shells and tars that images have: what it makes, and what it refuses."""
 
+import gzip
 import io
 import shutil
 import subprocess
@@ -9,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from dovetail_cli.root_folder import MAX_DEPTH
 from dovetail_cli.submit.workdir import archive, listing
-from dovetail_cli.submit.workdir.unpack import SCRIPT
+from dovetail_cli.submit.workdir.unpack import SCRIPT, arguments
 
 
 @pytest.fixture(params=["dash", "bash", "busybox"])
@@ -23,16 +25,22 @@ def shell(request: pytest.FixtureRequest, tmp_path: Path) -> list[str]:
         return [program]
     programs = tmp_path / "busybox"
     programs.mkdir()
-    for name in ("sh", "tar", "gzip", "mktemp", "mkdir", "mv", "rm", "chmod", "cat"):
+    for name in ("sh", "tar", "gzip", "mktemp", "mkdir", "mv", "rm", "chmod", "cat", "head", "wc"):
         (programs / name).symlink_to(program)
     return ["/usr/bin/env", f"PATH={programs}", "sh"]
 
 
-def unpack(shell: list[str], packed: bytes, *, into: Path) -> subprocess.CompletedProcess[str]:
+def command(shell: list[str], packed: bytes, *, into: Path, most_bytes: int = 1 << 20) -> list[str]:
+    """What unpacks, with the archive in its place."""
     file = into.parent / "directory.tar.gz"
     into.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(packed)
-    words = [*shell, "-c", SCRIPT, "dovetail-unpack", str(file), str(into), str(into.parent)]
+    words = arguments(archive=str(file), target=str(into), above=str(into.parent), most_bytes=most_bytes)
+    return [*shell, "-c", SCRIPT, "dovetail-unpack", *words]
+
+
+def unpack(shell: list[str], packed: bytes, *, into: Path) -> subprocess.CompletedProcess[str]:
+    words = command(shell, packed, into=into)
     return subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
 
 
@@ -115,6 +123,43 @@ def test_anything_but_files_and_folders_is_refused(
     assert [path.name for path in into.parent.iterdir()] == ["directory.tar.gz"]
 
 
+def many(count: int) -> bytes:
+    """An archive with one file, `count` times."""
+    header = member("a").tobuf(format=tarfile.GNU_FORMAT)
+    return gzip.compress(header * count + bytes(1024), compresslevel=1)
+
+
+def zeros(size: int) -> bytes:
+    made = member("zeros")
+    made.size = size
+    return gzip.compress(made.tobuf(format=tarfile.GNU_FORMAT) + bytes(size + 1024), compresslevel=1)
+
+
+@pytest.mark.parametrize(
+    ("packed", "said"),
+    [
+        (lambda: many(20_001), "the archive has 20001 files and folders or more"),
+        (lambda: zeros(100 << 20), "the archive has more than 82968576 bytes"),
+        (lambda: hostile(member("d/" * MAX_DEPTH + "f")), "a file or folder that is more than 64 deep"),
+    ],
+    ids=["entries", "bytes", "depth"],
+)
+def test_more_than_the_limits_is_refused_before_anything_is_written(
+    shell: list[str], tmp_path: Path, packed: Callable[[], bytes], said: str
+) -> None:
+    into = tmp_path / "runs" / "train-1"
+    done = unpack(shell, packed(), into=into)
+    assert (done.returncode, said in done.stderr) == (1, True), done.stderr
+    assert [path.name for path in into.parent.iterdir()] == ["directory.tar.gz"]
+
+
+def test_as_much_as_the_limits_allow_is_unpacked(shell: list[str], tmp_path: Path) -> None:
+    into = tmp_path / "runs" / "train-1"
+    done = unpack(shell, hostile(member("d/" * (MAX_DEPTH - 1) + "f")), into=into)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert unpack(shell, many(20_000), into=tmp_path / "runs" / "train-2").returncode == 0
+
+
 @pytest.mark.parametrize(
     "damage", [lambda data: data[: len(data) // 2], lambda data: b"no archive"], ids=["cut", "none"]
 )
@@ -137,10 +182,7 @@ def test_a_directory_that_is_there_stays_with_its_results(shell: list[str], tmp_
 
 def test_workers_that_share_a_volume_unpack_at_the_same_time(shell: list[str], tmp_path: Path) -> None:
     into, packed = tmp_path / "runs" / "train-1", hostile(member("train.py"))
-    into.parent.mkdir()
-    file = into.parent / "directory.tar.gz"
-    file.write_bytes(packed)
-    words = [*shell, "-c", SCRIPT, "dovetail-unpack", str(file), str(into), str(into.parent)]
+    words = command(shell, packed, into=into)
     running = [subprocess.Popen(words) for _ in range(8)]
     assert [each.wait(timeout=60) for each in running] == [0] * 8
     assert [path.name for path in into.iterdir()] == ["train.py"]
