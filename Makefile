@@ -33,16 +33,17 @@ ON_EACH_VERSION := $(addprefix tests/cluster/test_,$(addsuffix .py,chart admissi
 WORKERS ?= 3
 
 ## Prove it
-.PHONY: test lint types unit cluster chart e2e e2e-versions e2e-install mutants bench bench-queue bench-hotpath bench-agent soak observe hardware simulate
+.PHONY: test lint types unit cluster chart e2e e2e-versions e2e-install mutants mutants-changed bench bench-queue bench-hotpath bench-agent soak observe hardware simulate
 test: $(STAMP) ## All checks: lint, types, unit, property and a short cluster suite (minutes)
 	@$(MAKE) --no-print-directory lint types
-	$(BIN)/python -m tools.mutants.changed
 	$(BIN)/dovetail sandbox fetch --real-node kubeconform actionlint
-	$(BIN)/pytest -m "not slow" -n $(WORKERS) --dist loadscope
-lint: $(STAMP) ## Formatting, ruff and the import contracts
+	@left_out=$$($(BIN)/python -m tests.affected); set -x; \
+	  $(BIN)/pytest -m "not slow" -n $(WORKERS) --dist loadscope --ignore=tests/style $$left_out
+lint: $(STAMP) ## Formatting, ruff, the import contracts, and the style of the text and of signatures
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports
+	$(BIN)/pytest -q tests/style
 types: $(STAMP) ## mypy, strict
 	$(BIN)/mypy
 unit: $(STAMP) ## Only the tests without a cluster (seconds)
@@ -65,6 +66,8 @@ e2e-install: $(STAMP) ## Build the images, and install the chart on a real node 
 	$(BIN)/pytest -s tests/installation
 mutants: $(STAMP) ## Insert small bugs one by one, and report which ones the tests find: make mutants OF=dovetail.queue SAMPLE=100
 	$(BIN)/python -m tools.mutants $(OF) --sample $(or $(SAMPLE),0) --seed $(or $(SEED),1) --jobs $(or $(JOBS),1) $(ARGS)
+mutants-changed: $(STAMP) ## A sample of the mutants of the lines that this change has, two minutes at most; it fails nothing
+	$(BIN)/python -m tools.mutants.changed
 bench: $(STAMP) ## The benchmarks, some 20 minutes on two cores; results as tables and JSON in out/
 	@mkdir -p out
 	@for each in extender_http kube_cache list_commands extender_scale end_to_end "replay_pack --limit-nodes 40"; do \

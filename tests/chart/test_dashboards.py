@@ -112,11 +112,11 @@ EXPOSED = exposed()
 PARTS = ("_bucket", "_count", "_sum", "_created")
 
 
-@pytest.mark.parametrize(("panel", "expression"), list(expressions()))
-def test_every_expression_parses_and_asks_for_metrics_that_exist(panel: str, expression: str) -> None:
-    names = set(metrics_in(promql_parser.parse(expression)))
-    assert names
-    assert names <= EXPOSED, f"{panel}: nobody exposes {names - EXPOSED}"
+def test_every_expression_parses_and_asks_for_metrics_that_exist() -> None:
+    asked = [(panel, set(metrics_in(promql_parser.parse(expression)))) for panel, expression in expressions()]
+    assert asked
+    assert [panel for panel, names in asked if not names] == []
+    assert {panel: names - EXPOSED for panel, names in asked if names - EXPOSED} == {}
 
 
 def test_a_misspelt_metric_would_be_found() -> None:

@@ -1,4 +1,4 @@
-"""One sandbox for all tests of this folder, a namespace for each, and the audit after each.
+"""One sandbox for all tests of this folder, a namespace for each, and the audit after each file.
 
 In a parallel run there are two, each for one half of the files: see `tests/lanes.py`.
 
@@ -83,13 +83,13 @@ async def canary(client: Client) -> AsyncIterator[str]:
         yield name
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def audited(sandbox: Cluster) -> Iterator[None]:
-    """What `dovetail audit` says when the test is over, its own tidying included: nothing is promised twice."""
+    """What `dovetail audit` says when the file's tests are over, their tidying included: nothing is promised twice."""
     yield
     limit = time.monotonic() + PATIENCE_SECONDS
     report = audit.prove(kubeconfig=str(sandbox.kubeconfig), context=None)
-    # A status may lag behind what the test has just taken away, on a busy machine for longer than the command waits.
+    # A status may lag behind what the tests have just taken away, on a busy machine for longer than the command waits.
     while report.findings and {each.kind for each in report.findings} <= LAGGING and time.monotonic() < limit:
         report = audit.prove(kubeconfig=str(sandbox.kubeconfig), context=None)
     assert not report.findings, "\n".join(f"{each.kind} {each.subject}: {each.message}" for each in report.findings)

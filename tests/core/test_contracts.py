@@ -4,8 +4,6 @@ import re
 from pathlib import Path
 from typing import Any, get_args
 
-import pytest
-
 from dovetail import names
 from dovetail.api.gpujob import Phase, Reason
 from dovetail.api.gpunode import Assignment, Device, Enforcement, GPUNodeStatus, Links, Stranger
@@ -33,9 +31,8 @@ def wire_names(kind: Any) -> list[str]:
     return list(kind.__struct_encode_fields__)
 
 
-@pytest.mark.parametrize("name", [name for name in SHARED_NAMES if name != names.API_VERSION])
-def test_every_shared_name_stands_in_the_contract(name: str) -> None:
-    assert name in TEXT
+def test_every_shared_name_stands_in_the_contract() -> None:
+    assert [name for name in SHARED_NAMES if name not in TEXT and name != names.API_VERSION] == []
 
 
 def test_the_phases_are_those_of_the_contract() -> None:

@@ -1,4 +1,4 @@
-"""A sample of the mutants of changed lines, for each run of CI: it takes two minutes at most.
+"""A sample of the mutants of changed lines, for CI and `make mutants-changed`: it takes two minutes at most.
 
 Compared with are the merge base with main and, on main itself, the last commit. Without any history there is nothing
 to compare with.
@@ -6,13 +6,13 @@ to compare with.
 
 import random
 import re
-import subprocess
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from tools.changes import git, merge_base
 from tools.mutants.catalogue import Mutant, modules_of, mutants_of
 from tools.mutants.packages import PACKAGES, tests_of
 from tools.mutants.reach import measured
@@ -28,36 +28,20 @@ _HUNK: Final = re.compile(r"^@@ -\S+ \+(\d+)(?:,(\d+))? @@")
 
 def base_of(folder: Path) -> str | None:
     """The commit to compare with; None without git or without history."""
-    head = _git(folder, "rev-parse", "--verify", "--quiet", "HEAD")
-    if not head:
-        return None
-    for main in ("origin/main", "main"):
-        base = _git(folder, "merge-base", "HEAD", main)
-        if base and base != head:
-            return base
-    return _git(folder, "rev-parse", "--verify", "--quiet", "HEAD~1") or None
+    return merge_base(folder) or git(folder, "rev-parse", "--verify", "--quiet", "HEAD~1") or None
 
 
 def changed_lines(folder: Path, *, base: str) -> Mapping[str, frozenset[int]]:
     """The lines of Python files that are new or other than at `base`, by path; a file that only moved has none."""
     found: dict[str, set[int]] = {}
     path = ""
-    for line in _git(folder, "diff", "--unified=0", "--find-renames", base, "--", "*.py").splitlines():
+    for line in git(folder, "diff", "--unified=0", "--find-renames", base, "--", "*.py").splitlines():
         if line.startswith("+++ "):
             path = line.removeprefix("+++ ").removeprefix("b/")
         elif hunk := _HUNK.match(line):
             first, count = int(hunk[1]), int(hunk[2] or 1)
             found.setdefault(path, set()).update(range(first, first + count))
     return {path: frozenset(lines) for path, lines in found.items() if lines}
-
-
-def _git(folder: Path, *arguments: str) -> str:
-    """What git answers; empty where it fails or is not there."""
-    try:
-        done = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        return ""
-    return done.stdout.strip() if done.returncode == 0 else ""
 
 
 def _mutants(lines: Mapping[str, frozenset[int]]) -> Sequence[Mutant]:

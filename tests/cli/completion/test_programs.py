@@ -7,12 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dovetail.api.conversion import values_of
 from dovetail_cli.app import COMMANDS, COMPLETE_VARIABLE, PROGRAMS, main, run
-from tests.cli.builders import make_job
-from tests.core.kube.api import Answer, Api
 
-JOBS = "GET /apis/dovetail.dev/v1alpha1/namespaces/default/gpujobs"
 # The folder of the installed programs.
 PATH = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
 BASH = """
@@ -44,12 +40,6 @@ def asked(words: list[str], *, monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     captured = capsys.readouterr()
     assert captured.err == ""
     return captured.out.split()
-
-
-async def test_bash_completes_jobs_of_the_cluster(api: Api, kubeconfig: str) -> None:
-    api.answer(JOBS, Answer(body={"metadata": {}, "items": [values_of(make_job("train", number=7, phase="Queued"))]}))
-    assert await bash("gjob", "log", "", kubeconfig=kubeconfig) == (["7"], "")
-    assert await bash("gjob", "show", "tr", kubeconfig=kubeconfig) == (["train"], "")
 
 
 async def test_while_the_cluster_is_away_nothing_is_offered_and_nothing_is_said() -> None:

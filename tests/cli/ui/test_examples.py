@@ -25,27 +25,23 @@ def all_leaves() -> list[str]:
     return [leaf for name in COMMANDS for leaf in leaves(get_command(typer_app(name)), name=name)]
 
 
-@pytest.mark.parametrize("leaf", all_leaves())
-def test_the_help_of_each_command_ends_with_examples(leaf: str, capsys: pytest.CaptureFixture[str]) -> None:
-    name, *words = leaf.split()
-    assert run(name, arguments=[*words, "--help"], prog=name) == 0
-    lines = capsys.readouterr().out.split("  Examples:\n")[1].splitlines()
-    assert [line.strip() for line in lines] == list(EXAMPLES[leaf])
+def test_the_help_of_each_command_ends_with_examples(
+    subtests: pytest.Subtests, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for leaf in all_leaves():
+        name, *words = leaf.split()
+        with subtests.test(leaf):
+            assert run(name, arguments=[*words, "--help"], prog=name) == 0
+            lines = capsys.readouterr().out.split("  Examples:\n")[1].splitlines()
+            assert [line.strip() for line in lines] == list(EXAMPLES[leaf])
 
 
 def test_no_example_is_of_a_command_that_does_not_exist() -> None:
     assert set(EXAMPLES) == set(all_leaves())
 
 
-@pytest.mark.parametrize(
-    ("leaf", "example"), [(leaf, each) for leaf in EXAMPLES if leaf != "completion" for each in EXAMPLES[leaf]]
-)
-def test_the_command_takes_its_example(
-    leaf: str, example: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    for file in ("evaluate.sh", "nodes.csv", "pods.csv", "nodes.yaml", "cluster.json"):
-        (tmp_path / file).write_text("#!/bin/sh\n")
+def take(example: str, *, leaf: str) -> None:
+    """Parse a command line. Raises an error of usage for an option or value that the command does not take."""
     program, *words = shlex.split(example)
     if program not in PROGRAMS:
         assert program == "dovetail"
@@ -57,5 +53,16 @@ def test_the_command_takes_its_example(
         with command.make_context(name, list(words)) as context:
             name, command, words = command.resolve_command(context, [*context._protected_args, *context.args])
     assert name in {leaf, leaf.rsplit(maxsplit=1)[-1]}
-    # Raises an error of usage for an option or value that the command does not take.
     command.make_context(name, list(words))
+
+
+def test_each_command_takes_its_examples(
+    subtests: pytest.Subtests, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for file in ("evaluate.sh", "nodes.csv", "pods.csv", "nodes.yaml", "cluster.json"):
+        (tmp_path / file).write_text("#!/bin/sh\n")
+    examples = [(leaf, each) for leaf, listed in EXAMPLES.items() if leaf != "completion" for each in listed]
+    for leaf, example in examples:
+        with subtests.test(example):
+            take(example, leaf=leaf)

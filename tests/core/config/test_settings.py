@@ -267,15 +267,22 @@ def test_the_default_document_loads_to_the_defaults(write) -> None:
     assert list(yaml.safe_load(default_yaml())) == list(Settings.model_fields)
 
 
-@pytest.mark.parametrize("key", [*Settings.model_fields, *ScoreWeights.model_fields, *PreemptionRules.model_fields])
-def test_every_default_is_documented_with_its_unit_or_its_names(key: str) -> None:
-    lines = default_yaml().splitlines()
+def comment_of(key: str, *, lines: list[str]) -> str:
+    """The comment above a key of the default document."""
     place = next(number for number, text in enumerate(lines) if text.strip().startswith(f"{key}:"))
     start = next(number for number in range(place - 1, -1, -1) if not lines[number].strip().startswith("#"))
-    comment = " ".join(text.strip().removeprefix("# ") for text in lines[start + 1 : place])
-    field = {**Settings.model_fields, **ScoreWeights.model_fields, **PreemptionRules.model_fields}[key]
-    assert comment.startswith(field.description)
-    assert "choices" in field.json_schema_extra or field.json_schema_extra["unit"] in comment
+    return " ".join(text.strip().removeprefix("# ") for text in lines[start + 1 : place])
+
+
+def test_every_default_is_documented_with_its_unit_or_its_names() -> None:
+    lines = default_yaml().splitlines()
+    fields = {**Settings.model_fields, **ScoreWeights.model_fields, **PreemptionRules.model_fields}
+    comments = {key: comment_of(key, lines=lines) for key in fields}
+    assert {
+        key: comments[key] for key, field in fields.items() if not comments[key].startswith(field.description)
+    } == {}
+    units = {key: field.json_schema_extra for key, field in fields.items() if "choices" not in field.json_schema_extra}
+    assert {key: unit["unit"] for key, unit in units.items() if unit["unit"] not in comments[key]} == {}
 
 
 def test_the_core_and_its_errors_come_without_pydantic() -> None:

@@ -92,22 +92,23 @@ def verdicts_of(state: State) -> dict[str, Verdict]:
     return {verdict.key: verdict for verdict in decide(state, cycle=survey(state, now=NOW))}
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_the_queue_of_a_query_has_the_operator_s_input(seed: int) -> None:
-    cluster = random_cluster(seed)
-    state, queue = state_of(cluster), queue_view(cluster.objects(), now=NOW)
-    cycle, foreseen = survey(state, now=NOW), survey(state, now=NOW, foresees=True)
-    assert {each.key: each for each in queue.waiting} == {each.key: each for each in cycle.waiting}
-    assert queue.sites == {**cycle.sites, **queue.sites}
-    of_pods = [each for each in queue.leaving if "/" not in each.key]
-    assert sorted(of_pods) == sorted(cycle.leaving)
-    assert sorted(each for each in queue.expected if "/" not in each.key) == sorted(foreseen.leaving)
-    counted = counted_jobs(state, waiting=cycle.keys)
-    assert {each.uid: each for each in queue.counted} == {each.uid: each for each in counted}
-    preemptible = preemption_view(cluster.objects(), queue=queue).running
-    assert sorted(preemptible, key=lambda each: each.key) == sorted(
-        running_jobs(state, now=NOW), key=lambda each: each.key
-    )
+def test_the_queue_of_a_query_has_the_operator_s_input(subtests: pytest.Subtests) -> None:
+    for seed in SEEDS:
+        with subtests.test(seed=seed):
+            cluster = random_cluster(seed)
+            state, queue = state_of(cluster), queue_view(cluster.objects(), now=NOW)
+            cycle, foreseen = survey(state, now=NOW), survey(state, now=NOW, foresees=True)
+            assert {each.key: each for each in queue.waiting} == {each.key: each for each in cycle.waiting}
+            assert queue.sites == {**cycle.sites, **queue.sites}
+            of_pods = [each for each in queue.leaving if "/" not in each.key]
+            assert sorted(of_pods) == sorted(cycle.leaving)
+            assert sorted(each for each in queue.expected if "/" not in each.key) == sorted(foreseen.leaving)
+            counted = counted_jobs(state, waiting=cycle.keys)
+            assert {each.uid: each for each in queue.counted} == {each.uid: each for each in counted}
+            preemptible = preemption_view(cluster.objects(), queue=queue).running
+            assert sorted(preemptible, key=lambda each: each.key) == sorted(
+                running_jobs(state, now=NOW), key=lambda each: each.key
+            )
 
 
 def asked_of(cluster: RandomCluster) -> GPUJob:
@@ -118,25 +119,26 @@ def asked_of(cluster: RandomCluster) -> GPUJob:
     return msgspec.structs.replace(job, metadata=meta)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_a_dry_run_says_what_the_operator_does_with_the_job_once_it_is_submitted(seed: int) -> None:
-    cluster = random_cluster(seed)
-    asked, state = asked_of(cluster), state_of(cluster)
-    foretold = dry_run(asked, objects=read_with(cluster, state=state), now=NOW)
-    state.store.job_changed(asked)
-    verdict = verdicts_of(reckoned(state))[asked.metadata.uid]
-    if isinstance(verdict, Admitted):
-        nodes = [claim.node for claim in verdict.claims]
-        assert foretold.outcome == "Starts"
-        assert foretold.message == (on_cpu_message(verdict.on_cpu) if verdict.on_cpu else "")
-        assert {each.node for each in foretold.nodes or ()} == set(nodes)
-        return
-    assert foretold.reason == verdict.reason
-    assert verdict.message.startswith(foretold.message)
-    if verdict.reason != "ExceedsCapacity":
-        assert verdict.queue is not None
-        assert foretold.position == verdict.queue.position
-        assert_same_start(foretold, state=state, asked=asked)
+def test_a_dry_run_says_what_the_operator_does_with_the_job_once_it_is_submitted(subtests: pytest.Subtests) -> None:
+    for seed in SEEDS:
+        with subtests.test(seed=seed):
+            cluster = random_cluster(seed)
+            asked, state = asked_of(cluster), state_of(cluster)
+            foretold = dry_run(asked, objects=read_with(cluster, state=state), now=NOW)
+            state.store.job_changed(asked)
+            verdict = verdicts_of(reckoned(state))[asked.metadata.uid]
+            if isinstance(verdict, Admitted):
+                nodes = [claim.node for claim in verdict.claims]
+                assert foretold.outcome == "Starts"
+                assert foretold.message == (on_cpu_message(verdict.on_cpu) if verdict.on_cpu else "")
+                assert {each.node for each in foretold.nodes or ()} == set(nodes)
+                continue
+            assert foretold.reason == verdict.reason
+            assert verdict.message.startswith(foretold.message)
+            if verdict.reason != "ExceedsCapacity":
+                assert verdict.queue is not None
+                assert foretold.position == verdict.queue.position
+                assert_same_start(foretold, state=state, asked=asked)
 
 
 def assert_same_start(foretold: DryRun, *, state: State, asked: GPUJob) -> None:
@@ -152,53 +154,56 @@ def assert_same_start(foretold: DryRun, *, state: State, asked: GPUJob) -> None:
         assert start.basis == place.basis
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_explain_gives_each_waiting_job_the_operator_s_reason(seed: int) -> None:
-    cluster = random_cluster(seed)
-    state = state_of(cluster)
-    objects, verdicts = read_with(cluster, state=state), verdicts_of(state)
-    if any(isinstance(verdict, Admitted) for verdict in verdicts.values()):
-        # A job that is admitted now takes room from those behind it before explain can see it bound.
-        return
-    pods = objects.pods_by_job()
-    for job in cluster.jobs:
-        verdict = verdicts.get(job.metadata.uid)
-        if verdict is None:
-            continue
-        subject = of_job(job, pods=pods.get(key_of(job.metadata), ()), settings=cluster.settings)
-        found = explain(subject, objects=objects, now=NOW).answer
-        if found is None:
-            continue
-        assert found.fits == isinstance(verdict, Admitted)
-        assert found.fits or found.reason == verdict.reason
+def test_explain_gives_each_waiting_job_the_operator_s_reason(subtests: pytest.Subtests) -> None:
+    for seed in SEEDS:
+        with subtests.test(seed=seed):
+            cluster = random_cluster(seed)
+            state = state_of(cluster)
+            objects, verdicts = read_with(cluster, state=state), verdicts_of(state)
+            if any(isinstance(verdict, Admitted) for verdict in verdicts.values()):
+                # A job that is admitted now takes room from those behind it before explain can see it bound.
+                continue
+            pods = objects.pods_by_job()
+            for job in cluster.jobs:
+                verdict = verdicts.get(job.metadata.uid)
+                if verdict is None:
+                    continue
+                subject = of_job(job, pods=pods.get(key_of(job.metadata), ()), settings=cluster.settings)
+                found = explain(subject, objects=objects, now=NOW).answer
+                if found is None:
+                    continue
+                assert found.fits == isinstance(verdict, Admitted)
+                assert found.fits or found.reason == verdict.reason
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_explain_names_the_node_that_the_operator_plans_first(seed: int) -> None:
-    cluster = random_cluster(seed)
-    job = msgspec.structs.replace(cluster.new_job("wait", gpu="1"), metadata=cluster.new_job("only").metadata)
-    cluster.jobs[:] = [each for each in cluster.jobs if each.status.phase not in {"Queued", "Starting"}]
-    cluster.quotas.clear()
-    state = state_of(cluster)
-    state.store.job_changed(job)
-    verdict = verdicts_of(reckoned(state))[job.metadata.uid]
-    subject = of_job(job, pods=(), settings=cluster.settings)
-    found = explain(subject, objects=read_with(cluster, state=state), now=NOW).answer
-    assert found is not None
-    assert found.fits == isinstance(verdict, Admitted)
-    if isinstance(verdict, Admitted):
-        best = found.fitting[0]
-        (claim,) = verdict.claims
-        assert claim.node in {each.node for each in found.fitting if each.score == best.score}
+def test_explain_names_the_node_that_the_operator_plans_first(subtests: pytest.Subtests) -> None:
+    for seed in SEEDS:
+        with subtests.test(seed=seed):
+            cluster = random_cluster(seed)
+            job = msgspec.structs.replace(cluster.new_job("wait", gpu="1"), metadata=cluster.new_job("only").metadata)
+            cluster.jobs[:] = [each for each in cluster.jobs if each.status.phase not in {"Queued", "Starting"}]
+            cluster.quotas.clear()
+            state = state_of(cluster)
+            state.store.job_changed(job)
+            verdict = verdicts_of(reckoned(state))[job.metadata.uid]
+            subject = of_job(job, pods=(), settings=cluster.settings)
+            found = explain(subject, objects=read_with(cluster, state=state), now=NOW).answer
+            assert found is not None
+            assert found.fits == isinstance(verdict, Admitted)
+            if isinstance(verdict, Admitted):
+                best = found.fitting[0]
+                (claim,) = verdict.claims
+                assert claim.node in {each.node for each in found.fitting if each.score == best.score}
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_a_prepared_queue_gives_each_of_many_dry_runs_the_answer_of_a_fresh_one(seed: int) -> None:
-    cluster = random_cluster(seed)
-    prepared = prepare(cluster.objects(), now=NOW)
-    for _ in range(3):
-        asked = asked_of(cluster)
-        assert dry_run_on(prepared, job=asked) == dry_run(asked, objects=cluster.objects(), now=NOW)
+def test_a_prepared_queue_gives_each_of_many_dry_runs_the_answer_of_a_fresh_one(subtests: pytest.Subtests) -> None:
+    for seed in SEEDS:
+        with subtests.test(seed=seed):
+            cluster = random_cluster(seed)
+            prepared = prepare(cluster.objects(), now=NOW)
+            for _ in range(3):
+                asked = asked_of(cluster)
+                assert dry_run_on(prepared, job=asked) == dry_run(asked, objects=cluster.objects(), now=NOW)
 
 
 def test_a_limit_on_simulated_cycles_leaves_out_the_estimate_and_nothing_else() -> None:
@@ -213,11 +218,12 @@ def test_a_limit_on_simulated_cycles_leaves_out_the_estimate_and_nothing_else() 
     assert estimated
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_pods_of_a_list_and_pods_one_by_one_give_the_same_ledger(seed: int) -> None:
-    objects = random_cluster(seed).objects()
-    listed, one_by_one = objects.view().ledger, replace(objects, pods=()).view()
-    for pod in objects.pods:
-        one_by_one.pod_changed(pod)
-    assert set(listed.claims()) == set(one_by_one.ledger.claims())
-    assert listed.content() == one_by_one.ledger.content()
+def test_pods_of_a_list_and_pods_one_by_one_give_the_same_ledger(subtests: pytest.Subtests) -> None:
+    for seed in SEEDS:
+        with subtests.test(seed=seed):
+            objects = random_cluster(seed).objects()
+            listed, one_by_one = objects.view().ledger, replace(objects, pods=()).view()
+            for pod in objects.pods:
+                one_by_one.pod_changed(pod)
+            assert set(listed.claims()) == set(one_by_one.ledger.claims())
+            assert listed.content() == one_by_one.ledger.content()

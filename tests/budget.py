@@ -1,0 +1,82 @@
+"""What each group of tests took, next to its budget: a table at the end of a parallel run. It fails nothing.
+
+Processor time is that of the process that runs the test, and of the programs that ended during it.
+"""
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pytest
+
+from tests.groups import Group, groups
+
+_CPU: Final = "cpu_seconds"
+_started = pytest.StashKey[float]()
+_totals = pytest.StashKey[dict[str, Counter[str]]]()
+
+
+def _cpu() -> float:
+    return sum(os.times()[:4])
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Before the fixtures."""
+    item.stash[_started] = _cpu()
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    """The last report of a test says what the whole of it took, with fixtures."""
+    report: Any = yield
+    if call.when == "teardown":
+        report.user_properties.append((_CPU, _cpu() - item.stash[_started]))
+    return report
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Where the process that collects the reports adds them up."""
+    config.stash[_totals] = {}
+    config.pluginmanager.register(_Adder(config.stash[_totals]))
+
+
+class _Adder:
+    def __init__(self, totals: dict[str, Counter[str]]) -> None:
+        self._totals = totals
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        total = self._totals.setdefault(groups().of(report.nodeid).name, Counter())
+        total["seconds"] += report.duration
+        if report.when == "teardown":
+            total["tests"] += 1
+            total[_CPU] += dict(report.user_properties).get(_CPU, 0.0)
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """The table, where several processes ran the tests: a run of a few files says nothing of a group."""
+    if not getattr(config.option, "numprocesses", None) or hasattr(config, "workerinput"):
+        return
+    terminalreporter.section("Seconds by group, and the budget of tests/groups.toml")
+    for line in table(config.stash[_totals]):
+        terminalreporter.line(line)
+
+
+def table(totals: dict[str, Counter[str]]) -> Iterator[str]:
+    """One line for each group that ran, then those above their budget."""
+    load = os.getloadavg()[0]
+    yield f"{'group':<32}{'tests':>7}{'processor':>11}{'start to end':>14}{'budget':>8}"
+    ran = [(group, totals[group.name]) for group in groups().every if group.name in totals]
+    for group, total in ran:
+        cells = f"{total['tests']:>7}{total[_CPU]:>11.0f}{total['seconds']:>14.0f}{group.seconds:>8}"
+        yield f"{group.name:<32}{cells} {'of start to end' if group.waits else 'of processor'}"
+    over = [f"{group.name} by {excess:.0f} s" for group, total in ran if (excess := above(group, total)) > 0]
+    yield f"Load average at the end {load:.1f} on {os.cpu_count()} cores"
+    yield f"OVER BUDGET: {', '.join(over)}" if over else "Every group keeps its budget"
+
+
+def above(group: Group, total: Counter[str]) -> float:
+    """By how many seconds a group is above its budget; below 0 if it keeps it."""
+    return (total["seconds"] if group.waits else total[_CPU]) - group.seconds
