@@ -21,6 +21,7 @@ OURS = (
     "pods",
     "runtime-classes",
     "users",
+    "gpujobs-need-pods",
     "job-pods",
     "owners",
     "priorities",
@@ -287,8 +288,10 @@ def test_the_policies_know_every_variable_that_grants_devices(render: Render) ->
         assert f"'{name}'" in text
 
 
-@pytest.mark.parametrize("wanted", [False, True])
-def test_the_policy_on_who_makes_gpujobs_is_there_where_it_is_wanted(render: Render, wanted: bool) -> None:
-    chart = render(policies__gpujobsNeedPods=wanted)
+@pytest.mark.parametrize("values", [{}, {"policies__gpujobsNeedPods": False}])
+def test_the_policy_on_who_makes_gpujobs_is_there_unless_it_is_unwanted(
+    render: Render, values: dict[str, bool]
+) -> None:
+    chart, wanted = render(**values), not values
     for kind in ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"):
         assert ("dovetail-gpujobs-need-pods" in named(chart, kind)) is wanted

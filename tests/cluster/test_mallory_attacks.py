@@ -5,16 +5,14 @@ What each is refused with is said; what is let in is judged by `tests/visibility
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator
 from typing import Any, Final
 
 import pytest
-import yaml
 
 from dovetail import names
 from dovetail.api.builtin import Pod
 from dovetail.api.gpujob import GPUJob
-from dovetail.api.resources import GPUJOBS, PODS
+from dovetail.api.resources import GPUJOBS, PODS, SECRETS, SERVICEACCOUNTS
 from dovetail.engine.model.ranking import DEFAULT_RANKING
 from dovetail.gpu.request import RequestError
 from dovetail.kube.client import Client
@@ -22,7 +20,6 @@ from dovetail.kube.errors import KubeError
 from dovetail.pods.demand import ask_of_job
 from dovetail_operator.manifests.batch_job import build_job
 from dovetail_sandbox.cluster import Cluster
-from tests.chart.generated import CHART, IMAGES
 from tests.cluster.jobs import Jobs, manifest
 from tests.cluster.mallory import (
     CLASSES,
@@ -34,6 +31,7 @@ from tests.cluster.mallory import (
     VOID,
     an_account,
     attempt,
+    bind_role,
     harm,
     make_pod,
     others_go_on,
@@ -41,8 +39,6 @@ from tests.cluster.mallory import (
     side_by_side,
     the_job_controller,
 )
-from tests.cluster.test_admission import CLUSTER_KINDS
-from tests.cluster.test_chart import run
 from tests.operator_.builders import make_job
 from tests.visibility import VARIABLE, Manifest
 
@@ -279,44 +275,47 @@ async def test_a_gpujob_with_a_sidecar_that_asks_no_devices_is_invalid(
     await others_go_on(client)
 
 
-@pytest.fixture
-async def gpujobs_need_pods(client: Client, namespace: str) -> AsyncIterator[None]:
-    """The policy of the value `policies.gpujobsNeedPods`, in this namespace alone."""
-    done = run("helm", "template", "dovetail", CHART, IMAGES, "--set=policies.gpujobsNeedPods=true")
-    text = done.stdout.replace("dovetail-gpujobs-need-pods", f"need-pods-{namespace}")
-    objects = [
-        each for each in yaml.safe_load_all(text) if each and each["metadata"]["name"] == f"need-pods-{namespace}"
-    ]
-    assert [each["kind"] for each in objects] == ["ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"]
-    selector = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
-    objects[0]["spec"]["matchConstraints"]["namespaceSelector"] = selector
-    for each in objects:
-        await client.create(CLUSTER_KINDS[each["kind"]], body=each, as_type=Manifest)
-    yield
-    for each in objects:
-        await client.delete(CLUSTER_KINDS[each["kind"]], name=each["metadata"]["name"])
+REFUSED_WITHOUT_PODS: Final = "may not create pods in namespace"
 
 
-async def test_who_may_not_create_pods_makes_no_gpujob_where_the_site_wants_it_so(
-    mallory: Client, client: Client, namespace: str, sandbox: Cluster, gpujobs_need_pods: None
+async def test_who_may_not_create_pods_gets_none_by_a_gpujob(
+    mallory: Client, client: Client, namespace: str, sandbox: Cluster
 ) -> None:
-    rule = {"apiGroups": [names.GROUP], "resources": ["gpujobs"], "verbs": ["create", "patch"]}
-    async with an_account("submitter", client, rules=[rule], namespace=namespace, sandbox=sandbox) as submitter:
+    """eve has `dovetail-edit` and `dovetail-view`: by a GPUJob she would be `boss`, the namespace's administrator."""
+    await client.create(SERVICEACCOUNTS, body={"metadata": {"name": "boss"}}, as_type=Manifest, namespace=namespace)
+    await bind_role(client, account="boss", kind="ClusterRole", role="admin", namespace=namespace)
+    secret = {"metadata": {"name": "treasure"}, "stringData": {"word": "theirs"}}
+    await client.create(SECRETS, body=secret, as_type=Manifest, namespace=namespace)
+    stolen = {
+        "serviceAccountName": "boss",
+        "containers": [{"name": "main", "image": "busybox", "envFrom": [{"secretRef": {"name": "treasure"}}]}],
+    }
+    async with an_account("eve", client, rules=[], namespace=namespace, sandbox=sandbox) as eve:
+        for role in ("dovetail-view", "dovetail-edit"):
+            await bind_role(client, account="eve", kind="ClusterRole", role=role, namespace=namespace)
         async with asyncio.timeout(60):
-            while "may not create pods in namespace" not in await creating(submitter, namespace=namespace):  # noqa: ASYNC110
+            while REFUSED_WITHOUT_PODS not in (told := await creating(eve, stolen, namespace=namespace)):
+                assert "cannot create resource" in told, told
                 await asyncio.sleep(0.1)
-        job = manifest("x", suspend=True)
-        await mallory.create(GPUJOBS, body=job, as_type=GPUJob, namespace=namespace)
-        image = {"template": {"spec": {"containers": [{"name": "main", "image": "another"}]}}}
-        with pytest.raises(KubeError, match="may not create pods in namespace"):
-            await submitter.patch(GPUJOBS, name="x", patch={"spec": image}, as_type=GPUJob, namespace=namespace)
-        await submitter.patch(GPUJOBS, name="x", patch={"spec": {"priority": 1}}, as_type=GPUJob, namespace=namespace)
+        assert (
+            f"serviceaccount:{namespace}:eve {REFUSED_WITHOUT_PODS} {namespace}, so it may not create GPUJobs" in told
+        )
+        await mallory.create(GPUJOBS, body=manifest("x", suspend=True), as_type=GPUJob, namespace=namespace)
+        patch: Manifest = {"spec": {"template": {"spec": stolen}}}
+        with pytest.raises(KubeError, match="so it may not change what a GPUJob runs there"):
+            await eve.patch(GPUJOBS, name="x", patch=patch, as_type=Manifest, namespace=namespace)
+        # What runs no other pod is still hers.
+        for change in ({"priority": 1}, {"suspend": False}, {"cancel": True}):
+            await eve.patch(GPUJOBS, name="x", patch={"spec": change}, as_type=GPUJob, namespace=namespace)
     await client.delete(GPUJOBS, name="x", namespace=namespace)
 
 
-async def creating(account: Client, *, namespace: str) -> str:
+async def creating(account: Client, spec: Manifest, *, namespace: str) -> str:
+    """The sentence with which a GPUJob with this pod is refused; empty where it is taken."""
+    job = manifest("y")
+    job["spec"]["template"]["spec"] = spec
     try:
-        await account.create(GPUJOBS, body=manifest("y"), as_type=GPUJob, namespace=namespace, dry_run=True)
+        await account.create(GPUJOBS, body=job, as_type=GPUJob, namespace=namespace, dry_run=True)
     except KubeError as error:
         return str(error)
     return ""
