@@ -22,14 +22,20 @@ def ago(**span: float) -> str:
 
 
 def make_job(
-    name: str = "train", *, priority: int = 10, namespace: str = "default", resource_version: str = "1", **status: Any
+    name: str = "train",
+    *,
+    priority: int = 10,
+    workers: int = 1,
+    namespace: str = "default",
+    resource_version: str = "1",
+    **status: Any,
 ) -> GPUJob:
     devices = [_assigned(*device) for device in status.pop("devices", ())]
     return GPUJob(
         metadata=ObjectMeta(
             name=name, namespace=namespace, creation_timestamp=ago(hours=1), resource_version=resource_version
         ),
-        spec=GPUJobSpec(gpu="1", priority=priority, template=template_of({"containers": [{"name": "main"}]})),
+        spec=GPUJobSpec(gpu="1", priority=priority, workers=workers, template=template_of({"containers": [{"name": "main"}]})),
         status=GPUJobStatus(devices=devices, **status),
     )
 

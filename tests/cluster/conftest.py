@@ -9,7 +9,6 @@ each with `--set`. `DOVETAIL_TEST_KUBERNETES=1.34` chooses the control plane's m
 
 import asyncio
 import os
-import time
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -19,7 +18,6 @@ import pytest
 
 from dovetail.api.builtin import Namespace, Pod
 from dovetail.api.resources import NAMESPACES, PODS, SERVICEACCOUNTS
-from dovetail.audit.allocations import LAGGING
 from dovetail.kube.auth.connection import load_connection
 from dovetail.kube.client import Client
 from dovetail.kube.errors import NotFound
@@ -87,11 +85,8 @@ async def canary(client: Client) -> AsyncIterator[str]:
 def audited(sandbox: Cluster) -> Iterator[None]:
     """What `dovetail audit` says when the file's tests are over, their tidying included: nothing is promised twice."""
     yield
-    limit = time.monotonic() + PATIENCE_SECONDS
-    report = audit.prove(kubeconfig=str(sandbox.kubeconfig), context=None)
-    # A status may lag behind what the tests have just taken away, on a busy machine for longer than the command waits.
-    while report.findings and {each.kind for each in report.findings} <= LAGGING and time.monotonic() < limit:
-        report = audit.prove(kubeconfig=str(sandbox.kubeconfig), context=None)
+    # A status may lag behind what the tests have just taken away.
+    report = audit.prove(kubeconfig=str(sandbox.kubeconfig), context=None, older_than_seconds=PATIENCE_SECONDS)
     assert not report.findings, "\n".join(f"{each.kind} {each.subject}: {each.message}" for each in report.findings)
 
 

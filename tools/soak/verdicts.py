@@ -7,7 +7,6 @@ from typing import Final
 
 import msgspec
 
-from dovetail.audit.allocations import LAGGING
 from tools.soak.record import AuditRecord, Disturbed, JobRecord, Record
 from tools.soak.schedule import OPERATOR, Kind
 
@@ -119,7 +118,7 @@ def _statuses(record: Record) -> Verdict:
 
 
 def _is_late(finding: str) -> bool:
-    return finding.split(" ", 1)[0] in LAGGING
+    return finding.startswith("AllocationWithoutPod ")
 
 
 def _is_excused(finding: str, *, audit: AuditRecord, following: AuditRecord | None, record: Record) -> bool:

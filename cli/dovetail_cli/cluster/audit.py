@@ -4,6 +4,7 @@ The rules follow the cluster's configuration.
 """
 
 import asyncio
+import time
 from dataclasses import asdict, replace
 from functools import partial
 from typing import Any, Final
@@ -15,7 +16,7 @@ from dovetail.api.builtin import Node, Pod, ResourceSlice
 from dovetail.api.gpunode import GPUNode
 from dovetail.api.meta import ObjectMeta
 from dovetail.api.resources import GPUNODES, NODES, PODS, Resource
-from dovetail.audit.allocations import Report, Rules, audit
+from dovetail.audit.allocations import OLDER_THAN_SECONDS, Report, Rules, audit
 from dovetail.audit.findings import Finding
 from dovetail.kube.errors import Forbidden
 from dovetail.kube.queries.cluster import read_settings
@@ -25,27 +26,30 @@ from dovetail_cli.cluster.connection import Cluster, read_jobs, work
 from dovetail_cli.cluster.release import release_namespace
 from dovetail_cli.ui import output
 
-# What is written a moment after the fact must have caught up by then.
-_SECOND_LOOK_SECONDS: Final = 3.0
+# Between two looks at what may put itself right.
+_PAUSE_SECONDS: Final = 3.0
 _NOT_SEEN: Final = "you may not list resourceslices, so DRA drivers on managed nodes are not looked for"
 COLUMNS: Final = ("kind", "subject", "message")
 
 
-def prove(*, kubeconfig: str | None, context: str | None) -> Report:
-    """The audit of the cluster that the options name."""
-    return work(run_audit, kubeconfig=kubeconfig, context=context)
+def prove(*, kubeconfig: str | None, context: str | None, older_than_seconds: float = OLDER_THAN_SECONDS) -> Report:
+    """The audit of the cluster that the options name; see `run_audit`."""
+    task = partial(run_audit, older_than_seconds=older_than_seconds)
+    return work(task, kubeconfig=kubeconfig, context=context)
 
 
-async def run_audit(cluster: Cluster) -> Report:
+async def run_audit(cluster: Cluster, *, older_than_seconds: float = OLDER_THAN_SECONDS) -> Report:
     """The audit as of now.
 
-    Findings that a late status can explain count only if a second audit finds them again.
+    What the programs put right by themselves is a finding only if every look within `older_than_seconds` finds it. So
+    a clean cluster needs one look, and another one needs that long at most.
     """
-    first = await _look_once(cluster)
-    if is_final(first):
-        return first
-    await asyncio.sleep(_SECOND_LOOK_SECONDS)
-    return confirmed(first, again=await _look_once(cluster))
+    report = await _look_once(cluster, older_than_seconds=older_than_seconds)
+    end = time.monotonic() + older_than_seconds
+    while not is_final(report) and (left := end - time.monotonic()) > 0:
+        await asyncio.sleep(min(left, _PAUSE_SECONDS))
+        report = confirmed(report, again=await _look_once(cluster, older_than_seconds=older_than_seconds))
+    return report
 
 
 def render(report: Report, *, form: str) -> str:
@@ -83,7 +87,7 @@ def _count(number: int, *, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-async def _look_once(cluster: Cluster) -> Report:
+async def _look_once(cluster: Cluster, *, older_than_seconds: float) -> Report:
     client = cluster.client
     # Who names is read before what is named: a pod that is bound after its job was read, or a device that is reported
     # after the pod that holds it, is none too few.
@@ -97,7 +101,12 @@ async def _look_once(cluster: Cluster) -> Report:
         _slices(cluster),
     )
     report = audit(
-        nodes=nodes.items, gpunodes=gpunodes.items, pods=pods.items, jobs=jobs, rules=rules, slices=slices or ()
+        nodes=nodes.items,
+        gpunodes=gpunodes.items,
+        pods=pods.items,
+        jobs=jobs,
+        rules=replace(rules, older_than_seconds=older_than_seconds),
+        slices=slices or (),
     )
     notes = report.notes if slices is not None else (*report.notes, _NOT_SEEN)
     return replace(report, findings=tuple(sorted([*report.findings, *unread])), notes=notes)

@@ -17,18 +17,16 @@ from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpunode import Device, GPUNode
 from dovetail.audit.device_kinds import unwanted
 from dovetail.audit.device_plugins import VendorPods, instance_resources, served_twice
-from dovetail.audit.findings import Finding, FindingKind
+from dovetail.audit.findings import Finding
+from dovetail.audit.jobs import holdings, of_jobs
 from dovetail.formats import quantities
-from dovetail.gpu.device_plugins import DEFAULT_VENDORS, card_of
+from dovetail.gpu.device_plugins import DEFAULT_VENDORS
 from dovetail.gpu.request import WHOLE_MILLI, RequestError, parse
 from dovetail.pods.allocation import AllocatedDevice, Allocation, AllocationError, allocation_in
 from dovetail.pods.effective_request import host_room_mib
-from dovetail.pods.tenancy import job_of, tenancy_in
 
-# The operator updates a job's devices after the pods have changed: such a finding counts only when a later audit
-# repeats it.
-LAGGING: Final[frozenset[FindingKind]] = frozenset({"AllocationWithoutPod"})
-_HOLDING: Final = frozenset({"Starting", "Running"})
+# By default, what lasts a minute is no delay of programs that write within seconds, on a busy machine too.
+OLDER_THAN_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,12 +48,14 @@ class Rules:
 
     `vendor_resources` are whole devices that kubelet assigns; the pods that request them have no allocation.
     `memory_specs` are configured nominal sizes of models in GB by family, in addition to the table of models.
+    What is put right within `older_than_seconds` is no finding: see `findings.LAGGING`.
     """
 
     guard_fraction: float = 0.8
     turns_per_device: int = 4
     vendor_resources: Sequence[str] = DEFAULT_VENDORS.resources
     memory_specs: Mapping[str, float] = field(default_factory=dict)
+    older_than_seconds: float = OLDER_THAN_SECONDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +107,8 @@ def audit(
         findings += _of_device(devices[place], tenants=tenants, node=place[0], rules=rules)
     findings += by_vendor.findings(nodes)
     findings += served_twice(nodes, slices=slices)
-    findings += _of_jobs(jobs, pods=ours, allocations=allocations, by_vendor=by_vendor)
+    held = holdings(ours, allocations=allocations, by_vendor=by_vendor)
+    findings += of_jobs(jobs, held=held, devices=devices)
     moving = {each.metadata.name for each in gpunodes if _moves(each)}
     notes = tuple(sorted(_stranded(promises, devices=devices, moving=moving)))
     return Report(
@@ -384,29 +385,3 @@ def _usable_mib(device: Device, *, tenants: Sequence[_Promise]) -> int:
     total = max(0, device.memory_mib - device.reserved_mib)
     exclusive = any(tenant.mode == "Exclusive" for tenant in tenants)
     return total if exclusive else int(total * min(tenant.fraction for tenant in tenants))
-
-
-# --- jobs -----------------------------------------------------------------------------------------------------------
-
-
-def _of_jobs(
-    jobs: Iterable[GPUJob], *, pods: Iterable[Pod], allocations: Mapping[str, Allocation], by_vendor: VendorPods
-) -> Iterator[Finding]:
-    """Devices in a running job's status that no live pod of the job holds."""
-    held: dict[tuple[str, str], set[str]] = defaultdict(set)
-    for pod in pods:
-        allocation = allocations.get(_name(pod))
-        if allocation is not None:
-            owner = tenancy_in(pod, allocation=allocation).job
-            held[pod.metadata.namespace, owner] |= {device.uuid for device in allocation.devices}
-    for pod in by_vendor.pods:
-        owner = job_of(pod)
-        held[pod.metadata.namespace, owner] |= {card_of(each) for each in by_vendor.given(pod)}
-    for job in jobs:
-        if job.status.phase not in _HOLDING:
-            continue
-        place = job.metadata.namespace, job.metadata.name
-        for device in job.status.devices:
-            if device.uuid not in held[place]:
-                message = f"its status names device {device.index} of {device.node}, but no pod of it holds that"
-                yield Finding(kind="AllocationWithoutPod", subject="/".join(place), message=message)

@@ -44,6 +44,10 @@ class VendorPods:
         """The ids of the pod's devices, as far as they are reported."""
         return set(self._given.get((pod.spec.node_name, pod.metadata.uid), ()))
 
+    def asked(self, pod: Pod) -> int:
+        """How many devices the pod requests of all vendors' resources."""
+        return sum(_peak(pod, resource=resource) for resource in self._resources)
+
     def findings(self, nodes: Iterable[Node]) -> Iterator[Finding]:
         """What must not be, node by node and pod by pod."""
         bound: dict[str, list[Pod]] = defaultdict(list)
@@ -94,7 +98,7 @@ class VendorPods:
         node, given = pod.spec.node_name, sorted(self.given(pod))
         if not given:
             return ""
-        asked = sum(_peak(pod, resource=resource) for resource in self._resources)
+        asked = self.asked(pod)
         if len(given) != asked:
             return f"it asks {asked} devices, but {node} reports that it got {len(given)}"
         unknown = [uuid for uuid in given if (node, card_of(uuid)) not in self._devices]

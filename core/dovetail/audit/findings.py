@@ -1,14 +1,19 @@
 """The possible findings of an audit, as values."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 FindingKind = Literal[
     "ShareOverpromised", "MemoryOverpromised", "TooManyTurns", "ModeConflict", "NotSole",
     "UnknownNode", "UnknownDevice", "WrongNode", "DeviceTwice",
     "NotAsked", "NotBound", "NotAllocated", "BrokenAllocation", "Mismatch", "AllocationWithoutPod",
+    "HoldsMoreThanAsked",
     "CountOverpromised", "GivenTwice", "BothKinds", "Unreadable",
 ]  # fmt: skip
+
+# What the operator or the extender puts right after a change of the objects: such a finding counts only once it has
+# lasted, because the objects do not say since when it holds.
+LAGGING: Final[frozenset[FindingKind]] = frozenset({"AllocationWithoutPod", "HoldsMoreThanAsked"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)

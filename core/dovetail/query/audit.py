@@ -5,7 +5,8 @@
 
 from dataclasses import replace
 
-from dovetail.audit.allocations import LAGGING, Report, Rules, audit
+from dovetail.audit.allocations import Report, Rules, audit
+from dovetail.audit.findings import LAGGING
 from dovetail.cluster.objects import ClusterObjects
 from dovetail.config.settings import Settings
 
@@ -41,3 +42,8 @@ def confirmed(first: Report, *, again: Report) -> Report:
     """The first report, without the findings of a lagging status that a later report does not have."""
     kept = tuple(found for found in first.findings if found.kind not in LAGGING or found in again.findings)
     return replace(first, findings=kept)
+
+
+def proven_by(report: Report) -> Report:
+    """The report without what only a later look can confirm, for a reader that looks once."""
+    return replace(report, findings=tuple(found for found in report.findings if found.kind not in LAGGING))

@@ -13,7 +13,7 @@ from dovetail.api.meta import key_of
 from dovetail.audit.allocations import Report
 from dovetail.cluster.objects import ClusterObjects
 from dovetail.query.action_effects import Effects
-from dovetail.query.audit import audit_of
+from dovetail.query.audit import audit_of, proven_by
 from dovetail.query.doctor import nodes
 from dovetail.query.doctor.findings import Finding
 from dovetail.query.doctor.picture import Picture
@@ -106,9 +106,12 @@ class Answers:
             return await self._computed(compute, sees=sees)
 
     async def audit(self, *, caller: Caller) -> Report:
-        """The proof that nothing is promised twice, for a caller who sees everything."""
+        """The proof that nothing is promised twice, for a caller who sees everything.
+
+        Without findings that last: an answer cannot wait for them.
+        """
         async with self._turns.turn(caller.key):
-            return await self._computed(lambda objects, _now: audit_of(objects), sees=EVERYTHING)
+            return await self._computed(lambda objects, _now: proven_by(audit_of(objects)), sees=EVERYTHING)
 
     async def node_findings(self, *, caller: Caller, sees: Visibility) -> tuple[Sequence[Finding], datetime]:
         """What `dovetail doctor` finds on nodes, and when that was computed: at most `_FINDINGS_SECONDS` ago.

@@ -17,7 +17,7 @@ from dovetail import names
 from dovetail.api.builtin import Node, Pod, ResourceSlice
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpunode import GPUNode
-from dovetail.audit.allocations import Report, Rules, audit
+from dovetail.audit.allocations import OLDER_THAN_SECONDS, Report, Rules, audit
 from dovetail.audit.findings import Finding, FindingKind
 from dovetail.kube.client import Client
 from dovetail.kube.errors import Forbidden
@@ -31,8 +31,9 @@ log = get_logger("dovetail.operator.audit")
 # A new leader first lets statuses settle.
 _FIRST_AFTER_SECONDS: Final = 60.0
 _EVERY_SECONDS: Final = 600.0
-# What is written a moment after the fact must have caught up by then.
-_SECOND_LOOK_SECONDS: Final = 5.0
+# Between two looks at what may put itself right.
+_PAUSE_SECONDS: Final = 5.0
+_LOOKS: Final = int(OLDER_THAN_SECONDS / _PAUSE_SECONDS)
 
 
 class AuditWatch:
@@ -49,7 +50,7 @@ class AuditWatch:
         rules: Rules,
         registry: CollectorRegistry,
         now: Callable[[], datetime],
-        second_look_seconds: float = _SECOND_LOOK_SECONDS,
+        pause_seconds: float = _PAUSE_SECONDS,
     ) -> None:
         self._client = client
         self._nodes = nodes
@@ -59,7 +60,7 @@ class AuditWatch:
         self._rules = rules
         self._collector = _Findings()
         self._now = now
-        self._second_look_seconds = second_look_seconds
+        self._pause_seconds = pause_seconds
         registry.register(self._collector)
 
     async def run(self) -> None:
@@ -67,10 +68,13 @@ class AuditWatch:
         await repeat(self.audit, every_seconds=_EVERY_SECONDS, first_after_seconds=_FIRST_AFTER_SECONDS, what="audit")
 
     async def audit(self) -> None:
-        """Audit once. A finding that a late status can explain counts if a second audit has it too."""
+        """Audit once. What is put right within the rules' `older_than_seconds` does not count."""
         report = await self._look()
-        if not is_final(report):
-            await asyncio.sleep(self._second_look_seconds)
+        # Counted and not timed, because the wall clock may be set meanwhile.
+        for _ in range(_LOOKS):
+            if is_final(report):
+                break
+            await asyncio.sleep(self._pause_seconds)
             report = confirmed(report, again=await self._look())
         for finding in report.findings:
             if finding not in self._collector.findings:

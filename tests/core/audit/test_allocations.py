@@ -528,7 +528,7 @@ def test_a_note_has_the_numbers_and_the_pods() -> None:
 
 
 def test_the_devices_of_all_pods_of_a_job_count() -> None:
-    job = make_job(phase="Running", devices=[("a", 0), ("a", 1)])
+    job = make_job(workers=2, phase="Running", devices=[("a", 0), ("a", 1)])
     pods = [
         make_pod(f"train-{index}", held=((index, 1000, 32768),), asks=WHOLE, labels={names.LABEL_JOB: "train"})
         for index in (0, 1)

@@ -189,5 +189,5 @@ def test_both_reports_count_where_two_nodes_report() -> None:
 
 def test_both_pods_of_a_job_hold_what_its_status_names() -> None:
     pods = [asking(name, labels={names.LABEL_JOB: "train"}) for name in "xy"]
-    job = make_job(phase="Running", devices=[("a", 0), ("a", 1)])
+    job = make_job(workers=2, phase="Running", devices=[("a", 0), ("a", 1)])
     assert look(*pods, report=reporting(x=[0], y=[1]), jobs=[job]).findings == ()

@@ -4,7 +4,7 @@ from dovetail.audit.allocations import Report
 from dovetail.audit.findings import Finding, FindingKind
 from dovetail.cluster.objects import ClusterObjects
 from dovetail.config.settings import Settings
-from dovetail.query.audit import audit_of, confirmed, is_final
+from dovetail.query.audit import audit_of, confirmed, is_final, proven_by
 from tests.cli.builders import make_gpunode, make_node, make_pod
 
 
@@ -35,3 +35,7 @@ def test_a_lagging_status_is_a_finding_only_if_it_lasts() -> None:
     assert (is_final(first), is_final(report("NotSole"))) == (False, True)
     assert confirmed(first, again=report()) == report("NotSole")
     assert confirmed(first, again=first) == first
+
+
+def test_one_look_proves_what_no_delay_explains() -> None:
+    assert proven_by(report("NotSole", "AllocationWithoutPod", "HoldsMoreThanAsked")) == report("NotSole")

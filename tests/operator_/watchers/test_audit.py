@@ -40,7 +40,7 @@ class Cluster:
             rules=Rules(),
             registry=self.registry,
             now=self._now,
-            second_look_seconds=0.0,
+            pause_seconds=0.0,
         )
 
     def count(self, kind: str) -> float | None:
@@ -56,7 +56,7 @@ class Cluster:
 
 @pytest.fixture
 def cluster(api: Api, client: Client) -> Cluster:
-    api.answer(SLICES, *[Answer(body={"metadata": {"resourceVersion": "1"}, "items": []})] * 40)
+    api.answer(SLICES, *[Answer(body={"metadata": {"resourceVersion": "1"}, "items": []})] * 400)
     return Cluster(client)
 
 
@@ -102,8 +102,14 @@ async def test_a_status_that_lags_is_no_finding_if_it_has_caught_up(cluster: Clu
 async def test_a_status_that_stays_wrong_is_a_finding(cluster: Cluster) -> None:
     cluster.jobs = [late()]
     await cluster.watch.audit()
-    assert cluster.looks == 2
+    assert cluster.looks == 13
     assert cluster.count("AllocationWithoutPod") == 1
+
+
+async def test_a_status_that_catches_up_at_the_last_look_is_no_finding(cluster: Cluster) -> None:
+    cluster.at_look = {look: [late()] for look in range(1, 13)}
+    await cluster.watch.audit()
+    assert (cluster.looks, cluster.count("AllocationWithoutPod")) == (13, 0)
 
 
 async def test_an_operator_that_may_not_list_slices_audits_the_rest(api: Api, client: Client) -> None:
