@@ -35,7 +35,9 @@ def make_job(
         metadata=ObjectMeta(
             name=name, namespace=namespace, creation_timestamp=ago(hours=1), resource_version=resource_version
         ),
-        spec=GPUJobSpec(gpu="1", priority=priority, workers=workers, template=template_of({"containers": [{"name": "main"}]})),
+        spec=GPUJobSpec(
+            gpu="1", priority=priority, workers=workers, template=template_of({"containers": [{"name": "main"}]})
+        ),
         status=GPUJobStatus(devices=devices, **status),
     )
 

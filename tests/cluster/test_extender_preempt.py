@@ -1,4 +1,7 @@
-"""Preemption by the real kube-scheduler with real PriorityClasses: victims by device, and never a GPUJob's pod."""
+"""Preemption by the real kube-scheduler with real PriorityClasses: victims by device and of the own namespace.
+
+Never a GPUJob's pod.
+"""
 
 from collections.abc import AsyncIterator
 from contextlib import suppress
@@ -12,6 +15,7 @@ from dovetail.api.resources import PODS, PRIORITYCLASSES
 from dovetail.kube.client import Client
 from dovetail.kube.errors import AlreadyExists, NotFound
 from dovetail.pods.allocation import allocation_in
+from dovetail_sandbox.cluster import Cluster
 from tests.cluster.jobs import Jobs
 from tests.cluster.test_extender import Scene, scene, until
 
@@ -33,15 +37,15 @@ async def classes(client: Client) -> AsyncIterator[None]:
         await client.delete(PRIORITYCLASSES, name=name)
 
 
-async def create(scene: Scene, name: str, gpu: str, *, milli: int, priority: str) -> None:
+async def create(scene: Scene, name: str, gpu: str, *, milli: int, priority: str = "") -> None:
     """A pod for the two A100 of the sandbox."""
     resources = {"limits": {names.GPU_MILLI: str(milli)}}
     body = {
         # By Pack, which does not mind how warm the devices still are after what was there before.
         "metadata": {"name": name, "annotations": {names.REQUEST: gpu, names.POLICY: "Pack"}},
         "spec": {
-            "priorityClassName": priority,
             "terminationGracePeriodSeconds": 0,
+            **({"priorityClassName": priority} if priority else {}),
             "containers": [{"name": "main", "image": "none", "resources": resources}],
         },
     }
@@ -96,4 +100,25 @@ async def test_pods_of_gpujobs_are_not_evicted_for_a_pod_of_higher_priority(clie
     ).status.nominated_node_name == ""
     await jobs.delete("train")
     await until(lambda: jobs.pods("train"), lambda pods: not pods)
+    await scene.is_bound("urgent")
+
+
+async def test_a_critical_pod_of_another_namespace_evicts_no_pod_with_devices(
+    client: Client, scene: Scene, mallory: Client, canary: str, sandbox: Cluster
+) -> None:
+    """Every cluster has `system-cluster-critical`, and each user who may create pods may name it."""
+    victor = Scene(client, namespace=canary, sandbox=sandbox)
+    await create(victor, "notebook", "2(A100)", milli=2000)
+    before = await victor.is_bound("notebook")
+    attack = Scene(mallory, namespace=scene.namespace, sandbox=sandbox)
+    await create(attack, "urgent", "2(A100)", milli=2000, priority="system-cluster-critical")
+    await scene.events("preemption")
+    # kube-scheduler takes up a pod once it is through with the one before, its evictions included.
+    await create(scene, "next", "1(T4)", milli=1000)
+    await scene.is_bound("next")
+    now = await client.get(PODS, name="notebook", as_type=Pod, namespace=canary)
+    assert (now.metadata.uid, now.metadata.deletion_timestamp) == (before.metadata.uid, None)
+    urgent = await client.get(PODS, name="urgent", as_type=Pod, namespace=scene.namespace)
+    assert urgent.status.nominated_node_name == ""
+    await victor.clear()
     await scene.is_bound("urgent")

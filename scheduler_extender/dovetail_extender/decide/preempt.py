@@ -3,8 +3,12 @@
 kube-scheduler counts sums: of eight half devices on four devices it would evict any two pods for a pod that needs one
 whole device. So the extender chooses the victims itself on each node that kube-scheduler offers. It first removes all
 pods of lower priority, then puts them back one by one, the most important first, as long as the preemptor still fits.
-Pods that kube-scheduler did not pick come back first, because its choice respects disruption budgets. Pods of GPUJobs
-are never victims here: only the operator preempts those (contracts §3.4).
+Pods that kube-scheduler did not pick come back first, because its choice respects disruption budgets. Two kinds of pods
+are never victims here (contracts §3.4):
+
+- pods of GPUJobs, because only the operator preempts those;
+- pods with devices of another namespace than the preemptor's. Every cluster has PriorityClasses such as
+  `system-cluster-critical`, and anyone who may create pods may name one, so a priority is no right over other tenants.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -99,7 +103,9 @@ class Preempting:
             node = pod.spec.node_name
             if node in args.victims and priority_of(pod) < priority and not of_gpujob(pod):
                 claim = scratch.claim(pod.metadata.uid)
-                if claim is not None and claim.node == node:
+                if claim is None or claim.node != node:
+                    continue
+                if not _holds_devices(claim) or pod.metadata.namespace == args.pod.metadata.namespace:
                     found.setdefault(node, []).append(pod)
         return found
 
@@ -125,10 +131,9 @@ def _victims(scratch: Ledger, *, ask: Ask, node: str, tenants: list[Pod], args: 
         claim = claims.get(pod.metadata.uid)
         if claim is None:
             continue
-        holds_devices = bool(claim.devices or claim.picked)
         scratch.commit(claim)
         # kube-scheduler picked a pod without devices for a reason of its own, so that pod stays a victim.
-        if not holds_devices or not isinstance(check(scratch, ask=ask, node=node, key=key), Fit):
+        if not _holds_devices(claim) or not isinstance(check(scratch, ask=ask, node=node, key=key), Fit):
             scratch.release(pod.metadata.uid)
             victims.append(pod)
     return victims
@@ -136,7 +141,11 @@ def _victims(scratch: Ledger, *, ask: Ask, node: str, tenants: list[Pod], args: 
 
 def _concerns(pod: Pod, *, scratch: Ledger, picked: set[str]) -> bool:
     claim = scratch.claim(pod.metadata.uid)
-    return claim is not None and (bool(claim.devices or claim.picked) or pod.metadata.uid in picked)
+    return claim is not None and (_holds_devices(claim) or pod.metadata.uid in picked)
+
+
+def _holds_devices(claim: Claim) -> bool:
+    return bool(claim.devices or claim.picked)
 
 
 def _order_of_staying(pod: Pod, *, picked: set[str]) -> tuple[bool, bool, int, str]:

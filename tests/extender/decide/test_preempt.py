@@ -31,7 +31,7 @@ class Scene:
         pod["metadata"] |= meta or {}
         self.api.put("pods", pod)
         assert await self.face.bind(pod, "n") == ""
-        await self.is_seen_bound(name)
+        await self.is_seen_bound(name, namespace=pod["metadata"]["namespace"])
 
     async def filled_with_halves(self) -> None:
         """a and b on one device, c and d on the other."""
@@ -73,14 +73,14 @@ class Scene:
         self.change(pod["metadata"]["name"], nominatedNodeName=node)
         await eventually(lambda: self.face.ledger.claim(pod["metadata"]["uid"]) is not None)
 
-    def seen(self, name: str) -> Pod:
-        pod = self.face.extender.watching.cached(namespace="default", name=name)
+    def seen(self, name: str, *, namespace: str = "default") -> Pod:
+        pod = self.face.extender.watching.cached(namespace=namespace, name=name)
         assert pod is not None
         return pod
 
-    async def is_seen_bound(self, name: str) -> None:
-        await self.face.sees(f"default/{name}")
-        await eventually(lambda: bool(self.seen(name).spec.node_name))
+    async def is_seen_bound(self, name: str, *, namespace: str = "default") -> None:
+        await self.face.sees(f"{namespace}/{name}")
+        await eventually(lambda: bool(self.seen(name, namespace=namespace).spec.node_name))
 
 
 def urgent(name: str = "urgent", gpu: str = "1", *, priority: int = 100) -> dict[str, Any]:
@@ -124,6 +124,15 @@ async def test_pods_of_gpujobs_are_never_offered(scene: Scene) -> None:
     await scene.runs("plain", 1000)
     assert await scene.victims(urgent(), "job") == {"plain"}
     assert await scene.victims(urgent(gpu="2"), "job", "plain") is None
+
+
+async def test_pods_with_devices_of_another_namespace_are_never_offered(scene: Scene) -> None:
+    """The namespace is the boundary between tenants, and any of them may name `system-cluster-critical`."""
+    await scene.runs("own", 1000)
+    await scene.runs("theirs", 1000, meta={"namespace": "team-b"})
+    critical = 2_000_000_000
+    assert await scene.victims(urgent(priority=critical), "own", "theirs") == {"own"}
+    assert await scene.victims(urgent(gpu="2", priority=critical), "own", "theirs") is None
 
 
 @pytest.mark.parametrize(
