@@ -1,7 +1,6 @@
 """Ask every node, and summarize the answers."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, replace
 from typing import Final
 
 from dovetail.engine.filter.fit import Judgement
@@ -10,12 +9,14 @@ from dovetail.engine.filter.messages import need
 from dovetail.engine.gang.placement import place
 from dovetail.engine.gang.shortage import Shortage
 from dovetail.engine.model.refusals import UNRESOLVABLE
-from dovetail.engine.score.score import combine, scaled, terms
+from dovetail.engine.score.score import relative, terms, weigh
 from dovetail.explain.answer import Answer, NodeAnswer
 from dovetail.explain.question import KEY, Question
 from dovetail.explain.remedies import changes
 from dovetail.pods.node_affinity import Exclusion, ExclusionKind
 
+# The terms of an answer.
+_SHOWN: Final = ("utilization", "memory", "cpu", "fragmentation")
 _EXCLUDED: Final[dict[ExclusionKind, str]] = {
     "NodeSelector": "the node selector asks for {what}",
     "Taint": "the taint {what} is not tolerated",
@@ -67,10 +68,10 @@ def _judged(question: Question) -> tuple[list[NodeAnswer], list[NodeAnswer]]:
     judged = Judgement(question.view.ledger, ask=question.ask, nodes=question.nodes, key=KEY)
     rows = [row for row, fits in enumerate(judged.fits.tolist()) if fits]
     alone = Judgement(question.view.ledger, ask=question.ask, nodes=[question.nodes[row] for row in rows], key=KEY)
-    parts = terms(alone, fragmentation=question.ranking.alone(alone, key=KEY))
-    parts = replace(parts, fragmentation=scaled(parts.fragmentation))
-    scores = combine(parts, policy=question.ask.policy, weights=question.ask.weights).tolist()
-    columns = {name: column.tolist() for name, column in asdict(parts).items()}
+    policy = question.ask.policy
+    parts = relative(terms(alone, fragmentation=question.ranking.alone(alone, key=KEY)), policy=policy)
+    scores = weigh(parts, policy=policy, weights=question.ask.weights).tolist()
+    columns = {name: getattr(parts, name).tolist() for name in _SHOWN}
 
     def values(free: FreeDevices) -> Sequence[float]:
         return question.term.device_values(free, key=KEY)

@@ -34,9 +34,10 @@ from dovetail_extender.holds.planned_workers import ELSEWHERE, Place, Plans
 from dovetail_extender.protocol import ScheduledPod
 
 # kube-scheduler adds score x 10 to the sum of its own plugins: up to 1,200 in its default profile, of which 200 for
-# preferred node affinity. With SCALE the engine's order decides. For a pod with preferences of its own, the smaller
-# scale lets these outweigh differences of up to a fifth of the scale.
-SCALE: Final = 10_000
+# preferred node affinity. With SCALE the engine's order decides: a share of 0.01 on a node with eight GPUs moves the
+# scores by 0.0001 at least, which is 10,000 of kube-scheduler's points. For a pod with preferences of its own, the
+# smaller scale lets these outweigh differences of up to a fifth of the scale.
+SCALE: Final = 10_000_000
 SCALE_BESIDE_WISHES: Final = 100
 
 # kube-scheduler's own scoring costs more for each node than ours, so filter answers only the best few. _NEAR leaves out

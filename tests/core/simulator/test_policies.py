@@ -3,12 +3,9 @@
 import numpy as np
 import pytest
 
-from dovetail.fragmentation.capacity import Columns
 from dovetail.fragmentation.pod_shapes import Choice
-from dovetail.fragmentation.prices import PHSettings
-from dovetail.simulator.policies.balanced import Balanced
 from dovetail.simulator.policies.baselines import RandomFit, bestfit, gpupacking, spread
-from tests.core.fragmentation.builders import cluster, host, mix_of, put, share, whole
+from tests.core.fragmentation.builders import cluster, host, put, share, whole
 
 
 def test_best_fit_takes_the_node_that_it_fills_most():
@@ -75,19 +72,3 @@ def test_random_goes_everywhere_it_fits_and_nowhere_else():
     found = policy.choose(whole(2))
     assert found is not None
     assert (found.node, found.devices) == (0, (0, 1))
-
-
-def balanced_on(columns: Columns) -> Balanced:
-    return Balanced(columns, mix=mix_of((share(600), 1), (share(400), 3)), settings=PHSettings())
-
-
-def test_balanced_takes_used_nodes_and_there_the_device_that_costs_the_least_later():
-    columns = cluster(2, 2)
-    put(columns, share(600), node=1, device=0)
-    put(columns, share(300), node=1, device=1)
-    choice = balanced_on(columns).choose(share(300))
-    assert choice == Choice(shape=share(300), node=1, devices=(1,))
-
-
-def test_balanced_takes_nothing_where_nothing_fits():
-    assert balanced_on(cluster(1)).choose(whole(2)) is None

@@ -38,7 +38,7 @@ MANY_NODES: Final = 256
 _MAX_PROFILES: Final = 32
 # Up to so many changed nodes are judged one by one: a node takes a fifth of what arrays take for any few.
 FEW_NODES: Final = 8
-_TERMS: Final = ("utilization", "memory", "cpu")
+_TERMS: Final = ("utilization", "memory", "cpu", "stake")
 # In place of a cause: the node fits; or it does not, and the cause has not been computed.
 _FITS: Final = -1
 _NOT_ASKED: Final = -2
@@ -285,5 +285,6 @@ def _select(parts: Terms, *, rows: Rows) -> Terms:
         utilization=parts.utilization[rows],
         memory=parts.memory[rows],
         cpu=parts.cpu[rows],
+        stake=parts.stake[rows],
         fragmentation=parts.fragmentation[rows],
     )

@@ -1,12 +1,18 @@
 """Ranks nodes that fit, by policy: 0 to 1, higher is better. Never changes the ledger.
 
 The score is a weighted sum (design §6): 0.4 device utilization + 0.3 memory + 0.2 CPU + 0.1 fragmentation by default.
-SPREAD prefers idle nodes. BALANCED packs promises, but avoids devices that are measured busy. PACK uses the
-fragmentation term alone (contracts §3.10), which `fragmentation_term` defines.
+All terms have one unit, a share of the node with equal weight for each device, so that their differences compare:
+pods that take a quarter of a node move each term by a quarter at most.
+
+- SPREAD prefers the node with the least promised or measured load. Fragmentation decides between equally loaded nodes.
+- BALANCED places as PACK does, but avoids nodes with load that nobody asked for: devices, device memory and CPU in use
+  beyond what is promised.
+- PACK uses the fragmentation term alone (contracts §3.10), which `fragmentation_term` defines.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 
@@ -21,20 +27,29 @@ from dovetail.engine.model.settings import Weights
 from dovetail.engine.score.fragmentation_term import compactness
 from dovetail.gpu.request import WHOLE_MILLI
 
+# The fragmentation of SPREAD weighs as much as the smallest share of one device. A larger stake would let a pod of
+# several GPUs join a small pod on its node while others are idle.
+_SMALLEST_MILLI: Final = 1
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
     """The terms of the score for some nodes, [n]; higher is better in each.
 
-    utilization     how idle the devices are, 0 to 1
-    memory          how much device memory is promised (for SPREAD: free), 0 to 1
-    cpu             how much of the node's CPU is requested (for SPREAD: free), less the load beyond it, 0 to 1
-    fragmentation   how little the placement fragments the cluster, on a scale of its own
+    utilization     1 less the load of the devices that counts, 0 to 1
+    memory          1 less the device memory that counts, 0 to 1
+    cpu             1 less the CPU that counts, 0 to 1
+    stake           the share of the node that the fragmentation term decides about, 0 to 1
+    fragmentation   how little the placement fragments the cluster, on a scale of its own; `relative` gives it the unit
+                    of the others
+
+    For SPREAD, promised and measured load both count; for the others, only what is measured beyond the promises.
     """
 
     utilization: Floats
     memory: Floats
     cpu: Floats
+    stake: Floats
     fragmentation: Floats
 
 
@@ -48,58 +63,85 @@ def terms(judged: Judgement, *, fragmentation: Floats | None = None) -> Terms:
     cpu = _cpu(columns, policy=ask.policy)
     if ask.gpu is None:
         idle = np.zeros_like(cpu)
-        return Terms(utilization=idle, memory=idle, cpu=cpu, fragmentation=fragmentation)
-    memory = _mean_over_devices(columns, values=_ratio(columns.promised + columns.foreign, whole=columns.total))
+        stake = np.where(columns.cpu_milli > 0, _stake_milli(ask) / np.maximum(1, columns.cpu_milli), 0.0).clip(0, 1)
+        return Terms(utilization=idle, memory=idle, cpu=cpu, stake=stake, fragmentation=fragmentation)
+    counted = columns.promised + columns.foreign if ask.policy == "Spread" else columns.foreign
     return Terms(
         utilization=1 - _mean_over_devices(columns, values=_load(columns, policy=ask.policy)),
-        memory=1 - memory if ask.policy == "Spread" else memory,
+        memory=1 - _mean_over_devices(columns, values=_ratio(counted, whole=columns.total)),
         cpu=cpu,
+        stake=(_stake_milli(ask) / (WHOLE_MILLI * np.maximum(1, columns.present.sum(axis=1)))).clip(0, 1),
         fragmentation=fragmentation,
     )
 
 
-def terms_of_node(judged: SingleNode) -> tuple[float, float, float]:
-    """The terms utilization, memory and cpu of one node, each the same number as from `terms`."""
+def terms_of_node(judged: SingleNode) -> tuple[float, float, float, float]:
+    """The terms utilization, memory, cpu and stake of one node, each the same number as from `terms`."""
     node, ask = judged.node, judged.ask
     cpu = _cpu_of_node(node, policy=ask.policy)
     if ask.gpu is None:
-        return 0.0, 0.0, cpu
+        stake = _within_one(_stake_milli(ask) / node.cpu_milli) if node.cpu_milli > 0 else 0.0
+        return 0.0, 0.0, cpu, stake
     spread = ask.policy == "Spread"
-    busy = promised = 0.0
+    busy = taken = 0.0
     count = 0
     for slot, present in enumerate(node.present):
         if present:
             count += 1
             load, total = node.utilization[slot], node.total[slot]
-            busy += max(load, 1 - node.share_left[slot] / WHOLE_MILLI) if spread else load
-            promised += (node.promised[slot] + node.foreign[slot]) / total if total > 0 else 0.0
-    memory = _within_one(promised / max(1, count))
-    return 1 - _within_one(busy / max(1, count)), 1 - memory if spread else memory, cpu
+            promise = 1 - node.share_left[slot] / WHOLE_MILLI
+            busy += max(load, promise) if spread else max(0.0, load - promise)
+            counted = node.promised[slot] + node.foreign[slot] if spread else node.foreign[slot]
+            taken += counted / total if total > 0 else 0.0
+    count = max(1, count)
+    stake = _within_one(_stake_milli(ask) / (WHOLE_MILLI * count))
+    return 1 - _within_one(busy / count), 1 - _within_one(taken / count), cpu, stake
+
+
+def _stake_milli(ask: Ask) -> int:
+    """What the fragmentation term may outweigh, in milli of a GPU, or of a CPU for a pod without GPUs."""
+    if ask.policy == "Spread":
+        return _SMALLEST_MILLI
+    return ask.cpu_milli if ask.gpu is None else ask.gpu.count * ask.gpu.share_milli
 
 
 def _cpu_of_node(node: NodeRow, *, policy: Policy) -> float:
     cpu_milli = node.cpu_milli
     requested = _within_one((cpu_milli - node.cpu_free) / cpu_milli if cpu_milli > 0 else 0.0)
-    beyond = max(0.0, node.cpu_load - requested)
-    return _within_one((1 - requested if policy == "Spread" else requested) - beyond)
+    counted = max(requested, node.cpu_load) if policy == "Spread" else max(0.0, node.cpu_load - requested)
+    return 1 - _within_one(counted)
 
 
 def _within_one(value: float) -> float:
     return min(1.0, max(0.0, value))
 
 
-def combine(parts: Terms, *, policy: Policy, weights: Weights) -> Floats:
-    """The score of nodes that all fit, 0 to 1, [n]. The fragmentation term is scaled over exactly these nodes."""
+def relative(parts: Terms, *, policy: Policy) -> Terms:
+    """The terms with the fragmentation term compared over exactly these nodes, which all fit: 1 for the best.
+
+    The worst node has 1 less its stake: a placement costs at most what it takes. Under PACK it has 0.
+    """
+    compared = scaled(parts.fragmentation)
+    return replace(parts, fragmentation=compared if policy == "Pack" else 1 - parts.stake * (1 - compared))
+
+
+def weigh(parts: Terms, *, policy: Policy, weights: Weights) -> Floats:
+    """The score, 0 to 1, [n], of terms that are `relative`."""
     if policy == "Pack":
-        return scaled(parts.fragmentation)
+        return parts.fragmentation
     total = weights.utilization + weights.memory + weights.cpu + weights.fragmentation
     score = (
         weights.utilization * parts.utilization
         + weights.memory * parts.memory
         + weights.cpu * parts.cpu
-        + weights.fragmentation * scaled(parts.fragmentation)
+        + weights.fragmentation * parts.fragmentation
     )
     return score / total if total else score
+
+
+def combine(parts: Terms, *, policy: Policy, weights: Weights) -> Floats:
+    """The score of nodes that all fit, 0 to 1, [n]."""
+    return weigh(relative(parts, policy=policy), policy=policy, weights=weights)
 
 
 def rank(
@@ -118,24 +160,21 @@ def rank(
 
 
 def _cpu(columns: Columns, *, policy: Policy) -> Floats:
-    """The term of the nodes' CPU, 0 to 1, [n].
-
-    A request counts whether it is used or not, for or against a node as the policy wants. Load beyond the requests,
-    as of daemons and of pods without requests, counts against the node in either case.
-    """
+    """The term of the nodes' CPU, 0 to 1, [n]: SPREAD counts the higher of request and load, others load beyond it."""
     requested = _ratio(columns.cpu_milli - columns.cpu_free, whole=columns.cpu_milli).clip(0, 1)
-    beyond = np.maximum(0.0, columns.cpu_load - requested)
-    return ((1 - requested if policy == "Spread" else requested) - beyond).clip(0, 1)
+    counted = np.maximum(requested, columns.cpu_load) if policy == "Spread" else columns.cpu_load - requested
+    return np.asarray(1 - counted.clip(0, 1), dtype=np.float64)
 
 
 def _load(columns: Columns, *, policy: Policy) -> Floats:
-    """Load of each device, 0 to 1, [n, d].
+    """The load of each device that counts, 0 to 1, [n, d].
 
     For SPREAD a promise counts as load before it is measured. Otherwise a burst of pods would go to one idle node.
     """
-    if policy != "Spread":
-        return columns.utilization
-    return np.maximum(columns.utilization, 1 - columns.share_left / WHOLE_MILLI)
+    promised = 1 - columns.share_left / WHOLE_MILLI
+    if policy == "Spread":
+        return np.maximum(columns.utilization, promised)
+    return np.maximum(0.0, columns.utilization - promised)
 
 
 def _mean_over_devices(columns: Columns, *, values: Floats) -> Floats:

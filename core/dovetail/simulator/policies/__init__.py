@@ -17,7 +17,6 @@ from dovetail.fragmentation.priced_headroom import PH, ph_online
 from dovetail.fragmentation.prices import PHSettings, PriceSettings
 from dovetail.fragmentation.tuner import SelfTuned
 from dovetail.fragmentation.workload_mix import Mix
-from dovetail.simulator.policies.balanced import Balanced
 from dovetail.simulator.policies.baselines import RandomFit, bestfit, gpupacking, spread
 
 # h of the prices: how much of the cluster turns over while a price counts.
@@ -67,10 +66,6 @@ def _pack(setting: Setting) -> Policy:
     return ph_online(setting.columns, settings=_live(setting))
 
 
-def _balanced(setting: Setting) -> Policy:
-    return Online(setting.columns, make=lambda columns, mix: Balanced(columns, mix=mix, settings=_live(setting)))
-
-
 def _tuned(setting: Setting) -> Policy:
     return SelfTuned(
         setting.columns,
@@ -94,7 +89,7 @@ POLICIES: Final[dict[str, Entry]] = {
     "bestfit": Entry(make=lambda setting: bestfit(setting.columns), help="least CPU and GPU left over"),
     "gpupacking": Entry(make=lambda setting: gpupacking(setting.columns), help="used devices first, then used nodes"),
     "pack": Entry(make=_pack, help="PACK, as jobs say it: ph-online with the prices of a live cluster"),
-    "balanced": Entry(make=_balanced, help="BALANCED, as jobs say it: used nodes first, then as pack"),
+    "balanced": Entry(make=_pack, help="BALANCED, as jobs say it: pack where no load is measured"),
     "spread": Entry(make=lambda setting: spread(setting.columns), help="SPREAD, as jobs say it: the idlest node"),
     "random": Entry(
         make=lambda setting: RandomFit(setting.columns, random=np.random.default_rng(setting.seed)),

@@ -169,4 +169,4 @@ def test_a_row_has_the_columns_names_and_values() -> None:
 
 
 def _parts(found: Any) -> tuple[np.typing.NDArray[np.float64], ...]:
-    return found.utilization, found.memory, found.cpu, found.fragmentation
+    return found.utilization, found.memory, found.cpu, found.stake, found.fragmentation

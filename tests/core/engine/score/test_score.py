@@ -35,34 +35,37 @@ class Scored:
 
 
 CASES = (
-    Scored(says="Balanced: an idle node is calm and holds nothing", policy="Balanced", score=0.4 + 0.1),
-    Scored(says="Balanced: used CPU is better", policy="Balanced", cpu_used_milli=32000, score=0.4 + 0.1 + 0.1),
-    Scored(
-        says="Balanced: CPU beyond what the node has counts as all of it",
-        policy="Balanced", cpu_used_milli=128000, score=0.4 + 0.2 + 0.1,
-    ),
+    Scored(says="Balanced: an idle node is as good as any", policy="Balanced", score=1.0),
+    Scored(says="Balanced: requested CPU is expected", policy="Balanced", cpu_used_milli=32000, score=1.0),
     Scored(
         says="Balanced: CPU that was requested may be busy",
-        policy="Balanced", cpu_used_milli=32000, cpu_load=0.5, score=0.4 + 0.1 + 0.1,
+        policy="Balanced", cpu_used_milli=32000, cpu_load=0.5, score=1.0,
     ),
     Scored(
         says="Balanced: busy CPU beyond what was requested is worse",
-        policy="Balanced", cpu_used_milli=32000, cpu_load=0.75, score=0.4 + 0.05 + 0.1,
-    ),
-    Scored(says="Balanced: busy CPU cannot count below zero", policy="Balanced", cpu_load=0.75, score=0.4 + 0.1),
-    Scored(
-        says="Balanced: promised memory is better",
-        policy="Balanced", share_milli=100, memory_promised_mib=16384, score=0.4 + 0.3 * 0.25 + 0.1,
+        policy="Balanced", cpu_used_milli=32000, cpu_load=0.75, score=1.0 - 0.2 * 0.25,
     ),
     Scored(
-        says="Balanced: memory of strangers counts like promised memory",
-        policy="Balanced", foreign_mib=16384, score=0.4 + 0.3 * 0.25 + 0.1,
+        says="Balanced: promised memory is expected",
+        policy="Balanced", share_milli=100, memory_promised_mib=16384, score=1.0,
     ),
-    Scored(says="Balanced: a measured load is worse", policy="Balanced", utilization=0.5, score=0.4 * 0.75 + 0.1),
     Scored(
-        says="Balanced: a promise that is not measured is no load",
-        policy="Balanced", share_milli=500, score=0.4 + 0.1,
+        says="Balanced: memory of strangers is worse",
+        policy="Balanced", foreign_mib=16384, score=1.0 - 0.3 * 0.25,
     ),
+    Scored(
+        says="Balanced: load without a promise is worse",
+        policy="Balanced", utilization=0.5, score=1.0 - 0.4 * 0.25,
+    ),
+    Scored(
+        says="Balanced: load up to the promise is expected",
+        policy="Balanced", share_milli=500, utilization=0.5, score=1.0,
+    ),
+    Scored(
+        says="Balanced: load beyond the promise is worse",
+        policy="Balanced", share_milli=500, utilization=0.8, score=1.0 - 0.4 * 0.15,
+    ),
+    Scored(says="Balanced: an idle promise is no load", policy="Balanced", share_milli=500, score=1.0),
     Scored(says="Spread: an idle node is the best there is", policy="Spread", score=1.0),
     Scored(says="Spread: used CPU is worse", policy="Spread", cpu_used_milli=32000, score=1.0 - 0.1),
     Scored(says="Spread: busy CPU that nobody requested is worse", policy="Spread", cpu_load=0.5, score=1.0 - 0.1),
@@ -80,12 +83,12 @@ CASES = (
     Scored(says="Pack: fragmentation alone", policy="Pack", cpu_used_milli=32000, utilization=0.5, score=1.0),
     Scored(
         says="weights need not sum to one",
-        policy="Balanced", weights=Weights(utilization=4, memory=3, cpu=2, fragmentation=1), score=0.5,
+        policy="Balanced", weights=Weights(utilization=4, memory=3, cpu=2, fragmentation=1), utilization=0.5, score=0.9,
     ),
     Scored(
         says="one weight alone",
-        policy="Balanced", weights=Weights(utilization=0, memory=0, cpu=3, fragmentation=0), cpu_used_milli=16000,
-        score=0.25,
+        policy="Spread", weights=Weights(utilization=0, memory=0, cpu=3, fragmentation=0), cpu_used_milli=16000,
+        score=0.75,
     ),
     Scored(
         says="no weight at all",
@@ -122,14 +125,14 @@ def test_a_pod_without_gpus_is_scored_by_cpu_and_what_is_left_over() -> None:
         policy: rank(ledger, ask=Ask(gpu=None, policy=policy), nodes=["a"], key="p")[0]
         for policy in ("Balanced", "Spread")
     }  # fmt: skip
-    assert scores == pytest.approx({"Balanced": 0.2 * 0.25 + 0.1, "Spread": 0.2 * 0.75 + 0.1})
+    assert scores == pytest.approx({"Balanced": 0.2 + 0.1, "Spread": 0.2 * 0.75 + 0.1})
 
 
 def test_a_node_whose_cpu_is_not_known_counts_as_unused() -> None:
     ledger = Ledger()
     add_node(ledger, "a", gpus=1, cpu_milli=0)
     ledger.commit(Claim(key="host", node="a", cpu_milli=500))
-    assert rank(ledger, ask=make_ask("1"), nodes=["a"], key="p") == pytest.approx([0.5])
+    assert rank(ledger, ask=make_ask("1", policy="Spread"), nodes=["a"], key="p") == pytest.approx([1.0])
 
 
 def test_the_fragmentation_term_is_scaled_from_the_worst_to_the_best() -> None:
