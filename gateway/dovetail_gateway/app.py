@@ -15,7 +15,7 @@ from dovetail.kube.client import Client
 from dovetail.process.connections import Connections
 from dovetail_gateway.access.callers import Clients
 from dovetail_gateway.access.legacy_account import Account, LegacyAccount
-from dovetail_gateway.access.limits import Hosts, RateLimit, Rates
+from dovetail_gateway.access.limits import Addresses, Hosts, Network, RateLimit, Rates
 from dovetail_gateway.access.reviews import Reviews
 from dovetail_gateway.access.sessions import Sessions
 from dovetail_gateway.cluster.answers import Answers
@@ -65,6 +65,7 @@ class Options:
 
     - `hosts`: the names by which the gateway is called, besides loopback
     - `rates`: the limits of requests; None for no limit
+    - `proxies`: the networks of proxies whose X-Forwarded-For counts
     - `legacy`: the account of requests to v1 and v2 without a token; None refuses them
     - `namespace`: that of the release, with the numbers of the devices
     - `allocation_namespace`: the namespace of v1's allocations and v2's tasks
@@ -78,6 +79,7 @@ class Options:
 
     hosts: tuple[str, ...] = ()
     rates: Rates | None = field(default_factory=Rates)
+    proxies: tuple[Network, ...] = ()
     legacy: Account | None = None
     namespace: str = "dovetail-system"
     allocation_namespace: str = "default"
@@ -125,14 +127,22 @@ async def gateway(
         if options.provider is not None:
             provider = await stack.enter_async_context(Provider(options.provider))
         reviews = Reviews(clients)
-        cache = ClusterCache(own, settings=settings, reviews=reviews, namespace=options.namespace)
+        cache = ClusterCache(
+            own,
+            settings=settings,
+            reviews=reviews,
+            namespace=options.namespace,
+            allocation_namespace=options.allocation_namespace,
+        )
         metrics, connections = Metrics(), Connections(most=_MOST_CONNECTIONS)
         sessions = Sessions()
         renewed = RenewedSessions(sessions, provider=provider)
         admission = Admission(
             sessions=renewed,
             hosts=Hosts(options.hosts),
+            addresses=Addresses(options.proxies),
             rates=RateLimit(options.rates),
+            identities=reviews.identities,
             legacy=None if options.legacy is None else LegacyAccount(options.legacy, client=own),
             anonymous_loopback=options.anonymous_loopback,
         )
@@ -223,7 +233,7 @@ def routes(
         effects=Effects(answers, jobs=jobs),
         snapshots=Snapshots(feed),
         events=EventStreams(feed, cache=cache, reviews=reviews, streams=streams).serve,
-        myself=Myself(cache, reviews=reviews),
+        myself=Myself(cache),
     )
     return [*v1, *v2, *v3]
 

@@ -5,6 +5,7 @@ import asyncio
 import ssl
 import sys
 from collections.abc import Sequence
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -17,7 +18,7 @@ from dovetail.kube.auth.connection import load_connection
 from dovetail.process import connections, heap, serving
 from dovetail.process.live_settings import LiveSettings
 from dovetail_gateway.access.legacy_account import Account
-from dovetail_gateway.access.limits import Rates
+from dovetail_gateway.access.limits import Network, Rates
 from dovetail_gateway.app import Gateway, Options, gateway
 from dovetail_gateway.oidc.options import add_options, provider_of
 from dovetail_gateway.routing.server import HEADER_BYTES, refuse
@@ -80,7 +81,14 @@ def _parser() -> argparse.ArgumentParser:
         help="requests from this machine without a token act as the gateway's kubeconfig",
     )
     options.add_argument(
-        "--rate", type=float, default=Rates().each, metavar="N", help="requests per second and address; 0: no limit"
+        "--rate", type=float, default=Rates().each, metavar="N", help="requests per second and user; 0: no limit"
+    )
+    options.add_argument(
+        "--trusted-proxy",
+        action="append",
+        default=[],
+        metavar="NETWORK",
+        help="a network of proxies whose X-Forwarded-For counts, such as 10.8.0.0/16; repeatable",
     )
     add_options(options)
     return options
@@ -97,6 +105,7 @@ def options_of(args: argparse.Namespace) -> Options:
     return Options(
         hosts=(*args.allowed_host, *own),
         rates=rates,
+        proxies=tuple(map(_network, args.trusted_proxy)),
         legacy=_account(args.legacy_service_account),
         namespace=args.namespace,
         allocation_namespace=args.allocation_namespace,
@@ -104,6 +113,13 @@ def options_of(args: argparse.Namespace) -> Options:
         anonymous_loopback=args.anonymous_loopback,
         provider=provider,
     )
+
+
+def _network(text: str) -> Network:
+    try:
+        return ip_network(text)
+    except ValueError as error:
+        raise ConfigError("command line", problem=f'--trusted-proxy "{text}": write a network, 10.8.0.0/16') from error
 
 
 def _account(text: str | None) -> Account | None:

@@ -25,6 +25,8 @@ class User:
 
     name: str
     verbs: dict[str, set[str]] = field(default_factory=dict)
+    groups: list[str] = field(default_factory=list)
+    extra: dict[str, list[str]] = field(default_factory=dict)
 
     def may(self, verb: str, namespace: str) -> bool:
         return verb in self.verbs.get(_ALL, set()) or (bool(namespace) and verb in self.verbs.get(namespace, set()))
@@ -34,7 +36,8 @@ EDIT = {"get", "list", "watch", "create", "patch", "delete"}
 
 
 class GatewayApiServer(ApiServer):
-    """`users` by token. `reviews` and `requests` are what was asked, with the user's name.
+    """`users` by token. `reviews` and `requests` are what was asked, with the user's name; `identified` are
+    the users of SelfSubjectReviews.
 
     A log that is followed ends once `log_ends` is set. `log_refusal`: logs get that answer.
     `answer` is the status of every HistoryQuery, `questions` are their specs.
@@ -46,7 +49,7 @@ class GatewayApiServer(ApiServer):
         "jobs": "/apis/batch/v1/jobs",
         "configmaps": _CONFIGMAPS,
         "nodepools": "/apis/karpenter.sh/v1/nodepools",
-        "namespaces": "/api/v1/namespaces",
+        "rolebindings": "/apis/rbac.authorization.k8s.io/v1/rolebindings",
     }
 
     def __init__(self) -> None:
@@ -58,6 +61,10 @@ class GatewayApiServer(ApiServer):
             "nobody-token": User("nina"),
         }
         self.reviews: list[tuple[str, str, str]] = []
+        self.identified: list[str] = []
+        # Reviews are answered while this is set.
+        self.reviewing = asyncio.Event()
+        self.reviewing.set()
         self.requests: list[tuple[str, str, str]] = []
         self.token_requests = 0
         self.log_queries: list[dict[str, str]] = []
@@ -91,6 +98,12 @@ class GatewayApiServer(ApiServer):
         # Last: of two handlers for one path and method the first answers, and the gateway's asks for rights.
         super().add_to(app)
 
+    def bind(self, namespace: str, *, user: str = "", group: str = "", role: str = "r") -> None:
+        """A RoleBinding that names the user or the group."""
+        subject = {"kind": "User", "name": user} if user else {"kind": "Group", "name": group}
+        meta = {"name": role, "namespace": namespace, "uid": f"binding-{namespace}-{role}"}
+        self.put("rolebindings", {"metadata": meta, "subjects": [subject]})
+
     def number(self, *devices: str) -> None:
         """Do what the operator does: number these devices from 0."""
         data = {str(number): device for number, device in enumerate(devices)}
@@ -112,6 +125,7 @@ class GatewayApiServer(ApiServer):
         if user is None:
             return _status(401, "Unauthorized", "Unauthorized")
         asked = (await request.json())["spec"]["resourceAttributes"]
+        await self.reviewing.wait()
         self.reviews.append((user.name, asked["verb"], asked.get("namespace", "")))
         allowed = user.may(asked["verb"], asked.get("namespace", ""))
         return web.json_response({"status": {"allowed": allowed}}, status=201)
@@ -120,7 +134,10 @@ class GatewayApiServer(ApiServer):
         user = self._user(request)
         if user is None:
             return _status(401, "Unauthorized", "Unauthorized")
-        info = {"username": user.name, "groups": ["system:authenticated"]}
+        self.identified.append(user.name)
+        # As the API server names a service account's token, so that two tokens of one user differ.
+        extra = {"authentication.kubernetes.io/credential-id": [f"JTI={next(self._uids)}"]} | user.extra
+        info = {"username": user.name, "groups": ["system:authenticated", *user.groups], "extra": extra}
         return web.json_response({"status": {"userInfo": info}}, status=201)
 
     async def _token(self, request: web.Request) -> web.Response:

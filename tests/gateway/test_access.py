@@ -1,4 +1,4 @@
-"""Who gets in, what the API server is asked, and how long an answer counts."""
+"""Who gets in, and what is refused before anything else."""
 
 import asyncio
 import base64
@@ -10,15 +10,13 @@ import pytest
 
 from dovetail_gateway.access.callers import caller_of
 from dovetail_gateway.access.legacy_account import Account
-from dovetail_gateway.access.limits import Hosts, RateLimit, Rates
-from dovetail_gateway.access.reviews import ALLOWED_SECONDS, DENIED_SECONDS, Act, Reviews
+from dovetail_gateway.access.limits import Hosts
 from dovetail_gateway.access.tokens import TokenError, bearer, token_of
 from dovetail_gateway.app import Options
-from tests.gateway.api_server import EDIT, GatewayApiServer, User
+from tests.gateway.api_server import GatewayApiServer
 from tests.gateway.served import Face, serving
 
 JOBS = "/api/v3/jobs"
-READ = Act(verb="list")
 
 
 def jwt(**claims: float) -> str:
@@ -95,49 +93,6 @@ async def test_a_caller_without_rights_is_refused_with_verb_and_resource(face: F
     assert (found.status, "list gpujobs.dovetail.dev" in found.json["detail"]) == (403, True)
 
 
-async def test_all_namespaces_are_asked_for_first_and_single_ones_only_if_that_is_denied(
-    api: GatewayApiServer, face: Face
-) -> None:
-    await face.get(JOBS, token="admin-token")
-    assert api.reviews == [("admin", "list", "")]
-    await face.get(JOBS, token="red-token")
-    assert sorted(api.reviews[1:]) == [("rita", "list", ""), ("rita", "list", "canaryns"), ("rita", "list", "red")]
-
-
-async def test_a_namespace_without_jobs_is_seen_by_those_who_may_list_its_jobs(
-    api: GatewayApiServer, face: Face
-) -> None:
-    api.users["new-token"] = User("nora", {"new": EDIT})
-    assert (await face.get(JOBS, token="new-token")).status == 403
-    api.put("namespaces", {"metadata": {"name": "new", "uid": "new"}})
-    async with asyncio.timeout(10):
-        while (found := await face.get(JOBS, token="new-token")).status != 200:  # noqa: ASYNC110 - it watches
-            await asyncio.sleep(0.01)
-    assert found.json["items"] == []
-    assert (await face.get("/api/v3/me", token="new-token")).json["namespaces"] == ["new"]
-
-
-async def test_an_answer_counts_for_its_time_and_a_denial_for_less(api: GatewayApiServer, face: Face) -> None:
-    now = 0.0
-    reviews = Reviews(face.made.clients, clock=lambda: now)
-    admin, nina = caller_of(token_of("admin-token")), caller_of(token_of("nobody-token"))
-    for at in (0.0, DENIED_SECONDS * 0.8, DENIED_SECONDS * 1.01, ALLOWED_SECONDS * 0.8, ALLOWED_SECONDS * 1.01):
-        now = at
-        assert await reviews.may(admin, act=READ)
-        assert not await reviews.may(nina, act=READ)
-    assert [name for name, _, _ in api.reviews].count("admin") == 2
-    assert [name for name, _, _ in api.reviews].count("nina") == 3
-
-
-async def test_a_right_that_is_taken_away_ends_with_the_kept_answer(api: GatewayApiServer, face: Face) -> None:
-    now = 0.0
-    reviews, rita = Reviews(face.made.clients, clock=lambda: now), caller_of(token_of("red-token"))
-    assert (await reviews.visibility(rita, among=["red"])).namespaces == {"red"}
-    api.users["red-token"].verbs.clear()
-    now = ALLOWED_SECONDS * 1.01
-    assert (await reviews.visibility(rita, among=["red"])).namespaces == frozenset()
-
-
 async def test_a_host_that_is_not_the_gateways_is_refused_before_anything_else(face: Face) -> None:
     found = await face.get(JOBS, token="admin-token", headers={"Host": "evil.example"})
     assert (found.status, found.json["reason"]) == (421, "Host")
@@ -161,21 +116,6 @@ async def test_a_host_that_is_not_the_gateways_is_refused_before_anything_else(f
 )
 def test_hosts_are_loopback_and_those_that_are_named(header: str, *, admitted: bool) -> None:
     assert Hosts(["gpu.example.com"]).admits(header) is admitted
-
-
-def test_one_address_cannot_use_up_the_requests_of_another_but_all_share_a_limit() -> None:
-    now = 0.0
-    limit = RateLimit(Rates(each=1.0, all=1.5), clock=lambda: now)
-    assert [limit.wait_seconds("a") > 0 for _ in range(4)] == [False, False, True, True]
-    assert limit.wait_seconds("b") == 0
-    assert limit.wait_seconds("b") > 0, "together they have sent three at once"
-
-
-async def test_too_many_requests_are_refused_before_authentication(api: GatewayApiServer) -> None:
-    async with serving(api, options=Options(rates=Rates(each=1, all=100))) as face:
-        found = [await face.get(JOBS) for _ in range(3)]
-    assert [each.status for each in found] == [401, 401, 429]
-    assert int(found[-1].headers["Retry-After"]) >= 1
 
 
 async def test_large_bodies_and_other_types_are_refused(face: Face) -> None:

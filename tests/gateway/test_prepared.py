@@ -1,25 +1,33 @@
 """Queues prepared for dry runs: once for all who ask, never for another audience, never too old."""
 
 import asyncio
+import json
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 
+from dovetail.api.gpujob import GPUJob
 from dovetail.cluster.objects import ClusterObjects
 from dovetail.config.settings import Settings
+from dovetail.decoding import decode
 from dovetail.query.dry_run import prepare
 from dovetail_gateway.access.visibility import EVERYTHING, Visibility
 from dovetail_gateway.cluster.prepared import (
     CHEAP_SECONDS,
     FRESH_SECONDS,
+    MOST_JOBS,
     MOST_LIMITED,
+    MOST_OF_ONE,
     OLDEST_SECONDS,
     Audience,
     Prepared,
     PreparedQueues,
 )
+from tests.gateway.builders import make_job
 
 COSTLY, CHEAP = CHEAP_SECONDS * 2, CHEAP_SECONDS / 2
+JOB = decode(json.dumps(make_job("j", namespace="red")), as_type=GPUJob)
 ADMIN = Audience(sees=EVERYTHING, user="")
 NOTHING = prepare(
     ClusterObjects(nodes=(), gpunodes=(), pods=(), jobs=(), settings=Settings()),
@@ -35,6 +43,8 @@ class Cluster:
         self.seconds = 100.0
         self.took = COSTLY
         self.made: list[Audience] = []
+        self.users: list[str] = []
+        self.jobs = 0
         self.may_end = asyncio.Event()
         self.may_end.set()
         self.queues = PreparedQueues(
@@ -47,16 +57,18 @@ class Cluster:
         self.seconds += seconds
         await asyncio.sleep(0)
 
-    async def _prepare(self, audience: Audience) -> Prepared:
+    async def _prepare(self, audience: Audience, *, user: str) -> Prepared:
         self.made.append(audience)
+        self.users.append(user)
         version, fails = self.version, self.took < 0
         await self.may_end.wait()
         if fails:
             raise ValueError("it cannot be prepared")
-        return Prepared(queue=NOTHING, version=version, took_seconds=self.took)
+        queue = replace(NOTHING, jobs=dict.fromkeys(map(str, range(self.jobs)), JOB))
+        return Prepared(queue=queue, version=version, took_seconds=self.took)
 
-    async def version_for(self, audience: Audience = ADMIN) -> int:
-        return (await self.queues.for_audience(audience)).version
+    async def version_for(self, audience: Audience = ADMIN, *, user: str | None = None) -> int:
+        return (await self.queues.for_audience(audience, user=audience.user if user is None else user)).version
 
 
 @pytest.fixture
@@ -106,16 +118,60 @@ async def test_no_one_gets_the_queue_of_another_audience(cluster: Cluster) -> No
     audiences = [ADMIN, Audience(sees=red, user="rita"), Audience(sees=red, user="bob")]
     for audience in audiences * 2:
         await cluster.version_for(audience)
-    assert cluster.made == [*audiences, *audiences[1:]], "one of a limited audience is kept, and that of all"
+    assert cluster.made == audiences
+    assert cluster.users == ["", "rita", "bob"], "the preparation counts for who asks"
 
 
-async def test_only_the_newest_are_kept(cluster: Cluster) -> None:
-    for at in range(MOST_LIMITED + 1):
-        await cluster.version_for(Audience(sees=Visibility(frozenset()), user=f"u-{at}"))
-    await cluster.version_for(Audience(sees=Visibility(frozenset()), user="u-1"))
+def limited(name: str) -> Audience:
+    return Audience(sees=Visibility(frozenset()), user=name)
+
+
+async def test_limited_users_do_not_evict_each_others_queue(cluster: Cluster) -> None:
+    for name in [f"u-{at}" for at in range(MOST_LIMITED)] * 2:
+        await cluster.version_for(limited(name))
+    assert len(cluster.made) == MOST_LIMITED
+
+
+async def test_beyond_the_bound_those_used_least_recently_are_forgotten(cluster: Cluster) -> None:
+    for at in range(MOST_LIMITED):
+        await cluster.version_for(limited(f"u-{at}"))
+    await cluster.version_for(limited("u-0"))
+    await cluster.version_for(limited("one more"))
+    await cluster.version_for(limited("u-0"))
     assert len(cluster.made) == MOST_LIMITED + 1
-    await cluster.version_for(Audience(sees=Visibility(frozenset()), user="u-0"))
+    await cluster.version_for(limited("u-1"))
     assert len(cluster.made) == MOST_LIMITED + 2
+
+
+async def test_one_user_who_asks_about_many_evicts_no_one_else(cluster: Cluster) -> None:
+    await cluster.version_for(limited("rita"))
+    for at in range(MOST_LIMITED + 1):
+        await cluster.version_for(limited(f"u-{at}"), user="eve")
+    await cluster.version_for(limited("rita"))
+    assert (len(cluster.made), len(cluster.queues._kept)) == (MOST_LIMITED + 2, 1 + MOST_OF_ONE)
+
+
+@pytest.mark.parametrize(("jobs", "kept"), [(MOST_JOBS // 4, 4), (MOST_JOBS // 2, 2), (MOST_JOBS, 2)])
+async def test_queues_of_large_clusters_are_fewer_and_never_less_than_two(
+    cluster: Cluster, jobs: int, kept: int
+) -> None:
+    cluster.jobs = jobs
+    for at in range(6):
+        await cluster.version_for(limited(f"u-{at}"))
+    assert [each.user for each in cluster.queues._kept] == [f"u-{at}" for at in range(6 - kept, 6)]
+
+
+async def test_a_preparation_that_no_one_waits_for_ends(cluster: Cluster) -> None:
+    cluster.may_end.clear()
+    asking = [asyncio.ensure_future(cluster.version_for()) for _ in range(2)]
+    await asyncio.sleep(0)
+    for each in asking:
+        each.cancel()
+    await asyncio.gather(*asking, return_exceptions=True)
+    await asyncio.sleep(0)
+    assert (len(cluster.queues._calls), cluster.queues._one.locked(), len(cluster.made)) == (0, False, 1)
+    cluster.may_end.set()
+    assert await cluster.version_for() == 1
 
 
 async def test_an_error_reaches_who_waits_and_the_next_tries_again(cluster: Cluster) -> None:

@@ -11,9 +11,13 @@ from typing import Any, NamedTuple
 import aiohttp
 import pytest
 
+from dovetail.api.gpujob import GPUJob
+from dovetail.decoding import decode
+from dovetail_gateway.access.visibility import EVERYTHING, Visibility
 from dovetail_gateway.app import Options
 from dovetail_gateway.routing.open_streams import MOST_STREAMS, Times
-from dovetail_gateway.stream.feed import _MOST_KEPT
+from dovetail_gateway.stream.feed import _MOST_KEPT, Change, EncodedDeltas
+from dovetail_gateway.v3.rows import job_row
 from tests.gateway.api_server import EDIT, GatewayApiServer, User
 from tests.gateway.builders import make_bound_pod, make_job
 from tests.gateway.served import Face, serving
@@ -160,11 +164,29 @@ async def test_a_right_that_is_taken_away_ends_the_stream_and_one_that_comes_beg
     options = Options(rates=None, stream_times=times)
     async with serving(api, options=options) as face, stream(face, token="red-token") as reader:
         api.users["red-token"].verbs["canaryns"] = EDIT
-        # The denial counts for its 15 s.
-        face.made.reviews._kept.clear()
+        api.bind("canaryns", user="rita")
         assert (await reader.until("resync")).name == "resync"
         api.users["red-token"].verbs.clear()
         assert "may not watch" in (await reader.until("bye")).data["why"]
+
+
+async def test_after_rights_are_narrowed_no_delta_has_the_namespace_that_was_lost(api: GatewayApiServer) -> None:
+    api.users["both-token"] = User("bea", {"red": EDIT, "canaryns": EDIT})
+    times = Times(review_seconds=0.2, heartbeat_seconds=0.05)
+    async with serving(api, options=Options(rates=None, stream_times=times)) as face:
+        since = await start(face, "both-token")
+        async with stream(face, token="both-token", since=since) as reader:
+            api.put("gpujobs", make_job("before", namespace="canaryns"))
+            assert [row["name"] for row in (await reader.until("delta")).data["jobs"]] == ["before"]
+            api.users["both-token"].verbs = {"red": EDIT}
+            await reader.until("resync")
+            api.put("gpujobs", make_job("canaryafter", namespace="canaryns"))
+            api.delete("gpujobs", "canaryns/before")
+            api.put("gpujobs", make_job("last", namespace="red"))
+            seen = list[Any]()
+            while "last" not in json.dumps(seen):
+                seen.append((await reader.until("delta")).data)
+            assert ("canary" in json.dumps(seen), "before" in json.dumps(seen)) == (False, False)
 
 
 async def test_a_reader_who_may_not_watch_gets_no_stream(api: GatewayApiServer, face: Face) -> None:
@@ -172,8 +194,11 @@ async def test_a_reader_who_may_not_watch_gets_no_stream(api: GatewayApiServer, 
     assert (await face.get(STREAM, token="list-token")).status == 403
 
 
-async def test_one_token_has_a_number_of_streams(face: Face) -> None:
-    opened = [stream(face, token="red-token") for _ in range(MOST_STREAMS)]
+async def test_a_user_has_a_number_of_streams_whatever_number_of_tokens_it_has(
+    api: GatewayApiServer, face: Face
+) -> None:
+    api.users["red-2"] = User("rita", {"red": EDIT})
+    opened = [stream(face, token=("red-token", "red-2")[at % 2]) for at in range(MOST_STREAMS)]
     for each in opened:
         await each.__aenter__()
     found = await face.get(STREAM, token="red-token")
@@ -198,6 +223,29 @@ async def test_a_change_is_encoded_once_for_all_who_see_the_same(api: GatewayApi
         api.put("gpujobs", make_job("new", namespace="red"))
         for reader in (one, two, three):
             await reader.next()
-    changes = face.made.feed.since(int(since.split(":")[1]))
-    assert changes is not None
-    assert len(changes[0].encoded) == 2
+    assert len(face.made.feed._encoded) == 2
+
+
+def a_change(seq: int) -> Change:
+    job = job_row(decode(json.dumps(make_job("j", namespace="red")), as_type=GPUJob))
+    return Change(seq=seq, jobs=[job], gone_jobs=[], nodes=[], gone_nodes=[])
+
+
+def test_encoded_deltas_have_a_bound_whatever_number_of_views_there_are() -> None:
+    encoded, sees = EncodedDeltas(most_bytes=5_000), [Visibility(frozenset({"red", f"n{at}"})) for at in range(50)]
+    for seq in range(10):
+        for each in sees:
+            assert encoded.of(a_change(seq), sees=each) == a_change(seq).encoded(each)
+    assert encoded.bytes == sum(len(text) + 256 for text in encoded._texts.values()) <= 5_000
+    nothing = Visibility(frozenset())
+    for seq in range(100):
+        assert encoded.of(a_change(seq), sees=nothing) == b""
+    assert encoded.bytes <= 5_000, "empty deltas count too"
+
+
+def test_an_encoded_delta_that_is_read_again_stays() -> None:
+    encoded = EncodedDeltas(most_bytes=5_000)
+    first = encoded.of(a_change(0), sees=EVERYTHING)
+    for seq in range(1, 50):
+        encoded.of(a_change(seq), sees=EVERYTHING)
+        assert encoded.of(a_change(0), sees=EVERYTHING) is first

@@ -9,7 +9,7 @@ import pytest
 from dovetail import names
 from dovetail_gateway.v3.images import with_images
 from tests.extender.builders import make_gpunode
-from tests.gateway.api_server import GatewayApiServer
+from tests.gateway.api_server import EDIT, GatewayApiServer, User
 from tests.gateway.builders import make_bound_pod, make_job
 from tests.gateway.served import Face, serving
 
@@ -122,6 +122,17 @@ async def test_a_retry_with_the_same_key_gives_the_same_job(api: GatewayApiServe
     assert (first.status, second.status) == (201, 200)
     assert first.json["uid"] == second.json["uid"]
     assert len([job for job in api.objects["gpujobs"] if job.startswith("red/job-")]) == 1
+
+
+async def test_a_key_is_its_users_and_not_its_tokens(api: GatewayApiServer, face: Face) -> None:
+    key = {"Idempotency-Key": "k1"}
+    api.users["renewed-token"] = api.users["red-token"]
+    api.users["other-token"] = User("otto", {"red": EDIT, "blue": EDIT})
+    tokens = ("red-token", "renewed-token", "other-token")
+    found = [await face.ask("POST", "/api/v3/jobs", token=each, json=NEW, headers=key) for each in tokens]
+    assert [each.status for each in found] == [201, 200, 201]
+    blue = await face.ask("POST", "/api/v3/jobs", token="other-token", json={**NEW, "namespace": "blue"}, headers=key)
+    assert (blue.status, blue.json["name"] == found[2].json["name"]) == (201, False)
 
 
 @pytest.mark.parametrize("key", ["", "two words", "ä", "x" * 256])

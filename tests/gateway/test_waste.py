@@ -1,11 +1,13 @@
 """Right sizes of jobs, and what is wrong with nodes, as each caller may see them."""
 
 import asyncio
+import itertools
 from typing import Any
 
 import pytest
 
-from tests.gateway.api_server import GatewayApiServer
+from dovetail.query.doctor.findings import Finding
+from tests.gateway.api_server import EDIT, GatewayApiServer, User
 from tests.gateway.builders import make_job
 from tests.gateway.served import Face
 
@@ -90,6 +92,21 @@ async def test_only_those_who_see_everything_get_commands_of_strangers(api: Gate
     assert "(4711 canarymining)" in seen.text
     assert "GPU 2 is used by processes that have no allocation of it" in hidden.text
     assert ("canary" in hidden.text, "4711" in hidden.text) == (False, False)
+
+
+async def test_who_sees_something_else_gets_findings_of_its_own(
+    api: GatewayApiServer, face: Face, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api.users["both-token"] = User("bea", {"red": EDIT, "canaryns": EDIT})
+    numbers = itertools.count()
+
+    def judge(*_: Any, **__: Any) -> list[Finding]:
+        return [Finding(check="nodes", level="warning", message=f"finding {next(numbers)}")]
+
+    monkeypatch.setattr("dovetail_gateway.cluster.answers.nodes.judge", judge)
+    tokens = ("red-token", "reader-token", "both-token", "admin-token", "red-token")
+    found = [(await face.get("/api/v3/findings", token=token)).json["items"][0]["message"] for token in tokens]
+    assert found == ["finding 0", "finding 0", "finding 1", "finding 2", "finding 0"]
 
 
 @pytest.mark.parametrize("path", ["/api/v3/right-sizes?limit=0", "/api/v3/findings?more=1"])

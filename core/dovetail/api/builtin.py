@@ -320,6 +320,21 @@ class Namespace(_Read, frozen=True, kw_only=True):
     status: NamespaceStatus = NamespaceStatus()
 
 
+class BindingSubject(_Read, frozen=True, kw_only=True):
+    """Whom a binding gives a role: a User, a Group, or a ServiceAccount of a namespace."""
+
+    kind: str = ""
+    name: str = ""
+    namespace: str = ""
+
+
+class RoleBinding(_Read, frozen=True, kw_only=True):
+    """Who has rights in a namespace; which ones, only the API server knows."""
+
+    metadata: ObjectMeta
+    subjects: list[BindingSubject] | None = None
+
+
 class NodeExpression(_Read, frozen=True, kw_only=True):
     """What must be true of one label or field."""
 

@@ -15,6 +15,7 @@ from dovetail import names
 from dovetail.api.gpujob import GPUJob, is_finished
 from dovetail.api.meta import key_of
 from dovetail.jobs.start_times import too_early
+from dovetail.query.checkpoints import checkpoint
 from dovetail.query.dry_run import DryRun, PreparedQueue, dry_run_on
 from dovetail.query.jobs.dependents import ended, falling
 from dovetail.query.queue_view import QueueView
@@ -234,6 +235,7 @@ def future_of(queue: QueueView, *, most_cycles: int | None, freed: Iterable[str]
     look = SchedulingCycle(ledger, sites=queue.sites, leaving=queue.expected, gate=queue.gate(None), windows=windows)
     starts, pending = dict[str, float](), []
     for job in look.in_order(queue.waiting):
+        checkpoint()
         if isinstance(look.at(job), Admitted):
             starts[job.key] = 0.0
         else:
@@ -242,6 +244,7 @@ def future_of(queue: QueueView, *, most_cycles: int | None, freed: Iterable[str]
             break
     judged, cycles, until = frozenset({*starts, *(each.key for each in pending)}), 0, inf
     for start in play(pending, look=look):
+        checkpoint()
         if start is not None:
             starts[start.key] = start.in_seconds
             continue

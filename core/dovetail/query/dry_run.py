@@ -14,6 +14,7 @@ from dovetail.formats.timestamps import moment
 from dovetail.gpu.request import RequestError
 from dovetail.jobs.cpu_fallback import BUSY, on_cpu_message
 from dovetail.jobs.plan import planned_nodes
+from dovetail.query.checkpoints import checkpoint
 from dovetail.query.preemption import Preempting, PreemptionView, preempting, preemption_view
 from dovetail.query.queue_view import QueueView, queue_view
 from dovetail.queue.dependencies import states_of, unmet
@@ -182,6 +183,7 @@ def verdict_on(
     """The place of the query's job among waiting jobs, from 1, and the verdict on it."""
     look, position = queue.cycle(counted, evictor=evictor), 1
     for job in look.in_order([asked, *queue.waiting]):
+        checkpoint()
         verdict = look.at(job)
         if job.key == asked.key:
             return position, verdict

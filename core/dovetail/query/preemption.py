@@ -7,6 +7,7 @@ from typing import Final
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.meta import key_of
 from dovetail.cluster.objects import ClusterObjects
+from dovetail.query.checkpoints import checkpoint
 from dovetail.query.preemption_rules import rules_of
 from dovetail.query.queue_view import QueueView
 from dovetail.queue.inputs.leaving_pods import pods_of_batch_jobs
@@ -30,7 +31,7 @@ class PreemptionView:
     def evictor(self, *, in_seconds: float = 0.0) -> Evictor:
         """An evictor that chooses victims as of now, or as of `in_seconds` from now."""
         older = [replace(each, run_seconds=each.run_seconds + in_seconds * (not each.left)) for each in self.running]
-        return Evictor(running=older, rules=self.rules, orders={})
+        return Evictor(running=older, rules=self.rules, orders={}, pause=checkpoint)
 
     def ripe_in(self, *, priority: int) -> Iterator[float]:
         """Seconds from now at which further jobs may be preempted for this priority, soonest first."""

@@ -20,6 +20,7 @@ from dovetail.jobs.batch_job import is_on_the_way, wants_admission
 from dovetail.jobs.plan import ask_of, nodes_by_worker
 from dovetail.jobs.start_times import resting, too_early
 from dovetail.pods.tenancy import Child
+from dovetail.query.checkpoints import checkpoint
 from dovetail.query.growing_rules import growing_rules_of
 from dovetail.query.learned import Learned, learned_from
 from dovetail.query.prices import Judge, judge_of_queue
@@ -148,7 +149,11 @@ class QueueView:
             only=asked.key,
             most_cycles=most_cycles,
         )
-        return next((start for start in starts if start is not None and start.key == asked.key), None)
+        for start in starts:
+            checkpoint()
+            if start is not None and start.key == asked.key:
+                return start
+        return None
 
     def candidate(
         self,
@@ -245,10 +250,12 @@ class _Survey:
         queue = self._queue
         in_queue = {job.metadata.uid for job in self._jobs if self._is_in_queue(job)}
         for job in self._jobs:
+            checkpoint()
             if (counted := self._counted(job, waits=job.metadata.uid in in_queue)) is not None:
                 queue.counted.append(counted)
         queue.quotas.compute_statuses(queue.counted, now=queue.now, children=queue.children)
         for job in self._jobs:
+            checkpoint()
             if not is_finished(job):
                 self._note(job, in_queue=job.metadata.uid in in_queue)
         self._note_arrivals()
@@ -344,6 +351,7 @@ class _Survey:
         """What came, the oldest first: jobs like those come again."""
         queue, expectations = self._queue, self._queue.learned.expectations
         for job in expectations.new(self._objects.jobs):
+            checkpoint()
             child = queue.batch_jobs.get(job.metadata.uid)
             expectations.came(job, candidate=self._candidate(job, child=child, workers=job.spec.workers))
 

@@ -1,28 +1,47 @@
-"""What the API server lets a caller do: SelfSubjectAccessReviews with the caller's token, kept for a short time."""
+"""What the API server lets a user do: SelfSubjectAccessReviews, kept for a short time by the user's whole identity."""
 
 import asyncio
 import random
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from itertools import islice
 from typing import Final
 
 import msgspec
 
-from dovetail.api.resources import SELFSUBJECTACCESSREVIEWS, SELFSUBJECTREVIEWS
+from dovetail.api.resources import SELFSUBJECTACCESSREVIEWS
 from dovetail.kube.errors import Unauthorized
 from dovetail.names import GROUP
+from dovetail.process.rate_limit import Allowance
 from dovetail_gateway.access.callers import Caller, Clients
+from dovetail_gateway.access.fair_queue import CrowdedError, FairQueue
+from dovetail_gateway.access.identities import Identities, Identity
+from dovetail_gateway.access.limits import Budgets
+from dovetail_gateway.access.shared_calls import SharedCalls
 from dovetail_gateway.access.visibility import Visibility
 
 ALLOWED_SECONDS: Final = 60.0
-DENIED_SECONDS: Final = 15.0
+# A denial ends sooner where a RoleBinding of its namespace changes. Those of a caller without rights cost the most.
+DENIED_SECONDS: Final = 300.0
+# A denial about all namespaces, or about another verb than `list`.
+SHORT_DENIED_SECONDS: Final = 60.0
+# A change of a RoleBinding reaches the API server's authorizer later than our watch.
+SETTLING_SECONDS: Final = 15.0
+# Of so many namespaces a caller is asked about before the answer is that it may list none.
+MOST_DENIED: Final = 64
+# So many reviews of one user at once, and one more every 1/32 s: at most 2,400 a minute on average.
+USER_REVIEWS: Final = Allowance(burst=4096, every_seconds=1 / 32)
 # So that the answers about many namespaces do not all end at one moment.
 _JITTER: Final = 0.1
 _AT_ONCE: Final = 16
+_AT_ONCE_OF_ONE: Final = 8
+# Of one caller so many wait for their turn at a time, so that a queue has a bound and another request gets its turns.
+_AT_A_TIME: Final = 32
+_MOST_WAITING: Final = 1024
 _MOST_KEPT: Final = 50_000
+_MOST_KEPT_OF_ONE: Final = 8_192
 
 
 class ReviewStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,21 +56,6 @@ class Review(msgspec.Struct, frozen=True, kw_only=True):
     status: ReviewStatus = ReviewStatus()
 
 
-class UserInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """Who the API server says a caller is."""
-
-    username: str = ""
-    groups: list[str] = []
-
-
-class _Myself(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    user_info: UserInfo = UserInfo()
-
-
-class _SelfReview(msgspec.Struct, frozen=True, kw_only=True):
-    status: _Myself = _Myself()
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Act:
     """A verb on a resource, by default of Dovetail's group; an empty namespace means all of them."""
@@ -63,98 +67,132 @@ class Act:
     subresource: str = ""
 
 
-_Key = tuple[bytes, Act]
-
-
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    answer: bool | Unauthorized
+    allowed: bool
     asked_at: float
     counts_seconds: float
 
 
 class Reviews:
-    """Asks the API server what callers may do, and keeps its answers.
-
-    Raises `Unauthorized` for a token that the API server does not know, which is kept like a denial.
-    """
+    """Asks the API server what users may do, and keeps its answers. `identities` says who callers are."""
 
     def __init__(self, clients: Clients, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self.identities = Identities(clients, clock=clock)
         self._clients = clients
         self._clock = clock
         self._rng = random.Random()  # noqa: S311 - spreads reviews, guards nothing
-        self._kept: OrderedDict[_Key, _Kept] = OrderedDict()
-        self._asking: dict[_Key, asyncio.Future[bool]] = {}
-        self._slots = asyncio.Semaphore(_AT_ONCE)
+        # By identity, the least recently used first.
+        self._kept: OrderedDict[bytes, dict[Act, _Kept]] = OrderedDict()
+        self._number = 0
+        self._calls: SharedCalls[tuple[bytes, Act], bool] = SharedCalls()
+        self._queue = FairQueue(at_once=_AT_ONCE, most_of_one=_AT_ONCE_OF_ONE, most_waiting=_MOST_WAITING)
+        self._budgets = Budgets(USER_REVIEWS, clock=clock)
+        # When the rights in a namespace changed last.
+        self._changed_at: dict[str, float] = {}
 
-    async def who(self, caller: Caller) -> UserInfo:
-        """Who the API server says the caller is. Raises `KubeError`."""
-        async with self._clients.client_for(caller) as client:
-            found = await client.create(SELFSUBJECTREVIEWS, body={}, as_type=_SelfReview)
-        return found.status.user_info
+    async def who(self, caller: Caller, *, address: str = "") -> Identity:
+        """Who the API server says the caller is. Raises `KubeError` and `CrowdedError`."""
+        return await self.identities.of(caller, address=address)
 
-    async def visibility(self, caller: Caller, *, among: Iterable[str], oldest: float = ALLOWED_SECONDS) -> Visibility:
-        """The namespaces of `among` whose GPUJobs the caller may list, or everything. Raises `KubeError`.
+    def rights_changed(self, namespace: str) -> None:
+        """Ask again about denials in the namespace: a RoleBinding has changed there."""
+        self._changed_at[namespace] = self._clock()
 
-        An answer that is older than `oldest` seconds does not count.
+    async def visibility(
+        self, caller: Caller, *, likely: Iterable[str], others: Iterable[str], oldest: float = ALLOWED_SECONDS
+    ) -> Visibility:
+        """The namespaces whose GPUJobs the caller may list, or everything. Raises `KubeError` and `CrowdedError`.
+
+        The `likely` namespaces are asked about first, in their order, with those that were allowed before. A caller
+        who may list none of the first `MOST_DENIED` counts as one who may list nothing. A permission that is older than
+        `oldest` seconds does not count.
         """
-        if await self.may(caller, act=Act(verb="list"), oldest=oldest):
+        identity = await self.identities.of(caller, oldest=oldest)
+        if await self._answer(caller, identity=identity, act=Act(verb="list"), oldest=oldest):
             return Visibility(None)
-        acts = {namespace: Act(verb="list", namespace=namespace) for namespace in among}
-        unknown = [act for act in acts.values() if self._known(caller, act=act, oldest=oldest) is None]
-        await asyncio.gather(*(self.may(caller, act=act, oldest=oldest) for act in unknown))
-        return Visibility(frozenset([name for name, act in acts.items() if await self.may(caller, act=act)]))
+        before = [act.namespace for act, kept in self._kept.get(identity.key, {}).items() if _is_seen(act, kept=kept)]
+        acts = (Act(verb="list", namespace=name) for name in dict.fromkeys([*before, *likely, *others]))
+        seen = await self._allowed(caller, identity=identity, acts=list(islice(acts, MOST_DENIED)), oldest=oldest)
+        if seen:
+            seen |= await self._allowed(caller, identity=identity, acts=list(acts), oldest=oldest)
+        return Visibility(frozenset(seen))
 
     async def may(self, caller: Caller, *, act: Act, oldest: float = ALLOWED_SECONDS) -> bool:
-        """Whether the API server lets the caller do this. Raises `KubeError`."""
-        known = self._known(caller, act=act, oldest=oldest)
-        if isinstance(known, Unauthorized):
-            raise known
-        if known is not None:
-            return known
-        return await self._asked(caller, act=act)
+        """Whether the API server lets the caller do this. Raises `KubeError` and `CrowdedError`."""
+        identity = await self.identities.of(caller, oldest=oldest)
+        return await self._answer(caller, identity=identity, act=act, oldest=oldest)
 
-    def _known(self, caller: Caller, *, act: Act, oldest: float) -> bool | Unauthorized | None:
-        kept = self._kept.get((caller.key, act))
+    async def _allowed(self, caller: Caller, *, identity: Identity, acts: Sequence[Act], oldest: float) -> set[str]:
+        """The namespaces of the acts that are allowed."""
+        known = {act: self._known(identity, act=act, oldest=oldest) for act in acts}
+        unknown = [act for act, answer in known.items() if answer is None]
+        for start in range(0, len(unknown), _AT_A_TIME):
+            part = unknown[start : start + _AT_A_TIME]
+            answers = await asyncio.gather(
+                *(self._answer(caller, identity=identity, act=act, oldest=oldest) for act in part)
+            )
+            known.update(zip(part, answers, strict=True))
+        return {act.namespace for act, answer in known.items() if answer}
+
+    def _known(self, identity: Identity, *, act: Act, oldest: float) -> bool | None:
+        kept = self._kept.get(identity.key, {}).get(act)
         if kept is None:
             return None
         age = self._clock() - kept.asked_at
-        return kept.answer if age < min(kept.counts_seconds, oldest) else None
+        if kept.allowed:
+            return True if age < min(kept.counts_seconds, oldest) else None
+        is_current = kept.asked_at > self._changed_at.get(act.namespace, float("-inf"))
+        return False if is_current and age < kept.counts_seconds else None
 
-    async def _asked(self, caller: Caller, *, act: Act) -> bool:
-        """Ask once, however many requests wait for the answer."""
-        key = (caller.key, act)
-        found = self._asking.get(key)
-        if found is None:
-            found = self._asking[key] = asyncio.ensure_future(self._ask(caller, act=act))
-            found.add_done_callback(partial(self._done, key))
-        # The first request may be cancelled while others still wait.
-        return await asyncio.shield(found)
+    async def _answer(self, caller: Caller, *, identity: Identity, act: Act, oldest: float) -> bool:
+        known = self._known(identity, act=act, oldest=oldest)
+        if known is not None:
+            self._kept.move_to_end(identity.key)
+            return known
+        key = (identity.key, act)
+        try:
+            return await self._calls.result(key, of=lambda: self._ask(caller, identity=identity, act=act))
+        except Unauthorized:
+            # The call may have been made with another token of this identity, which ended meanwhile.
+            await self.identities.of(caller, oldest=0.0)
+            return await self._calls.result(key, of=lambda: self._ask(caller, identity=identity, act=act))
 
-    def _done(self, key: _Key, asked: asyncio.Future[bool]) -> None:
-        self._asking.pop(key, None)
-        if not asked.cancelled():
-            # Marks the error as seen where every request that waited is gone.
-            asked.exception()
-
-    async def _ask(self, caller: Caller, *, act: Act) -> bool:
+    async def _ask(self, caller: Caller, *, identity: Identity, act: Act) -> bool:
+        user = identity.username
+        if wait := self._budgets.wait_seconds(user):
+            raise CrowdedError(f"the rights of {user} were reviewed too often", wait_seconds=wait)
+        self._budgets.spend(user)
         body = {"spec": {"resourceAttributes": _attributes(act)}}
-        async with self._slots, self._clients.client_for(caller) as client:
-            try:
-                found = await client.create(SELFSUBJECTACCESSREVIEWS, body=body, as_type=Review)
-            except Unauthorized as error:
-                self._keep((caller.key, act), answer=error)
-                raise
-        self._keep((caller.key, act), answer=found.status.allowed)
+        async with self._queue.slot(user), self._clients.client_for(caller) as client:
+            found = await client.create(SELFSUBJECTACCESSREVIEWS, body=body, as_type=Review)
+        self._keep(identity, act=act, allowed=found.status.allowed)
         return found.status.allowed
 
-    def _keep(self, key: _Key, *, answer: bool | Unauthorized) -> None:
-        seconds = ALLOWED_SECONDS if answer is True else DENIED_SECONDS
+    def _keep(self, identity: Identity, *, act: Act, allowed: bool) -> None:
+        now = self._clock()
+        seconds = ALLOWED_SECONDS if allowed else self._denied_seconds(act, now=now)
         counts = seconds * (1 - _JITTER * self._rng.random())
-        self._kept[key] = _Kept(answer, asked_at=self._clock(), counts_seconds=counts)
-        self._kept.move_to_end(key)
-        if len(self._kept) > _MOST_KEPT:
-            self._kept.popitem(last=False)
+        own = self._kept.setdefault(identity.key, {})
+        self._number += own.pop(act, None) is None
+        own[act] = _Kept(allowed, asked_at=now, counts_seconds=counts)
+        if len(own) > _MOST_KEPT_OF_ONE:
+            del own[next(iter(own))]
+            self._number -= 1
+        self._kept.move_to_end(identity.key)
+        while self._number > _MOST_KEPT and len(self._kept) > 1:
+            _, forgotten = self._kept.popitem(last=False)
+            self._number -= len(forgotten)
+
+    def _denied_seconds(self, act: Act, *, now: float) -> float:
+        if now - self._changed_at.get(act.namespace, float("-inf")) < SETTLING_SECONDS:
+            return SETTLING_SECONDS
+        return DENIED_SECONDS if act.verb == "list" and act.namespace else SHORT_DENIED_SECONDS
+
+
+def _is_seen(act: Act, *, kept: _Kept) -> bool:
+    """Whether the caller was allowed to list the jobs of one namespace, however long ago."""
+    return kept.allowed and bool(act.namespace) and act == Act(verb="list", namespace=act.namespace)
 
 
 def _attributes(act: Act) -> dict[str, str]:

@@ -3,8 +3,11 @@
 import asyncio
 import secrets
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime
 from typing import Final, TypeVar
 
@@ -12,50 +15,57 @@ from dovetail.api.gpujob import GPUJob
 from dovetail.api.meta import key_of
 from dovetail.audit.allocations import Report
 from dovetail.cluster.objects import ClusterObjects
-from dovetail.query.action_effects import Effects
+from dovetail.query.action_effects import Effects, effects_of
 from dovetail.query.audit import audit_of, proven_by
 from dovetail.query.doctor import nodes
 from dovetail.query.doctor.findings import Finding
 from dovetail.query.doctor.picture import Picture
-from dovetail.query.dry_run import DryRun, prepare
+from dovetail.query.dry_run import DryRun, PreparedQueue, dry_run_on, prepare
 from dovetail.query.explain import subjects
 from dovetail.query.explain.explanation import Explanation, explain
 from dovetail.query.jobs.owners import user_of
-from dovetail_gateway.access.callers import Caller
+from dovetail_gateway.access.fair_queue import FairQueue
+from dovetail_gateway.access.identities import Identity
 from dovetail_gateway.access.visibility import EVERYTHING, Visibility
 from dovetail_gateway.cluster.cache import ClusterCache
 from dovetail_gateway.cluster.other_names import OtherNames, without_commands
+from dovetail_gateway.cluster.pacing import Pacing
 from dovetail_gateway.cluster.prepared import Audience, Prepared, PreparedQueues
-from dovetail_gateway.cluster.turns import Turns
 
 T = TypeVar("T")
 # They compute for up to seconds on a large cluster; more at once would only make each of them slower.
 _AT_ONCE: Final = 2
+# Of one user; a page of the console asks for three at a time.
+_MOST_WAITING: Final = 16
 # The estimate of a start simulates this many scheduling cycles times nodes. A cycle of 1,000 nodes takes up to 0.1 s,
 # and a full estimate takes hundreds of them.
 _NODE_CYCLES: Final = 2_000
 # How long findings on nodes serve: agents report every 30 s, and the checks of 1,000 nodes take a while.
 _FINDINGS_SECONDS: Final = 10.0
+_MOST_FINDINGS: Final = 64
 
 
 class Answers:
-    """Computes answers in threads, a few at a time, and one at a time for each caller.
+    """Computes answers in threads, a few at a time, and one at a time for each user.
 
     In threads and not in processes, since a second copy of the cluster would cost more than all the answers. They take
-    the interpreter from the event loop for at most `main.SWITCH_SECONDS` at a time.
+    the interpreter from the event loop for at most `main.SWITCH_SECONDS` at a time. An answer that no one waits for any
+    more ends at its next checkpoint.
     """
 
     def __init__(self, cache: ClusterCache, *, now: Callable[[], datetime], release: str) -> None:
         """`release` is the namespace of the chart's own objects."""
         self._cache = cache
         self._release = release
-        # What is wrong with nodes, by whether the reader sees everything.
-        self._findings: dict[bool, tuple[Sequence[Finding], datetime]] = {}
+        # What is wrong with nodes, by what the readers see: a check may name a tenant.
+        self._findings: OrderedDict[Visibility, tuple[Sequence[Finding], datetime]] = OrderedDict()
         self._now = now
         self._secret = secrets.token_bytes(32)
-        # Threads of their own: each of the event loop's would keep memory of the last answer that it computed.
-        self._threads = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="answers")
-        self._turns = Turns()
+        # Threads of their own: each of the event loop's would keep memory of the last answer that it computed. One more
+        # for queues that are prepared while no one waits.
+        self._threads = ThreadPoolExecutor(_AT_ONCE + 1, thread_name_prefix="answers")
+        self._queue = FairQueue(at_once=_AT_ONCE, most_of_one=1, most_waiting=_MOST_WAITING)
+        self._pacing = Pacing()
         self._prepared = PreparedQueues(self._prepare, version=lambda: cache.version)
 
     async def keep_ready(self) -> None:
@@ -63,38 +73,51 @@ class Answers:
         await self._cache.complete()
         await self._prepared.keep_ready(Audience(sees=EVERYTHING, user=""))
 
-    async def dry_run(self, job: GPUJob, *, caller: Caller, sees: Visibility, in_place_of: str = "") -> DryRun:
+    async def dry_run(self, job: GPUJob, *, who: Identity, sees: Visibility, in_place_of: str = "") -> DryRun:
         """Where and when the job would start if it were submitted now: its own namespace and user are not hidden.
 
-        `in_place_of` is the UID of a waiting job that is left out.
+        `in_place_of` is the UID of a waiting job that is left out. Raises `CrowdedError`.
         """
-        async with self._turns.turn(caller.key):
-            prepared = await self._prepared.for_audience(Audience.of_job(job, sees=sees, user=user_of(job)))
-            cycles = self._most_cycles()
-            return await self._in_thread(lambda: prepared.dry_run(job, most_cycles=cycles, in_place_of=in_place_of))
 
-    async def effects(self, job: GPUJob, *, changed: GPUJob, caller: Caller, sees: Visibility) -> Effects:
-        """What a change to a job of the cluster would do. Raises `RequestError` for a request that cannot be read."""
-        async with self._turns.turn(caller.key):
-            prepared = await self._prepared.for_audience(Audience.of_job(job, sees=sees, user=user_of(job)))
-            cycles = self._most_cycles()
-            return await self._in_thread(lambda: prepared.effects(job, changed=changed, most_cycles=cycles))
+        def compute(queue: PreparedQueue, most_cycles: int) -> DryRun:
+            return dry_run_on(queue, job=job, most_cycles=most_cycles, in_place_of=in_place_of)
 
-    def _most_cycles(self) -> int:
-        return _NODE_CYCLES // max(1, len(self._cache.gpunodes))
+        return await self._on_prepared(compute, job=job, who=who, sees=sees)
 
-    async def _prepare(self, audience: Audience) -> Prepared:
+    async def effects(self, job: GPUJob, *, changed: GPUJob, who: Identity, sees: Visibility) -> Effects:
+        """What a change to a job of the cluster would do.
+
+        Raises `CrowdedError`, and `RequestError` for a request that cannot be read.
+        """
+
+        def compute(queue: PreparedQueue, most_cycles: int) -> Effects:
+            return effects_of(queue, job=job, changed=changed, most_cycles=most_cycles)
+
+        return await self._on_prepared(compute, job=job, who=who, sees=sees)
+
+    async def _on_prepared(
+        self, compute: Callable[[PreparedQueue, int], T], *, job: GPUJob, who: Identity, sees: Visibility
+    ) -> T:
+        """Compute on the queue that is prepared for those who see this, in at most so many scheduling cycles."""
+        user, audience = who.username, Audience.of_job(job, sees=sees, user=user_of(job))
+        async with self._queue.slot(user):
+            prepared = await self._prepared.for_audience(audience, user=user)
+            cycles = _NODE_CYCLES // max(1, len(self._cache.gpunodes))
+            async with prepared.one:
+                return await self._in_thread(lambda: compute(prepared.queue, cycles), user=user)
+
+    async def _prepare(self, audience: Audience, *, user: str) -> Prepared:
         version = self._cache.version
 
         def compute(objects: ClusterObjects, now: datetime) -> Prepared:
-            began = time.perf_counter()
+            began = time.thread_time()
             queue = prepare(objects, now=now)
-            return Prepared(queue=queue, version=version, took_seconds=time.perf_counter() - began)
+            return Prepared(queue=queue, version=version, took_seconds=time.thread_time() - began)
 
-        return await self._computed(compute, sees=audience.sees, users=[audience.user])
+        return await self._computed(compute, sees=audience.sees, users=[audience.user], user=user)
 
-    async def explain(self, job: GPUJob, *, caller: Caller, sees: Visibility) -> Explanation:
-        """Why a job of the cluster waits, or where it is."""
+    async def explain(self, job: GPUJob, *, who: Identity, sees: Visibility) -> Explanation:
+        """Why a job of the cluster waits, or where it is. Raises `CrowdedError`."""
 
         def compute(objects: ClusterObjects, now: datetime) -> Explanation:
             pods = objects.pods_by_job().get(key_of(job.metadata), ())
@@ -102,23 +125,27 @@ class Answers:
             subject = subjects.of_job(job, pods=pods, settings=objects.settings, child=child)
             return explain(subject, objects=objects, now=now)
 
-        async with self._turns.turn(caller.key):
-            return await self._computed(compute, sees=sees)
+        async with self._queue.slot(who.username):
+            return await self._computed(compute, sees=sees, user=who.username)
 
-    async def audit(self, *, caller: Caller) -> Report:
-        """The proof that nothing is promised twice, for a caller who sees everything.
+    async def audit(self, *, who: Identity) -> Report:
+        """The proof that nothing is promised twice, for a caller who sees everything. Raises `CrowdedError`.
 
         Without findings that last: an answer cannot wait for them.
         """
-        async with self._turns.turn(caller.key):
-            return await self._computed(lambda objects, _now: proven_by(audit_of(objects)), sees=EVERYTHING)
 
-    async def node_findings(self, *, caller: Caller, sees: Visibility) -> tuple[Sequence[Finding], datetime]:
+        def compute(objects: ClusterObjects, _now: datetime) -> Report:
+            return proven_by(audit_of(objects))
+
+        async with self._queue.slot(who.username):
+            return await self._computed(compute, sees=EVERYTHING, user=who.username)
+
+    async def node_findings(self, *, who: Identity, sees: Visibility) -> tuple[Sequence[Finding], datetime]:
         """What `dovetail doctor` finds on nodes, and when that was computed: at most `_FINDINGS_SECONDS` ago.
 
-        Commands of processes without an allocation are for callers who see everything.
+        Commands of processes without an allocation are for callers who see everything. Raises `CrowdedError`.
         """
-        kept = self._findings.get(sees.everything)
+        kept = self._findings.get(sees)
         if kept is not None and (self._now() - kept[1]).total_seconds() < _FINDINGS_SECONDS:
             return kept
 
@@ -129,19 +156,44 @@ class Answers:
             )
             return list(nodes.judge(picture, settings=objects.settings)), now
 
-        async with self._turns.turn(caller.key):
-            self._findings[sees.everything] = found = await self._computed(compute, sees=EVERYTHING)
+        # Nodes name no one, so nothing else is renamed.
+        only_nodes = replace(self._cache.objects(), pods=(), jobs=(), batch_jobs=None, quotas=None)
+        async with self._queue.slot(who.username):
+            found = await self._computed(compute, objects=only_nodes, sees=sees, user=who.username)
+        self._findings[sees] = found
+        self._findings.move_to_end(sees)
+        if len(self._findings) > _MOST_FINDINGS:
+            self._findings.popitem(last=False)
         return found
 
     async def _computed(
-        self, compute: Callable[[ClusterObjects, datetime], T], *, sees: Visibility, users: Sequence[str] = ()
+        self,
+        compute: Callable[[ClusterObjects, datetime], T],
+        *,
+        sees: Visibility,
+        user: str,
+        users: Sequence[str] = (),
+        objects: ClusterObjects | None = None,
     ) -> T:
+        """Compute in the name of `user` on the cluster, without the names that are hidden; those of `users` are not."""
         # Taken in the loop, so that no informer changes it meanwhile.
-        objects, now = self._cache.objects(), self._now()
-        return await self._in_thread(lambda: compute(self._renamed(objects, sees=sees, users=users), now))
+        found, now = objects or self._cache.objects(), self._now()
+        return await self._in_thread(lambda: compute(self._renamed(found, sees=sees, users=users), now), user=user)
 
-    async def _in_thread(self, compute: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, compute)
+    async def _in_thread(self, compute: Callable[[], T], *, user: str) -> T:
+        computation = self._pacing.computation(user)
+        loop = asyncio.get_running_loop()
+        running = loop.run_in_executor(self._threads, computation.run, compute)
+        try:
+            return await asyncio.shield(running)
+        except asyncio.CancelledError:
+            computation.abandon()
+            # The slot and the queue are free only once the thread is, however often the caller is cancelled.
+            while not running.done():
+                with suppress(asyncio.CancelledError):
+                    await asyncio.wait({running})
+            running.exception()
+            raise
 
     def _renamed(self, objects: ClusterObjects, *, sees: Visibility, users: Sequence[str]) -> ClusterObjects:
         return OtherNames(sees=sees, jobs=objects.jobs, users=users, secret=self._secret).cluster(objects)

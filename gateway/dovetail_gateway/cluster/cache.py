@@ -2,19 +2,19 @@
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from dovetail import names
-from dovetail.api.builtin import ConfigMap, Job, Namespace, Node, Pod, ResourceSlice
+from dovetail.api.builtin import ConfigMap, Job, Node, Pod, ResourceSlice, RoleBinding
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpunode import GPUNode
 from dovetail.api.gpuquota import GPUQuota
 from dovetail.api.karpenter import NodePool
 from dovetail.api.meta import EventType, key_of
-from dovetail.api.resources import CONFIGMAPS, GPUJOBS, GPUNODES, GPUQUOTAS, JOBS, NAMESPACES, NODES, PODS
+from dovetail.api.resources import CONFIGMAPS, GPUJOBS, GPUNODES, GPUQUOTAS, JOBS, NODES, PODS, ROLEBINDINGS
 from dovetail.cluster.objects import ClusterObjects
 from dovetail.config.settings import Settings
 from dovetail.decoding import UnreadableError
@@ -30,6 +30,7 @@ from dovetail.query.nodes.inventory import DeviceUse
 from dovetail_gateway.access.callers import Caller
 from dovetail_gateway.access.reviews import ALLOWED_SECONDS, Reviews
 from dovetail_gateway.access.visibility import Visibility
+from dovetail_gateway.cluster.bindings import Bindings
 
 T = TypeVar("T", GPUJob, GPUNode)
 # Answers about a cluster that has been silent for longer would be about another cluster.
@@ -79,8 +80,10 @@ class NodeUse:
 class ClusterCache:
     """Follows the cluster with the gateway's own account; `run()` does so until it is cancelled."""
 
-    def __init__(self, client: Client, *, settings: Settings, reviews: Reviews, namespace: str) -> None:
-        """`namespace` is that of the release."""
+    def __init__(
+        self, client: Client, *, settings: Settings, reviews: Reviews, namespace: str, allocation_namespace: str
+    ) -> None:
+        """`namespace` is that of the release, `allocation_namespace` that of v1's allocations and v2's tasks."""
         self.settings = settings
         # Counts changes, so that an answer can be kept while nothing has changed.
         self.version = 0
@@ -89,20 +92,24 @@ class ClusterCache:
         self._node_uses: dict[str, NodeUse] = {}
         self._pods_on: dict[str, dict[str, Pod]] = defaultdict(dict)
         self._node_of: dict[str, str] = {}
-        self._namespaces: Counter[str] = Counter()
+        # Of which an answer could show something: how many GPUJobs, pods with devices and quotas each has.
+        self._namespaces: Counter[str] = Counter([allocation_namespace])
+        self._shown: dict[tuple[str, str], frozenset[str]] = {}
         self._slices: dict[str, ResourceSlice] = {}
         self._device_indexes: Mapping[int, NodeDevice] = {}
         # What prices have learned, by the name of the ConfigMap.
         self._mixes: dict[str, MixRecord] = {}
         self._waiting: dict[str, set[asyncio.Future[None]]] = {}
-        # Also those in which nothing is yet: people submit their first jobs there. Optional: a user's own gateway may
-        # lack the right, and then knows only those with pods or jobs.
-        self._all_namespaces = Reflector(client, resource=NAMESPACES, as_type=Namespace)
+        self._bindings = Bindings(changed=reviews.rights_changed)
+        # Optional: a user's own gateway may lack the right. Its callers are then asked about in another order.
+        self._role_bindings = Reflector(
+            client, resource=ROLEBINDINGS, as_type=RoleBinding, on_event=self._bindings.on_binding
+        )
         self._nodes = Reflector(client, resource=NODES, as_type=Node, on_event=self._on_node)
         self._gpunodes = Reflector(client, resource=GPUNODES, as_type=GPUNode, on_event=self._on_gpunode)
         self._pods = Reflector(client, resource=PODS, as_type=Pod, on_event=self._on_pod, stand_in=assumed_pod)
         self._jobs = Reflector(client, resource=GPUJOBS, as_type=GPUJob, on_event=self._on_job)
-        self._quotas = Reflector(client, resource=GPUQUOTAS, as_type=GPUQuota, on_event=self._on_other)
+        self._quotas = Reflector(client, resource=GPUQUOTAS, as_type=GPUQuota, on_event=self._on_quota)
         self._batch_jobs = Reflector(
             client, resource=JOBS, as_type=Job, on_event=self._on_other, label_selector=names.LABEL_JOB
         )
@@ -134,7 +141,7 @@ class ClusterCache:
         async with asyncio.TaskGroup() as group:
             for reflector in self._reflectors:
                 group.create_task(reflector.run(), name=f"watch {reflector.resource.plural}")
-            group.create_task(self._all_namespaces.run(), name="watch namespaces")
+            group.create_task(self._role_bindings.run(), name="watch rolebindings")
             group.create_task(self._slice_watch.run(), name="watch resourceslices")
             group.create_task(self._node_pool_watch.run(), name="watch nodepools")
 
@@ -170,13 +177,17 @@ class ClusterCache:
         """Whether no watch has an error now."""
         return all(each.last_error is None for each in self._reflectors)
 
-    async def seen_by(self, caller: Caller, *, oldest: float = ALLOWED_SECONDS) -> Visibility:
+    async def seen_by(
+        self, caller: Caller, *, named: Sequence[str] = (), oldest: float = ALLOWED_SECONDS
+    ) -> Visibility:
         """The namespaces whose GPUJobs the caller may see, by reviews of the last `oldest` seconds.
 
-        Raises `KubeError`.
+        The API server is asked about the namespaces that the request has `named`, those in which RoleBindings name the
+        caller, and those of which an answer could show something. Raises `KubeError` and `CrowdedError`.
         """
-        among = self._all_namespaces.store.keys() | self._namespaces.keys()
-        return await self._reviews.visibility(caller, among=among, oldest=oldest)
+        identity = await self._reviews.identities.of(caller, oldest=oldest)
+        likely = [*named, *self._bindings.namespaces_of(identity)]
+        return await self._reviews.visibility(caller, likely=likely, others=self._namespaces, oldest=oldest)
 
     @property
     def jobs(self) -> Mapping[str, GPUJob]:
@@ -321,7 +332,9 @@ class ClusterCache:
 
     def _on_pod(self, event: EventType, pod: Pod) -> None:
         key, before = key_of(pod.metadata), self._node_of.pop(key_of(pod.metadata), "")
-        self._count(event, namespace=pod.metadata.namespace)
+        self._show(
+            "pods", key=key, namespaces=[pod.metadata.namespace] if event != "DELETED" and _may_hold(pod) else ()
+        )
         if before:
             self._pods_on[before].pop(key, None)
         now = "" if event == "DELETED" else pod.spec.node_name
@@ -331,9 +344,9 @@ class ClusterCache:
         self._touch({before, now} - {""})
 
     def _on_job(self, event: EventType, job: GPUJob) -> None:
-        self._count(event, namespace=job.metadata.namespace)
         self.version += 1
         key = key_of(job.metadata)
+        self._show("gpujobs", key=key, namespaces=() if event == "DELETED" else [job.metadata.namespace])
         self._changes.jobs.add(key)
         self._wake(key)
 
@@ -365,10 +378,24 @@ class ClusterCache:
             self._node_uses.pop(name, None)
             self._changes.nodes.add(name)
 
-    def _count(self, event: EventType, *, namespace: str) -> None:
-        if event == "ADDED":
-            self._namespaces[namespace] += 1
-        elif event == "DELETED":
+    def _on_quota(self, event: EventType, quota: GPUQuota) -> None:
+        self.version += 1
+        self._show("gpuquotas", key=quota.metadata.name, namespaces=() if event == "DELETED" else quota.spec.namespaces)
+
+    def _show(self, kind: str, *, key: str, namespaces: Collection[str]) -> None:
+        """Note of which namespaces an object shows something."""
+        before = self._shown.pop((kind, key), frozenset())
+        if namespaces:
+            self._shown[kind, key] = frozenset(namespaces)
+        self._namespaces.update(set(namespaces))
+        for namespace in before:
             self._namespaces[namespace] -= 1
             if self._namespaces[namespace] <= 0:
                 del self._namespaces[namespace]
+
+
+def _may_hold(pod: Pod) -> bool:
+    """Whether the pod may hold devices: Dovetail promised it some, or it asks for an extended resource."""
+    if names.ALLOCATION in pod.metadata.annotations:
+        return True
+    return any("/" in resource for each in pod.spec.containers for resource in each.resources.limits)

@@ -23,6 +23,7 @@ from dovetail.api.meta import ObjectMeta, OwnerReference
 from dovetail.cluster.objects import ClusterObjects
 from dovetail.config.settings import Settings
 from dovetail.decoding import UnreadableError, decode
+from dovetail.query.checkpoints import checkpoint
 from dovetail_gateway.access.visibility import Visibility
 
 S = TypeVar("S", Pod, Job, GPUJob)
@@ -74,7 +75,11 @@ class OtherNames:
         return _PREFIX + hashlib.blake2s(name.encode(), key=self._secret, digest_size=6).hexdigest()
 
     def _renamed(self, found: Sequence[S], *, as_hidden: Callable[[S], S]) -> list[S]:
-        return [each if self._sees.sees(each.metadata.namespace) else as_hidden(each) for each in found]
+        renamed = []
+        for each in found:
+            checkpoint()
+            renamed.append(each if self._sees.sees(each.metadata.namespace) else as_hidden(each))
+        return renamed
 
     def _pod(self, pod: Pod) -> Pod:
         return with_fields(pod, metadata=self._meta(pod.metadata))

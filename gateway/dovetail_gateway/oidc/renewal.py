@@ -35,6 +35,11 @@ class RenewedSessions:
         # A refresh token is good once at many providers, so that two requests must not both use it.
         self._renewing: dict[str, asyncio.Future[None]] = {}
 
+    def holder_of(self, session: str) -> Caller | None:
+        """Return whose session it is, without a renewal and without counting it as used; None without a session."""
+        found = self._sessions.find(session) if session else None
+        return None if found is None else found.caller
+
     async def caller_of(self, session: str) -> Caller | None:
         """Return the session's caller; None for a session that has ended, or cannot be renewed now."""
         found = self._sessions.find(session)

@@ -1,4 +1,4 @@
-"""Answers that stay open: how many a token may have, and when they end."""
+"""Answers that stay open: how many a user may have, and when they end."""
 
 import asyncio
 import time
@@ -12,10 +12,11 @@ from aiohttp import web
 
 from dovetail.kube.errors import KubeError
 from dovetail_gateway.access.callers import Caller
+from dovetail_gateway.access.identities import Identity
 from dovetail_gateway.metrics import Metrics
 from dovetail_gateway.routing.problems import RequestFailedError
 
-MOST_STREAMS: Final = 8
+MOST_STREAMS: Final = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,20 +39,22 @@ class OpenStreams:
         self.clock = clock
         self.stopping = asyncio.Event()
         self._metrics = metrics
-        self._open: Counter[bytes] = Counter()
+        # By user.
+        self._open: Counter[str] = Counter()
 
     @contextmanager
-    def counted(self, caller: Caller) -> Iterator[None]:
-        """Count a stream of the caller inside the block. Raises `RequestFailedError` if that is one too many."""
-        if self._open[caller.key] >= MOST_STREAMS:
-            message = f"{MOST_STREAMS} streams of this token are open: close one"
+    def counted(self, who: Identity) -> Iterator[None]:
+        """Count a stream of the user inside the block. Raises `RequestFailedError` if that is one too many."""
+        user = who.username
+        if self._open[user] >= MOST_STREAMS:
+            message = f"{MOST_STREAMS} streams of {user} are open: close one"
             raise RequestFailedError(429, reason="TooManyStreams", message=message, headers={"Retry-After": "10"})
-        self._open[caller.key] += 1
+        self._open[user] += 1
         try:
             with self._metrics.streams.track_inprogress():
                 yield
         finally:
-            self._open -= Counter([caller.key])
+            self._open -= Counter([user])
 
     async def write(self, response: web.StreamResponse, *, data: bytes) -> None:
         """Send. Raises `ConnectionError` for a client that does not read."""

@@ -92,6 +92,13 @@ def unauthorized(message: str) -> RequestFailedError:
     return RequestFailedError(401, reason="Unauthorized", message=message, headers={"WWW-Authenticate": "Bearer"})
 
 
+def too_many(message: str, *, wait_seconds: float) -> RequestFailedError:
+    """429: the caller may ask again after a while."""
+    wait = max(1, round(wait_seconds))
+    message = f"{message}: try again in {wait} s"
+    return RequestFailedError(429, reason="TooManyRequests", message=message, headers={"Retry-After": str(wait)})
+
+
 def of_kube(error: KubeError) -> RequestFailedError:
     """The API server's refusal with its own status; 502 where it is away or fails."""
     if not isinstance(error, StatusError) or error.code not in _PASSED_ON:

@@ -5,6 +5,7 @@ import hashlib
 import re
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -17,15 +18,17 @@ from dovetail.logs import get_logger
 from dovetail.process.bodies import Bodies, BodyError
 from dovetail.process.connections import Connections
 from dovetail_gateway.access.callers import ANONYMOUS, LOCAL, Caller, caller_of
+from dovetail_gateway.access.fair_queue import CrowdedError
+from dovetail_gateway.access.identities import NO_ONE, Identities, Identity
 from dovetail_gateway.access.legacy_account import LegacyAccount
-from dovetail_gateway.access.limits import Hosts, RateLimit
+from dovetail_gateway.access.limits import Addresses, Hosts, RateLimit
 from dovetail_gateway.access.tokens import TokenError, bearer
 from dovetail_gateway.access.visibility import Visibility
 from dovetail_gateway.metrics import Metrics
 from dovetail_gateway.oidc.renewal import RenewedSessions
-from dovetail_gateway.routing.browser import session_caller
+from dovetail_gateway.routing.browser import session_caller, session_of
 from dovetail_gateway.routing.numbers import decode_request
-from dovetail_gateway.routing.problems import PROBLEM, ErrorShape, RequestFailedError, of_kube, unauthorized
+from dovetail_gateway.routing.problems import PROBLEM, ErrorShape, RequestFailedError, of_kube, too_many, unauthorized
 from dovetail_gateway.routing.table import Answer, Call, Header, Route, Stream
 
 log = get_logger("dovetail.gateway")
@@ -54,8 +57,8 @@ class Sight(Protocol):
     def obstacle(self) -> str:
         """Why no answer is possible yet; empty when the cache is complete."""
 
-    async def seen_by(self, caller: Caller) -> Visibility:
-        """What the caller may see. Raises `KubeError`."""
+    async def seen_by(self, caller: Caller, *, named: Sequence[str] = ()) -> Visibility:
+        """What the caller may see, with the namespaces that the request has named. Raises `KubeError`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +66,9 @@ class Admission:
     """Who gets in: names of the gateway, rates, sessions of browsers, and who may come without a token."""
 
     hosts: Hosts
+    addresses: Addresses
     rates: RateLimit
+    identities: Identities
     sessions: RenewedSessions
     legacy: LegacyAccount | None = None
     # Whether requests from this machine without a token have the rights of the gateway's own kubeconfig.
@@ -116,6 +121,8 @@ class Server:
                     response = _failed(error, shape=shape)
                 except KubeError as error:
                     response = _failed(of_kube(error), shape=shape)
+                except CrowdedError as error:
+                    response = _failed(too_many(str(error), wait_seconds=error.wait_seconds), shape=shape)
                 except BodyError as error:
                     response = _failed(RequestFailedError(error.status, reason="Body", message=str(error)), shape=shape)
                     response.force_close()
@@ -140,38 +147,52 @@ class Server:
             raise RequestFailedError(
                 421, reason="Host", message="the Host header names no host of this gateway: see --allowed-host"
             )
-        if wait := self._admission.rates.wait_seconds(request.remote or ""):
-            raise RequestFailedError(
-                429,
-                reason="TooManyRequests",
-                message=f"too many requests: try again in {max(1, round(wait))} s",
-                headers={"Retry-After": str(max(1, round(wait)))},
-            )
+        known = self._known(request)
+        rates = self._admission.rates
+        wait = rates.wait_of_address(self._address(request)) if known is None else rates.wait_of_user(known.username)
+        if wait:
+            raise too_many("too many requests", wait_seconds=wait)
+
+    def _address(self, request: web.Request) -> str:
+        """Where the request comes from, also behind a trusted proxy."""
+        forwarded = request.headers.getall("X-Forwarded-For", [])
+        return self._admission.addresses.client(request.remote or "", forwarded=forwarded)
+
+    def _known(self, request: web.Request) -> Identity | None:
+        """Whose request it is, if that is known without asking anyone: such requests do not count for an address."""
+        header, caller = request.headers.get("Authorization"), None
+        if header is None:
+            caller = self._admission.sessions.holder_of(session_of(request))
+        else:
+            with suppress(TokenError):
+                caller = caller_of(bearer(header))
+        return None if caller is None else self._admission.identities.known(caller)
 
     def _handler(self, each: Route) -> Callable[[web.Request], Awaitable[web.Response]]:
         handler, decoder = each.handler, None if each.body_type is None else Decoder(each.body_type)
         assert handler is not None, "only streams have no handler"
 
-        async def serve(request: web.Request) -> web.Response:
-            caller, sees = await self._caller(request, route=each)
+        async def answer_to(request: web.Request) -> Answer:
+            caller, who = await self._identified(request, route=each)
             path = _decoded(request.match_info, as_type=each.path_type)
             query = _decoded(_query(request), as_type=each.query_type)
             _check_headers(request, headers=each.headers)
-            async with self._bodies.read(request) as body:
-                content = (
-                    None if decoder is None else _body(request, body=body, decoder=decoder, as_type=each.body_type)
+            async with self._bodies.read(request) as read:
+                body = None if decoder is None else _body(request, body=read, decoder=decoder, as_type=each.body_type)
+                sees = await self._seen(caller, route=each, named=_namespaces_in(path, query, body))
+                call = Call(
+                    path=path, query=query, body=body, caller=caller, who=who, sees=sees, headers=request.headers
                 )
-                try:
-                    async with asyncio.timeout(_ANSWER_SECONDS):
-                        answer = await handler(
-                            Call(
-                                path=path, query=query, body=content, caller=caller, sees=sees, headers=request.headers
-                            )
-                        )
-                except TimeoutError as error:
-                    raise RequestFailedError(
-                        504, reason="Timeout", message=f"no answer within {_ANSWER_SECONDS:g} s"
-                    ) from error
+                return await handler(call)
+
+        async def serve(request: web.Request) -> web.Response:
+            try:
+                async with asyncio.timeout(_ANSWER_SECONDS):
+                    answer = await answer_to(request)
+            except TimeoutError as error:
+                raise RequestFailedError(
+                    504, reason="Timeout", message=f"no answer within {_ANSWER_SECONDS:g} s"
+                ) from error
             return _response(answer, route=each, known=request.headers.get("If-None-Match", ""))
 
         serve.errors = each.errors  # type: ignore[attr-defined]  # the middleware reads it, also before the handler runs
@@ -179,35 +200,40 @@ class Server:
 
     def _streaming(self, each: Route, *, stream: Stream) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
         async def serve(request: web.Request) -> web.StreamResponse:
-            caller, sees = await self._caller(request, route=each)
+            caller, who = await self._identified(request, route=each)
             path = _decoded(request.match_info, as_type=each.path_type)
             query = _decoded(_query(request), as_type=each.query_type)
             _check_headers(request, headers=each.headers)
-            call = Call(path=path, query=query, body=None, caller=caller, sees=sees, headers=request.headers)
+            sees = await self._seen(caller, route=each, named=_namespaces_in(path, query))
+            call = Call(path=path, query=query, body=None, caller=caller, who=who, sees=sees, headers=request.headers)
             return await stream(request, call=call)
 
         serve.errors = each.errors  # type: ignore[attr-defined]  # the middleware reads it, also before the handler runs
         return serve
 
-    async def _caller(self, request: web.Request, *, route: Route) -> tuple[Caller, Visibility]:
-        """The caller and what it sees. Raises `RequestFailedError` without the route's right."""
-        caller = ANONYMOUS if route.right.by == "none" else await self._identified(request, route=route)
+    async def _identified(self, request: web.Request, *, route: Route) -> tuple[Caller, Identity]:
+        """The caller, and whose credential it is. Raises `RequestFailedError`, `KubeError` and `CrowdedError`."""
+        caller = ANONYMOUS if route.right.by == "none" else await self._caller(request, route=route)
         if route.synced and (obstacle := self._sight.obstacle):
             raise RequestFailedError(
                 503, reason="NotSynced", message=f"not ready: {obstacle}", headers={"Retry-After": "1"}
             )
-        if route.right.by != "reviews":
-            return caller, _NOTHING_SEEN
-        sees = await self._sight.seen_by(caller)
-        if not sees.everything and not sees.namespaces:
-            raise RequestFailedError(
-                403,
-                reason="Forbidden",
-                message=f"you may not {route.right.verb} {route.right.resource} in any namespace",
-            )
-        return caller, sees
+        if caller is ANONYMOUS:
+            return caller, NO_ONE
+        return caller, await self._admission.identities.of(caller, address=self._address(request))
 
-    async def _identified(self, request: web.Request, *, route: Route) -> Caller:
+    async def _seen(self, caller: Caller, *, route: Route, named: Sequence[str]) -> Visibility:
+        """What the caller sees. Raises `RequestFailedError` without the route's right."""
+        if route.right.by != "reviews":
+            return _NOTHING_SEEN
+        sees = await self._sight.seen_by(caller, named=named)
+        if not sees.everything and not sees.namespaces:
+            right = f"{route.right.verb} {route.right.resource}"
+            message = f"you may not {right} in any namespace that has been reviewed: try ?namespace=NAME"
+            raise RequestFailedError(403, reason="Forbidden", message=message)
+        return sees
+
+    async def _caller(self, request: web.Request, *, route: Route) -> Caller:
         if header := request.headers.get("Authorization"):
             try:
                 caller = caller_of(bearer(header))
@@ -218,11 +244,17 @@ class Server:
             return caller
         if (found := await session_caller(request, sessions=self._admission.sessions)) is not None:
             return found
-        if self._admission.anonymous_loopback and request.remote in _LOOPBACK and not _from_a_page(request):
+        if self._admission.anonymous_loopback and self._address(request) in _LOOPBACK and not _from_a_page(request):
             return LOCAL
         if self._admission.legacy is not None and not route.path.startswith("/api/v3/"):
             return caller_of(await self._admission.legacy.token())
         raise unauthorized("send a token: Authorization: Bearer TOKEN (kubectl create token NAME gives one)")
+
+
+def _namespaces_in(*parts: Any) -> list[str]:
+    """The namespaces that a request names."""
+    named = (getattr(part, "namespace", None) for part in parts)
+    return [each for each in named if isinstance(each, str) and each]
 
 
 def _from_a_page(request: web.Request) -> bool:

@@ -8,6 +8,7 @@ import msgspec
 from aiohttp import web
 
 from dovetail_gateway.access.callers import Caller
+from dovetail_gateway.access.identities import Identity
 from dovetail_gateway.access.visibility import Visibility
 from dovetail_gateway.routing.problems import PROBLEM, ErrorShape
 
@@ -53,12 +54,17 @@ def acts(verb: str, *, resource: str = "gpujobs.dovetail.dev") -> Right:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call(Generic[P, Q, B]):
-    """One request, decoded. `sees` is what the caller may see; everything hidden for a right that is not READ."""
+    """One request, decoded.
+
+    `caller` is the credential, `who` is whose it is. `sees` is what the caller may see; everything hidden for a right
+    that is not READ.
+    """
 
     path: P
     query: Q
     body: B
     caller: Caller
+    who: Identity
     sees: Visibility
     headers: Mapping[str, str]
 

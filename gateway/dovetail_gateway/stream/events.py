@@ -44,7 +44,7 @@ class EventStreams:
     async def serve(self, request: web.Request, *, call: Call[Any, Any, Any]) -> web.StreamResponse:
         """Stream until the token or the rights end, the client leaves, or the gateway stops."""
         caller, sees, seq = call.caller, call.sees, self._position(request)
-        with self.streams.counted(caller):
+        with self.streams.counted(call.who):
             if not await self.may_watch(caller, sees=sees):
                 raise RequestFailedError(403, reason="Forbidden", message="you may not watch gpujobs.dovetail.dev")
             response = web.StreamResponse(headers=_HEADERS)
@@ -126,7 +126,7 @@ class _Stream:
             return True
         for change in changes:
             self._seq = change.seq
-            if data := change.seen(self._sees):
+            if data := self._events.feed.delta(change, sees=self._sees):
                 await self._send("delta", data=data)
         return bool(changes)
 

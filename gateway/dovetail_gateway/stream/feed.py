@@ -3,9 +3,9 @@
 import asyncio
 import hashlib
 import secrets
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -24,25 +24,24 @@ _MOST_SNAPSHOTS: Final = 4
 _MOST_CHANGES: Final = 5_000
 
 
+# Of deltas that are encoded. Streams read a delta within a moment; a late one encodes it again.
+_MOST_ENCODED_BYTES: Final = 16 << 20
+# What one of them takes in addition to its text, also an empty one.
+_ENTRY_BYTES: Final = 256
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """The objects of one delta as they were, and the deltas that are encoded already, by what their readers see."""
+    """The objects of one delta as they were."""
 
     seq: int
     jobs: Sequence[JobRow]
     gone_jobs: Sequence[GoneJob]
     nodes: Sequence[NodeUse]
     gone_nodes: Sequence[str]
-    encoded: dict[Visibility, bytes] = field(default_factory=dict)
 
-    def seen(self, sees: Visibility) -> bytes:
-        """The delta as JSON; empty if nothing of it is visible. Encoded once for each visibility."""
-        found = self.encoded.get(sees)
-        if found is None:
-            found = self.encoded[sees] = self._encode(sees)
-        return found
-
-    def _encode(self, sees: Visibility) -> bytes:
+    def encoded(self, sees: Visibility) -> bytes:
+        """The delta as JSON; empty if nothing of it is visible."""
         jobs = [row for row in self.jobs if sees.sees(row.namespace)]
         gone = [each for each in self.gone_jobs if sees.sees(each.namespace)]
         if not (jobs or gone or self.nodes or self.gone_nodes):
@@ -51,6 +50,34 @@ class Change:
         return msgspec.json.encode(
             Delta(seq=self.seq, jobs=jobs, gone_jobs=gone, nodes=nodes, gone_nodes=list(self.gone_nodes))
         )
+
+
+class EncodedDeltas:
+    """Deltas as JSON, each encoded once for all who see the same; those used least recently are forgotten.
+
+    `most_bytes` bounds their texts together.
+    """
+
+    def __init__(self, *, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._texts: OrderedDict[tuple[int, Visibility], bytes] = OrderedDict()
+        self.bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+    def of(self, change: Change, *, sees: Visibility) -> bytes:
+        """The delta of a change for those who see this; empty if nothing of it is visible."""
+        key = (change.seq, sees)
+        found = self._texts.pop(key, None)
+        if found is None:
+            found = change.encoded(sees)
+            self.bytes += len(found) + _ENTRY_BYTES
+        self._texts[key] = found
+        while self.bytes > self._most_bytes:
+            _, forgotten = self._texts.popitem(last=False)
+            self.bytes -= len(forgotten) + _ENTRY_BYTES
+        return found
 
 
 class Feed:
@@ -66,6 +93,7 @@ class Feed:
         self._coalesce_seconds = coalesce_seconds
         self._kept: deque[Change] = deque(maxlen=_MOST_KEPT)
         self._next = asyncio.Event()
+        self._encoded = EncodedDeltas(most_bytes=_MOST_ENCODED_BYTES)
         self._snapshots: dict[Visibility, tuple[int, bytes]] = {}
 
     async def run(self) -> None:
@@ -104,6 +132,10 @@ class Feed:
         if not self._kept or self._kept[0].seq > seq + 1:
             return None
         return [change for change in self._kept if change.seq > seq]
+
+    def delta(self, change: Change, *, sees: Visibility) -> bytes:
+        """A change as JSON for those who see this; empty if nothing of it is visible."""
+        return self._encoded.of(change, sees=sees)
 
     def snapshot(self, *, sees: Visibility) -> tuple[bytes, str]:
         """Everything that the caller sees, from which the deltas after its `seq` lead on, as JSON; and its tag.

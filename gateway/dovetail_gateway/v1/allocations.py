@@ -72,7 +72,7 @@ class Allocations:
                     valid=False, reason="ExceedsCapacity", message=asked.message, suggestion=asked.suggestion
                 )
             )
-        found = await self._answers.dry_run(self._as_job(asked.spec), caller=call.caller, sees=call.sees)
+        found = await self._answers.dry_run(self._as_job(asked.spec), who=call.who, sees=call.sees)
         starts = found.outcome == "Starts"
         return Answer(
             value=Validity(

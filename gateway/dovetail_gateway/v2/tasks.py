@@ -147,7 +147,10 @@ class Tasks:
             asked = as_job(spec, namespace=self._namespace)
         except UnreadableError as error:
             raise RequestFailedError(422, reason="Invalid", message=error.problem) from error
-        found = await self._answers.dry_run(asked, caller=caller, sees=await self._cache.seen_by(caller))
+        who = await self._reviews.who(caller)
+        found = await self._answers.dry_run(
+            asked, who=who, sees=await self._cache.seen_by(caller, named=[self._namespace])
+        )
         if found.outcome in _NEVER:
             raise RequestFailedError(409, reason=found.reason or "Invalid", message=readable(found.message))
 

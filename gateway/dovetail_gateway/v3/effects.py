@@ -36,7 +36,7 @@ class Effects:
         job = self._jobs.find(call.path, sees=call.sees)
         changed = _changed(job, by=call.body)
         try:
-            found = await self._answers.effects(job, changed=changed, caller=call.caller, sees=call.sees)
+            found = await self._answers.effects(job, changed=changed, who=call.who, sees=call.sees)
         except RequestError as error:
             raise RequestFailedError(422, reason="Invalid", message=f"spec cannot be used: {error}") from error
         return Answer(value=_answer(found, sees=call.sees))

@@ -17,6 +17,7 @@ from dovetail.kube.errors import AlreadyExists, NotFound
 from dovetail.names import GROUP
 from dovetail.query.jobs.owners import project_of, user_of
 from dovetail_gateway.access.callers import Caller, Clients
+from dovetail_gateway.access.identities import Identity
 from dovetail_gateway.access.visibility import Visibility
 from dovetail_gateway.cluster.cache import ClusterCache
 from dovetail_gateway.routing.numbers import whole
@@ -103,7 +104,7 @@ class Jobs:
     async def create_job(self, call: Call[Nothing, DryRunFlag, NewJob]) -> Answer:
         """Create a job as the caller. The same idempotency key gives the same job again."""
         new, key = call.body, call.headers.get(IDEMPOTENCY_KEY, "")
-        name = new.name or f"{new.name_prefix}-{_suffix(key, caller=call.caller)}"
+        name = new.name or f"{new.name_prefix}-{_suffix(key, who=call.who, namespace=new.namespace)}"
         digest = hashlib.sha256(_ENCODER.encode(new)).hexdigest()
         annotations = new.annotations | ({_REQUEST_DIGEST: digest} if key else {})
         manifest = {
@@ -198,11 +199,11 @@ def _matches(job: GPUJob, *, wanted: JobFilter, sees: Visibility) -> bool:
     return wanted.user in {None, user_of(job) or ""} and wanted.project in {None, project_of(job)}
 
 
-def _suffix(key: str, *, caller: Caller) -> str:
-    """The end of a name: of an idempotency key always the same for one caller, otherwise random."""
+def _suffix(key: str, *, who: Identity, namespace: str) -> str:
+    """The end of a name: of an idempotency key always the same for one user and namespace, otherwise random."""
     if not key:
         return secrets.token_hex(4)
-    return hashlib.sha256(caller.key + key.encode()).hexdigest()[:16]
+    return hashlib.sha256(_ENCODER.encode([who.username, namespace, key])).hexdigest()[:16]
 
 
 def object_of(spec: msgspec.Raw) -> dict[str, Any]:

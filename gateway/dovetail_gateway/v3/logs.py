@@ -54,7 +54,7 @@ class Logs:
         job, wanted = self._jobs.find(call.path, sees=call.sees), call.query
         pods = self._pods(job, wanted=wanted)
         response = web.StreamResponse(headers=_HEADERS)
-        with self._streams.counted(call.caller):
+        with self._streams.counted(call.who):
             async with AsyncExitStack() as stack:
                 client = await stack.enter_async_context(self._clients.client_for(call.caller))
                 logs: dict[int, AsyncIterator[bytes]] = {}

@@ -4,7 +4,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 from dovetail.formats.timestamps import timestamp
-from dovetail_gateway.access.reviews import Reviews
 from dovetail_gateway.cluster.cache import ClusterCache
 from dovetail_gateway.routing.table import Answer, Call, Nothing, Strictly
 from dovetail_gateway.v3.types.callers import Me
@@ -13,18 +12,17 @@ from dovetail_gateway.v3.types.callers import Me
 class Myself:
     """The handler of `/api/v3/me`."""
 
-    def __init__(self, cache: ClusterCache, *, reviews: Reviews) -> None:
+    def __init__(self, cache: ClusterCache) -> None:
         self._cache = cache
-        self._reviews = reviews
 
     async def get_me(self, call: Call[Nothing, Strictly, Any]) -> Answer:
         """Who the API server says the caller is."""
-        who, sees = await self._reviews.who(call.caller), await self._cache.seen_by(call.caller)
+        sees = await self._cache.seen_by(call.caller)
         ends = call.caller.expires_at
         return Answer(
             value=Me(
-                username=who.username,
-                groups=who.groups,
+                username=call.who.username,
+                groups=list(call.who.groups),
                 everywhere=sees.everything,
                 namespaces=sorted(sees.namespaces or ()),
                 expires_at=None if ends is None else timestamp(datetime.fromtimestamp(ends, tz=UTC)),

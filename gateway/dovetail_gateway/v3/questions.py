@@ -40,11 +40,10 @@ class Questions:
     async def dry_run(self, call: Call[Nothing, Strictly, NewRequest]) -> Answer:
         """Where and when a job would start if the caller submitted it now."""
         await self._permit(call.caller, namespace=call.body.namespace)
-        who = await self._reviews.who(call.caller)
         try:
-            asked = asked_job(call.body, user=who.username)
+            asked = asked_job(call.body, user=call.who.username)
             found = await self._answers.dry_run(
-                asked, caller=call.caller, sees=call.sees, in_place_of=self._replaced(call.body, sees=call.sees)
+                asked, who=call.who, sees=call.sees, in_place_of=self._replaced(call.body, sees=call.sees)
             )
         except ValueError as error:
             # The schema's CEL rules, which would have refused it, are the API server's.
@@ -67,11 +66,11 @@ class Questions:
     async def explain_job(self, call: Call[JobPath, Strictly, Any]) -> Answer:
         """Why a job waits, or where it is, and what would help."""
         job = self._jobs.find(call.path, sees=call.sees)
-        return Answer(value=_explanation(await self._answers.explain(job, caller=call.caller, sees=call.sees)))
+        return Answer(value=_explanation(await self._answers.explain(job, who=call.who, sees=call.sees)))
 
     async def get_audit(self, call: Call[Nothing, Strictly, Any]) -> Answer:
         """Whether any device is promised beyond its capacity."""
-        report = await self._answers.audit(caller=call.caller)
+        report = await self._answers.audit(who=call.who)
         # A finding about a device names all of its tenants.
         shown = report.findings if call.sees.everything else ()
         rows = [FindingRow(kind=each.kind, subject=each.subject, message=each.message) for each in shown]

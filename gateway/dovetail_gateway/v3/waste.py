@@ -57,7 +57,7 @@ class Waste:
 
     async def list_findings(self, call: Call[Nothing, Strictly, Any]) -> Answer:
         """What is wrong with nodes."""
-        findings, at = await self._answers.node_findings(caller=call.caller, sees=call.sees)
+        findings, at = await self._answers.node_findings(who=call.who, sees=call.sees)
         rows = grouped(findings)
         return Answer(value=NodeFindings(items=rows[:_MOST_FINDINGS], total=len(rows), as_of=timestamp(at)))
 

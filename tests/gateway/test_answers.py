@@ -1,0 +1,105 @@
+"""Answers that take long: whose turn it is, and what becomes of one whose caller leaves."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from dovetail.query.checkpoints import checkpoint
+from dovetail.query.dry_run import DryRun
+from dovetail_gateway.cluster.answers import _MOST_WAITING
+from tests.gateway.api_server import EDIT, GatewayApiServer, User
+from tests.gateway.served import Face
+
+SPEC = {"template": {"spec": {"containers": [{"name": "m", "image": "x"}]}}, "gpu": 1}
+ASKED = {"namespace": "red", "spec": SPEC}
+
+
+class Held:
+    """Dry runs that compute until they may end; `running` counts those in a thread."""
+
+    def __init__(self) -> None:
+        self.may_end = threading.Event()
+        self.running = 0
+        self.users: list[str] = []
+        self._lock = threading.Lock()
+
+    def dry_run_on(self, _queue: Any, *, job: Any, **_: Any) -> DryRun:
+        with self._lock:
+            self.running += 1
+            self.users.append(job.metadata.annotations["dovetail.dev/user"])
+        try:
+            while not self.may_end.is_set():
+                checkpoint()
+                time.sleep(0)
+            return DryRun(outcome="Starts")
+        finally:
+            with self._lock:
+                self.running -= 1
+
+    async def until(self, running: int) -> None:
+        async with asyncio.timeout(20):
+            while self.running != running:  # noqa: ASYNC110 - threads have no event of the loop
+                await asyncio.sleep(0.005)
+
+
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[Held]:
+    held = Held()
+    monkeypatch.setattr("dovetail_gateway.cluster.answers.dry_run_on", held.dry_run_on)
+    yield held
+    held.may_end.set()
+
+
+def ask(face: Face, token: str) -> "asyncio.Task[Any]":
+    return asyncio.ensure_future(face.ask("POST", "/api/v3/dry-run", token=token, json=ASKED))
+
+
+async def test_an_answer_whose_caller_leaves_ends_in_its_thread(face: Face, held: Held) -> None:
+    asking = ask(face, "red-token")
+    await held.until(1)
+    asking.cancel()
+    await held.until(0)
+    assert not held.may_end.is_set()
+    answers = face.made.answers
+    async with asyncio.timeout(20):
+        while len(answers._queue):  # noqa: ASYNC110 - it has no event
+            await asyncio.sleep(0.005)
+    assert (answers._pacing._running, [kept.prepared.one.locked() for kept in answers._prepared._kept.values()]) == (
+        {},
+        [False],
+    )
+
+
+async def test_an_answer_that_takes_too_long_ends_in_its_thread(
+    face: Face, held: Held, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dovetail_gateway.routing.server._ANSWER_SECONDS", 0.5)
+    found = await ask(face, "red-token")
+    assert (found.status, found.json["reason"], held.running) == (504, "Timeout", 0)
+
+
+async def test_a_user_with_many_tokens_has_one_answer_at_a_time_and_the_next_user_does_not_wait(
+    api: GatewayApiServer, face: Face, held: Held
+) -> None:
+    api.users |= {f"eve-{at}": User("eve", {"red": EDIT}) for at in range(6)}
+    asking = [ask(face, f"eve-{at}") for at in range(6)]
+    await held.until(1)
+    asking.append(ask(face, "red-token"))
+    await held.until(2)
+    assert held.users == ["eve", "rita"]
+    held.may_end.set()
+    assert {found.status for found in await asyncio.gather(*asking)} == {200}
+
+
+async def test_a_user_who_asks_for_too_many_answers_at_once_gets_429(face: Face, held: Held) -> None:
+    asking = [ask(face, "red-token") for _ in range(_MOST_WAITING + 3)]
+    done, _ = await asyncio.wait(asking, return_when=asyncio.FIRST_COMPLETED)
+    found = done.pop().result()
+    assert (found.status, found.json["reason"], "Retry-After" in found.headers) == (429, "TooManyRequests", True)
+    held.may_end.set()
+    statuses = [each.status for each in await asyncio.gather(*asking)]
+    assert (statuses.count(200), statuses.count(429)) == (_MOST_WAITING + 1, 2)

@@ -1,0 +1,131 @@
+"""Computations that share the interpreter: they end when no one waits, and users take turns at their checkpoints."""
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from dovetail.query.checkpoints import checkpoint
+from dovetail_gateway.cluster.pacing import AbandonedError, Pacing
+
+
+def work_for(cpu_seconds: float, *, then: Callable[[], None] = checkpoint) -> None:
+    """Use the CPU for a while, with checkpoints."""
+    end = time.thread_time() + cpu_seconds
+    while time.thread_time() < end:
+        then()
+
+
+def test_a_computation_that_is_abandoned_ends_at_its_next_checkpoint() -> None:
+    computation, steps = Pacing().computation("rita"), list[int]()
+
+    def compute() -> None:
+        for step in range(1000):
+            steps.append(step)
+            if step == 3:
+                computation.abandon()
+            checkpoint()
+
+    with pytest.raises(AbandonedError):
+        computation.run(compute)
+    assert steps == [0, 1, 2, 3]
+
+
+def test_one_that_is_abandoned_before_it_begins_does_nothing() -> None:
+    computation = Pacing().computation("rita")
+    computation.abandon()
+    with pytest.raises(AbandonedError):
+        computation.run(pytest.fail)
+
+
+def test_the_value_and_the_error_of_a_computation_are_passed_on_and_nothing_is_left() -> None:
+    pacing = Pacing()
+    assert pacing.computation("rita").run(lambda: 5) == 5
+    with pytest.raises(ZeroDivisionError):
+        pacing.computation("rita").run(lambda: 1 // 0)
+    assert not pacing._running
+
+
+def test_a_checkpoint_outside_of_a_computation_does_nothing() -> None:
+    checkpoint()
+
+
+def test_one_of_a_user_who_had_a_lot_waits_for_one_of_a_user_who_had_nothing() -> None:
+    pacing, order = Pacing(), list[str]()
+    light_is_there, heavy_goes_on = threading.Event(), threading.Event()
+    pacing.computation("heavy").run(lambda: work_for(0.1))
+
+    def heavy() -> None:
+        light_is_there.wait()
+        heavy_goes_on.set()
+        work_for(0.01)
+        order.append("heavy")
+
+    def light() -> None:
+        light_is_there.set()
+        heavy_goes_on.wait()
+        work_for(0.02)
+        order.append("light")
+
+    with ThreadPoolExecutor(2) as threads:
+        running = [threads.submit(pacing.computation(each.__name__).run, each) for each in (heavy, light)]
+        for each in running:
+            each.result(timeout=20)
+    assert order == ["light", "heavy"]
+
+
+def test_one_that_waits_goes_on_once_the_other_has_had_as_much() -> None:
+    pacing = Pacing()
+    pacing.computation("heavy").run(lambda: work_for(0.05))
+    both, heavy_ended = threading.Barrier(2), threading.Event()
+
+    def heavy() -> None:
+        both.wait(timeout=20)
+        work_for(0.01)
+        heavy_ended.set()
+
+    def light() -> None:
+        both.wait(timeout=20)
+        while not heavy_ended.is_set():
+            checkpoint()
+
+    with ThreadPoolExecutor(2) as threads:
+        running = [threads.submit(pacing.computation(each.__name__).run, each) for each in (heavy, light)]
+        for each in running:
+            each.result(timeout=20)
+
+
+def test_one_that_waits_for_its_turn_ends_when_it_is_abandoned() -> None:
+    pacing = Pacing()
+    pacing.computation("heavy").run(lambda: work_for(0.1))
+    both, may_end = threading.Barrier(2), threading.Event()
+    waiting = pacing.computation("heavy")
+
+    def heavy() -> None:
+        both.wait(timeout=20)
+        work_for(10.0)
+
+    def light() -> None:
+        both.wait(timeout=20)
+        may_end.wait(timeout=20)
+
+    with ThreadPoolExecutor(2) as threads:
+        running = threads.submit(waiting.run, heavy)
+        other = threads.submit(pacing.computation("light").run, light)
+        waiting.abandon()
+        with pytest.raises(AbandonedError):
+            running.result(timeout=20)
+        may_end.set()
+        other.result(timeout=20)
+
+
+def test_what_a_user_has_used_is_forgotten() -> None:
+    now = 0.0
+    pacing = Pacing(clock=lambda: now)
+    pacing.computation("heavy").run(lambda: work_for(0.05))
+    assert pacing._used_by("heavy", now=now) >= 0.05
+    now = 200.0
+    pacing.computation("other").run(lambda: None)
+    assert "heavy" not in pacing._used
