@@ -29,13 +29,13 @@ demo-down: $(STAMP) ## Stop the demo, and remove its processes and files
 ON_EACH_VERSION := $(addprefix tests/cluster/test_,$(addsuffix .py,chart admission lifecycle attach extender \
   certificates agent ownership drivers mixes))
 
-# Two wait on a control plane each most of the time; the third computes. See docs/testing.md.
-WORKERS ?= 3
+# Four wait on a control plane most of the time; the fifth computes. See docs/testing.md.
+WORKERS ?= 5
 
 ## Prove it
 .PHONY: test lint types unit cluster chart e2e e2e-versions e2e-install mutants mutants-changed bench bench-queue bench-hotpath bench-agent soak observe hardware simulate
 test: $(STAMP) ## All checks: lint, types, unit, property and a short cluster suite (minutes)
-	@$(MAKE) --no-print-directory lint types
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync lint types
 	$(BIN)/dovetail sandbox fetch --real-node kubeconform actionlint
 	@left_out=$$($(BIN)/python -m tests.affected); set -x; \
 	  $(BIN)/pytest -m "not slow" -n $(WORKERS) --dist loadscope --ignore=tests/style $$left_out
@@ -50,8 +50,8 @@ unit: $(STAMP) ## Only the tests without a cluster (seconds)
 	$(BIN)/pytest -m "not cluster and not slow"
 cluster: $(STAMP) ## Only the short cluster suite
 	$(BIN)/pytest -m "cluster and not slow"
-e2e: $(STAMP) ## Everything on a real control plane, and all slow tests
-	$(BIN)/pytest -m "cluster or slow"
+e2e: $(STAMP) ## Everything on a real control plane, all slow tests, and all that a change may leave out of make test
+	$(BIN)/pytest -m "cluster or slow or optional"
 e2e-versions: $(STAMP) ## A set of cluster tests on each minor version of Kubernetes: make e2e-versions VERSIONS="1.34 1.37"
 	@for each in $(or $(VERSIONS),1.34 1.35 1.36 1.37); do \
 	  echo "== Kubernetes $$each"; $(BIN)/dovetail sandbox fetch --kubernetes "$$each" || exit 1; \

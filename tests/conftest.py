@@ -17,8 +17,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests import lanes, telling
+from tests.groups import groups
 
-pytest_plugins = ["tests.budget"]
+pytest_plugins = ["tests.budget", "tests.runs"]
 # No deadline, and no complaint that examples are drawn slowly: a test never judges how fast the machine is.
 _UNHURRIED = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("steady", derandomize=True, **_UNHURRIED)
@@ -36,7 +37,7 @@ _NICE: Final = 10
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Time limits, and the order in which the workers of a parallel run take lanes."""
+    """Time limits, marks, and the order in which the workers of a parallel run take lanes."""
     config.stash[lanes.COLLECTED] = [item.nodeid for item in items]
     items.sort(key=lambda item: lanes.rank(item.nodeid))
     for item in items:
@@ -45,6 +46,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         builds = not {"chart", "images", "sandbox"}.isdisjoint(item.path.parts)
         if (is_long or builds) and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(LONG_SECONDS))
+        if groups().of(item.nodeid).is_optional:
+            item.add_marker(pytest.mark.optional)
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
@@ -64,7 +67,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Control planes and what is tested on them go first: their leases and deadlines are real time."""
-    if hasattr(item.config, "workerinput") and lanes.lane(item.nodeid) not in lanes.CONTROL_PLANES:
+    if hasattr(item.config, "workerinput") and not lanes.has_control_plane(item.nodeid):
         os.setpriority(os.PRIO_PROCESS, 0, max(_NICE, os.getpriority(os.PRIO_PROCESS, 0)))
 
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -62,10 +63,15 @@ def qualified(resource: str, *, group: str) -> str:
     return f"{whole}/{sub}" if sub else whole
 
 
-def rules_in(text: str) -> Iterator[Rule]:
+@cache
+def rules_in(text: str) -> tuple[Rule, ...]:
     """Every rule of every role of ours in the rendered chart `text`."""
+    return tuple(_rules(text))
+
+
+def _rules(text: str) -> Iterator[Rule]:
     for document in re.split(r"^---\s*$", text, flags=re.MULTILINE):
-        role = yaml.safe_load(document)
+        role = yaml.load(document, Loader=yaml.CSafeLoader)
         if not role or role["kind"] not in _ROLES or not role.get("rules"):
             continue
         whys = _comments(document)
@@ -81,10 +87,11 @@ def rules_in(text: str) -> Iterator[Rule]:
             )
 
 
+@cache
 def accounts_of(text: str) -> Mapping[tuple[str, str], tuple[str, ...]]:
     """The service accounts that each role is bound to, by its name and namespace."""
     bound: dict[tuple[str, str], tuple[str, ...]] = {}
-    for manifest in yaml.safe_load_all(text):
+    for manifest in yaml.load_all(text, Loader=yaml.CSafeLoader):
         if manifest and manifest["kind"] in {"ClusterRoleBinding", "RoleBinding"}:
             key = (manifest["roleRef"]["name"], manifest["metadata"].get("namespace", ""))
             found = [each["name"] for each in manifest["subjects"] if each["kind"] == "ServiceAccount"]
@@ -92,10 +99,11 @@ def accounts_of(text: str) -> Mapping[tuple[str, str], tuple[str, ...]]:
     return bound
 
 
-def rights_in(text: str) -> set[Right]:
+@cache
+def rights_in(text: str) -> frozenset[Right]:
     """Every right that the chart gives to an account of its own."""
     bound = accounts_of(text)
-    return {
+    return frozenset(
         Right(account=account, resource=resource, verb=verb, group=group, name=name, namespace=rule.namespace)
         for rule in rules_in(text)
         for account in bound.get((rule.role, rule.namespace), ())
@@ -103,7 +111,7 @@ def rights_in(text: str) -> set[Right]:
         for resource in rule.resources
         for verb in rule.verbs
         for name in rule.names or ("",)
-    }
+    )
 
 
 def table(text: str) -> str:

@@ -1,15 +1,17 @@
 """Presets: each renders alone and with those that it combines with, and keeps what its page claims."""
 
+import copy
 import itertools
 import json
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import pytest
 import yaml
 
 from dovetail.config.settings import Settings
-from tests.chart.conftest import Helm
+from tests.chart.conftest import Helm, objects_in
 from tests.chart.generated import CHART
 
 Manifest = dict[str, Any]
@@ -26,13 +28,16 @@ def option(*presets: str) -> list[str]:
 
 @pytest.fixture(scope="session")
 def preset(helm: Helm) -> Preset:
-    """The objects that the chart makes of one or more presets."""
+    """The objects that the chart makes of one or more presets; each set is rendered once."""
+
+    @cache
+    def rendered(*options: str) -> list[Manifest]:
+        done = helm("template", "dovetail", str(CHART), "--namespace=dovetail-system", *options)
+        assert done.returncode == 0, done.stderr
+        return objects_in(done.stdout)
 
     def objects(*names: str, values: tuple[str, ...] = ()) -> list[Manifest]:
-        more = [f"--set={each}" for each in values]
-        done = helm("template", "dovetail", str(CHART), "--namespace=dovetail-system", *option(*names), *more)
-        assert done.returncode == 0, done.stderr
-        return [document for document in yaml.safe_load_all(done.stdout) if document]
+        return copy.deepcopy(rendered(*option(*names), *(f"--set={each}" for each in values)))
 
     return objects
 
@@ -212,5 +217,5 @@ def test_the_selector_that_the_page_of_vendors_gives_replaces_the_default(helm: 
         "template", "dovetail", str(CHART), *option("vendor"), f"--set-json=agent.nodeSelector={json.dumps(selector)}"
     )
     assert done.returncode == 0, done.stderr
-    chart = [document for document in yaml.safe_load_all(done.stdout) if document]
+    chart = objects_in(done.stdout)
     assert pod(chart, "DaemonSet", "dovetail-agent")["nodeSelector"] == {"example.org/gpu": "yes"}

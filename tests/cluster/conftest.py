@@ -1,6 +1,7 @@
 """One sandbox for all tests of this folder, a namespace for each, and the audit after each file.
 
-In a parallel run there are two, each for one half of the files: see `tests/lanes.py`.
+In a parallel run there are two: one for the files that run alone, and one that several processes share.
+`tests/lanes.py` says which files share.
 
 `DOVETAIL_TEST_SANDBOX=<name>` takes a sandbox that is up already (`dovetail sandbox up --name <name> --nodes
 tests/cluster/nodes.yaml`) and leaves it up: quicker while you write a test. Tests of preemption want OVERRIDES too,
@@ -11,6 +12,7 @@ import asyncio
 import os
 import uuid
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +24,13 @@ from dovetail.kube.auth.connection import load_connection
 from dovetail.kube.client import Client
 from dovetail.kube.errors import NotFound
 from dovetail_cli.cluster import audit
+from dovetail_sandbox import cluster
 from dovetail_sandbox.cluster import Cluster
+from tests import lanes, runs
 from tests.cluster import record
 from tests.cluster.jobs import PATIENCE_SECONDS, Jobs
 from tests.cluster.mallory import an_editor
-from tests.cluster.sandboxes import named, sandbox_with
+from tests.cluster.sandboxes import Shared, bring_up, named
 from tests.cluster.tenants import CANARY, new_namespace
 
 NODES = Path(__file__).with_name("nodes.yaml")
@@ -48,30 +52,52 @@ OVERRIDES = [
 NO_ISSUER = "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\njwt: []\n"
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def authentication(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The API server's AuthenticationConfiguration, which knows no issuer; a test that adds one removes it again."""
+    """The API server's AuthenticationConfiguration, which knows no issuer; a test that adds one removes it again.
+
+    It is that of the sandbox of the files that run alone.
+    """
     path = tmp_path_factory.mktemp("authentication") / "configuration.yaml"
     path.write_text(NO_ISSUER)
     return path
 
 
-@pytest.fixture(scope="package")
-def sandbox(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, authentication: Path
-) -> Iterator[Cluster]:
-    """The sandbox with every component ready; it ends with the last test of this folder, however that ends."""
-    with sandbox_with(
-        nodes_file=NODES,
-        overrides=OVERRIDES,
-        request_log=True,
-        kubernetes=os.environ.get("DOVETAIL_TEST_KUBERNETES"),
-        authentication=authentication,
-    ) as found:
+@pytest.fixture(scope="module")
+def sandbox(request: pytest.FixtureRequest, authentication: Path) -> Iterator[Cluster]:
+    """The sandbox with every component ready; it ends with the last file that uses it, however that ends."""
+    if name := named():
+        yield cluster.get(name)
+        return
+    folder = runs.folder(request.config)
+    options: dict[str, Any] = {"nodes_file": NODES, "overrides": OVERRIDES, "request_log": True}
+    options |= {"kubernetes": os.environ.get("DOVETAIL_TEST_KUBERNETES"), "authentication": authentication}
+    shared = Shared(
+        folder=folder / "sandboxes" / _sandbox_of(request.node.nodeid, config=request.config),
+        files=_files_with(request),
+        up=partial(bring_up, **options),
+        before_end=partial(record.keep, folder=folder / "records"),
+    )
+    with shared.used_by(request.node.nodeid) as found:
         yield found
-        if not named():
-            records = record.folder(tmp_path_factory, config=request.config)
-            record.write(record.read_log(found), path=records / f"{found.name}.json")
+
+
+def _sandbox_of(nodeid: str, *, config: pytest.Config) -> str:
+    """One process has one sandbox for all files."""
+    return "shared" if lanes.is_shared(nodeid) and hasattr(config, "workerinput") else "alone"
+
+
+def _files_with(request: pytest.FixtureRequest) -> frozenset[str]:
+    """The files of this run that use the same sandbox. A module of its own with a sandbox of its own is none."""
+    own, config = _sandbox_of(request.node.nodeid, config=request.config), request.config
+    here = Path(__file__).parent
+    return frozenset(
+        item.path.name
+        for item in request.session.items
+        if item.path.parent == here
+        and not hasattr(getattr(item, "module", None), "sandbox")
+        and _sandbox_of(item.nodeid, config=config) == own
+    )
 
 
 @pytest.fixture

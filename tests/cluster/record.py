@@ -9,8 +9,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import pytest
-
 from dovetail_sandbox.cluster import Cluster
 from tests.chart.rights import Right, rights_in
 
@@ -33,12 +31,10 @@ class Record:
         )
 
 
-def folder(factory: pytest.TempPathFactory, *, config: pytest.Config) -> Path:
-    """Where the sandboxes of this run leave their records; all workers of a parallel run share it."""
-    base = factory.getbasetemp()
-    path = (base.parent if hasattr(config, "workerinput") else base) / "records"
-    path.mkdir(exist_ok=True)
-    return path
+def keep(cluster: Cluster, *, folder: Path) -> None:
+    """Leave what a sandbox that runs has recorded in the folder of the run's records."""
+    folder.mkdir(exist_ok=True)
+    write(read_log(cluster), path=folder / f"{cluster.name}.json")
 
 
 def read_log(cluster: Cluster) -> Record:

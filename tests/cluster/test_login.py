@@ -27,7 +27,7 @@ REVIEWS = Resource(
 )
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def admin(sandbox: Cluster) -> dict[str, dict[str, Any]]:
     """The administrator's cluster and user, as the sandbox's kubeconfig has them: all of it data."""
     document = yaml.safe_load(sandbox.kubeconfig.read_text())

@@ -12,10 +12,10 @@ from typing import Final
 
 import pytest
 
+from tests import lanes, runs
 from tests.chart.rights import Right, qualified
 from tests.cluster import record
 from tests.cluster.record import Record
-from tests.lanes import COLLECTED, FIRST_SANDBOX, SECOND_SANDBOX, lane
 
 CLUSTER: Final = Path(__file__).parents[1] / "cluster"
 # The other worker's lane may take this much longer than all the rest of the run.
@@ -75,11 +75,11 @@ def allows(granted: Right, used: Right) -> bool:
 
 
 @pytest.fixture(scope="module")
-def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Record:
+def recorded(request: pytest.FixtureRequest) -> Record:
     """What the programs asked on all sandboxes of this run, once the last of these has ended."""
-    lanes = {lane(each.nodeid) for each in request.session.items} & {FIRST_SANDBOX, SECOND_SANDBOX}
-    folder = record.folder(tmp_path_factory, config=request.config)
-    expected = len(lanes) if hasattr(request.config, "workerinput") else 0
+    there = [each.nodeid for each in request.session.items if each.path.parent == CLUSTER]
+    folder = runs.folder(request.config) / "records"
+    expected = len({lanes.is_shared(each) for each in there}) if hasattr(request.config, "workerinput") else 0
     limit = time.monotonic() + PATIENCE_SECONDS
     while len(list(folder.glob("*.json"))) < expected:
         assert time.monotonic() < limit, f"{expected} sandboxes of this run keep a record, and not all have left it"
@@ -93,7 +93,7 @@ def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 @pytest.fixture
 def whole_folder(request: pytest.FixtureRequest) -> None:
     """Only the whole of the folder's quick tests shows every right."""
-    chosen = {each.partition("::")[0].rpartition("/")[2] for each in request.config.stash[COLLECTED]}
+    chosen = {each.partition("::")[0].rpartition("/")[2] for each in request.config.stash[lanes.COLLECTED]}
     missing = sorted({path.name for path in CLUSTER.glob("test_*.py")} - chosen)
     if missing or request.config.option.keyword:
         pytest.skip("judges by all tests of tests/cluster, and some of them were not chosen")

@@ -32,7 +32,7 @@ def runs(*changed: str, imports: Imports) -> set[str]:
         ("core/dovetail/kube/client.py", {"real node", "console in a browser"}, {"images"}),
         ("console/src/app.tsx", {"console in a browser", "packaging"}, {"real node", "images"}),
         ("images/build.sh", {"images", "installation", "real node"}, {"console in a browser"}),
-        ("helm/dovetail/values.yaml", {"installation", "chart on each Kubernetes"}, {"real node"}),
+        ("helm/dovetail/values.yaml", {"installation"}, {"real node"}),
         # Data counts as its package.
         ("sandbox/dovetail_sandbox/data/stages.yaml", {"sandboxes that start and end", "real node"}, {"images"}),
         # What the tests share.
