@@ -1,9 +1,9 @@
 """Which tests run one after the other in one process of a parallel run, and which of them begin first.
 
-A lane is the unit that pytest-xdist gives to a worker. Files of tests/cluster that change or fill their sandbox form a
-lane with a sandbox of their own. The others share a second sandbox, each file a lane. The tests of the real node form a
-lane, because a machine has at most one. All these mostly wait, so they begin first. Of all other tests each file is a
-lane, taken by any worker that is free.
+A lane is the unit that pytest-xdist gives to a worker. Files of tests/cluster that change or fill their sandbox form
+two lanes, each with a sandbox of its own. The others share a third sandbox, each file a lane. The tests of the real
+node form a lane, because a machine has at most one. All these mostly wait, so they begin first. Of all other tests each
+file is a lane, taken by any worker that is free.
 """
 
 from pathlib import PurePosixPath
@@ -11,7 +11,9 @@ from typing import Final
 
 import pytest
 
-ALONE: Final = "cluster, alone on a sandbox"
+FIRST_SANDBOX: Final = "cluster, first sandbox"
+SECOND_SANDBOX: Final = "cluster, second sandbox"
+SHARED_SANDBOX: Final = "cluster, shared sandbox"
 REAL_NODE: Final = "real node"
 SANDBOXES: Final = "sandboxes"
 RIGHTS: Final = "rights"
@@ -25,16 +27,29 @@ COLLECTED: Final = pytest.StashKey[list[str]]()
 _SHARING: Final = frozenset(
     f"test_{name}.py"
     for name in (
-        "admission", "agent", "agent_nvml", "chart", "cli_along", "edited_by_hand", "kube_client", "login", "mig",
-        "mps", "operator_refusals", "ownership", "queue_only",
+        "agent", "chart", "cli_along", "edited_by_hand", "kube_client", "login", "mig", "operator_refusals",
+        "ownership", "queue_only",
+    )
+)  # fmt: skip
+# Half of the time of those that run alone. A new file runs in the first sandbox.
+_IN_SECOND_SANDBOX: Final = frozenset(
+    f"test_{name}.py"
+    for name in (
+        "agent_nvml", "agent_process", "apart", "certificates", "cli", "drivers", "explain", "extender",
+        "extender_office", "extender_preempt", "history", "idle", "kill", "large_jobs", "memory", "memory_guard", "mps",
+        "notifications", "placement", "plans", "poison",
     )
 )  # fmt: skip
 
 
-def is_shared(nodeid: str) -> bool:
-    """Whether the test runs on the sandbox that several processes share."""
+def sandbox_of(nodeid: str) -> str | None:
+    """The sandbox of a test of tests/cluster in a parallel run; None for any other test."""
     path = PurePosixPath(nodeid.partition("::")[0])
-    return path.parts[1:-1] == ("cluster",) and path.name in _SHARING
+    if path.parts[1:-1] != ("cluster",):
+        return None
+    if path.name in _SHARING:
+        return SHARED_SANDBOX
+    return SECOND_SANDBOX if path.name in _IN_SECOND_SANDBOX else FIRST_SANDBOX
 
 
 def lane(nodeid: str) -> str:
@@ -42,7 +57,8 @@ def lane(nodeid: str) -> str:
     path = PurePosixPath(nodeid.partition("::")[0])
     match path.parts[1:]:
         case ("cluster", _):
-            return str(path) if is_shared(nodeid) else ALONE
+            sandbox = sandbox_of(nodeid)
+            return str(path) if sandbox is None or sandbox == SHARED_SANDBOX else sandbox
         case ("realnode" | "installation", *_):
             return REAL_NODE
         case ("sandbox", "test_sandboxes.py" | "test_soak.py" | "test_backup.py"):
@@ -58,12 +74,10 @@ def lane(nodeid: str) -> str:
 
 def has_control_plane(nodeid: str) -> bool:
     """Whether the test has a control plane, and keeps the priority of the programs that it starts."""
-    return lane(nodeid) in {ALONE, REAL_NODE, SANDBOXES} or is_shared(nodeid)
+    return sandbox_of(nodeid) is not None or lane(nodeid) in {REAL_NODE, SANDBOXES}
 
 
 def rank(nodeid: str) -> int:
     """What begins first: the lanes that wait, then what computes longest, at the end what judges by all others."""
-    order = {ALONE: 0, REAL_NODE: 1, SANDBOXES: 3, RIGHTS: 99}
-    if is_shared(nodeid):
-        return 2
-    return order.get(lane(nodeid), 50 if nodeid.startswith("tests/core/queue/") else 51)
+    order = {FIRST_SANDBOX: 0, SECOND_SANDBOX: 1, REAL_NODE: 2, SHARED_SANDBOX: 3, SANDBOXES: 4, RIGHTS: 99}
+    return order.get(sandbox_of(nodeid) or lane(nodeid), 50 if nodeid.startswith("tests/core/queue/") else 51)

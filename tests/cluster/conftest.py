@@ -1,7 +1,7 @@
 """One sandbox for all tests of this folder, a namespace for each, and the audit after each file.
 
-In a parallel run there are two: one for the files that run alone, and one that several processes share.
-`tests/lanes.py` says which files share.
+In a parallel run there are two for the files that run alone, and one that several processes share: see
+`tests/lanes.py`.
 
 `DOVETAIL_TEST_SANDBOX=<name>` takes a sandbox that is up already (`dovetail sandbox up --name <name> --nodes
 tests/cluster/nodes.yaml`) and leaves it up: quicker while you write a test. Tests of preemption want OVERRIDES too,
@@ -56,7 +56,7 @@ NO_ISSUER = "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfigu
 def authentication(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The API server's AuthenticationConfiguration, which knows no issuer; a test that adds one removes it again.
 
-    It is that of the sandbox of the files that run alone.
+    Only the process that brings the sandbox up has it, so its tests run alone on theirs.
     """
     path = tmp_path_factory.mktemp("authentication") / "configuration.yaml"
     path.write_text(NO_ISSUER)
@@ -73,7 +73,7 @@ def sandbox(request: pytest.FixtureRequest, authentication: Path) -> Iterator[Cl
     options: dict[str, Any] = {"nodes_file": NODES, "overrides": OVERRIDES, "request_log": True}
     options |= {"kubernetes": os.environ.get("DOVETAIL_TEST_KUBERNETES"), "authentication": authentication}
     shared = Shared(
-        folder=folder / "sandboxes" / _sandbox_of(request.node.nodeid, config=request.config),
+        folder=folder / "sandboxes" / _sandbox_of(request.node.nodeid, config=request.config).replace(" ", "-"),
         files=_files_with(request),
         up=partial(bring_up, **options),
         before_end=partial(record.keep, folder=folder / "records"),
@@ -84,7 +84,7 @@ def sandbox(request: pytest.FixtureRequest, authentication: Path) -> Iterator[Cl
 
 def _sandbox_of(nodeid: str, *, config: pytest.Config) -> str:
     """One process has one sandbox for all files."""
-    return "shared" if lanes.is_shared(nodeid) and hasattr(config, "workerinput") else "alone"
+    return (lanes.sandbox_of(nodeid) if hasattr(config, "workerinput") else None) or "of-all"
 
 
 def _files_with(request: pytest.FixtureRequest) -> frozenset[str]:

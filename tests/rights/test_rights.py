@@ -79,7 +79,7 @@ def recorded(request: pytest.FixtureRequest) -> Record:
     """What the programs asked on all sandboxes of this run, once the last of these has ended."""
     there = [each.nodeid for each in request.session.items if each.path.parent == CLUSTER]
     folder = runs.folder(request.config) / "records"
-    expected = len({lanes.is_shared(each) for each in there}) if hasattr(request.config, "workerinput") else 0
+    expected = len({lanes.sandbox_of(each) for each in there}) if hasattr(request.config, "workerinput") else 0
     limit = time.monotonic() + PATIENCE_SECONDS
     while len(list(folder.glob("*.json"))) < expected:
         assert time.monotonic() < limit, f"{expected} sandboxes of this run keep a record, and not all have left it"
