@@ -40,12 +40,13 @@ def rendered(*, simulation: str, namespace: str = "dovetail-system", features: b
     return done.stdout
 
 
-@pytest.fixture
-def schema_folder(sandbox: Cluster, tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def schema_folder(sandbox: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("schemas")
     openapi = run("kubectl", "--kubeconfig", sandbox.kubeconfig, "get", "--raw", "/openapi/v2")
     for name, schema in schemas(json.loads(openapi.stdout)):
-        tmp_path.joinpath(name).write_text(json.dumps(schema), encoding="utf-8")
-    return tmp_path
+        folder.joinpath(name).write_text(json.dumps(schema), encoding="utf-8")
+    return folder
 
 
 def kubeconform(text: str, *, schema_folder: Path) -> subprocess.CompletedProcess[str]:
