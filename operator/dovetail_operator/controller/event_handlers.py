@@ -156,7 +156,7 @@ class Changes:
         if type_ == "DELETED":
             self.state.store.view.node_gone(node.metadata.name)
         else:
-            self.state.store.view.node_changed(node)
+            self.state.store.node_changed(node)
         self._scheduling.room_changed()
 
     def slice_event(self, type_: EventType, found: ResourceSlice) -> None:

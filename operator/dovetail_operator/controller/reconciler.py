@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 
+from dovetail.api.gpujob import GPUJob
 from dovetail.api.meta import key_of
 from dovetail.jobs.batch_job import is_going, wants_admission
 from dovetail.kube.client import Client
@@ -45,6 +46,14 @@ class Reconciler:
         self._now = now
         # Running jobs whose batch Job was looked up at the API server and not found.
         self._without_child: set[str] = set()
+        state.store.follow(self)
+
+    def observe(self, job: GPUJob) -> None:
+        """Do nothing: `reconcile` observes a job when its turn comes."""
+
+    def drop(self, job: GPUJob) -> None:
+        """Drop what is kept of a deleted GPUJob."""
+        self._without_child.discard(key_of(job.metadata))
 
     async def reconcile(self, key: str) -> None:
         """Observe one job, decide, run the actions and write its status."""

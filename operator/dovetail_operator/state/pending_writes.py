@@ -43,6 +43,7 @@ class _Awaited:
 class PendingWrites:
     """Awaited versions, by their owner: the key of the GPUJob or node whose reconcile wrote.
 
+    A GPUJob that is deleted while its write is on the way awaits nothing: its object may be gone too.
     `clock` is monotonic, in seconds.
     """
 
@@ -69,12 +70,14 @@ class PendingWrites:
     def await_job(self, owner: str, *, written: GPUJob, store: Store, is_status: bool = False) -> None:
         """Let `owner` wait for a written GPUJob, unless the store has that version already."""
         known = _version_of(store.jobs.get(key_of(written.metadata)))
-        self._await(owner, kind="GPUJob", meta=written.metadata, known=known, newer=0, is_status=is_status)
+        if owner in store.jobs:
+            self._await(owner, kind="GPUJob", meta=written.metadata, known=known, newer=0, is_status=is_status)
 
     def await_child(self, owner: str, *, written: Job, store: Store) -> None:
         """Let `owner` wait for a written batch Job, unless the store has that version already."""
         known = _version_of(store.child_named(key_of(written.metadata)))
-        self._await(owner, kind="Job", meta=written.metadata, known=known, newer=0)
+        if owner in store.jobs:
+            self._await(owner, kind="Job", meta=written.metadata, known=known, newer=0)
 
     def await_object(self, owner: str, *, kind: Kind, written: ObjectMeta, known: ObjectMeta | None) -> None:
         """Let `owner` wait for a written object, unless the version that its informer has, `known`, is not older."""
@@ -83,12 +86,14 @@ class PendingWrites:
     def await_newer_job(self, owner: str, *, job: GPUJob, store: Store) -> None:
         """Let `owner` wait for a later version of a GPUJob after a write conflict."""
         known = _version_of(store.jobs.get(key_of(job.metadata)))
-        self._await(owner, kind="GPUJob", meta=job.metadata, known=known, newer=1)
+        if owner in store.jobs:
+            self._await(owner, kind="GPUJob", meta=job.metadata, known=known, newer=1)
 
     def await_newer_child(self, owner: str, *, child: Job, store: Store) -> None:
         """Let `owner` wait for a later version of a batch Job after a write conflict."""
         known = _version_of(store.child_named(key_of(child.metadata)))
-        self._await(owner, kind="Job", meta=child.metadata, known=known, newer=1)
+        if owner in store.jobs:
+            self._await(owner, kind="Job", meta=child.metadata, known=known, newer=1)
 
     def observed(self, kind: Kind, *, meta: ObjectMeta) -> Arrival:
         """Take the version of an object that an event has brought."""

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Final, Protocol
 
-from dovetail.api.builtin import Job, Pod
+from dovetail.api.builtin import Job, Node, Pod
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpunode import GPUNode
 from dovetail.api.meta import EventType, ObjectMeta, key_of
@@ -174,6 +174,7 @@ class Store:
         else:
             self.reshaped.pop(gpunode.metadata.name, None)
         given = self.view.gpunode_changed(gpunode)
+        self.quotas.devices_changed(gpunode.metadata.name, ledger=self.view.ledger)
         self.pods.note_given(given, ledger=self.view.ledger)
         uids = {*given, *self._holders_of(self.bad_cards.changed(gpunode), node=gpunode.metadata.name)}
         uids |= self.overuses.changed(gpunode)
@@ -192,6 +193,12 @@ class Store:
         self.overuses.gone(name)
         self.enforcements.gone(name)
         self.view.gpunode_gone(name)
+        self.quotas.devices_changed(name, ledger=self.view.ledger)
+
+    def node_changed(self, node: Node) -> None:
+        """Store a Node. Without an agent, its labels say which devices it has."""
+        self.view.node_changed(node)
+        self.quotas.devices_changed(node.metadata.name, ledger=self.view.ledger)
 
     # --- reading -----------------------------------------------------------------------------------------------
 

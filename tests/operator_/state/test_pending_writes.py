@@ -14,7 +14,10 @@ KEY = "team/x"
 
 @pytest.fixture
 def store() -> Store:
-    return make_state().store
+    store = make_state().store
+    for name in ("x", "a", "b", "c"):
+        store.job_changed(job_at(1, name=name))
+    return store
 
 
 @pytest.fixture
@@ -95,6 +98,15 @@ def test_an_array_waits_for_all_of_its_tasks(pending: PendingWrites, store: Stor
 def test_nothing_is_awaited_for_a_job_that_is_deleted(pending: PendingWrites, store: Store) -> None:
     pending.await_child(KEY, written=child_at_20(), store=store)
     pending.forget(KEY)
+    assert pending.wait_seconds(KEY) == 0
+
+
+def test_a_job_that_was_deleted_during_its_write_awaits_nothing(pending: PendingWrites, store: Store) -> None:
+    store.job_deleted(KEY, uid="uid-x")
+    pending.await_child(KEY, written=child_at_20(), store=store)
+    pending.await_job(KEY, written=job_at(11), store=store)
+    pending.await_newer_child(KEY, child=child_at_20(), store=store)
+    pending.await_newer_job(KEY, job=job_at(11), store=store)
     assert pending.wait_seconds(KEY) == 0
 
 

@@ -17,7 +17,7 @@ from dovetail.api.builtin import Pod
 from dovetail.api.gpujob import GPUJob, KeptOnNode
 from dovetail.api.gpuquota import GPUQuota, GPUQuotaStatus
 from dovetail.engine.ledger.ledger import Ledger
-from dovetail.engine.model.claims import Ask
+from dovetail.engine.model.claims import Ask, Claim
 from dovetail.formats.timestamps import moment
 from dovetail.gpu.models import Model
 from dovetail.pods.demand import priority_in
@@ -95,9 +95,20 @@ class Quotas:
         return is_news
 
     def drop(self, name: str) -> None:
-        """Remove a quota that was deleted."""
+        """Remove a quota that was deleted, and what was computed for it."""
         self._quotas.pop(name, None)
+        self._levels, self._recent = (
+            {account: amount for account, amount in amounts.items() if account[0] != name}
+            for amounts in (self._levels, self._recent)
+        )
         self._others_bind()
+        self._forget_recorded()
+
+    def _forget_recorded(self) -> None:
+        """Drop the deleted jobs whose use no quota is yet to record."""
+        self._departed = [
+            each for each in self._departed if each.end is None or self.wants_use_until(each.end, subject=each.subject)
+        ]
 
     def _note_as_of(self, quota: GPUQuota) -> None:
         if quota.status.as_of is None:
@@ -142,15 +153,21 @@ class Quotas:
             self._pods.pop(pod.metadata.uid, None)
             return
         start = pod.status.start_time
-        self._pods[pod.metadata.uid] = Counted(
+        counted = Counted(
             uid=pod.metadata.uid,
             subject=Subject(namespace=pod.metadata.namespace, project=pod.metadata.labels.get(names.LABEL_PROJECT, "")),
             milli=milli,
-            memory_mib=memory_of_claim(claim, ledger=ledger),
-            model=model_of_claim(claim, ledger=ledger),
             start=None if start is None else moment(start),
             owner=child_of(pod),
         )
+        self._pods[pod.metadata.uid] = _with_devices(counted, claim=claim, ledger=ledger)
+
+    def devices_changed(self, node: str, *, ledger: Ledger) -> None:
+        """Update what the pods of a node hold: its report may come after them, or name other devices."""
+        for claim in ledger.claims_on(node):
+            known = self._pods.get(claim.key)
+            if known is not None:
+                self._pods[claim.key] = _with_devices(known, claim=claim, ledger=ledger)
 
     def departed(self, counted: Counted) -> None:
         """Keep a deleted job whose use no quota has recorded yet."""
@@ -329,9 +346,7 @@ class Quotas:
 
         Guarantees are scaled to `capacity`.
         """
-        self._departed = [
-            each for each in self._departed if each.end is None or self.wants_use_until(each.end, subject=each.subject)
-        ]
+        self._forget_recorded()
         everyone = [*counted, *self._alone(children), *self._departed]
         used = self._recent = self._usage(everyone, now=now)
         levels = fair_share.levels(used, shares=self._shares)
@@ -377,6 +392,11 @@ class Quotas:
         return fair_share.usage(
             noted, spells=spells, as_of=self._as_of, now=now, half_life_seconds=self._half_life_seconds
         )
+
+
+def _with_devices(pod: Counted, *, claim: Claim, ledger: Ledger) -> Counted:
+    """The pod with the memory and the model of what it holds."""
+    return replace(pod, memory_mib=memory_of_claim(claim, ledger=ledger), model=model_of_claim(claim, ledger=ledger))
 
 
 def subject_of(job: GPUJob) -> Subject:

@@ -1,0 +1,193 @@
+"""The real operator over an API server in memory, in virtual time: it can be killed after any of its writes."""
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, cast
+from unittest import mock
+
+from prometheus_client import CollectorRegistry
+
+from dovetail.api.meta import EventType
+from dovetail.cluster.view import ClusterView
+from dovetail.engine.ledger.ledger import Ledger
+from dovetail.kube.client import Client
+from dovetail.kube.workqueue import WorkQueue
+from dovetail.queue import cycle as core_cycle
+from dovetail.queue.preemption.policy import Rules
+from dovetail_operator.controller.controller import Controller, build_controller
+from dovetail_operator.controller.informers import Informers
+from dovetail_operator.job.drain import DrainRules
+from dovetail_operator.learning.utilization import Utilization
+from dovetail_operator.metrics import make_counters
+from dovetail_operator.queue.quota_status import QuotaStatusWriter
+from dovetail_operator.queue.time_slices import TimeSlices
+from dovetail_operator.state.pending_writes import PendingWrites
+from dovetail_operator.state.state import State, build_state
+from dovetail_operator.watchers.guests.keeper import GuestKeeper
+from dovetail_operator.writes.evictions import PodEvictions
+from dovetail_operator.writes.job_numbers import Numbers
+from tests.core.queue.twin import CheckedCycle
+from tests.operator_.builders import make_keeper
+from tests.virtual_time import VirtualLoop
+from tests.world.api import ApiClient, ApiServer, Values, as_typed, never
+
+START: Final = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
+PREEMPTION: Final = Rules(
+    gap=10, min_run_seconds=0.0, grace_seconds=3.0, per_job=100, left=1000, reclaim_grace_seconds=2.0
+)
+DRAIN: Final = DrainRules(restarts=True, grace_seconds=2.0)
+# How late a write arrives, its answer and each event, in seconds; mostly at once.
+DELAYS: Final = (0.0, 0.0, 0.0, 0.01, 0.2, 1.3)
+_KINDS: Final = {
+    "gpujobs": "_on_job", "jobs": "_on_child", "pods": "_on_pod", "nodes": "_on_node", "gpunodes": "_on_gpunode",
+    "gpuquotas": "_on_quota",
+}  # fmt: skip
+
+
+class _Slices(TimeSlices):
+    """Work that pauses wherever it may, and takes no time."""
+
+    @property
+    def busy_seconds(self) -> float:
+        return 0.0
+
+    @property
+    def is_due(self) -> bool:
+        return True
+
+
+@contextmanager
+def virtual_clocks(loop: VirtualLoop) -> Iterator[None]:
+    """All clocks of the operator show the loop's time."""
+    with ExitStack() as stack:
+        stack.enter_context(mock.patch("time.monotonic", loop.time))
+        for part in (PendingWrites, Utilization, GuestKeeper, PodEvictions):
+            defaults: Any = part.__init__.__kwdefaults__
+            stack.enter_context(mock.patch.dict(defaults, clock=loop.time))
+        for module in ("loop", "start_estimates"):
+            stack.enter_context(mock.patch(f"dovetail_operator.queue.{module}.TimeSlices", _Slices))
+        stack.enter_context(mock.patch.object(core_cycle, "SchedulingCycle", CheckedCycle))
+        yield
+
+
+class Operator:
+    """One process of the operator. `seed` decides what is late; with None nothing is."""
+
+    def __init__(self, server: ApiServer, *, loop: VirtualLoop, seed: int | None, died: Callable[[], None]) -> None:
+        self._server, self._loop, self._died = server, loop, died
+        self._late = None if seed is None else random.Random(seed)
+        self._is_dead = False
+        self.writes: list[str] = []
+        # After so many more writes the process dies.
+        self.left: int | None = None
+        self._events: dict[str, deque[tuple[EventType, Any]]] = {plural: deque() for plural in _KINDS}
+        self.state = make_empty_state()
+        client = cast("Client", ApiClient(server, before=self._before, after=self._after))
+        queue = WorkQueue()
+        self.queue = queue
+        self.controller: Controller = build_controller(
+            client,
+            state=self.state,
+            queue=queue,
+            numbers=Numbers(client, namespace="home"),
+            counters=make_counters(CollectorRegistry()),
+            post=lambda _news: None,
+            now=self.now,
+            rng=random.Random(7),
+            pods={},
+            guests=(guests := make_keeper(client, state=self.state)),
+        )
+        self._informers = Informers(client, transform=self.state.store.lean)
+        self._informers.connect(
+            self.controller.changes,
+            on_unreadable_job=self.controller.changes.job_unreadable,
+            tenants=None,
+            guests=guests,
+        )
+        self._quotas = QuotaStatusWriter(client, state=self.state, now=self.now)
+        self._task: asyncio.Task[None] | None = None
+
+    def now(self) -> datetime:
+        return now(self._loop)
+
+    def start(self) -> None:
+        """List everything, and run."""
+        for plural in _KINDS:
+            for values in self._server.all(plural):
+                self._deliver(plural, "ADDED", as_typed(plural, values))
+        self._server.watches.append(self._watch)
+        self._task = self._loop.create_task(self._run())
+
+    async def kill(self) -> None:
+        """Nothing of it happens any more."""
+        self._is_dead = True
+        self._server.watches.remove(self._watch)
+        assert self._task is not None
+        self._task.cancel()
+        await asyncio.wait([self._task])
+
+    def check(self) -> None:
+        """The process has not died of itself."""
+        if self._task is not None and self._task.done() and not self._is_dead:
+            self._task.result()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether all events were delivered, and no job is to be reconciled."""
+        return not self.queue.load and not any(self._events.values())
+
+    async def _run(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.controller.run())
+            tasks.create_task(self._quotas.run())
+
+    # --- events ------------------------------------------------------------------------------------------------
+
+    def _watch(self, plural: str, type_: EventType, values: Values) -> None:
+        if plural not in _KINDS or self._is_dead:
+            return
+        events = self._events[plural]
+        events.append((type_, as_typed(plural, values)))
+        self._loop.call_later(self._delay(), self._deliver_next, plural)
+
+    def _deliver_next(self, plural: str) -> None:
+        # In order, however late each of them is.
+        if not self._is_dead:
+            self._deliver(plural, *self._events[plural].popleft())
+
+    def _deliver(self, plural: str, type_: EventType, found: Any) -> None:
+        getattr(self._informers, _KINDS[plural])(type_, found)
+
+    # --- writes ------------------------------------------------------------------------------------------------
+
+    async def _before(self) -> None:
+        await asyncio.sleep(self._delay())
+        if self._is_dead:
+            await never()
+
+    async def _after(self, what: str) -> None:
+        self.writes.append(what)
+        if self.left is not None:
+            self.left -= 1
+            if self.left <= 0 and not self._is_dead:
+                self._is_dead = True
+                self._died()
+        if self._is_dead:
+            await never()
+        await asyncio.sleep(self._delay())
+
+    def _delay(self) -> float:
+        return 0.0 if self._late is None else self._late.choice(DELAYS)
+
+
+def make_empty_state() -> State:
+    """The state of an operator that has seen nothing."""
+    return build_state(ClusterView(ledger=Ledger()), preemption=PREEMPTION, drain=DRAIN)
+
+
+def now(loop: VirtualLoop) -> datetime:
+    return START + timedelta(seconds=loop.time() - 1000.0)

@@ -1,0 +1,206 @@
+"""A cluster with its operator, in memory and in virtual time: change objects, let time pass, kill the operator."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from datetime import datetime
+from typing import Any, Final
+
+from dovetail import names
+from dovetail.api.gpujob import GPUJob
+from dovetail.engine.model.claims import Claim
+from dovetail.pods.allocation import AllocatedDevice, Allocation, ContainerAllocation, annotations_of
+from tests.virtual_time import VirtualLoop
+from tests.world.api import ApiServer, Values
+from tests.world.cluster import Cluster
+from tests.world.operator import Operator, now, virtual_clocks
+
+# How long after its last change a cluster has come to rest: delays, notices, ends of pods and pauses of the operator.
+SETTLED_SECONDS: Final = 20.0
+_STEP_SECONDS: Final = 0.5
+_DOWN_SECONDS: Final = 0.7
+
+
+class World:
+    """`seed` decides how late writes, answers and events are; None for at once."""
+
+    def __init__(self, *, seed: int | None = None) -> None:
+        self.loop = VirtualLoop()
+        self._stack = ExitStack()
+        self._stack.enter_context(virtual_clocks(self.loop))
+        self._seed = seed
+        self.server = ApiServer(self.time)
+        self.cluster = Cluster(self.server, now=self.now)
+        self.kills = 0
+        # Of each second that has passed.
+        self.on_step: Callable[[], None] = lambda: None
+        self.operator = self._born()
+
+    def close(self) -> None:
+        self.run(self._killed())
+        self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+        self.loop.close()
+        self._stack.close()
+
+    # --- time --------------------------------------------------------------------------------------------------
+
+    def now(self) -> datetime:
+        return now(self.loop)
+
+    def time(self) -> str:
+        return self.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    def run(self, coroutine: Any) -> None:
+        asyncio.set_event_loop(self.loop)
+        self.loop.run_until_complete(coroutine)
+
+    def pass_time(self, seconds: float) -> None:
+        self.run(self._play(seconds))
+
+    def settle(self) -> None:
+        """Let everything follow that follows, until no event is on its way."""
+        self.pass_time(SETTLED_SECONDS)
+        for _ in range(200):
+            if self.operator.is_idle:
+                return
+            self.pass_time(0.05)
+        raise AssertionError("the operator does not come to rest")
+
+    def look(self) -> None:
+        """One more cycle."""
+        self.operator.controller.changes._scheduling.jobs_changed()
+        self.pass_time(1.0)
+
+    async def _play(self, seconds: float) -> None:
+        end = self.loop.time() + seconds
+        while self.loop.time() < end:
+            self.cluster.step()
+            await asyncio.sleep(min(_STEP_SECONDS, end - self.loop.time()))
+            if self.operator._is_dead:
+                await self._replace()
+            self.operator.check()
+            self.on_step()
+
+    # --- the operator ------------------------------------------------------------------------------------------
+
+    def _born(self) -> Operator:
+        seed = None if self._seed is None else self._seed + self.kills
+
+        async def build() -> Operator:
+            made = Operator(self.server, loop=self.loop, seed=seed, died=lambda: None)
+            made.start()
+            return made
+
+        asyncio.set_event_loop(self.loop)
+        return self.loop.run_until_complete(build())
+
+    def restart(self) -> None:
+        """The process is killed, and another one begins."""
+        self.run(self._killed())
+        self.kills += 1
+        self.operator = self._born()
+
+    def kill_after(self, writes: int) -> None:
+        """The process is killed right after that write, before it hears of it."""
+        self.operator.left = writes
+
+    async def _killed(self) -> None:
+        await self.operator.kill()
+
+    async def _replace(self) -> None:
+        await self.operator.kill()
+        self.kills += 1
+        await asyncio.sleep(_DOWN_SECONDS)
+        self.operator = Operator(
+            self.server,
+            loop=self.loop,
+            seed=None if self._seed is None else self._seed + self.kills,
+            died=lambda: None,
+        )
+        self.operator.start()
+
+    # --- objects -----------------------------------------------------------------------------------------------
+
+    def add_node(self, name: str, *, gpus: int, model: str = "V100", sizes: Sequence[int] = (), **spec: Any) -> None:
+        """A node and its devices; those of `sizes` in MiB come first."""
+        metadata = {"name": name, "labels": {names.LABEL_MANAGED: "true"}}
+        conditions = [{"type": "Ready", "status": "True"}]
+        status = {"allocatable": {"cpu": "64", "memory": "256Gi"}, "conditions": conditions}
+        self.server.create("nodes", {"metadata": metadata, "spec": spec, "status": status})
+        memory = [*sizes, *[32768] * gpus][:gpus]
+        devices = [
+            {"index": at, "uuid": f"GPU-{name}-{at}", "vendor": "nvidia", "model": model, "memoryMiB": memory[at]}
+            for at in range(gpus)
+        ]
+        self.server.create("gpunodes", {"metadata": {"name": name}, "spec": {}, "status": {"devices": devices}})
+
+    def remove_node(self, name: str) -> None:
+        for pod in self.server.all("pods"):
+            if pod["spec"].get("nodeName") == name:
+                self.server.delete("pods", f"{pod['metadata']['namespace']}/{pod['metadata']['name']}")
+        for plural in ("gpunodes", "nodes"):
+            self.server.delete(plural, name)
+
+    def submit(self, name: str, *, namespace: str = "team", user: str = "", project: str = "", **spec: Any) -> str:
+        if "gpu" not in spec:
+            spec["gpu"] = 1
+        spec.setdefault("template", {"spec": {"containers": [{"name": "main", "image": "busybox"}]}})
+        metadata = {
+            "name": name,
+            "namespace": namespace,
+            "annotations": {names.USER: user} if user else {},
+            "labels": {names.LABEL_PROJECT: project} if project else {},
+        }
+        self.server.create("gpujobs", {"metadata": metadata, "spec": spec, "status": {}})
+        return f"{namespace}/{name}"
+
+    def edit(self, key: str, **spec: Any) -> None:
+        self.server.change("gpujobs", key, lambda job: job["spec"].update(spec))
+
+    def set_quota(self, name: str, **spec: Any) -> None:
+        def change(quota: Values) -> None:
+            quota["spec"] = spec
+
+        if self.server.find("gpuquotas", name) is None:
+            self.server.create("gpuquotas", {"metadata": {"name": name}, "spec": spec, "status": {}})
+        else:
+            self.server.change("gpuquotas", name, change)
+
+    def add_pod(self, name: str, *, namespace: str, claim: Claim, project: str = "") -> None:
+        """A pod of no GPUJob that is bound with this claim."""
+        devices = [
+            AllocatedDevice(uuid=each.uuid, index=each.index, share_milli=each.share_milli, memory_mib=each.memory_mib)
+            for each in claim.devices
+        ]
+        containers = [ContainerAllocation(index=0, devices=devices)]
+        allocation = Allocation(node=claim.node, mode=claim.mode, containers=containers)
+        labels = {names.LABEL_PROJECT: project} if project else {}
+        metadata = {
+            "name": f"{name}-{self.server._version}",
+            "namespace": namespace,
+            "annotations": annotations_of(allocation),
+            "labels": labels,
+        }
+        spec = {"nodeName": claim.node, "containers": [{"name": "main"}]}
+        self.server.create("pods", {"metadata": metadata, "spec": spec, "status": {"phase": "Running"}})
+
+    def finish(self, key: str, *, exit_code: int = 0, most: int | None = None) -> None:
+        """The pods of a job that run end, or at most so many of them."""
+        job = self.server.find("jobs", key)
+        pods = self.cluster._pods_of(job) if job is not None else []
+        running = [
+            each["metadata"]
+            for each in pods
+            if each["status"]["phase"] == "Running" and "deletionTimestamp" not in each["metadata"]
+        ]
+        for meta in running[:most]:
+            self.cluster.end_worker(f"{meta['namespace']}/{meta['name']}", exit_code=exit_code)
+
+    def jobs(self) -> dict[str, GPUJob]:
+        return {f"{job.metadata.namespace}/{job.metadata.name}": job for job in self.server.typed("gpujobs")}
+
+    def clear(self) -> None:
+        """Delete everything."""
+        for plural in ("gpujobs", "pods", "gpuquotas", "gpunodes", "nodes"):
+            for key in list(self.server.objects.get(plural, {})):
+                self.server.delete(plural, key)
