@@ -1,6 +1,7 @@
 """Builders of what the operator sees: a test names only what matters to it."""
 
 import random
+import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
@@ -215,6 +216,7 @@ def make_keeper(
     state: State,
     pods: Mapping[str, Pod] = MappingProxyType({}),
     post: Callable[[Announcement], None] = lambda _news: None,
+    clock: Callable[[], float] = time.monotonic,
 ) -> GuestKeeper:
     """The keeper of guests of all kinds, over all `pods`."""
-    return GuestKeeper(client, state=state, kinds=KINDS, post=post, pods=pods, rng=random.Random(7))
+    return GuestKeeper(client, state=state, kinds=KINDS, post=post, pods=pods, rng=random.Random(7), clock=clock)

@@ -341,4 +341,4 @@ def test_a_guest_that_cannot_be_queued_is_denied_with_the_sentence() -> None:
     empty = {**GUEST, "spec": {**GUEST["spec"], "parallelism": 0}}
     answer = REVIEWER.answer(json.dumps(guest_review(empty)).encode())
     message = json.loads(answer.body)["response"]["status"]["message"]
-    assert message == "spec.parallelism and spec.completions allow no pod, so there is nothing to queue"
+    assert message == "it asks for no pods, so there is nothing to queue"

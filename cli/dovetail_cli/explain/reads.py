@@ -86,7 +86,7 @@ def find_pod(name: str) -> Find:
             raw = await cluster.client.get(PODS, name=name, as_type=dict[str, Any], namespace=cluster.namespace)
         except NotFound as error:
             raise MissingError(f"no pod {name} in namespace {cluster.namespace}") from error
-        return subjects.of_pod(raw, settings=taken.settings)
+        return subjects.of_pod(raw, settings=taken.settings, jobs=taken.jobs)
 
     return find
 

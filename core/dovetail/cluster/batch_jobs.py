@@ -24,7 +24,8 @@ def inferred_batch_job(job: GPUJob, *, pods: Sequence[Pod]) -> Job | None:
     if status.phase not in {"Starting", "Running"} or is_parent(job):
         return None
     owners = [owner for pod in _newest_first(pods) if (owner := run_of(pod))]
-    workers = workers_of(job)
+    placement = status.placement
+    workers = workers_of(job) - (0 if placement is None else len(placement.released))
     return Job(
         metadata=ObjectMeta(
             name=job.metadata.name,

@@ -1,11 +1,11 @@
 """A GPUJob and its batch Job: ownership, state, and which of its workers have a node. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Final
 
 from dovetail import names
-from dovetail.api.builtin import Condition, Job, Pod
+from dovetail.api.builtin import Condition, Job, Pod, is_terminated
 from dovetail.api.gpujob import GPUJob, is_finished
 from dovetail.formats.quantities import read_whole
 from dovetail.formats.timestamps import moment
@@ -103,14 +103,43 @@ def is_on_the_way(job: GPUJob, *, child: Job | None) -> bool:
 def workers_without_node(job: GPUJob, *, child: Job, pods: Sequence[Pod]) -> int:
     """The number of workers that are not bound yet: no pod of theirs has a node or succeeded.
 
-    Pods count before the batch Job's own count, which lags behind them.
+    Pods count before the batch Job's own count, which lags behind them. The record of a guest has those workers of its
+    plan that are not released: its controller decides which failed pods it replaces.
     """
+    if is_guests(job):
+        return _seats_without_node(job, child=child, pods=pods)
     provided = {worker_of(pod) for pod in pods if pod.spec.node_name and pod.status.phase != "Failed"}
     failures = sum(pod.status.phase == "Failed" and not _is_replaced(pod, job=job) for pod in pods)
     if failures > (child.spec.backoff_limit or 0):
         # No retry is left: the batch Job is about to fail.
         return 0
     return max(0, job.spec.workers - max(len(provided), child.status.succeeded))
+
+
+def _seats_without_node(job: GPUJob, *, child: Job, pods: Sequence[Pod]) -> int:
+    out, placement = {worker_of(pod) for pod in pods if needs_no_room(pod)}, job.status.placement
+    if placement is None:
+        return max(0, expected_workers(job, child=child) - len(out))
+    planned = sum(node.workers for node in placement.nodes)
+    return len(set(range(planned)) - out - set(placement.released))
+
+
+def needs_no_room(pod: Pod) -> bool:
+    """Whether no room is held for the pod's worker: the pod has a node, or has succeeded.
+
+    The room of a guest's pod that has succeeded is held for the next one, until the operator releases it.
+    """
+    ended = {"Failed"} if seat_of(pod) is None else {"Failed", "Succeeded"}
+    return bool(pod.spec.node_name) and pod.status.phase not in ended
+
+
+def expected_workers(job: GPUJob, *, child: Job | None) -> int:
+    """The number of workers that the job's batch Job runs: the object of a record may ask for fewer than at first."""
+    if not is_guests(job) or child is None or child.spec.parallelism is None:
+        return job.spec.workers
+    if child.spec.suspend or has_ended(child):
+        return job.spec.workers
+    return min(job.spec.workers, child.spec.parallelism)
 
 
 def _is_replaced(pod: Pod, *, job: GPUJob) -> bool:
@@ -126,6 +155,11 @@ def worker_of(pod: Pod) -> int:
         return seat.worker
     text = pod.metadata.annotations.get(names.COMPLETION_INDEX, "0")
     return read_whole(text, otherwise=0)
+
+
+def taken_workers(pods: Iterable[Pod]) -> set[int]:
+    """The indexes of the workers that have an unfinished pod."""
+    return {worker_of(pod) for pod in pods if not is_terminated(pod)}
 
 
 def refused_since(pods: Sequence[Pod]) -> datetime | None:

@@ -21,7 +21,7 @@ from dovetail.decoding import Decoder, UnreadableError
 from dovetail.engine.model.claims import Ask, Claim
 from dovetail.gpu.memory_strategy import fraction_of, text_of
 from dovetail.gpu.request import GPURequest, parse
-from dovetail.jobs.batch_job import worker_of
+from dovetail.jobs.batch_job import needs_no_room, taken_workers, worker_of
 
 
 class PlanOfPod(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,8 +88,21 @@ def open_nodes(job: GPUJob, *, pods: Sequence[Pod], workers: int) -> tuple[str, 
 
 def open_workers(placement: Placement, *, pods: Sequence[Pod]) -> list[int]:
     """The workers of a plan that have no node yet."""
-    provided = {worker_of(pod) for pod in pods if pod.spec.node_name and pod.status.phase != "Failed"}
-    return [worker for worker, _ in enumerate(nodes_by_worker(placement)) if worker not in provided]
+    out = {worker_of(pod) for pod in pods if needs_no_room(pod)} | set(placement.released)
+    return [worker for worker, _ in enumerate(nodes_by_worker(placement)) if worker not in out]
+
+
+def with_released(placement: Placement, *, pods: Sequence[Pod], workers: int) -> Placement:
+    """The plan of a guest's record without the room for which no pod comes: `workers` exist or can still come.
+
+    A worker with an unfinished pod stays, also when the pod is about to go. Of the others the last ones go first.
+    """
+    taken = taken_workers(pods)
+    free = [each for each in range(len(nodes_by_worker(placement))) if each not in taken | set(placement.released)]
+    kept = max(0, workers - len(taken))
+    if len(free) <= kept:
+        return placement
+    return msgspec.structs.replace(placement, released=sorted([*placement.released, *free[kept:]]))
 
 
 def with_other_nodes(placement: Placement, *, nodes: Mapping[int, str]) -> Placement:

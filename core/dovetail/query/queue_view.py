@@ -310,7 +310,17 @@ class _Survey:
         if is_finished(job):
             return use_of_ended(job, ask_of=self._ask_of, quotas=queue.quotas)
         child, admitted = queue.batch_jobs.get(job.metadata.uid), _admitted(job)
-        return use_of(job, child=child, ask_of=self._ask_of, admitted=admitted, waits=waits, quotas=queue.quotas)
+        pods = self._pods.get(child.metadata.uid, ()) if child is not None else ()
+        claims = (queue.view.ledger.claim(pod.metadata.uid) for pod in pods)
+        return use_of(
+            job,
+            child=child,
+            ask_of=self._ask_of,
+            admitted=admitted,
+            waits=waits,
+            quotas=queue.quotas,
+            held=[claim for claim in claims if claim is not None],
+        )
 
     def _note(self, job: GPUJob, *, in_queue: bool) -> None:
         queue, child = self._queue, self._queue.batch_jobs.get(job.metadata.uid)

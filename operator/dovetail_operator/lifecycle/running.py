@@ -92,6 +92,8 @@ def _how_it_runs(seen: Observed, *, child: Job) -> str:
     asked, workers = seen.asked_workers, seen.job.spec.workers
     if asked is None or workers >= asked:
         return ""
+    if is_guests(seen.job):
+        return f"Runs with {workers} of {asked} workers: its object asks for no more, and the others hold nothing"
     limit = seen.job.status.elastic.limit if seen.job.status.elastic is not None else ""
     left = f"{limit} left it" if limit else "fit"
     return f"Runs with {workers} of {asked} workers, as many as {left}: it may take more when it restarts"

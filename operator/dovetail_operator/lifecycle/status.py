@@ -6,8 +6,9 @@ from typing import Final
 from dovetail.api.builtin import Job, Pod, is_terminated
 from dovetail.api.gpujob import FINISHED, AssignedDevice, DeviceKind, GPUJobStatus, Lease, Placement
 from dovetail.formats.durations import human, moment, timestamp
-from dovetail.jobs.batch_job import is_past, true_condition, worker_of
+from dovetail.jobs.batch_job import is_guests, is_past, true_condition, worker_of
 from dovetail.jobs.cpu_fallback import wait_start_time
+from dovetail.jobs.plan import with_released
 from dovetail.jobs.runs import earlier_end
 from dovetail.pods.demand import request_of_job
 from dovetail_operator.job.actions import Stage
@@ -112,6 +113,8 @@ def _placement(seen: Observed, *, stage: Stage) -> Placement | None:
     if not at_work:
         return placement_of(seen.job, verdict=seen.verdict)
     known, replaced = seen.job.status.placement, seen.replacement
+    if known is not None and is_guests(seen.job):
+        return with_released(known, pods=seen.pods, workers=seen.job.spec.workers)
     # The status may have this replacement already, or another plan by now.
     if known is None or replaced is None or replaced.generation != known.generation:
         return known

@@ -90,12 +90,16 @@ class JobPods:
 
     def pods_of(self, child: Job | None) -> tuple[Pod, ...]:
         """The pods of a batch Job. Returns the identical tuple as long as none of them has changed."""
-        pods = self._of_child.get(child.metadata.uid) if child is not None else None
-        if child is None or pods is None:
+        return () if child is None else self.of_run(child.metadata.uid)
+
+    def of_run(self, uid: str) -> tuple[Pod, ...]:
+        """The pods of the batch Job, or with a seat of the record, of this UID: identical while none has changed."""
+        pods = self._of_child.get(uid)
+        if pods is None:
             return ()
-        listed = self._listed.get(child.metadata.uid)
+        listed = self._listed.get(uid)
         if listed is None:
-            listed = self._listed[child.metadata.uid] = tuple(pods.values())
+            listed = self._listed[uid] = tuple(pods.values())
         return listed
 
     def named(self, key: str) -> list[Pod]:
@@ -125,9 +129,15 @@ class JobPods:
         return key in self._labelled
 
     def leaving(self, *, running: Container[str]) -> list[Pod]:
-        """Pods that are being deleted, and pods of batch Jobs whose UIDs are not in `running`."""
+        """Pods that are being deleted, and pods of batch Jobs whose UIDs are not in `running`.
+
+        A pod that its deleted owner has left behind goes on.
+        """
         left = [pod for owner, pods in self._of_child.items() if owner not in running for pod in pods.values()]
-        return [*self._going.values(), *(pod for pod in left if pod.metadata.uid not in self._going)]
+        return [
+            *self._going.values(),
+            *(pod for pod in left if pod.metadata.uid not in self._going and pod.metadata.owner_references),
+        ]
 
     def job_of(self, uid: str) -> str | None:
         """The key of the GPUJob that the pod belongs to; None for a pod of no GPUJob."""

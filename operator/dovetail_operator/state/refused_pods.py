@@ -15,7 +15,14 @@ from dovetail.api.gpujob import GPUJob, Reason
 from dovetail.api.meta import EventType
 from dovetail.api.resources import JOBS
 from dovetail.formats.timestamps import moment
-from dovetail.jobs.batch_job import is_external, is_guests, is_on_the_way, true_condition, worker_of
+from dovetail.jobs.batch_job import (
+    expected_workers,
+    is_external,
+    is_guests,
+    is_on_the_way,
+    true_condition,
+    worker_of,
+)
 from dovetail.jobs.guests.batch_job import BatchJobs
 from dovetail.jobs.guests.jobset import JobSets
 from dovetail.jobs.guests.mpijob import MPIJobs
@@ -55,7 +62,7 @@ def lacks_pods(job: GPUJob, *, child: Job, pods: Sequence[Pod]) -> bool:
     if true_condition(child, "SuccessCriteriaMet", "FailureTarget") is not None:
         return False
     there = {worker_of(pod) for pod in pods}
-    return max(len(there), child.status.succeeded) < (child.spec.completions or job.spec.workers)
+    return max(len(there), child.status.succeeded) < (child.spec.completions or expected_workers(job, child=child))
 
 
 def start_of(job: GPUJob, *, child: Job) -> str | None:

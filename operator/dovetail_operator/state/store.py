@@ -133,10 +133,13 @@ class Store:
             self._forget(known)
 
     def child_changed(self, child: Job) -> None:
-        """Store a batch Job, unless the stored version is newer."""
+        """Store a batch Job, unless the stored version is newer.
+
+        What a guest's record sees of it may change without a new version: its workers also follow from its pods.
+        """
         key = key_of(child.metadata)
         known = self._children.get(key)
-        if known is None or is_newer(child.metadata, known=known.metadata):
+        if known is None or (child != known and not is_newer(known.metadata, known=child.metadata)):
             self._children[key] = child
 
     def child_event(self, type_: EventType, child: Job) -> str:

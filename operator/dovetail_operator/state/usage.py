@@ -4,7 +4,7 @@ from collections.abc import Container
 from datetime import datetime
 from typing import NamedTuple
 
-from dovetail.api.builtin import Job
+from dovetail.api.builtin import Job, Pod
 from dovetail.api.gpujob import GPUJob, is_finished
 from dovetail.pods.tenancy import Child
 from dovetail.queue.inputs.usage import use_of, use_of_deleted, use_of_ended
@@ -45,6 +45,7 @@ class _Known(NamedTuple):
     plan: Admitted | None
     waits: bool
     quotas: int
+    pods: tuple[Pod, ...]
 
 
 class Counts(Remembered[_Known]):
@@ -55,6 +56,7 @@ class Counts(Remembered[_Known]):
         uid, child, version = job.metadata.uid, state.store.child_named(key), state.store.quotas.version
         verdict = state.decisions.verdicts.get(uid)
         plan = verdict if isinstance(verdict, Admitted) else None
+        pods = state.store.pods.pods_of(child)
         known = self.get(uid)
         if (
             known is None
@@ -63,12 +65,19 @@ class Counts(Remembered[_Known]):
             or known.plan is not plan
             or known.waits != waits
             or known.quotas != version
+            or known.pods is not pods
         ):
-            own = state.store.child_of(job)
+            claims = (state.store.view.ledger.claim(pod.metadata.uid) for pod in pods)
             counted = use_of(
-                job, child=own, ask_of=state.requests.ask_of, admitted=plan, waits=waits, quotas=state.store.quotas
+                job,
+                child=state.store.child_of(job),
+                ask_of=state.requests.ask_of,
+                admitted=plan,
+                waits=waits,
+                quotas=state.store.quotas,
+                held=[claim for claim in claims if claim is not None],
             )
-            known = _Known(counted, job, child, plan, waits, version)
+            known = _Known(counted, job, child, plan, waits, version, pods)
         self.keep(uid, value=known)
         return known.counted
 

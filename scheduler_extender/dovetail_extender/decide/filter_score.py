@@ -134,7 +134,7 @@ class Decisions:
             return _only(pinned, nodes=nodes, ask=ask)
         if ask is None:
             return Filtered(nodes=list(nodes))
-        place = self.plans.place_of(pod)
+        place = self.plans.place_of(pod, ask=ask)
         if place is not None:
             return self._planned(ask, place=place, nodes=nodes)
         beyond = self.quotas.refusal(pod, ask=ask)
@@ -190,7 +190,12 @@ class Decisions:
             ask = self.ask(pod)
         except RequestError:
             ask = None
-        if ask is None or not nodes or self._pinned_to(uid) is not None or self.plans.place_of(pod) is not None:
+        if (
+            ask is None
+            or not nodes
+            or self._pinned_to(uid) is not None
+            or self.plans.place_of(pod, ask=ask) is not None
+        ):
             return [0] * len(nodes)
         ranks = np.asarray(self.fit_cache.scores(ask, nodes=nodes, key=uid))
         best = int(np.argmax(ranks))
@@ -222,7 +227,7 @@ class Decisions:
         Takes the room of nominated pods of lower priority if the pod needs it. Skips the check when the node has not
         changed since the decision.
         """
-        place = self.plans.place_of(pod)
+        place = self.plans.place_of(pod, ask=ask)
         if place is not None:
             if isinstance(place, Refusal):
                 return place

@@ -2,7 +2,8 @@
 
 The operator writes the node of each worker to the GPUJob's status. A hold under job UID and worker index keeps that
 room before the pod exists, so that no other pod takes it, and again after a worker's pod has failed, until the next one
-is bound. A pod counts as a worker of a plan only if its annotation agrees with the status of the GPUJob that owns it.
+is bound. A pod counts as a worker of a plan only if its annotation agrees with the status of the GPUJob that owns it;
+a guest's pod also only if it has the size of its seat. Workers that the operator has released have no hold.
 A hold may cover devices of pods that are leaving; the worker fits once they have left.
 """
 
@@ -22,7 +23,9 @@ from dovetail.engine.model.refusals import Refusal
 from dovetail.engine.score.fit_cache import FitCache
 from dovetail.gpu.device_plugins import Vendors
 from dovetail.gpu.request import RequestError
+from dovetail.jobs.batch_job import needs_no_room
 from dovetail.jobs.plan import PlanOfPod, ask_of, nodes_by_worker, worker_of_plan
+from dovetail.jobs.seat import seat_of
 from dovetail.logs import get_logger
 from dovetail.pods.tenancy import DEFAULT_PRIORITY, job_of
 from dovetail_extender.holds.nominations import Nominations
@@ -33,6 +36,7 @@ log = get_logger(__name__)
 FOR_EVER: Final = float("inf")
 OVERTAKEN: Final = "the job's plan has failed: the queue makes a new one"
 ELSEWHERE: Final = "the job's plan has another node for this worker"
+OTHER_SIZE: Final = "the pod's request is not that of the job whose seat it has"
 
 
 class PlannedStatus(Described, frozen=True, kw_only=True):
@@ -74,13 +78,14 @@ class Place:
 
 @dataclass(slots=True, kw_only=True)
 class _Plan:
-    """One job's latest plan: its generation, whether it is valid, its request and nodes."""
+    """One job's latest plan: its generation, whether it is valid, its request, nodes and released workers."""
 
     name: str
     latest: int = 0
     stands: bool = False
     ask: Ask | None = None
     nodes: tuple[str, ...] = ()
+    released: frozenset[int] = frozenset()
 
 
 class Plans:
@@ -129,12 +134,14 @@ class Plans:
         if placement is None and status.plans == 0:
             return
         nodes = () if placement is None else nodes_by_worker(placement)
+        released = frozenset(() if placement is None else placement.released)
         # A plan in which lost workers have got other nodes is still the same plan.
         if known is not None and (known.latest, known.stands, known.nodes) == (
             status.plans,
             placement is not None,
             nodes,
         ):
+            self._release(known, uid=uid, workers=released)
             return
         self._withdraw(uid)
         self._plans[uid] = plan = _Plan(name=key_of(job.metadata), latest=status.plans)
@@ -155,10 +162,9 @@ class Plans:
         """Take in an added or modified pod."""
         said = worker_of_plan(pod)
         if said is not None:
-            ended = pod.status.phase == "Failed"
-            if pod.spec.node_name and not ended:
+            if needs_no_room(pod):
                 self._settle(pod, said=said.plan, worker=said.worker)
-            elif ended:
+            elif is_terminated(pod):
                 self._unsettle(pod, said=said.plan)
         self._room_may_be_on(pod.spec.node_name)
         if is_terminated(pod):
@@ -168,7 +174,8 @@ class Plans:
         """Take in a deleted pod."""
         said = worker_of_plan(pod)
         # A worker that has succeeded needs no hold as long as its plan is the latest, also after its pod is gone.
-        if said is not None and not (pod.status.phase == "Succeeded" and self._is_of_latest(pod, said=said.plan)):
+        has_succeeded = pod.status.phase == "Succeeded" and needs_no_room(pod)
+        if said is not None and not (has_succeeded and self._is_of_latest(pod, said=said.plan)):
             self._unsettle(pod, said=said.plan)
         self._room_may_be_on(pod.spec.node_name)
         if not is_terminated(pod):
@@ -182,10 +189,11 @@ class Plans:
 
     # --- pods that are scheduled -------------------------------------------------------------------------------
 
-    def place_of(self, pod: Pod) -> Place | Refusal | None:
+    def place_of(self, pod: Pod, *, ask: Ask) -> Place | Refusal | None:
         """The pod's place, a refusal if its plan is no longer valid, or None without a plan.
 
-        A pod that is seen before its job's status counts as a pod without a plan.
+        A pod that is seen before its job's status counts as a pod without a plan, and so does a pod whose worker was
+        released: quotas apply to it. A guest's pod of another size than its seat is refused.
         """
         said = worker_of_plan(pod)
         plan = None if said is None else self._plans.get(said.plan.job)
@@ -193,6 +201,11 @@ class Plans:
             return None
         if not plan.stands or said.plan.generation < plan.latest or said.worker >= len(plan.nodes):
             return Refusal(kind="Held", message=OVERTAKEN, text=OVERTAKEN)
+        if seat_of(pod) is not None and plan.ask is not None and not _is_alike(ask, planned=plan.ask):
+            message = f"{OTHER_SIZE}: it asks {ask.gpu}, and the seat is {plan.ask.gpu}"
+            return Refusal(kind="Held", message=message, text=OTHER_SIZE)
+        if said.worker in plan.released:
+            return None
         return _place(said.plan.job, worker=said.worker, node=plan.nodes[said.worker])
 
     def check(self, place: Place, *, ask: Ask) -> Fit | Refusal:
@@ -227,8 +240,16 @@ class Plans:
         except RequestError as error:
             log.warning("a plan cannot be read", job=plan.name, error=str(error))
             return
-        plan.nodes = nodes_by_worker(placement)
+        plan.nodes, plan.released = nodes_by_worker(placement), frozenset(placement.released)
         plan.stands = True
+
+    def _release(self, plan: _Plan, *, uid: str, workers: frozenset[int]) -> None:
+        """Release the holds of workers for which no pod comes any more."""
+        new, plan.released = workers - plan.released, workers
+        for place in self._places(uid):
+            if place.worker in new:
+                self._ledger.release(place.key)
+                self._forget_missing(place)
 
     def _withdraw(self, uid: str) -> None:
         """Release all holds of the job."""
@@ -272,7 +293,9 @@ class Plans:
     def _hold(self, place: Place) -> None:
         """Hold the room of a place if it needs a hold, or note the place as missing."""
         plan = self._plans.get(place.job)
-        if plan is None or plan.ask is None or self._ledger.claim(place.key) is not None:
+        if plan is None or plan.ask is None or place.worker in plan.released:
+            return
+        if self._ledger.claim(place.key) is not None:
             return
         if (place.worker, plan.name) in self._settled.get(place.job, {}).get(plan.latest, {}).values():
             return
@@ -315,6 +338,14 @@ class Plans:
 
 def _place(job: str, *, worker: int, node: str) -> Place:
     return Place(key=f"{job}/{worker}", node=node, job=job, worker=worker)
+
+
+def _is_alike(ask: Ask, *, planned: Ask) -> bool:
+    """Whether a pod asks for the devices of a planned worker, no more and no fewer."""
+    if (ask.gpu, ask.mode, ask.resource, ask.more) != (planned.gpu, planned.mode, planned.resource, planned.more):
+        return False
+    # A vendor's plugin shares no device.
+    return bool(ask.resource) or (ask.guard_fraction, ask.workload) == (planned.guard_fraction, planned.workload)
 
 
 def _job_of(pod: Pod) -> str:

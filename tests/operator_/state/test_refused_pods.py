@@ -178,7 +178,7 @@ def refused_guest(guests: str, *, admitted: float = 0, message: str = "Error cre
     record = job_of({**made, "metadata": {**made["metadata"], "uid": "uid-record"}, "status": status})
     refused, raw = RefusedPods(), msgspec.convert(event(f"{message}{NO_ACCOUNT}", **about), Event)
     refused.changed("ADDED", event=raw)
-    doubt = refused.doubt(record, child=as_batch_job(found, kind=adapter, record=record), pods=())
+    doubt = refused.doubt(record, child=as_batch_job(found, kind=adapter, record=record, workers=2), pods=())
     # The handler of the event finds the record by the name of the object.
     assert doubt is None or record.metadata.name in jobs_that_lack(raw.involved_object)
     return doubt

@@ -133,6 +133,14 @@ class Placement(Described, frozen=True, kw_only=True):
     replaced: Annotated[
         int, Meta(description="How many workers lost their node and got another one (restart: Worker).", ge=0)
     ] = 0
+    released: Annotated[
+        list[int],
+        Meta(
+            description="The workers whose room was given back: the object that the job records asks for fewer pods "
+            "than when it started.",
+            max_length=1024,
+        ),
+    ] = []
 
 
 class KeptOnNode(Described, frozen=True, kw_only=True, omit_defaults=False):

@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import Any
 
 from dovetail import names
-from dovetail.jobs.guests.kind import Guest, Kind, Path, PodSet, value_at
+from dovetail.jobs.guests.kind import Guest, Kind, Path, PodSet, refuse_no_pods, value_at
 
 Patch = list[dict[str, Any]]
 
@@ -20,6 +20,7 @@ def patch_of_guest(guest: Guest, *, kind: Kind, run: str, user: str, makers: Con
     if not is_in_queue(guest):
         return []
     sets = kind.pod_sets(guest.spec)
+    refuse_no_pods(sets)
     if _is_part(guest, sets=sets, user=user, makers=makers):
         return _left_out(guest)
     said = {**annotations, names.RUN: run, names.USER: user}

@@ -6,7 +6,8 @@ from typing import Any, Final
 from dovetail.api.builtin import JobStatus
 from dovetail.api.resources import JOBS, Resource
 from dovetail.decoding import UnreadableError, convert
-from dovetail.jobs.guests.kind import Guest, GuestError, Path, PodSet, Progress, pod_set, whole
+from dovetail.formats.quantities import read_whole
+from dovetail.jobs.guests.kind import Guest, Path, PodSet, Progress, pod_set, text, whole
 
 _TEMPLATE: Final[Path] = ("template",)
 
@@ -23,10 +24,7 @@ class BatchJobs:
         """The Job's pods. Raises `GuestError`."""
         parallelism = whole(spec.get("parallelism"), default=1, field="parallelism")
         completions = whole(spec.get("completions"), default=parallelism, field="completions")
-        count = min(parallelism, completions)
-        if count == 0:
-            raise GuestError("spec.parallelism and spec.completions allow no pod, so there is nothing to queue")
-        return [pod_set(spec, path=_TEMPLATE, count=count)]
+        return [pod_set(spec, path=_TEMPLATE, count=min(parallelism, completions), total=completions)]
 
     def progress(self, guest: Guest) -> Progress:
         """The Job's own status."""
@@ -38,7 +36,15 @@ class BatchJobs:
             active=status.active,
             succeeded=status.succeeded,
             failed=status.failed,
+            done=status.succeeded + _failed_indexes(guest),
             start_time=status.start_time,
             completion_time=status.completion_time,
             conditions=status.conditions,
         )
+
+
+def _failed_indexes(guest: Guest) -> int:
+    """How many indexes have failed for good, with `backoffLimitPerIndex`; the status has them as `0-3,7`."""
+    spans = [part.partition("-") for part in text(guest.status.get("failedIndexes")).split(",") if part]
+    ends = [(read_whole(first, otherwise=0), read_whole(last, otherwise=-1)) for first, _, last in spans]
+    return sum(max(0, last - first) + 1 for first, last in ends)

@@ -43,5 +43,5 @@ def _pods(spec: Mapping[str, Any], *, index: int) -> PodSet:
     replicas = whole(value_at(spec, path=(*where, "replicas")), default=1, field=f"{at}.replicas")
     parallelism = whole(job.get("parallelism"), default=1, field=f"{at}.template.spec.parallelism")
     completions = whole(job.get("completions"), default=parallelism, field=f"{at}.template.spec.completions")
-    count = replicas * min(parallelism, completions)
-    return pod_set(spec, path=(*where, "template", "spec", "template"), count=count)
+    count, total = replicas * min(parallelism, completions), replicas * completions
+    return pod_set(spec, path=(*where, "template", "spec", "template"), count=count, total=total)

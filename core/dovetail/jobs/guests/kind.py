@@ -1,6 +1,7 @@
 """What the queue needs to know of a guest's kind: the protocol of an adapter, and the values that it returns. Pure.
 
-GuestError   a guest that cannot wait in the queue, in one sentence
+GuestError         a guest that cannot wait in the queue, in one sentence
+└── NoPodsError    it asks for no pods now
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,6 +20,10 @@ from dovetail.decoding import UnreadableError, convert
 
 class GuestError(ValueError):
     """The guest cannot wait in the queue; the message is one sentence for its owner."""
+
+
+class NoPodsError(GuestError):
+    """The guest asks for no pods now."""
 
 
 class Guest(Described, frozen=True, kw_only=True):
@@ -78,11 +83,15 @@ Path = tuple[str | int, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodSet:
-    """Pods of one template, `count` at the same time. `path` is the template's below `spec`."""
+    """Pods of one template, `count` at the same time. `path` is the template's below `spec`.
+
+    `total` of them succeed in all, and none follows those; None for pods that run until they are deleted.
+    """
 
     path: Path
     template: Template
     count: int
+    total: int | None = None
 
     @property
     def asks_for_gpus(self) -> bool:
@@ -92,11 +101,15 @@ class PodSet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """How far a guest is: its conditions in the words of a batch Job, and its times."""
+    """How far a guest is: its conditions in the words of a batch Job, and its times.
+
+    `done` is the number of pods that have ended and are not replaced, for a kind whose status counts them.
+    """
 
     active: int = 0
     succeeded: int = 0
     failed: int = 0
+    done: int = 0
     start_time: str | None = None
     completion_time: str | None = None
     conditions: Sequence[Condition] = field(default=())
@@ -141,14 +154,20 @@ def value_at(spec: Mapping[str, Any], *, path: Path) -> Any:
     return found
 
 
-def pod_set(spec: Mapping[str, Any], *, path: Path, count: int) -> PodSet:
+def pod_set(spec: Mapping[str, Any], *, path: Path, count: int, total: int | None = None) -> PodSet:
     """The pod set whose template is at this place. Raises `GuestError`."""
     found = value_at(spec, path=path)
     try:
         template = convert(found, as_type=Template)
     except UnreadableError as error:
         raise GuestError(f"spec.{_written(path)} is no pod template: {error.problem}") from error
-    return PodSet(path=path, template=template, count=count)
+    return PodSet(path=path, template=template, count=count, total=total)
+
+
+def refuse_no_pods(sets: Sequence[PodSet]) -> None:
+    """Check that a guest asks for a pod. Raises `GuestError`."""
+    if not any(each.count for each in sets):
+        raise NoPodsError("it asks for no pods, so there is nothing to queue")
 
 
 def whole(value: Any, *, default: int, field: str) -> int:

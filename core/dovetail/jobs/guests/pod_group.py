@@ -8,8 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from dovetail import names
-from dovetail.api.builtin import is_terminal
+from dovetail.api.builtin import Pod, is_terminal
+from dovetail.api.gpujob import GPUJob, spec_of
 from dovetail.api.meta import ObjectMeta, OwnerReference
 from dovetail.api.resources import PODS, Resource
 from dovetail.formats.quantities import read_whole
@@ -17,6 +20,8 @@ from dovetail.jobs.guests.kind import Guest, GuestError, Path, PodSet, Progress,
 
 MOST_PODS: Final = 1024
 _CONDITIONS: Final = {"Complete": "Complete", "Failed": "Failed"}
+# What a pod by which a guest grows has of that guest.
+_OWNERS: Final = (names.USER, names.PRIORITY, names.PREEMPTIBLE)
 
 
 class PodGroup(Guest, frozen=True, kw_only=True):
@@ -27,6 +32,7 @@ class PodGroup(Guest, frozen=True, kw_only=True):
     - `members`: the owners of its record, its pods.
     - `going`: those of them that have not ended.
     - `missing`: the number of pods that do not exist yet.
+    - `failed`: the number of its pods that have failed and were not replaced.
     - `problem`: why it cannot wait in the queue; empty if it can.
     - `surplus`: what to do with more pods than it has; empty without any.
     """
@@ -34,6 +40,7 @@ class PodGroup(Guest, frozen=True, kw_only=True):
     members: list[OwnerReference] = []
     going: list[OwnerReference] = []
     missing: int = 0
+    failed: int = 0
     problem: str = ""
     surplus: str = ""
 
@@ -63,13 +70,14 @@ class PodGroups:
 
     def pod_sets(self, spec: Mapping[str, Any]) -> list[PodSet]:
         """Each of its pods. Raises `GuestError`."""
-        return [pod_set(spec, path=("pods", index), count=1) for index in range(len(spec["pods"]))]
+        return [pod_set(spec, path=("pods", index), count=1, total=1) for index in range(len(spec["pods"]))]
 
     def progress(self, guest: Guest) -> Progress:
         """The numbers of its pods that have ended, and its end after the last of them."""
         status = guest.status
         conditions = conditions_in(status, renamed=_CONDITIONS)
-        return Progress(succeeded=status["succeeded"], failed=status["failed"], conditions=conditions)
+        succeeded, failed = status["succeeded"], status["failed"]
+        return Progress(succeeded=succeeded, failed=failed, done=succeeded, conditions=conditions)
 
 
 SINGLE_PODS: Final = PodGroups(prefix="pod")
@@ -136,9 +144,33 @@ def group_of(pods: Sequence[Guest]) -> PodGroup | None:
         members=[_member(pod) for pod in own],
         going=[_member(pod) for pod in own if not is_terminal(_phase(pod))],
         missing=size - len(own),
+        failed=sum(_phase(pod) == "Failed" for pod in own),
         problem=problem or _disagreement(own),
         surplus=_too_many(surplus, size=size),
     )
+
+
+def added_pod(pod: Pod, *, to: Guest, record: GPUJob) -> PodGroup | None:
+    """A pod by which a running guest has grown, as a pod that waits by itself in the guest's name.
+
+    `record` is the guest's: the pod has the request of its workers, and goes where they may go. None for a pod that is
+    being deleted.
+    """
+    meta, theirs = pod.metadata, to.metadata
+    said = {key: theirs.annotations[key] for key in _OWNERS if key in theirs.annotations}
+    # It starts alone, also if its group has started together.
+    annotations = {key: value for key, value in meta.annotations.items() if key not in {*_OWNERS, names.POD_GROUP_SIZE}}
+    # What keeps the workers apart selects these labels.
+    labels = {**record.spec.template.metadata.labels, names.RUN: meta.labels.get(names.RUN, "")}
+    labels |= {key: value for key, value in theirs.labels.items() if key == names.LABEL_PROJECT}
+    spec = spec_of(record.spec.template)
+    gates = [{"name": gate.name} for gate in pod.spec.scheduling_gates]
+    alone = Guest(
+        metadata=replace(meta, labels=labels, annotations={**annotations, **said}),
+        spec={**spec, "schedulingGates": gates},
+        status={"phase": pod.status.phase},
+    )
+    return group_of([alone])
 
 
 def has_seat(pod: Guest) -> bool:

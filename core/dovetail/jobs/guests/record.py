@@ -16,7 +16,7 @@ from dovetail.api.gpujob import GPUJob
 from dovetail.formats.quantities import read_whole
 from dovetail.gpu.device_plugins import DEFAULT_VENDORS, Vendors, is_mig
 from dovetail.jobs.batch_job import is_guests
-from dovetail.jobs.guests.kind import Guest, GuestError, Kind, PodSet
+from dovetail.jobs.guests.kind import Guest, GuestError, Kind, PodSet, refuse_no_pods
 from dovetail.jobs.guests.separation import node_ports, selected_labels
 
 Manifest = dict[str, Any]
@@ -59,8 +59,7 @@ def seated_sets(sets: list[PodSet]) -> list[PodSet]:
 def record_of(guest: Guest, *, kind: Kind, vendors: Vendors = DEFAULT_VENDORS) -> Manifest:
     """The GPUJob of a guest. Raises `GuestError` for one that cannot wait in the queue."""
     sets = [each for each in kind.pod_sets(guest.spec) if each.count]
-    if not sets:
-        raise GuestError("it asks for no pods, so there is nothing to queue")
+    refuse_no_pods(sets)
     for each in sets:
         _refuse_uncounted(each, vendors=vendors)
     seated = seated_sets(sets)

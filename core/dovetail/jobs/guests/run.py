@@ -1,6 +1,5 @@
-"""A guest as the batch Job that the life of its record follows, and the seats of its pods. Pure."""
+"""A guest as the batch Job that the life of its record follows. Pure."""
 
-from collections.abc import Iterable
 from typing import Final
 
 from dovetail import names
@@ -8,7 +7,6 @@ from dovetail.api.builtin import Job, JobSpec, JobStatus, Pod, is_terminated
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.meta import ObjectMeta
 from dovetail.api.resources import JOBS
-from dovetail.jobs.batch_job import worker_of
 from dovetail.jobs.guests.jobset import JobSets, stems_of_jobs
 from dovetail.jobs.guests.kind import Guest, Kind, is_suspended, text
 from dovetail.jobs.guests.raycluster import RayClusters
@@ -21,12 +19,13 @@ from dovetail.jobs.owner_reference import owner_reference
 POD_MAKERS: Final = f"{names.GROUP}/pod-makers"
 
 
-def as_batch_job(guest: Guest, *, kind: Kind, record: GPUJob, resource: str = "") -> Job:
+def as_batch_job(guest: Guest, *, kind: Kind, record: GPUJob, workers: int, resource: str = "") -> Job:
     """The guest in the shape of the record's batch Job.
 
-    Its UID is the record's, by which the pods' seats name it. `resource` is the vendor's that the pods request.
+    Its UID is the record's, by which the pods' seats name it. `workers` is the number of the record's workers that
+    exist or can still come. `resource` is the vendor's that the pods request.
     """
-    meta, progress = guest.metadata, kind.progress(guest)
+    meta, progress, is_held = guest.metadata, kind.progress(guest), is_suspended(guest, kind=kind)
     makers = ",".join(_pod_makers(guest, kind=kind))
     annotations = {names.ATTEMPT: str(record.status.attempt)}
     annotations |= {names.GPU_RESOURCE: resource} if resource else {}
@@ -38,11 +37,12 @@ def as_batch_job(guest: Guest, *, kind: Kind, record: GPUJob, resource: str = ""
             uid=record.metadata.uid,
             resource_version=meta.resource_version,
             creation_timestamp=meta.creation_timestamp,
-            deletion_timestamp=meta.deletion_timestamp,
+            # The queue leaves out a batch Job that is being deleted. The pods of a guest go on meanwhile.
+            deletion_timestamp=meta.deletion_timestamp if is_held else None,
             annotations=annotations,
             owner_references=[owner_reference(record)],
         ),
-        spec=JobSpec(suspend=is_suspended(guest, kind=kind)),
+        spec=JobSpec(suspend=is_held, parallelism=workers),
         status=JobStatus(
             active=progress.active,
             succeeded=progress.succeeded,
@@ -58,16 +58,6 @@ def is_gated(pod: Pod) -> bool:
     """Whether the pod waits for the operator to open its gate."""
     gates = {gate.name for gate in pod.spec.scheduling_gates}
     return names.QUEUE_GATE in gates and pod.metadata.deletion_timestamp is None and not is_terminated(pod)
-
-
-def free_seats(pods: Iterable[Pod], *, workers: int, keeps_succeeded: bool = False) -> list[int]:
-    """The workers' indexes that no unfinished pod has. `pods` are those of the record.
-
-    With `keeps_succeeded`, the seat of a pod that has succeeded stays taken: the guest's pods run once.
-    """
-    freed = {"Failed"} if keeps_succeeded else {"Failed", "Succeeded"}
-    taken = {worker_of(pod) for pod in pods if pod.status.phase not in freed}
-    return [index for index in range(workers) if index not in taken]
 
 
 def _pod_makers(guest: Guest, *, kind: Kind) -> list[str]:

@@ -13,12 +13,14 @@ from dovetail.decoding import convert
 from dovetail.engine.model.claims import Ask
 from dovetail.formats.quantities import QuantityError
 from dovetail.gpu.request import RequestError
-from dovetail.jobs.batch_job import workers_without_node
+from dovetail.jobs.batch_job import is_guests, workers_without_node
 from dovetail.jobs.guests.pod_group import POD_GROUPS, SINGLE_PODS
 from dovetail.jobs.guests.record import name_with
 from dovetail.jobs.runs import workers_of
 from dovetail.pods.demand import ask_of_job, ask_of_pod, estimated, template_spec
 from dovetail.pods.score_weights import check_job, check_pod
+from dovetail.pods.seats import misfit
+from dovetail.pods.tenancy import controller_of
 from dovetail.queue.inputs.workers import sized
 
 State = Literal["asked", "waiting", "placed", "ended", "held", "invalid", "not ours"]
@@ -58,8 +60,8 @@ class Subject:
     notes: tuple[str, ...] = ()
 
 
-def of_pod(raw: Mapping[str, Any], *, settings: Settings) -> Subject:
-    """The subject for a pod, from the pod's JSON object."""
+def of_pod(raw: Mapping[str, Any], *, settings: Settings, jobs: Sequence[GPUJob] = ()) -> Subject:
+    """The subject for a pod, from the pod's JSON object. `jobs` are all GPUJobs, of which one may be its record."""
     pod = convert(raw, as_type=Pod, strict=False)
     meta = pod.metadata
     subject = Subject(
@@ -71,7 +73,7 @@ def of_pod(raw: Mapping[str, Any], *, settings: Settings) -> Subject:
         uid=meta.uid,
         pod_spec=raw.get("spec") or {},
         pods=(pod,),
-        notes=_gates(pod),
+        notes=_gates(pod, jobs=jobs),
     )
     try:
         ranking = settings.rankings.of(meta.namespace)
@@ -100,17 +102,41 @@ def _pod_state(subject: Subject, *, pod: Pod) -> Subject:
     return replace(subject, state="placed") if pod.spec.node_name else subject
 
 
-def _gates(pod: Pod) -> tuple[str, ...]:
+def _gates(pod: Pod, *, jobs: Sequence[GPUJob]) -> tuple[str, ...]:
     gates = [gate.name for gate in pod.spec.scheduling_gates]
     if not gates:
         return ()
     said = f"kube-scheduler does not look at it while it has the gates {', '.join(gates)}"
     group, is_alone = pod.metadata.labels.get(names.POD_GROUP), names.LABEL_QUEUE in pod.metadata.labels
-    if names.QUEUE_GATE not in gates or not (group or is_alone):
+    if names.QUEUE_GATE not in gates:
         return (said,)
+    if (own := _record(jobs, of=pod.metadata.uid)) is not None:
+        says = f": {own.status.reason}, {own.status.message}" if own.status.reason else ""
+        name = own.metadata.name
+        return (said, f"it waits in the queue as GPUJob {name}{says}", f"dovetail explain job {name} says more")
+    if not (group or is_alone):
+        controller = controller_of(pod)
+        whole = None if controller is None else _record(jobs, of=controller.uid)
+        return (said,) if whole is None else (said, _seat(pod, record=whole))
     kind, name = (POD_GROUPS, group) if group else (SINGLE_PODS, pod.metadata.name)
     record = name_with(kind.prefix, name=name)
     return (said, f"it waits in the queue as GPUJob {record}, and dovetail explain {record} says what for")
+
+
+def _record(jobs: Sequence[GPUJob], *, of: str) -> GPUJob | None:
+    """The record of the object, or pod, with this UID."""
+    owned = (job for job in jobs if is_guests(job) and any(each.uid == of for each in job.metadata.owner_references))
+    return next(owned, None)
+
+
+def _seat(pod: Pod, *, record: GPUJob) -> str:
+    """What a gated pod of an object in the queue waits for."""
+    if why := misfit(pod.metadata.annotations, record=record):
+        return why
+    name, phase = record.metadata.name, record.status.phase
+    if phase in {"Starting", "Running"}:
+        return f"its gate opens once another pod of GPUJob {name} has ended: all seats are taken"
+    return f"its gate opens when GPUJob {name} starts, which is {phase or 'new'} now"
 
 
 def of_job(job: GPUJob, *, pods: Sequence[Pod], settings: Settings, child: Job | None = None) -> Subject:

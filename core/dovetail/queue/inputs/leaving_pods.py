@@ -17,8 +17,11 @@ def pods_of_batch_jobs(pods: Iterable[Pod]) -> Mapping[str, list[Pod]]:
 
 
 def leaving_pods(pods: Iterable[Pod], *, running: Container[str]) -> list[Pod]:
-    """Pods that are being deleted, and pods of batch Jobs whose UIDs are not in `running`."""
+    """Pods that are being deleted, and pods of batch Jobs whose UIDs are not in `running`.
+
+    A pod that its deleted owner has left behind goes on.
+    """
     known = list(pods)
     going = [pod for pod in known if pod.metadata.deletion_timestamp]
     left = [pod for owner, each in pods_of_batch_jobs(known).items() if owner not in running for pod in each]
-    return [*going, *(pod for pod in left if not pod.metadata.deletion_timestamp)]
+    return [*going, *(pod for pod in left if not pod.metadata.deletion_timestamp and pod.metadata.owner_references)]

@@ -1,12 +1,13 @@
 """What a job uses of the limits, and what an ended job has used. Pure."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime
 
 from dovetail.api.builtin import Job
 from dovetail.api.gpujob import GPUJob
-from dovetail.engine.model.claims import Ask
+from dovetail.engine.model.claims import Ask, Claim
 from dovetail.formats.timestamps import moment
 from dovetail.jobs.batch_job import is_on_the_way
 from dovetail.jobs.runs import end_of_run, workers_of
@@ -21,17 +22,30 @@ AskOf = Callable[[GPUJob], Ask | None]
 
 
 def use_of(
-    job: GPUJob, *, child: Job | None, ask_of: AskOf, admitted: Admitted | None, waits: bool, quotas: Quotas
+    job: GPUJob,
+    *,
+    child: Job | None,
+    ask_of: AskOf,
+    admitted: Admitted | None,
+    waits: bool,
+    quotas: Quotas,
+    held: Iterable[Claim] = (),
 ) -> Counted | None:
     """What an unfinished job uses; None if it neither runs, starts nor `waits` in the queue.
 
-    `child` is its own batch Job. A job that waits is `admitted` before there is one: then it counts as running.
+    `child` is its own batch Job. A job that waits is `admitted` before there is one: then it counts as running. What
+    runs uses the larger of what its pods hold, the claims `held`, and of what is kept for those that can still come.
     """
     if is_on_the_way(job, child=child):
         workers = None if child is None else child.spec.parallelism
         placement = job.status.placement
         nodes = Counter({} if placement is None else {node.name: node.workers for node in placement.nodes})
-        return _counted(job, ask_of=ask_of, workers=workers, queued=False, quotas=quotas, nodes=nodes)
+        counted = _counted(job, ask_of=ask_of, workers=workers, queued=False, quotas=quotas, nodes=nodes)
+        claims = list(held)
+        milli, memory_mib = sum(claim.milli for claim in claims), quotas.memory_held(claims)
+        if milli <= counted.milli and memory_mib <= counted.memory_mib:
+            return counted
+        return replace(counted, milli=max(milli, counted.milli), memory_mib=max(memory_mib, counted.memory_mib))
     if not waits:
         return None
     job = sized(job, child=None, verdict=admitted)

@@ -212,6 +212,12 @@ class Quotas:
             return 0
         return device_memory.memory_of(ask, workers=workers, ledger=self._ledger, cards=self._cards, nodes=nodes)
 
+    def memory_held(self, claims: Iterable[Claim]) -> int:
+        """The device memory in MiB that these claims hold; 0 while no quota names memory."""
+        if not self._counts_memory or self._ledger is None:
+            return 0
+        return sum(memory_of_claim(claim, ledger=self._ledger) for claim in claims)
+
     def tree(self, *, capacity: Capacity | None = None) -> Tree:
         """The tree of the quotas, with guarantees as far as the cluster has the GPUs."""
         return self._guarantees.tree(self._quotas.values(), version=self.version, capacity=capacity)

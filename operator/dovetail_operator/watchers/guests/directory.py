@@ -7,16 +7,20 @@ from dovetail import names
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.meta import ObjectMeta, key_of
 from dovetail.jobs.guests.kind import Guest, Kind
-from dovetail.jobs.guests.pod_group import PodGroup, first_pod
-from dovetail.jobs.guests.record import is_record_of, record_name
+from dovetail.jobs.guests.pod_group import SINGLE_PODS, PodGroup, first_pod
+from dovetail.jobs.guests.record import is_record_of, name_with, record_name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """A guest and the adapter of its kind."""
+    """A guest and the adapter of its kind.
+
+    A pod by which a running guest has grown waits by itself: `of` is the key of that guest's record then.
+    """
 
     guest: Guest
     kind: Kind
+    of: str = ""
 
     @property
     def key(self) -> str:
@@ -35,6 +39,11 @@ class Known:
         return (meta.labels if isinstance(self.guest, PodGroup) else meta.annotations).get(names.RUN, "")
 
 
+def key_of_pod(meta: ObjectMeta) -> str:
+    """The `namespace/name` of the record of a pod that waits by itself."""
+    return f"{meta.namespace}/{name_with(SINGLE_PODS.prefix, name=meta.name)}"
+
+
 class Directory:
     """All guests by the key of their record, and by the run that their pods carry."""
 
@@ -42,6 +51,8 @@ class Directory:
         self._by_key: dict[str, Known] = {}
         # By namespace and run: a label from another namespace finds nothing.
         self._keys: dict[tuple[str, str], str] = {}
+        # By the key of a guest's record: the keys of the pods by which it has grown.
+        self._added: dict[str, set[str]] = {}
 
     def __iter__(self) -> Iterator[str]:
         return iter(list(self._by_key))
@@ -49,7 +60,9 @@ class Directory:
     def put(self, found: Known) -> None:
         """Add a guest, or its newer version."""
         self._by_key[found.key] = found
-        if found.run:
+        if found.of:
+            self._added.setdefault(found.of, set()).add(found.key)
+        elif found.run:
             self._keys[found.guest.metadata.namespace, found.run] = found.key
 
     def drop(self, found: Known) -> None:
@@ -57,11 +70,23 @@ class Directory:
         known = self._by_key.get(found.key)
         if known is not None and known.guest.metadata.uid == found.guest.metadata.uid:
             del self._by_key[found.key]
-            self._keys.pop((found.guest.metadata.namespace, known.run), None)
+            if known.of:
+                self._added[known.of].discard(found.key)
+            else:
+                self._keys.pop((found.guest.metadata.namespace, known.run), None)
 
     def at(self, key: str) -> Known | None:
         """The guest whose record has this key."""
         return self._by_key.get(key)
+
+    def added_to(self, key: str) -> list[Known]:
+        """The pods by which the guest whose record has this key has grown."""
+        return [self._by_key[each] for each in sorted(self._added.get(key, ()))]
+
+    def added_pod(self, meta: ObjectMeta) -> Known | None:
+        """A pod by which a guest has grown; None for any other pod."""
+        known = self._by_key.get(key_of_pod(meta))
+        return known if known is not None and known.of and known.guest.metadata.uid == meta.uid else None
 
     def of_run(self, run: str, *, namespace: str) -> str | None:
         """The key of the record whose guest has this run."""

@@ -1,16 +1,21 @@
-"""The scheduling gates of guests' pods: opened in the order of the pods' names, with a seat for each worker."""
+"""The scheduling gates of guests' pods: opened in the order of the pods' names, with a seat for each worker.
+
+A seat is for a pod of the record's own request: the queue has planned that, and quotas count it.
+"""
 
 from collections.abc import Mapping, Sequence
 
 from dovetail import names
-from dovetail.api.builtin import Pod
+from dovetail.api.builtin import Pod, is_terminated
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.meta import EventType, key_of
+from dovetail.jobs.batch_job import taken_workers
 from dovetail.jobs.guests.pod_group import PodGroup
-from dovetail.jobs.guests.run import free_seats, is_gated
+from dovetail.jobs.guests.run import is_gated
 from dovetail.jobs.seat import Seat, seat_of
 from dovetail.kube.client import Client
 from dovetail.kube.errors import Conflict, NotFound
+from dovetail.pods.seats import misfit
 from dovetail_operator.state.state import State
 from dovetail_operator.watchers.guests import writes
 from dovetail_operator.watchers.guests.directory import Known
@@ -26,6 +31,8 @@ class Gates:
         # By the key of their record: the keys of gated pods, and the seats that were given and not seen yet.
         self._gated: dict[str, set[str]] = {}
         self._given: dict[str, dict[str, int]] = {}
+        # The keys of all its pods that have not ended.
+        self._living: dict[str, set[str]] = {}
 
     def pod_event(self, type_: EventType, pod: Pod, *, key: str) -> None:
         """Take an event of a pod of the guest whose record has this key."""
@@ -36,23 +43,52 @@ class Gates:
             gated.discard(key_of(pod.metadata))
         if type_ == "DELETED" or seat_of(pod) is not None:
             given.pop(pod.metadata.uid, None)
+        living = self._living.setdefault(key, set())
+        if type_ == "DELETED" or is_terminated(pod):
+            living.discard(key_of(pod.metadata))
+        else:
+            living.add(key_of(pod.metadata))
 
     def forget(self, key: str) -> None:
         """Drop the pods of a guest that has gone."""
         self._gated.pop(key, None)
         self._given.pop(key, None)
+        self._living.pop(key, None)
 
-    async def open(self, found: Known, *, record: GPUJob) -> str:
-        """Open the gates of the guest's pods: those of its workers one for each free seat, and all others.
+    def misfits(self, found: Known, *, record: GPUJob) -> list[tuple[Pod, str]]:
+        """The gated pods of the guest that have another request than the record, and why each gets no seat."""
+        said = [(pod, misfit(pod.metadata.annotations, record=record)) for pod in self._waiting(found)]
+        return [(pod, why) for pod, why in said if why]
 
-        Returns the version of the pod that was written last; empty without one.
+    def unseated(self, found: Known, *, record: GPUJob) -> list[Pod]:
+        """The gated pods of the guest that need a seat, have the size of one, and get none now."""
+        given = self._given.get(found.key, {})
+        return [
+            pod
+            for pod in self._waiting(found)
+            if _is_worker(pod, record=record)
+            and pod.metadata.uid not in given
+            and not misfit(pod.metadata.annotations, record=record)
+        ]
+
+    def is_idle(self, found: Known) -> bool:
+        """Whether all pods of the guest are gated."""
+        return self._living.get(found.key, set()) <= self._gated.get(found.key, set())
+
+    def _waiting(self, found: Known) -> list[Pod]:
+        gated = sorted(self._gated.get(found.key, ()))
+        return [pod for key in gated if (pod := self._pods.get(key)) is not None and _may_open(pod, of=found)]
+
+    async def open(self, found: Known, *, record: GPUJob, workers: int) -> str:
+        """Open the gates of the guest's pods: those of its workers one for each free seat, and all without GPUs.
+
+        No more than `workers` of them get a seat. Returns the version of the pod that was written last; empty without
+        one.
         """
         gated, written = self._gated.get(found.key, set()), ""
-        waiting = [
-            pod for key in sorted(gated) if (pod := self._pods.get(key)) is not None and _may_open(pod, of=found)
-        ]
+        waiting = [pod for pod in self._waiting(found) if not misfit(pod.metadata.annotations, record=record)]
         given = self._given.setdefault(found.key, {})
-        seats = self._seats(found, record=record, waiting=waiting)
+        seats = self._seats(found, record=record, waiting=waiting, workers=workers)
         for pod in waiting:
             seat = seats.get(pod.metadata.uid)
             if seat is None and _is_worker(pod, record=record):
@@ -70,19 +106,16 @@ class Gates:
             gated.discard(key_of(pod.metadata))
         return written
 
-    def _seats(self, found: Known, *, record: GPUJob, waiting: Sequence[Pod]) -> dict[str, Seat]:
+    def _seats(self, found: Known, *, record: GPUJob, waiting: Sequence[Pod], workers: int) -> dict[str, Seat]:
         """A free seat for each waiting worker as far as they go, by the pod's UID."""
-        given = set(self._given.get(found.key, {}).values())
-        free = free_seats(
-            self._state.store.pods.named(found.key),
-            workers=record.spec.workers,
-            keeps_succeeded=isinstance(found.guest, PodGroup),
-        )
-        open_seats = [index for index in free if index not in given]
-        workers = [pod for pod in waiting if _is_worker(pod, record=record)]
-        uid = record.metadata.uid
+        uid, placement = record.metadata.uid, record.status.placement
+        taken = taken_workers(self._state.store.pods.of_run(uid)) | set(self._given.get(found.key, {}).values())
+        released = set(() if placement is None else placement.released)
+        free = [index for index in range(record.spec.workers) if index not in taken | released]
+        open_seats = free[: max(0, workers - len(taken))]
+        seated = [pod for pod in waiting if _is_worker(pod, record=record)]
         return {
-            pod.metadata.uid: Seat(job_uid=uid, worker=index) for pod, index in zip(workers, open_seats, strict=False)
+            pod.metadata.uid: Seat(job_uid=uid, worker=index) for pod, index in zip(seated, open_seats, strict=False)
         }
 
 

@@ -11,12 +11,13 @@ from typing import Final
 from msgspec.structs import replace
 
 from dovetail import names
-from dovetail.api.builtin import Job, Pod
+from dovetail.api.builtin import Job, Pod, is_terminated
 from dovetail.api.gpujob import GPUJob, GPUJobStatus, is_finished
-from dovetail.api.meta import EventType, key_of
+from dovetail.api.meta import EventType, ObjectMeta, key_of
+from dovetail.api.resources import PODS, Resource
 from dovetail.jobs.batch_job import is_going, is_guests
-from dovetail.jobs.guests.kind import Guest, GuestError, Kind, has_ended, is_suspended
-from dovetail.jobs.guests.pod_group import PodGroup, refuse_unready
+from dovetail.jobs.guests.kind import Guest, GuestError, Kind, NoPodsError, has_ended, is_suspended
+from dovetail.jobs.guests.pod_group import SINGLE_PODS, PodGroup, added_pod, refuse_unready
 from dovetail.jobs.guests.record import Manifest, is_record_of, record_of
 from dovetail.jobs.guests.run import as_batch_job
 from dovetail.jobs.obstacle import Obstacle
@@ -24,12 +25,15 @@ from dovetail.kube.client import Client
 from dovetail.kube.retry import Backoff
 from dovetail.kube.retry_log import log_failure
 from dovetail.kube.workqueue import WorkQueue
+from dovetail.pods.seats import can_come
 from dovetail_operator.events.announcement import Announcement, announcement
 from dovetail_operator.state.state import State
+from dovetail_operator.state.store import is_newer
 from dovetail_operator.watchers.guests import changes, messages, writes
-from dovetail_operator.watchers.guests.directory import Directory, Known
+from dovetail_operator.watchers.guests.directory import Directory, Known, key_of_pod
 from dovetail_operator.watchers.guests.gates import Gates
 from dovetail_operator.watchers.guests.pod_groups import PodGroupWatch
+from dovetail_operator.watchers.guests.seat_counts import SeatCounts
 from dovetail_operator.watchers.guests.train_jobs import watch_of
 from dovetail_operator.watchers.guests.watch import KindWatches
 from dovetail_operator.writes import jobs
@@ -75,8 +79,16 @@ class GuestKeeper:
         # The keys of records.
         self._queue = WorkQueue()
         self._gates = Gates(client, state=state, pods=pods)
+        self._counts = SeatCounts(
+            state,
+            guests=self._guests,
+            look_again=lambda key, seconds: self._queue.add_later(key, seconds=seconds),
+            clock=clock,
+        )
         # Since when a group of pods is incomplete, by the key of its record.
         self._incomplete: dict[str, float] = {}
+        # Since when a pod is more than its guest asks for, by UID.
+        self._beyond: dict[str, float] = {}
         # The last sentence about each guest that cannot wait in the queue, by UID.
         self._explained: dict[str, str] = {}
         # The status of each record that its guest's events have shown, by UID.
@@ -89,8 +101,11 @@ class GuestKeeper:
 
     async def run(self) -> None:
         """Keep records and open gates until cancelled. All caches must be complete."""
-        for key in self._guests:
+        for key in [*self._guests, *(key for key, job in self._state.store.jobs.items() if is_guests(job))]:
             self._queue.add(key)
+        for pod in self._pods.values():
+            # Those by which a guest has grown have records, which may have been listed after them.
+            self.pod_event("MODIFIED", pod)
         await self._queue.serve(self._keep, hands=_HANDS, failed=_tried_again, rng=self._rng, backoff=_BACKOFF)
 
     async def hold(self, record: GPUJob, *, suspend: bool) -> Job | None:
@@ -115,7 +130,8 @@ class GuestKeeper:
         else:
             # The store may not have the plan yet that was just written, and the pods name it.
             newest = await writes.newest(self._client, record=record)
-            if not (version := await self._gates.open(found, record=newest)):
+            workers = self._counts.seats(found, record=newest)
+            if not (version := await self._gates.open(found, record=newest, workers=workers)):
                 return None
         meta, spec = replace(group.metadata, resource_version=version), {**group.spec, "suspend": suspend}
         return self._as_job(Known(guest=replace(group, metadata=meta, spec=spec), kind=found.kind), record=record)
@@ -147,26 +163,63 @@ class GuestKeeper:
         run = pod.metadata.labels.get(names.RUN)
         if run is None:
             return
-        if (key := self._guests.of_run(run, namespace=pod.metadata.namespace)) is not None:
+        if type_ == "DELETED":
+            self._explained.pop(pod.metadata.uid, None)
+            self._beyond.pop(pod.metadata.uid, None)
+        if (key := self._guests.of_run(run, namespace=pod.metadata.namespace)) is None:
+            return
+        self._queue.add(key)
+        if self._guests.added_pod(pod.metadata) is not None or self._has_record(pod):
+            self._take_added(pod, type_=type_, of=key)
+        else:
             self._gates.pod_event(type_, pod, key=key)
-            self._queue.add(key)
+
+    def _has_record(self, pod: Pod) -> bool:
+        """Whether a pod of a guest waits under a record of its own, as an earlier operator decided."""
+        record = self._state.store.jobs.get(key_of_pod(pod.metadata))
+        if record is None or not is_guests(record):
+            return False
+        return any(owner.uid == pod.metadata.uid for owner in record.metadata.owner_references)
+
+    def _take_added(self, pod: Pod, *, type_: EventType, of: str) -> None:
+        """Take an event of a pod by which the guest whose record has the key `of` has grown."""
+        found, record = self._guests.at(of), self._state.store.jobs.get(of)
+        known = self._guests.added_pod(pod.metadata)
+        group = None
+        if type_ != "DELETED" and found is not None and record is not None:
+            group = added_pod(pod, to=found.guest, record=record)
+        if group is not None:
+            self._gates.pod_event("DELETED", pod, key=of)
+            self._gates.pod_event(type_, pod, key=key_of_pod(pod.metadata))
+            self._take(Known(guest=group, kind=SINGLE_PODS, of=of))
+        elif known is not None and (type_ == "DELETED" or pod.metadata.deletion_timestamp is not None):
+            self._lose(known)
 
     def _on_guest(self, type_: EventType, guest: Guest, kind: Kind) -> None:
         if names.KUEUE_QUEUE in guest.metadata.labels:
             return
         found = Known(guest=guest, kind=kind)
-        if type_ != "DELETED":
-            before = self._guests.at(found.key)
-            is_new = before is None or before.run != found.run
-            self._guests.put(found)
-            self._queue.add(found.key)
-            if is_new:
-                self._find_pods(found)
-            return
+        if type_ == "DELETED":
+            self._lose(found)
+        else:
+            self._take(found)
+
+    def _take(self, found: Known) -> None:
+        before = self._guests.at(found.key)
+        is_new = before is None or before.run != found.run
+        self._guests.put(found)
+        self._queue.add(found.key)
+        if is_new and not found.of:
+            self._find_pods(found)
+
+    def _lose(self, found: Known) -> None:
+        guest = found.guest
         self._guests.drop(found)
         self._explained.pop(guest.metadata.uid, None)
         self._incomplete.pop(found.key, None)
+        self._counts.forget(found.key)
         self._gates.forget(found.key)
+        self._queue.add(found.key)
         record = self._state.store.jobs.get(found.key)
         if record is not None and is_record_of(record, guest=guest):
             self._show("DELETED", self._as_job(found, record=record))
@@ -180,28 +233,47 @@ class GuestKeeper:
     # --- work --------------------------------------------------------------------------------------------------
 
     async def _keep(self, key: str) -> None:
-        found = self._guests.at(key)
-        if found is None or found.guest.metadata.deletion_timestamp is not None:
+        found, record = self._guests.at(key), self._state.store.jobs.get(key)
+        if found is None:
+            await self._end_without_owner(record)
+            return
+        if found.guest.metadata.deletion_timestamp is not None:
+            if record is not None and is_record_of(record, guest=found.guest):
+                self._present(found, record=record)
             return
         if not found.run:
             self._say(found, message=messages.unseen(found))
             return
-        record = self._state.store.jobs.get(key)
+        if found.of and await self._returns(found, record=record):
+            return
         try:
             wanted = self._wanted(found)
         except GuestError as error:
-            await self._refuse(found, record=record, why=str(error))
+            await self._refuse(found, record=record, error=error)
             return
         self._incomplete.pop(key, None)
         if record is None:
             await self._create(found, wanted=wanted)
         elif not is_record_of(record, guest=found.guest):
-            # The garbage collector deletes the record of a guest that has gone; any other GPUJob is in the way.
             if not is_guests(record):
                 self._say(found, message=f"Is not queued: GPUJob {record.metadata.name} has the name of its record")
-            self._queue.add_later(key, seconds=_REFUSED_SECONDS)
+                self._queue.add_later(key, seconds=_REFUSED_SECONDS)
+            else:
+                await self._end_without_owner(record)
         else:
             await self._follow(found, record=record, wanted=wanted)
+
+    async def _end_without_owner(self, record: GPUJob | None) -> None:
+        """End the record of a guest that has gone, with what it holds. Its pods may go on: they count as plain pods.
+
+        The garbage collector deletes the record too, unless the guest was deleted with `--cascade=orphan`.
+        """
+        if record is None or not is_guests(record) or is_going(record):
+            return
+        if await writes.has_owner(self._client, record=record):
+            self._queue.add_later(key_of(record.metadata), seconds=_REFUSED_SECONDS)
+        else:
+            await jobs.delete_gpujob(self._client, job=record)
 
     def _wanted(self, found: Known) -> Manifest:
         """The record that the guest should have. Raises `GuestError`."""
@@ -209,21 +281,28 @@ class GuestKeeper:
             refuse_unready(found.guest)
         return record_of(found.guest, kind=found.kind, vendors=self._state.store.view.vendors)
 
-    async def _refuse(self, found: Known, *, record: GPUJob | None, why: str) -> None:
+    async def _refuse(self, found: Known, *, record: GPUJob | None, error: GuestError) -> None:
         """Say why a guest cannot wait in the queue. A record that it has already is followed until it ends."""
         if record is None or not is_record_of(record, guest=found.guest):
             if self._is_growing(found):
                 self._queue.add_later(found.key, seconds=_PATIENCE_SECONDS)
             else:
-                self._say(found, message=f"Is not queued: {why}")
-        elif isinstance(found.guest, PodGroup) and is_suspended(found.guest, kind=found.kind):
-            # A pod of it was deleted while it waited: the queue would give GPUs to a part of the group.
+                self._say(found, message=f"Is not queued: {error}")
+        elif self._waits_for_nothing(found, record=record):
             await jobs.delete_gpujob(self._client, job=record)
         else:
             # The JobSet of a TrainJob may have been deleted since it ended.
-            if not (found.guest.is_growing and has_ended(found.guest, kind=found.kind)):
-                self._say(found, message=f"GPUJob {record.metadata.name} stays as it was: {why}")
+            is_over = found.guest.is_growing and has_ended(found.guest, kind=found.kind)
+            if not (is_over or isinstance(error, NoPodsError)):
+                self._say(found, message=f"GPUJob {record.metadata.name} stays as it was: {error}")
             await self._follow(found, record=record, wanted=None)
+
+    def _waits_for_nothing(self, found: Known, *, record: GPUJob) -> bool:
+        """Whether the record of a held guest would get GPUs for which no pod comes."""
+        if is_finished(record) or not is_suspended(found.guest, kind=found.kind):
+            return False
+        # A pod of a group was deleted while it waited: the queue would give GPUs to a part of the group.
+        return isinstance(found.guest, PodGroup) or not can_come(found.guest, kind=found.kind, record=record)
 
     def _is_growing(self, found: Known) -> bool:
         """Whether a part of the guest is missing that is probably about to be created."""
@@ -248,13 +327,7 @@ class GuestKeeper:
 
     async def _follow(self, found: Known, *, record: GPUJob, wanted: Manifest | None) -> None:
         """Show the guest to its record, and change the record to what is wanted; None leaves it as it is."""
-        shown = self._as_job(found, record=record)
-        known = self._state.store.child_named(found.key)
-        if known is not None and known.metadata.uid != record.metadata.uid:
-            self._show("DELETED", known)
-            known = None
-        if known is None or known.metadata.resource_version != shown.metadata.resource_version:
-            self._show("MODIFIED", shown)
+        shown = self._present(found, record=record)
         group = found.guest if isinstance(found.guest, PodGroup) else None
         if is_finished(record):
             if group is not None and group.going:
@@ -273,7 +346,59 @@ class GuestKeeper:
         if group is not None:
             await self._follow_group(group, found=found, record=record)
         if not is_held:
-            await self._gates.open(found, record=record)
+            for pod, why in self._gates.misfits(found, record=record):
+                self._say_of_pod(pod, message=messages.misfit(why))
+            await self._gates.open(found, record=record, workers=self._counts.seats(found, record=record))
+            await self._grow(found, record=record)
+
+    async def _grow(self, found: Known, *, record: GPUJob) -> None:
+        """Let the pods wait by themselves by which a running guest has grown: it keeps no seats for them.
+
+        A guest of which nothing runs returns to the queue as a whole.
+        """
+        if found.of or not (left := self._gates.unseated(found, record=record)):
+            return
+        coming, added = self._counts.coming(found, record=record), self._counts.added(found)
+        seats = self._counts.seats(found, record=record)
+        if not seats and not added and coming and self._gates.is_idle(found) and not isinstance(found.guest, PodGroup):
+            await writes.hold(self._client, found=found, suspend=True)
+            return
+        more = max(0, coming - added - seats)
+        for pod in left[:more]:
+            self._take_added(pod, type_="MODIFIED", of=found.key)
+        seated = self._state.store.pods.of_run(record.metadata.uid)
+        living = sum(not is_terminated(pod) and pod.metadata.deletion_timestamp is None for pod in seated)
+        for pod in left[more:] if living + added + more >= coming else ():
+            since = self._beyond.setdefault(pod.metadata.uid, self._clock())
+            if self._clock() - since >= _PATIENCE_SECONDS:
+                self._say_of_pod(pod, message=messages.beyond(found))
+            else:
+                self._queue.add_later(found.key, seconds=_PATIENCE_SECONDS)
+
+    async def _returns(self, found: Known, *, record: GPUJob | None) -> bool:
+        """Whether a pod that waits by itself waits with its guest again, which returned to the queue as a whole."""
+        whole, pod = self._guests.at(found.of), self._pods.get(key_of(found.guest.metadata))
+        if whole is None or not is_suspended(whole.guest, kind=whole.kind):
+            return False
+        if pod is None or not is_suspended(found.guest, kind=found.kind):
+            return False
+        if record is not None and is_record_of(record, guest=found.guest):
+            await jobs.delete_gpujob(self._client, job=record)
+        else:
+            self._lose(found)
+            self._gates.pod_event("MODIFIED", pod, key=found.of)
+        return True
+
+    def _present(self, found: Known, *, record: GPUJob) -> Job:
+        """Show the guest to its record if that has not seen it so."""
+        shown = self._as_job(found, record=record)
+        known = self._state.store.child_named(found.key)
+        if known is not None and known.metadata.uid != record.metadata.uid:
+            self._show("DELETED", known)
+            known = None
+        if known is None or (shown != known and not is_newer(known.metadata, known=shown.metadata)):
+            self._show("MODIFIED", shown)
+        return shown
 
     async def _change(self, found: Known, *, record: GPUJob, change: Manifest) -> None:
         """Change these fields of the record, or say on the guest why they cannot change."""
@@ -293,17 +418,22 @@ class GuestKeeper:
 
     def _as_job(self, found: Known, *, record: GPUJob) -> Job:
         asks = self._state.requests.read(record).asks
-        resource = asks[0].resource if asks else ""
-        return as_batch_job(found.guest, kind=found.kind, record=record, resource=resource)
+        resource, workers = asks[0].resource if asks else "", self._counts.seats(found, record=record)
+        return as_batch_job(found.guest, kind=found.kind, record=record, workers=workers, resource=resource)
 
     def _say(self, found: Known, *, message: str) -> None:
         """Post an event on the guest, once for each message."""
-        uid = found.guest.metadata.uid
+        self._say_once(found.guest.metadata.uid, about=found.about, of=found.kind.resource, message=message)
+
+    def _say_of_pod(self, pod: Pod, *, message: str) -> None:
+        """Post an event on a pod of a guest, once for each message."""
+        self._say_once(pod.metadata.uid, about=pod.metadata, of=PODS, message=message)
+
+    def _say_once(self, uid: str, *, about: ObjectMeta, of: Resource, message: str) -> None:
         if self._explained.get(uid) == message:
             return
         self._explained[uid] = message
-        news = Announcement(about=found.about, severity="Warning", reason="NotQueued", message=message)
-        self._post(news.on(found.kind.resource))
+        self._post(Announcement(about=about, severity="Warning", reason="NotQueued", message=message).on(of))
 
 
 def _tried_again(key: str, error: Exception, wait: float) -> None:

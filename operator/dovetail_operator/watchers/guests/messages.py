@@ -20,3 +20,19 @@ def left_over(group: PodGroup, *, record: GPUJob) -> str:
         f"GPUJob {record.metadata.name} has ended ({record.status.phase}), and pod {group.going[0].name} does not "
         "start: delete the pod, and create it again"
     )
+
+
+def beyond(found: Known) -> str:
+    """Why a pod with the run of a guest gets neither a seat nor a turn of its own."""
+    return (
+        f"Stays gated: {found.kind.resource.kind} {found.guest.metadata.name} asks for no more pods, and others have "
+        "their seats"
+    )
+
+
+def misfit(why: str) -> str:
+    """Why a pod of a guest stays gated."""
+    return (
+        f"Stays gated: {why}. Delete the pod, or suspend its object: when the object waits again, the queue plans what "
+        "its templates say then"
+    )

@@ -9,11 +9,12 @@ from dovetail.api.builtin import Pod
 from dovetail.api.conversion import values_of
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.meta import OwnerReference
-from dovetail.api.resources import GPUJOBS, PODS
+from dovetail.api.resources import GPUJOBS, PODS, Resource
 from dovetail.jobs import plan
 from dovetail.jobs.guests.kind import Guest, suspend_patch
 from dovetail.jobs.guests.pod_group import PodGroup
 from dovetail.jobs.guests.record import Manifest, is_record_of
+from dovetail.jobs.guests.registry import kind_of
 from dovetail.jobs.obstacle import Obstacle
 from dovetail.jobs.seat import Seat, text_of
 from dovetail.kube.client import Client
@@ -40,6 +41,29 @@ async def newest(client: Client, *, record: GPUJob) -> GPUJob:
     """The record as it is at the API server. Raises `NotFound`."""
     meta = record.metadata
     return await client.get(GPUJOBS, name=meta.name, as_type=GPUJob, namespace=meta.namespace)
+
+
+async def has_owner(client: Client, *, record: GPUJob) -> bool:
+    """Whether an object that a record is of still exists. Its owner references decide, not the caches."""
+    for owner in record.metadata.owner_references:
+        group = owner.api_version.rpartition("/")[0]
+        kind = kind_of(group=group, kind=owner.kind)
+        resource = PODS if (group, owner.kind) == ("", PODS.kind) else None if kind is None else kind.resource
+        if resource is not None and await _exists(
+            client, resource=resource, owner=owner, namespace=record.metadata.namespace
+        ):
+            return True
+    return False
+
+
+async def _exists(client: Client, *, resource: Resource, owner: OwnerReference, namespace: str) -> bool:
+    named = f"metadata.name={owner.name}"
+    try:
+        found, _ = await client.list(resource, as_type=Guest, namespace=namespace, field_selector=named)
+    except NotFound:
+        # The kind is not installed any more.
+        return False
+    return any(each.metadata.uid == owner.uid for each in found)
 
 
 async def change_record(client: Client, *, record: GPUJob, spec: Manifest) -> Obstacle | None:

@@ -170,9 +170,10 @@ def test_the_guest_is_shown_as_a_batch_job(kind: Kind) -> None:
     found = guest(kind)
     record = job_of(record_of(found, kind=kind))
     record = msgspec.structs.replace(record, metadata=msgspec.structs.replace(record.metadata, uid="uid-record"))
-    child = as_batch_job(found, kind=kind, record=record)
+    child = as_batch_job(found, kind=kind, record=record, workers=3)
     assert is_child(child, job=record)
-    assert (child.metadata.uid, child.metadata.resource_version, child.spec.suspend) == ("uid-record", "7", False)
+    assert (child.metadata.uid, child.metadata.resource_version) == ("uid-record", "7")
+    assert (child.spec.suspend, child.spec.parallelism) == (False, 3)
 
 
 @each_kind
@@ -218,7 +219,7 @@ def test_a_hostile_spec_is_one_sentence(kind: Kind, value: Any) -> None:
 @pytest.mark.parametrize(
     ("name", "change", "sentence"),
     [
-        ("Job", {"parallelism": 0}, "spec.parallelism and spec.completions allow no pod, so there is nothing to queue"),
+        ("Job", {"parallelism": 0}, "it asks for no pods, so there is nothing to queue"),
         ("Job", {"parallelism": "2"}, "spec.parallelism must be a whole number from 0, and not '2'"),
         ("JobSet", {"replicatedJobs": []}, "spec.replicatedJobs must name at least one Job"),
         ("RayJob", {"shutdownAfterJobFinishes": False},

@@ -1,5 +1,6 @@
 """The keeper of guests on a scripted API server: records, what is shown to them, and gates."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -38,14 +39,21 @@ def record(*, uid: str = "uid-record", status: dict[str, Any] | None = None, **s
     return job_of({**made, "metadata": meta, "spec": {**made["spec"], **spec}, "status": status or {}})
 
 
-def pod(name: str, *, gated: bool = True, seat: str = "", gpus: bool = True) -> Pod:
+def pod(name: str, *, gated: bool = True, seat: str = "", gpus: bool = True, gpu: str = "1") -> Pod:
     """A pod of that batch Job."""
-    annotations = ({names.REQUEST: "1"} if gpus else {}) | ({names.SEAT: seat} if seat else {})
+    annotations = ({names.REQUEST: gpu} if gpus else {}) | ({names.SEAT: seat} if seat else {})
     labels = {names.RUN: "r1"} | ({names.LABEL_JOB: "job-train"} if seat else {})
     meta = {"name": name, "namespace": "team", "uid": f"uid-{name}", "resourceVersion": "8"}
     gates = [{"name": names.QUEUE_GATE}, {"name": "other"}] if gated else []
     whole = {"metadata": {**meta, "labels": labels, "annotations": annotations}, "spec": {"schedulingGates": gates}}
     return msgspec.convert(whole, Pod)
+
+
+@dataclass
+class Clock:
+    """A clock that a test moves."""
+
+    seconds: float = 0.0
 
 
 class Rig:
@@ -56,7 +64,10 @@ class Rig:
         self.pods: dict[str, Pod] = {}
         self.said: list[Announcement] = []
         self.shown: list[tuple[str, Job]] = []
-        self.keeper = make_keeper(client, state=self.state, pods=self.pods, post=self.said.append)
+        self.clock = Clock()
+        self.keeper = make_keeper(
+            client, state=self.state, pods=self.pods, post=self.said.append, clock=lambda: self.clock.seconds
+        )
         self.keeper.connect(self._show)
 
     def _show(self, type_: Any, child: Job) -> None:
@@ -72,6 +83,12 @@ class Rig:
         self.pods[f"team/{found.metadata.name}"] = found
         self.state.store.pod_event("MODIFIED", found)
         self.keeper.pod_event("MODIFIED", found)
+
+    def gone(self, found: Pod) -> None:
+        """The deletion of a pod."""
+        del self.pods[f"team/{found.metadata.name}"]
+        self.state.store.pod_event("DELETED", found)
+        self.keeper.pod_event("DELETED", found)
 
     async def keep(self, key: str = "team/job-train") -> None:
         """One look at the guest of that record."""
@@ -156,22 +173,144 @@ async def test_gates_open_one_for_each_seat_of_the_plan(rig: Rig, api: Api) -> N
     assert not api.of(f"PATCH {PODS}/two")
 
 
-async def test_gates_of_a_running_guest_open_though_its_spec_has_become_wrong(rig: Rig, api: Api) -> None:
+def scaled(found: Guest, *, to: int) -> Guest:
+    """The batch Job with another parallelism."""
+    return msgspec.structs.replace(found, spec={**found.spec, "parallelism": to, "completions": max(to, 2)})
+
+
+async def test_a_running_guest_gets_no_more_seats_than_it_asks_for_pods(rig: Rig, api: Api) -> None:
     rig.state.store.job_changed(record())
-    found = held(suspend=False)
-    rig.guest(msgspec.structs.replace(found, spec={**found.spec, "parallelism": 0}))
-    rig.pod(pod("one"))
+    rig.guest(scaled(held(suspend=False), to=1))
+    for name in ("one", "three"):
+        rig.pod(pod(name))
     rig.pod(pod("head", gpus=False))
     for name in ("one", "head"):
         api.answer(f"PATCH {PODS}/{name}", Answer(body=values_of(pod(name, gated=False))))
     await rig.keep()
     assert api.of(f"PATCH {PODS}/one")[0].body["metadata"]["annotations"][names.SEAT] == "uid-record/0"
+    assert not api.of(f"PATCH {PODS}/three")
     assert "annotations" not in api.of(f"PATCH {PODS}/head")[0].body["metadata"], "it has no seat"
 
 
-async def test_all_pods_of_a_guest_without_gpus_have_seats(rig: Rig, api: Api) -> None:
-    rig.state.store.job_changed(record(gpu=None, resources={"device": "cpu"}))
+async def test_a_running_guest_that_is_scaled_down_is_shown_with_fewer_workers(rig: Rig) -> None:
+    rig.state.store.job_changed(record(status={"phase": "Running"}))
     rig.guest(held(suspend=False))
+    await rig.keep()
+    rig.guest(scaled(held(suspend=False, version=8), to=1))
+    await rig.keep()
+    rig.guest(scaled(held(suspend=False, version=9), to=0))
+    await rig.keep()
+    assert [child.spec.parallelism for _, child in rig.shown] == [2, 1, 0]
+
+
+async def test_a_pod_of_another_size_stays_gated_and_says_so_once(rig: Rig, api: Api) -> None:
+    rig.state.store.job_changed(record())
+    rig.guest(held(suspend=False))
+    rig.pod(pod("big", gpu="8(A100)"))
+    rig.pod(pod("small"))
+    api.answer(f"PATCH {PODS}/small", Answer(body=values_of(pod("small", gated=False))))
+    await rig.keep()
+    await rig.keep()
+    assert not api.of(f"PATCH {PODS}/big")
+    assert api.of(f"PATCH {PODS}/small")[0].body["metadata"]["annotations"][names.SEAT] == "uid-record/0"
+    (news,) = rig.said
+    assert (news.of.kind, news.about.name, news.reason) == ("Pod", "big", "NotQueued")
+    assert news.message == (
+        "Stays gated: it requests 8(A100), and each pod of GPUJob job-train has 1. Delete the pod, or suspend its "
+        "object: when the object waits again, the queue plans what its templates say then"
+    )
+
+
+async def test_a_seat_that_was_released_is_given_to_no_pod(rig: Rig, api: Api) -> None:
+    worker = PlannedWorker(request="1", mode="Exclusive")
+    plan = Placement(generation=1, nodes=[PlannedNode(name="a", workers=2)], worker=worker, released=[0])
+    rig.state.store.job_changed(record(status={"placement": values_of(plan), "plans": 1, "phase": "Running"}))
+    rig.guest(held(suspend=False))
+    for name in ("one", "two"):
+        rig.pod(pod(name))
+        api.answer(f"PATCH {PODS}/{name}", Answer(body=values_of(pod(name, gated=False))))
+    await rig.keep()
+    assert api.of(f"PATCH {PODS}/one")[0].body["metadata"]["annotations"][names.SEAT] == "uid-record/1"
+    assert not api.of(f"PATCH {PODS}/two")
+
+
+def listing(*items: Any) -> Answer:
+    return Answer(body={"metadata": {"resourceVersion": "5"}, "items": list(items)})
+
+
+async def test_the_record_of_a_guest_that_left_it_behind_is_deleted(rig: Rig, api: Api) -> None:
+    """As after `kubectl delete --cascade=orphan`: the garbage collector takes the owner reference away."""
+    orphan = record(status={"phase": "Running"})
+    meta = msgspec.structs.replace(orphan.metadata, owner_references=[])
+    rig.state.store.job_changed(msgspec.structs.replace(orphan, metadata=meta))
+    api.answer(f"DELETE {RECORDS}/job-train", Answer(body={}))
+    await rig.keep()
+    (seen,) = api.of(f"DELETE {RECORDS}/job-train")
+    assert seen.body["preconditions"]["uid"] == "uid-record"
+
+
+async def test_the_record_of_a_guest_that_has_gone_is_deleted(rig: Rig, api: Api) -> None:
+    rig.guest(held(suspend=False))
+    rig.state.store.job_changed(record(status={"phase": "Running"}))
+    rig.guest(held(suspend=False), type_="DELETED")
+    api.answer(f"GET {GUESTS}", listing({"metadata": {"name": "train", "uid": "another"}}))
+    api.answer(f"DELETE {RECORDS}/job-train", Answer(body={}))
+    await rig.keep()
+    assert api.of(f"GET {GUESTS}")[0].query["fieldSelector"] == "metadata.name=train"
+    assert api.of(f"DELETE {RECORDS}/job-train")
+
+
+async def test_the_record_of_a_kind_that_is_not_installed_any_more_is_deleted(rig: Rig, api: Api) -> None:
+    rig.state.store.job_changed(record(status={"phase": "Running"}))
+    api.answer(f"GET {GUESTS}", refusal(404))
+    api.answer(f"DELETE {RECORDS}/job-train", Answer(body={}))
+    await rig.keep()
+    assert api.of(f"DELETE {RECORDS}/job-train")
+
+
+async def test_the_record_of_a_guest_that_no_watch_shows_stays_while_the_guest_exists(rig: Rig, api: Api) -> None:
+    rig.state.store.job_changed(record(status={"phase": "Running"}))
+    api.answer(f"GET {GUESTS}", listing(values_of(held())))
+    await rig.keep()
+    assert not [seen for seen in api.seen if seen.method != "GET"]
+
+
+async def test_a_guest_whose_record_lost_its_owner_gets_another_one(rig: Rig, api: Api) -> None:
+    taken = record(status={"phase": "Running"})
+    meta = msgspec.structs.replace(taken.metadata, owner_references=[])
+    rig.state.store.job_changed(msgspec.structs.replace(taken, metadata=meta))
+    rig.guest(held(suspend=False))
+    api.answer(f"DELETE {RECORDS}/job-train", Answer(body={}))
+    await rig.keep()
+    assert api.of(f"DELETE {RECORDS}/job-train")
+
+
+async def test_a_held_guest_that_asks_for_no_pods_leaves_the_queue(rig: Rig, api: Api) -> None:
+    rig.state.store.job_changed(record(status={"phase": "Queued"}))
+    rig.guest(scaled(held(), to=0))
+    api.answer(f"DELETE {RECORDS}/job-train", Answer(body={}))
+    await rig.keep()
+    assert api.of(f"DELETE {RECORDS}/job-train")
+    rig.state.store.job_deleted("team/job-train", uid="uid-record")
+    await rig.keep()
+    assert rig.said[-1].message == "Is not queued: it asks for no pods, so there is nothing to queue"
+
+
+async def test_a_guest_that_is_being_deleted_asks_for_no_pods(rig: Rig) -> None:
+    rig.state.store.job_changed(record(status={"phase": "Running"}))
+    going = held(suspend=False)
+    meta = msgspec.structs.replace(going.metadata, deletion_timestamp="2026-01-01T00:00:00Z")
+    rig.guest(msgspec.structs.replace(going, metadata=meta))
+    await rig.keep()
+    (_, child) = rig.shown[-1]
+    assert (child.spec.parallelism, child.metadata.deletion_timestamp) == (0, None)
+
+
+async def test_all_pods_of_a_guest_without_gpus_have_seats(rig: Rig, api: Api) -> None:
+    found = held(suspend=False)
+    template = {"spec": found.spec["template"]["spec"]}
+    rig.state.store.job_changed(record(gpu=None, resources={"device": "cpu"}))
+    rig.guest(msgspec.structs.replace(found, spec={**found.spec, "template": template}))
     rig.pod(pod("one", gpus=False))
     api.answer(f"PATCH {PODS}/one", Answer(body=values_of(pod("one", gated=False))))
     await rig.keep()
