@@ -27,12 +27,12 @@ _REFRESH_SECONDS: Final = 10
 def status_of(seen: Observed, *, stage: Stage) -> GPUJobStatus:
     """The status of a job in this stage. Figures that change constantly follow the steps of the run time."""
     before, child = seen.job.status, seen.child
-    nodes, devices = _places(seen, stage=stage)
+    placement = _placement(seen, stage=stage)
+    nodes, devices = _places(seen, stage=stage, placement=placement)
     start = _start_time(seen, stage=stage)
     end = _completion_time(seen) if stage.phase in FINISHED else None
     active = [pod for pod in seen.pods if pod.status.phase in {"Pending", "Running"}]
     request = "" if seen.ask is None else str(seen.ask.gpu or request_of_job(seen.job) or "cpu")
-    placement = _placement(seen, stage=stage)
     conditions = conditions_of(seen, stage=stage)
     stopped = None if start is None else earlier_end(end, start=start, conditions=conditions)
     elapsed = _elapsed(seen, stage=stage, start=start, end=stopped) if start else ""
@@ -121,7 +121,7 @@ def _placement(seen: Observed, *, stage: Stage) -> Placement | None:
     return replaced if replaced.replaced > known.replaced else known
 
 
-def _places(seen: Observed, *, stage: Stage) -> tuple[list[str], list[AssignedDevice]]:
+def _places(seen: Observed, *, stage: Stage, placement: Placement | None) -> tuple[list[str], list[AssignedDevice]]:
     """Nodes and devices: the current ones of a running job, the last ones of an ended job."""
     bound = bound_pods(seen.pods)
     nodes, over = [pod.spec.node_name for pod in bound], stage.phase in FINISHED
@@ -133,7 +133,8 @@ def _places(seen: Observed, *, stage: Stage) -> tuple[list[str], list[AssignedDe
     if over or _is_at_work(seen):
         # Pods that exceed their time limit or are deleted disappear before their Job says how it ended.
         before, there = seen.job.status, {worker_of(pod) for pod in bound}
-        devices = [*devices, *(device for device in before.devices if device.worker not in there)]
+        known = there | set(() if placement is None else placement.released)
+        devices = [*devices, *(device for device in before.devices if device.worker not in known)]
         nodes = [*(before.nodes if len(there) < seen.job.spec.workers else ()), *nodes]
     return list(dict.fromkeys(nodes)), sorted(devices, key=lambda device: device.worker)
 
