@@ -88,7 +88,7 @@ def _sandbox_of(nodeid: str, *, config: pytest.Config) -> str:
 
 
 def _files_with(request: pytest.FixtureRequest) -> frozenset[str]:
-    """The files of this run that use the same sandbox. A module of its own with a sandbox of its own is none."""
+    """The files of this run that use the same sandbox: not those with a sandbox of their own, or that are skipped."""
     own, config = _sandbox_of(request.node.nodeid, config=request.config), request.config
     here = Path(__file__).parent
     return frozenset(
@@ -97,6 +97,7 @@ def _files_with(request: pytest.FixtureRequest) -> frozenset[str]:
         if item.path.parent == here
         and not hasattr(getattr(item, "module", None), "sandbox")
         and _sandbox_of(item.nodeid, config=config) == own
+        and not any(mark.args == (True,) for mark in item.iter_markers("skipif"))
     )
 
 
