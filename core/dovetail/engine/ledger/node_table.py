@@ -74,12 +74,14 @@ class NodeTable:
         self._devices[name] = tuple(sorted(devices, key=lambda device: device.index))
         reported = self._devices[name]
         row = self._row_for(name, devices=len(reported))
+        tenants = self.columns["tenants"][row].copy()
         for column in OF_DEVICES:
             self.columns[column][row] = 0
         others = before != [device.uuid for device in reported]
         restart = others or bool(self.unmeasured_reason(name))
-        self.utilization.report(row, values=[device.utilization for device in reported], at=now, restart=restart)
-        self._cpu_load.report(row, values=[cpu_load], at=now, restart=restart)
+        loads = [device.utilization for device in reported]
+        self.utilization.report(row, values=loads, at=now, restart=restart, tenants=tenants)
+        self._cpu_load.report(row, values=[cpu_load], at=now, restart=restart, tenants=np.ones(1, dtype=np.int64))
         for slot, device in enumerate(reported):
             self._set_device(row, slot=slot, device=device)
         self.set_note(name, note=note)
@@ -127,7 +129,7 @@ class NodeTable:
         columns, moved = self.columns, {*self.utilization.settle(now), *self._cpu_load.settle(now)}
         changed = [row for row in sorted(moved) if not columns["unmeasured"][row]]
         for row in changed:
-            columns["utilization"][row] = self.utilization.shown[row]
+            columns["utilization"][row] = self.utilization.counted(row, tenants=columns["tenants"][row])
             columns["cpu_load"][row] = self._cpu_load.shown[row, 0]
         return changed
 

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from dovetail.engine.ledger.claim_table import Entry
 from dovetail.engine.ledger.node_table import NodeTable
 from dovetail.engine.ledger.node_totals import NodeTotals
@@ -34,7 +36,7 @@ def promises(
         "guard": totals.guard,
         "training": totals.of_workload["Training"],
         "inference": totals.of_workload["Inference"],
-        "utilization": table.utilization.shown[row]
+        "utilization": table.utilization.counted(row, tenants=np.array(totals.tenants, dtype=np.int64))
         if measured
         else [min(1.0, max(0.0, share / WHOLE_MILLI)) for share in totals.share],
     }

@@ -35,11 +35,17 @@ class SmoothedUtilization:
         self.now, self.shown, self._smooth = (np.pad(each, more) for each in (self.now, self.shown, self._smooth))
         self._at = np.pad(self._at, (0, rows - height))
 
-    def report(self, row: int, *, values: Sequence[float], at: float | None, restart: bool) -> None:
-        """Apply the report of a row. With `restart`, or without a time, it counts in full at once."""
+    def report(
+        self, row: int, *, values: Sequence[float], at: float | None, restart: bool, tenants: npt.NDArray[np.int64]
+    ) -> None:
+        """Apply the report of a row. With `restart`, or without a time, it counts in full at once.
+
+        So does a lower load of a device without `tenants`, [d]: what pods that have left used says nothing.
+        """
         reported = np.zeros(self.now.shape[1])
         reported[: len(values)] = values
         self._smooth[row] = reported if restart or at is None else self._smoothed(row, at=at)
+        self._smooth[row] = np.where(tenants > 0, self._smooth[row], np.minimum(self._smooth[row], reported))
         self._at[row] = 0.0 if at is None else at
         self.now[row] = reported
         self.shown[row] = self._smooth[row]
@@ -54,6 +60,13 @@ class SmoothedUtilization:
         self.shown[rows] = np.where(moved, smooth, self.shown[rows])
         changed: list[int] = rows[moved.any(axis=1)].tolist()
         return changed
+
+    def counted(self, row: int, *, tenants: npt.NDArray[np.int64]) -> Floats:
+        """The visible utilization of each device of a row, [d], which has this number of `tenants`, [d].
+
+        It is at most the last report of a device that its tenants have left since.
+        """
+        return np.where(tenants > 0, self.shown[row], np.minimum(self.shown[row], self.now[row]))
 
     def copy(self) -> "SmoothedUtilization":
         """An independent copy."""

@@ -3,15 +3,17 @@ import pytest
 
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.ledger.utilization import STEP
-from tests.core.engine.builders import add_node, make_device
+from tests.core.engine.builders import add_node, hold_devices, make_device
 
 T = 120.0
 
 
 def make_loaded(load: float) -> Ledger:
+    """A device with a tenant and a load."""
     ledger = Ledger(smoothing_seconds=T)
     add_node(ledger, "a", gpus=0)
     report(ledger, load, at=0.0)
+    hold_devices(ledger, "a", 0, share_milli=100, mode="Fractional", key="tenant")
     return ledger
 
 
@@ -33,6 +35,24 @@ def test_a_spike_of_one_report_steers_little() -> None:
     assert shown(ledger) == pytest.approx(0.1)
     report(ledger, 0.1, at=330.0)
     assert shown(ledger) == pytest.approx(0.1 + 0.9 * (1 - np.exp(-30 / T)))
+
+
+def test_the_load_of_a_pod_that_has_left_does_not_count() -> None:
+    ledger = make_loaded(1.0)
+    ledger.release("tenant")
+    assert shown(ledger) == 1.0
+    report(ledger, 0.0, at=1.0)
+    assert shown(ledger) == 0.0
+    report(ledger, 1.0, at=2.0)
+    assert shown(ledger) == 0.0, "a stranger's spike counts as slowly as any"
+
+
+def test_a_report_of_idleness_counts_when_the_pod_leaves_after_it() -> None:
+    ledger = make_loaded(1.0)
+    report(ledger, 0.0, at=1.0)
+    assert shown(ledger) == 1.0, "the report has no weight yet"
+    ledger.release("tenant")
+    assert shown(ledger) == 0.0
 
 
 def test_a_load_that_lasts_comes_through_without_another_report() -> None:
@@ -86,7 +106,7 @@ def test_another_device_in_the_slot_begins_anew() -> None:
 def test_after_a_silence_the_first_report_counts_in_full() -> None:
     ledger = make_loaded(1.0)
     ledger.distrust("a", note="old")
-    assert shown(ledger) == 0.0
+    assert shown(ledger) == 0.1, "what is promised counts"
     ledger.settle_utilization(1000.0)
     report(ledger, 0.3, at=1000.0)
     assert shown(ledger) == 0.3
