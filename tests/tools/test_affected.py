@@ -90,3 +90,7 @@ def test_every_test_has_a_group_and_every_path_of_a_group_is_there(request: pyte
         groups().of(str(path.relative_to(ROOT)))
     named = [path for group in groups().every for path in (*group.tests, *group.paths)] + list(groups().of_all)
     assert [path for path in named if not (ROOT / path).exists()] == []
+
+
+def test_a_new_folder_belongs_to_the_others() -> None:
+    assert groups().of("tests/new/test_new.py::test_x").name == "others"
