@@ -50,7 +50,7 @@ def status(name: str) -> int:
 
 
 def show_console(name: str) -> None:
-    """Print the address of the sandbox's console, or why there is none.
+    """Print the address of the sandbox's console and a code, or why there is none.
 
     The sandbox is of use without it, so nothing is raised.
     """
@@ -59,7 +59,7 @@ def show_console(name: str) -> None:
     if why := consoles.prepare():
         print(f"The console cannot be built: {why}", file=sys.stderr)
         return
-    print("The console, for a browser within 10 minutes (`dovetail sandbox console` prints a new address):", flush=True)
+    print("The console shows why a job waits (`dovetail sandbox console` prints a new code):", flush=True)
     app.run("sandbox", arguments=["console", "--name", name], prog="dovetail sandbox")
 
 

@@ -3,7 +3,7 @@ import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { ApiError } from "./api/client";
 import { clock } from "./format";
-import { arrivalProblem, signIn, signInAtProvider, signOut } from "./live/session";
+import { acceptOffer, arrivalProblem, declineOffer, enterCode, offer, signIn, signInAtProvider, signOut } from "./live/session";
 import { currentAt, deniedWhy, link, me, provider } from "./live/store";
 import { AskPage } from "./pages/ask";
 import { JobPage } from "./pages/job/index";
@@ -61,6 +61,7 @@ export function Shell() {
 
 function Content() {
   const { page, rest } = place.value;
+  if (offer.value) return <Offered />;
   if (link.value === "signedOut") return <SignIn />;
   if (link.value === "denied") return <p>{t("denied", deniedWhy.value)}</p>;
   if (!me.value) return <p>{link.value === "away" ? "" : t("starting")}</p>;
@@ -111,26 +112,48 @@ function Preferences() {
   );
 }
 
+async function attempt(signingIn: Promise<void>): Promise<void> {
+  arrivalProblem.value = "";
+  try {
+    await signingIn;
+  } catch (error) {
+    arrivalProblem.value = error instanceof ApiError ? error.message : String(error);
+  }
+}
+
+// What a link would do, which anybody can have sent.
+function Offered() {
+  const asked = offer.value;
+  if (!asked) return null;
+  const { username, signedInAs } = asked;
+  return (
+    <section class="sign-in">
+      <h1>{signedInAs ? t("offerInstead", signedInAs, username) : t("offer", username)}</h1>
+      <p>{t("offerWhy", username)}</p>
+      <p>
+        <button type="button" onClick={() => void attempt(acceptOffer())}>
+          {t("offerYes", username)}
+        </button>{" "}
+        <button type="button" onClick={declineOffer}>
+          {signedInAs ? t("offerStay", signedInAs) : t("offerNo")}
+        </button>
+      </p>
+    </section>
+  );
+}
+
 function SignIn() {
-  const problem = useSignal("");
+  const code = useSignal("");
   const token = useSignal("");
-  const attempt = async (signingIn: Promise<void>) => {
-    problem.value = arrivalProblem.value = "";
-    try {
-      await signingIn;
-    } catch (error) {
-      problem.value = error instanceof ApiError ? error.message : String(error);
-    }
-  };
-  const submit = (event: Event) => {
+  const submits = (signingIn: () => Promise<void>) => (event: Event) => {
     event.preventDefault();
-    void attempt(signIn(token.value.trim()));
+    void attempt(signingIn());
   };
   return (
-    <form class="sign-in" onSubmit={submit}>
+    <section class="sign-in">
       <h1>{t("signIn")}</h1>
       <p role="alert" class="problem">
-        {problem.value || arrivalProblem.value}
+        {arrivalProblem.value}
       </p>
       {provider.value && (
         <p>
@@ -140,10 +163,18 @@ function SignIn() {
         </p>
       )}
       <p>{t(provider.value ? "signInElse" : "signInHow")}</p>
-      <Field label={t("token")} hint={t("tokenHow")}>
-        <input type="password" autocomplete="off" spellcheck={false} required value={token.value} onInput={(event) => (token.value = event.currentTarget.value)} />
-      </Field>
-      <button type="submit">{t("signIn")}</button>
-    </form>
+      <form onSubmit={submits(() => enterCode(code.value))}>
+        <Field label={t("code")} hint={t("codeHow")}>
+          <input type="text" autocomplete="off" spellcheck={false} required value={code.value} onInput={(event) => (code.value = event.currentTarget.value)} />
+        </Field>
+        <button type="submit">{t("enterCode")}</button>
+      </form>
+      <form onSubmit={submits(() => signIn(token.value.trim()))}>
+        <Field label={t("token")} hint={t("tokenHow")}>
+          <input type="password" autocomplete="off" spellcheck={false} required value={token.value} onInput={(event) => (token.value = event.currentTarget.value)} />
+        </Field>
+        <button type="submit">{t("signIn")}</button>
+      </form>
+    </section>
   );
 }

@@ -14,6 +14,7 @@ from dovetail.kube.auth.connection import Connection
 from dovetail.kube.client import Client
 from dovetail.process.connections import Connections
 from dovetail_gateway.access.callers import Clients
+from dovetail_gateway.access.codes import Codes
 from dovetail_gateway.access.legacy_account import Account, LegacyAccount
 from dovetail_gateway.access.limits import Addresses, Hosts, Network, RateLimit, Rates
 from dovetail_gateway.access.reviews import Reviews
@@ -105,6 +106,7 @@ class Gateway:
     connections: Connections
     metrics: Metrics
     sessions: Sessions
+    codes: Codes
     logins: Logins | None
 
 
@@ -169,7 +171,9 @@ async def gateway(
         app.on_shutdown.append(end_streams)
         add_pages(app, document=openapi(table))
         logins = None if provider is None else Logins(provider)
-        Doors(sessions, renewed=renewed, reviews=reviews, logins=logins).add_to(app)
+        codes = Codes()
+        doors = Doors(sessions, codes=codes, renewed=renewed, reviews=reviews, address=server.address, logins=logins)
+        doors.add_to(app)
         Files().add_to(app)
         yield Gateway(
             own=own,
@@ -182,6 +186,7 @@ async def gateway(
             connections=connections,
             metrics=metrics,
             sessions=sessions,
+            codes=codes,
             logins=logins,
         )
 

@@ -8,6 +8,7 @@ from dovetail.config.settings import Settings
 from dovetail.kube.auth.connection import Connection
 from dovetail.process import connections, serving
 from dovetail_gateway.access.callers import LOCAL
+from dovetail_gateway.access.places import Holder
 from dovetail_gateway.app import Gateway, Options, gateway
 from dovetail_gateway.console.serve import PATH
 from dovetail_gateway.routing.server import HEADER_BYTES, refuse
@@ -22,14 +23,14 @@ async def serve(
     *,
     settings: Settings,
     port: int,
-    opened: Callable[[str], None],
+    opened: Callable[[str, str], None],
     delayed: Callable[[str], None],
     stop: asyncio.Event,
 ) -> None:
     """Serve on loopback until `stop`.
 
-    `opened` gets the address, whose ticket signs one browser in as the kubeconfig's user. `delayed` gets the reason why
-    the cluster is not complete after a while. Raises `ConfigError` for a port that is taken.
+    `opened` gets the address, and the code that signs one browser in as the kubeconfig's user. `delayed` gets the
+    reason why the cluster is not complete after a while. Raises `ConfigError` for a port that is taken.
     """
     async with gateway(connection, settings=settings, options=Options()) as made:
         listening = connections.listening(
@@ -42,7 +43,7 @@ async def serve(
             refuse=refuse,
         )
         async with listening as bound:
-            opened(f"http://{HOST}:{bound}{PATH}#ticket={made.sessions.issue_ticket(LOCAL)}")
+            opened(f"http://{HOST}:{bound}{PATH}", made.codes.issue(LOCAL, holder=Holder(user="", address=HOST)))
             await serving.together(
                 stop, made.cache.run(), made.feed.run(), made.answers.keep_ready(), _watch(made, delayed=delayed)
             )

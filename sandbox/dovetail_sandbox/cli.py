@@ -193,7 +193,7 @@ def token(
 
 @app.command()
 def console(name: Name = state.DEFAULT_NAME) -> None:
-    """Print the address of the sandbox's console, which signs one browser in as an administrator."""
+    """Print the address of the sandbox's console, and a code that signs one browser in as an administrator."""
     from dovetail_cli import consoles
 
     with _converted_errors():
@@ -201,7 +201,7 @@ def console(name: Name = state.DEFAULT_NAME) -> None:
         made.state()
         if not (url := made.status().gateway):
             raise CommandError(f"the sandbox {name} has no gateway, and so no console")
-        typer.echo(consoles.address(url, token=access.user_token(made.kubeconfig)))
+        consoles.show(consoles.address(url, token=access.user_token(made.kubeconfig)), browser=False)
 
 
 def _ended(made: Cluster, *, purge: bool) -> str:

@@ -28,8 +28,8 @@ class Window:
     received: list[str] = field(default_factory=list)
     reading: list[asyncio.Future[None]] = field(default_factory=list)
 
-    async def tab(self, path: str = "", *, ticket: str = "") -> Page:
-        """A new tab on a page of the console."""
+    async def tab(self, path: str = "", *, code: str = "") -> Page:
+        """A new tab on a page of the console, by a link with this code if there is one."""
         page = await self.context.new_page()
         page.set_default_timeout(PATIENCE_MS)
         page.on("console", self._said)
@@ -38,7 +38,7 @@ class Window:
         devtools = await self.context.new_cdp_session(page)
         devtools.on("Network.eventSourceMessageReceived", lambda event: self.received.append(event["data"]))
         await devtools.send("Network.enable")
-        await page.goto(f"{self.url}/console/{path}" + (f"#ticket={ticket}" if ticket else ""))
+        await page.goto(f"{self.url}/console/{path}" + (f"#code={code}" if code else ""))
         return page
 
     async def sign_in(self, token: str, *, path: str = "") -> Page:
@@ -47,6 +47,13 @@ class Window:
         await page.get_by_label("Token").fill(token)
         await page.get_by_role("button", name="Sign in").click()
         await shows(page, "live")
+        return page
+
+    async def enter_code(self, code: str, *, path: str = "") -> Page:
+        """A tab in which the code of a terminal is typed."""
+        page = await self.tab(path)
+        await page.get_by_label("Code", exact=False).fill(code)
+        await page.get_by_role("button", name="Continue").click()
         return page
 
     async def all_received(self) -> list[str]:

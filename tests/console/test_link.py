@@ -1,9 +1,13 @@
 """The link between page and gateway: rights, tabs, an absent gateway, ended sessions."""
 
-import pytest
-from playwright.async_api import Browser, expect
+from pathlib import Path
 
+import pytest
+from playwright.async_api import Browser, Page, expect
+
+from dovetail_cli import consoles
 from dovetail_gateway.access.callers import caller_of
+from dovetail_gateway.access.places import Holder
 from dovetail_gateway.access.tokens import token_of
 from dovetail_gateway.app import Options
 from tests.console import browser as browsers
@@ -31,13 +35,112 @@ async def test_no_byte_names_another_tenant_and_its_share_is_seen(browser: Brows
         assert [text for text in await red.all_received() if CANARY in text.replace(asked, "")] == []
 
 
-async def test_a_ticket_opens_one_browser_once(browser: Browser, face: Face, window: Window) -> None:
-    ticket = face.made.sessions.issue_ticket(caller_of(token_of("red-token")))
-    page = await window.tab("queue", ticket=ticket)
+def code_of(face: Face, token: str, *, user: str) -> str:
+    """A code as `dovetail console` gets one."""
+    return face.made.codes.issue(caller_of(token_of(token)), holder=Holder(user=user, address="127.0.0.1"))
+
+
+async def me(page: Page) -> str:
+    """Whose session the browser has."""
+    return str(await page.evaluate("fetch('/api/v3/me').then((said) => said.json()).then((who) => who.username)"))
+
+
+async def test_a_code_from_the_terminal_opens_one_browser_once(browser: Browser, face: Face, window: Window) -> None:
+    code = code_of(face, "red-token", user="rita")
+    page = await window.enter_code(code.lower(), path="queue")
     await shows(page, "next")
-    assert "ticket" not in page.url
+    assert await me(page) == "rita"
     async with browsers.window(browser, url=face.url) as thief:
-        await shows(await thief.tab("queue", ticket=ticket), "this link was used already")
+        page = await thief.enter_code(code, path="queue")
+        await shows(page, "this code was used already, is too old, or is of another browser")
+
+
+async def test_a_link_says_whom_it_signs_in_before_it_does(browser: Browser, face: Face, window: Window) -> None:
+    code = code_of(face, "red-token", user="rita")
+    page = await window.tab("queue", code=code)
+    await shows(page, "Sign in as rita?")
+    assert "code" not in page.url
+    assert await page.evaluate("fetch('/api/v3/me').then((said) => said.status)") == 401
+    async with browsers.window(browser, url=face.url) as thief:
+        await shows(await thief.tab("queue", code=code), "is of another browser")
+    await page.get_by_role("button", name="Sign in as rita").click()
+    await shows(page, "next")
+
+
+async def test_a_link_that_is_not_wanted_signs_nobody_in(face: Face, window: Window) -> None:
+    page = await window.tab(code=code_of(face, "red-token", user="rita"))
+    await page.get_by_role("button", name="Do not sign in").click()
+    await expect(page.get_by_role("heading", name="Sign in")).to_be_visible(timeout=PATIENCE_MS)
+    assert await page.evaluate("fetch('/api/v3/me').then((said) => said.status)") == 401
+
+
+async def test_the_link_of_another_person_leaves_the_session_that_is_there(face: Face, window: Window) -> None:
+    """Login CSRF: what the victim would submit after it were the attacker's to read."""
+    own = await window.sign_in("red-token", path="queue")
+    page = await window.tab("queue", code=code_of(face, "admin-token", user="admin"))
+    await shows(page, "You are signed in as rita. Sign in as admin instead?")
+    assert (await me(own), await me(page)) == ("rita", "rita")
+    await page.get_by_role("button", name="Stay rita").click()
+    await shows(page, "next")
+    assert await me(page) == "rita"
+
+
+async def test_a_person_who_wants_it_changes_the_session_in_every_tab(face: Face, window: Window) -> None:
+    own = await window.sign_in("red-token", path="queue")
+    page = await window.tab("queue", code=code_of(face, "admin-token", user="admin"))
+    await page.get_by_role("button", name="Sign in as admin").click()
+    await shows(page, "canaryjob")
+    await shows(own, "canaryjob")
+    assert await me(own) == "admin"
+
+
+async def test_a_link_of_the_same_user_asks_nothing(face: Face, window: Window) -> None:
+    await window.sign_in("red-token", path="queue")
+    page = await window.tab("queue", code=code_of(face, "red-token", user="rita"))
+    await shows(page, "next")
+    await expect(page.get_by_text("Sign in as")).to_have_count(0)
+
+
+@pytest.mark.parametrize("kind", ["form", "fetch", "frame"])
+async def test_a_page_of_another_site_neither_binds_nor_redeems_a_code(
+    face: Face, window: Window, tmp_path: Path, kind: str
+) -> None:
+    code = code_of(face, "admin-token", user="admin")
+    own = await window.sign_in("red-token", path="queue")
+    sends = {
+        "form": f"""<form method="post" enctype="text/plain" action="{face.url}/console/session" target="_blank">
+          <input name='{{"instead":true,"code":"{code}","token":"' value='"}}'></form>
+          <script>document.forms[0].submit()</script>""",
+        "fetch": f"""<script>for (const path of ["arrivals", "session"]) fetch("{face.url}/console/" + path, {{
+          method: "POST", mode: "no-cors", credentials: "include", body: '{{"code":"{code}"}}'}})</script>""",
+        "frame": f"""<iframe src="{face.url}/console/#code={code}"></iframe>""",
+    }
+    evil = tmp_path / "evil.html"
+    evil.write_text(f"<!doctype html><title>evil</title>{sends[kind]}", encoding="utf-8")
+    page = await window.context.new_page()
+    await page.goto(evil.as_uri())
+    await page.wait_for_load_state("networkidle")
+    assert await me(own) == "rita"
+    # It is bound to no browser.
+    assert face.made.codes.bind(code, browser="another") is not None
+
+
+async def test_the_file_of_the_command_leads_to_the_page_with_the_code(
+    face: Face, window: Window, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr(consoles.webbrowser, "open", opened.append)
+    code = code_of(face, "red-token", user="rita")
+    with monkeypatch.context() as changed:
+        changed.setenv("XDG_CACHE_HOME", str(tmp_path))
+        consoles.show(consoles.Address(url=f"{face.url}/console/", code=code, seconds=120.0), browser=True)
+    page = await window.context.new_page()
+    await page.goto(opened[0])
+    await shows(page, "Sign in as rita?")
+    assert page.url == f"{face.url}/console/"
+    await page.get_by_role("button", name="Sign in as rita").click()
+    await shows(page, "live")
+    assert await me(page) == "rita"
 
 
 async def test_a_wrong_token_and_a_user_without_rights_get_a_sentence(window: Window) -> None:

@@ -42,8 +42,10 @@ class OpenIdProvider:
     tokens: list[str] = field(default_factory=list)
     forms: list[dict[str, str]] = field(default_factory=list)
     headers: list[str] = field(default_factory=list)
+    discoveries: int = 0
 
     async def discovery(self, _request: web.Request) -> web.Response:
+        self.discoveries += 1
         found = {
             "issuer": self.issuer,
             "authorization_endpoint": f"{self.issuer}/authorize",

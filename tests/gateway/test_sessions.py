@@ -1,19 +1,27 @@
 """Sessions of browsers: how they open and end, and what requests of other sites get."""
 
 import base64
+import ipaddress
+import itertools
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from dovetail_gateway.access.callers import caller_of
-from dovetail_gateway.access.sessions import IDLE_SECONDS, TICKET_SECONDS, Sessions
+from dovetail_gateway.access.codes import CODE_SECONDS, Codes
+from dovetail_gateway.access.places import Bounds, FullError, Holder
+from dovetail_gateway.access.sessions import IDLE_SECONDS, Sessions
 from dovetail_gateway.access.tokens import token_of
+from dovetail_gateway.app import Options
 from dovetail_gateway.routing.browser import CONSOLE_HEADER
-from tests.gateway.served import Face, Reply
+from tests.gateway.api_server import GatewayApiServer
+from tests.gateway.served import Face, Reply, serving
 
 PAGE = {"Sec-Fetch-Site": "same-origin", CONSOLE_HEADER: "1"}
 RED = caller_of(token_of("red-token"))
+RITA = Holder(user="rita", address="10.0.0.1")
 
 
 class Clock:
@@ -34,7 +42,7 @@ def expiring(at: float) -> str:
 def test_a_session_ends_after_idle_time_and_every_use_counts() -> None:
     clock = Clock()
     sessions = Sessions(clock=clock)
-    session = sessions.open(RED)
+    session = sessions.open(RED, holder=RITA)
     clock.now += IDLE_SECONDS
     assert sessions.caller_of(session) == RED
     clock.now += IDLE_SECONDS
@@ -46,26 +54,117 @@ def test_a_session_ends_after_idle_time_and_every_use_counts() -> None:
 def test_a_session_ends_with_its_token() -> None:
     clock = Clock()
     sessions = Sessions(clock=clock)
-    session = sessions.open(caller_of(token_of(expiring(1010))))
+    session = sessions.open(caller_of(token_of(expiring(1010))), holder=RITA)
     clock.now = 1009.0
     assert sessions.caller_of(session) is not None
     clock.now = 1010.0
     assert sessions.caller_of(session) is None
 
 
-def test_a_ticket_is_good_once_and_for_a_while() -> None:
+def test_a_code_is_good_once_for_two_minutes_and_for_the_browser_that_asked_first() -> None:
+    clock = Clock()
+    codes = Codes(clock=clock)
+    code = codes.issue(RED, holder=RITA)
+    assert (len(code), code[5]) == (11, "-")
+    assert codes.redeem(code, browser="a") is None, "it is bound to no browser yet"
+    assert (codes.bind(code, browser="a"), codes.bind(code, browser="b")) == (RED, None)
+    assert (codes.redeem(code, browser="b"), codes.redeem(code, browser="a")) == (None, RED)
+    assert (codes.redeem(code, browser="a"), codes.bind(code, browser="a"), codes.bind("x", browser="a")) == (None,) * 3
+
+
+def test_a_code_is_read_as_people_type_it() -> None:
+    codes = Codes()
+    code = codes.issue(RED, holder=RITA)
+    typed = f" {code.lower().replace('-', ' ').replace('0', 'o').replace('1', 'l')} "
+    assert codes.bind(typed, browser="a") == RED
+    assert codes.redeem(code, browser="a") == RED
+
+
+@pytest.mark.parametrize("bound", [False, True])
+def test_a_code_ends_two_minutes_after_it_was_made_or_bound(bound: bool) -> None:
+    clock = Clock()
+    codes = Codes(clock=clock)
+    code = codes.issue(RED, holder=RITA)
+    clock.now += CODE_SECONDS - 1
+    if bound:
+        assert codes.bind(code, browser="a") == RED
+        assert codes.bind(code, browser="a") == RED, "asked again, it does not live longer"
+        clock.now += CODE_SECONDS
+    else:
+        clock.now += 1
+    assert (codes.bind(code, browser="a"), codes.redeem(code, browser="a")) == (None, None)
+
+
+def test_codes_of_one_user_or_address_leave_the_others_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dovetail_gateway.access.codes.BOUNDS", Bounds(all=30, address=20))
+    clock = Clock()
+    codes = Codes(clock=clock)
+    first = codes.issue(RED, holder=Holder(user="ann", address="10.0.0.9"))
+    for _ in range(8):
+        codes.issue(RED, holder=RITA)
+    with pytest.raises(FullError, match="rita has 8 codes that were not used yet"):
+        codes.issue(RED, holder=RITA)
+    for number in range(12):
+        codes.issue(RED, holder=Holder(user=f"system:serviceaccount:red:a{number}", address=RITA.address))
+    with pytest.raises(FullError, match=r"the address 10\.0\.0\.1 has 20 codes"):
+        codes.issue(RED, holder=Holder(user="bert", address=RITA.address))
+    for number in range(9):
+        codes.issue(RED, holder=Holder(user=f"u{number}", address=f"10.0.1.{number}"))
+    with pytest.raises(FullError, match="the gateway has 30 codes"):
+        codes.issue(RED, holder=Holder(user="carl", address="10.0.0.3"))
+    assert codes.bind(first, browser="a") == RED
+    clock.now += CODE_SECONDS
+    assert codes.issue(RED, holder=RITA), "codes that have ended take no place"
+
+
+def test_a_user_has_32_sessions_at_most_whatever_the_tokens_and_the_users_oldest_ends() -> None:
+    sessions = Sessions()
+    other = sessions.open(RED, holder=Holder(user="ann", address=RITA.address))
+    opened = [sessions.open(caller_of(token_of(f"token-{number}")), holder=RITA) for number in range(33)]
+    assert [sessions.caller_of(each) is None for each in opened] == [True] + [False] * 32
+    assert sessions.caller_of(other) == RED
+
+
+def accounts(address: str) -> Iterator[Holder]:
+    """As many users as somebody can make who may create ServiceAccounts."""
+    return (Holder(user=f"system:serviceaccount:red:{number}", address=address) for number in itertools.count())
+
+
+def fill(sessions: Sessions, *, address: str) -> str:
+    """Open sessions until no more can be; why not."""
+    for holder in accounts(address):
+        try:
+            for _ in range(2):
+                sessions.open(RED, holder=holder)
+        except FullError as error:
+            return str(error)
+    raise AssertionError
+
+
+def test_no_number_of_sign_ins_ends_a_session_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dovetail_gateway.access.sessions.BOUNDS", Bounds(all=50, address=20))
     clock = Clock()
     sessions = Sessions(clock=clock)
-    first, second = sessions.issue_ticket(RED), sessions.issue_ticket(RED)
-    assert (sessions.redeem(first), sessions.redeem(first), sessions.redeem("x")) == (RED, None, None)
-    clock.now += TICKET_SECONDS
-    assert sessions.redeem(second) is None
+    victim = sessions.open(RED, holder=Holder(user="ann", address="10.0.0.1"))
+    assert fill(sessions, address="10.0.0.2") == "the address 10.0.0.2 has 20 sessions, as many as one address can have"
+    assert sessions.open(RED, holder=Holder(user="bert", address="10.0.0.1")), "others still sign in"
+    fill(sessions, address="10.0.0.3")
+    assert fill(sessions, address="10.0.0.4") == "the gateway has 50 sessions, as many as it can have"
+    assert sessions.caller_of(victim) == RED
+    again = sessions.open(RED, holder=Holder(user="ann", address="10.0.0.1"), instead=victim)
+    assert (sessions.caller_of(victim), sessions.caller_of(again)) == (None, RED)
+    clock.now += IDLE_SECONDS + 1
+    assert sessions.open(RED, holder=RITA), "sessions that have ended take no place"
 
 
-def test_a_caller_has_32_sessions_at_most_and_the_oldest_ends() -> None:
+def test_a_session_that_cannot_be_opened_ends_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dovetail_gateway.access.sessions.BOUNDS", Bounds(all=40, address=40))
     sessions = Sessions()
-    opened = [sessions.open(RED) for _ in range(33)]
-    assert [sessions.caller_of(each) is None for each in opened] == [True] + [False] * 32
+    own = [sessions.open(RED, holder=RITA) for _ in range(32)]
+    fill(sessions, address="10.0.0.2")
+    assert sessions.caller_of(own[0]) == RED
+    assert sessions.open(RED, holder=RITA), "in place of the user's own oldest"
+    assert sessions.caller_of(own[1]) is None
 
 
 async def sign_in(face: Face, *, headers: dict[str, str] = PAGE, **body: Any) -> Reply:
@@ -137,25 +236,130 @@ async def test_signing_out_ends_the_session(face: Face) -> None:
     assert (await face.get("/console/session", headers=sent)).json["signedIn"] is False
 
 
-async def test_the_bearer_of_a_token_gets_a_ticket_that_opens_one_session(face: Face) -> None:
-    given = await face.ask("POST", "/console/tickets", token="red-token")
-    assert given.json["seconds"] == TICKET_SECONDS
-    sent = {**PAGE, **await cookie_of(face, ticket=given.json["ticket"])}
+async def code_of(face: Face, token: str = "red-token") -> str:
+    """A code as `dovetail console` gets one."""
+    given = await face.ask("POST", "/console/codes", token=token)
+    assert (given.status, given.json["seconds"]) == (200, CODE_SECONDS), given.text
+    return str(given.json["code"])
+
+
+async def arrive(face: Face, code: str, *, cookie: str = "") -> Reply:
+    return await face.ask("POST", "/console/arrivals", headers={**PAGE, "Cookie": cookie}, json={"code": code})
+
+
+def cookie_in(said: Reply) -> str:
+    return said.headers["Set-Cookie"].partition(";")[0]
+
+
+async def test_the_bearer_of_a_token_gets_a_code_that_opens_one_session_in_one_browser(face: Face) -> None:
+    code = await code_of(face)
+    assert (await sign_in(face, code=code)).status == 401, "no browser has arrived with it"
+    arrived = await arrive(face, code)
+    assert arrived.json == {"username": "rita", "signedInAs": "", "same": False}
+    assert {"HttpOnly", "SameSite=Strict", "Max-Age=600"} <= set(arrived.headers["Set-Cookie"].split("; "))
+    thief = await arrive(face, code)
+    assert (thief.status, "is of another browser" in thief.json["detail"]) == (401, True)
+    assert (await sign_in(face, headers={**PAGE, "Cookie": "dovetail-login=x"}, code=code)).status == 401
+    own = {**PAGE, "Cookie": cookie_in(arrived)}
+    opened = await sign_in(face, headers=own, code=code)
+    sent = {**PAGE, "Cookie": cookie_in(opened)}
     assert (await face.get("/api/v3/me", headers=sent)).json["username"] == "rita"
-    said = await sign_in(face, ticket=given.json["ticket"])
-    assert (said.status, "used already" in said.json["detail"]) == (401, True)
+    for said in (await sign_in(face, headers=own, code=code), await arrive(face, code)):
+        assert (said.status, "used already" in said.json["detail"]) == (401, True)
+
+
+async def test_a_code_ends_no_session_unless_its_user_says_so(face: Face) -> None:
+    had = (await cookie_of(face, token="red-token"))["Cookie"]
+    code = await code_of(face, "admin-token")
+    arrived = await arrive(face, code, cookie=had)
+    assert arrived.json == {"username": "admin", "signedInAs": "rita", "same": False}
+    both = {**PAGE, "Cookie": f"{had}; {cookie_in(arrived)}"}
+    said = await sign_in(face, headers=both, code=code)
+    assert (said.status, "you are signed in as rita" in said.json["detail"]) == (409, True)
+    assert (await face.get("/api/v3/me", headers=both)).json["username"] == "rita"
+    opened = await sign_in(face, headers=both, code=code, instead=True)
+    assert (await face.get("/api/v3/me", headers={**PAGE, "Cookie": cookie_in(opened)})).json["username"] == "admin"
+    assert (await face.get("/api/v3/me", headers=both)).status == 401
+
+
+async def test_a_code_of_the_user_who_is_signed_in_asks_nothing(face: Face) -> None:
+    had = (await cookie_of(face, token="red-token"))["Cookie"]
+    arrived = await arrive(face, await code_of(face), cookie=had)
+    assert arrived.json == {"username": "rita", "signedInAs": "rita", "same": True}
+
+
+@pytest.mark.parametrize("path", ["/console/arrivals", "/console/session"])
+async def test_a_code_that_another_site_sends_binds_and_opens_nothing(face: Face, path: str) -> None:
+    code = await code_of(face)
+    for headers in ({"Sec-Fetch-Site": "cross-site", CONSOLE_HEADER: "1"}, {"Sec-Fetch-Site": "same-origin"}):
+        assert (await face.ask("POST", path, headers=headers, json={"code": code})).status == 403
+    assert (await arrive(face, code)).status == 200
+
+
+async def test_a_table_that_is_full_says_so_and_when_to_come_again(face: Face, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dovetail_gateway.access.sessions.BOUNDS", Bounds(all=1, address=10))
+    first = await cookie_of(face, token="red-token")
+    said = await sign_in(face, token="admin-token")
+    assert (said.status, said.headers["Retry-After"]) == (429, "60")
+    assert "the gateway has 1 sessions, as many as it can have: try again in 60 s" in said.json["detail"]
+    assert (await face.get("/api/v3/me", headers={**PAGE, **first})).status == 200
+    for _ in range(8):
+        await code_of(face)
+    refused = await face.ask("POST", "/console/codes", token="red-token")
+    assert (refused.status, refused.headers["Retry-After"]) == (429, "120")
+
+
+async def test_behind_a_trusted_proxy_the_addresses_of_its_clients_count(
+    api: GatewayApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dovetail_gateway.access.sessions.BOUNDS", Bounds(all=10, address=1))
+    options = Options(rates=None, proxies=(ipaddress.ip_network("127.0.0.1/32"),))
+    async with serving(api, options=options) as face:
+        statuses = [
+            (await sign_in(face, headers={**PAGE, "X-Forwarded-For": client}, token=token)).status
+            for client, token in (
+                ("203.0.113.1", "red-token"),
+                ("203.0.113.1", "admin-token"),
+                ("203.0.113.2", "admin-token"),
+                ("2001:db8::1", "red-token"),
+                ("2001:db8::2", "reader-token"),
+            )
+        ]
+    assert statuses == [200, 429, 200, 200, 429]
+
+
+@pytest.mark.parametrize(
+    ("host", "cookie", "status"),
+    [
+        ("127.0.0.1:{port}", "dovetail-{port}", 200),
+        ("gpu.example:{port}", "dovetail-{port}", 401),
+        ("gpu.example", "dovetail-443", 401),
+        ("gpu.example", "dovetail-80", 401),
+        ("gpu.example", "__Host-dovetail", 200),
+    ],
+)
+async def test_no_session_counts_whose_cookie_a_sibling_host_can_set(
+    api: GatewayApiServer, host: str, cookie: str, status: int
+) -> None:
+    """A page of wiki.example can set any cookie for gpu.example, but for the prefix `__Host-`."""
+    async with serving(api, options=Options(rates=None, hosts=("gpu.example",))) as face:
+        port = face.url.rpartition(":")[2]
+        session = (await cookie_of(face, token="red-token"))["Cookie"].partition("=")[2]
+        sent = {**PAGE, "Host": host.format(port=port), "Cookie": f"{cookie.format(port=port)}={session}"}
+        assert (await face.get("/api/v3/me", headers=sent)).status == status
 
 
 @pytest.mark.parametrize(
     ("body", "status", "words"),
     [
-        ({}, 422, "send either ticket or token"),
-        ({"ticket": "a", "token": "b"}, 422, "send either ticket or token"),
+        ({}, 422, "send either code or token"),
+        ({"code": "a", "token": "b"}, 422, "send either code or token"),
+        ({"code": "7KXQ2-M4TPD"}, 401, "this code was used already, is too old, or is of another browser"),
         ({"password": "x"}, 422, "the request cannot be read"),
         ({"token": "two words"}, 401, "this is no bearer token"),
         ({"token": "unknown-token"}, 401, "the API server does not accept the token"),
     ],
-    ids=["nothing", "both", "a password", "no token", "an unknown token"],
+    ids=["nothing", "both", "an unknown code", "a password", "no token", "an unknown token"],
 )
 async def test_a_sign_in_that_fails_says_why(face: Face, body: dict[str, Any], status: int, words: str) -> None:
     said = await sign_in(face, **body)
@@ -163,8 +367,8 @@ async def test_a_sign_in_that_fails_says_why(face: Face, body: dict[str, Any], s
 
 
 @pytest.mark.parametrize("token", ["", "unknown-token"])
-async def test_a_ticket_needs_a_token_that_is_known(face: Face, token: str) -> None:
-    assert (await face.ask("POST", "/console/tickets", token=token)).status == 401
+async def test_a_code_needs_a_token_that_is_known(face: Face, token: str) -> None:
+    assert (await face.ask("POST", "/console/codes", token=token)).status == 401
 
 
 async def test_a_host_that_is_not_the_gateways_gets_neither_page_nor_session(face: Face) -> None:

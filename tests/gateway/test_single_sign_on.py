@@ -1,6 +1,7 @@
 """Signing in at an OpenID provider: what is asked of it, each way in which it fails, and the renewal of tokens."""
 
 import argparse
+import asyncio
 import base64
 import hashlib
 import time
@@ -42,8 +43,8 @@ class Door:
             self.cookies[name] = value
         return said
 
-    async def begin(self, page: str = "/console/queue?state=all") -> Reply:
-        return await self.ask("POST", "/console/login", json={"page": page})
+    async def begin(self) -> Reply:
+        return await self.ask("POST", "/console/login", json={})
 
     async def finish(self, sent: dict[str, str]) -> Reply:
         return await self.ask("POST", "/console/callback", json=sent)
@@ -83,7 +84,7 @@ def _call(face: Face, *, options: ProviderOptions) -> None:
     face.made.logins.provider.options = replace(options, public_url=face.url)
 
 
-async def test_a_sign_in_asks_for_a_code_with_pkce_and_leads_back_to_its_page(door: Door) -> None:
+async def test_a_sign_in_asks_for_a_code_with_pkce(door: Door) -> None:
     begun = await door.begin()
     url = urlsplit(begun.json["url"])
     asked = {name: values[0] for name, values in parse_qs(url.query).items()}
@@ -95,7 +96,7 @@ async def test_a_sign_in_asks_for_a_code_with_pkce_and_leads_back_to_its_page(do
     assert {"HttpOnly", "SameSite=Strict", "Max-Age=600"} <= set(cookie.split("; "))
     door.api.users = _Known(door.api.users, provider=door.provider)
     done = await door.finish(door.provider.answered(begun.json["url"]))
-    assert (done.status, done.json["signedIn"], done.json["page"]) == (200, True, "/console/queue?state=all")
+    assert (done.status, done.json["signedIn"]) == (200, True)
     assert (await door.ask("GET", "/api/v3/me")).json["username"] == RITA.name
     form = door.provider.forms[0]
     challenge = base64.urlsafe_b64encode(hashlib.sha256(form["code_verifier"].encode()).digest()).decode().rstrip("=")
@@ -107,18 +108,57 @@ async def test_a_sign_in_asks_for_a_code_with_pkce_and_leads_back_to_its_page(do
 
 async def test_the_page_knows_the_providers_host(door: Door) -> None:
     said = (await door.ask("GET", "/console/session")).json
-    assert (said["doors"], said["provider"]) == (["oidc", "token"], urlsplit(door.provider.issuer).netloc)
+    assert (said["doors"], said["provider"]) == (["oidc", "code", "token"], urlsplit(door.provider.issuer).netloc)
 
 
-async def test_a_sign_in_is_finished_once_and_in_its_browser(door: Door) -> None:
+async def test_a_sign_in_is_finished_in_its_browser_alone(door: Door) -> None:
     begun = await door.begin()
     sent = door.provider.answered(begun.json["url"])
     browser, door.cookies = door.cookies, {}
     assert "did not begin in this browser" in (await door.finish(sent)).json["detail"]
+    await door.begin()
+    assert "did not begin in this browser" in (await door.finish(sent)).json["detail"]
     door.cookies = browser
+    assert not door.provider.forms, "a sign-in that is not this browser's reaches no provider"
+    door.api.users = _Known(door.api.users, provider=door.provider)
+    assert (await door.finish(sent)).status == 200
+
+
+async def test_what_the_provider_sent_is_good_once(door: Door) -> None:
+    begun = await door.begin()
+    sent = door.provider.answered(begun.json["url"])
+    door.api.users = _Known(door.api.users, provider=door.provider)
+    assert (await door.finish(sent)).status == 200
     assert "or is finished already" in (await door.finish(sent)).json["detail"]
-    assert (await door.sign_in()).status == 200
-    assert not door.provider.forms[1:], "a sign-in that is not this browser's reaches no provider"
+    assert len(door.provider.forms) == 1
+
+
+@pytest.mark.parametrize("part", [0, 1, 2])
+async def test_a_state_that_was_changed_is_not_this_sign_in(door: Door, part: int) -> None:
+    sent = door.provider.answered((await door.begin()).json["url"])
+    parts = sent["state"].split(".")
+    parts[part] = {0: parts[0][::-1], 1: "9999999999", 2: parts[2][::-1]}[part]
+    for state in (".".join(parts), "", ".", "x", f"{parts[0]}.é"):
+        said = await door.finish({**sent, "state": state})
+        assert (said.status, "did not begin in this browser" in said.json["detail"]) == (403, True)
+    assert not door.provider.forms
+
+
+async def test_no_number_of_begun_sign_ins_pushes_one_out_or_asks_the_provider_each_time(door: Door) -> None:
+    begun = await door.begin()
+    sent, own = door.provider.answered(begun.json["url"]), door.cookies
+    for _ in range(1_100):
+        door.cookies = {}
+        assert (await door.begin()).status == 200
+    assert door.provider.discoveries < 100
+    door.cookies = own
+    door.api.users = _Known(door.api.users, provider=door.provider)
+    assert (await door.finish(sent)).status == 200
+
+
+async def test_sign_ins_that_begin_together_ask_the_provider_once(door: Door) -> None:
+    said = await asyncio.gather(*(door.face.ask("POST", "/console/login", headers=PAGE, json={}) for _ in range(20)))
+    assert ({each.status for each in said}, door.provider.discoveries) == ({200}, 1)
 
 
 async def test_a_sign_in_that_took_too_long_is_said(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,9 +255,7 @@ async def test_a_token_that_the_api_server_does_not_take_names_its_configuration
     assert f'AuthenticationConfiguration must have this issuer with the audience "{CLIENT}"' in said.json["detail"]
 
 
-async def test_a_sign_in_begins_only_at_the_public_address_and_leads_only_to_pages(door: Door) -> None:
-    said = await door.begin(page="https://evil.example/")
-    assert (said.status, "must begin with /console/" in said.json["detail"]) == (422, True)
+async def test_a_sign_in_begins_only_at_the_public_address(door: Door) -> None:
     port = door.face.url.rpartition(":")[2]
     headers = {**PAGE, "Host": f"localhost:{port}"}
     said = await door.face.ask("POST", "/console/login", headers=headers, json={})
@@ -273,7 +311,7 @@ async def test_without_a_refresh_token_the_session_ends_with_its_token(door: Doo
 
 async def test_without_a_provider_there_is_no_such_door(face: Face) -> None:
     said = await face.get("/console/session")
-    assert (said.json["doors"], said.json["provider"]) == (["token"], "")
+    assert (said.json["doors"], said.json["provider"]) == (["code", "token"], "")
     assert (await face.ask("POST", "/console/login", headers=PAGE, json={})).status == 405
 
 

@@ -1,12 +1,14 @@
 """v2 over a real port: devices by their numbers over the cluster, and tasks as GPUJobs of the caller."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dovetail.config.errors import ConfigError
+from dovetail_gateway.access.legacy_account import Account
 from dovetail_gateway.app import Options
 from dovetail_gateway.v2.templates import load_templates
 from tests.extender.builders import make_gpunode
@@ -339,6 +341,42 @@ async def test_a_cancel_is_idempotent_and_stays_as_the_caller(two: GatewayApiSer
         assert found.status == 200
     assert two.objects["gpujobs"]["red/t1"]["spec"]["cancel"] is True
     assert [request for request in two.requests if request[1] == "patch"] == [("rita", "patch", "red/t1")]
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 200),
+        ({"Origin": "{url}"}, 200),
+        ({"Sec-Fetch-Site": "same-origin", "Origin": "{url}"}, 200),
+        ({"Sec-Fetch-Site": "none"}, 200),
+        ({"Sec-Fetch-Site": "cross-site", "Origin": "https://evil.example"}, 403),
+        ({"Sec-Fetch-Site": "same-site", "Origin": "http://127.0.0.1:1"}, 403),
+        ({"Sec-Fetch-Site": "cross-site"}, 403),
+        ({"Origin": "https://evil.example"}, 403),
+        ({"Origin": "null"}, 403),
+    ],
+    ids=[
+        "a script",
+        "own origin",
+        "own page",
+        "typed",
+        "another site",
+        "a sibling",
+        "no origin",
+        "an old browser",
+        "a sandboxed frame",
+    ],
+)
+async def test_a_form_of_another_site_cancels_nothing_as_the_legacy_account(
+    two: GatewayApiServer, headers: dict[str, str], status: int
+) -> None:
+    two.put("gpujobs", task("t1", devices=[on("a")]))
+    legacy = Account(namespace="dovetail-system", name="legacy")
+    async with serving(two, options=replace(RED, legacy=legacy)) as face:
+        sent = {name: value.format(url=face.url) for name, value in headers.items()}
+        found = await face.ask("POST", f"{ROOT}/tasks/t1/cancel", headers=sent)
+    assert (found.status, two.objects["gpujobs"]["red/t1"]["spec"].get("cancel", False)) == (status, status == 200)
 
 
 @pytest.mark.parametrize("name", ["train", "none"])

@@ -43,18 +43,18 @@ async def test_gflowd_up_ends_with_an_address_that_leads_to_why_a_job_waits(mach
 
 
 async def sentence_of_first_waiting(printed: str) -> str:
-    """What the page of the first waiting job says, opened at the printed address alone; which works only once."""
-    found = re.search(r"(http://127\.0\.0\.1:\d+)/console/#ticket=(\S+)\s*$", printed)
+    """What the page of the first waiting job says, opened with the printed address and code; which works only once."""
+    found = re.search(r"Console: (http://127\.0\.0\.1:\d+)/console/\nCode: +(\S+)\s*$", printed)
     assert found, printed
-    url, ticket = found.groups()
+    url, code = found.groups()
     async with browsers.chromium() as browser:
         async with browsers.window(browser, url=url) as newcomer:
-            page = await newcomer.tab(ticket=ticket)
+            page = await newcomer.enter_code(code)
             section = page.locator("section").filter(has=page.get_by_role("heading", name="Queued, the next first"))
             await section.get_by_role("link").first.click()
             await expect(page.get_by_role("heading", level=1)).to_contain_text("Queued", timeout=PATIENCE_MS)
             sentence = await page.locator("p.sentence").inner_text()
         async with browsers.window(browser, url=url) as late:
-            await shows(await late.tab(ticket=ticket), "Sign in")
+            await shows(await late.enter_code(code), "this code was used already")
     assert sentence
     return sentence

@@ -89,12 +89,12 @@ async def test_each_page_shows_what_its_picture_is_for(sandbox: Cluster, tmp_pat
     await seed(sandbox, folder=tmp_path)
     folder = Path(FOLDER) if FOLDER else tmp_path
     async with (
-        opened(kubeconfig_of(VIEWER, sandbox=sandbox, folder=tmp_path)) as address,
+        opened(kubeconfig_of(VIEWER, sandbox=sandbox, folder=tmp_path)) as (address, code),
         browsers.chromium() as started,
     ):
-        url, _, ticket = address.partition("/console/#ticket=")
+        url = address.removesuffix("/console/")
         async with browsers.window(started, url=url, reduced_motion="reduce") as person:
-            page = await person.tab(ticket=ticket)
+            page = await person.enter_code(code)
             await shows(page, "live")
             for name, path, text, dark in PICTURES:
                 await page.emulate_media(color_scheme="dark" if dark else "light")
@@ -144,15 +144,15 @@ def kubeconfig_of(user: str, *, sandbox: Cluster, folder: Path) -> Path:
 
 
 @asynccontextmanager
-async def opened(kubeconfig: Path) -> AsyncIterator[str]:
-    """The address of `dovetail console` with this kubeconfig."""
+async def opened(kubeconfig: Path) -> AsyncIterator[tuple[str, str]]:
+    """The address and the code of `dovetail console` with this kubeconfig."""
     stop, address = asyncio.Event(), asyncio.get_running_loop().create_future()
     serving = asyncio.ensure_future(
         local.serve(
             load_connection(kubeconfig),
             settings=Settings(),
             port=0,
-            opened=address.set_result,
+            opened=lambda url, code: address.set_result((url, code)),
             delayed=lambda _: None,
             stop=stop,
         )

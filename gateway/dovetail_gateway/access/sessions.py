@@ -1,7 +1,7 @@
 """Sessions of browsers: who signed in, in memory only. Tokens go to the API server and their provider alone.
 
-A session's id is a random cookie, and a ticket is a random word that opens one session. Both are kept as digests, so
-that neither is in a dump of the memory. A restart of the gateway ends all sessions.
+A session's id is a random cookie, kept as a digest, so that it is not in a dump of the memory. A restart of the gateway
+ends all sessions.
 """
 
 import hashlib
@@ -13,13 +13,13 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from dovetail_gateway.access.callers import Caller
+from dovetail_gateway.access.places import Bounds, FullError, Holder, check
 
 # A session without requests ends. One whose token says when it ends, ends with it at the latest.
 IDLE_SECONDS: Final = 8 * 3600.0
-TICKET_SECONDS: Final = 600.0
-_MOST_SESSIONS: Final = 10_000
+# An Ingress without the addresses of its clients is one address.
+BOUNDS: Final = Bounds(all=10_000, address=2_000)
 _MOST_OF_ONE: Final = 32
-_MOST_TICKETS: Final = 1_000
 _RANDOM_BYTES: Final = 32
 # A token is renewed this long before its end, or after half its life if that is later.
 _RENEW_SECONDS: Final = 60.0
@@ -30,15 +30,10 @@ class Session:
     """A session: whose it is, when it was used last, and what renews its token from `renew_at` on."""
 
     caller: Caller
+    holder: Holder
     used_at: float
     refresh_token: str = field(default="", repr=False)
     renew_at: float = float("inf")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Ticket:
-    caller: Caller
-    ends_at: float
 
 
 class Sessions:
@@ -48,43 +43,48 @@ class Sessions:
         self._clock = clock
         # The least recently used first.
         self._sessions: OrderedDict[bytes, Session] = OrderedDict()
-        self._tickets: OrderedDict[bytes, _Ticket] = OrderedDict()
 
-    def issue_ticket(self, caller: Caller) -> str:
-        """Return a word that opens one session of the caller within `TICKET_SECONDS`."""
-        ticket = secrets.token_urlsafe(_RANDOM_BYTES)
-        self._tickets[_digest(ticket)] = _Ticket(caller=caller, ends_at=self._clock() + TICKET_SECONDS)
-        if len(self._tickets) > _MOST_TICKETS:
-            self._tickets.popitem(last=False)
-        return ticket
+    def open(self, caller: Caller, *, holder: Holder, refresh_token: str = "", instead: str = "") -> str:
+        """Open a session, end the session `instead`, and return the new id.
 
-    def redeem(self, ticket: str) -> Caller | None:
-        """Return the ticket's caller, once; None for a ticket that is used, too old or unknown."""
-        found = self._tickets.pop(_digest(ticket), None)
-        return found.caller if found is not None and found.ends_at > self._clock() else None
-
-    def open(self, caller: Caller, *, refresh_token: str = "") -> str:
-        """Open a session and return its id. Beyond the limits, the one that was not used for longest ends."""
-        own = [key for key, each in self._sessions.items() if each.caller.key == caller.key]
-        for oldest in own[: max(0, len(own) + 1 - _MOST_OF_ONE)]:
-            del self._sessions[oldest]
-        while len(self._sessions) >= _MOST_SESSIONS:
-            self._sessions.popitem(last=False)
+        Beyond the limit of one user, that user's least recently used session ends. Raises `FullError` if the table is
+        full: no other user's session ends.
+        """
+        kept = self._without(instead, holder=holder)
+        try:
+            check((each.holder for each in kept.values()), new=holder, bounds=BOUNDS, what="sessions")
+        except FullError:
+            kept = OrderedDict((key, each) for key, each in kept.items() if not self._has_ended(each))
+            check((each.holder for each in kept.values()), new=holder, bounds=BOUNDS, what="sessions")
+        self._sessions = kept
         session = secrets.token_urlsafe(_RANDOM_BYTES)
-        self._sessions[_digest(session)] = self._new(caller, refresh_token=refresh_token)
+        self._sessions[_digest(session)] = self._new(caller, holder=holder, refresh_token=refresh_token)
         return session
+
+    def _without(self, instead: str, *, holder: Holder) -> OrderedDict[bytes, Session]:
+        """The sessions that stay if the holder gets another one."""
+        kept = self._sessions.copy()
+        kept.pop(_digest(instead), None)
+        own = [key for key, each in kept.items() if each.holder.user == holder.user]
+        for oldest in own[: max(0, len(own) + 1 - _MOST_OF_ONE)]:
+            del kept[oldest]
+        return kept
 
     def find(self, session: str) -> Session | None:
         """Return a session that has not ended; its token has expired at most where it can be renewed."""
-        key, now = _digest(session), self._clock()
+        key = _digest(session)
         found = self._sessions.get(key)
         if found is None:
             return None
-        expired = _has_expired(found.caller, now=now) and not found.refresh_token
-        if now - found.used_at > IDLE_SECONDS or expired:
+        if self._has_ended(found):
             del self._sessions[key]
             return None
         return found
+
+    def _has_ended(self, session: Session) -> bool:
+        now = self._clock()
+        expired = _has_expired(session.caller, now=now) and not session.refresh_token
+        return now - session.used_at > IDLE_SECONDS or expired
 
     def caller_of(self, session: str) -> Caller | None:
         """Return the session's caller; None for a session that has ended, or waits for a new token."""
@@ -99,8 +99,8 @@ class Sessions:
     def keep(self, session: str, *, caller: Caller, refresh_token: str = "") -> None:
         """Give an open session another token; without a refresh token, it ends with this one."""
         key = _digest(session)
-        if key in self._sessions:
-            self._sessions[key] = self._new(caller, refresh_token=refresh_token)
+        if (found := self._sessions.get(key)) is not None:
+            self._sessions[key] = self._new(caller, holder=found.holder, refresh_token=refresh_token)
 
     def postpone(self, session: str, *, seconds: float) -> None:
         """Renew an open session's token only after a while."""
@@ -111,10 +111,10 @@ class Sessions:
         """End a session."""
         self._sessions.pop(_digest(session), None)
 
-    def _new(self, caller: Caller, *, refresh_token: str) -> Session:
+    def _new(self, caller: Caller, *, holder: Holder, refresh_token: str) -> Session:
         now, ends_at = self._clock(), caller.expires_at
         renew_at = float("inf") if ends_at is None else max(ends_at - _RENEW_SECONDS, (now + ends_at) / 2)
-        return Session(caller=caller, used_at=now, refresh_token=refresh_token, renew_at=renew_at)
+        return Session(caller=caller, holder=holder, used_at=now, refresh_token=refresh_token, renew_at=renew_at)
 
 
 def _has_expired(caller: Caller, *, now: float) -> bool:

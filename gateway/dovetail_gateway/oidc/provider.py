@@ -1,9 +1,12 @@
 """The OpenID provider: its metadata, and what the gateway asks at its token endpoint. The only I/O of this package."""
 
+import asyncio
 import base64
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from http import HTTPStatus
+from math import inf
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
@@ -18,6 +21,8 @@ from dovetail.kube.auth import trust
 from dovetail_gateway.oidc.errors import AwayError, RefusedError
 
 _SECONDS: Final = 10.0
+# Anybody can begin a sign-in, so that this bounds what the provider is asked.
+_FRESH_SECONDS: Final = 5.0
 _MOST_BYTES: Final = 1 << 20
 _FORM: Final = {"Content-Type": "application/x-www-form-urlencoded", "Accept": "application/json"}
 CALLBACK_PATH: Final = "/console/callback"
@@ -77,11 +82,14 @@ class _Error(msgspec.Struct, frozen=True, kw_only=True):
 class Provider:
     """Asks one provider. Use it in `async with`. Its methods raise `AwayError` and `RefusedError`."""
 
-    def __init__(self, options: ProviderOptions) -> None:
+    def __init__(self, options: ProviderOptions, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.options = options
+        self._clock = clock
         self._client = WebApplicationClient(options.client_id)
         self._http: aiohttp.ClientSession | None = None
         self._metadata: _Metadata | None = None
+        self._read_at = -inf
+        self._reading: asyncio.Future[_Metadata] | None = None
 
     async def __aenter__(self) -> Self:
         ca_file = self.options.ca_file
@@ -99,8 +107,7 @@ class Provider:
 
     async def authorization_url(self, *, state: str, nonce: str, verifier: str) -> str:
         """Where the browser goes to sign in."""
-        # Read again for each sign-in: a provider that is away is named here, and not by the browser's own page.
-        metadata = self._metadata = await self._read_metadata()
+        metadata = await self._fresh()
         url: str = self._client.prepare_request_uri(
             metadata.authorization_endpoint,
             redirect_uri=self.options.redirect_uri,
@@ -169,6 +176,27 @@ class Provider:
         if self._metadata is None:
             self._metadata = await self._read_metadata()
         return self._metadata
+
+    async def _fresh(self) -> _Metadata:
+        """The provider's metadata, at most `_FRESH_SECONDS` old, and read once for all who wait.
+
+        So a provider that is away is named by the console, and not by the browser's own page.
+        """
+        if self._metadata is not None and self._clock() - self._read_at < _FRESH_SECONDS:
+            return self._metadata
+        if self._reading is None:
+            self._reading = asyncio.ensure_future(self._read_metadata())
+            self._reading.add_done_callback(self._done)
+        # The first request may be cancelled while others still wait.
+        self._metadata = await asyncio.shield(self._reading)
+        self._read_at = self._clock()
+        return self._metadata
+
+    def _done(self, read: asyncio.Future[_Metadata]) -> None:
+        self._reading = None
+        if not read.cancelled():
+            # Marks the error as seen where every request that waited is gone.
+            read.exception()
 
     async def _read_metadata(self) -> _Metadata:
         url = self.options.issuer.rstrip("/") + "/.well-known/openid-configuration"

@@ -14,9 +14,11 @@ from dovetail_gateway.oidc.renewal import RenewedSessions
 from dovetail_gateway.routing.problems import RequestFailedError
 
 _SESSION: Final = "dovetail"
-# Of a browser that has begun to sign in at a provider.
+# Of a browser that has begun to sign in, with a code or at a provider.
 _LOGIN: Final = "dovetail-login"
 CONSOLE_HEADER: Final = "X-Dovetail-Console"
+_LOGIN_SECONDS: Final = 600
+_LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _SAME: Final = "same-origin"
 
@@ -40,6 +42,14 @@ async def session_caller(request: web.Request, *, sessions: RenewedSessions) -> 
     return caller
 
 
+def check_site(request: web.Request) -> None:
+    """Raise `RequestFailedError` for a request of another site's page; scripts say of no site that they are of it."""
+    site = request.headers.get("Sec-Fetch-Site")
+    origin_is_foreign = "Origin" in request.headers and not _is_own_origin(request)
+    if site not in {None, "none", _SAME} or (site is None and origin_is_foreign):
+        raise _forged("a page of another site sent the request: send a token")
+
+
 def check_page(request: web.Request) -> None:
     """Raise `RequestFailedError` unless a page of this gateway sent the request."""
     site = request.headers.get("Sec-Fetch-Site")
@@ -56,15 +66,19 @@ def keep_session(response: web.Response, *, request: web.Request, session: str) 
     _set_cookie(response, request=request, name=_SESSION, value=session)
 
 
-def keep_login(response: web.Response, *, request: web.Request, word: str, seconds: float) -> None:
+def keep_login(response: web.Response, *, request: web.Request, word: str) -> None:
     """Set the cookie of a browser that begins to sign in with this request."""
-    _set_cookie(response, request=request, name=_LOGIN, value=word, max_age=round(seconds))
+    _set_cookie(response, request=request, name=_LOGIN, value=word, max_age=_LOGIN_SECONDS)
 
 
 def forget_session(response: web.Response, *, request: web.Request) -> None:
-    """Remove the cookie."""
-    response.del_cookie(_secure(_SESSION), path="/", secure=True, httponly=True, samesite="Strict")
-    response.del_cookie(_plain(_SESSION, request=request), path="/", httponly=True, samesite="Strict")
+    """Remove the session's cookie."""
+    _forget(response, request=request, name=_SESSION)
+
+
+def forget_login(response: web.Response, *, request: web.Request) -> None:
+    """Remove the cookie of a sign-in that is finished."""
+    _forget(response, request=request, name=_LOGIN)
 
 
 def is_secure(request: web.Request) -> bool:
@@ -72,8 +86,24 @@ def is_secure(request: web.Request) -> bool:
     return request.secure or request.headers.get("Origin", "").startswith("https://")
 
 
+def is_on_loopback(request: web.Request) -> bool:
+    """Whether the browser calls the gateway by a name of its own machine, where no TLS is needed."""
+    return request.url.host in _LOOPBACK
+
+
 def _cookie(request: web.Request, *, name: str) -> str:
-    return request.cookies.get(_secure(name)) or request.cookies.get(_plain(name, request=request), "")
+    """The value of a cookie that the gateway alone can have set.
+
+    A page of a sibling host, such as `wiki.example.com`, can set any other name for all hosts of `example.com`.
+    """
+    if found := request.cookies.get(_secure(name)):
+        return found
+    return request.cookies.get(_plain(name, request=request), "") if is_on_loopback(request) else ""
+
+
+def _forget(response: web.Response, *, request: web.Request, name: str) -> None:
+    response.del_cookie(_secure(name), path="/", secure=True, httponly=True, samesite="Strict")
+    response.del_cookie(_plain(name, request=request), path="/", httponly=True, samesite="Strict")
 
 
 def _set_cookie(

@@ -26,7 +26,7 @@ from dovetail_gateway.access.tokens import TokenError, bearer
 from dovetail_gateway.access.visibility import Visibility
 from dovetail_gateway.metrics import Metrics
 from dovetail_gateway.oidc.renewal import RenewedSessions
-from dovetail_gateway.routing.browser import session_caller, session_of
+from dovetail_gateway.routing.browser import check_site, session_caller, session_of
 from dovetail_gateway.routing.numbers import decode_request
 from dovetail_gateway.routing.problems import PROBLEM, ErrorShape, RequestFailedError, of_kube, too_many, unauthorized
 from dovetail_gateway.routing.table import Answer, Call, Header, Route, Stream
@@ -149,11 +149,11 @@ class Server:
             )
         known = self._known(request)
         rates = self._admission.rates
-        wait = rates.wait_of_address(self._address(request)) if known is None else rates.wait_of_user(known.username)
+        wait = rates.wait_of_address(self.address(request)) if known is None else rates.wait_of_user(known.username)
         if wait:
             raise too_many("too many requests", wait_seconds=wait)
 
-    def _address(self, request: web.Request) -> str:
+    def address(self, request: web.Request) -> str:
         """Where the request comes from, also behind a trusted proxy."""
         forwarded = request.headers.getall("X-Forwarded-For", [])
         return self._admission.addresses.client(request.remote or "", forwarded=forwarded)
@@ -220,7 +220,7 @@ class Server:
             )
         if caller is ANONYMOUS:
             return caller, NO_ONE
-        return caller, await self._admission.identities.of(caller, address=self._address(request))
+        return caller, await self._admission.identities.of(caller, address=self.address(request))
 
     async def _seen(self, caller: Caller, *, route: Route, named: Sequence[str]) -> Visibility:
         """What the caller sees. Raises `RequestFailedError` without the route's right."""
@@ -244,9 +244,10 @@ class Server:
             return caller
         if (found := await session_caller(request, sessions=self._admission.sessions)) is not None:
             return found
-        if self._admission.anonymous_loopback and self._address(request) in _LOOPBACK and not _from_a_page(request):
+        if self._admission.anonymous_loopback and self.address(request) in _LOOPBACK and not _from_a_page(request):
             return LOCAL
         if self._admission.legacy is not None and not route.path.startswith("/api/v3/"):
+            check_site(request)
             return caller_of(await self._admission.legacy.token())
         raise unauthorized("send a token: Authorization: Bearer TOKEN (kubectl create token NAME gives one)")
 
