@@ -41,12 +41,18 @@ class Imports:
         return None
 
     def needed_by(self, modules: Iterable[str]) -> frozenset[str]:
-        """The modules with those below them, and all that they import."""
+        """The modules with those below them, all that they import, and the packages of all these."""
         found = set[str]()
         for module in modules:
             for each in {module, *self._graph.find_descendants(module)}:
                 found |= {each, *self._graph.find_upstream_modules(each)}
-        return frozenset(found)
+        # An import of a module runs the `__init__` of each package above it.
+        return frozenset(above for each in found for above in _with_packages(each))
+
+
+def _with_packages(module: str) -> Iterable[str]:
+    parts = module.split(".")
+    return (".".join(parts[:end]) for end in range(1, len(parts) + 1))
 
 
 def base_of(folder: Path) -> str | None:

@@ -35,6 +35,9 @@ def runs(*changed: str, imports: Imports) -> set[str]:
         ("helm/dovetail/values.yaml", {"installation"}, {"real node"}),
         # Data counts as its package.
         ("sandbox/dovetail_sandbox/data/stages.yaml", {"sandboxes that start and end", "real node"}, {"images"}),
+        ("core/dovetail/kube/__init__.py", {"real node", "console in a browser"}, {"images"}),
+        # A file that is gone counts as its package.
+        ("node_agent/dovetail_agent/guards/gone.py", {"real node"}, {"images"}),
         # What the tests share.
         ("tests/realnode/conftest.py", {"real node"}, {"images"}),
         ("tests/gateway/served.py", {"console in a browser"}, {"real node"}),
