@@ -6,7 +6,8 @@ from typing import Final
 
 from dovetail import logs
 from dovetail.kube.errors import KubeError
-from dovetail_certificates.secret_store import ForeignSecretError
+from dovetail_certificates.pairs import PairError
+from dovetail_certificates.secret_store import SecretError
 
 LOOK_SECONDS: Final = 10.0
 log = logs.get_logger("dovetail.certificates")
@@ -22,7 +23,7 @@ class Check(ABC):
 
     @abstractmethod
     async def reconcile(self) -> None:
-        """Read what is stored and write what differs. Raises `KubeError` and `ForeignSecretError`."""
+        """Read what is stored and write what differs. Raises `KubeError`, `SecretError` and `PairError`."""
 
     async def run(self) -> None:
         """Check until cancelled; an error costs one check, and the next one retries."""
@@ -30,7 +31,7 @@ class Check(ABC):
             try:
                 await self.reconcile()
                 self.problem = ""
-            except (KubeError, ForeignSecretError) as error:
+            except (KubeError, SecretError, PairError) as error:
                 self.problem = str(error)
                 log.warning("the certificate is not kept", secret=self._secret, error=str(error))
             await asyncio.sleep(self._look_seconds)

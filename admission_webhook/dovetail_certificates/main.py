@@ -24,7 +24,6 @@ DEFAULT_METRICS_PORT: Final = 8086
 _OPTIONS: Final = {
     "secret": "--secret",
     "names": "--name",
-    "configuration": "--mutating-webhook-configuration",
     "extender_secret": "--extender-secret",
     "extender_names": "--extender-name",
     "client_names": "--client-name",
@@ -41,26 +40,13 @@ def _parser() -> argparse.ArgumentParser:
         "dovetail-certificates",
         description="Make and renew the certificates of the webhook and of an attached extender.",
     )
-    options.add_argument("--secret", metavar="NAME", help="Secret that the webhook's certificate is written into")
+    options.add_argument("--secret", metavar="NAME", help="Secret of the webhook's certificate; NAME-ca has its CA")
     options.add_argument(
         "--name",
         dest="names",
         action="append",
         metavar="HOST",
         help="DNS name or IP address that the webhook is reached by; may be repeated",
-    )
-    options.add_argument(
-        "--mutating-webhook-configuration",
-        dest="configuration",
-        metavar="NAME",
-        help="MutatingWebhookConfiguration whose webhooks get the CA",
-    )
-    options.add_argument(
-        "--converted",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="CRD whose conversion webhook gets the CA; may be repeated",
     )
     options.add_argument(
         "--extender-secret",
@@ -97,7 +83,7 @@ async def _serve(args: argparse.Namespace, _settings: Settings, stop: asyncio.Ev
     async with Client(load_connection(args.kubeconfig), user_agent="dovetail-certificates") as client:
         checks: dict[str, Check] = {}
         if target is not None:
-            checks["certificate"] = Keeper(client, target=target, metrics=metrics)
+            checks["certificate"] = Keeper.of_webhook(client, target=target, metrics=metrics)
         if attached is not None:
             checks["extender certificates"] = ExtenderKeeper(client, attached=attached, metrics=metrics)
         app = web.Application()
@@ -111,14 +97,8 @@ def targets(args: argparse.Namespace) -> tuple[Target | None, Attached | None]:
     """The webhook and the extender whose certificates are kept. Raises `ConfigError` for incomplete options."""
     namespace = os.environ.get("POD_NAMESPACE") or DEFAULT_NAMESPACE
     target = attached = None
-    if _whole(args, "secret", "names", "configuration"):
-        target = Target(
-            namespace=namespace,
-            secret=args.secret,
-            names=args.names,
-            configuration=args.configuration,
-            converted=args.converted,
-        )
+    if _whole(args, "secret", "names"):
+        target = Target(namespace=namespace, secret=args.secret, names=args.names)
     if _whole(args, "extender_secret", "extender_names", "client_names"):
         attached = Attached(
             namespace=namespace,

@@ -1,10 +1,5 @@
 """A certificate, its key and its CA: create, read and check them. No I/O.
 
-Each certificate of `make` has its own CA, whose private key is discarded after signing. So no key exists that could
-sign another certificate, and none must stay secret for years. A new certificate therefore always has a new CA, which
-API servers must trust before the certificate is served (`rotation`). A client that reads its CAs only when it starts
-needs a CA that remains: `make_authority` and `sign`.
-
 PairError   the certificate, key or CA is unreadable, or they do not belong together
 """
 
@@ -70,11 +65,6 @@ class Authority:
     key: bytes
 
 
-def make(names: Sequence[str], *, now: datetime) -> Pair:
-    """Create a certificate for these DNS names and IP addresses, signed by a CA of its own."""
-    return sign(names, authority=make_authority(now=now, lifetime=LIFETIME), now=now)
-
-
 def make_authority(*, now: datetime, lifetime: timedelta) -> Authority:
     """Create a CA that signs certificates, but no other CA."""
     key = ec.generate_private_key(ec.SECP256R1())
@@ -96,7 +86,7 @@ def sign(
     lifetime: timedelta = LIFETIME,
     use: ObjectIdentifier = SERVER,
 ) -> Pair:
-    """Create a certificate for these names with a CA. Raises `PairError` if the CA is unreadable."""
+    """Create a certificate for these DNS names and IP addresses. Raises `PairError` if the CA is unreadable."""
     issuer, issuer_key = _read_authority(authority)
     key = ec.generate_private_key(ec.SECP256R1())
     certificate = (
@@ -136,8 +126,10 @@ def facts_of(pair: Pair) -> Facts:
             valid_from=certificate.not_valid_before_utc,
             valid_until=certificate.not_valid_after_utc,
         )
+    except InvalidSignature as error:
+        raise PairError("another CA has signed the certificate") from error
     # OpenSSL and the parsers of keys raise any of these for malformed input.
-    except (ValueError, TypeError, InvalidSignature, x509.ExtensionNotFound) as error:
+    except (ValueError, TypeError, x509.ExtensionNotFound) as error:
         raise PairError(str(error) or type(error).__name__) from error
 
 

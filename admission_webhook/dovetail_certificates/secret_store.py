@@ -1,6 +1,8 @@
 """The Secrets that `dovetail-certificates` maintains: read, and written by server-side apply.
 
-ForeignSecretError   the Secret exists and has another owner; it is never overwritten
+SecretError               the Secret is of no use here
+  ForeignSecretError      it exists and has another owner; it is never overwritten
+  UnusableAuthorityError  it should hold a CA, and there is none that can sign
 """
 
 from collections.abc import Mapping
@@ -18,7 +20,11 @@ OPAQUE: Final = "Opaque"
 log = logs.get_logger("dovetail.certificates")
 
 
-class ForeignSecretError(Exception):
+class SecretError(Exception):
+    """The Secret is of no use here."""
+
+
+class ForeignSecretError(SecretError):
     """The Secret exists and `dovetail-certificates` did not create it."""
 
     def __init__(self, name: str) -> None:
@@ -26,6 +32,13 @@ class ForeignSecretError(Exception):
             f"Secret {name} was not made by {names.CERTIFICATES_MANAGER}: delete it, "
             "or name cert-manager's issuer or your own Secret in the values"
         )
+
+
+class UnusableAuthorityError(SecretError):
+    """The Secret should hold a CA, and there is none that can sign."""
+
+    def __init__(self, name: str, *, problem: str) -> None:
+        super().__init__(f"Secret {name}: {problem}. `helm upgrade` with the same values makes a CA")
 
 
 class Secret(Described, frozen=True, kw_only=True):

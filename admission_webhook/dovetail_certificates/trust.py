@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from dovetail import logs, names
+from dovetail import names
 from dovetail.api.meta import Described, ObjectMeta
 from dovetail.api.resources import CRDS, Resource
 from dovetail.decoding import convert
@@ -20,7 +20,6 @@ MUTATING: Final = Resource(
     kind="MutatingWebhookConfiguration",
     namespaced=False,
 )
-log = logs.get_logger("dovetail.certificates")
 
 
 class ClientConfig(Described, frozen=True, kw_only=True):
@@ -122,8 +121,13 @@ async def read(client: Client, *, configuration: str, converted: Sequence[str]) 
     return found
 
 
-async def publish(client: Client, *, bundle: bytes, over: Trusting) -> None:
-    """Write the bundle over the object that was read, where it has another one. Raises `KubeError`."""
+def bundle_of(trusting: Sequence[Trusting]) -> bytes:
+    """The CAs of all these objects, as one PEM bundle without duplicates."""
+    return b"\n".join(dict.fromkeys(bundle for each in trusting for bundle in each.bundles.values() if bundle))
+
+
+async def publish(client: Client, *, bundle: bytes, over: Trusting) -> bool:
+    """Write the bundle over the object that was read, if that has another one. Raises `KubeError`."""
     stale = [name for name, found in over.bundles.items() if found != bundle]
     if over.conversion is not None and (stale or not over.is_claimed):
         await _claim(client, bundle=bundle, over=over, conversion=over.conversion)
@@ -134,8 +138,8 @@ async def publish(client: Client, *, bundle: bytes, over: Trusting) -> None:
         }
         await client.patch(MUTATING, name=over.metadata.name, patch=patch, as_type=_Written, kind="strategic")
     else:
-        return
-    log.info("CAs published", kind=over.resource.kind, name=over.metadata.name, webhooks=stale)
+        return False
+    return True
 
 
 async def _claim(client: Client, *, bundle: bytes, over: Trusting, conversion: dict[str, Any]) -> None:

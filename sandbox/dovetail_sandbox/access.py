@@ -105,18 +105,25 @@ def apply(rendered: Rendered, *, kubectl: Path, kubeconfig: Path, namespace: str
     Raises `ChartError` with the API server's message.
     """
     around = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
-    listed = {"apiVersion": "v1", "kind": "List", "items": [around, *rendered.objects]}
+    how = ("apply", "--server-side", "--force-conflicts", "--field-manager=dovetail-sandbox")
+    _kubectl(*how, manifests=[around, *rendered.objects], kubectl=kubectl, kubeconfig=kubeconfig)
+
+
+def delete(manifests: Sequence[Manifest], *, kubectl: Path, kubeconfig: Path) -> None:
+    """Delete these objects. Raises `ChartError` with the API server's message."""
+    how = ("delete", "--ignore-not-found", "--wait=false")
+    _kubectl(*how, manifests=manifests, kubectl=kubectl, kubeconfig=kubeconfig)
+
+
+def _kubectl(*how: str, manifests: Sequence[Manifest], kubectl: Path, kubeconfig: Path) -> None:
     done = subprocess.run(
-        [
-            str(kubectl), f"--kubeconfig={kubeconfig}", "apply", "--server-side", "--force-conflicts",
-            "--field-manager=dovetail-sandbox", "--filename=-",
-        ],
-        input=json.dumps(listed),
+        [str(kubectl), f"--kubeconfig={kubeconfig}", *how, "--filename=-"],
+        input=json.dumps({"apiVersion": "v1", "kind": "List", "items": manifests}),
         capture_output=True,
         text=True,
         timeout=120,
         check=False,
-    )  # fmt: skip
+    )
     if done.returncode != 0:
         raise ChartError(f"The API server refuses the chart: {done.stderr.strip()}")
 

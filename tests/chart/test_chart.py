@@ -198,7 +198,7 @@ def test_no_role_has_a_wildcard(chart: list[dict[str, Any]]) -> None:
 
 
 # Who keeps or removes Secrets, each by its name.
-OF_SECRETS = {"dovetail-certificates", "dovetail-cleanup"}
+OF_SECRETS = {"dovetail-certificates", "dovetail-trust", "dovetail-cleanup"}
 # The other verbs on pods. The policy dovetail-job-pods lets the operator open the gate of a pod, dovetail-allocations
 # lets it change one annotation. Helm's hooks: the cleanup deletes the pod of a failed test by its name, and the test
 # creates a GPUJob, for which a policy may demand that right.
@@ -391,7 +391,7 @@ def test_every_account_in_a_binding_exists(chart: list[dict[str, Any]]) -> None:
         for subject in each["subjects"]
         if subject["kind"] == "ServiceAccount"
     }
-    programs = ("operator", "scheduler", "extender", "agent", "certificates", "cleanup", "test")
+    programs = ("operator", "scheduler", "extender", "agent", "certificates", "trust", "cleanup", "test")
     assert bound == {f"dovetail-{name}" for name in programs}
     # The webhook asks the API server nothing.
     assert accounts == {*bound, "dovetail-webhook"}

@@ -63,6 +63,17 @@ def test_the_daemon_has_three_capabilities_and_the_node_s_processes(chart: list[
     assert "privileged" not in container["securityContext"]
 
 
+def test_only_the_supervisor_has_a_token_and_the_privileged_container_has_none(chart: list[dict[str, Any]]) -> None:
+    pod = pods(chart)["dovetail-mps"]
+    (container,), (privileged,) = pod["containers"], pod["initContainers"]
+    assert pod["automountServiceAccountToken"] is False
+    (volume,) = [each["name"] for each in pod["volumes"] if "projected" in each]
+    token = mounts(container)["/var/run/secrets/kubernetes.io/serviceaccount"]
+    assert (token["name"], token["readOnly"]) == (volume, True)
+    assert privileged["securityContext"]["privileged"]
+    assert volume not in {each["name"] for each in privileged["volumeMounts"]}
+
+
 def test_it_may_read_tenants_and_tell_events_and_nothing_else(chart: list[dict[str, Any]]) -> None:
     rules = named(chart, "ClusterRole", "dovetail-mps")["rules"]
     assert [(rule["resources"], rule["verbs"]) for rule in rules] == [

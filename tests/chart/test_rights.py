@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from dovetail.api.resources import JOBS
 from dovetail.jobs.guests.registry import KINDS
@@ -48,10 +49,26 @@ def test_no_account_changes_pods_runs_in_them_or_makes_tokens(chart: str) -> Non
     forbidden = {"pods/exec", "pods/attach", "pods/portforward", "pods/ephemeralcontainers", "serviceaccounts/token"}
     for right in rights_in(chart):
         assert right.resource not in forbidden, right
-        # The clean-up deletes the pod of a failed `helm test`. The operator opens the gates of pods in the queue: the
-        # policy dovetail-job-pods refuses it any other change.
-        is_known = right.name == "dovetail-test" or (right.account, right.verb) == ("dovetail-operator", "patch")
+        # The clean-up deletes the pod of a failed `helm test`, which creates a GPUJob and so must be allowed to create
+        # pods. The operator opens the gates of pods in the queue: dovetail-job-pods refuses it any other change.
+        known = {("dovetail-operator", "patch"), ("dovetail-test", "create")}
+        is_known = right.name == "dovetail-test" or (right.account, right.verb) in known
         assert right.resource != "pods" or right.verb in {"get", "list", "watch"} or is_known, right
+
+
+def test_only_an_account_that_exists_while_helm_runs_writes_where_api_servers_read_whom_to_trust(chart: str) -> None:
+    groups = {"admissionregistration.k8s.io", "apiextensions.k8s.io", "apiregistration.k8s.io"}
+    writers = {right.account for right in rights_in(chart) if right.group in groups and right.verb != "get"}
+    assert writers == {"dovetail-trust"}
+    lives = [each for each in yaml.safe_load_all(chart) if each and each["metadata"]["name"] == "dovetail-trust"]
+    for manifest in lives:
+        annotations = manifest["metadata"]["annotations"]
+        kept = {"Job": {"before-hook-creation", "hook-succeeded"}}.get(
+            manifest["kind"], {"before-hook-creation", "hook-succeeded", "hook-failed"}
+        )
+        assert set(annotations["helm.sh/hook-delete-policy"].split(",")) == kept, manifest["kind"]
+        assert {"pre-install", "post-install", "pre-upgrade"} <= set(annotations["helm.sh/hook"].split(","))
+    assert {"ServiceAccount", "ClusterRole", "ClusterRoleBinding"} <= {each["kind"] for each in lives}
 
 
 def test_the_operator_may_follow_and_hold_each_kind_of_guest_and_nothing_more(chart: str) -> None:

@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from dovetail_certificates.mutual import Authorities
 from dovetail_certificates.pairs import CLIENT, Authority, make_authority, sign
+from dovetail_certificates.signing import Authorities
 from tests.installation import attached
 from tests.installation.attached import Load
 from tests.installation.machine import CHART, NAMESPACE, Machine, timed

@@ -74,7 +74,7 @@ def test_a_half_failed_upgrade_is_repeated_with_the_right_value(machine: Machine
     refused = machine.upgrade(values={"operator.replicas": -1})
     assert refused.returncode != 0
     assert "at '/operator/replicas'" in refused.stderr
-    stuck = machine.upgrade(values={"image.tag": "missing"}, timeout="20s")
+    stuck = machine.upgrade(values={"scheduler.image.tag": "missing"}, timeout="40s")
     assert stuck.returncode != 0
     expect_same_words(stuck.stderr, machine)
     with timed("the same upgrade with the right tag"):

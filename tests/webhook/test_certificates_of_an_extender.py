@@ -16,9 +16,10 @@ from dovetail.kube.client import Client
 from dovetail_certificates import main, pairs
 from dovetail_certificates.extender import Attached, ExtenderKeeper
 from dovetail_certificates.metrics import Metrics
-from dovetail_certificates.mutual import CA_LIFETIME, CA_OVERLAP, CLIENT_LIFETIME, Authorities, Side, plan_pair
+from dovetail_certificates.mutual import CA_OVERLAP
 from dovetail_certificates.pairs import LIFETIME, PairError, authorities_in, make_authority
 from dovetail_certificates.secret_store import ForeignSecretError
+from dovetail_certificates.signing import CA_LIFETIME, CLIENT_LIFETIME, Authorities, Side, plan_pair
 from tests.loopback import client_of
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
@@ -245,7 +246,7 @@ async def test_each_side_accepts_the_other_by_a_handshake(scene: Scene, tmp_path
     ("options", "said"),
     [
         ((), "name --secret for the webhook, --extender-secret, or both"),
-        (("--secret=x",), "--secret needs --name, --mutating-webhook-configuration"),
+        (("--secret=x",), "--secret needs --name"),
         (("--extender-secret=x", "--client-name=y"), "--extender-secret needs --extender-name"),
     ],
 )

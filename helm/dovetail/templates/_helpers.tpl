@@ -343,7 +343,7 @@ dovetail-extender.{{ .Release.Namespace }}.svc
 {{- merge (dict) (dig "gpu_resource" dict .Values.config) $known | values | uniq | sortAlpha | toJson -}}
 {{- end }}
 
-{{/* The address at which the API server reaches the webhook. dovetail-certificates writes the trusted CAs (`caBundle`). */}}
+{{/* The address at which the API server reaches the webhook. dovetail-trust writes the trusted CA (`caBundle`). */}}
 {{- define "dovetail.webhookClient" -}}
 {{- include "dovetail.webhookAt" (dict "root" . "path" "/mutate") -}}
 {{- end }}
@@ -391,6 +391,21 @@ service: {name: dovetail-webhook, namespace: {{ .root.Release.Namespace }}, port
 {{- end -}}
 {{- end -}}
 {{- $ports | uniq | toJson -}}
+{{- end }}
+
+{{/* The egress rules of a pod that sends requests to the API servers: DNS and their ports. */}}
+{{- define "dovetail.egressToApiServers" -}}
+- ports: [{protocol: UDP, port: 53}, {protocol: TCP, port: 53}]
+- ports:
+    {{- range .Values.networkPolicies.apiServerPorts }}
+    - {protocol: TCP, port: {{ . }}}
+    {{- end }}
+  {{- with .Values.networkPolicies.apiServerCIDRs }}
+  to:
+    {{- range . }}
+    - ipBlock: {cidr: {{ . | quote }}}
+    {{- end }}
+  {{- end }}
 {{- end }}
 
 {{/* "true" if dovetail-certificates runs: for a webhook or an attached extender whose certificates do not come from elsewhere. */}}

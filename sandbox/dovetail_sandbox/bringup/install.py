@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from dovetail_sandbox import access, state
+from dovetail_sandbox.bringup import hooks
 from dovetail_sandbox.bringup.plan import GATEWAY_PORT, PORT_VALUES, Work
 from dovetail_sandbox.errors import ChartError
 from dovetail_sandbox.installed import chart, neighbour_webhooks, workloads
@@ -40,9 +41,10 @@ def render(work: Work) -> Rendered:
 
 
 def install(work: Work, *, rendered: Rendered) -> None:
-    """Apply what the chart installs, and start its programs."""
+    """Apply what the chart installs, run its hooks, and start its programs."""
     with work.report.task("What the chart installs: CRDs, roles, classes, configuration"):
         access.apply(rendered, kubectl=work.programs["kubectl"], kubeconfig=work.cluster.kubeconfig)
+        hooks.run(work, rendered=rendered, place=_place(work))
     started = _start_deployables(work, rendered=rendered)
     with work.report.task(f"Dovetail: {', '.join(started) or 'nothing, as asked'}"):
         work.cluster.wait_ready(started)
@@ -54,7 +56,7 @@ def _start_deployables(work: Work, *, rendered: Rendered, namespace: str = chart
     Return their names.
     """
     cluster = work.cluster
-    place = workloads.Place(folder=cluster.folder, program=partial(_program, work), kubeconfig=work.kubeconfig_of)
+    place = _place(work)
     for path, text in workloads.files(rendered, place=place).items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
@@ -102,6 +104,10 @@ def _secret_volume(work: Work, *, mounted: workloads.MountedSecret, namespace: s
         env={"KUBECONFIG": str(work.cluster.kubeconfig)},
         log=str(work.cluster.folder / "logs" / f"{name}.log"),
     )
+
+
+def _place(work: Work) -> workloads.Place:
+    return workloads.Place(folder=work.cluster.folder, program=partial(_program, work), kubeconfig=work.kubeconfig_of)
 
 
 def _program(work: Work, command: str) -> Path:

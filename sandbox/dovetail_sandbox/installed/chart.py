@@ -23,11 +23,15 @@ Manifest = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rendered:
-    """The chart's manifests: `workloads` run as local processes, `objects` go to the API server."""
+    """The chart's manifests: `workloads` run as local processes, `objects` go to the API server.
+
+    `hooks` are the Jobs that Helm runs after an installation, and what it creates for them and deletes afterwards.
+    """
 
     text: str
     workloads: tuple[Manifest, ...]
     objects: tuple[Manifest, ...]
+    hooks: tuple[Manifest, ...] = ()
 
     def files_of(self, kind: Literal["ConfigMap", "Secret"], *, name: str) -> dict[str, str]:
         """Return the files of a ConfigMap or Secret.
@@ -102,7 +106,8 @@ def split(text: str) -> Rendered:
     return Rendered(
         text=text,
         workloads=tuple(each for each in manifests if each["kind"] in _WORKLOADS),
-        objects=tuple(each for each in manifests if each["kind"] not in _WORKLOADS and not _is_hook(each)),
+        objects=tuple(each for each in manifests if each["kind"] not in _WORKLOADS and not _events(each)),
+        hooks=tuple(each for each in manifests if "post-install" in _events(each)),
     )
 
 
@@ -110,5 +115,7 @@ def _decoded(text: str) -> str:
     return base64.b64decode(text).decode()
 
 
-def _is_hook(manifest: Manifest) -> bool:
-    return "helm.sh/hook" in (manifest["metadata"].get("annotations") or {})
+def _events(manifest: Manifest) -> list[str]:
+    """When Helm creates a hook; empty for what stays."""
+    text = (manifest["metadata"].get("annotations") or {}).get("helm.sh/hook", "")
+    return text.split(",") if text else []

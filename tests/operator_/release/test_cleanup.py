@@ -149,7 +149,13 @@ def test_the_names_are_those_that_the_chart_allows() -> None:
     lists = re.findall(r"resourceNames: \[(.*)\]", CHART.read_text(encoding="utf-8"))
     allowed = {name for each in lists for name in each.split(", ")}
     wanted = {*leftovers.LEASE_NAMES, *leftovers.CONFIGMAP_NAMES, names.JOB_NUMBERS, leftovers.TEST_POD}
-    secrets = {"dovetail-webhook", "dovetail-extender", "dovetail-extender-client", "dovetail-extender-ca"}
+    secrets = {
+        "dovetail-webhook",
+        "dovetail-webhook-ca",
+        "dovetail-extender",
+        "dovetail-extender-client",
+        "dovetail-extender-ca",
+    }
     assert allowed == wanted | secrets
 
 

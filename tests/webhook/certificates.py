@@ -1,0 +1,202 @@
+"""The objects that hold certificates and CAs, on loopback with the API server's rules, and the time."""
+
+import base64
+import itertools
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, NamedTuple
+
+from aiohttp import web
+
+from dovetail import names
+from dovetail.kube.client import Client
+from dovetail_certificates import hook
+from dovetail_certificates.keeper import Keeper, Target
+from dovetail_certificates.metrics import Metrics
+from tests.loopback import client_of
+
+START: Final = datetime(2030, 1, 1, tzinfo=UTC)
+NAMES: Final = ("dovetail-webhook.dovetail-system.svc", "127.0.0.1")
+LEAF, CA = "dovetail-webhook", "dovetail-webhook-ca"
+_SECRETS: Final = "/api/v1/namespaces/dovetail-system/secrets/{name}"
+_HOOKS: Final = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/dovetail"
+CRD: Final = "gpuquotas.dovetail.dev"
+_CRDS: Final = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{CRD}"
+
+
+class Clock:
+    """The time, and a `sleep` that only advances it."""
+
+    def __init__(self) -> None:
+        self.now = START
+        self.slept: list[float] = []
+
+    def __call__(self) -> datetime:
+        return self.now
+
+    async def sleep(self, seconds: float) -> None:
+        """Advance the time."""
+        self.slept.append(seconds)
+        self.now += timedelta(seconds=seconds)
+
+
+class Api:
+    """Secrets, a webhook configuration and a CRD; a write with an old resourceVersion is a conflict."""
+
+    def __init__(self) -> None:
+        self.secrets: dict[str, dict[str, Any]] = {}
+        # None: it is not installed, as the CRD.
+        self.hooks: dict[str, Any] | None = None
+        self.crd: dict[str, Any] | None = None
+        self.writes: list[str] = []
+        self.refuses = 0
+        self.before_write: Callable[[], None] = lambda: None
+        self._versions = itertools.count(2)
+
+    def running(self) -> AbstractAsyncContextManager[Client]:
+        return client_of([
+            web.get(_SECRETS, self._read_secret),
+            web.patch(_SECRETS, self._apply_secret),
+            web.get(_HOOKS, self._read_hooks),
+            web.patch(_HOOKS, self._patch_hooks),
+            web.get(_CRDS, self._read_crd),
+            web.patch(_CRDS, self._apply_crd),
+        ])  # fmt: skip
+
+    def install(self) -> None:
+        """Create the webhook configuration, as Helm does between two runs of the hook."""
+        hooks = ("pods.dovetail.dev", "gpujobs.dovetail.dev")
+        self.hooks = {
+            "metadata": {"name": "dovetail", "resourceVersion": "1"},
+            "webhooks": [{"name": name, "clientConfig": {"url": "https://127.0.0.1/mutate"}} for name in hooks],
+        }
+
+    def install_crd(self, *, strategy: str = "Webhook") -> None:
+        """Install the CRD, with a conversion webhook or without."""
+        conversion: dict[str, Any] = {"strategy": strategy}
+        if strategy == "Webhook":
+            config = {"url": "https://127.0.0.1/convert"}
+            conversion["webhook"] = {"clientConfig": config, "conversionReviewVersions": ["v1"]}
+        self.crd = {"metadata": {"name": CRD, "resourceVersion": "1"}, "spec": {"conversion": conversion}}
+
+    def data(self, name: str) -> dict[str, bytes]:
+        return {key: base64.b64decode(text) for key, text in self.secrets[name]["data"].items()}
+
+    def put(self, name: str, data: dict[str, bytes]) -> None:
+        """Overwrite what a Secret contains."""
+        self.secrets[name]["data"] = {key: base64.b64encode(text).decode() for key, text in data.items()}
+
+    @property
+    def bundle(self) -> bytes:
+        assert self.hooks is not None
+        (bundle,) = {each["clientConfig"].get("caBundle", "") for each in self.hooks["webhooks"]}
+        return base64.b64decode(bundle)
+
+    @bundle.setter
+    def bundle(self, bundle: bytes) -> None:
+        assert self.hooks is not None
+        for each in self.hooks["webhooks"]:
+            each["clientConfig"]["caBundle"] = base64.b64encode(bundle).decode()
+
+    @property
+    def crd_bundle(self) -> bytes:
+        assert self.crd is not None
+        return base64.b64decode(self.crd["spec"]["conversion"]["webhook"]["clientConfig"].get("caBundle", ""))
+
+    async def _read_secret(self, request: web.Request) -> web.Response:
+        if self.refuses:
+            self.refuses -= 1
+            return _status(403)
+        found = self.secrets.get(request.match_info["name"])
+        return _status(404) if found is None else web.json_response(found)
+
+    async def _apply_secret(self, request: web.Request) -> web.Response:
+        assert request.query["fieldManager"] == names.CERTIFICATES_MANAGER
+        body, name = await request.json(), request.match_info["name"]
+        self.before_write()
+        version, found = body["metadata"].get("resourceVersion"), self.secrets.get(name)
+        if version and (found is None or version != found["metadata"]["resourceVersion"]):
+            return _status(409)
+        body["metadata"]["resourceVersion"] = str(next(self._versions))
+        self.secrets[name] = body
+        self.writes.append(name)
+        return web.json_response(body)
+
+    async def _read_hooks(self, _request: web.Request) -> web.Response:
+        return _status(404) if self.hooks is None else web.json_response(self.hooks)
+
+    async def _patch_hooks(self, request: web.Request) -> web.Response:
+        body = await request.json()
+        assert self.hooks is not None
+        if body["metadata"]["resourceVersion"] != self.hooks["metadata"]["resourceVersion"]:
+            return _status(409)
+        for change in body["webhooks"]:
+            (found,) = [each for each in self.hooks["webhooks"] if each["name"] == change["name"]]
+            found["clientConfig"] |= change["clientConfig"]
+        self.hooks["metadata"]["resourceVersion"] = str(next(self._versions))
+        self.writes.append("hooks")
+        return web.json_response(self.hooks)
+
+    async def _read_crd(self, _request: web.Request) -> web.Response:
+        return _status(404) if self.crd is None else web.json_response(self.crd)
+
+    async def _apply_crd(self, request: web.Request) -> web.Response:
+        assert (request.content_type, request.query["fieldManager"]) == (
+            "application/apply-patch+yaml",
+            names.CERTIFICATES_MANAGER,
+        )
+        body = await request.json()
+        assert self.crd is not None
+        if body["metadata"]["resourceVersion"] != self.crd["metadata"]["resourceVersion"]:
+            return _status(409)
+        self.crd["spec"] |= body["spec"]
+        fields = {"f:spec": {"f:conversion": {}}}
+        self.crd["metadata"] |= {
+            "resourceVersion": str(next(self._versions)),
+            "managedFields": [{"manager": names.CERTIFICATES_MANAGER, "operation": "Apply", "fieldsV1": fields}],
+        }
+        self.writes.append("crd")
+        return web.json_response(self.crd)
+
+
+class Scene(NamedTuple):
+    """An API server, a client of it, and the time."""
+
+    api: Api
+    client: Client
+    clock: Clock
+
+
+def _status(code: int) -> web.Response:
+    return web.json_response({"kind": "Status", "code": code, "message": "no"}, status=code)
+
+
+def make_keeper(
+    client: Client,
+    *,
+    clock: Clock,
+    names: Sequence[str] = NAMES,
+    look_seconds: float = 10.0,
+    metrics: Metrics | None = None,
+) -> Keeper:
+    """What `dovetail-certificates` runs for the webhook."""
+    target = Target(namespace="dovetail-system", secret=LEAF, names=names)
+    return Keeper.of_webhook(client, target=target, metrics=metrics or Metrics(), now=clock, look_seconds=look_seconds)
+
+
+async def run_hook(client: Client, *, clock: Clock, seconds: float = 100.0) -> tuple[str, list[str]]:
+    """Run `dovetail-trust` as the chart does: its error, empty for none, and what it said."""
+    options = [f"--secret={LEAF}", "--mutating-webhook-configuration=dovetail", f"--converted={CRD}"]
+    args = hook.parser().parse_args([*options, f"--timeout={seconds}"])
+    said: list[str] = []
+    problem = await hook.run(client, args=args, say=said.append, now=clock, sleep=clock.sleep)
+    return problem, said
+
+
+async def install(client: Client, *, api: Api, clock: Clock) -> None:
+    """Install the release: the hook, what the chart creates, the hook again, and the first certificate."""
+    assert (await run_hook(client, clock=clock))[0] == ""
+    api.install()
+    assert (await run_hook(client, clock=clock))[0] == ""
+    await make_keeper(client, clock=clock).reconcile()
