@@ -5,7 +5,7 @@ All terms have one unit, a share of the node with equal weight for each device, 
 pods that take a quarter of a node move each term by a quarter at most.
 
 - SPREAD prefers the node with the least promised or measured load. Fragmentation decides between equally loaded nodes.
-- BALANCED places as PACK does, but avoids nodes with load that nobody asked for: devices, device memory and CPU in use
+- BALANCED places as PACK does, but avoids nodes with load that no pod requests: devices, device memory and CPU in use
   beyond what is promised.
 - PACK uses the fragmentation term alone (contracts §3.10), which `fragmentation_term` defines.
 """
