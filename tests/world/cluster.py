@@ -45,13 +45,16 @@ class Cluster:
         for pod in self.server.all("pods"):
             self._run(pod)
 
-    def end_worker(self, key: str, *, exit_code: int) -> None:
-        """Let the container of a pod end."""
+    def end_worker(self, key: str, *, exit_code: int, disrupted: bool = False) -> None:
+        """Let the container of a pod end, because somebody evicts it where it is `disrupted`."""
         phase = "Failed" if exit_code else "Succeeded"
 
         def end(pod: Values) -> None:
             state = {"terminated": {"exitCode": exit_code, "reason": "Error" if exit_code else "Completed"}}
-            pod["status"] |= {"phase": phase, "containerStatuses": [{"name": "main", "state": state}]}
+            conditions = [{"type": "DisruptionTarget", "status": "True"}] if disrupted else []
+            pod["status"] |= {
+                "phase": phase, "containerStatuses": [{"name": "main", "state": state}], "conditions": conditions
+            }  # fmt: skip
 
         self.server.change("pods", key, end)
 
@@ -92,7 +95,7 @@ class Cluster:
             self._write(key, active=0, ready=0, startTime=None)
             return
         succeeded = {_index(pod) for pod in pods if _phase(pod) == "Succeeded"}
-        failed = [pod for pod in pods if _phase(pod) == "Failed"]
+        failed = [pod for pod in pods if _phase(pod) == "Failed" and not _is_ignored(pod, job=job)]
         wanted = range(job["spec"]["completions"])
         if len(failed) > job["spec"].get("backoffLimit", 6):
             self._end(key, pods, type="Failed", reason="BackoffLimitExceeded")
@@ -241,6 +244,12 @@ def _phase(pod: Values) -> str:
 
 def _index(pod: Values) -> int:
     return int(pod["metadata"]["annotations"][names.COMPLETION_INDEX])
+
+
+def _is_ignored(pod: Values, *, job: Values) -> bool:
+    """Whether the Job replaces a disrupted pod without counting a failure."""
+    rules = job["spec"].get("podFailurePolicy", {}).get("rules", [{}])
+    return rules[0].get("action") == "Ignore" and bool(pod["status"].get("conditions"))
 
 
 def _is_over(job: Values) -> bool:

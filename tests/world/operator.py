@@ -11,10 +11,12 @@ from unittest import mock
 
 from prometheus_client import CollectorRegistry
 
+from dovetail.api.gpujob import GPUJob
 from dovetail.api.meta import EventType
 from dovetail.cluster.view import ClusterView
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.kube.client import Client
+from dovetail.kube.errors import KubeError
 from dovetail.kube.workqueue import WorkQueue
 from dovetail.queue import cycle as core_cycle
 from dovetail.queue.preemption.policy import Rules
@@ -25,6 +27,7 @@ from dovetail_operator.learning.utilization import Utilization
 from dovetail_operator.metrics import make_counters
 from dovetail_operator.queue.quota_status import QuotaStatusWriter
 from dovetail_operator.queue.time_slices import TimeSlices
+from dovetail_operator.state.failing_jobs import Failing
 from dovetail_operator.state.pending_writes import PendingWrites
 from dovetail_operator.state.state import State, build_state
 from dovetail_operator.watchers.guests.keeper import GuestKeeper
@@ -49,7 +52,12 @@ _KINDS: Final = {
 
 
 class _Slices(TimeSlices):
-    """Work that pauses wherever it may, and takes no time."""
+    """Work that pauses wherever it may, for `pause_seconds`, and takes no time of the processor."""
+
+    pause_seconds = 0.0
+
+    async def pause_if_due(self) -> None:
+        await asyncio.sleep(self.pause_seconds)
 
     @property
     def busy_seconds(self) -> float:
@@ -61,9 +69,27 @@ class _Slices(TimeSlices):
 
 
 @contextmanager
-def virtual_clocks(loop: VirtualLoop) -> Iterator[None]:
-    """All clocks of the operator show the loop's time."""
+def watched(loop: VirtualLoop, *, failures: list[Exception], slow_cycles: bool) -> Iterator[None]:
+    """All clocks of the operator show the loop's time, and what it would log and try again is a failure.
+
+    With `slow_cycles` each verdict takes long enough for reconciles in between.
+    """
+
+    def failed(_event: str, *, error: Exception, **_more: object) -> None:
+        if not isinstance(error, KubeError):
+            failures.append(error)
+
+    record = Failing.record
+
+    def recorded(self: Failing, job: GPUJob, *, error: Exception) -> bool:
+        failures.append(error)
+        return record(self, job, error=error)
+
     with ExitStack() as stack:
+        for module in ("queue.loop", "queue.start_estimates", "controller.controller"):
+            stack.enter_context(mock.patch(f"dovetail_operator.{module}.log_failure", failed))
+        stack.enter_context(mock.patch.object(Failing, "record", recorded))
+        stack.enter_context(mock.patch.object(_Slices, "pause_seconds", 0.3 if slow_cycles else 0.0))
         stack.enter_context(mock.patch("time.monotonic", loop.time))
         for part in (PendingWrites, Utilization, GuestKeeper, PodEvictions):
             defaults: Any = part.__init__.__kwdefaults__

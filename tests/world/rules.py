@@ -12,7 +12,7 @@ from dovetail.pods.allocation import allocation_in
 from dovetail_operator.job.drain import DRAIN
 from dovetail_operator.job.observation import Observed
 from tests.world.api import Values
-from tests.world.cluster import _is_over
+from tests.world.cluster import _index, _is_over, _phase
 from tests.world.world import World
 
 
@@ -37,13 +37,30 @@ class Rules:
         # How often each job was ended for another one or a drain, by its UID.
         self.ends: Counter[str] = Counter()
         self._suspended: dict[str, bool] = {}
+        self._plans: dict[str, tuple[int, int]] = {}
         world.server.watches.insert(0, self._look)
 
     # --- limits ------------------------------------------------------------------------------------------------
 
     def _look(self, plural: str, type_: str, values: Values) -> None:
-        if plural != "jobs":
-            return
+        try:
+            if plural == "gpujobs":
+                self._check_plan(values)
+            elif plural == "jobs":
+                self._look_at_job(type_, values)
+        except AssertionError as broken:
+            # The write belongs to the operator, which would try it again.
+            self._world.failures.append(broken)
+
+    def _check_plan(self, values: Values) -> None:
+        """No plan is followed by an earlier one."""
+        placement = (values.get("status") or {}).get("placement")
+        if placement is not None:
+            uid, plan = values["metadata"]["uid"], (placement["generation"], placement.get("replaced", 0))
+            assert plan >= self._plans.get(uid, plan), f"{uid}: plan {self._plans[uid]} is followed by {plan}"
+            self._plans[uid] = plan
+
+    def _look_at_job(self, type_: str, values: Values) -> None:
         uid, suspended = values["metadata"]["uid"], bool(values["spec"].get("suspend"))
         before = self._suspended.get(uid)
         if type_ == "DELETED" or _is_over(values):
@@ -150,6 +167,20 @@ class Rules:
             want = sum(use.milli for use in its), sum(use.jobs for use in its)
             assert have == want, f"{quota.metadata.name} says {have}, and {want} are used: {its}"
 
+    def check_workers(self) -> None:
+        """A job whose workers do not all run says so."""
+        for key, job in self._world.jobs().items():
+            child = self._world.server.find("jobs", key)
+            if job.status.phase != "Running" or child is None or not self._world.cluster.is_running(key):
+                continue
+            pods = [each for each in self._world.cluster._pods_of(child) if "deletionTimestamp" not in each["metadata"]]
+            waiting = {_index(pod) for pod in pods if _phase(pod) == "Pending"}
+            at_work = {_index(pod) for pod in pods if _phase(pod) in {"Running", "Succeeded"}}
+            if len(at_work) == child["spec"]["parallelism"]:
+                assert not job.status.reason, f"{key} says {job.status.reason}, and all its workers run"
+            elif waiting:
+                assert job.status.reason, f"{key} says that it runs, and its workers {waiting} wait"
+
     # --- ends --------------------------------------------------------------------------------------------------
 
     def check_ends(self) -> None:
@@ -189,6 +220,36 @@ class Rules:
             return holds
 
         notices.still_hold = watched  # type: ignore[method-assign]
+
+    def watch_events(self) -> None:
+        """An event that changes what a job has to react to leads to a reconcile of this job."""
+        operator = self._world.operator
+        if getattr(operator._deliver, "__name__", "") == "delivered":
+            return
+        deliver = operator._deliver
+
+        def delivered(plural: str, type_: Any, found: Any) -> None:
+            before = self._outside_of_jobs()
+            deliver(plural, type_, found)
+            queue = operator.queue
+            woken = {*queue._dirty, *queue._at_work, *queue._timers}
+            for key, outside in self._outside_of_jobs().items():
+                if outside != before.get(key, outside) and key not in woken:
+                    self._world.failures.append(
+                        AssertionError(f"{type_} of {plural} wakes nobody for {key}: {outside}")
+                    )
+
+        operator._deliver = delivered  # type: ignore[method-assign]
+
+    def _outside_of_jobs(self) -> dict[str, tuple[Any, ...]]:
+        """What each unfinished job sees of others: its dependencies, its array's tasks, and its devices."""
+        state, now = self._world.operator.state, self._world.now()
+        seen = {key: state.observe(key, now=now) for key, job in state.store.jobs.items() if not is_finished(job)}
+        return {
+            key: (each.dependencies, each.tasks, each.in_the_way, each.bad_cards, each.overuses)
+            for key, each in seen.items()
+            if each is not None and each.number is not None
+        }
 
 
 def milli_of(request: str) -> int:

@@ -12,10 +12,7 @@ import structlog
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from dovetail.engine.filter.fit import Fit, check
-from tests.core.engine.builders import make_ask
 from tests.world import rebuilt
-from tests.world.cluster import view_of
 from tests.world.rules import Rules
 from tests.world.world import World
 
@@ -92,10 +89,12 @@ class WorldMachine(RuleBasedStateMachine):
         if self.world.operator._task is not None:
             self.world.close()
 
-    @initialize(seed=st.sampled_from([None, 1, 2, 3]), nodes=st.sampled_from(["a", "ab", "abc", "bc"]))
-    def begin(self, seed: int | None, nodes: str) -> None:
+    @initialize(
+        seed=st.sampled_from([None, 1, 2, 3]), nodes=st.sampled_from(["a", "ab", "abc", "bc"]), slow=st.booleans()
+    )
+    def begin(self, seed: int | None, nodes: str, slow: bool) -> None:
         self.world.close()
-        self.world = World(seed=seed)
+        self.world = World(seed=seed, slow_cycles=slow)
         self.laws = Rules(self.world)
         for name in nodes:
             self.world.add_node(name, **NODES[name])
@@ -154,9 +153,7 @@ class WorldMachine(RuleBasedStateMachine):
     def change_node(self, name: str, what: str, seconds: float) -> None:
         is_there = self.world.server.find("nodes", name) is not None
         if is_there and what != "comes or goes":
-            self.world.server.change(
-                "nodes", name, lambda node: node["spec"].update(unschedulable=what == "is cordoned")
-            )
+            self.world.cordon(name, cordoned=what == "is cordoned")
         elif is_there:
             self.world.remove_node(name)
         else:
@@ -179,11 +176,8 @@ class WorldMachine(RuleBasedStateMachine):
             if key is not None:
                 self.world.server.delete("pods", key)
             return
-        found = check(view_of(self.world.server).ledger, ask=make_ask(shape), node=node, key="other")
-        if isinstance(found, Fit):
-            self.laws.is_calm = False
-            self.changes += 1
-            self.world.add_pod(f"pod-{self.changes}", namespace=namespace, claim=found.claim, project=project)
+        self.laws.is_calm = False
+        self.changes += self.world.add_pod_with_room(node, namespace=namespace, project=project, shape=shape)
 
     def draw(self, data: st.DataObject, keys: list[str]) -> str | None:
         self.changes += 1
@@ -205,6 +199,7 @@ class WorldMachine(RuleBasedStateMachine):
         rebuilt.check(self.world)
         self.laws.check_ends()
         self.laws.check_statuses()
+        self.laws.check_workers()
         if self.changes <= 1:
             self.laws.check_starts()
         self.changes, self.laws.is_calm = 0, True

@@ -1,19 +1,21 @@
 """A cluster with its operator, in memory and in virtual time: change objects, let time pass, kill the operator."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from datetime import datetime
 from typing import Any, Final
 
 from dovetail import names
 from dovetail.api.gpujob import GPUJob
+from dovetail.engine.filter.fit import Fit, check
 from dovetail.engine.model.claims import Claim
 from dovetail.pods.allocation import AllocatedDevice, Allocation, ContainerAllocation, annotations_of
+from tests.core.engine.builders import make_ask
 from tests.virtual_time import VirtualLoop
 from tests.world.api import ApiServer, Values
-from tests.world.cluster import Cluster
-from tests.world.operator import Operator, now, virtual_clocks
+from tests.world.cluster import Cluster, view_of
+from tests.world.operator import Operator, now, watched
 
 # How long after its last change a cluster has come to rest: delays, notices, ends of pods and pauses of the operator.
 SETTLED_SECONDS: Final = 20.0
@@ -22,18 +24,18 @@ _DOWN_SECONDS: Final = 0.7
 
 
 class World:
-    """`seed` decides how late writes, answers and events are; None for at once."""
+    """`seed` decides how late writes, answers and events are; None for at once. `slow_cycles`: see `watched`."""
 
-    def __init__(self, *, seed: int | None = None) -> None:
+    def __init__(self, *, seed: int | None = None, slow_cycles: bool = False) -> None:
         self.loop = VirtualLoop()
         self._stack = ExitStack()
-        self._stack.enter_context(virtual_clocks(self.loop))
+        # What failed within the operator, which goes on.
+        self.failures: list[Exception] = []
+        self._stack.enter_context(watched(self.loop, failures=self.failures, slow_cycles=slow_cycles))
         self._seed = seed
         self.server = ApiServer(self.time)
         self.cluster = Cluster(self.server, now=self.now)
         self.kills = 0
-        # Of each second that has passed.
-        self.on_step: Callable[[], None] = lambda: None
         self.operator = self._born()
 
     def close(self) -> None:
@@ -79,7 +81,8 @@ class World:
             if self.operator._is_dead:
                 await self._replace()
             self.operator.check()
-            self.on_step()
+            if self.failures:
+                raise self.failures[0]
 
     # --- the operator ------------------------------------------------------------------------------------------
 
@@ -141,6 +144,9 @@ class World:
         for plural in ("gpunodes", "nodes"):
             self.server.delete(plural, name)
 
+    def cordon(self, name: str, *, cordoned: bool = True) -> None:
+        self.server.change("nodes", name, lambda node: node["spec"].update(unschedulable=cordoned))
+
     def submit(self, name: str, *, namespace: str = "team", user: str = "", project: str = "", **spec: Any) -> str:
         if "gpu" not in spec:
             spec["gpu"] = 1
@@ -184,7 +190,20 @@ class World:
         spec = {"nodeName": claim.node, "containers": [{"name": "main"}]}
         self.server.create("pods", {"metadata": metadata, "spec": spec, "status": {"phase": "Running"}})
 
-    def finish(self, key: str, *, exit_code: int = 0, most: int | None = None) -> None:
+    def add_pod_with_room(self, node: str, *, namespace: str, project: str = "", shape: str = "1") -> bool:
+        """The same, where the node has room for such a request."""
+        found = check(view_of(self.server).ledger, ask=make_ask(shape), node=node, key="other")
+        if isinstance(found, Fit):
+            self.add_pod("pod", namespace=namespace, claim=found.claim, project=project)
+        return isinstance(found, Fit)
+
+    def remove_other_pods(self) -> None:
+        """Delete all pods of no GPUJob."""
+        for key, pod in list(self.server.objects.get("pods", {}).items()):
+            if "ownerReferences" not in pod["metadata"]:
+                self.server.delete("pods", key)
+
+    def finish(self, key: str, *, exit_code: int = 0, most: int | None = None, disrupted: bool = False) -> None:
         """The pods of a job that run end, or at most so many of them."""
         job = self.server.find("jobs", key)
         pods = self.cluster._pods_of(job) if job is not None else []
@@ -194,7 +213,8 @@ class World:
             if each["status"]["phase"] == "Running" and "deletionTimestamp" not in each["metadata"]
         ]
         for meta in running[:most]:
-            self.cluster.end_worker(f"{meta['namespace']}/{meta['name']}", exit_code=exit_code)
+            key = f"{meta['namespace']}/{meta['name']}"
+            self.cluster.end_worker(key, exit_code=exit_code, disrupted=disrupted)
 
     def jobs(self) -> dict[str, GPUJob]:
         return {f"{job.metadata.namespace}/{job.metadata.name}": job for job in self.server.typed("gpujobs")}

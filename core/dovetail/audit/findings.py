@@ -7,18 +7,13 @@ FindingKind = Literal[
     "ShareOverpromised", "MemoryOverpromised", "TooManyTurns", "ModeConflict", "NotSole",
     "UnknownNode", "UnknownDevice", "WrongNode", "DeviceTwice",
     "NotAsked", "NotBound", "NotAllocated", "BrokenAllocation", "Mismatch", "AllocationWithoutPod",
-    "HoldsMoreThanAsked", "AboveQuota", "CapacityWithheld", "WaitsThoughItFits", "PreemptionUnused",
+    "HoldsMoreThanAsked",
     "CountOverpromised", "GivenTwice", "BothKinds", "Unreadable",
 ]  # fmt: skip
 
-# What the programs put right a moment after a change of the objects: such a finding counts only once it
-# has lasted, because the objects do not say since when it holds.
-LAGGING: Final[frozenset[FindingKind]] = frozenset(
-    {
-        "AllocationWithoutPod", "HoldsMoreThanAsked", "AboveQuota", "CapacityWithheld", "WaitsThoughItFits",
-        "PreemptionUnused",
-    }
-)  # fmt: skip
+# What the operator or the extender puts right after a change of the objects: such a finding counts only once it has
+# lasted, because the objects do not say since when it holds.
+LAGGING: Final[frozenset[FindingKind]] = frozenset({"AllocationWithoutPod", "HoldsMoreThanAsked"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)

@@ -71,8 +71,9 @@ def _until_the_end(look: "SchedulingCycle", *, jobs: Iterable[Candidate]) -> Ite
 class SchedulingCycle:
     """One scheduling cycle, job by job in order; on request, simulated ones at each later end.
 
-    Admitted jobs are committed to the ledger. Within a cycle room only shrinks, so a shape that was refused once is
-    refused again without another placement: many waiting jobs of a few shapes cost a few placements.
+    Admitted jobs are committed to the ledger. Within a cycle room only grows where the claims of victims that have left
+    are released. Else a shape that was refused once is refused again without another placement: many waiting jobs of a
+    few shapes cost a few placements.
     """
 
     def __init__(
@@ -255,7 +256,7 @@ class SchedulingCycle:
             job, ledger=self._ledger, sites=self._sites, beside=self._residual(job, in_seconds=0.0)
         )
         if cleared is not None:
-            self._kept.forget()
+            self._room_grew()
             return self._admit(job, room=cleared)
         beside = self._residual(job, in_seconds=reclaim.takes_seconds)
         made = reclaim.reclaim(job, owner=owner, ledger=self._ledger, sites=self._sites, beside=beside)
@@ -271,13 +272,18 @@ class SchedulingCycle:
             job, ledger=self._ledger, sites=self._sites, beside=self._residual(job, in_seconds=0.0)
         )
         if cleared is not None:
-            # The cached room was computed before the victims had left.
-            self._kept.forget()
+            self._room_grew()
             return self._admit(job, room=cleared)
         if waits.reason not in _HOPELESS:
             self._reserve(job)
         kept = self._kept_for(job)
         return waits if kept is None else msgspec.structs.replace(waits, kept=kept)
+
+    def _room_grew(self) -> None:
+        """Clear the rooms and shortages that were computed before a job's victims had left."""
+        self._kept.forget()
+        self._refused.clear()
+        self._refused_before.clear()
 
     def _falls_back(self, job: Candidate, *, waits: Waits) -> bool:
         """Whether the job runs on the CPU instead of waiting for this reason."""
@@ -391,15 +397,6 @@ class SchedulingCycle:
             room = beside
         return self._admitted(job, room=room)
 
-    def _is_backfilled(self, job: Candidate, *, room: Room) -> bool:
-        """Whether its time limit alone lets the job use nodes that reservations keep."""
-        if not job.limited or not room.claims:
-            return False
-        heeded = {each.job.key for each in self._to_heed(job)}
-        passed = (each for each in self._to_heed(replace(job, limited=False)) if each.job.key not in heeded)
-        nodes = {claim.node for claim in room.claims}
-        return any(claim.node in nodes for each in passed for claim in each.claims)
-
     def _to_heed(self, job: Candidate) -> list[Reservation]:
         """The reservations and advance reservations that the job must not delay."""
         if job.ask.gpu is None:
@@ -429,11 +426,10 @@ class SchedulingCycle:
 
     def _admitted(self, job: Candidate, *, room: Room) -> Admitted:
         self._drop_reservation(job)
-        limit_seconds = job.limit_seconds if self._is_backfilled(job, room=room) else None
         self._gate.started(job if job.least is None or not room.claims else replace(job, workers=len(room.claims)))
         self._expect(commit(room.claims, job=job, ledger=self._ledger, at_seconds=self._now))
         self._kept.take(room, job=job)
-        return Admitted(key=job.key, claims=room.claims, ask=room.ask, limit_seconds=limit_seconds)
+        return Admitted(key=job.key, claims=room.claims, ask=room.ask)
 
 
 def _with_clause(waits: Waits, *, clause: str) -> Waits:

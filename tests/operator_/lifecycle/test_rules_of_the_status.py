@@ -4,10 +4,12 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+import hypothesis.strategies as st
 import msgspec
 import pytest
+from hypothesis import given
 
-from dovetail.api.gpujob import Measured
+from dovetail.api.gpujob import Measured, Placement
 from dovetail.api.gpunode import Overuse
 from dovetail.api.meta import find_condition
 from dovetail.engine.model.claims import Ask
@@ -405,3 +407,27 @@ def test_a_notice_that_was_taken_back_gives_the_whole_time_again() -> None:
     made = reconcile(replace(seen, now=NOW + timedelta(seconds=10))).status.preemption
     assert made is not None
     assert (made.at, made.count) == (at(41), 1)
+
+
+# --- plans ---------------------------------------------------------------------------------------------------------
+
+
+_PLANS = st.builds(
+    lambda generation, replaced, node: {
+        "generation": generation, "replaced": replaced, "nodes": [{"name": node, "workers": 1}],
+        "worker": {"request": "1"},
+    },
+    st.integers(1, 3), st.integers(0, 2), st.sampled_from(["a", "b"]),
+)  # fmt: skip
+
+
+@given(known=_PLANS, found=_PLANS, phase=st.sampled_from(["Pending", "Running"]))
+def test_a_plan_is_followed_by_a_replacement_of_its_own_alone(
+    known: dict[str, Any], found: dict[str, Any], phase: Any
+) -> None:
+    job = make_job(status={**STARTED, "number": 7, "plans": 3, "placement": known}, restart="Worker")
+    seen = see(job, make_pod(phase=phase, started=-60), child=make_child(job))
+    placement = reconcile(replace(seen, replacement=msgspec.convert(found, Placement))).status.placement
+    assert placement is not None
+    assert placement.generation == known["generation"]
+    assert placement.replaced >= known["replaced"]

@@ -1,6 +1,8 @@
 """What is learned of run times."""
 
+import hypothesis.strategies as st
 import pytest
+from hypothesis import given
 
 from dovetail.queue.estimates.run_times import PARTS, RunTimesUsed
 
@@ -102,3 +104,34 @@ def test_five_are_enough_to_tell(count: int, knows: bool) -> None:
 
 def test_a_job_that_ends_at_once_is_expected_to_run_a_little() -> None:
     assert learned(*[0.0] * 5).expected_seconds(("team",), limit_seconds=100) == pytest.approx(2)
+
+
+_GROUPS = st.sampled_from([("same", "team"), ("team",), ("other", "team")])
+_ENDS = st.tuples(st.just("ends"), _GROUPS, st.sampled_from([10.0, 500.0, 900.0]), st.sampled_from([100, 1000]))
+_ASKS = st.tuples(st.just("asks"), _GROUPS, st.sampled_from([0.0, 0.0, 50.0]), st.sampled_from([100, 1000]))
+
+
+@given(st.lists(st.one_of(_ENDS, _ASKS), max_size=30))
+def test_one_that_was_asked_before_says_what_a_new_one_says(
+    steps: list[tuple[str, tuple[str, ...], float, int]],
+) -> None:
+    def ended_until(count: int) -> RunTimesUsed:
+        fresh = RunTimesUsed()
+        for what, groups, seconds, limit in steps[:count]:
+            if what == "ends":
+                fresh.ended(groups, ran_seconds=seconds, limit_seconds=limit)
+        return fresh
+
+    used = learned(*[0.2] * 4)
+    for at, (what, groups, seconds, limit) in enumerate(steps):
+        if what == "ends":
+            used.ended(groups, ran_seconds=seconds, limit_seconds=limit)
+            continue
+        fresh = ended_until(at)
+        for _ in range(4):
+            fresh.ended(("team",), ran_seconds=200, limit_seconds=1000)
+        have, want = (
+            (each.knows(groups), each.range_seconds(groups, limit_seconds=limit, so_far_seconds=seconds))
+            for each in (used, fresh)
+        )
+        assert have == want
