@@ -130,6 +130,9 @@ function Offered() {
     <section class="sign-in">
       <h1>{signedInAs ? t("offerInstead", signedInAs, username) : t("offer", username)}</h1>
       <p>{t("offerWhy", username)}</p>
+      <p role="alert" class="problem">
+        {arrivalProblem.value}
+      </p>
       <p>
         <button type="button" onClick={() => void attempt(acceptOffer())}>
           {t("offerYes", username)}

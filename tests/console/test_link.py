@@ -1,5 +1,6 @@
 """The link between page and gateway: rights, tabs, an absent gateway, ended sessions."""
 
+import time
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ from playwright.async_api import Browser, Page, expect
 
 from dovetail_cli import consoles
 from dovetail_gateway.access.callers import caller_of
+from dovetail_gateway.access.codes import CODE_SECONDS
 from dovetail_gateway.access.places import Holder
 from dovetail_gateway.access.tokens import token_of
 from dovetail_gateway.app import Options
@@ -65,6 +67,20 @@ async def test_a_link_says_whom_it_signs_in_before_it_does(browser: Browser, fac
         await shows(await thief.tab("queue", code=code), "is of another browser")
     await page.get_by_role("button", name="Sign in as rita").click()
     await shows(page, "next")
+
+
+async def test_a_link_that_is_answered_too_late_says_so_and_leaves_the_session(
+    face: Face, window: Window, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = await window.sign_in("red-token", path="queue")
+    page = await window.tab("queue", code=code_of(face, "admin-token", user="admin"))
+    await shows(page, "You are signed in as rita. Sign in as admin instead?")
+    monkeypatch.setattr(face.made.codes, "_clock", lambda: time.monotonic() + CODE_SECONDS + 1)
+    await page.get_by_role("button", name="Sign in as admin").click()
+    await shows(page, "this code was used already, is too old")
+    await page.get_by_role("button", name="Stay rita").click()
+    await shows(page, "next")
+    assert await me(own) == "rita"
 
 
 async def test_a_link_that_is_not_wanted_signs_nobody_in(face: Face, window: Window) -> None:

@@ -47,13 +47,14 @@ async function readLink(): Promise<void> {
 }
 
 export async function acceptOffer(): Promise<void> {
-  const accepted = offer.value;
+  if (!offer.value) return;
+  await redeem({ code: offer.value.code, instead: true });
   offer.value = null;
-  if (accepted) await redeem({ code: accepted.code, instead: true });
 }
 
 export function declineOffer(): void {
   offer.value = null;
+  arrivalProblem.value = "";
 }
 
 // A code that was typed: from the user's own terminal, so nothing is asked.
