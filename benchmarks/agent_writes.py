@@ -13,6 +13,7 @@ import asyncio
 import json
 import os
 import re
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -30,6 +31,7 @@ from dovetail import names
 from dovetail.api.gpunode import GPUNode
 from dovetail.api.resources import GPUNODES, NODES
 from dovetail.kube.client import Client
+from dovetail_sandbox import credential
 from dovetail_sandbox.cluster import Cluster
 
 RECEIVED: Final = "etcd_network_client_grpc_received_bytes_total"
@@ -74,14 +76,14 @@ async def measured(made: Cluster, *, nodes: int, heartbeat: int, minutes: float)
     """Measure without an agent, then with one that has written all nodes once."""
     async with plane.client_of(made) as client:
         await add_nodes(client, count=nodes)
-        etcd = etcd_of(made)
-        idle = await mb_per_minute(etcd, minutes=minutes / 2)
+        etcd, tls = etcd_of(made), credential.client_context(made.credential)
+        idle = await mb_per_minute(etcd, tls=tls, minutes=minutes / 2)
         with running(made, heartbeat=heartbeat) as port:
             await until_all_are_reported(client, count=nodes)
             # The first writes came all at once; a heartbeat later they are spread as they were made.
             await asyncio.sleep(heartbeat)
             before = await published(port)
-            busy = await mb_per_minute(etcd, minutes=minutes)
+            busy = await mb_per_minute(etcd, tls=tls, minutes=minutes)
             writes = (await published(port) - before) / minutes
     return Writes(
         nodes=nodes,
@@ -122,11 +124,11 @@ def etcd_of(made: Cluster) -> str:
     return next(each.partition("=")[2] for each in arguments if each.startswith("--etcd-servers="))
 
 
-async def mb_per_minute(etcd: str, *, minutes: float) -> float:
+async def mb_per_minute(etcd: str, *, tls: ssl.SSLContext, minutes: float) -> float:
     """The data that etcd receives from its clients."""
-    before, began = await counted(f"{etcd}/metrics", RECEIVED), time.monotonic()
+    before, began = await counted(f"{etcd}/metrics", RECEIVED, tls=tls), time.monotonic()
     await asyncio.sleep(60 * minutes)
-    return (await counted(f"{etcd}/metrics", RECEIVED) - before) / MB / ((time.monotonic() - began) / 60)
+    return (await counted(f"{etcd}/metrics", RECEIVED, tls=tls) - before) / MB / ((time.monotonic() - began) / 60)
 
 
 async def published(port: int) -> float:
@@ -134,9 +136,9 @@ async def published(port: int) -> float:
     return await counted(f"http://127.0.0.1:{port}/metrics", "dovetail_agent_published_total")
 
 
-async def counted(url: str, metric: str) -> float:
+async def counted(url: str, metric: str, *, tls: ssl.SSLContext | bool = True) -> float:
     """The sum of a counter over its labels."""
-    async with aiohttp.ClientSession() as session, session.get(url) as answer:
+    async with aiohttp.ClientSession() as session, session.get(url, ssl=tls) as answer:
         text = await answer.text()
     return sum(float(value) for value in re.findall(rf"^{metric}(?:\{{.*\}})? (\S+)$", text, re.MULTILINE))
 

@@ -3,6 +3,7 @@
 import json
 import re
 import socket
+import ssl
 import statistics
 import sys
 import time
@@ -33,15 +34,17 @@ class Asker:
     client is compiled, and a Python client would cost as much as the answer.
     """
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, *, tls: ssl.SSLContext | None = None) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port))
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if tls is not None:
+            self._socket = tls.wrap_socket(self._socket, server_hostname="127.0.0.1")
         self.took: dict[str, list[float]] = {}
         self.bytes: dict[str, int] = {}
 
     def ask(self, verb: str, body: bytes, *, as_: str) -> Any:
         """Send a request and decode the answer; the time until its last byte is recorded under `as_`."""
-        head = f"POST /{verb} HTTP/1.1\r\nHost: extender\r\nContent-Type: application/json\r\nContent-Length: "
+        head = f"POST /{verb} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: "
         request = f"{head}{len(body)}\r\n\r\n".encode() + body
         started = time.perf_counter()
         self._socket.sendall(request)
@@ -77,7 +80,7 @@ class Asker:
         ]
 
 
-def measure(port: int, *, nodes: list[str], requests: int) -> list[Figure]:
+def measure(port: int, *, nodes: list[str], requests: int, tls: ssl.SSLContext | None = None) -> list[Figure]:
     """Filter over all `nodes` and prioritize over the answer, pod after pod, and measure two rarer kinds.
 
     A pod's hold, from filter or from prioritize, is a change that the next filter must process, like every bind.
@@ -85,7 +88,7 @@ def measure(port: int, *, nodes: list[str], requests: int) -> list[Figure]:
     changed except its own hold; prioritize over all nodes, for pods with their own preferences; and a model that no
     node has, which every node refuses.
     """
-    asker = Asker(port)
+    asker = Asker(port, tls=tls)
     random = Random(0)
     nowhere = _body(pod("nowhere", gpu="0.5(A100)", milli=500), json.dumps(nodes))
     pods = [pod(f"asking-{at}", gpu="0.5", milli=500) for at in range(requests + WARM_UP)]

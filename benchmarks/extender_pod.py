@@ -115,7 +115,7 @@ class Running:
     async def _ask(self, verb: str, body: Any) -> Any:
         # Compact, as Go writes it.
         data = json.dumps(body, separators=(",", ":"))
-        async with self.http.post(f"/{verb}", data=data) as response:
+        async with self.http.post(f"/{verb}", data=data, headers={"Content-Type": "application/json"}) as response:
             assert response.status == 200, await response.text()
             return await response.json()
 

@@ -13,6 +13,7 @@ import json
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from asking import Figure
 from plane import NodeShape
 
 from dovetail.pods.allocation import AllocatedDevice, Allocation, ContainerAllocation, annotations_of
+from dovetail_sandbox import credential
 from dovetail_sandbox.cluster import Cluster
 
 DEVICES = 8
@@ -72,7 +74,9 @@ async def measure(made: Cluster, *, nodes: int, per_node: int, requests: int) ->
     await asyncio.to_thread(made.start, "extender")
     ready = await asyncio.to_thread(_restart, made)
     port = made.state().ports["extender.port"]
-    figures = await asyncio.to_thread(asking.measure, port, nodes=[shape.name for shape in shapes], requests=requests)
+    tls = credential.client_context(made.credential)
+    found = partial(asking.measure, port, nodes=[shape.name for shape in shapes], requests=requests, tls=tls)
+    figures = await asyncio.to_thread(found)
     pid = made.pid("extender")
     now, peak = plane.memory_mib(pid)
     return Scale(

@@ -9,7 +9,6 @@ import os
 import re
 import subprocess
 import time
-import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from dovetail_sandbox import progress, state
+from dovetail_sandbox import credential, progress, state
 from dovetail_sandbox.cluster import Cluster
 from dovetail_sandbox.programs import locate
 
@@ -116,8 +115,8 @@ def _cpu_seconds(made: Cluster) -> dict[str, float]:
 def _runs(made: Cluster) -> dict[str, float]:
     """Reconciles and scheduling cycles since the operator's start."""
     ready = next(each.ready_url for each in state.read_desired(made.folder).components if each.name == "operator")
-    with urllib.request.urlopen(ready.replace("/readyz", "/metrics"), timeout=10) as answer:
-        lines = dict(line.rpartition(" ")[::2] for line in answer.read().decode().splitlines() if line[0] != "#")
+    text = credential.read(ready.replace("/readyz", "/metrics"), folder=made.credential)
+    lines = dict(line.rpartition(" ")[::2] for line in text.splitlines() if line[0] != "#")
     return {name: float(lines[f"dovetail_{metric}_duration_seconds_count"]) for name, metric in _RUNS.items()}
 
 

@@ -61,7 +61,7 @@ def lane(nodeid: str) -> str:
             return str(path) if sandbox is None or sandbox == SHARED_SANDBOX else sandbox
         case ("realnode" | "installation", *_):
             return REAL_NODE
-        case ("sandbox", "test_sandboxes.py" | "test_soak.py" | "test_backup.py"):
+        case ("sandbox", "test_sandboxes.py" | "test_soak.py" | "test_backup.py" | "test_other_user.py"):
             return SANDBOXES
         case ("local_node", "test_gflowd.py" | "test_lasting_queue.py"):
             return SANDBOXES

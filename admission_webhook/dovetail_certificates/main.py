@@ -67,13 +67,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="NAME",
         help="name in the certificate of kube-scheduler; may be repeated",
     )
-    options.add_argument(
-        "--metrics-port",
-        type=int,
-        default=DEFAULT_METRICS_PORT,
-        metavar="N",
-        help="port of /livez, /readyz and /metrics (default: %(default)s)",
-    )
+    serving.add_metrics_options(options, port=DEFAULT_METRICS_PORT)
     return options
 
 
@@ -89,7 +83,7 @@ async def _serve(args: argparse.Namespace, _settings: Settings, stop: asyncio.Ev
         app = web.Application()
         ready = {name: partial(_problem_of, check) for name, check in checks.items()}
         serving.add_health(app, ready=ready, registry=metrics.registry)
-        async with serving.listening(app, host="0.0.0.0", port=args.metrics_port):  # noqa: S104 - probes come from outside
+        async with serving.metrics_listening(app, args=args):
             await serving.together(stop, *(check.run() for check in checks.values()))
 
 

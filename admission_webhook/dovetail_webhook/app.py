@@ -7,6 +7,7 @@ from functools import partial
 from typing import Final
 
 from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
 
 from dovetail import logs
 from dovetail.process.bodies import Bodies, BodyError
@@ -20,6 +21,7 @@ from dovetail_webhook.slots import Slots
 from dovetail_webhook.weight import memory_of
 
 AT_ONCE: Final = 4
+_CONVERT: Final = "/convert"
 # The API server waits 5 s (`timeoutSeconds`). It discards a later answer together with its reason.
 _BODY_SECONDS: Final = 3.0
 _ANSWER_SECONDS: Final = 4.0
@@ -35,21 +37,43 @@ log = logs.get_logger("dovetail.webhook")
 
 
 def application(
-    reviewer: Reviewer, *, metrics: Metrics, connections: Connections | None = None, seconds: float = _ANSWER_SECONDS
+    reviewer: Reviewer,
+    *,
+    metrics: Metrics,
+    connections: Connections | None = None,
+    seconds: float = _ANSWER_SECONDS,
+    only_known: bool = False,
 ) -> web.Application:
     """The application that serves `/mutate` with this reviewer, and `/convert`.
 
-    `seconds` bounds the time from a request's headers to its answer.
+    `seconds` bounds the time from a request's headers to its answer. With `only_known`, a client without a certificate
+    gets no review. It may convert, because API servers show no certificate for that: the answer is a function of the
+    request alone.
     """
     desk = _Desk(metrics=metrics, connections=connections or Connections(), seconds=seconds)
-    app = web.Application()
+    app = web.Application(middlewares=[_known_clients()] if only_known else [])
     app.add_routes(
         [
             web.post("/mutate", partial(desk.review, answerer=reviewer, bounds=_REVIEW)),
-            web.post("/convert", partial(desk.review, answerer=converter.Converter(), bounds=_CONVERSION)),
+            web.post(_CONVERT, partial(desk.review, answerer=converter.Converter(), bounds=_CONVERSION)),
         ]
     )
     return app
+
+
+def _known_clients() -> Middleware:
+    """Refuse requests of a client without a certificate with status 403, but for a conversion."""
+
+    @web.middleware
+    async def serve(request: web.Request, handler: Handler) -> web.StreamResponse:
+        shown = request.transport is not None and request.transport.get_extra_info("peercert")
+        if shown or request.path == _CONVERT:
+            return await handler(request)
+        response = web.Response(status=403, text="the client has shown no certificate\n")
+        response.force_close()
+        return response
+
+    return serve
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,10 +13,11 @@ from dovetail.config.settings import Settings
 from dovetail.kube.auth.connection import Connection
 from dovetail.kube.client import Client
 from dovetail.process.connections import Connections
+from dovetail.process.hosts import Hosts
 from dovetail_gateway.access.callers import Clients
 from dovetail_gateway.access.codes import Codes
 from dovetail_gateway.access.legacy_account import Account, LegacyAccount
-from dovetail_gateway.access.limits import Addresses, Hosts, Network, RateLimit, Rates
+from dovetail_gateway.access.limits import Addresses, Network, RateLimit, Rates
 from dovetail_gateway.access.reviews import Reviews
 from dovetail_gateway.access.sessions import Sessions
 from dovetail_gateway.cluster.answers import Answers

@@ -43,13 +43,7 @@ def _parser() -> argparse.ArgumentParser:
     options.add_argument(
         "--port", type=int, default=DEFAULT_PORT, metavar="N", help="port of the API (default: %(default)s)"
     )
-    options.add_argument(
-        "--metrics-port",
-        type=int,
-        default=DEFAULT_METRICS_PORT,
-        metavar="N",
-        help="port of /livez, /readyz and /metrics (default: %(default)s)",
-    )
+    serving.add_metrics_options(options, port=DEFAULT_METRICS_PORT)
     options.add_argument("--tls", type=Path, metavar="FOLDER", help="where tls.crt and tls.key are; without it http")
     options.add_argument(
         "--allowed-host",
@@ -138,7 +132,7 @@ async def _serve(args: argparse.Namespace, settings: Settings, stop: asyncio.Eve
         health = web.Application()
         serving.add_health(health, ready=_ready(made), registry=made.metrics.registry)
         async with (
-            serving.listening(health, host="0.0.0.0", port=args.metrics_port),  # noqa: S104 - probes come from outside
+            serving.metrics_listening(health, args=args),
             connections.listening(
                 made.application,
                 host=args.host,

@@ -1,4 +1,4 @@
-"""Turns into the process of a job: `python -I -S execute.py FOLDER`.
+"""Turns into the process of a job: `python -I -S execute.py FOLDER UMASK`, the umask as an octal number.
 
 It runs between the shim and the job, so that neither the shim nor Python sees the job's environment, which may hold
 secrets and settings such as LD_PRELOAD. It enters the job's cgroups, by which the kernel limits the job. It imports
@@ -13,7 +13,7 @@ NOT_FOUND = 127
 NOT_EXECUTABLE = 126
 
 
-def main(folder: str) -> NoReturn:
+def main(folder: str, *, umask: int) -> NoReturn:
     """Read `execute` in the folder, and execute what it says; exits 126 or 127 if that is not possible."""
     with open(os.path.join(folder, "execute"), "rb") as file:  # noqa: PTH118, PTH123 - pathlib takes 5 ms to import
         directory, groups, count, *rest = file.read().split(b"\0")
@@ -25,6 +25,7 @@ def main(folder: str) -> NoReturn:
         _end(folder, error=error, what=directory)
     for group in joined:
         _join(group, folder=folder)
+    os.umask(umask)
     try:
         os.execvpe(words[0], words, dict(entry.split(b"=", 1) for entry in environment))  # noqa: S606 - its purpose
     except OSError as error:
@@ -50,4 +51,4 @@ def _end(folder: str, *, error: OSError, what: bytes) -> NoReturn:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], umask=int(sys.argv[2], base=8))

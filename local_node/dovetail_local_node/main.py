@@ -64,14 +64,16 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--account", default="", metavar="NAME", help="the service account of this user's token")
     options.add_argument("--state", type=Path, required=True, metavar="FOLDER", help="where runs are recorded")
     options.add_argument("--data", type=Path, required=True, metavar="FOLDER", help="the user's logs and environments")
+    options.add_argument(
+        "--umask", type=partial(int, base=8), default=0o022, metavar="MODE", help="of jobs (default: 022)"
+    )
     options.add_argument("--mark", metavar="NAME=VALUE", help="a variable that every job gets, to find its processes")
     options.add_argument("--certificate", type=Path, required=True, metavar="FILE", help="the log server's certificate")
     options.add_argument("--key", type=Path, required=True, metavar="FILE", help="its key")
     options.add_argument("--client-ca", type=Path, required=True, metavar="FILE", help="CA of those who may read logs")
     options.add_argument("--port", type=int, required=True, metavar="N", help="port of the log server")
-    options.add_argument(
-        "--metrics-port", type=int, required=True, metavar="N", help="port of /livez, /readyz and /metrics"
-    )
+    serving.add_metrics_options(options, port=None, required=True)
+    options.set_defaults(metrics_host=node_object.ADDRESS)
     return options
 
 
@@ -91,13 +93,16 @@ async def serve(args: argparse.Namespace, _settings: Settings, stop: asyncio.Eve
         serving.add_health(health, ready={"node": lambda: registration.problem or None})
         async with (
             serving.listening(logs, host=node_object.ADDRESS, port=args.port, tls=tls),
-            serving.listening(health, host=node_object.ADDRESS, port=args.metrics_port),
+            serving.metrics_listening(health, args=args),
         ):
             await serving.together(stop, registration.run(), pods.run())
 
 
 def _node(args: argparse.Namespace, *, client: Client, boot_id: str) -> Node:
     data = local_submission.Folders(args.data)
+    for folder in (args.data, data.logs):
+        folder.mkdir(parents=True, mode=0o700, exist_ok=True)
+        folder.chmod(0o700)  # also one that another program has made
     name, _, value = (args.mark or "").partition("=")
     return Node(
         client=client,
@@ -115,6 +120,7 @@ def _node(args: argparse.Namespace, *, client: Client, boot_id: str) -> Node:
         now=partial(datetime.now, UTC),
         extra={name: value} if name else {},
         groups=args.groups,
+        umask=args.umask,
     )
 
 

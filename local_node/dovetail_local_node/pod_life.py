@@ -59,6 +59,7 @@ class Node:
     now: Callable[[], datetime]
     extra: dict[str, str]
     groups: Groups
+    umask: int = 0o022
 
 
 @dataclass(slots=True, kw_only=True)
@@ -246,7 +247,8 @@ class PodLife:
             return process
         run = runs.read(uid)
         assert run is not None
-        pid = processes.start(runs.of(uid), output=Path(run.output), error=Path(run.error) if run.error else None)
+        error = Path(run.error) if run.error else None
+        pid = processes.start(runs.of(uid), output=Path(run.output), error=error, umask=self.node.umask)
         while (process := runs.process(uid)) is None:  # noqa: ASYNC110 - another program writes it
             await asyncio.sleep(_POLL_SECONDS)
         if process.pid != pid:

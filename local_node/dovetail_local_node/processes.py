@@ -16,7 +16,8 @@ from dovetail_local_node.launch import MARK, Launch
 
 _SHIM: Final = Path(__file__).with_name("shim.sh")
 _SHELL: Final = "/bin/sh"
-_OUTPUT_MODE: Final = 0o644
+# Output may have what is not for other users of the machine.
+_OUTPUT_MODE: Final = 0o600
 _APPENDED: Final = os.O_WRONLY | os.O_CREAT | os.O_APPEND
 # A program is executed within microseconds, on a busy machine within milliseconds.
 _BETWEEN_LOOKS_SECONDS: Final = 0.005
@@ -28,17 +29,20 @@ _DEFAULT_SIGNALS: Final = (signal.SIGPIPE, signal.SIGXFSZ)
 
 
 def prepare(launch: Launch) -> int:
-    """Create the folders and files of the output; return its size in bytes. Raises `OSError`."""
+    """Create the folders and files of the output, for its user alone; return its size in bytes. Raises `OSError`.
+
+    Files and folders that exist already stay as they are.
+    """
     for path in (launch.output, launch.error):
         if path is not None:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            path.parent.mkdir(parents=True, mode=0o700, exist_ok=True)
             os.close(os.open(path, _APPENDED, _OUTPUT_MODE))
     return launch.output.stat().st_size
 
 
-def start(folder: Path, *, output: Path, error: Path | None) -> int:
-    """Start the shim of the run in `folder`; return its PID. Raises `OSError`."""
-    python = [sys.executable, "-I", "-S", str(execute.__file__), str(folder)]
+def start(folder: Path, *, output: Path, error: Path | None, umask: int) -> int:
+    """Start the shim of the run in `folder`, whose job gets `umask`; return its PID. Raises `OSError`."""
+    python = [sys.executable, "-I", "-S", str(execute.__file__), str(folder), f"{umask:o}"]
     actions = [
         (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
         (os.POSIX_SPAWN_OPEN, 1, str(output), _APPENDED, _OUTPUT_MODE),

@@ -101,9 +101,7 @@ def parser() -> argparse.ArgumentParser:
         action="store_true",
         help="partition idle GPUs in MIG mode again when the operator requests it",
     )
-    options.add_argument(
-        "--metrics-port", type=int, metavar="N", required=True, help="port of /livez, /readyz and /metrics"
-    )
+    serving.add_metrics_options(options, port=None, required=True)
     return options
 
 
@@ -124,7 +122,7 @@ async def _serve(args: argparse.Namespace, *, provider: Provider, settings: Sett
             node=args.node,
             features=features_of(args, settings=settings, client=client, provider=provider),
         )
-        async with serving.listening(health(agent), host="0.0.0.0", port=args.metrics_port):  # noqa: S104 - kubelet and Prometheus come from outside
+        async with serving.metrics_listening(health(agent), args=args):
             log.info("agent started", provider=provider.name, node=args.node or "all", metrics_port=args.metrics_port)
             heap.keep_for_good()
             await serving.together(stop, agent.run())

@@ -51,10 +51,10 @@ class _Backoffs:
         return itertools.chain((0.2, 0.5, 1, 2, 5), itertools.repeat(10))
 
 
-async def run(process: Process, *, liveness_port: int | None = None) -> None:
+async def run(process: Process, *, liveness: str | None = None) -> None:
     """Run the operator until `process.stop` is set, a signal comes or the work ends.
 
-    Raises the error that ended the work.
+    kopf serves its liveness probe at the URL `liveness`. Raises the error that ended the work.
     """
     logging.getLogger("kopf").setLevel(logging.WARNING)
     try:
@@ -66,7 +66,7 @@ async def run(process: Process, *, liveness_port: int | None = None) -> None:
             # Unused without peering. By default kopf asks for the user's name, and a container's user has none.
             identity=_IDENTITY,
             clusterwide=True,
-            liveness_endpoint=None if liveness_port is None else f"http://0.0.0.0:{liveness_port}/healthz",
+            liveness_endpoint=liveness,
         )
     finally:
         await _ended(process)

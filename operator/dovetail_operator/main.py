@@ -34,18 +34,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 def parser() -> argparse.ArgumentParser:
     """The command line."""
     options = serving.parser("dovetail-operator", description="Queue GPUJobs, run them as Jobs and keep their status.")
-    options.add_argument(
-        "--metrics-port",
-        type=int,
-        default=DEFAULT_METRICS_PORT,
-        metavar="N",
-        help="port of /livez, /readyz and /metrics (default: %(default)s; 0 takes a free one)",
-    )
+    serving.add_metrics_options(options, port=DEFAULT_METRICS_PORT, more="; 0 takes a free one")
     options.add_argument(
         "--liveness-port",
         type=int,
         metavar="N",
-        help="port of kopf's own liveness probe, /healthz (default: none)",
+        help="port of kopf's own liveness probe, /healthz, on the address of --metrics-host (default: none)",
     )
     return options
 
@@ -68,7 +62,7 @@ async def _program(args: argparse.Namespace, settings: Settings, stop: asyncio.E
     serving.add_health(app, ready=leader.ready(office, acting=operator.informers.ready()), registry=REGISTRY)
 
     async def work() -> None:
-        async with lease_client, client, serving.listening(app, host="0.0.0.0", port=args.metrics_port):  # noqa: S104 - probes come from outside
+        async with lease_client, client, serving.metrics_listening(app, args=args):
             await leader.act(office, run=run, stop=stop)
 
     process = handlers.Process(
@@ -78,7 +72,8 @@ async def _program(args: argparse.Namespace, settings: Settings, stop: asyncio.E
         stop=stop,
         said=partial(_said, office, operator),
     )
-    await handlers.run(process, liveness_port=args.liveness_port)
+    liveness = None if args.liveness_port is None else f"http://{args.metrics_host}:{args.liveness_port}/healthz"
+    await handlers.run(process, liveness=liveness)
 
 
 def _said(office: Leadership, operator: Operator) -> dict[str, str]:

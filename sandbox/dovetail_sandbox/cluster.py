@@ -5,9 +5,7 @@
 
 import shutil
 import signal
-import ssl
 import time
-import urllib.request
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,8 +15,14 @@ from typing import Final, Literal
 import msgspec
 
 from dovetail.process import identity
-from dovetail_sandbox import realnode, state
-from dovetail_sandbox.errors import ComponentFailedError, InvalidInputError, NotRunningError, SandboxError
+from dovetail_sandbox import credential, realnode, state
+from dovetail_sandbox.errors import (
+    ComponentFailedError,
+    EarlierSandboxError,
+    InvalidInputError,
+    NotRunningError,
+    SandboxError,
+)
 from dovetail_sandbox.localnode import setup as localnode
 from dovetail_sandbox.localnode import stopping
 from dovetail_sandbox.nodes import kwok
@@ -103,6 +107,16 @@ class Cluster:
         return self.folder / "logs" / "requests.log"
 
     @property
+    def credential(self) -> Path:
+        """The folder of the credential that the sandbox's servers ask for: see `dovetail_sandbox.credential`."""
+        return self.folder / "credential"
+
+    @property
+    def prometheus(self) -> Path:
+        """The configuration of a Prometheus that scrapes the sandbox, with its credential."""
+        return self.folder / "prometheus.yml"
+
+    @property
     def pki(self) -> Path:
         """Certificates and keys of the control plane."""
         return self.kwok_folder / "pki"
@@ -138,6 +152,11 @@ class Cluster:
             raise self.failure(found)
         return found.process.pid
 
+    def check_credential(self) -> None:
+        """Raise `EarlierSandboxError` for a sandbox that was started without a credential."""
+        if not (self.credential / credential.CERTIFICATE).exists():
+            raise EarlierSandboxError(self.name, kept=self.state().local_node)
+
     def status(self) -> Status:
         """Return the sandbox's status. Raises `NotRunningError`."""
         known = self.state()
@@ -170,7 +189,8 @@ class Cluster:
         )
 
     def restart(self, component: str) -> None:
-        """End a component and start it again. Return when it is ready."""
+        """End a component and start it again. Return when it is ready. Raises `EarlierSandboxError`."""
+        self.check_credential()
         self._change(component, change=lambda each: msgspec.structs.replace(each, epoch=each.epoch + 1, stopped=False))
         self._wait(lambda: self._is_current(component), what=f"{component} does not restart")
         self.wait_ready([component])
@@ -181,7 +201,8 @@ class Cluster:
         self._wait(lambda: self.observed()[component].state == "stopped", what=f"{component} does not end")
 
     def start(self, component: str) -> None:
-        """Start a component that `stop` ended. Return when it is ready."""
+        """Start a component that `stop` ended. Return when it is ready. Raises `EarlierSandboxError`."""
+        self.check_credential()
         self._change(component, change=lambda each: msgspec.structs.replace(each, stopped=False))
         self.wait_ready([component])
 
@@ -281,9 +302,13 @@ class Cluster:
 
     def _ready(self, spec: Component) -> bool:
         found = self.observed().get(spec.name)
-        return bool(
-            found and found.process and found.epoch == spec.epoch and (not spec.ready_url or answers(spec.ready_url))
-        )
+        return bool(found and found.process and found.epoch == spec.epoch and self._answers(spec.ready_url))
+
+    def _answers(self, url: str) -> bool:
+        """Whether a readiness URL returns 200. A component without one is ready when it runs."""
+        with suppress(OSError):
+            return not url or bool(credential.read(url, folder=self.credential))
+        return False
 
     def _wait(self, condition: Callable[[], bool], *, what: str, seconds: float = 30.0) -> None:
         limit = time.monotonic() + seconds
@@ -305,19 +330,6 @@ class Cluster:
 def get(name: str = state.DEFAULT_NAME) -> Cluster:
     """Return the handle of a sandbox, whether the sandbox exists or not."""
     return Cluster(name=name, folder=state.directory(name))
-
-
-def answers(url: str) -> bool:
-    """Whether a readiness URL returns 200.
-
-    Certificates are not verified: it is a loopback address of the sandbox.
-    """
-    context = ssl.create_default_context()
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    with suppress(OSError), urllib.request.urlopen(url, timeout=2, context=context) as response:
-        return bool(response.status == 200)
-    return False
 
 
 def tail(log: Path, *, lines: int = TAIL_LINES) -> str:

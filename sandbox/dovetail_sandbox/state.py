@@ -7,6 +7,8 @@ A sandbox is a folder, `${XDG_STATE_HOME:-~/.local/state}/dovetail/sandboxes/<na
     desired.json    what the supervisor runs; written by `up`, `restart`, `stop`
     observed.json   what runs, and how programs ended; written by the supervisor
     rendered.yaml   the chart as this sandbox uses it
+    prometheus.yml  what a Prometheus needs that scrapes this sandbox
+    credential/     what the sandbox's servers and their clients show each other
     logs/           one file for each component
     queue/          with a local node: etcd's data, which outlive the processes
 """
@@ -30,6 +32,7 @@ from dovetail_sandbox.errors import InvalidInputError
 Phase = Literal["starting", "ready", "stopped", "failed"]
 Struct = TypeVar("Struct", bound=msgspec.Struct)
 DEFAULT_NAME: Final = "default"
+PRIVATE_UMASK: Final = 0o077
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,28}[a-z0-9])?")
 
 
@@ -179,6 +182,16 @@ def write_observed(folder: Path, *, observed: list[Observed]) -> None:
 
 
 @contextmanager
+def private_files() -> Iterator[int]:
+    """Whatever this process and those that it starts create is for its user alone. Yields the umask of before."""
+    before = os.umask(PRIVATE_UMASK)
+    try:
+        yield before
+    finally:
+        os.umask(before)
+
+
+@contextmanager
 def locked() -> Iterator[None]:
     """Lock: only one process at a time chooses ports and creates a sandbox's folder."""
     root().mkdir(parents=True, exist_ok=True)
@@ -199,5 +212,6 @@ def _read(path: Path, *, shape: type[Struct]) -> Struct | None:
 
 def _write(path: Path, *, value: Any) -> None:
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
-    fresh.write_text(json.dumps(msgspec.to_builtins(value), indent=1) + "\n", encoding="utf-8")
+    with private_files():
+        fresh.write_text(json.dumps(msgspec.to_builtins(value), indent=1) + "\n", encoding="utf-8")
     fresh.replace(path)

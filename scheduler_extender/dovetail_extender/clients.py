@@ -1,4 +1,6 @@
-"""Who may use the verbs over mutual TLS: clients whose certificate has one of the allowed names.
+"""Who may use the verbs: over mutual TLS, clients whose certificate has one of the allowed names.
+
+Without TLS, the verbs are on loopback, for every program that reaches it. A page in a browser is refused: `no_pages`.
 
 The handshake proves that a CA of `ca.crt` has signed the certificate. That CA may sign for others too, so each request
 also compares the names. A connection can outlive its certificate, so each request compares the time too.
@@ -15,6 +17,7 @@ from aiohttp.typedefs import Handler, Middleware
 
 from dovetail.logs import get_logger
 from dovetail.process.connections import Connections
+from dovetail.process.hosts import Hosts
 from dovetail_extender.metrics import Metrics
 
 log = get_logger(__name__)
@@ -38,6 +41,21 @@ def problem_of(certificate: Mapping[str, Any] | None, *, allowed: Collection[str
     if now >= ssl.cert_time_to_seconds(certificate["notAfter"]):
         return f"the client's certificate expired at {certificate['notAfter']}"
     return ""
+
+
+def no_pages(hosts: Hosts) -> Middleware:
+    """Refuse with status 403 what a page of a web site could send: another Host than `hosts`, or an Origin."""
+
+    @web.middleware
+    async def serve(request: web.Request, handler: Handler) -> web.StreamResponse:
+        host, origin = request.headers.get("Host", ""), request.headers.get("Origin")
+        if hosts.admits(host) and origin is None:
+            return await handler(request)
+        said = f"the Host header is {host!r}" if origin is None else f"the request comes from a page of {origin!r}"
+        log.warning("client refused", peer=str(request.remote), problem=said)
+        return web.Response(status=403, text=f"{said}: only kube-scheduler calls this port\n")
+
+    return serve
 
 
 def only(

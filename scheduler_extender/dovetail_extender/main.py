@@ -23,7 +23,7 @@ from dovetail.kube.client import Client
 from dovetail.kube.leader_election import Leadership, LeaseLostError, Times
 from dovetail.logs import get_logger
 from dovetail.process import serving
-from dovetail.process.certificate import Certificate, appearing
+from dovetail.process.certificate import AUTHORITIES, Certificate, appearing
 from dovetail.process.live_settings import LiveSettings
 from dovetail_extender.cluster.service_endpoint import Endpoint, ServiceEndpoint
 from dovetail_extender.decide.filter_score import Rules
@@ -61,11 +61,7 @@ def _parser() -> argparse.ArgumentParser:
     options.add_argument(
         "--port", type=int, default=8888, help="port of the verbs, and of health and metrics (default: %(default)s)"
     )
-    options.add_argument(
-        "--metrics-port",
-        type=int,
-        help="a port on all addresses for /livez, /readyz and /metrics alone, for kubelet and Prometheus",
-    )
+    serving.add_metrics_options(options, port=None, more="; default: the port of the verbs alone has them")
     options.add_argument(
         "--certificates",
         type=Path,
@@ -92,7 +88,9 @@ def _parser() -> argparse.ArgumentParser:
 
 async def _extend(args: argparse.Namespace, settings: Settings, stop: asyncio.Event) -> None:
     check(args)
-    certificate = await appearing(args.certificates, stop=stop, clients=True) if args.certificates else None
+    certificate = None
+    if args.certificates:
+        certificate = await appearing(args.certificates, stop=stop, clients=args.certificates / AUTHORITIES)
     if stop.is_set():
         return
     reloading = asyncio.create_task(certificate.watch()) if certificate else None
@@ -127,9 +125,7 @@ async def _lead(
             endpoint = endpoint_of(args, client=client, leadership=leadership, namespace=options.namespace)
             server = VerbServer(host=args.host, port=args.port, certificate=certificate, names=args.client_names)
             try:
-                await _serve(
-                    extender, server=server, endpoint=endpoint, metrics_port=args.metrics_port, live=live, stop=stop
-                )
+                await _serve(extender, args=args, server=server, endpoint=endpoint, live=live, stop=stop)
             except* LeaseLostError as lost:
                 log.warning("out of office", error=str(lost.exceptions[0]))
             heir = False
@@ -138,9 +134,9 @@ async def _lead(
 async def _serve(
     extender: Extender,
     *,
+    args: argparse.Namespace,
     server: VerbServer,
     endpoint: ServiceEndpoint | None,
-    metrics_port: int | None,
     live: LiveSettings,
     stop: asyncio.Event,
 ) -> None:
@@ -149,10 +145,10 @@ async def _serve(
     Raises `LeaseLostError`, in an exception group.
     """
     async with AsyncExitStack() as stack:
-        if metrics_port is not None:
+        if args.metrics_port is not None:
             health = web.Application()
             _add_health(health, extender=extender, ready=extender.pod_ready())
-            await stack.enter_async_context(serving.listening(health, host="0.0.0.0", port=metrics_port))  # noqa: S104 - kubelet and Prometheus come from outside the pod
+            await stack.enter_async_context(serving.metrics_listening(health, args=args))
         verbs = server.application(extender.metrics)
         extender.verbs.add_to(verbs)
         _add_health(verbs, extender=extender, ready=extender.ready())

@@ -181,6 +181,7 @@ def read_filter_args(body: bytes) -> FilterArgs:
         raise WireError(f"NodeNames {given}: the extender's entry in kube-scheduler needs nodeCacheCapable: true")
     if not args.pod.metadata.uid:
         raise WireError("Pod.metadata.uid is missing")
+    _refuse_negative_amounts(args.pod)
     return FilterArgs(pod=args.pod, nodes=args.node_names)
 
 
@@ -189,6 +190,7 @@ def read_preempt_args(body: bytes) -> PreemptArgs:
     args = _decoded(_PREEMPT, body=body)
     if args.pod is None or not args.pod.metadata.uid:
         raise WireError("Pod.metadata.uid is missing")
+    _refuse_negative_amounts(args.pod)
     victims = {
         node: MetaVictims(
             pods=[MetaPod(uid=pod.metadata.uid) for pod in each.pods or ()], num_pdb_violations=each.num_pdb_violations
@@ -203,6 +205,15 @@ def read_preempt_args(body: bytes) -> PreemptArgs:
 def read_binding_args(body: bytes) -> BindingArgs:
     """Decode a request of bind. Raises `WireError`."""
     return _decoded(_BINDING, body=body)
+
+
+def _refuse_negative_amounts(pod: ScheduledPod) -> None:
+    """The API server refuses such pods, and the engine counts on that. Raises `WireError`."""
+    for container in (*pod.spec.containers, *pod.spec.init_containers):
+        for part, amounts in (("requests", container.resources.requests), ("limits", container.resources.limits)):
+            for name, amount in amounts.items():
+                if str(amount).strip().startswith("-"):
+                    raise WireError(f"Pod requests {name}: {amount} in resources.{part}, and an amount is 0 or more")
 
 
 def _decoded(decoder: Decoder[T], *, body: bytes) -> T:

@@ -2,7 +2,8 @@
 
 kube-scheduler accepts only status 200. Any other status fails the attempt: nothing is placed, nothing is lost, and
 kube-scheduler retries the pod after its backoff. The status is 503 while another extender holds the lease or the
-caches are not listed yet, and 400 for an unreadable body.
+caches are not listed yet, 415 for a body that is not declared as JSON, and 400 for an unreadable one. A page of another
+site can send a body without asking the server first only if it does not declare it as JSON.
 """
 
 import time
@@ -38,6 +39,7 @@ log = get_logger(__name__)
 # kube-scheduler sends a pod and the names of all nodes: 5,000 long names are 300 kB.
 MAX_BODY_BYTES: Final = 32 << 20
 
+_JSON: Final = "application/json"
 _ENCODER: Final = msgspec.json.Encoder()
 Handler = Callable[[bytes], Awaitable[web.Response]]
 
@@ -138,6 +140,8 @@ class Verbs:
 
     def _served(self, verb: str, *, handler: Handler) -> Callable[[web.Request], Awaitable[web.Response]]:
         async def serve(request: web.Request) -> web.Response:
+            if request.content_type != _JSON:
+                return web.Response(status=415, text=f"Content-Type is {request.content_type}, but must be {_JSON}\n")
             self._on_request()
             if obstacle := self._obstacle():
                 response = web.Response(status=503, text=f"not ready: {obstacle}\n")
@@ -180,4 +184,4 @@ def _wire(found: Filtered, *, nodes: Sequence[str]) -> FilterResult:
 
 
 def _answer(value: Any) -> web.Response:
-    return web.Response(body=_ENCODER.encode(value), content_type="application/json")
+    return web.Response(body=_ENCODER.encode(value), content_type=_JSON)

@@ -9,6 +9,7 @@ from aiohttp import web
 from dovetail.process import connections, serving
 from dovetail.process.certificate import Certificate
 from dovetail.process.connections import Connections
+from dovetail.process.hosts import Hosts
 from dovetail_extender import clients
 from dovetail_extender.metrics import Metrics
 from dovetail_extender.server import MAX_BODY_BYTES
@@ -25,9 +26,9 @@ class VerbServer:
     connections: Connections = field(default_factory=Connections)
 
     def application(self, metrics: Metrics) -> web.Application:
-        """An application for the verbs; with a certificate, only allowed clients reach its routes."""
+        """An application for the verbs, for allowed clients with a certificate, or for all clients but pages."""
         if self.certificate is None:
-            return web.Application(client_max_size=MAX_BODY_BYTES)
+            return web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[clients.no_pages(Hosts([self.host]))])
         only = clients.only(allowed=self.names, connections=self.connections, metrics=metrics)
         return web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[only])
 

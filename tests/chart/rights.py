@@ -126,9 +126,9 @@ def table(text: str) -> str:
     return "\n".join([*head, *(row for _, row in sorted(rows))])
 
 
-def render(helm: Path) -> str:
-    """The chart with everything in it that brings a right."""
-    sets = [f"--set={each}" for each in EVERYTHING]
+def render(helm: Path, *options: str) -> str:
+    """The chart with everything in it that brings a right, and with more options."""
+    sets = [f"--set={each}" for each in (*EVERYTHING, *options)]
     command = [str(helm), "template", "dovetail", str(CHART), "--namespace=dovetail-system", IMAGES, *sets]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
 

@@ -9,6 +9,7 @@ import pytest
 from dovetail import names
 from dovetail.config.settings import Settings
 from dovetail.jobs.guests.pod_group import is_run_of_pods
+from dovetail.jobs.guests.registry import KINDS
 from tests.chart.conftest import Helm, Render
 from tests.chart.generated import CHART
 
@@ -295,3 +296,45 @@ def test_the_policy_on_who_makes_gpujobs_is_there_unless_it_is_unwanted(
     chart, wanted = render(**values), not values
     for kind in ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"):
         assert ("dovetail-gpujobs-need-pods" in named(chart, kind)) is wanted
+
+
+# By which requests a pod's labels and annotations change: each subresource that takes the object's metadata along.
+POD_UPDATES = {"UPDATE pods", "UPDATE pods/status", "UPDATE pods/ephemeralcontainers", "UPDATE pods/resize"}
+NEW_CONTAINERS = {"CREATE pods", "UPDATE pods/ephemeralcontainers"}
+BINDINGS = {"CREATE pods/binding", "CREATE bindings"}
+JOBS_WRITTEN = {"CREATE gpujobs", "UPDATE gpujobs"}
+# The requests that each policy must see: one that is left out is a way past it.
+MUST_SEE = {
+    "dovetail-allocations": {"CREATE pods", *POD_UPDATES},
+    "dovetail-bindings": BINDINGS,
+    "dovetail-terms": BINDINGS,
+    "dovetail-operator-terms": {"CREATE jobs"},
+    "dovetail-pods": NEW_CONTAINERS,
+    "dovetail-runtime-classes": NEW_CONTAINERS,
+    "dovetail-job-pods": {"CREATE pods", "UPDATE pods"},
+    "dovetail-queue-only": {"CREATE pods"},
+    "dovetail-owners": {"CREATE jobs", "UPDATE jobs", *JOBS_WRITTEN},
+    "dovetail-users": JOBS_WRITTEN,
+    "dovetail-priorities": JOBS_WRITTEN,
+    "dovetail-gpujobs-need-pods": JOBS_WRITTEN,
+    "dovetail-guests": {f"UPDATE {kind.resource.plural}" for kind in KINDS},
+    "dovetail-agents": {
+        *(f"{verb} {each}" for verb in ("CREATE", "UPDATE") for each in ("gpunodes", "gpunodes/status")),
+        "UPDATE nodes/status",
+        "CREATE events",
+    },
+}
+
+
+def test_each_policy_sees_every_request_by_which_what_it_protects_can_change(render: Render) -> None:
+    seen = {
+        name: {
+            f"{verb} {resource}"
+            for rule in policy["spec"]["matchConstraints"]["resourceRules"]
+            for verb in rule["operations"]
+            for resource in rule["resources"]
+        }
+        for name, policy in named(render(), "ValidatingAdmissionPolicy").items()
+    }
+    assert seen.keys() == MUST_SEE.keys()
+    assert seen == MUST_SEE

@@ -7,7 +7,6 @@ from typing import Any
 
 import promql_parser
 import pytest
-import yaml
 from prometheus_client import CollectorRegistry
 
 from dovetail.audit.allocations import Rules
@@ -186,13 +185,3 @@ def test_the_documentation_lists_every_metric_and_no_other() -> None:
     documented = set(re.findall(r"`(dovetail_\w+)`", (ROOT / "docs" / "monitoring.md").read_text(encoding="utf-8")))
     whole = {next((name.removesuffix(part) for part in PARTS if name.endswith(part)), name) for name in EXPOSED}
     assert documented == whole
-
-
-def test_the_prometheus_of_the_documentation_asks_the_ports_that_it_says() -> None:
-    config = yaml.safe_load((ROOT / "dashboards" / "prometheus.yml").read_text(encoding="utf-8"))
-    ports = {
-        each["labels"]["component"]: int(each["targets"][0].rpartition(":")[2])
-        for each in config["scrape_configs"][0]["static_configs"]
-    }
-    text = (ROOT / "docs" / "monitoring.md").read_text(encoding="utf-8")
-    assert ports == {name: int(port) for name, port in re.findall(r"--set (\w+)\.metricsPort=(\d+)", text)}

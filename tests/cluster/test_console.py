@@ -7,7 +7,6 @@ import asyncio
 import os
 import signal
 import time
-import urllib.request
 from collections.abc import AsyncIterator
 
 import pytest
@@ -16,6 +15,7 @@ from playwright.async_api import Browser, Page, expect
 from dovetail.kube.client import Client
 from dovetail.query.jobs.owners import user_of
 from dovetail_gateway.console import build
+from dovetail_sandbox import credential
 from dovetail_sandbox.cluster import Cluster
 from tests.cluster.jobs import Jobs
 from tests.cluster.killing import paused
@@ -165,8 +165,7 @@ async def test_a_killed_gateway_is_said_within_5_s_in_each_of_seven_tabs_and_all
 
 def open_streams(sandbox: Cluster) -> int:
     port = sandbox.state().ports["gateway.metricsPort"]
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as response:
-        lines = response.read().decode().splitlines()
+    lines = credential.read(f"https://127.0.0.1:{port}/metrics", folder=sandbox.credential).splitlines()
     return int(float(next(line for line in lines if line.startswith("dovetail_gateway_streams ")).split()[1]))
 
 

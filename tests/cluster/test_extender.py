@@ -4,6 +4,7 @@ import asyncio
 import uuid
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
+from functools import cache
 from typing import Any, TypeVar
 
 import aiohttp
@@ -16,6 +17,7 @@ from dovetail.api.resources import EVENTS, GPUNODES, NODES, PODS
 from dovetail.kube.client import Client
 from dovetail.kube.errors import KubeError
 from dovetail.pods.allocation import Allocation, allocation_in
+from dovetail_sandbox import credential
 from dovetail_sandbox.cluster import Cluster
 from tests.cluster.killing import kill, paused
 
@@ -102,10 +104,14 @@ class Scene:
 
 async def ask(sandbox: Cluster, verb: str, body: dict[str, Any]) -> Any:
     """What the extender of the sandbox answers."""
-    url = f"http://127.0.0.1:{sandbox.state().ports['extender.port']}/{verb}"
-    async with aiohttp.ClientSession() as http, http.post(url, json=body) as response:
+    url = f"https://127.0.0.1:{sandbox.state().ports['extender.port']}/{verb}"
+    async with aiohttp.ClientSession() as http, http.post(url, json=body, ssl=_tls(sandbox.credential)) as response:
         assert response.status == 200, await response.text()
         return await response.json()
+
+
+# A hundred requests at once do not load the files a hundred times, which would take longer than a handshake may.
+_tls = cache(credential.client_context)
 
 
 async def refuses(sandbox: Cluster, node: str, *, gpu: str, milli: int, reason: str = "") -> None:

@@ -19,6 +19,7 @@ from dovetail.api.resources import LEASES, PODS
 from dovetail.kube.auth.connection import load_connection
 from dovetail.kube.client import Client
 from dovetail.kube.errors import Forbidden
+from dovetail_sandbox import credential
 from dovetail_sandbox.cluster import Cluster
 from tests.background import free_ports
 from tests.cluster.gate import Forward, Gate, Write
@@ -80,11 +81,27 @@ async def lease(client: Client) -> Lease:
 
 
 async def post(port: int, verb: str, body: dict[str, Any]) -> tuple[int, str]:
+    async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as http:
+        return await post_by(http, verb, body)
+
+
+async def post_by(http: aiohttp.ClientSession, verb: str, body: dict[str, Any]) -> tuple[int, str]:
     try:
-        async with aiohttp.ClientSession() as http, http.post(f"http://127.0.0.1:{port}/{verb}", json=body) as response:
+        async with http.post(f"/{verb}", json=body) as response:
             return response.status, await response.text()
     except aiohttp.ClientError as error:
         return 0, str(error)
+
+
+@asynccontextmanager
+async def client_of(sandbox: Cluster) -> AsyncIterator[aiohttp.ClientSession]:
+    """A client of the sandbox's extender that is connected already: the handshake needs an answer, the request none."""
+    url = f"https://127.0.0.1:{sandbox.state().ports['extender.port']}"
+    connector = aiohttp.TCPConnector(ssl=credential.client_context(sandbox.credential))
+    async with aiohttp.ClientSession(url, connector=connector) as http:
+        async with http.get("/livez") as response:
+            assert response.status == 200
+        yield http
 
 
 def binding(pod: Pod, *, node: str) -> dict[str, str]:
@@ -97,11 +114,9 @@ async def test_a_holder_that_was_stopped_binds_nothing_while_another_is_in_offic
     old, (port,) = scene.sandbox.pid("extender"), free_ports(count=1)
     before = (await lease(scene.client)).spec.lease_transitions
     assert before is not None
-    async with paused(old):
+    async with client_of(scene.sandbox) as http, paused(old):
         # Its kernel takes the request; the process finds it when it goes on.
-        asked = asyncio.create_task(
-            post(scene.sandbox.state().ports["extender.port"], "bind", binding(first, node="a100-0"))
-        )
+        asked = asyncio.create_task(post_by(http, "bind", binding(first, node="a100-0")))
         async with another_extender(scene.sandbox, port=port):
             found = await until(lambda: lease(scene.client), lambda each: each.spec.holder_identity == "another")
             assert found.spec.lease_transitions == before + 1

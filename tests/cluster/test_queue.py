@@ -1,5 +1,6 @@
 """The queue on a real control plane: who goes first, who waits for whom, and what those who wait are told."""
 
+import sys
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -7,8 +8,11 @@ import pytest
 from dovetail.api.gpujob import GPUJobStatus
 from dovetail.api.resources import GPUJOBS
 from dovetail.formats.durations import moment, timestamp
+from dovetail.kube.client import Client
 from dovetail.kube.errors import StatusError
-from tests.cluster.jobs import Jobs, condition
+from dovetail_sandbox.cluster import Cluster
+from tests.cluster.jobs import Jobs, condition, run
+from tests.cluster.test_extender import until
 
 pytestmark = pytest.mark.cluster
 
@@ -111,3 +115,34 @@ async def test_a_job_that_passes_is_planned_off_the_node_that_is_kept(jobs: Jobs
     await jobs.submit("long", gpu="1(V100)")
     passed = await jobs.phase("Running", "long")
     assert passed.nodes == late.nodes != early.nodes
+
+
+async def test_a_limit_that_let_a_job_start_before_others_only_shrinks(
+    jobs: Jobs, client: Client, canary: str, sandbox: Cluster
+) -> None:
+    """The attack: start before the large job of another tenant by a short limit, and lift the limit afterwards."""
+    theirs = Jobs(client, namespace=canary)
+    await theirs.submit("runs", gpu="1(A100)", activeDeadlineSeconds=2 * HOUR)
+    await theirs.phase("Running", "runs")
+    # Of jobs that were created in one second, the one with the lower number in its namespace comes first.
+    await theirs.submit("large", gpu="2(A100)", activeDeadlineSeconds=HOUR, priority=11)
+    await theirs.until("large", lambda status: status.queue is not None and status.queue.reserved is not None)
+    await jobs.submit("short", gpu="1(A100)", activeDeadlineSeconds=HOUR)
+    started = await jobs.phase("Running", "short")
+    assert started.placement is not None
+    assert started.placement.limit_seconds == HOUR
+    for limit in (864_000, None):
+        with pytest.raises(StatusError, match=r"spec\.activeDeadlineSeconds may only be lowered while the job runs"):
+            await jobs.change("short", activeDeadlineSeconds=limit)
+    where = (f"--kubeconfig={sandbox.kubeconfig}", f"--namespace={jobs.namespace}")
+    said = await run(sys.executable, "-m", "dovetail_cli", "gjob", "update", "short", "--time", "240:00:00", *where)
+    assert said.returncode == 1
+    assert "spec.activeDeadlineSeconds may only be lowered while the job runs" in said.stderr
+    await jobs.change("short", activeDeadlineSeconds=HOUR // 2)
+    await until(lambda: jobs.child("short"), lambda child: child.spec.active_deadline_seconds == HOUR // 2)
+    # A job that passed no one has a limit that may be raised, and one that waits again too.
+    await theirs.change("runs", activeDeadlineSeconds=3 * HOUR)
+    await jobs.change("short", suspend=True)
+    await jobs.phase("Suspended", "short")
+    await jobs.change("short", activeDeadlineSeconds=864_000)
+    await theirs.clear()

@@ -34,7 +34,8 @@ class Face:
 
     async def ask(self, verb: str, body: Any) -> tuple[int, Any]:
         """The status and the answer, decoded if it is JSON."""
-        data = {"data": body} if isinstance(body, bytes | str) else {"json": body}
+        typed = {"Content-Type": "application/json"}
+        data = {"data": body, "headers": typed} if isinstance(body, bytes | str) else {"json": body}
         async with self.http.post(f"/{verb}", **data) as response:
             text = await response.text()
             return response.status, await response.json() if response.content_type == "application/json" else text

@@ -31,7 +31,7 @@ def authority() -> Authority:
 @asynccontextmanager
 async def serving(folder: Path, *, metrics: Metrics | None = None) -> AsyncIterator[tuple[int, Certificate]]:
     """A server of one verb with the certificate in the folder."""
-    certificate = Certificate(folder, clients=True)
+    certificate = Certificate(folder, clients=folder / "ca.crt")
     server = VerbServer(host="127.0.0.1", port=0, certificate=certificate, names=[CLIENT])
     app = server.application(metrics or make_metrics())
 

@@ -5,6 +5,7 @@ import msgspec
 import pytest
 from hypothesis import given
 
+from dovetail import names
 from dovetail_extender.protocol import WireError, read_binding_args, read_filter_args
 from tests.extender.builders import asking, binding, make_pod
 from tests.extender.harness import Face
@@ -75,3 +76,14 @@ def test_a_whole_request_is_read() -> None:
     assert (args.pod.metadata.name, args.nodes) == ("p", ["a", "b"])
     bind = read_binding_args(msgspec.json.encode(binding(make_pod("p"), "a")))
     assert (bind.pod_namespace, bind.pod_name, bind.pod_uid, bind.node) == ("default", "p", "uid-p", "a")
+
+
+@pytest.mark.parametrize("verb", ["filter", "prioritize", "preempt"])
+@pytest.mark.parametrize(("part", "amount"), [("containers", "-5"), ("containers", -0.5), ("initContainers", " -1k")])
+async def test_a_negative_amount_is_400_with_a_sentence(face: Face, verb: str, part: str, amount: object) -> None:
+    pod = make_pod("x", "1")
+    containers = [{"name": "main", "resources": {"requests": {names.GPU_MILLI: amount}}}]
+    pod["spec"] |= {"containers": [], part: containers}
+    status, answer = await face.ask(verb, {"Pod": pod, "NodeNames": ["n"], "NodeNameToMetaVictims": {}})
+    assert status == 400
+    assert "an amount is 0 or more" in str(answer)

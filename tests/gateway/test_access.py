@@ -8,9 +8,9 @@ from io import BytesIO
 
 import pytest
 
+from dovetail.process.hosts import Hosts
 from dovetail_gateway.access.callers import caller_of
 from dovetail_gateway.access.legacy_account import Account
-from dovetail_gateway.access.limits import Hosts
 from dovetail_gateway.access.tokens import TokenError, bearer, token_of
 from dovetail_gateway.app import Options
 from tests.gateway.api_server import GatewayApiServer

@@ -45,7 +45,7 @@ class Started:
         self.pid = self.shim()
 
     def shim(self) -> int:
-        return processes.start(self.runs.of(UID), output=self.output, error=None)
+        return processes.start(self.runs.of(UID), output=self.output, error=None, umask=0o027)
 
     async def process(self) -> ProcessId:
         async with asyncio.timeout(PATIENCE_SECONDS):
@@ -64,6 +64,13 @@ class Started:
     async def printed(self, text: str) -> None:
         async with asyncio.timeout(PATIENCE_SECONDS):
             await until(lambda: text in self.output.read_text())
+
+
+async def test_a_job_has_its_user_s_umask_and_its_output_is_for_its_user_alone(tmp_path: Path) -> None:
+    started = Started(tmp_path, "sh", "-c", "umask; touch made")
+    await started.end()
+    assert started.output.read_text().strip().endswith("027")
+    assert [path.stat().st_mode & 0o777 for path in (started.output, tmp_path / "made")] == [0o600, 0o640]
 
 
 @pytest.mark.parametrize("code", [0, 3, 255])

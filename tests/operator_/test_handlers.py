@@ -101,7 +101,7 @@ async def test_the_work_ends_well_when_kopf_fails(api: Api) -> None:
 
 async def test_kopf_answers_the_liveness_probe(connection: Connection) -> None:
     work, (port,) = Work(), free_ports(count=1)
-    running = asyncio.create_task(handlers.run(work.process(connection), liveness_port=port))
+    running = asyncio.create_task(handlers.run(work.process(connection), liveness=f"http://127.0.0.1:{port}/healthz"))
     assert json.loads(await answered(port)) == {"operator": {"lease": "ours"}}
     work.stop.set()
     await asyncio.wait_for(running, 20)

@@ -58,6 +58,9 @@ SHOWN_ELSEWHERE: Final = {
     ("dovetail-gateway", "watch", "nodepools.karpenter.sh"): (
         "only where Karpenter is installed: the same watch as the operator's"
     ),
+    ("dovetail-trust", "create", "secrets"): (
+        "asked where a server-side apply makes the object, recorded as patch: tests/cluster/test_certificates.py"
+    ),
     ("dovetail-certificates", "create", "secrets"): (
         "asked where a server-side apply makes the object, recorded as patch: tests/cluster/test_certificates.py"
     ),

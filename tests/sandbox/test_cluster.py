@@ -1,6 +1,7 @@
 """A handle to a sandbox, as its files make it out; nothing runs here but this test."""
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -8,9 +9,10 @@ import pytest
 from dovetail.process import identity
 from dovetail.process.identity import ProcessId
 from dovetail_cli.app import main
-from dovetail_sandbox import cluster, state
+from dovetail_sandbox import cluster, credential, progress, state
+from dovetail_sandbox.bringup import existing
 from dovetail_sandbox.cluster import Cluster
-from dovetail_sandbox.errors import ComponentFailedError, InvalidInputError, NotRunningError
+from dovetail_sandbox.errors import ComponentFailedError, EarlierSandboxError, InvalidInputError, NotRunningError
 from dovetail_sandbox.nodes import kwok
 from dovetail_sandbox.state import Observed, Phase, State
 
@@ -30,6 +32,7 @@ def myself() -> ProcessId:
 def write(made: Cluster, *observed: Observed, phase: Phase = "ready", **more: object) -> None:
     """A sandbox that this test supervises."""
     made.folder.mkdir(parents=True, exist_ok=True)
+    credential.write(made.credential)
     fields = {"name": "one", "phase": phase, "supervisor": myself(), **more}
     state.write(made.folder, state=State(**fields))
     plane = [Observed(name=name, state="running", process=myself()) for name in kwok.CONTROL_PLANE]
@@ -109,6 +112,30 @@ def test_an_unknown_component_is_refused_with_those_that_there_are(made: Cluster
         made.pid("nobody")
     with pytest.raises(InvalidInputError, match="component: 'etcd' is not allowed"):
         made.restart("etcd")
+
+
+@pytest.mark.parametrize(
+    ("local", "end"),
+    [
+        (False, "To end it: dovetail sandbox down --name one"),
+        (True, "To remove it: dovetail sandbox down --purge --name one"),
+    ],
+)
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda made: made.restart("operator"),
+        lambda made: made.start("operator"),
+        lambda made: existing.is_up(made, report=progress.Lines(sys.stderr)),
+    ],
+)
+def test_a_sandbox_that_asks_nobody_for_a_credential_is_refused_with_the_line_to_type(
+    made: Cluster, use, local: bool, end: str
+) -> None:
+    write(made, local_node=local)
+    (made.credential / "tls.crt").unlink()
+    with pytest.raises(EarlierSandboxError, match=f"its etcd .* answer every user of this machine. {end}$"):
+        use(made)
 
 
 def test_the_tail_of_no_log_is_empty(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 
+from dovetail.audit.findings import LAGGING, FindingKind
 from tools.soak.record import AuditRecord, Disturbed, JobRecord, Record
 from tools.soak.schedule import OPERATOR, Kind
 
@@ -31,6 +32,7 @@ _MOST_WAIT_SECONDS: Final = 150.0
 _AUDIT_SECONDS: Final = 4.0
 # The operator tries a write that failed in an outage again up to this time after its end.
 _RECOVERY_SECONDS: Final = 10.0
+_LIVENESS: Final[frozenset[FindingKind]] = LAGGING - {"AllocationWithoutPod", "HoldsMoreThanAsked"}
 # Disturbances that hit every program, and so the operator.
 _OF_ALL: Final[frozenset[Kind]] = frozenset({"api-server", "clock"})
 
@@ -54,6 +56,7 @@ def verdicts(record: Record) -> list[Verdict]:
         _none_lost(record),
         _right_ends(record),
         _no_double_promise(record),
+        _liveness(record),
         _guarantees(record),
         _statuses(record),
         _memory(record),
@@ -81,9 +84,19 @@ def _right_ends(record: Record) -> Verdict:
 
 def _no_double_promise(record: Record) -> Verdict:
     made = [audit for audit in record.audits if not audit.failed]
-    found = [finding for audit in made for finding in audit.findings if not _is_late(finding)]
+    found = [each for audit in made for each in audit.findings if not _is_late(each) and _kind(each) not in _LIVENESS]
     return Verdict(
         requirement="Nothing is promised twice",
+        holds=bool(made) and not found,
+        figure="; ".join(found[:3]) or f"{len(made)} audits without such a finding",
+    )
+
+
+def _liveness(record: Record) -> Verdict:
+    made = [audit for audit in record.audits if not audit.failed]
+    found = [f"at {audit.at:.0f} s: {each}" for audit in made for each in audit.findings if _kind(each) in _LIVENESS]
+    return Verdict(
+        requirement="No capacity is lost and no quota exceeded",
         holds=bool(made) and not found,
         figure="; ".join(found[:3]) or f"{len(made)} audits without such a finding",
     )
@@ -118,7 +131,11 @@ def _statuses(record: Record) -> Verdict:
 
 
 def _is_late(finding: str) -> bool:
-    return finding.startswith("AllocationWithoutPod ")
+    return _kind(finding) == "AllocationWithoutPod"
+
+
+def _kind(finding: str) -> str:
+    return finding.split(" ", 1)[0]
 
 
 def _is_excused(finding: str, *, audit: AuditRecord, following: AuditRecord | None, record: Record) -> bool:

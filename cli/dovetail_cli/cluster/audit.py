@@ -6,6 +6,7 @@ The rules follow the cluster's configuration.
 import asyncio
 import time
 from dataclasses import asdict, replace
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
 
@@ -15,9 +16,10 @@ from dovetail import names
 from dovetail.api.builtin import Node, Pod, ResourceSlice
 from dovetail.api.gpunode import GPUNode
 from dovetail.api.meta import ObjectMeta
-from dovetail.api.resources import GPUNODES, NODES, PODS, Resource
+from dovetail.api.resources import GPUNODES, GPUQUOTAS, NODES, PODS, Resource
 from dovetail.audit.allocations import OLDER_THAN_SECONDS, Report, Rules, audit
 from dovetail.audit.findings import Finding
+from dovetail.audit.quota_use import DatedQuota
 from dovetail.kube.errors import Forbidden
 from dovetail.kube.queries.cluster import read_settings
 from dovetail.kube.resource_slices import list_slices
@@ -29,6 +31,7 @@ from dovetail_cli.ui import output
 # Between two looks at what may put itself right.
 _PAUSE_SECONDS: Final = 3.0
 _NOT_SEEN: Final = "you may not list resourceslices, so DRA drivers on managed nodes are not looked for"
+_NO_QUOTAS: Final = "you may not list gpuquotas, so neither their limits nor jobs that fit and wait are looked at"
 COLUMNS: Final = ("kind", "subject", "message")
 
 
@@ -94,9 +97,10 @@ async def _look_once(cluster: Cluster, *, older_than_seconds: float) -> Report:
     jobs = await read_jobs(cluster)
     unread: list[Finding] = []
     pods = await client.list(PODS, as_type=Pod, on_unreadable=partial(_note, unread, PODS))
-    gpunodes, nodes, rules, slices = await asyncio.gather(
+    gpunodes, nodes, quotas, rules, slices = await asyncio.gather(
         client.list(GPUNODES, as_type=GPUNode, on_unreadable=partial(_note, unread, GPUNODES)),
         client.list(NODES, as_type=Node, on_unreadable=partial(_note, unread, NODES)),
+        _quotas(cluster),
         _rules(cluster),
         _slices(cluster),
     )
@@ -107,8 +111,11 @@ async def _look_once(cluster: Cluster, *, older_than_seconds: float) -> Report:
         jobs=jobs,
         rules=replace(rules, older_than_seconds=older_than_seconds),
         slices=slices or (),
+        quotas=quotas,
+        now=datetime.now(UTC),
     )
-    notes = report.notes if slices is not None else (*report.notes, _NOT_SEEN)
+    unseen = [note for found, note in ((slices, _NOT_SEEN), (quotas, _NO_QUOTAS)) if found is None]
+    notes = (*report.notes, *unseen)
     return replace(report, findings=tuple(sorted([*report.findings, *unread])), notes=notes)
 
 
@@ -122,6 +129,14 @@ async def _slices(cluster: Cluster) -> list[ResourceSlice] | None:
     """None where the user may not read them."""
     try:
         return await list_slices(cluster.client, drivers=names.GPU_DRIVERS)
+    except Forbidden:
+        return None
+
+
+async def _quotas(cluster: Cluster) -> list[DatedQuota] | None:
+    """None where the user may not read them."""
+    try:
+        return (await cluster.client.list(GPUQUOTAS, as_type=DatedQuota)).items
     except Forbidden:
         return None
 

@@ -72,6 +72,7 @@ def gpujob_crd() -> Schema:
         _say_shape(level, message=topology.LEVEL)
     text_formats.add_rules(spec)
     immutability.add_to(spec)
+    immutability.add_to_whole(schema)
     columns = [_column(*column) for column in rules.COLUMNS]
     columns += [_column(*column) | {"priority": 1} for column in rules.WIDE_COLUMNS]
     return _crd("GPUJob", plural="gpujobs", short=["gj"], scope="Namespaced", columns=columns, schema=schema)

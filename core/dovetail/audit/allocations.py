@@ -8,7 +8,9 @@ objects, request texts and allocation texts. Each finding names one object and s
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import Final
 
 from dovetail import names
@@ -19,6 +21,9 @@ from dovetail.audit.device_kinds import unwanted
 from dovetail.audit.device_plugins import VendorPods, instance_resources, served_twice
 from dovetail.audit.findings import Finding
 from dovetail.audit.jobs import holdings, of_jobs
+from dovetail.audit.liveness import Kept, preempted_for_nothing, waiting_though_they_fit, withheld
+from dovetail.audit.quota_use import DatedQuota, above, binding, holders, subject_of
+from dovetail.audit.room import open_nodes
 from dovetail.formats import quantities
 from dovetail.gpu.device_plugins import DEFAULT_VENDORS
 from dovetail.gpu.request import WHOLE_MILLI, RequestError, parse
@@ -75,13 +80,16 @@ def audit(
     jobs: Iterable[GPUJob] = (),
     rules: Rules | None = None,
     slices: Iterable[ResourceSlice] = (),
+    quotas: Iterable[DatedQuota] | None = None,
+    now: datetime | None = None,
 ) -> Report:
-    """Everything that the objects promise and must not promise. Ended pods promise nothing.
+    """Everything that the objects promise and must not promise, and what loses capacity. Ended pods promise nothing.
 
-    `slices` are the ResourceSlices of GPU vendors' DRA drivers.
+    `slices` are the ResourceSlices of GPU vendors' DRA drivers. Without `now`, nothing is judged by its age. Without
+    `quotas`, which a reader may not be allowed to see, neither their limits nor jobs that fit and wait are judged.
     """
     rules = rules or Rules()
-    nodes, gpunodes, pods = list(nodes), list(gpunodes), list(pods)
+    nodes, gpunodes, pods, jobs = list(nodes), list(gpunodes), list(pods), list(jobs)
     ours = [
         pod for pod in pods if not is_terminated(pod) and (names.ALLOCATION in pod.metadata.annotations or _asked(pod))
     ]
@@ -109,11 +117,60 @@ def audit(
     findings += served_twice(nodes, slices=slices)
     held = holdings(ours, allocations=allocations, by_vendor=by_vendor)
     findings += of_jobs(jobs, held=held, devices=devices)
+    if quotas is not None:
+        quotas = list(quotas)
+        everyone = holders(jobs, pods=pods, held=held, devices=devices, memory_specs=rules.memory_specs)
+        findings += above(quotas, everyone=everyone)
+    if now is not None:
+        objects = _Objects(nodes=nodes, gpunodes=gpunodes, pods=pods, jobs=jobs, quotas=quotas)
+        taken = {*promises, *((pod.spec.node_name, uuid) for pod in by_vendor.pods for uuid in by_vendor.given(pod))}
+        findings += _of_time(objects, promised=taken, rules=rules, now=now)
     moving = {each.metadata.name for each in gpunodes if _moves(each)}
     notes = tuple(sorted(_stranded(promises, devices=devices, moving=moving)))
     return Report(
         pods=len(ours) + len(by_vendor.pods), devices=len(devices), findings=tuple(sorted(findings)), notes=notes
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Objects:
+    nodes: Sequence[Node]
+    gpunodes: Sequence[GPUNode]
+    pods: Sequence[Pod]
+    jobs: Sequence[GPUJob]
+    quotas: Sequence[DatedQuota] | None
+
+
+def _of_time(
+    objects: _Objects, *, promised: AbstractSet[tuple[str, str]], rules: Rules, now: datetime
+) -> Iterator[Finding]:
+    """What lasts too long: see `liveness`."""
+    older_than, quotas, jobs = timedelta(seconds=rules.older_than_seconds), objects.quotas or (), objects.jobs
+    yield from withheld(
+        jobs, pods=objects.pods, gpunodes=objects.gpunodes, quotas=quotas, now=now, older_than=older_than
+    )
+    yield from preempted_for_nothing(
+        jobs, nodes=objects.nodes, gpunodes=objects.gpunodes, now=now, older_than=older_than
+    )
+    if objects.quotas is None:
+        return
+    room = open_nodes(nodes=objects.nodes, gpunodes=objects.gpunodes, pods=objects.pods, promised=promised)
+    waiting = [job for job in jobs if job.status.phase == "Queued"]
+    yield from waiting_though_they_fit(
+        waiting,
+        nodes=room,
+        kept=Kept(jobs, quotas=quotas, pods=objects.pods),
+        pools={job.metadata.uid: _pools_of(job, quotas=quotas) for job in waiting},
+        memory_specs=rules.memory_specs,
+        now=now,
+        older_than=older_than,
+    )
+
+
+def _pools_of(job: GPUJob, *, quotas: Sequence[DatedQuota]) -> AbstractSet[str] | None:
+    """The pools that all quotas of a job allow; None for any."""
+    allowed = [set(each.spec.pools) for each in binding(subject_of(job), quotas=quotas) if each.spec.pools]
+    return set.intersection(*allowed) if allowed else None
 
 
 def _read(pods: Iterable[Pod]) -> tuple[dict[str, Allocation], list[Finding]]:

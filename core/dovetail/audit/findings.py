@@ -7,13 +7,18 @@ FindingKind = Literal[
     "ShareOverpromised", "MemoryOverpromised", "TooManyTurns", "ModeConflict", "NotSole",
     "UnknownNode", "UnknownDevice", "WrongNode", "DeviceTwice",
     "NotAsked", "NotBound", "NotAllocated", "BrokenAllocation", "Mismatch", "AllocationWithoutPod",
-    "HoldsMoreThanAsked",
+    "HoldsMoreThanAsked", "AboveQuota", "CapacityWithheld", "WaitsThoughItFits", "PreemptionUnused",
     "CountOverpromised", "GivenTwice", "BothKinds", "Unreadable",
 ]  # fmt: skip
 
-# What the operator or the extender puts right after a change of the objects: such a finding counts only once it has
-# lasted, because the objects do not say since when it holds.
-LAGGING: Final[frozenset[FindingKind]] = frozenset({"AllocationWithoutPod", "HoldsMoreThanAsked"})
+# What the programs put right a moment after a change of the objects: such a finding counts only once it
+# has lasted, because the objects do not say since when it holds.
+LAGGING: Final[frozenset[FindingKind]] = frozenset(
+    {
+        "AllocationWithoutPod", "HoldsMoreThanAsked", "AboveQuota", "CapacityWithheld", "WaitsThoughItFits",
+        "PreemptionUnused",
+    }
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)

@@ -8,11 +8,17 @@ from dovetail.formats.timestamps import moment
 def deadline_seconds(job: GPUJob, *, child: Job | None = None) -> int | None:
     """The time limit, in seconds, of the batch Job `child` or of a new one.
 
-    None for a job without a limit.
+    None for a job without a limit. The limit that let a job start before others stays the most, whatever the spec says
+    by now: it may have changed between the queue's decision and its record in the status.
     """
     if job.spec.reservation is not None:
         return _lease_seconds(job, child=child)
-    limits = [job.spec.active_deadline_seconds, _left_seconds(job)]
+    placement = job.status.placement
+    limits = [
+        job.spec.active_deadline_seconds,
+        _left_seconds(job),
+        None if placement is None else placement.limit_seconds,
+    ]
     return min((limit for limit in limits if limit is not None), default=None)
 
 

@@ -1,7 +1,7 @@
 """A server's certificate: loaded at start, and reloaded when its files change.
 
-With `clients`, every client must show a certificate of the CAs in `ca.crt`, and no handshake is shortened by an earlier
-one: a CA that was removed, or a certificate that has expired, admits no new connection.
+With `clients`, every client must show a certificate of the CAs in that file, and no handshake is shortened by an
+earlier one: a CA that was removed, or a certificate that has expired, admits no new connection.
 """
 
 import asyncio
@@ -16,11 +16,13 @@ from dovetail.config.errors import ConfigError
 _LOOK_SECONDS: Final = 10.0
 _WAIT_SECONDS: Final = 0.5
 _PAIR: Final = ("tls.crt", "tls.key")
-_AUTHORITIES: Final = "ca.crt"
+AUTHORITIES: Final = "ca.crt"  # the CAs of clients, in the folder of a server's certificate
 log = logs.get_logger("dovetail.certificate")
 
 
-async def appearing(folder: Path, *, stop: asyncio.Event, clients: bool = False) -> "Certificate | None":
+async def appearing(
+    folder: Path, *, stop: asyncio.Event, clients: Path | None = None, optional: bool = False
+) -> "Certificate | None":
     """Wait for the folder's certificate, which `dovetail-certificates` may still be creating.
 
     None if `stop` is set first. Raises `ConfigError` for an unusable certificate.
@@ -29,29 +31,31 @@ async def appearing(folder: Path, *, stop: asyncio.Event, clients: bool = False)
         log.info("waiting for the certificate", folder=str(folder))
     while not stop.is_set():
         if _is_there(folder, clients=clients):
-            return Certificate(folder, clients=clients)
+            return Certificate(folder, clients=clients, optional=optional)
         with suppress(TimeoutError):
             await asyncio.wait_for(stop.wait(), timeout=_WAIT_SECONDS)
     return None
 
 
-def _is_there(folder: Path, *, clients: bool) -> bool:
-    return all((folder / name).exists() for name in _files(clients=clients))
+def _is_there(folder: Path, *, clients: Path | None) -> bool:
+    return all(file.exists() for file in _files(folder, clients=clients))
 
 
-def _files(*, clients: bool) -> tuple[str, ...]:
-    return (*_PAIR, _AUTHORITIES) if clients else _PAIR
+def _files(folder: Path, *, clients: Path | None) -> list[Path]:
+    return [*(folder / name for name in _PAIR), *([] if clients is None else [clients])]
 
 
 class Certificate:
-    """`tls.crt` and `tls.key` in a folder, as in a mounted Secret; with `clients` also `ca.crt`.
+    """`tls.crt` and `tls.key` in a folder, as in a mounted Secret; `clients` is a file with the CAs of clients.
 
+    With `optional`, a client without a certificate is connected too, and the server decides by request what it may do.
     Servers listen with `context`. Raises `ConfigError` for unusable files.
     """
 
-    def __init__(self, folder: Path, *, clients: bool = False) -> None:
+    def __init__(self, folder: Path, *, clients: Path | None = None, optional: bool = False) -> None:
         self._folder = folder
         self._clients = clients
+        self._verify = ssl.CERT_OPTIONAL if optional else ssl.CERT_REQUIRED
         self._loaded = self._contents()
         self._current = self.context = self._context()
         # A context can get a new certificate, but cannot lose a CA. Each new connection therefore takes the newest one.
@@ -87,7 +91,7 @@ class Certificate:
 
     def _contents(self) -> tuple[bytes, ...]:
         try:
-            return tuple((self._folder / name).read_bytes() for name in _files(clients=self._clients))
+            return tuple(file.read_bytes() for file in _files(self._folder, clients=self._clients))
         except OSError as error:
             raise ConfigError("certificate", problem=f"cannot read {error.filename}: {error.strerror}") from error
 
@@ -96,10 +100,10 @@ class Certificate:
         try:
             file, key = (self._folder / name for name in _PAIR)
             context.load_cert_chain(file, key)
-            if self._clients:
-                file = self._folder / _AUTHORITIES
+            if self._clients is not None:
+                file = self._clients
                 context.load_verify_locations(file)
-                context.verify_mode = ssl.CERT_REQUIRED
+                context.verify_mode = self._verify
                 # The client's certificate is verified in full handshakes only. TLS 1.3 shortens them by tickets alone.
                 context.minimum_version = ssl.TLSVersion.TLSv1_3
                 context.num_tickets = 0

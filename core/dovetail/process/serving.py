@@ -20,6 +20,7 @@ from dovetail.config.loading import load_settings
 from dovetail.config.settings import Settings
 from dovetail.kube.errors import KubeconfigError
 from dovetail.process import heap
+from dovetail.process.certificate import AUTHORITIES, Certificate
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -47,6 +48,32 @@ def parser(prog: str, *, description: str) -> argparse.ArgumentParser:
     )
     options.add_argument("--log-level", metavar="LEVEL", help=f"one of {', '.join(logs.LEVELS)}")
     return options
+
+
+def add_metrics_options(
+    options: argparse.ArgumentParser, *, port: int | None, required: bool = False, more: str = ""
+) -> None:
+    """Add the options of the server that `metrics_listening` runs. `port` is the default, `more` ends the help text."""
+    options.add_argument(
+        "--metrics-port",
+        type=int,
+        metavar="N",
+        default=port,
+        required=required,
+        help=f"port of /livez, /readyz and /metrics{more}{'' if port is None else ' (default: %(default)s)'}",
+    )
+    options.add_argument(
+        "--metrics-host",
+        default="0.0.0.0",  # noqa: S104 - kubelet and Prometheus come from outside the pod
+        metavar="IP",
+        help="address of that port (default: %(default)s)",
+    )
+    options.add_argument(
+        "--metrics-certificates",
+        type=Path,
+        metavar="FOLDER",
+        help=f"serve that port over mutual TLS: where tls.crt, tls.key and the CAs of clients, {AUTHORITIES}, are",
+    )
 
 
 def run(program: Program, *, args: argparse.Namespace, grace_seconds: float = _GRACE_SECONDS) -> int:
@@ -124,6 +151,18 @@ async def listening(
         yield int(runner.addresses[0][1])
     finally:
         await runner.cleanup()
+
+
+@asynccontextmanager
+async def metrics_listening(app: web.Application, *, args: argparse.Namespace) -> AsyncIterator[int]:
+    """Serve `app` within the block, where the options of `add_metrics_options` say; gives the port.
+
+    Raises `ConfigError`.
+    """
+    folder: Path | None = args.metrics_certificates
+    tls = None if folder is None else Certificate(folder, clients=folder / AUTHORITIES).context
+    async with listening(app, host=args.metrics_host, port=args.metrics_port, tls=tls) as port:
+        yield port
 
 
 def _configure_logs(settings: Settings) -> None:

@@ -397,6 +397,15 @@ class SchedulingCycle:
             room = beside
         return self._admitted(job, room=room)
 
+    def _is_backfilled(self, job: Candidate, *, room: Room) -> bool:
+        """Whether its time limit alone lets the job use nodes that reservations keep."""
+        if not job.limited or not room.claims:
+            return False
+        heeded = {each.job.key for each in self._to_heed(job)}
+        passed = (each for each in self._to_heed(replace(job, limited=False)) if each.job.key not in heeded)
+        nodes = {claim.node for claim in room.claims}
+        return any(claim.node in nodes for each in passed for claim in each.claims)
+
     def _to_heed(self, job: Candidate) -> list[Reservation]:
         """The reservations and advance reservations that the job must not delay."""
         if job.ask.gpu is None:
@@ -426,10 +435,11 @@ class SchedulingCycle:
 
     def _admitted(self, job: Candidate, *, room: Room) -> Admitted:
         self._drop_reservation(job)
+        limit_seconds = job.limit_seconds if self._is_backfilled(job, room=room) else None
         self._gate.started(job if job.least is None or not room.claims else replace(job, workers=len(room.claims)))
         self._expect(commit(room.claims, job=job, ledger=self._ledger, at_seconds=self._now))
         self._kept.take(room, job=job)
-        return Admitted(key=job.key, claims=room.claims, ask=room.ask)
+        return Admitted(key=job.key, claims=room.claims, ask=room.ask, limit_seconds=limit_seconds)
 
 
 def _with_clause(waits: Waits, *, clause: str) -> Waits:

@@ -20,6 +20,8 @@ class Admitted:
 
     `limit` names the limit that leaves an elastic job fewer workers than it requests; empty otherwise.
 
+    `limit_seconds` is its time limit if that alone let it start on nodes that a reservation keeps; None otherwise.
+
     `on_cpu` says why all its workers run on the CPU instead of the GPUs that they request; empty otherwise.
     """
 
@@ -27,6 +29,7 @@ class Admitted:
     claims: tuple[Claim, ...] = ()
     ask: Ask | None = None
     limit: str = ""
+    limit_seconds: int | None = None
     on_cpu: str = ""
 
 

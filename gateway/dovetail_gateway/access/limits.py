@@ -1,15 +1,14 @@
-"""Which Host headers are served, where a request comes from, and how many requests an address or a user may send."""
+"""Where a request comes from, and how many requests an address or a user may send."""
 
 import ipaddress
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from dovetail.process.rate_limit import Allowance, Spending
 
-_LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 _MOST_KEYS: Final = 10_000
 # What a provider gives one customer: with a limit for each address, one customer would have 2^64 of them.
 _IPV6_PREFIX: Final = 64
@@ -27,21 +26,6 @@ class Rates:
 
     each: float = 100.0
     all: float = 1000.0
-
-
-class Hosts:
-    """The names by which the gateway may be called.
-
-    A page of another site can point its own name to this address (DNS rebinding); its requests then carry that name.
-    """
-
-    def __init__(self, names: Collection[str]) -> None:
-        self._names = _LOOPBACK | {name.lower() for name in names}
-
-    def admits(self, header: str) -> bool:
-        """Whether the Host header, with or without a port, names the gateway."""
-        host, separator, port = header.lower().rpartition(":")
-        return header.lower() in self._names or (bool(separator) and port.isdecimal() and host in self._names)
 
 
 class Addresses:

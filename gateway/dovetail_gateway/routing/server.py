@@ -17,11 +17,12 @@ from dovetail.kube.errors import KubeError
 from dovetail.logs import get_logger
 from dovetail.process.bodies import Bodies, BodyError
 from dovetail.process.connections import Connections
+from dovetail.process.hosts import Hosts
 from dovetail_gateway.access.callers import ANONYMOUS, LOCAL, Caller, caller_of
 from dovetail_gateway.access.fair_queue import CrowdedError
 from dovetail_gateway.access.identities import NO_ONE, Identities, Identity
 from dovetail_gateway.access.legacy_account import LegacyAccount
-from dovetail_gateway.access.limits import Addresses, Hosts, RateLimit
+from dovetail_gateway.access.limits import Addresses, RateLimit
 from dovetail_gateway.access.tokens import TokenError, bearer
 from dovetail_gateway.access.visibility import Visibility
 from dovetail_gateway.metrics import Metrics

@@ -17,7 +17,7 @@
   args:
     - --config=/etc/dovetail/gpu_config.yaml
     - --provider={{ ternary "nvml" .name (eq .name "nvidia") }}
-    - --metrics-port={{ $agent.metricsPort }}
+    {{- include "dovetail.metricsOptions" (dict "root" .root "port" $agent.metricsPort) | nindent 4 }}
     - --node=$(NODE_NAME)
     {{- if $agent.podResources.enabled }}
     - --pod-resources=/kubelet/pod-resources/kubelet.sock
@@ -41,7 +41,7 @@
     {{- end }}
   ports:
     - {name: metrics, containerPort: {{ $agent.metricsPort }}}
-  {{- include "dovetail.probes" "metrics" | nindent 2 }}
+  {{- include "dovetail.probes" (dict "root" .root "port" "metrics") | nindent 2 }}
   resources:
     requests: {{- toYaml $agent.resources.requests | nindent 6 }}
     limits: {{- toYaml (merge (dict) $agent.resources.limits (empty .vendor.monitoringResource | ternary (dict) (dict (default "" .vendor.monitoringResource) 1))) | nindent 6 }}

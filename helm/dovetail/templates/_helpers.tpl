@@ -107,18 +107,32 @@ tolerations: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 
+{{/* Where /livez, /readyz and /metrics are: on all of the pod's addresses, or with `loopback` on 127.0.0.1 over mutual TLS. */}}
+{{- define "dovetail.metricsOptions" -}}
+- --metrics-port={{ .port }}
+{{- with .root.Values.loopback.certificates }}
+- --metrics-host=127.0.0.1
+- --metrics-certificates={{ . }}
+{{- end }}
+{{- end }}
+
+{{- define "dovetail.metricsScheme" -}}
+{{- ternary "HTTPS" "HTTP" (not (empty .Values.loopback.certificates)) -}}
+{{- end }}
+
 {{/* Probes over HTTP at a named port. The start may take as long as the first lists of a large cluster. */}}
 {{- define "dovetail.probes" -}}
+{{- $scheme := include "dovetail.metricsScheme" .root -}}
 startupProbe:
-  httpGet: {path: /livez, port: {{ . }}}
+  httpGet: {path: /livez, port: {{ .port }}, scheme: {{ $scheme }}}
   periodSeconds: 2
   failureThreshold: 60
 livenessProbe:
-  httpGet: {path: /livez, port: {{ . }}}
+  httpGet: {path: /livez, port: {{ .port }}, scheme: {{ $scheme }}}
   periodSeconds: 10
   timeoutSeconds: 5
 readinessProbe:
-  httpGet: {path: /readyz, port: {{ . }}}
+  httpGet: {path: /readyz, port: {{ .port }}, scheme: {{ $scheme }}}
   periodSeconds: 5
   timeoutSeconds: 5
 {{- end }}
@@ -190,7 +204,7 @@ readinessProbe:
   args:
     - --config=/etc/dovetail/gpu_config.yaml
     - --provider={{ ternary .root.Values.agent.provider "simulated" .perNode }}
-    - --metrics-port={{ .root.Values.agent.metricsPort }}
+    {{- include "dovetail.metricsOptions" (dict "root" .root "port" .root.Values.agent.metricsPort) | nindent 4 }}
     {{- if .perNode }}
     - --node=$(NODE_NAME)
     {{- if .root.Values.agent.podResources.enabled }}
@@ -225,7 +239,7 @@ readinessProbe:
     {{- end }}
   ports:
     - {name: metrics, containerPort: {{ .root.Values.agent.metricsPort }}}
-  {{- include "dovetail.probes" "metrics" | nindent 2 }}
+  {{- include "dovetail.probes" (dict "root" .root "port" "metrics") | nindent 2 }}
   resources: {{- toYaml (ternary .root.Values.agent.resources .root.Values.simulation.resources .perNode) | nindent 4 }}
   {{- include "dovetail.agentSecurity" . | nindent 2 }}
   volumeMounts:
@@ -306,6 +320,13 @@ extenders:
       caFile: {{ .Values.attach.clientFolder }}/ca.crt
       certFile: {{ .Values.attach.clientFolder }}/tls.crt
       keyFile: {{ .Values.attach.clientFolder }}/tls.key
+  {{- else if .Values.loopback.certificates }}
+  - urlPrefix: https://127.0.0.1:{{ .Values.extender.port }}
+    enableHTTPS: true
+    tlsConfig:
+      {{- range $file, $name := dict "caFile" "ca.crt" "certFile" "tls.crt" "keyFile" "tls.key" }}
+      {{ $file }}: {{ printf "%s/%s" $.Values.loopback.certificates $name | quote }}
+      {{- end }}
   {{- else }}
   - urlPrefix: http://127.0.0.1:{{ .Values.extender.port }}
   {{- end }}

@@ -62,7 +62,7 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument(
         "--program", metavar="FILE", default=PROGRAM, help=f"MPS's control program (default {PROGRAM})"
     )
-    options.add_argument("--metrics-port", type=int, metavar="N", required=True, help="port of /livez and /metrics")
+    serving.add_metrics_options(options, port=None, required=True)
     return options
 
 
@@ -70,7 +70,7 @@ async def serve(args: argparse.Namespace, settings: Settings, stop: asyncio.Even
     """Serve the node until `stop` is set."""
     async with Client(load_connection(args.kubeconfig), user_agent="dovetail-mps") as client:
         work = Work(client, args=args, settings=settings)
-        async with serving.listening(health(work), host="0.0.0.0", port=args.metrics_port):  # noqa: S104 - kubelet and Prometheus come from outside
+        async with serving.metrics_listening(health(work), args=args):
             log.info("MPS supervisor started", node=args.node, directory=str(args.directory))
             try:
                 await serving.together(

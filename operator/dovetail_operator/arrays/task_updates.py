@@ -20,6 +20,7 @@ _FOLLOWED: Final = (
     "priority", "activeDeadlineSeconds", "maximumExecutionTimeSeconds", "backoffLimit", "ttlSecondsAfterFinished",
     "policy", "scoreWeights", "pool", "group", "maxConcurrent",
 )  # fmt: skip
+_LIMITS: Final = frozenset({"activeDeadlineSeconds", "maximumExecutionTimeSeconds"})
 _BEGUN: Final[frozenset[Phase]] = frozenset({"Running", "Starting"})
 _HELD_WITH_ARRAY: Final = "true"
 _HELD_FOR_OTHERS: Final = "parallelism"
@@ -84,7 +85,16 @@ def _followed(task: GPUJob, *, parent: GPUJob) -> tuple[dict[str, Any], dict[str
     news = [field for field in _FOLLOWED if known.get(field) != said[field]]
     if not news:
         return {}, {}
-    return {field: said[field] for field in news if own[field] != said[field]}, {**noted_fields(parent)}
+    changed = {field: said[field] for field in news if own[field] != said[field]}
+    if (placement := task.status.placement) is not None and placement.limit_seconds is not None:
+        # The API server refuses to raise these: the task started where others wait, by this limit.
+        changed = {field: value for field, value in changed.items() if not _grows(field, own=own[field], said=value)}
+    return changed, {**noted_fields(parent)}
+
+
+def _grows(field: str, *, own: int | None, said: int | None) -> bool:
+    """Whether a time limit is raised or removed."""
+    return field in _LIMITS and own is not None and (said is None or said > own)
 
 
 def _said(job: GPUJob) -> dict[str, Any]:

@@ -32,6 +32,7 @@ def placement_of(job: GPUJob, *, verdict: Verdict | None) -> Placement | None:
         generation=job.status.plans + 1,
         nodes=plan.planned_nodes(verdict.claims),
         worker=plan.planned_worker(verdict.ask),
+        limit_seconds=verdict.limit_seconds,
     )
     if known is not None and msgspec.structs.replace(planned, generation=known.generation) == known:
         return known

@@ -93,6 +93,7 @@ class AuditWatch:
             jobs=list(self._jobs()),
             rules=self._rules,
             slices=slices,
+            now=self._now(),
         )
 
     async def _slices(self) -> Sequence[ResourceSlice]:

@@ -8,7 +8,7 @@ from typing import Final
 
 from dovetail.process import identity
 from dovetail_local_node.launch import MARK as JOB_MARK
-from dovetail_sandbox import access, state
+from dovetail_sandbox import access, credential, state
 from dovetail_sandbox.bringup.plan import Work
 from dovetail_sandbox.cluster import KWOK_CLUSTER, tail
 from dovetail_sandbox.errors import ComponentFailedError
@@ -27,11 +27,13 @@ def start(work: Work) -> None:
     """Start the supervisor, with kwokctl as its first program, and return when the control plane is up."""
     cluster, folder = work.cluster, work.cluster.kwok_folder
     known = cluster.state()
+    credential.write(cluster.credential)
     configuration = kwok.configuration(
         ports=known.ports,
         binaries={**work.programs, "kube-controller-manager": _patient_controllers(work)},
         kube_version=known.kubernetes,
         pki=cluster.pki,
+        access=_access(work),
         real_node=work.plan.real_node,
         nodes=len(work.plan.nodes),
         memory_gib=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30,
@@ -61,6 +63,15 @@ def start(work: Work) -> None:
     _start_supervisor(work)
     _wait_for_control_plane(work)
     _write_admin_kubeconfig(work)
+
+
+def _access(work: Work) -> kwok.Access:
+    folder, shown = work.cluster.folder, work.cluster.credential
+    admission, kubeconfig = folder / "admission.yaml", folder / "webhooks.kubeconfig"
+    admission.write_text(kwok.admission(kubeconfig), encoding="utf-8")
+    port = work.cluster.state().ports["webhook.port"]
+    kubeconfig.write_text(kwok.webhook_kubeconfig(port=port, credential=shown), encoding="utf-8")
+    return kwok.Access(credential=shown, admission=admission)
 
 
 def _start_supervisor(work: Work) -> None:

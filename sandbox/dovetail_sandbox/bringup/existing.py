@@ -20,6 +20,7 @@ def is_up(cluster: Cluster, *, report: Reporter) -> bool:
     if known and known.phase == "starting" and identity.alive(known.starter):
         raise SandboxError(f"Sandbox {cluster.name!r} is being started by process {known.starter.pid}.")  # type: ignore[union-attr]  # alive
     if known and known.phase == "ready" and identity.alive(known.supervisor):
+        cluster.check_credential()
         for component in cluster.observed().values():
             if component.state in {"exited", "waiting"}:
                 raise cluster.failure(component)

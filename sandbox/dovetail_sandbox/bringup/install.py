@@ -33,6 +33,7 @@ def render(work: Work) -> Rendered:
     # No image is pulled, and volumes are folders: each has its place without a claim.
     values |= {"image.registry": chart.BUILT_IMAGES, "history.persistence.enabled": False}
     values |= {"simulation.enabled": True, "scheduler.kubeconfig": str(work.kubeconfig_of("kube-scheduler"))}
+    values |= {"loopback.certificates": str(cluster.credential)}
     # Here the API server is a local process and reaches the webhook by an address.
     values |= {"webhook.url": f"https://127.0.0.1:{values['webhook.port']}", "webhook.replicas": 1}
     rendered = chart.render(helm=work.programs["helm"], values=values, overrides=work.plan.overrides)

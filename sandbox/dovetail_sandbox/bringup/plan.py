@@ -43,6 +43,7 @@ class Plan:
     request_log     the API server records each request of the chart's accounts
     kubernetes      minor version of the control plane
     authentication  the API server's AuthenticationConfiguration
+    umask           that of the user's shell, which jobs on a local node get
     """
 
     nodes: Sequence[SimulatedNode]
@@ -55,6 +56,7 @@ class Plan:
     request_log: bool = False
     kubernetes: str = ""
     authentication: Path | None = None
+    umask: int = 0o022
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

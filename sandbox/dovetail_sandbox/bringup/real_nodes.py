@@ -21,7 +21,10 @@ def start_local_node(work: Work) -> None:
         key=node.key("client"),
         port=work.api_port,
     )
-    component = node.component(ports=cluster.state().ports, kubeconfig=work.kubeconfig_of(localnode.COMPONENT))
+    kubeconfig = work.kubeconfig_of(localnode.COMPONENT)
+    component = node.component(
+        ports=cluster.state().ports, kubeconfig=kubeconfig, credential=cluster.credential, umask=work.plan.umask
+    )
     desired = state.read_desired(cluster.folder)
     cluster.desire(msgspec.structs.replace(desired, components=[*desired.components, component]))
     cluster.wait_ready([component.name])

@@ -1,6 +1,7 @@
 """Creates a sandbox step by step, and takes back what does not come up."""
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -10,7 +11,7 @@ from dovetail_sandbox.bringup import control_plane, existing, install, real_node
 from dovetail_sandbox.bringup.plan import Plan, Work
 from dovetail_sandbox.cluster import Cluster, get
 from dovetail_sandbox.errors import InvalidInputError
-from dovetail_sandbox.installed import neighbours, workloads
+from dovetail_sandbox.installed import neighbours, scraping, workloads
 from dovetail_sandbox.localnode import queue
 from dovetail_sandbox.nodes import kwok, node_sets
 from dovetail_sandbox.nodes.node_sets import SimulatedNode
@@ -58,6 +59,8 @@ def up(
         return cluster
     earlier = existing.find_earlier(cluster, local_node=local_node, report=report)
     real_node = real_node and _can_have_a_real_node(report)
+    more = [each.name for each in others]
+    programs = _programs(*more, real_node=real_node, report=report, kubernetes=minor, simulation=not local_node)
     plan = Plan(
         nodes=nodes,
         local_node=local_node,
@@ -70,10 +73,10 @@ def up(
         kubernetes=minor,
         authentication=authentication and authentication.resolve(),
     )
-    more = [each.name for each in others]
-    programs = _programs(*more, real_node=real_node, report=report, kubernetes=minor, simulation=not local_node)
-    existing.reserve(cluster, plan=plan, earlier=earlier)
-    _bring_up(Work(cluster=cluster, plan=plan, programs=programs, report=report), earlier=earlier)
+    with state.private_files() as umask:
+        existing.reserve(cluster, plan=plan, earlier=earlier)
+        work = Work(cluster=cluster, plan=replace(plan, umask=umask), programs=programs, report=report)
+        _bring_up(work, earlier=earlier)
     return cluster
 
 
@@ -154,4 +157,8 @@ def _start(work: Work) -> None:
     if work.plan.real_node:
         with work.report.task("Real node"):
             real_nodes.start_real_node(work)
+    text = scraping.configuration(
+        state.read_desired(work.cluster.folder).components, credential=work.cluster.credential
+    )
+    work.cluster.prometheus.write_text(text, encoding="utf-8")
     work.note(phase="ready", starter=None, kept=queue.current() if work.plan.local_node else None)

@@ -19,7 +19,8 @@ from dovetail_sandbox.errors import KeptQueueError
 from dovetail_sandbox.programs import catalog
 from dovetail_sandbox.state import Kept, State
 
-FORMAT: Final = 1
+# Every user of the machine could write into a queue of format 1, past the API server: its jobs may be others'.
+FORMAT: Final = 2
 _PKI: Final = "pki"
 
 
@@ -49,7 +50,9 @@ def _problem(folder: Path, *, known: State | None) -> str:
     if known is None:
         return "its state.json is missing or unreadable"
     kept = known.kept
-    if kept is not None and kept.format != FORMAT:
+    if kept is not None and kept.format < FORMAT:
+        return "an earlier Dovetail let every user of this machine write into it, so its jobs may be those of others"
+    if kept is not None and kept.format > FORMAT:
         return f"its format is {kept.format}, and this Dovetail knows {FORMAT}: use the version that wrote it"
     if kept is not None and _minor(kept.kubernetes) > _minor(_kubernetes()):
         return f"Kubernetes {kept.kubernetes} wrote it, and this Dovetail has {_kubernetes()}: use a newer one"

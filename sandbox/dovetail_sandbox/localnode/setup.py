@@ -62,8 +62,8 @@ class LocalNode:
         """The file of its key."""
         return self._files / f"{name}.key"
 
-    def component(self, *, ports: dict[str, int], kubeconfig: Path) -> Component:
-        """The node's process, for the supervisor."""
+    def component(self, *, ports: dict[str, int], kubeconfig: Path, credential: Path, umask: int) -> Component:
+        """The node's process, for the supervisor. Its jobs get `umask`."""
         port, metrics = (ports[name] for name in PORTS)
         options = {
             "node": NODE_NAME,
@@ -77,6 +77,8 @@ class LocalNode:
             "client-ca": self.pki / "ca.crt",
             "port": port,
             "metrics-port": metrics,
+            "metrics-certificates": credential,
+            "umask": f"{umask:03o}",
             "kubeconfig": kubeconfig,
         }
         return Component(
@@ -86,7 +88,7 @@ class LocalNode:
                 *(f"--{name}={value}" for name, value in options.items()),
             ],
             log=str(self.folder / "logs" / f"{COMPONENT}.log"),
-            ready_url=f"http://{_ADDRESS}:{metrics}/readyz",
+            ready_url=f"https://{_ADDRESS}:{metrics}/readyz",
         )
 
 

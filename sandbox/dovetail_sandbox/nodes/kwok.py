@@ -18,7 +18,7 @@ from dovetail_sandbox.nodes.node_sets import SimulatedNode
 
 # the first of kube-apiserver's default service range; pods reach the API server there
 SERVICE_ADDRESS: Final = "10.0.0.1"
-PORTS: Final = ("etcd", "etcd-peer", "kube-apiserver", "kube-controller-manager", "default-scheduler", "kwok")
+PORTS: Final = ("etcd", "etcd-peer", "kube-apiserver", "kube-controller-manager", "default-scheduler")
 # Components by the names under which a sandbox shows them.
 CONTROL_PLANE: Final = ("etcd", "kube-apiserver", "kube-controller-manager", "default-scheduler", "kwok-controller")
 _KWOKCTL_NAMES: Final = {"default-scheduler": "kube-scheduler"}
@@ -120,6 +120,18 @@ def control_plane(*, local_node: bool, real_node: bool) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """How the control plane knows its own programs from those of other users: paths of files.
+
+    - `credential`: the folder of `dovetail_sandbox.credential`, for etcd and its client, and for webhooks.
+    - `admission`: the AdmissionConfiguration, by which the API server shows that certificate to the webhook.
+    """
+
+    credential: Path
+    admission: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RequestLog:
     """The API server's audit policy and its log, with one line of JSON for each request."""
 
@@ -133,6 +145,7 @@ def configuration(
     binaries: Mapping[str, Path],
     kube_version: str,
     pki: Path,
+    access: Access,
     real_node: bool,
     nodes: int = 0,
     memory_gib: float = 0.0,
@@ -143,8 +156,8 @@ def configuration(
     """Build kwokctl's configuration with our stages; `authentication` is an AuthenticationConfiguration.
 
     `nodes` is the number of simulated nodes, `memory_gib` the machine's memory in GiB.
-    It sets every port and program: kwokctl chooses none. A sandbox with a local node has `lasting`, a folder for etcd's
-    data: they survive a power failure, and Go collects as often as it does by default.
+    It sets every program, and every port that is used: kwokctl chooses none. A sandbox with a local node has `lasting`,
+    a folder for etcd's data: they survive a power failure, and Go collects as often as it does by default.
     """
     wanted = control_plane(local_node=lasting is not None, real_node=real_node)
     document = {
@@ -157,7 +170,9 @@ def configuration(
             "disable": [_KWOKCTL_NAMES.get(name, name) for name in CONTROL_PLANE if name not in wanted],
         },
         "componentsPatches": _patches(
+            ports=ports,
             pki=pki,
+            access=access,
             real_node=real_node,
             requests=requests,
             authentication=authentication,
@@ -180,7 +195,6 @@ def _options(*, ports: Mapping[str, int], binaries: Mapping[str, Path]) -> dict[
         "kubeApiserverPort": ports["kube-apiserver"],
         "kubeControllerManagerPort": ports["kube-controller-manager"],
         "kubeSchedulerPort": ports["default-scheduler"],
-        "kwokControllerPort": ports["kwok"],
         "etcdBinary": str(binaries["etcd"]),
         "kubeApiserverBinary": str(binaries["kube-apiserver"]),
         "kubeControllerManagerBinary": str(binaries["kube-controller-manager"]),
@@ -239,7 +253,9 @@ def audit_policy(*, namespace: str) -> str:
 
 def _patches(
     *,
+    ports: Mapping[str, int],
     pki: Path,
+    access: Access,
     real_node: bool,
     requests: RequestLog | None,
     authentication: Path | None,
@@ -248,32 +264,98 @@ def _patches(
     api_server_gibibytes: int,
 ) -> list[dict[str, Any]]:
     environment = _collected_seldom(gibibytes)
-    api_server = _api_server_arguments(pki=pki, real_node=real_node, requests=requests, authentication=authentication)
+    api_server = _api_server_arguments(
+        pki=pki, access=access, real_node=real_node, requests=requests, authentication=authentication
+    )
     # Each has one replica: on a busy machine it would miss its Lease renewal, end, and not restart.
     alone = _argument("leader-elect", value="false")
     return [
-        {"name": "etcd", "extraArgs": etcd, "extraEnvs": environment},
-        {"name": "kube-apiserver", "extraArgs": api_server, "extraEnvs": _collected_seldom(api_server_gibibytes)},
+        {
+            "name": "etcd",
+            "extraArgs": [*etcd, *_etcd_arguments(ports, credential=access.credential)],
+            "extraEnvs": environment,
+        },
+        {
+            "name": "kube-apiserver",
+            "extraArgs": [*api_server, *_etcd_client_arguments(ports, credential=access.credential)],
+            "extraEnvs": _collected_seldom(api_server_gibibytes),
+        },
         # As in clusters: each controller has an account of its own, by which policies recognise the Job controller.
         {
             "name": "kube-controller-manager",
             "extraArgs": [
                 alone,
+                _HEALTH_ALONE,
                 _argument("use-service-account-credentials", value="true"),
                 *(_argument(key, value=value) for key, value in _MANY_JOBS.items()),
             ],
             "extraEnvs": environment,
         },
-        {"name": "kube-scheduler", "extraArgs": [alone]},
+        {"name": "kube-scheduler", "extraArgs": [alone, _HEALTH_ALONE]},
         {
             "name": "kwok-controller",
             "extraEnvs": environment,
             "extraArgs": [
                 _argument("manage-all-nodes", value="false", override=True),
                 _argument("manage-nodes-with-annotation-selector", value=f"{names.SIMULATED_NODE}=fake"),
+                # No server: it would show metrics, profiles and pods to all users of the machine, and nothing asks it.
+                _argument("server-address", value="", override=True),
+                _argument("node-port", value="0", override=True),
             ],
         },
     ]
+
+
+def _etcd_arguments(ports: Mapping[str, int], *, credential: Path) -> list[dict[str, Any]]:
+    """etcd's listeners, for clients and for members, over mutual TLS alone."""
+    client, peer = (f"https://127.0.0.1:{ports[name]}" for name in ("etcd", "etcd-peer"))
+    urls = {
+        "listen-client-urls": client,
+        "advertise-client-urls": client,
+        "listen-peer-urls": peer,
+        "initial-advertise-peer-urls": peer,
+        "initial-cluster": f"node0={peer}",
+    }
+    files = {"cert-file": "tls.crt", "key-file": "tls.key", "trusted-ca-file": "ca.crt"}
+    return [
+        *(_argument(key, value=url, override=True) for key, url in urls.items()),
+        *(
+            _argument(f"{prefix}{key}", value=str(credential / name))
+            for prefix in ("", "peer-")
+            for key, name in files.items()
+        ),
+        *(_argument(f"{prefix}client-cert-auth", value="true") for prefix in ("", "peer-")),
+    ]
+
+
+def _etcd_client_arguments(ports: Mapping[str, int], *, credential: Path) -> list[dict[str, Any]]:
+    files = {"etcd-cafile": "ca.crt", "etcd-certfile": "tls.crt", "etcd-keyfile": "tls.key"}
+    return [
+        _argument("etcd-servers", value=f"https://127.0.0.1:{ports['etcd']}", override=True),
+        *(_argument(key, value=str(credential / name)) for key, name in files.items()),
+    ]
+
+
+def admission(kubeconfig: Path) -> str:
+    """Return the API server's AdmissionConfiguration: `kubeconfig` has the users that it is for webhooks."""
+    webhooks = {
+        "apiVersion": "apiserver.config.k8s.io/v1",
+        "kind": "WebhookAdmissionConfiguration",
+        "kubeConfigFile": str(kubeconfig),
+    }
+    document = {
+        "apiVersion": "apiserver.config.k8s.io/v1",
+        "kind": "AdmissionConfiguration",
+        "plugins": [{"name": "MutatingAdmissionWebhook", "configuration": webhooks}],
+    }
+    return yaml.safe_dump(document, sort_keys=False)
+
+
+def webhook_kubeconfig(*, port: int, credential: Path) -> str:
+    """Return a kubeconfig whose one user, by the address of the webhook, is the holder of the credential."""
+    user = {"client-certificate": str(credential / "tls.crt"), "client-key": str(credential / "tls.key")}
+    users = [{"name": f"127.0.0.1:{port}", "user": user}]
+    return yaml.safe_dump({"apiVersion": "v1", "kind": "Config", "users": users}, sort_keys=False)
 
 
 def _of_an_api_server(nodes: int, *, memory_gib: float) -> int:
@@ -288,9 +370,10 @@ def _collected_seldom(gibibytes: int) -> list[dict[str, str]]:
 
 
 def _api_server_arguments(
-    *, pki: Path, real_node: bool, requests: RequestLog | None, authentication: Path | None
+    *, pki: Path, access: Access, real_node: bool, requests: RequestLog | None, authentication: Path | None
 ) -> list[dict[str, Any]]:
     arguments = [
+        _argument("admission-control-config-file", value=str(access.admission)),
         _argument("kubelet-client-certificate", value=str(pki / "admin.crt")),
         _argument("kubelet-client-key", value=str(pki / "admin.key")),
         _argument("kubelet-preferred-address-types", value="InternalIP"),
@@ -326,5 +409,7 @@ def _node_info() -> dict[str, str]:
     }
 
 
+# kwokctl would open /metrics too.
+_HEALTH_ALONE: Final = _argument("authorization-always-allow-paths", value="/healthz,/readyz,/livez", override=True)
 # Data that a machine failure loses is temporary anyway.
 _TEMPORARY: Final = [_argument("unsafe-no-fsync", value="true")]

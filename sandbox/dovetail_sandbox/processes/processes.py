@@ -20,7 +20,7 @@ def output_to(log: str) -> list[tuple[int, int, str, int, int] | tuple[int, int,
     """File actions for `posix_spawn`: no input, and all output appended to a log."""
     return [
         (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-        (os.POSIX_SPAWN_OPEN, 1, log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644),
+        (os.POSIX_SPAWN_OPEN, 1, log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600),
         (os.POSIX_SPAWN_DUP2, 1, 2),
     ]
 

@@ -259,6 +259,7 @@ def _print_line(text: str) -> None:
 
 def main() -> None:
     """Run the supervisor; the folder is the only argument."""
+    os.umask(state.PRIVATE_UMASK)  # logs and data of all components are this user's alone
     os.chdir("/")  # the folder in which `up` was called can be removed
     Supervisor(folder=Path(sys.argv[1])).run()
 

@@ -42,6 +42,8 @@ def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s", stream=sys.stderr)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: sys.exit(0))  # PID 1 has no default action for them
+    # Containers of other users read what kubelet makes. The root, with all of it, is this user's alone.
+    os.umask(0o022)
     # After the mounts: a process that finds this one in its cgroup finds complete namespaces.
     mount(root)
     cgroups.join(cgroup)

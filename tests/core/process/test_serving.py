@@ -1,5 +1,7 @@
+import argparse
 import asyncio
 import socket
+import ssl
 import subprocess
 import sys
 import textwrap
@@ -12,6 +14,7 @@ from prometheus_client import CollectorRegistry, Counter
 
 from dovetail.config.errors import ConfigError
 from dovetail.process import serving
+from tests.authority import Authority
 
 
 async def fetch(path: str, *, ready: dict[str, serving.Check], registry: CollectorRegistry | None = None):
@@ -45,6 +48,32 @@ async def test_metrics_are_those_of_the_registry() -> None:
     status, text, content_type = await fetch("/metrics", ready={}, registry=registry)
     assert (status, content_type.split(";")[0]) == (200, "text/plain")
     assert "dovetail_test_total 3.0" in text
+
+
+async def test_metrics_over_mutual_tls_are_for_holders_of_a_certificate(tmp_path: Path) -> None:
+    authority, other = Authority(), Authority()
+    folder = authority.sign("127.0.0.1").write(tmp_path / "server", authority=authority.certificate)
+    options = argparse.ArgumentParser()
+    serving.add_metrics_options(options, port=8080)
+    args = options.parse_args(["--metrics-port=0", "--metrics-host=127.0.0.1", f"--metrics-certificates={folder}"])
+    app = web.Application()
+    serving.add_health(app, ready={}, registry=CollectorRegistry())
+    async with serving.metrics_listening(app, args=args) as port:
+        for pair, status in ((authority.sign("me"), 200), (other.sign("me"), 0), (None, 0)):
+            context = ssl.create_default_context(cadata=authority.certificate.decode())
+            if pair is not None:
+                pair.write(tmp_path / "client", authority=authority.certificate)
+                context.load_cert_chain(tmp_path / "client" / "tls.crt", tmp_path / "client" / "tls.key")
+            assert [await status_of(port, path, context) for path in ("/metrics", "/livez")] == [status] * 2
+
+
+async def status_of(port: int, path: str, context: ssl.SSLContext) -> int:
+    """The status of an answer; 0 where there is none."""
+    try:
+        async with aiohttp.ClientSession() as http, http.get(f"https://127.0.0.1:{port}{path}", ssl=context) as got:
+            return got.status
+    except aiohttp.ClientError:
+        return 0
 
 
 async def test_a_port_that_is_taken_is_one_sentence() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from dovetail.api.gpujob import GPUJob, job_of
+from dovetail.api.gpujob import GPUJob, Placement, PlannedWorker, job_of
 from dovetail.api.meta import find_condition
 from dovetail.jobs.array_indexes import IndexesError, as_text, indexes_in
 from dovetail.jobs.array_tasks import TasksError, tasks_of
@@ -546,3 +546,17 @@ def test_an_array_whose_dependency_failed_is_cancelled_where_it_says_so(
     parent = make_job("sweep", array={"indexes": "0-1"}, onDependencyFailure=on_failure)
     status = seen_with(parent, obstacle=Obstacle(reason=reason, message="no")).status
     assert (status.phase, status.reason) == (phase, reason)
+
+
+@pytest.mark.parametrize(("limit", "changed_tasks"), [(864_000, ["x-t1"]), (60, ["x-t0", "x-t1"]), (None, ["x-t1"])])
+def test_a_task_that_its_limit_let_start_before_others_gets_no_longer_one(
+    limit: int | None, changed_tasks: list[str]
+) -> None:
+    before = make_job(array={"indexes": "0-1"}, activeDeadlineSeconds=120)
+    tasks = [make_task(before, index, phase="Running") for index in (0, 1)]
+    placement = Placement(generation=1, nodes=[], worker=PlannedWorker(request="1"), limit_seconds=120)
+    status = msgspec.structs.replace(tasks[0].status, placement=placement)
+    tasks[0] = msgspec.structs.replace(tasks[0], status=status)
+    parent = make_job(array={"indexes": "0-1"}, **({} if limit is None else {"activeDeadlineSeconds": limit}))
+    found = [each for each in changed(seen_with(parent, *tasks)) if each[1]]
+    assert found == [(name, {"activeDeadlineSeconds": limit}) for name in changed_tasks]

@@ -13,6 +13,7 @@ from dovetail.api.gpujob import GPUJob, KeptOnNode, Placement, QueuePlace, Reser
 from dovetail.api.meta import key_of
 from dovetail.engine.model.claims import Claim
 from dovetail.engine.model.ranking import DEFAULT_RANKING
+from dovetail.jobs.deadlines import deadline_seconds
 from dovetail.jobs.plan import open_nodes
 from dovetail.pods.demand import ask_of_job
 from dovetail.queue.verdicts import Admitted, Verdict, Waits
@@ -479,3 +480,17 @@ def test_other_room_that_is_kept_is_told_at_once() -> None:
     for news, held_back in ((later, True), (more, False), (None, False)):
         verdict = msgspec.structs.replace(told, queue=QueuePlace(position=1, reserved=news))
         assert teller.hold_back(verdict, before=told, rank=0, now=1) == held_back
+
+
+def test_a_plan_keeps_the_limit_that_let_the_job_start_before_others() -> None:
+    """The limit of the spec may have been raised between the queue's decision and its record."""
+    job = make_job(activeDeadlineSeconds=864_000)
+    placed = placement_of(job, verdict=replace(let_go(job, "a"), limit_seconds=120))
+    assert placed is not None
+    assert placed.limit_seconds == 120
+    planned = msgspec.structs.replace(job, status=msgspec.structs.replace(job.status, placement=placed))
+    assert deadline_seconds(planned) == 120
+    without = msgspec.structs.replace(planned.spec, active_deadline_seconds=None)
+    assert deadline_seconds(msgspec.structs.replace(planned, spec=without)) == 120
+    lower = msgspec.structs.replace(planned.spec, active_deadline_seconds=60)
+    assert deadline_seconds(msgspec.structs.replace(planned, spec=lower)) == 60

@@ -46,7 +46,11 @@ def test_what_this_version_left_can_be_continued(left: Cluster) -> None:
 @pytest.mark.parametrize(
     ("damage", "problem"),
     [
-        (lambda made: write(made, kept=kept(format=9)), "its format is 9, and this Dovetail knows 1"),
+        (lambda made: write(made, kept=kept(format=9)), "its format is 9, and this Dovetail knows 2"),
+        (
+            lambda made: write(made, kept=kept(format=1)),
+            "an earlier Dovetail let every user of this machine write into",
+        ),
         (lambda made: write(made, kept=kept(kubernetes="v1.99.0")), "Kubernetes v1.99.0 wrote it, and this Dovetail"),
         (truncate, "its state.json is missing or unreadable"),
         (lambda made: (made.folder / "state.json").unlink(), "its state.json is missing or unreadable"),

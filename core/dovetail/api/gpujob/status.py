@@ -130,6 +130,13 @@ class Placement(Described, frozen=True, kw_only=True):
     ]
     nodes: Annotated[list[PlannedNode], Meta(description="The nodes, in the order of the workers.", max_length=1024)]
     worker: Annotated[PlannedWorker, Meta(description="What each worker takes.")]
+    limit_seconds: Annotated[
+        Annotated[int, Meta(ge=1)] | None,
+        Meta(
+            description="The time limit in seconds with which it started, if that alone let it start on nodes that a "
+            "reservation keeps: the run lasts no longer, and until its end the limits of the spec may only shrink."
+        ),
+    ] = None
     replaced: Annotated[
         int, Meta(description="How many workers lost their node and got another one (restart: Worker).", ge=0)
     ] = 0

@@ -13,6 +13,7 @@ from dovetail.api.meta import key_of
 from dovetail.cluster.view import ClusterView
 from dovetail.engine.model.claims import Ask
 from dovetail.jobs.cpu_fallback import cpu_after_seconds, cpu_in_seconds
+from dovetail.jobs.deadlines import deadline_seconds
 from dovetail.pods.demand import written_spec
 from dovetail.queue.estimates.expectations import Expectations
 from dovetail.queue.inputs.run_ends import RunTimes, is_limited
@@ -74,6 +75,7 @@ def candidate_of(
         site=site_of(spec_in_pools(written_spec(job), pools=rules.quotas.pools_of(job))),
         run_seconds=rules.run_times.run_seconds(job),
         limited=is_limited(job),
+        limit_seconds=deadline_seconds(job),
         share=rules.quotas.level_of(job),
         cpu_in_seconds=cpu_after_seconds(job, by_namespace=rules.cpu_fallback),
     )

@@ -47,6 +47,7 @@ class Candidate:
     - `others`: alternatives to `ask`, tried in this order after it
     - `run_seconds`: how long it is expected to hold its devices
     - `limited`: whether a time limit ends it after `run_seconds`
+    - `limit_seconds`: that limit, without the grace period of its pods
     - `share`: fair-share level of its account; smaller starts first within a priority
     - `may_preempt`: whether lower-priority jobs may be preempted for it
     - `nodes`: nodes of its current plan, one for each of `workers`; empty without a plan
@@ -68,6 +69,7 @@ class Candidate:
     others: tuple[Ask, ...] = ()
     run_seconds: float = DAY_SECONDS
     limited: bool = False
+    limit_seconds: int | None = None
     share: float = 0.0
     may_preempt: bool = True
     nodes: tuple[str, ...] = ()

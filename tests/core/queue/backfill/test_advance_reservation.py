@@ -233,3 +233,11 @@ def test_what_a_start_rests_on_names_the_reservation_that_is_over() -> None:
     assert [(start.in_seconds, start.basis) for start in starts if start is not None] == [
         (2 * HOUR, "1 job has ended on n by then at the latest, by the time limits, and a reservation is over by then")
     ]
+
+
+def test_a_limit_that_lets_a_job_use_what_is_kept_for_later_is_in_its_plan() -> None:
+    ledger = make_ledger(n=2)
+    guard = Windows(reservations=placed([SOON], ledger=ledger, leaving=()))
+    (verdict,) = admit([make_job("x", "1", hours=0.5)], ledger=ledger, sites={}, windows=guard)
+    assert isinstance(verdict, Admitted)
+    assert verdict.limit_seconds == HOUR / 2

@@ -40,6 +40,7 @@ def make_job(
         site=site,
         run_seconds=24 * HOUR if hours is None else hours * HOUR,
         limited=hours is not None,
+        limit_seconds=None if hours is None else int(hours * HOUR),
     )
 
 
@@ -355,3 +356,26 @@ def test_jobs_that_no_end_makes_room_for_do_not_take_the_next_ones_turn() -> Non
     waiting = [*hopeless, make_job("large", "6", at=8), make_job("small", "2", at=9)]
     found = list(admit(waiting, ledger=ledger, sites={}, leaving=leaving))
     assert [each.reason for each in found[-2:] if isinstance(each, Waits)] == ["Resources", "Reserved"]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "running", "job", "limit"),
+    [
+        pytest.param({"a": 4}, "2", make_job("x", "1", hours=2, at=1), 2 * 3600, id="by its limit alone"),
+        pytest.param({"a": 4, "b": 2}, "3", make_job("x", "2", hours=2, at=1), None, id="on a node that none needs"),
+        pytest.param({"a": 4, "b": 2}, "3", make_job("x", "2", at=1), None, id="without a limit"),
+    ],
+)
+def test_a_plan_says_whether_its_limit_let_the_job_start_where_others_wait(
+    nodes: dict[str, int], running: str, job: Candidate, limit: int | None
+) -> None:
+    ledger = make_ledger(**nodes)
+    verdict = decide(LARGE, job, ledger=ledger, leaving=run(ledger, make_job("r", running, hours=3)))["x"]
+    assert isinstance(verdict, Admitted)
+    assert verdict.limit_seconds == limit
+
+
+def test_a_limit_lets_no_job_pass_where_nobody_waits() -> None:
+    verdict = decide(make_job("x", "1", hours=2), ledger=make_ledger(a=4))["x"]
+    assert isinstance(verdict, Admitted)
+    assert verdict.limit_seconds is None

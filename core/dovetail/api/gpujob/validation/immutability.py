@@ -25,6 +25,27 @@ _PARAMETERS: Final[Rule] = {
     "(!has(self.nameTemplate) || self.nameTemplate == oldSelf.nameTemplate)",
     "message": _SWEEP,
 }
+_LIMITS: Final = ("activeDeadlineSeconds", "maximumExecutionTimeSeconds")
+_BACKFILLED: Final = (
+    "may only be lowered while the job runs, and can be raised or removed once it waits again: with this limit the job "
+    "started on nodes that are kept for others"
+)
+
+
+def add_to_whole(schema: dict[str, Any]) -> None:
+    """Put the rules about spec and status together into the schema of a GPUJob."""
+    for limit in _LIMITS:
+        _add(schema, rule=_only_shrinks(limit))
+
+
+def _only_shrinks(limit: str) -> Rule:
+    """A limit that let a job in by backfill: a longer run would move the reservation that it passed."""
+    new, old = f"self.spec.{limit}", f"oldSelf.spec.{limit}"
+    return {
+        "rule": "!has(oldSelf.status) || !has(oldSelf.status.placement) || "
+        f"!has(oldSelf.status.placement.limitSeconds) || !has({old}) || (has({new}) && {new} <= {old})",
+        "message": f"spec.{limit} {_BACKFILLED}",
+    }
 
 
 def add_to(spec: dict[str, Any]) -> None:
