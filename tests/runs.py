@@ -3,6 +3,7 @@
 import os
 import shutil
 import tempfile
+import uuid
 from pathlib import Path
 from typing import Final
 
@@ -12,7 +13,7 @@ _FOLDER: Final = "DOVETAIL_TEST_RUN"
 
 
 def folder(config: pytest.Config) -> Path:
-    """The folder of this run."""
+    """The folder of this run, which whoever uses it first makes."""
     return config.stash[_path]
 
 
@@ -26,7 +27,7 @@ def _is_worker(config: pytest.Config) -> bool:
 def pytest_configure(config: pytest.Config) -> None:
     """The workers of a parallel run inherit the variable."""
     if not _is_worker(config):
-        os.environ[_FOLDER] = tempfile.mkdtemp(prefix="dovetail-tests-")
+        os.environ[_FOLDER] = str(Path(tempfile.gettempdir(), f"dovetail-tests-{uuid.uuid4().hex}"))
     config.stash[_path] = Path(os.environ[_FOLDER])
 
 

@@ -33,7 +33,7 @@ class Record:
 
 def keep(cluster: Cluster, *, folder: Path) -> None:
     """Leave what a sandbox that runs has recorded in the folder of the run's records."""
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     write(read_log(cluster), path=folder / f"{cluster.name}.json")
 
 
