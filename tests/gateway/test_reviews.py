@@ -78,10 +78,12 @@ async def test_a_namespace_without_jobs_is_seen_by_those_whom_a_rolebinding_of_i
     assert (await face.get(JOBS, token="new-token")).status == 403
     api.bind("new", user="nora")
     api.bind("team", group="team-a")
+    api.bind("everyone", group="system:authenticated")
     async with asyncio.timeout(10):
         while len((me := await face.get("/api/v3/me", token="new-token")).json.get("namespaces", [])) < 2:  # noqa: ASYNC110 - it watches
             await asyncio.sleep(0.01)
     assert me.json["namespaces"] == ["new", "team"]
+    assert "everyone" not in asked_about(api, "nora")
     assert (await face.get(JOBS, token="new-token")).json["items"] == []
 
 
@@ -151,12 +153,32 @@ async def test_a_caller_without_rights_costs_a_bounded_number_of_reviews_whateve
     assert api.identified.count("eve") == 30, "once for each token"
 
 
-async def test_a_caller_with_a_right_sees_all_namespaces_however_many_there_are(
-    api: GatewayApiServer, face: Face, reviews: Reviews
+MANY = [f"ns-{at}" for at in range(200)]
+
+
+async def test_a_caller_with_rolebindings_sees_all_their_namespaces_and_costs_little_more(
+    api: GatewayApiServer, reviews: Reviews
 ) -> None:
-    api.users["wide-token"] = User("wim", {f"ns-{at}": EDIT for at in range(0, 200, 2)})
-    found = await reviews.visibility(caller("wide-token"), likely=(), others=[f"ns-{at}" for at in range(200)])
-    assert found.namespaces == {f"ns-{at}" for at in range(0, 200, 2)}
+    api.users["wide-token"] = User("wim", dict.fromkeys(MANY[:100], EDIT))
+    found = await reviews.visibility(caller("wide-token"), likely=MANY[:120], others=MANY)
+    assert found.namespaces == set(MANY[:100])
+    assert len(asked_about(api, "wim")) == 1 + 120 + MOST_DENIED
+
+
+async def test_a_caller_whose_rights_come_from_elsewhere_sees_them_all(api: GatewayApiServer, reviews: Reviews) -> None:
+    api.users["wide-token"] = User("wim", dict.fromkeys(MANY[1::2], EDIT))
+    found = await reviews.visibility(caller("wide-token"), likely=(), others=MANY)
+    assert found.namespaces == set(MANY[1::2])
+
+
+async def test_one_namespace_on_request_shows_that_rights_come_from_elsewhere(
+    api: GatewayApiServer, reviews: Reviews
+) -> None:
+    api.users["far-token"] = User("fay", dict.fromkeys(MANY[150:], EDIT))
+    fay = caller("far-token")
+    assert (await reviews.visibility(fay, likely=(), others=MANY)).namespaces == frozenset()
+    assert (await reviews.visibility(fay, likely=["ns-199"], others=MANY)).namespaces == {"ns-199"}
+    assert (await reviews.visibility(fay, likely=(), others=MANY)).namespaces == set(MANY[150:])
 
 
 async def test_an_answer_counts_for_its_time(api: GatewayApiServer, reviews: Reviews, clock: Clock) -> None:

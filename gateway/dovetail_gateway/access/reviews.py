@@ -4,9 +4,8 @@ import asyncio
 import random
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Final
 
 import msgspec
@@ -29,8 +28,8 @@ DENIED_SECONDS: Final = 300.0
 SHORT_DENIED_SECONDS: Final = 60.0
 # A change of a RoleBinding reaches the API server's authorizer later than our watch.
 SETTLING_SECONDS: Final = 15.0
-# Of so many namespaces a caller is asked about before the answer is that it may list none.
-MOST_DENIED: Final = 64
+# About so many namespaces of which nothing says that they are the caller's, the API server is asked without success.
+MOST_DENIED: Final = 32
 # So many reviews of one user at once, and one more every 1/32 s: at most 2,400 a minute on average.
 USER_REVIEWS: Final = Allowance(burst=4096, every_seconds=1 / 32)
 # So that the answers about many namespaces do not all end at one moment.
@@ -100,31 +99,37 @@ class Reviews:
         self._changed_at[namespace] = self._clock()
 
     async def visibility(
-        self, caller: Caller, *, likely: Iterable[str], others: Iterable[str], oldest: float = ALLOWED_SECONDS
+        self, caller: Caller, *, likely: Collection[str], others: Iterable[str], oldest: float = ALLOWED_SECONDS
     ) -> Visibility:
         """The namespaces whose GPUJobs the caller may list, or everything. Raises `KubeError` and `CrowdedError`.
 
-        The `likely` namespaces are asked about first, in their order, with those that were allowed before. A caller
-        who may list none of the first `MOST_DENIED` counts as one who may list nothing. A permission that is older than
-        `oldest` seconds does not count.
+        The API server is asked about the `likely` namespaces and those that were allowed before, then about the first
+        `MOST_DENIED` of the `others`. If it allows one of these, something else than RoleBindings gives the caller its
+        rights, and it is asked about all others too. A permission that is older than `oldest` seconds does not count.
         """
         identity = await self.identities.of(caller, oldest=oldest)
         if await self._answer(caller, identity=identity, act=Act(verb="list"), oldest=oldest):
             return Visibility(None)
-        before = [act.namespace for act, kept in self._kept.get(identity.key, {}).items() if _is_seen(act, kept=kept)]
-        acts = (Act(verb="list", namespace=name) for name in dict.fromkeys([*before, *likely, *others]))
-        seen = await self._allowed(caller, identity=identity, acts=list(islice(acts, MOST_DENIED)), oldest=oldest)
-        if seen:
-            seen |= await self._allowed(caller, identity=identity, acts=list(acts), oldest=oldest)
-        return Visibility(frozenset(seen))
+        kept = self._kept.get(identity.key, {})
+        before = {act.namespace for act, found in kept.items() if _is_seen(act, kept=found)}
+        first = dict.fromkeys([*likely, *sorted(before)])
+        rest = [name for name in others if name not in first]
+        seen = await self._listed(caller, identity=identity, namespaces=list(first), oldest=oldest)
+        found = await self._listed(caller, identity=identity, namespaces=rest[:MOST_DENIED], oldest=oldest)
+        if found or not seen.isdisjoint(before.difference(likely)):
+            found |= await self._listed(caller, identity=identity, namespaces=rest[MOST_DENIED:], oldest=oldest)
+        return Visibility(frozenset(seen | found))
 
     async def may(self, caller: Caller, *, act: Act, oldest: float = ALLOWED_SECONDS) -> bool:
         """Whether the API server lets the caller do this. Raises `KubeError` and `CrowdedError`."""
         identity = await self.identities.of(caller, oldest=oldest)
         return await self._answer(caller, identity=identity, act=act, oldest=oldest)
 
-    async def _allowed(self, caller: Caller, *, identity: Identity, acts: Sequence[Act], oldest: float) -> set[str]:
-        """The namespaces of the acts that are allowed."""
+    async def _listed(
+        self, caller: Caller, *, identity: Identity, namespaces: Sequence[str], oldest: float
+    ) -> set[str]:
+        """Those of the namespaces whose GPUJobs the caller may list."""
+        acts = [Act(verb="list", namespace=name) for name in namespaces]
         known = {act: self._known(identity, act=act, oldest=oldest) for act in acts}
         unknown = [act for act, answer in known.items() if answer is None]
         for start in range(0, len(unknown), _AT_A_TIME):

@@ -12,6 +12,8 @@ from dovetail.api.meta import EventType, key_of
 from dovetail_gateway.access.identities import Identity
 
 _ACCOUNT: Final = "system:serviceaccount:"
+# What a RoleBinding gives to all users or programs says nothing of one of them.
+_EVERYONE: Final = frozenset({"system:authenticated", "system:serviceaccounts"})
 # A subject as an index key: its kind, and the name that the API server gives the user or group.
 _Subject = tuple[str, str]
 
@@ -40,13 +42,9 @@ class Bindings:
         self._changed(namespace)
 
     def namespaces_of(self, identity: Identity) -> Sequence[str]:
-        """The namespaces in which a RoleBinding names the user or a group of the user.
-
-        Those of the user come first, then those of the groups that are named in the fewest namespaces.
-        """
+        """The namespaces in which a RoleBinding names the user, or a group of the user that not everyone is in."""
         found = [_own_namespace(identity.username), self._namespaces.get(("User", identity.username), ())]
-        groups = (self._namespaces.get(("Group", name)) for name in identity.groups)
-        found += sorted(filter(None, groups), key=len)
+        found += [self._namespaces.get(("Group", name), ()) for name in identity.groups if name not in _EVERYONE]
         return list(dict.fromkeys(name for names in found for name in names))
 
     def _remove(self, subject: _Subject, *, namespace: str) -> None:
