@@ -138,7 +138,7 @@ def serve(pipe: Pipe, nodes: int, jobs: int, pods: int) -> None:
 
 def fill(api: GatewayApiServer, *, nodes: int, jobs: int, pods: int) -> None:
     """Half of the devices are held; the other pods ask for no GPU."""
-    api.users |= {f"stream-{at}": api.users["admin-token"] for at in range(1000)}
+    api.users |= {f"stream-{at}": User(f"stream-{at}", {"*": EDIT}) for at in range(1000)}
     api.users |= {f"tenant-{at}": User(f"tenant-{at}", {f"ns-{at}": EDIT}) for at in range(TENANTS)}
     for at in range(nodes):
         api.put("nodes", make_node(f"node-{at}"))
@@ -311,7 +311,7 @@ async def follow(*, pipe: Pipe, pid: int, streams: int) -> Live:
                 if line.startswith(b"data: ") and b'"jobs":[{' in line:
                     seen.setdefault(line[:40].decode(), []).append(time.monotonic())
 
-    # A token has eight streams, so each eight come with a token of their own; the API server knows them all.
+    # A user has sixteen streams, so each eight come as a user of their own; the API server knows them all.
     tokens = [f"Bearer stream-{at}" for at in range(0, streams, 8)]
     clients = [
         aiohttp.ClientSession(headers={"Authorization": token}, connector=connector, connector_owner=False)

@@ -1,6 +1,6 @@
 """The gateway put together: cache, access, routes, and the application that serves them."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -12,7 +12,7 @@ from dovetail.api.gpujob import GPUJobSpec, GPUJobStatus
 from dovetail.config.settings import Settings
 from dovetail.kube.auth.connection import Connection
 from dovetail.kube.client import Client
-from dovetail.process.connections import Connections
+from dovetail.process.connections import Bounds, Connections
 from dovetail.process.hosts import Hosts
 from dovetail_gateway.access.callers import Clients
 from dovetail_gateway.access.codes import Codes
@@ -58,6 +58,8 @@ from dovetail_gateway.v3.snapshots import Snapshots
 from dovetail_gateway.v3.waste import Waste
 
 _MOST_CONNECTIONS: Final = 2048
+# As many as Python's clients open by default, and some more.
+_MOST_OF_ONE: Final = 128
 VERSION: Final = "v1alpha1"
 
 
@@ -111,6 +113,12 @@ class Gateway:
     logins: Logins | None
 
 
+def bounds(proxies: Sequence[Network]) -> Bounds:
+    """How many connections may be open."""
+    is_proxy = Addresses(proxies).is_proxy
+    return Bounds(most=_MOST_CONNECTIONS, of_address=_MOST_OF_ONE, of_user=_MOST_OF_ONE, is_proxy=is_proxy)
+
+
 def utc_now() -> datetime:
     """The time now."""
     return datetime.now(UTC)
@@ -137,7 +145,7 @@ async def gateway(
             namespace=options.namespace,
             allocation_namespace=options.allocation_namespace,
         )
-        metrics, connections = Metrics(), Connections(most=_MOST_CONNECTIONS)
+        metrics, connections = Metrics(), Connections(bounds(options.proxies))
         sessions = Sessions()
         renewed = RenewedSessions(sessions, provider=provider)
         admission = Admission(

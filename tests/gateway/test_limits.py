@@ -1,5 +1,6 @@
 """Limits of requests by user and by address, also behind proxies."""
 
+import asyncio
 import ipaddress
 from collections.abc import Sequence
 
@@ -69,8 +70,8 @@ async def test_too_many_requests_are_refused_before_authentication(api: GatewayA
 async def test_who_is_known_is_not_refused_for_what_others_of_the_address_send(api: GatewayApiServer) -> None:
     async with serving(api, options=Options(rates=Rates(each=2, all=100))) as face:
         assert (await face.get(JOBS, token="red-token")).status == 200
-        crowd = [await face.get("/console/session") for _ in range(5)]
-        assert crowd[-1].status == 429
+        crowd = await asyncio.gather(*(face.get("/console/session") for _ in range(5)))
+        assert 429 in [each.status for each in crowd]
         assert (await face.get(JOBS, token="red-token")).status == 200
 
 
@@ -79,8 +80,8 @@ async def test_a_session_is_known_as_its_user(api: GatewayApiServer) -> None:
         page = {"Sec-Fetch-Site": "same-origin", "X-Dovetail-Console": "1"}
         signed = await face.ask("POST", "/console/session", headers=page, json={"token": "red-token"})
         assert signed.status == 200
-        while (await face.get("/console/session", headers={"Cookie": ""})).status != 429:
-            continue
+        crowd = await asyncio.gather(*(face.get("/console/session", headers={"Cookie": ""}) for _ in range(9)))
+        assert 429 in [each.status for each in crowd]
         cookie = signed.headers["Set-Cookie"].partition(";")[0]
         assert (await face.get("/console/session", headers=page | {"Cookie": cookie})).json["signedIn"]
 
@@ -93,23 +94,24 @@ async def test_many_tokens_of_one_user_share_the_users_limit(api: GatewayApiServ
             sent = {"X-Forwarded-For": f"192.0.2.{at}"}
             return (await face.get(JOBS, token=f"red-{at}", headers=sent)).status
 
-        first = [await status(at) for at in range(6)]
-        second = [await status(at) for at in range(6)] + [await status(at) for at in range(6)]
+        first = await asyncio.gather(*map(status, range(6)))
+        second = await asyncio.gather(*map(status, [*range(6)] * 4))
     assert first == [200] * 6
-    assert second.count(429) >= 4, "a burst of six was theirs"
+    assert second.count(429) >= 12, "a burst of six was theirs, and three a second"
 
 
 async def test_clients_behind_a_trusted_proxy_have_limits_of_their_own(api: GatewayApiServer) -> None:
     async with serving(api, options=Options(rates=Rates(each=1, all=100), proxies=LOCAL_PROXY)) as face:
-        one = [await face.get(JOBS, headers={"X-Forwarded-For": "192.0.2.1"}) for _ in range(3)]
+        one = await asyncio.gather(*(face.get(JOBS, headers={"X-Forwarded-For": "192.0.2.1"}) for _ in range(3)))
         two = await face.get(JOBS, headers={"X-Forwarded-For": "192.0.2.2"})
-    assert ([each.status for each in one], two.status) == ([401, 401, 429], 401)
+    assert (sorted(each.status for each in one), two.status) == ([401, 401, 429], 401)
 
 
 async def test_a_header_of_a_client_that_is_no_proxy_changes_no_limit(api: GatewayApiServer) -> None:
     async with serving(api, options=Options(rates=Rates(each=1, all=100))) as face:
-        found = [await face.get(JOBS, headers={"X-Forwarded-For": f"192.0.2.{at}"}) for at in range(3)]
-    assert [each.status for each in found] == [401, 401, 429]
+        sent = [{"X-Forwarded-For": f"192.0.2.{at}"} for at in range(3)]
+        found = await asyncio.gather(*(face.get(JOBS, headers=headers) for headers in sent))
+    assert sorted(each.status for each in found) == [401, 401, 429]
 
 
 async def test_a_request_that_a_proxy_of_this_machine_passes_on_is_no_request_of_this_machine(

@@ -6,8 +6,10 @@ that send one byte a second would stay connected indefinitely.
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Iterator
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from typing import Any, Final, Protocol, cast
 
 from aiohttp import web
@@ -44,14 +46,40 @@ def plainly(status: int, *, sentence: str) -> web.Response:
     return web.Response(status=status, text=sentence)
 
 
-class Connections:
-    """The open connections, by their transport."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """How many connections may be open.
 
-    def __init__(self, *, most: int = _MOST_CONNECTIONS) -> None:
-        self._most = most
+    - `most`: in all
+    - `of_address`: of one address, those of which no user is known; all such addresses together get half of `most`
+    - `of_user`: of one user, once `Connections.belong` says whose they are
+    - `is_proxy`: whether an address is that of a proxy, whose connections are those of many users
+    """
+
+    most: int = _MOST_CONNECTIONS
+    of_address: int | None = None
+    of_user: int | None = None
+    is_proxy: Callable[[str], bool] = lambda _address: False
+
+
+class Connections:
+    """The open connections, by their transport.
+
+    A connection of which no user is known makes room for a new one if it has waited longest for its client: it has lost
+    nothing by that. One of a known user never does.
+    """
+
+    def __init__(self, bounds: Bounds | None = None) -> None:
+        self._bounds = bounds or Bounds()
         # In the order in which they began to wait for their client, so that the first has waited longest.
         self._waiting: dict[asyncio.BaseTransport, _Connection] = {}
         self._answering: dict[asyncio.BaseTransport, _Connection] = {}
+        # By address, where no user is known and it is no proxy's; and by user.
+        self._of_address: Counter[str] = Counter()
+        self._of_user: Counter[str] = Counter()
+
+    def __len__(self) -> int:
+        return len(self._waiting) + len(self._answering)
 
     @contextmanager
     def answering(self, request: web.BaseRequest) -> Iterator[None]:
@@ -70,17 +98,61 @@ class Connections:
                 self._waiting[transport] = found
                 found.expect_within(_IDLE_SECONDS)
 
+    def belong(self, request: web.BaseRequest, *, user: str) -> bool:
+        """Count the connection of a request that is being answered for this user; False if that is one too many."""
+        transport = request.transport
+        found = None if transport is None else self._answering.get(transport)
+        if found is None or found.user == user or self._bounds.is_proxy(found.address):
+            return True
+        if self._bounds.of_user is not None and self._of_user[user] >= self._bounds.of_user:
+            return False
+        self._uncount(found)
+        found.user = user
+        self._of_user[user] += 1
+        return True
+
     def add(self, connection: "_Connection", *, transport: asyncio.Transport) -> None:
-        """Add a connection; beyond the bound, close the one that has waited longest for its client."""
-        if len(self._waiting) + len(self._answering) >= self._most and self._waiting:
-            log.info("too many connections: the one that waits longest is closed", most=self._most)
-            self._waiting.pop(next(iter(self._waiting))).end()
+        """Add a connection. Beyond a bound, close another one that waits for its client, or else this one."""
+        if not self._has_room(connection.address):
+            log.info("too many connections: a new one is closed", address=connection.address)
+            connection.end()
+            return
         self._waiting[transport] = connection
+        if not self._bounds.is_proxy(connection.address):
+            self._of_address[connection.address] += 1
 
     def remove(self, transport: asyncio.BaseTransport) -> None:
         """Remove a closed connection."""
-        self._waiting.pop(transport, None)
-        self._answering.pop(transport, None)
+        found = self._waiting.pop(transport, None) or self._answering.pop(transport, None)
+        if found is not None:
+            self._uncount(found)
+
+    def _has_room(self, address: str) -> bool:
+        """Whether one more connection of the address may be open, once one that is no user's has made room."""
+        bounds = self._bounds
+        if bounds.of_address is not None and not bounds.is_proxy(address):
+            if self._of_address[address] >= bounds.of_address and not self._close_one(address):
+                return False
+            if self._of_address.total() >= bounds.most // 2 and not self._close_one():
+                return False
+        return len(self) < bounds.most or self._close_one()
+
+    def _close_one(self, address: str | None = None) -> bool:
+        """Close the connection that has waited longest for its client and is no user's; False if there is none."""
+        for transport, each in self._waiting.items():
+            if not each.user and address in {None, each.address}:
+                log.info("too many connections: the one that waits longest is closed", address=each.address)
+                del self._waiting[transport]
+                self._uncount(each)
+                each.end()
+                return True
+        return False
+
+    def _uncount(self, connection: "_Connection") -> None:
+        counter, key = (self._of_user, connection.user) if connection.user else (self._of_address, connection.address)
+        counter[key] -= 1
+        if counter[key] <= 0:
+            del counter[key]
 
 
 class _Connection(asyncio.Protocol):
@@ -90,16 +162,21 @@ class _Connection(asyncio.Protocol):
         self._inner = inner
         self._among = among
         self._transport: asyncio.Transport | None = None
+        self.address = ""
+        # Empty until it is known whose connection it is.
+        self.user = ""
         self._deadline: asyncio.TimerHandle | None = None
         self._request_began = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports are not subclasses of asyncio's.
         self._transport = cast("asyncio.Transport", transport)
-        self._among.add(self, transport=self._transport)
+        peer = transport.get_extra_info("peername")
+        self.address = str(peer[0]) if isinstance(peer, tuple) else ""
         self.expect_within(_HEADERS_SECONDS)
         self._request_began = True
         self._inner.connection_made(transport)
+        self._among.add(self, transport=self._transport)
 
     def data_received(self, data: bytes) -> None:
         # The first byte of a request after idle time. While a request is answered, the handler sets the deadlines.

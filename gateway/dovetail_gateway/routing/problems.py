@@ -50,12 +50,15 @@ class RequestFailedError(Exception):
         message: str,
         errors: tuple[FieldProblem, ...] = (),
         headers: dict[str, str] | None = None,
+        closes: bool = False,
     ) -> None:
+        """`closes` says that the connection ends with the answer."""
         self.status = status
         self.reason = reason
         self.message = message
         self.errors = errors
         self.headers = headers or {}
+        self.closes = closes
         super().__init__(message)
 
 
@@ -92,11 +95,12 @@ def unauthorized(message: str) -> RequestFailedError:
     return RequestFailedError(401, reason="Unauthorized", message=message, headers={"WWW-Authenticate": "Bearer"})
 
 
-def too_many(message: str, *, wait_seconds: float) -> RequestFailedError:
+def too_many(message: str, *, wait_seconds: float, closes: bool = False) -> RequestFailedError:
     """429: the caller may ask again after a while."""
     wait = max(1, round(wait_seconds))
     message = f"{message}: try again in {wait} s"
-    return RequestFailedError(429, reason="TooManyRequests", message=message, headers={"Retry-After": str(wait)})
+    headers = {"Retry-After": str(wait)}
+    return RequestFailedError(429, reason="TooManyRequests", message=message, headers=headers, closes=closes)
 
 
 def of_kube(error: KubeError) -> RequestFailedError:

@@ -41,6 +41,7 @@ HEADER_BYTES: Final = 32 << 10
 _BODIES_BYTES: Final = 32 << 20
 _BODY_SECONDS: Final = 10.0
 _ANSWER_SECONDS: Final = 30.0
+_REFUSED_SECONDS: Final = 1.0
 _NOTHING_SEEN: Final = Visibility(frozenset())
 _ENCODER: Final = msgspec.json.Encoder()
 _HEADERS: Final = {
@@ -116,7 +117,7 @@ class Server:
             status = 500
             with self._connections.answering(request):
                 try:
-                    self._admit(request)
+                    await self._admit(request)
                     response = await handler(request)
                 except RequestFailedError as error:
                     response = _failed(error, shape=shape)
@@ -143,7 +144,8 @@ class Server:
 
         return around
 
-    def _admit(self, request: web.Request) -> None:
+    async def _admit(self, request: web.Request) -> None:
+        """Raise `RequestFailedError` for a request that is not served, whoever sends it."""
         if not self._admission.hosts.admits(request.headers.get("Host", "")):
             raise RequestFailedError(
                 421, reason="Host", message="the Host header names no host of this gateway: see --allowed-host"
@@ -152,7 +154,16 @@ class Server:
         rates = self._admission.rates
         wait = rates.wait_of_address(self.address(request)) if known is None else rates.wait_of_user(known.username)
         if wait:
+            # One that asks again at once on each of its connections gets as many refusals a second as it has of these.
+            await asyncio.sleep(_REFUSED_SECONDS)
             raise too_many("too many requests", wait_seconds=wait)
+        if known is not None:
+            self._own(request, who=known)
+
+    def _own(self, request: web.Request, *, who: Identity) -> None:
+        """Count the connection for the user. Raises `RequestFailedError` if that is one too many."""
+        if not self._connections.belong(request, user=who.username):
+            raise too_many(f"too many connections of {who.username}", wait_seconds=1.0, closes=True)
 
     def address(self, request: web.Request) -> str:
         """Where the request comes from, also behind a trusted proxy."""
@@ -221,7 +232,9 @@ class Server:
             )
         if caller is ANONYMOUS:
             return caller, NO_ONE
-        return caller, await self._admission.identities.of(caller, address=self.address(request))
+        who = await self._admission.identities.of(caller, address=self.address(request))
+        self._own(request, who=who)
+        return caller, who
 
     async def _seen(self, caller: Caller, *, route: Route, named: Sequence[str]) -> Visibility:
         """What the caller sees. Raises `RequestFailedError` without the route's right."""
@@ -325,12 +338,15 @@ def _response(answer: Answer, *, route: Route, known: str) -> web.Response:
 
 
 def _failed(error: RequestFailedError, *, shape: ErrorShape) -> web.Response:
-    return web.Response(
+    response = web.Response(
         body=_ENCODER.encode(shape.write(error)),
         status=error.status,
         content_type=shape.content_type,
         headers={**_HEADERS, **error.headers},
     )
+    if error.closes:
+        response.force_close()
+    return response
 
 
 def refuse(status: int, *, sentence: str) -> web.Response:
