@@ -8,7 +8,17 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from dovetail.query.checkpoints import checkpoint
-from dovetail_gateway.cluster.pacing import AbandonedError, Pacing
+from dovetail_gateway.cluster.pacing import BURST_SECONDS, SHARE, AbandonedError, Pacing
+
+
+class Clock:
+    """Seconds that a test sets."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
 
 
 def work_for(cpu_seconds: float, *, then: Callable[[], None] = checkpoint) -> None:
@@ -53,7 +63,7 @@ def test_a_checkpoint_outside_of_a_computation_does_nothing() -> None:
 
 
 def test_one_of_a_user_who_had_a_lot_waits_for_one_of_a_user_who_had_nothing() -> None:
-    pacing, order = Pacing(), list[str]()
+    pacing, order = Pacing(clock=Clock()), list[str]()
     light_is_there, heavy_goes_on = threading.Event(), threading.Event()
     pacing.computation("heavy").run(lambda: work_for(0.1))
 
@@ -77,7 +87,7 @@ def test_one_of_a_user_who_had_a_lot_waits_for_one_of_a_user_who_had_nothing() -
 
 
 def test_one_that_waits_goes_on_once_the_other_has_had_as_much() -> None:
-    pacing = Pacing()
+    pacing = Pacing(clock=Clock())
     pacing.computation("heavy").run(lambda: work_for(0.05))
     both, heavy_ended = threading.Barrier(2), threading.Event()
 
@@ -98,7 +108,7 @@ def test_one_that_waits_goes_on_once_the_other_has_had_as_much() -> None:
 
 
 def test_one_that_waits_for_its_turn_ends_when_it_is_abandoned() -> None:
-    pacing = Pacing()
+    pacing = Pacing(clock=Clock())
     pacing.computation("heavy").run(lambda: work_for(0.1))
     both, may_end = threading.Barrier(2), threading.Event()
     waiting = pacing.computation("heavy")
@@ -121,11 +131,54 @@ def test_one_that_waits_for_its_turn_ends_when_it_is_abandoned() -> None:
         other.result(timeout=20)
 
 
-def test_what_a_user_has_used_is_forgotten() -> None:
-    now = 0.0
-    pacing = Pacing(clock=lambda: now)
+def test_a_user_who_has_used_its_burst_has_its_share_and_others_go_on() -> None:
+    clock = Clock()
+    pacing = Pacing(clock=clock)
+    pacing.begin(first := pacing.computation("heavy"), user="heavy")
+    pacing.end(first, seconds=BURST_SECONDS + 1)
+    assert pacing.debt("heavy") == (BURST_SECONDS + 1) / SHARE
+    waiting = pacing.computation("heavy")
+    with ThreadPoolExecutor(1) as threads:
+        running = threads.submit(waiting.run, lambda: "done")
+        assert pacing.computation("light").run(lambda: "at once") == "at once"
+        assert not running.done()
+        clock.now = 1 / SHARE
+        pacing.wake()
+        assert running.result(timeout=20) == "done"
+
+
+def test_a_computation_rests_at_a_checkpoint_once_its_user_owes_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dovetail_gateway.cluster.pacing.BURST_SECONDS", 0.01)
+    clock = Clock()
+    pacing = Pacing(clock=clock)
+    with ThreadPoolExecutor(1) as threads:
+        running = threads.submit(pacing.computation("heavy").run, lambda: work_for(0.05))
+        while not running.done():
+            if pacing.debt("heavy") > 0.01 / SHARE:
+                clock.now += 0.01
+                pacing.wake()
+        running.result()
+    assert clock.now >= 0.04 / SHARE - 0.04, "it has had its share of the time that went by"
+
+
+def test_one_that_rests_ends_when_it_is_abandoned() -> None:
+    pacing = Pacing(clock=Clock())
+    pacing.begin(first := pacing.computation("heavy"), user="heavy")
+    pacing.end(first, seconds=1000.0)
+    resting = pacing.computation("heavy")
+    with ThreadPoolExecutor(1) as threads:
+        running = threads.submit(resting.run, pytest.fail)
+        resting.abandon()
+        with pytest.raises(AbandonedError):
+            running.result(timeout=20)
+    assert not pacing._running
+
+
+def test_what_a_user_owes_is_forgotten_once_it_is_paid() -> None:
+    clock = Clock()
+    pacing = Pacing(clock=clock)
     pacing.computation("heavy").run(lambda: work_for(0.05))
-    assert pacing._used_by("heavy", now=now) >= 0.05
-    now = 200.0
-    pacing.computation("other").run(lambda: None)
-    assert "heavy" not in pacing._used
+    assert pacing.debt("heavy") >= 0.05 / SHARE
+    clock.now = 200.0
+    pacing.computation("other").run(lambda: work_for(0.01))
+    assert set(pacing._paid_at) == {"other"}

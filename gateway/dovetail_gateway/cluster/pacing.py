@@ -6,16 +6,17 @@ AbandonedError   raised inside a computation that no one waits for
 import threading
 import time
 from collections.abc import Callable
-from math import exp
 from typing import Final, TypeVar
 
 from dovetail.query.checkpoints import checking
 
 T = TypeVar("T")
-# After this time, what a user has used counts for about a third of it.
-_FORGET_SECONDS: Final = 10.0
-# Users who differ by less share the interpreter: turns that are shorter would cost more than they save.
-_SAME_SECONDS: Final = 0.02
+# A user has so many seconds of CPU at once, and then this part of the interpreter: the event loop and other users need
+# the rest also while nobody else computes, because a thread that computes delays each event.
+BURST_SECONDS: Final = 4.0
+SHARE: Final = 0.25
+# Users whose debts differ by less share the interpreter: turns that are shorter would cost more than they save.
+_SAME_SECONDS: Final = 0.1
 # How often a computation looks whether it must wait; checkpoints are microseconds apart.
 _LOOK_SECONDS: Final = 0.002
 
@@ -25,40 +26,46 @@ class AbandonedError(Exception):
 
 
 class Pacing:
-    """The computations that run, and how much of the interpreter each user had in the last seconds.
+    """The computations that run, and the debt of each user: the seconds until its share has paid for what it computed.
 
-    At each of its checkpoints, a computation waits while one of a user who had less is there, so that a short question
-    of one user is not slowed down by long ones of another.
+    At each of its checkpoints, a computation waits while its user owes too much, and while one of a user who owes less
+    is there. So a short question of one user is not slowed down by long ones of another.
     """
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._changed = threading.Condition()
         self._running: dict[Computation, str] = {}
-        # By user: seconds of computing, and when they were counted.
-        self._used: dict[str, tuple[float, float]] = {}
+        # By user, when the debt is paid.
+        self._paid_at: dict[str, float] = {}
 
     def computation(self, user: str) -> "Computation":
         """A new computation in the user's name."""
         return Computation(self, user=user)
 
     def begin(self, computation: "Computation", *, user: str) -> None:
-        """Count the computation as one that runs."""
+        """Let the computation run once its user does not owe too much. Raises `AbandonedError`."""
         with self._changed:
+            self._rest(computation, user=user)
             self._running[computation] = user
 
     def end(self, computation: "Computation", *, seconds: float) -> None:
         """Add what the computation has used since its last turn, and let others go on."""
         with self._changed:
-            self._add(self._running.pop(computation), seconds=seconds)
+            user = self._running.pop(computation, None)
+            if user is not None:
+                self._add(user, seconds=seconds)
             self._changed.notify_all()
 
     def turn(self, computation: "Computation", *, seconds: float) -> None:
         """Add what the computation has used, and wait for its turn. Raises `AbandonedError`."""
         with self._changed:
-            user = self._running[computation]
+            # While it rests, no other waits for it.
+            user = self._running.pop(computation)
             self._add(user, seconds=seconds)
             self._changed.notify_all()
+            self._rest(computation, user=user)
+            self._running[computation] = user
             while not computation.is_abandoned and self._is_behind_another(user):
                 self._changed.wait()
         if computation.is_abandoned:
@@ -69,20 +76,24 @@ class Pacing:
         with self._changed:
             self._changed.notify_all()
 
-    def _is_behind_another(self, user: str) -> bool:
-        now = self._clock()
-        least = min(self._used_by(each, now=now) for each in self._running.values())
-        return self._used_by(user, now=now) > least + _SAME_SECONDS
+    def debt(self, user: str) -> float:
+        """The seconds until the user's share has paid for what it computed."""
+        return max(0.0, self._paid_at.get(user, 0.0) - self._clock())
 
-    def _used_by(self, user: str, *, now: float) -> float:
-        seconds, at = self._used.get(user, (0.0, now))
-        return seconds * exp((at - now) / _FORGET_SECONDS)
+    def _rest(self, computation: "Computation", *, user: str) -> None:
+        while (wait := self.debt(user) - BURST_SECONDS / SHARE) > 0:
+            if computation.is_abandoned:
+                raise AbandonedError
+            self._changed.wait(wait)
+
+    def _is_behind_another(self, user: str) -> bool:
+        return self.debt(user) > min(map(self.debt, self._running.values())) + _SAME_SECONDS
 
     def _add(self, user: str, *, seconds: float) -> None:
         now = self._clock()
-        self._used[user] = self._used_by(user, now=now) + seconds, now
-        for other in [each for each in self._used if self._used_by(each, now=now) < _SAME_SECONDS / 10]:
-            del self._used[other]
+        self._paid_at[user] = max(now, self._paid_at.get(user, now)) + seconds / SHARE
+        for paid in [each for each, at in self._paid_at.items() if at <= now]:
+            del self._paid_at[paid]
 
 
 class Computation:
@@ -98,8 +109,8 @@ class Computation:
         """Compute in this thread. Raises `AbandonedError` if no one waits for it any more."""
         if self.is_abandoned:
             raise AbandonedError
-        self._counted_at = time.thread_time()
         self._pacing.begin(self, user=self._user)
+        self._counted_at = time.thread_time()
         try:
             with checking(self._check):
                 return compute()
