@@ -13,7 +13,7 @@ from dovetail.query.checkpoints import checking
 T = TypeVar("T")
 # A user has so many seconds of CPU at once, and then this part of the interpreter: the event loop and other users need
 # the rest also while nobody else computes, because a thread that computes delays each event.
-BURST_SECONDS: Final = 4.0
+BURST_SECONDS: Final = 2.0
 SHARE: Final = 0.25
 # Users whose debts differ by less share the interpreter: turns that are shorter would cost more than they save.
 _SAME_SECONDS: Final = 0.1

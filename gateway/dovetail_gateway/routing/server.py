@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import random
 import re
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -19,7 +20,7 @@ from dovetail.process.bodies import Bodies, BodyError
 from dovetail.process.connections import Connections
 from dovetail.process.hosts import Hosts
 from dovetail_gateway.access.callers import ANONYMOUS, LOCAL, Caller, caller_of
-from dovetail_gateway.access.fair_queue import CrowdedError
+from dovetail_gateway.access.fair_queue import CrowdedError, FairQueue
 from dovetail_gateway.access.identities import NO_ONE, Identities, Identity
 from dovetail_gateway.access.legacy_account import LegacyAccount
 from dovetail_gateway.access.limits import Addresses, RateLimit
@@ -41,7 +42,11 @@ HEADER_BYTES: Final = 32 << 10
 _BODIES_BYTES: Final = 32 << 20
 _BODY_SECONDS: Final = 10.0
 _ANSWER_SECONDS: Final = 30.0
-_REFUSED_SECONDS: Final = 1.0
+_REFUSED_SECONDS: Final = (0.5, 1.5)
+# How many requests are let in within one turn of the event loop: of one user one, so that a user who sends a hundred at
+# once delays the next request of another by one of them.
+_ENTRIES: Final = 4
+_MOST_WAITING: Final = 1024
 _NOTHING_SEEN: Final = Visibility(frozenset())
 _ENCODER: Final = msgspec.json.Encoder()
 _HEADERS: Final = {
@@ -92,6 +97,8 @@ class Server:
         self._admission = admission
         self._metrics = metrics
         self._connections = connections
+        self._entry = FairQueue(at_once=_ENTRIES, most_of_one=1, most_waiting=_MOST_WAITING)
+        self._rng = random.Random()  # noqa: S311 - spreads refusals, guards nothing
         self._bodies = Bodies(most_bytes=MAX_BODY_BYTES, memory=_BODIES_BYTES, seconds=_BODY_SECONDS)
 
     def application(self, routes: Sequence[Route]) -> web.Application:
@@ -150,12 +157,16 @@ class Server:
             raise RequestFailedError(
                 421, reason="Host", message="the Host header names no host of this gateway: see --allowed-host"
             )
-        known = self._known(request)
+        known, address = self._known(request), self.address(request)
+        async with self._entry.slot(f"address {address}" if known is None else known.username):
+            # For one turn of the event loop, in which what has come meanwhile takes its place in the queue.
+            await asyncio.sleep(0)
         rates = self._admission.rates
-        wait = rates.wait_of_address(self.address(request)) if known is None else rates.wait_of_user(known.username)
+        wait = rates.wait_of_address(address) if known is None else rates.wait_of_user(known.username)
         if wait:
-            # One that asks again at once on each of its connections gets as many refusals a second as it has of these.
-            await asyncio.sleep(_REFUSED_SECONDS)
+            # One that asks again at once on each of its connections gets as many refusals a second as it has of these,
+            # and not all of them at one moment.
+            await asyncio.sleep(self._rng.uniform(*_REFUSED_SECONDS))
             raise too_many("too many requests", wait_seconds=wait)
         if known is not None:
             self._own(request, who=known)
