@@ -295,7 +295,7 @@ async def prepare(client: Client, *, sizes: Sizes) -> Accounts:
     async def namespace(name: str) -> None:
         await client.create(NAMESPACES, body={"metadata": {"name": name}}, as_type=dict[str, Any])
         async with asyncio.timeout(PATIENCE_SECONDS):
-            while not await submitted(name):
+            while not await submitted(name):  # noqa: ASYNC110 - of another process
                 await asyncio.sleep(1.0)
 
     async def submitted(name: str) -> bool:

@@ -12,7 +12,7 @@ from dovetail.query.checkpoints import checking
 
 T = TypeVar("T")
 # A user has so many seconds of CPU at once, and then this part of the interpreter: the event loop and other users need
-# the rest also while nobody else computes, because a thread that computes delays each event.
+# the rest also while no one else computes, because a thread that computes delays each event.
 BURST_SECONDS: Final = 2.0
 SHARE: Final = 0.25
 # Users whose debts differ by less share the interpreter: turns that are shorter would cost more than they save.
