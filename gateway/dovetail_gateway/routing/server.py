@@ -152,7 +152,7 @@ class Server:
         return around
 
     async def _admit(self, request: web.Request) -> None:
-        """Raise `RequestFailedError` for a request that is not served, whoever sends it."""
+        """Raise `RequestFailedError` for a request of a wrong host, or one that is too many."""
         if not self._admission.hosts.admits(request.headers.get("Host", "")):
             raise RequestFailedError(
                 421, reason="Host", message="the Host header names no host of this gateway: see --allowed-host"
