@@ -1,5 +1,7 @@
 """Where the live policy puts pods, on real API objects from the agent's report to the allocation."""
 
+from collections import Counter
+
 import pytest
 
 from dovetail.kube.client import Client
@@ -21,3 +23,16 @@ async def test_two_gpus_are_the_linked_pair_that_is_whole(sandbox: Cluster, clie
     finally:
         await scene.clear()
     assert sorted(devices) == [[1], [2, 3]]
+
+
+async def test_pods_that_spread_lie_on_as_many_nodes_as_there_are(
+    sandbox: Cluster, client: Client, namespace: str
+) -> None:
+    scene = Scene(client, namespace=namespace, sandbox=sandbox)
+    try:
+        for number in range(4):
+            await scene.create(f"spread-{number}", "0.25", milli=250, model="V100", policy="Spread")
+        nodes = Counter(allocation.node for allocation in await scene.bound(4))
+    finally:
+        await scene.clear()
+    assert nodes == {"v100-0": 2, "v100-1": 2}

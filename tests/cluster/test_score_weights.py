@@ -51,7 +51,7 @@ async def node_of_pod(jobs: Jobs, name: str) -> str:
     """The node of a plain pod with a small share, once it is bound."""
     resources = {"limits": {names.GPU_MILLI: "100"}, "requests": {"cpu": "100m"}}
     body = {
-        "metadata": {"name": name, "annotations": {names.REQUEST: "0.1"}},
+        "metadata": {"name": name, "annotations": {names.REQUEST: "0.1", names.POLICY: "Spread"}},
         "spec": {"nodeSelector": MODEL, "containers": [{"name": "main", "image": "none", "resources": resources}]},
     }
     await jobs.client.create(PODS, body=body, as_type=Pod, namespace=jobs.namespace)
@@ -74,8 +74,8 @@ async def test_two_namespaces_place_equal_jobs_and_pods_differently(
     nothing = dict.fromkeys(("utilization", "memory", "cpu", "fragmentation"), 0)
     by_namespace = {jobs.namespace: {**nothing, "cpu": 1}, others.namespace: {**nothing, "memory": 1}}
     main_output("limits", "set", *limits, f"namespace_score_weights={by_namespace}")
-    for namespaced, node in ((jobs, CPU_NODE), (others, MEMORY_NODE)):
-        await namespaced.submit("small", gpu="0.1", template=template(**MODEL))
+    for namespaced, node in ((jobs, MEMORY_NODE), (others, CPU_NODE)):
+        await namespaced.submit("small", gpu="0.1", policy="Spread", template=template(**MODEL))
         (device,) = (await namespaced.phase("Running", "small")).devices
         assert device.node == node
         # Not the device: it depends on utilization, which an ended job leaves behind for some seconds.

@@ -472,7 +472,7 @@ def test_others_on_the_same_node_are_given_anew_when_one_of_them_is_bound() -> N
     assert (found.lost, len(copy.claims())) == ({}, 1)
 
 
-@pytest.mark.parametrize(("weights", "node"), [(Weights(), "cards"), (Weights(cpu=9), "hosts")])
+@pytest.mark.parametrize(("weights", "node"), [(Weights(), "hosts"), (Weights(cpu=9), "cards")])
 def test_the_configured_weights_choose_the_nodes_of_a_plan(weights: Weights, node: str) -> None:
     ledger = Ledger()
     for name in ("cards", "hosts"):
@@ -480,6 +480,6 @@ def test_the_configured_weights_choose_the_nodes_of_a_plan(weights: Weights, nod
     hold_devices(ledger, "cards", 0, memory_mib=32768)
     ledger.commit(Claim(key="busy", node="hosts", cpu_milli=48000))
     job = make_job("a")
-    verdict = decide(replace(job, ask=replace(job.ask, weights=weights)), ledger=ledger)["a"]
+    verdict = decide(replace(job, ask=replace(job.ask, policy="Spread", weights=weights)), ledger=ledger)["a"]
     assert isinstance(verdict, Admitted)
     assert [claim.node for claim in verdict.claims] == [node]
