@@ -6,20 +6,20 @@ Others run commands as the owner of a queue if one socket answers them: etcd tak
 import http.server
 import json
 import os
+import subprocess
 import sys
 import threading
 from base64 import b64encode
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from dovetail_sandbox import bringup, cluster, progress
+from dovetail_sandbox import bringup, progress
 from dovetail_sandbox.cluster import Cluster
 from tests import other_user
-from tests.local_node.machine import new_machine
+from tests.local_node.machine import until
 from tests.other_user import Answer
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
@@ -53,12 +53,21 @@ def simulated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
             made.down()
 
 
-@contextmanager
-def local_queue(folder: Path) -> Iterator[Cluster]:
-    """The queue of this machine, in which a job has run and printed something."""
-    with new_machine(folder) as machine:
-        machine.ended(machine.submit("echo", "a secret"))
-        yield cluster.get()
+@pytest.fixture
+def local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Cluster, Path]]:
+    """A queue of this machine and the folder of its data; a job has run in it and has printed something."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    made = bringup.up("queue", report=progress.Lines(sys.stderr), local_node=True)
+    try:
+        monkeypatch.setenv("KUBECONFIG", str(made.kubeconfig))
+        command = [sys.executable, "-m", "dovetail_cli", "gbatch", "echo", "a secret"]
+        subprocess.run(command, check=True, cwd=tmp_path)
+        log = tmp_path / "data" / "gflow-queue" / "logs" / "1.log"
+        until(lambda: log.exists() and "a secret" in log.read_text())
+        yield made, tmp_path / "data"
+    finally:
+        made.down()
 
 
 def unexpected(answers: list[Answer]) -> list[Answer]:
@@ -83,10 +92,10 @@ def test_no_socket_of_a_sandbox_answers_and_no_file_opens(simulated: Cluster) ->
     check(simulated, folders=[simulated.folder])
 
 
-def test_no_socket_of_a_local_queue_answers_and_no_file_opens(tmp_path: Path) -> None:
-    with local_queue(tmp_path) as made:
-        assert "local-node" in {each.program for each in other_user.listeners(made)}
-        check(made, folders=[made.folder, tmp_path / "data"])
+def test_no_socket_of_a_local_queue_answers_and_no_file_opens(local: tuple[Cluster, Path]) -> None:
+    made, data = local
+    assert "local-node" in {each.program for each in other_user.listeners(made)}
+    check(made, folders=[made.folder, data])
 
 
 def test_what_the_attack_on_etcd_does_is_refused(simulated: Cluster) -> None:
