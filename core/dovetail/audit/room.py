@@ -65,7 +65,10 @@ def open_nodes(
     pods: Iterable[Pod],
     promised: AbstractSet[tuple[str, str]],
 ) -> dict[str, OpenNode]:
-    """The nodes that are open to everyone, by name. `promised` are the devices that pods hold, by node and UUID."""
+    """The nodes with devices that are free for everyone, by name.
+
+    `promised` are the devices that pods hold, by node and UUID.
+    """
     reports = {each.metadata.name: each for each in gpunodes}
     used: dict[str, Counter[str]] = {}
     for pod in pods:
@@ -76,10 +79,14 @@ def open_nodes(
         name, report = node.metadata.name, reports.get(node.metadata.name)
         if report is None or not _is_open(node, report=report):
             continue
+        devices = [each for each in report.status.devices if _is_free(each, node=report, promised=promised)]
+        if not devices:
+            # Thousands of jobs may wait, and on a busy cluster most nodes have none.
+            continue
         there, taken = node.status.allocatable, used.get(name, Counter())
         found[name] = OpenNode(
             labels=node.metadata.labels,
-            devices=[each for each in report.status.devices if _is_free(each, node=report, promised=promised)],
+            devices=devices,
             cpu_milli=milli(there.get("cpu", "0")) - taken["cpu"],
             memory_mib=mebibytes(there.get("memory", "0"), rounding="down") - taken["memory"],
             pods=whole(there.get("pods", "0"), rounding="down") - taken["pods"],
@@ -98,7 +105,7 @@ def fits(
         cpu, memory = _sum(template, resource="cpu"), _sum(template, resource="memory")
     except QuantityError:
         return False
-    places = 0
+    places, needed = 0, job.spec.min_workers or job.spec.workers
     for node in nodes.values():
         labels = node.labels.items() >= template.node_selector.items()
         pool = node.labels.get(names.LABEL_POOL)
@@ -109,7 +116,9 @@ def fits(
         room += [node.cpu_milli // cpu] if cpu else []
         room += [node.memory_mib // memory] if memory else []
         places += max(0, min(room))
-    return places >= (job.spec.min_workers or job.spec.workers)
+        if places >= needed:
+            return True
+    return False
 
 
 def _is_open(node: Node, *, report: GPUNode) -> bool:
