@@ -134,7 +134,11 @@ def preempted_for_nothing(
             continue
         if any(changed is None or changed >= ended for changed in changes):
             continue
-        if other.status.phase == "Queued" and other.status.reason not in _NOT_FOR_ROOM and not _ran_since(other, ended):
+        if (
+            other.status.phase == "Queued"
+            and other.status.reason not in _NOT_FOR_ROOM
+            and not _ran_since(other, since=ended)
+        ):
             message = f"it was ended at {preemption.last_time} for {key_of(other.metadata)}, which has not started"
             yield Finding(kind="PreemptionUnused", subject=key_of(job.metadata), message=message)
 
@@ -172,7 +176,7 @@ def _waits_since(job: GPUJob) -> str:
     return max((each for each in times if each), key=moment)
 
 
-def _ran_since(job: GPUJob, since: datetime) -> bool:
+def _ran_since(job: GPUJob, *, since: datetime) -> bool:
     """Whether the job was admitted after a time, whatever became of that run."""
     status = job.status
     times = [status.admitted_time, *(attempt.start_time for attempt in status.attempts)]

@@ -117,7 +117,7 @@ def above(quotas: Sequence[DatedQuota], *, everyone: Sequence[Holder]) -> Iterat
             used = _most_admitted(counted, what=what, after=known[name].spec_written + _SEEN_AFTER)
             if used > most:
                 whose = f" of {known[name].spec.per.lower()} {who}" if who else ""
-                message = f"{_said(what, used)} are in use{whose}, but it allows {_said(what, most)}"
+                message = f"{_said(what, amount=used)} are in use{whose}, but it allows {_said(what, amount=most)}"
                 yield Finding(kind="AboveQuota", subject=name, message=message)
 
 
@@ -177,7 +177,7 @@ def _limits(quota: DatedQuota) -> Iterator[tuple[str, int]]:
         yield "jobs", quota.spec.running_jobs
 
 
-def _said(what: str, amount: int) -> str:
+def _said(what: str, *, amount: int) -> str:
     if what == "memory":
         return f"{amount} MiB"
     if what == "jobs":
