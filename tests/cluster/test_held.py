@@ -34,7 +34,7 @@ async def scale(guests: Guests, name: str, *, to: int, kind: Resource = JOBS) ->
 async def at_work(guests: Guests, jobs: Jobs, name: str, *, workers: int, gpu: str) -> None:
     """A batch Job in the queue whose pods run; it may still make many of them."""
     body = batch_job(name, workers=workers, gpu=gpu)
-    body["spec"]["completions"] = 100
+    body["spec"] |= {"completions": 100, "backoffLimit": 6}
     await guests.make(body)
     await jobs.there(GPUJOBS, f"job-{name}")
     await jobs.until(f"job-{name}", lambda status: status.workers_ready == workers)
@@ -115,7 +115,7 @@ async def test_pods_by_which_a_running_job_grows_wait_one_by_one_and_say_why(
     assert (await said_of(guests, name, reason="Resources")).startswith("Need 1 GPU, only 0 available")
     where = ("--kubeconfig", str(shell.kubeconfig), "--namespace", shell.namespace)
     told = await asyncio.to_thread(main_output, "explain", "pod", *where, name)
-    assert f"it waits in the queue as GPUJob pod-{name}: Resources, Need 1 GPU, only 0 available" in told
+    assert f"It waits in the queue as GPUJob pod-{name}: Resources, Need 1 GPU, only 0 available" in told
     # Another pod of the job ends: the one that waits starts, and a new one waits after it.
     (first,) = await jobs.pods("job-up")
     assert (await jobs.phase("Running", "job-up")).gpus == 1

@@ -53,7 +53,8 @@ class ApiServer:
         if self.find(plural, key) is not None:
             raise AlreadyExists(Status(code=409, message=f"{plural} {key} exists"))
         self._version += 1
-        meta.update(uid=f"{key}#{self._version}", resourceVersion=str(self._version), generation=1)
+        # A UID has no slash: a seat and a hold name a worker as UID/INDEX.
+        meta.update(uid=f"{key.replace('/', '.')}#{self._version}", resourceVersion=str(self._version), generation=1)
         meta.setdefault("creationTimestamp", self._now())
         self.objects.setdefault(plural, {})[key] = made
         self._tell(plural, "ADDED", made)
@@ -118,6 +119,14 @@ class ApiClient:
         if found is None:
             raise NotFound(Status(code=404))
         return _decoded(found, as_type)
+
+    async def list(
+        self, resource: Resource, *, as_type: type[T], namespace: str = "", field_selector: str = "", **_: Any
+    ) -> tuple[list[T], str]:
+        """The object of a kind with the name that the selector says."""
+        await self._before()
+        found = self._server.find(resource.plural, _name(namespace, field_selector.removeprefix("metadata.name=")))
+        return ([] if found is None else [_decoded(found, as_type)]), ""
 
     async def create(self, resource: Resource, *, body: Any, as_type: type[T], namespace: str = "", **_: Any) -> T:
         values = values_of(body)

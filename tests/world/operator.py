@@ -2,8 +2,8 @@
 
 import asyncio
 import random
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections import defaultdict, deque
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, cast
@@ -103,6 +103,8 @@ def watched(loop: VirtualLoop, *, failures: list[Exception], slow_cycles: bool) 
 class Operator:
     """One process of the operator. `seed` decides what is late; with None nothing is."""
 
+    _client_type: type[ApiClient] = ApiClient
+
     def __init__(self, server: ApiServer, *, loop: VirtualLoop, seed: int | None, died: Callable[[], None]) -> None:
         self._server, self._loop, self._died = server, loop, died
         self._late = None if seed is None else random.Random(seed)
@@ -110,9 +112,9 @@ class Operator:
         self.writes: list[str] = []
         # After so many more writes the process dies.
         self.left: int | None = None
-        self._events: dict[str, deque[tuple[EventType, Any]]] = {plural: deque() for plural in _KINDS}
+        self._events: dict[str, deque[tuple[EventType, Any]]] = defaultdict(deque)
         self.state = make_empty_state()
-        client = cast("Client", ApiClient(server, before=self._before, after=self._after))
+        client = cast("Client", self._client_type(server, before=self._before, after=self._after))
         queue = WorkQueue()
         self.queue = queue
         self.controller: Controller = build_controller(
@@ -125,7 +127,7 @@ class Operator:
             now=self.now,
             rng=random.Random(7),
             pods={},
-            guests=(guests := make_keeper(client, state=self.state)),
+            guests=(guests := self._make_guests(client)),
         )
         self._informers = Informers(client, transform=self.state.store.lean)
         self._informers.connect(
@@ -140,11 +142,20 @@ class Operator:
     def now(self) -> datetime:
         return now(self._loop)
 
+    def _make_guests(self, client: Client) -> GuestKeeper:
+        return make_keeper(client, state=self.state)
+
+    def _seen_as(self, plural: str, values: Values) -> Iterator[tuple[str, Any]]:
+        """The informers that show an object, and what they decode."""
+        if plural in _KINDS:
+            yield plural, as_typed(plural, values)
+
     def start(self) -> None:
         """List everything, and run."""
-        for plural in _KINDS:
+        for plural in list(self._server.objects):
             for values in self._server.all(plural):
-                self._deliver(plural, "ADDED", as_typed(plural, values))
+                for informer, found in self._seen_as(plural, values):
+                    self._deliver(informer, "ADDED", found)
         self._server.watches.append(self._watch)
         self._task = self._loop.create_task(self._run())
 
@@ -170,15 +181,20 @@ class Operator:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.controller.run())
             tasks.create_task(self._quotas.run())
+            for part in self._more_parts():
+                tasks.create_task(part)
+
+    def _more_parts(self) -> list[Coroutine[Any, Any, None]]:
+        return []
 
     # --- events ------------------------------------------------------------------------------------------------
 
     def _watch(self, plural: str, type_: EventType, values: Values) -> None:
-        if plural not in _KINDS or self._is_dead:
+        if self._is_dead:
             return
-        events = self._events[plural]
-        events.append((type_, as_typed(plural, values)))
-        self._loop.call_later(self._delay(), self._deliver_next, plural)
+        for informer, found in self._seen_as(plural, values):
+            self._events[informer].append((type_, found))
+            self._loop.call_later(self._delay(), self._deliver_next, informer)
 
     def _deliver_next(self, plural: str) -> None:
         # In order, however late each of them is.

@@ -34,9 +34,15 @@ class World:
         self._stack.enter_context(watched(self.loop, failures=self.failures, slow_cycles=slow_cycles))
         self._seed = seed
         self.server = ApiServer(self.time)
-        self.cluster = Cluster(self.server, now=self.now)
+        self.cluster = self._make_cluster()
         self.kills = 0
         self.operator = self._born()
+
+    def _make_cluster(self) -> Cluster:
+        return Cluster(self.server, now=self.now)
+
+    def _make_operator(self, seed: int | None) -> Operator:
+        return Operator(self.server, loop=self.loop, seed=seed, died=lambda: None)
 
     def close(self) -> None:
         self.run(self._killed())
@@ -90,7 +96,7 @@ class World:
         seed = None if self._seed is None else self._seed + self.kills
 
         async def build() -> Operator:
-            made = Operator(self.server, loop=self.loop, seed=seed, died=lambda: None)
+            made = self._make_operator(seed)
             made.start()
             return made
 
@@ -114,12 +120,7 @@ class World:
         await self.operator.kill()
         self.kills += 1
         await asyncio.sleep(_DOWN_SECONDS)
-        self.operator = Operator(
-            self.server,
-            loop=self.loop,
-            seed=None if self._seed is None else self._seed + self.kills,
-            died=lambda: None,
-        )
+        self.operator = self._make_operator(None if self._seed is None else self._seed + self.kills)
         self.operator.start()
 
     # --- objects -----------------------------------------------------------------------------------------------

@@ -62,6 +62,8 @@ def _by_its_pods(seen: Observed, *, child: Job, adjust: tuple[Action, ...]) -> S
     ended = {worker_of(pod) for pod in pods if is_terminated(pod)} - again
     leaving = len(pods) < len(seen.pods)
     reason, message = _why_not_started(waiting, leaving=leaving)
+    if is_guests(seen.job) and not (pods or seen.job.spec.workers):
+        return Stage(phase="Running", message=_how_it_runs(seen, child=child), admitted=True, actions=adjust)
     if not started and (waiting or not ended):
         if leaving and not waiting and seen.job.status.phase == "Running":
             # The Job controller ends pods before its status says why; or a user has deleted them.

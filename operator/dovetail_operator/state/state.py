@@ -3,7 +3,7 @@
 No I/O.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from types import MappingProxyType
 
@@ -14,12 +14,13 @@ from dovetail.cluster.view import ClusterView
 from dovetail.engine.model.ranking import DEFAULT_RANKINGS, Rankings
 from dovetail.engine.model.settings import FragmentationPolicy, Limits
 from dovetail.engine.model.topology import DEFAULT_LEVELS, Level
-from dovetail.jobs.batch_job import is_going, is_managed, is_parent, wants_admission
+from dovetail.jobs.batch_job import is_going, is_guests, is_managed, is_parent, wants_admission
 from dovetail.jobs.cpu_fallback import cpu_after_seconds
 from dovetail.jobs.memory_use import Learning
 from dovetail.jobs.obstacle import Obstacle
 from dovetail.jobs.size_limits import JobLimits
 from dovetail.jobs.start_times import resting, too_early
+from dovetail.pods.tenancy import run_of
 from dovetail.queue.growing.pools import GrowingRules
 from dovetail.queue.inputs.run_ends import RunTimes
 from dovetail.queue.inputs.workers import sized
@@ -165,7 +166,7 @@ class State:
             or self.store.dependencies.obstacle_of(job)
             or reading.obstacle
             or self.decisions.refusal_of(job, now=now)
-            or suspension_obstacle(job, child=child, pods=self.store.pods.pods_of(child))
+            or suspension_obstacle(job, child=child, pods=self._pods_to_end(job, child=child))
             or orphans_obstacle(self._left_over(job, child=child))
         )
 
@@ -192,6 +193,18 @@ class State:
         """Count a job in the mix that prices plans, once."""
         preferred = next(iter(self.requests.read(job).asks), None)
         self.mix.submitted(preferred, uid=job.metadata.uid, workers=job.spec.workers)
+
+    def _pods_to_end(self, job: GPUJob, *, child: Job | None) -> Sequence[Pod]:
+        """The pods that end before the job starts: those of its batch Job, and of a guest those of an earlier record.
+
+        A pod that its deleted owner has left behind goes on.
+        """
+        pods = self.store.pods.pods_of(child)
+        if not is_guests(job):
+            return pods
+        named = self.store.pods.named(key_of(job.metadata))
+        earlier = [pod for pod in named if run_of(pod) != job.metadata.uid and pod.metadata.owner_references]
+        return [*pods, *earlier]
 
     def _left_over(self, job: GPUJob, *, child: Job | None) -> list[Pod]:
         """Pods of an earlier run that still exist although the job does not run."""

@@ -173,6 +173,14 @@ def added_pod(pod: Pod, *, to: Guest, record: GPUJob) -> PodGroup | None:
     return group_of([alone])
 
 
+def guest_of(record: GPUJob) -> Guest:
+    """What a record says of its guest, which has gone."""
+    meta, spec = record.metadata, record.spec
+    said = {names.PRIORITY: str(spec.priority), names.PREEMPTIBLE: str(spec.preemptible).lower()}
+    annotations = {key: value for key, value in meta.annotations.items() if key == names.USER}
+    return Guest(metadata=ObjectMeta(labels=meta.labels, annotations=annotations | said))
+
+
 def has_seat(pod: Guest) -> bool:
     """Whether the operator has opened the pod's gate for a worker, or another of the group's pods."""
     gates = pod.spec.get("schedulingGates")

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
 from dovetail import names
 from dovetail.api.gpujob import GPUJob
@@ -10,12 +11,14 @@ from dovetail.jobs.guests.kind import Guest, Kind
 from dovetail.jobs.guests.pod_group import SINGLE_PODS, PodGroup, first_pod
 from dovetail.jobs.guests.record import is_record_of, name_with, record_name
 
+GONE: Final = "-"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
     """A guest and the adapter of its kind.
 
-    A pod by which a running guest has grown waits by itself: `of` is the key of that guest's record then.
+    A pod by which a running guest has grown waits by itself: `of` is the key of that guest's record then, or `GONE`.
     """
 
     guest: Guest

@@ -109,6 +109,9 @@ class Gates:
     def _seats(self, found: Known, *, record: GPUJob, waiting: Sequence[Pod], workers: int) -> dict[str, Seat]:
         """A free seat for each waiting worker as far as they go, by the pod's UID."""
         uid, placement = record.metadata.uid, record.status.placement
+        if placement is None and record.spec.gpu is not None:
+            # The watch of records is late: without its plan, the pod would be placed like any other.
+            return {}
         taken = taken_workers(self._state.store.pods.of_run(uid)) | set(self._given.get(found.key, {}).values())
         released = set(() if placement is None else placement.released)
         free = [index for index in range(record.spec.workers) if index not in taken | released]

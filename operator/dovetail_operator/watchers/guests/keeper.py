@@ -17,7 +17,7 @@ from dovetail.api.meta import EventType, ObjectMeta, key_of
 from dovetail.api.resources import PODS, Resource
 from dovetail.jobs.batch_job import is_going, is_guests
 from dovetail.jobs.guests.kind import Guest, GuestError, Kind, NoPodsError, has_ended, is_suspended
-from dovetail.jobs.guests.pod_group import SINGLE_PODS, PodGroup, added_pod, refuse_unready
+from dovetail.jobs.guests.pod_group import SINGLE_PODS, PodGroup, added_pod, guest_of, is_run_of_pods, refuse_unready
 from dovetail.jobs.guests.record import Manifest, is_record_of, record_of
 from dovetail.jobs.guests.run import as_batch_job
 from dovetail.jobs.obstacle import Obstacle
@@ -30,7 +30,7 @@ from dovetail_operator.events.announcement import Announcement, announcement
 from dovetail_operator.state.state import State
 from dovetail_operator.state.store import is_newer
 from dovetail_operator.watchers.guests import changes, messages, writes
-from dovetail_operator.watchers.guests.directory import Directory, Known, key_of_pod
+from dovetail_operator.watchers.guests.directory import GONE, Directory, Known, key_of_pod
 from dovetail_operator.watchers.guests.gates import Gates
 from dovetail_operator.watchers.guests.pod_groups import PodGroupWatch
 from dovetail_operator.watchers.guests.seat_counts import SeatCounts
@@ -166,34 +166,41 @@ class GuestKeeper:
         if type_ == "DELETED":
             self._explained.pop(pod.metadata.uid, None)
             self._beyond.pop(pod.metadata.uid, None)
-        if (key := self._guests.of_run(run, namespace=pod.metadata.namespace)) is None:
-            return
-        self._queue.add(key)
-        if self._guests.added_pod(pod.metadata) is not None or self._has_record(pod):
+        key = self._guests.of_run(run, namespace=pod.metadata.namespace)
+        if key is not None:
+            self._queue.add(key)
+        if self._waits_by_itself(pod, run=run, of=key):
             self._take_added(pod, type_=type_, of=key)
-        else:
+        elif key is not None:
             self._gates.pod_event(type_, pod, key=key)
 
-    def _has_record(self, pod: Pod) -> bool:
-        """Whether a pod of a guest waits under a record of its own, as an earlier operator decided."""
-        record = self._state.store.jobs.get(key_of_pod(pod.metadata))
-        if record is None or not is_guests(record):
+    def _waits_by_itself(self, pod: Pod, *, run: str, of: str | None) -> bool:
+        """Whether a guest has grown by the pod: this operator has decided it, or one before it has made the record."""
+        if self._guests.added_pod(pod.metadata) is not None:
+            return True
+        own = key_of_pod(pod.metadata)
+        record = self._state.store.jobs.get(own)
+        if record is None or not is_guests(record) or own == of or (of is None and is_run_of_pods(run)):
             return False
         return any(owner.uid == pod.metadata.uid for owner in record.metadata.owner_references)
 
-    def _take_added(self, pod: Pod, *, type_: EventType, of: str) -> None:
-        """Take an event of a pod by which the guest whose record has the key `of` has grown."""
-        found, record = self._guests.at(of), self._state.store.jobs.get(of)
-        known = self._guests.added_pod(pod.metadata)
-        group = None
-        if type_ != "DELETED" and found is not None and record is not None:
-            group = added_pod(pod, to=found.guest, record=record)
-        if group is not None:
+    def _take_added(self, pod: Pod, *, type_: EventType, of: str | None) -> None:
+        """Take an event of a pod by which the guest whose record has the key `of` has grown; None if that has gone."""
+        known, own = self._guests.added_pod(pod.metadata), key_of_pod(pod.metadata)
+        if of is not None:
             self._gates.pod_event("DELETED", pod, key=of)
-            self._gates.pod_event(type_, pod, key=key_of_pod(pod.metadata))
-            self._take(Known(guest=group, kind=SINGLE_PODS, of=of))
-        elif known is not None and (type_ == "DELETED" or pod.metadata.deletion_timestamp is not None):
-            self._lose(known)
+        if type_ == "DELETED" or pod.metadata.deletion_timestamp is not None:
+            if known is not None:
+                self._lose(known)
+            return
+        whole = None if of is None else self._guests.at(of)
+        record = self._state.store.jobs.get(of or own) or self._state.store.jobs.get(own)
+        if record is None:
+            return
+        group = added_pod(pod, to=guest_of(record) if whole is None else whole.guest, record=record)
+        if group is not None:
+            self._gates.pod_event(type_, pod, key=own)
+            self._take(Known(guest=group, kind=SINGLE_PODS, of=of or GONE))
 
     def _on_guest(self, type_: EventType, guest: Guest, kind: Kind) -> None:
         if names.KUEUE_QUEUE in guest.metadata.labels:

@@ -12,6 +12,7 @@ from dovetail_operator.watchers.guests.directory import Directory, Known
 
 # Nothing but its owner creates a pod of a group again: one that is missing or has failed keeps its seat for this time.
 REPLACED_SECONDS: Final = 20.0
+_HAIR_SECONDS: Final = 0.1
 
 
 class SeatCounts:
@@ -67,5 +68,6 @@ class SeatCounts:
         count, since = self._short.get(key, (0, 0.0))
         if short != count:
             self._short[key] = (short, since := self._clock())
-            self._look_again(key, REPLACED_SECONDS)
+            # A timer may fire a hair early.
+            self._look_again(key, REPLACED_SECONDS + _HAIR_SECONDS)
         return group.missing if self._clock() - since < REPLACED_SECONDS else -group.failed

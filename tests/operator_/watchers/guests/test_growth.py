@@ -35,7 +35,8 @@ def own_record(name: str, *, uid: str = "uid-own") -> GPUJob:
     owner = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": f"uid-{name}"}
     meta = {"name": f"pod-{name}", "namespace": "team", "uid": uid, "resourceVersion": "9", "ownerReferences": [owner]}
     spec = {"gpu": "1", "managedBy": names.GUESTS_MANAGER, "template": {"spec": {"containers": [{"name": "main"}]}}}
-    return job_of({"metadata": meta, "spec": spec})
+    plan = {"generation": 1, "nodes": [{"name": "a", "workers": 1}], "worker": {"request": "1"}}
+    return job_of({"metadata": meta, "spec": spec, "status": {"placement": plan, "plans": 1}})
 
 
 def grown(rig: Rig, *, to: int) -> None:

@@ -24,6 +24,7 @@ KIND = kind_named("Job")
 RECORDS = "/apis/dovetail.dev/v1alpha1/namespaces/team/gpujobs"
 GUESTS = "/apis/batch/v1/namespaces/team/jobs"
 PODS = "/api/v1/namespaces/team/pods"
+PLAN = {"generation": 1, "nodes": [{"name": "a", "workers": 2}], "worker": {"request": "1"}}
 
 
 def held(*, suspend: bool = True, version: int = 7, **annotations: str) -> Guest:
@@ -36,7 +37,8 @@ def record(*, uid: str = "uid-record", status: dict[str, Any] | None = None, **s
     """The record of that batch Job as the API server has it."""
     made = record_of(held(), kind=KIND)
     meta = {**made["metadata"], "uid": uid, "resourceVersion": "5", "generation": 1}
-    return job_of({**made, "metadata": meta, "spec": {**made["spec"], **spec}, "status": status or {}})
+    status = {"placement": PLAN, "plans": 1} if status is None else status
+    return job_of({**made, "metadata": meta, "spec": {**made["spec"], **spec}, "status": status})
 
 
 def pod(name: str, *, gated: bool = True, seat: str = "", gpus: bool = True, gpu: str = "1") -> Pod:
@@ -315,6 +317,15 @@ async def test_all_pods_of_a_guest_without_gpus_have_seats(rig: Rig, api: Api) -
     api.answer(f"PATCH {PODS}/one", Answer(body=values_of(pod("one", gated=False))))
     await rig.keep()
     assert api.of(f"PATCH {PODS}/one")[0].body["metadata"]["annotations"][names.SEAT] == "uid-record/0"
+
+
+async def test_no_gate_of_a_worker_opens_before_the_plan_is_seen(rig: Rig, api: Api) -> None:
+    """The watch of the record may be later than that of its guest."""
+    rig.state.store.job_changed(record(status={"phase": "Queued"}))
+    rig.guest(held(suspend=False))
+    rig.pod(pod("one"))
+    await rig.keep()
+    assert not api.of(f"PATCH {PODS}/one")
 
 
 async def test_no_gate_opens_while_the_guest_is_held(rig: Rig, api: Api) -> None:

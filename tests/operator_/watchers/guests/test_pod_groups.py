@@ -47,7 +47,8 @@ def record(*pods: Guest) -> GPUJob:
     assert found is not None
     made = record_of(found, kind=POD_GROUPS)
     meta = {**made["metadata"], "uid": "uid-record", "resourceVersion": "5", "generation": 1}
-    return job_of({**made, "metadata": meta})
+    plan = {"generation": 1, "nodes": [{"name": "a", "workers": 2}], "worker": {"request": "1"}}
+    return job_of({**made, "metadata": meta, "status": {"placement": plan, "plans": 1}})
 
 
 async def test_a_complete_group_gets_its_record(groups: Groups, api: Api) -> None:
