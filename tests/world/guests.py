@@ -88,9 +88,9 @@ class Extender:
 
     def holds(self) -> dict[str, int]:
         """What is held for planned workers, in thousandths of a GPU, by `UID/worker`."""
-        return {
-            each.key: each.milli for each in self.ledger.claims() if self.ledger.is_hold(each.key) and "/" in each.key
-        }
+        # What is kept free for a waiting job has keys with more parts.
+        planned = (each for each in self.ledger.claims() if self.ledger.is_hold(each.key) and each.key.count("/") == 1)
+        return {each.key: each.milli for each in planned}
 
 
 class GuestCluster(Cluster):

@@ -369,4 +369,4 @@ def _is_over(job: Values) -> bool:
 
 structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
 TestHeld = HeldMachine.TestCase
-TestHeld.settings = settings(max_examples=60, stateful_step_count=8, deadline=None)
+TestHeld.settings = settings(max_examples=30, stateful_step_count=8, deadline=None)
