@@ -64,7 +64,7 @@ async def few(api: GatewayApiServer, monkeypatch: pytest.MonkeyPatch) -> AsyncIt
 
 async def until(face: Face, number: int) -> None:
     async with asyncio.timeout(20):
-        while len(face.made.connections) != number:  # noqa: ASYNC110 - it has no event
+        while face.made.connections.number != number:  # noqa: ASYNC110 - it has no event
             await asyncio.sleep(0.005)
 
 
@@ -79,7 +79,7 @@ async def test_slow_clients_of_the_same_address_close_no_connection_of_a_user_an
         assert await new.ask("reader-token") == 200
         assert await mine.ask("red-token") == 200
         assert await slow[0].is_closed(), "the one that has waited longest"
-        assert len(few.made.connections) <= OF_ONE + 2
+        assert few.made.connections.number <= OF_ONE + 2
 
 
 async def test_slow_clients_of_many_addresses_leave_half_of_the_connections_to_users(few: Face) -> None:

@@ -78,7 +78,9 @@ class Connections:
         self._of_address: Counter[str] = Counter()
         self._of_user: Counter[str] = Counter()
 
-    def __len__(self) -> int:
+    @property
+    def number(self) -> int:
+        """How many are open."""
         return len(self._waiting) + len(self._answering)
 
     @contextmanager
@@ -135,7 +137,7 @@ class Connections:
                 return False
             if self._of_address.total() >= bounds.most // 2 and not self._close_one():
                 return False
-        return len(self) < bounds.most or self._close_one()
+        return self.number < bounds.most or self._close_one()
 
     def _close_one(self, address: str | None = None) -> bool:
         """Close the connection that has waited longest for its client and is no user's; False if there is none."""
