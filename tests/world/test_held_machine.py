@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import hypothesis.strategies as st
+import pytest
 import structlog
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -370,3 +371,15 @@ def _is_over(job: Values) -> bool:
 structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
 TestHeld = HeldMachine.TestCase
 TestHeld.settings = settings(max_examples=30, stateful_step_count=8, deadline=None)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_each_pod_of_a_group_has_a_seat_of_its_own_though_two_open_its_gates(seed: int) -> None:
+    """The reconciler opens them when the plan is written, and the keeper when the pods are seen."""
+    machine = HeldMachine()
+    try:
+        machine.begin(seed=seed, kind=GROUP, count=3, gpu="1")
+        seats = [machine._seat(pod) for pod in machine._living()]
+    finally:
+        machine.teardown()
+    assert len(set(seats)) == 3

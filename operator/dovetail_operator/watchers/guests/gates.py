@@ -3,7 +3,7 @@
 A seat is for a pod of the record's own request: the queue has planned that, and quotas count it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from dovetail import names
 from dovetail.api.builtin import Pod, is_terminated
@@ -31,6 +31,8 @@ class Gates:
         # By the key of their record: the keys of gated pods, and the seats that were given and not seen yet.
         self._gated: dict[str, set[str]] = {}
         self._given: dict[str, dict[str, int]] = {}
+        # The UIDs of pods whose gates are being opened: the reconciler and the keeper may both open those of a guest.
+        self._opening: set[str] = set()
         # The keys of all its pods that have not ended.
         self._living: dict[str, set[str]] = {}
 
@@ -86,40 +88,45 @@ class Gates:
         one.
         """
         gated, written = self._gated.get(found.key, set()), ""
-        waiting = [pod for pod in self._waiting(found) if not misfit(pod.metadata.annotations, record=record)]
-        given = self._given.setdefault(found.key, {})
-        seats = self._seats(found, record=record, waiting=waiting, workers=workers)
-        for pod in waiting:
-            seat = seats.get(pod.metadata.uid)
+        for pod in self._waiting(found):
+            uid, given = pod.metadata.uid, self._given.setdefault(found.key, {})
+            if uid in self._opening or misfit(pod.metadata.annotations, record=record):
+                continue
+            # Chosen here and not for all pods at once: another call may have given a seat during the last write.
+            seat = self._seat(found, pod=pod, record=record, workers=workers)
             if seat is None and _is_worker(pod, record=record):
                 # It replaces a pod that has not ended.
                 continue
             if seat is not None:
-                given[pod.metadata.uid] = seat.worker
+                given[uid] = seat.worker
+            self._opening.add(uid)
             try:
                 after = await writes.open_gate(self._client, pod=pod, record=record, seat=seat)
             except (Conflict, NotFound):
                 # The watch brings the newer pod.
-                given.pop(pod.metadata.uid, None)
+                given.pop(uid, None)
                 continue
+            finally:
+                self._opening.discard(uid)
             written = after.metadata.resource_version
             gated.discard(key_of(pod.metadata))
         return written
 
-    def _seats(self, found: Known, *, record: GPUJob, waiting: Sequence[Pod], workers: int) -> dict[str, Seat]:
-        """A free seat for each waiting worker as far as they go, by the pod's UID."""
+    def _seat(self, found: Known, *, pod: Pod, record: GPUJob, workers: int) -> Seat | None:
+        """The seat of a waiting pod: the one that a write without an answer gave it, or the first free one."""
         uid, placement = record.metadata.uid, record.status.placement
-        if placement is None and record.spec.gpu is not None:
-            # The watch of records is late: without its plan, the pod would be placed like any other.
-            return {}
-        taken = taken_workers(self._state.store.pods.of_run(uid)) | set(self._given.get(found.key, {}).values())
+        if not _is_worker(pod, record=record) or (placement is None and record.spec.gpu is not None):
+            # The watch of records may be late: without its plan, the pod would be placed like any other.
+            return None
+        given = self._given.setdefault(found.key, {})
+        if (worker := given.get(pod.metadata.uid)) is not None:
+            return Seat(job_uid=uid, worker=worker)
+        taken = taken_workers(self._state.store.pods.of_run(uid)) | set(given.values())
+        if len(taken) >= workers:
+            return None
         released = set(() if placement is None else placement.released)
-        free = [index for index in range(record.spec.workers) if index not in taken | released]
-        open_seats = free[: max(0, workers - len(taken))]
-        seated = [pod for pod in waiting if _is_worker(pod, record=record)]
-        return {
-            pod.metadata.uid: Seat(job_uid=uid, worker=index) for pod, index in zip(seated, open_seats, strict=False)
-        }
+        free = (index for index in range(record.spec.workers) if index not in taken | released)
+        return next((Seat(job_uid=uid, worker=index) for index in free), None)
 
 
 def _may_open(pod: Pod, *, of: Known) -> bool:

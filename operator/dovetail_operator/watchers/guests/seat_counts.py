@@ -65,9 +65,13 @@ class SeatCounts:
         if not (short := group.missing + group.failed):
             self._short.pop(key, None)
             return 0
-        count, since = self._short.get(key, (0, 0.0))
+        now = self._clock()
+        count, since = self._short.get(key, (0, now))
         if short != count:
-            self._short[key] = (short, since := self._clock())
-            # A timer may fire a hair early.
-            self._look_again(key, REPLACED_SECONDS + _HAIR_SECONDS)
-        return group.missing if self._clock() - since < REPLACED_SECONDS else -group.failed
+            self._short[key] = (short, since := now)
+        left = since + REPLACED_SECONDS - now
+        if left <= 0:
+            return -group.failed
+        # Each time: the timer of an earlier count fires before this one is due, and then there is no other.
+        self._look_again(key, left + _HAIR_SECONDS)
+        return group.missing
