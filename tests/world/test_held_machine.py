@@ -383,3 +383,25 @@ def test_each_pod_of_a_group_has_a_seat_of_its_own_though_two_open_its_gates(see
     finally:
         machine.teardown()
     assert len(set(seats)) == 3
+
+
+class _Drawn:
+    """Draws what a found example drew."""
+
+    def __init__(self, value: str) -> None:
+        self._value = value
+
+    def draw(self, _strategy: object) -> str:
+        return self._value
+
+
+def test_a_gate_that_could_not_be_opened_is_tried_again_when_its_pod_is_seen() -> None:
+    """The replacement of a failed pod is admitted before the operator's watch of pods has brought it."""
+    machine = HeldMachine()
+    try:
+        machine.begin(seed=2, kind="RayCluster", count=4, gpu="2")
+        machine.create(name="y", kind="Deployment", count=3, gpu="2", seconds=SETTLED)
+        machine.end_pod(data=_Drawn("team/y-w-112"), how="fail", seconds=0.0)  # type: ignore[arg-type]
+        machine.change_template(data=_Drawn("x"), gpu="0.5", seconds=SETTLED)  # type: ignore[arg-type]
+    finally:
+        machine.teardown()

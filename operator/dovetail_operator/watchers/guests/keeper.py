@@ -22,6 +22,7 @@ from dovetail.jobs.guests.record import Manifest, is_record_of, record_of
 from dovetail.jobs.guests.run import as_batch_job
 from dovetail.jobs.obstacle import Obstacle
 from dovetail.kube.client import Client
+from dovetail.kube.errors import Conflict, Status
 from dovetail.kube.retry import Backoff
 from dovetail.kube.retry_log import log_failure
 from dovetail.kube.workqueue import WorkQueue
@@ -132,7 +133,10 @@ class GuestKeeper:
             newest = await writes.newest(self._client, record=record)
             workers = self._counts.seats(found, record=newest)
             if not (version := await self._gates.open(found, record=newest, workers=workers)):
-                return None
+                if self._gates.misfits(found, record=newest):
+                    return None
+                # No event of the record would bring another attempt when the watch brings its gated pods.
+                raise Conflict(Status(code=409, reason="Conflict", message=f"no gated pod of {found.key} is seen yet"))
         meta, spec = replace(group.metadata, resource_version=version), {**group.spec, "suspend": suspend}
         return self._as_job(Known(guest=replace(group, metadata=meta, spec=spec), kind=found.kind), record=record)
 
