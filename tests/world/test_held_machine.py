@@ -12,7 +12,6 @@ from typing import Any, Final
 
 import hypothesis.strategies as st
 import pytest
-import structlog
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -368,7 +367,6 @@ def _is_over(job: Values) -> bool:
     return (job.get("status") or {}).get("phase") in {"Succeeded", "Failed", "Cancelled"}
 
 
-structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
 TestHeld = HeldMachine.TestCase
 TestHeld.settings = settings(max_examples=30, stateful_step_count=8, deadline=None)
 

@@ -8,7 +8,6 @@ settled, all that is kept is compared with what the objects say (`rebuilt`), and
 from typing import Any, Final
 
 import hypothesis.strategies as st
-import structlog
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
@@ -225,6 +224,5 @@ class WorldMachine(RuleBasedStateMachine):
         self.changes = 0
 
 
-structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
 TestWorld = WorldMachine.TestCase
 TestWorld.settings = settings(max_examples=30, stateful_step_count=25, deadline=None)

@@ -16,6 +16,7 @@ from tests.core.kube.api import Answer, Api, Stream
 
 JOBS = "/apis/dovetail.dev/v1alpha1/namespaces/replay/gpujobs"
 ALL_JOBS = "/apis/dovetail.dev/v1alpha1/gpujobs"
+QUOTAS = "/apis/dovetail.dev/v1alpha1/gpuquotas"
 GPUNODES = "/apis/dovetail.dev/v1alpha1/gpunodes"
 CONFIG = "/api/v1/namespaces/dovetail-system/configmaps/dovetail-config"
 NONE = Answer(body={"metadata": {"resourceVersion": "1"}, "items": []})
@@ -38,7 +39,7 @@ def listing(*objects: Any) -> Answer:
 
 
 def ready_to_audit(api: Api) -> None:
-    for path in ("/api/v1/pods", "/api/v1/nodes", ALL_JOBS):
+    for path in ("/api/v1/pods", "/api/v1/nodes", ALL_JOBS, QUOTAS):
         api.answer(f"GET {path}", NONE)
     # One list for each driver.
     api.answer("GET /apis/resource.k8s.io/v1/resourceslices", *[NONE] * len(names.GPU_DRIVERS))
