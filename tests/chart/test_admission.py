@@ -65,13 +65,47 @@ def test_the_certificate_is_kept_by_a_process_for_the_names_that_the_webhook_is_
         assert (pod["replicas"], pod["strategy"]) == (1, {"type": "Recreate"})
 
 
-def test_that_process_may_touch_the_webhooks_objects_by_name_and_no_others(render: Render) -> None:
+def rights_of(objects: Objects, account: str) -> set[tuple[str, str, str]]:
+    """Each verb with its resource and the one object that it is for; "" is any object."""
+    rules = [
+        rule
+        for kind in ("Role", "ClusterRole")
+        for rule in named(objects, kind).get(f"dovetail-{account}", {"rules": []})["rules"]
+    ]
+    return {
+        (verb, resource, name)
+        for rule in rules
+        for verb in rule["verbs"]
+        for resource in rule["resources"]
+        for name in rule.get("resourceNames", [""])
+    }
+
+
+def test_that_process_may_write_the_certificate_by_name_and_nothing_by_which_api_servers_trust_it(
+    render: Render,
+) -> None:
     chart = render()
-    rules = [rule for kind in ("Role", "ClusterRole") for rule in named(chart, kind)["dovetail-certificates"]["rules"]]
-    assert {(*rule["resources"], *rule["resourceNames"]) for rule in rules} == {
-        ("secrets", "dovetail-webhook"), ("mutatingwebhookconfigurations", "dovetail"),
-        ("customresourcedefinitions", "gpuquotas.dovetail.dev"),
-    }  # fmt: skip
+    assert rights_of(chart, "certificates") == {
+        *((verb, "secrets", "dovetail-webhook") for verb in ("get", "create", "patch")),
+        ("get", "secrets", "dovetail-webhook-ca"),
+    }
+    assert "dovetail-certificates" not in named(chart, "ClusterRole")
+
+
+def test_only_a_hook_s_account_may_write_the_ca_and_what_trusts_it(render: Render) -> None:
+    chart = render()
+    trusting = (("mutatingwebhookconfigurations", "dovetail"), ("customresourcedefinitions", "gpuquotas.dovetail.dev"))
+    assert rights_of(chart, "trust") == {
+        *((verb, "secrets", "dovetail-webhook-ca") for verb in ("get", "create", "patch")),
+        ("get", "secrets", "dovetail-webhook"),
+        *((verb, *each) for verb in ("get", "patch") for each in trusting),
+    }
+    ours = [each for each in chart if each["metadata"]["name"] == "dovetail-trust"]
+    assert {each["kind"] for each in ours} >= {"Job", "ServiceAccount", "Role", "ClusterRole", "ClusterRoleBinding"}
+    for each in ours:
+        annotations = each["metadata"]["annotations"]
+        assert annotations["helm.sh/hook"] == "pre-install,post-install,pre-upgrade,post-upgrade,post-rollback"
+        assert "hook-succeeded" in annotations["helm.sh/hook-delete-policy"], each["kind"]
 
 
 def test_the_webhook_is_reached_by_its_service(render: Render) -> None:

@@ -104,7 +104,7 @@ def test_a_kubeconfig_of_the_outside_scheduler_is_in_the_configuration(render: R
 def secrets_of(chart: list[Manifest]) -> list[str]:
     """The Secrets that dovetail-certificates may write."""
     rules = [rule for rule in one(chart, "Role", "dovetail-certificates")["rules"] if rule["resources"] == ["secrets"]]
-    return [name for rule in rules for name in rule["resourceNames"]]
+    return [name for rule in rules if set(rule["verbs"]) - {"get"} for name in rule["resourceNames"]]
 
 
 def test_the_release_issues_the_certificates_of_both_sides_unless_they_come_from_elsewhere(render: Render) -> None:

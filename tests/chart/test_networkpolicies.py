@@ -45,7 +45,12 @@ class Pod:
 
     @property
     def asks_the_api_server(self) -> bool:
-        return self.template["spec"].get("automountServiceAccountToken") is not False
+        spec = self.template["spec"]
+        sources = [
+            each for volume in spec.get("volumes", []) for each in volume.get("projected", {}).get("sources", [])
+        ]
+        has_token = any("serviceAccountToken" in each for each in sources)
+        return has_token or spec.get("automountServiceAccountToken") is not False
 
     def ports(self) -> dict[str, int]:
         containers = self.template["spec"]["containers"]
@@ -67,11 +72,12 @@ class Pod:
 
 
 def pods(chart: list[Manifest]) -> Iterator[Pod]:
+    """The pods that run while the policies exist: an uninstall deletes these before it starts dovetail-cleanup."""
     policies = [each for each in chart if each["kind"] == "NetworkPolicy"]
     for each in chart:
-        template = each.get("spec", {}).get("template") if each["kind"] in {"Deployment", "DaemonSet"} else None
+        template = each.get("spec", {}).get("template") if each["kind"] in {"Deployment", "DaemonSet", "Job"} else None
         template = each if each["kind"] == "Pod" else template
-        if template is not None:
+        if template is not None and each["metadata"].get("annotations", {}).get("helm.sh/hook") != "post-delete":
             namespace, labels = each["metadata"].get("namespace"), template["metadata"]["labels"].items()
             selecting = [
                 policy["spec"]

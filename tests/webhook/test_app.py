@@ -3,6 +3,7 @@ import io
 import json
 import ssl
 import time
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from dovetail import names
 from dovetail.gpu.device_plugins import DEFAULT_VENDORS
 from dovetail.process import serving
 from dovetail.process.certificate import Certificate
+from dovetail.process.connections import Connections
 from dovetail_webhook.admission_review import ReviewError
 from dovetail_webhook.app import application
 from dovetail_webhook.handler import Answer, Reviewer
@@ -31,9 +33,11 @@ def make_review(kind: str = "Pod", **request: Any) -> dict[str, Any]:
     return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": whole}
 
 
-async def post(body: Any, *, metrics: Metrics | None = None, seconds: float = 4.0) -> tuple[int, str]:
+async def post(
+    body: Any, *, metrics: Metrics | None = None, seconds: float = 4.0, connections: Connections | None = None
+) -> tuple[int, str]:
     reviewer = Reviewer(policy="Balanced", vendors=DEFAULT_VENDORS)
-    app = application(reviewer, metrics=metrics or Metrics(), seconds=seconds)
+    app = application(reviewer, metrics=metrics or Metrics(), connections=connections, seconds=seconds)
     async with (
         serving.listening(app, host="127.0.0.1", port=0) as port,
         aiohttp.ClientSession() as http,
@@ -107,6 +111,21 @@ async def test_a_review_that_others_keep_waiting_is_denied_in_time(monkeypatch: 
     response = json.loads(text)["response"]
     assert (status, response["allowed"]) == (200, False)
     assert "no answer within 0.05 s, as others were reviewed: try again" in response["status"]["message"]
+
+
+async def test_the_connections_whose_deadlines_rest_during_a_review_are_those_that_it_was_given() -> None:
+    """With others, the deadline for a request's headers would end every connection that has had a request."""
+
+    class Watched(Connections):
+        requests = 0
+
+        def answering(self, request: web.BaseRequest) -> AbstractContextManager[None]:
+            self.requests += 1
+            return super().answering(request)
+
+    given = Watched()
+    assert (await post(make_review(), connections=given))[0] == 200
+    assert given.requests == 1
 
 
 async def test_every_outcome_is_counted() -> None:

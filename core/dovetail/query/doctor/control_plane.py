@@ -17,8 +17,10 @@ from dovetail.query.scheduler import judge_lease
 
 POLICIES: Final = (
     "bindings", "allocations", "pods", "runtime-classes", "job-pods", "owners", "priorities", "users", "terms",
-    "operator-terms", "guests", "queue-only",
+    "operator-terms", "guests", "queue-only", "gpujobs-need-pods",
 )  # fmt: skip
+# The one that the chart can leave out alone.
+_OPTIONAL: Final = "dovetail-gpujobs-need-pods"
 _DOES: Final = {
     "operator": "no job starts or ends, and no status is true",
     "scheduler": "no pod with GPUs finds a node",
@@ -94,7 +96,11 @@ def _policies(picture: Picture) -> Iterator[Finding]:
             yield unknown("policies", unseen=found, subject=what)
             continue
         missing = sorted(wanted - set(found))
-        if missing:
+        if missing == [_OPTIONAL]:
+            message = f"without {_OPTIONAL}, who may create GPUJobs in a namespace may act as any account there"
+            fix = f"{picture.reuse} --set policies.gpujobsNeedPods=true"
+            yield Finding(level="warning", check="policies", subject=what, message=message, fix=fix)
+        elif missing:
             message = f"missing: {', '.join(missing)}; what they refuse goes through, such as forged allocations"
             fix = f"{picture.reuse} --set policies.enabled=true"
             yield Finding(level="error", check="policies", subject=what, message=message, fix=fix)
