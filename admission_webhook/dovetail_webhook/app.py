@@ -50,7 +50,8 @@ def application(
     gets no review. It may convert, because API servers show no certificate for that: the answer is a function of the
     request alone.
     """
-    desk = _Desk(metrics=metrics, connections=connections or Connections(), seconds=seconds)
+    served = Connections() if connections is None else connections
+    desk = _Desk(metrics=metrics, connections=served, seconds=seconds)
     app = web.Application(middlewares=[_known_clients()] if only_known else [])
     app.add_routes(
         [
