@@ -50,15 +50,18 @@ def process_of(machine: Machine, job: str) -> ProcessId:
 
 
 def kill_everything(*, but: list[str], machine: Machine) -> None:
-    """SIGKILL for each process of the sandbox and the shims of its jobs, but those of some jobs."""
+    """SIGKILL for each process of the sandbox and the shims of its jobs, but those of some jobs.
+
+    The shims are last, so that the local node does not report how their jobs ended.
+    """
     spared = {machine.pod_uid(job) for job in but}
     shims = [(run.uid, runs().process(run.uid)) for run in runs().all()]
-    for uid, shim in shims:
-        if uid not in spared and shim and identity.alive(shim):
-            os.killpg(shim.pid, signal.SIGKILL)
     supervisor = cluster.get().state().supervisor
     assert supervisor
     processes.end([supervisor, *processes.programs_of(cluster.get().folder)], grace_seconds=0)
+    for uid, shim in shims:
+        if uid not in spared and shim and identity.alive(shim):
+            os.killpg(shim.pid, signal.SIGKILL)
 
 
 def as_of_another_boot(uid: str) -> None:
