@@ -187,10 +187,14 @@ class GangByTopology:
             parts += found
             left -= count
             capacity[domain] = 0
-        if left and level != self.topology.group_level:
-            parts.append((inside & (codes == NO_DOMAIN), left))
-            left = max(0, left - int(self.seats[inside & (codes == NO_DOMAIN)].sum()))
-        return None if left else parts
+        if not left:
+            return parts
+        outside = inside & (codes == NO_DOMAIN)
+        if level == self.topology.group_level or int(self.seats[outside].sum()) < left:
+            return None
+        # The narrower levels hold there too: a group lies in one domain of its level.
+        found = self._parts(outside, workers=left, levels=narrower)
+        return None if found is None else parts + found
 
     def _next_domain(self, level: str, *, capacity: Ints, workers: int, within: Bools) -> int:
         """The best domain that takes all workers, else the one that takes the most."""
