@@ -67,7 +67,9 @@ class Counts(Remembered[_Known]):
             or known.quotas != version
             or known.pods is not pods
         ):
-            claims = (state.store.view.ledger.claim(pod.metadata.uid) for pod in pods)
+            # A pod of another namespace that names the batch Job as its owner counts there.
+            own = [pod for pod in pods if pod.metadata.namespace == job.metadata.namespace]
+            claims = (state.store.view.ledger.claim(pod.metadata.uid) for pod in own)
             counted = use_of(
                 job,
                 child=state.store.child_of(job),
