@@ -80,4 +80,6 @@ def has_control_plane(nodeid: str) -> bool:
 def rank(nodeid: str) -> int:
     """What begins first: the lanes that wait, then what computes longest, at the end what judges by all others."""
     order = {FIRST_SANDBOX: 0, SECOND_SANDBOX: 1, REAL_NODE: 2, SHARED_SANDBOX: 3, SANDBOXES: 4, RIGHTS: 99}
-    return order.get(sandbox_of(nodeid) or lane(nodeid), 50 if nodeid.startswith("tests/core/queue/") else 51)
+    return order.get(
+        sandbox_of(nodeid) or lane(nodeid), 50 if nodeid.startswith(("tests/core/queue/", "tests/world/")) else 51
+    )
