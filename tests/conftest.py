@@ -41,7 +41,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     config.stash[lanes.COLLECTED] = [item.nodeid for item in items]
     items.sort(key=lambda item: lanes.rank(item.nodeid))
     for item in items:
-        # A test that waits for programs, builds or pulls, or draws worlds, has more time than `timeout` in pyproject.toml.
+        # A test that waits for programs, builds or pulls, or draws worlds, has more time than `timeout` says.
         is_long = any(item.get_closest_marker(name) for name in ("cluster", "realnode", "slow"))
         builds = not {"chart", "images", "sandbox", "world"}.isdisjoint(item.path.parts)
         if (is_long or builds) and item.get_closest_marker("timeout") is None:
