@@ -57,11 +57,20 @@ async def test_it_answers_over_tls_counts_what_it_did_and_ends_when_asked(served
     assert await asyncio.wait_for(served.process.wait(), timeout=60) == 0
 
 
+async def posted(served: Served, body: bytes, *, path: str = "/mutate") -> int:
+    """The status of the answer; 408 also where the connection was closed, as it is for clients that are too slow."""
+    try:
+        status, _ = await served.post(body, path=path)
+    except aiohttp.ServerDisconnectedError:
+        return 408
+    return status
+
+
 async def test_bodies_made_to_take_its_memory_are_answered_within_the_chart_s_limit(served: Served) -> None:
     assert (await served.post(b"{}," * (8 << 20)))[0] == 413
     for name, body in BOMBS.items():
-        answers = await asyncio.gather(*(served.post(body) for _ in range(4)))
-        assert {status for status, _ in answers} <= {200, 400, 408}, name
+        answers = await asyncio.gather(*(posted(served, body) for _ in range(4)))
+        assert set(answers) <= {200, 400, 408}, name
     assert served.peak_mib() < LIMIT_MIB
     assert (await served.post(make_review()))[0] == 200
 
@@ -81,10 +90,10 @@ async def test_lists_made_to_take_its_memory_are_answered_within_the_chart_s_lim
             count = (size - len(frame) - len(end)) // len(unit)
             body = f"{frame}{(unit * count)[:-1]}{end}".encode()
             answers = await asyncio.gather(
-                *(served.post(body, path="/convert") for _ in range(3)),
-                *(served.post(BOMBS["variables"]) for _ in range(4)),
+                *(posted(served, body, path="/convert") for _ in range(3)),
+                *(posted(served, BOMBS["variables"]) for _ in range(4)),
             )
-            assert {status for status, _ in answers} <= {200, 400, 408}, name
+            assert set(answers) <= {200, 400, 408}, name
     assert served.peak_mib() < LIMIT_MIB
     assert (await served.post(make_review()))[0] == 200
 
