@@ -57,6 +57,21 @@ class Face:
             while self.made.cache.obstacle:  # noqa: ASYNC110 - the cache has no event
                 await asyncio.sleep(0.005)
 
+    async def until_like(self, api: GatewayApiServer) -> None:
+        """Return once the gateway has seen every object as it is now."""
+        stores = {reflector.resource.plural: reflector.store for reflector in self.made.cache._reflectors}
+        async with asyncio.timeout(20):
+            for kind in ("nodes", "gpunodes", "pods", "gpujobs", "gpuquotas"):
+                while not _is_like(stores[kind], api.objects[kind]):  # noqa: ASYNC110 - the cache has no event
+                    await asyncio.sleep(0.005)
+
+
+def _is_like(store: Any, objects: dict[str, Any]) -> bool:
+    """Whether the store has the newest version of each object; one that cannot be read has none."""
+    wanted = {key: each["metadata"]["resourceVersion"] for key, each in objects.items()}
+    found = {key: each.metadata.resource_version for key, each in store.items()}
+    return found.items() <= wanted.items() and all("broken" in key for key in wanted.keys() - found.keys())
+
 
 @asynccontextmanager
 async def serving(

@@ -196,4 +196,5 @@ class Answers:
             raise
 
     def _renamed(self, objects: ClusterObjects, *, sees: Visibility, users: Sequence[str]) -> ClusterObjects:
-        return OtherNames(sees=sees, jobs=objects.jobs, users=users, secret=self._secret).cluster(objects)
+        others = OtherNames(sees=sees, jobs=objects.jobs, pods=objects.pods, users=users, secret=self._secret)
+        return others.cluster(objects)

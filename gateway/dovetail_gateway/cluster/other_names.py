@@ -37,18 +37,32 @@ _PHRASES: Final = (
     re.compile(rf"{_WORD}(?:/{_WORD})?"),
 )
 # Labels and annotations whose value is the name of a job or project, and those that contain a name.
-_NAMES: Final = frozenset({names.LABEL_JOB, names.LABEL_PROJECT, names.LABEL_ARRAY})
-_NAMING: Final = _NAMES | {names.USER, names.ALLOCATION}
+_NAMES: Final = frozenset({names.LABEL_JOB, names.LABEL_ARRAY})
+_NAMING: Final = _NAMES | {names.LABEL_PROJECT, names.USER, names.ALLOCATION}
 
 
 class OtherNames:
     """Random words for the names that are hidden from one caller; `secret` makes them unpredictable."""
 
-    def __init__(self, *, sees: Visibility, jobs: Sequence[GPUJob], secret: bytes, users: Sequence[str] = ()) -> None:
-        """`jobs` are all of the cluster: users with jobs that the caller sees are not hidden, nor are `users`."""
+    def __init__(
+        self,
+        *,
+        sees: Visibility,
+        jobs: Sequence[GPUJob],
+        secret: bytes,
+        pods: Sequence[Pod] = (),
+        users: Sequence[str] = (),
+    ) -> None:
+        """`jobs` and `pods` are all of the cluster.
+
+        Users with jobs that the caller sees are not hidden, nor are `users`, nor projects of what the caller sees.
+        """
         self._sees = sees
         self._secret = secret
-        self._users = {*users, *(_user(job) for job in jobs if sees.sees(job.metadata.namespace))}
+        seen = [job.metadata for job in jobs if sees.sees(job.metadata.namespace)]
+        self._users = {*users, *(meta.annotations.get(names.USER, "") for meta in seen)}
+        seen += [pod.metadata for pod in pods if sees.sees(pod.metadata.namespace)]
+        self._projects = {meta.labels[names.LABEL_PROJECT] for meta in seen if names.LABEL_PROJECT in meta.labels}
 
     def namespace(self, name: str) -> str:
         """The namespace, or its word."""
@@ -57,6 +71,10 @@ class OtherNames:
     def user(self, name: str) -> str:
         """The user, or a word for one without jobs that the caller sees."""
         return name if name in self._users else self._word(name)
+
+    def project(self, name: str) -> str:
+        """The project, or a word for one of hidden jobs and pods alone."""
+        return name if name in self._projects else self._word(name)
 
     def cluster(self, objects: ClusterObjects) -> ClusterObjects:
         """The cluster with the hidden names replaced."""
@@ -113,6 +131,8 @@ class OtherNames:
         return {key: self._value(key, value=value) for key, value in found.items()}
 
     def _value(self, key: str, *, value: str) -> str:
+        if key == names.LABEL_PROJECT:
+            return self.project(value)
         if key in _NAMES:
             return self._word(value)
         if key == names.USER:
@@ -138,14 +158,19 @@ class OtherNames:
             quota,
             metadata=with_fields(quota.metadata, name=self._word(quota.metadata.name)) if hidden else quota.metadata,
             spec=with_fields(
-                spec, namespaces=list(map(self.namespace, spec.namespaces)), users=list(map(self.user, spec.users))
+                spec,
+                namespaces=list(map(self.namespace, spec.namespaces)),
+                users=list(map(self.user, spec.users)),
+                # The queue compares them with the labels, which are renamed in the same way.
+                projects=list(map(self.project, spec.projects)),
             ),
         )
 
     def hides(self, quota: GPUQuota) -> bool:
-        """Whether a quota applies to hidden namespaces or users alone."""
+        """Whether a quota applies to hidden namespaces, users or projects alone."""
         spec = quota.spec
         of_others = bool(spec.namespaces) and not any(map(self._sees.sees, spec.namespaces))
+        of_others |= bool(spec.projects) and self._projects.isdisjoint(spec.projects)
         return of_others or (bool(spec.users) and self._users.isdisjoint(spec.users))
 
     def _settings(self, settings: Settings) -> Settings:
@@ -176,7 +201,3 @@ def readable(sentence: str) -> str:
     for phrase in _PHRASES:
         sentence = phrase.sub(ANOTHER, sentence)
     return sentence
-
-
-def _user(job: GPUJob) -> str:
-    return job.metadata.annotations.get(names.USER, "")

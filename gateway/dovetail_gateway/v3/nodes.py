@@ -8,7 +8,7 @@ import msgspec
 from dovetail.api.gpuquota import GPUQuota
 from dovetail.gpu.models import normalise
 from dovetail.query.borrowers import borrowers_from
-from dovetail.query.jobs.owners import user_of
+from dovetail.query.jobs.owners import project_of, user_of
 from dovetail_gateway.access.visibility import Visibility
 from dovetail_gateway.cluster.cache import ClusterCache, NodeUse
 from dovetail_gateway.routing.problems import RequestFailedError
@@ -53,8 +53,10 @@ class Nodes:
 
     async def list_quotas(self, call: Call[Nothing, Strictly, Any]) -> Answer:
         """The quotas that apply to the caller's namespaces, and what is used of them."""
-        users = self._users(call.sees)
-        found = [_quota(each, sees=call.sees, users=users) for each in self._cache.quotas]
+        jobs = [job for job in self._cache.jobs.values() if call.sees.sees(job.metadata.namespace)]
+        users = frozenset(user for job in jobs if (user := user_of(job)))
+        projects = frozenset(map(project_of, jobs))
+        found = [_quota(each, sees=call.sees, users=users, projects=projects) for each in self._cache.quotas]
         rows = sorted((row for row in found if row is not None), key=lambda row: row.name)
         seen = {row.name for row in rows}
         known = {each.metadata.name: each for each in self._cache.quotas}
@@ -73,24 +75,22 @@ class Nodes:
         wanted = normalise(model)
         return any(wanted.admits(normalise(each.model)) for each in self._cache.gpunodes[name].status.devices)
 
-    def _users(self, sees: Visibility) -> frozenset[str]:
-        """The users with jobs that the caller sees."""
-        found = (user_of(job) for job in self._cache.jobs.values() if sees.sees(job.metadata.namespace))
-        return frozenset(user for user in found if user)
 
-
-def _quota(quota: GPUQuota, *, sees: Visibility, users: frozenset[str]) -> QuotaRow | None:
-    """The row of a quota; None for one of hidden namespaces or users alone."""
+def _quota(quota: GPUQuota, *, sees: Visibility, users: frozenset[str], projects: frozenset[str]) -> QuotaRow | None:
+    """The row of a quota; None for one of hidden namespaces, users or projects alone."""
     spec, status = quota.spec, quota.status
     namespaces = list(filter(sees.sees, spec.namespaces))
     shown = list(spec.users) if sees.everything else [user for user in spec.users if user in users]
-    if (spec.namespaces and not namespaces) or (spec.users and not shown):
+    shown_projects = [each for each in spec.projects if sees.everything or each in projects]
+    if any(all_ and not seen for all_, seen in (
+        (spec.namespaces, namespaces), (spec.users, shown), (spec.projects, shown_projects),
+    )):  # fmt: skip
         return None
     return QuotaRow(
         name=quota.metadata.name,
         per=spec.per,
         parent=spec.parent,
-        projects=list(spec.projects),
+        projects=shown_projects,
         guaranteed=None if spec.guaranteed is None else spec.guaranteed.gpus,
         guaranteed_memory_mib=None if spec.guaranteed is None else spec.guaranteed.memory_mib,
         guarantee=_guarantee(quota),

@@ -58,7 +58,8 @@ class QuotaProblem(Row, frozen=True, kw_only=True):
 class QuotaRow(Row, frozen=True, kw_only=True):
     """A quota that applies to a namespace you may list.
 
-    `otherNamespaces` and `otherUsers` count those that you may not list.
+    `otherNamespaces` and `otherUsers` count those that you may not list. `projects` are those of jobs that you may
+    list.
     """
 
     name: str
