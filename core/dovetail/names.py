@@ -59,6 +59,9 @@ DISPLAY_NAME: Final = f"{GROUP}/display-name"
 # Annotation of a GPUJob that is a task of REST v2: the device that the request named.
 TASK_DEVICE: Final = f"{GROUP}/task-device"
 
+# Annotation of a GPUJob: the digest of the request that created it, by which the same request finds it again.
+REQUEST_DIGEST: Final = f"{GROUP}/request-digest"
+
 # Annotation of a GPUJob: who made it, set by admission.
 USER: Final = f"{GROUP}/user"
 

@@ -20,7 +20,7 @@ def make_node(name: str = "a", **status: Any) -> dict[str, Any]:
 
 def make_gpunode(name: str = "a", *, gpus: int = 8, model: str = "V100", **device: Any) -> dict[str, Any]:
     devices = [
-        {"index": at, "uuid": f"{name}-{at}", "vendor": "nvidia", "model": model, "memoryMiB": MEMORY_MIB[model]}
+        {"index": at, "uuid": f"{name}-{at}", "vendor": "nvidia", "model": model, "memoryMiB": MEMORY_MIB.get(model, 0)}
         | device
         for at in range(gpus)
     ]

@@ -11,10 +11,12 @@ from dovetail.decoding import convert
 from dovetail.gpu.models import nominal_gb
 from dovetail.query.nodes.inventory import take
 from dovetail_gateway.access.legacy_account import Account
+from dovetail_gateway.access.visibility import EVERYTHING
 from dovetail_gateway.app import Options
 from dovetail_gateway.cluster.cache import NodeUse
 from dovetail_gateway.v1.request import NoSuchGPU, reservation
 from dovetail_gateway.v1.setup import pytorch, tensorflow
+from dovetail_gateway.v1.status import node_data, node_row
 from dovetail_gateway.v1.types import Wanted
 from tests.extender.builders import make_gpunode, make_node
 from tests.gateway.api_server import GatewayApiServer
@@ -60,6 +62,8 @@ async def test_status_has_each_field(face: Face) -> None:
     assert found["utilization"] == {"gpu_utilization": 0.0, "gpu_memory_usage": 0.0}
     assert found["total_nodes"] == 2
     assert found["timestamp"] == "2026-11-01T12:00:00Z"
+    # A number with a fraction, also where it has none.
+    assert isinstance(found["available_nodes"][0]["memory_per_gpu"], float)
     row = {"gpu_type": "V100", "memory_per_gpu": 32, "utilization": 0.0}
     assert found["available_nodes"] == [
         {"node_name": "a", "available_gpus": 6, **row},
@@ -90,6 +94,23 @@ async def test_unknown_fields_and_parameters_are_ignored(red: Face) -> None:
     assert (await red.get(f"{ROOT}/nodes?colour=red", token="red-token")).status == 200
     asked = await red.ask("POST", f"{ROOT}/validate", token="red-token", json={"gpu_count": 1, "colour": "red"})
     assert asked.json["valid"] is True
+
+
+def test_the_type_of_a_device_is_its_model_and_monitoring_has_the_drivers_name_too() -> None:
+    node = use_of(model="NVIDIA GeForce RTX 3090", memoryMiB=24576)
+    assert (node_row(node).gpu_type, node_row(node).memory_per_gpu) == ("RTX3090", 24.0)
+    shown = node_data(node, sees=EVERYTHING).devices[0]
+    assert (shown.gpu_type, shown.name) == ("RTX3090", "NVIDIA GeForce RTX 3090")
+
+
+async def test_monitoring_has_the_means_of_the_status(api: GatewayApiServer, face: Face) -> None:
+    api.put("gpunodes", make_gpunode("a", utilization=0.5, usedMiB=8192))
+    found: dict[str, Any] = {}
+    async with asyncio.timeout(20):
+        while not found.get("utilization", {}).get("gpu_utilization"):
+            found = (await face.get(f"{ROOT}/monitoring", token="red-token")).json
+    status = (await face.get(f"{ROOT}/status", token="red-token")).json
+    assert found["utilization"] == status["utilization"] == {"gpu_utilization": 0.25, "gpu_memory_usage": 0.125}
 
 
 async def test_monitoring_names_no_other_tenant(face: Face) -> None:
@@ -139,7 +160,7 @@ async def test_an_allocation_is_a_reservation_of_the_caller_that_holds_its_devic
     assert job["spec"]["resources"] == {"count": 2, "models": ["V100"], "minNominalMemoryGB": 16}
     assert job["metadata"]["annotations"]["dovetail.dev/user"] == "rita"
     devices = [
-        {"worker": 0, "node": "b", "index": at, "uuid": f"b-{at}", "shareMilli": 1000, "memoryMiB": 32768}
+        {"worker": 0, "node": "b", "index": at, "uuid": f"b-{at}", "shareMilli": 1000, "memoryMiB": 32217}
         for at in range(2)
     ]
     api.run(f"red/{name}", devices=devices)
@@ -148,10 +169,12 @@ async def test_an_allocation_is_a_reservation_of_the_caller_that_holds_its_devic
     assert found.json["success"] is True
     assert (found.json["node_name"], found.json["allocation_id"]) == ("b", name)
     config = found.json["gpu_config"]
-    assert (config["gpu_count"], config["visible_devices"], config["memory_gb"]) == (2, "0,1", 32)
+    # As sold, though the driver keeps some of it.
+    assert (config["gpu_count"], config["visible_devices"], config["gpu_type"]) == (2, "0,1", "V100")
+    assert '"memory_gb":32.0,' in found.text
     assert config["expires_at"] == "2100-01-01T00:00:00Z"
     setup = await red.ask("POST", f"{ROOT}/setup-pytorch", token="red-token", json={**asked, "allocation_id": name})
-    assert (setup.json["visible_devices"], setup.json["memory_limit_mib"]) == ("b-0,b-1", 16384)
+    assert (setup.json["visible_devices"], setup.json["memory_limit_mib"]) == ("b-0,b-1", 16108)
     released = await red.ask("DELETE", f"{ROOT}/allocations/{name}", token="red-token")
     again = await red.ask("DELETE", f"{ROOT}/allocations/{name}", token="red-token")
     assert (released.json["released"], again.json["released"], again.status) == (True, False, 200)

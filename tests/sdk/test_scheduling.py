@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from kubernetes.client import ApiClient, Configuration, CoreV1Api
 
 from dovetail.sdk import Client, errors
 from dovetail.sdk.scheduling.memory_guard import GPUMemoryGuard
@@ -33,19 +34,26 @@ def test_a_text_that_cannot_be_read_names_the_place() -> None:
 
 
 CHECKS: dict[str, tuple[GPUMemoryGuard, str, float | None, bool, float | None]] = {
-    "a V100 has 32 GB, of which 0.8 count": (GPUMemoryGuard(), "1(V100)", 16.0, True, 25.6),
-    "more than 0.8 of them does not fit": (GPUMemoryGuard(), "1(V100)", 26.0, False, 25.6),
-    "aggressive lets 0.95 count": (GPUMemoryGuard("aggressive"), "1(V100)", 30.0, True, 30.4),
-    "a fraction of one's own": (GPUMemoryGuard(0.5), "1(V100)", 16.1, False, 16.0),
+    "a whole V100 has all of its 32 GB": (GPUMemoryGuard(), "1(V100)", 32.0, True, 32.0),
+    "and no more": (GPUMemoryGuard(), "1(V100)", 32.1, False, 32.0),
+    "aggressive lets 0.95 of a share count": (GPUMemoryGuard("aggressive"), "0.5(V100)", 15.0, True, 15.2),
+    "a fraction of one's own": (GPUMemoryGuard(0.5), "0.5(V100)", 8.1, False, 8.0),
+    "a Kubernetes client and a parser are no strategy": (
+        GPUMemoryGuard(CoreV1Api(ApiClient()), GPUResourceParser()),
+        "0.5(V100)",
+        13.0,
+        False,
+        12.8,
+    ),
     "half a GPU has half the memory": (GPUMemoryGuard(), "0.5(V100)", 13.0, False, 12.8),
     "memory in the text is what there is": (GPUMemoryGuard(), "8G,0.5", 8.0, True, 8.0),
-    "the smallest of several models decides": (GPUMemoryGuard(), "1(A100|T4)", 16.0, False, 12.8),
-    "a size in the text counts": (GPUMemoryGuard(), "1(>=80G)", 60.0, True, 64.0),
-    "a model that only the configuration knows": (GPUMemoryGuard(specs={"X1": 100}), "1(X1)", 70.0, True, 80.0),
+    "the smallest of several models decides": (GPUMemoryGuard(), "1(A100|T4)", 16.1, False, 16.0),
+    "a size in the text counts": (GPUMemoryGuard(), "1(>=80G)", 60.0, True, 80.0),
+    "a model that only the configuration knows": (GPUMemoryGuard(specs={"X1": 100}), "1(X1)", 70.0, True, 100.0),
     "no model leaves it open": (GPUMemoryGuard(), "1", 1000.0, True, None),
-    "dynamic knows a model's need": (GPUMemoryGuard("dynamic", parameters=10**9), "1(T4)", None, False, 15.2),
-    "dynamic knows what a job used": (GPUMemoryGuard("dynamic", used_gb=10), "1(T4)", None, True, 15.2),
-    "dynamic without either is conservative": (GPUMemoryGuard("dynamic"), "1(T4)", 13.0, False, 12.8),
+    "dynamic knows a model's need": (GPUMemoryGuard("dynamic", parameters=10**9), "1(T4)", None, False, 16.0),
+    "dynamic knows what a job used": (GPUMemoryGuard("dynamic", used_gb=10), "1(T4)", None, True, 16.0),
+    "dynamic without either is conservative": (GPUMemoryGuard("dynamic"), "0.5(T4)", 6.5, False, 6.4),
 }
 
 
@@ -72,8 +80,19 @@ def test_what_cannot_be_compared_is_refused(ask: Any, message: str) -> None:
     assert message in str(caught.value)
 
 
-@pytest.fixture
-def client(gateway: Face) -> Any:
+def official(api: GatewayApiServer, *, token: str = "red-token") -> CoreV1Api:
+    """The official client, as a script has it."""
+    configuration = Configuration(host=api.connection.server)
+    configuration.api_key["authorization"] = f"Bearer {token}"
+    return CoreV1Api(ApiClient(configuration))
+
+
+@pytest.fixture(params=["gateway", "api server"])
+def client(request: pytest.FixtureRequest, api: GatewayApiServer, gateway: Face) -> Any:
+    """What a scheduler may get: a client of the gateway, or the official one."""
+    if request.param == "api server":
+        yield official(api)
+        return
     with Client(gateway.url, token="red-token") as made:
         yield made
 
@@ -86,10 +105,10 @@ def wanted(pod: str, **fields: Any) -> SchedulingRequest:
 async def test_a_pods_gpus_are_a_reservation_of_its_name(api: GatewayApiServer, client: Client) -> None:
     scheduler = GPUScheduler(client)
     scheduler.scheduling_policy = SchedulingPolicy.PACK
-    assert await asyncio.to_thread(scheduler.schedule_pod, wanted("p", memory_requirement=16.0, priority=30)) == "b"
+    assert await asyncio.to_thread(scheduler.schedule_pod, wanted("p", memory_requirement=16.0, priority=20)) == "b"
     spec = api.objects["gpujobs"]["red/p"]["spec"]
-    assert (spec["gpu"], spec["policy"], spec["priority"]) == ("2(V100,>=20G)", "Pack", 30)
-    assert await asyncio.to_thread(scheduler.schedule_pod, wanted("p", memory_requirement=16.0, priority=30)) == "b"
+    assert (spec["gpu"], spec["policy"], spec["priority"]) == ("2(V100,>=16G)", "Pack", 30)
+    assert await asyncio.to_thread(scheduler.schedule_pod, wanted("p", memory_requirement=16.0, priority=20)) == "b"
     assert reservations(api) == ["red/p"]
     assert await asyncio.to_thread(scheduler.release, "p", namespace="red") is True
     assert await asyncio.to_thread(scheduler.release, "p", namespace="red") is False
@@ -140,8 +159,42 @@ async def test_a_request_that_cannot_be_read_is_refused_when_it_is_added(client:
         scheduler.add_scheduling_request(wanted("p", gpu_requirement="V100"))
     with pytest.raises(errors.InvalidError, match='name "P": at most 63'):
         scheduler.add_scheduling_request(wanted("P"))
+    with pytest.raises(errors.InvalidError, match="priority 246: -10 to 245 are allowed"):
+        scheduler.add_scheduling_request(wanted("p", priority=246))
 
 
 async def test_a_job_is_not_released_as_a_pods_reservation(client: Client) -> None:
     with pytest.raises(errors.InvalidError, match="red/train is a job and no reservation of a pod"):
         await asyncio.to_thread(GPUScheduler(client).release, "train", namespace="red")
+
+
+@pytest.mark.usefixtures("scheduling")
+async def test_a_priority_counts_from_that_of_other_jobs(api: GatewayApiServer, client: Any) -> None:
+    for name, priority in (("usual", 0), ("high", 2)):
+        await asyncio.to_thread(GPUScheduler(client).schedule_pod, wanted(name, priority=priority))
+    found = [api.objects["gpujobs"][f"red/{name}"]["spec"]["priority"] for name in ("usual", "high")]
+    assert found == [10, 12]
+
+
+@pytest.mark.usefixtures("scheduling")
+async def test_all_of_a_whole_gpus_memory_is_granted(api: GatewayApiServer, client: Any) -> None:
+    asked = wanted("p", gpu_requirement="1(V100)", memory_requirement=32.0)
+    assert await asyncio.to_thread(GPUScheduler(client).schedule_pod, asked) == "b"
+    assert api.objects["gpujobs"]["red/p"]["spec"]["gpu"] == "1(V100,>=32G)"
+
+
+@pytest.mark.usefixtures("scheduling")
+async def test_another_request_does_not_get_a_reservation_of_its_name(client: Any) -> None:
+    scheduler = GPUScheduler(client)
+    await asyncio.to_thread(scheduler.schedule_pod, wanted("p"))
+    with pytest.raises(errors.ConflictError):
+        await asyncio.to_thread(scheduler.schedule_pod, wanted("p", gpu_requirement="1"))
+
+
+async def test_what_the_api_server_says_to_the_official_client_is_an_error_of_ours(api: GatewayApiServer) -> None:
+    with pytest.raises(errors.UnauthorizedError):
+        await asyncio.to_thread(GPUScheduler(official(api, token="wrong")).schedule_pod, wanted("p"))
+    gone = CoreV1Api(ApiClient(Configuration(host="http://127.0.0.1:9")))
+    gone.api_client.configuration.retries = False
+    with pytest.raises(errors.UnreachableError, match=r"127\.0\.0\.1:9 does not answer"):
+        await asyncio.to_thread(GPUScheduler(gone).schedule_pod, wanted("p"))

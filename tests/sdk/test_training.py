@@ -12,7 +12,7 @@ import pytest
 from dovetail.sdk import errors, run_with_gpu
 from dovetail.sdk.aio.manager import AsyncGPUResourceManager
 from dovetail.sdk.blocking.manager import GPUResourceManager
-from dovetail.sdk.engine import AlgorithmTrainingEngine, TrainingConfig
+from dovetail.sdk.engine import AlgorithmTrainingEngine, AlgorithmType, TrainingConfig
 from dovetail.sdk.integrations import PyTorchGPUIntegration, get_gpu_resource_manager
 from dovetail.sdk.training.batch_size import suggest_batch_size
 from dovetail.sdk.training.config import TrainingGPUConfig, settings_of
@@ -212,6 +212,18 @@ def test_a_configuration_that_cannot_be_used_is_refused(config: Any, message: st
     assert message in str(caught.value) or message == "cannot be read"
 
 
+def test_a_request_is_changed_by_assignment_and_each_value_is_checked() -> None:
+    config = TrainingGPUConfig(gpu_count=1, gpu_type="V100", memory_gb=40.0)
+    config.gpu_count, config.memory_gb, config.gpu_memory_fraction = 4, 32.0, 0.7
+    config.distributed_training = config.mixed_precision = True
+    assert config.as_request() == {
+        "gpu_count": 4, "gpu_type": "V100", "memory_gb": 32.0, "distributed_training": True, "mixed_precision": True,
+        "gpu_memory_fraction": 0.7,
+    }  # fmt: skip
+    with pytest.raises(errors.InvalidError, match=r"gpu_memory_fraction 1\.5: above 0 to 1"):
+        config.gpu_memory_fraction = 1.5
+
+
 def test_a_configuration_of_before_may_have_more_fields() -> None:
     found = settings_of({"gpu_config": {"enabled": True, "gpu_count": 2, "colour": "red"}})
     assert (found.enabled, found.request.gpu_count) == (True, 2)
@@ -219,8 +231,16 @@ def test_a_configuration_of_before_may_have_more_fields() -> None:
 
 def test_the_engine_names_the_algorithms_that_it_knows() -> None:
     engine = AlgorithmTrainingEngine()
-    with pytest.raises(errors.InvalidError, match='algorithm "svm" is not known: known are mlp; register adds others'):
+    with pytest.raises(errors.InvalidError, match='"svm" is not known: known are mlp, vibration_analysis; register'):
         asyncio.run(engine.train_algorithm("svm", TrainingConfig("a"), None))
+
+
+async def test_the_engine_has_the_algorithms_of_its_type_and_takes_others_under_their_names() -> None:
+    engine = AlgorithmTrainingEngine()
+    with pytest.raises(errors.InvalidError, match="mlp needs a framework"):
+        await engine.train_algorithm(AlgorithmType.VIBRATION_ANALYSIS, TrainingConfig("a"), ([[0.1]], [0]))
+    engine.register(AlgorithmType.VIBRATION_ANALYSIS, algorithm=lambda _, data, __: sum(data))
+    assert await engine.train_algorithm(AlgorithmType.VIBRATION_ANALYSIS, TrainingConfig("a"), [1, 2]) == 3
 
 
 def test_the_engine_runs_an_algorithm_of_ones_own() -> None:

@@ -86,6 +86,7 @@ POSITIONAL: Final = {
 PUBLISHED: Final = {
     "core/dovetail/sdk/aio/tasks.py",
     "core/dovetail/sdk/blocking/tasks.py",
+    "core/dovetail/sdk/scheduling/memory_guard.py",
     "core/dovetail/sdk/scheduling/scheduler.py",
 }
 _DECORATED: Final = (

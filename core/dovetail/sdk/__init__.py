@@ -8,7 +8,7 @@ from dovetail.sdk.blocking.allocations import Allocation
 from dovetail.sdk.blocking.client import Client
 from dovetail.sdk.blocking.jobs import Job
 from dovetail.sdk.blocking.tasks import TaskClient
-from dovetail.sdk.engine import AlgorithmTrainingEngine, TrainingConfig
+from dovetail.sdk.engine import AlgorithmTrainingEngine, AlgorithmType, TrainingConfig
 from dovetail.sdk.errors import DovetailError
 from dovetail.sdk.integrations import (
     get_gpu_resource_manager,
@@ -25,6 +25,7 @@ from dovetail.sdk.training_hook import run_with_gpu
 
 __all__ = [
     "AlgorithmTrainingEngine",
+    "AlgorithmType",
     "Allocation",
     "AsyncAllocation",
     "AsyncClient",

@@ -4,6 +4,7 @@ import asyncio
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
 
 from dovetail.sdk.aio.manager import AsyncGPUResourceManager
@@ -16,6 +17,16 @@ from dovetail.sdk.training_hook import run_with_gpu
 Algorithm = Callable[[Mapping[str, Any], Any, TrainingDevice], Any]
 
 
+class AlgorithmType(StrEnum):
+    """The algorithms that every engine has. Both train the network of `mlp` on rows of numbers and their classes.
+
+    The rows of `VIBRATION_ANALYSIS` are windows or features of a measured signal.
+    """
+
+    MLP = "mlp"
+    VIBRATION_ANALYSIS = "vibration_analysis"
+
+
 @dataclass(frozen=True, slots=True)
 class TrainingConfig:
     """A training: its name and the algorithm's parameters, with `gpu_config` among them."""
@@ -25,14 +36,14 @@ class TrainingConfig:
 
 
 class AlgorithmTrainingEngine:
-    """Trains by the name of an algorithm. `mlp` is there from the beginning; `register` adds others."""
+    """Trains by the name of an algorithm: one of `AlgorithmType`, or one that `register` adds."""
 
     def __init__(self, *, manager: AsyncGPUResourceManager | None = None) -> None:
         self._manager = manager
-        self._algorithms: dict[str, Algorithm] = {"mlp": mlp.train}
+        self._algorithms: dict[str, Algorithm] = dict.fromkeys(AlgorithmType, mlp.train)
 
     def register(self, name: str, *, algorithm: Algorithm) -> None:
-        """Add an algorithm, or replace the one of this name."""
+        """Add an algorithm, or replace the one of this name, which may be an `AlgorithmType`."""
         self._algorithms[name] = algorithm
 
     async def train_algorithm(self, algorithm: str, config: TrainingConfig, data: Any) -> Any:

@@ -39,7 +39,7 @@ class NodeRow(Row, frozen=True, kw_only=True):
     node_name: str
     gpu_type: str
     available_gpus: int
-    memory_per_gpu: int
+    memory_per_gpu: float
     utilization: float
 
 
@@ -74,7 +74,7 @@ class GPUConfig(Row, frozen=True, kw_only=True):
 
     gpu_count: int
     gpu_type: str
-    memory_gb: int
+    memory_gb: float
     nodes: list[str]
     devices: list[AllocatedDevice]
     visible_devices: str

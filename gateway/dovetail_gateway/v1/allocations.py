@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from dovetail.api.gpujob import FINISHED, GPUJob
+from dovetail.api.gpunode import Device
 from dovetail.api.resources import GPUJOBS
 from dovetail.decoding import UnreadableError, convert
+from dovetail.gpu.request import WHOLE_MILLI
 from dovetail.kube.client import Client
 from dovetail.kube.errors import NotFound
 from dovetail_gateway.access.callers import Caller, Clients
@@ -17,7 +19,7 @@ from dovetail_gateway.cluster.cache import ClusterCache, NodeUse
 from dovetail_gateway.cluster.other_names import readable
 from dovetail_gateway.routing.problems import Refused, RequestFailedError
 from dovetail_gateway.routing.table import Answer, Call, Nothing
-from dovetail_gateway.v1.request import NoSuchGPU, Specs, meets, reservation, size_of
+from dovetail_gateway.v1.request import NoSuchGPU, Specs, meets, reservation, size_of, type_of
 from dovetail_gateway.v1.types import (
     Allocated,
     AllocatedDevice,
@@ -155,14 +157,14 @@ class Allocations:
     def _allocated(self, job: GPUJob, *, wanted: Wanted) -> Allocated:
         devices = allocated_devices(job, cache=self._cache)
         nodes = list(dict.fromkeys(device.node for device in devices)) or job.status.nodes
-        lease, smallest = job.status.lease, min((device.memory_mib for device in devices), default=0)
+        lease = job.status.lease
         return Allocated(
             success=True,
             node_name=nodes[0] if nodes else "",
             gpu_config=GPUConfig(
                 gpu_count=len(devices),
                 gpu_type=devices[0].gpu_type if devices else "",
-                memory_gb=round(smallest / 1024),
+                memory_gb=self._memory_gb(job),
                 nodes=nodes,
                 devices=devices,
                 visible_devices=",".join(str(device.index) for device in devices if device.node == nodes[0]),
@@ -175,19 +177,33 @@ class Allocations:
             allocation_id=job.metadata.name,
         )
 
+    def _memory_gb(self, job: GPUJob) -> float:
+        """The memory of the smallest device of an allocation in GB: as sold if it is whole, otherwise its promise."""
+        sizes = list[int]()
+        for held in job.status.devices:
+            found = device_at(held.node, uuid=held.uuid, cache=self._cache)
+            is_whole = held.share_milli == WHOLE_MILLI
+            sizes.append(size_of(found, specs=self._specs) if found and is_whole else round(held.memory_mib / 1024))
+        return float(min(sizes, default=0))
+
+
+def device_at(node_name: str, *, uuid: str, cache: ClusterCache) -> Device | None:
+    """A device as its agent reports it; None if it does not."""
+    node = cache.node_use(node_name)
+    return next((use.device for use in node.uses if use.device.uuid == uuid), None) if node else None
+
 
 def allocated_devices(job: GPUJob, *, cache: ClusterCache) -> list[AllocatedDevice]:
     """The devices that a job holds, in the order of its workers."""
     found = []
     for device in job.status.devices:
-        node = cache.node_use(device.node)
-        models = {use.device.uuid: use.device.model for use in node.uses} if node else {}
+        reported = device_at(device.node, uuid=device.uuid, cache=cache)
         found.append(
             AllocatedDevice(
                 node=device.node,
                 index=device.index,
                 uuid=device.uuid,
-                gpu_type=models.get(device.uuid, ""),
+                gpu_type=type_of(reported.model) if reported else "",
                 memory_mib=device.memory_mib,
             )
         )

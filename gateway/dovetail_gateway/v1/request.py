@@ -70,6 +70,11 @@ def of_type(device: Device, *, gpu_type: str | None) -> bool:
     return not gpu_type or normalise(gpu_type).admits(normalise(device.model))
 
 
+def type_of(model: str) -> str:
+    """The model of a driver's name as requests name it: V100 of `Tesla V100-SXM2-32GB`."""
+    return normalise(model).family
+
+
 def size_of(device: Device, *, specs: Specs = NO_SPECS) -> int:
     """The device's memory in GB as sold, with the configured sizes of models."""
     return nominal_gb(device.model, memory_mib=device.memory_mib, specs=specs)

@@ -13,7 +13,7 @@ from dovetail.query.nodes.inventory import DeviceUse, Holder
 from dovetail_gateway.access.visibility import Visibility
 from dovetail_gateway.cluster.cache import ClusterCache, NodeUse
 from dovetail_gateway.routing.table import Answer, Call, Nothing
-from dovetail_gateway.v1.request import NO_SPECS, Specs, meets, size_of
+from dovetail_gateway.v1.request import NO_SPECS, Specs, meets, size_of, type_of
 from dovetail_gateway.v1.types import (
     Checks,
     DeviceAllocation,
@@ -57,8 +57,14 @@ class StatusCalls:
 
     async def get_monitoring(self, call: Call[Nothing, Nothing, Any]) -> Answer:
         """The measurements of every device, and who holds it."""
-        nodes = [_node_data(node, sees=call.sees) for node in self._cache.node_uses()]
-        return Answer(value=Monitoring(nodes=nodes, timestamp=timestamp(self._now())))
+        nodes = self._cache.node_uses()
+        return Answer(
+            value=Monitoring(
+                utilization=_utilization(nodes),
+                nodes=[node_data(node, sees=call.sees) for node in nodes],
+                timestamp=timestamp(self._now()),
+            )
+        )
 
     async def get_health(self, _call: Call[Nothing, Nothing, Any]) -> Answer:
         """Whether the gateway answers; 503 while it does not."""
@@ -100,9 +106,9 @@ def node_row(node: NodeUse, *, specs: Specs = NO_SPECS) -> NodeRow:
     first = devices[0] if devices else None
     return NodeRow(
         node_name=node.name,
-        gpu_type=first.model if first else "",
+        gpu_type=type_of(first.model) if first else "",
         available_gpus=len(node.available),
-        memory_per_gpu=size_of(first, specs=specs) if first else 0,
+        memory_per_gpu=float(size_of(first, specs=specs)) if first else 0.0,
         utilization=_mean([device.utilization for device in devices]),
     )
 
@@ -126,7 +132,8 @@ def _has(node: NodeUse, *, wanted: NodesQuery, specs: Specs) -> bool:
     return any(meets(use.device, wanted=asked, specs=specs) for use in node.uses)
 
 
-def _node_data(node: NodeUse, *, sees: Visibility) -> NodeData:
+def node_data(node: NodeUse, *, sees: Visibility) -> NodeData:
+    """The measurements of a node's devices, and who holds them as far as `sees` says."""
     return NodeData(node_name=node.name, devices=[_device_data(use, sees=sees) for use in node.uses])
 
 
@@ -135,7 +142,8 @@ def _device_data(use: DeviceUse, *, sees: Visibility) -> DeviceData:
     return DeviceData(
         index=device.index,
         uuid=device.uuid,
-        gpu_type=device.model,
+        gpu_type=type_of(device.model),
+        name=device.model,
         utilization=device.utilization,
         memory_used_mib=device.used_mib,
         memory_total_mib=device.memory_mib,

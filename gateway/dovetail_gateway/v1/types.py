@@ -50,12 +50,16 @@ class NodesQuery(Nothing, frozen=True, kw_only=True):
 
 
 class NodeRow(Row, frozen=True, kw_only=True):
-    """A node with GPUs; `memory_per_gpu` in GB as sold, `utilization` the mean of its devices."""
+    """A node with GPUs.
+
+    `gpu_type` is the model without brand and form, `memory_per_gpu` is in GB as sold, `utilization` is the mean of its
+    devices.
+    """
 
     node_name: str
     gpu_type: str
     available_gpus: int
-    memory_per_gpu: int
+    memory_per_gpu: float
     utilization: float
 
 
@@ -90,7 +94,7 @@ class GPUConfig(Row, frozen=True, kw_only=True):
 
     gpu_count: int
     gpu_type: str
-    memory_gb: int
+    memory_gb: float
     nodes: list[str]
     devices: list[AllocatedDevice]
     visible_devices: str
@@ -179,11 +183,12 @@ class DeviceAllocation(Row, frozen=True, kw_only=True):
 
 
 class DeviceData(Row, frozen=True, kw_only=True):
-    """The measurements of a device; null is a value that the driver does not report."""
+    """The measurements of a device; null is a value that the driver does not report. `name` is the driver's."""
 
     index: int
     uuid: str
     gpu_type: str
+    name: str
     utilization: float
     memory_used_mib: int
     memory_total_mib: int
@@ -201,7 +206,8 @@ class NodeData(Row, frozen=True, kw_only=True):
 
 
 class Monitoring(Row, frozen=True, kw_only=True):
-    """All nodes with GPUs."""
+    """All nodes with GPUs, and the same means as in the status."""
 
+    utilization: Utilization
     nodes: list[NodeData]
     timestamp: str

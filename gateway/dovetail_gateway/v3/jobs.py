@@ -8,13 +8,13 @@ from typing import Any, Final
 
 import msgspec
 
+from dovetail import names
 from dovetail.api.builtin import Event
 from dovetail.api.gpujob import FINISHED, GPUJob
 from dovetail.api.resources import EVENTS, GPUJOBS
 from dovetail.decoding import UnreadableError, decode
 from dovetail.formats.timestamps import timestamp
 from dovetail.kube.errors import AlreadyExists, NotFound
-from dovetail.names import GROUP
 from dovetail.query.jobs.owners import project_of, user_of
 from dovetail_gateway.access.callers import Caller, Clients
 from dovetail_gateway.access.identities import Identity
@@ -41,8 +41,6 @@ from dovetail_gateway.v3.types.jobs import (
 )
 
 IDEMPOTENCY_KEY: Final = "Idempotency-Key"
-# On a GPUJob: the digest of the request that created it with an idempotency key.
-_REQUEST_DIGEST: Final = f"{GROUP}/request-digest"
 _ENCODER: Final = msgspec.json.Encoder()
 # How long an answer waits until the watch shows what the request created. Usually some milliseconds.
 _SHOWN_SECONDS: Final = 2.0
@@ -106,7 +104,7 @@ class Jobs:
         new, key = call.body, call.headers.get(IDEMPOTENCY_KEY, "")
         name = new.name or f"{new.name_prefix}-{_suffix(key, who=call.who, namespace=new.namespace)}"
         digest = hashlib.sha256(_ENCODER.encode(new)).hexdigest()
-        annotations = new.annotations | ({_REQUEST_DIGEST: digest} if key else {})
+        annotations = new.annotations | ({names.REQUEST_DIGEST: digest} if key else {})
         manifest = {
             "metadata": {
                 "name": name,
@@ -143,7 +141,7 @@ class Jobs:
         """The job that the same request created. Raises `RequestFailedError` if it was another request."""
         async with self._clients.client_for(caller) as client:
             job = await client.get(GPUJOBS, name=name, as_type=GPUJob, namespace=new.namespace)
-        if job.metadata.annotations.get(_REQUEST_DIGEST) == digest:
+        if job.metadata.annotations.get(names.REQUEST_DIGEST) == digest:
             return job
         message = f"another request created GPUJob {new.namespace}/{name}: use another Idempotency-Key or name"
         raise RequestFailedError(409, reason="AlreadyExists", message=message)

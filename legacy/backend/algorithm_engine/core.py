@@ -1,5 +1,5 @@
 """The training engine."""
 
-from dovetail.sdk import AlgorithmTrainingEngine, TrainingConfig
+from dovetail.sdk import AlgorithmTrainingEngine, AlgorithmType, TrainingConfig
 
-__all__ = ["AlgorithmTrainingEngine", "TrainingConfig"]
+__all__ = ["AlgorithmTrainingEngine", "AlgorithmType", "TrainingConfig"]

@@ -8,11 +8,12 @@ from typing import Final, Literal
 
 from dovetail.api.gpujob import MemoryRequest
 from dovetail.gpu import models
-from dovetail.gpu.memory_strategy import AGGRESSIVE, DYNAMIC, FRACTIONS, fraction_of
+from dovetail.gpu.memory_strategy import AGGRESSIVE, CONSERVATIVE, DYNAMIC, FRACTIONS, fraction_of
 from dovetail.gpu.request import GPURequest, RequestError
 from dovetail.jobs.model_memory import memory_of_model
 from dovetail.sdk.errors import InvalidError
-from dovetail.sdk.scheduling.parser import read
+from dovetail.sdk.scheduling.parser import GPUResourceParser, read
+from dovetail.sdk.scheduling.reservations import is_official
 
 _NO_SPECS: Final[Mapping[str, float]] = MappingProxyType({})
 _MIB_PER_GB: Final = 1024
@@ -41,14 +42,17 @@ class MemoryCheck:
 class GPUMemoryGuard:
     """Compares memory with that of a request's GPUs. Raises `InvalidError`.
 
-    `strategy` is conservative (0.8 of a GPU may be used), aggressive (0.95), a fraction such as 0.7, or dynamic: 0.95
-    for a need that is known from the model's `parameters` and `batch_size`, or from `used_gb`, what the job used
-    before; otherwise as conservative. `specs` has the GB of models that the table does not know.
+    A whole GPU has all its memory, as in the queue. Of a share's, `strategy` is the part that may be used: conservative
+    (0.8), aggressive (0.95), a fraction such as 0.7, or dynamic: 0.95 for a need that is known from the model's
+    `parameters` and `batch_size`, or from `used_gb`, what the job used before; otherwise as conservative. `specs` has
+    the GB of models that the table does not know. Scripts may pass a Kubernetes client and a parser instead of a
+    strategy: the guard needs neither, and is conservative.
     """
 
     def __init__(
         self,
-        strategy: str | float = "conservative",
+        strategy: str | float | object = "conservative",
+        gpu_parser: GPUResourceParser | None = None,  # noqa: ARG002 - as scripts pass it
         *,
         parameters: int | None = None,
         batch_size: int | None = None,
@@ -56,7 +60,7 @@ class GPUMemoryGuard:
         workload: Literal["Training", "Inference"] = "Training",
         specs: Mapping[str, float] = _NO_SPECS,
     ) -> None:
-        name = str(strategy).capitalize()
+        name = CONSERVATIVE if is_official(strategy) else str(strategy).capitalize()
         try:
             self.fraction = fraction_of(name, field="strategy")
         except RequestError as error:
@@ -95,7 +99,7 @@ class GPUMemoryGuard:
         if len(known) < len(sizes) or not (known or request.min_nominal_gb):
             return None
         smallest = max(min(known, default=0.0), float(request.min_nominal_gb or 0))
-        return round(smallest * self.fraction * request.share_milli / 1000, 3)
+        return smallest if request.whole else round(smallest * self.fraction * request.share_milli / 1000, 3)
 
 
 def _estimate(

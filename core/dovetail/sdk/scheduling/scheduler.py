@@ -8,16 +8,21 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, Final
 
+from dovetail.api.gpujob import GPUJobSpec
 from dovetail.gpu.request import GPURequest
 from dovetail.sdk import specs
-from dovetail.sdk.blocking.client import Client
-from dovetail.sdk.errors import InvalidError, NotFoundError, WaitTimeoutError
+from dovetail.sdk.errors import InvalidError
 from dovetail.sdk.scheduling.memory_guard import GPUMemoryGuard
 from dovetail.sdk.scheduling.parser import GPUResourceParser, read
+from dovetail.sdk.scheduling.reservations import reservations
 
 # As long as v1's allocate waits for a place.
 WAIT_SECONDS: Final = 5.0
 LEASE_SECONDS: Final = 24 * 3600
+# That of a job that sets none, and how far a request may be from it.
+USUAL_PRIORITY: Final = GPUJobSpec().priority
+LOWEST_PRIORITY: Final = -USUAL_PRIORITY
+HIGHEST_PRIORITY: Final = 255 - USUAL_PRIORITY
 _LOG: Final = logging.getLogger("gpu_scheduler")
 
 
@@ -31,19 +36,23 @@ class SchedulingPolicy(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SchedulingRequest:
-    """GPUs for a pod; `memory_requirement` is GB of each GPU, `priority` 0 to 255, the highest first."""
+    """GPUs for a pod; `memory_requirement` is GB of each GPU.
+
+    `priority` counts from that of a job that sets none: 2 comes before such jobs, -2 after them. -10 to 245.
+    """
 
     pod_name: str
     namespace: str
     gpu_requirement: str
     memory_requirement: float | None = None
-    priority: int = 10
+    priority: int = 0
 
 
 class GPUScheduler:
     """Finds nodes for pods and reserves their GPUs.
 
-    `client` is a `Client`; with anything else, such as a Kubernetes client, the gateway of DOVETAIL_GATEWAY is used.
+    `client` is a `Client` of a gateway, or an API of the official Kubernetes client: then the reservations are made at
+    its server, with its authority and credentials. Without either, the gateway of DOVETAIL_GATEWAY is used.
     """
 
     def __init__(
@@ -55,7 +64,7 @@ class GPUScheduler:
         wait_seconds: float = WAIT_SECONDS,
     ) -> None:
         self.scheduling_policy = SchedulingPolicy.BALANCED
-        self._client = client if isinstance(client, Client) else Client()
+        self._reservations = reservations(client)
         self._parser = gpu_parser or GPUResourceParser()
         self._guard = memory_guard or GPUMemoryGuard()
         self._wait_seconds = wait_seconds
@@ -71,6 +80,7 @@ class GPUScheduler:
         """Keep a request for `process_pending_requests`. Raises `InvalidError`."""
         self._parser.parse_gpu_resource(request.gpu_requirement)
         specs.checked_name(request.pod_name)
+        _checked_priority(request)
         heapq.heappush(self._pending, (-request.priority, next(self._order), request))
 
     def process_pending_requests(self) -> list[tuple[SchedulingRequest, str]]:
@@ -106,36 +116,35 @@ class GPUScheduler:
                 _LOG.warning("no node for pod %s/%s: %s", request.namespace, request.pod_name, fits.message)
                 return None
             wanted = self._with_memory(wanted, memory_gb=request.memory_requirement)
-        spec = specs.reservation(str(wanted), lease_seconds=LEASE_SECONDS, priority=request.priority, workers=1)
+        priority = _checked_priority(request)
+        spec = specs.reservation(str(wanted), lease_seconds=LEASE_SECONDS, priority=priority, workers=1)
         spec["policy"] = self.scheduling_policy.value
-        job = self._client.submit(spec=spec, name=request.pod_name, namespace=request.namespace, key=str(request))
-        placed = False
-        try:
-            placed = job.wait("Running", timeout_seconds=self._wait_seconds, progress=False) == "Running"
-        except WaitTimeoutError:
-            pass
-        finally:
-            if not placed:
-                job.delete()
-        if placed:
-            return job.row.nodes[0]
-        _LOG.warning("no node for pod %s/%s: %s", request.namespace, request.pod_name, job.row.message or job.phase)
-        return None
+        found = self._reservations.reserve(
+            spec,
+            name=specs.checked_name(request.pod_name),
+            namespace=request.namespace,
+            key=str(request),
+            wait_seconds=self._wait_seconds,
+        )
+        if found.node is None:
+            _LOG.warning("no node for pod %s/%s: %s", request.namespace, request.pod_name, found.why)
+        return found.node
 
     def release(self, pod_name: str, *, namespace: str) -> bool:
         """Release a pod's GPUs; false if it has none. Raises `DovetailError`."""
-        try:
-            job = self._client.job(pod_name, namespace=namespace)
-        except NotFoundError:
-            return False
-        if not job.row.reservation:
-            raise InvalidError(f"{namespace}/{pod_name} is a job and no reservation of a pod", status=409)
-        job.delete()
-        return True
+        return self._reservations.release(pod_name, namespace=namespace)
 
     def _with_memory(self, wanted: GPURequest, *, memory_gb: float) -> GPURequest:
         """The request with the pod's memory: of a share as it is, of whole GPUs as their least nominal size."""
         if not wanted.whole:
             return wanted if wanted.memory_mib is not None else replace(wanted, memory_mib=math.ceil(memory_gb * 1024))
-        least = math.ceil(memory_gb / self._guard.fraction)
+        least = math.ceil(memory_gb)
         return replace(wanted, min_nominal_gb=max(least, wanted.min_nominal_gb or 0))
+
+
+def _checked_priority(request: SchedulingRequest) -> int:
+    """The priority in the queue. Raises `InvalidError`."""
+    if not LOWEST_PRIORITY <= request.priority <= HIGHEST_PRIORITY:
+        message = f"priority {request.priority}: {LOWEST_PRIORITY} to {HIGHEST_PRIORITY} are allowed"
+        raise InvalidError(message, status=422, reason="Invalid")
+    return USUAL_PRIORITY + request.priority

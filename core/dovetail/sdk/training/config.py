@@ -12,9 +12,9 @@ _MOST_GPUS: Final = 9999
 _MOST_GB: Final = 4096
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class TrainingGPUConfig:
-    """GPUs for a training. Raises `InvalidError`.
+    """GPUs for a training. A field can be assigned again, as scripts do after a refusal. Raises `InvalidError`.
 
     - `gpu_count`: number of GPUs
     - `gpu_type`: the model, such as V100; None is any
@@ -31,13 +31,10 @@ class TrainingGPUConfig:
     mixed_precision: bool = False
     gpu_memory_fraction: float | None = None
 
-    def __post_init__(self) -> None:
-        if not 1 <= self.gpu_count <= _MOST_GPUS:
-            raise _invalid(f"gpu_count {self.gpu_count}: whole numbers from 1 to {_MOST_GPUS} are allowed")
-        if self.memory_gb is not None and not 0 <= self.memory_gb <= _MOST_GB:
-            raise _invalid(f"memory_gb {self.memory_gb:g}: 0 to {_MOST_GB} GB are allowed")
-        if self.gpu_memory_fraction is not None and not 0 < self.gpu_memory_fraction <= 1:
-            raise _invalid(f"gpu_memory_fraction {self.gpu_memory_fraction:g}: above 0 to 1 is allowed")
+    def __setattr__(self, name: str, value: Any) -> None:
+        # Also called by __init__, so that each value is checked in one place.
+        _check(name, value=value)
+        object.__setattr__(self, name, value)
 
     def as_request(self) -> dict[str, Any]:
         """The request as v1 takes it."""
@@ -54,7 +51,7 @@ class GPUSettings:
     cpu_fallback: bool
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class _Known(TrainingGPUConfig):
     enabled: bool = False
     framework: Framework | None = None
@@ -75,6 +72,18 @@ def settings_of(algorithm_params: Mapping[str, Any]) -> GPUSettings:
     return GPUSettings(
         enabled=known.enabled, request=request, framework=known.framework, cpu_fallback=known.cpu_fallback
     )
+
+
+def _check(name: str, *, value: Any) -> None:
+    """Raise `InvalidError` for a value that the field `name` cannot have."""
+    if value is None:
+        return
+    if name == "gpu_count" and not 1 <= value <= _MOST_GPUS:
+        raise _invalid(f"gpu_count {value}: whole numbers from 1 to {_MOST_GPUS} are allowed")
+    if name == "memory_gb" and not 0 <= value <= _MOST_GB:
+        raise _invalid(f"memory_gb {value:g}: 0 to {_MOST_GB} GB are allowed")
+    if name == "gpu_memory_fraction" and not 0 < value <= 1:
+        raise _invalid(f"gpu_memory_fraction {value:g}: above 0 to 1 is allowed")
 
 
 def _invalid(message: str) -> InvalidError:
