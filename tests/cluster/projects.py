@@ -28,6 +28,7 @@ CLUSTER_ROLE_BINDINGS: Final = Resource(
     group="rbac.authorization.k8s.io", plural="clusterrolebindings", kind="ClusterRoleBinding", namespaced=False
 )
 _POLL_SECONDS: Final = 0.1
+_RESTART_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +143,10 @@ async def at_work(
     environment: Mapping[str, str],
     folder: Path,
 ) -> AsyncIterator[Path]:
-    """The project's own controller, as an account of `namespace` with its own role; gives the file with its log."""
+    """The project's own controller, as an account of `namespace` with its own role; gives the file with its log.
+
+    If it ends, it is started again, as kubelet does: a controller without its Lease ends.
+    """
     programs = await asyncio.to_thread(locate.resolve, [project.name], report=progress.reporter())
     kubeconfig, log = folder / f"{project.name}.kubeconfig", folder / f"{project.name}.log"
     async with _account(project, client, namespace=namespace):
@@ -151,16 +155,27 @@ async def at_work(
         body["users"] = [{"name": each["name"], "user": {"token": connection.token}} for each in body["users"]]
         kubeconfig.write_bytes(msgspec.json.encode(body))
         variables = {**os.environ, "KUBECONFIG": str(kubeconfig), **environment}
-        with log.open("wb") as output:
-            process = await asyncio.create_subprocess_exec(
-                str(programs[project.name]), *arguments, env=variables, stdout=output, stderr=output
-            )
+        command = (str(programs[project.name]), *arguments)
+        kept = asyncio.create_task(_kept(command, variables=variables, log=log))
+        try:
+            yield log
+        finally:
+            kept.cancel()
+            await asyncio.gather(kept, return_exceptions=True)
+
+
+async def _kept(command: Sequence[str], *, variables: Mapping[str, str], log: Path) -> None:
+    """Run a program until this is cancelled, and again whenever it ends."""
+    with log.open("wb") as output:
+        while True:
+            process = await asyncio.create_subprocess_exec(*command, env=variables, stdout=output, stderr=output)
             try:
-                yield log
+                await process.wait()
             finally:
                 if process.returncode is None:
                     process.terminate()
-                await process.wait()
+                    await process.wait()
+            await asyncio.sleep(_RESTART_SECONDS)
 
 
 @contextlib.asynccontextmanager

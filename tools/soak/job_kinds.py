@@ -6,16 +6,22 @@ from random import Random
 from typing import Any, Final, Literal
 
 from dovetail.api.resources import GPUJOBS
+from dovetail.jobs.guests.pod_group import POD_GROUPS
 from dovetail.names import EXIT_CODE, RUN_SECONDS
+from tools.soak import guest_kinds
+from tools.soak.guest_kinds import Body, Made
 
 Spec = dict[str, Any]
-Act = Literal["", "cancel", "release"]
+# What is done to it: `end` its pods, of which nothing else does; `scale` it up and down, and delete it.
+Act = Literal["", "cancel", "release", "end", "scale"]
 
 URGENT: Final = 200
-# Two teams share 56 GPUs. The owner never wants more than it is guaranteed; the other one borrows what it leaves.
+# Three teams share 56 GPUs. The owner never wants more than it is guaranteed; the first one borrows what the others
+# leave. Plain pods start within a guarantee alone, since nothing would make them again.
 SHARED: Final = "soak"
 OWNER: Final = "soak-owner"
-GUARANTEED: Final = {SHARED: 16, OWNER: 32}
+PODS: Final = "soak-pods"
+GUARANTEED: Final = {SHARED: 16, OWNER: 32, PODS: 8}
 _FOR_EVER: Final = 100_000.0
 
 
@@ -25,8 +31,10 @@ class JobKind:
 
     name       its name
     weight     how often it comes
-    spec       what it requests
-    ends       the phases in which it may end
+    spec       what a GPUJob requests
+    guest      makes objects of another kind instead, by name
+    prefix     of the name of a guest's GPUJob
+    ends       the phases in which it may end; none for a guest that runs until it is deleted
     act        what is done to it after some seconds
     seconds    its run time, from and to
     exit_code  of its workers
@@ -35,7 +43,9 @@ class JobKind:
 
     name: str
     weight: int
-    spec: Callable[[Random], Spec]
+    spec: Callable[[Random], Spec] = lambda _rng: {}
+    guest: Callable[[str, Random], Made] | None = None
+    prefix: str = ""
     ends: frozenset[str] = frozenset({"Succeeded"})
     act: Act = ""
     seconds: tuple[float, float] = (5.0, 100.0)
@@ -88,18 +98,62 @@ KINDS: Final = (
     ),
     JobKind(name="cancelled", weight=4, spec=_fixed(gpu=1), ends=_CANCELLED, act="cancel", seconds=(60.0, 60.0)),
     JobKind(name="held", weight=3, spec=_fixed(gpu=1, suspend=True), act="release"),
+    JobKind(name="mig", weight=4, spec=lambda rng: {"gpu": rng.choice(("1g.5gb", "2g.10gb", "2x1g.5gb"))}),
+    JobKind(name="mig-gang", weight=2, spec=lambda rng: {"gpu": "1g.5gb", "workers": rng.randint(2, 4)}),
+    JobKind(name="batch-job", weight=4, guest=guest_kinds.batch_job, prefix="job"),
+    JobKind(name="job-set", weight=2, guest=guest_kinds.job_set, prefix="jobset"),
+    JobKind(name="train-job", weight=2, guest=guest_kinds.train_job, prefix="trainjob"),
+    JobKind(name="mpi-job", weight=2, guest=guest_kinds.mpi_job, prefix="mpijob"),
+    JobKind(name="ray-job", weight=2, guest=guest_kinds.ray_job, prefix="rayjob"),
+    JobKind(
+        name="pod-group", weight=3, guest=guest_kinds.pod_group, prefix=POD_GROUPS.prefix, act="end", namespace=PODS,
+    ),
+    *(
+        JobKind(name=name, weight=2, guest=guest, ends=frozenset(), act="scale")
+        for name, guest in (
+            ("deployment", guest_kinds.deployment), ("stateful-set", guest_kinds.stateful_set),
+            ("leader-worker-set", guest_kinds.leader_worker_set), ("ray-cluster", guest_kinds.ray_cluster),
+        )
+    ),
 )  # fmt: skip
 # They may run again after they were stopped.
 RUN_AGAIN: Final = frozenset({"retries"})
 
 
-def draw(number: int, *, rng: Random) -> tuple[JobKind, dict[str, Any]]:
-    """A kind by its weight, and a GPUJob of that kind as in YAML, with a name that has the number."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drawn:
+    """One job.
+
+    kind     its kind
+    record   the name of its GPUJob; of a guest without one of its own, its name
+    objects  what its user writes
+    """
+
+    kind: JobKind
+    record: str
+    objects: Made
+
+
+def draw(number: int, *, rng: Random) -> Drawn:
+    """A job of a kind by its weight, with a name that has the number."""
     kind = rng.choices(KINDS, weights=[each.weight for each in KINDS])[0]
+    name = f"{kind.name}-{number}"
+    if kind.guest is None:
+        return Drawn(kind=kind, record=name, objects=[(GPUJOBS, _gpujob(name, kind=kind, rng=rng))])
+    record = f"{kind.prefix}-{name}" if kind.prefix else name
+    return Drawn(kind=kind, record=record, objects=kind.guest(name, rng))
+
+
+def gpus_of(drawn: Drawn) -> int:
+    """How many whole GPUs a GPUJob of the owner wants."""
+    ((_, body),) = drawn.objects
+    return int(body["spec"]["gpu"]) * int(body["spec"]["workers"])
+
+
+def _gpujob(name: str, *, kind: JobKind, rng: Random) -> Body:
     annotations = {RUN_SECONDS: f"{rng.uniform(*kind.seconds):.1f}", EXIT_CODE: str(kind.exit_code)}
     spec = kind.spec(rng)
     if "reservation" not in spec:
         containers = [{"name": "main", "image": "busybox"}]
         spec = {**spec, "template": {"metadata": {"annotations": annotations}, "spec": {"containers": containers}}}
-    name = f"{kind.name}-{number}"
-    return kind, {"apiVersion": GPUJOBS.api_version, "kind": GPUJOBS.kind, "metadata": {"name": name}, "spec": spec}
+    return {"apiVersion": GPUJOBS.api_version, "kind": GPUJOBS.kind, "metadata": {"name": name}, "spec": spec}

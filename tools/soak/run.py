@@ -4,6 +4,7 @@ import asyncio
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,14 +15,15 @@ from dovetail.kube.auth.connection import load_connection
 from dovetail.kube.client import Client
 from dovetail_sandbox import bringup, progress
 from dovetail_sandbox.cluster import Cluster
-from tools.soak import disturb, measure
+from tools.soak import controllers, disturb, measure
 from tools.soak.disturb import Disturber
-from tools.soak.job_kinds import GUARANTEED
+from tools.soak.job_kinds import GUARANTEED, SHARED
 from tools.soak.load import Load
 from tools.soak.record import Disturbed, Record
 from tools.soak.schedule import Disturbance, Kind, plan
 
 _SANDBOX: Final = "soak"
+_NODES: Final = Path(__file__).with_name("nodes.yaml")
 # Jobs that have not ended: about twice as many as the nodes of the sandbox take at once.
 _MOST_UNFINISHED: Final = 120
 _SAYS_SECONDS: Final = 60.0
@@ -67,7 +69,9 @@ def soak(options: Options, *, say: Callable[[str], None]) -> Record:
         clock = Path(folder) / "clock"
         environment = disturb.clock_environment(clock)
         disturb.inherit(environment)
-        sandbox = bringup.up(_SANDBOX, report=progress.reporter(), overrides=_OVERRIDES)
+        sandbox = bringup.up(
+            _SANDBOX, report=progress.reporter(), overrides=_OVERRIDES, nodes_file=_NODES, with_=controllers.NEIGHBOURS
+        )
         record = Record(
             seconds=options.seconds,
             seed=options.seed,
@@ -77,7 +81,9 @@ def soak(options: Options, *, say: Callable[[str], None]) -> Record:
         )
         disturber = Disturber(sandbox=sandbox, clock=clock)
         try:
-            asyncio.run(_run(sandbox, options=options, record=record, disturber=disturber, say=say))
+            asyncio.run(
+                _run(sandbox, options=options, record=record, disturber=disturber, say=say, folder=Path(folder))
+            )
         finally:
             disturber.close()
             sandbox.down()
@@ -85,10 +91,19 @@ def soak(options: Options, *, say: Callable[[str], None]) -> Record:
 
 
 async def _run(
-    sandbox: Cluster, *, options: Options, record: Record, disturber: Disturber, say: Callable[[str], None]
+    sandbox: Cluster,
+    *,
+    options: Options,
+    record: Record,
+    disturber: Disturber,
+    say: Callable[[str], None],
+    folder: Path,
 ) -> None:
-    async with disturber.open(), Client(load_connection(sandbox.kubeconfig)) as client:
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(disturber.open())
+        client = await stack.enter_async_context(Client(load_connection(sandbox.kubeconfig)))
         await _make_teams(client)
+        await stack.enter_async_context(controllers.running(client, sandbox=sandbox, namespace=SHARED, folder=folder))
         began = time.monotonic()
 
         def now() -> float:

@@ -242,5 +242,5 @@ def test_the_report_counts_preemptions() -> None:
 def test_every_kind_is_drawn_under_a_name_of_its_own() -> None:
     rng = Random(1)
     drawn = [draw(number, rng=rng) for number in range(2000)]
-    assert {kind.name for kind, _ in drawn} == {kind.name for kind in KINDS}
-    assert len({body["metadata"]["name"] for _, body in drawn}) == 2000
+    assert {each.kind.name for each in drawn} == {kind.name for kind in KINDS}
+    assert len({each.record for each in drawn}) == 2000
