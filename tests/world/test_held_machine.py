@@ -59,11 +59,15 @@ class HeldMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.world = GuestWorld()
+        self.world = self.make_world()
         self.wishes = Wishes()
         # Of the UIDs of pods: the size that each was made with. The pods of strangers, and those left behind.
         self.strangers: set[str] = set()
         self.left_behind: set[str] = set()
+
+    def make_world(self, *, seed: int | None = None) -> GuestWorld:
+        """A world without objects; the seed draws what is late in it."""
+        return GuestWorld(seed=seed)
 
     def teardown(self) -> None:
         self.world.close()
@@ -72,7 +76,7 @@ class HeldMachine(RuleBasedStateMachine):
     def begin(self, seed: int | None, kind: str, count: int, gpu: str) -> None:
         """An object is at work."""
         self.world.close()
-        self.world = GuestWorld(seed=seed)
+        self.world = self.make_world(seed=seed)
         for name, gpus in GPUS.items():
             self.world.add_node(name, gpus=gpus)
         self.world.pass_time(1.0)
@@ -401,5 +405,17 @@ def test_a_gate_that_could_not_be_opened_is_tried_again_when_its_pod_is_seen() -
         machine.create(name="y", kind="Deployment", count=3, gpu="2", seconds=SETTLED)
         machine.end_pod(data=_Drawn("team/y-w-112"), how="fail", seconds=0.0)  # type: ignore[arg-type]
         machine.change_template(data=_Drawn("x"), gpu="0.5", seconds=SETTLED)  # type: ignore[arg-type]
+    finally:
+        machine.teardown()
+
+
+def test_a_record_without_owner_ends_though_its_object_asks_for_no_pods() -> None:
+    machine = HeldMachine()
+    try:
+        machine.begin(seed=1, kind="JobSet", count=2, gpu="1")
+        machine.scale(data=_Drawn("x"), to=0, seconds=SETTLED)  # type: ignore[arg-type]
+        machine.take_owner(data=_Drawn("team/jobset-x"))  # type: ignore[arg-type]
+        machine.settle()
+        assert machine.world.server.all("gpujobs") == []
     finally:
         machine.teardown()

@@ -295,6 +295,7 @@ class GuestKeeper:
     async def _refuse(self, found: Known, *, record: GPUJob | None, error: GuestError) -> None:
         """Say why a guest cannot wait in the queue. A record that it has already is followed until it ends."""
         if record is None or not is_record_of(record, guest=found.guest):
+            await self._end_without_owner(record)
             if self._is_growing(found):
                 self._queue.add_later(found.key, seconds=_PATIENCE_SECONDS)
             else:
