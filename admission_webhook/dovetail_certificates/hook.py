@@ -10,13 +10,11 @@ import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
-from pathlib import Path
 from typing import Final
 
-from dovetail import names
-from dovetail.kube.auth.connection import load_connection
 from dovetail.kube.client import Client
 from dovetail.kube.errors import KubeconfigError, KubeError
+from dovetail.process import hooks
 from dovetail_certificates import trust
 from dovetail_certificates.keeper import authority_secret
 from dovetail_certificates.metrics import Metrics
@@ -26,7 +24,6 @@ from dovetail_certificates.secret_store import OPAQUE, SecretError, SecretStore
 from dovetail_certificates.signing import Authorities
 
 RETRY_SECONDS: Final = 1.0
-Say = Callable[[str], None]
 Sleep = Callable[[float], Awaitable[None]]
 
 
@@ -39,20 +36,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"{error}\n")
         return 2
     if problem:
-        _say(f"Failed: {problem}")
+        hooks.say(f"Failed: {problem}")
     return 1 if problem else 0
 
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    options = argparse.ArgumentParser(
-        prog="dovetail-trust", description="Make the CA of the webhook's certificate and publish it to the API servers."
-    )
-    options.add_argument(
-        "--kubeconfig", type=Path, metavar="FILE", help="default: $KUBECONFIG, else the pod's service account"
-    )
-    options.add_argument(
-        "--namespace", default=names.RELEASE_NAMESPACE, metavar="NAME", help="the release's (default: %(default)s)"
+    options = hooks.parser(
+        "dovetail-trust", description="Make the CA of the webhook's certificate and publish it to the API servers."
     )
     options.add_argument(
         "--secret",
@@ -81,15 +72,15 @@ def parser() -> argparse.ArgumentParser:
 
 
 async def _run(args: argparse.Namespace) -> str:
-    async with Client(load_connection(args.kubeconfig), user_agent="dovetail-trust") as client:
-        return await run(client, args=args, say=_say)
+    async with hooks.client(args, prog="dovetail-trust") as client:
+        return await run(client, args=args, say=hooks.say)
 
 
 async def run(
     client: Client,
     *,
     args: argparse.Namespace,
-    say: Say,
+    say: hooks.Say,
     now: Callable[[], datetime] = utc_now,
     sleep: Sleep = asyncio.sleep,
 ) -> str:
@@ -113,7 +104,7 @@ async def run(
 
 
 async def establish(
-    client: Client, *, args: argparse.Namespace, say: Say, now: Callable[[], datetime], sleep: Sleep
+    client: Client, *, args: argparse.Namespace, say: hooks.Say, now: Callable[[], datetime], sleep: Sleep
 ) -> None:
     """Make the CA if it is due, and publish what API servers must trust. Raises `KubeError` and `SecretError`.
 
@@ -139,8 +130,3 @@ async def establish(
     data = Authorities(current=authority).data()
     await secrets.write(name, data=data, over=stored, reason=reason, type_=OPAQUE)
     say(f"Made a CA in Secret {name}: {reason}.")
-
-
-def _say(sentence: str) -> None:
-    sys.stdout.write(f"{sentence}\n")
-    sys.stdout.flush()

@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from dovetail import names
@@ -19,9 +18,9 @@ from dovetail.api.builtin import Lease
 from dovetail.api.gpujob import FINISHED, GPUJob
 from dovetail.api.resources import CRDS, GPUJOBS, LEASES
 from dovetail.decoding import UnreadableError, decode
-from dovetail.kube.auth.connection import load_connection
 from dovetail.kube.client import Client
 from dovetail.kube.errors import KubeconfigError, KubeError, NotFound
+from dovetail.process import hooks
 from dovetail.query.scheduler import RUNNING, judge_lease
 
 T = TypeVar("T")
@@ -32,7 +31,6 @@ _POLL_SECONDS: Final = 0.5
 # A standby takes over within 15 s.
 _LEADER_SECONDS: Final = 20.0
 _NAMED: Final = 3
-Say = Callable[[str], None]
 
 
 class CheckFailed(Exception):  # noqa: N818 - a verdict, not a fault of this program
@@ -52,13 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    options = argparse.ArgumentParser(prog="dovetail-release-test", description="Prove that a release works.")
-    options.add_argument(
-        "--kubeconfig", type=Path, metavar="FILE", help="default: $KUBECONFIG, else the pod's service account"
-    )
-    options.add_argument(
-        "--namespace", default=names.RELEASE_NAMESPACE, metavar="NAME", help="the release's (default: %(default)s)"
-    )
+    options = hooks.parser("dovetail-release-test", description="Prove that a release works.")
     options.add_argument(
         "--leader",
         dest="leaders",
@@ -83,11 +75,11 @@ def _spec(text: str) -> dict[str, Any]:
 
 
 async def _run(args: argparse.Namespace) -> None:
-    async with Client(load_connection(args.kubeconfig), user_agent="dovetail-release-test") as client:
-        await check(client, args=args, say=_say)
+    async with hooks.client(args, prog="dovetail-release-test") as client:
+        await check(client, args=args, say=lambda sentence: hooks.say(f"ok: {sentence}"))
 
 
-async def check(client: Client, *, args: argparse.Namespace, say: Say) -> None:
+async def check(client: Client, *, args: argparse.Namespace, say: hooks.Say) -> None:
     """Take the checks in order. Raises `CheckFailed` or `KubeError`."""
     async for sentence in _kinds(client):
         say(sentence)
@@ -243,8 +235,3 @@ async def _until(read: Callable[[], Awaitable[T]], *, done: Callable[[T], bool],
 def _listed(paths: Sequence[str]) -> str:
     more = f" and {len(paths) - _NAMED} more fields" if len(paths) > _NAMED else ""
     return ", ".join(paths[:_NAMED]) + more
-
-
-def _say(sentence: str) -> None:
-    sys.stdout.write(f"ok: {sentence}\n")
-    sys.stdout.flush()

@@ -7,18 +7,15 @@ It can be repeated.
 import argparse
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
-from pathlib import Path
+from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
-from dovetail import names
-from dovetail.kube.auth.connection import load_connection
 from dovetail.kube.client import Client
 from dovetail.kube.errors import KubeconfigError, KubeError
+from dovetail.process import hooks
 from dovetail_release import leftovers
 
 _DELETE_CRDS: Final = "kubectl delete crd --selector app.kubernetes.io/name=dovetail"
-Say = Callable[[str], None]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -34,15 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    options = argparse.ArgumentParser(
-        prog="dovetail-cleanup", description="Remove what `helm uninstall` leaves in the cluster."
-    )
-    options.add_argument(
-        "--kubeconfig", type=Path, metavar="FILE", help="default: $KUBECONFIG, else the pod's service account"
-    )
-    options.add_argument(
-        "--namespace", default=names.RELEASE_NAMESPACE, metavar="NAME", help="the release's (default: %(default)s)"
-    )
+    options = hooks.parser("dovetail-cleanup", description="Remove what `helm uninstall` leaves in the cluster.")
     options.add_argument("--node-namespace", metavar="NAME", help="that of the agents (default: the release's)")
     options.add_argument("--release", default="dovetail", metavar="NAME", help="default: %(default)s")
     options.add_argument(
@@ -70,11 +59,11 @@ def parser() -> argparse.ArgumentParser:
 
 
 async def _run(args: argparse.Namespace) -> list[str]:
-    async with Client(load_connection(args.kubeconfig), user_agent="dovetail-cleanup") as client:
-        return await clean(client, args=args, say=_say)
+    async with hooks.client(args, prog="dovetail-cleanup") as client:
+        return await clean(client, args=args, say=hooks.say)
 
 
-async def clean(client: Client, *, args: argparse.Namespace, say: Say) -> list[str]:
+async def clean(client: Client, *, args: argparse.Namespace, say: hooks.Say) -> list[str]:
     """Take every step, also after one has failed. Returns what failed, which it has said too."""
     failed: list[str] = []
     try:
@@ -107,8 +96,3 @@ def _steps(client: Client, *, args: argparse.Namespace) -> Sequence[tuple[str, A
         ("delete certificates", secrets),
         ("count the GPUJobs", leftovers.count_jobs(client)),
     )
-
-
-def _say(sentence: str) -> None:
-    sys.stdout.write(f"{sentence}\n")
-    sys.stdout.flush()

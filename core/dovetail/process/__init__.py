@@ -1,1 +1,1 @@
-"""What every long-running process has: health and metrics, a graceful end, guarded loops."""
+"""What processes have in common: health and metrics, a graceful end and guarded loops, and the options of hooks."""

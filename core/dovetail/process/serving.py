@@ -21,6 +21,7 @@ from dovetail.config.settings import Settings
 from dovetail.kube.errors import KubeconfigError
 from dovetail.process import heap
 from dovetail.process.certificate import AUTHORITIES, Certificate
+from dovetail.process.hooks import add_kubeconfig_option
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -43,9 +44,7 @@ def parser(prog: str, *, description: str) -> argparse.ArgumentParser:
     """The options of every deployable; each adds its own."""
     options = argparse.ArgumentParser(prog=prog, description=description)
     options.add_argument("--config", type=Path, metavar="FILE", help="gpu_config.yaml; without it the defaults")
-    options.add_argument(
-        "--kubeconfig", type=Path, metavar="FILE", help="default: $KUBECONFIG, else the pod's service account"
-    )
+    add_kubeconfig_option(options)
     options.add_argument("--log-level", metavar="LEVEL", help=f"one of {', '.join(logs.LEVELS)}")
     return options
 
