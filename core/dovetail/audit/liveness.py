@@ -155,7 +155,7 @@ def _workers_without_pods(job: GPUJob, *, pods: Sequence[Pod]) -> int:
     placement = job.status.placement
     if job.status.phase not in _AT_WORK or placement is None:
         return 0
-    planned = sum(node.workers for node in placement.nodes)
+    planned = sum(node.workers for node in placement.nodes) - len(placement.released)
     live = sum(not is_terminated(pod) for pod in pods)
     succeeded = max(job.status.workers_succeeded, sum(pod.status.phase == "Succeeded" for pod in pods))
     if is_guests(job):

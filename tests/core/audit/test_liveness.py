@@ -1,5 +1,6 @@
 """What loses capacity or time, each scenario with its twin that is as it should be."""
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -51,8 +52,9 @@ def job(name: str = "train", *, created: str = LONG, **said: Any) -> GPUJob:
     return msgspec.json.decode(msgspec.json.encode(whole), type=GPUJob)
 
 
-def planned(*, workers: int = 1, admitted: str = LONG, **status: Any) -> dict[str, Any]:
-    placement = {"generation": 1, "nodes": [{"name": "a", "workers": workers}], "worker": {"request": "1"}}
+def planned(*, workers: int = 1, admitted: str = LONG, released: Sequence[int] = (), **status: Any) -> dict[str, Any]:
+    nodes = [{"name": "a", "workers": workers}]
+    placement = {"generation": 1, "nodes": nodes, "worker": {"request": "1"}, "released": list(released)}
     return {"phase": "Running", "reason": "", "placement": placement, "admittedTime": admitted, **status}
 
 
@@ -216,6 +218,10 @@ def test_a_job_that_has_a_reason_to_wait_is_not_found(scene: dict[str, Any]) -> 
         pytest.param(
             job(workers=2, managedBy=names.GUESTS_MANAGER, status=planned(workers=2)), (), True,
             id="a guest that was scaled to nothing",
+        ),
+        pytest.param(
+            job(workers=2, managedBy=names.GUESTS_MANAGER, status=planned(workers=2, released=[0, 1])), (), False,
+            id="a guest that was scaled to nothing, and has given everything back",
         ),
         pytest.param(job(status=planned(phase="Succeeded")), (), False, id="a job that has ended"),
     ],
