@@ -153,10 +153,15 @@ class SchedulingCycle:
         return gone
 
     def in_order(self, waiting: Iterable[Candidate]) -> list[Candidate]:
-        """The jobs in the order in which the cycle decides on them; between quotas of a tree, by their turns."""
+        """The jobs in the order in which the cycle decides on them; between quotas of a tree, by their turns.
+
+        First those for which others have ended: one of these could take its own room again, and end for it once more.
+        """
         ordered, loans = order(waiting), self._gate.loans
         if loans is not None:
             ordered = in_turn(ordered, loans=loans)
+        if first := {job.key for job in ordered if self._evictor.has_room_of_others(job)}:
+            ordered.sort(key=lambda job: job.key not in first)
         if self._reclaim is not None:
             # Not before this point: a decision that changed the turns would not be made again in the next cycle.
             self._reclaim.begin(ordered)
@@ -181,6 +186,8 @@ class SchedulingCycle:
 
     def at(self, job: Candidate) -> Verdict:
         """The verdict on the next job in order."""
+        if self._reclaim is not None:
+            self._reclaim.turn(job)
         verdict = self._at(job)
         if self._reclaim is not None:
             self._reclaim.settle(job)

@@ -102,9 +102,9 @@ class Evictor:
 
         Releases the victims' claims in `ledger`. None while a victim still runs, or where the room does not suffice.
         """
-        victims = self.current_victims(job)
-        if not victims or not all(each.left for each in victims):
+        if not self.has_room_of_others(job):
             return None
+        victims = self.current_victims(job)
         proof = Proofs(job=job, ledger=ledger, sites=sites, beside=beside, pause=self.pause).without(victims)
         if proof is None:
             return None
@@ -147,6 +147,11 @@ class Evictor:
     def have_victims(self) -> Container[str]:
         """The keys of the jobs that others end for, by the decisions of earlier cycles."""
         return self._victims_by_job
+
+    def has_room_of_others(self, job: Candidate) -> bool:
+        """Whether jobs have ended for this one, and none still runs that is to."""
+        victims = self.current_victims(job)
+        return bool(victims) and all(each.left for each in victims)
 
     def current_victims(self, job: Candidate) -> list[Running]:
         """The jobs that end for this one, by the decisions of earlier cycles."""

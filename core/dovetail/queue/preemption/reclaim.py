@@ -42,6 +42,8 @@ class Reclaim:
         # Why no search of a shape for an owner found victims, in this cycle. The third part is None, or what keeps the
         # job waiting besides room: that is no reason for jobs of the same shape that nothing else keeps waiting.
         self._refused: dict[_Key, str] = {}
+        # The jobs that are counted although they wait: others end for them, and their turn has not come.
+        self._expected: set[str] = set()
         # The reasons of `owner_or_refusal` since the loans last changed, by shape and the identity of the charge:
         # thousands of waiting jobs have the same.
         self._settled: dict[tuple[object, int], str] = {}
@@ -59,8 +61,9 @@ class Reclaim:
                 loans.end(each.key)
 
     def begin(self, waiting: Iterable[Candidate]) -> None:
-        """Uncount the jobs that are about to end for waiting ones.
+        """Uncount the jobs that are about to end for waiting ones, and count these until their turn.
 
+        A quota above both keeps its use, so that a job whose turn is earlier gets back what it would get without them.
         Those stay counted whose notice will be withdrawn, because nothing waits for their room or their quota needs
         them for its guarantee. Without them, other jobs of their quota would seem to be within that guarantee. Those
         that end for a higher priority count until the turn of that job: it may take their place in the same quota.
@@ -71,6 +74,15 @@ class Reclaim:
                 for each in self._evictor.current_victims(job):
                     if not each.left and owner is not None and self._may_end(each, job=job, owner=owner):
                         self._loans.end(each.key)
+                        self._expected.add(job.key)
+                if job.key in self._expected:
+                    self._loans.start(job.key, workers=job.least)
+
+    def turn(self, job: Candidate) -> None:
+        """Uncount the job itself. Call it before the job's verdict."""
+        if job.key in self._expected:
+            self._expected.discard(job.key)
+            self._loans.end(job.key)
 
     def settle(self, job: Candidate) -> None:
         """Count again the jobs that were to end for this one and now continue. Call it after the job's verdict."""
