@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from random import Random
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from dovetail import names
 from dovetail.api.resources import JOBS, PODS, Resource
@@ -12,6 +12,14 @@ from tests.cluster.kinds import JOBSETS, MPIJOBS, RAYCLUSTERS, RAYJOBS
 
 Body = dict[str, Any]
 Made = list[tuple[Resource, Body]]
+
+
+class Maker(Protocol):
+    """Makes the objects of one guest."""
+
+    def __call__(self, name: str, *, rng: Random) -> Made:
+        """The objects of a guest of this name."""
+
 
 TRAINJOBS: Final = Resource(
     group="trainer.kubeflow.org", version="v1alpha1", plural="trainjobs", kind="TrainJob"
@@ -35,7 +43,7 @@ def _template(
     }
 
 
-def _job_spec(rng: Random, *, gpu: str | None, count: int) -> Body:
+def _job_spec(*, rng: Random, gpu: str | None, count: int) -> Body:
     pods = _template(gpu=gpu, seconds=rng.uniform(5, 60))
     pods["spec"]["restartPolicy"] = "Never"
     return {"parallelism": count, "completions": count, "backoffLimit": 6, "template": pods}
@@ -46,19 +54,22 @@ def _object(resource: Resource, *, name: str, spec: Body, **annotations: str) ->
     return resource, {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata, "spec": spec}
 
 
-def batch_job(name: str, rng: Random) -> Made:
+def batch_job(name: str, *, rng: Random) -> Made:
     """A batch Job."""
-    return [_object(JOBS, name=name, spec=_job_spec(rng, gpu=rng.choice(_SIZES), count=rng.randint(1, 4)))]
+    return [_object(JOBS, name=name, spec=_job_spec(rng=rng, gpu=rng.choice(_SIZES), count=rng.randint(1, 4)))]
 
 
-def job_set(name: str, rng: Random) -> Made:
+def job_set(name: str, *, rng: Random) -> Made:
     """A JobSet: a driver without a GPU, and workers."""
-    parts = {"driver": _job_spec(rng, gpu=None, count=1), "workers": _job_spec(rng, gpu="1", count=rng.randint(1, 3))}
+    parts = {
+        "driver": _job_spec(rng=rng, gpu=None, count=1),
+        "workers": _job_spec(rng=rng, gpu="1", count=rng.randint(1, 3)),
+    }
     jobs = [{"name": part, "replicas": 1, "template": {"spec": spec}} for part, spec in parts.items()]
     return [_object(JOBSETS, name=name, spec={"replicatedJobs": jobs})]
 
 
-def train_job(name: str, rng: Random) -> Made:
+def train_job(name: str, *, rng: Random) -> Made:
     """A TrainJob of the `runtime`."""
     spec = {"runtimeRef": {"name": RUNTIME}, "trainer": {"numNodes": rng.randint(1, 3), "image": "busybox"}}
     return [_object(TRAINJOBS, name=name, spec=spec, **{names.REQUEST: "1"})]
@@ -75,7 +86,7 @@ def runtime() -> Body:
     }
 
 
-def mpi_job(name: str, rng: Random) -> Made:
+def mpi_job(name: str, *, rng: Random) -> Made:
     """An MPIJob, whose launcher ends."""
     roles = {
         "Launcher": {"replicas": 1, "template": _template(gpu=None, seconds=rng.uniform(5, 40))},
@@ -99,19 +110,19 @@ def _ray(*, workers: int, gpu: str) -> Body:
     }  # fmt: skip
 
 
-def ray_job(name: str, rng: Random) -> Made:
+def ray_job(name: str, *, rng: Random) -> Made:
     """A RayJob, whose program ends as its submitter does."""
     cluster = _ray(workers=rng.randint(1, 3), gpu="1")
     spec = {"entrypoint": "python train.py", "shutdownAfterJobFinishes": True, "rayClusterSpec": cluster}
     return [_object(RAYJOBS, name=name, spec=spec)]
 
 
-def ray_cluster(name: str, rng: Random) -> Made:
+def ray_cluster(name: str, *, rng: Random) -> Made:
     """A RayCluster."""
     return [_object(RAYCLUSTERS, name=name, spec=_ray(workers=rng.randint(1, 2), gpu="1"))]
 
 
-def pod_group(name: str, rng: Random) -> Made:
+def pod_group(name: str, *, rng: Random) -> Made:
     """Plain pods that start together: nothing makes them again, so they end for nobody."""
     count, gpu = rng.randint(1, 3), rng.choice(_SIZES)
     made = []
@@ -125,8 +136,8 @@ def pod_group(name: str, rng: Random) -> Made:
     return made
 
 
-def _replicas(resource: Resource, *, more: Callable[[str], Body]) -> Callable[[str, Random], Made]:
-    def made(name: str, rng: Random) -> Made:
+def _replicas(resource: Resource, *, more: Callable[[str], Body]) -> Maker:
+    def made(name: str, *, rng: Random) -> Made:
         labels = {"app": name}
         spec = {
             "replicas": rng.randint(1, 3), "selector": {"matchLabels": labels},
@@ -143,7 +154,7 @@ stateful_set: Final = _replicas(
 )
 
 
-def leader_worker_set(name: str, rng: Random) -> Made:
+def leader_worker_set(name: str, *, rng: Random) -> Made:
     """A LeaderWorkerSet with replicas of two pods."""
     pods = {"size": 2, "workerTemplate": _template(gpu="0.5")}
     return [_object(LEADERWORKERSETS.resource, name=name, spec={"replicas": rng.randint(1, 2),

@@ -9,7 +9,7 @@ from dovetail.api.resources import GPUJOBS
 from dovetail.jobs.guests.pod_group import POD_GROUPS
 from dovetail.names import EXIT_CODE, RUN_SECONDS
 from tools.soak import guest_kinds
-from tools.soak.guest_kinds import Body, Made
+from tools.soak.guest_kinds import Body, Made, Maker
 
 Spec = dict[str, Any]
 # What is done to it: `end` its pods, of which nothing else does; `scale` it up and down, and delete it.
@@ -44,7 +44,7 @@ class JobKind:
     name: str
     weight: int
     spec: Callable[[Random], Spec] = lambda _rng: {}
-    guest: Callable[[str, Random], Made] | None = None
+    guest: Maker | None = None
     prefix: str = ""
     ends: frozenset[str] = frozenset({"Succeeded"})
     act: Act = ""
@@ -141,7 +141,7 @@ def draw(number: int, *, rng: Random) -> Drawn:
     if kind.guest is None:
         return Drawn(kind=kind, record=name, objects=[(GPUJOBS, _gpujob(name, kind=kind, rng=rng))])
     record = f"{kind.prefix}-{name}" if kind.prefix else name
-    return Drawn(kind=kind, record=record, objects=kind.guest(name, rng))
+    return Drawn(kind=kind, record=record, objects=kind.guest(name, rng=rng))
 
 
 def gpus_of(drawn: Drawn) -> int:
