@@ -1,8 +1,8 @@
-"""The webhook over HTTP: `POST /mutate` and `POST /convert` answer every review, readable or not."""
+"""The webhook over HTTP: `POST /mutate`, `POST /translate` and `POST /convert` answer every review, readable or not."""
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
@@ -44,7 +44,7 @@ def application(
     seconds: float = _ANSWER_SECONDS,
     only_known: bool = False,
 ) -> web.Application:
-    """The application that serves `/mutate` with this reviewer, and `/convert`.
+    """The application that serves `/mutate` and `/translate` with this reviewer, and `/convert`.
 
     `seconds` bounds the time from a request's headers to its answer. With `only_known`, a client without a certificate
     gets no review. It may convert, because API servers show no certificate for that: the answer is a function of the
@@ -56,6 +56,7 @@ def application(
     app.add_routes(
         [
             web.post("/mutate", partial(desk.review, answerer=reviewer, bounds=_REVIEW)),
+            web.post("/translate", partial(desk.review, answerer=replace(reviewer, translates=True), bounds=_REVIEW)),
             web.post(_CONVERT, partial(desk.review, answerer=converter.Converter(), bounds=_CONVERSION)),
         ]
     )

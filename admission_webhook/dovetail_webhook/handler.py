@@ -31,7 +31,8 @@ log = logs.get_logger("dovetail.webhook")
 class Reviewer:
     """Answers reviews; `mps_directory` is the path of MPS on nodes, or empty without MPS.
 
-    `delivery` is how containers get devices.
+    `delivery` is how containers get devices. One that `translates` only makes pods that ask a vendor's whole GPUs ask
+    Dovetail; a review that completes them follows.
     """
 
     policy: Policy
@@ -39,6 +40,7 @@ class Reviewer:
     mps_directory: str = ""
     delivery: Delivery = "RuntimeClass"
     limits: JobLimits = field(default_factory=JobLimits)
+    translates: bool = False
 
     def answer(self, body: bytes | bytearray) -> Answer:
         """The answer to a review. Raises only `ReviewError`, if the body has no uid to answer to."""
@@ -78,6 +80,8 @@ class Reviewer:
             return Answer(body=admission_review.denied(request.uid, message=message), kind=kind, outcome="failed")
 
     def _patch(self, request: Request) -> mutation.Patch:
+        if request.kind.kind != "Pod" and self.translates:
+            raise UnreadableError("only the requests of pods are translated")
         if request.kind.kind == KIND:
             mutation.check_size(request.object, before=request.old_object, limits=self.limits)
             user = request.user_info.username if request.operation == "CREATE" else None
@@ -94,8 +98,11 @@ class Reviewer:
             return patch
         if group:
             raise UnreadableError(f"kinds of the API group {group} are not reviewed here")
+        read = mutation.read_pod(request.object)
+        if self.translates:
+            return mutation.patch_of_request(read, vendors=self.vendors)
         completed = mutation.patch_of_pod(
-            mutation.read_pod(request.object),
+            read,
             subresource=request.sub_resource,
             policy=self.policy,
             vendors=self.vendors,
@@ -105,7 +112,8 @@ class Reviewer:
         if request.sub_resource:
             return completed
         pod = decode(request.object, as_type=Guest)
-        return completed + patch_of_queued_pod(pod, review=request.uid, user=request.user_info.username)
+        queued = patch_of_queued_pod(pod, review=request.uid, user=request.user_info.username)
+        return completed + queued + mutation.patch_of_copy(read)
 
 
 def refused(uid: str, *, message: str, kind: str = "") -> Answer:

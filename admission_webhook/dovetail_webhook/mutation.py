@@ -1,8 +1,9 @@
 """The admission changes to a pod or a GPUJob, as a JSON patch. Pure.
 
-The same code completes and checks a pod as for the pods of GPUJobs. A GPUJob gets the name of the user who created it,
-a share and a memory strategy that are written as numbers become the strings that their schema requires, and a nominal
-size becomes text.
+The same code completes and checks a pod as for the pods of GPUJobs. Where a namespace opts in, a pod that asks a
+vendor's whole GPUs is first translated into one that asks Dovetail. A GPUJob gets the name of the user who created
+it, a share and a memory strategy that are written as numbers become the strings that their schema requires, and a
+nominal size becomes text.
 """
 
 import contextlib
@@ -38,6 +39,7 @@ from dovetail.pods.device_plugin import (
 )
 from dovetail.pods.injection import EPHEMERAL, KINDS, Manifest, completed
 from dovetail.pods.mps_client import with_mps
+from dovetail.pods.translation import translated
 
 Patch = list[dict[str, Any]]
 
@@ -46,6 +48,12 @@ _DEFAULT_SCHEDULER: Final = "default-scheduler"
 # Annotations in addition to the request itself.
 _OPTION: Final = f"{names.REQUEST}-"
 _OPTIONS: Final = (names.MODE, names.POLICY, names.SCORE_WEIGHTS, names.MEMORY_STRATEGY, names.WORKLOAD, names.PRIORITY)
+
+# What the extender writes when it binds a pod; the last by container.
+_AT_BIND: Final = (names.ALLOCATION, names.TERM)
+_AT_BIND_BY_CONTAINER: Final = tuple(
+    f"{name}." for name in (names.VISIBLE_DEVICES, names.MPS_PERCENTAGE, names.MPS_MEMORY)
+)
 
 _LATER_FIELDS: Final = frozenset({"minNominalMemoryGB", "migProfile"})
 _NO_JOB: Final = msgspec.Raw(b"null")
@@ -164,6 +172,39 @@ def patch_of_pod(
     except QuantityError as error:
         raise RequestError(str(error.text), field="resources", problem="no quantity", example="100m or 2Gi") from error
     return _changes(pod["spec"], after=spec, keys=spec)
+
+
+def patch_of_request(pod: Manifest, *, vendors: Vendors) -> Patch:
+    """The changes by which a pod that asks a vendor's whole GPUs asks Dovetail; empty for any other pod.
+
+    A pod of another scheduler, or one that names its node, keeps what it says. Raises `RequestError`, and
+    `UnreadableError`.
+    """
+    spec = pod["spec"]
+    if spec.get("nodeName") or spec.get("schedulerName") not in {None, "", _DEFAULT_SCHEDULER, names.SCHEDULER_NAME}:
+        return []
+    after = translated(pod, typed=_typed(pod), vendors=vendors)
+    annotations = after["metadata"].get("annotations")
+    said = [{"op": "add", "path": "/metadata/annotations", "value": annotations}]
+    same = annotations == pod["metadata"].get("annotations")
+    return ([] if same else said) + _changes(spec, after=after["spec"], keys=after["spec"])
+
+
+def patch_of_copy(pod: Manifest) -> Patch:
+    """The changes to a new pod that says what the extender writes when it binds one: it is a copy, and gets its own.
+
+    Tools that copy or restore pods keep annotations. The policies refuse these on a new pod, whoever wrote them.
+    """
+    annotations = pod["metadata"].get("annotations") or {}
+    copied = [name for name in annotations if name in _AT_BIND or name.startswith(_AT_BIND_BY_CONTAINER)]
+    if names.ALLOCATION in annotations:
+        copied += [name for name in annotations if name.startswith(names.CDI_CONTAINER)]
+    return [{"op": "remove", "path": "/metadata/annotations/" + _pointer(name)} for name in copied]
+
+
+def _pointer(key: str) -> str:
+    """A key as a step of a JSON pointer (RFC 6901)."""
+    return key.replace("~", "~0").replace("/", "~1")
 
 
 def _changes(before: Manifest, *, after: Manifest, keys: Iterable[str]) -> Patch:

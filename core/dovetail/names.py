@@ -53,6 +53,13 @@ ERROR_FILE: Final = f"{GROUP}/error"
 # writes it.
 LIMIT_FORM: Final = f"{GROUP}/v1alpha1-limit"
 
+# On a ResourceQuota by the operator: it limits GPUs of Dovetail as its owner limits a vendor's.
+LABEL_COUNTED_QUOTA: Final = f"{GROUP}/counts-vendor-quota"
+# On a namespace: "true" where pods that ask a vendor's whole GPUs (`nvidia.com/gpu: 2`) get them from Dovetail.
+TRANSLATE: Final = f"{GROUP}/translate-requests"
+# Kubernetes' annotation: the container of a pod that people mean if they name none.
+DEFAULT_CONTAINER: Final = "kubectl.kubernetes.io/default-container"
+
 # Annotation of a GPUJob: what people call it, if its object cannot have that name.
 DISPLAY_NAME: Final = f"{GROUP}/display-name"
 

@@ -38,6 +38,8 @@ from dovetail_operator.watchers.build import build_watchers
 from dovetail_operator.watchers.guests.keeper import GuestKeeper
 from dovetail_operator.watchers.node_tenants import NodeTenants
 from dovetail_operator.watchers.reshaper import Reshaper
+from dovetail_operator.watchers.vendor_quotas import VendorQuotas
+from dovetail_operator.watchers.waiting_pods import WaitingPods
 from dovetail_operator.writes.device_indexes import DeviceIndexes
 from dovetail_operator.writes.estimate_store import LastingMisses
 from dovetail_operator.writes.job_numbers import Numbers
@@ -130,7 +132,10 @@ def build_operator(client: Client, *, options: Options, office: Leadership, regi
     node_pools = watch_node_pools(client, on_event=state.growing.node_pool_event)
     state.growing.on_change(controller.pools_changed)
     tenants = _build_tenants(client, options=options, state=state, informers=informers, rng=rng)
-    informers.connect(controller.changes, on_unreadable_job=unreadable.report, tenants=tenants, guests=guests)
+    waiting = WaitingPods(client, state=state, nodes=informers.nodes, post=events.post, rng=rng)
+    informers.connect(
+        controller.changes, on_unreadable_job=unreadable.report, tenants=tenants, guests=guests, waiting=waiting
+    )
     register_collectors(registry, state=state, tenants=tenants, office=office, now=_now)
     parts: list[Part] = [
         controller,
@@ -141,6 +146,8 @@ def build_operator(client: Client, *, options: Options, office: Leadership, regi
         *_build_learning(client, options=options, state=state),
         DeviceIndexes(client, gpunodes=informers.gpunodes.values, namespace=options.namespace),
         _build_audits(client, options=options, state=state, informers=informers, registry=registry),
+        waiting,
+        VendorQuotas(client, vendors=options.vendors, post=events.post, rng=rng),
     ]
     if tenants is not None:
         parts.append(tenants)

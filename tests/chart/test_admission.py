@@ -23,6 +23,7 @@ OURS = (
     "runtime-classes",
     "users",
     "gpujobs-need-pods",
+    "counted-quotas",
     "job-pods",
     "owners",
     "priorities",

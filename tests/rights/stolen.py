@@ -185,6 +185,10 @@ TABLE: Final = (
                 },
             ),
             Can(
+                says="lift the limits on GPUs of Dovetail that follow a ResourceQuota on a vendor's, or set them to 0",
+                rights={"resourcequotas": "list watch create patch delete"},
+            ),
+            Can(
                 says="make an autoscaler add nodes",
                 rights={
                     "podtemplates": "create",

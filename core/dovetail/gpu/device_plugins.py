@@ -8,7 +8,7 @@ which devices the pod got.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
 from dovetail.gpu import mig, models
@@ -92,6 +92,10 @@ class Vendors:
         if wanted:
             return tuple(resource for resource in self.resources if self.vendor_of(resource) in wanted)
         return (self.by_name.get(self.default, self.default),)
+
+    def taints_for(self, request: GPURequest) -> tuple[str, ...]:
+        """The keys of the taints by which clusters keep other pods off the nodes that can meet a request."""
+        return self.resources_for(replace(request, mig="") if request.mig else request)
 
     def amounts_in(self, amounts: Mapping[str, Any]) -> dict[str, Any]:
         """The vendors' devices in `amounts` (quantities by name), without zeros."""

@@ -1,9 +1,10 @@
 """The requests of a pod's containers.
 
-Annotations carry them: `dovetail.dev/gpu` for the first container, `dovetail.dev/gpu.<name>` for the container or
-sidecar of that name. Without annotations the resources of the containers count. All devices of a pod have one mode.
-Each container has its own devices, with one exception: an init container ends before the others start, so it may use
-the devices of a container with the same request.
+Annotations carry them: `dovetail.dev/gpu` for the pod's only container, or the one that
+`kubectl.kubernetes.io/default-container` names; `dovetail.dev/gpu.<name>` for the container or sidecar of that name.
+Without annotations the resources of the containers count. All devices of a pod have one mode. Each container has its
+own devices, with one exception: an init container ends before the others start, so it may use the devices of a
+container with the same request.
 """
 
 from collections.abc import Mapping
@@ -161,22 +162,31 @@ def _texts(pod: Pod) -> dict[int, str]:
 def _target(pod: Pod, *, named: Mapping[int, str]) -> int:
     """The container of the pod's own annotation.
 
-    The first one, unless another one already has its resources. A container that a webhook later inserts before it does
-    not take its devices.
+    The one that already has its resources, so that a container that a webhook later inserts before it does not take its
+    devices; else the only one without an annotation of its own, or the pod's default container. None of several is
+    chosen silently: the first may be a proxy, or the waiter of a workflow. Raises `RequestError`.
     """
-    containers = pod.spec.containers
+    containers, text = pod.spec.containers, pod.metadata.annotations[names.REQUEST]
     if not containers:
         raise RequestError(
-            pod.metadata.annotations[names.REQUEST], field=names.REQUEST, problem="the pod has no container",
-            example="a pod with one",
+            text, field=names.REQUEST, problem="the pod has no container", example="a pod with one",
         )  # fmt: skip
-    free = [index for index in range(len(containers)) if index not in named]
+    free = {index: container.name for index, container in enumerate(containers) if index not in named}
     if not free:
         raise RequestError(
-            pod.metadata.annotations[names.REQUEST], field=names.REQUEST,
-            problem="every container has an annotation of its own", example=f"{_NAMED}{containers[0].name} alone",
+            text, field=names.REQUEST, problem="every container has an annotation of its own",
+            example=f"{_NAMED}{containers[0].name} alone",
         )  # fmt: skip
-    return next((index for index in free if managed_amounts(containers[index])), free[0])
+    asking = [index for index in free if managed_amounts(containers[index])]
+    default = pod.metadata.annotations.get(names.DEFAULT_CONTAINER)
+    meant = asking or [index for index, name in free.items() if len(free) == 1 or name == default]
+    if not meant:
+        raise RequestError(
+            text, field=names.REQUEST,
+            problem=f"the pod has several containers, {', '.join(free.values())}, and nothing says which one it is for",
+            example=" or ".join(f"{_NAMED}{name}" for name in [*free.values()][:3]) + " instead",
+        )  # fmt: skip
+    return meant[0]
 
 
 def _is_brief(container: Container, *, index: int, first_init: int) -> bool:

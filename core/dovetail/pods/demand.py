@@ -31,6 +31,7 @@ from dovetail.pods.device_plugin import (
 from dovetail.pods.effective_request import host_room_mib, peak
 from dovetail.pods.errors import quantity_error, template_error
 from dovetail.pods.injection_types import PodAddedTo
+from dovetail.pods.node_affinity import tolerating
 from dovetail.pods.template_types import Whereabouts
 from dovetail.pods.topology import topology_of
 
@@ -209,10 +210,24 @@ def template_spec(job: GPUJob) -> dict[str, Any]:
 
 
 def written_spec(job: GPUJob) -> dict[str, Any]:
-    """The pod spec of a job; for a reservation, one container that waits.
+    """The pod spec of a job; for a reservation, one container that waits. With GPUs, it tolerates the vendor's taint.
 
     Decodes the template, which is stored as text: a reader that needs few fields calls `fields_of`.
     """
+    spec = _spec_of(job)
+    return tolerating(spec, resources=resources) if (resources := _vendors_of(job)) else spec
+
+
+def _vendors_of(job: GPUJob) -> tuple[str, ...]:
+    """The vendors' resources by which nodes for the job may be tainted; none for a job without a readable request."""
+    try:
+        request = request_of_job(job)
+    except RequestError:
+        return ()
+    return () if request is None else DEFAULT_VENDORS.taints_for(request)
+
+
+def _spec_of(job: GPUJob) -> dict[str, Any]:
     held = job.spec.reservation
     if held is None:
         return spec_of(job.spec.template)

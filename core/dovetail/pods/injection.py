@@ -13,6 +13,7 @@ from dovetail.formats.quantities import QuantityError, whole
 from dovetail.gpu.device_plugins import DEFAULT_VENDORS, is_mig
 from dovetail.pods.containers import Parts, cuda_numbers
 from dovetail.pods.demand import resources_of
+from dovetail.pods.node_affinity import tolerating
 
 Manifest = dict[str, Any]
 
@@ -38,12 +39,14 @@ def completed(
 ) -> Manifest:
     """A copy of `spec` with the scheduler, runtime class, resources and environment of `asked`.
 
-    A spec without requests keeps its scheduler and its runtime class. A container that requests a positive amount of a
-    resource of `by_plugin`, or a MIG device, gets its devices from the plugin's own variable and has none of ours;
-    kube-scheduler places it only where a plugin advertises the resource.
+    A spec without requests keeps its scheduler, its runtime class and its tolerations. A container that requests a
+    positive amount of a resource of `by_plugin`, or a MIG device, gets its devices from the plugin's own variable and
+    has none of ours; kube-scheduler places it only where a plugin advertises the resource.
     """
     result = dict(spec)
     if asked.parts:
+        resources = {name for part in asked.parts for name in DEFAULT_VENDORS.taints_for(part.request)}
+        result = tolerating(result, resources=sorted(resources))
         result |= {"schedulerName": names.SCHEDULER_NAME, "runtimeClassName": names.RUNTIME_CLASS}
     index = 0
     for kind in KINDS:

@@ -4,7 +4,7 @@ kube-scheduler decides this for the pod. The queue checks it beforehand, so that
 may not use. The rules are those of the Kubernetes scheduler's plugins NodeAffinity and TaintToleration.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -62,6 +62,29 @@ def _tolerates(toleration: Mapping[str, Any], *, taint: Taint) -> bool:
     if toleration.get("operator") == "Exists":
         return key in {"", taint.key}
     return key == taint.key and (toleration.get("value") or "") == taint.value
+
+
+def tolerating(pod_spec: Mapping[str, Any], *, resources: Iterable[str]) -> dict[str, Any]:
+    """A copy of `pod_spec` that tolerates the taints by which clusters keep pods without GPUs off GPU nodes.
+
+    Their keys are the vendors' resources, such as `nvidia.com/gpu`: Kubernetes' admission plugin
+    ExtendedResourceToleration adds the same tolerations to pods that request these. A spec whose tolerations
+    cannot be read is left as it is.
+    """
+    said = pod_spec.get("tolerations") or []
+    if not isinstance(said, list) or not all(isinstance(each, Mapping) for each in said):
+        return dict(pod_spec)
+    tolerations = list(said)
+    for resource in resources:
+        if not any(_tolerates_all(each, key=resource) for each in tolerations):
+            tolerations.append({"key": resource, "operator": "Exists", "effect": "NoSchedule"})
+    return {**pod_spec, "tolerations": tolerations}
+
+
+def _tolerates_all(toleration: Mapping[str, Any], *, key: str) -> bool:
+    """Whether it tolerates every NoSchedule taint with that key."""
+    is_open = toleration.get("operator") == "Exists" and toleration.get("effect") in {None, "", "NoSchedule"}
+    return is_open and (toleration.get("key") or "") in {"", key}
 
 
 def _affinity_admits(node: Node, *, pod_spec: Mapping[str, Any]) -> bool:

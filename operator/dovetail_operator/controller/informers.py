@@ -19,6 +19,7 @@ from dovetail_operator.controller.event_handlers import Changes
 from dovetail_operator.state.refused_pods import REFUSALS
 from dovetail_operator.watchers.guests.keeper import GuestKeeper
 from dovetail_operator.watchers.node_tenants import NodeTenants
+from dovetail_operator.watchers.waiting_pods import WaitingPods
 
 P = ParamSpec("P")
 
@@ -96,6 +97,7 @@ class Informers:
         on_unreadable_job: Callable[[ObjectMeta, str], None],
         tenants: NodeTenants | None,
         guests: GuestKeeper,
+        waiting: WaitingPods,
     ) -> None:
         """Pass every event to `changes`, and to the others what they follow."""
         self._on_job.add(changes.job_event)
@@ -103,6 +105,7 @@ class Informers:
         self._on_child.add(changes.child_event)
         self._on_pod.add(changes.pod_event)
         self._on_pod.add(guests.pod_event)
+        self._on_pod.add(waiting.pod_event)
         self._on_node.add(changes.node_event)
         self._on_gpunode.add(changes.gpunode_event)
         self._on_quota.add(changes.quota_event)

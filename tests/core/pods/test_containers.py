@@ -2,6 +2,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from dovetail import names
 from dovetail.api.builtin import Pod
@@ -31,8 +32,27 @@ def told(parts: Parts) -> dict[str, str]:
     return {part.container: str(part.request) for part in parts.parts}
 
 
-def test_the_pods_annotation_is_for_its_first_container() -> None:
-    assert parts_of(make_pod("a", "b", gpu="0.5")).parts == (Part(index=0, container="a", request=parse("0.5")),)
+def test_the_pods_annotation_is_for_its_only_container() -> None:
+    found = parts_of(make_pod("a", sidecars=("proxy",), init=("setup",), gpu="0.5"))
+    assert found.parts == (Part(index=0, container="a", request=parse("0.5")),)
+
+
+def test_of_several_containers_the_default_one_is_meant() -> None:
+    pod = make_pod("wait", "main", gpu="0.5")
+    named = replace(pod.metadata, annotations={**pod.metadata.annotations, names.DEFAULT_CONTAINER: "main"})
+    assert told(parts_of(replace(pod, metadata=named))) == {"main": "0.5"}
+
+
+@pytest.mark.parametrize("default", [None, "gone"])
+def test_none_of_several_containers_is_chosen_silently(default: str | None) -> None:
+    pod = make_pod("wait", "main", gpu="0.5")
+    said = {} if default is None else {names.DEFAULT_CONTAINER: default}
+    pod = replace(pod, metadata=replace(pod.metadata, annotations={**pod.metadata.annotations, **said}))
+    problem = "the pod has several containers, wait, main, and nothing says which one it is for"
+    with pytest.raises(
+        RequestError, match=f"{problem}; write for example dovetail.dev/gpu.wait or dovetail.dev/gpu.main"
+    ):
+        parts_of(pod)
 
 
 def test_an_annotation_names_its_container() -> None:

@@ -35,7 +35,7 @@ def allocation(**devices: list[str]) -> Allocation:
 
 
 def test_each_container_with_devices_has_an_annotation_and_no_other_has() -> None:
-    pod = make_pod("main", "log", "second", gpu="2", second="1")
+    pod = make_pod("main", "log", "second", main="2", second="1")
     found = annotations_for_plugin(allocation(c0=["GPU-a", "GPU-b"], c2=["GPU-c"]), pod=pod, delivery="NRI")
     assert found == {
         "nvidia.cdi.k8s.io/container.main": "nvidia.com/gpu=GPU-a,nvidia.com/gpu=GPU-b",
@@ -72,6 +72,6 @@ def test_a_name_that_no_annotation_can_hold_is_refused() -> None:
     refuse_long_names(make_pod(longest, gpu="1"), delivery="NRI")
     assert len(f"container.{longest}") == 63
     refuse_long_names(make_pod("c" * 63, gpu="1"), delivery="RuntimeClass")
-    refuse_long_names(make_pod("main", "c" * 63, gpu="1"), delivery="NRI")
+    refuse_long_names(make_pod("main", "c" * 63, main="1"), delivery="NRI")
     with pytest.raises(RequestError, match="has more than 53 characters"):
         refuse_long_names(make_pod("c" * 54, gpu="1"), delivery="NRI")

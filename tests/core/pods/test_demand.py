@@ -239,7 +239,28 @@ def test_what_is_null_in_a_template_counts_as_absent() -> None:
     }
     job = make_job(gpu=1, template=template)
     assert ask_of_job(job, ranking=DEFAULT_RANKING).cpu_milli == 2000
-    assert template_spec(job) == {"containers": [{"name": "c", "resources": {"limits": {"cpu": "2"}}}]}
+    assert template_spec(job) == {
+        "containers": [{"name": "c", "resources": {"limits": {"cpu": "2"}}}],
+        "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
+    }
+
+
+@pytest.mark.parametrize(
+    ("gpu", "keys"),
+    [
+        (1, ["nvidia.com/gpu"]),
+        ("8G,0.5", ["nvidia.com/gpu"]),
+        ("1g.10gb", ["nvidia.com/gpu"]),
+        ("1(amd)", ["amd.com/gpu"]),
+        ("2(V100)", ["nvidia.com/gpu"]),
+    ],
+)
+def test_the_pods_of_a_job_tolerate_the_taint_of_nodes_that_can_meet_it(gpu: int | str, keys: list[str]) -> None:
+    assert [each["key"] for each in template_spec(make_job(gpu=gpu))["tolerations"]] == keys
+
+
+def test_a_job_on_the_cpu_tolerates_no_taint_of_gpu_nodes() -> None:
+    assert "tolerations" not in template_spec(make_job(resources={"device": "cpu"}))
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ def test_a_share_sees_its_devices_and_its_limits() -> None:
 def test_every_other_container_sees_none_whatever_it_says() -> None:
     side, init, debug = ({"name": name, "env": [ALL]} for name in ("side", "init", "debug"))
     spec = make_spec({"name": "main"}, side, initContainers=[init], ephemeralContainers=[debug])
-    done = complete(spec, gpu="1")
+    done = complete(spec, gpu__main="1")
     others = done["containers"][1], *done["initContainers"], *done["ephemeralContainers"]
     assert [environment(each) for each in others] == [{"NVIDIA_VISIBLE_DEVICES": "void"}] * 3
 
@@ -96,7 +96,13 @@ def test_a_container_that_a_vendors_plugin_serves_sees_what_the_plugin_says() ->
 
 
 @pytest.mark.parametrize(
-    "annotations", [{}, {"gpu": "2"}, {"gpu": "8G,0.5", "gpu__side": "0.25"}, {"gpu": "0.5", "gpu_mode": "TimeShared"}]
+    "annotations",
+    [
+        {},
+        {"gpu__main": "2"},
+        {"gpu": "8G,0.5", "gpu__side": "0.25"},
+        {"gpu__main": "0.5", "gpu_mode": "TimeShared"},
+    ],
 )
 def test_what_is_complete_stays_as_it_is(annotations: dict[str, str]) -> None:
     spec = make_spec({"name": "main"}, {"name": "side", "env": [ALL]}, initContainers=[{"name": "init"}])

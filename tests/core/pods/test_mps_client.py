@@ -14,7 +14,7 @@ MPS = "/run/dovetail/mps"
 
 
 def complete(gpu: str, *, mode: str = "", **spec: Any) -> Manifest:
-    annotations = {"dovetail.dev/gpu": gpu} | ({"dovetail.dev/gpu-mode": mode} if mode else {})
+    annotations = {"dovetail.dev/gpu.main": gpu} | ({"dovetail.dev/gpu-mode": mode} if mode else {})
     whole = {"containers": [{"name": "main"}, {"name": "side"}], **spec}
     pod = msgspec.convert({"metadata": {"annotations": annotations}, "spec": whole}, Pod)
     return completed(whole, asked=parts_of(pod))

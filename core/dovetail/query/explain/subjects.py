@@ -12,6 +12,7 @@ from dovetail.config.settings import Settings
 from dovetail.decoding import convert
 from dovetail.engine.model.claims import Ask
 from dovetail.formats.quantities import QuantityError
+from dovetail.gpu.device_plugins import Vendors
 from dovetail.gpu.request import RequestError
 from dovetail.jobs.batch_job import is_guests, workers_without_node
 from dovetail.jobs.guests.pod_group import POD_GROUPS, SINGLE_PODS
@@ -21,6 +22,7 @@ from dovetail.pods.demand import ask_of_job, ask_of_pod, estimated, template_spe
 from dovetail.pods.score_weights import check_job, check_pod
 from dovetail.pods.seats import misfit
 from dovetail.pods.tenancy import controller_of
+from dovetail.pods.translation import remedy
 from dovetail.queue.inputs.workers import sized
 
 State = Literal["asked", "waiting", "placed", "ended", "held", "invalid", "not ours"]
@@ -82,10 +84,10 @@ def of_pod(raw: Mapping[str, Any], *, settings: Settings, jobs: Sequence[GPUJob]
             check_pod(pod, ranking=ranking)
     except (RequestError, QuantityError) as error:
         return replace(subject, state="invalid", said=f"its request cannot be read: {error}")
-    return _pod_state(subject, pod=pod)
+    return _pod_state(subject, pod=pod, vendors=settings.vendors)
 
 
-def _pod_state(subject: Subject, *, pod: Pod) -> Subject:
+def _pod_state(subject: Subject, *, pod: Pod, vendors: Vendors) -> Subject:
     if is_terminated(pod):
         why = f" ({pod.status.reason})" if pod.status.reason else ""
         return replace(subject, state="ended", said=f"has ended: {pod.status.phase}{why}")
@@ -98,7 +100,8 @@ def _pod_state(subject: Subject, *, pod: Pod) -> Subject:
     if pod.spec.scheduler_name != names.SCHEDULER_NAME:
         called = pod.spec.scheduler_name or "default-scheduler"
         said = f"names the scheduler {called}, not {names.SCHEDULER_NAME}: Dovetail never sees it"
-        return replace(subject, state="not ours", said=said)
+        cure = None if pod.spec.node_name else remedy(pod, vendors=vendors)
+        return replace(subject, state="not ours", said=said, notes=(*subject.notes, *([cure] if cure else [])))
     return replace(subject, state="placed") if pod.spec.node_name else subject
 
 

@@ -1,0 +1,114 @@
+"""Lets a tenant's ResourceQuota on a vendor's GPUs bind GPUs of Dovetail too, by one of the operator's beside it."""
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import Any, Final
+
+from dovetail.api.meta import EventType, key_of
+from dovetail.api.resources import RESOURCEQUOTAS
+from dovetail.gpu.device_plugins import Vendors
+from dovetail.kube.client import Client
+from dovetail.kube.errors import AlreadyExists, Conflict, NotFound
+from dovetail.kube.reflector import Reflector
+from dovetail.kube.retry import BACKOFF
+from dovetail.kube.retry_log import log_failure
+from dovetail.kube.workqueue import WorkQueue
+from dovetail_operator.events.announcement import Announcement
+from dovetail_operator.manifests.counted_quota import (
+    ResourceQuota,
+    counted_quota,
+    has_scopes_of,
+    is_counted,
+    says,
+)
+
+_HANDS: Final = 2
+
+
+class VendorQuotas:
+    """Follows all ResourceQuotas, and keeps one beside each that limits the vendor's GPUs."""
+
+    def __init__(
+        self, client: Client, *, vendors: Vendors, post: Callable[[Announcement], None], rng: random.Random
+    ) -> None:
+        self._client = client
+        # Managed nodes are NVIDIA's unless a request names another vendor.
+        self._resource = vendors.by_name.get(vendors.default, vendors.default)
+        self._post = post
+        self._rng = rng
+        self._queue = WorkQueue()
+        self._quotas = Reflector(client, resource=RESOURCEQUOTAS, as_type=ResourceQuota, on_event=self._on_event)
+
+    async def run(self) -> None:
+        """Keep the ResourceQuotas until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._quotas.run())
+            await self._quotas.synced.wait()
+            await self._queue.serve(self._keep, hands=_HANDS, failed=_failed, rng=self._rng, backoff=BACKOFF)
+
+    def _on_event(self, type_: EventType, quota: ResourceQuota) -> None:
+        meta = quota.metadata
+        if not is_counted(quota):
+            if type_ != "DELETED":
+                self._queue.add(key_of(meta))
+            return
+        for owner in meta.owner_references:
+            self._queue.add(f"{meta.namespace}/{owner.name}")
+
+    async def _keep(self, key: str) -> None:
+        """Make the ResourceQuota beside this one say what it must; the garbage collector removes it with its owner."""
+        quota = self._quotas.store.get(key)
+        if quota is None:
+            return
+        wanted = counted_quota(quota, resource=self._resource)
+        found = self._beside(quota)
+        if found is not None and (wanted is None or not says(found, wanted=wanted)):
+            await self._correct(found, wanted=wanted)
+        elif found is None and wanted is not None:
+            await self._create(quota, wanted=wanted)
+
+    def _beside(self, quota: ResourceQuota) -> ResourceQuota | None:
+        """The ResourceQuota that the operator made for this one."""
+        meta = quota.metadata
+        ours = (each for each in self._quotas.store.values() if is_counted(each))
+        return next(
+            (each for each in ours if meta.uid in {owner.uid for owner in each.metadata.owner_references}), None
+        )
+
+    async def _create(self, quota: ResourceQuota, *, wanted: dict[str, Any]) -> None:
+        meta = quota.metadata
+        try:
+            await self._client.create(RESOURCEQUOTAS, body=wanted, as_type=ResourceQuota, namespace=meta.namespace)
+        except AlreadyExists:
+            name = wanted["metadata"]["name"]
+            if (other := self._quotas.store.get(f"{meta.namespace}/{name}")) is None or is_counted(other):
+                return
+            message = (
+                f"It does not limit GPUs of Dovetail: the ResourceQuota {name}, which Dovetail did not make, has "
+                "the name of the one that would"
+            )
+            self._post(
+                Announcement(about=meta, of=RESOURCEQUOTAS, severity="Warning", reason="NotCounted", message=message)
+            )
+
+    async def _correct(self, found: ResourceQuota, *, wanted: dict[str, Any] | None) -> None:
+        """Let it say what is wanted; delete it if nothing is, or if it counts other pods, which never changes."""
+        meta = found.metadata
+        try:
+            if wanted is None or not has_scopes_of(found, wanted=wanted):
+                # Its end is an event, upon which another one is made.
+                await self._client.delete(RESOURCEQUOTAS, name=meta.name, namespace=meta.namespace, uid=meta.uid)
+                return
+            gone = dict.fromkeys(found.spec.hard.keys() - wanted["spec"]["hard"].keys())
+            patch = {"metadata": {"uid": meta.uid}, "spec": {"hard": gone | wanted["spec"]["hard"]}}
+            await self._client.patch(
+                RESOURCEQUOTAS, name=meta.name, patch=patch, as_type=ResourceQuota, namespace=meta.namespace
+            )
+        except (NotFound, Conflict):
+            # Its next event says more.
+            return
+
+
+def _failed(key: str, error: Exception, seconds: float) -> None:
+    log_failure("a ResourceQuota beside a tenant's is not kept yet", error=error, wait=seconds, quota=key)
