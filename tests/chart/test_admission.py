@@ -124,7 +124,11 @@ def test_the_webhook_is_reached_by_its_service(render: Render) -> None:
 
 def test_a_webhook_outside_the_cluster_is_reached_by_its_url(render: Render) -> None:
     chart = render(webhook__url="https://127.0.0.1:9443")
-    assert {hook["clientConfig"]["url"] for hook in hooks(chart).values()} == {"https://127.0.0.1:9443/mutate"}
+    urls = {
+        name: hook["clientConfig"]["url"].removeprefix("https://127.0.0.1:9443") for name, hook in hooks(chart).items()
+    }
+    assert urls.pop("requests.dovetail.dev") == "/translate"
+    assert set(urls.values()) == {"/mutate"}
 
 
 @pytest.mark.parametrize(
@@ -176,6 +180,25 @@ def test_a_webhook_that_is_away_stops_nobody_elses_pods(render: Render) -> None:
     ]
     (expression,) = hook["namespaceSelector"]["matchExpressions"]
     assert (expression["operator"], expression["values"]) == ("NotIn", ["kube-system", "dovetail-system"])
+
+
+def test_only_namespaces_that_opt_in_have_requests_translated_and_before_they_are_completed(render: Render) -> None:
+    chart = render(config__gpu_resource={"nvidia": "example.com/gpu"}, policies__exemptNamespaces=["gpu-operator"])
+    first, second, *_ = hooks(chart)
+    assert (first, second) == ("requests.dovetail.dev", "pods.dovetail.dev")
+    hook = hooks(chart)[first]
+    assert hook["namespaceSelector"]["matchLabels"] == {names.TRANSLATE: "true"}
+    (exempt,) = hook["namespaceSelector"]["matchExpressions"]
+    assert (exempt["operator"], exempt["values"][-1]) == ("NotIn", "gpu-operator")
+    # Of those namespaces, only pods that ask a vendor wait for it.
+    (condition,) = hook["matchConditions"]
+    assert '"example.com/gpu"' in condition["expression"]
+
+
+def test_the_operator_changes_no_tenant_s_quota(render: Render) -> None:
+    policy = named(render(), "ValidatingAdmissionPolicy")["dovetail-counted-quotas"]["spec"]
+    assert names.LABEL_COUNTED_QUOTA in policy["validations"][0]["expression"]
+    assert "dovetail-operator" in policy["matchConditions"][0]["expression"]
 
 
 @pytest.mark.parametrize(("required", "failure"), [(True, "Fail"), (False, "Ignore")])
@@ -342,6 +365,7 @@ JOBS_WRITTEN = {"CREATE gpujobs", "UPDATE gpujobs"}
 MUST_SEE = {
     "dovetail-allocations": {"CREATE pods", *POD_UPDATES},
     "dovetail-bindings": BINDINGS,
+    "dovetail-counted-quotas": {f"{verb} resourcequotas" for verb in ("CREATE", "UPDATE", "DELETE")},
     "dovetail-terms": BINDINGS,
     "dovetail-operator-terms": {"CREATE jobs"},
     "dovetail-pods": NEW_CONTAINERS,

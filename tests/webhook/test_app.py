@@ -34,7 +34,12 @@ def make_review(kind: str = "Pod", **request: Any) -> dict[str, Any]:
 
 
 async def post(
-    body: Any, *, metrics: Metrics | None = None, seconds: float = 4.0, connections: Connections | None = None
+    body: Any,
+    *,
+    metrics: Metrics | None = None,
+    seconds: float = 4.0,
+    connections: Connections | None = None,
+    path: str = "mutate",
 ) -> tuple[int, str]:
     reviewer = Reviewer(policy="Balanced", vendors=DEFAULT_VENDORS)
     app = application(reviewer, metrics=metrics or Metrics(), connections=connections, seconds=seconds)
@@ -42,7 +47,7 @@ async def post(
         serving.listening(app, host="127.0.0.1", port=0) as port,
         aiohttp.ClientSession() as http,
         http.post(
-            f"http://127.0.0.1:{port}/mutate", data=io.BytesIO(body) if isinstance(body, bytes) else json.dumps(body)
+            f"http://127.0.0.1:{port}/{path}", data=io.BytesIO(body) if isinstance(body, bytes) else json.dumps(body)
         ) as got,
     ):
         return got.status, await got.text()
@@ -69,6 +74,33 @@ async def test_a_job_gets_its_users_name() -> None:
     response = json.loads((await post(make_review("GPUJob", object={"metadata": {}})))[1])["response"]
     (operation,) = json.loads(base64.b64decode(response["patch"]))
     assert operation["value"] == {names.USER: "ada"}
+
+
+PLAIN = {"name": "main", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
+
+
+async def test_a_translation_is_a_step_of_its_own() -> None:
+    pod = {"metadata": {}, "spec": {"containers": [PLAIN]}}
+    response = json.loads((await post(make_review(object=pod), path="translate"))[1])["response"]
+    paths = {each["path"] for each in json.loads(base64.b64decode(response["patch"]))}
+    assert paths == {"/metadata/annotations", "/spec/containers", "/spec/tolerations"}
+    # Elsewhere the same pod is the vendor's.
+    response = json.loads((await post(make_review(object=pod)))[1])["response"]
+    assert (response["allowed"], response.get("patch")) == (True, None)
+
+
+async def test_only_requests_of_pods_are_translated() -> None:
+    response = json.loads((await post(make_review("GPUJob"), path="translate"))[1])["response"]
+    assert not response["allowed"]
+    assert "only the requests of pods are translated" in response["status"]["message"]
+
+
+async def test_what_no_vendor_could_give_is_denied_with_a_sentence() -> None:
+    pod = {"metadata": {}, "spec": {"containers": [{**PLAIN, "resources": {"limits": {"nvidia.com/gpu": "0.5"}}}]}}
+    response = json.loads((await post(make_review(object=pod), path="translate"))[1])["response"]
+    assert response["status"]["message"].startswith(
+        'nvidia.com/gpu of container main "0.5": must be a whole number of GPUs, 9999 at most'
+    )
 
 
 @pytest.mark.parametrize(

@@ -335,3 +335,54 @@ def test_a_container_of_a_plugin_s_loses_the_variables_that_would_win_over_it() 
 def test_an_amount_of_0_is_refused_in_a_sentence() -> None:
     with pytest.raises(RequestError, match=r"it asks nvidia\.com/gpu: 0, which gives it no device"):
         mutated(make_pod(limits={"nvidia.com/gpu": "0"}, runtimeClassName="nvidia"))
+
+
+def translation(pod: Manifest) -> dict[str, Any]:
+    return {each["path"]: each["value"] for each in mutation.patch_of_request(pod, vendors=DEFAULT_VENDORS)}
+
+
+def test_a_pod_that_asks_a_vendor_asks_dovetail_after_translation() -> None:
+    patch = translation(make_pod(limits={"nvidia.com/gpu": "2"}))
+    assert patch["/metadata/annotations"] == {names.REQUEST: "2(nvidia)"}
+    assert patch["/spec/containers"][0]["resources"]["limits"] == {names.GPU_MILLI: "2000"}
+    assert [each["key"] for each in patch["/spec/tolerations"]] == ["nvidia.com/gpu"]
+    assert "/spec/schedulerName" not in patch
+
+
+@pytest.mark.parametrize("spec", [{"schedulerName": "kai-scheduler"}, {"nodeName": "a"}])
+def test_a_pod_of_another_scheduler_or_with_a_node_keeps_what_it_says(spec: Manifest) -> None:
+    assert translation(make_pod(limits={"nvidia.com/gpu": "2"}, **spec)) == {}
+
+
+def test_a_pod_that_asks_no_vendor_is_not_translated() -> None:
+    assert translation(make_pod("2")) == {}
+
+
+AT_BIND = {
+    names.ALLOCATION: "{}",
+    names.TERM: "7",
+    f"{names.VISIBLE_DEVICES}.0": "GPU-1",
+    f"{names.MPS_MEMORY}.0": "0=8G",
+    f"{names.MPS_PERCENTAGE}.0": "50",
+    f"{names.CDI_CONTAINER}main": "nvidia.com/gpu=GPU-1",
+}
+
+
+def test_a_copy_loses_what_was_written_when_the_other_was_bound() -> None:
+    pod = make_pod("0.5")
+    pod["metadata"]["annotations"] |= AT_BIND
+    patch = mutation.patch_of_copy(pod)
+    assert {each["op"] for each in patch} == {"remove"}
+    paths = {each["path"].removeprefix("/metadata/annotations/").replace("~1", "/") for each in patch}
+    assert paths == set(AT_BIND)
+
+
+@pytest.mark.parametrize("annotations", [{}, {f"{names.CDI_CONTAINER}main": "nvidia.com/gpu=all"}, {"a~b/c": "d"}])
+def test_what_is_no_copy_keeps_its_annotations(annotations: dict[str, str]) -> None:
+    pod = make_pod("0.5")
+    pod["metadata"]["annotations"] |= annotations
+    assert mutation.patch_of_copy(pod) == []
+
+
+def test_a_pod_without_annotations_is_no_copy() -> None:
+    assert mutation.patch_of_copy({"metadata": {"annotations": None}, "spec": {}}) == []
