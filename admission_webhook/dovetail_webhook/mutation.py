@@ -193,7 +193,7 @@ def patch_of_request(pod: Manifest, *, vendors: Vendors) -> Patch:
 def patch_of_copy(pod: Manifest) -> Patch:
     """The changes to a new pod that says what the extender writes when it binds one: it is a copy, and gets its own.
 
-    Tools that copy or restore pods keep annotations. The policies refuse these on a new pod, whoever wrote them.
+    Tools that copy or restore pods keep annotations. The policies refuse these on every new pod.
     """
     annotations = pod["metadata"].get("annotations") or {}
     copied = [name for name in annotations if name in _AT_BIND or name.startswith(_AT_BIND_BY_CONTAINER)]

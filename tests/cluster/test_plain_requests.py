@@ -183,7 +183,7 @@ async def test_a_quota_on_the_vendor_s_gpus_counts_those_of_dovetail(client: Cli
 
     body = {"metadata": {"name": "gpus"}, "spec": {"hard": {f"requests.{NVIDIA}": "1"}}}
     await client.create(RESOURCEQUOTAS, body=body, as_type=Manifest, namespace=namespace)
-    await until(lambda: hard("dovetail-gpus"), what="a ResourceQuota beside it")
+    await until(lambda: hard("dovetail-gpus"), what="a companion")
     with pytest.raises(
         KubeError, match=r"exceeded quota: dovetail-gpus, requested: requests.dovetail.dev/gpu-milli=4k"
     ):
@@ -206,7 +206,7 @@ async def test_a_quota_on_the_vendor_s_gpus_counts_those_of_dovetail(client: Cli
     await until(raised, what="the limit follows")
     # One whose limits somebody removed is there again.
     await client.delete(RESOURCEQUOTAS, name="dovetail-gpus", namespace=namespace)
-    await until(lambda: hard("dovetail-gpus"), what="a ResourceQuota beside it again")
+    await until(lambda: hard("dovetail-gpus"), what="a companion again")
     await client.delete(RESOURCEQUOTAS, name="gpus", namespace=namespace)
 
     async def gone() -> bool:

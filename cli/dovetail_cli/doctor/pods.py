@@ -40,23 +40,28 @@ class _Pod(Described, frozen=True, kw_only=True):
 class PodFacts(NamedTuple):
     """What pods request and are built for.
 
-    `resources_asked` are the extended resources that pods request above 0, by namespace.
+    `resources_asked` are the extended resources that pods request above 0, by namespace, and `resources_waited_for`
+    those of pods without a node.
     """
 
     resources_asked: Mapping[str, AbstractSet[str]]
+    resources_waited_for: Mapping[str, AbstractSet[str]]
     built_containers: Sequence[BuiltContainer]
 
 
 async def read_pods(cluster: Cluster) -> PodFacts:
     """The facts of all pods. Each page of pods is dropped once it is read."""
     asked: dict[str, set[str]] = defaultdict(set)
+    waited: dict[str, set[str]] = defaultdict(set)
     built: list[BuiltContainer] = []
     async for page in cluster.client.pages(PODS, as_type=_Pod):
         for pod in page.items or ():
             for container in (*pod.spec.containers, *pod.spec.init_containers):
                 asked[pod.metadata.namespace] |= _asked(container)
+                if not pod.spec.node_name and not is_terminal(pod.status.phase):
+                    waited[pod.metadata.namespace] |= _asked(container)
             built += _built(pod)
-    return PodFacts(resources_asked=asked, built_containers=built)
+    return PodFacts(resources_asked=asked, resources_waited_for=waited, built_containers=built)
 
 
 def _asked(container: _Container) -> set[str]:

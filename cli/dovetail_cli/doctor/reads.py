@@ -116,6 +116,7 @@ async def read_all(cluster: Cluster) -> Picture:
         slices=await seen(list_slices(cluster.client, drivers=names.GPU_DRIVERS)),
         namespaces=await seen(listed(cluster, resource=NAMESPACES, type_=Namespace)),
         resources_asked=pods if isinstance(pods, Unseen) else pods.resources_asked,
+        resources_waited_for=pods if isinstance(pods, Unseen) else pods.resources_waited_for,
         built_containers=pods if isinstance(pods, Unseen) else pods.built_containers,
         job_namespaces=await seen(job_namespaces(cluster)),
         storage_classes=await seen(listed(cluster, resource=_STORAGE_CLASSES, type_=Object)),

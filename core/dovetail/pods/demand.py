@@ -30,9 +30,8 @@ from dovetail.pods.device_plugin import (
 )
 from dovetail.pods.effective_request import host_room_mib, peak
 from dovetail.pods.errors import quantity_error, template_error
-from dovetail.pods.injection_types import PodAddedTo
 from dovetail.pods.node_affinity import tolerating
-from dovetail.pods.template_types import Whereabouts
+from dovetail.pods.template_types import PodAddedTo, Whereabouts
 from dovetail.pods.topology import topology_of
 
 

@@ -1,4 +1,4 @@
-"""The parts of a pod's spec that decide where and with whom it may run. Values only.
+"""The parts of a pod's spec that decide where it may run, and those to which something is added. Values only.
 
 The API server does not check a job's template before it creates the Job. To decode a spec as these types once turns an
 invalid pod into one sentence; later code finds valid values.
@@ -114,3 +114,34 @@ class Whereabouts(_Said, frozen=True, kw_only=True):
     host_network: bool = False
     containers: list[PortsOf] = []
     init_containers: list[PortsOf] = []
+
+
+class Named(_Said, frozen=True, kw_only=True):
+    """A volume, or a variable."""
+
+    name: str = ""
+
+
+class Mount(_Said, frozen=True, kw_only=True):
+    """A mount of a volume in a container."""
+
+    name: str = ""
+    mount_path: str = ""
+
+
+class ContainerAddedTo(_Said, frozen=True, kw_only=True):
+    """A container."""
+
+    command: list[str] = []
+    args: list[str] = []
+    env: list[Named] = []
+    volume_mounts: list[Mount] = []
+
+
+class PodAddedTo(_Said, frozen=True, kw_only=True):
+    """A pod's spec."""
+
+    containers: list[ContainerAddedTo] = []
+    init_containers: list[ContainerAddedTo] = []
+    volumes: list[Named] = []
+    termination_grace_period_seconds: int | None = None

@@ -1,7 +1,7 @@
 """Pods that ask a vendor's whole GPUs (`nvidia.com/gpu: 2`) as pods that ask Dovetail for them. Pure.
 
-Programs write these resources, and nobody edits their manifests. The webhook translates them in namespaces that opt in,
-before it completes the pod as one that was annotated by hand.
+Programs write these resources in manifests that people do not edit. The webhook translates them in namespaces that
+opt in, before it completes the pod as one that was annotated by hand.
 """
 
 import re

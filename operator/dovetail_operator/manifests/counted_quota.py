@@ -1,7 +1,7 @@
 """The ResourceQuota by which a tenant's limit on a vendor's GPUs also binds GPUs of Dovetail. Pure.
 
 A ResourceQuota on `requests.nvidia.com/gpu` counts what containers request, and containers with GPUs of Dovetail
-request other resources. Beside it stands one on these: 4 GPUs of the vendor are 4,000 thousandths of Dovetail's, less
+request other resources. Its companion limits these: 4 GPUs of the vendor are 4,000 thousandths of Dovetail's, less
 what the tenant's pods hold of the vendor's.
 """
 
@@ -48,13 +48,13 @@ def is_counted(quota: ResourceQuota) -> bool:
     return quota.metadata.labels.get(names.LABEL_COUNTED_QUOTA) == "true"
 
 
-def name_beside(name: str) -> str:
-    """The name of the ResourceQuota that stands beside the tenant's."""
+def companion_name(name: str) -> str:
+    """The name of the companion of the tenant's ResourceQuota with this name."""
     return name_with(_PREFIX, name=name)
 
 
 def counted_quota(quota: ResourceQuota, *, resource: str) -> Manifest | None:
-    """The ResourceQuota to stand beside `quota`, as JSON; None if `quota` does not limit the vendor's `resource`.
+    """The companion of `quota`, as JSON; None if `quota` does not limit the vendor's `resource`.
 
     Its hard limits are thousandths of GPUs, and GPUs in turns.
     """
@@ -81,7 +81,7 @@ def counted_quota(quota: ResourceQuota, *, resource: str) -> Manifest | None:
         "apiVersion": "v1",
         "kind": RESOURCEQUOTAS.kind,
         "metadata": {
-            "name": name_beside(meta.name),
+            "name": companion_name(meta.name),
             "namespace": meta.namespace,
             "labels": {names.LABEL_COUNTED_QUOTA: "true"},
             "ownerReferences": [owner],

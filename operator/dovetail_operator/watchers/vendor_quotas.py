@@ -1,4 +1,4 @@
-"""Lets a tenant's ResourceQuota on a vendor's GPUs bind GPUs of Dovetail too, by one of the operator's beside it."""
+"""Lets a tenant's ResourceQuota on a vendor's GPUs bind GPUs of Dovetail too, by a companion."""
 
 import asyncio
 import random
@@ -27,7 +27,7 @@ _HANDS: Final = 2
 
 
 class VendorQuotas:
-    """Follows all ResourceQuotas, and keeps one beside each that limits the vendor's GPUs."""
+    """Follows all ResourceQuotas, and keeps the companion of each that limits the vendor's GPUs."""
 
     def __init__(
         self, client: Client, *, vendors: Vendors, post: Callable[[Announcement], None], rng: random.Random
@@ -57,18 +57,18 @@ class VendorQuotas:
             self._queue.add(f"{meta.namespace}/{owner.name}")
 
     async def _keep(self, key: str) -> None:
-        """Make the ResourceQuota beside this one say what it must; the garbage collector removes it with its owner."""
+        """Make the companion of this ResourceQuota say what it must; garbage collection removes it with its owner."""
         quota = self._quotas.store.get(key)
         if quota is None:
             return
         wanted = counted_quota(quota, resource=self._resource)
-        found = self._beside(quota)
+        found = self._companion(quota)
         if found is not None and (wanted is None or not says(found, wanted=wanted)):
             await self._correct(found, wanted=wanted)
         elif found is None and wanted is not None:
             await self._create(quota, wanted=wanted)
 
-    def _beside(self, quota: ResourceQuota) -> ResourceQuota | None:
+    def _companion(self, quota: ResourceQuota) -> ResourceQuota | None:
         """The ResourceQuota that the operator made for this one."""
         meta = quota.metadata
         ours = (each for each in self._quotas.store.values() if is_counted(each))
@@ -111,4 +111,4 @@ class VendorQuotas:
 
 
 def _failed(key: str, error: Exception, seconds: float) -> None:
-    log_failure("a ResourceQuota beside a tenant's is not kept yet", error=error, wait=seconds, quota=key)
+    log_failure("the companion of a ResourceQuota is not kept yet", error=error, wait=seconds, quota=key)

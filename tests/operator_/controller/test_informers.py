@@ -17,6 +17,7 @@ from dovetail_operator.controller.informers import Handlers, Informers
 from dovetail_operator.metrics import make_counters
 from dovetail_operator.state.state import State
 from dovetail_operator.watchers.node_tenants import NodeTenants
+from dovetail_operator.watchers.waiting_pods import WaitingPods
 from dovetail_operator.writes.job_numbers import Numbers
 from tests.background import running
 from tests.core.kube.api import Answer, Api, refusal
@@ -56,6 +57,7 @@ def connected(client: Client, *, state: State, unreadable: list[str]) -> Informe
         on_unreadable_job=lambda meta, _problem: unreadable.append(meta.name),
         tenants=NodeTenants(client, pods=informers.pods.values, vendors=DEFAULT_VENDORS, rng=rng),
         guests=guests,
+        waiting=WaitingPods(client, state=state, nodes=informers.nodes, post=lambda _: None, rng=rng),
     )
     return informers
 

@@ -1,4 +1,4 @@
-"""The ResourceQuota beside one that limits a vendor's GPUs."""
+"""The companion of a ResourceQuota that limits a vendor's GPUs."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dovetail import names
 from dovetail.formats.quantities import whole
-from dovetail_operator.manifests.counted_quota import ResourceQuota, counted_quota, is_counted, name_beside, says
+from dovetail_operator.manifests.counted_quota import ResourceQuota, companion_name, counted_quota, is_counted, says
 
 NVIDIA = "nvidia.com/gpu"
 MILLI, TURNS = f"requests.{names.GPU_MILLI}", f"requests.{names.GPU_TURN}"
@@ -23,7 +23,7 @@ def quota(hard: Any = "4", *, used: Any = None, **spec: Any) -> ResourceQuota:
 
 
 def made(found: ResourceQuota) -> ResourceQuota:
-    """What stands beside it, as the API server returns it."""
+    """Its companion, as the API server returns it."""
     wanted = counted_quota(found, resource=NVIDIA)
     assert wanted is not None
     return msgspec.convert(wanted, ResourceQuota, strict=False)
@@ -47,7 +47,7 @@ def test_both_together_never_exceed_the_limit(hard: int, used: int) -> None:
 
 
 @pytest.mark.parametrize("found", [quota(None), quota("many"), quota("4", used="many"), made(quota("4"))])
-def test_what_limits_none_or_is_unreadable_or_the_operator_s_own_has_none_beside_it(found: ResourceQuota) -> None:
+def test_what_limits_none_or_is_unreadable_or_the_operator_s_own_has_no_companion(found: ResourceQuota) -> None:
     assert counted_quota(found, resource=NVIDIA) is None
 
 
@@ -79,5 +79,5 @@ def test_an_unreadable_amount_is_not_what_is_wanted() -> None:
 
 
 def test_names_beyond_the_longest_stay_distinct() -> None:
-    assert name_beside("a" * 240 + "b") != name_beside("a" * 240 + "c")
-    assert len(name_beside("a" * 253)) <= 253
+    assert companion_name("a" * 240 + "b") != companion_name("a" * 240 + "c")
+    assert len(companion_name("a" * 253)) <= 253

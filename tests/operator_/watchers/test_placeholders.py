@@ -150,7 +150,7 @@ def test_a_placeholder_keeps_the_constraints_of_the_job() -> None:
     pool = replace(POOL, taints=(Taint(key="gpu", effect="NoSchedule"),))
     made = pod_for(job_with(template={"spec": spec}), pool=pool, besides=("b", "a"))
     assert made["spec"]["nodeSelector"] == {"disk": "ssd", "pool": "v100"}
-    assert made["spec"]["tolerations"] == [{"key": "gpu", "operator": "Exists"}]
+    assert [each["key"] for each in made["spec"]["tolerations"]] == ["gpu", "nvidia.com/gpu"]
     assert made["spec"]["containers"][0]["image"] == "train:1"
     required = made["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     other_hosts = {"key": "kubernetes.io/hostname", "operator": "NotIn", "values": ["a", "b"]}

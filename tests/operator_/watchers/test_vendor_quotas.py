@@ -1,4 +1,4 @@
-"""A ResourceQuota of the operator's beside each that limits a vendor's GPUs, on a scripted API server."""
+"""The companions of ResourceQuotas that limit a vendor's GPUs, on a scripted API server."""
 
 import asyncio
 import json
@@ -63,7 +63,7 @@ def rig(client: Client) -> Rig:
     return Rig(client)
 
 
-async def test_one_is_made_beside_each(rig: Rig, api: Api) -> None:
+async def test_each_gets_a_companion(rig: Rig, api: Api) -> None:
     api.answer(LIST, page(theirs()))
     api.answer(f"POST {QUOTAS}", Answer(body=ours()))
     async with rig.running():
@@ -84,7 +84,7 @@ async def test_its_limit_follows(rig: Rig, api: Api) -> None:
     assert patch["metadata"] == {"uid": "u2"}
 
 
-async def test_one_that_limits_none_any_more_has_none_beside_it(rig: Rig, api: Api) -> None:
+async def test_one_that_limits_none_any_more_has_no_companion(rig: Rig, api: Api) -> None:
     api.answer(LIST, page({**theirs(), "spec": {"hard": {"pods": "3"}}}, ours()))
     api.answer(f"DELETE {QUOTAS}/dovetail-gpus", Answer(body={}))
     async with rig.running():

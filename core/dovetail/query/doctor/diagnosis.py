@@ -12,6 +12,7 @@ from dovetail.query.doctor import (
     nodes,
     pod_security,
     presets,
+    requests,
     rollouts,
 )
 from dovetail.query.doctor.findings import Finding, Unseen
@@ -25,6 +26,7 @@ def judge(picture: Picture, *, node: str | None = None) -> list[Finding]:
         *control_plane.judge(picture),
         *rollouts.judge(picture),
         *pod_security.judge(picture, settings=settings),
+        *(requests.judge(picture, settings=settings) if node is None else ()),
         *frameworks.judge(picture, only=node),
         *nodes.judge(picture, settings=settings, only=node),
         *(neighbours.judge(picture, settings=settings) if node is None else ()),

@@ -78,6 +78,7 @@ class Picture:
     slices            the ResourceSlices of DRA drivers for GPUs
     namespaces        the Namespaces
     resources_asked   extended resources that pods request above 0, by namespace
+    resources_waited_for  the same of pods that have no node, by namespace
     built_containers  containers with GPUs that say which CUDA they are built for
     job_namespaces    the namespaces that have GPUJobs
     storage_classes   the StorageClasses
@@ -104,6 +105,7 @@ class Picture:
     slices: Sequence[ResourceSlice] | Unseen
     namespaces: Sequence[Namespace] | Unseen
     resources_asked: Mapping[str, AbstractSet[str]] | Unseen
+    resources_waited_for: Mapping[str, AbstractSet[str]] | Unseen
     built_containers: Sequence[BuiltContainer] | Unseen
     job_namespaces: AbstractSet[str] | Unseen
     storage_classes: Sequence[Object] | Unseen

@@ -92,6 +92,7 @@ def picture(**changes: Any) -> Picture:
         namespaces=[namespace("team", enforce="baseline"), namespace("lab")],
         built_containers=[],
         resources_asked={"team": {"dovetail.dev/gpu-milli"}, "lab": {"example.org/dongle"}},
+        resources_waited_for={"lab": {"example.org/dongle"}},
         job_namespaces={"team"},
         storage_classes=[],
         pod_monitors=GONE,

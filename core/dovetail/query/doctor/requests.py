@@ -1,0 +1,34 @@
+"""Checks of pods that wait for a vendor's GPUs while Dovetail manages nodes: what would let them start there. Pure."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from dovetail import names
+from dovetail.config.settings import Settings
+from dovetail.query.doctor.findings import Finding, Unseen, unknown
+from dovetail.query.doctor.picture import Picture
+
+CHECK: Final = "requests"
+
+
+def judge(picture: Picture, *, settings: Settings) -> Iterator[Finding]:
+    """Report namespaces whose pods wait for a vendor's resource, and whose requests are not translated."""
+    waited, nodes, namespaces = picture.resources_waited_for, picture.nodes, picture.namespaces
+    if isinstance(waited, Unseen):
+        yield unknown(CHECK, unseen=waited)
+        return
+    if isinstance(nodes, Unseen) or isinstance(namespaces, Unseen):
+        # Other checks say so.
+        return
+    if not any(node.metadata.labels.get(names.LABEL_MANAGED) == "true" for node in nodes):
+        return
+    translated = {each.metadata.name for each in namespaces if each.metadata.labels.get(names.TRANSLATE) == "true"}
+    for name in sorted(waited.keys() - translated):
+        for resource in sorted(waited[name] & set(settings.vendors.resources)):
+            yield Finding(
+                level="warning",
+                check=CHECK,
+                message=f"{name}: pods wait for {resource}, which only nodes with a device plugin have, not those that "
+                f"Dovetail manages",
+                fix=f"kubectl label namespace {name} {names.TRANSLATE}=true, and create the pods again",
+            )
