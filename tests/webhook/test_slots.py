@@ -2,11 +2,13 @@
 
 import asyncio
 import threading
+from functools import partial
 
 import pytest
 
 from dovetail_webhook.slots import Slots
 from tests.background import eventually
+from tests.faults import at_each_await
 
 
 class Gate:
@@ -60,3 +62,45 @@ async def test_who_waits_no_longer_is_passed_over() -> None:
     assert await asyncio.wait_for(small, timeout=30) == "small"
     await first
     assert large.cancelled()
+
+
+async def test_a_caller_that_leaves_at_any_await_gives_its_slot_back_once() -> None:
+    """With a slot free, and with another one's work that ends while it waits."""
+
+    async def make(*, is_busy: bool) -> Slots:
+        slots = Slots(count=1, memory=10)
+        if is_busy:
+            slots._hold(7)
+            ending.append(asyncio.create_task(end_work(slots)))
+        return slots
+
+    async def end_work(slots: Slots) -> None:
+        while not slots._waiting:  # noqa: ASYNC110 - the slots have no event
+            await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        slots._give(7)
+
+    async def end(slots: Slots) -> object:
+        await eventually(lambda: slots._free == 1 and slots._memory == 10)
+        return list(slots._waiting)
+
+    ending = list[asyncio.Task[None]]()
+    for is_busy in (False, True):
+        points = await at_each_await(
+            partial(make, is_busy=is_busy), journey=lambda slots: slots.run(lambda: None, memory=10), end=end
+        )
+        assert points == 1 + is_busy
+
+
+async def test_a_caller_that_leaves_as_it_gets_its_turn_gives_it_to_the_next_one() -> None:
+    slots = Slots(count=1, memory=10)
+    slots._hold(1)
+    leaving = asyncio.create_task(slots.run(lambda: "first", memory=1))
+    following = asyncio.create_task(slots.run(lambda: "second", memory=10))
+    await asyncio.sleep(0)
+    # Both within one turn of the event loop: the slot is its own already when it is cancelled.
+    slots._give(1)
+    leaving.cancel()
+    assert await asyncio.wait_for(following, timeout=30) == "second"
+    await eventually(lambda: slots._free == 1)
+    assert slots._memory == 10

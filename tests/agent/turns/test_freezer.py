@@ -1,5 +1,6 @@
 """Pods that stand still and go on, on cgroup trees of plain files: v1 and v2, kubelet's both drivers."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from dovetail_agent.turns.cgroup_freezer import FreezerV1, Freezing, NoFreezer, 
 from dovetail_agent.turns.freezer import DEADLINE_SECONDS, Freezer
 from dovetail_agent.turns.state_files import Marks
 from tests.agent.fake_cgroups import OTHER, UID, FakeKernel
+from tests.faults import Effects, at_each_effect
 
 TENANT = Tenant(uid=UID, node="n", workload="ns/job", running=True, namespace="ns", name="job-0")
 PATHS = (
@@ -175,3 +177,50 @@ def test_beside_a_v1_freezer_a_mounted_v2_is_not_taken(tmp_path: Path) -> None:
     (tmp_path / "unified").mkdir()
     (tmp_path / "unified" / "cgroup.controllers").touch()
     assert isinstance(freezer_at(kernel.mount), FreezerV1)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_an_agent_that_is_killed_at_any_step_leaves_no_pod_frozen_without_a_mark(tmp_path: Path, version: int) -> None:
+    """Whatever it was doing: freezing, or thawing a pod. The next agent thaws what is marked."""
+    folders = (tmp_path / str(number) for number in range(1000))
+
+    def make(effects: Effects) -> Node:
+        node = Node(FakeKernel(next(folders), version=version))
+        for part, names in ((node.freezer._freezing, ("freeze", "thaw")), (node.freezer._marks, ("mark", "drop"))):
+            for name in names:
+                monkey(part, name, effects.around(name, getattr(part, name)))
+        return node
+
+    def journey(node: Node) -> None:
+        node.freezer.suspend(TENANT)
+        node.freezer.resume(TENANT)
+        node.freezer.suspend(TENANT)
+        node.freezer.thaw_all()
+
+    def safe(node: Node) -> None:
+        assert node.freezer._marks.has(UID) or not node.kernel.stands(node.group), "frozen, and nothing says so"
+
+    def restart(node: Node) -> Node:
+        node.freezer.thaw_all()
+        assert not node.kernel.stands(node.group)
+        return node
+
+    def end(node: Node) -> object:
+        return node.kernel.stands(node.group), node.freezer._marks.all()
+
+    assert at_each_effect(make, journey=journey, end=end, restart=restart, safe=safe) >= 8
+
+
+def monkey(part: object, name: str, by: Callable[..., object]) -> None:
+    object.__setattr__(part, name, by)
+
+
+class Node:
+    """A node with one pod, and an agent's freezer."""
+
+    def __init__(self, kernel: FakeKernel) -> None:
+        self.kernel = kernel
+        self.group = kernel.add(f"kubepods/pod{UID}")
+        marks = Marks(kernel.mount / "marks", clock=kernel.clock)
+        marks.prepare()
+        self.freezer = Freezer(freezer_at(kernel.mount), marks=marks, clock=kernel.clock, sleep=kernel.sleep)
