@@ -15,7 +15,7 @@ from dovetail.names import GROUP
 from tests.extender.api_server import _status
 from tests.gateway.api_server import GatewayApiServer, User
 
-Fault = Literal["429", "500", "503", "410", "409", "gone", "silent", "garbage", "cut off"]
+Fault = Literal["429", "500", "503", "409", "gone", "silent", "garbage", "cut off"]
 _PATH: Final = re.compile(
     r"/(?:api|apis/(?P<group>[^/]+))/[^/]+(?:/namespaces/(?P<namespace>[^/]+))?"
     r"/(?P<resource>[a-z]+)(?:/(?P<name>[^/]+)(?:/(?P<sub>[a-z]+))?)?"
@@ -157,7 +157,7 @@ class RbacApiServer(GatewayApiServer):
             case "silent":
                 await self.speaks.wait()
             case "garbage":
-                return web.Response(text="<html>502 Bad Gateway</html>", content_type="text/html")
+                return web.Response(status=502, text="<html>Bad Gateway</html>", content_type="text/html")
             case "cut off":
                 response = web.StreamResponse(headers={"Content-Length": "1000"})
                 await response.prepare(request)
@@ -165,7 +165,7 @@ class RbacApiServer(GatewayApiServer):
                 request.transport.abort()
             case "429":
                 refused = _status(429, "TooManyRequests", "the API server is busy")
-                refused.headers["Retry-After"] = "7"
+                refused.headers["Retry-After"] = "0"
                 return refused
             case _:
                 return _status(int(fault), "Because", f"refused with {fault}")
