@@ -50,7 +50,8 @@ def node_tree(name: str, *, status: GPUNodeStatus, tenants: Sequence[Tenant]) ->
 
     tree = Tree(Text(node_line(name, status=status), style="bold"))
     for device in status.devices:
-        branch = tree.add(Text(device_line(device), style="green" if device.health == "Healthy" else "red"))
+        reason = "" if device.health == "Healthy" else f"unhealthy: {device.health_reason}"
+        branch = tree.add(Text(device_line(device, reason=reason), style="red" if reason else "green"))
         for line in _facts(device, tenants=tenants):
             branch.add(Text(line))
     return tree

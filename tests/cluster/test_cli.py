@@ -113,8 +113,9 @@ async def test_json_tells_the_devices_that_the_cluster_promised(shell: Shell, jo
     ]
     found = json.loads(await shell("ginfo", "-o", "json"))
     devices = {device["uuid"]: device for node in found["nodes"] for device in node["devices"]}
-    assert found["total_gpus"] == len(devices) == 14
-    assert devices[status.devices[0].uuid]["status"] == f"In use by job {job['id']} (0.5)"
+    assert found["totalGpus"] == len(devices) == 14
+    (tenant,) = devices[status.devices[0].uuid]["tenants"]
+    assert (tenant["job"], tenant["shareMilli"]) == (job["id"], 500)
 
 
 async def test_a_job_that_fits_nowhere_shows_its_reason(shell: Shell, jobs: Jobs) -> None:

@@ -89,7 +89,7 @@ async def test_cordoned_devices_and_those_that_strangers_use_take_no_work_until_
     assert "it takes no new work meanwhile" in (await told(client, "StrangerOnGPU", FIRST)).message
     await jobs.submit(gpu="1(T4)", run=1)
     waits = await jobs.phase("Queued", reason="NodeUnhealthy")
-    assert "unhealthy or cordoned" in waits.message
+    assert f"on node {FIRST} is used by processes without an allocation" in waits.message
     await annotate(FIRST, names.SIMULATED_STRANGERS, None)
     assert (await jobs.phase("Succeeded")).nodes == [FIRST]
 

@@ -133,8 +133,8 @@ async def test_drains_and_advance_reservations_bound_the_plan(api: GatewayApiSer
         while len((found := await plan_of(face, token="admin-token"))["drains"]) < 2 or not found["windows"]:
             pass
     assert [(each["node"], each["index"], each["why"]) for each in found["drains"]] == [
-        ("a", 3, "cordoned"),
-        ("b", None, "cordoned"),
+        ("a", 3, "GPU 3 on node a is cordoned"),
+        ("b", None, "node b is cordoned"),
     ]
     assert (found["windows"][0]["quota"], found["windows"][0]["name"]) == ("canaryquota", "course")
     [hidden] = (await plan_of(face, token="red-token"))["windows"]

@@ -5,15 +5,14 @@ from typing import Any
 
 import pytest
 
+from dovetail.answers.inventory import NodeUse, take
 from dovetail.api.builtin import Node
 from dovetail.api.gpunode import GPUNode
 from dovetail.decoding import convert
 from dovetail.gpu.models import nominal_gb
-from dovetail.query.nodes.inventory import take
 from dovetail_gateway.access.legacy_account import Account
 from dovetail_gateway.access.visibility import EVERYTHING
 from dovetail_gateway.app import Options
-from dovetail_gateway.cluster.cache import NodeUse
 from dovetail_gateway.v1.request import NoSuchGPU, reservation
 from dovetail_gateway.v1.setup import pytorch, tensorflow
 from dovetail_gateway.v1.status import node_data, node_row
@@ -35,8 +34,8 @@ async def red(api: GatewayApiServer) -> Any:
 
 def use_of(node: str = "a", **gpunode: Any) -> NodeUse:
     made = convert(make_gpunode(node, **gpunode), as_type=GPUNode)
-    uses = take([made], pods=[], scheduler="", namespace="").nodes[node]
-    return NodeUse(node=convert(make_node(node), as_type=Node), gpunode=made, uses=tuple(uses))
+    nodes = [convert(make_node(node), as_type=Node)]
+    return take([made], pods=[], scheduler="", namespace="", nodes=nodes).nodes[node]
 
 
 async def test_more_workers_than_a_job_may_have_are_refused_by_the_requests_own_words(red: Face) -> None:

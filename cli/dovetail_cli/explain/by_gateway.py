@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
+from dovetail.answers.explain.answer import Cause, Change, NodeAnswer
 from dovetail.api.gpujob import GPUJob
-from dovetail.explain.answer import Cause, Change, NodeAnswer
 from dovetail.query.explain.explanation import Held
 from dovetail.query.explain.rows import ExplanationRow, node_answer_row
 from dovetail.sdk.types import Explanation

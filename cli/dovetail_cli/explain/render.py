@@ -5,8 +5,9 @@ from typing import Any, Final
 
 import msgspec
 
-from dovetail.explain.answer import Cause, Change, NodeAnswer
-from dovetail.explain.nodes import devices_text
+from dovetail.answers.explain.answer import Cause, Change, NodeAnswer
+from dovetail.answers.explain.nodes import devices_text
+from dovetail.answers.node_text import memory_text
 from dovetail.query.explain.explanation import Explanation
 from dovetail.query.explain.rows import ExplanationRow, NodeAnswerRow, explanation_row
 from dovetail_cli.ui import output
@@ -79,14 +80,14 @@ def _line(node: NodeAnswer) -> list[str]:
 
 def _surroundings(explanation: Explanation) -> str:
     namespace = explanation.subject.namespace
-    lines = [["NODE", "GPU", "MODEL", "MEMORY MiB", "STATUS"]]
+    lines = [["NODE", "GPU", "MODEL", "MEMORY", "STATUS"]]
     for name, uses in (explanation.around or {}).items():
         lines += [
             [
                 name,
                 str(use.device.index),
                 use.device.model,
-                f"{use.device.used_mib}/{use.device.memory_mib}",
+                memory_text(use),
                 use.status(namespace=namespace),
             ]
             for use in uses

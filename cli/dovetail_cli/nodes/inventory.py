@@ -2,23 +2,30 @@
 
 import asyncio
 import sys
-from collections.abc import Sequence
+import time
 from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
 
-from dovetail.api.builtin import Pod
+from dovetail import names
+from dovetail.answers import job_uses
+from dovetail.answers.inventory import DeviceUse, Inventory, NodeReader, NodeUse, enforcing, take
+from dovetail.answers.node_text import memory_text, power_text, temperature_text, utilization_text
+from dovetail.answers.nodes import inventory_row
+from dovetail.answers.tenants import tenant_counts
+from dovetail.api.builtin import Node, Pod
 from dovetail.api.gpunode import GPUNode
-from dovetail.api.resources import GPUNODES, PODS
+from dovetail.api.resources import GPUNODES, NODES, PODS
+from dovetail.cluster.dra_drivers import drivers_now
+from dovetail.cluster.staleness import Freshness
 from dovetail.kube.errors import Forbidden, NotFound
+from dovetail.kube.queries.cluster import read_settings
+from dovetail.kube.resource_slices import list_slices
 from dovetail.query.jobs.places import places_text
-from dovetail.query.nodes import job_uses
-from dovetail.query.nodes.inventory import DeviceUse, Inventory, NodeSoftware, enforcing, take
-from dovetail.query.nodes.rows import inventory_row, node_rows
-from dovetail.query.nodes.tenants import tenant_counts
 from dovetail_cli.cluster import scheduler_health
 from dovetail_cli.cluster.connection import Cluster, work
+from dovetail_cli.cluster.release import release_namespace
 from dovetail_cli.ui import output
 from dovetail_cli.ui.errors import MissingError
 
@@ -27,18 +34,19 @@ CSV_COLUMNS: Final = (
     "temperature_celsius", "power_watts", "compute_capability", "driver_version", "runtime_version", "training",
     "inference", "unspecified",
 )  # fmt: skip
+_NONE: Final = "not available"
 JOB_COLUMNS: Final = ("HOLDER", "NAMESPACE", "KIND", "GPUS", "MEMORY_MIB", "DEVICES")
 
 
 def text(found: Inventory) -> str:
     """For people. On a cluster with one node, its devices begin at the margin."""
     if len(found.nodes) == 1:
-        ((node, uses),) = found.nodes.items()
-        return "\n".join([*_summary(found), *_about(found, node=node), "", *_devices(found, uses=uses)])
+        (node,) = found.nodes.values()
+        return "\n".join([*_summary(found), *_about(node), "", *_devices(found, node=node)])
     lines = _summary(found)
-    for node, uses in found.nodes.items():
-        inner = [*_about(found, node=node), *_devices(found, uses=uses)]
-        lines += ["", f"Node {node}", *(f"  {line}" for line in inner)]
+    for node in found.nodes.values():
+        inner = [*_about(node), *_devices(found, node=node)]
+        lines += ["", f"Node {node.name}", *(f"  {line}" for line in inner)]
     return "\n".join(lines)
 
 
@@ -52,17 +60,27 @@ def text_by_job(found: Inventory) -> str:
 
 def rows(found: Inventory) -> list[dict[str, Any]]:
     """One flat row for each device, for CSV."""
-    return [
-        {
-            "node": node.name,
-            **msgspec.to_builtins(device),
-            **msgspec.to_builtins(device.tenants),
-            "driver_version": node.driver_version,
-            "runtime_version": node.runtime_version,
-        }
-        for node in node_rows(found)
-        for device in node.devices
-    ]
+    return [_csv_row(use, node=node, namespace=found.namespace) for node in found.nodes.values() for use in node.uses]
+
+
+def _csv_row(use: DeviceUse, *, node: NodeUse, namespace: str) -> dict[str, Any]:
+    device, status = use.device, node.gpunode.status
+    return {
+        "node": use.node,
+        "index": device.index,
+        "model": device.model,
+        "uuid": device.uuid,
+        "status": use.status(namespace=namespace),
+        "memory_used_mib": use.used_mib,
+        "memory_total_mib": device.memory_mib,
+        "utilization": use.utilization,
+        "temperature_celsius": use.temperature_celsius,
+        "power_watts": use.power_watts,
+        "compute_capability": device.compute_capability,
+        "driver_version": status.driver_version,
+        "runtime_version": status.runtime_version,
+        **msgspec.structs.asdict(tenant_counts(use.holders)),
+    }
 
 
 def job_rows(found: Inventory) -> list[dict[str, Any]]:
@@ -95,39 +113,37 @@ def _summary(found: Inventory) -> list[str]:
     return lines if devices else [*lines, "No node reports a GPU."]
 
 
-def _about(found: Inventory, *, node: str) -> list[str]:
-    """What the agent reports of the node itself."""
-    software = found.software.get(node, NodeSoftware())
-    of_nvidia = all(use.device.vendor == "nvidia" for use in found.nodes[node])
-    versions = {"Driver": software.driver, "CUDA" if of_nvidia else "Runtime": software.runtime}
+def _about(node: NodeUse) -> list[str]:
+    """What the agent reports of the node itself, and why none of its devices takes work."""
+    status = node.gpunode.status
+    of_nvidia = all(use.device.vendor == "nvidia" for use in node.uses)
+    versions = {"Driver": status.driver_version, "CUDA" if of_nvidia else "Runtime": status.runtime_version}
     return [
-        f"Enforcement: {enforcing(software.enforcement)}",
+        *([f"Takes no work: {node.reason}"] if node.reason else []),
+        *([f"Report: {node.stale}"] if node.stale else []),
+        f"Enforcement: {enforcing(status.enforcement)}",
         *(f"{name}: {version}" for name, version in versions.items() if version),
     ]
 
 
-def _devices(found: Inventory, *, uses: Sequence[DeviceUse]) -> list[str]:
-    return [line for use in uses for line in _device_lines(use, namespace=found.namespace)]
+def _devices(found: Inventory, *, node: NodeUse) -> list[str]:
+    return [line for use in node.uses for line in _device_lines(use, namespace=found.namespace)]
 
 
 def _device_lines(use: DeviceUse, *, namespace: str) -> list[str]:
     device, status = use.device, use.status(namespace=namespace)
-    colour = "green" if status == "Available" else "yellow" if status.startswith("In use") else "red"
+    colour = "green" if use.available else "yellow" if use.holders and use.takes_work else "red"
     lines = [
         f"GPU {device.index}: {device.model}",
         f"  UUID: {device.uuid}",
         f"  Status: {output.paint(status, colour=colour)}",
-        f"  Memory: {device.used_mib}/{device.memory_mib} MiB",
-        f"  Utilization: {device.utilization:.0%}",
-        f"  Temperature: {_or_not(device.temperature_celsius, unit='C')}",
-        f"  Power: {_or_not(device.power_watts, unit='W')}",
+        f"  Memory: {memory_text(use)}",
+        f"  Utilization: {utilization_text(use, none=_NONE)}",
+        f"  Temperature: {temperature_text(use, none=_NONE)}",
+        f"  Power: {power_text(use, none=_NONE)}",
     ]
     more = {"Compute capability": device.compute_capability, "Tenants": str(tenant_counts(use.holders))}
     return [*lines, *(f"  {name}: {value}" for name, value in more.items() if value)]
-
-
-def _or_not(value: int | None, *, unit: str) -> str:
-    return "not available" if value is None else f"{value} {unit}"
 
 
 def show(*, by_job: bool, form: str, kubeconfig: str | None, context: str | None, namespace: str | None) -> str:
@@ -149,19 +165,52 @@ def show(*, by_job: bool, form: str, kubeconfig: str | None, context: str | None
 async def read_inventory(cluster: Cluster) -> Inventory:
     """The inventory as it is now. Raises `MissingError` where Dovetail is not installed."""
     try:
-        gpunodes, (pods, all_of_them), scheduler = await asyncio.gather(
-            cluster.client.list(GPUNODES, as_type=GPUNode), _pods(cluster), scheduler_health.scheduler_status(cluster)
+        gpunodes, (pods, all_of_them), nodes, reader, scheduler = await asyncio.gather(
+            cluster.client.list(GPUNODES, as_type=GPUNode),
+            _pods(cluster),
+            _nodes(cluster),
+            _reader(cluster),
+            scheduler_health.scheduler_status(cluster),
         )
     except NotFound as error:
         raise MissingError("this cluster has no GPUNodes: install Dovetail's chart, or name another cluster") from error
-    found = take(gpunodes.items, pods=pods, scheduler=scheduler, namespace=cluster.namespace)
+    found = take(
+        gpunodes.items,
+        pods=pods,
+        scheduler=scheduler,
+        namespace=cluster.namespace,
+        nodes=nodes,
+        reader=replace(reader, reads_nodes=nodes is not None),
+    )
     return replace(found, of_all=all_of_them)
 
 
 def print_missing(found: Inventory) -> None:
     """Print to standard error what the reader may not see; once, even if the table is redrawn."""
+    if not found.of_nodes:
+        missing = "whether a node is ready, cordoned or served by another driver is not shown"
+        print(f"dovetail: you may not list nodes: {missing}", file=sys.stderr)
     if not found.of_all:
         print("dovetail: you may not list the pods of other namespaces: their use is not shown", file=sys.stderr)
+
+
+async def _nodes(cluster: Cluster) -> list[Node] | None:
+    """The nodes; None where the reader may not list them."""
+    try:
+        return (await cluster.client.list(NODES, as_type=Node)).items
+    except Forbidden:
+        return None
+
+
+async def _reader(cluster: Cluster) -> NodeReader:
+    """What judges the nodes: the release's settings and other drivers of GPUs, where readable."""
+    settings = await read_settings(cluster.client, namespace=await release_namespace(cluster))
+    try:
+        slices = await list_slices(cluster.client, drivers=names.GPU_DRIVERS)
+    except Forbidden:
+        slices = []
+    freshness = Freshness(max_age_seconds=settings.measurement_max_age, clock=time.monotonic)
+    return NodeReader(freshness=freshness, drivers=drivers_now(slices), vendors=settings.vendors)
 
 
 async def _pods(cluster: Cluster) -> tuple[list[Pod], bool]:

@@ -73,4 +73,4 @@ def _paint(text: "Text") -> None:
         begin = sum(len(line) + 1 for line in lines[:at])
         text.stylize("bold", begin, begin + len(lines[at]) if at < len(lines) else begin)
     text.highlight_regex("█+", "green")
-    text.highlight_regex(r"unhealthy.*$|unmanaged$", "red")
+    text.highlight_regex(r"Unavailable: .*$|unmanaged$", "red")

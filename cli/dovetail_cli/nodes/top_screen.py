@@ -8,11 +8,13 @@ from typing import Any, Final
 import msgspec
 
 from dovetail import names
+from dovetail.answers.inventory import DeviceUse, Holder, Inventory
+from dovetail.answers.node_text import NONE, memory_text, power_text, temperature_text, utilization_text
+from dovetail.answers.nodes import Totals, totals
+from dovetail.answers.tenants import tenant_counts
 from dovetail.api.gpujob import GPUJob
 from dovetail.gpu.request import WHOLE_MILLI
-from dovetail.query.nodes.inventory import DeviceUse, Holder, Inventory
-from dovetail.query.nodes.tenants import tenant_counts
-from dovetail.query.nodes.totals import Totals, job_counts, overview, totals
+from dovetail.query.nodes.overview import job_counts, overview
 from dovetail_cli.nodes import inventory
 from dovetail_cli.ui import output
 
@@ -40,12 +42,12 @@ class Screen:
     def lines(self, *, height: int | None = None, width: int | None = None) -> list[str]:
         """The screen as text; everything without a height, else as much as it has room for."""
         room = None if height is None else max(1, height - _AROUND)
-        devices = [(node, use) for node, uses in self.inventory.nodes.items() for use in uses]
+        devices = self.inventory.devices
         if room is None or len(devices) <= room:
-            table = [list(_DEVICES), *(self._device(node, use=use) for node, use in devices)]
+            table = [list(_DEVICES), *map(self._device, devices)]
             left = 0
         else:
-            nodes = sorted(self.inventory.nodes, key=lambda node: -totals(self.inventory.nodes[node]).utilization)
+            nodes = sorted(self.inventory.nodes, key=lambda node: -(self._sums(node).utilization or 0.0))
             table = [list(_NODES), *(self._node(node) for node in nodes[:room])]
             left = max(0, len(nodes) - room)
         lines = [self._whole(), "", *output.table(table).splitlines()]
@@ -75,37 +77,39 @@ class Screen:
         )
         return (
             f"{self.now:%H:%M:%S} UTC  {len(self.inventory.nodes)} nodes, {sums.total_gpus} GPUs: "
-            f"{sums.held_gpus} held, {sums.available_gpus} available; {sums.utilization:.0%} busy, "
+            f"{sums.held_gpus} held, {sums.available_gpus} available; {_percent(sums.utilization)} busy, "
             f"{instances if sums.total_mig_instances else ''}"
             f"{_memory(sums)} in use; tenants: {str(sums.tenants) or 'none'}; "
             f"jobs: {jobs.running} run, {jobs.waiting} wait"
         )
 
-    def _device(self, node: str, *, use: DeviceUse) -> list[str]:
-        device = use.device
-        status = use.status(namespace=self.inventory.namespace)
+    def _sums(self, node: str) -> Totals:
+        return totals(self.inventory.nodes[node].uses)
+
+    def _device(self, use: DeviceUse) -> list[str]:
+        held = self._holders(use.holders)
+        status = use.reason if held else use.status(namespace=self.inventory.namespace)
         return [
-            node,
-            str(device.index),
-            device.model,
-            f"{_bar(device.utilization)} {device.utilization:>4.0%}",
-            f"{device.used_mib}/{device.memory_mib} MiB",
-            _measured(device.temperature_celsius, unit="C"),
-            _measured(device.power_watts, unit="W"),
-            str(tenant_counts(use.holders)) or "-",
-            "; ".join(filter(None, [self._holders(use.holders), "" if status.startswith("In use") else status])),
+            use.node,
+            str(use.device.index),
+            use.device.model,
+            _load(use.utilization, text=utilization_text(use)),
+            memory_text(use),
+            temperature_text(use),
+            power_text(use),
+            str(tenant_counts(use.holders)) or NONE,
+            "; ".join(filter(None, [held, status])),
         ]
 
     def _node(self, node: str) -> list[str]:
-        uses = self.inventory.nodes[node]
-        sums = totals(uses)
+        uses, sums = self.inventory.nodes[node].uses, self._sums(node)
         held = dict.fromkeys(self._holder(holder, share=False) for use in uses for holder in use.holders)
         more = f", … ({len(held)} in all)" if len(held) > _MOST_JOBS else ""
         return [
             node,
             _with_instances(sums.total_gpus, instances=sums.total_mig_instances),
             _with_instances(sums.available_gpus, instances=sums.available_mig_instances),
-            f"{_bar(sums.utilization)} {sums.utilization:>4.0%}",
+            _load(sums.utilization, text=_percent(sums.utilization)),
             _memory(sums),
             str(sums.tenants) or "-",
             ", ".join(list(held)[:_MOST_JOBS]) + more,
@@ -149,5 +153,9 @@ def _bar(ratio: float) -> str:
     return "█" * full + "·" * (_BAR_CELLS - full)
 
 
-def _measured(value: int | None, *, unit: str) -> str:
-    return "-" if value is None else f"{value} {unit}"
+def _load(ratio: float | None, *, text: str) -> str:
+    return text if ratio is None else f"{_bar(ratio)} {text:>4}"
+
+
+def _percent(ratio: float | None) -> str:
+    return NONE if ratio is None else f"{ratio:.0%}"

@@ -152,7 +152,7 @@ def _device(device: DeviceFacts, *, rename: Rename) -> SnapshotDevice:
         reserved_mib=device.reserved_mib,
         foreign_mib=device.foreign_mib,
         healthy=device.healthy,
-        cordoned=device.cordoned or device.strangers,
+        cordoned=device.cordoned,
         mig_profile=device.mig,
     )
 

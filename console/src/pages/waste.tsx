@@ -55,7 +55,8 @@ function usesBy(by: (typeof BY)[number]): Use[] {
     const use = found.get(name) ?? { name, job: by === "job" ? job : null, gpus: 0, idle: 0, promisedMiB: 0, usedMiB: 0, oldest: null };
     for (const held of job.devices) {
       const seen = devices.get(held.uuid);
-      if (!seen) continue;
+      // What a device that cannot report does is not known.
+      if (!seen || seen.device.utilization === null) continue;
       const share = held.shareMilli / 1000;
       use.gpus += share;
       // A device's load is that of all its tenants: what one of them does is at most this.
@@ -73,7 +74,7 @@ function usesBy(by: (typeof BY)[number]): Use[] {
 function usedBy(job: JobRow, held: JobDevice, device: DeviceRow): number {
   const own = device.tenants.filter((each) => each.namespace === job.namespace && each.job === job.number && each.usedMiB !== null);
   if (own.length) return own.reduce((sum, each) => sum + (each.usedMiB ?? 0), 0);
-  return Math.min(held.memoryMiB, device.usedMiB);
+  return Math.min(held.memoryMiB, device.usedMiB ?? 0);
 }
 
 function Uses({ uses, by }: { uses: readonly Use[]; by: (typeof BY)[number] }) {

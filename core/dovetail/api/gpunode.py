@@ -11,6 +11,9 @@ from dovetail.api.meta import Condition, Described, ObjectMeta, Timestamp
 from dovetail.names import API_VERSION
 
 KIND: Final = "GPUNode"
+# The reasons of a device that no longer answers, and of one whose driver does not.
+LOST: Final = "GpuIsLost"
+SILENT: Final = "DriverSilent"
 Health = Literal["Healthy", "Unhealthy"]
 Taint = Literal["", "Strangers"]
 Ratio = Annotated[float, Meta(ge=0, le=1)]

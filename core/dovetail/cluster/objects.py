@@ -50,8 +50,7 @@ class ClusterObjects:
         """Nodes, devices and what bound pods hold."""
         settings = self.settings
         ledger = Ledger(limits=settings.limits)
-        freshness = Freshness(max_age_seconds=settings.measurement_max_age, clock=time.monotonic)
-        view = ClusterView(ledger=ledger, vendors=settings.vendors, freshness=freshness)
+        view = ClusterView(ledger=ledger, vendors=settings.vendors, freshness=self.freshness())
         for each in self.slices:
             view.slice_changed(each)
         for node in self.nodes:
@@ -60,6 +59,10 @@ class ClusterObjects:
             view.gpunode_changed(gpunode)
         view.pods_listed(self.pods)
         return view
+
+    def freshness(self) -> Freshness:
+        """A judge of the reports' ages by the settings, which has seen none of them yet."""
+        return Freshness(max_age_seconds=self.settings.measurement_max_age, clock=time.monotonic)
 
     def pods_by_job(self) -> Mapping[str, Sequence[Pod]]:
         """The pods that provably belong to each GPUJob, by `namespace/name`.

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from dovetail.api.gpunode import GPUNodeStatus
+from dovetail.formats.durations import human
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +53,14 @@ class Freshness:
             return f"nothing measured on node {name} yet: promises alone count"
         self._look_at(name, due=since + self._max_age_seconds)
         return self._note(name) if self._is_old(name) else ""
+
+    def age(self, name: str) -> str:
+        """How old a node's report is, such as 12m; empty for a node that has never reported."""
+        known = self._reports.get(name)
+        if known is None or known.status.observed_at is None:
+            return ""
+        seconds = self.clock() - known.since
+        return human(seconds) if seconds < float("inf") else "?"
 
     def forget(self, name: str) -> None:
         """Drop a GPUNode that was deleted."""
@@ -96,6 +105,11 @@ class Freshness:
         except (ValueError, TypeError):
             return float("inf")
         return max(0.0, age.total_seconds())
+
+
+def timeless() -> Freshness:
+    """A freshness by which measurements of any age count."""
+    return Freshness(max_age_seconds=float("inf"), clock=lambda: 0.0)
 
 
 def _utc_now() -> datetime:

@@ -9,13 +9,14 @@ from typing import Any
 from dovetail import names
 from dovetail.api.builtin import Node, Pod, ResourceSlice, is_terminated
 from dovetail.api.gpunode import GPUNode
-from dovetail.api.meta import find_condition
+from dovetail.cluster import availability
 from dovetail.cluster.dra_drivers import NodeDrivers, Reach
 from dovetail.cluster.node_kind import labelled_devices, serving
 from dovetail.cluster.staleness import Freshness
 from dovetail.engine.ledger.ledger import Ledger
+from dovetail.engine.model.availability import BLOCKING, CORDONED_NODE, Unavailable, first_of
 from dovetail.engine.model.claims import Claim, DeviceClaim
-from dovetail.engine.model.inventory import ANY_NUMBER, NOT_READY, DeviceFacts, NodeFacts
+from dovetail.engine.model.inventory import ANY_NUMBER, DeviceFacts, NodeFacts
 from dovetail.engine.model.settings import Limits
 from dovetail.formats.quantities import mebibytes, milli, whole
 from dovetail.gpu import mig
@@ -108,6 +109,12 @@ class ClusterView:
     def facts_of(self, name: str) -> NodeFacts:
         """What the ledger needs of a Node that was seen."""
         return node_facts(self.nodes[name], vendors=self.vendors, drivers=self._drivers_of(name))
+
+    def closed(self, name: str) -> Unavailable | None:
+        """Why a node takes no new pods, whatever its devices; None when it does."""
+        if name not in self.nodes:
+            return Unavailable(cause="NodeGone")
+        return first_of(self.facts_of(name).unavailable, causes=BLOCKING | CORDONED_NODE)
 
     def conflict_of(self, name: str) -> str:
         """Why a ready Node takes no pods; empty when one side alone serves it."""
@@ -304,13 +311,11 @@ def node_facts(node: Node, *, vendors: Vendors = DEFAULT_VENDORS, drivers: tuple
     `drivers` assign devices there, according to their ResourceSlices.
     """
     serves = serving(node, vendors=vendors, drivers=drivers)
-    ready = next((condition for condition in node.status.conditions if condition.type == "Ready"), None)
     allocatable = node.status.allocatable
     return NodeFacts(
         name=node.metadata.name,
         managed=serves.managed,
-        obstacle=serves.conflict if ready is not None and ready.status == "True" else NOT_READY,
-        cordoned=node.spec.unschedulable,
+        unavailable=availability.of_node(node, serves=serves),
         cpu_milli=min(MOST, milli(allocatable.get("cpu", "0"), rounding="down")),
         memory_mib=min(MOST, mebibytes(allocatable.get("memory", "0"), rounding="down")),
         pods=min(ANY_NUMBER, whole(allocatable.get("pods", ANY_NUMBER), rounding="down")),
@@ -324,8 +329,7 @@ def node_facts(node: Node, *, vendors: Vendors = DEFAULT_VENDORS, drivers: tuple
 def device_facts(gpunode: GPUNode) -> list[DeviceFacts]:
     """What the ledger needs of a GPUNode. Devices that the agent cannot read are unhealthy."""
     status, limits = gpunode.status, gpunode.spec.tenant_limits
-    ready = find_condition(status.conditions, type="Ready")
-    readable = ready is None or ready.status == "True"
+    readable = not availability.unreadable(gpunode)
     enforced = status.enforcement
     return [
         DeviceFacts(
@@ -337,9 +341,7 @@ def device_facts(gpunode: GPUNode) -> list[DeviceFacts]:
             reserved_mib=device.reserved_mib,
             foreign_mib=device.foreign_mib,
             utilization=device.utilization,
-            healthy=readable and device.health == "Healthy",
-            cordoned=device.uuid in gpunode.spec.cordoned or device.parent in gpunode.spec.reshape,
-            strangers=device.taint == "Strangers",
+            unavailable=availability.of_device(device, gpunode=gpunode),
             movable=readable and enforced.turns and enforced.checkpoint,
             numa_node=device.numa_node,
             nvlink=tuple(device.links.nvlink),

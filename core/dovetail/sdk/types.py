@@ -195,7 +195,10 @@ class Resources(Row, frozen=True, kw_only=True):
 
 
 class GPU(Row, frozen=True, kw_only=True):
-    """A device with its measurements; memory in GiB, utilization in percent, None is not reported."""
+    """A device with its measurements; memory in GiB, utilization in percent, None is not reported.
+
+    `message` says why it takes no new work; empty when it does.
+    """
 
     id: int
     device_name: str
@@ -206,10 +209,11 @@ class GPU(Row, frozen=True, kw_only=True):
     total_memory_gb: float
     allocated_memory_gb: float
     cached_memory_gb: float | None
-    free_memory_gb: float
-    utilization: float
+    free_memory_gb: float | None
+    utilization: float | None
     temperature: int | None
     power: int | None
+    message: str
     current_tasks: Counts
 
 

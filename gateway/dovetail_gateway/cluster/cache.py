@@ -1,13 +1,15 @@
 """The cluster as the informers have it, indexed for answers, and which of it changed."""
 
 import asyncio
+import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from dovetail import names
+from dovetail.answers.inventory import NodeReader, NodeUse
 from dovetail.api.builtin import ConfigMap, Job, Node, Pod, ResourceSlice, RoleBinding
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpunode import GPUNode
@@ -15,7 +17,9 @@ from dovetail.api.gpuquota import GPUQuota
 from dovetail.api.karpenter import NodePool
 from dovetail.api.meta import EventType, key_of
 from dovetail.api.resources import CONFIGMAPS, GPUJOBS, GPUNODES, GPUQUOTAS, JOBS, NODES, PODS, ROLEBINDINGS
+from dovetail.cluster.dra_drivers import drivers_now
 from dovetail.cluster.objects import ClusterObjects
+from dovetail.cluster.staleness import Freshness
 from dovetail.config.settings import Settings
 from dovetail.decoding import UnreadableError
 from dovetail.engine.score.mix_record import EXTENDER_CONFIGMAP, QUEUE_CONFIGMAP, MixRecord, record_in
@@ -25,8 +29,6 @@ from dovetail.kube.queries.node_pools import watch_node_pools
 from dovetail.kube.reflector import Reflector
 from dovetail.kube.resource_slices import SliceWatch
 from dovetail.pods.assumed_allocation import assumed_pod
-from dovetail.query.nodes import inventory
-from dovetail.query.nodes.inventory import DeviceUse
 from dovetail_gateway.access.callers import Caller
 from dovetail_gateway.access.reviews import ALLOWED_SECONDS, Reviews
 from dovetail_gateway.access.visibility import Visibility
@@ -50,33 +52,6 @@ class Changes:
         return bool(self.jobs or self.nodes)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeUse:
-    """A node with GPUs, its report, its devices with their holders, and its rack; empty if it has none."""
-
-    node: Node | None
-    gpunode: GPUNode
-    uses: tuple[DeviceUse, ...]
-    rack: str = ""
-
-    @property
-    def name(self) -> str:
-        """The node's name."""
-        return self.gpunode.metadata.name
-
-    @property
-    def takes_work(self) -> bool:
-        """Whether the node is there, ready and not cordoned."""
-        if self.node is None or self.node.spec.unschedulable:
-            return False
-        return any(each.type == "Ready" and each.status == "True" for each in self.node.status.conditions)
-
-    @property
-    def available(self) -> list[DeviceUse]:
-        """The GPUs that a job could take whole; MIG instances are no GPUs."""
-        return [use for use in self.uses if use.available and not use.is_instance] if self.takes_work else []
-
-
 class ClusterCache:
     """Follows the cluster with the gateway's own account; `run()` does so until it is cancelled."""
 
@@ -85,8 +60,7 @@ class ClusterCache:
     ) -> None:
         """`namespace` is that of the release, `allocation_namespace` that of v1's allocations and v2's tasks."""
         self.settings = settings
-        # Counts changes, so that an answer can be kept while nothing has changed.
-        self.version = 0
+        self._version = 0
         self._reviews = reviews
         self._changes = Changes()
         self._node_uses: dict[str, NodeUse] = {}
@@ -96,6 +70,8 @@ class ClusterCache:
         self._namespaces: Counter[str] = Counter([allocation_namespace])
         self._shown: dict[tuple[str, str], frozenset[str]] = {}
         self._slices: dict[str, ResourceSlice] = {}
+        self._freshness = Freshness(max_age_seconds=settings.measurement_max_age, clock=time.monotonic)
+        self._reader = self._new_reader()
         self._device_indexes: Mapping[int, NodeDevice] = {}
         # What prices have learned, by the name of the ConfigMap.
         self._mixes: dict[str, MixRecord] = {}
@@ -132,8 +108,10 @@ class ClusterCache:
     def configure(self, settings: Settings) -> None:
         """Answer by other settings from now on."""
         self.settings = settings
-        self.version += 1
-        # Their racks follow from the settings.
+        self._version += 1
+        # Their racks, and when a report is too old, follow from the settings.
+        self._freshness = Freshness(max_age_seconds=settings.measurement_max_age, clock=time.monotonic)
+        self._reader = self._new_reader()
         self._node_uses.clear()
 
     async def run(self) -> None:
@@ -144,6 +122,12 @@ class ClusterCache:
             group.create_task(self._role_bindings.run(), name="watch rolebindings")
             group.create_task(self._slice_watch.run(), name="watch resourceslices")
             group.create_task(self._node_pool_watch.run(), name="watch nodepools")
+
+    @property
+    def version(self) -> int:
+        """Counts changes, so that an answer can be kept while nothing has changed."""
+        self._let_reports_age()
+        return self._version
 
     @property
     def obstacle(self) -> str:
@@ -229,14 +213,14 @@ class ClusterCache:
 
     def node_use(self, name: str) -> NodeUse | None:
         """A node with GPUs and who holds them; None for another node."""
+        self._let_reports_age()
         if (known := self._node_uses.get(name)) is not None:
             return known
         gpunode = self._gpunodes.store.get(name)
         if gpunode is None:
             return None
-        uses = inventory.take([gpunode], pods=self.pods_on(name), scheduler="", namespace="").nodes[name]
         node = self._nodes.store.get(name)
-        found = NodeUse(node=node, gpunode=gpunode, uses=tuple(uses), rack=self._rack_of(node))
+        found = self._reader.node_use(gpunode, node=node, pods=self.pods_on(name), rack=self._rack_of(node))
         self._node_uses[name] = found
         return found
 
@@ -247,6 +231,7 @@ class ClusterCache:
 
     def node_uses(self) -> list[NodeUse]:
         """All nodes with GPUs, by name."""
+        self._let_reports_age()
         found = map(self.node_use, sorted(self._gpunodes.store))
         return [each for each in found if each is not None]
 
@@ -296,6 +281,7 @@ class ClusterCache:
 
     def take_changes(self) -> Changes:
         """What changed since this was last called."""
+        self._let_reports_age()
         taken, self._changes = self._changes, Changes()
         return taken
 
@@ -314,12 +300,26 @@ class ClusterCache:
     def _on_node(self, _event: EventType, node: Node) -> None:
         self._touch([node.metadata.name])
 
-    def _on_gpunode(self, _event: EventType, gpunode: GPUNode) -> None:
-        self._touch([gpunode.metadata.name])
-        self._wake(gpunode.metadata.name)
+    def _new_reader(self) -> NodeReader:
+        return NodeReader(
+            freshness=self._freshness, drivers=drivers_now(self._slices.values()), vendors=self.settings.vendors
+        )
+
+    def _let_reports_age(self) -> None:
+        """A silent agent makes no event: its node is read again once its report is too old."""
+        self._touch(self._freshness.grown_old())
+
+    def _on_gpunode(self, event: EventType, gpunode: GPUNode) -> None:
+        name = gpunode.metadata.name
+        self._touch([name])
+        if event == "DELETED":
+            self._freshness.forget(name)
+        else:
+            self._freshness.report(name, status=gpunode.status)
+        self._wake(name)
 
     def _on_configmap(self, event: EventType, configmap: ConfigMap) -> None:
-        self.version += 1
+        self._version += 1
         data = {} if event == "DELETED" else configmap.data
         name = configmap.metadata.name
         if name == CONFIGMAP_NAME:
@@ -344,7 +344,7 @@ class ClusterCache:
         self._touch({before, now} - {""})
 
     def _on_job(self, event: EventType, job: GPUJob) -> None:
-        self.version += 1
+        self._version += 1
         key = key_of(job.metadata)
         self._show("gpujobs", key=key, namespaces=() if event == "DELETED" else [job.metadata.namespace])
         self._changes.jobs.add(key)
@@ -356,30 +356,34 @@ class ClusterCache:
                 waiting.set_result(None)
 
     def _on_other(self, _event: EventType, _subject: object) -> None:
-        self.version += 1
+        self._version += 1
 
     def _on_slice(self, event: EventType, found: ResourceSlice) -> None:
-        self.version += 1
+        self._version += 1
         if event == "DELETED":
             self._slices.pop(found.metadata.name, None)
         else:
             self._slices[found.metadata.name] = found
+        self._reader = self._new_reader()
+        self._touch(list(self._gpunodes.store))
 
     def _on_node_pool(self, event: EventType, pool: NodePool) -> None:
-        self.version += 1
+        self._version += 1
         if event == "DELETED":
             self._node_pools.pop(pool.metadata.name, None)
         else:
             self._node_pools[pool.metadata.name] = pool
 
-    def _touch(self, nodes: Iterable[str]) -> None:
-        self.version += 1
+    def _touch(self, nodes: Collection[str]) -> None:
+        if not nodes:
+            return
+        self._version += 1
         for name in nodes:
             self._node_uses.pop(name, None)
             self._changes.nodes.add(name)
 
     def _on_quota(self, event: EventType, quota: GPUQuota) -> None:
-        self.version += 1
+        self._version += 1
         self._show("gpuquotas", key=quota.metadata.name, namespaces=() if event == "DELETED" else quota.spec.namespaces)
 
     def _show(self, kind: str, *, key: str, namespaces: Collection[str]) -> None:

@@ -10,9 +10,11 @@ from typing import Final
 
 import msgspec
 
+from dovetail.answers.inventory import NodeUse
+from dovetail.answers.nodes import node_row
 from dovetail_gateway.access.visibility import Visibility
-from dovetail_gateway.cluster.cache import ClusterCache, NodeUse
-from dovetail_gateway.v3.rows import job_row, node_row
+from dovetail_gateway.cluster.cache import ClusterCache
+from dovetail_gateway.v3.rows import job_row
 from dovetail_gateway.v3.types.jobs import JobRow
 from dovetail_gateway.v3.types.stream import Delta, GoneJob, Snapshot
 
@@ -46,7 +48,7 @@ class Change:
         gone = [each for each in self.gone_jobs if sees.sees(each.namespace)]
         if not (jobs or gone or self.nodes or self.gone_nodes):
             return b""
-        nodes = [node_row(node, sees=sees) for node in self.nodes]
+        nodes = [node_row(node, sees=sees.sees) for node in self.nodes]
         return msgspec.json.encode(
             Delta(seq=self.seq, jobs=jobs, gone_jobs=gone, nodes=nodes, gone_nodes=list(self.gone_nodes))
         )
@@ -153,7 +155,7 @@ class Feed:
 
     def _snapshot(self, *, sees: Visibility) -> Snapshot:
         jobs = [job_row(job) for job in self._cache.jobs.values() if sees.sees(job.metadata.namespace)]
-        nodes = [node_row(node, sees=sees) for node in self._cache.node_uses()]
+        nodes = [node_row(node, sees=sees.sees) for node in self._cache.node_uses()]
         return Snapshot(epoch=self.epoch, seq=self.seq, jobs=jobs, nodes=nodes)
 
     def _change(self, jobs: set[str], *, nodes: set[str]) -> Change:

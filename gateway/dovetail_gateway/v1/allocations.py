@@ -5,6 +5,7 @@ import secrets
 from collections.abc import Sequence
 from typing import Any, Final
 
+from dovetail.answers.inventory import NodeUse
 from dovetail.api.gpujob import FINISHED, GPUJob
 from dovetail.api.gpunode import Device
 from dovetail.api.resources import GPUJOBS
@@ -15,7 +16,7 @@ from dovetail.kube.errors import NotFound
 from dovetail_gateway.access.callers import Caller, Clients
 from dovetail_gateway.access.reviews import Act, Reviews
 from dovetail_gateway.cluster.answers import Answers
-from dovetail_gateway.cluster.cache import ClusterCache, NodeUse
+from dovetail_gateway.cluster.cache import ClusterCache
 from dovetail_gateway.cluster.other_names import readable
 from dovetail_gateway.routing.problems import Refused, RequestFailedError
 from dovetail_gateway.routing.table import Answer, Call, Nothing
@@ -218,10 +219,18 @@ def suggestion(wanted: Wanted, *, nodes: Sequence[NodeUse], specs: Specs) -> str
     kind, where = wanted.gpu_type or "GPUs", "in all" if wanted.distributed_training else "on one node"
     if most:
         return f"ask for at most {most} {kind}: as many are free {where}"
+    if not free and (reason := _nothing_works(nodes)):
+        return f"no GPU takes work: {reason}"
     if not free:
         return "no GPU is free: wait until a job ends, or allocate with a higher priority"
     largest = max(size_of(device, specs=specs) for device in free)
     return f"ask for another gpu_type or at most {largest} GB: no {kind} of that size is free"
+
+
+def _nothing_works(nodes: Sequence[NodeUse]) -> str:
+    """Why no GPU of the cluster takes work, as the first one says; empty where one does."""
+    uses = [use for node in nodes for use in node.uses if not use.is_instance]
+    return "" if any(use.takes_work for use in uses) else next((use.reason for use in uses), "")
 
 
 def _is_decided(job: GPUJob | None) -> bool:

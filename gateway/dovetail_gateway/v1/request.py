@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Final
 
+from dovetail.answers.inventory import NodeUse
 from dovetail.api.gpunode import Device
 from dovetail.gpu.models import nominal_gb, normalise
 from dovetail.gpu.request import GPURequest, RequestError, parse
-from dovetail_gateway.cluster.cache import NodeUse
 from dovetail_gateway.routing.problems import RequestFailedError
 from dovetail_gateway.v1.types import Wanted
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 
+from dovetail.answers.inventory import DeviceUse, Holder, NodeUse
 from dovetail.formats.timestamps import timestamp
 from dovetail.gpu.request import WHOLE_MILLI
-from dovetail.query.nodes.inventory import DeviceUse, Holder
 from dovetail_gateway.access.visibility import Visibility
-from dovetail_gateway.cluster.cache import ClusterCache, NodeUse
+from dovetail_gateway.cluster.cache import ClusterCache
 from dovetail_gateway.routing.table import Answer, Call, Nothing
 from dovetail_gateway.v1.request import NO_SPECS, Specs, meets, size_of, type_of
 from dovetail_gateway.v1.types import (
@@ -109,21 +109,23 @@ def node_row(node: NodeUse, *, specs: Specs = NO_SPECS) -> NodeRow:
         gpu_type=type_of(first.model) if first else "",
         available_gpus=len(node.available),
         memory_per_gpu=float(size_of(first, specs=specs)) if first else 0.0,
-        utilization=_mean([device.utilization for device in devices]),
+        utilization=_mean(node.uses),
     )
 
 
 def _utilization(nodes: Sequence[NodeUse]) -> Utilization:
-    devices = [use.device for node in nodes for use in node.uses]
-    total = sum(device.memory_mib for device in devices)
-    used = sum(device.used_mib for device in devices)
+    uses = [use for node in nodes for use in node.uses if use.is_measured]
+    total = sum(use.device.memory_mib for use in uses)
+    used = sum(use.device.used_mib for use in uses)
     return Utilization(
-        gpu_utilization=_mean([device.utilization for device in devices]),
+        gpu_utilization=_mean(uses),
         gpu_memory_usage=round(used / total, 4) if total else 0.0,
     )
 
 
-def _mean(numbers: Sequence[float]) -> float:
+def _mean(uses: Sequence[DeviceUse]) -> float:
+    """The mean utilization of the devices that report it; 0 without any."""
+    numbers = [use.utilization for use in uses if use.utilization is not None]
     return round(fmean(numbers), 4) if numbers else 0.0
 
 
@@ -134,22 +136,24 @@ def _has(node: NodeUse, *, wanted: NodesQuery, specs: Specs) -> bool:
 
 def node_data(node: NodeUse, *, sees: Visibility) -> NodeData:
     """The measurements of a node's devices, and who holds them as far as `sees` says."""
-    return NodeData(node_name=node.name, devices=[_device_data(use, sees=sees) for use in node.uses])
+    return NodeData(node_name=node.name, devices=[device_data(use, sees=sees) for use in node.uses])
 
 
-def _device_data(use: DeviceUse, *, sees: Visibility) -> DeviceData:
+def device_data(use: DeviceUse, *, sees: Visibility) -> DeviceData:
+    """The row of a device, as a caller may see it."""
     device = use.device
     return DeviceData(
         index=device.index,
         uuid=device.uuid,
         gpu_type=type_of(device.model),
         name=device.model,
-        utilization=device.utilization,
-        memory_used_mib=device.used_mib,
+        utilization=use.utilization,
+        memory_used_mib=use.used_mib,
         memory_total_mib=device.memory_mib,
-        temperature_celsius=device.temperature_celsius,
-        power_watts=device.power_watts,
-        health=device.health,
+        temperature_celsius=use.temperature_celsius,
+        power_watts=use.power_watts,
+        health="Healthy" if use.healthy else "Unhealthy",
+        message=use.reason,
         allocations=[_allocation(holder, shown=sees.sees(holder.namespace)) for holder in use.holders],
     )
 

@@ -183,18 +183,22 @@ class DeviceAllocation(Row, frozen=True, kw_only=True):
 
 
 class DeviceData(Row, frozen=True, kw_only=True):
-    """The measurements of a device; null is a value that the driver does not report. `name` is the driver's."""
+    """The measurements of a device; null is a value that the driver does not report. `name` is the driver's.
+
+    `message` says why the device takes no new work, in one sentence; empty when it does.
+    """
 
     index: int
     uuid: str
     gpu_type: str
     name: str
-    utilization: float
-    memory_used_mib: int
+    utilization: float | None
+    memory_used_mib: int | None
     memory_total_mib: int
     temperature_celsius: int | None
     power_watts: int | None
     health: str
+    message: str
     allocations: list[DeviceAllocation]
 
 

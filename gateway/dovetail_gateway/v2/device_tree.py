@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
+from dovetail.answers.inventory import NodeUse
 from dovetail.api.gpujob import GPUJob
 from dovetail.gpu.device_indexes import NodeDevice
 from dovetail.query.nodes.device_facts import device_line, fact_lines, node_line
-from dovetail_gateway.cluster.cache import NodeUse
 from dovetail_gateway.v2.devices import usage_of
 from dovetail_gateway.v2.types import Counts
 
@@ -29,9 +29,11 @@ def _node(node: NodeUse, *, usage: dict[NodeDevice, Counts]) -> Iterator[str]:
     yield node_line(node.name, status=node.gpunode.status)
     for at, use in enumerate(node.uses, start=1):
         is_last = at == len(node.uses)
-        yield ("└── " if is_last else "├── ") + device_line(use.device)
+        yield ("└── " if is_last else "├── ") + device_line(use.device, reason=use.reason)
         counts = usage.get(NodeDevice(node.name, use.device.index), _NONE)
         others = max(0, len(use.holders) - counts.training - counts.inference)
         facts = fact_lines(use.device, training=counts.training, inference=counts.inference, others=others)
         margin = "    " if is_last else "│   "
+        if not use.is_measured:
+            continue
         yield from (f"{margin}{'└──' if fact is facts[-1] else '├──'} {fact}" for fact in facts)

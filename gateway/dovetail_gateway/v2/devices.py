@@ -4,12 +4,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from dovetail.answers.inventory import DeviceUse, NodeUse
 from dovetail.api.gpujob import FINISHED, GPUJob
 from dovetail.api.gpunode import GPUNode
 from dovetail.gpu.device_indexes import NodeDevice
 from dovetail.gpu.request import GPURequest, RequestError, on_device, parse
-from dovetail.query.nodes.inventory import DeviceUse
-from dovetail_gateway.cluster.cache import NodeUse
 from dovetail_gateway.routing.problems import RequestFailedError
 from dovetail_gateway.v2.types import Counts
 

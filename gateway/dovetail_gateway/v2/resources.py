@@ -62,11 +62,11 @@ class ResourceCalls:
         versions = [each.gpunode.status.runtime_version for each in devices]
         return Answer(
             value=GPUs(
-                available=bool(devices),
+                available=any(each.use.takes_work for each in devices),
                 count=len(devices),
                 cuda_version=max(versions, default="") or None,
                 pytorch_version=None,
-                devices=[_row(each, tasks=usage.get(each.at, _NONE)) for each in devices],
+                devices=[device_row(each, tasks=usage.get(each.at, _NONE)) for each in devices],
             )
         )
 
@@ -133,10 +133,12 @@ def _active(jobs: list[GPUJob], *, devices: Devices, sees: Visibility) -> dict[s
     return found
 
 
-def _row(each: NumberedDevice, *, tasks: Counts) -> DeviceRow:
+def device_row(each: NumberedDevice, *, tasks: Counts) -> DeviceRow:
+    """The row of a device with its number of tasks."""
     device = each.use.device
     promised = sum(holder.memory_mib for holder in each.use.holders)
-    free = max(0, device.memory_mib - max(promised, device.used_mib))
+    # What a device that cannot report has free is not known.
+    free = None if each.use.used_mib is None else max(0, device.memory_mib - max(promised, each.use.used_mib))
     return DeviceRow(
         id=each.number,
         device_name=each.name,
@@ -147,10 +149,11 @@ def _row(each: NumberedDevice, *, tasks: Counts) -> DeviceRow:
         total_memory_gb=_gib(device.memory_mib),
         allocated_memory_gb=_gib(promised),
         cached_memory_gb=None,
-        free_memory_gb=_gib(free),
-        utilization=round(device.utilization * 100, 2),
-        temperature=device.temperature_celsius,
-        power=device.power_watts,
+        free_memory_gb=None if free is None else _gib(free),
+        utilization=None if each.use.utilization is None else round(each.use.utilization * 100, 2),
+        temperature=each.use.temperature_celsius,
+        power=each.use.power_watts,
+        message=each.use.reason,
         current_tasks=tasks,
     )
 

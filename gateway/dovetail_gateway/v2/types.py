@@ -147,7 +147,10 @@ class Resources(Row, frozen=True, kw_only=True):
 
 
 class DeviceRow(Row, frozen=True, kw_only=True):
-    """A device. `allocated_memory_gb` is what is promised to its tenants."""
+    """A device. `allocated_memory_gb` is what is promised to its tenants.
+
+    `message` says why the device takes no new work, in one sentence; empty when it does.
+    """
 
     id: int
     device_name: str
@@ -158,15 +161,16 @@ class DeviceRow(Row, frozen=True, kw_only=True):
     total_memory_gb: float
     allocated_memory_gb: float
     cached_memory_gb: float | None
-    free_memory_gb: float
-    utilization: float
+    free_memory_gb: float | None
+    utilization: float | None
     temperature: int | None
     power: int | None
+    message: str
     current_tasks: Counts
 
 
 class GPUs(Row, frozen=True, kw_only=True):
-    """All devices of the cluster."""
+    """All devices of the cluster. `available` says whether one of them takes work."""
 
     available: bool
     count: int

@@ -5,16 +5,17 @@ from typing import Any
 
 import msgspec
 
+from dovetail.answers.inventory import NodeUse
+from dovetail.answers.nodes import device_rows, node_row
 from dovetail.api.gpuquota import GPUQuota
 from dovetail.gpu.models import normalise
 from dovetail.query.borrowers import borrowers_from
 from dovetail.query.jobs.owners import project_of, user_of
 from dovetail_gateway.access.visibility import Visibility
-from dovetail_gateway.cluster.cache import ClusterCache, NodeUse
+from dovetail_gateway.cluster.cache import ClusterCache
 from dovetail_gateway.routing.problems import RequestFailedError
 from dovetail_gateway.routing.table import Answer, Call, Nothing, Strictly
 from dovetail_gateway.v3.paging import page
-from dovetail_gateway.v3.rows import device_rows, node_row
 from dovetail_gateway.v3.types.nodes import DeviceList, NodeFilter, NodeList, NodePath
 from dovetail_gateway.v3.types.quotas import (
     QuotaBorrower,
@@ -36,12 +37,14 @@ class Nodes:
     async def list_nodes(self, call: Call[Nothing, NodeFilter, Any]) -> Answer:
         """A page of the nodes with GPUs, by name."""
         nodes, after, total = self._page(call.query)
-        return Answer(value=NodeList(items=[node_row(node, sees=call.sees) for node in nodes], next=after, total=total))
+        return Answer(
+            value=NodeList(items=[node_row(node, sees=call.sees.sees) for node in nodes], next=after, total=total)
+        )
 
     async def list_devices(self, call: Call[Nothing, NodeFilter, Any]) -> Answer:
         """The devices of a page of nodes."""
         nodes, after, _ = self._page(call.query)
-        rows = [row for node in nodes for row in device_rows(node, sees=call.sees)]
+        rows = [row for node in nodes for row in device_rows(node, sees=call.sees.sees)]
         return Answer(value=DeviceList(items=rows, next=after))
 
     async def get_node(self, call: Call[NodePath, Strictly, Any]) -> Answer:
@@ -49,7 +52,7 @@ class Nodes:
         node = self._cache.node_use(call.path.name)
         if node is None:
             raise RequestFailedError(404, reason="NotFound", message=f"there is no node {call.path.name} with GPUs")
-        return Answer(value=node_row(node, sees=call.sees))
+        return Answer(value=node_row(node, sees=call.sees.sees))
 
     async def list_quotas(self, call: Call[Nothing, Strictly, Any]) -> Answer:
         """The quotas that apply to the caller's namespaces, and what is used of them."""

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable, Iterator
 
+from dovetail.answers.inventory import NodeUse
 from dovetail.api.gpuquota import GPUQuota
-from dovetail.cluster.leaving_nodes import is_leaving
+from dovetail.cluster.availability import is_leaving
 from dovetail.config.groups import DrainRules
 from dovetail_gateway.access.visibility import Visibility
-from dovetail_gateway.cluster.cache import NodeUse
 from dovetail_gateway.v3.types.plan import PlanDrain, PlanWindow
 
 
@@ -33,14 +33,13 @@ def _applies_to(quota: GPUQuota, *, sees: Visibility) -> bool:
 
 
 def drains(nodes: Iterable[NodeUse], *, rules: DrainRules) -> Iterator[PlanDrain]:
-    """The nodes that are to be emptied or take no work, and the cordoned devices of all others."""
+    """The nodes that are to be emptied or take no work, and the devices of all others that take none."""
     restarts = rules.action == "Restart"
     for use in nodes:
-        leaves = use.node is not None and is_leaving(use.node)
-        if not use.takes_work or leaves:
-            why = "cordoned" if leaves else "not ready" if use.node is not None else "gone"
-            yield PlanDrain(node=use.name, index=None, why=why, restarts=restarts and leaves)
+        if use.unavailable:
+            leaves = use.node is not None and is_leaving(use.node)
+            yield PlanDrain(node=use.name, index=None, why=use.reason, restarts=restarts and leaves)
             continue
         for each in use.uses:
-            if each.cordoned:
-                yield PlanDrain(node=use.name, index=each.device.index, why="cordoned", restarts=False)
+            if not each.takes_work:
+                yield PlanDrain(node=use.name, index=each.device.index, why=each.reason, restarts=False)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from dovetail.explain.answer import Answer as NodeAnswers
+from dovetail.answers.explain.answer import Answer as NodeAnswers
 from dovetail.query.dry_run import DryRun
 from dovetail.query.explain.explanation import Explanation
 from dovetail_gateway.access.callers import Caller

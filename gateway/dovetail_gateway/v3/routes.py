@@ -1,5 +1,6 @@
 """The routes of v3."""
 
+from dovetail.answers.nodes import NodeRow
 from dovetail_gateway.routing.problems import Problem
 from dovetail_gateway.routing.table import (
     READ,
@@ -39,7 +40,7 @@ from dovetail_gateway.v3.types.jobs import (
     Position,
     Removed,
 )
-from dovetail_gateway.v3.types.nodes import DeviceList, NodeFilter, NodeList, NodePath, NodeRow
+from dovetail_gateway.v3.types.nodes import DeviceList, NodeFilter, NodeList, NodePath
 from dovetail_gateway.v3.types.plan import PlanFilter, PlanPage
 from dovetail_gateway.v3.types.questions import AuditAnswer, DryRunAnswer, ExplanationAnswer, NewRequest
 from dovetail_gateway.v3.types.quotas import QuotaList

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from dovetail.api.gpunode import Links
+from dovetail.api.gpunode import LOST, Links
 from dovetail.logs import get_logger
 from dovetail_agent.devices.driver import CallRefused, CardLost
-from dovetail_agent.devices.model import LOST, DeviceInfo, DeviceSample, Inventory
+from dovetail_agent.devices.model import DeviceInfo, DeviceSample, Inventory
 from dovetail_agent.devices.pci import SYS, numa_node
 from dovetail_agent.devices.process_memory import owned, used_by_pod
 

@@ -30,6 +30,10 @@ class LibraryGone(LibraryError):  # noqa: N818 - says what is the matter, as the
         super().__init__(call, said=said)
         self.unloaded = unloaded
 
+    def __str__(self) -> str:
+        # Which call met that says nothing, and each vendor's library has other words for it.
+        return "driver not loaded" if self.unloaded else super().__str__()
+
 
 class CardLost(LibraryError):  # noqa: N818 - as above
     """A device no longer answers and needs a reset."""

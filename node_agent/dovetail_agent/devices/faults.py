@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
-from dovetail.api.gpunode import Device, GPUNode, GPUNodeStatus
-from dovetail_agent.devices.model import LOST, DeviceInfo, DeviceSample, Fault, Inventory, Sample
+from dovetail.api.gpunode import LOST, Device, GPUNode, GPUNodeStatus
+from dovetail_agent.devices.model import DeviceInfo, DeviceSample, Fault, Inventory, Sample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

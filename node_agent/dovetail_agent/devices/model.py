@@ -9,14 +9,12 @@ InventoryUnreadable   a node's devices cannot be read: names the node and the re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final, Protocol
+from typing import Protocol
 
 from dovetail.api.builtin import Node
 from dovetail.api.gpunode import Assignment, Enforcement, GPUNodeStatus, Links
 from dovetail.gpu.geometry import Slot
 from dovetail_agent.tenants import Tenant
-
-LOST: Final = "GpuIsLost"
 
 
 class InventoryUnreadable(Exception):  # noqa: N818 - says what is the matter, as the tree above reads

@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from dovetail.api.builtin import Node
-from dovetail.api.gpunode import Assignment, Enforcement, GPUNodeStatus, Links
+from dovetail.api.gpunode import SILENT, Assignment, Enforcement, GPUNodeStatus, Links
 from dovetail.logs import get_logger
 from dovetail_agent.devices.model import (
     DeviceInfo,
@@ -24,7 +24,6 @@ from dovetail_agent.tenants import Tenant
 log = get_logger(__name__)
 
 # The devices are present, but their figures cannot be read.
-SILENT = "DriverSilent"
 
 
 class ManyProvider:

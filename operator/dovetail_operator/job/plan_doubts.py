@@ -42,13 +42,8 @@ def doubt_about(node: str, *, view: ClusterView, others_go_on: bool = False) -> 
     """
     # Room may come free for this worker alone, and pods may be bound that the watch has not shown yet.
     patience = _PATIENCE_SECONDS if others_go_on else 0.0
-    found = view.nodes.get(node)
-    if found is None:
-        return Doubt(why=f"node {node} is gone", patience_seconds=patience)
-    if found.spec.unschedulable:
-        return Doubt(why=f"node {node} is cordoned", patience_seconds=patience)
-    if obstacle := view.ledger.obstacle(node):
-        return Doubt(why=f"{node}: {obstacle}", patience_seconds=patience)
+    if (closed := view.closed(node)) is not None:
+        return Doubt(why=closed.on(node), patience_seconds=patience)
     # Another pod there may be about to end, or this is a state between two events.
     return Doubt(why=f"the room on {node} is taken", patience_seconds=_PATIENCE_SECONDS)
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from dovetail.api.builtin import is_terminated
 from dovetail.api.gpujob import GPUJob
-from dovetail.cluster.leaving_nodes import is_leaving
+from dovetail.cluster.availability import is_leaving
 from dovetail.queue.model.candidates import Candidate
 from dovetail.queue.verdicts import Admitted
 from dovetail_operator.job.drain import DRAIN

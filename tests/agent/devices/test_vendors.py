@@ -149,10 +149,10 @@ def test_a_card_that_never_answered_is_left_out_and_the_other_keeps_its_number(p
         (
             "amd",
             ("amdsmi_init", -1, 34),
-            "amdsmi_init: Error code: 34 | AMDSMI_STATUS_DRIVER_NOT_LOADED - Driver not loaded",
+            "driver not loaded",
         ),
-        ("intel", ("zesInit", -1, 0x78000001), "zesInit: error 2013265921 (0x78000001)"),
-        ("ascend", ("dcmi_init", -1, -8012), "dcmi_init: error -8012 (0xffffe0b4)"),
+        ("intel", ("zesInit", -1, 0x78000001), "driver not loaded"),
+        ("ascend", ("dcmi_init", -1, -8012), "driver not loaded"),
     ],
 )
 def test_a_library_without_its_driver_is_a_sentence_until_it_has_one(

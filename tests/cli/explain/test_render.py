@@ -69,8 +69,8 @@ def test_a_bound_pod_is_told_with_what_is_around_it() -> None:
     text = render.render(found, form="table", everything=False)
     assert text.splitlines()[0] == "Pod default/other-0 is on b with GPU 0"
     assert text.splitlines()[-2:] == [
-        "b     0    V100   0/32768     In use by job 18",
-        "b     1    V100   0/32768     Available",
+        "b     0    V100   0/32768 MiB  In use by job 18",
+        "b     1    V100   0/32768 MiB  Available",
     ]
 
 

@@ -6,14 +6,14 @@ import msgspec
 import pytest
 
 from dovetail import names
+from dovetail.answers.inventory import Inventory, take
+from dovetail.answers.nodes import inventory_row
 from dovetail.api.builtin import Pod
 from dovetail.api.gpunode import Enforcement, GPUNode
-from dovetail.query.nodes.inventory import Inventory, take
-from dovetail.query.nodes.rows import inventory_row
 from dovetail_cli.nodes import inventory
 from dovetail_cli.ui import output
 from tests.cli.builders import make_gpunode, make_pod
-from tests.core.query.nodes.test_inventory import inventory_of, job_pod
+from tests.core.answers.test_nodes import inventory_of, job_pod
 
 
 def reporting(gpunode: GPUNode, **status: object) -> GPUNode:

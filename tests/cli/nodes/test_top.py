@@ -6,12 +6,12 @@ import msgspec
 import pytest
 
 from dovetail import names
+from dovetail.answers.inventory import take
 from dovetail.api.builtin import Pod
 from dovetail.api.conversion import values_of
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpunode import GPUNode
 from dovetail.kube.errors import Forbidden
-from dovetail.query.nodes.inventory import take
 from dovetail_cli.app import run
 from dovetail_cli.cluster.connection import Cluster
 from dovetail_cli.nodes import inventory, top, top_screen
@@ -62,8 +62,8 @@ def test_a_job_that_may_not_be_seen_keeps_its_number_and_namespace() -> None:
 def test_a_device_that_is_out_of_use_says_so_beside_who_holds_it() -> None:
     sick = make_gpunode("a", health="Unhealthy", health_reason="XID 79")
     lines = screen(sick, pods=PODS[:1], jobs=JOBS).lines()
-    assert lines[3].endswith("5 train (ada) [0.5]; unhealthy (XID 79)")
-    assert lines[4].endswith("  unhealthy (XID 79)")
+    assert lines[3].endswith("5 train (ada) [0.5]; GPU 0 on node a is unhealthy: XID 79")
+    assert lines[4].endswith("  Unavailable: GPU 1 on node a is unhealthy: XID 79")
 
 
 def test_where_the_devices_have_no_room_there_is_a_line_for_each_node_the_busiest_first() -> None:
@@ -86,17 +86,26 @@ def test_mig_instances_are_counted_apart_from_gpus() -> None:
 
 def test_no_gpu_at_all_is_said() -> None:
     assert screen().lines()[0] == "12:00:00 UTC  No node reports a GPU."
-    assert screen().record()["utilization"] == 0
+    assert screen().record()["utilization"] is None
 
 
 def test_programs_get_sums_and_devices_as_numbers() -> None:
     found = screen(make_gpunode("a", utilization=0.25, used_mib=100), pods=PODS, jobs=JOBS)
     told = found.record()
-    assert (told["held_gpus"], told["available_gpus"], told["total_gpus"], told["utilization"]) == (2, 0, 2, 0.25)
-    assert (told["jobs_running"], told["jobs_waiting"], told["memory_used_mib"]) == (1, 1, 200)
-    assert told["nodes"][0]["devices"][0]["holders"][0]["job"] == 5
+    assert (told["heldGpus"], told["availableGpus"], told["totalGpus"], told["utilization"]) == (2, 0, 2, 0.25)
+    assert (told["jobsRunning"], told["jobsWaiting"], told["memoryUsedMiB"]) == (1, 1, 200)
+    assert told["nodes"][0]["devices"][0]["tenants"][0]["job"] == 5
     table = output.as_csv(found.rows(), columns=top_screen.CSV_COLUMNS).splitlines()
     assert table[1].endswith(",5 train (ada) [0.5]")
+
+
+def answer_what_judges_nodes(api: Api) -> None:
+    """A user who may not list nodes, in a cluster without settings and without DRA."""
+    api.answer("GET /api/v1/nodes", refusal(403, message="no nodes"))
+    api.answer("GET /apis/scheduling.k8s.io/v1/priorityclasses/dovetail-gpujob", refusal(404))
+    api.answer("GET /api/v1/namespaces/dovetail-system/configmaps/dovetail-config", refusal(403))
+    for version in ("v1", "v1beta2", "v1beta1"):
+        api.answer(f"GET /apis/resource.k8s.io/{version}/resourceslices", refusal(404))
 
 
 async def test_who_may_not_list_all_jobs_sees_those_of_the_namespace(api: Api, cluster: Cluster) -> None:
@@ -106,6 +115,7 @@ async def test_who_may_not_list_all_jobs_sees_those_of_the_namespace(api: Api, c
     api.answer("GET /apis/dovetail.dev/v1alpha1/gpunodes", none)
     api.answer("GET /api/v1/pods", none)
     api.answer("GET /apis/dovetail.dev/v1alpha1/gpujobs", refused)
+    answer_what_judges_nodes(api)
     own = Answer(body={"metadata": {}, "items": [values_of(JOBS[0])]})
     api.answer("GET /apis/dovetail.dev/v1alpha1/namespaces/default/gpujobs", own)
     system = "namespaces/dovetail-system"
@@ -118,6 +128,7 @@ def of_one_namespace(api: Api, *, gpunodes: Answer) -> None:
     none, system = Answer(body={"metadata": {}, "items": []}), "namespaces/dovetail-system"
     api.answer("GET /apis/dovetail.dev/v1alpha1/gpunodes", gpunodes)
     api.answer("GET /api/v1/pods", refusal(403, message="no pods"))
+    answer_what_judges_nodes(api)
     api.answer("GET /api/v1/namespaces/default/pods", none)
     api.answer(f"GET /apis/coordination.k8s.io/v1/{system}/leases/dovetail-scheduler", refusal(404))
     api.answer(f"GET /apis/apps/v1/{system}/deployments/dovetail-scheduler", refusal(404))
@@ -131,7 +142,9 @@ async def test_who_sees_the_devices_is_told_that_the_pods_of_others_are_not_show
     # Not by the look itself, which a screen takes again and again.
     assert capsys.readouterr().err == ""
     inventory.print_missing(found)
-    assert "you may not list the pods of other namespaces" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "you may not list the pods of other namespaces" in said
+    assert "you may not list nodes: whether a node is ready, cordoned or served by another driver is not shown" in said
 
 
 async def test_who_may_not_see_the_devices_is_told_that_alone(

@@ -76,8 +76,8 @@ def test_a_job_that_waits_for_such_nodes_alone_is_told_why() -> None:
     assert isinstance(found, Shortage)
     assert found.reason == "NodeUnhealthy"
     assert found.message == (
-        "Need 1 GPU, only 0 available: the others are unhealthy or cordoned (a: both Dovetail and the DRA driver "
-        "gpu.nvidia.com hand out the node's GPUs, and 1 more node)"
+        "Need 1 GPU, only 0 available: node a: both Dovetail and the DRA driver gpu.nvidia.com hand out the node's "
+        "GPUs, and 1 more"
     )
 
 

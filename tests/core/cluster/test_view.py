@@ -8,7 +8,6 @@ from dovetail.api.builtin import Condition, Pod
 from dovetail.cluster.view import ClusterView, device_facts, node_facts
 from dovetail.engine.filter.fit import Fit, check
 from dovetail.engine.ledger.ledger import Ledger
-from dovetail.engine.model.inventory import NOT_READY
 from dovetail.pods.allocation import AllocatedDevice, Allocation, ContainerAllocation, annotations_of
 from tests.core.builders import make_gpunode, make_node, make_pod
 from tests.core.engine.builders import make_ask
@@ -187,7 +186,7 @@ def test_the_ready_condition_alone_says_whether_a_node_is_ready() -> None:
     status = msgspec.structs.replace(node.status, conditions=conditions)
     assert node_facts(msgspec.structs.replace(node, status=status)).obstacle == ""
     only = msgspec.structs.replace(node.status, conditions=[msgspec.structs.replace(pressure, status="True")])
-    assert node_facts(msgspec.structs.replace(node, status=only)).obstacle == NOT_READY
+    assert node_facts(msgspec.structs.replace(node, status=only)).obstacle == "node is not ready"
 
 
 def test_a_node_has_the_cpu_memory_and_pods_that_it_can_give() -> None:
@@ -201,10 +200,7 @@ def test_a_device_tells_what_the_agent_reports_of_it() -> None:
     gpunode = make_gpunode("a", reservedMiB=100, foreignMiB=200, utilization=0.5)
     first, second = device_facts(gpunode)
     assert (first.reserved_mib, first.foreign_mib, first.utilization) == (100, 200, 0.5)
-    assert [(each.index, each.uuid, each.healthy, each.strangers) for each in (first, second)] == [
-        (0, "a-0", True, False),
-        (1, "a-1", True, False),
-    ]
+    assert [(each.index, each.uuid, each.unavailable) for each in (first, second)] == [(0, "a-0", ()), (1, "a-1", ())]
 
 
 def make_simulated(name: str) -> Any:

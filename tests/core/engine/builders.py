@@ -2,6 +2,7 @@
 
 from dovetail.api.gpujob import Mode, Policy, Workload
 from dovetail.engine.ledger.ledger import Ledger
+from dovetail.engine.model.availability import Unavailable
 from dovetail.engine.model.claims import Ask, Claim, DeviceClaim
 from dovetail.engine.model.inventory import DeviceFacts, NodeFacts
 from dovetail.gpu.memory_strategy import fraction_of
@@ -12,11 +13,24 @@ MEMORY_MIB = {"V100": 32768, "T4": 16384, "A100": 81920, "H100": 81920, "H200": 
 
 def make_device(node: str, index: int, *, model: str = "V100", **facts: object) -> DeviceFacts:
     defaults: dict[str, object] = {"vendor": "nvidia", "memory_mib": MEMORY_MIB[model]}
+    causes: list[Unavailable] = [] if facts.pop("healthy", True) else [Unavailable(cause="Unhealthy", detail="Xid79")]
+    causes += [Unavailable(cause="Cordoned")] if facts.pop("cordoned", False) else []
+    defaults["unavailable"] = tuple(causes)
     return DeviceFacts(index=index, uuid=f"{node}-{index}", model=model, **(defaults | facts))  # type: ignore[arg-type]
 
 
+def node_causes(facts: dict[str, object]) -> tuple[Unavailable, ...]:
+    """The causes for `obstacle` and `cordoned`, which are taken out of the facts."""
+    obstacle, causes = str(facts.pop("obstacle", "")), []
+    if obstacle == "node is not ready":
+        causes.append(Unavailable(cause="NodeNotReady"))
+    elif obstacle:
+        causes.append(Unavailable(cause="ServedTwice", detail=obstacle))
+    return (*causes, Unavailable(cause="NodeCordoned")) if facts.pop("cordoned", False) else tuple(causes)
+
+
 def add_node(ledger: Ledger, name: str, *, gpus: int = 8, model: str = "V100", **facts: object) -> None:
-    defaults: dict[str, object] = {"cpu_milli": 64000, "memory_mib": 262144}
+    defaults: dict[str, object] = {"cpu_milli": 64000, "memory_mib": 262144, "unavailable": node_causes(facts)}
     ledger.set_node(NodeFacts(name=name, **(defaults | facts)))  # type: ignore[arg-type]
     ledger.set_devices(name, devices=[make_device(name, index, model=model) for index in range(gpus)])
 

@@ -5,13 +5,13 @@ from typing import Any
 
 import msgspec
 
+from dovetail.answers.explain.answer import Change
+from dovetail.answers.explain.question import Holder, Question
+from dovetail.answers.explain.remedies import changes
 from dovetail.api.builtin import Node
 from dovetail.cluster.view import ClusterView
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Ask
-from dovetail.explain.answer import Change
-from dovetail.explain.question import Holder, Question
-from dovetail.explain.remedies import changes
 from tests.core.engine.builders import make_device
 
 TAINT = {"key": "team", "value": "vision", "effect": "NoSchedule"}

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dovetail.answers.explain.answer import Answer, Change
+from dovetail.answers.explain.nodes import answer
+from dovetail.answers.explain.question import KEY, Question
 from dovetail.engine.filter.fit import Fit, check
 from dovetail.engine.model.claims import Ask
 from dovetail.engine.model.columns import MODE_CODES
-from dovetail.explain.answer import Answer, Change
-from dovetail.explain.nodes import answer
-from dovetail.explain.question import KEY, Question
 from dovetail.gpu.request import GPURequest, parse
 from tests.core.engine.builders import hold_devices
 from tests.core.explain.builders import Cluster, make_node

@@ -1,6 +1,6 @@
 """Every node answers, with its reason and numbers; the summary says it in one sentence."""
 
-from dovetail.explain.nodes import answer
+from dovetail.answers.explain.nodes import answer
 from tests.core.engine.builders import hold_devices, make_ask
 from tests.core.explain.builders import Cluster, make_node
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 import msgspec
 import pytest
 
+from dovetail.answers.explain.question import Holder
 from dovetail.api.builtin import ResourceSlice
-from dovetail.explain.question import Holder
 from tests.core.engine.builders import hold_devices, make_ask, make_device
 from tests.core.explain.builders import Cluster, kinds, make_node, texts, the_one
 
@@ -71,8 +71,8 @@ def test_no_more_devices_are_uncordoned_than_needed() -> None:
     ("ready", "healthy", "text"),
     [
         (False, True, "node a would have to be ready"),
-        (True, False, "a-0 on a would have to be healthy again"),
-        (False, False, "node a and a-0 would have to be ready and healthy"),
+        (True, False, "a-0 on a would have to be healthy again (Xid79)"),
+        (False, False, "node a and a-0 would have to be ready and healthy (Xid79)"),
     ],
 )
 def test_what_is_broken_is_to_be_repaired(ready: bool, healthy: bool, text: str) -> None:

@@ -1,8 +1,8 @@
 """At which level a gang would start now, where the level that it requires has no room."""
 
+from dovetail.answers.explain.question import Question
+from dovetail.answers.explain.wider_topology import wider_topology
 from dovetail.cluster.view import ClusterView
-from dovetail.explain.question import Question
-from dovetail.explain.wider_topology import wider_topology
 from tests.core.builders import make_node
 from tests.core.engine.builders import hold_devices
 from tests.core.engine.gang.topologies import gang, make_racks

@@ -57,28 +57,59 @@ def holders(api: RbacApiServer, node: str, uuid: str) -> list[Values]:
             or not text.endswith("}")
         ):
             continue
-        held = [each for part in json.loads(text)["containers"] for each in part["devices"]]
-        found += [(pod, each["shareMilli"], each["memoryMiB"]) for each in held if each["uuid"] == uuid]
+        allocation = json.loads(text)
+        held = [each for part in allocation["containers"] for each in part["devices"] if each["uuid"] == uuid]
+        found += [(pod, each["shareMilli"], each["memoryMiB"], allocation.get("workload")) for each in held]
     gpunode = api.objects["gpunodes"][node]
     by_uid = {pod["metadata"]["uid"]: pod for pod in api.objects["pods"].values()}
     memory = {each["uuid"]: each["memoryMiB"] for each in gpunode["status"]["devices"]}
     for each in gpunode["status"].get("assignments", ()):
         if uuid in each["devices"] and each["uid"] in by_uid:
-            found.append((by_uid[each["uid"]], 1000, memory[uuid]))
-    return [{"pod": pod, "shareMilli": share, "memoryMiB": mib} for pod, share, mib in found]
+            found.append((by_uid[each["uid"]], 1000, memory[uuid], None))
+    return [
+        {"pod": pod, "shareMilli": share, "memoryMiB": mib, "workload": workload} for pod, share, mib, workload in found
+    ]
 
 
-def takes_work(api: RbacApiServer, node: str) -> bool:
+def why_node(api: RbacApiServer, node: str) -> tuple[str, str]:
+    """The cause why a node takes no new work, and its sentence; empty where it does."""
     found = api.objects["nodes"].get(node)
-    return found is not None and not found["spec"]["unschedulable"]
+    if found is None:
+        return "NodeGone", f"node {node} is gone"
+    return ("NodeCordoned", f"node {node} is cordoned") if found["spec"]["unschedulable"] else ("", "")
+
+
+def why(api: RbacApiServer, node: str, device: Values) -> tuple[str, str]:
+    """The cause why a device takes no new work, and its sentence; empty where it does."""
+    called, of_node = f"GPU {device['index']} on node {node} is", why_node(api, node)
+    if of_node[0]:
+        return of_node
+    if device.get("health", "Healthy") != "Healthy":
+        return "Unhealthy", ": ".join(filter(None, (f"{called} unhealthy", device.get("healthReason", ""))))
+    if device["uuid"] in api.objects["gpunodes"][node]["spec"]["cordoned"]:
+        return "Cordoned", f"{called} cordoned"
+    return ("Strangers", f"{called} used by processes without an allocation") if device.get("taint") else ("", "")
+
+
+def figure(api: RbacApiServer, node: str, device: Values, *, name: str, none: Any = None) -> Any:
+    """A measured value of a device; None of one that cannot report."""
+    cannot = node not in api.objects["nodes"] or device.get("healthReason") == "GpuIsLost"
+    return None if cannot else device.get(name, none)
 
 
 def available(api: RbacApiServer, node: str, device: Values) -> bool:
-    if not takes_work(api, node) or device.get("health", "Healthy") != "Healthy" or device.get("strangers"):
-        return False
-    cordoned = device["uuid"] in api.objects["gpunodes"][node]["spec"]["cordoned"]
     foreign = device.get("foreignMiB", 0) > device["memoryMiB"] / 20
-    return not (cordoned or foreign or holders(api, node, device["uuid"]))
+    return not (why(api, node, device)[0] or foreign or holders(api, node, device["uuid"]))
+
+
+def _means(api: RbacApiServer) -> Values:
+    """The means over the devices that can report."""
+    own = [each for node, each in devices(api) if figure(api, node, each, name="usedMiB", none=0) is not None]
+    used, total = (sum(each.get(key, 0) for each in own) for key in ("usedMiB", "memoryMiB"))
+    return {
+        "gpu_utilization": mean([each.get("utilization", 0.0) for each in own]),
+        "gpu_memory_usage": round(used / total, 4) if total else 0.0,
+    }
 
 
 def mean(numbers: list[float]) -> float:
@@ -96,23 +127,24 @@ def v1_nodes(api: RbacApiServer, _sees: Sees) -> list[Values]:
         found.append(
             {
                 "node_name": name,
-                "gpu_type": own[0]["model"] if own else "",
+                "gpu_type": own[0]["model"].partition("-")[0] if own else "",
                 "memory_per_gpu": NOMINAL_GB[name] if own else 0,
                 "available_gpus": sum(available(api, name, each) for each in whole),
-                "utilization": mean([each.get("utilization", 0.0) for each in own]),
+                "utilization": mean(
+                    [
+                        load
+                        for each in own
+                        if (load := figure(api, name, each, name="utilization", none=0.0)) is not None
+                    ]
+                ),
             }
         )
     return found
 
 
 def v1_status(api: RbacApiServer, sees: Sees) -> Values:
-    own = [each for _, each in devices(api)]
-    used, total = (sum(each.get(key, 0) for each in own) for key in ("usedMiB", "memoryMiB"))
     return {
-        "utilization": {
-            "gpu_utilization": mean([each.get("utilization", 0.0) for each in own]),
-            "gpu_memory_usage": round(used / total, 4) if total else 0.0,
-        },
+        "utilization": _means(api),
         "available_nodes": [each for each in v1_nodes(api, sees) if each["available_gpus"]],
         "total_nodes": len(api.objects["gpunodes"]),
         "timestamp": "2026-11-01T12:00:00Z",
@@ -137,18 +169,20 @@ def v1_monitoring(api: RbacApiServer, sees: Sees) -> Values:
                 yield {
                     "index": each["index"],
                     "uuid": each["uuid"],
-                    "gpu_type": each["model"],
-                    "utilization": each.get("utilization", 0.0),
-                    "memory_used_mib": each.get("usedMiB", 0),
+                    "gpu_type": each["model"].partition("-")[0],
+                    "name": each["model"],
+                    "utilization": figure(api, node, each, name="utilization", none=0.0),
+                    "memory_used_mib": figure(api, node, each, name="usedMiB", none=0),
                     "memory_total_mib": each["memoryMiB"],
-                    "temperature_celsius": each.get("temperatureCelsius"),
-                    "power_watts": each.get("powerWatts"),
+                    "temperature_celsius": figure(api, node, each, name="temperatureCelsius"),
+                    "power_watts": figure(api, node, each, name="powerWatts"),
                     "health": each.get("health", "Healthy"),
+                    "message": why(api, node, each)[1],
                     "allocations": list(held(name, each["uuid"])),
                 }
 
     nodes = [{"node_name": name, "devices": list(rows(name))} for name in sorted(api.objects["gpunodes"])]
-    return {"nodes": nodes, "timestamp": "2026-11-01T12:00:00Z"}
+    return {"utilization": _means(api), "nodes": nodes, "timestamp": "2026-11-01T12:00:00Z"}
 
 
 # --- v2 ------------------------------------------------------------------------------------------------------------
@@ -204,6 +238,7 @@ def v2_gpus(api: RbacApiServer, _sees: Sees) -> Values:
     rows = []
     for number, node, each in numbered(api):
         promised = sum(holder["memoryMiB"] for holder in holders(api, node, each["uuid"]))
+        used, load = (figure(api, node, each, name=name, none=0) for name in ("usedMiB", "utilization"))
         rows.append(
             {
                 "id": number,
@@ -215,14 +250,16 @@ def v2_gpus(api: RbacApiServer, _sees: Sees) -> Values:
                 "total_memory_gb": gib(each["memoryMiB"]),
                 "allocated_memory_gb": gib(promised),
                 "cached_memory_gb": None,
-                "free_memory_gb": gib(max(0, each["memoryMiB"] - max(promised, each.get("usedMiB", 0)))),
-                "utilization": round(each.get("utilization", 0.0) * 100, 2),
-                "temperature": each.get("temperatureCelsius"),
-                "power": each.get("powerWatts"),
+                "free_memory_gb": None if used is None else gib(max(0, each["memoryMiB"] - max(promised, used))),
+                "utilization": None if load is None else round(load * 100, 2),
+                "temperature": figure(api, node, each, name="temperatureCelsius"),
+                "power": figure(api, node, each, name="powerWatts"),
+                "message": why(api, node, each)[1],
                 "current_tasks": _counts(api, node, each["index"]),
             }
         )
-    return {"available": bool(rows), "count": len(rows), "cuda_version": None, "pytorch_version": None, "devices": rows}
+    works = any(not why(api, node, each)[0] for _, node, each in numbered(api))
+    return {"available": works, "count": len(rows), "cuda_version": None, "pytorch_version": None, "devices": rows}
 
 
 def tasks(api: RbacApiServer, sees: Sees, *, namespace: str) -> list[Values]:

@@ -8,7 +8,19 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from dovetail import names
-from tests.gateway.canary.counted import ENDED, Sees, Values, available, devices, holders, jobs, sees_, takes_work
+from tests.gateway.canary.counted import (
+    ENDED,
+    Sees,
+    Values,
+    available,
+    devices,
+    figure,
+    holders,
+    jobs,
+    sees_,
+    why,
+    why_node,
+)
 from tests.gateway.canary.objects import RACK, TENANTS
 from tests.gateway.canary.rbac import RbacApiServer
 
@@ -98,6 +110,7 @@ def device_row(api: RbacApiServer, sees: Sees, node: str, each: Values) -> Value
                 "job": None if number is None else int(number),
                 "shareMilli": held["shareMilli"],
                 "memoryMiB": held["memoryMiB"],
+                "workload": held["workload"],
                 "usedMiB": used.get(meta["uid"]),
             }
         )
@@ -113,14 +126,20 @@ def device_row(api: RbacApiServer, sees: Sees, node: str, each: Values) -> Value
         "vendor": each["vendor"],
         "model": each["model"],
         "migProfile": each.get("migProfile", ""),
+        "computeCapability": "",
         "memoryMiB": each["memoryMiB"],
-        "usedMiB": each.get("usedMiB", 0),
-        "utilization": each.get("utilization", 0.0),
-        "temperatureCelsius": each.get("temperatureCelsius"),
-        "powerWatts": each.get("powerWatts"),
+        "usedMiB": figure(api, node, each, name="usedMiB", none=0),
+        "utilization": figure(api, node, each, name="utilization", none=0.0),
+        "temperatureCelsius": figure(api, node, each, name="temperatureCelsius"),
+        "powerWatts": figure(api, node, each, name="powerWatts"),
+        "measuredAt": figure(api, node, {"measuredAt": "2100-01-01T00:00:00Z"} | each, name="measuredAt"),
+        "stale": False,
         "health": each.get("health", "Healthy"),
         "healthReason": each.get("healthReason", ""),
         "cordoned": each["uuid"] in api.objects["gpunodes"][node]["spec"]["cordoned"],
+        "takesWork": not why(api, node, each)[0],
+        "cause": why(api, node, each)[0],
+        "message": why(api, node, each)[1],
         "available": available(api, node, each),
         "strangers": len(each.get("strangers", ())),
         "tenants": tenants,
@@ -133,10 +152,17 @@ def node_row(api: RbacApiServer, sees: Sees, name: str) -> Values:
     labels = api.objects["nodes"].get(name, {"metadata": {"labels": {}}})["metadata"]["labels"]
     return {
         "name": name,
-        "takesWork": takes_work(api, name),
+        "takesWork": any(not why(api, name, each)[0] for node, each in devices(api) if node == name),
+        "message": why_node(api, name)[1],
+        "stale": "",
         "pool": labels.get(names.LABEL_POOL, ""),
         "rack": labels.get(RACK, ""),
         "driverVersion": status.get("driverVersion", ""),
+        "runtimeVersion": status.get("runtimeVersion", ""),
+        "enforcement": {
+            each: each == "mps" and name == "one" for each in ("mps", "turns", "timeSlicing", "mig", "checkpoint")
+        }
+        | {"reasons": {}},
         "enforces": "mps" if status["enforcement"]["mps"] else "none",
         "observedAt": status["observedAt"],
         "devices": [device_row(api, sees, node, each) for node, each in devices(api) if node == name],
@@ -243,14 +269,11 @@ def _drains(api: RbacApiServer) -> list[Values]:
     found = []
     for name in sorted(api.objects["gpunodes"]):
         whole = {"node": name, "index": None, "restarts": False}
-        if name not in api.objects["nodes"]:
-            found.append(whole | {"why": "gone"})
-        elif not takes_work(api, name):
-            found.append(whole | {"why": "cordoned"})
+        if why_node(api, name)[0]:
+            found.append(whole | {"why": why_node(api, name)[1]})
         else:
-            cordoned = api.objects["gpunodes"][name]["spec"]["cordoned"]
-            own = [each["index"] for node, each in devices(api) if node == name and each["uuid"] in cordoned]
-            found += [whole | {"index": index, "why": "cordoned"} for index in own]
+            own = [each for node, each in devices(api) if node == name and why(api, node, each)[0]]
+            found += [whole | {"index": each["index"], "why": why(api, name, each)[1]} for each in own]
     return found
 
 

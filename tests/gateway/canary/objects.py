@@ -17,6 +17,8 @@ RACK: Final = "example.com/rack"
 SETTINGS: Final = Settings(topology_levels=[f"rack={RACK}"])
 CREATED: Final = "2026-11-01T00:00:00Z"
 # The size under which the first device of each node is sold, in GB.
+# Where kubelet has the devices of a vendor's plugin.
+PLUGIN: Final = ("capacity", "allocatable")
 NOMINAL_GB: Final = {"one": 32, "two": 32, "slices": 40, "vendor": 16, "orphan": 16, "closed": 16}
 
 
@@ -131,6 +133,8 @@ def _node(
             "conditions": [{"type": "Ready", "status": "True"}],
         },
     }
+    if name == "vendor":
+        node["status"] |= {each: {"cpu": "64", "memory": "256Gi", "nvidia.com/gpu": "4"} for each in PLUGIN}
     reported = {"devices": devices, "observedAt": "2100-01-01T00:00:00Z", "enforcement": {"mps": name == "one"}}
     gpunode = {
         "metadata": {"name": name, "uid": uid_of("gpunode", name)},

@@ -354,7 +354,7 @@ def unready(state: State, name: str) -> None:
     [
         (lambda state: state.store.view.node_gone("b"), "node b is gone"),
         (lambda state: cordon(state, "b"), "node b is cordoned"),
-        (lambda state: unready(state, "b"), "b: node is not ready"),
+        (lambda state: unready(state, "b"), "node b is not ready"),
     ],
     ids=["gone", "cordoned", "not ready"],
 )

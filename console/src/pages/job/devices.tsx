@@ -51,9 +51,9 @@ function Row({ row: { held, device, observedAt }, now }: { row: Held; now: boole
       <td class="number">{gib(held.memoryMiB)}</td>
       {now && (
         <>
-          <td class="number">{device ? gib(device.usedMiB) : "–"}</td>
+          <td class="number">{device?.usedMiB != null ? gib(device.usedMiB) : "–"}</td>
           <td>
-            {device ? <Meter part={device.utilization} label={percent(device.utilization)} /> : null} {device ? percent(device.utilization) : "–"}
+            {device?.utilization != null ? <Meter part={device.utilization} label={percent(device.utilization)} /> : null} {device?.utilization != null ? percent(device.utilization) : "–"}
           </td>
           <td>{age(observedAt)}</td>
         </>

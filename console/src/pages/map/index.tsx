@@ -1,6 +1,7 @@
 // Map: every device as a tile, filled by what is promised of it, with its fractions, memory and health.
 import { useSignal } from "@preact/signals";
 import { useMemo } from "preact/hooks";
+import type { DeviceRow } from "../../api/types";
 import { age, gib, percent } from "../../format";
 import { nodes } from "../../live/store";
 import { Command, Field, Meter, Section } from "../../parts/basics";
@@ -89,8 +90,11 @@ function LineView({ line }: { line: Line }) {
 
 const drawn = (line: Line) => <LineView line={line} />;
 
+// A device that cannot report has no figure of what is in use.
+const memoryOf = (device: DeviceRow): string => (device.usedMiB === null ? gib(device.memoryMiB) : t("memoryUsed", gib(device.usedMiB), gib(device.memoryMiB)));
+
 const said = (tile: Tile): string =>
-  `${nameOf(tile)}: ${stateName(tile.state)}, ${t("promised")} ${percent(tile.promised)}, ${t("memoryUsed", gib(tile.device.usedMiB), gib(tile.device.memoryMiB))}`;
+  `${nameOf(tile)}: ${stateName(tile.state)}, ${t("promised")} ${percent(tile.promised)}, ${memoryOf(tile.device)}`;
 
 // Each tenant's share is a part of the bar, the used memory a second, thinner one.
 function TileView({ tile }: { tile: Tile }) {
@@ -106,7 +110,7 @@ function TileView({ tile }: { tile: Tile }) {
         ))}
       </span>
       <span class="shares memory">
-        <span class="share" style={{ width: `${(100 * device.usedMiB) / Math.max(1, device.memoryMiB)}%` }} />
+        <span class="share" style={{ width: `${(100 * (device.usedMiB ?? 0)) / Math.max(1, device.memoryMiB)}%` }} />
       </span>
     </button>
   );
@@ -119,8 +123,13 @@ function Chosen({ tile }: { tile: Tile | undefined }) {
     <Section title={nameOf(tile)}>
       <p role="status">
         {device.model}, {stateName(tile.state)}
-        {device.healthReason && `: ${device.healthReason}`}, {t("memoryUsed", gib(device.usedMiB), gib(device.memoryMiB))}, {t("load")}{" "}
-        {percent(device.utilization)} <Meter part={device.utilization} label={percent(device.utilization)} />, {t("asOf", age(node.observedAt))}
+        {device.message && `: ${device.message}`}, {memoryOf(device)}
+        {device.utilization !== null && (
+          <>
+            , {t("load")} {percent(device.utilization)} <Meter part={device.utilization} label={percent(device.utilization)} />
+          </>
+        )}
+        , {t("asOf", age(device.measuredAt ?? node.observedAt))}
       </p>
       <ul>
         {device.tenants.map((each) => (

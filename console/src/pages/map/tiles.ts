@@ -29,14 +29,14 @@ export function tilesOf(nodes: readonly NodeRow[]): Tile[] {
   return nodes.flatMap((node) =>
     node.devices.map((device) => {
       const milli = device.tenants.reduce((sum, each) => sum + each.shareMilli, device.others?.shareMilli ?? 0);
-      return { node, device, promised: milli / 1000, state: stateOf(node, device, milli) };
+      return { node, device, promised: milli / 1000, state: stateOf(device, milli) };
     }),
   );
 }
 
-function stateOf(node: NodeRow, device: DeviceRow, milli: number): State {
+function stateOf(device: DeviceRow, milli: number): State {
   if (device.health !== "Healthy") return "bad";
-  if (device.cordoned || !node.takesWork) return "closed";
+  if (!device.takesWork) return "closed";
   return milli === 0 ? "free" : milli < 1000 ? "fragment" : "full";
 }
 

@@ -11,7 +11,7 @@ export function Findings() {
   const { found, problem } = usePolled<NodeFindings | null>("/api/v3/findings", AGAIN_MS, null);
   if (sequence() < 0) return null;
   const oldest = nodes.value.reduce<string | null>((least, { observedAt: at }) => (at && (!least || at < least) ? at : least), null);
-  const closed = nodes.value.reduce((sum, node) => sum + (node.takesWork ? node.devices.filter((device) => device.cordoned).length : node.devices.length), 0);
+  const closed = nodes.value.reduce((sum, node) => sum + node.devices.filter((device) => !device.takesWork).length, 0);
   return (
     <>
       {problem && <p class="problem">{problem}</p>}

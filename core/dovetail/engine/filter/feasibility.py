@@ -5,7 +5,6 @@ Shapes: [n] is one value a node, [n, d] one value a device. Memory is in MiB, sh
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Final
 
 import numpy as np
 
@@ -14,12 +13,10 @@ from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.ledger.partitions import profiles
 from dovetail.engine.model.claims import Ask
 from dovetail.engine.model.columns import MODE_CODES, NO_MODE, Bools, Columns, Ints
+from dovetail.engine.model.inventory import FOREIGN_LIMIT
 from dovetail.gpu.memory import CARD_MARGIN_MIB
 from dovetail.gpu.models import normalise
 from dovetail.gpu.request import WHOLE_MILLI, GPURequest
-
-# An exclusive ask takes no device on which foreign processes use more than this part of the memory.
-FOREIGN_LIMIT: Final = 0.05
 
 
 class Feasibility:

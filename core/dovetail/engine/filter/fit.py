@@ -10,7 +10,7 @@ from dovetail.engine.filter import multi_container, single_node
 from dovetail.engine.filter.causes import NODE_CAUSES, Cause, causes_of
 from dovetail.engine.filter.device_choice import DeviceValues, best_fit_values, choose_devices
 from dovetail.engine.filter.feasibility import Feasibility
-from dovetail.engine.filter.messages import ask_text, node_text, refusal
+from dovetail.engine.filter.messages import OF_DEVICES, ask_text, node_text, own_text, refusal
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Ask, Claim, DeviceClaim
 from dovetail.engine.model.columns import Bools, Ints
@@ -117,12 +117,21 @@ class Judgement(Feasibility):
         return np.where(stacked.any(axis=0), stacked.argmax(axis=0), -1)
 
     def outline(self, cause: int, *, node: str) -> Refusal:
-        """A cause in the words that all its nodes share, without one node's numbers."""
+        """A cause in the words that all its nodes share, without one node's numbers.
+
+        `node` names one of them where `is_nodes_own`; empty for the words of all nodes.
+        """
         found = self._causes[cause]
         text = found.text or ask_text(found.kind, ask=(found.container or self).ask)
         if cause < NODE_CAUSES:
             text = node_text(self.ledger, name=node)
+        elif node and not found.text:
+            text = own_text(found.kind, ledger=self.ledger, name=node, ask=(found.container or self).ask)
         return Refusal(kind=found.kind, text=text, message=text)
+
+    def is_nodes_own(self, cause: int) -> bool:
+        """Whether the words of a cause depend on the node, so that `outline` needs its name."""
+        return cause < NODE_CAUSES or self._causes[cause].kind in OF_DEVICES
 
     def refusal(self, row: int) -> Refusal | None:
         """The first cause that excludes this node, with the node's numbers; None where the ask fits."""

@@ -1,25 +1,50 @@
 """Refusals in words: one sentence with a node's numbers, and one text that all nodes with this cause share."""
 
+from typing import Final
+
 import numpy as np
 
 from dovetail.engine.filter.feasibility import Feasibility
 from dovetail.engine.ledger.ledger import Ledger
+from dovetail.engine.model.availability import BROKEN, CLOSED, CORDONED_NODE, Unavailable, first_of
 from dovetail.engine.model.claims import Ask
 from dovetail.engine.model.columns import Ints
 from dovetail.engine.model.refusals import Refusal, RefusalKind
 from dovetail.gpu.memory import HOST_MARGIN_MIB
 from dovetail.gpu.request import GPURequest
 
+# Refusals whose words depend on the node's own devices.
+OF_DEVICES: Final[frozenset[RefusalKind]] = frozenset({"Unhealthy", "Cordoned"})
+
 
 def refusal(kind: RefusalKind, *, masks: Feasibility, row: int, left: int) -> Refusal:
     """The refusal of one node. `left` is how many of its devices pass this cause and those before it."""
     message = _message(kind, masks=masks, row=row, left=left)
-    return Refusal(kind=kind, text=ask_text(kind, ask=masks.ask), message=message)
+    text = own_text(kind, ledger=masks.ledger, name=masks.nodes[row], ask=masks.ask)
+    return Refusal(kind=kind, text=text, message=message)
 
 
 def node_text(ledger: Ledger, *, name: str) -> str:
     """Why a node takes no pods at all now."""
-    return ledger.obstacle(name) or "node is cordoned"
+    facts = ledger.facts(name)
+    cordon = None if facts is None else first_of(facts.unavailable, causes=CORDONED_NODE)
+    return ledger.obstacle(name) or ("" if cordon is None else cordon.text)
+
+
+def device_cause(ledger: Ledger, *, name: str, kind: RefusalKind) -> tuple[Unavailable, int] | None:
+    """Why devices of a node are unhealthy or cordoned: the first cause, with the index of the device."""
+    causes = BROKEN if kind == "Unhealthy" else CLOSED
+    found = (
+        (cause, each.index) for each in ledger.devices(name) if (cause := first_of(each.unavailable, causes=causes))
+    )
+    return next(found, None)
+
+
+def own_text(kind: RefusalKind, *, ledger: Ledger, name: str, ask: Ask) -> str:
+    """The words of `ask_text`, with the cause where devices of the node are unhealthy or cordoned."""
+    found = device_cause(ledger, name=name, kind=kind) if kind in OF_DEVICES and not ask.resource else None
+    text = ask_text(kind, ask=ask)
+    return text if found is None or found[0].cause == "Cordoned" else f"{text}: {found[0].text}"
 
 
 def gpus(count: int, *, profile: str = "") -> str:
@@ -131,4 +156,6 @@ def _message(kind: RefusalKind, *, masks: Feasibility, row: int, left: int) -> s
         return f"{name}: {ask_text(kind, ask=ask)} ({gpus(int(present.sum()))}: {there})"
     if kind in {"NoGPU", "NotManaged", "WrongVendor", "WrongModel", "DeviceIndex", "ModeConflict"}:
         return f"{name}: {ask_text(kind, ask=ask)} ({gpus(int(present.sum()), profile=ask.gpu.mig)})"
-    return f"{name}: {need(ask.gpu.count, available=left, profile=ask.gpu.mig)}: {ask_text(kind, ask=ask)}"
+    closed = device_cause(masks.ledger, name=name, kind=kind) if kind in OF_DEVICES and not ask.resource else None
+    why = ask_text(kind, ask=ask) if closed is None else closed[0].on(name, index=closed[1])
+    return f"{name}: {need(ask.gpu.count, available=left, profile=ask.gpu.mig)}: {why}"

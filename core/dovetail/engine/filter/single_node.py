@@ -6,11 +6,11 @@ compares both on everything that `covers` accepts.
 
 from collections.abc import Callable, Collection
 
-from dovetail.engine.filter.feasibility import FOREIGN_LIMIT
 from dovetail.engine.filter.free_devices import FreeDevices, needed_mib
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Ask
 from dovetail.engine.model.columns import MODE_CODES, NO_MODE
+from dovetail.engine.model.inventory import FOREIGN_LIMIT
 from dovetail.engine.model.node_row import NodeRow
 from dovetail.gpu.models import normalise
 from dovetail.gpu.request import GPURequest

@@ -9,8 +9,9 @@ from dovetail.api.gpujob import Reason
 from dovetail.engine.filter.empty_capacity import devices_on_empty, workers_on_empty, workers_without_host
 from dovetail.engine.filter.fit import Judgement
 from dovetail.engine.filter.messages import gpus, kind_text, need, nominal_sizes, size_text, tenants_text
+from dovetail.engine.model.availability import BLOCKING, CORDONED_NODE, Unavailable, first_of, in_order
 from dovetail.engine.model.claims import Ask
-from dovetail.engine.model.inventory import NOT_READY
+from dovetail.engine.model.inventory import DeviceFacts
 from dovetail.engine.model.refusals import RefusalKind
 from dovetail.gpu.models import normalise
 from dovetail.gpu.request import WHOLE_MILLI, GPURequest
@@ -68,8 +69,7 @@ def _other_shortage(now: Judgement, *, after: Judgement, message: str, more_free
     kinds, ask = _kinds(after), now.ask
     assert ask.gpu is not None, "only asked where a device is wanted"
     if _kinds(now) and _kinds(now) <= {"Unhealthy", "Cordoned"}:
-        others = f"the others are unhealthy or cordoned{_closed(now)}"
-        return Shortage(reason="NodeUnhealthy", message=f"{message}: {others}")
+        return Shortage(reason="NodeUnhealthy", message=f"{message}: {_closed(now)}")
     if kinds == {"MemoryGuard"}:
         most = int(np.where(after.candidates, after.free_mib, 0).max(initial=0))
         wanted = ask.gpu.memory_mib or int(after.needed_mib[after.candidates].min(initial=1 << 40))
@@ -92,15 +92,33 @@ def _other_shortage(now: Judgement, *, after: Judgement, message: str, more_free
 
 
 def _closed(judged: Judgement) -> str:
-    """The first node with such devices that stays blocked until an administrator acts, and how many more there are."""
-    there = judged.columns.blocked & judged.candidates.any(axis=1)
-    nodes = sorted(judged.nodes[row] for row in np.flatnonzero(there).tolist())
-    blocked = [(name, text) for name in nodes if (text := judged.ledger.obstacle(name)) != NOT_READY]
-    if not blocked:
-        return ""
-    (name, text), more = blocked[0], len(blocked) - 1
-    also = f", and {more} more {'node' if more == 1 else 'nodes'}" if more else ""
-    return f" ({name}: {text}{also})"
+    """Why the candidates take no work: the first cause in a sentence, and how many more there are.
+
+    What an administrator must repair comes before a node that is not ready, which ends by itself.
+    """
+    rows = np.flatnonzero(judged.candidates.any(axis=1)).tolist()
+    found = [each for row in rows for each in _causes(judged, row=row)]
+    found.sort(key=lambda each: each[0].cause == "NodeNotReady")
+    sentences = list(dict.fromkeys(cause.on(node, index=index) for cause, node, index in found))
+    if not sentences:
+        return "the others are unhealthy or cordoned"
+    more = len(sentences) - 1
+    return f"{sentences[0]}, and {more} more" if more else sentences[0]
+
+
+def _causes(judged: Judgement, *, row: int) -> list[tuple[Unavailable, str, int | None]]:
+    """The causes of a node's candidates with node and index: that of the node, or else one of each device."""
+    node = judged.nodes[row]
+    facts = judged.ledger.facts(node)
+    of_node = None if facts is None else first_of(facts.unavailable, causes=BLOCKING | CORDONED_NODE)
+    if of_node is not None:
+        return [(of_node, node, None)]
+    devices: list[DeviceFacts] = [
+        device
+        for device, candidate in zip(judged.ledger.devices(node), judged.candidates[row].tolist(), strict=False)
+        if candidate
+    ]
+    return [(in_order(each.unavailable)[0], node, each.index) for each in devices if each.unavailable]
 
 
 def _kinds(judged: Judgement) -> set[RefusalKind]:

@@ -31,7 +31,6 @@ class NodeTable:
         self._notes: dict[str, str] = {}
         self._rows: dict[str, int] = {}
         self.names: list[str] = []
-        self._obstacles: dict[str, str] = {}
         self._facts: dict[str, NodeFacts] = {}
         self._devices: dict[str, tuple[DeviceFacts, ...]] = {}
         # MIG instances are in no column: the ledgers of their profiles have them.
@@ -58,7 +57,6 @@ class NodeTable:
         columns["pods"][row] = facts.pods
         columns["resource"][row] = self._resources.setdefault(facts.resource, len(self._resources))
         columns["offered"][row] = facts.offered
-        self._obstacles[facts.name] = facts.obstacle
         self._facts[facts.name] = facts
         self.labels.set(row, name=facts.name, labels=facts.labels)
 
@@ -90,7 +88,7 @@ class NodeTable:
         columns = self.columns
         columns["present"][row, slot] = True
         columns["healthy"][row, slot] = device.healthy
-        columns["cordoned"][row, slot] = device.cordoned or device.strangers
+        columns["cordoned"][row, slot] = device.cordoned
         columns["movable"][row, slot] = device.movable
         columns["index"][row, slot] = device.index
         columns["model"][row, slot] = self._model_code(device)
@@ -176,7 +174,7 @@ class NodeTable:
         row = self._rows.get(name)
         if row is None or not self.columns["known"][row]:
             return "node is not known yet"
-        return self._obstacles[name]
+        return self._facts[name].obstacle
 
     def model_codes(self, wanted: Sequence[Model], *, min_nominal_gb: int = 0) -> Ints:
         """Codes of the models that a request for `wanted` accepts (empty: any), of at least this size, [codes]."""
@@ -229,7 +227,6 @@ class NodeTable:
         other._notes = dict(self._notes)
         other._rows = dict(self._rows)
         other.names = list(self.names)
-        other._obstacles = dict(self._obstacles)
         other._facts = dict(self._facts)
         other._devices = dict(self._devices)
         other._instances = dict(self._instances)

@@ -4,15 +4,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from dovetail.engine.model.availability import BLOCKING, BROKEN, CLOSED, CORDONED_NODE, Unavailable, first_of
+
 # More than any node takes.
 ANY_NUMBER: Final = 1 << 40
-# The obstacle that ends by itself.
-NOT_READY: Final = "node is not ready"
+# An exclusive ask takes no device on which foreign processes use more than this part of the memory.
+FOREIGN_LIMIT: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFacts:
-    """What a Node object says. `obstacle` is why it takes no pods at all now; empty when it does, `pods` of them.
+    """What a Node object says. `unavailable` are the causes why its devices take no new work; it takes `pods` pods.
 
     Where a vendor's plugin serves the devices, `resource` is its name for them and `offered` how many kubelet has in
     order, given away or not. `instances` is that number for the MIG instances of each profile. `labels` are those of
@@ -21,8 +23,7 @@ class NodeFacts:
 
     name: str
     managed: bool = True
-    obstacle: str = ""
-    cordoned: bool = False
+    unavailable: tuple[Unavailable, ...] = ()
     cpu_milli: int = 0
     memory_mib: int = 0
     pods: int = ANY_NUMBER
@@ -31,13 +32,24 @@ class NodeFacts:
     instances: Mapping[str, int] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def obstacle(self) -> str:
+        """Why the node takes no pods at all now; empty when it does."""
+        found = first_of(self.unavailable, causes=BLOCKING) if self.unavailable else None
+        return "" if found is None else found.text
+
+    @property
+    def cordoned(self) -> bool:
+        """Whether the node is cordoned, or is being drained."""
+        return any(each.cause in CORDONED_NODE for each in self.unavailable)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceFacts:
     """What the agent says of one device, with what people say of it.
 
     `nvlink` and `switch` are the indexes of the devices that it reaches so. A tenant limit that is None is the
-    configured one. `strangers`: a process without an allocation uses it, so it takes no new work.
+    configured one. `unavailable` are the causes why it takes no new work, in addition to those of its node.
     `movable`: what a tenant has on it can be moved to the host for another's turn. `mig`: the profile of a MIG
     instance, which only a request of that profile gets; empty for a GPU.
     """
@@ -50,9 +62,7 @@ class DeviceFacts:
     reserved_mib: int = 0
     foreign_mib: int = 0
     utilization: float = 0.0
-    healthy: bool = True
-    cordoned: bool = False
-    strangers: bool = False
+    unavailable: tuple[Unavailable, ...] = ()
     movable: bool = False
     numa_node: int | None = None
     nvlink: tuple[int, ...] = ()
@@ -60,6 +70,16 @@ class DeviceFacts:
     training_limit: int | None = None
     inference_limit: int | None = None
     mig: str = ""
+
+    @property
+    def healthy(self) -> bool:
+        """Whether its driver can be read, and says that it is healthy."""
+        return not any(each.cause in BROKEN for each in self.unavailable)
+
+    @property
+    def cordoned(self) -> bool:
+        """Whether it is closed for new work: cordoned, being partitioned, or used by processes without allocation."""
+        return any(each.cause in CLOSED for each in self.unavailable)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 
 from dovetail.engine.filter import single_node
-from dovetail.engine.filter.causes import NODE_CAUSES
 from dovetail.engine.filter.fit import Fit, Judgement, check
 from dovetail.engine.filter.free_devices import FreeDevices
 from dovetail.engine.ledger.change_log import NOTHING_READ
@@ -187,7 +186,7 @@ class FitCache:
         words = Judgement(self._ledger, ask=ask, nodes=(), key="")
         shared = [words.outline(at, node="") for at in range(int(cause.max(initial=-1)) + 1)]
         return {
-            name: shared[at] if at >= NODE_CAUSES else words.outline(at, node=name)
+            name: words.outline(at, node=name) if words.is_nodes_own(at) else shared[at]
             for name, at in zip(nodes, cause.tolist(), strict=True)
             if at >= 0
         }

@@ -6,16 +6,18 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from dovetail import names
+from dovetail.answers.explain.answer import Answer
+from dovetail.answers.explain.nodes import answer
+from dovetail.answers.explain.question import Holder, Question
+from dovetail.answers.inventory import DeviceUse, NodeReader, take
 from dovetail.api.builtin import Pod
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpunode import GPUNode, GPUNodeStatus
 from dovetail.api.meta import key_of
+from dovetail.cluster.dra_drivers import drivers_now
 from dovetail.cluster.objects import ClusterObjects
 from dovetail.cluster.view import ClusterView
 from dovetail.engine.model.claims import Ask
-from dovetail.explain.answer import Answer
-from dovetail.explain.nodes import answer
-from dovetail.explain.question import Holder, Question
 from dovetail.formats.timestamps import after, moment, timestamp
 from dovetail.gpu.device_plugins import card_of
 from dovetail.gpu.request import WHOLE_MILLI, RequestError
@@ -24,8 +26,6 @@ from dovetail.pods.alternatives import asks_by_kind
 from dovetail.pods.device_plugin import vendor_devices
 from dovetail.query.explain.limits import BLIND, kept_to_pools, limited, with_pool_reasons
 from dovetail.query.explain.subjects import Subject
-from dovetail.query.nodes import inventory
-from dovetail.query.nodes.inventory import DeviceUse
 from dovetail.query.prices import Judge, judge_of_extender
 from dovetail.query.queue_view import QueueView, queue_view
 from dovetail.queue.inputs.run_ends import is_limited
@@ -188,7 +188,12 @@ def _placed(subject: Subject, *, objects: ClusterObjects) -> Explanation:
     held = tuple(each for pod in bound for each in _devices(pod) or _given(pod, gpunodes=objects.gpunodes))
     nodes = list(dict.fromkeys(pod.spec.node_name for pod in subject.pods if pod.spec.node_name))
     gpunodes = [gpunode for gpunode in objects.gpunodes if gpunode.metadata.name in nodes]
-    around = inventory.take(gpunodes, pods=objects.pods, scheduler="", namespace=subject.namespace).nodes
+    here = [node for node in objects.nodes if node.metadata.name in nodes]
+    reader = NodeReader(
+        freshness=objects.freshness(), drivers=drivers_now(objects.slices), vendors=objects.settings.vendors
+    )
+    found = take(gpunodes, pods=objects.pods, scheduler="", namespace=subject.namespace, nodes=here, reader=reader)
+    around = {name: node.uses for name, node in found.nodes.items()}
     places = [f"{node} with GPU {_indices(held, node=node)}" for node in nodes]
     listed = ", ".join(places[:4]) + (f" and {len(places) - 4} more" if len(places) > 4 else "")
     if not held and any(vendor_devices(pod.spec, vendors=objects.settings.vendors) for pod in bound):

@@ -6,10 +6,10 @@ from datetime import datetime
 from typing import Final
 
 from dovetail import names
+from dovetail.answers.explain.answer import Answer, Change
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.meta import key_of
 from dovetail.cluster.objects import ClusterObjects
-from dovetail.explain.answer import Answer, Change
 from dovetail.gpu.request import RequestError
 from dovetail.jobs.cpu_fallback import cpu_after_seconds
 from dovetail.query.dry_run import verdict_on

@@ -5,9 +5,9 @@ from typing import Literal
 
 import msgspec
 
+from dovetail.answers.explain.answer import Cause, Change, NodeAnswer
 from dovetail.api.gpujob import Mode, Policy
 from dovetail.engine.model.claims import DeviceClaim
-from dovetail.explain.answer import Cause, Change, NodeAnswer
 from dovetail.query.explain.explanation import Explanation, Held
 from dovetail.query.explain.subjects import State, Subject
 

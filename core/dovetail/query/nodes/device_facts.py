@@ -10,11 +10,10 @@ def node_line(name: str, *, status: GPUNodeStatus) -> str:
     return f"{name} ({', '.join(about)})" if about else name
 
 
-def device_line(device: Device) -> str:
-    """The device with its index, model, compute capability, and why it is unhealthy."""
+def device_line(device: Device, *, reason: str) -> str:
+    """The device with its index, model, compute capability, and why it takes no work."""
     capability = f", compute capability {device.compute_capability}" if device.compute_capability else ""
-    health = "" if device.health == "Healthy" else f", unhealthy: {device.health_reason}"
-    return f"{device.index}: {device.model}{capability}{health}"
+    return f"{device.index}: {device.model}{capability}{f', {reason}' if reason else ''}"
 
 
 def fact_lines(device: Device, *, training: int, inference: int, others: int) -> tuple[str, str, str]:

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from dovetail.api.builtin import Node
-from dovetail.cluster.leaving_nodes import is_leaving
+from dovetail.cluster.availability import is_leaving
 from dovetail.decoding import decode
 from dovetail.engine.filter.empty_capacity import workers_on_empty
 from dovetail.engine.filter.fit import Judgement

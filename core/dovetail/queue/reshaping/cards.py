@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from dovetail.api.gpunode import GPUNode, Reshape
-from dovetail.api.meta import find_condition
+from dovetail.cluster.availability import of_device, unreadable
 from dovetail.formats.durations import moment
 from dovetail.gpu import mig
 from dovetail.gpu.geometry import Slot
@@ -48,8 +48,7 @@ class Card:
 def cards_of(gpunode: GPUNode) -> tuple[Card, ...]:
     """The GPUs of a node that its agent can partition again; none while it cannot read them."""
     status = gpunode.status
-    ready = find_condition(status.conditions, type="Ready")
-    if ready is not None and ready.status != "True":
+    if unreadable(gpunode):
         return ()
     return tuple(
         Card(
@@ -75,7 +74,7 @@ def cards_of(gpunode: GPUNode) -> tuple[Card, ...]:
 def _instances(gpunode: GPUNode, *, of: str) -> Iterable[Instance]:
     for device in gpunode.status.devices:
         if device.parent == of:
-            usable = device.health == "Healthy" and not device.taint and device.uuid not in gpunode.spec.cordoned
+            usable = all(each.cause == "Reshaping" for each in of_device(device, gpunode=gpunode))
             yield Instance(
                 uuid=device.uuid, profile=mig.normalised(device.mig_profile) or device.mig_profile, usable=usable
             )

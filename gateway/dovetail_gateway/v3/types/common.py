@@ -5,7 +5,10 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from dovetail.answers import Row
 from dovetail.api.meta import wire_name
+
+__all__ = ["Cursor", "Input", "JobName", "Limit", "NamespaceName", "ObjectName", "Row"]
 
 _NAME = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
 NamespaceName = Annotated[str, Meta(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=63)]
@@ -13,10 +16,6 @@ ObjectName = Annotated[str, Meta(pattern=_NAME, max_length=253)]
 JobName = Annotated[str, Meta(pattern=_NAME, max_length=63)]
 Limit = Annotated[int, Meta(ge=1, le=1000, description="How many at most.")]
 Cursor = Annotated[str, Meta(max_length=512, description="`next` of the page before.")]
-
-
-class Row(msgspec.Struct, frozen=True, kw_only=True, rename=wire_name):
-    """The common shape of answers: every field is there, null where it is not known."""
 
 
 class Input(msgspec.Struct, frozen=True, kw_only=True, rename=wire_name, forbid_unknown_fields=True):

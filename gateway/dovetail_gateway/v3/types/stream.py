@@ -4,9 +4,9 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from dovetail.answers.nodes import NodeRow
 from dovetail_gateway.v3.types.common import Input, Row
 from dovetail_gateway.v3.types.jobs import JobRow
-from dovetail_gateway.v3.types.nodes import NodeRow
 
 
 class GoneJob(Row, frozen=True, kw_only=True):

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pynvml
 
-from dovetail.api.gpunode import Enforcement
+from dovetail.api.gpunode import LOST, Enforcement
 from dovetail.logs import get_logger
 from dovetail_agent.devices.driver import CallRefused, CardLost
 from dovetail_agent.devices.health import verdict
-from dovetail_agent.devices.model import LOST, DeviceSample, Inventory, Process, SplitCard
+from dovetail_agent.devices.model import DeviceSample, Inventory, Process, SplitCard
 from dovetail_agent.devices.nvidia.errors import nvml_caller
 from dovetail_agent.devices.nvidia.events import Events
 from dovetail_agent.devices.nvidia.inventory import Found, Part, find

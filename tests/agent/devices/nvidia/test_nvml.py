@@ -84,7 +84,7 @@ def test_a_library_without_its_driver_is_a_sentence(nvml: Stub, watch_on: WatchO
     nvml.play(Scenario(answers=[("nvmlInitWithFlags", -1, DRIVER_NOT_LOADED)]))
     with pytest.raises(InventoryUnreadable) as caught:
         provider_on(watch_on()).inventory(NODE)
-    assert str(caught.value) == "node gpu-1: NVML: nvmlInit: Driver Not Loaded"
+    assert str(caught.value) == "node gpu-1: NVML: driver not loaded"
 
 
 def test_whom_kubelet_gave_what_is_not_for_nvml_to_say(nvml: Stub, watch_on: WatchOn) -> None:

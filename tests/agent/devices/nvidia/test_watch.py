@@ -147,7 +147,7 @@ def test_a_driver_that_stops_to_tell_of_errors_is_asked_no_more(
 def test_a_driver_that_is_not_loaded_yet_is_waited_for(nvml: Stub, watch_on: WatchOn) -> None:
     nvml.play(Scenario(answers=[("nvmlInitWithFlags", -1, DRIVER_NOT_LOADED)]))
     watch = watch_on(paces=QUICK)
-    assert watch.known.problem == "nvmlInit: Driver Not Loaded"
+    assert watch.known.problem == "driver not loaded"
     nvml.play(Scenario())
     known = eventually(watch, lambda known: not known.problem)
     assert reasons(known) == ["", ""]
@@ -180,7 +180,7 @@ def test_a_driver_that_is_taken_away_is_a_problem_until_it_is_back(nvml: Stub, w
     nvml.play(Scenario())
     watch = watch_on(paces=QUICK)
     nvml.play(Scenario(answers=[("*", -1, DRIVER_NOT_LOADED)]))
-    eventually(watch, lambda known: "Driver Not Loaded" in known.problem)
+    eventually(watch, lambda known: "driver not loaded" in known.problem)
     nvml.play(Scenario(figures={0: {"used": 5}}))
     eventually(watch, lambda known: not known.problem and known.samples[card_uuid(0)].used_mib == 5)
 

@@ -100,11 +100,11 @@ REFUSED = [
     ),
     Refused(
         name="an unhealthy device", ledger=lambda: with_device(healthy=False), ask="1", kind="Unhealthy",
-        says="a: Need 1 GPU, only 0 available: fewer than 1 GPU healthy",
+        says="a: Need 1 GPU, only 0 available: GPU 0 on node a is unhealthy: Xid79",
     ),
     Refused(
         name="a cordoned device", ledger=lambda: with_device(cordoned=True), ask="1", kind="Cordoned",
-        says="a: Need 1 GPU, only 0 available: fewer than 1 GPU not cordoned",
+        says="a: Need 1 GPU, only 0 available: GPU 0 on node a is cordoned",
     ),
     Refused(
         name="whole devices, one of them shared", ledger=lambda: with_claims(half()), ask="2", kind="DevicesBusy",

@@ -19,7 +19,7 @@ from dovetail.engine.model.node_row import NodeRow
 from dovetail.engine.score.card_sizes import card_gb, card_gb_of_node
 from dovetail.engine.score.fragmentation_term import compactness, compactness_of_node
 from dovetail.engine.score.score import terms, terms_of_node
-from tests.core.engine.builders import hold_devices, make_ask, make_device, make_ledger
+from tests.core.engine.builders import hold_devices, make_ask, make_device, make_ledger, node_causes
 
 TEXTS = (
     "1",
@@ -81,8 +81,9 @@ def questions(draw: st.DrawFn) -> tuple[Ledger, Ask]:
         obstacle = draw(st.sampled_from(["", "", "", "", "not ready"]))
         managed, cordoned = draw(st.integers(0, 9)) > 0, draw(st.integers(0, 9)) == 0
         ledger.set_node(
-            NodeFacts(name=name, cpu_milli=64_000, memory_mib=262_144, obstacle=obstacle, managed=managed,
-                      cordoned=cordoned, pods=draw(st.sampled_from([3, 110])))
+            NodeFacts(name=name, cpu_milli=64_000, memory_mib=262_144, managed=managed,
+                      unavailable=node_causes({"obstacle": obstacle, "cordoned": cordoned}),
+                      pods=draw(st.sampled_from([3, 110])))
         )  # fmt: skip
         load, note = draw(st.sampled_from([0.0, 0.9])), draw(st.sampled_from(["", "", "", "too old"]))
         ledger.set_devices(name, devices=draw(devices(node=name)), cpu_load=load, note=note)

@@ -162,7 +162,7 @@ def shared(**claim: int) -> Ledger:
         (Ledger, "1", 1, "ExceedsCapacity", "Need 1 GPU, only 0 available: no node reports a GPU"),
         (
             unhealthy, "1", 1, "NodeUnhealthy",
-            "Need 1 GPU, only 0 available: the others are unhealthy or cordoned",
+            "Need 1 GPU, only 0 available: GPU 0 on node a is unhealthy: Xid79, and 1 more",
         ),
         (
             lambda: shared(share_milli=500, memory_mib=20000), "8G,0.5", 1, "MemoryGuard",
@@ -174,7 +174,7 @@ def shared(**claim: int) -> Ledger:
         ),
         (cordoned, "4", 1, "Resources", "Need 4 GPUs, only 0 available"),
         (lambda: cordoned(beside=2), "4", 1, "Resources", "Need 4 GPUs, only 2 available"),
-        (not_ready, "4", 1, "NodeUnhealthy", "Need 4 GPUs, only 0 available: the others are unhealthy or cordoned"),
+        (not_ready, "4", 1, "NodeUnhealthy", "Need 4 GPUs, only 0 available: node a is not ready"),
         (
             short_of_cpu, "4 with 30 CPUs", 1, "Resources",
             "Need 4 GPUs, only 1 available with 30000m CPU and 0 MiB of memory in addition",
@@ -212,17 +212,15 @@ def shared(**claim: int) -> Ledger:
         ),
         (
             lambda: closed("a"), "4", 1, "NodeUnhealthy",
-            "Need 4 GPUs, only 0 available: the others are unhealthy or cordoned (a: a driver is missing on a)",
+            "Need 4 GPUs, only 0 available: node a: a driver is missing on a, and 1 more",
         ),
         (
             lambda: closed("b", "a"), "4", 1, "NodeUnhealthy",
-            ("Need 4 GPUs, only 0 available: the others are unhealthy or cordoned "
-            "(a: a driver is missing on a, and 1 more node)"),
+            "Need 4 GPUs, only 0 available: node b: a driver is missing on b, and 2 more",
         ),
         (
             lambda: closed("b", "d", "a"), "4", 1, "NodeUnhealthy",
-            ("Need 4 GPUs, only 0 available: the others are unhealthy or cordoned "
-            "(a: a driver is missing on a, and 2 more nodes)"),
+            "Need 4 GPUs, only 0 available: node b: a driver is missing on b, and 3 more",
         ),
         (
             two_models, "30G,0.5(V100)", 1, "ExceedsCapacity",
@@ -239,7 +237,7 @@ def shared(**claim: int) -> Ledger:
         ),
         (
             mixed_and_closed, "1(V100)", 1, "NodeUnhealthy",
-            f"{NONE}: the others are unhealthy or cordoned (a: a driver is missing)",
+            f"{NONE}: node a: a driver is missing",
         ),
         (
             two_vendors, "1(nvidia) with 900 CPUs", 1, "ExceedsCapacity",

@@ -95,7 +95,7 @@ def test_a_cluster_counts_memory_once_a_quota_names_it(ledger: Ledger) -> None:
     assert MEMORY not in quotas.capacity(ledger).known
     quotas.update(make_quota("vision", memory="100Gi"))
     add_node(ledger, "m", gpus=0)
-    ledger.set_devices("m", devices=[replace(make_device("m", 0), uuid="MIG-0", mig="3g.40gb", healthy=False)])
+    ledger.set_devices("m", devices=[replace(make_device("m", 0, healthy=False), uuid="MIG-0", mig="3g.40gb")])
     capacity = quotas.capacity(ledger)
     assert (capacity.known[MEMORY], capacity.usable[MEMORY]) == (328 * GIB, 288 * GIB)
 

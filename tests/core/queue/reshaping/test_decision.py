@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 
 from dovetail.engine.ledger.ledger import Ledger
+from dovetail.engine.model.availability import Unavailable
 from dovetail.engine.score.fit_cache import FitCache
 from dovetail.gpu.geometry import arrange
 from dovetail.queue.model.candidates import Candidate, NoRoom, find_room
@@ -163,8 +164,11 @@ def test_the_rules_say_which_gpus_may_change(
     assert may_change(card, rules=rules, ledger=ledger, idle_since=since, now=NOW) == allowed
 
 
-@pytest.mark.parametrize("facts", [{"managed": False}, {"cordoned": True}])
-def test_a_node_of_a_plugin_and_a_cordoned_node_are_left_alone(facts: dict[str, bool]) -> None:
+CORDONED = (Unavailable(cause="NodeCordoned"),)
+
+
+@pytest.mark.parametrize("facts", [{"managed": False}, {"unavailable": CORDONED}])
+def test_a_node_of_a_plugin_and_a_cordoned_node_are_left_alone(facts: dict[str, object]) -> None:
     card, ledger = make_card("a", 0, *SEVEN), Ledger()
     add_cards(ledger, "a", card, **facts)
     assert not may_change(card, rules=ON, ledger=ledger, idle_since=LONG_AGO, now=NOW)

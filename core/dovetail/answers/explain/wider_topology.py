@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
+from dovetail.answers.explain.answer import Change
+from dovetail.answers.explain.question import KEY, Question
 from dovetail.engine.gang.placement import place
 from dovetail.engine.gang.shortage import Shortage
-from dovetail.explain.answer import Change
-from dovetail.explain.question import KEY, Question
 
 
 def wider_topology(question: Question) -> Iterator[Change]:

@@ -6,14 +6,15 @@ from typing import TypeVar
 
 import numpy as np
 
+from dovetail.answers.explain.question import KEY, Question
 from dovetail.engine.filter.fit import Fit, check
 from dovetail.engine.gang.placement import place
 from dovetail.engine.gang.shortage import Shortage
 from dovetail.engine.ledger.ledger import Ledger
+from dovetail.engine.model.availability import BLOCKING, Cause, without
 from dovetail.engine.model.claims import Claim
 from dovetail.engine.model.inventory import DeviceFacts
 from dovetail.engine.score.fragmentation_term import BestFit
-from dovetail.explain.question import KEY, Question
 
 
 def emptied(question: Question, *, mended: bool = False) -> Question:
@@ -28,7 +29,7 @@ def emptied(question: Question, *, mended: bool = False) -> Question:
             continue
         facts, devices = view.facts_of(name), question.view.ledger.everything(name)
         if mended:
-            facts = replace(facts, obstacle="", cordoned=False)
+            facts = replace(facts, unavailable=())
             devices = tuple(map(_good, devices))
         ledger.set_node(facts)
         ledger.set_devices(name, devices=devices)
@@ -37,7 +38,7 @@ def emptied(question: Question, *, mended: bool = False) -> Question:
 
 
 def _good(device: DeviceFacts) -> DeviceFacts:
-    return replace(device, healthy=True, cordoned=False, strangers=False, foreign_mib=0)
+    return replace(device, unavailable=(), foreign_mib=0)
 
 
 def fits_whole(question: Question) -> bool:
@@ -81,11 +82,8 @@ class Trial:
     def fits_with(self, devices: Sequence[DeviceFacts], *, node_ready: bool = False, uncordoned: bool = False) -> bool:
         """Whether the request would fit if the node had these devices, were ready, or not cordoned."""
         facts = self.facts
-        changed = replace(
-            facts,
-            obstacle="" if node_ready else facts.obstacle,
-            cordoned=facts.cordoned and not uncordoned,
-        )
+        repaired: set[Cause] = {*(BLOCKING if node_ready else ()), *(["NodeCordoned"] if uncordoned else ())}
+        changed = replace(facts, unavailable=without(facts.unavailable, causes=repaired))
         self.ledger.set_node(changed)
         self.ledger.set_devices(self.node, devices=devices, note=self._note)
         fits = self._fits()

@@ -1,17 +1,18 @@
 """What administrators could repair: cordons, bad devices, foreign processes, unready nodes."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
+from dovetail.answers.explain.answer import Change, ChangeKind
+from dovetail.answers.explain.question import KEY, Question
+from dovetail.answers.explain.what_if import Trial, needed
 from dovetail.engine.filter.fit import Judgement
 from dovetail.engine.ledger.ledger import Ledger
-from dovetail.engine.model.inventory import DeviceFacts
-from dovetail.explain.answer import Change, ChangeKind
-from dovetail.explain.question import KEY, Question
-from dovetail.explain.what_if import Trial, needed
+from dovetail.engine.model.availability import BLOCKING, BROKEN, Cause, first_of, without
+from dovetail.engine.model.inventory import DeviceFacts, NodeFacts
 
 TRIED_NODES: Final = 16
 TOLD: Final = 2
@@ -19,32 +20,31 @@ TOLD: Final = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Mending:
-    """One kind of repair: which devices need it, and their state after it."""
+    """One kind of repair: the causes that it ends, of devices and of the node."""
 
     kind: ChangeKind
-    is_bad: Callable[[DeviceFacts], bool]
-    mended: Callable[[DeviceFacts], DeviceFacts]
-    node_too: bool = False
+    causes: frozenset[Cause]
+    of_node: frozenset[Cause] = frozenset()
+
+    def is_bad(self, device: DeviceFacts) -> bool:
+        """Whether the device needs it."""
+        foreign = self.kind == "Strangers" and device.foreign_mib > 0
+        return foreign or first_of(device.unavailable, causes=self.causes) is not None
+
+    def mended(self, device: DeviceFacts) -> DeviceFacts:
+        """The device after it."""
+        foreign_mib = 0 if self.kind == "Strangers" else device.foreign_mib
+        return replace(device, unavailable=without(device.unavailable, causes=self.causes), foreign_mib=foreign_mib)
+
+    def is_bad_node(self, facts: NodeFacts | None) -> bool:
+        """Whether the node itself needs it."""
+        return facts is not None and first_of(facts.unavailable, causes=self.of_node) is not None
 
 
 _MENDINGS: Final = (
-    _Mending(
-        kind="Uncordon",
-        is_bad=lambda device: device.cordoned,
-        mended=lambda device: replace(device, cordoned=False),
-        node_too=True,
-    ),
-    _Mending(
-        kind="Repair",
-        is_bad=lambda device: not device.healthy,
-        mended=lambda device: replace(device, healthy=True),
-        node_too=True,
-    ),
-    _Mending(
-        kind="Strangers",
-        is_bad=lambda device: device.foreign_mib > 0 or device.strangers,
-        mended=lambda device: replace(device, foreign_mib=0, strangers=False),
-    ),
+    _Mending(kind="Uncordon", causes=frozenset({"Cordoned", "Reshaping"}), of_node=frozenset({"NodeCordoned"})),
+    _Mending(kind="Repair", causes=BROKEN, of_node=BLOCKING),
+    _Mending(kind="Strangers", causes=frozenset({"Strangers"})),
 )
 
 
@@ -67,12 +67,12 @@ def _few(changes: Iterable[Change | None]) -> list[Change]:
 
 def _bad(refused: Iterable[str], *, question: Question, mending: _Mending) -> list[str]:
     """The nodes that refuse and have something of that kind to repair."""
-    ledger, nodes = question.view.ledger, question.view.nodes
-    found = []
-    for name in refused:
-        blocked = nodes[name].spec.unschedulable if mending.kind == "Uncordon" else bool(ledger.obstacle(name))
-        if (mending.node_too and blocked) or any(mending.is_bad(device) for device in ledger.everything(name)):
-            found.append(name)
+    ledger = question.view.ledger
+    found = [
+        name
+        for name in refused
+        if mending.is_bad_node(ledger.facts(name)) or any(map(mending.is_bad, ledger.everything(name)))
+    ]
     return found[:TRIED_NODES]
 
 
@@ -89,7 +89,7 @@ def _try(question: Question, *, ledger: Ledger, node: str, mending: _Mending) ->
     found = needed(bad, enough=enough)
     if found is None:
         return None
-    whole_node = trial.facts.cordoned if uncordoned else ready and bool(trial.facts.obstacle)
+    whole_node = mending.is_bad_node(trial.facts)
     text = _text(mending.kind, devices=found, node=node, whole_node=whole_node)
     if ready and trial.conflict:
         text = f"node {node} would have to be served by one side alone: {trial.conflict}"
@@ -105,7 +105,9 @@ def _text(kind: ChangeKind, *, devices: list[DeviceFacts], node: str, whole_node
             return f"uncordon {what}{where}"
         case "Repair":
             state = "ready and healthy" if whole_node and devices else "ready" if whole_node else "healthy again"
-            return f"{what}{where} would have to be {state}"
+            causes = (each for device in devices if (each := first_of(device.unavailable, causes=BROKEN)) is not None)
+            said = "; ".join(dict.fromkeys(each.detail for each in causes if each.detail))
+            return f"{what}{where} would have to be {state}" + (f" ({said})" if said else "")
         case _:
             mib = sum(device.foreign_mib for device in devices)
             return f"end the processes that Dovetail does not manage on {uuids}{where} ({mib} MiB)"

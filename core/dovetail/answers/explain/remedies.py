@@ -3,14 +3,14 @@
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 
+from dovetail.answers.explain.answer import Change
+from dovetail.answers.explain.departures import departures
+from dovetail.answers.explain.question import KEY, Question
+from dovetail.answers.explain.relaxations import most_workers, relaxed
+from dovetail.answers.explain.repairs import mended
+from dovetail.answers.explain.what_if import emptied, fits_whole
 from dovetail.engine.gang.placement import place
 from dovetail.engine.score.fragmentation_term import BestFit
-from dovetail.explain.answer import Change
-from dovetail.explain.departures import departures
-from dovetail.explain.question import KEY, Question
-from dovetail.explain.relaxations import most_workers, relaxed
-from dovetail.explain.repairs import mended
-from dovetail.explain.what_if import emptied, fits_whole
 
 
 def changes(question: Question) -> list[Change]:

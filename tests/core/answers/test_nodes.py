@@ -4,14 +4,14 @@ import msgspec
 import pytest
 
 from dovetail import names
+from dovetail.answers.inventory import Inventory, take
+from dovetail.answers.job_uses import available, job_uses
+from dovetail.answers.nodes import inventory_row, totals
+from dovetail.answers.tenants import TenantCounts, tenant_counts
 from dovetail.api.builtin import Pod
 from dovetail.api.gpunode import Assignment
 from dovetail.pods.allocation import allocation_in, annotations_of
-from dovetail.query.nodes.inventory import Inventory, take
-from dovetail.query.nodes.job_uses import available, job_uses
-from dovetail.query.nodes.rows import inventory_row
-from dovetail.query.nodes.tenants import TenantCounts
-from dovetail.query.nodes.totals import overview, totals
+from dovetail.query.nodes.overview import overview
 from tests.cli.builders import NOW, make_gpunode, make_job, make_pod
 
 
@@ -46,14 +46,25 @@ def test_a_device_that_kubelet_assigned_is_in_use_as_its_node_reports() -> None:
         ((make_pod("bad", annotations={names.ALLOCATION: "{"}),), {}, "Available", 2),
         ((), {"foreign_mib": 4096}, "unmanaged", 0),
         ((), {"foreign_mib": 100}, "Available", 2),
-        ((job_pod(5),), {"health": "Unhealthy", "health_reason": "XID 79"}, "unhealthy (XID 79)", 0),
+        (
+            (job_pod(5),),
+            {"health": "Unhealthy", "health_reason": "XID 79"},
+            "In use by job 5; GPU 0 on node a is unhealthy: XID 79",
+            0,
+        ),
+        (
+            (),
+            {"health": "Unhealthy", "health_reason": "XID 79"},
+            "Unavailable: GPU 0 on node a is unhealthy: XID 79",
+            0,
+        ),
     ],
 )
 def test_each_device_has_its_status(
     pods: tuple[Pod, ...], device: dict[str, object], status: str, available: int
 ) -> None:
     found = inventory_of(*pods, **device)
-    assert inventory_row(found).nodes[0].devices[0].status == status
+    assert found.devices[0].status(namespace="default") == status
     assert inventory_row(found).available_gpus == available
 
 
@@ -64,15 +75,15 @@ def test_a_job_of_another_namespace_is_named_with_it() -> None:
 
 def test_holders_are_rows_of_numbers() -> None:
     (device, _) = inventory_row(inventory_of(job_pod(5, share=500))).nodes[0].devices
-    assert msgspec.to_builtins(device)["holders"] == [
+    assert msgspec.to_builtins(device)["tenants"] == [
         {
             "namespace": "default",
             "pod": "p5",
-            "uid": "uid-p5",
             "job": 5,
-            "share_milli": 500,
-            "memory_mib": 1024,
+            "shareMilli": 500,
+            "memoryMiB": 1024,
             "workload": None,
+            "usedMiB": None,
         }
     ]
 
@@ -97,7 +108,7 @@ def test_mig_instances_are_summed_apart_from_gpus() -> None:
 
 
 def test_no_device_has_no_utilization() -> None:
-    assert totals([]).utilization == 0
+    assert totals([]).utilization is None
 
 
 def test_an_overview_counts_the_jobs_that_run_and_wait_and_no_ended_ones() -> None:
@@ -117,10 +128,10 @@ def of_kind(number: int, workload: str | None) -> Pod:
 
 def test_tenants_are_counted_by_the_workload_that_they_had_at_bind() -> None:
     found = inventory_of(of_kind(5, "Training"), of_kind(6, "Inference"), of_kind(7, "Inference"), of_kind(8, None))
-    (device, free) = inventory_row(found).nodes[0].devices
-    assert device.tenants == TenantCounts(training=1, inference=2, unspecified=1)
-    assert (str(device.tenants), str(free.tenants)) == ("1 training, 2 inference, 1 unspecified", "")
-    assert totals(found.devices).tenants == device.tenants
+    device, free = (tenant_counts(use.holders) for use in found.devices)
+    assert device == TenantCounts(training=1, inference=2, unspecified=1)
+    assert (str(device), str(free)) == ("1 training, 2 inference, 1 unspecified", "")
+    assert totals(found.devices).tenants == device
 
 
 def test_grouped_by_job_the_workers_of_a_job_are_one_entry_and_numbers_count_per_namespace() -> None:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from dovetail.query.nodes.inventory import Holder
+from dovetail.answers.inventory import Holder
 
 
 class TenantCounts(msgspec.Struct, frozen=True, kw_only=True):

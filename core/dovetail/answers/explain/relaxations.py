@@ -6,6 +6,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from dovetail.answers.explain.answer import Change, ChangeKind
+from dovetail.answers.explain.question import KEY, Question
+from dovetail.answers.explain.wider_topology import wider_topology
 from dovetail.engine.filter.fit import Judgement
 from dovetail.engine.filter.messages import gpus
 from dovetail.engine.gang.placement import place
@@ -14,9 +17,6 @@ from dovetail.engine.ledger.partitions import profiles as mig_profiles
 from dovetail.engine.model.claims import Ask
 from dovetail.engine.model.columns import Floats, Ints
 from dovetail.engine.score.fit_cache import FitCache
-from dovetail.explain.answer import Change, ChangeKind
-from dovetail.explain.question import KEY, Question
-from dovetail.explain.wider_topology import wider_topology
 from dovetail.gpu import mig
 from dovetail.gpu.request import WHOLE_MILLI, GPURequest
 

@@ -5,12 +5,12 @@ from typing import Final
 
 import numpy as np
 
+from dovetail.answers.explain.answer import Change
+from dovetail.answers.explain.question import KEY, Holder, Question
+from dovetail.answers.explain.what_if import Trial, nearest, needed
 from dovetail.engine.filter.fit import Judgement
 from dovetail.engine.model.claims import Claim
 from dovetail.engine.model.refusals import UNRESOLVABLE
-from dovetail.explain.answer import Change
-from dovetail.explain.question import KEY, Holder, Question
-from dovetail.explain.what_if import Trial, nearest, needed
 
 # The number of nodes to try; the answer names the best few.
 TRIED_NODES: Final = 16

@@ -3,6 +3,9 @@
 from collections.abc import Sequence
 from typing import Final
 
+from dovetail.answers.explain.answer import Answer, NodeAnswer
+from dovetail.answers.explain.question import KEY, Question
+from dovetail.answers.explain.remedies import changes
 from dovetail.engine.filter.fit import Judgement
 from dovetail.engine.filter.free_devices import FreeDevices
 from dovetail.engine.filter.messages import need
@@ -10,9 +13,6 @@ from dovetail.engine.gang.placement import place
 from dovetail.engine.gang.shortage import Shortage
 from dovetail.engine.model.refusals import UNRESOLVABLE
 from dovetail.engine.score.score import relative, terms, weigh
-from dovetail.explain.answer import Answer, NodeAnswer
-from dovetail.explain.question import KEY, Question
-from dovetail.explain.remedies import changes
 from dovetail.pods.node_affinity import Exclusion, ExclusionKind
 
 # The terms of an answer.

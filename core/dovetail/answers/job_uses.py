@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 import msgspec
 
+from dovetail.answers.inventory import DeviceUse, Holder, Inventory
 from dovetail.api.gpujob import Workload
 from dovetail.gpu.request import WHOLE_MILLI
-from dovetail.query.nodes.inventory import DeviceUse, Holder, Inventory
 
 _Held = tuple[str, DeviceUse, Holder]
 
@@ -50,16 +50,15 @@ class JobUse(msgspec.Struct, frozen=True, kw_only=True):
 def job_uses(found: Inventory) -> list[JobUse]:
     """One entry for each job, by namespace and number; pods that belong to no job follow, by name."""
     held: dict[tuple[str, bool, int, str], list[_Held]] = defaultdict(list)
-    for node, uses in found.nodes.items():
-        for use in uses:
-            for holder in use.holders:
-                held[_key(holder)].append((node, use, holder))
+    for use in found.devices:
+        for holder in use.holders:
+            held[_key(holder)].append((use.node, use, holder))
     return [_job_use(held[key]) for key in sorted(held)]
 
 
 def available(found: Inventory) -> dict[str, list[int]]:
     """The indexes of the devices that a job could take as a whole, by node."""
-    free = {node: [use.device.index for use in uses if use.available] for node, uses in found.nodes.items()}
+    free = {node: [use.device.index for use in each.uses if use.available] for node, each in found.nodes.items()}
     return {node: indexes for node, indexes in free.items() if indexes}
 
 
