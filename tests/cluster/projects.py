@@ -5,6 +5,7 @@ import contextlib
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,6 +19,8 @@ from dovetail_sandbox import progress
 from dovetail_sandbox.cluster import Cluster
 from dovetail_sandbox.programs import go_build, locate
 from tests import go_modules
+from tests.background import free_ports
+from tests.cluster import ray_dashboard
 from tests.cluster.accounts import connection_of
 
 Body = dict[str, Any]
@@ -130,6 +133,29 @@ async def _is_served(client: Client, *, name: str) -> bool:
         await client.list(kind, as_type=Body)
         return True
     return False
+
+
+@contextlib.asynccontextmanager
+async def ray_and_mpi(
+    client: Client, *, cluster: Cluster, namespace: str, folder: Path
+) -> AsyncIterator[ray_dashboard.RayDashboard]:
+    """KubeRay and the MPI operator are at work in a namespace; gives the stand-in of Ray's dashboard."""
+    metrics, health = free_ports(count=2)
+    of_ray = (
+        f"--watch-namespace={namespace}",
+        "--enable-leader-election=false",
+        f"--metrics-addr=127.0.0.1:{metrics}",
+        f"--health-probe-bind-address=127.0.0.1:{health}",
+    )
+    of_mpi = (f"--namespace={namespace}", f"--lock-namespace={namespace}", "--kube-api-qps=50")
+    working = partial(at_work, client=client, cluster=cluster, namespace=namespace, folder=folder)
+    async with ray_dashboard.serving() as ray, installed(client, projects=(KUBERAY, MPI_OPERATOR)):
+        by_proxy = {"HTTP_PROXY": ray.url, "http_proxy": ray.url, "NO_PROXY": "", "no_proxy": ""}
+        async with (
+            working(KUBERAY, arguments=of_ray, environment=by_proxy),
+            working(MPI_OPERATOR, arguments=of_mpi, environment={}),
+        ):
+            yield ray
 
 
 @contextlib.asynccontextmanager

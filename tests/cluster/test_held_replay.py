@@ -20,11 +20,9 @@ import yaml
 from dovetail.api.resources import NAMESPACES
 from dovetail.kube.client import Client
 from dovetail_sandbox.cluster import Cluster
-from tests.background import free_ports
-from tests.cluster import ray_dashboard
 from tests.cluster.conftest import OVERRIDES
 from tests.cluster.held_world import RUNTIME, RealWorld, take_all
-from tests.cluster.projects import KUBERAY, MPI_OPERATOR, at_work, installed
+from tests.cluster.projects import ray_and_mpi
 from tests.cluster.sandboxes import sandbox_with
 from tests.cluster.test_trainer import RUNTIMES, runtime
 from tests.world.guests import NAMESPACE
@@ -63,27 +61,13 @@ async def world(client: Client, sandbox: Cluster, tmp_path: Path) -> AsyncIterat
     template = runtime()
     template["metadata"]["name"] = RUNTIME
     await client.apply(RUNTIMES, name=RUNTIME, body=template, as_type=dict[str, Any], field_manager="test", force=True)
-    metrics, health = free_ports(count=2)
-    of_ray = (
-        f"--watch-namespace={NAMESPACE}",
-        "--enable-leader-election=false",
-        f"--metrics-addr=127.0.0.1:{metrics}",
-        f"--health-probe-bind-address=127.0.0.1:{health}",
-    )
-    of_mpi = (f"--namespace={NAMESPACE}", f"--lock-namespace={NAMESPACE}", "--kube-api-qps=50")
-    working = partial(at_work, client=client, cluster=sandbox, namespace=NAMESPACE, folder=tmp_path)
-    async with ray_dashboard.serving() as ray, installed(client, projects=(KUBERAY, MPI_OPERATOR)):
-        by_proxy = {"HTTP_PROXY": ray.url, "http_proxy": ray.url, "NO_PROXY": "", "no_proxy": ""}
-        async with (
-            working(KUBERAY, arguments=of_ray, environment=by_proxy),
-            working(MPI_OPERATOR, arguments=of_mpi, environment={}),
-        ):
-            loop = asyncio.get_running_loop()
-            made = RealWorld(
-                client, sandbox=sandbox, run=lambda call: asyncio.run_coroutine_threadsafe(call, loop).result()
-            )
-            yield made
-            await asyncio.to_thread(made.close)
+    async with ray_and_mpi(client, cluster=sandbox, namespace=NAMESPACE, folder=tmp_path):
+        loop = asyncio.get_running_loop()
+        made = RealWorld(
+            client, sandbox=sandbox, run=lambda call: asyncio.run_coroutine_threadsafe(call, loop).result()
+        )
+        yield made
+        await asyncio.to_thread(made.close)
 
 
 async def test_what_is_held_is_what_is_asked_after_each_drawn_step(world: RealWorld) -> None:

@@ -13,8 +13,7 @@ from msgspec.structs import replace
 from dovetail import names
 from dovetail.api.builtin import Job, Pod, is_terminated
 from dovetail.api.gpujob import GPUJob, GPUJobStatus, is_finished
-from dovetail.api.meta import EventType, ObjectMeta, key_of
-from dovetail.api.resources import PODS, Resource
+from dovetail.api.meta import EventType, key_of
 from dovetail.jobs.batch_job import is_going, is_guests
 from dovetail.jobs.guests.kind import Guest, GuestError, Kind, NoPodsError, has_ended, is_suspended
 from dovetail.jobs.guests.pod_group import SINGLE_PODS, PodGroup, added_pod, guest_of, is_run_of_pods, refuse_unready
@@ -33,6 +32,7 @@ from dovetail_operator.state.store import is_newer
 from dovetail_operator.watchers.guests import changes, messages, writes
 from dovetail_operator.watchers.guests.directory import GONE, Directory, Known, key_of_pod
 from dovetail_operator.watchers.guests.gates import Gates
+from dovetail_operator.watchers.guests.notices import Notices
 from dovetail_operator.watchers.guests.pod_groups import PodGroupWatch
 from dovetail_operator.watchers.guests.seat_counts import SeatCounts
 from dovetail_operator.watchers.guests.train_jobs import watch_of
@@ -90,8 +90,7 @@ class GuestKeeper:
         self._incomplete: dict[str, float] = {}
         # Since when a pod is more than its guest asks for, by UID.
         self._beyond: dict[str, float] = {}
-        # The last sentence about each guest that cannot wait in the queue, by UID.
-        self._explained: dict[str, str] = {}
+        self._notices = Notices(post)
         # The status of each record that its guest's events have shown, by UID.
         self._announced: dict[str, GPUJobStatus] = {}
         state.store.follow(self)
@@ -168,7 +167,7 @@ class GuestKeeper:
         if run is None:
             return
         if type_ == "DELETED":
-            self._explained.pop(pod.metadata.uid, None)
+            self._notices.forget(pod.metadata.uid)
             self._beyond.pop(pod.metadata.uid, None)
         key = self._guests.of_run(run, namespace=pod.metadata.namespace)
         if key is not None:
@@ -226,7 +225,7 @@ class GuestKeeper:
     def _lose(self, found: Known) -> None:
         guest = found.guest
         self._guests.drop(found)
-        self._explained.pop(guest.metadata.uid, None)
+        self._notices.forget(guest.metadata.uid)
         self._incomplete.pop(found.key, None)
         self._counts.forget(found.key)
         self._gates.forget(found.key)
@@ -253,7 +252,7 @@ class GuestKeeper:
                 self._present(found, record=record)
             return
         if not found.run:
-            self._say(found, message=messages.unseen(found))
+            self._notices.say(found, message=messages.unseen(found))
             return
         if found.of and await self._returns(found, record=record):
             return
@@ -267,7 +266,9 @@ class GuestKeeper:
             await self._create(found, wanted=wanted)
         elif not is_record_of(record, guest=found.guest):
             if not is_guests(record):
-                self._say(found, message=f"Is not queued: GPUJob {record.metadata.name} has the name of its record")
+                self._notices.say(
+                    found, message=f"Is not queued: GPUJob {record.metadata.name} has the name of its record"
+                )
                 self._queue.add_later(key, seconds=_REFUSED_SECONDS)
             else:
                 await self._end_without_owner(record)
@@ -299,14 +300,14 @@ class GuestKeeper:
             if self._is_growing(found):
                 self._queue.add_later(found.key, seconds=_PATIENCE_SECONDS)
             else:
-                self._say(found, message=f"Is not queued: {error}")
+                self._notices.say(found, message=f"Is not queued: {error}")
         elif self._waits_for_nothing(found, record=record):
             await jobs.delete_gpujob(self._client, job=record)
         else:
             # The JobSet of a TrainJob may have been deleted since it ended.
             is_over = found.guest.is_growing and has_ended(found.guest, kind=found.kind)
             if not (is_over or isinstance(error, NoPodsError)):
-                self._say(found, message=f"GPUJob {record.metadata.name} stays as it was: {error}")
+                self._notices.say(found, message=f"GPUJob {record.metadata.name} stays as it was: {error}")
             await self._follow(found, record=record, wanted=None)
 
     def _waits_for_nothing(self, found: Known, *, record: GPUJob) -> bool:
@@ -334,7 +335,7 @@ class GuestKeeper:
             await writes.hold(self._client, found=found, suspend=True)
         made = await writes.create_record(self._client, found=found, manifest=wanted)
         if isinstance(made, Obstacle):
-            self._say(found, message=f"Is not queued: {made.message}")
+            self._notices.say(found, message=f"Is not queued: {made.message}")
             self._queue.add_later(found.key, seconds=_REFUSED_SECONDS)
 
     async def _follow(self, found: Known, *, record: GPUJob, wanted: Manifest | None) -> None:
@@ -343,7 +344,7 @@ class GuestKeeper:
         group = found.guest if isinstance(found.guest, PodGroup) else None
         if is_finished(record):
             if group is not None and group.going:
-                self._say(found, message=messages.left_over(group, record=record))
+                self._notices.say(found, message=messages.left_over(group, record=record))
             return
         if is_going(record):
             return
@@ -359,7 +360,7 @@ class GuestKeeper:
             await self._follow_group(group, found=found, record=record)
         if not is_held:
             for pod, why in self._gates.misfits(found, record=record):
-                self._say_of_pod(pod, message=messages.misfit(why))
+                self._notices.say_of_pod(pod, message=messages.misfit(why))
             await self._gates.open(found, record=record, workers=self._counts.seats(found, record=record))
             await self._grow(found, record=record)
 
@@ -383,7 +384,7 @@ class GuestKeeper:
         for pod in left[more:] if living + added + more >= coming else ():
             since = self._beyond.setdefault(pod.metadata.uid, self._clock())
             if self._clock() - since >= _PATIENCE_SECONDS:
-                self._say_of_pod(pod, message=messages.beyond(found))
+                self._notices.say_of_pod(pod, message=messages.beyond(found))
             else:
                 self._queue.add_later(found.key, seconds=_PATIENCE_SECONDS)
 
@@ -416,36 +417,22 @@ class GuestKeeper:
         """Change these fields of the record, or say on the guest why they cannot change."""
         obstacle = await writes.change_record(self._client, record=record, spec=change) if change else None
         if obstacle is not None:
-            self._say(found, message=f"GPUJob {record.metadata.name} stays as it was: {obstacle.message}")
+            self._notices.say(found, message=f"GPUJob {record.metadata.name} stays as it was: {obstacle.message}")
             self._queue.add_later(found.key, seconds=_REFUSED_SECONDS)
         elif not isinstance(found.guest, PodGroup) or not found.guest.surplus:
-            self._explained.pop(found.guest.metadata.uid, None)
+            self._notices.forget(found.guest.metadata.uid)
 
     async def _follow_group(self, group: PodGroup, *, found: Known, record: GPUJob) -> None:
         """Give the record new pods of its group as owners, and say what is wrong with surplus ones."""
         if not group.uids <= {owner.uid for owner in record.metadata.owner_references}:
             await writes.change_owners(self._client, record=record, owners=group.members)
         if group.surplus:
-            self._say(found, message=f"GPUJob {record.metadata.name} goes on, but {group.surplus}")
+            self._notices.say(found, message=f"GPUJob {record.metadata.name} goes on, but {group.surplus}")
 
     def _as_job(self, found: Known, *, record: GPUJob) -> Job:
         asks = self._state.requests.read(record).asks
         resource, workers = asks[0].resource if asks else "", self._counts.seats(found, record=record)
         return as_batch_job(found.guest, kind=found.kind, record=record, workers=workers, resource=resource)
-
-    def _say(self, found: Known, *, message: str) -> None:
-        """Post an event on the guest, once for each message."""
-        self._say_once(found.guest.metadata.uid, about=found.about, of=found.kind.resource, message=message)
-
-    def _say_of_pod(self, pod: Pod, *, message: str) -> None:
-        """Post an event on a pod of a guest, once for each message."""
-        self._say_once(pod.metadata.uid, about=pod.metadata, of=PODS, message=message)
-
-    def _say_once(self, uid: str, *, about: ObjectMeta, of: Resource, message: str) -> None:
-        if self._explained.get(uid) == message:
-            return
-        self._explained[uid] = message
-        self._post(Announcement(about=about, severity="Warning", reason="NotQueued", message=message).on(of))
 
 
 def _tried_again(key: str, error: Exception, wait: float) -> None:
