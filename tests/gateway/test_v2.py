@@ -13,7 +13,7 @@ from dovetail_gateway.app import Options
 from dovetail_gateway.v2.templates import load_templates
 from tests.extender.builders import make_gpunode
 from tests.gateway.api_server import GatewayApiServer
-from tests.gateway.builders import make_job
+from tests.gateway.builders import make_bound_pod, make_job
 from tests.gateway.served import Face, Reply, serving
 
 ROOT = "/api/v2"
@@ -333,6 +333,43 @@ async def test_tasks_are_listed_in_pages_by_state_and_no_other_job_is(two: Gatew
     waiting = (await red.get(f"{ROOT}/tasks/t4", token="red-token")).json
     assert (waiting["status"], waiting["message"]) == ("pending", "Need 1 GPU, only 0 available")
     assert (await red.get(f"{ROOT}/tasks/train", token="red-token")).status == 404
+
+
+async def test_a_task_that_waits_for_its_device_names_the_idle_ones(two: GatewayApiServer, red: Face) -> None:
+    waiting = task("t1") | {"status": {"phase": "Queued", "message": "Need 1 GPU, only 0 available"}}
+    waiting["spec"] |= {"gpu": None, "resources": {"share": 0.5, "device": "b/cuda:0"}}
+    two.put("gpujobs", waiting)
+    path = f"{ROOT}/tasks/t1"
+    found = await until_seen(red, path, holds=lambda found: "message" in found)
+    assert found["message"] == "Need 1 GPU, only 0 available; cuda:0, cuda:1 are idle"
+    two.put("pods", make_bound_pod("t0", namespace="red", job="t0", number=9, device="b-0", node="b"))
+    found = await until_seen(red, path, holds=lambda found: "cuda:0" not in found["message"])
+    assert found["message"] == "Need 1 GPU, only 0 available; cuda:1 is idle"
+    waiting["spec"]["resources"] = {"share": 0.5, "device": "cuda"}
+    two.put("gpujobs", waiting)
+    found = await until_seen(red, path, holds=lambda found: found["device"] == "cuda")
+    assert found["message"] == "Need 1 GPU, only 0 available"
+
+
+async def test_a_cancelled_task_is_answered_as_cancelled_and_one_that_still_runs_as_running(
+    two: GatewayApiServer, red: Face
+) -> None:
+    two.put("gpujobs", task("t1") | {"status": {"phase": "Queued"}})
+    two.put("gpujobs", task("t2", devices=[on("a")]))
+    found = [await red.ask("POST", f"{ROOT}/tasks/{name}/cancel", token="red-token") for name in ("t1", "t2")]
+    assert [each.json["status"] for each in found] == ["cancelled", "running"]
+
+
+async def test_a_cancel_waits_shortly_for_the_end(two: GatewayApiServer) -> None:
+    two.put("gpujobs", task("t1", devices=[on("a")]))
+    async with serving(two, options=RED) as face:
+        asking = asyncio.create_task(face.ask("POST", f"{ROOT}/tasks/t1/cancel", token="red-token"))
+        async with asyncio.timeout(10):
+            while not two.objects["gpujobs"]["red/t1"]["spec"].get("cancel"):  # noqa: ASYNC110 - as callers ask
+                await asyncio.sleep(0.005)
+        job = two.objects["gpujobs"]["red/t1"]
+        two.put("gpujobs", job | {"status": {"phase": "Cancelled"}})
+        assert (await asking).json["status"] == "cancelled"
 
 
 async def test_a_cancel_is_idempotent_and_stays_as_the_caller(two: GatewayApiServer, red: Face) -> None:

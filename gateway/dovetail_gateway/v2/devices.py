@@ -18,12 +18,13 @@ _ONE: Final = parse("1")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NumberedDevice:
-    """A device with its number over the cluster."""
+    """A device with its number over the cluster; `idle` says that a job could take it whole."""
 
     number: int
     at: NodeDevice
     use: DeviceUse
     gpunode: GPUNode
+    idle: bool
 
     @property
     def name(self) -> str:
@@ -73,6 +74,8 @@ class Devices:
 
 def devices_of(nodes: Iterable[NodeUse], *, indexes: Mapping[int, NodeDevice]) -> Devices:
     """The devices that an agent reports, with their numbers in `indexes`; partitioned ones have none."""
+    nodes = list(nodes)
+    idle = {NodeDevice(node.name, use.device.index) for node in nodes for use in node.available}
     there = {
         NodeDevice(node.name, use.device.index): (use, node.gpunode)
         for node in nodes
@@ -80,7 +83,7 @@ def devices_of(nodes: Iterable[NodeUse], *, indexes: Mapping[int, NodeDevice]) -
         if not use.device.mig_profile
     }
     numbered = [
-        NumberedDevice(number=number, at=at, use=there[at][0], gpunode=there[at][1])
+        NumberedDevice(number=number, at=at, use=there[at][0], gpunode=there[at][1], idle=at in idle)
         for number, at in indexes.items()
         if at in there
     ]

@@ -50,6 +50,7 @@ _STATES: Final[Mapping[str, State]] = {
     "Cancelled": "cancelled",
 }
 _ON_CPU: Final = "this cluster has no GPU: the task runs on the CPU"
+_MOST_IDLE: Final = 3
 # The outcomes of a dry run in which waiting changes nothing.
 _NEVER: Final = frozenset({"Never", "Invalid"})
 
@@ -101,7 +102,7 @@ class Tasks:
         return Answer(value=task)
 
     async def cancel_task(self, call: Call[TaskPath, Nothing, Any]) -> Answer:
-        """Cancel a task as the caller. Idempotent: a task that has ended stays as it is."""
+        """Cancel a task as the caller, and wait shortly for its end. Idempotent: what has ended stays as it is."""
         name = call.path.id
         async with self._clients.client_for(call.caller) as client:
             job = await client.get(GPUJOBS, name=name, as_type=GPUJob, namespace=self._namespace)
@@ -111,6 +112,9 @@ class Tasks:
                 job = await client.patch(
                     GPUJOBS, name=name, patch={"spec": {"cancel": True}}, as_type=GPUJob, namespace=self._namespace
                 )
+        if job.spec.cancel and job.status.phase not in FINISHED:
+            key = f"{self._namespace}/{name}"
+            job = await self._cache.until(key, holds=_has_ended, seconds=self._wait_seconds) or job
         return Answer(value=task_of(job, devices=self._devices()))
 
     async def _start(self, kind: Kind, *, caller: Caller, body: dict[str, Any]) -> Answer:
@@ -129,7 +133,7 @@ class Tasks:
         key = f"{self._namespace}/{name}"
         job = await self._cache.until(key, holds=_has_place, seconds=self._wait_seconds) or created
         devices = self._devices()
-        why = "" if job.status.devices else _message(job)
+        why = "" if job.status.devices else _message(job, devices=devices)
         return Answer(
             value=Started(task_id=name, status=_state(job), device=_device_name(job, devices=devices), message=why)
         )
@@ -180,7 +184,7 @@ def task_of(job: GPUJob, *, devices: Devices) -> Task | None:
         status=_state(job),
         device=_device_name(job, devices=devices),
         node=status.nodes[0] if status.nodes else None,
-        message=_message(job),
+        message=_message(job, devices=devices),
         created_at=job.metadata.creation_timestamp,
         started_at=status.start_time,
         finished_at=status.completion_time,
@@ -209,18 +213,44 @@ def _matches(task: Task, *, wanted: TaskFilter) -> bool:
 
 
 def _state(job: GPUJob) -> State:
-    return _STATES.get(job.status.phase or "", "pending")
+    """The state; of a cancelled task without a program that still runs, `cancelled` before its status says so."""
+    otherwise: State = "cancelled" if job.spec.cancel else "pending"
+    return _STATES.get(job.status.phase or "", otherwise)
 
 
 def _has_place(job: GPUJob | None) -> bool:
     return job is not None and (bool(job.status.devices) or job.status.phase in {"Running", *FINISHED})
 
 
-def _message(job: GPUJob) -> str:
-    """What the job's status says; of an unfinished task for which the cluster had no GPU, just that."""
+def _has_ended(job: GPUJob | None) -> bool:
+    return job is None or job.status.phase in FINISHED
+
+
+def _idle_instead(job: GPUJob, *, devices: Devices) -> str:
+    """Which devices are idle while the job waits for the one that it names; empty if none is, or it names none."""
+    try:
+        request = request_of_job(job)
+    except RequestError:
+        return ""
+    if request is None or request.device_index is None or job.status.devices or job.status.phase in _STATES:
+        return ""
+    idle = [each.name for each in devices if each.idle]
+    if not idle:
+        return ""
+    more = f" and {len(idle) - _MOST_IDLE} more" if len(idle) > _MOST_IDLE else ""
+    return f"{', '.join(idle[:_MOST_IDLE])}{more} {'is' if len(idle) == 1 else 'are'} idle"
+
+
+def _message(job: GPUJob, *, devices: Devices) -> str:
+    """What the job's status says, and which device it could have instead.
+
+    Of an unfinished task for which the cluster had no GPU, just that.
+    """
     asked = job.metadata.annotations.get(names.TASK_DEVICE)
     without_gpu = asked == "cuda" and job.spec.resources is not None and job.spec.resources.device == "cpu"
-    return _ON_CPU if without_gpu and job.status.phase not in FINISHED else job.status.message
+    if without_gpu and job.status.phase not in FINISHED:
+        return _ON_CPU
+    return "; ".join(filter(None, (job.status.message, _idle_instead(job, devices=devices))))
 
 
 def _device_name(job: GPUJob, *, devices: Devices) -> str:

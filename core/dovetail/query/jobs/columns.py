@@ -57,6 +57,8 @@ COLUMNS: Final[Mapping[str, Column]] = {
     "POSITION": lambda job, _: job.status.queue.position if job.status.queue else None,
     "ETA": lambda job, _: job.status.queue.estimated_start if job.status.queue else None,
 }
+# Asked for by the short name, the column has its full one.
+_HEADS: Final = {"NODELIST": "NODELIST(REASON)"}
 # Where jobs without a value come in the order; an empty text for the other columns.
 _WITHOUT_VALUE: Final[Mapping[str, float]] = {"JOBID": 0, "TIME": 0, "TIMELIMIT": float("inf"), "POSITION": 0}
 
@@ -67,7 +69,7 @@ def parse_fields(text: str | None, *, field: str = "fields") -> list[str]:
     for word in words:
         if word.upper() not in COLUMNS:
             raise InvalidQueryError(f'{field} "{word}": unknown field, allowed are {", ".join(COLUMNS)}')
-    return [word.upper() for word in words] or list(DEFAULT_FIELDS)
+    return [_HEADS.get(word.upper(), word.upper()) for word in words] or list(DEFAULT_FIELDS)
 
 
 def parse_sort(text: str | None, *, field: str = "sort") -> list[str]:
