@@ -186,9 +186,12 @@ def test_purging_removes_all_but_the_logs(machine: Machine) -> None:
     job = running(machine, "sh", "-c", "echo begins; exec sleep 600")
     data = Path(machine.environment["XDG_DATA_HOME"], "gflow")
     done = machine.run("gflowd", "down", "--purge")
-    assert f"1 running job ended. The logs of its jobs stay in {data / 'logs'}." in done.stderr
+    assert f"1 running job ended. The logs of its jobs stay in {data / 'logs-1'}." in done.stderr
     assert not cluster.get().folder.exists()
-    assert [path.name for path in data.iterdir()] == ["logs"]
+    assert [path.name for path in data.iterdir()] == ["logs-1"]
+    assert (data / "logs-1" / f"{job}.log").read_text() == "begins\n"
     machine("gflowd", "up")
-    assert machine.submit("true") == "1"
-    assert machine.log(job).startswith("begins\n")
+    for number in range(1, int(job) + 1):
+        assert machine.submit("echo", "own") == str(number)
+    machine.ended(job)
+    assert machine.log(job) == "own\n"

@@ -17,7 +17,7 @@ from dovetail.jobs.plan import planned_nodes
 from dovetail.query.checkpoints import checkpoint
 from dovetail.query.preemption import Preempting, PreemptionView, preempting, preemption_view
 from dovetail.query.queue_view import QueueView, queue_view
-from dovetail.queue.dependencies import states_of, unmet
+from dovetail.queue.dependencies import called, states_of, unmet
 from dovetail.queue.estimates.simulation import Start
 from dovetail.queue.limits.quota_usage import Counted
 from dovetail.queue.limits.scope import reach
@@ -112,9 +112,13 @@ def dry_run_on(
     begin = None if job.spec.begin_time is None else moment(job.spec.begin_time)
     if begin is not None and begin > prepared.queue.now:
         return DryRun(outcome="NotBefore", reason="BeginTime", message=job.spec.begin_time or "")
-    named, namespace = prepared.jobs, job.metadata.namespace
-    states = states_of(job.spec.dependencies, job_named=lambda name: named.get(f"{namespace}/{name}"))
-    if (blocked := unmet(states, spec=job.spec)) is not None:
+
+    def named(name: str) -> GPUJob | None:
+        return prepared.jobs.get(f"{job.metadata.namespace}/{name}")
+
+    states = states_of(job.spec.dependencies, job_named=named)
+    blocked = unmet(states, spec=job.spec, called=lambda name: called(name, job=named(name)))
+    if blocked is not None:
         return DryRun(outcome="Blocked", reason=blocked.reason, message=blocked.message)
     try:
         asked, counted = prepared.queue.asked_as(job, submitted=submitted)

@@ -61,8 +61,14 @@ def states_of(
     ]
 
 
-def unmet(states: Sequence[DependencyStatus], *, spec: GPUJobSpec) -> Unmet | None:
-    """Why the job may not start yet, or ever; None when its dependencies are met."""
+def called(name: str, *, job: GPUJob | None) -> str:
+    """A job as its user knows it: by its number, with its name; by the name alone before it has a number."""
+    number = None if job is None else job.status.number
+    return name if number is None else f"job {number} ({name})"
+
+
+def unmet(states: Sequence[DependencyStatus], *, spec: GPUJobSpec, called: Callable[[str], str] = str) -> Unmet | None:
+    """Why the job may not start yet, or ever; None when its dependencies are met. The sentence names jobs as `called`."""
     if not states:
         return None
     open_ones = [each for each in states if each.state in {"Waiting", "Unknown"}]
@@ -72,11 +78,11 @@ def unmet(states: Sequence[DependencyStatus], *, spec: GPUJobSpec) -> Unmet | No
         if met:
             return None
         if open_ones:
-            return _waiting(open_ones, link=" or ")
-        return _failed(failed)
+            return _waiting(open_ones, link=" or ", called=called)
+        return _failed(failed, called=called)
     if failed:
-        return _failed(failed)
-    return _waiting(open_ones, link=" and ") if open_ones else None
+        return _failed(failed, called=called)
+    return _waiting(open_ones, link=" and ", called=called) if open_ones else None
 
 
 def circles(needs: Mapping[str, Needs]) -> dict[str, tuple[str, ...]]:
@@ -132,16 +138,17 @@ def _state(wanted: Dependency, *, job: GPUJob | None) -> DependencyState:
     return "Failed" if finished else "Waiting"
 
 
-def _waiting(states: Sequence[DependencyStatus], *, link: str) -> Unmet:
+def _waiting(states: Sequence[DependencyStatus], *, link: str, called: Callable[[str], str]) -> Unmet:
     named = [
-        f"{each.name} {_TO_DO[each.condition]}" + (" (there is no such job yet)" if each.state == "Unknown" else "")
+        f"{called(each.name)} {_TO_DO[each.condition]}"
+        + (" (there is no such job yet)" if each.state == "Unknown" else "")
         for each in states
     ]
     return Unmet(reason="Dependency", message=f"Waits for {_listed(named, link=link)}")
 
 
-def _failed(states: Sequence[DependencyStatus]) -> Unmet:
-    named = [f"{each.name} {_NOT_DONE[each.condition]}" for each in states]
+def _failed(states: Sequence[DependencyStatus], *, called: Callable[[str], str]) -> Unmet:
+    named = [f"{called(each.name)} {_NOT_DONE[each.condition]}" for each in states]
     return Unmet(reason="DependencyFailed", message=f"A dependency cannot be met: {_listed(named, link=', ')}")
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dovetail.api.gpujob import DependencyStatus, GPUJob, is_finished
 from dovetail.api.meta import key_of
 from dovetail.jobs.obstacle import Obstacle
-from dovetail.queue.dependencies import Needs, circles, states_of, unmet
+from dovetail.queue.dependencies import Needs, called, circles, states_of, unmet
 from dovetail_operator.arrays import expected_tasks
 
 
@@ -75,13 +75,16 @@ class Dependencies:
         """Why the job's dependencies keep it from starting; None if they do not."""
         if not job.spec.dependencies:
             return None
-        missing = unmet(self.states_of(job), spec=job.spec)
+        missing = unmet(self.states_of(job), spec=job.spec, called=lambda name: self._called(job, name=name))
         if missing is None:
             return None
         circle = self._circle_of(job) if missing.reason == "Dependency" else ()
         if circle:
             return Obstacle(message=self._circle_message(circle))
         return Obstacle(reason=missing.reason, message=missing.message)
+
+    def _called(self, job: GPUJob, *, name: str) -> str:
+        return called(name, job=self._jobs.get(_key(job, name=name)))
 
     def _circle_message(self, circle: tuple[str, ...]) -> str:
         way = " → ".join(map(_name, circle))

@@ -5,6 +5,7 @@ import os
 import shutil
 import sys
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
@@ -93,11 +94,17 @@ class LocalNode:
 
 
 def purge(sandbox: str) -> Path:
-    """Remove the environments and files that submissions left for a sandbox's local node; return the logs' folder."""
+    """Remove the environments and files that submissions left for a sandbox's local node; return the logs' new folder.
+
+    The next queue begins at number 1, so the logs move out of the way of its own. Raises `OSError`.
+    """
     data = Folders(_data(sandbox))
     for folder in (data.environments, data.files):
         shutil.rmtree(folder, ignore_errors=True)
-    return data.logs
+    if not data.logs.is_dir() or not any(data.logs.iterdir()):
+        return data.logs
+    kept = (data.logs.with_name(f"{data.logs.name}-{number}") for number in count(1))
+    return data.logs.rename(next(folder for folder in kept if not folder.exists()))
 
 
 def _data(sandbox: str) -> Path:

@@ -164,7 +164,7 @@ def test_a_time_to_begin_and_dependencies_come_first() -> None:
     )
     first = make_job("first", phase="Running")
     waits = told(asked(dependencies=[Dependency(name="first")]), first)
-    assert waits == "Dependency: Waits for first to succeed."
+    assert waits == "Dependency: Waits for job 1 (first) to succeed."
 
 
 def test_a_limit_is_told_as_the_operator_tells_it_and_when_it_is_over() -> None:

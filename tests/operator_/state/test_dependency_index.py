@@ -32,6 +32,8 @@ def test_a_job_waits_until_the_other_has_succeeded() -> None:
     )
     state.store.job_changed(make_job("first", status={"phase": "Running"}))
     assert obstacle(state) == Obstacle(reason="Dependency", message="Waits for first to succeed")
+    state.store.job_changed(make_job("first", status={"phase": "Running", "number": 7}, meta={"resourceVersion": "11"}))
+    assert obstacle(state) == Obstacle(reason="Dependency", message="Waits for job 7 (first) to succeed")
     state.store.job_changed(make_job("first", status={"phase": "Succeeded"}, meta={"resourceVersion": "12"}))
     assert obstacle(state) is None
 
@@ -54,7 +56,7 @@ def test_a_circle_is_told_to_those_in_it_and_ends_with_a_change() -> None:
     assert behind is not None
     assert behind.reason == "Dependency"
     state.store.job_changed(after(name="y", version=11))
-    assert obstacle(state) == Obstacle(reason="Dependency", message="Waits for y to succeed")
+    assert obstacle(state) == Obstacle(reason="Dependency", message="Waits for job 1 (y) to succeed")
 
 
 def test_all_of_a_circle_are_to_say_so_once_it_is_closed_and_once_it_is_open_again() -> None:
@@ -228,7 +230,7 @@ def test_a_circle_over_a_task_ends_once_a_job_of_that_name_is_there_and_is_one_a
     task = make_job("arr-t0", status={"phase": "Running"}, meta={"labels": {"dovetail.dev/array": "arr"}})
     state.store.job_changed(task)
     assert obstacle(state) == Obstacle(reason="Dependency", message="Waits for arr-t0 to succeed")
-    assert obstacle(state, "arr") == Obstacle(reason="Dependency", message="Waits for x to succeed")
+    assert obstacle(state, "arr") == Obstacle(reason="Dependency", message="Waits for job 1 (x) to succeed")
     state.store.job_deleted("team/arr-t0", uid="uid-arr-t0")
     assert getattr(obstacle(state), "reason", None) == "Invalid"
 
@@ -254,7 +256,7 @@ def test_a_job_that_needs_any_of_several_is_in_no_circle_once_one_of_them_has_su
     state.store.job_changed(after("a", name="b"))
     state.store.job_changed(make_job("done", status={"phase": "Succeeded"}, meta={"resourceVersion": "12"}))
     assert obstacle(state, "a") is None
-    assert obstacle(state, "b") == Obstacle(reason="Dependency", message="Waits for a to succeed")
+    assert obstacle(state, "b") == Obstacle(reason="Dependency", message="Waits for job 1 (a) to succeed")
     assert state.store.dependencies.take_news() == set()
 
 
