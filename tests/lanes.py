@@ -65,6 +65,8 @@ def lane(nodeid: str) -> str:
             return SANDBOXES
         case ("local_node", "test_gflowd.py" | "test_lasting_queue.py"):
             return SANDBOXES
+        case ("guides", "test_local.py" | "test_sandbox.py"):
+            return SANDBOXES
         case ("pictures", *_):
             return SANDBOXES
         case ("rights", *_):

@@ -68,7 +68,10 @@ def called(name: str, *, job: GPUJob | None) -> str:
 
 
 def unmet(states: Sequence[DependencyStatus], *, spec: GPUJobSpec, called: Callable[[str], str] = str) -> Unmet | None:
-    """Why the job may not start yet, or ever; None when its dependencies are met. The sentence names jobs as `called`."""
+    """Why the job may not start yet, or ever; None when its dependencies are met.
+
+    The sentence names other jobs as `called` does.
+    """
     if not states:
         return None
     open_ones = [each for each in states if each.state in {"Waiting", "Unknown"}]
