@@ -1,0 +1,121 @@
+"""Where blocks run: a queue of one machine, or a sandbox. Both answer calls without a token as one account."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import httpx2
+
+from dovetail_sandbox.cluster import Cluster
+
+HERE: Final = Path(__file__).parent
+PATIENCE_SECONDS: Final = 60.0
+ACCOUNT: Final = "guides"
+_HOST: Final = "http://localhost:8000"
+_SCRIPT: Final = re.compile(r"\bpython (\w+\.py)")
+_HOLD: Final = "hold"
+# What docs/migration.md has to be run for scripts that send no token.
+_ACCESS: Final = f"""
+create serviceaccount {ACCOUNT} -n dovetail-system
+create clusterrolebinding {ACCOUNT} --clusterrole=edit --serviceaccount=dovetail-system:{ACCOUNT}
+create clusterrole {ACCOUNT}-limits --verb=get,list,patch --resource=gpunodes.dovetail.dev
+create clusterrolebinding {ACCOUNT}-limits --clusterrole={ACCOUNT}-limits --serviceaccount=dovetail-system:{ACCOUNT}
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A control plane, and the shell of its user: commands run in `work`."""
+
+    cluster: Cluster
+    work: Path
+    environment: Mapping[str, str]
+
+    @property
+    def url(self) -> str:
+        return self.cluster.status().gateway
+
+    def bash(self, text: str) -> subprocess.CompletedProcess[str]:
+        """The outcome of a block as commands; the programs that it names are there, and its host is the gateway."""
+        for name in _SCRIPT.findall(text):
+            (self.work / name).write_text((HERE / "user_script.py").read_text())
+        return subprocess.run(
+            ["bash"], input=text.replace(_HOST, self.url), capture_output=True, text=True, check=False,
+            timeout=PATIENCE_SECONDS, cwd=self.work, env=dict(self.environment),
+        )  # fmt: skip
+
+    def kubectl(self, *words: str, stdin: str | None = None) -> str:
+        program = next((Path.home() / ".cache" / "dovetail" / "bin").glob("kubectl-*/kubectl"))
+        command = [str(program), f"--kubeconfig={self.cluster.kubeconfig}", *words]
+        done = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
+        assert done.returncode == 0 or "already exists" in done.stderr, done.stderr
+        return done.stdout
+
+    def jobs(self) -> list[dict[str, Any]]:
+        """All jobs as `gqueue` lists them, by number."""
+        done = self.bash("gqueue -a -u all -o json")
+        assert done.returncode == 0, done.stderr
+        return sorted(json.loads(done.stdout), key=lambda job: int(job["id"]))
+
+    def show(self, number: int) -> dict[str, Any]:
+        shown: dict[str, Any] = json.loads(self.bash(f"gjob show -o json {number}").stdout)
+        return shown
+
+    def ask(self, method: str, path: str, *, body: Any = None) -> Any:
+        """The JSON answer of the gateway, whatever its status."""
+        return httpx2.request(method, self.url + path, json=body, timeout=PATIENCE_SECONDS).json()
+
+    @contextmanager
+    def holding(self) -> Iterator[None]:
+        """Programs of jobs run as long as the block."""
+        (self.work / _HOLD).touch()
+        try:
+            yield
+        finally:
+            (self.work / _HOLD).unlink()
+
+    @contextmanager
+    def busy(self, gpus: Iterable[int]) -> Iterator[list[int]]:
+        """Jobs on so many GPUs each, of which the first ones run; their numbers."""
+        numbers = []
+        for count in gpus:
+            done = self.bash(
+                f"gbatch --gpus {count} sh -c 'echo CUDA_VISIBLE_DEVICES: $CUDA_VISIBLE_DEVICES; sleep 600'"
+            )
+            numbers.append(int(done.stdout.split()[-1]))
+        if numbers:
+            until(lambda: self.show(numbers[0])["state"] == "Running")
+        yield numbers
+
+    def clear(self) -> None:
+        """Nothing of a block stays: no job, no allocation, no task."""
+        self.kubectl("delete", "gpujobs", "--all", "--namespace=default")
+        self.kubectl("wait", "--for=delete", "pods", "--all", "--namespace=default", "--timeout=60s")
+
+
+def until(holds: Callable[[], bool], *, what: Callable[[], str] = str) -> None:
+    """Wait until this is true."""
+    limit = time.monotonic() + PATIENCE_SECONDS
+    while not holds():
+        assert time.monotonic() < limit, what()
+        time.sleep(0.05)
+
+
+def place_at(cluster: Cluster, *, work: Path, **more: str) -> Place:
+    """The place of a control plane, at which calls without a token are allowed."""
+    path = f"{HERE / 'programs'}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    own = {**os.environ, "PATH": path, "GUIDES_KUBECONFIG": str(cluster.kubeconfig), **more}
+    found = Place(cluster=cluster, work=work, environment={**own, "PATH": path})
+    for line in _ACCESS.strip().splitlines():
+        found.kubectl(*line.split())
+    until(lambda: "success" not in found.ask("GET", "/api/v1/gpu/status"))
+    until(lambda: bool(found.ask("GET", "/api/v2/resources/gpu").get("devices")))
+    return found
