@@ -167,7 +167,10 @@ def logs(
 
 @app.command()
 def restart(
-    component: Annotated[str, typer.Argument(help="operator, extender, agent, webhook, certificates, gateway or kube-scheduler.")],
+    component: Annotated[
+        str,
+        typer.Argument(help="operator, extender, agent, webhook, certificates, gateway or kube-scheduler."),
+    ],
     name: Name = state.DEFAULT_NAME,
 ) -> None:
     """End a component of Dovetail and start it again; returns when it is ready."""
