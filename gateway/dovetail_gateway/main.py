@@ -20,9 +20,9 @@ from dovetail.process.live_settings import LiveSettings
 from dovetail_gateway.access.legacy_account import Account
 from dovetail_gateway.access.limits import Network, Rates
 from dovetail_gateway.app import Gateway, Options, gateway
+from dovetail_gateway.cluster.startup_tree import startup_tree
 from dovetail_gateway.oidc.options import add_options, provider_of
 from dovetail_gateway.routing.server import HEADER_BYTES, refuse
-from dovetail_gateway.v2.device_tree import device_tree
 from dovetail_gateway.v2.templates import load_templates
 
 DEFAULT_PORT: Final = 8000
@@ -155,10 +155,10 @@ async def _serve(args: argparse.Namespace, settings: Settings, stop: asyncio.Eve
 
 
 async def _when_complete(made: Gateway) -> None:
-    """Print the devices once the cluster is listed."""
+    """Print the devices once the cluster is listed and its nodes have reported."""
     await made.cache.complete()
     heap.keep_for_good()
-    sys.stdout.write(device_tree(made.cache.node_uses(), jobs=made.cache.jobs.values()) + "\n")
+    sys.stdout.write(await startup_tree(made.cache) + "\n")
     sys.stdout.flush()
 
 

@@ -41,15 +41,21 @@ class Launch:
 
 
 def launch_of(
-    pod: LocalPod, *, base: Mapping[bytes, bytes], extra: Mapping[str, str], place: Place, folder: Path
+    pod: LocalPod,
+    *,
+    base: Mapping[bytes, bytes],
+    extra: Mapping[str, str],
+    numbers: Mapping[str, int],
+    place: Place,
+    folder: Path,
 ) -> Launch:
     """The process of a pod. `base` is the environment that it starts from, `extra` are further variables.
 
-    `folder` has the pod's volumes.
+    `numbers` are CUDA's numbers of this machine's devices by UUID, `folder` has the pod's volumes.
     """
     container = pod.spec.containers[0]
     mounts = volumes.places(pod, folder=folder)
-    found = variables.with_devices(variables.container_variables(pod, address=place.address))
+    found = variables.container_variables(pod, address=place.address, numbers=numbers)
     own = {name: volumes.at_home(value, mounts=mounts) for name, value in found.items()}
     own |= {**volumes.variables(pod, folder=folder), **extra, MARK: pod.metadata.uid}
     words = [

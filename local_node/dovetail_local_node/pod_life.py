@@ -21,7 +21,7 @@ from dovetail.kube.retry import retrying
 from dovetail.logs import get_logger
 from dovetail.process import identity
 from dovetail.process.identity import ProcessId
-from dovetail_local_node import admission, pod_status, processes, volume_files
+from dovetail_local_node import admission, cuda_numbers, pod_status, processes, variables, volume_files
 from dovetail_local_node.admission import Refusal
 from dovetail_local_node.environments import Environments
 from dovetail_local_node.launch import Launch, Place, launch_of
@@ -60,6 +60,7 @@ class Node:
     extra: dict[str, str]
     groups: Groups
     umask: int = 0o022
+    read_numbers: Callable[[], Awaitable[Mapping[str, int]]] = cuda_numbers.read
 
 
 @dataclass(slots=True, kw_only=True)
@@ -125,7 +126,10 @@ class PodLife:
         if isinstance(base, Refusal):
             return base
         folder = self.node.runs.volumes(self.pod.metadata.uid)
-        launch = launch_of(self.pod, base=base, extra=self.node.extra, place=self.node.place, folder=folder)
+        numbers = await self._cuda_numbers()
+        launch = launch_of(
+            self.pod, base=base, extra=self.node.extra, numbers=numbers, place=self.node.place, folder=folder
+        )
         try:
             refusal = await volume_files.fill(self.pod, folder=folder, read=self._contents)
             if refusal is None:
@@ -135,6 +139,12 @@ class PodLife:
         except OSError as error:
             return Refusal(reason="StartError", message=f"{error.filename or launch.output}: {error.strerror}")
         return refusal
+
+    async def _cuda_numbers(self) -> Mapping[str, int]:
+        """CUDA's numbers now: those in the allocation are from before it, and maybe from before a boot."""
+        if not variables.promised_devices(self.pod, address=self.node.place.address):
+            return {}
+        return await self.node.read_numbers()
 
     def _show_fields(self) -> None:
         """Let the files of a pod that has started show its fields as they are now, such as a notice of preemption."""

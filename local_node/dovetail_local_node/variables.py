@@ -17,12 +17,37 @@ _KEYED: Final = re.compile(r"metadata\.(annotations|labels)\['([^']*)'\]")
 _ONLY_WITH_VALUE: Final = (names.ENV_MPS_PERCENTAGE, names.ENV_MPS_MEMORY)
 
 
-def container_variables(pod: LocalPod, *, address: str) -> dict[str, str]:
-    """The variables of the pod's container, with fields of the pod and `$(NAME)` references resolved."""
+def container_variables(pod: LocalPod, *, address: str, numbers: Mapping[str, int]) -> dict[str, str]:
+    """The variables of the pod's container, with fields of the pod and `$(NAME)` references resolved.
+
+    CUDA's list of devices is that of the promised ones, or none: a process sees all devices of the machine, and CUDA
+    hides those that this variable does not name. It names them by `numbers`, the number of each UUID now, in CUDA's
+    order by PCI address. A device without a number has only its UUID, and a list never mixes both.
+    """
+    shown = _shown_devices(pod, address=address, numbers=numbers)
     found: dict[str, str] = {}
     for each in pod.spec.containers[0].env:
-        found[each.name] = _value(each, pod=pod, address=address, known=found)
-    return found
+        value = shown.get(each.name)
+        found[each.name] = _value(each, pod=pod, address=address, known=found) if value is None else value
+    return {name: value for name, value in found.items() if value or name not in _ONLY_WITH_VALUE} | shown
+
+
+def promised_devices(pod: LocalPod, *, address: str) -> list[str]:
+    """The UUIDs of the devices that the pod holds, in their order."""
+    env = pod.spec.containers[0].env
+    texts = [_value(each, pod=pod, address=address, known={}) for each in env if each.name == names.ENV_VISIBLE_DEVICES]
+    promised = texts[-1] if texts else ""
+    return promised.split(",") if promised not in {"", names.NO_DEVICES} else []
+
+
+def _shown_devices(pod: LocalPod, *, address: str, numbers: Mapping[str, int]) -> dict[str, str]:
+    uuids = promised_devices(pod, address=address)
+    counted = [str(numbers[uuid]) for uuid in uuids if uuid in numbers]
+    return {
+        names.ENV_CUDA_DEVICES: ",".join(counted if len(counted) == len(uuids) else uuids),
+        # By default CUDA numbers the fastest device 0.
+        names.ENV_CUDA_ORDER: "PCI_BUS_ID",
+    }
 
 
 def expanded(text: str, *, known: Mapping[str, str]) -> str:
@@ -34,17 +59,6 @@ def expanded(text: str, *, known: Mapping[str, str]) -> str:
         return known.get(match[1], match[0])
 
     return _REFERENCE.sub(replaced, text)
-
-
-def with_devices(variables: Mapping[str, str]) -> dict[str, str]:
-    """The variables with CUDA's list of devices: the promised ones by UUID, or none.
-
-    A process sees all devices of the machine. CUDA hides those that this variable does not name.
-    """
-    promised = variables.get(names.ENV_VISIBLE_DEVICES, "")
-    shown = "" if promised == names.NO_DEVICES else promised
-    kept = {name: value for name, value in variables.items() if value or name not in _ONLY_WITH_VALUE}
-    return kept | {names.ENV_CUDA_DEVICES: shown}
 
 
 def parse_environment(data: bytes) -> dict[bytes, bytes]:

@@ -53,7 +53,7 @@ def device(index: int) -> dict[str, Any]:
 
 
 def test_a_whole_gpu_is_the_jobs_own(machine: Machine) -> None:
-    job = machine.submit("--gpus", "1", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES; sleep 60")
+    job = machine.submit("--gpus", "1", "sh", "-c", "echo $DOVETAIL_GPU_UUIDS; sleep 60")
     machine.printed(job, "GPU-")
     assert machine.log(job).strip() in {card_uuid(0), card_uuid(1)}
     assert "Available GPUs: 1" in machine("ginfo")
@@ -64,7 +64,7 @@ def test_a_whole_gpu_is_the_jobs_own(machine: Machine) -> None:
 def test_two_gpus_and_a_job_that_waits_for_one(machine: Machine) -> None:
     os.mkfifo(machine.work / "go")
     both = machine.submit("--gpus", "2", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES; read line < go")
-    machine.printed(both, f"{card_uuid(0)},{card_uuid(1)}")
+    machine.printed(both, "0,1")
     waiting = machine.submit("--gpus", "1", "true")
     until(lambda: "(Resources: Need 1 GPU" in machine("gqueue"), what=lambda: machine("gqueue"))
     (machine.work / "go").write_text("\n")
@@ -86,7 +86,7 @@ def test_what_a_share_uses_is_not_counted_twice(machine: Machine, play: Play) ->
         "8G",
         "sh",
         "-c",
-        "echo $$$$ $CUDA_VISIBLE_DEVICES .; exec sleep 60",  # $$ is one $ in a pod
+        "echo $$$$ $DOVETAIL_GPU_UUIDS .; exec sleep 60",  # $$ is one $ in a pod
     )
     machine.printed(job, ".")
     pid, uuid, _ = machine.log(job).split()

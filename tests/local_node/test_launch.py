@@ -1,21 +1,39 @@
 """What a pod becomes on this machine."""
 
+import json
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
 from dovetail import names
 from dovetail_local_node import launch, variables
 from dovetail_local_node.launch import Launch
-from dovetail_local_node.pod_object import LocalPod
+from dovetail_local_node.pod_object import EnvVar, LocalPod
 from tests.local_node import builders
 from tests.local_node.builders import variable
 
 VISIBLE = f"{names.VISIBLE_DEVICES}.0"
+NO_NUMBERS: Mapping[str, int] = MappingProxyType({})
+NUMBERS = MappingProxyType({"GPU-a": 0, "GPU-b": 1, "GPU-c": 2, "GPU-d": 3})
 
 
-def launched(pod: LocalPod, folder: Path, base: dict[bytes, bytes] | None = None) -> Launch:
-    return launch.launch_of(pod, base=base or {}, extra={}, place=builders.place(folder), folder=folder)
+def launched(
+    pod: LocalPod, folder: Path, base: dict[bytes, bytes] | None = None, *, numbers: Mapping[str, int] = NO_NUMBERS
+) -> Launch:
+    place = builders.place(folder)
+    return launch.launch_of(pod, base=base or {}, extra={}, numbers=numbers, place=place, folder=folder)
+
+
+def holding(uuids: str, *more: EnvVar) -> LocalPod:
+    """A pod to which the extender has promised these devices."""
+    env = [
+        variable(names.ENV_VISIBLE_DEVICES, field=f"metadata.annotations['{VISIBLE}']"),
+        variable(names.ENV_CUDA_DEVICES, "0,1"),
+        *more,
+    ]
+    return builders.pod("true", env=env, annotations={VISIBLE: uuids})
 
 
 def test_the_pods_variables_win_over_the_users(tmp_path: Path) -> None:
@@ -32,13 +50,38 @@ def test_bytes_that_are_no_text_travel_unchanged(tmp_path: Path) -> None:
     assert made.environment[b"EMPTY"] == b""
 
 
-def test_cuda_shows_the_promised_devices_by_uuid(tmp_path: Path) -> None:
-    env = [
-        variable(names.ENV_VISIBLE_DEVICES, field=f"metadata.annotations['{VISIBLE}']"),
-        variable(names.ENV_CUDA_DEVICES, "0,1"),
-    ]
-    made = launched(builders.pod("true", env=env, annotations={VISIBLE: "GPU-a,GPU-b"}), tmp_path)
-    assert made.environment[b"CUDA_VISIBLE_DEVICES"] == b"GPU-a,GPU-b"
+@pytest.mark.parametrize(
+    ("uuids", "shown"),
+    [
+        pytest.param("GPU-c,GPU-d", b"2,3", id="the indexes that gqueue prints"),
+        pytest.param("GPU-d,GPU-c", b"3,2", id="in the order of the limits of MPS"),
+        pytest.param("GPU-a,GPU-new", b"GPU-a,GPU-new", id="a device without a number"),
+        pytest.param("MIG-1", b"MIG-1", id="a MIG instance"),
+    ],
+)
+def test_cuda_names_the_promised_devices_by_number_or_all_by_uuid(tmp_path: Path, uuids: str, shown: bytes) -> None:
+    made = launched(holding(uuids), tmp_path, {b"CUDA_DEVICE_ORDER": b"FASTEST_FIRST"}, numbers=NUMBERS)
+    assert made.environment[b"CUDA_VISIBLE_DEVICES"] == shown
+    assert made.environment[b"CUDA_DEVICE_ORDER"] == b"PCI_BUS_ID"
+
+
+def test_a_number_is_that_of_the_start_and_not_of_the_allocation(tmp_path: Path) -> None:
+    """Between the two the machine can boot with another card."""
+    promised = {"uuid": "GPU-c", "index": 2, "shareMilli": 1000, "memoryMiB": 1024}
+    allocation = {
+        "node": "local",
+        "mode": "Exclusive",
+        "containers": [{"index": 0, "devices": [promised]}],
+        "version": 1,
+    }
+    pod = holding("GPU-c")
+    pod.metadata.annotations[names.ALLOCATION] = json.dumps(allocation)
+    assert launched(pod, tmp_path, numbers={"GPU-c": 0}).environment[b"CUDA_VISIBLE_DEVICES"] == b"0"
+
+
+def test_the_users_variables_can_refer_to_the_numbers(tmp_path: Path) -> None:
+    made = launched(holding("GPU-c", variable("MINE", "$(CUDA_VISIBLE_DEVICES)")), tmp_path, numbers=NUMBERS)
+    assert made.environment[b"MINE"] == b"2"
 
 
 @pytest.mark.parametrize("visible", [names.NO_DEVICES, ""])

@@ -64,6 +64,8 @@ class NoLibraryProvider:
 
     def _raise(self, node: Node) -> NoReturn:
         hint = "agent.runtimeClassName names the RuntimeClass that brings NVIDIA's into the agent"
+        if node.status.node_info.container_runtime_version == names.PROCESSES:
+            hint = "the vendor's driver installs it; without it, jobs that ask no GPU run"
         if names.SIMULATED_DEVICES in node.metadata.annotations:
             hint += f"; the annotation {names.SIMULATED_DEVICES} counts only with agent.provider=simulated"
         problem = f"no vendor's library can be loaded ({', '.join(self._libraries)}); {hint}"

@@ -5,9 +5,10 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from dovetail import names
-from dovetail.api.builtin import Node
+from dovetail.api.builtin import Node, NodeInfo
 from dovetail.api.gpunode import GPUNode
 from dovetail.api.meta import ObjectMeta, find_condition
 from dovetail.gpu.device_plugins import DEFAULT_VENDORS
@@ -54,6 +55,15 @@ def test_an_annotation_makes_no_devices_and_the_condition_says_why() -> None:
     assert (status.devices, status.provider, ready.status, ready.reason) == ([], "none", "False", "NoLibrary")
     assert "libnvidia-ml.so.1" in ready.message
     assert "agent.provider=simulated" in ready.message
+
+
+def test_on_ones_own_machine_the_condition_speaks_of_no_chart() -> None:
+    info = NodeInfo(container_runtime_version=names.PROCESSES)
+    local = replace(ANNOTATED, status=replace(ANNOTATED.status, node_info=info))
+    ready = find_condition(looked(provider(), local).status.conditions, type="Ready")
+    assert ready is not None
+    assert "jobs that ask no GPU run" in ready.message
+    assert "runtimeClassName" not in ready.message
 
 
 def test_devices_that_an_earlier_agent_simulated_are_gone() -> None:
