@@ -51,7 +51,7 @@ def main() -> None:
         "filling": {seed: measure(FILLING, one, processes=asked.processes) for seed, one in scenes.items()},
         "speed": speed(("ph", "ph-online", "fgd"), first),
         f"tied {TIED_PERCENT} %": measure(RIVALS, tied_to_models(first), processes=asked.processes),
-        "short of CPU": measure((*RIVALS, "tuned"), short_of_cpu(first), processes=asked.processes),
+        "short of CPU": measure(RIVALS, short_of_cpu(first), processes=asked.processes),
         "departures": measure(RIVALS, leaving(first), processes=asked.processes),
     }
     asked.out.parent.mkdir(parents=True, exist_ok=True)

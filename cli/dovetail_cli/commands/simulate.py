@@ -50,7 +50,7 @@ def simulate(
     ] = "",
     jobs: Annotated[
         bool,
-        typer.Option("--jobs", help="Play GPU pods as GPUJobs through the queue; --policy: ph, fgd, bestfit, tuned."),
+        typer.Option("--jobs", help="Play GPU pods as GPUJobs through the queue; --policy: ph, fgd, bestfit."),
     ] = False,
     departures: Annotated[
         float | None,

@@ -14,5 +14,5 @@ placement appraisal         the value of placements for the live engine, which d
 ph_terms          the same for PH: its terms, kept up to date policy            the protocol of policies, and the cache
 that all scored policies share cache             what policies keep for each shape, within a bound on memory fgd
 fragmentation gradient descent as published priced_headroom   PH, our own policy arrivals          the mix of classes,
-learned from arrivals tuner             the best of several policies for this cluster, by replays of arrivals on a copy
+learned from arrivals
 """

@@ -62,7 +62,7 @@ def run_one(name: str, *, scene: Scene, notice: Callable[[int], None] = lambda _
     )
     if scene.jobs:
         term = next(each for each in TERMS if each == name)
-        planned = PlannedJobs(scene.nodes, term=term, taken=scene.taken, seed=scene.seed)
+        planned = PlannedJobs(scene.nodes, term=term, taken=scene.taken)
         return play(policy=planned, left=planned.left)
     setting = Setting(columns=columns, mix=mix, departures=scene.departures, seed=scene.seed)
     return play(policy=POLICIES[name].make(setting))

@@ -11,8 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-import numpy as np
-
 from dovetail.engine.filter.fit import Fit
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Ask, Claim, DeviceClaim
@@ -26,7 +24,7 @@ from dovetail.gpu.request import GPURequest
 from dovetail.queue.model.candidates import Candidate, Room, find_room
 from dovetail.simulator.trace import Node
 
-TERMS: Final[tuple[FragmentationPolicy, ...]] = ("ph", "fgd", "bestfit", "tuned")
+TERMS: Final[tuple[FragmentationPolicy, ...]] = ("ph", "fgd", "bestfit")
 # The experiment's shares are shares of time and memory alike; the size of a device decides nothing.
 _DEVICE_MIB: Final = 16_384
 
@@ -37,9 +35,7 @@ class PlannedJobs:
     `taken` is allocated at the start.
     """
 
-    def __init__(
-        self, nodes: Sequence[Node], *, term: FragmentationPolicy, taken: Sequence[Choice] = (), seed: int = 0
-    ) -> None:
+    def __init__(self, nodes: Sequence[Node], *, term: FragmentationPolicy, taken: Sequence[Choice] = ()) -> None:
         # Rows may have one name: a cluster can be the same one several times.
         self._names = [f"node-{row}" for row in range(len(nodes))]
         self._rows = {name: row for row, name in enumerate(self._names)}
@@ -50,10 +46,7 @@ class PlannedJobs:
         for choice in taken:
             self._ledger.commit(self._enter(choice, claim=self._claim_of(choice)))
         settings = FragmentationSettings(policy=term)
-        self._queue, self._extender = (
-            LiveFragmentation(self._ledger, settings=settings, random=np.random.default_rng(seed + program))
-            for program in range(2)
-        )
+        self._queue, self._extender = (LiveFragmentation(self._ledger, settings=settings) for _ in range(2))
         price_by(self._queue, ledger=self._ledger)
         self._plans = FitCache(self._ledger)
         self._fit_cache = FitCache(self._ledger, term=self._extender)

@@ -135,7 +135,7 @@ def test_jobs_are_played_through_the_queue_under_its_terms(files, capsys):
 
 def test_a_policy_that_the_queue_does_not_have_is_refused_for_jobs(files, capsys):
     assert simulate(files, "--jobs", policy="ph,gpupacking") == 2
-    assert "no such term of the queue, allowed are ph, fgd, bestfit, tuned" in capsys.readouterr().err
+    assert "no such term of the queue, allowed are ph, fgd, bestfit" in capsys.readouterr().err
 
 
 def test_without_a_policy_the_usual_ones_are_compared(files, capsys):

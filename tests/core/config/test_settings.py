@@ -119,7 +119,8 @@ WRONG = {
     "policy: pack": 'policy is "pack", but must be Spread, Pack or Balanced; did you mean "Pack"?',
     "namespace_policies: {team-a: pack}": 'namespace_policies.team-a is "pack", but must be Spread, Pack or Balanced',
     "namespace_policies: Pack": 'namespace_policies is "Pack", but must be a map of namespaces to policies',
-    "fragmentation_policy: fdg": 'fragmentation_policy is "fdg", but must be ph, fgd, bestfit or tuned; did you mean',
+    "fragmentation_policy: tuned": 'fragmentation_policy is "tuned", but must be ph, fgd or bestfit',
+    "fragmentation_policy: fdg": 'fragmentation_policy is "fdg", but must be ph, fgd or bestfit; did you mean',
     "memory_guard: 1.5": 'memory_guard is "1.5", but must be Conservative, Aggressive, Dynamic or a fraction from 0.05 '
     "to 1, such as 0.7",
     "memory_guard: true": "memory_guard is True, but must be Conservative, Aggressive, Dynamic or a fraction from 0.05 "

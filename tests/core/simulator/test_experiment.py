@@ -129,7 +129,6 @@ def test_the_same_seed_gives_the_same_run(name: str):
 GOLDEN = {
     "ph": (94.906, 94.906),
     "ph-online": (94.565, 94.565),
-    "tuned": (94.565, 94.565),
     "fgd": (94.906, 94.906),
     "fgd-online": (93.276, 93.276),
     "bestfit": (94.429, 94.429),

@@ -59,7 +59,7 @@ def test_what_is_taken_at_the_start_is_planned_around() -> None:
     assert third.node == 0
 
 
-@pytest.mark.parametrize("term", ["ph", "fgd", "bestfit", "tuned"])
+@pytest.mark.parametrize("term", ["ph", "fgd", "bestfit"])
 def test_pods_without_gpus_are_placed_as_plain_pods(term: FragmentationPolicy) -> None:
     planned = PlannedJobs(nodes(), term=term)
     found = planned.choose(host(8000))

@@ -172,7 +172,7 @@ def test_a_request_that_cannot_be_read_is_told_with_its_job() -> None:
         stage(snapshot(jobs=(job("many"),)))
 
 
-@pytest.mark.parametrize("policy", ["ph", "pack", "tuned", "fgd", "spread"])
+@pytest.mark.parametrize("policy", ["ph", "pack", "fgd", "spread"])
 def test_every_policy_goes_on_from_what_stands(policy: str) -> None:
     staged = stage(snapshot(node("a"), node("b"), claims=(claim((0, 600)),), jobs=(job("0.4"), job("1"), job("2"))))
     outcome = run_one(

@@ -75,7 +75,7 @@ class Cluster:
         decisions = Decisions(view=self.picture.view(), rules=rules, clock=lambda: 0.0)
         decisions.fragments.follow()
         if self.pod_mix is not None:
-            decisions.fragments.adopt(self.pod_mix, is_tuned=False)
+            decisions.fragments.adopt(self.pod_mix)
             return decisions
         for _ in decisions.count_pods(self.pods):
             while decisions.fragments.work():

@@ -42,9 +42,8 @@ class PlacementKeys(BaseModel):
         "ph",
         "fgd",
         "bestfit",
-        "tuned",
         description="How the cost of a placement for later pods is computed: priced headroom, fragmentation gradient "
-        "descent, best fit, or the best of them for the arriving pods (tuned).",
+        "descent, or best fit.",
     )
     topology_levels: list[Annotated[str, Field(pattern=_LEVEL)]] = Field(
         default_factory=lambda: [f"{level.name}={level.label}" for level in DEFAULT_LEVELS],

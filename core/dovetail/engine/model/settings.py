@@ -21,7 +21,7 @@ class Limits:
 
 
 # Which fragmentation term is live: priced headroom, fragmentation gradient descent, best fit, or the best in replays.
-FragmentationPolicy = Literal["ph", "fgd", "bestfit", "tuned"]
+FragmentationPolicy = Literal["ph", "fgd", "bestfit"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

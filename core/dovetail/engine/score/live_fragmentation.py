@@ -1,14 +1,12 @@
 """The live fragmentation term: PH or FGD on the workload mix learned from this cluster's arrivals.
 
-No request waits for learning. When the mix moves, or the tuner prefers another policy, `work` recalculates on copies
-in a thread of the caller's choice; the result is applied between two requests.
+No request waits for learning. When the mix moves, `work` recalculates on copies in a thread of the caller's choice; the
+result is applied between two requests.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
-
-import numpy as np
 
 from dovetail.engine.filter.fit import Judgement
 from dovetail.engine.filter.free_devices import FreeDevices
@@ -20,7 +18,7 @@ from dovetail.engine.score.capacity_mirror import CapacityMirror
 from dovetail.engine.score.fragmentation_term import CachedTerm
 from dovetail.engine.score.mix_record import MOST_OF_PROFILE, MOST_SHAPES, MixRecord, weighed
 from dovetail.engine.score.priced_rows import shape_of
-from dovetail.engine.score.priced_term import PricedTerm
+from dovetail.engine.score.priced_term import PricedTerm, Pricing
 from dovetail.engine.score.recent_keys import RecentKeys
 from dovetail.fragmentation import cutting_stock
 from dovetail.fragmentation.appraisal import Appraisal
@@ -28,14 +26,12 @@ from dovetail.fragmentation.arrivals import LearnedMix, LearningSettings
 from dovetail.fragmentation.capacity import Columns
 from dovetail.fragmentation.pod_shapes import WHOLE_MILLI, Shape
 from dovetail.fragmentation.prices import PHSettings, PriceSettings
-from dovetail.fragmentation.tuner import Candidate, Tuner, TunerSettings, candidates
 from dovetail.fragmentation.workload_mix import Mix
 
 # How many arrivals are remembered at least, so that each pod counts once however often it is filtered.
 _REMEMBERED: Final = 1 << 14
 # The horizon h of the prices for a cluster that pods also leave.
 LIVE_HORIZON: Final = 2.0
-_REPLAYED_AT_A_TIME: Final = 4
 # Instances of a profile are priced from this number of requests on; before it, best fit is better than a mix of few.
 FIRST_OF_PROFILE: Final = 128
 
@@ -47,12 +43,13 @@ class FragmentationSettings:
     policy: FragmentationPolicy = "ph"
     horizon: float = LIVE_HORIZON
     learning: LearningSettings = field(default_factory=LearningSettings)
-    tuning: TunerSettings = field(default_factory=TunerSettings)
 
     @property
-    def priced(self) -> PHSettings:
-        """The settings of PH for a live cluster."""
-        return PHSettings(prices=PriceSettings(horizon=self.horizon))
+    def pricing(self) -> Pricing:
+        """How a live cluster is priced; FGD also stands in where nothing is."""
+        if self.policy == "ph":
+            return Pricing(name="ph", settings=PHSettings(prices=PriceSettings(horizon=self.horizon)))
+        return Pricing(name="fgd")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,26 +74,17 @@ class LiveFragmentation(PricedTerm):
     policy: there, an instance is a device.
     """
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        *,
-        settings: FragmentationSettings | None = None,
-        random: np.random.Generator | None = None,
-    ) -> None:
+    def __init__(self, ledger: Ledger, *, settings: FragmentationSettings | None = None) -> None:
         self._settings = settings or FragmentationSettings()
         self._wanted = self._settings.policy
-        if self._settings.policy in {"ph", "tuned"} and not cutting_stock.available():
+        if self._settings.policy == "ph" and not cutting_stock.available():
             self._settings = replace(self._settings, policy="bestfit")
         mirror = CapacityMirror(ledger)
         self._learned = LearnedMix(mirror.columns, learning=self._settings.learning)
         self._arrived = RecentKeys(_REMEMBERED)
-        self._candidates = candidates(self._settings.priced)
-        self._tuner = self._new_tuner(random or np.random.default_rng())
-        self._next_round = self._settings.tuning.first_round
-        first, mix = self._candidates["ph" if self._settings.policy in {"ph", "tuned"} else "fgd"], self._learned.mix
+        pricing, mix = self._settings.pricing, self._learned.mix
         super().__init__(
-            ledger, mirror=mirror, candidate=first, mix=mix, appraisal=first.appraise(mirror.columns, mix=mix)
+            ledger, mirror=mirror, pricing=pricing, mix=mix, appraisal=pricing.appraise(mirror.columns, mix=mix)
         )
         self._job: _Recalculation | None = None
         # The generation of the mirror, and the average memory of a device at that generation.
@@ -151,8 +139,8 @@ class LiveFragmentation(PricedTerm):
 
     @property
     def live(self) -> str:
-        """The policy in use: `ph`, `fgd` or `bestfit`, or the variant of PH that the tuner prefers."""
-        return "bestfit" if self.is_best_fit else self._candidate.name
+        """The policy in use: `ph`, `fgd` or `bestfit`."""
+        return "bestfit" if self.is_best_fit else self._pricing.name
 
     @property
     def shortcoming(self) -> str:
@@ -171,11 +159,8 @@ class LiveFragmentation(PricedTerm):
             return
         shape = self._shape_of(ask)
         for _ in range(count):
-            if self._tuner is not None:
-                self._tuner.observe(shape)
             if self._learned.observe(shape, columns=self._mirror.columns):
-                self._begin(self._candidate)
-        self._tune()
+                self._begin()
 
     @property
     def arrivals(self) -> int:
@@ -203,35 +188,28 @@ class LiveFragmentation(PricedTerm):
         """Continue from a record; `work` recalculates."""
         counted = [(each.shape, each.weight) for each in record.counted]
         self._learned.restore(counted, arrivals=record.arrivals, columns=self.columns)
-        tuned = self._tuner is not None and record.policy in self._candidates
-        if self._tuner is not None and tuned:
-            self._tuner.best = record.policy
-        self._begin(self._candidates[record.policy] if tuned else self._candidate)
+        self._begin()
         self._unused = dict(record.instances)
         for profile in set(self._unused) & set(self._instances):
             self._instances[profile].restore(self._unused.pop(profile))
 
-    def adopt(self, record: MixRecord, *, is_tuned: bool) -> None:
-        """Judge by exactly the mix in use where the record was made, and if `is_tuned` by the policy in use there."""
+    def adopt(self, record: MixRecord) -> None:
+        """Judge by exactly the mix in use where the record was made."""
         if self.is_best_fit:
             return
         self.restore(record)
         self._job = None
-        if is_tuned:
-            self._candidate = self._candidates.get(record.policy, self._candidate)
         self._mix = record.mix
-        self._use(self._candidate.appraise(self.columns, mix=self._mix))
+        self._use(self._pricing.appraise(self.columns, mix=self._mix))
         for profile, learned in record.instances.items():
             if (term := self._term_of_profile(profile)) is not None:
-                term.adopt(learned, is_tuned=False)
+                term.adopt(learned)
 
     def work(self) -> bool:
         """Do one small step of the background work, in any thread. True while there is more to do."""
         job = self._job
         if job is not None and job.made is None:
-            job.made = job.candidate.appraise(job.columns, mix=job.mix)
-            return True
-        if self._tuner is not None and self._tuner.step(arrivals=_REPLAYED_AT_A_TIME):
+            job.made = self._pricing.appraise(job.columns, mix=job.mix)
             return True
         return any(term.work() for term in list(self._instances.values()))
 
@@ -262,29 +240,12 @@ class LiveFragmentation(PricedTerm):
         job = self._job
         if job is not None and job.made is not None:
             self._job = None
-            self._candidate, self._mix = job.candidate, job.mix
+            self._mix = job.mix
             job.made.follow(self.columns)
             self._use(job.made)
 
-    def _begin(self, candidate: Candidate) -> None:
-        self._job = _Recalculation(candidate, columns=self.columns.copy(), mix=self._learned.mix)
-
-    def _tune(self) -> None:
-        """Start a round of replays when it is due, and switch to the policy that the last round preferred."""
-        tuner = self._tuner
-        if tuner is None or tuner.running:
-            return
-        if tuner.best != self._candidate.name and self._job is None:
-            self._begin(self._candidates[tuner.best])
-        if self.arrivals >= self._next_round:
-            self._next_round = self.arrivals + self._settings.tuning.arrivals_between_rounds
-            tuner.begin(self.columns, mix=self._learned.mix)
-
-    def _new_tuner(self, random: np.random.Generator) -> Tuner | None:
-        if self._settings.policy != "tuned":
-            return None
-        makes = {name: one.make for name, one in self._candidates.items()}
-        return Tuner(makes, random=random, settings=self._settings.tuning)
+    def _begin(self) -> None:
+        self._job = _Recalculation(columns=self.columns.copy(), mix=self._learned.mix)
 
     def _shape_of(self, ask: Ask) -> Shape:
         memory_mib = 0
@@ -299,18 +260,16 @@ class LiveFragmentation(PricedTerm):
 def _for_instances(settings: FragmentationSettings) -> FragmentationSettings:
     """The settings of the term of a profile.
 
-    It has no tuner, and no prior: nearly each node with mixed partitions has a shape of its own, and no request takes
-    all its instances.
+    It has no prior: nearly each node with mixed partitions has a shape of its own, and no request takes all its
+    instances.
     """
-    policy = "ph" if settings.policy == "tuned" else settings.policy
-    return replace(settings, policy=policy, learning=replace(settings.learning, prior_probability=0.0))
+    return replace(settings, learning=replace(settings.learning, prior_probability=0.0))
 
 
 class _Recalculation:
     """A recalculation on copies. The working thread writes `made` last."""
 
-    def __init__(self, candidate: Candidate, *, columns: Columns, mix: Mix) -> None:
-        self.candidate = candidate
+    def __init__(self, *, columns: Columns, mix: Mix) -> None:
         self.columns = columns
         self.mix = mix
         self.made: Appraisal | None = None

@@ -1,6 +1,7 @@
 """A fragmentation term by an appraisal of the free capacity of one ledger."""
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 
 from dovetail.engine.filter.fit import Judgement
 from dovetail.engine.filter.free_devices import FreeDevices
@@ -10,24 +11,39 @@ from dovetail.engine.model.columns import Floats
 from dovetail.engine.score.capacity_mirror import CapacityMirror
 from dovetail.engine.score.fragmentation_term import BestFit, CachedTerm, FragmentationTerm
 from dovetail.engine.score.priced_rows import PricedRows, device_values, value_of
-from dovetail.fragmentation.appraisal import Appraisal
+from dovetail.fragmentation.appraisal import Appraisal, FGDAppraisal
 from dovetail.fragmentation.capacity import Columns
-from dovetail.fragmentation.tuner import Candidate
+from dovetail.fragmentation.ph_terms import PHAppraisal
+from dovetail.fragmentation.prices import PHSettings
 from dovetail.fragmentation.workload_mix import Mix
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pricing:
+    """How placements are priced: by PH with these settings, or by FGD without."""
+
+    name: str
+    settings: PHSettings | None = None
+
+    def appraise(self, columns: Columns, *, mix: Mix) -> Appraisal:
+        """The appraisal of placements on these columns, for this mix."""
+        if self.settings is None:
+            return FGDAppraisal(columns, mix=mix)
+        return PHAppraisal(columns, mix=mix, settings=self.settings)
 
 
 class PricedTerm:
     """A `FragmentationTerm` over a ledger, for a mix and a policy that stay the same.
 
-    `appraisal` is that of `candidate` for the mirror's columns and `mix`. Call the methods from one thread.
+    `appraisal` is that of `pricing` for the mirror's columns and `mix`. Call the methods from one thread.
     """
 
     def __init__(
-        self, ledger: Ledger, *, mirror: CapacityMirror, candidate: Candidate, mix: Mix, appraisal: Appraisal
+        self, ledger: Ledger, *, mirror: CapacityMirror, pricing: Pricing, mix: Mix, appraisal: Appraisal
     ) -> None:
         self._ledger = ledger
         self._mirror = mirror
-        self._candidate = candidate
+        self._pricing = pricing
         self._mix = mix
         self._appraisal = appraisal
         self._seen_mirror = mirror.generation
@@ -110,14 +126,14 @@ class PricedTerm:
         if mirror.generation == self._mirror.generation:
             appraisal = self._appraisal.over(mirror.columns)
         else:
-            appraisal = self._candidate.appraise(mirror.columns, mix=self._mix)
-        term = PricedTerm(copy, mirror=mirror, candidate=self._candidate, mix=self._mix, appraisal=appraisal)
+            appraisal = self._pricing.appraise(mirror.columns, mix=self._mix)
+        term = PricedTerm(copy, mirror=mirror, pricing=self._pricing, mix=self._mix, appraisal=appraisal)
         term._original = self, self._ledger.changes, frozenset(changed)
         return term
 
     def _rebuild(self) -> None:
         """Appraise the nodes again, whose columns the mirror has replaced."""
-        self._use(self._candidate.appraise(self.columns, mix=self._mix))
+        self._use(self._pricing.appraise(self.columns, mix=self._mix))
 
     def _use(self, appraisal: Appraisal) -> None:
         self._appraisal = appraisal

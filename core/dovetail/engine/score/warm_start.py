@@ -31,11 +31,8 @@ def count_pods(fragments: LiveFragmentation, *, asks: Iterable[tuple[str, Ask | 
 def learned_at_once(
     ledger: Ledger, *, policy: FragmentationPolicy, asks: Iterable[tuple[str, Ask | None]]
 ) -> tuple[LiveFragmentation, int]:
-    """A term that has learned from these requests, calculated at once; and how many requests there were.
-
-    It replays nothing: in place of the tuner's choice it uses PH with its default settings.
-    """
-    fragments = _untuned(ledger, policy=policy)
+    """A term that has learned from these requests, calculated at once; and how many requests there were."""
+    fragments = _empty(ledger, policy=policy)
     counted = 0
     for counted in count_pods(fragments, asks=asks):  # noqa: B007 - the last count is the result
         while fragments.work():
@@ -46,12 +43,12 @@ def learned_at_once(
 
 def restored_at_once(ledger: Ledger, *, policy: FragmentationPolicy, record: MixRecord) -> LiveFragmentation:
     """The term that was in use where the record was made, calculated at once."""
-    fragments = _untuned(ledger, policy=policy)
-    fragments.adopt(record, is_tuned=policy == "tuned")
+    fragments = _empty(ledger, policy=policy)
+    fragments.adopt(record)
     return fragments
 
 
-def _untuned(ledger: Ledger, *, policy: FragmentationPolicy) -> LiveFragmentation:
-    fragments = LiveFragmentation(ledger, settings=FragmentationSettings(policy="ph" if policy == "tuned" else policy))
+def _empty(ledger: Ledger, *, policy: FragmentationPolicy) -> LiveFragmentation:
+    fragments = LiveFragmentation(ledger, settings=FragmentationSettings(policy=policy))
     fragments.follow()
     return fragments

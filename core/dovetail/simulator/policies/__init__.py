@@ -15,15 +15,12 @@ from dovetail.fragmentation.fgd import fgd
 from dovetail.fragmentation.policy import Policy
 from dovetail.fragmentation.priced_headroom import PH, ph_online
 from dovetail.fragmentation.prices import PHSettings, PriceSettings
-from dovetail.fragmentation.tuner import SelfTuned
 from dovetail.fragmentation.workload_mix import Mix
 from dovetail.simulator.policies.baselines import RandomFit, bestfit, gpupacking, spread
 
 # h of the prices: how much of the cluster turns over while a price counts.
 HORIZON_FILLING: Final = 0.5
 HORIZON_WITH_DEPARTURES: Final = 2.0
-# The replays of the tuner per arrival, as if it had a core or two of its own on a cluster that is not busy.
-REPLAYED_PER_ARRIVAL: Final = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,22 +63,12 @@ def _pack(setting: Setting) -> Policy:
     return ph_online(setting.columns, settings=_live(setting))
 
 
-def _tuned(setting: Setting) -> Policy:
-    return SelfTuned(
-        setting.columns,
-        random=np.random.default_rng(setting.seed),
-        settings=setting.ph(),
-        arrivals_per_choice=REPLAYED_PER_ARRIVAL,
-    )
-
-
 POLICIES: Final[dict[str, Entry]] = {
     "ph": Entry(
         make=lambda setting: PH(setting.columns, mix=setting.mix, settings=setting.ph()),
         help="priced headroom, with the mix of the pods known",
     ),
     "ph-online": Entry(make=_online, help="priced headroom, with the mix learned from arrivals"),
-    "tuned": Entry(make=_tuned, help="the best of FGD and several PH settings, by replays of what arrived"),
     "fgd": Entry(
         make=lambda setting: fgd(setting.columns, mix=setting.mix), help="fragmentation gradient descent, as published"
     ),

@@ -87,9 +87,9 @@ def test_a_copy_s_term_is_that_of_its_own_capacity(
         fresh = PricedTerm(
             each,
             mirror=mirror,
-            candidate=term._candidate,
+            pricing=term._pricing,
             mix=term._mix,
-            appraisal=term._candidate.appraise(mirror.columns, mix=term._mix),
+            appraisal=term._pricing.appraise(mirror.columns, mix=term._mix),
         )
         judged = Judgement(each, ask=ask, nodes=NODES, key="")
         assert term.columns.idle_milli == mirror.columns.idle_milli

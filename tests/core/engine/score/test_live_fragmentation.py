@@ -17,7 +17,6 @@ from dovetail.engine.score.fit_cache import FitCache
 from dovetail.engine.score.live_fragmentation import FragmentationSettings, LiveFragmentation
 from dovetail.fragmentation import cutting_stock
 from dovetail.fragmentation.arrivals import LearningSettings
-from dovetail.fragmentation.tuner import TunerSettings
 from dovetail.gpu.request import parse
 from tests.core.engine.builders import add_node, hold_devices, make_ask, make_device, make_ledger
 
@@ -157,26 +156,6 @@ def test_without_highs_best_fit_takes_the_place_of_prices(monkeypatch: pytest.Mo
     assert "needs HiGHS" in fragments.shortcoming
     best = FitCache(ledger, term=fragments).best(make_ask("2", policy="Pack"), nodes=["a", "b", "c"], key="", limit=2)
     assert best == ["c", "b"]
-
-
-def test_the_tuner_works_in_the_background_and_its_choice_is_taken_over() -> None:
-    ledger = make_ledger(**{f"n{number}": 4 for number in range(6)})
-    tuning = TunerSettings(first_round=8, arrivals_between_rounds=1000, margin_percent=-100)
-    fragments = LiveFragmentation(
-        ledger, settings=FragmentationSettings(policy="tuned", tuning=tuning), random=np.random.default_rng(1)
-    )
-    fragments._tuner._makes = dict(reversed(fragments._tuner._makes.items()))  # type: ignore[union-attr]
-    for number in range(10):
-        fragments.arrived(make_ask("0.5"), key=f"pod-{number}")
-        fragments.follow()
-    assert fragments.live == "ph"
-    while fragments.work():
-        pass
-    fragments.arrived(make_ask("0.5"), key="another")
-    fragments.work()
-    fragments.follow()
-    assert fragments.live == "fgd"
-    assert ledger.claims() == []
 
 
 def test_nodes_that_come_and_models_that_are_new_are_priced() -> None:

@@ -200,9 +200,9 @@ def test_a_copy_prices_instances_by_its_own_capacity(
         assert isinstance(term, PricedTerm)
         mirror = CapacityMirror(seen)
         mirror.follow()
-        mix, candidate = term._mix, term._candidate
-        appraisal = candidate.appraise(mirror.columns, mix=mix)
-        fresh = PricedTerm(seen, mirror=mirror, candidate=candidate, mix=mix, appraisal=appraisal)
+        mix, pricing = term._mix, term._pricing
+        appraisal = pricing.appraise(mirror.columns, mix=mix)
+        fresh = PricedTerm(seen, mirror=mirror, pricing=pricing, mix=mix, appraisal=appraisal)
         judged = Judgement(each, ask=ask, nodes=NODES, key="")
         np.testing.assert_allclose(term.alone(judged, key=""), fresh.alone(judged, key=""), atol=2e-5)
 
@@ -246,7 +246,7 @@ def test_what_was_learned_of_instances_outlives_a_restart() -> None:
     again.restore(record)
     assert isinstance(again.of_profile(SMALL), LiveFragmentation)
     assert again.record().instances[LARGE].counted == record.instances[LARGE].counted
-    judge = restored_at_once(make_partitioned(), policy="tuned", record=record)
+    judge = restored_at_once(make_partitioned(), policy="ph", record=record)
     found = judge.of_profile(SMALL)
     assert isinstance(found, LiveFragmentation)
     assert found._mix == record.instances[SMALL].mix
