@@ -104,7 +104,7 @@ simulate: $(STAMP) ## The placement policies on a trace: make simulate TRACES=fo
 	$(BIN)/python benchmarks/simulator.py $(if $(TRACES),--traces $(TRACES))
 
 ## Work on it
-.PHONY: install format crds proto lock console pictures docs hooks clean
+.PHONY: install format crds proto lock console pictures docs release hooks clean
 install: $(STAMP) ## Create the virtual environment with all dependencies
 $(STAMP): pyproject.toml requirements.lock
 	@echo "Installing into $(VENV) (less than a minute the first time)"
@@ -136,6 +136,8 @@ pictures: $(STAMP) ## Take the pictures of the console's pages in docs/images, o
 	DOVETAIL_PICTURES=docs/images $(BIN)/pytest tests/pictures
 docs: $(STAMP) ## The documentation as a site in out/site, with references of the CRDs and the Python packages
 	$(BIN)/python -m tools.site
+release: $(STAMP) ## All that a release publishes, in dist/: make release ONLY=packages TAG=v0.2.0 REGISTRY=registry.example/dovetail
+	$(BIN)/python -m tools.release build $(if $(ONLY),--only $(ONLY)) $(if $(TAG),--tag $(TAG)) $(if $(REGISTRY),--registry $(REGISTRY))
 hooks: $(STAMP) ## Let git run the fast checks before each commit
 	$(BIN)/pre-commit install
 clean: ## Remove what was built here; binaries in the cache stay
