@@ -34,7 +34,6 @@ POSITIONAL: Final = {
         "by_state",
         "find",
         "made",
-        "make",
         "process_samples",
         "tree",
     },

@@ -46,7 +46,7 @@ class FragmentationSettings:
 
     @property
     def pricing(self) -> Pricing:
-        """How a live cluster is priced; FGD also stands in where nothing is."""
+        """How a live cluster is priced; FGD where `bestfit` prices nothing."""
         if self.policy == "ph":
             return Pricing(name="ph", settings=PHSettings(prices=PriceSettings(horizon=self.horizon)))
         return Pricing(name="fgd")
