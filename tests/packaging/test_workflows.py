@@ -29,10 +29,10 @@ def test_actionlint_finds_nothing(actionlint: Path) -> None:
 def test_actionlint_finds_a_job_that_does_not_exist(actionlint: Path, tmp_path: Path) -> None:
     broken = tmp_path / "broken.yml"
     text = (SOURCE / ".github/workflows/release.yml").read_text(encoding="utf-8")
-    broken.write_text(text.replace("needs: manifests", "needs: manifest"), encoding="utf-8")
+    broken.write_text(text.replace("needs: images", "needs: image"), encoding="utf-8")
     done = subprocess.run([actionlint, broken], cwd=SOURCE, capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert 'needs job "manifest"' in done.stdout
+    assert 'needs job "image"' in done.stdout
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
