@@ -7,12 +7,12 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from dovetail.answers.inventory import take
 from dovetail.api.builtin import Node, Pod
 from dovetail.api.gpunode import GPUNode
 from dovetail.api.resources import GPUNODES, NODES, PODS
 from dovetail.kube.errors import KubeError
 from dovetail.kube.queries.cluster import read_settings
-from dovetail.query.nodes import inventory
 from dovetail.query.nodes.device_tree import PATIENCE_SECONDS, device_tree, silent_nodes
 from dovetail_cli.cluster.connection import Cluster, work
 from dovetail_cli.cluster.release import release_namespace
@@ -44,5 +44,5 @@ async def _tree(cluster: Cluster, *, seconds: float) -> str:
             break
         await asyncio.sleep(_LOOK_SECONDS)
     pods = await client.list(PODS, as_type=Pod)
-    found = inventory.take(listed.items, pods=pods.items, scheduler="", namespace=cluster.namespace)
-    return device_tree(found.nodes, gpunodes=gpunodes, silent=silent)
+    found = take(listed.items, pods=pods.items, scheduler="", namespace=cluster.namespace, nodes=nodes.items)
+    return device_tree(found.nodes, silent=silent)

@@ -20,8 +20,7 @@ async def startup_tree(cache: ClusterCache, *, seconds: float = PATIENCE_SECONDS
     # Reports also grow old, which no event announces.
     while ((silent := _silent(cache)) or not cache.gpunodes) and loop.time() < end:  # noqa: ASYNC110 - see above
         await asyncio.sleep(_LOOK_SECONDS)
-    uses = {each.name: each.uses for each in cache.node_uses()}
-    return device_tree(uses, gpunodes=cache.gpunodes, silent=silent)
+    return device_tree({each.name: each for each in cache.node_uses()}, silent=silent)
 
 
 def _silent(cache: ClusterCache) -> dict[str, str]:

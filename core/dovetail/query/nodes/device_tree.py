@@ -1,19 +1,19 @@
 """The devices of a cluster as a tree of text, which `gflowd up` and the gateway print at their start. Pure."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Final
 
+from dovetail.answers.inventory import NodeUse
+from dovetail.answers.tenants import tenant_counts
 from dovetail.api.builtin import Node
 from dovetail.api.gpunode import GPUNode
-from dovetail.api.meta import find_condition
+from dovetail.cluster.availability import unreadable
 from dovetail.cluster.node_kind import serving
 from dovetail.config.settings import Settings
 from dovetail.formats.durations import human
 from dovetail.formats.timestamps import moment
 from dovetail.query.nodes.device_facts import device_line, fact_lines, node_line
-from dovetail.query.nodes.inventory import DeviceUse
-from dovetail.query.nodes.tenants import tenant_counts
 
 # How long a start waits for the first report of each node.
 PATIENCE_SECONDS: Final = 10.0
@@ -38,19 +38,17 @@ def silent_nodes(
     return found
 
 
-def device_tree(
-    uses: Mapping[str, Sequence[DeviceUse]], *, gpunodes: Mapping[str, GPUNode], silent: Mapping[str, str]
-) -> str:
+def device_tree(nodes: Mapping[str, NodeUse], *, silent: Mapping[str, str]) -> str:
     """For each node its devices with their memory, temperature, load and tasks, or why there are none.
 
-    `uses` are the devices of each node that reports, `silent` says of each other node why its report is missing.
+    `nodes` are those that report, by name; `silent` says of each other node why its report is missing.
     """
-    names = sorted({*uses, *silent})
+    names = sorted({*nodes, *silent})
     if not names:
         return "this cluster has no GPUs"
     lines: list[str] = []
     for name in names[:MOST_NODES]:
-        lines += [f"{name}: {silent[name]}"] if name in silent else _node(gpunodes[name], uses=uses[name])
+        lines += [f"{name}: {silent[name]}"] if name in silent else _node(nodes[name])
     rest = len(names) - MOST_NODES
     return "\n".join([*lines, f"… and {rest} more nodes: ginfo lists all"] if rest > 0 else lines)
 
@@ -68,17 +66,17 @@ def _silence(report: GPUNode | None, *, node: Node, heartbeat_seconds: float, no
     return ""
 
 
-def _node(gpunode: GPUNode, *, uses: Sequence[DeviceUse]) -> Iterator[str]:
-    name = gpunode.metadata.name
-    line = node_line(name, status=gpunode.status)
-    ready = find_condition(gpunode.status.conditions, type="Ready")
-    if ready is not None and ready.status != "True":
-        yield f"{line}: its devices cannot be read: {ready.message.removeprefix(f'node {name}: ')}"
+def _node(node: NodeUse) -> Iterator[str]:
+    line = node_line(node.name, status=node.gpunode.status)
+    if problem := unreadable(node.gpunode):
+        yield f"{line}: its devices cannot be read: {problem}"
         return
-    yield line if uses else f"{line}: no GPU"
-    for at, use in enumerate(uses, start=1):
-        is_last = at == len(uses)
-        yield ("└── " if is_last else "├── ") + device_line(use.device)
+    yield line if node.uses else f"{line}: no GPU"
+    for at, use in enumerate(node.uses, start=1):
+        is_last = at == len(node.uses)
+        yield ("└── " if is_last else "├── ") + device_line(use.device, reason=use.reason)
+        if not use.is_measured:
+            continue
         count = tenant_counts(use.holders)
         facts = fact_lines(use.device, training=count.training, inference=count.inference, others=count.unspecified)
         margin = "    " if is_last else "│   "

@@ -7,13 +7,13 @@ import pytest
 from msgspec.structs import replace
 
 from dovetail import names
+from dovetail.answers.inventory import take
 from dovetail.api.builtin import Node, NodeInfo, NodeStatus, Pod
 from dovetail.api.gpunode import GPUNode
 from dovetail.api.meta import Condition, ObjectMeta
 from dovetail.config.settings import Settings
 from dovetail.formats.timestamps import moment
 from dovetail.query.nodes.device_tree import MOST_NODES, device_tree, silent_nodes
-from dovetail.query.nodes.inventory import take
 from tests.cli.builders import make_gpunode, make_pod
 
 NOON = moment("2026-11-01T12:00:00Z")
@@ -21,7 +21,7 @@ NOON = moment("2026-11-01T12:00:00Z")
 
 def tree(*gpunodes: GPUNode, pods: tuple[Pod, ...] = (), silent: Mapping[str, str] | None = None) -> str:
     found = take(gpunodes, pods=pods, scheduler="", namespace="")
-    return device_tree(found.nodes, gpunodes={each.metadata.name: each for each in gpunodes}, silent=silent or {})
+    return device_tree(found.nodes, silent=silent or {})
 
 
 def changed(gpunode: GPUNode, **status: Any) -> GPUNode:
