@@ -25,6 +25,8 @@ MANAGED_RESOURCES: Final = (GPU_MILLI, GPU_MEMORY_MIB, GPU_TURN)
 LABEL_MANAGED: Final = f"{GROUP}/managed"
 LABEL_POOL: Final = f"{GROUP}/pool"
 LABEL_MODEL: Final = f"{GROUP}/gpu-model"
+# "true" where the agent wrote the labels by which other programs read the node's GPUs.
+LABEL_DESCRIBED: Final = f"{GROUP}/gpu-labels"
 # On nodes that only pretend to run pods: KWOK's annotation.
 SIMULATED_NODE: Final = "kwok.x-k8s.io/node"
 # The container runtime that the node of one's own machine reports: it runs processes, and no images.

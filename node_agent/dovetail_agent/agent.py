@@ -29,7 +29,7 @@ from dovetail.logs import get_logger
 from dovetail_agent.devices.model import Provider
 from dovetail_agent.feature.protocol import Feature
 from dovetail_agent.feature.runner import FeatureRunner
-from dovetail_agent.report import capacity, node_status
+from dovetail_agent.report import capacity, node_labels, node_status
 from dovetail_agent.report.collect import Collector, Look
 from dovetail_agent.report.publishing import Pace, Why, worth_publishing
 from dovetail_agent.tenant_source import TenantSource
@@ -245,8 +245,10 @@ class Agent:
             turns_per_device=turns,
             moved=enforced.turns and enforced.checkpoint,
         )
-        patch = capacity.capacity_patch(node, wanted=wanted)
-        if patch is None:
+        patch = capacity.capacity_patch(node, wanted=wanted) or {}
+        if labels := node_labels.labels_patch(node, wanted=node_labels.described(devices)):
+            patch["metadata"] = {"labels": labels}
+        if not patch:
             return
         with suppress(NotFound):  # the node is deleted: the watch reports it
             await self._client.patch(NODES, name=node.metadata.name, patch=patch, as_type=Node, subresource="status")

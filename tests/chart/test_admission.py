@@ -10,6 +10,7 @@ from dovetail import names
 from dovetail.config.settings import Settings
 from dovetail.jobs.guests.pod_group import is_run_of_pods
 from dovetail.jobs.guests.registry import KINDS
+from dovetail_agent.report.node_labels import LABELS
 from tests.chart.conftest import Helm, Render
 from tests.chart.generated import CHART
 
@@ -247,7 +248,16 @@ def test_nobody_is_exempt_from_the_policies_on_allocations(render: Render) -> No
 def test_the_expressions_use_the_contracts_names() -> None:
     texts = [path.read_text(encoding="utf-8") for path in CHART.glob("templates/*")]
     text = "\n".join(texts)
-    for name in (*names.MANAGED_RESOURCES, names.REQUEST, names.ALLOCATION, names.USER, names.LABEL_JOB, *CLAIMS):
+    for name in (
+        *names.MANAGED_RESOURCES,
+        *LABELS,
+        names.LABEL_DESCRIBED,
+        names.REQUEST,
+        names.ALLOCATION,
+        names.USER,
+        names.LABEL_JOB,
+        *CLAIMS,
+    ):
         assert f"'{name}'" in text
     written = re.search(r"dovetail\[\.\]dev/\(([\w|-]+)\)", text)
     assert written is not None
