@@ -119,7 +119,9 @@ def variable(pod: Pod, name: str = names.ENV_VISIBLE_DEVICES, *, container: int 
 
 
 async def test_a_deployment_with_nothing_but_the_annotation_gets_its_share(client: Client, namespace: str) -> None:
-    template = make_pod("", {"name": "server"}, {"name": "proxy", "env": [ALL]}, annotations=asking("8G,0.5"))
+    template = make_pod(
+        "", {"name": "server"}, {"name": "proxy", "env": [ALL]}, annotations={f"{names.REQUEST}.server": "8G,0.5"}
+    )
     template["metadata"]["labels"] = {"app": "x"}
     spec = {"replicas": 2, "selector": {"matchLabels": {"app": "x"}}, "template": template}
     await client.create(

@@ -213,3 +213,9 @@ async def test_a_quota_on_the_vendor_s_gpus_counts_those_of_dovetail(client: Cli
         return await hard("dovetail-gpus") is None
 
     await until(gone, what="it goes with its owner")
+
+
+async def test_managed_nodes_carry_the_labels_that_programs_read(client: Client) -> None:
+    labels = (await client.get(NODES, name="v100-0", as_type=Manifest))["metadata"]["labels"]
+    assert (labels["nvidia.com/gpu.count"], labels["nvidia.com/gpu.memory"]) == ("4", "32768")
+    assert "V100" in labels["nvidia.com/gpu.product"]
