@@ -31,6 +31,7 @@ from dovetail_operator.state.failing_jobs import Failing
 from dovetail_operator.state.pending_writes import PendingWrites
 from dovetail_operator.state.state import State, build_state
 from dovetail_operator.watchers.guests.keeper import GuestKeeper
+from dovetail_operator.watchers.waiting_pods import WaitingPods
 from dovetail_operator.writes.evictions import PodEvictions
 from dovetail_operator.writes.job_numbers import Numbers
 from tests.core.queue.twin import CheckedCycle
@@ -135,6 +136,8 @@ class Operator:
             on_unreadable_job=self.controller.changes.job_unreadable,
             tenants=None,
             guests=guests,
+            # Only followed: what it would say is no decision.
+            waiting=WaitingPods(client, state=self.state, nodes={}, post=lambda _news: None, rng=random.Random(7)),
         )
         self._quotas = QuotaStatusWriter(client, state=self.state, now=self.now)
         self._task: asyncio.Task[None] | None = None
