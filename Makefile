@@ -121,7 +121,7 @@ format: $(STAMP) ## Format the code, and fix what ruff can fix
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 crds: $(STAMP) ## Generate the CRDs and openapi.json from the API types
-	$(BIN)/python -m dovetail.api.crd crds helm/dovetail/crd-files
+	$(BIN)/python -m dovetail.api.crd helm/dovetail/crd-files
 	$(BIN)/python -m tests.gateway.openapi
 proto: $(STAMP) ## Generate kubelet's messages from their .proto files
 	$(BIN)/python -m grpc_tools.protoc --proto_path=node_agent/dovetail_agent/kubelet_v1 \

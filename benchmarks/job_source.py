@@ -75,7 +75,7 @@ async def serve(*, jobs: int, template: str) -> tuple[web.AppRunner, int]:
     def item(number: int) -> str:
         meta = {"name": f"job-{number}", "namespace": "team", "uid": str(number), "generation": 1}
         meta |= {"resourceVersion": str(number + 1)}
-        return f'{{"apiVersion":"dovetail.dev/v1alpha1","kind":"GPUJob","metadata":{json.dumps(meta)},"spec":{spec}}}'
+        return f'{{"apiVersion":"dovetail.dev/v1beta1","kind":"GPUJob","metadata":{json.dumps(meta)},"spec":{spec}}}'
 
     async def listed(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
@@ -97,14 +97,14 @@ async def serve(*, jobs: int, template: str) -> tuple[web.AppRunner, int]:
 
         return answer
 
-    versions = [{"groupVersion": "dovetail.dev/v1alpha1", "version": "v1alpha1"}]
+    versions = [{"groupVersion": "dovetail.dev/v1beta1", "version": "v1beta1"}]
     group = {"name": "dovetail.dev", "versions": versions, "preferredVersion": versions[0]}
     app = web.Application()
     app.router.add_get("/api", answering({"versions": ["v1"]}))
     app.router.add_get("/api/v1", answering({"resources": [NAMESPACES]}))
     app.router.add_get("/apis", answering({"groups": [group]}))
-    app.router.add_get(f"{GROUP}/v1alpha1", answering({"resources": [RESOURCE]}))
-    app.router.add_get(f"{GROUP}/v1alpha1/gpujobs", listed)
+    app.router.add_get(f"{GROUP}/v1beta1", answering({"resources": [RESOURCE]}))
+    app.router.add_get(f"{GROUP}/v1beta1/gpujobs", listed)
     runner = web.AppRunner(app)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
@@ -134,7 +134,7 @@ async def by_kopf(server: str, state: State, *, jobs: int, stop: asyncio.Event) 
     async def login(**_: Any) -> kopf.ConnectionInfo:
         return kopf.ConnectionInfo(server=server)
 
-    @kopf.on.event("dovetail.dev", "v1alpha1", "gpujobs", registry=registry)
+    @kopf.on.event("dovetail.dev", "v1beta1", "gpujobs", registry=registry)
     async def changed(*, event: Any, **_: Any) -> None:
         state.store.job_changed(msgspec.json.decode(msgspec.json.encode(event["object"]), type=GPUJob))
         if len(state.store.jobs) == jobs:

@@ -59,13 +59,6 @@ def parser() -> argparse.ArgumentParser:
         help="MutatingWebhookConfiguration whose webhooks get the CA",
     )
     options.add_argument(
-        "--converted",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="CRD whose conversion webhook gets the CA; may be repeated",
-    )
-    options.add_argument(
         "--timeout", type=float, default=100.0, metavar="SECONDS", help="for everything (default: %(default)g)"
     )
     return options
@@ -115,12 +108,11 @@ async def establish(
     stored = await secrets.read(name, type_=OPAQUE)
     served = await secrets.read(args.secret)
     authority, reason = plan_authority(stored.data or {} if stored else {}, now=now())
-    trusting = await trust.read(client, configuration=args.configuration, converted=args.converted)
-    published = trust.bundle_of(trusting)
+    trusting = await trust.read(client, configuration=args.configuration)
+    published = b"" if trusting is None else trusting.bundle
     bundle = plan_bundle(authority, published=published, served=served.data or {} if served else {}, now=now())
-    for each in trusting:
-        if await trust.publish(client, bundle=bundle, over=each):
-            say(f"Published the CA in {each.resource.kind} {each.metadata.name}.")
+    if trusting is not None and await trust.publish(client, bundle=bundle, over=trusting):
+        say(f"Published the CA in {trust.MUTATING.kind} {trusting.metadata.name}.")
     if not reason:
         say(f"The CA in Secret {name} is valid.")
         return

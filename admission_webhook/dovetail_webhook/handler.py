@@ -1,7 +1,7 @@
 """One review, from its text to its answer, whatever the text is. Pure except for logging."""
 
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Literal
 
 from dovetail import logs
 from dovetail.api.gpujob import KIND, Policy
@@ -17,14 +17,23 @@ from dovetail.jobs.guests.replicas import REPLICATED, patch_of_replicated, repli
 from dovetail.jobs.size_limits import JobLimitError, JobLimits
 from dovetail_webhook import admission_review, mutation
 from dovetail_webhook.admission_review import Request, ReviewError
-from dovetail_webhook.answer import Answer, Outcome
 from dovetail_webhook.guest_templates import refuse_impossible_pods
 from dovetail_webhook.weight import memory_of
 
 KINDS: Final = ("Pod", KIND, *(each.resource.kind for each in GUESTS), *(each.resource.kind for each in REPLICATED))
 # 1.5 MiB of `"a",` take 28 MiB: etcd's limit, filled with the smallest values that occur in a pod.
 MAX_MEMORY: Final = 48 << 20
+Outcome = Literal["patched", "unchanged", "denied", "failed"]
 log = logs.get_logger("dovetail.webhook")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """The answer to the API server, with the object's kind and the outcome for metrics."""
+
+    body: bytes
+    kind: str
+    outcome: Outcome
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +94,7 @@ class Reviewer:
         if request.kind.kind == KIND:
             mutation.check_size(request.object, before=request.old_object, limits=self.limits)
             user = request.user_info.username if request.operation == "CREATE" else None
-            return mutation.patch_of_job(mutation.read_job(request.object), user=user, before=request.old_object)
+            return mutation.patch_of_job(mutation.read_job(request.object), user=user)
         group, kind = request.kind.group, request.kind.kind
         if (replicated := replicated_of(group=group, kind=kind)) is not None:
             return patch_of_replicated(decode(request.object, as_type=Guest), kind=replicated)

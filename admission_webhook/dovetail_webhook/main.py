@@ -26,7 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    options = serving.parser("dovetail-webhook", description="Complete pods that ask for GPUs, and convert GPUQuotas.")
+    options = serving.parser("dovetail-webhook", description="Complete pods that ask for GPUs.")
     options.add_argument(
         "--certificates", type=Path, required=True, metavar="FOLDER", help="where tls.crt and tls.key are"
     )
@@ -36,9 +36,9 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="review only for clients with a certificate of this CA; API servers show one where they are set up so",
     )
-    options.add_argument("--host", default="0.0.0.0", help="address of /mutate and /convert (default: %(default)s)")  # noqa: S104 - the API server comes from outside
+    options.add_argument("--host", default="0.0.0.0", help="address of /mutate (default: %(default)s)")  # noqa: S104 - the API server comes from outside
     options.add_argument(
-        "--port", type=int, default=DEFAULT_PORT, metavar="N", help="port of both, TLS (default: %(default)s)"
+        "--port", type=int, default=DEFAULT_PORT, metavar="N", help="port of it, TLS (default: %(default)s)"
     )
     serving.add_metrics_options(options, port=DEFAULT_METRICS_PORT)
     return options
@@ -54,14 +54,13 @@ async def _serve(args: argparse.Namespace, settings: Settings, stop: asyncio.Eve
         limits=settings.job_limits,
     )
     clients = Connections()
-    app = application(reviewer, metrics=metrics, connections=clients, only_known=args.client_ca is not None)
+    app = application(reviewer, metrics=metrics, connections=clients)
     serves = asyncio.Event()
     health = web.Application()
     ready = {"certificate": lambda: None if serves.is_set() else f"{args.certificates} has none yet"}
     serving.add_health(health, ready=ready, registry=metrics.registry)
     async with serving.metrics_listening(health, args=args):
-        # Without a certificate, the API server may convert: it never shows one for that.
-        certificate = await appearing(args.certificates, stop=stop, clients=args.client_ca, optional=True)
+        certificate = await appearing(args.certificates, stop=stop, clients=args.client_ca)
         if certificate is None:
             return
         tls = certificate.context

@@ -16,19 +16,19 @@ import msgspec
 
 from dovetail import names
 from dovetail.api.builtin import Pod
-from dovetail.api.gpujob import Policy, ResourceRequest, job_of
+from dovetail.api.gpujob import Policy, job_of
 from dovetail.api.meta import Described
 from dovetail.decoding import UnreadableError, convert, decode
 from dovetail.engine.model.claims import Ask
 from dovetail.engine.model.ranking import Ranking
 from dovetail.formats.quantities import QuantityError
 from dovetail.gpu.device_plugins import Delivery, Vendors, is_mig
-from dovetail.gpu.request import MAX_TEXT, RequestError
+from dovetail.gpu.request import RequestError
 from dovetail.jobs.array_tasks import TasksError, tasks_of
 from dovetail.jobs.size_limits import JobLimitError, JobLimits, refusal_of_depth, refusal_of_spec
 from dovetail.pods.containers import Parts, parts_of
 from dovetail.pods.delivery import of_pod, refuse_long_names
-from dovetail.pods.demand import agree, ask_of_pod, request_of_resources, resources_of
+from dovetail.pods.demand import agree, ask_of_pod, resources_of
 from dovetail.pods.device_plugin import (
     instance_request,
     plugin_for,
@@ -55,8 +55,6 @@ _AT_BIND_BY_CONTAINER: Final = tuple(
     f"{name}." for name in (names.VISIBLE_DEVICES, names.MPS_PERCENTAGE, names.MPS_MEMORY)
 )
 
-_LATER_FIELDS: Final = frozenset({"minNominalMemoryGB", "migProfile"})
-_NO_JOB: Final = msgspec.Raw(b"null")
 
 # An empty container has two bytes, and 500 once it is complete. kubelet is tested with far fewer containers.
 MAX_CONTAINERS: Final = 256
@@ -85,16 +83,6 @@ class Job(Described, frozen=True, kw_only=True):
 
     metadata: _JobMetadata = _JobMetadata()
     spec: _JobSpec | None = None
-
-
-class _StoredSpec(Described, frozen=True, kw_only=True):
-    resources: Any = None
-
-
-class _Stored(Described, frozen=True, kw_only=True):
-    """The part of a stored GPUJob that says in which form its request is."""
-
-    spec: _StoredSpec = _StoredSpec()
 
 
 class _Amounts(Described, frozen=True, kw_only=True):
@@ -240,37 +228,15 @@ def check_size(job: msgspec.Raw, *, before: msgspec.Raw, limits: JobLimits) -> N
         raise JobLimitError(refusal)
 
 
-def patch_of_job(job: Job, *, user: str | None, before: msgspec.Raw = _NO_JOB) -> Patch:
-    """The changes to a GPUJob: the user who created it, and as strings numbers and a nominal size in `gpu`.
+def patch_of_job(job: Job, *, user: str | None) -> Patch:
+    """The changes to a GPUJob: the user who created it, and numbers in `gpu` as strings.
 
-    `user` overrides what the job says, and is None for an existing job, which is `before`. A request without quotes
-    (`gpu: 0.5`) becomes the string with the same digits, as does a memory strategy. Raises `TasksError` for a new sweep
-    that cannot run, and `RequestError` for resources that cannot be written as text.
+    `user` overrides what the job says, and is None for an existing job. A request without quotes (`gpu: 0.5`) becomes
+    the string with the same digits, as does a memory strategy. Raises `TasksError` for a new sweep that cannot run.
     """
     if user is not None:
         _check_tasks(job)
-    request = _text_of_resources(job, before=before) or _text_of_gpu(job)
-    return [*request, *_text_of_strategy(job), *([] if user is None else _made_by(job, user=user))]
-
-
-def _text_of_resources(job: Job, *, before: msgspec.Raw) -> Patch:
-    """Resources with a nominal size or a MIG profile as the text of `gpu`.
-
-    An operator that does not know the field would ignore it, but refuses the text. A stored job keeps its form,
-    and the same manifest may be applied again.
-    """
-    spec = job.spec
-    if spec is None or not isinstance(spec.resources, dict) or spec.resources.keys().isdisjoint(_LATER_FIELDS):
-        return []
-    is_new = bytes(before) == b"null"
-    if spec.gpu is not None if is_new else decode(before, as_type=_Stored).spec.resources is not None:
-        return []
-    with contextlib.suppress(UnreadableError):
-        text = str(request_of_resources(convert(spec.resources, as_type=ResourceRequest)) or "")
-        if 0 < len(text) <= MAX_TEXT:
-            add = {"op": "add", "path": "/spec/gpu", "value": text}
-            return [add, {"op": "remove", "path": "/spec/resources"}]
-    return []
+    return [*_text_of_gpu(job), *_text_of_strategy(job), *([] if user is None else _made_by(job, user=user))]
 
 
 def _check_tasks(job: Job) -> None:

@@ -12,11 +12,9 @@ _OBJECT: Final = 240
 _ARRAY: Final = 96
 _VALUE: Final = 72
 # The text, its patch as JSON and as base64, and the answer that contains the patch.
-COPIES: Final = 5
-# The text, and the answer with the converted objects, whose buffer grows by half at a time.
-COPIES_TO_CONVERT: Final = 3
+_COPIES: Final = 5
 
 
-def memory_of(body: bytes | bytearray, *, copies: int = COPIES) -> int:
-    """The most bytes that a JSON text takes: its decoded values, and so many copies of the text with its answer."""
-    return copies * len(body) + _OBJECT * body.count(b"{") + _ARRAY * body.count(b"[") + _VALUE * body.count(b",")
+def memory_of(body: bytes | bytearray) -> int:
+    """The most bytes that a JSON text takes: its decoded values, and the copies of the text with its answer."""
+    return _COPIES * len(body) + _OBJECT * body.count(b"{") + _ARRAY * body.count(b"[") + _VALUE * body.count(b",")

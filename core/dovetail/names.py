@@ -3,10 +3,7 @@
 from typing import Final
 
 GROUP: Final = "dovetail.dev"
-# The version that is stored, and that every program of Dovetail reads and writes.
-VERSION: Final = "v1alpha1"
-# The version that people are to write: docs/api-versions.md.
-V1BETA1: Final = "v1beta1"
+VERSION: Final = "v1beta1"
 API_VERSION: Final = f"{GROUP}/{VERSION}"
 
 SCHEDULER_NAME: Final = "dovetail"
@@ -50,10 +47,6 @@ PRIORITY: Final = f"{GROUP}/gpu-priority"
 ENVIRONMENT: Final = f"{GROUP}/environment"
 OUTPUT_FILE: Final = f"{GROUP}/output"
 ERROR_FILE: Final = f"{GROUP}/error"
-
-# Annotation of a GPUQuota of v1beta1: what its v1alpha1 has beyond it, `gpus` or an empty `limit`. Only the conversion
-# writes it.
-LIMIT_FORM: Final = f"{GROUP}/v1alpha1-limit"
 
 # On a ResourceQuota by the operator: it limits GPUs of Dovetail as its owner limits a vendor's.
 LABEL_COUNTED_QUOTA: Final = f"{GROUP}/counts-vendor-quota"

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
+from dovetail import names
 from dovetail.api.gpujob import GPUJobSpec, GPUJobStatus
 from dovetail.config.settings import Settings
 from dovetail.kube.auth.connection import Connection
@@ -60,7 +61,6 @@ from dovetail_gateway.v3.waste import Waste
 _MOST_CONNECTIONS: Final = 2048
 # As many as Python's clients open by default, and some more.
 _MOST_OF_ONE: Final = 128
-VERSION: Final = "v1alpha1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,4 +254,4 @@ def routes(
 
 def openapi(table: list[Route]) -> dict[str, Any]:
     """The document that `/openapi.json` serves."""
-    return document(table, title="Dovetail", version=VERSION, types=[GPUJobSpec, GPUJobStatus])
+    return document(table, title="Dovetail", version=names.VERSION, types=[GPUJobSpec, GPUJobStatus])

@@ -98,10 +98,12 @@ async def _kinds(client: Client) -> AsyncIterator[str]:
         try:
             found = await client.get(CRDS, name=name, as_type=dict[str, Any])
         except NotFound:
-            raise CheckFailed(f"The CRD {name} is not installed: set crds.install=true, or apply crds/") from None
+            raise CheckFailed(
+                f"The CRD {name} is not installed: set crds.install=true, or apply crd-files/ of the chart"
+            ) from None
         if missing := missing_fields(_schemas(ours), found=_schemas(found)):
             raise CheckFailed(
-                f"The CRD {name} is of another version: it lacks {_listed(missing)}. Apply crds/ of this version."
+                f"The CRD {name} is of another version: it lacks {_listed(missing)}. Apply crd-files/ of this chart."
             )
     yield f"The {len(crd.crds())} CRDs have all fields of this version."
 
@@ -112,7 +114,7 @@ def _schemas(definition: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def missing_fields(wanted: Mapping[str, Any], *, found: Mapping[str, Any]) -> list[str]:
-    """The paths of `wanted` schemas, such as `v1alpha1.spec.gpu`, that `found` does not have. Both are by name."""
+    """The paths of `wanted` schemas, such as `v1beta1.spec.gpu`, that `found` does not have. Both are by name."""
     paths: list[str] = []
     for name, schema in wanted.items():
         if name not in found:

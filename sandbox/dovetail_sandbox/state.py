@@ -31,15 +31,16 @@ from dovetail_sandbox.errors import InvalidInputError
 
 Phase = Literal["starting", "ready", "stopped", "failed"]
 Struct = TypeVar("Struct", bound=msgspec.Struct)
+# Goes up when this Dovetail cannot work with what another one has left in a folder, or still runs there.
+FORMAT: Final = 3
 DEFAULT_NAME: Final = "default"
 PRIVATE_UMASK: Final = 0o077
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,28}[a-z0-9])?")
 
 
 class Kept(msgspec.Struct, frozen=True, kw_only=True):
-    """The queue that a sandbox keeps: the format of its folder, and the Kubernetes version that last wrote it."""
+    """The queue that a sandbox keeps: the Kubernetes version that last wrote it."""
 
-    format: int
     kubernetes: str
 
 
@@ -47,6 +48,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     """The state of a sandbox, as `up` writes it.
 
     - `name`: its name.
+    - `format`: the format of its folder and of the API objects in it: `FORMAT` of the Dovetail that created it.
     - `phase`: starting, ready, stopped (its queue is kept) or failed.
     - `boot_id`: the boot of this machine in which it was written.
     - `created_at`: its creation time, in ISO 8601 and UTC.
@@ -58,11 +60,12 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     - `local_node`: whether this machine is its node.
     - `kept`: the queue that the next `up` continues; None if there is none.
     - `real_node`: whether it has a real node.
-    - `kubernetes`: the version of its control plane; empty in the sandbox of an earlier release.
+    - `kubernetes`: the version of its control plane.
     - `error`: why it failed; empty otherwise.
     """
 
     name: str
+    format: int = 0
     phase: Phase = "starting"
     boot_id: str = ""
     created_at: str = ""

@@ -23,9 +23,6 @@ ORDER: Final = [group["name"] for group in GROUPS]
 RECORDED: Final = {rule["record"] for group in GROUPS for rule in group["rules"] if "record" in rule}
 # The memory guard's own tests show that it counts this; the agent has it where the guard is on.
 OF_FEATURES: Final = {"dovetail_device_over_promise_bytes"}
-# The API server's: tests/cluster/test_api_versions.py reads it there.
-CONVERSIONS: Final = "apiserver_crd_conversion_webhook_duration_seconds_count"
-OF_OTHERS: Final = {CONVERSIONS}
 PROGRAMS: Final = {"kubectl", "dovetail", "ginfo", "gqueue", "gjob", "gstats"}
 
 Series = dict[str, str]
@@ -245,16 +242,6 @@ CASES: Final = {
         "The admission webhook fails at objects of kind Pod.",
         {"kind": "Pod"},
     ),
-    "DovetailConversionFails": Case(
-        {f'{CONVERSIONS}{{crd_name="gpuquotas.dovetail.dev",succeeded="false",instance="a"}}': "0+3x30"},
-        {
-            f'{CONVERSIONS}{{crd_name="gpuquotas.dovetail.dev",succeeded="false",instance="a"}}': "5x30",
-            f'{CONVERSIONS}{{crd_name="gpuquotas.dovetail.dev",succeeded="true",instance="a"}}': "0+3x30",
-            f'{CONVERSIONS}{{crd_name="theirs.example.org",succeeded="false",instance="a"}}': "0+3x30",
-        },
-        "20m",
-        "The API server cannot convert GPUQuotas between API versions, so requests for them as v1beta1 fail.",
-    ),
     "DovetailAuditFindings": Case(
         {
             'dovetail_audit_findings{kind="ShareOverpromised"}': "1x10",
@@ -383,7 +370,7 @@ def test_every_alert_has_a_case_and_every_case_an_alert() -> None:
 
 def test_every_rule_asks_for_metrics_that_exist() -> None:
     rules = [rule for group in GROUPS for rule in group["rules"]]
-    known = EXPOSED | RECORDED | OF_FEATURES | OF_OTHERS
+    known = EXPOSED | RECORDED | OF_FEATURES
     asked = {rule.get("alert") or rule["record"]: metrics_in(promql_parser.parse(rule["expr"])) for rule in rules}
     names = {name: set(metrics) for name, metrics in asked.items()}
     assert [name for name, metrics in names.items() if not metrics] == []

@@ -1,36 +1,32 @@
-"""Both versions of the API on a real API server: the same objects, the same rules, and what a rollback leaves."""
+"""The API version on a real API server: its rules, its descriptions, and CRDs that store another one."""
 
 import asyncio
 import json
 import os
-import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import yaml
-from prometheus_client.parser import text_string_to_metric_families
 
 from dovetail import names
 from dovetail.api.crd import crds
-from dovetail.api.gpuquota import GPUQuota
-from dovetail.api.resources import CRDS, GPUJOBS, GPUNODES, GPUQUOTAS, Resource
+from dovetail.api.resources import CONFIGMAPS, CRDS, GPUJOBS, GPUQUOTAS, NAMESPACES, SECRETS, SERVICEACCOUNTS
 from dovetail.kube.auth.connection import load_connection
 from dovetail.kube.client import Client
 from dovetail.kube.errors import KubeError
 from dovetail_sandbox import bringup, cluster, progress
 from dovetail_sandbox.cluster import Cluster
-from tests.cluster.jobs import PATIENCE_SECONDS, Jobs, manifest
+from tests.chart.generated import CHART, IMAGES
+from tests.cluster.jobs import PATIENCE_SECONDS, manifest
 from tests.cluster.test_chart import run
 
 pytestmark = pytest.mark.cluster
 
 Manifest = dict[str, Any]
-BETA_JOBS = replace(GPUJOBS, version="v1beta1")
-BETA_QUOTAS = replace(GPUQUOTAS, version="v1beta1")
 SPEC: Manifest = {
     "namespaces": ["nowhere"],
     "limit": {"gpus": 4, "runningJobs": 3},
@@ -39,99 +35,6 @@ SPEC: Manifest = {
         {"name": "demo", "startTime": "2997-01-01T08:00:00Z", "endTime": "2997-01-02T08:00:00Z", "gpus": 2}
     ],
 }
-OLD_SPEC: Manifest = {
-    "namespaces": ["nowhere"],
-    "per": "Together",
-    "limit": {"gpus": 4},
-    "runningJobs": 3,
-    "mayPreempt": False,
-    "reservations": [{"name": "demo", "start": "2997-01-01T08:00:00Z", "end": "2997-01-02T08:00:00Z", "gpus": 2}],
-}
-
-
-@pytest.fixture
-async def quota(client: Client) -> AsyncIterator[str]:
-    """The name of a quota that the test makes; it is deleted in the end."""
-    name = f"versions-{uuid.uuid4().hex[:8]}"
-    yield name
-    await client.delete(GPUQUOTAS, name=name)
-
-
-async def until(read: Callable[[], Awaitable[Manifest]], *, holds: Callable[[Manifest], bool]) -> Manifest:
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while True:
-            if holds(found := await read()):
-                return found
-            await asyncio.sleep(0.1)
-
-
-async def test_a_gpujob_of_v1beta1_runs_and_both_versions_show_it(client: Client, jobs: Jobs, namespace: str) -> None:
-    body = manifest("beta", run=1) | {"apiVersion": "dovetail.dev/v1beta1"}
-    made = await client.create(BETA_JOBS, body=body, as_type=Manifest, namespace=namespace)
-    assert made["apiVersion"] == "dovetail.dev/v1beta1"
-    # The webhook is registered for v1alpha1, and is asked all the same.
-    assert made["metadata"]["annotations"][names.USER]
-    await jobs.phase("Succeeded", "beta")
-    beta = await client.get(BETA_JOBS, name="beta", as_type=Manifest, namespace=namespace)
-    alpha = await client.get(GPUJOBS, name="beta", as_type=Manifest, namespace=namespace)
-    assert alpha == beta | {"apiVersion": "dovetail.dev/v1alpha1"}
-    await client.patch(BETA_JOBS, name="beta", patch={"spec": {"cancel": True}}, as_type=Manifest, namespace=namespace)
-    assert (await jobs.spec("beta"))["cancel"]
-
-
-async def test_a_gpunode_is_the_same_in_both_versions(client: Client) -> None:
-    alphas, _ = await client.list(GPUNODES, as_type=Manifest)
-    node = alphas[0]["metadata"]["name"]
-    beta = await client.get(replace(GPUNODES, version="v1beta1"), name=node, as_type=Manifest)
-    assert beta["apiVersion"] == "dovetail.dev/v1beta1"
-    assert beta["metadata"]["uid"] == alphas[0]["metadata"]["uid"]
-    assert beta["status"]["devices"]
-
-
-async def test_v1beta1_leads_no_user_past_the_rules(mallory: Client, namespace: str) -> None:
-    body = manifest("theirs") | {"apiVersion": "dovetail.dev/v1beta1"}
-    body["metadata"]["annotations"] = {names.USER: "ada"}
-    made = await mallory.create(BETA_JOBS, body=body, as_type=Manifest, namespace=namespace)
-    assert made["metadata"]["annotations"][names.USER] == f"system:serviceaccount:{namespace}:mallory"
-    with pytest.raises(KubeError, match=names.USER):
-        await mallory.patch(
-            BETA_JOBS,
-            name="theirs",
-            patch={"metadata": {"annotations": {names.USER: "ada"}}},
-            as_type=Manifest,
-            namespace=namespace,
-        )
-    wrong = manifest("wrong", gpu="-1") | {"apiVersion": "dovetail.dev/v1beta1"}
-    with pytest.raises(KubeError, match="gpu"):
-        await mallory.create(BETA_JOBS, body=wrong, as_type=Manifest, namespace=namespace)
-    await mallory.delete(GPUJOBS, name="theirs", namespace=namespace)
-
-
-async def test_a_gpuquota_is_the_same_in_both_versions(client: Client, quota: str) -> None:
-    body = {"metadata": {"name": quota}, "spec": SPEC}
-    await client.create(BETA_QUOTAS, body=body, as_type=Manifest)
-    alpha = await client.get(GPUQUOTAS, name=quota, as_type=Manifest)
-    assert alpha["spec"] == OLD_SPEC
-    read = await client.get(GPUQUOTAS, name=quota, as_type=GPUQuota)
-    assert (read.spec.most.gpus, read.spec.running_jobs, read.spec.may_preempt) == (4, 3, False)
-    counted = await until(
-        lambda: client.get(BETA_QUOTAS, name=quota, as_type=Manifest),
-        holds=lambda found: found.get("status", {}).get("observedGeneration") == 1,
-    )
-    assert counted["spec"] == SPEC | {"per": "Together"}
-
-
-async def test_an_edit_in_v1beta1_keeps_the_name_that_a_v1alpha1_file_has(client: Client, quota: str) -> None:
-    body = {"metadata": {"name": quota}, "spec": {"namespaces": ["nowhere"], "gpus": 4}}
-    await client.create(GPUQUOTAS, body=body, as_type=Manifest)
-    patch = {"spec": {"limit": {"gpus": 5, "queuedJobs": 9}}}
-    edited = await client.patch(BETA_QUOTAS, name=quota, patch=patch, as_type=Manifest)
-    assert edited["metadata"]["annotations"] == {names.LIMIT_FORM: "gpus"}
-    stored = await client.get(GPUQUOTAS, name=quota, as_type=Manifest)
-    assert (stored["spec"]["gpus"], stored["spec"]["queuedJobs"], "limit" in stored["spec"]) == (5, 9, False)
-    assert names.LIMIT_FORM not in stored["metadata"].get("annotations", {})
-
-
 REFUSED = [
     ({"guaranteed": {"gpus": 9}, "limit": {"gpus": 4}}, "guaranteed.gpus must not be above limit.gpus"),
     ({"per": "User", "parent": "all"}, "per must be Together"),
@@ -152,17 +55,20 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("spec", "problem"), REFUSED, ids=[problem for _, problem in REFUSED])
-async def test_a_wrong_gpuquota_of_v1beta1_is_refused_in_a_sentence(
-    client: Client, spec: Manifest, problem: str
-) -> None:
+async def test_a_wrong_gpuquota_is_refused_in_a_sentence(client: Client, spec: Manifest, problem: str) -> None:
     with pytest.raises(KubeError, match=problem):
-        await client.create(BETA_QUOTAS, body={"metadata": {"name": "no"}, "spec": spec}, as_type=Manifest)
+        await client.create(GPUQUOTAS, body={"metadata": {"name": "no"}, "spec": spec}, as_type=Manifest)
 
 
-@pytest.mark.parametrize("version", ["v1alpha1", "v1beta1"])
-async def test_kubectl_explain_describes_every_field(sandbox: Cluster, version: str) -> None:
+async def test_a_gpuquota_is_stored_as_it_is_written(client: Client) -> None:
+    body = {"metadata": {"name": "written"}, "spec": SPEC}
+    stored = await client.create(GPUQUOTAS, body=body, as_type=Manifest, dry_run=True)
+    assert (stored["apiVersion"], stored["spec"]) == (names.API_VERSION, SPEC | {"per": "Together"})
+
+
+async def test_kubectl_explain_describes_every_field(sandbox: Cluster) -> None:
     """`kubectl explain` reads this document."""
-    path = f"/openapi/v3/apis/{names.GROUP}/{version}"
+    path = f"/openapi/v3/apis/{names.API_VERSION}"
     done = await asyncio.to_thread(run, "kubectl", "--kubeconfig", sandbox.kubeconfig, "get", "--raw", path)
     document = json.loads(done.stdout)
     ours = {
@@ -185,46 +91,6 @@ def undescribed(schema: Manifest, *, path: str) -> Iterator[str]:
                 yield from undescribed(field[key], path=f"{path}.{name}[]")
 
 
-@asynccontextmanager
-async def without_the_webhook(sandbox: Cluster) -> AsyncIterator[None]:
-    await asyncio.to_thread(sandbox.stop, "webhook")
-    try:
-        yield
-    finally:
-        await asyncio.to_thread(sandbox.start, "webhook")
-
-
-async def failed_conversions(sandbox: Cluster) -> float:
-    """What the API server counts of conversions of GPUQuotas that failed."""
-    done = await asyncio.to_thread(run, "kubectl", "--kubeconfig", sandbox.kubeconfig, "get", "--raw", "/metrics")
-    return sum(
-        sample.value
-        for family in text_string_to_metric_families(done.stdout)
-        for sample in family.samples
-        if sample.name == "apiserver_crd_conversion_webhook_duration_seconds_count"
-        and (sample.labels["crd_name"], sample.labels["succeeded"]) == ("gpuquotas.dovetail.dev", "false")
-    )
-
-
-async def test_while_the_webhook_is_away_v1alpha1_works_and_v1beta1_says_why_not(
-    client: Client, quota: str, sandbox: Cluster
-) -> None:
-    await client.create(BETA_QUOTAS, body={"metadata": {"name": quota}, "spec": SPEC}, as_type=Manifest)
-    async with without_the_webhook(sandbox):
-        patch = {"spec": {"runningJobs": 7}}
-        changed = await client.patch(GPUQUOTAS, name=quota, patch=patch, as_type=Manifest)
-        with pytest.raises(KubeError, match=r"conversion webhook for .* Kind=GPUQuota failed"):
-            await client.get(BETA_QUOTAS, name=quota, as_type=Manifest)
-        assert await failed_conversions(sandbox) > 0, "what the alert DovetailConversionFails reads"
-        # The operator still writes its status, though the object was made in v1beta1.
-        await until(
-            lambda: client.get(GPUQUOTAS, name=quota, as_type=Manifest),
-            holds=lambda found: found.get("status", {}).get("observedGeneration") == changed["metadata"]["generation"],
-        )
-    found = await client.get(BETA_QUOTAS, name=quota, as_type=Manifest)
-    assert found["spec"]["limit"]["runningJobs"] == 7
-
-
 @pytest.fixture(scope="module")
 def bare() -> Iterator[Cluster]:
     """A control plane without Dovetail: the CRDs of the shared sandbox are not to change under it."""
@@ -235,42 +101,72 @@ def bare() -> Iterator[Cluster]:
         own.down()
 
 
-async def install(client: Client, *, versions: int) -> None:
-    """The CRDs with the first so many versions, as their files have them; those that are served answer."""
-    for crd in crds():
-        spec = crd["spec"] | {"versions": crd["spec"]["versions"][:versions]}
-        body = yaml.safe_load(yaml.safe_dump(crd | {"spec": spec}))
-        await client.apply(
-            CRDS, name=crd["metadata"]["name"], body=body, as_type=Manifest, field_manager="test", force=True
-        )
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while await serves(client, BETA_JOBS) != (versions == 2) or not await serves(client, GPUJOBS):
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.1)
+def of_another_version(crd: Manifest) -> Manifest:
+    """The CRD as a development snapshot had it: v1alpha1 stored, v1beta1 served too."""
+    (beta,) = crd["spec"]["versions"]
+    return crd | {"spec": crd["spec"] | {"versions": [beta | {"name": "v1alpha1"}, beta | {"storage": False}]}}
 
 
-async def serves(client: Client, resource: Resource) -> bool:
-    try:
-        await client.list(resource, as_type=Manifest)
-    except KubeError:
-        return False
-    return True
-
-
-async def test_a_rollback_to_crds_without_v1beta1_keeps_every_object(bare: Cluster) -> None:
-    body = manifest("x") | {"apiVersion": "dovetail.dev/v1beta1"}
+@pytest.fixture
+async def snapshot(bare: Cluster) -> AsyncIterator[Client]:
+    """A control plane whose CRDs store v1alpha1, with one GPUJob."""
     async with Client(load_connection(bare.kubeconfig)) as client:
-        await install(client, versions=2)
-        made = await client.create(BETA_JOBS, body=body, as_type=Manifest, namespace="default")
-        await install(client, versions=1)
-        kept = await client.get(GPUJOBS, name="x", as_type=Manifest, namespace="default")
-        assert kept["spec"] == made["spec"]
-        patch = {"metadata": {"annotations": {"dovetail.dev/rolled-back": "true"}}}
-        await client.patch(GPUJOBS, name="x", patch=patch, as_type=Manifest, namespace="default")
-        applied = await client.apply(
-            GPUJOBS, name="x", body=manifest("x"), as_type=Manifest, field_manager="x", force=True, namespace="default"
-        )
-        assert applied["metadata"]["uid"] == made["metadata"]["uid"]
-        await install(client, versions=2)
-        again = await client.get(BETA_JOBS, name="x", as_type=Manifest, namespace="default")
-        assert again["metadata"]["uid"] == made["metadata"]["uid"]
+        for crd in crds():
+            body = yaml.safe_load(yaml.safe_dump(of_another_version(crd)))
+            await client.apply(CRDS, name=crd["metadata"]["name"], body=body, as_type=Manifest, field_manager="test")
+        body = manifest("x") | {"apiVersion": f"{names.GROUP}/v1alpha1"}
+        old = replace(GPUJOBS, version="v1alpha1")
+        await until(lambda: client.create(old, body=body, as_type=Manifest, namespace="default"))
+        yield client
+        for crd in crds():
+            await client.delete(CRDS, name=crd["metadata"]["name"])
+
+
+async def until(write: Callable[[], Awaitable[Manifest]]) -> None:
+    """Write as soon as the API server serves the CRD."""
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while True:
+            with suppress(KubeError):
+                await write()
+                return
+            await asyncio.sleep(0.1)
+
+
+async def every_object(client: Client) -> list[tuple[str, str]]:
+    """The CRDs, and what a release would create first, by name and version."""
+    found = []
+    for resource in (CRDS, GPUJOBS, SERVICEACCOUNTS, CONFIGMAPS, SECRETS, NAMESPACES):
+        items, _ = await client.list(resource, as_type=Manifest)
+        found += [(each["metadata"]["name"], each["metadata"]["resourceVersion"]) for each in items]
+    return sorted(found)
+
+
+@pytest.mark.parametrize("crds_too", ["true", "false"])
+async def test_helm_refuses_crds_that_store_another_version_with_the_line_to_type_and_changes_nothing(
+    bare: Cluster, snapshot: Client, crds_too: str
+) -> None:
+    before = await every_object(snapshot)
+    words = (
+        "upgrade",
+        "--install",
+        "dovetail",
+        CHART,
+        "--namespace",
+        "default",
+        IMAGES,
+        f"--set=crds.install={crds_too}",
+    )
+    done = await asyncio.to_thread(run, "helm", *words, "--kubeconfig", bare.kubeconfig)
+    assert done.returncode != 0
+    assert "stores v1alpha1, which this version of Dovetail does not read, and nothing was changed" in done.stderr
+    assert "kubectl delete crd --selector app.kubernetes.io/name=dovetail" in done.stderr
+    assert await every_object(snapshot) == before
+
+
+async def test_without_helm_the_api_server_refuses_them(bare: Cluster, snapshot: Client) -> None:
+    before = await every_object(snapshot)
+    words = ("apply", "--server-side", "--force-conflicts", "-f", CHART / "crd-files" / "gpujobs.yaml")
+    done = await asyncio.to_thread(run, "kubectl", "--kubeconfig", bare.kubeconfig, *words)
+    assert done.returncode != 0
+    assert 'status.storedVersions[0]: Invalid value: "v1alpha1"' in done.stderr
+    assert await every_object(snapshot) == before

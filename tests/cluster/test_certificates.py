@@ -20,7 +20,7 @@ from dovetail.kube.auth.connection import load_connection
 from dovetail.kube.client import Client
 from dovetail.kube.errors import Forbidden, KubeError, NotFound
 from dovetail_certificates.secret_store import SECRETS, Secret
-from dovetail_certificates.trust import MUTATING, Configuration, Definition
+from dovetail_certificates.trust import MUTATING, Configuration
 from dovetail_sandbox import bringup, cluster, progress
 from dovetail_sandbox.cluster import Cluster
 from tests.chart.generated import CHART, IMAGES
@@ -31,7 +31,6 @@ pytestmark = pytest.mark.cluster
 
 NAMESPACE = "dovetail-system"
 LEAF = "dovetail-webhook"
-CRD = "gpuquotas.dovetail.dev"
 PATIENCE_SECONDS = 60
 Manifest = dict[str, Any]
 
@@ -126,7 +125,7 @@ async def test_a_deleted_ca_is_made_again_by_an_upgrade_and_no_request_fails_mea
 async def upgrade_s_hook(sandbox: Cluster) -> str:
     """Run what `helm upgrade` runs before it changes anything; what it said."""
     program = Path(sys.executable).with_name("dovetail-trust")
-    options = (f"--secret={LEAF}", "--mutating-webhook-configuration=dovetail", f"--converted={CRD}")
+    options = (f"--secret={LEAF}", "--mutating-webhook-configuration=dovetail")
     process = await asyncio.create_subprocess_exec(
         program, f"--kubeconfig={sandbox.kubeconfig}", *options, stdout=asyncio.subprocess.PIPE
     )
@@ -181,25 +180,6 @@ async def test_an_upgrade_and_an_apply_of_the_chart_leave_the_certificate_and_wh
     assert await is_completed(administrator, namespace="default")
 
 
-async def test_a_chart_without_a_conversion_can_be_applied_over_one_that_has_it(
-    administrator: Client, apart: Cluster
-) -> None:
-    """As `helm rollback` does: the API server refuses CAs of a webhook that is no longer there."""
-    text = apart.folder.joinpath("rendered.yaml").read_text(encoding="utf-8")
-    manifests = [each for each in yaml.safe_load_all(text) if each and each["kind"] == CRDS.kind]
-    (crd,) = [each for each in manifests if "conversion" in each["spec"]]
-    name = crd["metadata"]["name"]
-    assert (await administrator.get(CRDS, name=name, as_type=Definition)).is_claimed
-    earlier = {each: value for each, value in crd["spec"].items() if each != "conversion"}
-    earlier["versions"] = crd["spec"]["versions"][:1]
-    kubectl = ("kubectl", "--kubeconfig", apart.kubeconfig, "apply", "-f", "-", "--server-side", "--force-conflicts")
-    for manifest in (crd, crd | {"spec": earlier}, crd):
-        words = (*kubectl, "--field-manager=dovetail-sandbox")
-        done = await asyncio.to_thread(run, *words, text=yaml.safe_dump(manifest))
-        assert done.returncode == 0, done.stderr
-    assert (await administrator.get(CRDS, name=name, as_type=Definition)).ca_bundle == one(await bundles(administrator))
-
-
 def one(found: set[bytes]) -> bytes:
     (only,) = found
     return only
@@ -237,14 +217,14 @@ async def test_its_account_may_write_that_secret_and_nothing_by_which_api_server
 ) -> None:
     everything = {"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"], "resources": ["*/*"]}
     hook = {"name": "evil.example", "clientConfig": {"url": "https://evil.example"}, "rules": [everything]}
-    conversion = {"spec": {"conversion": {"webhook": {"clientConfig": {"url": "https://evil.example"}}}}}
+    conversion = {"spec": {"conversion": {"strategy": "Webhook", "webhook": hook}}}
     other = {"metadata": {"name": "other"}}
     kubeconfig = sandbox.folder / "kubeconfigs" / "certificates"
     async with Client(load_connection(kubeconfig)) as certificates:
         for forbidden in (
             certificates.patch(MUTATING, name="dovetail", patch={"webhooks": [hook]}, as_type=Manifest),
             certificates.get(MUTATING, name="dovetail", as_type=Manifest),
-            certificates.patch(CRDS, name=CRD, patch=conversion, as_type=Manifest),
+            certificates.patch(CRDS, name="gpuquotas.dovetail.dev", patch=conversion, as_type=Manifest),
             certificates.patch(SECRETS, name=f"{LEAF}-ca", patch={}, as_type=Manifest, namespace=NAMESPACE),
             certificates.delete(SECRETS, name=LEAF, namespace=NAMESPACE),
             certificates.list(SECRETS, as_type=Manifest, namespace=NAMESPACE),

@@ -163,7 +163,7 @@ async def test_a_dry_run_and_an_explanation_tell_a_limit_as_the_operator_does(
         "apiVersion": GPUQUOTAS.api_version,
         "kind": GPUQUOTAS.kind,
         "metadata": {"name": f"{shell.namespace}-cli"},
-        "spec": {"namespaces": [shell.namespace], "gpus": 2},
+        "spec": {"namespaces": [shell.namespace], "limit": {"gpus": 2}},
     }
     await client.create(GPUQUOTAS, body=quota, as_type=GPUQuota)
     try:

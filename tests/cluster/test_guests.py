@@ -228,7 +228,7 @@ async def test_the_commands_list_hold_release_explain_and_cancel_it(guests: Gues
 
 
 async def test_a_quota_counts_it(guests: Guests, jobs: Jobs, client: Client) -> None:
-    limit = {"metadata": {"name": guests.namespace}, "spec": {"namespaces": [guests.namespace], "gpus": 2}}
+    limit = {"metadata": {"name": guests.namespace}, "spec": {"namespaces": [guests.namespace], "limit": {"gpus": 2}}}
     await client.create(GPUQUOTAS, body=limit, as_type=dict[str, Any])
     try:
         await guests.make(batch_job("first", workers=2, gpu="1(V100)"))

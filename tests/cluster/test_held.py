@@ -135,7 +135,7 @@ async def test_a_job_that_leaves_its_pods_behind_leaves_no_record_and_quotas_cou
     guests: Guests, jobs: Jobs, client: Client
 ) -> None:
     """As `kubectl delete job --cascade=orphan` does."""
-    limit = {"metadata": {"name": guests.namespace}, "spec": {"namespaces": [guests.namespace], "gpus": 2}}
+    limit = {"metadata": {"name": guests.namespace}, "spec": {"namespaces": [guests.namespace], "limit": {"gpus": 2}}}
     await client.create(GPUQUOTAS, body=limit, as_type=dict[str, Any])
     try:
         await at_work(guests, jobs, "orphaned", workers=2, gpu="1(A100)")
@@ -177,7 +177,7 @@ async def test_a_pod_of_another_size_gets_no_seat_of_a_guest(
     guests: Guests, jobs: Jobs, client: Client, mallory: Client
 ) -> None:
     """A quota of one GPU, a guest with a tenth of one, and a pod with its run that asks for two."""
-    limit = {"metadata": {"name": guests.namespace}, "spec": {"namespaces": [guests.namespace], "gpus": 1}}
+    limit = {"metadata": {"name": guests.namespace}, "spec": {"namespaces": [guests.namespace], "limit": {"gpus": 1}}}
     await client.create(GPUQUOTAS, body=limit, as_type=dict[str, Any])
     try:
         await at_work(guests, jobs, "small", workers=1, gpu="0.1(A100)")

@@ -195,7 +195,7 @@ async def test_no_user_creates_or_changes_a_job_beyond_the_limit(client: Client,
 async def test_the_owner_of_a_job_that_cannot_be_read_reads_why(operators: Client, crowded: str, jobs: Jobs) -> None:
     deep = b'{"a":' * 1_100 + b"1" + b"}" * 1_100
     head = (
-        b'{"apiVersion":"dovetail.dev/v1alpha1","kind":"GPUJob","metadata":{"name":"deep"},"spec":{"gpu":1,"template":'
+        b'{"apiVersion":"dovetail.dev/v1beta1","kind":"GPUJob","metadata":{"name":"deep"},"spec":{"gpu":1,"template":'
     )
     body = head + b'{"spec":{"containers":[{"name":"main","image":"x"}],"a":' + deep + b"}}}}"
     path = GPUJOBS.path(namespace=crowded)

@@ -88,7 +88,7 @@ def says(text: str) -> Any:
 async def test_a_job_beyond_the_quota_waits_with_the_numbers_and_starts_when_there_is_room(
     jobs: Jobs, quotas: Quotas, namespace: str
 ) -> None:
-    name = await quotas.make(gpus=3, queuedJobs=1)
+    name = await quotas.make(limit={"gpus": 3, "queuedJobs": 1})
     await jobs.submit("first", gpu=2)
     await jobs.phase("Running", "first")
     await jobs.submit("second", gpu=2)
@@ -157,8 +157,8 @@ def around_now(*, begins: float, ends: float) -> dict[str, str]:
     """Times in hours from now."""
     now = datetime.now(UTC)
     return {
-        "start": (now + timedelta(hours=begins)).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "end": (now + timedelta(hours=ends)).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "startTime": (now + timedelta(hours=begins)).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "endTime": (now + timedelta(hours=ends)).strftime("%Y-%m-%dT%H:%M:%SZ"),
     }
 
 
@@ -168,7 +168,9 @@ async def test_what_is_kept_for_a_time_is_for_those_it_names(
     kept = {"name": "class", "gpus": 2, "pool": namespace}
     await client.patch(NODES, name="a100-0", patch={"metadata": {"labels": {LABEL_POOL: namespace}}}, as_type=Node)
     try:
-        later = await quotas.make("later", namespaces=["nobody"], reservations=[kept | around_now(begins=1, ends=2)])
+        later = await quotas.make(
+            "later", namespaces=["nobody"], advanceReservations=[kept | around_now(begins=1, ends=2)]
+        )
         await until(lambda: quotas.get(later), lambda quota: bool(quota.status.kept))
         await jobs.submit("endless", gpu="1(A100)")
         status = await jobs.phase("Queued", "endless", reason="Reserved")
@@ -177,7 +179,7 @@ async def test_what_is_kept_for_a_time_is_for_those_it_names(
         await jobs.phase("Running", "short")
         await jobs.delete("short")
         await quotas.drop(later)
-        now = await quotas.make("now", reservations=[kept | around_now(begins=-1, ends=1)])
+        now = await quotas.make("now", advanceReservations=[kept | around_now(begins=-1, ends=1)])
         await jobs.phase("Running", "endless")
         used = await until(lambda: quotas.get(now), lambda quota: quota.status.running_jobs == 1)
         assert used.status.gpus == 1
@@ -186,7 +188,7 @@ async def test_what_is_kept_for_a_time_is_for_those_it_names(
 
 
 def window(start: str, end: str) -> dict[str, Any]:
-    return {"name": "r", "start": f"{start}T00:00:00Z", "end": f"{end}T00:00:00Z", "gpus": 1}
+    return {"name": "r", "startTime": f"{start}T00:00:00Z", "endTime": f"{end}T00:00:00Z", "gpus": 1}
 
 
 @pytest.mark.parametrize(
@@ -194,15 +196,15 @@ def window(start: str, end: str) -> dict[str, Any]:
     [
         ({"per": "Team"}, "per must be one of Namespace, Together, User"),
         (
-            {"namespaces": [], "reservations": [window("2026-01-01", "2026-01-02")]},
+            {"namespaces": [], "advanceReservations": [window("2026-01-01", "2026-01-02")]},
             "namespaces, users and projects must not all be empty",
         ),
         (
-            {"reservations": [window("2026-01-02", "2026-01-01")]},
+            {"advanceReservations": [window("2026-01-02", "2026-01-01")]},
             "end must be after start",
         ),
         (
-            {"reservations": [window("2026-02-30", "2026-03-01")]},
+            {"advanceReservations": [window("2026-02-30", "2026-03-01")]},
             "start must be a time with its zone, such as 2026-12-01T08:00:00Z",
         ),
     ],
@@ -250,7 +252,7 @@ async def test_nobody_makes_way_for_room_that_is_kept_for_others(
     try:
         await jobs.submit("low", gpu="1(A100)", priority=low)
         await jobs.phase("Running", "low")
-        course = await quotas.make("course", namespaces=["nobody"], reservations=[kept])
+        course = await quotas.make("course", namespaces=["nobody"], advanceReservations=[kept])
         await until(lambda: quotas.get(course), lambda quota: bool(quota.status.kept))
         await jobs.submit("boss", gpu="2(A100)", priority=high)
         await jobs.until("boss", lambda status: status.queue is not None and bool(status.queue.estimated_start))

@@ -31,7 +31,7 @@ REVIEWS: Final = Resource(
 )
 # Rights of the chart for simulated nodes, which a sandbox has: the operator asks its one agent to partition GPUs.
 SIMULATED: Final = {("dovetail-operator", "patch", "gpunodes.dovetail.dev")}
-VERSIONS: Final = {names.GROUP: "v1alpha1"}
+VERSIONS: Final = {names.GROUP: names.VERSION}
 CLUSTER_WIDE: Final = {"nodes", "gpunodes", "gpuquotas", "clusterroles", "clusterrolebindings"}
 Manifest = dict[str, Any]
 

@@ -58,8 +58,8 @@ async def test_the_plan_shows_ended_jobs_of_the_history_drains_and_advance_reser
     record |= {"submitted": at(-4), "started": at(-3), "ended": at(-2), "devices": ["b-1"]}
     api.answer = {"answered": True, "records": [record], "next": ""}
     api.put("nodes", api.objects["nodes"]["b"] | {"spec": {"unschedulable": True}})
-    course = {"name": "course", "start": at(1), "end": at(3), "gpus": 4}
-    spec = {"gpus": 8, "namespaces": ["red"], "reservations": [course]}
+    course = {"name": "course", "startTime": at(1), "endTime": at(3), "gpus": 4}
+    spec = {"limit": {"gpus": 8}, "namespaces": ["red"], "advanceReservations": [course]}
     api.put("gpuquotas", {"metadata": {"name": "lab", "uid": "q"}, "spec": spec})
     page = await window.sign_in("red-token", path="plan?hours=8")
     chart = page.get_by_role("region", name="Plan")

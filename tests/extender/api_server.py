@@ -20,14 +20,14 @@ from dovetail.kube.auth.connection import Connection
 LISTS = {
     "nodes": "/api/v1/nodes",
     "pods": "/api/v1/pods",
-    "gpunodes": "/apis/dovetail.dev/v1alpha1/gpunodes",
-    "gpujobs": "/apis/dovetail.dev/v1alpha1/gpujobs",
-    "gpuquotas": "/apis/dovetail.dev/v1alpha1/gpuquotas",
+    "gpunodes": "/apis/dovetail.dev/v1beta1/gpunodes",
+    "gpujobs": "/apis/dovetail.dev/v1beta1/gpujobs",
+    "gpuquotas": "/apis/dovetail.dev/v1beta1/gpuquotas",
     "resourceslices": "/apis/resource.k8s.io/v1/resourceslices",
 }
 WAKEUP = "/apis/storage.k8s.io/v1/namespaces/dovetail-system/csistoragecapacities/dovetail-wakeup"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/dovetail-system/leases"
-_JOB = "/apis/dovetail.dev/v1alpha1/namespaces/{namespace}/gpujobs/{name}"
+_JOB = "/apis/dovetail.dev/v1beta1/namespaces/{namespace}/gpujobs/{name}"
 _POD = "/api/v1/namespaces/{namespace}/pods/{name}"
 
 

@@ -13,8 +13,8 @@ from dovetail.decoding import UnreadableError, decode
 from dovetail_gateway.v3.asked_job import check_template
 from tests.extender.api_server import LISTS, ApiServer, _status
 
-_JOBS = "/apis/dovetail.dev/v1alpha1/namespaces/{namespace}/gpujobs"
-_QUERIES = "/apis/dovetail.dev/v1alpha1/namespaces/{namespace}/historyqueries"
+_JOBS = "/apis/dovetail.dev/v1beta1/namespaces/{namespace}/gpujobs"
+_QUERIES = "/apis/dovetail.dev/v1beta1/namespaces/{namespace}/historyqueries"
 _CONFIGMAPS = "/api/v1/namespaces/dovetail-system/configmaps"
 _ALL = "*"
 
@@ -93,7 +93,7 @@ class GatewayApiServer(ApiServer):
         app.router.add_post(_JOBS, self._create)
         app.router.add_get(_JOBS + "/{name}", self._get)
         app.router.add_patch(_JOBS + "/{name}", self._patch)
-        app.router.add_patch("/apis/dovetail.dev/v1alpha1/gpunodes/{name}", self._patch_node)
+        app.router.add_patch("/apis/dovetail.dev/v1beta1/gpunodes/{name}", self._patch_node)
         app.router.add_delete(_JOBS + "/{name}", self._delete)
         # Last: of two handlers for one path and method the first answers, and the gateway's asks for rights.
         super().add_to(app)

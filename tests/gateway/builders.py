@@ -16,7 +16,7 @@ def make_job(
     name: str, *, namespace: str, number: int = 1, user: str = "", status: dict[str, Any] | None = None, **spec: Any
 ) -> dict[str, Any]:
     return {
-        "apiVersion": "dovetail.dev/v1alpha1",
+        "apiVersion": "dovetail.dev/v1beta1",
         "kind": "GPUJob",
         "metadata": {
             "name": name,

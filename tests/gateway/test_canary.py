@@ -52,10 +52,10 @@ async def crowded(api: GatewayApiServer) -> GatewayApiServer:
         "canaryahead", namespace="canaryns", number=8, user="canaryuser", status=ahead, gpu=8, workers=2, priority=200
     )
     api.put("gpujobs", ahead_job)
-    spec = {"namespaces": ["canaryns"], "users": ["canaryuser"], "gpus": 4, "per": "User"}
+    spec = {"namespaces": ["canaryns"], "users": ["canaryuser"], "limit": {"gpus": 4}, "per": "User"}
     uses = [{"who": "canaryuser", "gpus": 1}]
     api.put("gpuquotas", {"metadata": {"name": "canaryquota", "uid": "q1"}, "spec": spec, "status": {"uses": uses}})
-    everyone = {"gpus": 100, "per": "Namespace"}
+    everyone = {"limit": {"gpus": 100}, "per": "Namespace"}
     both = [{"who": "canaryns", "gpus": 1}, {"who": "red", "gpus": 1}]
     api.put("gpuquotas", {"metadata": {"name": "all", "uid": "q2"}, "spec": everyone, "status": {"uses": both}})
     node = api.objects["gpunodes"]["a"]

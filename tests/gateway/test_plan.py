@@ -126,8 +126,8 @@ async def test_drains_and_advance_reservations_bound_the_plan(api: GatewayApiSer
     api.put("nodes", node)
     report.setdefault("spec", {})["cordoned"] = ["a-3"]
     api.put("gpunodes", report)
-    window = {"name": "course", "start": NOW, "end": "2026-11-02T12:00:00Z", "gpus": 4}
-    spec = {"gpus": 8, "namespaces": ["canaryns"], "reservations": [window]}
+    window = {"name": "course", "startTime": NOW, "endTime": "2026-11-02T12:00:00Z", "gpus": 4}
+    spec = {"limit": {"gpus": 8}, "namespaces": ["canaryns"], "advanceReservations": [window]}
     api.put("gpuquotas", {"metadata": {"name": "canaryquota", "uid": "q"}, "spec": spec})
     async with asyncio.timeout(20):
         while len((found := await plan_of(face, token="admin-token"))["drains"]) < 2 or not found["windows"]:

@@ -117,7 +117,9 @@ async def test_a_dry_run_asks_about_the_namespace_in_its_body(api: GatewayApiSer
 async def test_quotas_and_pods_with_devices_make_their_namespace_one_that_is_asked_about(
     api: GatewayApiServer, face: Face
 ) -> None:
-    api.put("gpuquotas", {"metadata": {"name": "q", "uid": "q"}, "spec": {"namespaces": ["limited"], "gpus": 1}})
+    api.put(
+        "gpuquotas", {"metadata": {"name": "q", "uid": "q"}, "spec": {"namespaces": ["limited"], "limit": {"gpus": 1}}}
+    )
     plain = {"metadata": {"name": "p", "namespace": "plain", "uid": "p1"}, "spec": {"containers": [{"name": "m"}]}}
     api.put("pods", plain)
     vendor = {"metadata": {"name": "v", "namespace": "vendor", "uid": "v1"}, "spec": {"containers": [{"name": "m"}]}}

@@ -259,7 +259,7 @@ async def test_a_listing_that_the_caller_has_already_is_not_sent_again(
     assert limited.status == (304 if limited.headers["ETag"] == first.headers["ETag"] else 200)
     api.put("gpujobs", make_job("new", namespace="red"))
     api.put("pods", make_bound_pod("new-0", namespace="red", job="new", number=3, device="a-5"))
-    api.put("gpuquotas", {"metadata": {"name": "q", "uid": "q"}, "spec": {"gpus": 1}, "status": {}})
+    api.put("gpuquotas", {"metadata": {"name": "q", "uid": "q"}, "spec": {"limit": {"gpus": 1}}, "status": {}})
     async with asyncio.timeout(20):
         while (await face.get(f"/api/v3/{path}", token="admin-token", headers=known)).status == 304:
             pass
@@ -281,7 +281,7 @@ async def test_the_events_of_a_job_come_with_the_callers_token(api: GatewayApiSe
 
 async def test_quotas_show_the_callers_namespaces_and_count_the_others(api: GatewayApiServer, face: Face) -> None:
     uses = [{"who": "red", "gpus": 1}, {"who": "canaryns", "gpus": 2}]
-    spec = {"namespaces": ["red", "canaryns"], "per": "Namespace", "gpus": 4}
+    spec = {"namespaces": ["red", "canaryns"], "per": "Namespace", "limit": {"gpus": 4}}
     api.put("gpuquotas", {"metadata": {"name": "q", "uid": "q"}, "spec": spec, "status": {"gpus": 3, "uses": uses}})
     only = {"namespaces": ["canaryns"], "per": "Together"}
     api.put("gpuquotas", {"metadata": {"name": "canaryquota", "uid": "r"}, "spec": only, "status": {}})

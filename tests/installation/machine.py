@@ -176,7 +176,7 @@ def make_job(name: str, *, gpu: str = "1(T4)", command: str = "env") -> str:
     container = {"name": "main", "image": "dovetail.local/env:dev", "imagePullPolicy": "Never"}
     pod = {"terminationGracePeriodSeconds": 0, "containers": [{**container, "command": ["sh", "-c", command]}]}
     spec = {"gpu": gpu, "template": {"spec": pod}}
-    head = {"apiVersion": "dovetail.dev/v1alpha1", "kind": "GPUJob"}
+    head = {"apiVersion": "dovetail.dev/v1beta1", "kind": "GPUJob"}
     return json.dumps({**head, "metadata": {"name": name, "namespace": "default"}, "spec": spec})
 
 

@@ -25,7 +25,7 @@ from tests.local_node.builders import UID
 
 PODS = "/api/v1/namespaces/default/pods"
 STATUS = f"PATCH {PODS}/train-0-abcde/status"
-JOB = "GET /apis/dovetail.dev/v1alpha1/namespaces/default/gpujobs/train"
+JOB = "GET /apis/dovetail.dev/v1beta1/namespaces/default/gpujobs/train"
 NOW = datetime(2026, 1, 31, 18, 0, tzinfo=UTC)
 PATIENCE_SECONDS = 30.0
 ENDED = {"Succeeded", "Failed"}

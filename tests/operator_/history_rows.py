@@ -26,12 +26,12 @@ _RECORD = JobRecord(
 )  # fmt: skip
 _INSERT = """
 WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < :count)
-INSERT INTO dovetail_jobs (uid, namespace, name, number, user, phase, ended, gpu_seconds, record, log, whole_user,
-                           project, run_seconds, wait_seconds, peak_mib, mean_utilization)
+INSERT INTO dovetail_jobs (uid, namespace, name, number, user, phase, ended, gpu_seconds, record, log, project,
+                           run_seconds, wait_seconds, peak_mib, mean_utilization)
 SELECT 'uid-' || i, 'team', printf('%07d-', i % :names) || replace(hex(zeroblob(64)), '0', 'n'), i,
        'user-' || (i % 300), CASE i % 10 WHEN 0 THEN 'Failed' ELSE 'Succeeded' END,
        printf('2026-%02d-%02dT12:00:00Z', 1 + i % 12, 1 + i % 28), i % 1000, :record, :log,
-       'user-' || (i % 300), 'project-' || (i % 40), i % 5000, i % 777, i % 80000, 0.5
+       'project-' || (i % 40), i % 5000, i % 777, i % 80000, 0.5
 FROM n
 """
 

@@ -53,7 +53,7 @@ def gang(name: str, *, code: str, **spec: Any) -> str:
     template = {"spec": with_python(pod, code=code)}
     return json.dumps(
         {
-            "apiVersion": "dovetail.dev/v1alpha1",
+            "apiVersion": "dovetail.dev/v1beta1",
             "kind": "GPUJob",
             "metadata": {"name": name},
             "spec": {"gpu": "1(T4)", "workers": 2, "template": template, **spec},

@@ -29,7 +29,7 @@ def make_job(name: str, *, gpu: str, command: str) -> str:
     }
     return json.dumps(
         {
-            "apiVersion": "dovetail.dev/v1alpha1",
+            "apiVersion": "dovetail.dev/v1beta1",
             "kind": "GPUJob",
             "metadata": {"name": name, "namespace": NAMESPACE},
             "spec": {"gpu": gpu, "template": {"spec": pod}},

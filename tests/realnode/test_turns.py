@@ -68,7 +68,7 @@ def job(name: str, *, priority: int) -> dict[str, Any]:
     resources = {"share": 0.5, "memory": "4Gi", "models": ["T4"], "device": "cuda:0"}
     spec = {"resources": resources, "mode": "TimeShared", "priority": priority, "template": {"spec": pod}}
     return {
-        "apiVersion": "dovetail.dev/v1alpha1",
+        "apiVersion": "dovetail.dev/v1beta1",
         "kind": "GPUJob",
         "metadata": {"name": name, "namespace": "default"},
         "spec": spec,

@@ -109,7 +109,7 @@ def up(name: str, *, folder: Path) -> Site:
 def test_jobs_quotas_numbers_and_history_are_restored_into_a_new_cluster(folder: Path) -> None:
     old = up("old", folder=folder)
     try:
-        quota = {"apiVersion": "dovetail.dev/v1alpha1", "kind": "GPUQuota", "metadata": {"name": "all"},
+        quota = {"apiVersion": "dovetail.dev/v1beta1", "kind": "GPUQuota", "metadata": {"name": "all"},
                  "spec": {"limit": {"gpus": 8}}}  # fmt: skip
         old.run("kubectl create -f -", text=json.dumps(quota))
         limits = json.loads(old.run("kubectl get gpuquota all -o json"))["spec"]

@@ -12,7 +12,7 @@ from dovetail_cli.app import main
 from dovetail_sandbox import cluster, credential, progress, state
 from dovetail_sandbox.bringup import existing
 from dovetail_sandbox.cluster import Cluster
-from dovetail_sandbox.errors import ComponentFailedError, EarlierSandboxError, InvalidInputError, NotRunningError
+from dovetail_sandbox.errors import ComponentFailedError, InvalidInputError, NotRunningError, OtherVersionError
 from dovetail_sandbox.nodes import kwok
 from dovetail_sandbox.state import Observed, Phase, State
 
@@ -33,7 +33,7 @@ def write(made: Cluster, *observed: Observed, phase: Phase = "ready", **more: ob
     """A sandbox that this test supervises."""
     made.folder.mkdir(parents=True, exist_ok=True)
     credential.write(made.credential)
-    fields = {"name": "one", "phase": phase, "supervisor": myself(), **more}
+    fields = {"name": "one", "format": state.FORMAT, "phase": phase, "supervisor": myself(), **more}
     state.write(made.folder, state=State(**fields))
     plane = [Observed(name=name, state="running", process=myself()) for name in kwok.CONTROL_PLANE]
     state.write_observed(made.folder, observed=[*plane, *observed])
@@ -129,12 +129,11 @@ def test_an_unknown_component_is_refused_with_those_that_there_are(made: Cluster
         lambda made: existing.is_up(made, report=progress.Lines(sys.stderr)),
     ],
 )
-def test_a_sandbox_that_asks_nobody_for_a_credential_is_refused_with_the_line_to_type(
+def test_a_sandbox_of_another_version_is_refused_with_the_line_to_type(
     made: Cluster, use, local: bool, end: str
 ) -> None:
-    write(made, local_node=local)
-    (made.credential / "tls.crt").unlink()
-    with pytest.raises(EarlierSandboxError, match=f"its etcd .* answer every user of this machine. {end}$"):
+    write(made, local_node=local, format=2)
+    with pytest.raises(OtherVersionError, match=f"was started by another version of Dovetail. {end}$"):
         use(made)
 
 

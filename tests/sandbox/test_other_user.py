@@ -31,7 +31,6 @@ ALLOWED: Final = {
     "kube-controller-manager": (_HEALTH, "health, over its own TLS"),
     "default-scheduler": (_HEALTH, "health, over its own TLS"),
     "kube-scheduler": (_HEALTH, "health, over its own TLS"),
-    "webhook": (("/convert",), "the API server shows no certificate for conversions, functions of the request alone"),
     "gateway": (("/", "/console/", "/openapi.json"), "the console's page and the API's description, for everybody"),
 }
 

@@ -21,8 +21,6 @@ NAMES: Final = ("dovetail-webhook.dovetail-system.svc", "127.0.0.1")
 LEAF, CA = "dovetail-webhook", "dovetail-webhook-ca"
 _SECRETS: Final = "/api/v1/namespaces/dovetail-system/secrets/{name}"
 _HOOKS: Final = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/dovetail"
-CRD: Final = "gpuquotas.dovetail.dev"
-_CRDS: Final = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{CRD}"
 
 
 class Clock:
@@ -42,13 +40,12 @@ class Clock:
 
 
 class Api:
-    """Secrets, a webhook configuration and a CRD; a write with an old resourceVersion is a conflict."""
+    """Secrets and a webhook configuration; a write with an old resourceVersion is a conflict."""
 
     def __init__(self) -> None:
         self.secrets: dict[str, dict[str, Any]] = {}
-        # None: it is not installed, as the CRD.
+        # None: it is not installed.
         self.hooks: dict[str, Any] | None = None
-        self.crd: dict[str, Any] | None = None
         self.writes: list[str] = []
         self.refuses = 0
         self.before_write: Callable[[], None] = lambda: None
@@ -60,8 +57,6 @@ class Api:
             web.patch(_SECRETS, self._apply_secret),
             web.get(_HOOKS, self._read_hooks),
             web.patch(_HOOKS, self._patch_hooks),
-            web.get(_CRDS, self._read_crd),
-            web.patch(_CRDS, self._apply_crd),
         ])  # fmt: skip
 
     def install(self) -> None:
@@ -71,14 +66,6 @@ class Api:
             "metadata": {"name": "dovetail", "resourceVersion": "1"},
             "webhooks": [{"name": name, "clientConfig": {"url": "https://127.0.0.1/mutate"}} for name in hooks],
         }
-
-    def install_crd(self, *, strategy: str = "Webhook") -> None:
-        """Install the CRD, with a conversion webhook or without."""
-        conversion: dict[str, Any] = {"strategy": strategy}
-        if strategy == "Webhook":
-            config = {"url": "https://127.0.0.1/convert"}
-            conversion["webhook"] = {"clientConfig": config, "conversionReviewVersions": ["v1"]}
-        self.crd = {"metadata": {"name": CRD, "resourceVersion": "1"}, "spec": {"conversion": conversion}}
 
     def data(self, name: str) -> dict[str, bytes]:
         return {key: base64.b64decode(text) for key, text in self.secrets[name]["data"].items()}
@@ -98,11 +85,6 @@ class Api:
         assert self.hooks is not None
         for each in self.hooks["webhooks"]:
             each["clientConfig"]["caBundle"] = base64.b64encode(bundle).decode()
-
-    @property
-    def crd_bundle(self) -> bytes:
-        assert self.crd is not None
-        return base64.b64decode(self.crd["spec"]["conversion"]["webhook"]["clientConfig"].get("caBundle", ""))
 
     async def _read_secret(self, request: web.Request) -> web.Response:
         if self.refuses:
@@ -138,27 +120,6 @@ class Api:
         self.writes.append("hooks")
         return web.json_response(self.hooks)
 
-    async def _read_crd(self, _request: web.Request) -> web.Response:
-        return _status(404) if self.crd is None else web.json_response(self.crd)
-
-    async def _apply_crd(self, request: web.Request) -> web.Response:
-        assert (request.content_type, request.query["fieldManager"]) == (
-            "application/apply-patch+yaml",
-            names.CERTIFICATES_MANAGER,
-        )
-        body = await request.json()
-        assert self.crd is not None
-        if body["metadata"]["resourceVersion"] != self.crd["metadata"]["resourceVersion"]:
-            return _status(409)
-        self.crd["spec"] |= body["spec"]
-        fields = {"f:spec": {"f:conversion": {}}}
-        self.crd["metadata"] |= {
-            "resourceVersion": str(next(self._versions)),
-            "managedFields": [{"manager": names.CERTIFICATES_MANAGER, "operation": "Apply", "fieldsV1": fields}],
-        }
-        self.writes.append("crd")
-        return web.json_response(self.crd)
-
 
 class Scene(NamedTuple):
     """An API server, a client of it, and the time."""
@@ -187,7 +148,7 @@ def make_keeper(
 
 async def run_hook(client: Client, *, clock: Clock, seconds: float = 100.0) -> tuple[str, list[str]]:
     """Run `dovetail-trust` as the chart does: its error, empty for none, and what it said."""
-    options = [f"--secret={LEAF}", "--mutating-webhook-configuration=dovetail", f"--converted={CRD}"]
+    options = [f"--secret={LEAF}", "--mutating-webhook-configuration=dovetail"]
     args = hook.parser().parse_args([*options, f"--timeout={seconds}"])
     said: list[str] = []
     problem = await hook.run(client, args=args, say=said.append, now=clock, sleep=clock.sleep)

@@ -35,12 +35,11 @@ class Served:
     def url(self) -> str:
         return f"https://127.0.0.1:{self.port}/mutate"
 
-    async def post(self, body: Any, *, path: str = "/mutate", **options: Any) -> tuple[int, str]:
+    async def post(self, body: Any, **options: Any) -> tuple[int, str]:
         """Status and text of the answer to a body, which is JSON unless it is bytes or a stream."""
         data = json.dumps(body) if isinstance(body, dict) else body
         data = io.BytesIO(data) if isinstance(data, bytes) else data
-        url = self.url.removesuffix("/mutate") + path
-        async with self.http.post(url, data=data, ssl=self.trust, **options) as response:
+        async with self.http.post(self.url, data=data, ssl=self.trust, **options) as response:
             return response.status, await response.text()
 
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

@@ -26,9 +26,8 @@ def make_pod(gpu: str | None = None, *, limits: dict[str, str] | None = None, **
     return {"metadata": metadata, "spec": {"containers": [main], "schedulerName": "default-scheduler", **spec}}
 
 
-def patch_of_job(job: Manifest, *, user: str | None, before: Manifest | None = None) -> mutation.Patch:
-    stored = msgspec.Raw(msgspec.json.encode(before))
-    return mutation.patch_of_job(mutation.read_job(msgspec.Raw(msgspec.json.encode(job))), user=user, before=stored)
+def patch_of_job(job: Manifest, *, user: str | None) -> mutation.Patch:
+    return mutation.patch_of_job(mutation.read_job(msgspec.Raw(msgspec.json.encode(job))), user=user)
 
 
 def mutated(pod: Manifest, *, subresource: str = "") -> Manifest:
@@ -236,40 +235,6 @@ def test_whatever_else_a_memory_strategy_is_stays_for_the_schema_to_judge(memory
 @pytest.mark.parametrize("gpu", [2, "0.5", None, [], True])
 def test_whatever_else_a_request_is_stays_for_the_schema_to_judge(gpu: Any) -> None:
     assert patch_of_job({"spec": {"gpu": gpu}}, user=None) == []
-
-
-SIZED = {"count": 2, "models": ["V100", "A100"], "minNominalMemoryGB": 32}
-AS_TEXT = [
-    {"op": "add", "path": "/spec/gpu", "value": "2(V100|A100,>=32G)"},
-    {"op": "remove", "path": "/spec/resources"},
-]
-
-
-def test_a_nominal_size_becomes_text_which_an_older_operator_refuses_instead_of_ignoring_it() -> None:
-    assert patch_of_job({"spec": {"resources": SIZED}}, user=None) == AS_TEXT
-
-
-@pytest.mark.parametrize("gpu", [None, "2(V100|A100,>=32G)", "1"])
-def test_a_manifest_with_a_nominal_size_may_be_applied_again(gpu: str | None) -> None:
-    stored = {"spec": {"gpu": "2(V100|A100,>=32G)"}}
-    assert patch_of_job({"spec": {"gpu": gpu, "resources": SIZED}}, user=None, before=stored) == AS_TEXT
-
-
-@pytest.mark.parametrize(
-    ("spec", "before"),
-    [
-        ({"resources": {"count": 2}}, None),
-        ({"resources": SIZED}, {"spec": {"resources": SIZED}}),
-        ({"resources": SIZED, "gpu": 1}, None),
-        ({"resources": {**SIZED, "models": ["V" * 60] * 7}}, None),
-        ({"resources": {**SIZED, "minNominalMemoryGB": 0}}, None),
-        ({"resources": {"device": "cpu", "minNominalMemoryGB": 8}}, None),
-        ({"resources": [SIZED]}, None),
-    ],
-    ids=["no size", "stored so", "both forms", "too long a text", "too small", "no device", "no map"],
-)
-def test_other_resources_stay_as_they_are(spec: Manifest, before: Manifest | None) -> None:
-    assert patch_of_job({"spec": spec}, user=None, before=before) == []
 
 
 def test_who_made_a_job_stays_when_another_changes_it() -> None:

@@ -34,7 +34,6 @@ async def scene() -> AsyncIterator[Scene]:
 async def installed(scene: Scene) -> Scene:
     """An installed release that serves its first certificate."""
     api, client, clock = scene
-    api.install_crd()
     await install(client, api=api, clock=clock)
     api.writes.clear()
     clock.slept.clear()
@@ -43,10 +42,9 @@ async def installed(scene: Scene) -> Scene:
 
 async def test_an_installation_makes_one_ca_and_publishes_it_once_the_configuration_exists(scene: Scene) -> None:
     api, client, clock = scene
-    api.install_crd()
     await install(client, api=api, clock=clock)
-    assert api.writes == ["crd", CA, "hooks", LEAF]
-    assert api.bundle == api.crd_bundle == api.data(CA)["ca.crt"] == api.data(LEAF)["ca.crt"]
+    assert api.writes == [CA, "hooks", LEAF]
+    assert api.bundle == api.data(CA)["ca.crt"] == api.data(LEAF)["ca.crt"]
     assert set(api.data(CA)) == {"ca.crt", "ca.key"}
     assert api.secrets[CA]["type"] == "Opaque"
     assert not clock.slept
@@ -74,9 +72,9 @@ async def test_a_new_ca_is_published_before_it_signs_and_the_old_one_stays_meanw
         api.put(CA, api.data(CA) | {"ca.key": other.key if cause == "key of another" else b"nonsense"})
     assert (await run_hook(client, clock=clock))[0] == ""
     new = api.data(CA)["ca.crt"]
-    assert api.writes == ["hooks", "crd", CA]
+    assert api.writes == ["hooks", CA]
     assert clock.slept == [SEEN_AFTER.total_seconds()]
-    assert api.bundle == api.crd_bundle == new + old
+    assert api.bundle == new + old
 
 
 async def test_the_old_ca_is_trusted_until_every_webhook_serves_the_new_one_s_certificate(installed: Scene) -> None:
@@ -93,7 +91,7 @@ async def test_the_old_ca_is_trusted_until_every_webhook_serves_the_new_one_s_ce
     assert old in api.bundle
     clock.now += timedelta(seconds=1)
     await run_hook(client, clock=clock)
-    assert api.bundle == api.crd_bundle == api.data(CA)["ca.crt"]
+    assert api.bundle == api.data(CA)["ca.crt"]
 
 
 async def test_a_release_whose_certificate_had_a_ca_of_its_own_is_taken_over(scene: Scene) -> None:
@@ -103,29 +101,6 @@ async def test_a_release_whose_certificate_had_a_ca_of_its_own_is_taken_over(sce
     api.bundle = earlier.certificate
     await run_hook(client, clock=clock)
     assert api.bundle == api.data(CA)["ca.crt"] + earlier.certificate
-
-
-async def test_the_whole_conversion_of_a_crd_is_claimed_so_that_a_chart_without_one_can_be_applied(
-    installed: Scene,
-) -> None:
-    api, client, clock = installed
-    assert api.crd is not None
-    applied = api.crd["spec"]["conversion"]
-    assert (applied["strategy"], applied["webhook"]["conversionReviewVersions"]) == ("Webhook", ["v1"])
-    assert applied["webhook"]["clientConfig"]["url"] == "https://127.0.0.1/convert"
-    # Helm has taken it over by force.
-    api.crd["metadata"]["managedFields"] = [{"manager": "helm", "operation": "Apply"}]
-    await run_hook(client, clock=clock)
-    await run_hook(client, clock=clock)
-    assert api.writes == ["crd"]
-
-
-async def test_a_crd_without_a_webhook_is_left_as_it_is(scene: Scene) -> None:
-    api, client, clock = scene
-    api.install()
-    api.install_crd(strategy="None")
-    await run_hook(client, clock=clock)
-    assert api.writes == ["hooks", CA]
 
 
 async def test_a_ca_that_was_taken_out_of_a_webhook_comes_back(installed: Scene) -> None:

@@ -94,9 +94,9 @@ class Rules:
                     used[who, model] += use.milli
             spec = quota.spec
             limits: dict[str, int | None] = {
-                "gpus": None if spec.most.gpus is None else 1000 * spec.most.gpus,
-                "jobs": spec.running_jobs,
-                **{model: 1000 * count for model, count in spec.most.models.items()},
+                "gpus": None if spec.limits.gpus is None else 1000 * spec.limits.gpus,
+                "jobs": spec.limits.running_jobs,
+                **{model: 1000 * count for model, count in spec.limits.models.items()},
             }
             for (who, what), amount in used.items():
                 most = limits.get(what)

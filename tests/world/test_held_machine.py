@@ -239,7 +239,7 @@ class HeldMachine(RuleBasedStateMachine):
     @rule(gpus=st.sampled_from([None, 1, 3]), seconds=_PAUSES)
     def limit(self, gpus: int | None, seconds: float) -> None:
         if gpus is not None:
-            self.world.set_quota("q", namespaces=[NAMESPACE], gpus=gpus)
+            self.world.set_quota("q", namespaces=[NAMESPACE], limit={"gpus": gpus})
         elif self.world.server.find("gpuquotas", "q") is not None:
             self.world.server.delete("gpuquotas", "q")
         self.wishes.limit = gpus

@@ -25,15 +25,15 @@ NODES: Final[dict[str, dict[str, Any]]] = {
 SHAPES: Final = ("1", "1", "2", "2", "4", "0.5", "20G,0.25", "1(A100)", "2(V100)")
 _QUOTAS: Final = (
     None,
-    *({"namespaces": [namespace], "gpus": most} for namespace in NAMESPACES for most in (0, 2, 3)),
-    *({"projects": ["p"], "gpus": most} for most in (0, 1, 2)),
-    *({"users": [user], "runningJobs": most} for user in ("ada", "bob") for most in (0, 1)),
-    *({"per": per, "gpus": most} for per in ("User", "Namespace") for most in (1, 3)),
-    *({"per": per, "runningJobs": 1} for per in ("User", "Namespace")),
+    *({"namespaces": [namespace], "limit": {"gpus": most}} for namespace in NAMESPACES for most in (0, 2, 3)),
+    *({"projects": ["p"], "limit": {"gpus": most}} for most in (0, 1, 2)),
+    *({"users": [user], "limit": {"runningJobs": most}} for user in ("ada", "bob") for most in (0, 1)),
+    *({"per": per, "limit": {"gpus": most}} for per in ("User", "Namespace") for most in (1, 3)),
+    *({"per": per, "limit": {"runningJobs": 1}} for per in ("User", "Namespace")),
     *({"limit": {"models": {model: most}}} for model in ("A100", "V100") for most in (0, 2)),
     *({"limit": {"memory": most}} for most in ("32Gi", "96Gi")),
-    {"queuedJobs": 1},
-    {"gpus": 4},
+    {"limit": {"queuedJobs": 1}},
+    {"limit": {"gpus": 4}},
     *({"namespaces": [namespace], "guaranteed": {"gpus": 2}} for namespace in NAMESPACES),
     *({"namespaces": [namespace], "parent": "root", "guaranteed": {"gpus": 2}} for namespace in NAMESPACES),
 )

@@ -27,7 +27,7 @@ GUARANTEE: Final[Step] = ("quota", "lab", {"namespaces": ["lab"], "guaranteed": 
 
 WALKS: Final[dict[str, list[Step]]] = {
     "a user at the limit of jobs has one that would run on the CPU": [
-        ("quota", "q", {"users": ["ada"], "runningJobs": 1}),
+        ("quota", "q", {"users": ["ada"], "limit": {"runningJobs": 1}}),
         submit("team/x", user="ada"),
         SETTLE,
         submit("team/y", "8", user="ada", onNoGPU="RunOnCPU"),
@@ -38,7 +38,7 @@ WALKS: Final[dict[str, list[Step]]] = {
         SETTLE,
     ],
     "pods of others use the quota of a project": [
-        ("quota", "q", {"projects": ["p"], "gpus": 2}),
+        ("quota", "q", {"projects": ["p"], "limit": {"gpus": 2}}),
         ("quota", "m", {"limit": {"models": {"V100": 3}, "memory": "96Gi"}}),
         ("pod", "a", "team", "p"),
         SETTLE,
@@ -117,7 +117,7 @@ WALKS: Final[dict[str, list[Step]]] = {
         submit("team/x", "1", workers=3, priority=0),
         submit("lab/x", "2", priority=0, preemptible=False),
         SETTLE,
-        ("quota", "q", {"per": "Namespace", "gpus": 4}),
+        ("quota", "q", {"per": "Namespace", "limit": {"gpus": 4}}),
         submit("team/y", "2", priority=60, workers=2),
         ("wait", 1.0),
         ("cordon", "b"),

@@ -51,8 +51,13 @@ def set_quota(
     max_priority: Annotated[
         Amount, typer.Option("--max-priority", metavar="0-255", help="The highest priority of a job, or none.")
     ] = None,
-    may_preempt: Annotated[
-        bool | None, typer.Option("--may-preempt/--no-preempt", help="Whether the jobs may preempt running ones.")
+    preemption_policy: Annotated[
+        str | None,
+        typer.Option(
+            "--preemption-policy",
+            metavar="POLICY",
+            help="Whether the jobs may preempt running ones: PreemptLowerPriority or Never.",
+        ),
     ] = None,
     pools: Annotated[
         str | None, typer.Option("--pools", metavar="NAMES", help="Only nodes of these pools, or all.")
@@ -74,7 +79,7 @@ def set_quota(
             "--max-priority": max_priority,
         },
         per=per,
-        may_preempt=may_preempt,
+        preemption_policy=preemption_policy,
         parent=parent,
     )
     print(quota_changes.apply(name, changes=asked, kubeconfig=kubeconfig, context=context))

@@ -6,7 +6,7 @@ from typing import Any, Final, get_args
 import msgspec
 
 from dovetail import names
-from dovetail.api.gpuquota import KIND, GPUAmounts, GPUQuota, Per
+from dovetail.api.gpuquota import KIND, GPUAmounts, GPUQuota, Per, PreemptionPolicy
 from dovetail.api.resources import GPUQUOTAS
 from dovetail.decoding import convert
 from dovetail.queue.quota_tree.parents import circle_of
@@ -19,14 +19,14 @@ from dovetail_cli.ui.job_names import check_object_name
 
 _NONE: Final = "none"
 _ALL: Final = "all"
-# By option: the field, and the lowest and highest value that the schema takes.
+# By option: the path of the field, and the lowest and highest value that the schema takes.
 _AMOUNTS: Final = {
-    "--gpus": ("gpus", 0, 1_000_000),
-    "--guaranteed": ("guaranteed", 0, 1_000_000),
-    "--running-jobs": ("runningJobs", 0, 1_000_000),
-    "--queued-jobs": ("queuedJobs", 0, 1_000_000),
-    "--shares": ("shares", 1, 10_000),
-    "--max-priority": ("maxPriority", 0, 255),
+    "--gpus": (("limit", "gpus"), 0, 1_000_000),
+    "--guaranteed": (("guaranteed", "gpus"), 0, 1_000_000),
+    "--running-jobs": (("limit", "runningJobs"), 0, 1_000_000),
+    "--queued-jobs": (("limit", "queuedJobs"), 0, 1_000_000),
+    "--shares": (("shares",), 1, 10_000),
+    "--max-priority": (("maxPriority",), 0, 255),
 }
 
 
@@ -35,7 +35,7 @@ def read(
     lists: Mapping[str, str | None],
     amounts: Mapping[str, str | None],
     per: str | None,
-    may_preempt: bool | None,
+    preemption_policy: str | None,
     parent: str | None = None,
 ) -> dict[str, Any]:
     """The fields of a GPUQuota's spec that the options change; None lifts a limit.
@@ -48,15 +48,17 @@ def read(
             fields[option.removeprefix("--")] = [] if text == _ALL else _words(text, option=option)
     for option, text in amounts.items():
         if text is not None:
-            name, low, high = _AMOUNTS[option]
-            amount = None if text == _NONE else _number(text, option=option, low=low, high=high)
-            fields[name] = {"gpus": amount} if name == "guaranteed" and amount is not None else amount
+            path, low, high = _AMOUNTS[option]
+            inside = fields.setdefault(path[0], {}) if len(path) > 1 else fields
+            inside[path[-1]] = None if text == _NONE else _number(text, option=option, low=low, high=high)
     if parent is not None:
         fields["parent"] = None if parent == _NONE else check_object_name(parent, field="--parent")
     if per is not None:
         fields["per"] = parse_word(per, option="--per", allowed=get_args(Per))
-    if may_preempt is not None:
-        fields["mayPreempt"] = may_preempt
+    if preemption_policy is not None:
+        fields["preemptionPolicy"] = parse_word(
+            preemption_policy, option="--preemption-policy", allowed=get_args(PreemptionPolicy)
+        )
     if not fields:
         raise UsageError("say what to set, such as --gpus 8, --running-jobs 20 or --namespaces vision")
     return fields
@@ -75,7 +77,7 @@ def apply(name: str, *, changes: Mapping[str, Any], kubeconfig: str | None, cont
         if name in known:
             quota = await client.patch(GPUQUOTAS, name=name, patch={"spec": patch}, as_type=GPUQuota)
         else:
-            spec = {field: value for field, value in patch.items() if value is not None}
+            spec = msgspec.to_builtins(wanted.spec)
             body = {"apiVersion": names.API_VERSION, "kind": KIND, "metadata": {"name": name}, "spec": spec}
             quota = await client.create(GPUQUOTAS, body=body, as_type=GPUQuota)
         done = "changed" if name in known else "created"
@@ -88,26 +90,28 @@ def apply(name: str, *, changes: Mapping[str, Any], kubeconfig: str | None, cont
 def patch_of(before: GPUQuota | None, *, changes: Mapping[str, Any]) -> dict[str, Any]:
     """The changes as a merge patch of the spec.
 
-    It names the limit of GPUs as the quota does: `gpus`, or `limit.gpus`. A guarantee of memory or of models stays when
-    that of GPUs is lifted.
+    Where a guarantee names GPUs alone, lifting that removes it as a whole: an empty one would guarantee 0 GPUs.
     """
     patch = dict(changes)
     kept = None if before is None else before.spec.guaranteed
-    if patch.get("guaranteed", {}) is None and kept is not None and (kept.memory is not None or kept.models):
-        patch["guaranteed"] = {"gpus": None}
-    if "gpus" in patch and before is not None and before.spec.limit is not None:
-        patch["limit"] = {"gpus": patch.pop("gpus")}
+    names_more = kept is not None and (kept.memory is not None or kept.models)
+    if patch.get("guaranteed") == {"gpus": None} and not names_more:
+        patch["guaranteed"] = None
     return patch
 
 
 def changed(name: str, *, before: GPUQuota | None, patch: Mapping[str, Any]) -> GPUQuota:
     """The quota as it will be after the patch."""
-    spec = msgspec.to_builtins(before.spec) if before is not None else {}
-    for field, value in patch.items():
-        is_merged = isinstance(value, dict) and isinstance(spec.get(field), dict)
-        spec[field] = spec[field] | value if is_merged else value
-    present = {field: value for field, value in spec.items() if value is not None}
-    return convert({"metadata": {"name": name}, "spec": present}, as_type=GPUQuota)
+    spec = _merged(msgspec.to_builtins(before.spec) if before is not None else {}, patch=patch)
+    return convert({"metadata": {"name": name}, "spec": spec}, as_type=GPUQuota)
+
+
+def _merged(value: Mapping[str, Any], *, patch: Mapping[str, Any]) -> dict[str, Any]:
+    """The value after a merge patch (RFC 7396)."""
+    merged = dict(value)
+    for field, new in patch.items():
+        merged[field] = _merged(merged.get(field) or {}, patch=new) if isinstance(new, dict) else new
+    return {field: each for field, each in merged.items() if each is not None}
 
 
 def check(quota: GPUQuota, *, others: Mapping[str, GPUQuota]) -> None:
@@ -148,18 +152,18 @@ def _limits_of(quota: GPUQuota) -> str:
     """The limits in few words, as the options are called."""
     spec = quota.spec
     amounts = {
-        "gpus": spec.most.gpus,
-        "memory": spec.most.memory,
+        "gpus": spec.limits.gpus,
+        "memory": spec.limits.memory,
         "guaranteed": None if spec.guaranteed is None else spec.guaranteed.gpus,
         "guaranteed memory": None if spec.guaranteed is None else spec.guaranteed.memory,
         **{f"guaranteed {model}": amount for model, amount in (spec.guaranteed or GPUAmounts()).models.items()},
-        "running-jobs": spec.running_jobs,
-        "queued-jobs": spec.queued_jobs,
+        "running-jobs": spec.limits.running_jobs,
+        "queued-jobs": spec.limits.queued_jobs,
         "shares": spec.shares,
         "max-priority": spec.max_priority,
     }
     said = [f"{name} {amount}" for name, amount in amounts.items() if amount is not None]
-    said += [] if spec.may_preempt else ["no preemption"]
+    said += ["no preemption"] if spec.preemption_policy == "Never" else []
     said += [] if spec.parent is None else [f"parent {spec.parent}"]
     named = (", ".join(spec.namespaces), ", ".join(spec.projects), ", ".join(spec.users))
     whom = " and ".join(filter(None, named)) or "everyone"

@@ -7,11 +7,9 @@ from typing import Any, Final
 
 import msgspec
 
-from dovetail.api import gpuquota_v1beta1
 from dovetail.api.crd import structural_schema
 from dovetail.api.gpuquota import KIND, GPUQuota, GPUQuotaSpec
 from dovetail.api.schema_problems import first_problem
-from dovetail.api.versions import API_VERSIONS, V1BETA1_API_VERSION, ConversionError, convert_object
 from dovetail.cluster.objects import ClusterObjects
 from dovetail.decoding import UnreadableError, convert
 from dovetail.formats.durations import moment
@@ -33,11 +31,6 @@ _GIB_MIB: Final = 1024
 # A DNS subdomain, as Kubernetes wants names of objects.
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _LONGEST_NAME: Final = 253
-# By whether it is v1beta1: the names of a spec's advance reservations, of their start and of their end.
-_RESERVATION_FIELDS: Final = {
-    False: ("reservations", "start", "end"),
-    True: ("advanceReservations", "startTime", "endTime"),
-}
 
 
 def read(file: str) -> list[GPUQuota]:
@@ -68,60 +61,55 @@ def _items(documents: list[Any]) -> Iterator[Any]:
 
 
 def _quota(document: Any, *, number: int, file: str) -> GPUQuota:
-    if not isinstance(document, dict) or document.get("kind") != KIND or document.get("apiVersion") not in API_VERSIONS:
-        raise UsageError(f"{file}: document {number} must be a {KIND} of {' or '.join(API_VERSIONS)}")
-    is_beta = document["apiVersion"] == V1BETA1_API_VERSION
-    schema = structural_schema(gpuquota_v1beta1.GPUQuota if is_beta else GPUQuota)
+    if not isinstance(document, dict) or (document.get("apiVersion"), document.get("kind")) != (API_VERSION, KIND):
+        raise UsageError(f"{file}: document {number} must be a {KIND} of {API_VERSION}")
     try:
-        if problem := first_problem(document, schema=schema):
+        if problem := first_problem(document, schema=structural_schema(GPUQuota)):
             raise UsageError(f"{file}: document {number}: {problem}")
-        quota = convert(convert_object(document, to=API_VERSION), as_type=GPUQuota)
-    except (ConversionError, UnreadableError) as error:
+        quota = convert(document, as_type=GPUQuota)
+    except UnreadableError as error:
         raise UsageError(f"{file}: document {number}: {error}") from error
     if not quota.metadata.name:
         raise UsageError(f"{file}: document {number} has no metadata.name")
     if "spec" not in document:
         raise UsageError(f"{file}: GPUQuota {quota.metadata.name} has no spec")
-    if problem := problem_of(quota, is_beta=is_beta):
+    if problem := problem_of(quota):
         raise UsageError(f"{file}: GPUQuota {quota.metadata.name}: {problem}")
     return quota
 
 
-def problem_of(quota: GPUQuota, *, is_beta: bool = False) -> str:
-    """What the API server refuses of a quota's fields together, in a sentence; empty if nothing.
-
-    `is_beta`: the sentence has the fields' names in v1beta1.
-    """
+def problem_of(quota: GPUQuota) -> str:
+    """What the API server refuses of a quota's fields together, in a sentence; empty if nothing."""
     spec, name = quota.spec, quota.metadata.name
     if _NAME.fullmatch(name) is None or len(name) > _LONGEST_NAME:
         return f"metadata.name must be up to {_LONGEST_NAME} of a-z, 0-9, '-' and '.', such as team-a"
-    if spec.limit is not None and spec.gpus is not None:
-        return "spec.gpus is the older name of spec.limit.gpus: write one of them"
     if spec.per != "Together" and (spec.parent is not None or spec.guaranteed is not None):
         return f"spec.per {spec.per}: must be Together with a parent or a guarantee, which are for all of them"
     if spec.parent == name:
         return f"spec.parent {spec.parent}: must be another quota (the path would be {spec.parent} > {spec.parent})"
     guaranteed = None if spec.guaranteed is None else spec.guaranteed.gpus
-    if guaranteed is not None and spec.most.gpus is not None and guaranteed > spec.most.gpus:
+    most = spec.limits.gpus
+    if guaranteed is not None and most is not None and guaranteed > most:
         return (
-            f"spec.guaranteed.gpus {guaranteed}: must not be above the limit of {spec.most.gpus} GPUs: raise the limit "
-            "or lower the guarantee"
+            f"spec.guaranteed.gpus {guaranteed}: must not be above the limit of {most} GPUs: raise the limit or lower "
+            "the guarantee"
         )
-    return _problem_of_reservations(spec, is_beta=is_beta)
+    return _problem_of_reservations(spec)
 
 
-def _problem_of_reservations(spec: GPUQuotaSpec, *, is_beta: bool) -> str:
+def _problem_of_reservations(spec: GPUQuotaSpec) -> str:
     """The same of its advance reservations."""
-    field, start, end = _RESERVATION_FIELDS[is_beta]
-    if not spec.reservations:
+    if not spec.advance_reservations:
         return ""
     if spec.per != "Together":
-        return f"spec.per {spec.per}: must be Together with spec.{field}, which keep GPUs for all of them"
+        return f"spec.per {spec.per}: must be Together with spec.advanceReservations, which keep GPUs for all of them"
     if not spec.names_anyone:
-        return f"spec.{field}: namespaces, users or projects must say for whom GPUs are kept"
-    for index, window in enumerate(spec.reservations):
-        if moment(window.start) >= moment(window.end):
-            return f"spec.{field}[{index}].{end} {window.end}: must be after {start} {window.start}"
+        return "spec.advanceReservations: namespaces, users or projects must say for whom GPUs are kept"
+    for index, each in enumerate(spec.advance_reservations):
+        if moment(each.start_time) >= moment(each.end_time):
+            return (
+                f"spec.advanceReservations[{index}].endTime {each.end_time}: must be after startTime {each.start_time}"
+            )
     return ""
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from dovetail.api.gpujob import GPUJob
-from dovetail.api.versions import V1BETA1_API_VERSION
 from dovetail.kube.errors import Forbidden
 from dovetail_cli.cluster.connection import Cluster, work
 from dovetail_cli.submit import attachments, config_file, create, manifest, on_cluster, scripts
@@ -131,8 +130,7 @@ async def _checked(
 ) -> str:
     job = attachments.preview(job, attached=attached)
     created = await create.create(cluster, job=job, dry_run=True)
-    # Programs create it in the stored version; people keep it in the preferred one, which has the same fields.
-    wanted = create.as_manifest(job) | {"apiVersion": V1BETA1_API_VERSION}
+    wanted = create.as_manifest(job)
     if attached and form != "table":
         along = " and ".join(_ALONG[each.purpose] for each in attached)
         verb = "are" if len(attached) > 1 else "is"

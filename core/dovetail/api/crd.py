@@ -1,6 +1,7 @@
 """The CRDs out of the API types: structural schemas with descriptions, defaults and CEL rules. Pure.
 
-`python -m dovetail.api.crd FOLDER…` writes one file a kind. A test holds `crds/` and these types together.
+`python -m dovetail.api.crd FOLDER` writes one file a kind. A test compares them with
+those of the chart.
 """
 
 import copy
@@ -11,13 +12,13 @@ from typing import Any, Final
 import msgspec
 import yaml
 
-from dovetail.api import gpunodetenants, gpuquota, gpuquota_v1beta1, historyquery, text_formats
+from dovetail.api import gpunodetenants, gpuquota, historyquery, text_formats
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpujob.validation import execution, immutability, topology
 from dovetail.api.gpujob.validation import schema as rules
 from dovetail.api.gpunode import GPUNode
 from dovetail.gpu.request import MAX_TEXT
-from dovetail.names import GROUP, V1BETA1, VERSION
+from dovetail.names import GROUP, VERSION
 
 Schema = dict[str, Any]
 
@@ -106,36 +107,18 @@ def gpunode_crd() -> Schema:
 
 
 def gpuquota_crd() -> Schema:
-    """The CustomResourceDefinition of GPUQuota.
-
-    Its two versions differ, so v1beta1 is served only where a webhook converts: the chart changes both.
-    """
-    schema = _quota_schema(gpuquota.GPUQuota, rules=gpuquota.SPEC_RULES)
-    _windows(schema, field="reservations")["x-kubernetes-validations"] = gpuquota.WINDOW_RULES
-    beta = _quota_schema(gpuquota_v1beta1.GPUQuota, rules=gpuquota_v1beta1.SPEC_RULES)
-    _windows(beta, field="advanceReservations")["x-kubernetes-validations"] = gpuquota_v1beta1.WINDOW_RULES
-    _say_allowed(beta["properties"]["spec"]["properties"], names=("preemptionPolicy",))
-    columns = [_column(*column) for column in gpuquota.COLUMNS]
-    crd = _crd("GPUQuota", plural="gpuquotas", short=["gquota"], scope="Cluster", columns=columns, schema=schema)
-    columns = [_column(*column) for column in gpuquota_v1beta1.COLUMNS]
-    crd["spec"]["versions"][1] = _version(V1BETA1, columns=columns, schema=beta) | {"served": False, "storage": False}
-    return crd
-
-
-def _quota_schema(kind: type[msgspec.Struct], *, rules: list[Schema]) -> Schema:
-    schema = structural_schema(kind)
+    """The CustomResourceDefinition of GPUQuota."""
+    schema = structural_schema(gpuquota.GPUQuota)
     schema["required"] = ["spec"]
     schema["x-kubernetes-validations"] = gpuquota.WHOLE_RULES
     spec = schema["properties"]["spec"]
-    spec["x-kubernetes-validations"] = rules
-    _say_allowed(spec["properties"], names=("per",))
+    spec["x-kubernetes-validations"] = gpuquota.SPEC_RULES
+    reservation = spec["properties"]["advanceReservations"]["items"]
+    reservation["x-kubernetes-validations"] = gpuquota.ADVANCE_RESERVATION_RULES
+    _say_allowed(spec["properties"], names=("per", "preemptionPolicy"))
     text_formats.add_rules(spec)
-    return schema
-
-
-def _windows(schema: Schema, *, field: str) -> Schema:
-    items: Schema = schema["properties"]["spec"]["properties"][field]["items"]
-    return items
+    columns = [_column(*column) for column in gpuquota.COLUMNS]
+    return _crd("GPUQuota", plural="gpuquotas", short=["gquota"], scope="Cluster", columns=columns, schema=schema)
 
 
 def gpunodetenants_crd() -> Schema:
@@ -228,7 +211,6 @@ def _column(name: str, type_: str, path: str, description: str) -> Schema:
 
 
 def _crd(kind: str, *, plural: str, short: list[str], scope: str, columns: list[Schema], schema: Schema) -> Schema:
-    """A CRD with the same schema in both versions: the API server converts such objects by itself."""
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -245,21 +227,16 @@ def _crd(kind: str, *, plural: str, short: list[str], scope: str, columns: list[
             },
             "scope": scope,
             "versions": [
-                _version(VERSION, columns=columns, schema=schema),
-                _version(V1BETA1, columns=columns, schema=schema) | {"storage": False},
+                {
+                    "name": VERSION,
+                    "served": True,
+                    "storage": True,
+                    "subresources": {"status": {}},
+                    "additionalPrinterColumns": columns,
+                    "schema": {"openAPIV3Schema": schema},
+                }
             ],
         },
-    }
-
-
-def _version(name: str, *, columns: list[Schema], schema: Schema) -> Schema:
-    return {
-        "name": name,
-        "served": True,
-        "storage": True,
-        "subresources": {"status": {}},
-        "additionalPrinterColumns": columns,
-        "schema": {"openAPIV3Schema": schema},
     }
 
 
@@ -282,15 +259,15 @@ def crds() -> tuple[Schema, ...]:
 
 
 def files() -> dict[str, str]:
-    """File name to content, for `crds/` and the chart."""
+    """File name to content."""
     return {f"{each['spec']['names']['plural']}.yaml": render(each) for each in crds()}
 
 
 def main() -> None:
-    """Write the CRDs into every folder that the command line names."""
-    for folder in map(Path, sys.argv[1:]):
-        for name, text in files().items():
-            folder.joinpath(name).write_text(text, encoding="utf-8")
+    """Write the CRDs into the folder that the command line names."""
+    (folder,) = sys.argv[1:]
+    for name, text in files().items():
+        Path(folder, name).write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 The platform's people write the spec, the operator writes the status.
 """
 
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 from msgspec import Meta
 
@@ -15,6 +15,7 @@ from dovetail.names import API_VERSION
 
 KIND: Final = "GPUQuota"
 Per = Literal["Together", "Namespace", "User"]
+PreemptionPolicy = Literal["PreemptLowerPriority", "Never"]
 Count = Annotated[int, Meta(ge=0, le=1_000_000)]
 Label = Annotated[str, Meta(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=63)]
 User = Annotated[str, Meta(min_length=1, max_length=253)]
@@ -22,21 +23,16 @@ Moment = Annotated[Timestamp, Meta(pattern=TIME)]
 DeviceMemory = Annotated[str, Meta(pattern=DEVICE_MEMORY, max_length=12)]
 
 
-class ReservedGPUs(Described, frozen=True, kw_only=True):
-    """What an advance reservation keeps, in every version."""
+class AdvanceReservation(Described, frozen=True, kw_only=True):
+    """GPUs that are kept for a period for those whom the quota names."""
 
     name: Annotated[Label, Meta(description="Name of the advance reservation, for messages.")]
     gpus: Annotated[int, Meta(description="Number of whole GPUs.", ge=1, le=100_000)]
     pool: Annotated[
         Label | None, Meta(description="Only GPUs of nodes of this pool (label dovetail.dev/pool). Unset: of any.")
     ] = None
-
-
-class Window(ReservedGPUs, frozen=True, kw_only=True):
-    """GPUs that are kept for a period for those whom the quota names."""
-
-    start: Annotated[Moment, Meta(description="The start (RFC 3339), such as 2026-01-31T18:00:00Z.")]
-    end: Annotated[Moment, Meta(description="The end (RFC 3339); after `start`.")]
+    start_time: Annotated[Moment, Meta(description="The start (RFC 3339), such as 2026-01-31T18:00:00Z.")]
+    end_time: Annotated[Moment, Meta(description="The end (RFC 3339); after `startTime`.")]
 
 
 class GPUAmounts(Described, frozen=True, kw_only=True):
@@ -65,8 +61,17 @@ class GPUAmounts(Described, frozen=True, kw_only=True):
         return None if self.memory is None else mebibytes(self.memory, rounding="down")
 
 
-class QuotaSubjects(Described, frozen=True, kw_only=True):
-    """Whom a quota applies to, its place in the tree and its weights: the fields that are the same in every version."""
+class QuotaLimit(GPUAmounts, frozen=True, kw_only=True):
+    """How much may be in use at a time. An absent field sets no limit."""
+
+    running_jobs: Annotated[Count | None, Meta(description="GPUJobs that may run at a time.")] = None
+    queued_jobs: Annotated[
+        Count | None, Meta(description="GPUJobs that may be in the queue; the rest wait outside it.")
+    ] = None
+
+
+class GPUQuotaSpec(Described, frozen=True, kw_only=True):
+    """Whom the quota applies to, and its limits. An absent field sets no limit."""
 
     namespaces: Annotated[
         list[Label], Meta(description="It applies to jobs and pods of these namespaces. Empty: all.", max_length=256)
@@ -127,43 +132,30 @@ class QuotaSubjects(Described, frozen=True, kw_only=True):
         list[Label],
         Meta(description="Only nodes of these pools (label dovetail.dev/pool). Empty: any node.", max_length=64),
     ] = []
-
-
-class GPUQuotaSpec(QuotaSubjects, frozen=True, kw_only=True):
-    """Whom the quota applies to, and its limits. An absent field sets no limit."""
-
     limit: Annotated[
-        GPUAmounts | None,
-        Meta(description="GPUs that may be in use at a time. `limit.gpus` is the newer name of `gpus`."),
+        QuotaLimit | None,
+        Meta(description="How much may be in use at a time; a share of a GPU counts as its fraction."),
     ] = None
-    gpus: Annotated[
-        Count | None,
-        Meta(description="GPUs that may be in use at a time; a share counts as its fraction. Not with `limit`."),
-    ] = None
-    running_jobs: Annotated[Count | None, Meta(description="GPUJobs that may run at a time.")] = None
-    queued_jobs: Annotated[
-        Count | None, Meta(description="GPUJobs that may be in the queue; the rest wait outside it.")
-    ] = None
-    may_preempt: Annotated[
-        bool,
+    preemption_policy: Annotated[
+        PreemptionPolicy,
         Meta(
-            description="Whether its jobs may preempt running jobs, if preemption is on. One quota with false is "
-            "enough to forbid it."
+            description="PreemptLowerPriority: its jobs may preempt running jobs, if preemption is on. Never: they may "
+            "not. One quota with Never is enough to forbid it."
         ),
-    ] = True
-    reservations: Annotated[
-        list[Window],
+    ] = "PreemptLowerPriority"
+    advance_reservations: Annotated[
+        list[AdvanceReservation],
         Meta(
-            description="Advance reservations: GPUs that are kept for a period.",
+            description="GPUs that are kept for a period.",
             max_length=32,
             extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
         ),
     ] = []
 
     @property
-    def most(self) -> GPUAmounts:
-        """The limits that count GPUs, by either of their names."""
-        return self.limit or GPUAmounts(gpus=self.gpus)
+    def limits(self) -> QuotaLimit:
+        """The limits; all are None where `limit` is absent."""
+        return self.limit or QuotaLimit()
 
     @property
     def names_anyone(self) -> bool:
@@ -259,23 +251,10 @@ class GPUQuota(Described, frozen=True, kw_only=True):
     status: GPUQuotaStatus = GPUQuotaStatus()
 
 
-def reservation_rules(field: str) -> list[dict[str, Any]]:
-    """The rules of a spec about its advance reservations, which are in this field."""
-    none = f"!has(self.{field}) || self.{field}.size() == 0"
-    named = " || ".join(f"(has(self.{each}) && self.{each}.size() > 0)" for each in ("namespaces", "users", "projects"))
-    return [
-        {
-            "rule": f"{none} || !has(self.per) || self.per == 'Together'",
-            "message": f"{field} are kept for all whom the quota binds: per must be Together",
-        },
-        {
-            "rule": f"{none} || {named}",
-            "message": f"{field} keep GPUs for those whom the quota names: namespaces, users and projects must not all "
-            "be empty",
-        },
-    ]
-
-
+_NO_RESERVATIONS: Final = "!has(self.advanceReservations) || self.advanceReservations.size() == 0"
+_NAMES_SOMEONE: Final = " || ".join(
+    f"(has(self.{each}) && self.{each}.size() > 0)" for each in ("namespaces", "users", "projects")
+)
 WHOLE_RULES: Final = [
     # Longer circles need a look at other objects: the operator names them in the condition Valid.
     {
@@ -283,35 +262,39 @@ WHOLE_RULES: Final = [
         "message": "spec.parent must be another GPUQuota",
     },
 ]
-TREE_RULE: Final = {
-    "rule": "!has(self.per) || self.per == 'Together' || (!has(self.parent) && !has(self.guaranteed))",
-    "message": "guaranteed and parent are for all whom the quota applies to: per must be Together",
-}
 SPEC_RULES: Final = [
-    *reservation_rules("reservations"),
-    TREE_RULE,
     {
-        "rule": "!has(self.limit) || !has(self.gpus)",
-        "message": "gpus is the older name of limit.gpus: write one of them",
+        "rule": f"{_NO_RESERVATIONS} || !has(self.per) || self.per == 'Together'",
+        "message": "advanceReservations are kept for all whom the quota binds: per must be Together",
     },
     {
-        "rule": "!has(self.guaranteed) || !has(self.guaranteed.gpus) || ((!has(self.gpus) || self.guaranteed.gpus <= "
-        "self.gpus) && (!has(self.limit) || !has(self.limit.gpus) || self.guaranteed.gpus <= self.limit.gpus))",
+        "rule": f"{_NO_RESERVATIONS} || {_NAMES_SOMEONE}",
+        "message": "advanceReservations keep GPUs for those whom the quota names: namespaces, users and projects must "
+        "not all be empty",
+    },
+    {
+        "rule": "!has(self.per) || self.per == 'Together' || (!has(self.parent) && !has(self.guaranteed))",
+        "message": "guaranteed and parent are for all whom the quota applies to: per must be Together",
+    },
+    {
+        "rule": "!has(self.guaranteed) || !has(self.guaranteed.gpus) || !has(self.limit) || !has(self.limit.gpus) || "
+        "self.guaranteed.gpus <= self.limit.gpus",
         # No messageExpression: the API server refuses a CRD that builds a text from numbers as too expensive.
-        "message": "guaranteed.gpus must not be above limit.gpus (or gpus): raise the limit or lower the guarantee",
+        "message": "guaranteed.gpus must not be above limit.gpus: raise the limit or lower the guarantee",
     },
 ]
-WINDOW_RULES: Final = [{"rule": in_order("self.start", later="self.end"), "message": "end must be after start"}]
+ADVANCE_RESERVATION_RULES: Final = [
+    {"rule": in_order("self.startTime", later="self.endTime"), "message": "endTime must be after startTime"}
+]
 COLUMNS: Final = [
     ("Per", "string", ".spec.per", "Whether its limits are for all together, for each namespace or for each user."),
     ("GPUs", "number", ".status.gpus", "GPUs in use by all whom it applies to."),
-    ("Max-GPUs", "integer", ".spec.gpus", "GPUs that may be in use."),
-    ("Limit", "integer", ".spec.limit.gpus", "GPUs that may be in use, by the newer name of the field."),
+    ("Max-GPUs", "integer", ".spec.limit.gpus", "GPUs that may be in use."),
     ("Guaranteed", "number", ".status.guarantee.gpus", "GPUs that are guaranteed now."),
     ("Borrowed", "number", ".status.guarantee.borrowed", "GPUs in use beyond the guarantee."),
     ("Running", "integer", ".status.runningJobs", "Jobs that run or start."),
-    ("Max-Running", "integer", ".spec.runningJobs", "Jobs that may run."),
+    ("Max-Running", "integer", ".spec.limit.runningJobs", "Jobs that may run."),
     ("Queued", "integer", ".status.queuedJobs", "Jobs that stand in the queue."),
-    ("Max-Queued", "integer", ".spec.queuedJobs", "Jobs that may stand in the queue."),
+    ("Max-Queued", "integer", ".spec.limit.queuedJobs", "Jobs that may stand in the queue."),
     ("Age", "date", ".metadata.creationTimestamp", "Time since the object was made."),
 ]

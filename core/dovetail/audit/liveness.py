@@ -84,7 +84,7 @@ def withheld(
                 message = f"GPU {uuid} takes no work since {reshape.requested_time}, when its partition was requested"
                 yield Finding(kind="CapacityWithheld", subject=node.metadata.name, message=message)
     for quota in quotas:
-        ends = [moment(each.end) for each in quota.spec.reservations]
+        ends = [moment(each.end_time) for each in quota.spec.advance_reservations]
         if quota.status.kept and all(end + older_than < now for end in ends):
             nodes = ", ".join(node.name for node in quota.status.kept)
             message = f"its status keeps GPUs of {nodes}, but none of its advance reservations lasts"

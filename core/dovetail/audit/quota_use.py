@@ -166,15 +166,15 @@ def _counted_as(holder: Holder, *, quota: DatedQuota) -> str | None:
 
 
 def _limits(quota: DatedQuota) -> Iterator[tuple[str, int]]:
-    most = quota.spec.most
+    most = quota.spec.limits
     if most.gpus is not None:
         yield "gpus", most.gpus * WHOLE_MILLI
     if most.memory_mib is not None:
         yield "memory", most.memory_mib
     for model, gpus in most.models.items():
         yield f"model {normalise(model).family}", gpus * WHOLE_MILLI
-    if quota.spec.running_jobs is not None:
-        yield "jobs", quota.spec.running_jobs
+    if most.running_jobs is not None:
+        yield "jobs", most.running_jobs
 
 
 def _said(what: str, *, amount: int) -> str:

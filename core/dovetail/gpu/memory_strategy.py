@@ -38,5 +38,5 @@ def fraction_of(strategy: str, *, field: str = "memory strategy") -> float:
 
 
 def text_of(fraction: float) -> str:
-    """The fraction as a strategy: by its name where it has one, because an earlier version reads names only."""
+    """The fraction as a strategy: by its name where it has one."""
     return next((name for name, part in FRACTIONS.items() if part == fraction), f"{fraction:g}")

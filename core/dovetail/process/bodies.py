@@ -40,30 +40,26 @@ class Bodies:
         self._coming: dict[asyncio.Timeout, None] = {}
 
     @asynccontextmanager
-    async def read(self, request: web.BaseRequest, *, most_bytes: int | None = None) -> AsyncIterator[bytearray]:
-        """Read the body, which counts as held until the end of the block. Raises `BodyError`.
-
-        `most_bytes` is the bound on this body, where it differs from that of the others.
-        """
-        most = self._most_bytes if most_bytes is None else most_bytes
-        if (request.content_length or 0) > most:
-            raise _too_large(most)
+    async def read(self, request: web.BaseRequest) -> AsyncIterator[bytearray]:
+        """Read the body, which counts as held until the end of the block. Raises `BodyError`."""
+        if (request.content_length or 0) > self._most_bytes:
+            raise _too_large(self._most_bytes)
         body = bytearray()
         try:
-            await self._fill(body, request=request, most=most)
+            await self._fill(body, request=request)
             yield body
         finally:
             self._held -= len(body)
             self._freed.set()
 
-    async def _fill(self, body: bytearray, *, request: web.BaseRequest, most: int) -> None:
+    async def _fill(self, body: bytearray, *, request: web.BaseRequest) -> None:
         try:
             async with asyncio.timeout(self._seconds) as deadline:
                 self._coming[deadline] = None
                 try:
                     while chunk := await request.content.readany():
-                        if len(body) + len(chunk) > most:
-                            raise _too_large(most)
+                        if len(body) + len(chunk) > self._most_bytes:
+                            raise _too_large(self._most_bytes)
                         await self._room_for(len(chunk), besides=deadline)
                         body += chunk
                         self._held += len(chunk)

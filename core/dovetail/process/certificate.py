@@ -20,9 +20,7 @@ AUTHORITIES: Final = "ca.crt"  # the CAs of clients, in the folder of a server's
 log = logs.get_logger("dovetail.certificate")
 
 
-async def appearing(
-    folder: Path, *, stop: asyncio.Event, clients: Path | None = None, optional: bool = False
-) -> "Certificate | None":
+async def appearing(folder: Path, *, stop: asyncio.Event, clients: Path | None = None) -> "Certificate | None":
     """Wait for the folder's certificate, which `dovetail-certificates` may still be creating.
 
     None if `stop` is set first. Raises `ConfigError` for an unusable certificate.
@@ -31,7 +29,7 @@ async def appearing(
         log.info("waiting for the certificate", folder=str(folder))
     while not stop.is_set():
         if _is_there(folder, clients=clients):
-            return Certificate(folder, clients=clients, optional=optional)
+            return Certificate(folder, clients=clients)
         with suppress(TimeoutError):
             await asyncio.wait_for(stop.wait(), timeout=_WAIT_SECONDS)
     return None
@@ -48,14 +46,12 @@ def _files(folder: Path, *, clients: Path | None) -> list[Path]:
 class Certificate:
     """`tls.crt` and `tls.key` in a folder, as in a mounted Secret; `clients` is a file with the CAs of clients.
 
-    With `optional`, a client without a certificate is connected too, and the server decides by request what it may do.
     Servers listen with `context`. Raises `ConfigError` for unusable files.
     """
 
-    def __init__(self, folder: Path, *, clients: Path | None = None, optional: bool = False) -> None:
+    def __init__(self, folder: Path, *, clients: Path | None = None) -> None:
         self._folder = folder
         self._clients = clients
-        self._verify = ssl.CERT_OPTIONAL if optional else ssl.CERT_REQUIRED
         self._loaded = self._contents()
         self._current = self.context = self._context()
         # A context can get a new certificate, but cannot lose a CA. Each new connection therefore takes the newest one.
@@ -103,7 +99,7 @@ class Certificate:
             if self._clients is not None:
                 file = self._clients
                 context.load_verify_locations(file)
-                context.verify_mode = self._verify
+                context.verify_mode = ssl.CERT_REQUIRED
                 # The client's certificate is verified in full handshakes only. TLS 1.3 shortens them by tickets alone.
                 context.minimum_version = ssl.TLSVersion.TLSv1_3
                 context.num_tickets = 0

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable
 
 import msgspec
 
-from dovetail.api.gpuquota import GPUQuota, Per, QuotaUse, Window
+from dovetail.api.gpuquota import AdvanceReservation, GPUQuota, Per, PreemptionPolicy, QuotaUse
 from dovetail.query.borrowers import Borrower, borrowers_from
 from dovetail.query.errors import NotFoundError
 
@@ -46,16 +46,16 @@ class QuotaUseRow(msgspec.Struct, frozen=True, kw_only=True):
 class QuotaReservationRow(msgspec.Struct, frozen=True, kw_only=True):
     """An advance reservation.
 
-    name   its name
-    start  when it begins (RFC 3339)
-    end    when it ends (RFC 3339)
-    gpus   the number of GPUs
-    pool   the pool that it is in; None for any
+    name        its name
+    start_time  when it begins (RFC 3339)
+    end_time    when it ends (RFC 3339)
+    gpus        the number of GPUs
+    pool        the pool that it is in; None for any
     """
 
     name: str
-    start: str
-    end: str
+    start_time: str
+    end_time: str
     gpus: int
     pool: str | None
 
@@ -103,23 +103,23 @@ class QuotaGuaranteeRow(msgspec.Struct, frozen=True, kw_only=True):
 class QuotaRow(msgspec.Struct, frozen=True, kw_only=True):
     """A GPUQuota.
 
-    name          its name
-    namespaces    the namespaces that it concerns
-    users         the users that it concerns
-    projects      the projects that it concerns
-    parent        the quota above it; None at the top
-    guarantee     its guarantee; None outside a tree
-    problems      contradictions in the tree, and why less is guaranteed than it says
-    per           whether it counts each namespace or user, or all of them together
-    shares        the shares of its namespaces or users in the cluster; None for no fair share
-    pools         the pools that it allows; empty for all
-    max_priority  the highest priority that it allows; None for no limit
-    may_preempt   whether its jobs may preempt others
-    limits        its limits
-    models        its limits by model, in GPUs
-    used          what is used of them by all together
-    uses          what each namespace or user uses
-    reservations  its advance reservations
+    name                  its name
+    namespaces            the namespaces that it concerns
+    users                 the users that it concerns
+    projects              the projects that it concerns
+    parent                the quota above it; None at the top
+    guarantee             its guarantee; None outside a tree
+    problems              contradictions in the tree, and why less is guaranteed than it says
+    per                   whether it counts each namespace or user, or all of them together
+    shares                the shares of its namespaces or users in the cluster; None for no fair share
+    pools                 the pools that it allows; empty for all
+    max_priority          the highest priority that it allows; None for no limit
+    preemption_policy     whether its jobs may preempt others: PreemptLowerPriority or Never
+    limits                its limits
+    models                its limits by model, in GPUs
+    used                  what is used of them by all together
+    uses                  what each namespace or user uses
+    advance_reservations  its advance reservations
     """
 
     name: str
@@ -133,12 +133,12 @@ class QuotaRow(msgspec.Struct, frozen=True, kw_only=True):
     shares: int | None
     pools: list[str]
     max_priority: int | None
-    may_preempt: bool
+    preemption_policy: PreemptionPolicy
     limits: QuotaAmounts
     models: dict[str, int]
     used: QuotaAmounts
     uses: list[QuotaUseRow]
-    reservations: list[QuotaReservationRow]
+    advance_reservations: list[QuotaReservationRow]
 
 
 def choose(quotas: Iterable[GPUQuota], *, names: Collection[str]) -> list[GPUQuota]:
@@ -165,14 +165,14 @@ def quota_row(quota: GPUQuota, *, quotas: Iterable[GPUQuota] = ()) -> QuotaRow:
         shares=spec.shares,
         pools=spec.pools,
         max_priority=spec.max_priority,
-        may_preempt=spec.may_preempt,
+        preemption_policy=spec.preemption_policy,
         limits=QuotaAmounts(
-            gpus=spec.most.gpus,
-            memory_mib=spec.most.memory_mib,
-            running_jobs=spec.running_jobs,
-            queued_jobs=spec.queued_jobs,
+            gpus=spec.limits.gpus,
+            memory_mib=spec.limits.memory_mib,
+            running_jobs=spec.limits.running_jobs,
+            queued_jobs=spec.limits.queued_jobs,
         ),
-        models=spec.most.models,
+        models=spec.limits.models,
         used=QuotaAmounts(
             gpus=status.gpus,
             memory_mib=status.memory_mib,
@@ -180,7 +180,7 @@ def quota_row(quota: GPUQuota, *, quotas: Iterable[GPUQuota] = ()) -> QuotaRow:
             queued_jobs=status.queued_jobs,
         ),
         uses=[_use(use) for use in status.uses],
-        reservations=[_reservation(each) for each in spec.reservations],
+        advance_reservations=[_reservation(each) for each in spec.advance_reservations],
     )
 
 
@@ -213,5 +213,7 @@ def _use(use: QuotaUse) -> QuotaUseRow:
     )
 
 
-def _reservation(each: Window) -> QuotaReservationRow:
-    return QuotaReservationRow(name=each.name, start=each.start, end=each.end, gpus=each.gpus, pool=each.pool)
+def _reservation(each: AdvanceReservation) -> QuotaReservationRow:
+    return QuotaReservationRow(
+        name=each.name, start_time=each.start_time, end_time=each.end_time, gpus=each.gpus, pool=each.pool
+    )

@@ -101,11 +101,11 @@ def _quota(quota: GPUQuota, *, sees: Visibility, users: frozenset[str], projects
         problems=[QuotaProblem(reason=each.reason, message=each.message) for each in status.conditions if each.message]
         if sees.everything
         else [],
-        gpus_limit=spec.most.gpus,
-        memory_mib_limit=spec.most.memory_mib,
-        models_limit=spec.most.models,
-        running_jobs_limit=spec.running_jobs,
-        queued_jobs_limit=spec.queued_jobs,
+        gpus_limit=spec.limits.gpus,
+        memory_mib_limit=spec.limits.memory_mib,
+        models_limit=spec.limits.models,
+        running_jobs_limit=spec.limits.running_jobs,
+        queued_jobs_limit=spec.limits.queued_jobs,
         shares=spec.shares,
         max_priority=spec.max_priority,
         gpus=status.gpus,

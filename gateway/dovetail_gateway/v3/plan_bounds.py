@@ -12,14 +12,14 @@ from dovetail_gateway.v3.types.plan import PlanDrain, PlanWindow
 
 def windows(quotas: Iterable[GPUQuota], *, sees: Visibility) -> Iterator[PlanWindow]:
     """The advance reservations, by start. Those of other tenants have no names."""
-    found = [(window, quota) for quota in quotas for window in quota.spec.reservations]
-    for window, quota in sorted(found, key=lambda each: (each[0].start, each[0].name)):
+    found = [(window, quota) for quota in quotas for window in quota.spec.advance_reservations]
+    for window, quota in sorted(found, key=lambda each: (each[0].start_time, each[0].name)):
         is_shown = _applies_to(quota, sees=sees)
         yield PlanWindow(
             quota=quota.metadata.name if is_shown else None,
             name=window.name if is_shown else None,
-            start=window.start,
-            end=window.end,
+            start=window.start_time,
+            end=window.end_time,
             gpus=window.gpus,
             pool=window.pool,
         )

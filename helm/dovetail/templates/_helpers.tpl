@@ -376,11 +376,6 @@ service: {name: dovetail-webhook, namespace: {{ .root.Release.Namespace }}, port
 {{- end }}
 {{- end }}
 
-{{/* The CRDs whose versions differ, as JSON: the webhook converts their objects. */}}
-{{- define "dovetail.converted" -}}
-["gpuquotas.dovetail.dev"]
-{{- end }}
-
 {{/* The host of the webhook's URL if it is an IP address; empty if it is a name, or if there is none. */}}
 {{- define "dovetail.webhookAddress" -}}
 {{- with .Values.webhook.url -}}

@@ -35,10 +35,8 @@ def sums(
 ) -> list[HistorySums]:
     """The sums by group, the most GPU seconds first, the sum of all others last."""
     group = _group(by)
-    # A record that cannot be read has no sums.
-    meant = [*conditions, JOBS.c.whole_user.is_not(None)]
-    largest = connection.execute(_largest(meant, group=group, most=most)).scalars().all()
-    grouped = _grouped(meant, group=group, largest=largest if len(largest) == most else None)
+    largest = connection.execute(_largest(conditions, group=group, most=most)).scalars().all()
+    grouped = _grouped(conditions, group=group, largest=largest if len(largest) == most else None)
     phases: dict[str, dict[str, int]] = {}
     for row in connection.execute(_phases(grouped)):
         phases.setdefault(row.label, {})[row.phase] = row.jobs
@@ -54,7 +52,7 @@ def sums(
 def _group(by: Grouping) -> sql.ColumnElement[str]:
     match by:
         case "User":
-            return JOBS.c.whole_user
+            return JOBS.c.user
         case "Name":
             return JOBS.c.name
         case "Project":

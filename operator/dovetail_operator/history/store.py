@@ -21,7 +21,7 @@ from dovetail.decoding import UnreadableError, decode
 from dovetail.logs import get_logger
 from dovetail_operator.history import aggregates, database_url
 from dovetail_operator.history.database_url import HistoryURLError
-from dovetail_operator.history.schema import JOBS, USER_LENGTH, prepare, summed_columns
+from dovetail_operator.history.schema import JOBS, SchemaError, prepare, summed_columns
 
 log = get_logger("dovetail.operator.history")
 
@@ -70,6 +70,8 @@ class HistoryStore:
                     connection.exec_driver_sql("PRAGMA journal_mode=WAL")
             prepare(self._engine)
             self._opened = self._file_there()
+        except SchemaError as error:
+            raise HistoryError(self.where, problem=str(error)) from error
         except (OSError, sql.exc.SQLAlchemyError) as error:
             raise HistoryError(self.where, problem=self._problem(error)) from error
 
@@ -185,12 +187,13 @@ def _conditions(namespace: str, *, question: HistoryQuerySpec) -> list[sql.Colum
         found.append(JOBS.c.ended < _utc(question.until))
     if question.names or question.numbers:
         found.append(sql.or_(JOBS.c.name.in_(question.names), JOBS.c.number.in_(question.numbers)))
-    users = [user[:USER_LENGTH] for user in question.users]
-    for column, wanted in ((JOBS.c.user, users), (JOBS.c.phase, question.phases)):
+    for column, wanted in (
+        (JOBS.c.user, question.users),
+        (JOBS.c.phase, question.phases),
+        (JOBS.c.project, question.projects),
+    ):
         if wanted:
             found.append(column.in_(wanted))
-    if question.projects:
-        found.append(JOBS.c.project.in_(question.projects))
     return found
 
 
@@ -218,10 +221,10 @@ def _row(record: JobRecord) -> dict[str, Any]:
         "namespace": record.namespace,
         "name": record.name,
         "number": record.number,
-        "user": record.user[:USER_LENGTH],
+        "user": record.user,
+        "project": record.project[:63],
         "phase": record.phase,
         "ended": ended,
-        "gpu_seconds": record.gpu_seconds,
         "record": msgspec.json.encode(whole).decode(),
         **summed_columns(record),
         # PostgreSQL accepts no NUL in text.

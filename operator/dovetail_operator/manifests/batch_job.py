@@ -107,10 +107,7 @@ def build_job(
 
 
 class _Written(Described, frozen=True, kw_only=True):
-    """A template in the form that its digest covers.
-
-    Earlier operators stored templates in this form, so their digests remain valid.
-    """
+    """A template in the form that its digest covers."""
 
     spec: dict[str, Any]
     metadata: TemplateMetadata = TemplateMetadata()

@@ -78,8 +78,6 @@ def _factors(text: str) -> Factors:
 
 
 def _held(text: str) -> Held:
-    """Read what `_data` wrote; an earlier version wrote nothing. Raises `ValueError` for other text."""
-    if not text:
-        return Held()
+    """Read what `_data` wrote. Raises `ValueError` for other text."""
     jobs, within = text.split()
     return Held(jobs=int(jobs), within=float(within))

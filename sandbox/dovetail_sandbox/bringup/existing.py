@@ -20,7 +20,7 @@ def is_up(cluster: Cluster, *, report: Reporter) -> bool:
     if known and known.phase == "starting" and identity.alive(known.starter):
         raise SandboxError(f"Sandbox {cluster.name!r} is being started by process {known.starter.pid}.")  # type: ignore[union-attr]  # alive
     if known and known.phase == "ready" and identity.alive(known.supervisor):
-        cluster.check_credential()
+        cluster.check_format()
         for component in cluster.observed().values():
             if component.state in {"exited", "waiting"}:
                 raise cluster.failure(component)
@@ -66,6 +66,7 @@ def reserve(cluster: Cluster, *, plan: Plan, earlier: State | None) -> None:
         cluster.folder.mkdir(parents=True, mode=0o700, exist_ok=True)
         began = State(
             name=cluster.name,
+            format=state.FORMAT,
             created_at=datetime.now(UTC).isoformat(timespec="seconds"),
             ports=choose_ports(plan, earlier=earlier, taken=taken),
             kept=earlier.kept if earlier else None,

@@ -2,7 +2,7 @@
 
 In the sandbox's folder, the next `up` finds:
 
-    state.json              its ports, and `kept`: the format of all this
+    state.json              its ports, the format of all this, and `kept`
     queue/etcd/             every API object: jobs, their states and numbers, quotas
     kwok/clusters/kwok/pki  the certificates, so that tokens stay valid
     local-node/runs/        the runs of jobs, by which processes are found again
@@ -17,10 +17,8 @@ from typing import Final
 
 from dovetail_sandbox.errors import KeptQueueError
 from dovetail_sandbox.programs import catalog
-from dovetail_sandbox.state import Kept, State
+from dovetail_sandbox.state import FORMAT, Kept, State
 
-# Every user of the machine could write into a queue of format 1, past the API server: its jobs may be others'.
-FORMAT: Final = 2
 _PKI: Final = "pki"
 
 
@@ -36,7 +34,7 @@ def is_kept(folder: Path, *, known: State | None) -> bool:
 
 def current() -> Kept:
     """What this Dovetail writes."""
-    return Kept(format=FORMAT, kubernetes=_kubernetes())
+    return Kept(kubernetes=_kubernetes())
 
 
 def check(folder: Path, *, known: State | None) -> None:
@@ -50,10 +48,8 @@ def _problem(folder: Path, *, known: State | None) -> str:
     if known is None:
         return "its state.json is missing or unreadable"
     kept = known.kept
-    if kept is not None and kept.format < FORMAT:
-        return "an earlier Dovetail let every user of this machine write into it, so its jobs may be those of others"
-    if kept is not None and kept.format > FORMAT:
-        return f"its format is {kept.format}, and this Dovetail knows {FORMAT}: use the version that wrote it"
+    if known.format != FORMAT:
+        return f"another version of Dovetail wrote it (format {known.format}, and this one knows {FORMAT})"
     if kept is not None and _minor(kept.kubernetes) > _minor(_kubernetes()):
         return f"Kubernetes {kept.kubernetes} wrote it, and this Dovetail has {_kubernetes()}: use a newer one"
     if not (etcd_data(folder) / "member").is_dir():

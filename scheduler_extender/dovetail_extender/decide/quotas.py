@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from dovetail import names
 from dovetail.api.builtin import Node, Pod
-from dovetail.api.gpuquota import GPUAmounts, GPUQuota, GPUQuotaSpec
+from dovetail.api.gpuquota import GPUQuota, GPUQuotaSpec
 from dovetail.api.meta import EventType
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Ask, Claim
@@ -143,9 +143,10 @@ class PodQuotas:
 
 
 def _says_anything(spec: GPUQuotaSpec) -> bool:
+    most = spec.limits
     # A quota with a parent brings the limits of those above it, and makes its parent apply to no one else.
-    limits = spec.most != GPUAmounts() or spec.max_priority is not None
-    return bool(spec.pools) or limits or spec.parent is not None
+    said = (most.gpus, most.memory, spec.max_priority, spec.parent)
+    return bool(spec.pools or most.models) or any(each is not None for each in said)
 
 
 def _refusal(refused: Refused) -> Refusal:

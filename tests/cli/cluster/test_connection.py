@@ -8,7 +8,7 @@ from dovetail_cli.cluster.connection import Cluster, leave_out, read_jobs
 from tests.cli.builders import make_job
 from tests.core.kube.api import Answer, Api
 
-JOBS = "GET /apis/dovetail.dev/v1alpha1/namespaces/team/gpujobs"
+JOBS = "GET /apis/dovetail.dev/v1beta1/namespaces/team/gpujobs"
 ODD = b'{"metadata":{"namespace":"team","name":"odd"},"spec":{"gpu":1,"priority":"high","template":{"spec":{}}}}'
 DEEP = b'{"metadata":{"namespace":"team","name":"deep"},"spec":' + b'{"x":' * 9_000 + b"1" + b"}" * 9_001
 

@@ -21,8 +21,8 @@ from tests.core.explain.builders import make_node
 from tests.core.kube.api import Answer, Api
 
 PODS, NODES = "GET /api/v1/pods", "GET /api/v1/nodes"
-GPUNODES, JOBS = "GET /apis/dovetail.dev/v1alpha1/gpunodes", "GET /apis/dovetail.dev/v1alpha1/gpujobs"
-QUOTAS = "GET /apis/dovetail.dev/v1alpha1/gpuquotas"
+GPUNODES, JOBS = "GET /apis/dovetail.dev/v1beta1/gpunodes", "GET /apis/dovetail.dev/v1beta1/gpujobs"
+QUOTAS = "GET /apis/dovetail.dev/v1beta1/gpuquotas"
 BATCH_JOBS = "GET /apis/batch/v1/jobs"
 NODE_POOLS = "GET /apis/karpenter.sh/v1/nodepools"
 SLICES = "GET /apis/resource.k8s.io/v1/resourceslices"
@@ -56,7 +56,7 @@ def api(api: Api) -> Api:
 
 async def test_everything_is_read_page_by_page_and_counted(api: Api, cluster: Cluster) -> None:
     api.answer(PODS, page(make_pod("p"), more="next"), page(make_pod("q")))
-    api.answer(QUOTAS, page(make_quota(gpus=3)))
+    api.answer(QUOTAS, page(make_quota(limit={"gpus": 3})))
     said: list[str] = []
     taken = await snapshot.take(cluster, say=said.append)
     assert [pod.metadata.name for pod in taken.pods] == ["p", "q"]

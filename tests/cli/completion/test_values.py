@@ -14,7 +14,7 @@ from dovetail_cli.completion.cache import FRESH_SECONDS, cached
 from tests.cli.builders import make_gpunode, make_job
 from tests.core.kube.api import Answer, Api
 
-JOBS = "GET /apis/dovetail.dev/v1alpha1/namespaces/default/gpujobs"
+JOBS = "GET /apis/dovetail.dev/v1beta1/namespaces/default/gpujobs"
 
 
 def listed(*objects: Any) -> Answer:
@@ -62,7 +62,7 @@ async def test_a_name_that_a_shell_would_interpret_is_offered_by_number_alone(
 
 
 async def test_single_devices_are_offered_once_the_node_is_clear(api: Api, kubeconfig: str) -> None:
-    api.answer("GET /apis/dovetail.dev/v1alpha1/gpunodes", listed(make_gpunode("a-1"), make_gpunode("b-1")))
+    api.answer("GET /apis/dovetail.dev/v1beta1/gpunodes", listed(make_gpunode("a-1"), make_gpunode("b-1")))
     assert await ask("devices", "", kubeconfig=kubeconfig) == ["a-1:all", "b-1:all"]
     assert await ask("devices", "b", kubeconfig=kubeconfig) == ["b-1:all", "b-1:0", "b-1:1"]
 

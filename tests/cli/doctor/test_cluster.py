@@ -28,7 +28,7 @@ async def test_what_pods_ask_and_where_jobs_are_is_read_of_all_namespaces(api: A
     limits = [{"nvidia.com/gpu": "1", "cpu": "1"}, {"amd.com/gpu": "0"}]
     containers = [{"name": f"c{at}", "resources": {"limits": each}} for at, each in enumerate(limits)]
     api.answer("GET /api/v1/pods", listing({"metadata": {"namespace": "a"}, "spec": {"initContainers": containers}}))
-    api.answer("GET /apis/dovetail.dev/v1alpha1/gpujobs", listing({"metadata": {"namespace": "b"}, "spec": {"gpu": 1}}))
+    api.answer("GET /apis/dovetail.dev/v1beta1/gpujobs", listing({"metadata": {"namespace": "b"}, "spec": {"gpu": 1}}))
     assert (await read_pods(cluster)).resources_asked == {"a": {"nvidia.com/gpu"}}
     assert await job_namespaces(cluster) == {"b"}
 
@@ -62,7 +62,7 @@ def test_many_nodes_in_order_are_one_line_and_whole_in_json() -> None:
 
 async def test_a_user_without_any_rights_is_told_what_could_not_be_looked_at(api: Api, cluster: Cluster) -> None:
     no = Answer(status=403, body={"code": 403, "reason": "Forbidden", "message": "you may not"})
-    dovetail, release = "/apis/dovetail.dev/v1alpha1", "namespaces/dovetail-system"
+    dovetail, release = "/apis/dovetail.dev/v1beta1", "namespaces/dovetail-system"
     admission = "/apis/admissionregistration.k8s.io/v1"
     for path in (
         f"{dovetail}/namespaces/default/gpujobs", f"{dovetail}/gpuquotas", "/api/v1/nodes",

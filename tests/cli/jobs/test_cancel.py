@@ -9,7 +9,7 @@ from dovetail_cli.jobs import cancel
 from tests.cli.builders import make_job
 from tests.core.kube.api import Answer, Api, refusal
 
-JOBS = "/apis/dovetail.dev/v1alpha1/namespaces/default/gpujobs"
+JOBS = "/apis/dovetail.dev/v1beta1/namespaces/default/gpujobs"
 
 
 async def test_a_job_that_goes_meanwhile_is_missing_and_hides_none_of_the_others(

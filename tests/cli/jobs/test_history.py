@@ -22,7 +22,7 @@ from tests.cli.jobs.test_queue import VIEW
 from tests.core.kube.api import Answer, Api
 from tests.core.query.jobs.test_records import record
 
-QUERIES = "/apis/dovetail.dev/v1alpha1/namespaces/default/historyqueries"
+QUERIES = "/apis/dovetail.dev/v1beta1/namespaces/default/historyqueries"
 
 
 def asked(**status: Any) -> Answer:

@@ -17,7 +17,7 @@ from tests.cli.jobs.test_history import asked, script
 from tests.core.kube.api import Answer, Api, refusal
 from tests.core.query.jobs.test_records import record
 
-JOBS = "/apis/dovetail.dev/v1alpha1/namespaces/default/gpujobs"
+JOBS = "/apis/dovetail.dev/v1beta1/namespaces/default/gpujobs"
 PODS = "/api/v1/namespaces/default/pods"
 
 

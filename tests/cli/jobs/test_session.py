@@ -16,7 +16,7 @@ from dovetail_cli.ui.errors import CommandError
 from tests.cli.builders import make_job, make_pod
 from tests.core.kube.api import Answer, Api
 
-JOB = "/apis/dovetail.dev/v1alpha1/namespaces/default/gpujobs/shell"
+JOB = "/apis/dovetail.dev/v1beta1/namespaces/default/gpujobs/shell"
 PODS = "GET /api/v1/namespaces/default/pods"
 
 

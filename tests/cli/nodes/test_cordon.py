@@ -15,7 +15,7 @@ from dovetail_cli.ui.errors import CommandError
 from tests.cli.builders import make_gpunode
 from tests.core.kube.api import Answer, Api
 
-NODES = "/apis/dovetail.dev/v1alpha1/gpunodes"
+NODES = "/apis/dovetail.dev/v1beta1/gpunodes"
 CORDON, UNCORDON = Wish(cordoned=True), Wish(cordoned=False)
 CONFLICT = Answer(status=409, body={"code": 409, "reason": "Conflict", "message": "changed"})
 

@@ -14,7 +14,7 @@ from tests.cli.builders import make_gpunode
 from tests.core.kube.api import Answer, Api, refusal
 
 CONFIG = "/api/v1/namespaces/dovetail-system/configmaps/dovetail-config"
-GPUNODES = "/apis/dovetail.dev/v1alpha1/gpunodes"
+GPUNODES = "/apis/dovetail.dev/v1beta1/gpunodes"
 
 
 def config(text: str) -> Answer:

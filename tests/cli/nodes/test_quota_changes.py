@@ -9,7 +9,7 @@ from dovetail_cli.nodes import quota_changes
 from dovetail_cli.ui.errors import UsageError
 from tests.cli.builders import make_quota
 
-NOTHING: dict[str, Any] = {"lists": {}, "amounts": {}, "per": None, "may_preempt": None}
+NOTHING: dict[str, Any] = {"lists": {}, "amounts": {}, "per": None, "preemption_policy": None}
 
 
 def test_options_become_fields_and_none_lifts_a_limit() -> None:
@@ -17,15 +17,14 @@ def test_options_become_fields_and_none_lifts_a_limit() -> None:
         lists={"--namespaces": "a, b", "--users": "all", "--pools": None},
         amounts={"--gpus": "8", "--running-jobs": "none", "--queued-jobs": None, "--max-priority": "255"},
         per="namespace",
-        may_preempt=False,
+        preemption_policy="never",
     ) == {
         "namespaces": ["a", "b"],
         "users": [],
-        "gpus": 8,
-        "runningJobs": None,
+        "limit": {"gpus": 8, "runningJobs": None},
         "maxPriority": 255,
         "per": "Namespace",
-        "mayPreempt": False,
+        "preemptionPolicy": "Never",
     }
 
 
@@ -38,6 +37,10 @@ def test_options_become_fields_and_none_lifts_a_limit() -> None:
         ({"amounts": {"--max-priority": "256"}}, "write a whole number from 0 to 255"),
         ({"lists": {"--namespaces": "a,,b"}}, '--namespaces "a,,b": write names separated by commas'),
         ({"per": "team"}, '--per "team": allowed are Together, Namespace, User'),
+        (
+            {"preemption_policy": "no"},
+            '--preemption-policy "no": allowed are PreemptLowerPriority, Never',
+        ),
     ],
 )
 def test_a_wrong_value_is_named_with_its_option(given: dict[str, Any], problem: str) -> None:
@@ -47,7 +50,8 @@ def test_a_wrong_value_is_named_with_its_option(given: dict[str, Any], problem: 
 
 
 def test_the_answer_says_what_is_limited_and_for_whom() -> None:
-    quota = make_quota(namespaces=["a"], users=["u"], gpus=8, maxPriority=5, per="User", mayPreempt=False, pools=["x"])
+    whom = {"namespaces": ["a"], "users": ["u"], "per": "User", "pools": ["x"]}
+    quota = make_quota(**whom, limit={"gpus": 8}, maxPriority=5, preemptionPolicy="Never")
     said = quota_changes._limits_of(quota)
     assert said == "gpus 8, max-priority 5, no preemption, for a and u, each user by itself, nodes of x."
     assert quota_changes._limits_of(make_quota()) == "no limits, for everyone."
@@ -84,32 +88,24 @@ def test_a_contradiction_is_refused_before_anything_is_written(spec: dict[str, A
 
 def test_a_parent_that_was_deleted_forbids_no_other_change() -> None:
     known = {"a": make_quota("a", parent="gone")}
-    wanted = quota_changes.changed("a", before=known["a"], patch={"runningJobs": 3})
+    wanted = quota_changes.changed("a", before=known["a"], patch={"limit": {"runningJobs": 3}})
     quota_changes.check(wanted, others=known)
-    assert (wanted.spec.parent, wanted.spec.running_jobs) == ("gone", 3)
+    assert (wanted.spec.parent, wanted.spec.limits.running_jobs) == ("gone", 3)
 
 
 @pytest.mark.parametrize(
-    ("spec", "patch"),
-    [
-        ({"limit": {"gpus": 4, "memory": "64Gi"}}, {"limit": {"gpus": 8}}),
-        ({"gpus": 4}, {"gpus": 8}),
-        ({}, {"gpus": 8}),
-    ],
+    "spec", [{"limit": {"gpus": 4, "memory": "64Gi"}}, {"limit": {"memory": "64Gi"}}, {"limit": {"gpus": 4}}, {}]
 )
-def test_the_limit_of_gpus_is_changed_by_the_name_that_the_quota_has(
-    spec: dict[str, Any], patch: dict[str, Any]
-) -> None:
+def test_a_new_limit_of_gpus_leaves_the_other_amounts(spec: dict[str, Any]) -> None:
     before = make_quota("a", **spec)
-    assert quota_changes.patch_of(before, changes={"gpus": 8}) == patch
-    after = quota_changes.changed("a", before=before, patch=patch).spec.most
-    assert (after.gpus, after.memory) == (8, before.spec.most.memory)
+    after = quota_changes.changed("a", before=before, patch={"limit": {"gpus": 8}}).spec.limits
+    assert (after.gpus, after.memory) == (8, before.spec.limits.memory)
 
 
 def test_none_lifts_a_limit_and_leaves_the_other_amounts() -> None:
     before = make_quota("a", limit={"gpus": 4, "memory": "64Gi"})
-    patch = quota_changes.patch_of(before, changes={"gpus": None})
-    after = quota_changes.changed("a", before=before, patch=patch).spec.most
+    patch = quota_changes.patch_of(before, changes={"limit": {"gpus": None}})
+    after = quota_changes.changed("a", before=before, patch=patch).spec.limits
     assert (patch, after.gpus, after.memory) == ({"limit": {"gpus": None}}, None, "64Gi")
 
 
@@ -125,7 +121,7 @@ def test_none_lifts_a_guarantee_of_gpus_and_leaves_those_of_memory_and_models(
     guaranteed: dict[str, Any], patch: dict[str, Any] | None, said: str
 ) -> None:
     before = make_quota("a", guaranteed=guaranteed)
-    found = quota_changes.patch_of(before, changes={"guaranteed": None})
+    found = quota_changes.patch_of(before, changes={"guaranteed": {"gpus": None}})
     assert found == {"guaranteed": patch}
     assert quota_changes._limits_of(quota_changes.changed("a", before=before, patch=found)) == said
 

@@ -11,7 +11,7 @@ from dovetail_cli.nodes.quota_plan import read, rows, sentences
 from dovetail_cli.ui.errors import MissingError, UsageError
 
 ROOT = Path(__file__).parents[3]
-QUOTA = "apiVersion: dovetail.dev/v1alpha1\nkind: GPUQuota\n"
+QUOTA = "apiVersion: dovetail.dev/v1beta1\nkind: GPUQuota\n"
 EXAM = ("2030-02-01T08:00:00Z", "2030-02-01T12:00:00Z")
 NAMED = f"{QUOTA}metadata: {{name: q}}\n"
 
@@ -33,7 +33,7 @@ def test_the_example_of_three_departments_is_read() -> None:
         (f"{NAMED}spec: {{}}\n---\n{NAMED}spec: {{}}\n", "GPUQuota q is in it twice, and only one of them can count"),
         (f"{NAMED}spec: {{shares: !!int abc}}\n", "expected YAML or JSON .a value does not suit its tag"),
         (f"{NAMED}spec: {{shares: {'9' * 5000}}}\n", "expected YAML or JSON .a value does not suit its tag"),
-        (QUOTA.replace("alpha1", "beta9"), "GPUQuota of dovetail.dev/v1alpha1 or dovetail.dev/v1beta1"),
+        (QUOTA.replace("v1beta1", "v1alpha1"), "document 1 must be a GPUQuota of dovetail.dev/v1beta1"),
     ],
 )
 def test_another_file_is_refused_with_its_problem(tmp_path: Path, text: str, problem: str) -> None:
@@ -44,46 +44,39 @@ def test_another_file_is_refused_with_its_problem(tmp_path: Path, text: str, pro
 
 
 @pytest.mark.parametrize(
-    ("version", "spec", "problem"),
+    ("spec", "problem"),
     [
-        ("v1alpha1", "garanteed: {gpus: 1}", 'unknown field "spec.garanteed"; did you mean "guaranteed"?'),
-        ("v1beta1", "limit: {runingJobs: 1}", 'unknown field "spec.limit.runingJobs"; did you mean "runningJobs"?'),
-        ("v1beta1", "gpus: 4", 'unknown field "spec.gpus"; the fields are namespaces, users'),
-        ("v1beta1", "limit: 4", "spec.limit 4: must be an object"),
+        ("garanteed: {gpus: 1}", 'unknown field "spec.garanteed"; did you mean "guaranteed"?'),
+        ("limit: {runingJobs: 1}", 'unknown field "spec.limit.runingJobs"; did you mean "runningJobs"?'),
+        ("gpus: 4", 'unknown field "spec.gpus"; the fields are namespaces, users'),
+        ("limit: 4", "spec.limit 4: must be an object"),
         (
-            "v1alpha1",
             "guaranteed: {gpus: many}",
             'spec.guaranteed.gpus "many": must be a whole number from 0 to 1000000',
         ),
-        ("v1alpha1", "guaranteed: {gpus: -1}", "spec.guaranteed.gpus -1: must be a whole number from 0 to 1000000"),
-        ("v1alpha1", "limit: {models: {A100: x}}", 'spec.limit.models.A100 "x": must be a whole number from 0'),
-        ("v1beta1", "guaranteed: {memory: 64}", "spec.guaranteed.memory 64: must be a text"),
-        ("v1beta1", "guaranteed: {memory: 64Q}", 'spec.guaranteed.memory "64Q": must be an amount of device memory'),
-        ("v1alpha1", "per: Team", 'spec.per "Team": must be one of Namespace, Together, User'),
-        ("v1alpha1", "namespaces: [Team A]", 'spec.namespaces[0] "Team A": must be of a-z, 0-9'),
-        ("v1alpha1", "users: ['']", 'spec.users[0] "": must have 1 to 253 characters'),
-        ("v1alpha1", "reservations: [{name: a, gpus: 1}]", "spec.reservations[0]: start is missing"),
+        ("guaranteed: {gpus: -1}", "spec.guaranteed.gpus -1: must be a whole number from 0 to 1000000"),
+        ("limit: {models: {A100: x}}", 'spec.limit.models.A100 "x": must be a whole number from 0'),
+        ("guaranteed: {memory: 64}", "spec.guaranteed.memory 64: must be a text"),
+        ("guaranteed: {memory: 64Q}", 'spec.guaranteed.memory "64Q": must be an amount of device memory'),
+        ("per: Team", 'spec.per "Team": must be one of Namespace, Together, User'),
+        ("namespaces: [Team A]", 'spec.namespaces[0] "Team A": must be of a-z, 0-9'),
+        ("users: ['']", 'spec.users[0] "": must have 1 to 253 characters'),
+        ("advanceReservations: [{name: a, gpus: 1}]", "spec.advanceReservations[0]: startTime is missing"),
+        ("{per: User, parent: p}", "spec.per User: must be Together with a parent or a guarantee"),
+        ("parent: q", "spec.parent q: must be another quota (the path would be q > q)"),
         (
-            "v1alpha1",
-            "{limit: {gpus: 4}, gpus: 5}",
-            "spec.gpus is the older name of spec.limit.gpus: write one of them",
-        ),
-        ("v1alpha1", "{per: User, parent: p}", "spec.per User: must be Together with a parent or a guarantee"),
-        ("v1beta1", "parent: q", "spec.parent q: must be another quota (the path would be q > q)"),
-        (
-            "v1beta1",
             "{guaranteed: {gpus: 9}, limit: {gpus: 4}}",
             "spec.guaranteed.gpus 9: must not be above the limit of 4 GPUs: raise the limit or lower the guarantee",
         ),
-        ("v1beta1", 'namespaces: ["a\\n"]', "must be of a-z, 0-9 and '-'"),
+        ('namespaces: ["a\\n"]', "must be of a-z, 0-9 and '-'"),
     ],
 )
 def test_what_the_api_server_refuses_is_refused_with_the_path_and_the_value(
-    tmp_path: Path, version: str, spec: str, problem: str
+    tmp_path: Path, spec: str, problem: str
 ) -> None:
     path = tmp_path / "quotas.yaml"
     spec = spec if spec.startswith("{") else f"{{{spec}}}"
-    path.write_text(f"{NAMED.replace('v1alpha1', version)}spec: {spec}\n")
+    path.write_text(f"{NAMED}spec: {spec}\n")
     with pytest.raises(UsageError) as refused:
         read(str(path))
     assert problem in str(refused.value)
@@ -112,7 +105,7 @@ def test_advance_reservations_that_the_api_server_refuses_are_refused(
         f"{{name: exam, gpus: 1, startTime: {a}, endTime: {b}}}" for a, b in zip(times[::2], times[1::2], strict=True)
     ]
     fields = ", ".join(filter(None, [spec, f"advanceReservations: [{', '.join(windows)}]"]))
-    path.write_text(f"{NAMED.replace('v1alpha1', 'v1beta1')}spec: {{{fields}}}\n")
+    path.write_text(f"{NAMED}spec: {{{fields}}}\n")
     with pytest.raises(UsageError) as refused:
         read(str(path))
     assert problem in str(refused.value)
@@ -120,34 +113,24 @@ def test_advance_reservations_that_the_api_server_refuses_are_refused(
 
 def test_times_without_quotes_are_read_as_kubectl_reads_them(tmp_path: Path) -> None:
     path = tmp_path / "quotas.yaml"
-    window = f"{{name: exam, gpus: 1, start: {EXAM[0]}, end: {EXAM[1]}}}"
-    path.write_text(f"{NAMED}spec: {{users: [ada], reservations: [{window}]}}\n")
+    window = f"{{name: exam, gpus: 1, startTime: {EXAM[0]}, endTime: {EXAM[1]}}}"
+    path.write_text(f"{NAMED}spec: {{users: [ada], advanceReservations: [{window}]}}\n")
     (quota,) = read(str(path))
-    assert [(each.start, each.end) for each in quota.spec.reservations] == [EXAM]
+    assert [(each.start_time, each.end_time) for each in quota.spec.advance_reservations] == [EXAM]
 
 
 def test_an_empty_field_counts_as_absent(tmp_path: Path) -> None:
     path = tmp_path / "quotas.yaml"
     path.write_text(f"{NAMED}spec: {{parent: null, limit: {{gpus: 2}}}}\n")
     (quota,) = read(str(path))
-    assert (quota.spec.parent, quota.spec.most.gpus) == (None, 2)
+    assert (quota.spec.parent, quota.spec.limits.gpus) == (None, 2)
 
 
 def test_the_example_of_quotas_keeps_all_its_limits() -> None:
     vision, each_user, course = (quota.spec for quota in read(str(ROOT / "examples" / "quota.yaml")))
-    assert (vision.most.gpus, vision.running_jobs, vision.queued_jobs, each_user.running_jobs) == (8, 20, 100, 10)
-    assert [(each.name, each.start) for each in course.reservations] == [("exam", "2030-02-01T08:00:00Z")]
-
-
-def test_quotas_of_both_versions_are_read(tmp_path: Path) -> None:
-    path = tmp_path / "quotas.yaml"
-    beta = QUOTA.replace("alpha1", "beta1")
-    path.write_text(
-        f"{QUOTA}metadata: {{name: a}}\nspec: {{limit: {{gpus: 4}}, runningJobs: 3}}\n---\n"
-        f"{beta}metadata: {{name: b}}\nspec: {{limit: {{gpus: 4, runningJobs: 3}}}}\n"
-    )
-    one, other = read(str(path))
-    assert one.spec == other.spec
+    assert (vision.limits.gpus, vision.limits.running_jobs, vision.limits.queued_jobs) == (8, 20, 100)
+    assert each_user.limits.running_jobs == 10
+    assert [(each.name, each.start_time) for each in course.advance_reservations] == [("exam", "2030-02-01T08:00:00Z")]
 
 
 def test_a_missing_file_is_named() -> None:

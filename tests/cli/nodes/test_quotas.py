@@ -16,7 +16,7 @@ def test_used_stands_beside_what_may_be_used() -> None:
 
 
 def test_a_quota_of_which_nothing_is_used_yet_is_shown_too() -> None:
-    (row,) = rows([quota_row(make_quota("all", gpus=4))])
+    (row,) = rows([quota_row(make_quota("all", limit={"gpus": 4}))])
     assert (row["WHO"], row["GPUS"]) == ("everybody", "0/4")
 
 

@@ -112,12 +112,12 @@ async def test_who_may_not_list_all_jobs_sees_those_of_the_namespace(api: Api, c
     none = Answer(body={"metadata": {}, "items": []})
     refused = Answer(status=403, body={"code": 403, "reason": "Forbidden", "message": "no"})
     missing = Answer(status=404, body={"code": 404, "reason": "NotFound", "message": "no"})
-    api.answer("GET /apis/dovetail.dev/v1alpha1/gpunodes", none)
+    api.answer("GET /apis/dovetail.dev/v1beta1/gpunodes", none)
     api.answer("GET /api/v1/pods", none)
-    api.answer("GET /apis/dovetail.dev/v1alpha1/gpujobs", refused)
+    api.answer("GET /apis/dovetail.dev/v1beta1/gpujobs", refused)
     answer_what_judges_nodes(api)
     own = Answer(body={"metadata": {}, "items": [values_of(JOBS[0])]})
-    api.answer("GET /apis/dovetail.dev/v1alpha1/namespaces/default/gpujobs", own)
+    api.answer("GET /apis/dovetail.dev/v1beta1/namespaces/default/gpujobs", own)
     system = "namespaces/dovetail-system"
     api.answer(f"GET /apis/coordination.k8s.io/v1/{system}/leases/dovetail-scheduler", missing)
     api.answer(f"GET /apis/apps/v1/{system}/deployments/dovetail-scheduler", missing)
@@ -126,7 +126,7 @@ async def test_who_may_not_list_all_jobs_sees_those_of_the_namespace(api: Api, c
 
 def of_one_namespace(api: Api, *, gpunodes: Answer) -> None:
     none, system = Answer(body={"metadata": {}, "items": []}), "namespaces/dovetail-system"
-    api.answer("GET /apis/dovetail.dev/v1alpha1/gpunodes", gpunodes)
+    api.answer("GET /apis/dovetail.dev/v1beta1/gpunodes", gpunodes)
     api.answer("GET /api/v1/pods", refusal(403, message="no pods"))
     answer_what_judges_nodes(api)
     api.answer("GET /api/v1/namespaces/default/pods", none)

@@ -14,10 +14,10 @@ from dovetail_cli.ui.errors import CommandError, MissingError
 from tests.cli.builders import make_gpunode, make_job
 from tests.core.kube.api import Answer, Api, Stream
 
-JOBS = "/apis/dovetail.dev/v1alpha1/namespaces/replay/gpujobs"
-ALL_JOBS = "/apis/dovetail.dev/v1alpha1/gpujobs"
-QUOTAS = "/apis/dovetail.dev/v1alpha1/gpuquotas"
-GPUNODES = "/apis/dovetail.dev/v1alpha1/gpunodes"
+JOBS = "/apis/dovetail.dev/v1beta1/namespaces/replay/gpujobs"
+ALL_JOBS = "/apis/dovetail.dev/v1beta1/gpujobs"
+QUOTAS = "/apis/dovetail.dev/v1beta1/gpuquotas"
+GPUNODES = "/apis/dovetail.dev/v1beta1/gpunodes"
 CONFIG = "/api/v1/namespaces/dovetail-system/configmaps/dovetail-config"
 NONE = Answer(body={"metadata": {"resourceVersion": "1"}, "items": []})
 NO_CONFIG = Answer(status=404, body={"code": 404, "reason": "NotFound", "message": "none", "details": {"name": "x"}})

@@ -18,7 +18,7 @@ from dovetail_cli.ui.errors import CommandError
 from tests.cli.builders import make_job
 from tests.core.kube.api import Answer, Api
 
-JOBS = "/apis/dovetail.dev/v1alpha1/namespaces/default/gpujobs"
+JOBS = "/apis/dovetail.dev/v1beta1/namespaces/default/gpujobs"
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 FILE = ConfigFile(name="train.yaml", text="lr: 0.1\n")
 DIRECTORY = Directory(archive=b"\x1f\x8bpacked", place=Place(above="/dovetail", name="train-1"))
@@ -95,7 +95,7 @@ async def test_of_a_second_copy_that_is_refused_the_first_is_deleted(api: Api, c
 
 
 async def test_a_second_owner_keeps_the_first_one(api: Api, cluster: Cluster) -> None:
-    first = {"apiVersion": "dovetail.dev/v1alpha1", "kind": "GPUJob", "name": "train", "uid": "uid-1"}
+    first = {"apiVersion": "dovetail.dev/v1beta1", "kind": "GPUJob", "name": "train", "uid": "uid-1"}
     held = {"metadata": {"name": "c", "resourceVersion": "7", "ownerReferences": [first]}}
     api.answer(f"GET {CONFIG_MAPS}/c", Answer(body=held))
     api.answer(f"PATCH {CONFIG_MAPS}/c", Answer(body=held))

@@ -13,7 +13,7 @@ from dovetail_cli.ui.errors import MissingError, UsageError
 from tests.cli.builders import make_job
 from tests.core.kube.api import Answer
 
-JOBS = "/apis/dovetail.dev/v1alpha1/namespaces/default/gpujobs"
+JOBS = "/apis/dovetail.dev/v1beta1/namespaces/default/gpujobs"
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 FILE = ConfigFile(name="train.yaml", text="lr: 0.1\n")
 MADE = Answer(body={"metadata": {"name": "train-config-x", "resourceVersion": "3"}})

@@ -15,7 +15,7 @@ from dovetail_cli.ui.errors import CommandError
 from tests.cli.builders import make_job
 from tests.core.kube.api import Answer, Api, Stream
 
-JOBS = "/apis/dovetail.dev/v1alpha1/namespaces/default/gpujobs"
+JOBS = "/apis/dovetail.dev/v1beta1/namespaces/default/gpujobs"
 TAKEN = Answer(status=409, body={"code": 409, "reason": "AlreadyExists", "message": "there is one"})
 
 
@@ -59,7 +59,7 @@ async def test_the_manifest_of_a_dry_run_is_in_the_version_that_people_write(api
         await submit._checked(make_job("train"), attached=[], profile=None, cluster=cluster, form="yaml")
     )
     assert (shown["apiVersion"], shown["metadata"]["name"]) == ("dovetail.dev/v1beta1", "train")
-    assert api.of(f"POST {JOBS}")[0].body["apiVersion"] == "dovetail.dev/v1alpha1"
+    assert api.of(f"POST {JOBS}")[0].body["apiVersion"] == "dovetail.dev/v1beta1"
 
 
 async def test_the_number_is_the_one_that_the_operator_writes(api: Api, cluster: Cluster) -> None:

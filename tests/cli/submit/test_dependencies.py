@@ -15,7 +15,7 @@ from dovetail_cli.ui.errors import MissingError, UsageError
 from tests.cli.builders import make_job
 from tests.core.kube.api import Answer, Api
 
-JOBS = "/apis/dovetail.dev/v1alpha1/namespaces/default/gpujobs"
+JOBS = "/apis/dovetail.dev/v1beta1/namespaces/default/gpujobs"
 REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 
 

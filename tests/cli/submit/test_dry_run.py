@@ -169,7 +169,7 @@ def test_a_time_to_begin_and_dependencies_come_first() -> None:
 
 def test_a_limit_is_told_as_the_operator_tells_it_and_when_it_is_over() -> None:
     early, its = running("early", node="a", started="2026-01-01T11:00:00Z", limit=7200)
-    quota = make_quota("vision", namespaces=["default"], gpus=3)
+    quota = make_quota("vision", namespaces=["default"], limit={"gpus": 3})
     assert told(asked("2"), early, pods=[its], quotas=[quota]) == (
         "It would wait at place 1. Quota: Namespace default may run 3 GPUs, 2 run, this job needs 2 (GPUQuota vision). "
         "It would start in about 1h00m, at 2026-01-01T13:00:30Z: 1 job has ended on a by then at the latest, by the "
@@ -181,19 +181,19 @@ def test_a_limit_is_told_as_the_operator_tells_it_and_when_it_is_over() -> None:
 def test_pods_that_are_no_jobs_count_for_the_limit_and_starting_jobs_too() -> None:
     notebook = make_pod("notebook", node="a", held=((0, 1000, 32768),))
     starting = make_job("starting", phase="Starting")
-    quota = make_quota("vision", namespaces=["default"], gpus=2)
+    quota = make_quota("vision", namespaces=["default"], limit={"gpus": 2})
     found = told(asked("1"), starting, pods=[notebook], quotas=[quota])
     assert "Namespace default may run 2 GPUs, 2 run, this job needs 1 (GPUQuota vision)" in found
 
 
 def test_more_than_a_limit_ever_allows_is_told_so() -> None:
-    found = told(asked("2"), quotas=[make_quota("small", gpus=1)])
+    found = told(asked("2"), quotas=[make_quota("small", limit={"gpus": 1})])
     assert "may run 1 GPU, 0 run, this job would never fit, it needs 2" in found
     assert found.endswith("No end that is known makes room for it.")
 
 
 def test_a_users_limit_binds_that_user_alone() -> None:
-    quota = make_quota("each", per="User", users=["ada"], runningJobs=0)
+    quota = make_quota("each", per="User", users=["ada"], limit={"runningJobs": 0})
     job = asked("1")
     by_ada = msgspec.structs.replace(
         job, metadata=msgspec.structs.replace(job.metadata, annotations={"dovetail.dev/user": "ada"})
@@ -205,7 +205,7 @@ def test_a_users_limit_binds_that_user_alone() -> None:
 def test_a_queue_that_is_full_and_a_group_keep_a_job_back() -> None:
     jobs, pods = full()
     before = make_job("before", gpu="2", phase="Queued", reason="Quota")
-    found = told(asked("1"), *jobs, before, pods=pods, quotas=[make_quota("q", queuedJobs=1)])
+    found = told(asked("1"), *jobs, before, pods=pods, quotas=[make_quota("q", limit={"queuedJobs": 1})])
     assert "may have 1 job in the queue, 1 are before this one" in found
     runs = make_job("runs", phase="Running", start_time="2026-01-01T11:00:00Z")
     runs = msgspec.structs.replace(runs, spec=msgspec.structs.replace(runs.spec, group="g"))
@@ -219,8 +219,8 @@ def test_a_pool_that_a_quota_keeps_a_job_to_is_told() -> None:
 
 
 def test_gpus_that_are_kept_for_a_time_are_free_for_those_who_end_before_it() -> None:
-    window = {"name": "exam", "start": "2026-01-01T14:00:00Z", "end": "2026-01-01T18:00:00Z", "gpus": 5}
-    quota = make_quota("course", namespaces=["course"], reservations=[window])
+    window = {"name": "exam", "startTime": "2026-01-01T14:00:00Z", "endTime": "2026-01-01T18:00:00Z", "gpus": 5}
+    quota = make_quota("course", namespaces=["course"], advanceReservations=[window])
     found = told(asked("1"), quotas=[quota])
     assert "Reserved: " in found
     assert found.endswith(

@@ -66,7 +66,7 @@ def build(**options: Any) -> dict[str, Any]:
 
 def test_the_least_that_can_be_said_is_a_job_without_gpus() -> None:
     assert build() == {
-        "apiVersion": "dovetail.dev/v1alpha1",
+        "apiVersion": "dovetail.dev/v1beta1",
         "kind": "GPUJob",
         "metadata": {"name": "train", "namespace": "vision"},
         "spec": {

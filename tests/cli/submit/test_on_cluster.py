@@ -19,7 +19,7 @@ from dovetail_cli.ui.errors import CommandError
 from tests.core.kube.api import Answer, Api
 
 DEFAULTS = "GET /api/v1/namespaces/default/configmaps/dovetail-profile"
-JOBS = "POST /apis/dovetail.dev/v1alpha1/namespaces/default/gpujobs"
+JOBS = "POST /apis/dovetail.dev/v1beta1/namespaces/default/gpujobs"
 PLAIN = Submission(name="train", command=["python", "train.py"], request=None, image="train:1")
 
 

@@ -19,8 +19,8 @@ from dovetail_cli.ui import live_screen
 from tests.cli.builders import make_job
 from tests.core.kube.api import Answer, Api, refusal
 
-GPUNODES = "GET /apis/dovetail.dev/v1alpha1/gpunodes"
-JOBS = "GET /apis/dovetail.dev/v1alpha1/namespaces/default/gpujobs"
+GPUNODES = "GET /apis/dovetail.dev/v1beta1/gpunodes"
+JOBS = "GET /apis/dovetail.dev/v1beta1/namespaces/default/gpujobs"
 KUBECONFIG = """
 apiVersion: v1
 kind: Config

@@ -25,12 +25,7 @@ CRDS = {
 }
 
 
-# `gpujobs` is the stored version, `gpujobs v1beta1` the other one.
-KINDS = {
-    name if version["storage"] else f"{name} {version['name']}": version
-    for name, crd in CRDS.items()
-    for version in crd["spec"]["versions"]
-}
+KINDS = {name: crd["spec"]["versions"][0] for name, crd in CRDS.items()}
 
 
 def schemas(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
@@ -49,7 +44,9 @@ def root_schema(kind: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", sorted(files()))
 def test_the_written_crds_are_those_of_the_types(name: str) -> None:
-    assert (ROOT / "crds" / name).read_text(encoding="utf-8") == files()[name], "run `make crds`"
+    assert (ROOT / "helm" / "dovetail" / "crd-files" / name).read_text(encoding="utf-8") == files()[name], (
+        "run `make crds`"
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -79,7 +76,7 @@ def test_quantities_name_their_unit(kind: str) -> None:
                 assert unit in schema["description"], path
 
 
-@pytest.mark.parametrize("kind", ["gpujobs", "gpuquotas", "gpuquotas v1beta1", "historyqueries"])
+@pytest.mark.parametrize("kind", ["gpujobs", "gpuquotas", "historyqueries"])
 def test_what_a_text_must_look_like_is_said_in_a_sentence(kind: str) -> None:
     """A `pattern` or a `format` would be answered with the expression, and hide what the rules would say."""
     spec = root_schema(kind)["properties"]["spec"]
@@ -88,13 +85,12 @@ def test_what_a_text_must_look_like_is_said_in_a_sentence(kind: str) -> None:
 
 def test_the_names_of_models_are_checked_by_a_rule() -> None:
     """The API server knows no `propertyNames`."""
-    for kind in ("gpuquotas", "gpuquotas v1beta1"):
-        spec = root_schema(kind)["properties"]["spec"]["properties"]
-        for field in ("guaranteed", "limit"):
-            (rule,) = spec[field]["properties"]["models"]["x-kubernetes-validations"]
-            assert rule["rule"].startswith("self.all(key, key.matches(")
-            assert rule["message"].startswith("models must be named as requests name models")
-            assert "propertyNames" not in spec[field]["properties"]["models"]
+    spec = root_schema("gpuquotas")["properties"]["spec"]["properties"]
+    for field in ("guaranteed", "limit"):
+        (rule,) = spec[field]["properties"]["models"]["x-kubernetes-validations"]
+        assert rule["rule"].startswith("self.all(key, key.matches(")
+        assert rule["message"].startswith("models must be named as requests name models")
+        assert "propertyNames" not in spec[field]["properties"]["models"]
 
 
 def test_the_columns_of_kubectl_get_are_those_that_users_know() -> None:
@@ -116,23 +112,11 @@ def test_what_cannot_be_changed_is_compared_where_it_stands(name: str) -> None:
     assert {"rule": "self == oldSelf", "message": message} in field["x-kubernetes-validations"]
 
 
-def test_v1alpha1_is_stored_and_people_write_v1beta1() -> None:
-    versions = {name: [each["name"] for each in crd["spec"]["versions"]] for name, crd in CRDS.items()}
-    assert set(map(tuple, versions.values())) == {("v1alpha1", "v1beta1")}
-    assert all(KINDS[name]["name"] == "v1alpha1" for name in CRDS)
-
-
-@pytest.mark.parametrize("name", sorted(CRDS.keys() - {"gpuquotas"}))
-def test_both_versions_are_the_same_so_that_nothing_has_to_convert_an_object(name: str) -> None:
-    alpha, beta = CRDS[name]["spec"]["versions"]
-    assert alpha | {"name": "v1beta1", "storage": False} == beta
-
-
-def test_where_no_webhook_converts_gpuquotas_only_the_stored_version_is_served() -> None:
-    assert [(each["name"], each["served"]) for each in gpuquota_crd()["spec"]["versions"]] == [
-        ("v1alpha1", True),
-        ("v1beta1", False),
-    ]
+@pytest.mark.parametrize("name", sorted(CRDS))
+def test_one_version_is_served_and_stored_so_nothing_converts_an_object(name: str) -> None:
+    spec = CRDS[name]["spec"]
+    versions = [(each["name"], each["served"], each["storage"]) for each in spec["versions"]]
+    assert (versions, "conversion" in spec) == ([("v1beta1", True, True)], False)
 
 
 @pytest.mark.parametrize("name", sorted(files()))

@@ -8,11 +8,11 @@ def test_paths_are_those_of_the_api_server() -> None:
     assert PODS.path(namespace="a", name="p", subresource="binding") == "/api/v1/namespaces/a/pods/p/binding"
     assert JOBS.path(namespace="a") == "/apis/batch/v1/namespaces/a/jobs"
     assert NODES.path(name="n1") == "/api/v1/nodes/n1"
-    assert GPUNODES.path(name="n1", subresource="status") == "/apis/dovetail.dev/v1alpha1/gpunodes/n1/status"
+    assert GPUNODES.path(name="n1", subresource="status") == "/apis/dovetail.dev/v1beta1/gpunodes/n1/status"
 
 
 def test_objects_carry_group_and_version() -> None:
-    assert (PODS.api_version, GPUJOBS.api_version) == ("v1", "dovetail.dev/v1alpha1")
+    assert (PODS.api_version, GPUJOBS.api_version) == ("v1", "dovetail.dev/v1beta1")
 
 
 def test_a_name_cannot_leave_its_place_in_the_path() -> None:

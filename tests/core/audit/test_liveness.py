@@ -181,8 +181,8 @@ def container(**said: Any) -> dict[str, Any]:
         pytest.param({"jobs": [job()], "reports": (report(foreign_mib=100),)}, id="memory of others"),
         pytest.param({"jobs": [job(), job("first", gpu=2, workers=2, status=reserved("a"))]}, id="kept for another"),
         pytest.param(
-            {"jobs": [job()], "quotas": (quota(status={"kept": [{"name": "a", "keeps": ["1"]}]}, reservations=[
-                {"name": "exam", "gpus": 2, "start": ago(hours=1), "end": ago(hours=-1)}]),)},
+            {"jobs": [job()], "quotas": (quota(status={"kept": [{"name": "a", "keeps": ["1"]}]}, advanceReservations=[
+                {"name": "exam", "gpus": 2, "startTime": ago(hours=1), "endTime": ago(hours=-1)}]),)},
             id="kept by an advance reservation",
         ),
         pytest.param(
@@ -238,8 +238,8 @@ def test_a_gpu_that_is_partitioned_for_too_long(since: str, subjects: list[str])
 
 @pytest.mark.parametrize(("end", "subjects"), [(ago(minutes=5), ["q"]), (ago(seconds=30), []), (ago(hours=-1), [])])
 def test_what_an_advance_reservation_keeps_after_its_end(end: str, subjects: list[str]) -> None:
-    window = {"name": "exam", "gpus": 1, "start": ago(hours=2), "end": end}
-    late = quota(status={"kept": [{"name": "a", "keeps": ["1"]}]}, reservations=[window])
+    window = {"name": "exam", "gpus": 1, "startTime": ago(hours=2), "endTime": end}
+    late = quota(status={"kept": [{"name": "a", "keeps": ["1"]}]}, advanceReservations=[window])
     assert [subject for _, subject in found(quotas=(late,))] == subjects
 
 
@@ -286,16 +286,16 @@ BOTH = (holding("p", of="x"), holding("q", of="y", index=1))
 @pytest.mark.parametrize(
     ("spec", "more"),
     [
-        pytest.param({"gpus": 1, "namespaces": ["default"]}, (), id="namespace"),
+        pytest.param({"limit": {"gpus": 1}, "namespaces": ["default"]}, (), id="namespace"),
         pytest.param({"limit": {"gpus": 1}}, (), id="limit"),
-        pytest.param({"gpus": 1, "users": ["ada"]}, (), id="users"),
-        pytest.param({"gpus": 1, "per": "User"}, (), id="each user"),
-        pytest.param({"gpus": 1, "per": "Namespace"}, (), id="each namespace"),
-        pytest.param({"gpus": 1, "projects": ["vision"]}, (), id="projects"),
+        pytest.param({"limit": {"gpus": 1}, "users": ["ada"]}, (), id="users"),
+        pytest.param({"limit": {"gpus": 1}, "per": "User"}, (), id="each user"),
+        pytest.param({"limit": {"gpus": 1}, "per": "Namespace"}, (), id="each namespace"),
+        pytest.param({"limit": {"gpus": 1}, "projects": ["vision"]}, (), id="projects"),
         pytest.param({"limit": {"memory": "48Gi"}}, (), id="memory"),
         pytest.param({"limit": {"models": {"V100": 1}}}, (), id="model"),
-        pytest.param({"runningJobs": 1}, (), id="jobs"),
-        pytest.param({"gpus": 1}, (quota("child", namespaces=["default"], parent="q"),), id="a tree"),
+        pytest.param({"limit": {"runningJobs": 1}}, (), id="jobs"),
+        pytest.param({"limit": {"gpus": 1}}, (quota("child", namespaces=["default"], parent="q"),), id="a tree"),
     ],
 )
 def test_use_above_a_quota_of_any_kind_is_found(spec: dict[str, Any], more: tuple[DatedQuota, ...]) -> None:
@@ -306,14 +306,16 @@ def test_use_above_a_quota_of_any_kind_is_found(spec: dict[str, Any], more: tupl
 @pytest.mark.parametrize(
     ("spec", "jobs"),
     [
-        pytest.param({"gpus": 2}, [running("x"), running("y")], id="as much as it allows"),
-        pytest.param({"gpus": 1, "namespaces": ["other"]}, [running("x"), running("y")], id="another namespace"),
-        pytest.param({"gpus": 1, "users": ["bert"]}, [running("x"), running("y")], id="another user"),
-        pytest.param({"gpus": 1, "per": "User"}, [running("x"), running("y", user="bert")], id="one for each user"),
-        pytest.param({"gpus": 1, "projects": ["vision"]}, [running("x"), running("y")], id="without the project"),
+        pytest.param({"limit": {"gpus": 2}}, [running("x"), running("y")], id="as much as it allows"),
+        pytest.param({"limit": {"gpus": 1}, "namespaces": ["other"]}, [running("x"), running("y")], id="elsewhere"),
+        pytest.param({"limit": {"gpus": 1}, "users": ["bert"]}, [running("x"), running("y")], id="another user"),
+        pytest.param({"limit": {"gpus": 1}, "per": "User"}, [running("x"), running("y", user="bert")], id="each user"),
+        pytest.param({"limit": {"gpus": 1}, "projects": ["vision"]}, [running("x"), running("y")], id="a project"),
         pytest.param({"limit": {"models": {"V100": 1}}}, [running("x"), running("y")], id="the model is not named"),
         pytest.param(
-            {"gpus": 1, "written": ago(minutes=1)}, [running("x"), running("y")], id="a limit that was lowered later"
+            {"limit": {"gpus": 1}, "written": ago(minutes=1)},
+            [running("x"), running("y")],
+            id="a limit that was lowered later",
         ),
     ],
 )  # fmt: skip
@@ -323,7 +325,7 @@ def test_use_within_a_quota_is_clean(spec: dict[str, Any], jobs: list[GPUJob]) -
 
 def test_a_job_that_was_admitted_under_a_lowered_limit_is_found() -> None:
     jobs = [running("x", admitted=ago(hours=2)), running("y", admitted=ago(minutes=10))]
-    assert found(*jobs, pods=BOTH, quotas=(quota(gpus=1, written=ago(minutes=30)),)) == [("AboveQuota", "q")]
+    assert found(*jobs, pods=BOTH, quotas=(quota(limit={"gpus": 1}, written=ago(minutes=30)),)) == [("AboveQuota", "q")]
 
 
 def test_pods_outside_jobs_count_towards_their_namespace_and_towards_no_user() -> None:
@@ -334,8 +336,8 @@ def test_pods_outside_jobs_count_towards_their_namespace_and_towards_no_user() -
         )
         for pod in (holding("p", of=""), holding("q", of="", index=1))
     )
-    assert found(pods=pods, quotas=(quota(gpus=1),)) == [("AboveQuota", "q")]
-    assert found(pods=pods, quotas=(quota(gpus=1, per="User"),)) == []
+    assert found(pods=pods, quotas=(quota(limit={"gpus": 1}),)) == [("AboveQuota", "q")]
+    assert found(pods=pods, quotas=(quota(limit={"gpus": 1}, per="User"),)) == []
 
 
 def test_without_a_time_nothing_is_judged_by_its_age() -> None:

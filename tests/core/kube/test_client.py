@@ -98,11 +98,11 @@ async def test_an_empty_list_may_say_null(api: Api, client: Client) -> None:
 
 
 async def test_a_created_object_gets_the_kind_that_its_struct_leaves_out(api: Api, client: Client) -> None:
-    api.answer("POST /apis/dovetail.dev/v1alpha1/gpunodes", Answer(body=make_object("n", version=1, namespace="")))
+    api.answer("POST /apis/dovetail.dev/v1beta1/gpunodes", Answer(body=make_object("n", version=1, namespace="")))
     await client.create(GPUNODES, body=GPUNode(metadata=ObjectMeta(name="n")), as_type=GPUNode)
     body = api.seen[0].body
     assert (body["apiVersion"], body["kind"], body["metadata"]) == (
-        "dovetail.dev/v1alpha1",
+        "dovetail.dev/v1beta1",
         "GPUNode",
         {"name": "n"},
     )
@@ -122,7 +122,7 @@ async def test_a_subresource_gets_the_body_as_it_is(api: Api, client: Client) ->
 
 
 async def test_an_update_may_be_of_the_status(api: Api, client: Client) -> None:
-    api.answer("PUT /apis/dovetail.dev/v1alpha1/gpunodes/n/status", Answer(body=make_object("n", version=2)))
+    api.answer("PUT /apis/dovetail.dev/v1beta1/gpunodes/n/status", Answer(body=make_object("n", version=2)))
     await client.update(GPUNODES, name="n", body={"metadata": {"name": "n"}}, as_type=GPUNode, subresource="status")
     assert api.seen[0].body["kind"] == "GPUNode"
 

@@ -66,17 +66,23 @@ class RandomCluster:
     def add_quota(self, name: str) -> None:
         rng = self.rng
         spec: dict[str, Any] = {"namespaces": [rng.choice(NAMESPACES)]}
-        spec |= {"gpus": rng.randint(2, 8)} if self.chance(0.4) else {}
-        spec |= {"queuedJobs": rng.randint(1, 6)} if self.chance(0.3) else {}
+        limit = {"gpus": rng.randint(2, 8)} if self.chance(0.4) else {}
+        limit |= {"queuedJobs": rng.randint(1, 6)} if self.chance(0.3) else {}
+        spec |= {"limit": limit} if limit else {}
         spec |= {"maxPriority": rng.randint(5, 30)} if self.chance(0.3) else {}
-        spec |= {"mayPreempt": False} if self.chance(0.2) else {}
+        spec |= {"preemptionPolicy": "Never"} if self.chance(0.2) else {}
         spec |= {"shares": rng.randint(1, 4)} if self.chance(0.5) else {}
         spec |= {"pools": [rng.choice(POOLS)]} if self.chance(0.2) else {}
         if self.chance(0.3):
-            window = {"name": "w", "start": at(rng.randint(-600, 3600)), "end": at(7200), "gpus": rng.randint(1, 3)}
-            spec["reservations"] = [window]
+            window = {
+                "name": "w",
+                "startTime": at(rng.randint(-600, 3600)),
+                "endTime": at(7200),
+                "gpus": rng.randint(1, 3),
+            }
+            spec["advanceReservations"] = [window]
         if self.chance(0.3):
-            spec["guaranteed"] = {"gpus": rng.randint(0, spec.get("gpus", 4))}
+            spec["guaranteed"] = {"gpus": rng.randint(0, limit.get("gpus", 4))}
         if self.quotas and self.chance(0.3):
             spec["parent"] = rng.choice([*(quota.metadata.name for quota in self.quotas), "missing"])
         self.quotas.append(msgspec.convert({"metadata": {"name": name}, "spec": spec}, GPUQuota))

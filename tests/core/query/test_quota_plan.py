@@ -64,7 +64,7 @@ def test_contradictions_are_named_with_their_numbers(objects: ClusterObjects) ->
 
 
 def test_a_quota_that_guarantees_nothing_changes_nothing(objects: ClusterObjects) -> None:
-    found = plan_quotas(objects, changed=[quota("team", namespaces=["team"], gpus=1)], now=NOW)
+    found = plan_quotas(objects, changed=[quota("team", namespaces=["team"], limit={"gpus": 1})], now=NOW)
     assert (found.quotas, found.ends, found.starts, found.waits) == ([], [], [], [])
 
 

@@ -17,13 +17,16 @@ def make_quota(name: str, *, status: dict[str, Any] | None = None, **spec: Any) 
 VISION = make_quota(
     "vision",
     namespaces=["vision"],
-    gpus=8,
-    queuedJobs=100,
+    limit={"gpus": 8, "queuedJobs": 100},
     shares=2,
     status={"gpus": 6.5, "runningJobs": 3, "uses": [{"who": "", "gpus": 6.5, "runningJobs": 3, "gpuSeconds": 5400}]},
 )
 EACH = make_quota(
-    "each-user", per="User", runningJobs=2, pools=["a100", "t4"], status={"uses": [{"who": "ada"}, {"who": ""}]}
+    "each-user",
+    per="User",
+    limit={"runningJobs": 2},
+    pools=["a100", "t4"],
+    status={"uses": [{"who": "ada"}, {"who": ""}]},
 )
 
 

@@ -133,7 +133,7 @@ VISION = Subject(namespace="vision", user="ada")
 
 
 def quota_of(gpus: int) -> GPUQuota:
-    return msgspec.convert({"metadata": {"name": "vision"}, "spec": {"gpus": gpus}}, GPUQuota)
+    return msgspec.convert({"metadata": {"name": "vision"}, "spec": {"limit": {"gpus": gpus}}}, GPUQuota)
 
 
 def elastic_under(gpus: int, *, ledger: Ledger) -> list[Verdict]:

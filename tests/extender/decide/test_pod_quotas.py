@@ -45,8 +45,8 @@ class Limited(Desk):
 @pytest.mark.parametrize(
     "spec",
     [
-        pytest.param({"users": ["ada"], "gpus": 0}, id="it is about users"),
-        pytest.param({"namespaces": ["default"], "runningJobs": 0}, id="it is about jobs"),
+        pytest.param({"users": ["ada"], "limit": {"gpus": 0}}, id="it is about users"),
+        pytest.param({"namespaces": ["default"], "limit": {"runningJobs": 0}}, id="it is about jobs"),
         pytest.param({"namespaces": ["default"]}, id="it limits nothing"),
     ],
 )
@@ -57,7 +57,7 @@ def test_a_quota_binds_no_pod_where(spec: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "spec",
     [
-        {"gpus": 0},
+        {"limit": {"gpus": 0}},
         {"limit": {"memory": "0"}},
         {"limit": {"models": {"V100": 0}}},
         {"pools": ["fast"]},
@@ -69,26 +69,26 @@ def test_a_quota_binds_pods_by_each_of_its_limits(spec: dict[str, Any]) -> None:
 
 
 def test_a_quota_that_limits_pods_no_more_is_dropped_and_others_stay() -> None:
-    desk = Limited(quota("q", gpus=0), quota("r", gpus=8))
-    desk.quotas.quota_event("MODIFIED", quota("q", runningJobs=1))
+    desk = Limited(quota("q", limit={"gpus": 0}), quota("r", limit={"gpus": 8}))
+    desk.quotas.quota_event("MODIFIED", quota("q", limit={"runningJobs": 1}))
     assert desk.quotas.binding == ["r"]
-    desk.quotas.quota_event("DELETED", quota("r", gpus=8))
+    desk.quotas.quota_event("DELETED", quota("r", limit={"gpus": 8}))
     assert (desk.quotas.binding, desk.refusal(pod("p"))) == ([], "")
 
 
 def test_a_pod_is_no_job_to_a_quota_that_allows_no_job() -> None:
-    assert Limited(quota(gpus=8, runningJobs=0)).refusal(pod("p")) == ""
+    assert Limited(quota(limit={"gpus": 8, "runningJobs": 0})).refusal(pod("p")) == ""
 
 
 def test_a_quota_for_each_namespace_counts_each_by_itself() -> None:
-    desk = Limited(quota(per="Namespace", gpus=2))
+    desk = Limited(quota(per="Namespace", limit={"gpus": 2}))
     desk.uses(pod("first", gpus=2))
     assert "may run 2 GPUs, 2 run" in desk.refusal(pod("next"))
     assert desk.refusal(pod("next", "other", gpus=2)) == ""
 
 
 def test_a_quota_of_several_namespaces_counts_them_together_and_no_other() -> None:
-    desk = Limited(quota(namespaces=["default", "second"], gpus=4))
+    desk = Limited(quota(namespaces=["default", "second"], limit={"gpus": 4}))
     desk.uses(pod("first", gpus=2))
     desk.uses(pod("other", "elsewhere", gpus=2))
     desk.quotas.job_planned(namespace="second", uid="job", workers=1)
@@ -99,7 +99,7 @@ def test_a_quota_of_several_namespaces_counts_them_together_and_no_other() -> No
 
 
 def test_a_pod_s_own_claim_and_a_deleted_pod_do_not_count() -> None:
-    desk = Limited(quota(gpus=2))
+    desk = Limited(quota(limit={"gpus": 2}))
     own = pod("own", gpus=2)
     seen = desk.uses(own)
     assert desk.refusal(own) == ""
@@ -110,7 +110,7 @@ def test_a_pod_s_own_claim_and_a_deleted_pod_do_not_count() -> None:
 
 
 def test_every_planned_worker_counts_until_the_job_has_no_plan() -> None:
-    desk = Limited(quota(gpus=3))
+    desk = Limited(quota(limit={"gpus": 3}))
     for worker in range(2):
         made = pod("w")
         made["metadata"]["uid"] = f"job/{worker}"
@@ -125,7 +125,7 @@ def test_every_planned_worker_counts_until_the_job_has_no_plan() -> None:
 
 
 def test_devices_that_kubelet_has_not_named_yet_count_as_whole_ones() -> None:
-    desk = Limited(quota(gpus=4))
+    desk = Limited(quota(limit={"gpus": 4}))
     desk.uses(pod("first"))
     claim = desk.ledger.claim("uid-first")
     assert claim is not None
@@ -135,7 +135,7 @@ def test_devices_that_kubelet_has_not_named_yet_count_as_whole_ones() -> None:
 
 
 def test_the_first_exceeded_quota_refuses() -> None:
-    desk = Limited(quota("wide", gpus=8), quota("tight", gpus=0))
+    desk = Limited(quota("wide", limit={"gpus": 8}), quota("tight", limit={"gpus": 0}))
     assert desk.refusal(pod("p")).startswith("GPUQuota tight: ")
 
 

@@ -42,7 +42,7 @@ async def run(api: ApiServer, face: Face, name: str, gpu: str = "1", **changes: 
 
 
 async def test_a_pod_beyond_its_namespaces_quota_is_told_the_numbers(api: ApiServer, face: Face) -> None:
-    await limit(api, face, namespaces=["default"], gpus=4)
+    await limit(api, face, namespaces=["default"], limit={"gpus": 4})
     await run(api, face, "first", "3")
     sentence = "Namespace default may run 4 GPUs, 3 run, this pod needs 2 (GPUQuota vision)"
     assert await refused(face, make_pod("second", "2", milli=2000)) == {sentence}
@@ -50,7 +50,7 @@ async def test_a_pod_beyond_its_namespaces_quota_is_told_the_numbers(api: ApiSer
 
 
 async def test_a_share_counts_as_such(api: ApiServer, face: Face) -> None:
-    await limit(api, face, per="Namespace", gpus=1)
+    await limit(api, face, per="Namespace", limit={"gpus": 1})
     assert await refused(face, make_share("half")) == set()
     assert await refused(face, make_pod("two", "2", milli=2000)) == {
         "Namespace default may run 1 GPU, 0 run, this pod would never fit, it needs 2 (GPUQuota vision)"
@@ -58,7 +58,7 @@ async def test_a_share_counts_as_such(api: ApiServer, face: Face) -> None:
 
 
 async def test_of_two_that_are_decided_at_once_one_is_bound(api: ApiServer, face: Face) -> None:
-    await limit(api, face, gpus=1)
+    await limit(api, face, limit={"gpus": 1})
     first, second = make_pod("first"), make_pod("second")
     for pod in (first, second):
         api.put("pods", pod)
@@ -70,7 +70,7 @@ async def test_of_two_that_are_decided_at_once_one_is_bound(api: ApiServer, face
 
 
 async def test_what_is_planned_for_gpujobs_counts(api: ApiServer, face: Face) -> None:
-    await limit(api, face, namespaces=["default"], gpus=4)
+    await limit(api, face, namespaces=["default"], limit={"gpus": 4})
     api.put("gpujobs", make_job(("a", 1), gpu="4"))
     await eventually(lambda: face.ledger.claim("job-train/0") is not None)
     (sentence,) = await refused(face, make_pod())
@@ -78,14 +78,14 @@ async def test_what_is_planned_for_gpujobs_counts(api: ApiServer, face: Face) ->
 
 
 async def test_quotas_of_users_bind_no_pod(api: ApiServer, face: Face) -> None:
-    api.put("gpuquotas", make_quota("ada", users=["ada"], gpus=0))
-    api.put("gpuquotas", make_quota("each", per="User", gpus=0))
-    await limit(api, face, gpus=8)
+    api.put("gpuquotas", make_quota("ada", users=["ada"], limit={"gpus": 0}))
+    api.put("gpuquotas", make_quota("each", per="User", limit={"gpus": 0}))
+    await limit(api, face, limit={"gpus": 8})
     assert await refused(face, make_pod()) == set()
 
 
 async def test_a_quota_that_is_gone_binds_nobody(api: ApiServer, face: Face) -> None:
-    await limit(api, face, gpus=0)
+    await limit(api, face, limit={"gpus": 0})
     assert await refused(face, make_pod())
     api.delete("gpuquotas", "vision")
     await eventually(lambda: not face.extender.quotas.binding)
@@ -109,7 +109,7 @@ async def test_what_is_kept_for_a_time_is_kept_from_pods_too_and_gone_with_the_q
     api: ApiServer, face: Face
 ) -> None:
     kept = {"status": {"kept": [{"name": "a", "keeps": ["8"]}]}}
-    api.put("gpuquotas", make_quota("class", reservations=[]) | kept)
+    api.put("gpuquotas", make_quota("class", advanceReservations=[]) | kept)
     await eventually(lambda: face.ledger.claim("quota/class/kept/a/0") is not None)
     assert (await face.filter(make_pod(), "a", "b"))["NodeNames"] == ["b"]
     api.delete("gpuquotas", "class")

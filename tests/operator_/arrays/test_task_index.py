@@ -16,7 +16,7 @@ from tests.operator_.builders import make_job, make_state, see
 
 PARENT = make_job(array={"indexes": "0-1"})
 OWNER = {
-    "apiVersion": "dovetail.dev/v1alpha1",
+    "apiVersion": "dovetail.dev/v1beta1",
     "kind": "GPUJob",
     "name": "x",
     "uid": "uid-x",

@@ -34,7 +34,7 @@ from tests.core.kube.api import Answer, Api, make_object, refusal
 from tests.operator_.builders import NOW, at, condition, make_child, make_job, make_keeper, make_pod, make_state
 
 JOBS = "/apis/batch/v1/namespaces/team/jobs"
-GPUJOBS = "/apis/dovetail.dev/v1alpha1/namespaces/team/gpujobs"
+GPUJOBS = "/apis/dovetail.dev/v1beta1/namespaces/team/gpujobs"
 CONFIGMAP = "/api/v1/namespaces/home/configmaps/dovetail-job-numbers"
 
 
@@ -482,7 +482,7 @@ async def test_a_start_that_a_limit_makes_impossible_is_not_told_any_more(api: A
     rig.controller.changes.job_changed(waits)
     async with rig.running():
         await _until_estimated(rig, wanted=True)
-        quota = msgspec.convert({"metadata": {"name": "q"}, "spec": {"gpus": 1}}, GPUQuota)
+        quota = msgspec.convert({"metadata": {"name": "q"}, "spec": {"limit": {"gpus": 1}}}, GPUQuota)
         rig.controller.changes.quota_event("ADDED", quota)
         await _until_estimated(rig, wanted=False)
     assert rig.status_of()["reason"] == "Quota"
@@ -507,7 +507,7 @@ def newer(child: Any) -> Any:
 
 async def test_a_limit_that_was_changed_is_told_at_once_to_those_that_it_keeps_back(api: Api, client: Client) -> None:
     def quota(gpus: int) -> GPUQuota:
-        return msgspec.convert({"metadata": {"name": "q"}, "spec": {"gpus": gpus}}, GPUQuota)
+        return msgspec.convert({"metadata": {"name": "q"}, "spec": {"limit": {"gpus": gpus}}}, GPUQuota)
 
     def told(gpus: str) -> str:
         return f"GPUQuota q: all whom it binds may run {gpus}, 0 run, this job would never fit, it needs 4"

@@ -23,7 +23,7 @@ from tests.background import running
 from tests.core.kube.api import Answer, Api, refusal
 from tests.operator_.builders import NOW, make_job, make_keeper, make_pod, make_state
 
-DOVETAIL = "/apis/dovetail.dev/v1alpha1"
+DOVETAIL = "/apis/dovetail.dev/v1beta1"
 PATHS = {
     "gpujobs": f"{DOVETAIL}/gpujobs",
     "pods": "/api/v1/pods",

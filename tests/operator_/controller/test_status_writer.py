@@ -14,7 +14,7 @@ from dovetail_operator.state.pending_writes import PendingWrites
 from tests.core.kube.api import Answer, Api, refusal
 from tests.operator_.builders import at, make_job, make_state
 
-STATUS = "PUT /apis/dovetail.dev/v1alpha1/namespaces/team/gpujobs/x/status"
+STATUS = "PUT /apis/dovetail.dev/v1beta1/namespaces/team/gpujobs/x/status"
 
 
 def preempted(times: int) -> GPUJob:

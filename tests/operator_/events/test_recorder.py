@@ -39,7 +39,7 @@ async def test_an_announcement_is_an_event_about_its_job_and_is_counted(client: 
             await asyncio.sleep(0.001)
     assert registry.get_sample_value("dovetail_events_total", {"outcome": "posted"}) == 1
     assert api.of(POST)[0].body["involvedObject"] == {
-        "apiVersion": "dovetail.dev/v1alpha1",
+        "apiVersion": "dovetail.dev/v1beta1",
         "kind": "GPUJob",
         "name": "x",
         "namespace": "team",

@@ -37,7 +37,7 @@ from tests.operator_ import history_rows
 from tests.operator_.builders import NOW, at, make_child, make_job, make_pod, make_state, see
 from tests.operator_.history.test_store import record
 
-QUERIES = "/apis/dovetail.dev/v1alpha1/namespaces/team/historyqueries"
+QUERIES = "/apis/dovetail.dev/v1beta1/namespaces/team/historyqueries"
 ENDED: dict[str, Any] = {"phase": "Succeeded", "startTime": at(-60), "completionTime": at(0), "gpus": 1}
 FINISHED_WELL = "dovetail_jobs_finished_total", {"phase": "Succeeded"}
 RUNS: dict[str, Any] = {"phase": "Running", "startTime": at(-60), "gpus": 2}
@@ -110,7 +110,7 @@ async def test_an_operator_that_ends_leaves_all_records_in_one_file(
     api: Api, client: Client, store: HistoryStore, tmp_path: Path
 ) -> None:
     """A copy of history.db alone is a backup: nothing is left in SQLite's write-ahead log."""
-    api.answer("GET /apis/dovetail.dev/v1alpha1/historyqueries", Answer(body={"metadata": {}, "items": []}))
+    api.answer("GET /apis/dovetail.dev/v1beta1/historyqueries", Answer(body={"metadata": {}, "items": []}))
     keeping = Keeping(client, store, make_job(status=ENDED))
     service = HistoryService(keeping.history, answers=Answers(client, store=store), store=store)
     async with running(service.run()):
@@ -377,7 +377,7 @@ async def test_an_answer_that_is_refused_is_given_up_with_a_reason_else_the_ques
 ) -> None:
     store.open()
     question = msgspec.to_builtins(ask())
-    everywhere = "/apis/dovetail.dev/v1alpha1/historyqueries"
+    everywhere = "/apis/dovetail.dev/v1beta1/historyqueries"
     api.answer(f"GET {everywhere}", Answer(body={"metadata": {"resourceVersion": "5"}, "items": [question]}))
     api.answer(f"PATCH {QUERIES}/q/status", refused, Answer(body=question) if told else refused)
     api.answer(f"DELETE {QUERIES}/q", Answer(body={}))
@@ -396,7 +396,7 @@ async def test_a_question_that_can_never_be_answered_is_not_tried_for_ever(
 ) -> None:
     store.open()
     question = msgspec.to_builtins(ask())
-    everywhere = "/apis/dovetail.dev/v1alpha1/historyqueries"
+    everywhere = "/apis/dovetail.dev/v1beta1/historyqueries"
     api.answer(f"GET {everywhere}", Answer(body={"metadata": {"resourceVersion": "5"}, "items": [question]}))
     api.answer(f"PATCH {QUERIES}/q/status", *[refusal(503)] * 4)
     api.answer(f"DELETE {QUERIES}/q", Answer(body={}))
@@ -417,7 +417,7 @@ async def test_a_flood_of_questions_in_one_namespace_delays_no_other(
         items.append({"metadata": meta, "spec": {}})
         path = QUERIES.replace("/team/", f"/{namespace}/")
         api.answer(f"PATCH {path}/{name}/status", Answer(body=items[-1]))
-    api.answer("GET /apis/dovetail.dev/v1alpha1/historyqueries", Answer(body={"metadata": {}, "items": items}))
+    api.answer("GET /apis/dovetail.dev/v1beta1/historyqueries", Answer(body={"metadata": {}, "items": items}))
     async with running(Answers(client, store=store).run()):
         await eventually(lambda: sum(seen.method == "PATCH" for seen in api.seen) == len(asked))
     order = [seen.path.split("/")[-2] for seen in api.seen if seen.method == "PATCH"]
@@ -432,7 +432,7 @@ async def test_each_question_is_answered_once_and_deleted_after_a_while(
     """Also by an API server that could not take the answer, or the end of the question, at first."""
     store.open()
     store.write([record()])
-    everywhere = "/apis/dovetail.dev/v1alpha1/historyqueries"
+    everywhere = "/apis/dovetail.dev/v1beta1/historyqueries"
     question = msgspec.to_builtins(ask())
     told = {**question, "status": {"answered": True}, "metadata": {**question["metadata"], "resourceVersion": "6"}}
     api.answer(f"GET {everywhere}", Answer(body={"metadata": {"resourceVersion": "5"}, "items": [question]}))

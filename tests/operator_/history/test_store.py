@@ -263,31 +263,6 @@ def test_beyond_the_largest_groups_all_others_are_one_that_comes_last(store: His
     assert (found[2].by_phase, found[3].by_phase) == ({"Failed": 1}, {"Succeeded": 5})
 
 
-def test_a_table_of_an_earlier_version_gets_what_is_summed_also_what_that_version_writes_later(
-    store: HistoryStore,
-) -> None:
-    store.write([record(1, project="vision", runSeconds=7.0), record(2, waitSeconds=3.0), record(3)])
-    forget_columns(store, "uid-1", "uid-2")
-    broken(store, "uid-3")
-    forget_columns(store, "uid-3")
-    assert store.sums("team", question=HistoryQuerySpec()) == []
-    store.open()
-    (found,) = store.sums("team", question=HistoryQuerySpec())
-    assert (found.jobs, found.run_seconds, found.mean_wait_seconds) == (2, 7.0, 3.0)
-    assert names(store, projects=["vision"]) == ["job-1"]
-
-
-ADDED = ("whole_user", "project", "run_seconds", "wait_seconds", "peak_mib", "mean_utilization")
-
-
-def forget_columns(store: HistoryStore, *uids: str) -> None:
-    """As the version before wrote them."""
-    changes = ", ".join(f"{name} = NULL" for name in ADDED)
-    with store._engine.begin() as connection:
-        for uid in uids:
-            connection.execute(sql.text(f"UPDATE dovetail_jobs SET {changes} WHERE uid = :uid"), {"uid": uid})
-
-
 def test_sums_read_no_record_and_no_log(tmp_path: Path) -> None:
     store = HistoryStore(f"sqlite:///{tmp_path}/history.db")
     store.open()
@@ -304,35 +279,25 @@ def test_sums_read_no_record_and_no_log(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_start_reads_no_record_that_has_all_columns(tmp_path: Path) -> None:
-    store = HistoryStore(f"sqlite:///{tmp_path}/history.db")
-    store.open()
-    statements: list[tuple[str, object]] = []
-    sql.event.listen(store._engine, "before_cursor_execute", lambda *args: statements.append((args[2], args[3])))
-    store.open()
-    with store._engine.connect() as connection:
-        (looked,) = [each for each in statements if each[0].startswith("SELECT dovetail_jobs.uid")]
-        (plan,) = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {looked[0]}", looked[1])
-    assert "INDEX dovetail_jobs_unfilled" in plan.detail
-    store.close()
-
-
-def test_a_table_without_the_newer_columns_is_taken_over(tmp_path: Path) -> None:
+def test_a_table_of_another_version_is_left_as_it_is_with_the_line_to_type(tmp_path: Path) -> None:
     before = HistoryStore(f"sqlite:///{tmp_path}/history.db")
     before.open()
-    before.write([record(1, runSeconds=7.0, project="vision")])
+    before.write([record(1)])
     with before._engine.begin() as connection:
-        for index in ("dovetail_jobs_for_sums", "dovetail_jobs_unfilled"):
-            connection.execute(sql.text(f"DROP INDEX {index}"))
-        for name in ADDED:
-            connection.execute(sql.text(f"ALTER TABLE dovetail_jobs DROP COLUMN {name}"))
+        connection.execute(sql.text("ALTER TABLE dovetail_jobs ADD COLUMN whole_user TEXT"))
     before.close()
-    after = HistoryStore(f"sqlite:///{tmp_path}/history.db")
-    after.open()
-    after.write([record(2)])
-    assert [each.run_seconds for each in after.sums("team", question=HistoryQuerySpec(projects=["vision"]))] == [7.0]
-    assert names(after) == ["job-1", "job-2"]
-    after.close()
+    store = HistoryStore(f"sqlite:///{tmp_path}/history.db")
+    with pytest.raises(HistoryError, match="is of another version of Dovetail") as refused:
+        store.open()
+    line = str(refused.value).partition("Set it aside: ")[2]
+    with store._engine.begin() as connection:
+        assert connection.execute(sql.text("SELECT count(*) FROM dovetail_jobs")).scalar_one() == 1
+        for statement in line.split(";"):
+            connection.execute(sql.text(statement))
+    store.open()
+    store.write([record(2)])
+    assert names(store) == ["job-2"]
+    store.close()
 
 
 def test_a_file_that_was_deleted_under_it_is_made_anew(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from tests.operator_.queue.test_quotas import make_quota
 
 def test_an_elastic_job_that_its_quota_keeps_small_says_that_it_is_the_quota() -> None:
     state = make_state(a=8)
-    state.store.quotas.update(make_quota("vision", gpus=4))
+    state.store.quotas.update(make_quota("vision", limit={"gpus": 4}))
     job = elastic(workers=5, least=1)
     state.store.job_changed(job)
     look(state)
@@ -35,7 +35,7 @@ def test_an_elastic_job_that_its_quota_keeps_small_says_that_it_is_the_quota() -
 
 def test_an_elastic_job_that_room_keeps_smaller_than_its_quota_does_not_blame_the_quota() -> None:
     state = make_state(a=4)
-    state.store.quotas.update(make_quota("vision", gpus=8))
+    state.store.quotas.update(make_quota("vision", limit={"gpus": 8}))
     state.store.job_changed(elastic(workers=5, least=1))
     found = look(state)["uid-x"]
     assert isinstance(found, Admitted)

@@ -43,7 +43,7 @@ def test_the_job_has_the_gpujobs_name_and_belongs_to_it() -> None:
     assert (metadata["namespace"], metadata["name"]) == ("team", "x")
     (owner,) = metadata["ownerReferences"]
     assert owner == {
-        "apiVersion": "dovetail.dev/v1alpha1",
+        "apiVersion": "dovetail.dev/v1beta1",
         "kind": "GPUJob",
         "name": "x",
         "uid": "uid-x",

@@ -32,8 +32,8 @@ ALL = {
 }
 RUNS: dict[str, Any] = {"phase": "Running", "number": 7, "startTime": at(0), "nodes": ["a"]}
 ENDED: dict[str, Any] = {**RUNS, "phase": "Succeeded", "completionTime": at(60)}
-STATUS = "PATCH /apis/dovetail.dev/v1alpha1/namespaces/team/gpujobs/x/status"
-GET = "GET /apis/dovetail.dev/v1alpha1/namespaces/team/gpujobs/x"
+STATUS = "PATCH /apis/dovetail.dev/v1beta1/namespaces/team/gpujobs/x/status"
+GET = "GET /apis/dovetail.dev/v1beta1/namespaces/team/gpujobs/x"
 
 
 def told_job(notify: dict[str, Any] = ALL, **status: Any) -> GPUJob:

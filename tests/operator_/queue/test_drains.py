@@ -107,7 +107,7 @@ def test_a_job_that_may_not_be_ended_stays(spec: dict[str, Any]) -> None:
 
 def test_a_job_does_not_stand_in_its_own_way_at_a_quota() -> None:
     state = make_rig()
-    state.store.quotas.update(msgspec.convert({"metadata": {"name": "q"}, "spec": {"gpus": 2}}, GPUQuota))
+    state.store.quotas.update(msgspec.convert({"metadata": {"name": "q"}, "spec": {"limit": {"gpus": 2}}}, GPUQuota))
     run(state, "x", "a", devices=2)
     drain(state, "a")
     assert moved(state) == {"x"}

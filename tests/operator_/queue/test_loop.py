@@ -260,12 +260,12 @@ def test_room_that_changes_brings_a_cycle_soon_only_while_a_job_waits() -> None:
 
 def test_changed_limits_renew_the_messages_that_quote_them_at_once_and_only_once() -> None:
     async def scenario(rig: Rig) -> None:
-        rig.state.store.quotas.update(make_quota(gpus=0))
+        rig.state.store.quotas.update(make_quota(limit={"gpus": 0}))
         rig.put("x")
         rig.loop.jobs_changed()
         await asyncio.sleep(2)
         assert "may run 0 GPUs" in rig.verdict("x").message
-        rig.state.store.quotas.update(make_quota(gpus=0, namespaces=["team"]))
+        rig.state.store.quotas.update(make_quota(limit={"gpus": 0}, namespaces=["team"]))
         rig.loop.jobs_changed()
         await asyncio.sleep(2)
         before = rig.verdict("x").message
@@ -273,7 +273,7 @@ def test_changed_limits_renew_the_messages_that_quote_them_at_once_and_only_once
         rig.loop.limits_changed()
         await asyncio.sleep(2)
         assert "Namespace team" in rig.verdict("x").message
-        rig.state.store.quotas.update(make_quota(gpus=0))
+        rig.state.store.quotas.update(make_quota(limit={"gpus": 0}))
         rig.loop.jobs_changed()
         await asyncio.sleep(2)
         assert "Namespace team" in rig.verdict("x").message

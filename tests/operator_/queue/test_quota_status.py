@@ -16,12 +16,12 @@ from tests.core.kube.api import Answer, Api, refusal
 from tests.operator_.builders import NO_ROOM, NOW, at, make_job, make_state
 from tests.operator_.queue.test_quotas import add, plain
 
-PATH = "/apis/dovetail.dev/v1alpha1/gpuquotas/{}/status"
+PATH = "/apis/dovetail.dev/v1beta1/gpuquotas/{}/status"
 
 
 def make_quota(name: str = "q", *, version: str = "5", status: dict[str, Any] | None = None) -> dict[str, Any]:
     metadata = {"name": name, "uid": f"uid-{name}", "resourceVersion": version}
-    return {"metadata": metadata, "spec": {"gpus": 8}, "status": status or {}}
+    return {"metadata": metadata, "spec": {"limit": {"gpus": 8}}, "status": status or {}}
 
 
 class Rig:

@@ -49,7 +49,7 @@ def plain(name: str = "notebook", *, devices: int = 1, **meta: Any) -> Pod:
 
 def test_jobs_that_run_and_pods_that_are_no_jobs_count_together() -> None:
     state = make_state(a=8)
-    state.store.quotas.update(make_quota(namespaces=["team"], gpus=3))
+    state.store.quotas.update(make_quota(namespaces=["team"], limit={"gpus": 3}))
     add(state, make_job("runs", gpu=1, status={"phase": "Running", "startTime": at(-HOUR)}), runs=True)
     state.store.pod_event("ADDED", plain())
     add(state, make_job("fits", gpu=1))
@@ -63,7 +63,7 @@ def test_jobs_that_run_and_pods_that_are_no_jobs_count_together() -> None:
 
 def test_an_elastic_job_starts_with_as_many_workers_as_its_limits_leave() -> None:
     state = make_state(a=8)
-    state.store.quotas.update(make_quota(namespaces=["team"], gpus=5))
+    state.store.quotas.update(make_quota(namespaces=["team"], limit={"gpus": 5}))
     state.store.pod_event("ADDED", plain())
     add(state, make_job("elastic", gpu=1, workers=6, minWorkers=2))
     add(state, make_job("next", gpu=1, meta={"creationTimestamp": at(-100)}))
@@ -81,7 +81,7 @@ def test_an_elastic_job_starts_with_as_many_workers_as_its_limits_leave() -> Non
 
 def test_an_elastic_job_is_told_what_its_fewest_workers_need() -> None:
     state = make_state(a=8)
-    state.store.quotas.update(make_quota(namespaces=["team"], gpus=2))
+    state.store.quotas.update(make_quota(namespaces=["team"], limit={"gpus": 2}))
     state.store.pod_event("ADDED", plain())
     add(state, make_job("elastic", gpu=1, workers=6, minWorkers=2))
     add(state, make_job("large", gpu=1, workers=6, minWorkers=3))
@@ -94,7 +94,7 @@ def test_an_elastic_job_is_told_what_its_fewest_workers_need() -> None:
 
 def test_a_pod_that_merely_says_that_it_is_a_jobs_counts() -> None:
     state = make_state(a=8)
-    state.store.quotas.update(make_quota(gpus=1))
+    state.store.quotas.update(make_quota(limit={"gpus": 1}))
     state.store.pod_event("ADDED", plain(labels={"dovetail.dev/job": "x"}))
     add(state, make_job("x"))
     assert isinstance(verdicts(state)["x"], Waits)
@@ -103,7 +103,7 @@ def test_a_pod_that_merely_says_that_it_is_a_jobs_counts() -> None:
 @pytest.mark.parametrize("gone", ["deleted", "ended"])
 def test_a_pod_that_is_over_counts_no_more(gone: str) -> None:
     state = make_state(a=8)
-    state.store.quotas.update(make_quota(gpus=1))
+    state.store.quotas.update(make_quota(limit={"gpus": 1}))
     state.store.pod_event("ADDED", plain())
     add(state, make_job("x", gpu=1))
     assert isinstance(verdicts(state)["x"], Waits)
@@ -114,7 +114,7 @@ def test_a_pod_that_is_over_counts_no_more(gone: str) -> None:
 
 def test_a_job_that_was_let_go_counts_before_there_is_a_batch_job() -> None:
     state = make_state(a=8)
-    state.store.quotas.update(make_quota(runningJobs=1))
+    state.store.quotas.update(make_quota(limit={"runningJobs": 1}))
     add(state, make_job("first"))
     add(state, make_job("second", meta={"creationTimestamp": at(-50)}))
     state.decisions.set_verdict("uid-first", verdict=Admitted(key="uid-first"))
@@ -123,7 +123,7 @@ def test_a_job_that_was_let_go_counts_before_there_is_a_batch_job() -> None:
 
 def test_a_job_that_has_ended_takes_nothing_although_its_use_is_not_noted_yet() -> None:
     state = make_state(a=8)
-    state.store.quotas.update(make_quota(runningJobs=1, shares=1, status={"asOf": at(-HOUR)}))
+    state.store.quotas.update(make_quota(limit={"runningJobs": 1}, shares=1, status={"asOf": at(-HOUR)}))
     ended = {"phase": "Succeeded", "startTime": at(-20), "completionTime": at(-10)}
     add(state, make_job("ended", status=ended))
     add(state, make_job("x"))
@@ -133,7 +133,7 @@ def test_a_job_that_has_ended_takes_nothing_although_its_use_is_not_noted_yet() 
 
 def test_a_quota_that_is_gone_binds_nobody() -> None:
     state = make_state(a=8)
-    state.store.quotas.update(make_quota(gpus=0))
+    state.store.quotas.update(make_quota(limit={"gpus": 0}))
     add(state, make_job("x"))
     assert isinstance(verdicts(state)["x"], Waits)
     state.store.quotas.drop("q")
@@ -142,10 +142,10 @@ def test_a_quota_that_is_gone_binds_nobody() -> None:
 
 def test_a_quota_binds_as_it_says_by_now() -> None:
     state = make_state(a=8)
-    state.store.quotas.update(make_quota(gpus=0))
+    state.store.quotas.update(make_quota(limit={"gpus": 0}))
     add(state, make_job("x"))
     assert isinstance(verdicts(state)["x"], Waits)
-    state.store.quotas.update(make_quota(gpus=8))
+    state.store.quotas.update(make_quota(limit={"gpus": 8}))
     assert isinstance(verdicts(state)["x"], Admitted)
 
 
@@ -184,7 +184,7 @@ def reckoned(quotas: Quotas, state: State, *, seconds: float = 0) -> GPUQuotaSta
 
 def test_the_status_counts_by_whom() -> None:
     state = make_state(a=8)
-    state.store.quotas.update(make_quota(per="User", gpus=4))
+    state.store.quotas.update(make_quota(per="User", limit={"gpus": 4}))
     annotations = {"annotations": {"dovetail.dev/user": "ada"}}
     job = make_job("runs", gpu=1, meta=annotations, status={"phase": "Running", "startTime": at(-HOUR)})
     add(state, job, runs=True)
@@ -290,7 +290,7 @@ def test_a_priority_that_is_raised_later_counts_no_more_than_the_bound() -> None
 def test_a_quota_says_who_may_take_the_place_of_others(may: bool, leave: set[str]) -> None:
     state = make_state(a=1)
     state.preemption = Rules(gap=10, min_run_seconds=0)
-    state.store.quotas.update(make_quota(users=["ada"], mayPreempt=may))
+    state.store.quotas.update(make_quota(users=["ada"], preemptionPolicy="PreemptLowerPriority" if may else "Never"))
     running = {"phase": "Running", "startTime": at(-HOUR)}
     add(state, make_job("runs", gpu=1, priority=1, status=running), runs=True)
     add(state, make_job("boss", gpu=1, priority=99, meta={"annotations": {"dovetail.dev/user": "ada"}}))
@@ -302,7 +302,7 @@ def test_a_quota_says_who_may_take_the_place_of_others(may: bool, leave: set[str
 @pytest.mark.parametrize("meta", [{"labels": {}}, {"namespace": "elsewhere"}])
 def test_a_pod_that_names_a_job_s_batch_job_as_its_owner_counts_as_any_other(meta: dict[str, Any]) -> None:
     state = make_state(a=8)
-    state.store.quotas.update(make_quota(gpus=2))
+    state.store.quotas.update(make_quota(limit={"gpus": 2}))
     add(state, make_job("x", gpu=1, status={"phase": "Running", "startTime": at(-HOUR)}), runs=True)
     forged = {"uid": "pod-forged", "labels": {"dovetail.dev/job": "x"}} | meta
     state.store.pod_event("ADDED", make_pod(devices=1, node="a", owner="child-x", started=-HOUR, meta=forged))

@@ -54,7 +54,7 @@ def test_an_owner_gets_its_guarantee_back_without_a_higher_priority() -> None:
 
 
 def test_without_a_guarantee_nothing_ends() -> None:
-    assert look(cluster(make_quota("team", namespaces=["team"], gpus=1)))[0].orders == {}
+    assert look(cluster(make_quota("team", namespaces=["team"], limit={"gpus": 1})))[0].orders == {}
 
 
 def test_who_was_notified_stays_notified_in_another_process() -> None:
@@ -66,7 +66,7 @@ def test_who_was_notified_stays_notified_in_another_process() -> None:
 
 def test_a_quota_that_names_a_missing_parent_limits_as_before() -> None:
     quotas = Quotas()
-    quotas.update(make_quota("team", namespaces=["team"], parent="gone", gpus=1))
+    quotas.update(make_quota("team", namespaces=["team"], parent="gone", limit={"gpus": 1}))
     assert [finding.reason for finding in quotas.tree().findings] == ["ParentMissing"]
     gate = quotas.gate([])
     assert gate is not None

@@ -17,13 +17,13 @@ HOUR = 3600.0
 
 
 def keep(*windows: dict[str, Any], namespace: str = "course", name: str = "q") -> Any:
-    return make_quota(name, namespaces=[namespace], reservations=list(windows))
+    return make_quota(name, namespaces=[namespace], advanceReservations=list(windows))
 
 
 def window(
     name: str = "exam", *, start: float = -HOUR, end: float = HOUR, gpus: int = 2, **more: Any
 ) -> dict[str, Any]:
-    return {"name": name, "start": at(start), "end": at(end), "gpus": gpus, **more}
+    return {"name": name, "startTime": at(start), "endTime": at(end), "gpus": gpus, **more}
 
 
 def in_pool(state: State, *nodes: str, pool: str) -> None:

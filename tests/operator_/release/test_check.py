@@ -105,7 +105,7 @@ def age_a_crd(cluster: Objects) -> None:
         (lose_a_crd, r"The CRD gpuquotas\.dovetail\.dev is not installed"),
         (
             age_a_crd,
-            r"The CRD gpujobs\.dovetail\.dev is of another version: it lacks v1alpha1\.spec\.preemptible, v1beta1\.",
+            r"The CRD gpujobs\.dovetail\.dev is of another version: it lacks v1beta1\.spec\.preemptible\.",
         ),
     ],
 )

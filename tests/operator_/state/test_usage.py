@@ -18,7 +18,7 @@ from tests.operator_.builders import at, make_child, make_job, make_state
 
 
 def quota(name: str = "q", *, pools: Sequence[str] = ()) -> GPUQuota:
-    return msgspec.convert({"metadata": {"name": name}, "spec": {"gpus": 8, "pools": list(pools)}}, GPUQuota)
+    return msgspec.convert({"metadata": {"name": name}, "spec": {"limit": {"gpus": 8}, "pools": list(pools)}}, GPUQuota)
 
 
 @lru_cache(maxsize=1)

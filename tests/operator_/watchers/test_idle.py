@@ -18,7 +18,7 @@ from dovetail_operator.watchers.idle import IdleWatch
 from tests.core.kube.api import Answer, Api, refusal
 from tests.operator_.builders import NOW, at, make_job, make_state
 
-GPUJOB = "/apis/dovetail.dev/v1alpha1/namespaces/team/gpujobs/x"
+GPUJOB = "/apis/dovetail.dev/v1beta1/namespaces/team/gpujobs/x"
 DEVICE = {"worker": 0, "node": "a", "index": 0, "uuid": "GPU-a-0", "shareMilli": 1000, "memoryMiB": 1}
 
 

@@ -15,7 +15,7 @@ from tests.core.kube.api import Answer, Api, refusal
 from tests.operator_.builders import make_child, make_job
 
 JOBS = "/apis/batch/v1/namespaces/team/jobs"
-GPUJOBS = "/apis/dovetail.dev/v1alpha1/namespaces/team/gpujobs"
+GPUJOBS = "/apis/dovetail.dev/v1beta1/namespaces/team/gpujobs"
 CREATE = CreateJob(manifest={"metadata": {"name": "x", "namespace": "team"}})
 
 
@@ -136,7 +136,7 @@ async def test_a_status_is_written_only_on_what_was_read(api: Api, client: Clien
         await jobs.write_status(client, job=job, status=GPUJobStatus(phase="Queued"))
     first, _ = api.of(f"PUT {GPUJOBS}/x/status")
     assert first.body == {
-        "apiVersion": "dovetail.dev/v1alpha1",
+        "apiVersion": "dovetail.dev/v1beta1",
         "kind": "GPUJob",
         "metadata": {"name": "x", "namespace": "team", "resourceVersion": "10", "uid": "uid-x"},
         "status": {"phase": "Queued", "nodes": ["a"]},

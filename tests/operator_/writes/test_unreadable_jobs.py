@@ -14,7 +14,7 @@ from tests.background import running
 from tests.core.kube.api import Answer, Api, refusal
 from tests.operator_.builders import NOW, make_child, make_job, make_state
 
-STATUS = "PATCH /apis/dovetail.dev/v1alpha1/namespaces/team/gpujobs/x/status"
+STATUS = "PATCH /apis/dovetail.dev/v1beta1/namespaces/team/gpujobs/x/status"
 META = ObjectMeta(name="x", namespace="team", uid="uid-x", generation=2, resource_version="11")
 DEEP = "cannot be read: it is nested too deeply"
 EXPLAIN = "`kubectl explain gpujob.spec.dependencies.name` says what is allowed"

@@ -26,13 +26,20 @@ def left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
 
 
 def write(made: Cluster, **more: object) -> None:
-    known = {"name": made.name, "phase": "stopped", "local_node": True, **more}
+    known = {"name": made.name, "format": state.FORMAT, "phase": "stopped", "local_node": True, **more}
     state.write(made.folder, state=State(**known))
 
 
-def kept(**changes: object) -> Kept:
-    now = queue.current()
-    return Kept(**{"format": now.format, "kubernetes": now.kubernetes, **changes})
+def of_format(number: int) -> Callable[[Cluster], None]:
+    return lambda made: write(made, format=number, kept=queue.current())
+
+
+def forget_format(made: Cluster) -> None:
+    """As a Dovetail left it that had the format of the queue in `kept` alone."""
+    file = made.folder / "state.json"
+    known = json.loads(file.read_text())
+    known["kept"]["format"] = known.pop("format") - 1
+    file.write_text(json.dumps(known))
 
 
 def truncate(made: Cluster) -> None:
@@ -46,12 +53,10 @@ def test_what_this_version_left_can_be_continued(left: Cluster) -> None:
 @pytest.mark.parametrize(
     ("damage", "problem"),
     [
-        (lambda made: write(made, kept=kept(format=9)), "its format is 9, and this Dovetail knows 2"),
-        (
-            lambda made: write(made, kept=kept(format=1)),
-            "an earlier Dovetail let every user of this machine write into",
-        ),
-        (lambda made: write(made, kept=kept(kubernetes="v1.99.0")), "Kubernetes v1.99.0 wrote it, and this Dovetail"),
+        (of_format(9), "another version of Dovetail wrote it (format 9, and this one knows 3)"),
+        (of_format(2), "another version of Dovetail wrote it (format 2, and this one knows 3)"),
+        (forget_format, "another version of Dovetail wrote it (format 0, and this one knows 3)"),
+        (lambda made: write(made, kept=Kept(kubernetes="v1.99.0")), "Kubernetes v1.99.0 wrote it, and this Dovetail"),
         (truncate, "its state.json is missing or unreadable"),
         (lambda made: (made.folder / "state.json").unlink(), "its state.json is missing or unreadable"),
         (lambda made: (queue.etcd_data(made.folder) / "member").rmdir(), "etcd's data are missing in "),
@@ -72,11 +77,11 @@ def test_a_queue_that_cannot_be_continued_says_why_and_how_to_remove_it(
 
 def test_a_queue_of_another_name_is_removed_by_that_name(left: Cluster) -> None:
     with pytest.raises(KeptQueueError, match=r"To remove it: dovetail sandbox down --purge --name mine$"):
-        queue.check(left.folder, known=State(name="mine", kept=kept(format=9)))
+        queue.check(left.folder, known=State(name="mine", kept=queue.current()))
 
 
 def test_an_older_kubernetes_may_have_written_it(left: Cluster) -> None:
-    queue.check(left.folder, known=State(name="default", kept=kept(kubernetes="v1.35.9")))
+    queue.check(left.folder, known=State(name="default", format=state.FORMAT, kept=Kept(kubernetes="v1.35.9")))
 
 
 def test_down_keeps_a_broken_queue_and_purge_removes_it(left: Cluster, capsys: pytest.CaptureFixture[str]) -> None:

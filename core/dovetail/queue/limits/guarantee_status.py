@@ -133,7 +133,7 @@ def conditions_of(quota: GPUQuota, *, tree: Tree, now: datetime) -> list[Conditi
 def _less_than_said(quota: GPUQuota, *, node: Node, tree: Tree) -> list[Finding]:
     """Why less is guaranteed than the quota says: its own limit is lower, or the quotas above it have less."""
     found: list[Finding] = []
-    limits = amounts_of(quota.spec.most, resources=tree.resources)
+    limits = amounts_of(quota.spec.limits, resources=tree.resources)
     for of, says, now, limit in zip(tree.resources, node.says, node.bounds, limits, strict=True):
         if now is None or now >= (says or 0):
             continue

@@ -269,8 +269,8 @@ def limits_of(
         counted = subject_name(quota.spec, subject=subject)
         if counted is None:
             continue
-        name, spec, who = quota.metadata.name, quota.spec, _who(quota, counted=counted)
-        for unit, resource, most, need in _device_limits(spec.most, takes=takes) if takes.milli else ():
+        name, limits, who = quota.metadata.name, quota.spec.limits, _who(quota, counted=counted)
+        for unit, resource, most, need in _device_limits(limits, takes=takes) if takes.milli else ():
             each = 0 if least is None else need // workers
             start.append(
                 Limit(
@@ -284,12 +284,12 @@ def limits_of(
                     least=None if least is None else each * least,
                 )
             )
-        if spec.running_jobs is not None and jobs:
+        if limits.running_jobs is not None and jobs:
             key: CounterKey = (name, counted, "jobs")
-            start.append(Limit(counter=key, most=spec.running_jobs, need=jobs, who=who, quota=name))
-        if spec.queued_jobs is not None and jobs:
+            start.append(Limit(counter=key, most=limits.running_jobs, need=jobs, who=who, quota=name))
+        if limits.queued_jobs is not None and jobs:
             key = (name, counted, "queued")
-            queue.append(Limit(counter=key, most=spec.queued_jobs, need=jobs, who=who, quota=name))
+            queue.append(Limit(counter=key, most=limits.queued_jobs, need=jobs, who=who, quota=name))
     return Terms(start=tuple(start), queue=tuple(queue))
 
 

@@ -46,7 +46,7 @@ def may_preempt(quotas: Iterable[GPUQuota], *, subject: Subject) -> bool:
 
     Each quota can forbid it.
     """
-    return not any(not quota.spec.may_preempt for quota in binding(quotas, subject=subject))
+    return not any(quota.spec.preemption_policy == "Never" for quota in binding(quotas, subject=subject))
 
 
 def within(priority: int, *, bound: Bound | None) -> int:

@@ -11,8 +11,7 @@ from typing import Final
 
 from dovetail import names
 from dovetail.api.gpujob import KeptOnNode
-from dovetail.api.gpuquota import GPUQuota
-from dovetail.api.gpuquota import Window as Said
+from dovetail.api.gpuquota import AdvanceReservation, GPUQuota
 from dovetail.cluster.view import ClusterView
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Claim
@@ -42,7 +41,7 @@ def windows_of(
 
     Sets `quotas.kept`: what is kept from pods now, by quota.
     """
-    keeping = [quota for quota in quotas.all if quota.spec.reservations]
+    keeping = [quota for quota in quotas.all if quota.spec.advance_reservations]
     if not keeping:
         quotas.kept = {}
         return Windows()
@@ -106,10 +105,12 @@ def _windows(quota: GPUQuota, *, uses: Sequence[_Use], view: ClusterView, now: d
 
     A use counts towards one of them at a time: two that overlap each keep their own number.
     """
-    before: list[tuple[Said, Counter[int]]] = []
+    before: list[tuple[AdvanceReservation, Counter[int]]] = []
     # Those bound to a pool come first: use in the pool counts towards them rather than towards one for any node.
-    for said in sorted(quota.spec.reservations, key=lambda each: (each.pool is None, each.start, each.name)):
-        start, end = moment(said.start), moment(said.end)
+    for said in sorted(
+        quota.spec.advance_reservations, key=lambda each: (each.pool is None, each.start_time, each.name)
+    ):
+        start, end = moment(said.start_time), moment(said.end_time)
         if end <= now:
             continue
         at_seconds = max(_NOW, (start - now).total_seconds())
@@ -132,8 +133,8 @@ def _windows(quota: GPUQuota, *, uses: Sequence[_Use], view: ClusterView, now: d
             )
 
 
-def _overlap(one: Said, *, other: Said) -> bool:
-    return moment(one.start) < moment(other.end) and moment(other.start) < moment(one.end)
+def _overlap(one: AdvanceReservation, *, other: AdvanceReservation) -> bool:
+    return moment(one.start_time) < moment(other.end_time) and moment(other.start_time) < moment(one.end_time)
 
 
 def _towards(

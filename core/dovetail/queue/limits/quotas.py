@@ -187,7 +187,7 @@ class Quotas:
     @property
     def keep_for_a_time(self) -> bool:
         """Whether time alone changes what a quota keeps."""
-        return any(quota.spec.reservations for quota in self._quotas.values())
+        return any(quota.spec.advance_reservations for quota in self._quotas.values())
 
     def _find_binding(self, subject: Subject) -> list[GPUQuota]:
         return subjects.binding(self._quotas.values(), subject=subject)

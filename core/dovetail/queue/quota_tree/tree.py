@@ -142,7 +142,7 @@ def models_of(quotas: Iterable[GPUQuota]) -> list[str]:
         {
             model_name(model)
             for quota in quotas
-            for amounts in (quota.spec.guaranteed, quota.spec.most)
+            for amounts in (quota.spec.guaranteed, quota.spec.limits)
             if amounts is not None
             for model in amounts.models
         }
@@ -154,5 +154,5 @@ def counts_memory(quotas: Iterable[GPUQuota]) -> bool:
     return any(
         amounts is not None and amounts.memory is not None
         for quota in quotas
-        for amounts in (quota.spec.guaranteed, quota.spec.most)
+        for amounts in (quota.spec.guaranteed, quota.spec.limits)
     )

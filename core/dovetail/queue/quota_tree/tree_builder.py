@@ -170,7 +170,7 @@ class _Builder:
         if not below:
             nothing: Amounts = [0, *sums[1:]]
             return _Demand(says=nothing, wants=nothing, names=_GPUS_ALONE, shows=_GPUS_ALONE, is_empty=True)
-        limits = self._amounts(self._quotas[name].spec.most)
+        limits = self._amounts(self._quotas[name].spec.limits)
         wants = [self._at_most_limit(name, at=at, sums=sums, limits=limits) for at in range(len(sums))]
         names = frozenset[int]().union(*(each.names for each in below))
         shows = frozenset[int]().union(*(each.shows for each in below))
@@ -179,7 +179,7 @@ class _Builder:
 
     def _own(self, name: str, *, said: GPUAmounts, sums: Amounts) -> _Demand:
         """What the spec itself guarantees, at most its limit; and of what it does not name, what its children do."""
-        amounts, limits = self._amounts(said), self._amounts(self._quotas[name].spec.most)
+        amounts, limits = self._amounts(said), self._amounts(self._quotas[name].spec.limits)
         names = frozenset(at for at, amount in enumerate(amounts) if amount is not None)
         if not names:
             amounts[0], names = 0, _GPUS_ALONE

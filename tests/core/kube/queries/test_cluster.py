@@ -10,9 +10,9 @@ from tests.core.kube.api import Answer, Api, listing, make_object, refusal
 LISTS = (
     "/api/v1/pods",
     "/api/v1/nodes",
-    "/apis/dovetail.dev/v1alpha1/gpunodes",
-    "/apis/dovetail.dev/v1alpha1/gpujobs",
-    "/apis/dovetail.dev/v1alpha1/gpuquotas",
+    "/apis/dovetail.dev/v1beta1/gpunodes",
+    "/apis/dovetail.dev/v1beta1/gpujobs",
+    "/apis/dovetail.dev/v1beta1/gpuquotas",
     "/apis/batch/v1/jobs",
     "/apis/resource.k8s.io/v1/resourceslices",
     "/apis/karpenter.sh/v1/nodepools",

@@ -243,7 +243,7 @@ def limited_to(picture: ClusterObjects, **spec: Any) -> ClusterObjects:
 def test_a_job_that_a_quota_keeps_back_is_told_so_though_there_is_room() -> None:
     job = make_job("x", number=3, gpu="2", phase="Queued", reason="Quota", message="an older one")
     runs = make_job("runs", number=2, start_time=ago(hours=1))
-    picture = limited_to(make_picture(jobs=[job, runs]), gpus=2)
+    picture = limited_to(make_picture(jobs=[job, runs]), limit={"gpus": 2})
     found = explain(subjects.of_job(job, pods=(), settings=SETTINGS), picture)
     sentence = "Namespace default may run 2 GPUs, 1 run, this job needs 2 (GPUQuota vision)"
     assert found.summary == f"Job 3 (x) waits: {sentence}"
@@ -253,7 +253,7 @@ def test_a_job_that_a_quota_keeps_back_is_told_so_though_there_is_room() -> None
 
 
 def test_a_pod_and_a_request_are_held_to_the_quotas_of_their_namespace() -> None:
-    picture = limited_to(make_picture(), gpus=1, runningJobs=0)
+    picture = limited_to(make_picture(), limit={"gpus": 1, "runningJobs": 0})
     found = explain(subjects.of_pod(raw_pod(), settings=SETTINGS), picture)
     assert "this pod would never fit, it needs 2 (GPUQuota vision)" in found.summary
     assert "may run 0 jobs" in explain(replace(ask("1"), namespace="default"), picture).summary
@@ -262,7 +262,9 @@ def test_a_pod_and_a_request_are_held_to_the_quotas_of_their_namespace() -> None
 
 def test_what_the_queue_has_let_go_no_quota_keeps_back() -> None:
     job = make_job("x", number=3, phase="Starting")
-    found = explain(subjects.of_job(job, pods=(), settings=SETTINGS), limited_to(make_picture(jobs=[job]), gpus=0))
+    found = explain(
+        subjects.of_job(job, pods=(), settings=SETTINGS), limited_to(make_picture(jobs=[job]), limit={"gpus": 0})
+    )
     assert found.summary.startswith("Job 3 (x) waits for kube-scheduler: fits now")
 
 
@@ -281,8 +283,10 @@ def test_nodes_outside_of_a_pool_are_no_answer() -> None:
 
 
 def test_gpus_that_are_kept_for_others_are_no_room() -> None:
-    window = {"name": "exam", "start": ago(hours=-2), "end": ago(hours=-6), "gpus": 5}
-    picture = replace(make_picture(), quotas=[make_quota("course", namespaces=["course"], reservations=[window])])
+    window = {"name": "exam", "startTime": ago(hours=-2), "endTime": ago(hours=-6), "gpus": 5}
+    picture = replace(
+        make_picture(), quotas=[make_quota("course", namespaces=["course"], advanceReservations=[window])]
+    )
     found = explain(replace(ask("1"), namespace="default"), picture)
     assert "5 GPUs are kept by GPUQuota course until" in found.summary
     assert "time limit" in helps(found)

@@ -318,7 +318,7 @@ def test_the_pool_is_full_message_names_the_pool_and_its_nodes() -> None:
 
 
 def make_gate(*names: str, gpus: int) -> LimitGate:
-    quota = msgspec.convert({"metadata": {"name": "q"}, "spec": {"gpus": gpus}}, GPUQuota)
+    quota = msgspec.convert({"metadata": {"name": "q"}, "spec": {"limit": {"gpus": gpus}}}, GPUQuota)
     subject = Subject(namespace="team", user="u")
     return LimitGate({name: limits_of([quota], subject=subject, takes=Takes(milli=8000)) for name in names})
 

@@ -91,7 +91,7 @@ def test_the_quota_that_names_somebody_most_closely_is_the_account() -> None:
         make_quota("everybody", per="Namespace"),
         make_quota("vision", namespaces=["vision"]),
         make_quota("ada", users=["ada"]),
-        make_quota("limits", namespaces=["vision"], users=["ada"], shares=None, gpus=1),
+        make_quota("limits", namespaces=["vision"], users=["ada"], shares=None, limit={"gpus": 1}),
     ]
     assert account_of(quotas, subject=Subject(namespace="vision", user="ada")) == ("ada", "")
     assert account_of(quotas, subject=Subject(namespace="vision", user="bob")) == ("vision", "")

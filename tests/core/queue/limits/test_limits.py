@@ -85,35 +85,35 @@ class Told:
 SENTENCES = (
     Told(
         says="GPUs of a namespace",
-        spec={"namespaces": ["vision"], "gpus": 5},
+        spec={"namespaces": ["vision"], "limit": {"gpus": 5}},
         message="Namespace vision may run 5 GPUs, 2 run, this job needs 4 (GPUQuota vision)",
     ),
     Told(
         says="GPUs of each user",
-        spec={"per": "User", "gpus": 1},
+        spec={"per": "User", "limit": {"gpus": 1}},
         running=("0.5",),
         asks="0.75",
         message="User ada may run 1 GPU, 0.5 run, this job needs 0.75 (GPUQuota vision)",
     ),
     Told(
         says="more than there ever is",
-        spec={"per": "Namespace", "gpus": 3},
+        spec={"per": "Namespace", "limit": {"gpus": 3}},
         running=(),
         message="Namespace vision may run 3 GPUs, 0 run, this job would never fit, it needs 4 (GPUQuota vision)",
     ),
     Told(
         says="jobs of all together",
-        spec={"runningJobs": 2},
+        spec={"limit": {"runningJobs": 2}},
         message="GPUQuota vision: all whom it binds may run 2 jobs at a time, 2 run",
     ),
     Told(
         says="jobs of one user",
-        spec={"users": ["ada"], "runningJobs": 1},
+        spec={"users": ["ada"], "limit": {"runningJobs": 1}},
         message="User ada may run 1 job at a time, 2 run (GPUQuota vision)",
     ),
     Told(
         says="users without a name",
-        spec={"per": "User", "runningJobs": 1},
+        spec={"per": "User", "limit": {"runningJobs": 1}},
         user="",
         message="A user without a name may run 1 job at a time, 2 run (GPUQuota vision)",
     ),
@@ -132,7 +132,7 @@ def test_the_sentence_has_the_numbers(case: Told) -> None:
 
 
 def test_what_pods_hold_counts_beside_the_jobs() -> None:
-    quota = make_quota(namespaces=["vision"], gpus=4)
+    quota = make_quota(namespaces=["vision"], limit={"gpus": 4})
     job = make_job("x", "2")
     (limit,) = limits_of([quota], subject=Subject(namespace="vision"), takes=Takes(milli=3000), jobs=0).start
     gate = LimitGate(
@@ -148,7 +148,7 @@ def test_a_job_beyond_the_queues_limit_waits_outside_it_whatever_is_free() -> No
     jobs = {"a": (make_job("a", "4"), VISION), "b": (make_job("b", "1", at=1), VISION)}
     ledger = make_ledger(n=4)
     run(ledger, make_job("r", "1"))
-    gate = gate_over(make_quota(queuedJobs=1), jobs=jobs)
+    gate = gate_over(make_quota(limit={"queuedJobs": 1}), jobs=jobs)
     first, second = admit([job for job, _ in jobs.values()], ledger=ledger, sites={}, gate=gate)
     assert isinstance(first, Waits)
     assert isinstance(second, Waits)
@@ -161,7 +161,7 @@ def test_a_job_without_terms_is_let_through() -> None:
 
 def test_the_one_beyond_the_queue_is_told_how_long_it_is() -> None:
     jobs = {name: (make_job(name, "1", at=at), VISION) for at, name in enumerate("abc")}
-    gate = gate_over(make_quota(queuedJobs=2), jobs=jobs)
+    gate = gate_over(make_quota(limit={"queuedJobs": 2}), jobs=jobs)
     ledger = make_ledger(n=1)
     run(ledger, make_job("r", "1"))
     verdict = list(admit([job for job, _ in jobs.values()], ledger=ledger, sites={}, gate=gate))[-1]
@@ -173,7 +173,7 @@ def test_the_one_beyond_the_queue_is_told_how_long_it_is() -> None:
 def test_a_job_does_not_count_itself_among_those_before_it() -> None:
     """The queue asks about one job several times in a look: the answer stays the same."""
     jobs = {name: (make_job(name, "1", at=at), VISION) for at, name in enumerate("ab")}
-    gate = gate_over(make_quota(queuedJobs=1), jobs=jobs)
+    gate = gate_over(make_quota(limit={"queuedJobs": 1}), jobs=jobs)
     first, second = (job for job, _ in jobs.values())
     assert [gate.refusal(first) for _ in range(3)] == [None, None, None]
     assert [gate.refusal(second) is None for _ in range(2)] == [False, False]
@@ -182,7 +182,7 @@ def test_a_job_does_not_count_itself_among_those_before_it() -> None:
 
 def test_a_job_that_starts_leaves_its_place_in_the_queue_to_the_next() -> None:
     jobs = {name: (make_job(name, "1", at=at), VISION) for at, name in enumerate("abc")}
-    gate = gate_over(make_quota(queuedJobs=1), jobs=jobs)
+    gate = gate_over(make_quota(limit={"queuedJobs": 1}), jobs=jobs)
     first, second, third = (job for job, _ in jobs.values())
     assert gate.refusal(first) is None
     gate.started(first)
@@ -192,7 +192,10 @@ def test_a_job_that_starts_leaves_its_place_in_the_queue_to_the_next() -> None:
 
 def test_a_queue_limit_that_refuses_takes_no_place_in_another_queue() -> None:
     """The job is kept out of the full queue, so it is in none: the other queue has its place still."""
-    quotas = [make_quota("wide", queuedJobs=1), make_quota("full", namespaces=["vision"], queuedJobs=0)]
+    quotas = [
+        make_quota("wide", limit={"queuedJobs": 1}),
+        make_quota("full", namespaces=["vision"], limit={"queuedJobs": 0}),
+    ]
     other = Subject(namespace="nlp", user="bob")
     jobs = {"a": (make_job("a", "1"), VISION), "b": (make_job("b", "1", at=1), other)}
     gate = gate_over(*quotas, jobs=jobs)
@@ -203,7 +206,7 @@ def test_a_queue_limit_that_refuses_takes_no_place_in_another_queue() -> None:
 def test_what_a_job_takes_is_counted_once_and_given_back_once() -> None:
     jobs = {name: (make_job(name, "2", at=at), VISION) for at, name in enumerate("abc")}
     a, b, c = (job for job, _ in jobs.values())
-    gate = gate_over(make_quota(gpus=4), jobs=jobs, running=("a",))
+    gate = gate_over(make_quota(limit={"gpus": 4}), jobs=jobs, running=("a",))
     gate.started(a)
     assert gate.refusal(b) is None, "a runs already and takes its two GPUs once"
     gate.started(b)
@@ -218,7 +221,7 @@ def test_what_a_job_takes_is_counted_once_and_given_back_once() -> None:
 def test_a_job_that_runs_once_more_after_its_end_counts_once_more() -> None:
     jobs = {name: (make_job(name, "2", at=at), VISION) for at, name in enumerate("ab")}
     a, b = (job for job, _ in jobs.values())
-    gate = gate_over(make_quota(gpus=2), jobs=jobs, running=("a",))
+    gate = gate_over(make_quota(limit={"gpus": 2}), jobs=jobs, running=("a",))
     gate.ended(a.key)
     gate.started(a)
     assert gate.refusal(b) is not None
@@ -227,7 +230,7 @@ def test_a_job_that_runs_once_more_after_its_end_counts_once_more() -> None:
 def test_the_end_of_a_job_that_nobody_counted_changes_nothing() -> None:
     jobs = {name: (make_job(name, "2", at=at), VISION) for at, name in enumerate("ab")}
     b = [job for job, _ in jobs.values()][1]
-    gate = gate_over(make_quota(gpus=2), jobs=jobs, running=("a",))
+    gate = gate_over(make_quota(limit={"gpus": 2}), jobs=jobs, running=("a",))
     gate.ended("who?")
     assert gate.refusal(b) is not None
 
@@ -262,7 +265,7 @@ def test_an_elastic_job_starts_with_the_workers_that_its_quota_leaves(
 ) -> None:
     """Four workers of two GPUs each, at least two of them: what is left of the quota, in whole workers."""
     job = elastic("e", workers=4, least=2)
-    gate = gate_for(job, make_quota(gpus=gpus), used={("vision", "", "GPUs"): used})
+    gate = gate_for(job, make_quota(limit={"gpus": gpus}), used={("vision", "", "GPUs"): used})
     assert gate.refusal(job) is None
     assert gate.workers(job) == workers
     assert gate.narrows(job) == ("GPUQuota vision" if narrowed else "")
@@ -270,13 +273,18 @@ def test_an_elastic_job_starts_with_the_workers_that_its_quota_leaves(
 
 def test_the_narrowest_of_several_quotas_says_how_many_workers_start() -> None:
     job = elastic("e", workers=4, least=1)
-    gate = gate_for(job, make_quota("wide", gpus=6), make_quota("narrow", gpus=4), make_quota("jobs", runningJobs=1))
+    gate = gate_for(
+        job,
+        make_quota("wide", limit={"gpus": 6}),
+        make_quota("narrow", limit={"gpus": 4}),
+        make_quota("jobs", limit={"runningJobs": 1}),
+    )
     assert (gate.workers(job), gate.narrows(job)) == (2, "GPUQuota narrow")
 
 
 def test_an_elastic_job_is_refused_when_not_even_its_fewest_workers_have_room() -> None:
     job = elastic("e", workers=4, least=2)
-    quota = make_quota(gpus=5)
+    quota = make_quota(limit={"gpus": 5})
     refused = gate_for(job, quota, used={("vision", "", "GPUs"): 2000}).refusal(job)
     assert refused is not None
     assert refused.message == ("GPUQuota vision: all whom it binds may run 5 GPUs, 2 run, this job needs at least 4")
@@ -285,7 +293,7 @@ def test_an_elastic_job_is_refused_when_not_even_its_fewest_workers_have_room() 
 
 def test_an_elastic_job_takes_what_it_started_with_and_a_rigid_one_all() -> None:
     job, other = elastic("e", workers=4, least=1), make_job("o", "2")
-    quota = make_quota(gpus=6)
+    quota = make_quota(limit={"gpus": 6})
     terms = {
         job.key: limits_of([quota], subject=VISION, takes=Takes(milli=8000), workers=4, least=1),
         other.key: limits_of([quota], subject=VISION, takes=Takes(milli=2000)),
@@ -300,7 +308,7 @@ def test_an_elastic_job_takes_what_it_started_with_and_a_rigid_one_all() -> None
 
 def test_a_rigid_job_keeps_its_workers_whatever_the_quota() -> None:
     job = replace(make_job("r", "2"), workers=3)
-    gate = gate_for(job, make_quota(gpus=4))
+    gate = gate_for(job, make_quota(limit={"gpus": 4}))
     assert (gate.workers(job), gate.narrows(job)) == (3, "")
 
 
@@ -382,7 +390,7 @@ def test_a_job_is_foreseen_to_start_when_its_quota_is_free() -> None:
     ledger = make_ledger(n=8)
     leaving = run(ledger, running)
     jobs = {"r": (running, VISION), "w": (waiting, VISION)}
-    gate = gate_over(make_quota(gpus=2), jobs=jobs, running=("r",))
+    gate = gate_over(make_quota(limit={"gpus": 2}), jobs=jobs, running=("r",))
     (start,) = [each for each in foresee([waiting], ledger=ledger, sites={}, leaving=leaving, gate=gate) if each]
     assert start.in_seconds == leaving[0].at_seconds
 
@@ -393,9 +401,10 @@ people = st.builds(Subject, namespace=st.sampled_from("ab"), user=st.sampled_fro
 specs = st.fixed_dictionaries(
     {"per": st.sampled_from(["Together", "Namespace", "User"])},
     optional={
-        "gpus": st.integers(0, 6),
-        "runningJobs": st.integers(0, 4),
-        "queuedJobs": st.integers(0, 3),
+        "limit": st.fixed_dictionaries(
+            {},
+            optional={"gpus": st.integers(0, 6), "runningJobs": st.integers(0, 4), "queuedJobs": st.integers(0, 3)},
+        ),
         "namespaces": st.sampled_from([[], ["a"]]),
         "users": st.sampled_from([[], ["ada"]]),
     },
@@ -431,7 +440,7 @@ def within(quota: GPUQuota, *, jobs: dict[str, tuple[Candidate, Subject]], befor
     bound = [
         (job, subject_name(quota.spec, subject=who)) for job, who in jobs.values() if binds(quota.spec, subject=who)
     ]
-    for most, gpus in ((quota.spec.gpus, True), (quota.spec.running_jobs, False)):
+    for most, gpus in ((quota.spec.limits.gpus, True), (quota.spec.limits.running_jobs, False)):
         used, had = (weights(bound, among=keys, gpus=gpus) for keys in (after, before))
         if most is not None:
             assert all(amount <= max(1000 * most, had[who]) for who, amount in used.items())

@@ -11,7 +11,7 @@ ADA, BOB = Subject(namespace="vision", user="ada"), Subject(namespace="vision", 
 POD, ELSEWHERE = Subject(namespace="vision"), Subject(namespace="nlp", user="ada")
 TEAM = make_quota("team", namespaces=["vision"], maxPriority=50)
 STRICT = make_quota("strict", users=["ada"], maxPriority=20)
-LOOSE = make_quota("loose", gpus=4)
+LOOSE = make_quota("loose", limit={"gpus": 4})
 
 
 @pytest.mark.parametrize(
@@ -53,5 +53,5 @@ def test_without_a_bound_every_priority_counts() -> None:
 
 
 def test_one_quota_is_enough_to_forbid_preemption_to_those_whom_it_binds() -> None:
-    quotas = (TEAM, make_quota("course", users=["ada"], mayPreempt=False))
+    quotas = (TEAM, make_quota("course", users=["ada"], preemptionPolicy="Never"))
     assert [may_preempt(quotas, subject=each) for each in (ADA, BOB, POD, ELSEWHERE)] == [False, True, True, False]

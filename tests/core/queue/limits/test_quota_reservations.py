@@ -31,7 +31,7 @@ def at(hours: float) -> str:
 
 
 def window(name: str = "exam", *, start: float = -1, end: float = 1, gpus: int = 2, **more: Any) -> dict[str, Any]:
-    return {"name": name, "start": at(start), "end": at(end), "gpus": gpus, **more}
+    return {"name": name, "startTime": at(start), "endTime": at(end), "gpus": gpus, **more}
 
 
 class Scene:
@@ -55,7 +55,7 @@ class Scene:
         self.leaving: list[Leaving] = []
 
     def keep(self, name: str, *windows: dict[str, Any], namespace: str = "course") -> None:
-        spec = {"namespaces": [namespace], "reservations": list(windows)}
+        spec = {"namespaces": [namespace], "advanceReservations": list(windows)}
         self.quotas.update(msgspec.convert({"metadata": {"name": name}, "spec": spec}, GPUQuota))
 
     def runs(

@@ -132,10 +132,10 @@ def test_a_spell_is_of_a_job_that_started_with_gpus_for_a_quota_with_shares(chan
 def test_a_quota_is_news_by_its_spec_and_not_by_its_status() -> None:
     quotas = Quotas()
     news = [
-        quotas.update(make_quota(gpus=1)),
-        quotas.update(make_quota(gpus=1, status={"gpus": 1.0})),
-        quotas.update(make_quota(gpus=2)),
-        quotas.update(make_quota("a", gpus=2)),
+        quotas.update(make_quota(limit={"gpus": 1})),
+        quotas.update(make_quota(limit={"gpus": 1}, status={"gpus": 1.0})),
+        quotas.update(make_quota(limit={"gpus": 2})),
+        quotas.update(make_quota("a", limit={"gpus": 2})),
     ]
     assert news == [True, False, True, True]
     assert [quota.metadata.name for quota in quotas.all] == ["a", "q"]
@@ -148,10 +148,10 @@ def test_a_quota_is_news_by_its_spec_and_not_by_its_status() -> None:
 
 def test_only_a_quota_with_reservations_changes_by_time_alone() -> None:
     quotas = Quotas()
-    quotas.update(make_quota(gpus=1))
+    quotas.update(make_quota(limit={"gpus": 1}))
     assert not quotas.keep_for_a_time
-    window = {"name": "exam", "start": text(NOW), "end": text(NOW + timedelta(hours=1)), "gpus": 1}
-    quotas.update(make_quota("r", reservations=[window]))
+    window = {"name": "exam", "startTime": text(NOW), "endTime": text(NOW + timedelta(hours=1)), "gpus": 1}
+    quotas.update(make_quota("r", advanceReservations=[window]))
     assert quotas.keep_for_a_time
 
 
@@ -198,7 +198,7 @@ def test_a_pod_takes_nothing_without_a_claim_a_node_or_once_it_is_gone() -> None
 
 
 def test_a_pod_of_a_known_batch_job_is_counted_with_its_job_and_a_forged_one_by_itself() -> None:
-    quotas = limited(gpus=8)
+    quotas = limited(limit={"gpus": 8})
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "x", "uid": "child", "controller": True}
     owned = msgspec.convert(
         {
@@ -325,7 +325,7 @@ def test_a_job_is_refused_for_its_priority_before_its_pool() -> None:
 
 
 def test_a_cycle_s_gate_counts_running_jobs_and_pods_that_belong_to_none() -> None:
-    quotas = limited(gpus=4)
+    quotas = limited(limit={"gpus": 4})
     assert quotas.gate([]) is None
     quotas.pod_changed(pod(), ledger=holding(milli=1000))
     ended, waits = job("c", gpus=9, start=ago(2), end=ago(1)), job("uid-b", gpus=2, queued=True)

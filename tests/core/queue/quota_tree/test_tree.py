@@ -126,7 +126,7 @@ CASES = (
     ),
     Case(
         says="a quota without guarantee, parent or child is in no tree",
-        quotas=(make_quota("plain", gpus=3),),
+        quotas=(make_quota("plain", limit={"gpus": 3}),),
         guaranteed={},
     ),
     Case(

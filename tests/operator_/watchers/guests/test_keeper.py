@@ -21,7 +21,7 @@ from tests.core.kube.api import Answer, Api, refusal
 from tests.operator_.builders import make_keeper, make_state
 
 KIND = kind_named("Job")
-RECORDS = "/apis/dovetail.dev/v1alpha1/namespaces/team/gpujobs"
+RECORDS = "/apis/dovetail.dev/v1beta1/namespaces/team/gpujobs"
 GUESTS = "/apis/batch/v1/namespaces/team/jobs"
 PODS = "/api/v1/namespaces/team/pods"
 PLAN = {"generation": 1, "nodes": [{"name": "a", "workers": 2}], "worker": {"request": "1"}}
