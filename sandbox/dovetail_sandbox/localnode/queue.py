@@ -49,7 +49,7 @@ def _problem(folder: Path, *, known: State | None) -> str:
         return "its state.json is missing or unreadable"
     kept = known.kept
     if known.format != FORMAT:
-        return f"another version of Dovetail wrote it (format {known.format}, and this one knows {FORMAT})"
+        return "another version of Dovetail wrote it"
     if kept is not None and _minor(kept.kubernetes) > _minor(_kubernetes()):
         return f"Kubernetes {kept.kubernetes} wrote it, and this Dovetail has {_kubernetes()}: use a newer one"
     if not (etcd_data(folder) / "member").is_dir():

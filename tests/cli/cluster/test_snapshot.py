@@ -63,7 +63,7 @@ async def test_everything_is_read_page_by_page_and_counted(api: Api, cluster: Cl
     assert (len(taken.nodes), len(taken.gpunodes), len(taken.jobs)) == (1, 1, 1)
     assert taken.settings.policy == "Spread"
     assert taken.quotas is not None
-    assert [quota.spec.gpus for quota in taken.quotas] == [3]
+    assert [quota.spec.limits.gpus for quota in taken.quotas] == [3]
     assert said[:2] == ["Reading 1 pods …", "Reading 2 pods …"]
     assert taken.view().ledger.nodes() == ["a"]
 

@@ -24,20 +24,13 @@ def learned(*waits: float) -> Misses:
 
 
 async def test_what_is_kept_is_taken_up(api: Api, client: Client) -> None:
-    api.answer(f"GET {ONE}", configmap(factors="2.5 0.5"))
-    misses = Misses()
-    await LastingMisses(client, misses=misses, namespace="home").take_up()
-    assert misses.factors == Factors(early=2.5, late=0.5)
-
-
-async def test_how_often_the_bounds_held_is_taken_up_too(api: Api, client: Client) -> None:
     api.answer(f"GET {ONE}", configmap(factors="2.5 0.5", held="40 34.50"))
     misses = Misses()
     await LastingMisses(client, misses=misses, namespace="home").take_up()
-    assert misses.held == Held(jobs=40, within=34.5)
+    assert (misses.factors, misses.held) == (Factors(early=2.5, late=0.5), Held(jobs=40, within=34.5))
 
 
-@pytest.mark.parametrize("held", ["1", "x 1", "2 3", "-1 0", "1 nan", "1e9 1", "2 1 1"])
+@pytest.mark.parametrize("held", ["", "1", "x 1", "2 3", "-1 0", "1 nan", "1e9 1", "2 1 1"])
 async def test_a_record_that_cannot_be_read_leaves_everything_as_it_is(api: Api, client: Client, held: str) -> None:
     api.answer(f"GET {ONE}", configmap(factors="2.5 0.5", held=held))
     misses = Misses()
@@ -72,7 +65,7 @@ async def test_nothing_is_written_before_anything_is_learned(api: Api, client: C
 
 @pytest.mark.parametrize("text", ["", "{}", "1.5", "1 nan", "inf 1", "-1 1", "1 0", "1e9 1", "two one", "1 1 1"])
 async def test_what_cannot_be_read_is_left_and_learned_anew(api: Api, client: Client, text: str) -> None:
-    api.answer(f"GET {ONE}", configmap(factors=text))
+    api.answer(f"GET {ONE}", configmap(factors=text, held="1 1.00"))
     api.answer(f"PATCH {ONE}", configmap())
     misses = learned()
     lasting = LastingMisses(client, misses=misses, namespace="home")

@@ -53,9 +53,9 @@ def test_what_this_version_left_can_be_continued(left: Cluster) -> None:
 @pytest.mark.parametrize(
     ("damage", "problem"),
     [
-        (of_format(9), "another version of Dovetail wrote it (format 9, and this one knows 3)"),
-        (of_format(2), "another version of Dovetail wrote it (format 2, and this one knows 3)"),
-        (forget_format, "another version of Dovetail wrote it (format 0, and this one knows 3)"),
+        (of_format(9), "another version of Dovetail wrote it. To remove"),
+        (of_format(2), "another version of Dovetail wrote it. To remove"),
+        (forget_format, "another version of Dovetail wrote it. To remove"),
         (lambda made: write(made, kept=Kept(kubernetes="v1.99.0")), "Kubernetes v1.99.0 wrote it, and this Dovetail"),
         (truncate, "its state.json is missing or unreadable"),
         (lambda made: (made.folder / "state.json").unlink(), "its state.json is missing or unreadable"),
