@@ -55,35 +55,48 @@ def _quotas() -> list[tuple[str, Values]]:
     """Quotas of each kind: of one tenant and of both, by namespace, user and project, in a tree and outside of it."""
     namespaces, users = [each.namespace for each in TENANTS], [each.user for each in TENANTS]
     found = [
-        _quota("everyone", {"gpus": 100, "per": "Namespace"}, who=[*namespaces, EMPTY]),
-        _quota("all-users", {"gpus": 90, "per": "User"}, who=[*users, COMMON]),
-        _quota("both", {"namespaces": namespaces, "gpus": 64, "per": "Namespace", "runningJobs": 50}, who=namespaces),
-        _quota("people", {"users": [*users, COMMON], "per": "User", "queuedJobs": 40}, who=[*users, COMMON]),
+        _quota("everyone", {"limit": {"gpus": 100}, "per": "Namespace"}, who=[*namespaces, EMPTY]),
+        _quota("all-users", {"limit": {"gpus": 90}, "per": "User"}, who=[*users, COMMON]),
+        _quota(
+            "both",
+            {"namespaces": namespaces, "limit": {"gpus": 64, "runningJobs": 50}, "per": "Namespace"},
+            who=namespaces,
+        ),
+        _quota("people", {"users": [*users, COMMON], "per": "User", "limit": {"queuedJobs": 40}}, who=[*users, COMMON]),
         _quota("together", {"namespaces": namespaces, "limit": {"gpus": 63, "memory": "640Gi"}}, who=[""]),
         _quota(
             "projects",
-            {"projects": [*(project(each, "train") for each in TENANTS), "common-project"], "gpus": 62},
+            {"projects": [*(project(each, "train") for each in TENANTS), "common-project"], "limit": {"gpus": 62}},
             who=[""],
         ),
         # What the two allocations of this project use.
-        _quota("project", {"projects": ["common-project"], "gpus": 2}, who=[""]),
+        _quota("project", {"projects": ["common-project"], "limit": {"gpus": 2}}, who=[""]),
         _quota(
-            "tree", {"guaranteed": {"gpus": 8}, "gpus": 60}, who=[""], guarantee={"gpus": 8, "used": 7, "waiting": 2}
+            "tree",
+            {"guaranteed": {"gpus": 8}, "limit": {"gpus": 60}},
+            who=[""],
+            guarantee={"gpus": 8, "used": 7, "waiting": 2},
         ),
     ]
     for each in TENANTS:
         at = each.offset
-        window = {"name": each.mark("window"), "gpus": 1 + at, "start": f"2026-12-01T0{at}:00:00Z"}
-        own = {"namespaces": [each.namespace], "reservations": [window | {"end": "2026-12-02T00:00:00Z"}]}
+        window = {"name": each.mark("window"), "gpus": 1 + at, "startTime": f"2026-12-01T0{at}:00:00Z"}
+        own = {"namespaces": [each.namespace], "advanceReservations": [window | {"endTime": "2026-12-02T00:00:00Z"}]}
         tree = {"namespaces": [each.namespace], "parent": "tree", "guaranteed": {"gpus": 2, "memory": "64Gi"}}
         lends = {"gpus": 2, "used": 3 + at, "lent": 0, "borrowed": 1 + at, "waiting": 1}
         told = {"type": "Valid", "status": "False", "reason": "Tree", "message": each.mark("condition")} | {
             "lastTransitionTime": CREATED
         }
         found += [
-            _quota(each.mark("quota"), own | {"gpus": 30 + at, "maxPriority": 200 + at, "shares": 5 + at}, who=[""]),
+            _quota(
+                each.mark("quota"),
+                own | {"limit": {"gpus": 30 + at}, "maxPriority": 200 + at, "shares": 5 + at},
+                who=[""],
+            ),
             _quota(each.mark("branch"), tree, who=[""], guarantee=lends, conditions=[told]),
-            _quota(each.mark("users"), {"users": [each.user], "per": "User", "gpus": 20 + at}, who=[each.user]),
+            _quota(
+                each.mark("users"), {"users": [each.user], "per": "User", "limit": {"gpus": 20 + at}}, who=[each.user]
+            ),
             _quota(
                 each.mark("projects"),
                 {

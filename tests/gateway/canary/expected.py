@@ -255,12 +255,13 @@ def _windows(api: RbacApiServer, sees: Sees) -> list[Values]:
         spec = quota["spec"]
         mine = not spec.get("namespaces") or any(sees_(sees, each) for each in spec["namespaces"])
         shown = sees is None or (mine and not spec.get("users"))
-        for each in spec.get("reservations", ()):
+        for each in spec.get("advanceReservations", ()):
             named = (
                 {"quota": quota["metadata"]["name"], "name": each["name"]} if shown else {"quota": None, "name": None}
             )
             found.append(
-                named | {"start": each["start"], "end": each["end"], "gpus": each["gpus"], "pool": each.get("pool")}
+                named
+                | {"start": each["startTime"], "end": each["endTime"], "gpus": each["gpus"], "pool": each.get("pool")}
             )
     return sorted(found, key=lambda each: str(each["start"]))
 
@@ -305,7 +306,7 @@ def _shown_uses(spec: Values, *, sees: Sees, users: set[str]) -> Callable[[str],
 def _quota_row(
     name: str, spec: Values, status: Values, *, shown: Values, is_shown: Callable[[str], bool], sees: Sees
 ) -> Values:
-    most = spec.get("limit") or {"gpus": spec.get("gpus")}
+    most = spec.get("limit", {})
     guaranteed = spec.get("guaranteed", {})
     guarantee = status.get("guarantee")
     told = [{"reason": each["reason"], "message": each["message"]} for each in status.get("conditions", ())]
@@ -324,8 +325,8 @@ def _quota_row(
         "gpusLimit": most.get("gpus"),
         "memoryMiBLimit": _mib(most.get("memory")),
         "modelsLimit": most.get("models", {}),
-        "runningJobsLimit": spec.get("runningJobs"),
-        "queuedJobsLimit": spec.get("queuedJobs"),
+        "runningJobsLimit": most.get("runningJobs"),
+        "queuedJobsLimit": most.get("queuedJobs"),
         "shares": spec.get("shares"),
         "maxPriority": spec.get("maxPriority"),
         "gpus": status["gpus"],
