@@ -352,12 +352,9 @@ TABLE: Final = (
         exists="while Helm runs the hook",
         can=(
             Can(
-                says="change the webhook configuration and the CRD of GPUQuota as it likes: read every Secret that is "
-                "written and change every object, for those seconds",
-                rights={
-                    "mutatingwebhookconfigurations.admissionregistration.k8s.io:dovetail": "get patch",
-                    "customresourcedefinitions.apiextensions.k8s.io:gpuquotas.dovetail.dev": "get patch",
-                },
+                says="change the webhook configuration as it likes: read every Secret that is written and change "
+                "every object, for those seconds",
+                rights={"mutatingwebhookconfigurations.admissionregistration.k8s.io:dovetail": "get patch"},
             ),
             Can(
                 says="replace the webhook's CA and read the webhook's certificate",
