@@ -61,7 +61,7 @@ def assemble(name: str, *, archive: Path, layers: Sequence[Path]) -> None:
         _add(whole, name="manifest.json", content=json.dumps([manifest]).encode())
         _add(whole, name=str(manifest["Config"]), content=config)
         for path, digest in zip(layers, digests, strict=True):
-            whole.add(path, arcname=f"{digest}.tar", filter=_without_owner)
+            whole.add(path, arcname=f"{digest}.tar", filter=_neutral)
 
 
 def _add(whole: tarfile.TarFile, *, name: str, content: bytes) -> None:
@@ -70,8 +70,9 @@ def _add(whole: tarfile.TarFile, *, name: str, content: bytes) -> None:
     whole.addfile(entry, io.BytesIO(content))
 
 
-def _without_owner(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+def _neutral(entry: tarfile.TarInfo) -> tarfile.TarInfo:
     entry.mtime = entry.uid = entry.gid = 0
+    entry.mode = 0o644
     entry.uname = entry.gname = ""
     return entry
 

@@ -54,6 +54,14 @@ def test_the_same_layers_make_the_same_archive_and_the_size_is_without_the_base(
     assert printed == "images: dovetail.local/agent:dev, 3 MB beyond the base\n"
 
 
+def test_an_archive_does_not_depend_on_the_modes_of_the_cache(tmp_path: Path) -> None:
+    archive, _ = assemble("agent", folder=tmp_path)
+    first = archive.read_bytes()
+    for number in range(2):
+        (tmp_path / f"layer-{number}.tar").chmod(0o600 if number else 0o664)
+    assert assemble("agent", folder=tmp_path)[0].read_bytes() == first
+
+
 def test_an_image_of_more_than_150_mb_beyond_its_base_is_refused(tmp_path: Path) -> None:
     base, packages = tmp_path / "base.tar", tmp_path / "packages.tar"
     for path, size in ((base, 200_000_000), (packages, 150_600_000)):
