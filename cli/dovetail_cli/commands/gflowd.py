@@ -23,14 +23,15 @@ def up(
 ) -> None:
     """Start the queue of this machine: jobs run as your processes.
 
-    Prints the devices that the queue has. A queue that is already up stays as it is.
+    Prints the machine's devices. A queue that is already up stays as it is.
     """
     from dovetail_cli.nodes import startup_tree
 
     sandboxes.up(sandboxes.DEFAULT, local=not simulated)
     runs = "Jobs are simulated: nothing runs." if simulated else "Jobs run on this machine, as your processes."
     print(f"The local sandbox is up. {runs}", flush=True)
-    startup_tree.show(sandboxes.kubeconfig(sandboxes.DEFAULT))
+    if not simulated:
+        startup_tree.show(sandboxes.kubeconfig(sandboxes.DEFAULT))
     if not sandboxes.is_meant(sandboxes.DEFAULT):
         print("But $KUBECONFIG names another cluster, which gbatch, gqueue and ginfo use.")
     sandboxes.show_console(sandboxes.DEFAULT)
