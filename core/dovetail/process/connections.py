@@ -18,10 +18,10 @@ from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
 from dovetail import logs
 from dovetail.config.errors import ConfigError
 
-# From the end of the handshake, or the first byte of a request, to the end of its headers.
+# From the first byte of a request to the end of its headers.
 _HEADERS_SECONDS: Final = 5.0
 # Go's client closes an idle connection after 90 s. The server waits longer, because closing first would lose a request
-# that is already in transit.
+# that is already in transit. New connections are idle too: Go dials ahead, and keeps what it did not need.
 _IDLE_SECONDS: Final = 120.0
 _HANDSHAKE_SECONDS: Final = 5.0
 # API servers use a few connections each. A connection may cost some 64 KiB.
@@ -175,8 +175,7 @@ class _Connection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
         peer = transport.get_extra_info("peername")
         self.address = str(peer[0]) if isinstance(peer, tuple) else ""
-        self.expect_within(_HEADERS_SECONDS)
-        self._request_began = True
+        self.expect_within(_IDLE_SECONDS)
         self._inner.connection_made(transport)
         self._among.add(self, transport=self._transport)
 
