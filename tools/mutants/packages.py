@@ -1,6 +1,6 @@
 """Which packages are judged, and where their tests are."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -15,8 +15,11 @@ PACKAGES: Final = (
     "dovetail.gpu",
     "dovetail.cluster",
     "dovetail.audit",
-    "dovetail.kube.leader_election",
+    "dovetail.jobs.guests",
+    "dovetail.kube",
+    "dovetail.sdk",
     "dovetail_operator.arrays",
+    "dovetail_operator.controller",
     "dovetail_operator.devices",
     "dovetail_operator.job",
     "dovetail_operator.learning",
@@ -24,26 +27,45 @@ PACKAGES: Final = (
     "dovetail_operator.manifests",
     "dovetail_operator.queue",
     "dovetail_operator.state",
+    "dovetail_operator.watchers.guests",
+    "dovetail_operator.writes",
     "dovetail_extender.bind",
     "dovetail_extender.decide",
     "dovetail_extender.holds",
     "dovetail_agent.guards",
     "dovetail_agent.mps.limits",
     "dovetail_agent.report",
+    "dovetail_gateway",
+    "dovetail_webhook",
+    "dovetail_certificates",
+    "dovetail_local_node",
 )
-# All tests of the deployable: a rule of one package may have its test in the folder of another.
+# All tests of the deployable: a rule of one package may have its test in the folder of another. Of two names the longer
+# one counts.
 _FOLDERS: Final = {
     "dovetail": "tests/core",
+    "dovetail.sdk": "tests/sdk",
     "dovetail_operator": "tests/operator_",
     "dovetail_extender": "tests/extender",
     "dovetail_agent": "tests/agent",
     "dovetail_cli": "tests/cli",
+    "dovetail_gateway": "tests/gateway",
+    "dovetail_webhook": "tests/webhook",
+    "dovetail_certificates": "tests/webhook",
+    "dovetail_local_node": "tests/local_node",
 }
 
 
 def folder_of(package: str) -> str:
     """The tests of the deployable that a package belongs to."""
-    return _FOLDERS[package.partition(".")[0]]
+    return next(_FOLDERS[name] for name in (package, *_above(package)) if name in _FOLDERS)
+
+
+def _above(package: str) -> Iterator[str]:
+    """The packages that a package is in, the closest first."""
+    while "." in package:
+        package = package.rpartition(".")[0]
+        yield package
 
 
 def tests_of(mutants: Iterable[Mutant]) -> Sequence[str]:

@@ -2,7 +2,9 @@
 
 from dataclasses import replace
 
+import hypothesis.strategies as st
 import pytest
+from hypothesis import given
 
 from dovetail.engine.filter.fit import Fit, check
 from dovetail.engine.gang.placement import place
@@ -205,3 +207,28 @@ def test_each_kind_of_node_is_told_apart_in_a_mixed_cluster(ask: Ask, message: s
 
 def test_a_copy_knows_the_resources() -> None:
     assert kind(vendor_ledger().copy(), asking("4")) == "fits"
+
+
+CARDS = st.tuples(st.sampled_from(["V100", "T4"]), st.sampled_from([16384, 32768]), st.booleans())
+
+
+@given(
+    cards=st.lists(CARDS, min_size=1, max_size=4),
+    model=st.sampled_from(["", "(V100)"]),
+    memory=st.sampled_from(["", "20G,"]),
+)
+def test_kubelet_may_pick_any_device_so_each_of_the_node_has_to_do(
+    cards: list[tuple[str, int, bool]], model: str, memory: str
+) -> None:
+    """Devices of several models and sizes, also two sizes of one model, some of them cordoned."""
+    ledger = Ledger()
+    add_vendor_node(ledger, "a", gpus=len(cards))
+    devices = [
+        replace(make_device("a", at, model=name), memory_mib=mib, cordoned=cordoned)
+        for at, (name, mib, cordoned) in enumerate(cards)
+    ]
+    ledger.set_devices("a", devices=devices)
+    ask = asking(f"{memory}1{model}")
+    fits_each = [(not model or name == "V100") and (not memory or mib >= 20 * 1024) for name, mib, _ in cards]
+    found = kind(ledger, ask)
+    assert (found == "fits") == (all(fits_each) and not any(cordoned for *_, cordoned in cards)), found
