@@ -6,6 +6,8 @@ import random
 import pytest
 
 from dovetail_gateway.access.fair_queue import CrowdedError, FairQueue
+from dovetail_gateway.access.shared_calls import SharedCalls
+from tests.faults import at_each_await
 
 
 class Calls:
@@ -124,3 +126,33 @@ async def test_after_any_order_of_starts_ends_and_leaves_nothing_is_left(seed: i
         event.set()
     await asyncio.gather(*calls.tasks.values(), return_exceptions=True)
     assert (len(calls.queue), calls.queue._waiting) == (0, {})
+
+
+async def test_a_call_that_leaves_at_any_await_leaves_no_slot_taken_and_nobody_waiting() -> None:
+    """With a slot free, and with another user's call that ends meanwhile; then one whose shared call fails."""
+
+    class Work:
+        def __init__(self) -> None:
+            self.queue = FairQueue(at_once=1, most_of_one=1, most_waiting=4)
+            self.calls = SharedCalls[str, int]()
+            self.others = [asyncio.ensure_future(self.ask("other"))]
+
+        async def ask(self, user: str) -> int:
+            async with self.queue.slot(user):
+                return await self.calls.result("key", of=self.compute)
+
+        async def compute(self) -> int:
+            for _ in range(3):
+                await asyncio.sleep(0)
+            return 7
+
+    async def make() -> Work:
+        return Work()
+
+    async def end(work: Work) -> object:
+        found = [await each for each in work.others]
+        await settled()
+        return found, len(work.queue), len(work.calls), work.queue._taken.total()
+
+    points = await at_each_await(make, journey=lambda work: work.ask("mine"), end=end)
+    assert points >= 2

@@ -3,6 +3,7 @@
 import asyncio
 import ssl
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from dovetail_certificates import hook
 from dovetail_certificates.pairs import LIFETIME, Authority, Pair, authorities_in, facts_of, make_authority, problem_of
 from dovetail_certificates.publication import OVERLAP, SEEN_AFTER, plan_authority, plan_bundle
 from dovetail_certificates.signing import CA_LIFETIME, Authorities, Side, plan_pair
+from tests.faults import at_each_await
 from tests.webhook.certificates import CA, LEAF, NAMES, START, Api, Clock, Scene, install, make_keeper, run_hook
 
 RENEWED_AFTER = CA_LIFETIME * 2 / 3
@@ -267,3 +269,33 @@ async def handshake(port: int, *, trusted: bytes) -> bytes:
     found: bytes = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
     writer.close()
     return found
+
+
+@pytest.mark.parametrize("late", [timedelta(0), RENEWED_AFTER], ids=["an installation", "an upgrade with an old CA"])
+async def test_a_hook_that_is_cancelled_at_any_await_can_be_run_again(late: timedelta) -> None:
+    """What is stored and what is served is trusted at each moment, and after the next run."""
+    async with AsyncExitStack() as stack:
+
+        async def make() -> Scene:
+            api, clock = Api(), Clock()
+            client = await stack.enter_async_context(api.running())
+            api.install_crd()
+            if late:
+                await install(client, api=api, clock=clock)
+                clock.now += late
+            else:
+                api.install()
+            return Scene(api, client, clock)
+
+        async def journey(scene: Scene) -> None:
+            assert (await run_hook(scene.client, clock=scene.clock))[0] == ""
+
+        async def end(scene: Scene) -> object:
+            # A request whose caller was cancelled may still arrive.
+            await asyncio.sleep(0)
+            kept = [scene.api.data(name)["ca.crt"] for name in scene.api.secrets]
+            trusted = [authority in scene.api.bundle for authority in kept]
+            return trusted, scene.api.bundle == scene.api.crd_bundle
+
+        points = await at_each_await(make, journey=journey, end=end)
+        assert points > 5
