@@ -7,8 +7,10 @@ from typing import Any, Final
 
 import pytest
 
-from dovetail.sdk import Client, errors
+from dovetail.sdk import AsyncClient, Client, errors
+from tests.faults import at_each_await
 from tests.gateway.api_server import GatewayApiServer
+from tests.gateway.served import Face
 from tests.sdk.conftest import Side, reservations, until
 
 # Python 3.12 warns of a fork while threads run, which is what these tests are about.
@@ -149,3 +151,23 @@ def _in_child(work: Any) -> int:
             os._exit(1)
         os._exit(0)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+@pytest.mark.usefixtures("scheduling")
+async def test_a_task_that_is_cancelled_at_any_await_holds_nothing_afterwards(
+    api: GatewayApiServer, gateway: Face
+) -> None:
+    """Also where the request was on its way, or the GPUs were just being released."""
+
+    async def make() -> AsyncClient:
+        return AsyncClient(gateway.url, token="red-token", namespace="red")
+
+    async def journey(client: AsyncClient) -> None:
+        async with client, client.allocation(1):
+            await asyncio.sleep(0)
+
+    async def end(_client: AsyncClient) -> list[str]:
+        await until(lambda: not reservations(api))
+        return reservations(api)
+
+    assert await at_each_await(make, journey=journey, end=end) > 3
