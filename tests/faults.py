@@ -90,11 +90,12 @@ async def at_each_await(
     *,
     journey: Callable[[W], Coroutine[Any, Any, Any]],
     end: Callable[[W], Awaitable[Any]],
-    again: Callable[[W], Coroutine[Any, Any, Any]] | None = None,
+    safe: Callable[[W], object] = lambda _world: None,
 ) -> int:
-    """Cancel the journey at each await in turn, make it `again`, and compare the end with that of one without a fault.
+    """Cancel the journey at each await in turn, make it again, and compare the end with that of one without a fault.
 
-    `end` waits until nothing happens any more, and says what there is then. Returns the number of awaits.
+    `safe` asserts what has to hold at the moment of the fault. `end` waits until nothing happens any more, and says
+    what there is then. Returns the number of awaits.
     """
     untouched = await make()
     await journey(untouched)
@@ -103,8 +104,9 @@ async def at_each_await(
         assert at < _MOST_POINTS, "the journey does not end"
         world = await make()
         was_cancelled = await cancelled_at(journey(world), at=at)
+        safe(world)
         if was_cancelled:
-            await (again or journey)(world)
+            await journey(world)
         found = await end(world)
         assert found == wanted, f"cancelled at await {at}: {found}, and without a fault {wanted}"
         if not was_cancelled:
