@@ -419,3 +419,15 @@ def test_a_record_without_owner_ends_though_its_object_asks_for_no_pods() -> Non
         assert machine.world.server.all("gpujobs") == []
     finally:
         machine.teardown()
+
+
+@pytest.mark.parametrize("pod", ["team/x-0", "team/x-2"])
+def test_a_group_gives_back_the_seat_of_a_pod_that_was_deleted_whichever_it_was(pod: str) -> None:
+    """Also that of the pod that was written last, without which the group seems to be older."""
+    machine = HeldMachine()
+    try:
+        machine.begin(seed=None, kind=GROUP, count=3, gpu="0.5")
+        machine.settle()
+        machine.end_pod(data=_Drawn(pod), how="delete", seconds=SETTLED)  # type: ignore[arg-type]
+    finally:
+        machine.teardown()

@@ -58,6 +58,10 @@ class PodGroupWatch:
             if not self._pods[where]:
                 del self._pods[where]
             if group is not None:
+                # The pod that was written last may have gone: a group that loses it is no older than before.
+                before = self._groups.get(where, group).metadata.resource_version
+                newest = max(before, group.metadata.resource_version, version, key=int)
+                group = replace(group, metadata=replace(group.metadata, resource_version=newest))
                 self._groups[where] = group
                 self._on_event("MODIFIED", group, kind_of_group(group))
             elif (last := self._groups.pop(where, None)) is not None:
