@@ -120,6 +120,7 @@ async def snapshot(bare: Cluster) -> AsyncIterator[Client]:
         yield client
         for crd in crds():
             await client.delete(CRDS, name=crd["metadata"]["name"])
+        await until_gone(client)
 
 
 async def until(write: Callable[[], Awaitable[Manifest]]) -> None:
@@ -132,12 +133,23 @@ async def until(write: Callable[[], Awaitable[Manifest]]) -> None:
             await asyncio.sleep(0.1)
 
 
+async def until_gone(client: Client) -> None:
+    """Wait for the end of the CRDs, which the API server deletes after their objects."""
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while True:
+            if not [name for name, _ in await every_object(client) if name.endswith(f".{names.GROUP}")]:
+                return
+            await asyncio.sleep(0.1)
+
+
 async def every_object(client: Client) -> list[tuple[str, str]]:
-    """The CRDs, and what a release would create first, by name and version."""
+    """The CRDs, and what a release would create first: by name, what neither a status nor a restart changes."""
     found = []
-    for resource in (CRDS, GPUJOBS, SERVICEACCOUNTS, CONFIGMAPS, SECRETS, NAMESPACES):
+    for resource in (CRDS, SERVICEACCOUNTS, CONFIGMAPS, SECRETS, NAMESPACES):
         items, _ = await client.list(resource, as_type=Manifest)
-        found += [(each["metadata"]["name"], each["metadata"]["resourceVersion"]) for each in items]
+        for each in items:
+            known = each["metadata"]
+            found.append((known["name"], f"{known['uid']} {known.get('generation')} {known.get('labels')}"))
     return sorted(found)
 
 
