@@ -52,6 +52,16 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         assert not audit.prove(kubeconfig=str(cluster.get().kubeconfig), context=None).findings
 
 
+@pytest.fixture(autouse=True)
+def cleared(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Nothing of a block stays for the next one, however its test ends."""
+    names = [name for name in ("local", "sandbox") if name in request.fixturenames]
+    places: list[Place] = [] if "played" in request.fixturenames else [request.getfixturevalue(name) for name in names]
+    yield
+    for place in places:
+        place.clear()
+
+
 @pytest.fixture(scope="module")
 def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     """A cluster with the nodes that the guides name."""

@@ -48,8 +48,8 @@ class Place:
         for name in _SCRIPT.findall(text):
             (self.work / name).write_text((HERE / "user_script.py").read_text())
         return subprocess.run(
-            ["bash"], input=text.replace(_HOST, self.url), capture_output=True, text=True, check=False,
-            timeout=PATIENCE_SECONDS, cwd=self.work, env=dict(self.environment),
+            ["bash", "-c", text.replace(_HOST, self.url)], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+            check=False, timeout=PATIENCE_SECONDS, cwd=self.work, env=dict(self.environment),
         )  # fmt: skip
 
     def kubectl(self, *words: str, stdin: str | None = None) -> str:

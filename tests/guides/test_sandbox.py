@@ -19,7 +19,6 @@ Played = Callable[[str], Mapping[int, dict[str, Any]]]
 @those("sandbox", "curl")
 def test_a_call_answers_with_the_guides_fields(block: Expected, sandbox: Place) -> None:
     assert calls.called(block, place=sandbox) == []
-    sandbox.clear()
 
 
 @those("sandbox", "refusal")
