@@ -105,7 +105,7 @@ async def test_a_job_beyond_the_quota_waits_with_the_numbers_and_starts_when_the
 async def test_a_pod_that_is_no_gpujobs_is_held_to_the_quota_too(
     client: Client, jobs: Jobs, quotas: Quotas, namespace: str
 ) -> None:
-    await quotas.make_known(gpus=2)
+    await quotas.make_known(limit={"gpus": 2})
     await jobs.submit(gpu=1)
     await jobs.phase("Running")
     manifest = {
@@ -201,11 +201,11 @@ def window(start: str, end: str) -> dict[str, Any]:
         ),
         (
             {"advanceReservations": [window("2026-01-02", "2026-01-01")]},
-            "end must be after start",
+            "endTime must be after startTime",
         ),
         (
             {"advanceReservations": [window("2026-02-30", "2026-03-01")]},
-            "start must be a time with its zone, such as 2026-12-01T08:00:00Z",
+            "startTime must be a time with its zone, such as 2026-12-01T08:00:00Z",
         ),
     ],
     ids=["no such word", "kept for nobody", "over before it begins", "a day that there is not"],
