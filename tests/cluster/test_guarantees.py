@@ -63,7 +63,7 @@ async def test_a_guarantee_comes_back_from_a_borrower(
 
 
 async def test_a_missing_parent_is_named_and_the_limit_stays(jobs: Jobs, quotas: Quotas, namespace: str) -> None:
-    name = await quotas.make_known("orphan", parent="nowhere", gpus=1)
+    name = await quotas.make_known("orphan", parent="nowhere", limit={"gpus": 1})
     quota = await until(lambda: quotas.get(name), lambda found: bool(found.status.conditions))
     valid = find_condition(quota.status.conditions, type="Valid")
     assert valid is not None
