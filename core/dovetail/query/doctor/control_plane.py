@@ -17,7 +17,7 @@ from dovetail.query.scheduler import judge_lease
 
 POLICIES: Final = (
     "bindings", "allocations", "pods", "runtime-classes", "job-pods", "owners", "priorities", "users", "terms",
-    "operator-terms", "guests", "queue-only", "gpujobs-need-pods", "counted-quotas",
+    "operator-terms", "guests", "queue-only", "counted-quotas", "gpujobs-need-pods",
 )  # fmt: skip
 # The one that the chart can leave out alone.
 _OPTIONAL: Final = "dovetail-gpujobs-need-pods"
