@@ -16,7 +16,7 @@ import msgspec
 
 from dovetail import names
 from dovetail.api.builtin import Pod
-from dovetail.api.gpujob import Policy, job_of
+from dovetail.api.gpujob import POLICIES_BY_LETTERS, Policy, job_of
 from dovetail.api.meta import Described
 from dovetail.decoding import UnreadableError, convert, decode
 from dovetail.engine.model.claims import Ask
@@ -71,6 +71,7 @@ class _JobSpec(Described, frozen=True, kw_only=True):
     gpu: Any = None
     resources: Any = None
     memory: Any = None
+    policy: Any = None
     sweep: Any = None
     workers: Any = None
     min_workers: Any = None
@@ -231,12 +232,14 @@ def check_size(job: msgspec.Raw, *, before: msgspec.Raw, limits: JobLimits) -> N
 def patch_of_job(job: Job, *, user: str | None) -> Patch:
     """The changes to a GPUJob: the user who created it, and numbers in `gpu` as strings.
 
-    `user` overrides what the job says, and is None for an existing job. A request without quotes (`gpu: 0.5`) becomes
-    the string with the same digits, as does a memory strategy. Raises `TasksError` for a new sweep that cannot run.
+    `user` overrides what the job says, and is None for an existing job. A request without quotes (`gpu: 0.5`)
+    becomes the string with the same digits, as does a memory strategy, and a policy gets its usual letters. Raises
+    `TasksError` for a new sweep that cannot run.
     """
     if user is not None:
         _check_tasks(job)
-    return [*_text_of_gpu(job), *_text_of_strategy(job), *([] if user is None else _made_by(job, user=user))]
+    written = (*_text_of_gpu(job), *_text_of_strategy(job), *_policy_by_letters(job))
+    return [*written, *([] if user is None else _made_by(job, user=user))]
 
 
 def _check_tasks(job: Job) -> None:
@@ -296,6 +299,13 @@ def _text_of_strategy(job: Job) -> Patch:
     if isinstance(strategy, bool) or not isinstance(strategy, int | float):
         return []
     return [{"op": "add", "path": "/spec/memory/strategy", "value": _digits(strategy)}]
+
+
+def _policy_by_letters(job: Job) -> Patch:
+    """The policy as the schema has it, however its letters are written (`SPREAD`)."""
+    policy = job.spec.policy if job.spec else None
+    meant = POLICIES_BY_LETTERS.get(policy.lower()) if isinstance(policy, str) else None
+    return [] if meant in {None, policy} else [{"op": "add", "path": "/spec/policy", "value": meant}]
 
 
 def _digits(number: float) -> str:

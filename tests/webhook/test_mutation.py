@@ -351,3 +351,14 @@ def test_what_is_no_copy_keeps_its_annotations(annotations: dict[str, str]) -> N
 
 def test_a_pod_without_annotations_is_no_copy() -> None:
     assert mutation.patch_of_copy({"metadata": {"annotations": None}, "spec": {}}) == []
+
+
+@pytest.mark.parametrize(("policy", "written"), [("SPREAD", "Spread"), ("pack", "Pack"), ("BALANCED", "Balanced")])
+def test_a_policy_gets_the_letters_of_the_schema(policy: str, written: str) -> None:
+    (change,) = patch_of_job({"metadata": {}, "spec": {"policy": policy}}, user=None)
+    assert change == {"op": "add", "path": "/spec/policy", "value": written}
+
+
+@pytest.mark.parametrize("policy", ["Spread", "RANDOM", 3, None])
+def test_a_policy_that_is_written_so_or_is_none_is_left_to_the_schema(policy: Any) -> None:
+    assert patch_of_job({"metadata": {}, "spec": {"policy": policy}}, user=None) == []

@@ -1,10 +1,11 @@
 """The settings that are grouped under one key, and the fields that settings consist of."""
 
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, WithJsonSchema, field_validator
 from pydantic.config import JsonDict
 
+from dovetail.api.gpujob import POLICIES_BY_LETTERS, Policy
 from dovetail.gpu import memory_strategy
 from dovetail.jobs.idle import IdleAction
 
@@ -59,6 +60,18 @@ MemoryStrategy = Annotated[
             ]
         }
     ),
+]
+
+
+def _policy(value: Any) -> Any:
+    """A policy as its type has it, however its letters are written; any other value as it is."""
+    return POLICIES_BY_LETTERS.get(value.lower(), value) if isinstance(value, str) else value
+
+
+PolicyWord = Annotated[
+    Policy,
+    BeforeValidator(_policy),
+    WithJsonSchema({"type": "string", "enum": [*get_args(Policy), *(word.upper() for word in get_args(Policy))]}),
 ]
 WholeNumber = Annotated[int, BeforeValidator(refuse_bool)]
 Number = Annotated[float, BeforeValidator(refuse_bool)]

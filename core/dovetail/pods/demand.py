@@ -6,7 +6,7 @@ from typing import Any, Final, TypeVar, get_args
 
 from dovetail import decoding, names
 from dovetail.api.builtin import Pod, PodSpec
-from dovetail.api.gpujob import GPUJob, MemoryUse, Mode, Policy, ResourceRequest, Workload, spec_of
+from dovetail.api.gpujob import POLICIES_BY_LETTERS, GPUJob, MemoryUse, Mode, Policy, ResourceRequest, Workload, spec_of
 from dovetail.engine.model.claims import Ask
 from dovetail.engine.model.ranking import Ranking
 from dovetail.engine.model.settings import Weights
@@ -358,7 +358,8 @@ def priority_in(annotations: Mapping[str, str]) -> int | None:
 def _ranked(pod: Pod, *, ranking: Ranking) -> tuple[Policy, Weights]:
     """The policy and the weights of a pod, by its annotations and its namespace's ranking. Raises `RequestError`."""
     annotations = pod.metadata.annotations
-    named = _one_of(POLICIES, text=annotations.get(names.POLICY), field="policy")
+    text = annotations.get(names.POLICY)
+    named = POLICIES_BY_LETTERS.get((text or "").lower()) or _one_of(POLICIES, text=text, field="policy")
     return named or ranking.policy, ranking.weights_with(score_weights.weights_in(annotations))
 
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from dovetail import names
 from dovetail.api.builtin import Pod
-from dovetail.api.gpujob import GPUJob, ScoreWeights
+from dovetail.api.gpujob import POLICIES_BY_LETTERS, GPUJob, ScoreWeights
 from dovetail.engine.model.ranking import MAX_WEIGHT, TERMS, Ranking
 from dovetail.gpu.request import RequestError
 
@@ -38,10 +38,8 @@ def check_pod(pod: Pod, *, ranking: Ranking) -> None:
 
     A separate question from the pod's request: bounds may change after the pod has its place.
     """
-    _check(
-        weights_in(pod.metadata.annotations), packs=pod.metadata.annotations.get(names.POLICY) == "Pack",
-        ranking=ranking, field=POD_FIELD,
-    )  # fmt: skip
+    policy = POLICIES_BY_LETTERS.get(pod.metadata.annotations.get(names.POLICY, "").lower())
+    _check(weights_in(pod.metadata.annotations), packs=policy == "Pack", ranking=ranking, field=POD_FIELD)
 
 
 def check_job(job: GPUJob, *, ranking: Ranking) -> None:

@@ -116,8 +116,8 @@ WRONG = {
     "namespace_score_weights: {vision: {cpu: {max: 1, default: 2}}}": "namespace_score_weights.vision.cpu.default is "
     "2, but must be within its range, which is 0 to 1",
     "namespace_score_weights: 3": "namespace_score_weights is 3, but must be a map of namespaces to weights",
-    "policy: pack": 'policy is "pack", but must be Spread, Pack or Balanced; did you mean "Pack"?',
-    "namespace_policies: {team-a: pack}": 'namespace_policies.team-a is "pack", but must be Spread, Pack or Balanced',
+    "policy: Packs": 'policy is "Packs", but must be Spread, Pack or Balanced; did you mean "Pack"?',
+    "namespace_policies: {team-a: packed}": 'namespace_policies.team-a is "packed", but must be Spread, Pack or Balanced',
     "namespace_policies: Pack": 'namespace_policies is "Pack", but must be a map of namespaces to policies',
     "fragmentation_policy: tuned": 'fragmentation_policy is "tuned", but must be ph, fgd or bestfit',
     "fragmentation_policy: fdg": 'fragmentation_policy is "fdg", but must be ph, fgd or bestfit; did you mean',
@@ -234,6 +234,15 @@ def test_a_namespace_may_have_a_policy_of_its_own(write) -> None:
     settings = load_settings(write("policy: Spread\nnamespace_policies: {team-a: Pack}"))
     rankings = settings.rankings
     assert (rankings.of("team-a").policy, rankings.of("team-b").policy) == ("Pack", "Spread")
+
+
+def test_a_policy_in_capitals_is_the_same_policy(write) -> None:
+    settings = load_settings(write("policy: SPREAD\nnamespace_policies: {team-a: PACK, team-b: balanced}"))
+    named = [settings.rankings.of(namespace).policy for namespace in ("team-a", "team-b", "team-c")]
+    assert named == ["Pack", "Balanced", "Spread"]
+    for wrong in ("policy: Random", "namespace_policies: {team-a: RANDOM}", "policy: 1"):
+        with pytest.raises(ConfigError, match="Spread"):
+            load_settings(write(wrong))
 
 
 def test_a_namespace_may_have_weights_and_bounds_of_its_own(write) -> None:

@@ -54,6 +54,14 @@ def test_a_pod_asks_what_its_resources_and_annotations_say(
     assert (ask.gpu, ask.mode, ask.policy) == (request_, mode, "Pack")
 
 
+@pytest.mark.parametrize("policy", ["Spread", "SPREAD", "spread"])
+def test_the_policy_is_the_same_in_capitals(policy: str) -> None:
+    pod = make_pod({names.GPU_MILLI: "500"}, annotations={names.REQUEST: "0.5", names.POLICY: policy})
+    ask = ask_of_pod(pod, ranking=Ranking(policy="Pack"))
+    assert ask is not None
+    assert ask.policy == "Spread"
+
+
 def test_a_pod_without_our_resources_is_not_ours() -> None:
     assert ask_of_pod(make_pod({"cpu": "1"}), ranking=Ranking(policy="Pack")) is None
 

@@ -1,12 +1,15 @@
 """The closed sets of a GPUJob, and its bounds. Data only."""
 
-from typing import Final, Literal
+from collections.abc import Mapping
+from typing import Final, Literal, get_args
 
 KIND: Final = "GPUJob"
 # 68 years. Beyond 292 the Job controller's clock overflows, and a job would be over its limit at once.
 MAX_SECONDS: Final = 2**31 - 1
 Mode = Literal["Exclusive", "Fractional", "TimeShared"]
 Policy = Literal["Spread", "Pack", "Balanced"]
+# In lower case: scripts and documentation write them in capitals too, and each way of writing means the same.
+POLICIES_BY_LETTERS: Final[Mapping[str, Policy]] = {policy.lower(): policy for policy in get_args(Policy)}
 Workload = Literal["Training", "Inference"]
 Phase = Literal[
     "Queued", "Held", "Starting", "Running", "Suspended", "Succeeded", "Failed", "Cancelled", "TimedOut", "Preempted",

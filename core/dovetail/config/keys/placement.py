@@ -4,8 +4,16 @@ from typing import Annotated, Final
 
 from pydantic import BaseModel, Field, ValidationInfo, field_validator
 
-from dovetail.api.gpujob import Policy
-from dovetail.config.groups import LIVE, NamespaceWeights, ScoreWeights, WeightRange, WholeNumber, choice, number
+from dovetail.config.groups import (
+    LIVE,
+    NamespaceWeights,
+    PolicyWord,
+    ScoreWeights,
+    WeightRange,
+    WholeNumber,
+    choice,
+    number,
+)
 from dovetail.engine.model.ranking import Range, Ranking, Rankings
 from dovetail.engine.model.settings import FragmentationPolicy, Weights
 from dovetail.engine.model.topology import DEFAULT_LEVELS, Level
@@ -19,7 +27,7 @@ _LEVEL: Final = (
 class PlacementKeys(BaseModel):
     """The keys about placement."""
 
-    policy: Policy = choice(
+    policy: PolicyWord = choice(
         "Balanced",
         "Spread",
         "Pack",
@@ -27,7 +35,7 @@ class PlacementKeys(BaseModel):
         description="Which nodes and devices are preferred by default.",
         live=True,
     )
-    namespace_policies: dict[str, Policy] = Field(
+    namespace_policies: dict[str, PolicyWord] = Field(
         default_factory=dict,
         description="The policy by namespace, for pods and jobs without one; policy applies to all other namespaces.",
         json_schema_extra={

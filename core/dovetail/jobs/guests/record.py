@@ -12,7 +12,7 @@ from typing import Any, Final
 from dovetail import names
 from dovetail.api.conversion import values_of
 from dovetail.api.gpujob import KIND as GPUJOB
-from dovetail.api.gpujob import GPUJob
+from dovetail.api.gpujob import POLICIES_BY_LETTERS, GPUJob
 from dovetail.formats.quantities import read_whole
 from dovetail.gpu.device_plugins import DEFAULT_VENDORS, Vendors, is_mig
 from dovetail.jobs.batch_job import is_guests
@@ -104,6 +104,8 @@ def _worker(pods: PodSet) -> Manifest:
     """What the record says of each worker: its request, and of its template what decides where it may go."""
     annotations = pods.template.annotations
     options: Manifest = {field: annotations[key] for field, key in _OPTIONS.items() if key in annotations}
+    if policy := options.get("policy"):
+        options["policy"] = POLICIES_BY_LETTERS.get(str(policy).lower(), policy)
     if strategy := annotations.get(names.MEMORY_STRATEGY):
         options["memory"] = {"strategy": strategy}
     request = {"gpu": annotations[names.REQUEST]} if pods.asks_for_gpus else {"resources": {"device": "cpu"}}

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Final, Literal, TypeVar, get_args
 
-from dovetail.api.gpujob import Mode, Policy, Workload
+from dovetail.api.gpujob import POLICIES_BY_LETTERS, Mode, Workload
 from dovetail.config.settings import Settings
 from dovetail.engine.model.claims import Ask
 from dovetail.formats.quantities import QuantityError, mebibytes, milli
@@ -14,7 +14,6 @@ from dovetail.query.explain.subjects import Subject
 T = TypeVar("T")
 
 _MODES: Final[dict[str, Mode]] = {mode.lower(): mode for mode in get_args(Mode)}
-_POLICIES: Final[dict[str, Policy]] = {policy.lower(): policy for policy in get_args(Policy)}
 _WORKLOADS: Final[dict[str, Workload]] = {workload.lower(): workload for workload in get_args(Workload)}
 
 
@@ -45,7 +44,7 @@ def of_request(
     ask = Ask(
         gpu=request,
         mode=chosen,
-        policy=ranking.policy if policy is None else _word(policy, allowed=_POLICIES, field=field("policy")),
+        policy=ranking.policy if policy is None else _word(policy, allowed=POLICIES_BY_LETTERS, field=field("policy")),
         weights=ranking.weights,
         cpu_milli=0 if cpu is None else _amount(cpu, field=field("cpu"), read="cpu"),
         memory_mib=0 if memory is None else _amount(memory, field=field("memory"), read="memory"),

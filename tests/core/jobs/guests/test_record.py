@@ -57,6 +57,12 @@ def test_a_guest_without_gpus_waits_for_cpu_and_memory() -> None:
     assert record_of(job(template=bare), kind=JOB)["spec"]["resources"] == {"device": "cpu"}
 
 
+def test_a_policy_in_capitals_is_recorded_as_the_schema_has_it() -> None:
+    metadata = {"annotations": {names.REQUEST: "1", names.POLICY: "SPREAD"}}
+    template = {"metadata": metadata, "spec": {"containers": [{"name": "main"}]}}
+    assert record_of(job(template=template), kind=JOB)["spec"]["policy"] == "Spread"
+
+
 @pytest.mark.parametrize(
     ("annotations", "sentence"),
     [
