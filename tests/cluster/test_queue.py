@@ -94,7 +94,8 @@ async def test_a_large_job_is_not_starved_by_those_behind_it(jobs: Jobs) -> None
         assert expected.total_seconds() >= 2 * HOUR - 60
     await jobs.submit("long", gpu="1(A100)")
     long = await jobs.phase("Queued", "long", reason="Reserved")
-    assert long.message == "Need 1 GPU, only 0 available; 2 GPUs are kept for large, which is older"
+    kept = f"2 GPUs are kept for job {large.number} (large), which is older"
+    assert long.message == f"Need 1 GPU, only 0 available; {kept}"
     await jobs.submit("short", gpu="1(A100)", activeDeadlineSeconds=HOUR)
     await jobs.phase("Running", "short")
     for name in ("runs", "short"):

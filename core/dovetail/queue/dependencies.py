@@ -63,8 +63,12 @@ def states_of(
 
 def called(name: str, *, job: GPUJob | None) -> str:
     """A job as its user knows it: by its number, with its name; by the name alone before it has a number."""
-    number = None if job is None else job.status.number
-    return name if number is None else f"job {number} ({name})"
+    return with_number(name, number=0 if job is None else job.status.number or 0)
+
+
+def with_number(name: str, *, number: int) -> str:
+    """A job's name with its number, as in `job 7 (prep)`; the name alone for number 0."""
+    return f"job {number} ({name})" if number else name
 
 
 def unmet(states: Sequence[DependencyStatus], *, spec: GPUJobSpec, called: Callable[[str], str] = str) -> Unmet | None:

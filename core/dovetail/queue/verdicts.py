@@ -9,6 +9,7 @@ from dovetail.engine.filter.messages import gpus
 from dovetail.engine.gang.shortage import Shortage
 from dovetail.engine.model.claims import Ask, Claim
 from dovetail.queue.backfill.reservation import Reservation
+from dovetail.queue.dependencies import with_number
 from dovetail.queue.model.candidates import Candidate
 
 
@@ -77,7 +78,8 @@ def kept_back(job: Candidate, *, by: Reservation, shortage: Shortage) -> Waits:
         return Waits(key=job.key, reason="Reserved", message=f"{shortage.message}; {by.words}")
     namespace, _, name = by.job.name.partition("/")
     # Tenants must not see the names of other namespaces.
-    who = name if job.name.partition("/")[0] == namespace else "a job of another namespace"
+    is_near = job.name.partition("/")[0] == namespace
+    who = with_number(name, number=by.job.number) if is_near else "a job of another namespace"
     above = by.job.priority > job.priority
     before = "which has used less recently" if by.job.share < job.share else "which is older"
     kept = "is" if by.devices == 1 else "are"

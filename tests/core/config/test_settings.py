@@ -117,7 +117,7 @@ WRONG = {
     "2, but must be within its range, which is 0 to 1",
     "namespace_score_weights: 3": "namespace_score_weights is 3, but must be a map of namespaces to weights",
     "policy: Packs": 'policy is "Packs", but must be Spread, Pack or Balanced; did you mean "Pack"?',
-    "namespace_policies: {team-a: packed}": 'namespace_policies.team-a is "packed", but must be Spread, Pack or Balanced',
+    "namespace_policies: {team-a: dense}": 'namespace_policies.team-a is "dense", but must be Spread, Pack or Balanced',
     "namespace_policies: Pack": 'namespace_policies is "Pack", but must be a map of namespaces to policies',
     "fragmentation_policy: tuned": 'fragmentation_policy is "tuned", but must be ph, fgd or bestfit',
     "fragmentation_policy: fdg": 'fragmentation_policy is "fdg", but must be ph, fgd or bestfit; did you mean',

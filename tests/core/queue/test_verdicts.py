@@ -13,8 +13,10 @@ from tests.core.queue.backfill.test_backfill import make_job
 SHORTAGE = Shortage(reason="Resources", message="Need 2 GPUs, only 1 available")
 
 
-def reservation(*, priority: int = 10, share: float = 1.0, name: str = "team/first", devices: int = 4) -> Reservation:
-    job = replace(make_job("first", str(devices), priority=priority), name=name, share=share)
+def reservation(
+    *, priority: int = 10, share: float = 1.0, name: str = "team/first", devices: int = 4, number: int = 0
+) -> Reservation:
+    job = replace(make_job("first", str(devices), priority=priority), name=name, share=share, number=number)
     named = tuple(DeviceClaim(index=at, uuid=f"d{at}", share_milli=1000, memory_mib=0) for at in range(devices - 1))
     return Reservation(job=job, at_seconds=60.0, claims=(Claim(key="c", node="a", devices=named, unnamed=1),))
 
@@ -24,6 +26,7 @@ def reservation(*, priority: int = 10, share: float = 1.0, name: str = "team/fir
     [
         (reservation(priority=11), "Priority", "4 GPUs are kept for first, of priority 11"),
         (reservation(priority=10), "Reserved", "4 GPUs are kept for first, which is older"),
+        (reservation(priority=10, number=7), "Reserved", "4 GPUs are kept for job 7 (first), which is older"),
         (reservation(priority=10, devices=1), "Reserved", "1 GPU is kept for first, which is older"),
         (reservation(priority=10, share=0.5), "Reserved", "4 GPUs are kept for first, which has used less recently"),
         (
@@ -31,7 +34,7 @@ def reservation(*, priority: int = 10, share: float = 1.0, name: str = "team/fir
             "4 GPUs are kept for a job of another namespace, of priority 11",
         ),
     ],
-    ids=["a higher priority", "an older one", "one GPU", "a smaller share", "another namespace"],
+    ids=["a higher priority", "an older one", "one with a number", "one GPU", "a smaller share", "another namespace"],
 )  # fmt: skip
 def test_a_job_that_is_kept_back_is_told_for_whom_and_why(by: Reservation, reason: str, whom: str) -> None:
     job = replace(make_job("j", "2", priority=10), share=1.0)

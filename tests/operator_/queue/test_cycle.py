@@ -209,7 +209,7 @@ def test_the_first_job_that_waits_keeps_its_room_until_those_that_run_reach_thei
     assert isinstance(found["long"], Waits)
     assert (found["long"].reason, found["long"].message) == (
         "Reserved",
-        "Need 1 GPU, only 0 available; 4 GPUs are kept for large, which is older",
+        "Need 1 GPU, only 0 available; 4 GPUs are kept for job 1 (large), which is older",
     )
 
 
