@@ -16,7 +16,7 @@ import msgspec
 
 from dovetail import names
 from dovetail.api.builtin import Pod
-from dovetail.api.gpujob import POLICIES_BY_LETTERS, Policy, job_of
+from dovetail.api.gpujob import POLICIES_BY_LETTERS, Policy, ResourceRequest, job_of
 from dovetail.api.meta import Described
 from dovetail.decoding import UnreadableError, convert, decode
 from dovetail.engine.model.claims import Ask
@@ -28,7 +28,7 @@ from dovetail.jobs.array_tasks import TasksError, tasks_of
 from dovetail.jobs.size_limits import JobLimitError, JobLimits, refusal_of_depth, refusal_of_spec
 from dovetail.pods.containers import Parts, parts_of
 from dovetail.pods.delivery import of_pod, refuse_long_names
-from dovetail.pods.demand import agree, ask_of_pod, resources_of
+from dovetail.pods.demand import agree, ask_of_pod, request_of_resources, resources_of
 from dovetail.pods.device_plugin import (
     instance_request,
     plugin_for,
@@ -234,12 +234,21 @@ def patch_of_job(job: Job, *, user: str | None) -> Patch:
 
     `user` overrides what the job says, and is None for an existing job. A request without quotes (`gpu: 0.5`)
     becomes the string with the same digits, as does a memory strategy, and a policy gets its usual letters. Raises
-    `TasksError` for a new sweep that cannot run.
+    `TasksError` for a new sweep that cannot run, and `RequestError` for resources that are no request.
     """
     if user is not None:
+        _check_resources(job)
         _check_tasks(job)
     written = (*_text_of_gpu(job), *_text_of_strategy(job), *_policy_by_letters(job))
     return [*written, *([] if user is None else _made_by(job, user=user))]
+
+
+def _check_resources(job: Job) -> None:
+    """Check that the structured form is a request; the schema checks each field. Raises `RequestError`."""
+    resources = job.spec.resources if job.spec else None
+    if isinstance(resources, dict):
+        with contextlib.suppress(UnreadableError, QuantityError):
+            request_of_resources(convert(resources, as_type=ResourceRequest))
 
 
 def _check_tasks(job: Job) -> None:

@@ -77,7 +77,7 @@ async def test_top_shows_who_holds_a_device_once_for_programs_and_live_on_a_term
     uuids = {device.uuid for device in status.devices}
     seen = json.loads(await shell("top", "-o", "json"))
     devices = [device for node in seen["nodes"] for device in node["devices"]]
-    held = {each["uuid"] for each in devices if any(h["namespace"] == shell.namespace for h in each["holders"])}
+    held = {each["uuid"] for each in devices if any(h["namespace"] == shell.namespace for h in each["tenants"])}
     assert held == uuids
     assert " holder (" in await shell("top")
     assert await asyncio.to_thread(on_a_terminal, shell, until=b" holder (") == 0

@@ -174,12 +174,14 @@ async def test_the_example_of_the_page_runs_on_nodes_as_the_page_declares_them(
     assert {device.uuid for device in status.devices} == await managed.instances("3g.20gb")
 
 
-async def test_the_fields_are_stored_as_the_text(managed: PartitionedNode, jobs: Jobs) -> None:
+async def test_the_fields_are_stored_as_they_are_and_ask_what_the_text_would(
+    managed: PartitionedNode, jobs: Jobs
+) -> None:
     resources = {"count": 2, "migProfile": "1g.5gb", "models": ["A100"]}
     await jobs.submit(gpu=None, resources=resources, template=managed.template())
     status = await jobs.phase("Running")
     assert status.request == "2x1g.5gb(A100)"
-    assert (await jobs.spec())["gpu"] == "2x1g.5gb(A100)"
+    assert (await jobs.spec())["resources"]["migProfile"] == "1g.5gb"
 
 
 async def test_a_text_that_is_no_profile_and_mixed_fields_are_refused(managed: PartitionedNode, jobs: Jobs) -> None:

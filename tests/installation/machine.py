@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from dovetail import names
 from dovetail_sandbox import realnode
 from dovetail_sandbox.cluster import Cluster
 from dovetail_sandbox.realnode.commands import call
@@ -144,7 +146,10 @@ def load(machine: Machine, *, archives: Sequence[Path]) -> None:
 
 
 def earlier_chart(folder: Path) -> Path | None:
-    """The chart before its last change, in the folder; None where this is no checkout with its history."""
+    """The chart before its last change, in the folder.
+
+    None where this is no checkout with its history, or that chart stores another API version: no upgrade leads from it.
+    """
     git = ("git", "-C", str(ROOT))
     last = subprocess.run(
         [*git, "log", "-1", "--format=%H", "--", "helm/dovetail"], capture_output=True, text=True, check=False
@@ -155,7 +160,10 @@ def earlier_chart(folder: Path) -> Path | None:
         return None
     folder.mkdir()
     subprocess.run(["tar", "--extract", f"--directory={folder}"], input=archived.stdout, check=True)
-    return folder / "helm" / "dovetail"
+    chart = folder / "helm" / "dovetail"
+    jobs = chart / "crd-files" / "gpujobs.yaml"
+    stored = jobs.read_text(encoding="utf-8") if jobs.exists() else ""
+    return chart if re.findall(r"- name: (v\w+)\n", stored) == [names.VERSION] else None
 
 
 def make_volume(folder: Path) -> str:

@@ -87,7 +87,7 @@ def test_a_half_failed_upgrade_is_repeated_with_the_right_value(machine: Machine
 def test_another_version_of_the_chart_and_back_lose_no_job_and_run_none_twice(machine: Machine) -> None:
     chart = earlier_chart(machine.folder / "earlier")
     if chart is None:
-        pytest.skip("this is no checkout with the history of the chart")
+        pytest.skip("this is no checkout with an earlier chart of this API version")
     pod, job = long_pod(machine), machine.get("gpujob", "long", namespace="default")
     fleet = machine.upgrade(values={"simulation.enabled": True})
     assert fleet.returncode == 0, f"{fleet.stderr}\n{machine.state()}"

@@ -362,3 +362,23 @@ def test_a_policy_gets_the_letters_of_the_schema(policy: str, written: str) -> N
 @pytest.mark.parametrize("policy", ["Spread", "RANDOM", 3, None])
 def test_a_policy_that_is_written_so_or_is_none_is_left_to_the_schema(policy: Any) -> None:
     assert patch_of_job({"metadata": {}, "spec": {"policy": policy}}, user=None) == []
+
+
+@pytest.mark.parametrize(
+    ("resources", "sentence"),
+    [
+        ({"migProfile": "1g.5gb", "share": 0.5}, "a MIG profile goes with count and models alone"),
+        ({"share": 0.0001}, "must be from 0.001 to 1, with at most three decimals"),
+    ],
+)
+def test_new_resources_that_are_no_request_are_refused(resources: Manifest, sentence: str) -> None:
+    with pytest.raises(RequestError, match=sentence):
+        patch_of_job({"metadata": {}, "spec": {"resources": resources}}, user="ada")
+    # A job that is stored may still be cancelled.
+    assert patch_of_job({"metadata": {}, "spec": {"resources": resources}}, user=None) == []
+
+
+@pytest.mark.parametrize("resources", [{"share": "half"}, {"memory": "much"}, {"device": "cpu"}, [], None])
+def test_fields_of_resources_that_the_schema_judges_are_left_to_it(resources: Any) -> None:
+    (user,) = patch_of_job({"metadata": {}, "spec": {"resources": resources}}, user="ada")
+    assert user["path"] == "/metadata/annotations"

@@ -5,11 +5,11 @@ from typing import Any, Final
 
 import pytest
 
-from dovetail.api.gpunode import Device, GPUNode, GPUNodeSpec, GPUNodeStatus
+from dovetail.api.gpunode import LOST, Device, GPUNode, GPUNodeSpec, GPUNodeStatus
 from dovetail.api.gpunode import Fault as Reported
 from dovetail.api.meta import ObjectMeta
 from dovetail_agent.devices.faults import Past, with_lost, with_open_faults
-from dovetail_agent.devices.model import LOST, DeviceInfo, DeviceSample, Fault, Inventory, Sample
+from dovetail_agent.devices.model import DeviceInfo, DeviceSample, Fault, Inventory, Sample
 
 NOON: Final = datetime.fromisoformat("2026-11-21T12:00:00Z")
 HOUR: Final = timedelta(hours=1)
