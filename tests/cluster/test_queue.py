@@ -46,7 +46,8 @@ async def test_a_job_whose_dependency_fails_is_cancelled_and_those_behind_it_too
     await jobs.submit("next", dependencies=[{"name": "bad"}])
     await jobs.submit("bad", run=1, exit_code=1)
     status = await jobs.phase("Cancelled", "behind", reason="DependencyFailed")
-    assert status.message == "A dependency cannot be met: next did not succeed"
+    number = (await jobs.phase("Cancelled", "next")).number
+    assert status.message == f"A dependency cannot be met: job {number} (next) did not succeed"
     assert condition(status, "Failed") == ("True", "DependencyFailed")
     await jobs.phase("Queued", "waits", reason="DependencyFailed")
 

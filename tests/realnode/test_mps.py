@@ -267,10 +267,14 @@ def test_a_pod_that_names_the_driver_without_a_share_does_not_start_and_is_told_
     assert len(node.mounts()) == 2
 
 
-def test_a_pod_that_brings_an_allocation_of_its_own_is_refused(node: Node) -> None:
+def test_a_pod_that_asks_for_nothing_and_brings_an_allocation_is_refused(node: Node) -> None:
     annotations = node.pod("share")["metadata"]["annotations"]
     pod = with_driver(tenant("forger", gpu="4G,0.25(T4)", mps=False))
     pod["metadata"]["annotations"] = {"dovetail.dev/allocation": annotations["dovetail.dev/allocation"]}
+    for field in ("schedulerName", "runtimeClassName"):
+        del pod["spec"][field]
+    for field in ("env", "resources"):
+        del pod["spec"]["containers"][0][field]
     with pytest.raises(CommandError, match="allocation"):
         node.create(pod)
 

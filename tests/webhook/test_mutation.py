@@ -368,7 +368,7 @@ def test_a_policy_that_is_written_so_or_is_none_is_left_to_the_schema(policy: An
     ("resources", "sentence"),
     [
         ({"migProfile": "1g.5gb", "share": 0.5}, "a MIG profile goes with count and models alone"),
-        ({"share": 0.0001}, "must be from 0.001 to 1, with at most three decimals"),
+        ({"share": 0.5555}, "must be from 0.001 to 1, with at most three decimals"),
     ],
 )
 def test_new_resources_that_are_no_request_are_refused(resources: Manifest, sentence: str) -> None:

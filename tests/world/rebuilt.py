@@ -50,7 +50,6 @@ NOT_EMPTY: Final = {
     "Learner._weights": "the mix of jobs is learned",
     "RecentKeys._newer": "the mix counts a job once",
     "RecentKeys._older": "the mix counts a job once",
-    "LiveFragmentation._candidates": "the policies by name",
     "CapacityMirror._rooms": "a row of the ledger is kept for ever",
     "Kinds._states": "a row of the ledger is kept for ever",
     "Kinds._numbers": "a row of the ledger is kept for ever",
