@@ -64,7 +64,7 @@ async def test_the_plan_shows_ended_jobs_of_the_history_drains_and_advance_reser
     page = await window.sign_in("red-token", path="plan?hours=8")
     chart = page.get_by_role("region", name="Plan")
     await expect(chart.get_by_title("9 yesterday, rita: Succeeded").first).to_be_visible()
-    await expect(chart.get_by_text("b takes no new work: cordoned")).to_be_visible()
+    await expect(chart.get_by_text("b takes no new work: node b is cordoned")).to_be_visible()
     await shows(page, "course (lab)")
     await chart.get_by_role("button", name="b 0 of 8 GPUs").click()
     assert page.url.endswith("/console/plan?hours=8&open=b")

@@ -20,8 +20,6 @@ from dovetail.api.resources import GPUNODES, NODES, PODS
 from dovetail.cluster.dra_drivers import drivers_now
 from dovetail.cluster.staleness import Freshness
 from dovetail.kube.errors import Forbidden, NotFound
-from dovetail.kube.queries.cluster import read_settings
-from dovetail.kube.resource_slices import list_slices
 from dovetail.query.jobs.places import places_text
 from dovetail_cli.cluster import scheduler_health
 from dovetail_cli.cluster.connection import Cluster, work
@@ -204,6 +202,10 @@ async def _nodes(cluster: Cluster) -> list[Node] | None:
 
 async def _reader(cluster: Cluster) -> NodeReader:
     """What judges the nodes: the release's settings and other drivers of GPUs, where readable."""
+    # Only where there is a cluster to read: these load NumPy and Pydantic.
+    from dovetail.kube.queries.cluster import read_settings
+    from dovetail.kube.resource_slices import list_slices
+
     settings = await read_settings(cluster.client, namespace=await release_namespace(cluster))
     try:
         slices = await list_slices(cluster.client, drivers=names.GPU_DRIVERS)

@@ -20,10 +20,11 @@ from dovetail_gateway.app import Gateway
 _OURS: Final = ("dovetail_gateway", "dovetail.process")
 _TABLES: Final = (dict, set, frozenset, list, deque, Counter)
 _LEAVES: Final = (str, bytes, bytearray, int, float, type(None), type, ModuleType, msgspec.Struct)
-# What counts how often something was done.
+# What counts how often something was done; and what the streams' feed keeps of the cluster's last changes, within its
+# bound, or has not looked at yet.
 _COUNTS: Final = frozenset({
-    "Metrics", "Feed", "EncodedDeltas", "ClusterCache.version", "Pacing", "Prepared", "PreparedQueues",
-    "_RequestHandler",
+    "Change", "Changes", "ClusterCache._node_uses", "Metrics", "Feed", "EncodedDeltas", "ClusterCache.version",
+    "Pacing", "Prepared", "PreparedQueues", "_RequestHandler",
 })  # fmt: skip
 
 

@@ -224,7 +224,7 @@ def test_kubelet_may_pick_any_device_so_each_of_the_node_has_to_do(
     ledger = Ledger()
     add_vendor_node(ledger, "a", gpus=len(cards))
     devices = [
-        replace(make_device("a", at, model=name), memory_mib=mib, cordoned=cordoned)
+        replace(make_device("a", at, model=name, cordoned=cordoned), memory_mib=mib)
         for at, (name, mib, cordoned) in enumerate(cards)
     ]
     ledger.set_devices("a", devices=devices)
