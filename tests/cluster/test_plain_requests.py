@@ -207,11 +207,16 @@ async def test_a_quota_on_the_vendor_s_gpus_counts_those_of_dovetail(client: Cli
     # One whose limits somebody removed is there again.
     await client.delete(RESOURCEQUOTAS, name="dovetail-gpus", namespace=namespace)
     await until(lambda: hard("dovetail-gpus"), what="a companion again")
-    await client.delete(RESOURCEQUOTAS, name="gpus", namespace=namespace)
+    other = {"spec": {"hard": {f"requests.{NVIDIA}": None, "pods": "9"}}}
+    await client.patch(RESOURCEQUOTAS, name="gpus", patch=other, as_type=Manifest, namespace=namespace)
 
     async def gone() -> bool:
         return await hard("dovetail-gpus") is None
 
+    await until(gone, what="it goes with the limit")
+    await client.patch(RESOURCEQUOTAS, name="gpus", patch=patch, as_type=Manifest, namespace=namespace)
+    await until(lambda: hard("dovetail-gpus"), what="a companion once more")
+    await client.delete(RESOURCEQUOTAS, name="gpus", namespace=namespace)
     await until(gone, what="it goes with its owner")
 
 

@@ -148,7 +148,7 @@ def test_words_variables_and_directory_name_the_folders_and_not_the_mount_paths(
         env=[{"name": "CONFIG", "value": "/etc/train"}],
         workingDir="/etc/train",
     )
-    found = launch.launch_of(made, base={}, extra={}, place=builders.place(tmp_path), folder=tmp_path / UID)
+    found = launch.launch_of(made, base={}, extra={}, numbers={}, place=builders.place(tmp_path), folder=tmp_path / UID)
     config, one = (f"{tmp_path}/{UID}/{name}" for name in ("train-config", "lr/lr.yaml"))
     words = ["train", f"--config={config}/a.yaml", one, "/etc/trained", config]
     assert [word.decode() for word in found.words] == words

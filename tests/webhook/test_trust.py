@@ -279,7 +279,6 @@ async def test_a_hook_that_is_cancelled_at_any_await_can_be_run_again(late: time
         async def make() -> Scene:
             api, clock = Api(), Clock()
             client = await stack.enter_async_context(api.running())
-            api.install_crd()
             if late:
                 await install(client, api=api, clock=clock)
                 clock.now += late
