@@ -295,7 +295,7 @@ async def test_a_hook_that_is_cancelled_at_any_await_can_be_run_again(late: time
 
         async def end(scene: Scene) -> object:
             safe(scene)
-            return sorted(scene.api.secrets), scene.api.bundle.count("BEGIN CERTIFICATE")
+            return sorted(scene.api.secrets), scene.api.bundle.count(b"BEGIN CERTIFICATE")
 
         points = await at_each_await(make, journey=journey, end=end, safe=safe)
         assert points > 5
