@@ -293,9 +293,10 @@ async def test_a_hook_that_is_cancelled_at_any_await_can_be_run_again(late: time
             for name in scene.api.secrets:
                 assert scene.api.data(name)["ca.crt"] in scene.api.bundle, f"{name} is not trusted"
 
+        # A CA that the hook made before it was cancelled may stay trusted, in addition to the one in force.
         async def end(scene: Scene) -> object:
             safe(scene)
-            return sorted(scene.api.secrets), scene.api.bundle.count(b"BEGIN CERTIFICATE")
+            return sorted(scene.api.secrets), bool(scene.api.bundle)
 
         points = await at_each_await(make, journey=journey, end=end, safe=safe)
         assert points > 5
