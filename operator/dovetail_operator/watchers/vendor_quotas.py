@@ -38,6 +38,8 @@ class VendorQuotas:
         self._post = post
         self._rng = rng
         self._queue = WorkQueue()
+        # By namespace and UID of the tenant's: what another namespace claims counts for nothing.
+        self._companions: dict[tuple[str, str], ResourceQuota] = {}
         self._quotas = Reflector(client, resource=RESOURCEQUOTAS, as_type=ResourceQuota, on_event=self._on_event)
 
     async def run(self) -> None:
@@ -54,6 +56,10 @@ class VendorQuotas:
                 self._queue.add(key_of(meta))
             return
         for owner in meta.owner_references:
+            if type_ == "DELETED":
+                self._companions.pop((meta.namespace, owner.uid), None)
+            else:
+                self._companions[meta.namespace, owner.uid] = quota
             self._queue.add(f"{meta.namespace}/{owner.name}")
 
     async def _keep(self, key: str) -> None:
@@ -62,19 +68,11 @@ class VendorQuotas:
         if quota is None:
             return
         wanted = counted_quota(quota, resource=self._resource)
-        found = self._companion(quota)
+        found = self._companions.get((quota.metadata.namespace, quota.metadata.uid))
         if found is not None and (wanted is None or not says(found, wanted=wanted)):
             await self._correct(found, wanted=wanted)
         elif found is None and wanted is not None:
             await self._create(quota, wanted=wanted)
-
-    def _companion(self, quota: ResourceQuota) -> ResourceQuota | None:
-        """The ResourceQuota that the operator made for this one."""
-        meta = quota.metadata
-        ours = (each for each in self._quotas.store.values() if is_counted(each))
-        return next(
-            (each for each in ours if meta.uid in {owner.uid for owner in each.metadata.owner_references}), None
-        )
 
     async def _create(self, quota: ResourceQuota, *, wanted: dict[str, Any]) -> None:
         meta = quota.metadata

@@ -74,6 +74,14 @@ async def test_each_gets_a_companion(rig: Rig, api: Api) -> None:
     }
 
 
+async def test_what_another_namespace_calls_a_companion_is_none(rig: Rig, api: Api) -> None:
+    forged = {**ours(), "metadata": {**ours()["metadata"], "namespace": "other"}}
+    api.answer(LIST, page(theirs(), forged))
+    api.answer(f"POST {QUOTAS}", Answer(body=ours()))
+    async with rig.running():
+        await api.until(f"POST {QUOTAS}", count=1)
+
+
 async def test_its_limit_follows(rig: Rig, api: Api) -> None:
     api.answer(LIST, page(theirs("2"), ours()))
     api.answer(f"PATCH {QUOTAS}/dovetail-gpus", Answer(body=ours("2k", "2")))
