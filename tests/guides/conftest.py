@@ -27,11 +27,11 @@ CARDS = Scenario(
 
 @pytest.fixture(autouse=True, scope="session")
 def there() -> None:
-    """The guides are on this machine; CI always has them."""
+    """The guides are on this machine, and must be where DOVETAIL_GUIDES names them."""
     if guides():
         return
     message = f"NOT COMPARED WITH THE GUIDES: none are in {folder()}; set DOVETAIL_GUIDES to their folder"
-    if os.environ.keys() & {"CI", "DOVETAIL_GUIDES"}:
+    if "DOVETAIL_GUIDES" in os.environ:
         pytest.fail(message)
     pytest.skip(message)
 
