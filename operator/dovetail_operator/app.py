@@ -147,7 +147,6 @@ def build_operator(client: Client, *, options: Options, office: Leadership, regi
         DeviceIndexes(client, gpunodes=informers.gpunodes.values, namespace=options.namespace),
         _build_audits(client, options=options, state=state, informers=informers, registry=registry),
         waiting,
-        VendorQuotas(client, vendors=options.vendors, post=events.post, rng=rng),
     ]
     if tenants is not None:
         parts.append(tenants)
@@ -174,6 +173,7 @@ def _build_watchers(
         *build_watchers(client, state=state, idle=options.idle, changed=changed, post=post, now=_now, rng=rng),
         Reshaper(client, state=state, drain_seconds=options.bind_seconds, changed=changed, post=post, now=_now),
         QuotaStatusWriter(client, state=state, now=_now),
+        VendorQuotas(client, vendors=options.vendors, post=post, rng=rng),
     ]
 
 

@@ -123,7 +123,7 @@ def ray_cluster(name: str, *, rng: Random) -> Made:
 
 
 def pod_group(name: str, *, rng: Random) -> Made:
-    """Plain pods that start together: nothing makes them again, so they end for nobody."""
+    """Plain pods that start together: nothing makes them again, so no other job ends them."""
     count, gpu = rng.randint(1, 3), rng.choice(_SIZES)
     made = []
     for index in range(count):

@@ -12,10 +12,11 @@ from dovetail import names
 from dovetail.api.builtin import Node, Pod
 from dovetail.api.meta import EventType, key_of
 from dovetail.api.resources import PODS
-from dovetail.decoding import convert
+from dovetail.decoding import UnreadableError, convert
 from dovetail.engine.gang.placement import place
 from dovetail.engine.gang.shortage import Shortage
 from dovetail.engine.model.ranking import DEFAULT_RANKING
+from dovetail.formats.quantities import QuantityError
 from dovetail.gpu.device_plugins import Vendors
 from dovetail.gpu.request import RequestError
 from dovetail.kube.client import Client
@@ -41,7 +42,7 @@ class _Said(NamedTuple):
 
 
 class WaitingPods:
-    """Posts one event for each pod that kube-scheduler refuses by a sum, and another one if the reason changes."""
+    """Posts one event for each pod that kube-scheduler refuses by a sum; later changes of the pod cost nothing."""
 
     def __init__(
         self,
@@ -58,16 +59,16 @@ class WaitingPods:
         self._post = post
         self._rng = rng
         self._queue = WorkQueue()
-        # The reason of the event on each waiting pod, by the pod's key.
-        self._told: dict[str, str] = {}
+        # The UIDs of waiting pods with an event.
+        self._told: set[str] = set()
 
     def pod_event(self, type_: EventType, pod: Pod) -> None:
         """Look at a pod that changed, if it waits for a sum of GPUs."""
-        key = key_of(pod.metadata)
+        uid = pod.metadata.uid
         if type_ == "DELETED" or pod.spec.node_name:
-            self._told.pop(key, None)
-        elif _is_short(pod, vendors=self._state.store.view.vendors):
-            self._queue.add(key)
+            self._told.discard(uid)
+        elif uid not in self._told and _is_short(pod, vendors=self._state.store.view.vendors):
+            self._queue.add(key_of(pod.metadata))
 
     async def run(self) -> None:
         """Look at waiting pods until cancelled."""
@@ -82,16 +83,23 @@ class WaitingPods:
         if not page.items:
             return
         raw = page.items[0]
-        pod = convert(raw, as_type=Pod, strict=False)
-        found = self._reason(pod, spec=raw.get("spec") or {})
-        if found is None or self._told.get(key) == found.reason:
+        try:
+            pod = convert(raw, as_type=Pod, strict=False)
+            found = self._reason(pod, spec=raw.get("spec") or {})
+        except (RequestError, QuantityError, UnreadableError):
+            # What cannot be read has its sentence elsewhere: in explain, and from the webhook.
             return
-        self._told[key] = found.reason
         about = pod.metadata
+        if found is None or about.uid in self._told:
+            return
+        self._told.add(about.uid)
         self._post(Announcement(about=about, of=PODS, severity="Warning", reason=found.reason, message=found.message))
 
     def _reason(self, pod: Pod, *, spec: Mapping[str, Any]) -> _Said | None:
-        """Why the pod waits; None if that cannot be said, or it waits no longer."""
+        """Why the pod waits; None if it waits no longer, or for something else.
+
+        Raises `RequestError`, `QuantityError` and `UnreadableError` for a pod that cannot be read.
+        """
         vendors = self._state.store.view.vendors
         if not _is_short(pod, vendors=vendors):
             return None
@@ -99,10 +107,7 @@ class WaitingPods:
             is_managed = any(node.metadata.labels.get(names.LABEL_MANAGED) == "true" for node in self._nodes.values())
             said = remedy(pod, vendors=vendors) if is_managed else None
             return None if said is None else _Said(reason="NotAskedOfDovetail", message=said)
-        try:
-            ask = ask_of_pod(pod, ranking=DEFAULT_RANKING, vendors=vendors)
-        except RequestError:
-            return None
+        ask = ask_of_pod(pod, ranking=DEFAULT_RANKING, vendors=vendors)
         if ask is None:
             return None
         view = self._state.store.view

@@ -82,14 +82,14 @@ async def test_nodes_that_the_pod_may_not_use_have_no_gpu_for_it(rig: Rig) -> No
 
 async def test_it_is_said_once(rig: Rig) -> None:
     other = make_pod("q")
-    rig.stored(make_pod(), make_pod(), other)
+    rig.stored(make_pod(), other)
     rig.changed(make_pod())
     async with running(rig.watcher.run()):
         await rig.events.get()
         rig.changed(make_pod())
-        await rig.api.until(LIST, count=2)
         rig.changed(other)
         assert (await rig.events.get()).about.name == "q"
+    assert len(rig.api.of(LIST)) == 2
 
 
 async def test_a_successor_with_its_name_is_told_again(rig: Rig) -> None:
@@ -148,6 +148,7 @@ async def test_others_are_not_even_read(rig: Rig, pod: Manifest) -> None:
         {**make_pod(), "status": {"phase": "Running"}},
         make_pod(gpus=1),
         {**make_pod(), "metadata": {"name": "p", "namespace": "team", "annotations": {names.REQUEST: "no"}}},
+        {**make_pod(), "metadata": {"name": "p", "namespace": "team", "annotations": 7}},
     ],
 )
 async def test_one_that_waits_no_longer_for_that_is_told_nothing(rig: Rig, stored: Manifest) -> None:
