@@ -2,47 +2,20 @@
 
 import json
 import os
-import signal
 import subprocess
-from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dovetail_sandbox import cluster
-from tests.agent.nvml_stub import Process, Scenario, built, card_uuid
-from tests.local_node.machine import Machine, kubectl, new_machine, until
+from tests.agent.nvml_stub import Process, Scenario, card_uuid
+from tests.local_node import cards
+from tests.local_node.cards import Play
+from tests.local_node.machine import Machine, kubectl, until
 
 pytestmark = pytest.mark.cluster
-Play = Callable[[Scenario], None]
 
 
-@pytest.fixture(scope="module")
-def scenario(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("nvml") / "scenario"
-    path.write_text(Scenario().text())
-    return path
-
-
-@pytest.fixture(scope="module")
-def machine(tmp_path_factory: pytest.TempPathFactory, scenario: Path) -> Iterator[Machine]:
-    variables = {"LD_LIBRARY_PATH": str(built()), "NVML_STUB_SCENARIO": str(scenario)}
-    with new_machine(tmp_path_factory.mktemp("machine"), **variables) as made:
-        until(lambda: "Total GPUs: 2" in made("ginfo"))
-        yield made
-
-
-@pytest.fixture
-def play(machine: Machine, scenario: Path) -> Iterator[Play]:
-    """Let the library play something else until the test ends."""
-
-    def playing(wanted: Scenario) -> None:
-        scenario.write_text(wanted.text())
-        os.kill(cluster.get().pid("agent"), signal.SIGUSR1)
-
-    yield playing
-    playing(Scenario())
+scenario, machine, play = cards.scenario, cards.machine, cards.play
 
 
 def device(index: int) -> dict[str, Any]:

@@ -1,50 +1,21 @@
 """A GPU that fails on one's own machine: every view says what the queue says, with a stand-in for NVIDIA's library."""
 
 import json
-import os
-import signal
 import urllib.request
-from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dovetail_sandbox import cluster
-from tests.agent.nvml_stub import DRIVER_NOT_LOADED, Scenario, built
-from tests.local_node.machine import Machine, new_machine, until
+from tests.agent.nvml_stub import DRIVER_NOT_LOADED, Scenario
+from tests.local_node import cards
+from tests.local_node.cards import Play
+from tests.local_node.machine import Machine, until
 
 pytestmark = pytest.mark.cluster
-Play = Callable[[Scenario], None]
 NOT_LOADED = Scenario(answers=[("*", -1, DRIVER_NOT_LOADED)])
 
 
-@pytest.fixture(scope="module")
-def scenario(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("nvml") / "scenario"
-    path.write_text(Scenario().text())
-    return path
-
-
-@pytest.fixture(scope="module")
-def machine(tmp_path_factory: pytest.TempPathFactory, scenario: Path) -> Iterator[Machine]:
-    variables = {"LD_LIBRARY_PATH": str(built()), "NVML_STUB_SCENARIO": str(scenario)}
-    with new_machine(tmp_path_factory.mktemp("machine"), **variables) as made:
-        until(lambda: "Available GPUs: 2" in made("ginfo"))
-        yield made
-
-
-@pytest.fixture
-def play(machine: Machine, scenario: Path) -> Iterator[Play]:
-    """Let the library play something else until the test ends."""
-
-    def playing(wanted: Scenario) -> None:
-        scenario.write_text(wanted.text())
-        os.kill(cluster.get().pid("agent"), signal.SIGUSR1)
-
-    yield playing
-    playing(Scenario())
-    until(lambda: "Available GPUs: 2" in machine("ginfo"), what=lambda: machine("ginfo"))
+scenario, machine, play = cards.scenario, cards.machine, cards.play
 
 
 def rest(machine: Machine, path: str, *, body: Any = None) -> Any:
