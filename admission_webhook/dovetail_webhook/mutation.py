@@ -46,6 +46,8 @@ Patch = list[dict[str, Any]]
 # The API server's default for a pod that names no scheduler.
 _DEFAULT_SCHEDULER: Final = "default-scheduler"
 # Annotations in addition to the request itself.
+# Its decimals are refused by the schema, with the field.
+_SHARE: Final = "resources.share"
 _OPTION: Final = f"{names.REQUEST}-"
 _OPTIONS: Final = (names.MODE, names.POLICY, names.SCORE_WEIGHTS, names.MEMORY_STRATEGY, names.WORKLOAD, names.PRIORITY)
 
@@ -248,7 +250,11 @@ def _check_resources(job: Job) -> None:
     resources = job.spec.resources if job.spec else None
     if isinstance(resources, dict):
         with contextlib.suppress(UnreadableError, QuantityError):
-            request_of_resources(convert(resources, as_type=ResourceRequest))
+            try:
+                request_of_resources(convert(resources, as_type=ResourceRequest))
+            except RequestError as error:
+                if error.field != _SHARE:
+                    raise
 
 
 def _check_tasks(job: Job) -> None:

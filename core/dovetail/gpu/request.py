@@ -82,13 +82,14 @@ _INDEX: Final = re.compile(rf"(?:(?P<node>{_NODE_PATTERN})/)?cuda:(?P<index>[0-9
 class RequestError(ValueError):
     """A request that cannot be read.
 
-    `position` counts characters of `text` from 0; None means all of it.
+    `field` names where `text` stands. `position` counts characters of `text` from 0; None means all of it.
     """
 
     def __init__(
         self, text: str, *, problem: str, field: str = "gpu", position: int | None = None, example: str = EXAMPLES
     ) -> None:
         self.text = text
+        self.field = field
         self.position = position
         self.problem = problem
         place = "" if position is None else f" at character {position + 1}"

@@ -96,7 +96,7 @@ async def _twice(face: Face, routes: list[Route], *, token: str) -> list[Reply]:
             assert TWO.word not in reply.text
             if not each.path.endswith("/health"):
                 replies.append(reply)
-        left.append(await settled(face.made))
+        left.append(await settled(face.made, expected=left[-1] if left else None))
     assert left[0] == left[1]
     return replies
 
@@ -130,7 +130,7 @@ async def test_a_silent_api_server_ends_the_request_and_nothing_waits_for_it(
                 cluster.fault = lambda _act: None
                 cluster.speaks.set()
                 cluster.speaks = asyncio.Event()
-            left.append(await settled(face.made))
+            left.append(await settled(face.made, expected=left[-1] if left else None))
         assert left[0] == left[1]
 
 
@@ -216,6 +216,6 @@ async def test_a_stream_that_ends_in_any_way_is_counted_no_more(cluster: RbacApi
                 cluster.fault = lambda act, fault=fault: fault if act.resource == "pods/log" else None  # type: ignore[misc]
                 await _opened(face, each, token="quokka-token")
             cluster.fault = lambda _act: None
-        left.append(await settled(face.made))
+        left.append(await settled(face.made, expected=left[1] if left[1:] else None))
     assert left[1] == left[2]
     assert left[2]["OpenStreams._open"] == [0]
