@@ -15,6 +15,7 @@ from tools.mutants import operators as ours
 from tools.mutants.catalogue import MODULE_LEVEL, Mutant, mutants_of
 from tools.mutants.changed import base_of, changed_lines
 from tools.mutants.packages import PACKAGES
+from tools.mutants.planted import bugs_of
 from tools.mutants.swap import living_functions, swap
 
 SOURCE = '''
@@ -205,3 +206,45 @@ def test_every_package_that_is_judged_has_a_row_in_the_docs_with_85_percent_at_l
     }
     assert set(rows) == set(PACKAGES)
     assert [name for name, (tried, killed) in rows.items() if killed < 0.85 * tried] == []
+
+
+def test_a_patch_is_the_module_with_the_bug_and_the_functions_that_it_changes(
+    commit: Callable[..., str], tmp_path: Path
+) -> None:
+    (tmp_path / "pack").mkdir()
+    commit(**{"pack/sample": SOURCE})
+    patch = _patch(tmp_path, old="    if not amounts:\n        return None\n", new="")
+    (bug,) = bugs_of(patch.parent, checkout=tmp_path)
+    assert (bug.patch, bug.module, bug.path) == ("01", "sample", tmp_path / "pack" / "sample.py")
+    assert bug.functions == {"smallest"}
+    assert bug.source == SOURCE.replace("    if not amounts:\n        return None\n", "")
+    assert bug.path.read_text() == SOURCE
+
+
+def test_a_patch_of_a_setting_is_outside_of_every_function(commit: Callable[..., str], tmp_path: Path) -> None:
+    (tmp_path / "pack").mkdir()
+    commit(**{"pack/sample": SOURCE})
+    patch = _patch(tmp_path, old="LIMIT: int | None = 5", new="LIMIT: int | None = 6")
+    (bug,) = bugs_of(patch.parent, checkout=tmp_path)
+    assert bug.functions == {MODULE_LEVEL}
+
+
+def test_a_patch_of_other_code_is_refused(commit: Callable[..., str], tmp_path: Path) -> None:
+    (tmp_path / "pack").mkdir()
+    commit(**{"pack/sample": SOURCE})
+    patch = _patch(tmp_path, old="    size: int = 3", new="    size: int = 4")
+    commit(**{"pack/sample": SOURCE.replace("    size: int = 3", "    size: int = 5")})
+    with pytest.raises(ValueError, match=r"01\.patch cannot be applied"):
+        list(bugs_of(patch.parent, checkout=tmp_path))
+
+
+def _patch(repository: Path, *, old: str, new: str) -> Path:
+    """What turns the one text of the module into the other, in a folder of its own; the module stays as it is."""
+    module = repository / "pack" / "sample.py"
+    module.write_text(SOURCE.replace(old, new))
+    difference = subprocess.run(["git", "diff"], cwd=repository, check=True, capture_output=True, text=True).stdout
+    module.write_text(SOURCE)
+    patch = repository / "patches" / "01.patch"
+    patch.parent.mkdir()
+    patch.write_text(difference)
+    return patch

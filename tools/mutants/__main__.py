@@ -74,7 +74,7 @@ def _read(path: Path) -> list[dict[str, object]]:
     return list(json.loads(path.read_text())) if path.exists() else []
 
 
-def _row(result: Result) -> dict[str, object]:
+def _row(result: Result[Mutant]) -> dict[str, object]:
     mutant = result.mutant
     return {
         "id": mutant.identity,
@@ -88,7 +88,7 @@ def _row(result: Result) -> dict[str, object]:
     }
 
 
-def _print_result(result: Result) -> None:
+def _print_result(result: Result[Mutant]) -> None:
     if result.outcome in (Outcome.SURVIVED, Outcome.UNREACHED):
         mutant = result.mutant
         print(f"{result.outcome} {mutant.module}:{mutant.line} {mutant.function} {mutant.operator}")

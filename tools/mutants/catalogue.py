@@ -38,6 +38,11 @@ class Mutant:
     occurrence: int
 
     @property
+    def functions(self) -> frozenset[str]:
+        """The functions that differ: one."""
+        return frozenset({self.function})
+
+    @property
     def source(self) -> str:
         """The mutated module. Raises SyntaxError when the operator's result is none."""
         return _mutated(self.path.read_text(), self.operator, self.occurrence)

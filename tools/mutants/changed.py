@@ -81,7 +81,7 @@ def main() -> None:
     print(f"mutants of changed lines: {len(every)} since {base[:10]}, {tried.total()} tried, {found} found")
 
 
-def _print_result(result: Result) -> None:
+def _print_result(result: Result[Mutant]) -> None:
     if result.outcome is Outcome.SURVIVED:
         mutant = result.mutant
         print(f"not found: {mutant.path.relative_to(Path.cwd())}:{mutant.line}  {mutant.change}")

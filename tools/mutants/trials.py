@@ -14,10 +14,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import Generic, Protocol, TypeVar
 
 import pytest
 
-from tools.mutants.catalogue import MODULE_LEVEL, Mutant
+from tools.mutants.catalogue import MODULE_LEVEL
 from tools.mutants.reach import Test
 from tools.mutants.swap import Living, Mutated, living_functions, swap
 
@@ -34,18 +35,41 @@ class Outcome(StrEnum):
     UNREACHED = "unreached"  # no test executes the function: counts as survived
 
 
+class Bug(Protocol):
+    """A module with a bug in it."""
+
+    @property
+    def module(self) -> str:
+        """The dotted name of the module."""
+
+    @property
+    def path(self) -> Path:
+        """Its file."""
+
+    @property
+    def functions(self) -> frozenset[str]:
+        """Qualified names of the outermost functions that differ, or `MODULE_LEVEL` alone for what is outside."""
+
+    @property
+    def source(self) -> str:
+        """The module with the bug."""
+
+
+BugT = TypeVar("BugT", bound=Bug)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class Result(Generic[BugT]):
     """A mutant and what the tests said of it; `test` is the first that failed."""
 
-    mutant: Mutant
+    mutant: BugT
     outcome: Outcome
     test: str = ""
 
 
 @dataclass(slots=True, kw_only=True)
-class _Running:
-    mutant: Mutant
+class _Running(Generic[BugT]):
+    mutant: BugT
     tests: Sequence[Test]
     process: int
     output: int
@@ -67,14 +91,15 @@ class Settings:
     hung_seconds: float = 20.0
 
 
-def tests_for(mutant: Mutant, *, tests: Sequence[Test], patience_seconds: float) -> Sequence[Test]:
+def tests_for(mutant: Bug, *, tests: Sequence[Test], patience_seconds: float) -> Sequence[Test]:
     """The tests that execute the mutated function, the quickest first, within the patience."""
     path = str(mutant.path.relative_to(Path.cwd()))
-    if mutant.function == MODULE_LEVEL:
+    if MODULE_LEVEL in mutant.functions:
         reaching = [test for test in tests if any(each.startswith(f"{path}:") for each in test.functions)]
         reaching = reaching or list(_importing(mutant.module, tests=tests))
     else:
-        reaching = [test for test in tests if f"{path}:{mutant.function}" in test.functions]
+        changed = {f"{path}:{function}" for function in mutant.functions}
+        reaching = [test for test in tests if changed & test.functions]
     chosen: list[Test] = []
     spent = 0.0
     for test in sorted(reaching, key=lambda each: each.seconds):
@@ -93,27 +118,27 @@ def _importing(module: str, *, tests: Sequence[Test]) -> Sequence[Test]:
     return [test for test in tests if test.file in naming]
 
 
-class Session:
+class Session(Generic[BugT]):
     """A pytest plugin: instead of the tests, it runs the trials."""
 
     def __init__(
         self,
-        mutants: Sequence[Mutant],
+        mutants: Sequence[BugT],
         *,
         tests: Sequence[Test],
         settings: Settings,
-        tell: Callable[[Result], None],
+        tell: Callable[[Result[BugT]], None],
     ) -> None:
         self._waiting = list(reversed(mutants))
         self._tests = tests
         self._settings = settings
         self._tell = tell
-        self._running: list[_Running] = []
+        self._running: list[_Running[BugT]] = []
         self._items: Mapping[str, pytest.Item] = {}
         self._living: Living = {}
         self._sound: dict[str, bool] = {}
         self._report: int | None = None
-        self.results: list[Result] = []
+        self.results: list[Result[BugT]] = []
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         self._items = {item.nodeid: item for item in session.items}
@@ -136,13 +161,13 @@ class Session:
             os.write(self._report, report.nodeid.encode())
             os._exit(_KILLED)
 
-    def _begin(self, mutant: Mutant, *, in_place: bool) -> None:
+    def _begin(self, mutant: BugT, *, in_place: bool) -> None:
         reaching = tests_for(mutant, tests=self._tests, patience_seconds=self._settings.patience_seconds)
         tests = [test for test in reaching if test.name in self._items and self._sound.get(test.name, True)]
         if not tests:
             self._note(Result(mutant=mutant, outcome=Outcome.UNREACHED))
             return
-        in_place = in_place and mutant.function != MODULE_LEVEL
+        in_place = in_place and MODULE_LEVEL not in mutant.functions
         folder = tempfile.mkdtemp(prefix="mutant-")
         reading, writing = os.pipe()
         process = os.fork()
@@ -162,7 +187,7 @@ class Session:
             )
         )
 
-    def _try(self, mutant: Mutant, *, tests: Sequence[Test], in_place: bool, folder: str, report: int) -> None:
+    def _try(self, mutant: BugT, *, tests: Sequence[Test], in_place: bool, folder: str, report: int) -> None:
         """In the fork. Ends the process."""
         try:
             _apart(folder)
@@ -196,7 +221,7 @@ class Session:
             else:
                 self._judge(each, code=os.waitstatus_to_exitcode(status), test=test)
 
-    def _judge(self, ended: _Running, *, code: int, test: str) -> None:
+    def _judge(self, ended: _Running[BugT], *, code: int, test: str) -> None:
         if code == _IN_PLACE_IMPOSSIBLE:
             self._begin(ended.mutant, in_place=False)
         elif code == _SURVIVED:
@@ -219,7 +244,7 @@ class Session:
             self._sound[test] = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == _SURVIVED
         return self._sound[test]
 
-    def _note(self, result: Result) -> None:
+    def _note(self, result: Result[BugT]) -> None:
         self.results.append(result)
         self._tell(result)
 
@@ -235,7 +260,7 @@ def _apart(folder: str) -> None:
     tempfile.tempdir = folder
 
 
-def _clear_away(ended: _Running, *, hung: bool) -> str:
+def _clear_away(ended: _Running[BugT], *, hung: bool) -> str:
     with suppress(ProcessLookupError):
         os.killpg(ended.process, signal.SIGKILL)
     if hung:
@@ -246,7 +271,7 @@ def _clear_away(ended: _Running, *, hung: bool) -> str:
     return test
 
 
-def _import_again(mutant: Mutant, *, tests: Sequence[Test], report: int) -> None:
+def _import_again(mutant: Bug, *, tests: Sequence[Test], report: int) -> None:
     """In the fork. Becomes a process in which nothing has been imported yet."""
     task = {
         "module": mutant.module,
@@ -281,8 +306,8 @@ PYTEST_OPTIONS = ["-q", "--no-header", "--no-summary", "-p", "no:cacheprovider",
 
 
 def run_trials(
-    mutants: Sequence[Mutant], *, tests: Sequence[Test], settings: Settings, tell: Callable[[Result], None]
-) -> Sequence[Result]:
+    mutants: Sequence[BugT], *, tests: Sequence[Test], settings: Settings, tell: Callable[[Result[BugT]], None]
+) -> Sequence[Result[BugT]]:
     """Try every mutant. Raises RuntimeError when the tests cannot be collected."""
     chosen = {
         test.file
