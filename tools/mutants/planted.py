@@ -35,7 +35,6 @@ class Planted:
     module: dotted name.
     path: its file.
     functions: qualified names of the outermost functions that the patch changes, ``<module>`` for what is outside.
-    line: the first line that changes, from 1.
     source: the module with the bug.
     """
 
@@ -43,7 +42,6 @@ class Planted:
     module: str
     path: Path
     functions: frozenset[str]
-    line: int
     source: str
 
 
@@ -67,20 +65,17 @@ def bugs_of(patches: Path, *, checkout: Path) -> Iterator[Planted]:
             if applied.returncode:
                 raise ValueError(f"{patch.name} cannot be applied: {applied.stderr.strip()}")
             for name in names:
-                yield _bug(patch.stem, checkout / name, name=name, source=(Path(folder) / name).read_text())
+                yield _bug(patch.stem, path=checkout / name, name=name, source=(Path(folder) / name).read_text())
 
 
-def _bug(patch: str, path: Path, *, name: str, source: str) -> Planted:
-    before, after = path.read_text().splitlines(), source.splitlines()
-    # The functions of both: a patch may only take lines away.
-    changed = _changed(ast.parse(path.read_text()), ast.parse(source))
-    line = next((number for number, (old, new) in enumerate(zip(before, after, strict=False), 1) if old != new), 1)
+def _bug(patch: str, *, path: Path, name: str, source: str) -> Planted:
+    changed = _changed(ast.parse(path.read_text()), after=ast.parse(source))
     parts = Path(name).with_suffix("").parts[1:]
     dotted = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-    return Planted(patch=patch, module=dotted, path=path, functions=changed, line=line, source=source)
+    return Planted(patch=patch, module=dotted, path=path, functions=changed, source=source)
 
 
-def _changed(before: ast.Module, after: ast.Module) -> frozenset[str]:
+def _changed(before: ast.Module, *, after: ast.Module) -> frozenset[str]:
     """The outermost functions that read otherwise."""
     old, new = dict(_functions(before)), dict(_functions(after))
     names = {name for name in old.keys() & new.keys() if old[name] != new[name]}

@@ -82,7 +82,7 @@ _INDEX: Final = re.compile(rf"(?:(?P<node>{_NODE_PATTERN})/)?cuda:(?P<index>[0-9
 class RequestError(ValueError):
     """A request that cannot be read.
 
-    `field` names where `text` stands. `position` counts characters of `text` from 0; None means all of it.
+    `field` names the field that has `text`. `position` counts characters of `text` from 0; None means all of it.
     """
 
     def __init__(
