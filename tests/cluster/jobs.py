@@ -116,11 +116,11 @@ class Jobs:
     async def end_pod(self, pod: Pod, *, exit_code: int = 0, conditions: list[dict[str, Any]] | None = None) -> None:
         """Let a simulated pod end as kubelet would tell it."""
         ended = {"exitCode": exit_code, "reason": "Error" if exit_code else "Completed"}
-        container = {"name": "main", "image": "", "imageID": "", "ready": False, "restartCount": 0}
+        container = {"image": "", "imageID": "", "ready": False, "restartCount": 0, "state": {"terminated": ended}}
         status = {
             "phase": "Failed" if exit_code else "Succeeded",
             "conditions": conditions or [],
-            "containerStatuses": [container | {"state": {"terminated": ended}}],
+            "containerStatuses": [container | {"name": each.name} for each in pod.spec.containers],
         }
         await self.client.patch(
             PODS,

@@ -96,6 +96,13 @@ def _object(path: Path) -> Body:
 async def installed(client: Client, *, projects: Sequence[Project]) -> AsyncIterator[None]:
     """The CRDs of these projects, served; they are gone after the block."""
     crds = [body for project in projects for body in await asyncio.to_thread(project.bodies)]
+    async with served(client, crds=crds):
+        yield
+
+
+@contextlib.asynccontextmanager
+async def served(client: Client, *, crds: Sequence[Body]) -> AsyncIterator[None]:
+    """These CRDs, served; they are gone after the block."""
     for body in crds:
         await client.create(CRDS, body=body, as_type=Body)
     try:
