@@ -146,7 +146,7 @@ def test_an_ephemeral_container_sees_nothing_and_the_rest_stays() -> None:
     [
         (
             make_pod("8X,0.5"),
-            'gpu "8X,0.5": unknown memory unit "X" (allowed: M, G) at character 2; write for example 2, 0.5',
+            'gpu "8X,0.5": unknown memory unit "X" (allowed: M, G, %) at character 2; write for example 2, 0.5',
         ),
         (
             make_pod("2", limits={names.GPU_MILLI: "1000"}),

@@ -164,7 +164,7 @@ def request_of(
     if gpu_memory is not None:
         whole = request.whole and not shared and mode != "TimeShared"
         request = _with_memory(request, gpus=gpus, gpu_memory=gpu_memory, whole=whole)
-    if shared and request.memory_mib is None:
+    if shared and not request.names_memory:
         raise UsageError(
             "--shared needs --gpu-memory: how much of each GPU's memory, such as 8G, the others can then use the rest"
         )
@@ -173,7 +173,7 @@ def request_of(
 
 def _with_memory(request: GPURequest, *, gpus: str, gpu_memory: str, whole: bool) -> GPURequest:
     mebibytes = memory_mib(gpu_memory)
-    if request.memory_mib is not None or (whole and request.min_nominal_gb is not None):
+    if request.names_memory or (whole and request.min_nominal_gb is not None):
         raise UsageError(f'--gpu-memory "{gpu_memory}": --gpus "{gpus}" says the memory already')
     if not whole:
         return replace(request, memory_mib=mebibytes)

@@ -264,7 +264,10 @@ def _of_pod(
     problems = [_against_resources(asked, allocation=allocation), _against_mode(pod, allocation=allocation)]
     for text, held in _requests(pod, allocation=allocation):
         there = [devices[place] for each in held if (place := (allocation.node, each.uuid)) in devices]
-        problems += [_against_request(text, held=held), _against_kind(text, devices=there, memory_specs=memory_specs)]
+        problems += [
+            _against_request(text, held=held, devices=there),
+            _against_kind(text, devices=there, memory_specs=memory_specs),
+        ]
     for problem in problems:
         if problem:
             yield Finding(kind="Mismatch", subject=_name(pod), message=problem)
@@ -329,8 +332,8 @@ def _requests(pod: Pod, *, allocation: Allocation) -> Iterator[tuple[str, Sequen
             yield text, held.devices
 
 
-def _against_request(text: str, *, held: Sequence[AllocatedDevice]) -> str:
-    """A request's text against what its container holds; empty when they agree."""
+def _against_request(text: str, *, held: Sequence[AllocatedDevice], devices: Sequence[Device]) -> str:
+    """A request's text against what its container holds of `devices`; empty when they agree."""
     try:
         request = parse(text)
     except RequestError as error:
@@ -343,6 +346,11 @@ def _against_request(text: str, *, held: Sequence[AllocatedDevice]) -> str:
     if request.memory_mib is not None and any(device.memory_mib < request.memory_mib for device in held):
         least = min(device.memory_mib for device in held)
         return f"its request {text} is for {request.memory_mib} MiB on each device, but it holds {least}"
+    if (percent := request.memory_percent) is not None:
+        parts = {each.uuid: (each.memory_mib - each.reserved_mib) * percent // 100 for each in devices}
+        for device in held:
+            if device.memory_mib < (part := parts.get(device.uuid, 0)):
+                return f"its request {text} is for {part} MiB of {device.uuid}, but it holds {device.memory_mib}"
     return ""
 
 

@@ -106,7 +106,9 @@ def _structured(resources: ResourceRequest) -> GPURequest:
         count=resources.count,
         share_milli=round(resources.share * WHOLE_MILLI),
         memory_mib=None if resources.memory is None else mebibytes(resources.memory),
+        memory_percent=resources.memory_percent,
         models=tuple(resources.models),
+        excluded_models=tuple(resources.excluded_models),
         vendor=resources.vendor,
         min_nominal_gb=resources.min_nominal_memory_gb,
         mig=resources.mig_profile or "",
@@ -143,9 +145,11 @@ def _beyond_memory(
     worker: Worker, *, request: GPURequest, memory_mib: int | None, devices: Mapping[tuple[str, str], Device]
 ) -> Iterator[str]:
     sizes = {uuid: device.memory_mib for (_, uuid), device in devices.items()} if memory_mib is None else {}
+    percent = request.memory_percent
+    # A share without memory gets that share of its device, of which the guard leaves less.
+    thousandths = request.share_milli if percent is None else percent * WHOLE_MILLI // 100
     for held in worker.devices:
-        # A share without memory gets that share of its device, of which the guard leaves less.
-        most = sizes.get(held.uuid, 0) * request.share_milli // WHOLE_MILLI if memory_mib is None else memory_mib
+        most = sizes.get(held.uuid, 0) * thousandths // WHOLE_MILLI if memory_mib is None else memory_mib
         if held.memory_mib > most and (memory_mib is not None or held.uuid in sizes):
             yield (
                 f"its pod {worker.pod} holds {held.memory_mib} MiB of device {held.index}, but each of its workers "

@@ -2,13 +2,14 @@
 
     RequestError   a request that cannot be read: the text, the place, what is allowed
 
-The text is `[COUNTx][MEMORY,]SHARE|COUNT[(selector)][@[NODE/]cuda:N]`, its selector `[VENDOR,][MODEL|MODEL][,>=SIZE]`;
-for MIG instances `[COUNTx]PROFILE[(MODEL|MODEL)]`:
+The text is `[COUNTx][MEMORY,]SHARE|COUNT[(selector)][@[NODE/]cuda:N]`, its selector
+`[VENDOR,][MODEL|MODEL][,!MODEL…][,>=SIZE]`; for MIG instances `[COUNTx]PROFILE[(MODEL|MODEL)]`:
 
     2             two whole devices                 0.5            half a device
     2(V100)       of that model                     1(nvidia,V100) of that vendor and model
     8G,0.5        8 GiB and half the compute        2x8G,0.5(T4)   twice that, on T4s
     4(A100|H100)  either model                      0.5@cuda:1     on the device with index 1 of its node
+    2(!T4,!P4)    any model but these               50%,0.5        half of the memory of the device, and of the compute
     1@a/cuda:0    on the device with index 0 of node a
     2(>=32G)      of a nominal size of 32 GB or more, by the table of models: 80 admits an 80 GB card that reports 79.2
 
@@ -22,11 +23,13 @@ from functools import lru_cache
 from typing import Final
 
 from dovetail.gpu import mig
-from dovetail.gpu.models import VENDORS
+from dovetail.gpu.memory import percent_of
+from dovetail.gpu.models import VENDORS, Model, normalise
 
 WHOLE_MILLI: Final = 1000
 MAX_COUNT: Final = 9999
 MAX_NOMINAL_GB: Final = 9999
+_ALL_PERCENT: Final = 100
 # Beyond every machine, and small enough that no sum of the engine exceeds 64 bits.
 MAX_MEMORY_MIB: Final = 1 << 40
 # As long as a text of 128 characters that names a node with the longest name.
@@ -44,13 +47,16 @@ _NODE_PATTERN: Final = r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?"
 _INDEX_PATTERN: Final = rf"({_NODE_PATTERN}/)?cuda:[0-9]{{1,3}}"
 _COUNT_PATTERN: Final = r"[1-9][0-9]{0,3}(\.0+)?"
 _SHARE_PATTERN: Final = r"(1(\.0+)?|0\.(00[1-9]|0[1-9][0-9]?|[1-9][0-9]{0,2})0*)"
-_MEMORY_PATTERN: Final = r"[1-9][0-9]{0,8}(\.[0-9]+)?[MmGg]([Ii]?[Bb]?)\s*[,，]\s*"
+_PERCENT_PATTERN: Final = r"([1-9][0-9]?|100)[%％]"
+_MEMORY_PATTERN: Final = rf"([1-9][0-9]{{0,8}}(\.[0-9]+)?[MmGg]([Ii]?[Bb]?)|{_PERCENT_PATTERN})\s*[,，]\s*"
 _NAME_PATTERN: Final = r"\s*[A-Za-z0-9][A-Za-z0-9 ._-]*"
 _ONE_PATTERN: Final = rf"({_MEMORY_PATTERN})?{_SHARE_PATTERN}"
 _AMOUNT_PATTERN: Final = rf"({_COUNT_PATTERN}|([1-9][0-9]{{0,3}}[xX])?{_ONE_PATTERN})"
 _SIZE_PATTERN: Final = r"\s*[>＞][=＝]\s*[1-9][0-9]{0,3}[Gg][Ii]?[Bb]?\s*"
+_EXCLUDED_PATTERN: Final = rf"\s*[!！]{_NAME_PATTERN}"
 _MODELS_PATTERN: Final = (
-    rf"(\s*(?i:{'|'.join(VENDORS)})\s*[,，])?{_NAME_PATTERN}([|｜]{_NAME_PATTERN})*([,，]{_SIZE_PATTERN})?"
+    rf"(\s*(?i:{'|'.join(VENDORS)})\s*[,，])?({_NAME_PATTERN}([|｜]{_NAME_PATTERN})*|{_EXCLUDED_PATTERN})"
+    rf"([,，]{_EXCLUDED_PATTERN})*([,，]{_SIZE_PATTERN})?"
 )
 _SELECTOR_PATTERN: Final = rf"\s*([(（]({_MODELS_PATTERN}|{_SIZE_PATTERN})[)）])?\s*"
 _OF_MODELS_PATTERN: Final = rf"\s*([(（]{_NAME_PATTERN}([|｜]{_NAME_PATTERN})*[)）])?\s*"
@@ -67,7 +73,9 @@ NO_REQUEST_PATTERN: Final = (
 DEVICE_PATTERN: Final = rf"^(cuda|cpu|{_INDEX_PATTERN})$"
 MAX_DEVICE: Final = 253 + len("/cuda:999")
 
-_FULL_WIDTH: Final = str.maketrans({"（": "(", "）": ")", "，": ",", "｜": "|", "＠": "@", "＞": ">", "＝": "="})
+_FULL_WIDTH: Final = str.maketrans(
+    {"（": "(", "）": ")", "，": ",", "｜": "|", "＠": "@", "＞": ">", "＝": "=", "！": "!", "％": "%"}
+)
 _NUMBER: Final = re.compile(r"\d+(?:\.\d+)?")
 _TIMES: Final = re.compile(r"[xX](?=\d)")
 # What looks like a profile, so that a wrong one gets a sentence about profiles.
@@ -112,7 +120,9 @@ class GPURequest:
     - `count`: number of devices
     - `share_milli`: thousandths of each device's compute, 1000 for whole devices
     - `memory_mib`: MiB of each device; None leaves it to the memory guard (a share) or takes all (a whole device)
+    - `memory_percent`: the same in percent of the memory of the device where it is placed; not with `memory_mib`
     - `models`: the allowed models; empty allows any
+    - `excluded_models`: models that are not allowed, whatever `models` says
     - `vendor`: the required vendor; None allows any
     - `min_nominal_gb`: the smallest allowed nominal size of a device in GB; None allows any
     - `device_index`: the index of the device on its node; None allows any
@@ -123,7 +133,9 @@ class GPURequest:
     count: int = 1
     share_milli: int = WHOLE_MILLI
     memory_mib: int | None = None
+    memory_percent: int | None = None
     models: tuple[str, ...] = ()
+    excluded_models: tuple[str, ...] = ()
     vendor: str | None = None
     min_nominal_gb: int | None = None
     device_index: int | None = None
@@ -134,6 +146,28 @@ class GPURequest:
     def whole(self) -> bool:
         """Whether the devices are taken whole."""
         return self.share_milli == WHOLE_MILLI
+
+    @property
+    def names_memory(self) -> bool:
+        """Whether it says how much memory it takes of each device."""
+        return self.memory_mib is not None or self.memory_percent is not None
+
+    @property
+    def names_models(self) -> bool:
+        """Whether only some models are allowed: by name, or by size."""
+        return bool(self.models or self.excluded_models) or self.min_nominal_gb is not None
+
+    def memory_on(self, total_mib: int) -> int | None:
+        """Memory in MiB that it says it takes of a device with `total_mib`; None where it says nothing."""
+        return self.memory_mib if self.memory_percent is None else percent_of(total_mib, percent=self.memory_percent)
+
+    def admits(self, model: Model) -> bool:
+        """Whether devices of this model, with its nominal size, are allowed. The vendor is not looked at."""
+        return (
+            (not self.models or any(normalise(name).admits(model) for name in self.models))
+            and not any(normalise(name).admits(model) for name in self.excluded_models)
+            and (model.memory_gb or 0) >= (self.min_nominal_gb or 0)
+        )
 
     @property
     def total_milli(self) -> int:
@@ -149,7 +183,8 @@ class GPURequest:
     def __str__(self) -> str:
         amount = _print_amount(self)
         size = "" if self.min_nominal_gb is None else f">={self.min_nominal_gb}G"
-        selector = ",".join(filter(None, (self.vendor, "|".join(self.models), size)))
+        excluded = (f"!{name}" for name in self.excluded_models)
+        selector = ",".join(filter(None, (self.vendor, "|".join(self.models), *excluded, size)))
         index = "" if self.device_index is None else f"@{self.device}"
         return amount + (f"({selector})" if selector else "") + index
 
@@ -178,10 +213,10 @@ def _read(text: str) -> GPURequest:
 def _print_amount(request: GPURequest) -> str:
     if request.mig:
         return request.mig if request.count == 1 else f"{request.count}x{request.mig}"
-    if request.memory_mib is None and request.whole:
+    if request.whole and not request.names_memory:
         return str(request.count)
     share = _print_share(request.share_milli)
-    memory = "" if request.memory_mib is None else f"{_print_memory(request.memory_mib)},"
+    memory = f"{_print_memory(request)}," if request.names_memory else ""
     times = "" if request.count == 1 else f"{request.count}x"
     return f"{times}{memory}{share}"
 
@@ -190,8 +225,11 @@ def _print_share(share_milli: int) -> str:
     return "1" if share_milli == WHOLE_MILLI else f"0.{share_milli:03d}".rstrip("0")
 
 
-def _print_memory(memory_mib: int) -> str:
-    return f"{memory_mib // 1024}G" if memory_mib % 1024 == 0 else f"{memory_mib}M"
+def _print_memory(request: GPURequest) -> str:
+    if request.memory_percent is not None:
+        return f"{request.memory_percent}%"
+    mib = request.memory_mib or 0
+    return f"{mib // 1024}G" if mib % 1024 == 0 else f"{mib}M"
 
 
 class _Reader:
@@ -207,7 +245,7 @@ class _Reader:
         if self.at == len(self.text):
             raise self._error("empty request")
         request = self._selector(self._instances() or self._amount())
-        if request.mig and (request.vendor is not None or request.min_nominal_gb is not None):
+        if request.mig and replace(request, models=()) != GPURequest(count=request.count, mig=request.mig):
             raise self._error("the brackets of a MIG profile name models alone, such as 1g.10gb(H100)", at=0)
         request = self._index(request)
         self._skip_spaces()
@@ -239,7 +277,7 @@ class _Reader:
             return replace(self._share_part(), count=count)
         self.at = start
         request = self._share_part()
-        if request.memory_mib is None and request.share_milli == WHOLE_MILLI:
+        if request.whole and not request.names_memory:
             return GPURequest(count=self._count(number, at=start))
         return request
 
@@ -247,26 +285,34 @@ class _Reader:
         """`MEMORY,SHARE` or `SHARE`; a whole number without memory is read as a whole device."""
         start = self.at
         number = self._number()
-        unit_at = self.at
-        unit = _UNIT.match(self.text, self.at)
-        if unit is None or not unit[0]:
+        if (memory := self._memory(number, at=start)) is None:
             return GPURequest(share_milli=self._share(number, at=start, alone=True))
-        factor = _UNITS_MIB.get(unit[0].upper())
-        if factor is None:
-            raise self._error(f'unknown memory unit "{unit[0]}" (allowed: M, G)', at=unit_at)
-        self.at = unit.end()
-        memory = number * factor
-        if memory.denominator != 1 or memory < 1:
-            raise self._error("memory must be a whole number of MiB, at least 1", at=start)
-        if memory > MAX_MEMORY_MIB:
-            raise self._error(f"memory may be {MAX_MEMORY_MIB} MiB at most", at=start)
         self._skip_spaces()
         if not self._take(","):
             raise self._error("memory needs a share after a comma, such as 8G,0.5")
         self._skip_spaces()
         share_at = self.at
-        share = self._share(self._number(), at=share_at, alone=False)
-        return GPURequest(memory_mib=int(memory), share_milli=share)
+        return replace(memory, share_milli=self._share(self._number(), at=share_at, alone=False))
+
+    def _memory(self, number: Fraction, *, at: int) -> GPURequest | None:
+        """A request for the memory of which `number` was read; None where no unit follows."""
+        if self._take("%"):
+            if number.denominator != 1 or not 1 <= number <= _ALL_PERCENT:
+                raise self._error("percent of memory must be a whole number from 1 to 100", at=at)
+            return GPURequest(memory_percent=int(number))
+        unit = _UNIT.match(self.text, self.at)
+        if unit is None or not unit[0]:
+            return None
+        factor = _UNITS_MIB.get(unit[0].upper())
+        if factor is None:
+            raise self._error(f'unknown memory unit "{unit[0]}" (allowed: M, G, %)')
+        self.at = unit.end()
+        memory = number * factor
+        if memory.denominator != 1 or memory < 1:
+            raise self._error("memory must be a whole number of MiB, at least 1", at=at)
+        if memory > MAX_MEMORY_MIB:
+            raise self._error(f"memory may be {MAX_MEMORY_MIB} MiB at most", at=at)
+        return GPURequest(memory_mib=int(memory))
 
     def _share(self, number: Fraction, *, at: int, alone: bool) -> int:
         if number <= 0:
@@ -300,16 +346,26 @@ class _Reader:
         if any(part.startswith(">") for part in parts):
             raise self._error("a size such as >=32G comes last in the brackets", at=start)
         vendor = parts.pop(0).lower() if parts and parts[0].lower() in VENDORS else None
+        excluded: list[str] = []
+        while parts and parts[-1].startswith("!"):
+            excluded.insert(0, self._model(parts.pop()[1:], at=start))
         if len(parts) > 1:
             allowed = ", ".join(VENDORS)
             raise self._error(f'unknown vendor "{parts[0]}" (allowed: {allowed}; models are joined by |)', at=start)
-        models = tuple(name.strip() for name in parts[0].split("|")) if parts else ()
-        for name in models:
-            if not _NAME.fullmatch(name):
-                raise self._error(f'"{name}" is no model name', at=start)
-            if len(name) > _LONGEST_NAME:
-                raise self._error(f"a model's name has at most {_LONGEST_NAME} characters", at=start)
-        return replace(request, vendor=vendor, models=models, min_nominal_gb=min_nominal_gb)
+        models = tuple(self._model(name, at=start) for name in parts[0].split("|")) if parts else ()
+        return replace(
+            request, vendor=vendor, models=models, excluded_models=tuple(excluded), min_nominal_gb=min_nominal_gb
+        )
+
+    def _model(self, text: str, *, at: int) -> str:
+        name = text.strip()
+        if name.startswith("!") or "|" in name:
+            raise self._error("models that are excluded stand alone, after a comma each, such as 2(!T4,!P4)", at=at)
+        if not _NAME.fullmatch(name):
+            raise self._error(f'"{name}" is no model name', at=at)
+        if len(name) > _LONGEST_NAME:
+            raise self._error(f"a model's name has at most {_LONGEST_NAME} characters", at=at)
+        return name
 
     def _size(self, text: str, *, at: int) -> int:
         """The GB of `>=32G`."""

@@ -108,6 +108,8 @@ def plan(job: GPUJob, *, ask: Ask, strategy: str, earlier: Sequence[EarlierRun],
         return _with(use, basis=f"{fraction_of(strategy):g} of a shared device's memory may be promised")
     if ask.mode == "Exclusive":
         return _with(use, basis="Whole devices come with all their memory")
+    if ask.gpu is not None and ask.gpu.memory_percent is not None:
+        return _with(use, basis=f"As asked, {ask.gpu.memory_percent} % of each device's memory")
     if peaks:
         return _estimate(use, ask=ask, name=name, peaks=peaks, most_mib=most_mib)
     if earlier:

@@ -107,10 +107,11 @@ def _smaller(request: GPURequest, *, of: RightSize, mean: float) -> GPURequest |
     share = min(request.share_milli, _up(round(mean * 10 * _LOAD_PERCENT), step=_STEP_MILLI) or _STEP_MILLI)
     memory = min(of.promised_mib, _up(of.peak_mib * MARGIN_PERCENT // 100, step=_STEP_MIB))
     # A whole device has all its memory: less of it is possible with a share alone.
-    less_memory = not request.whole and request.memory_mib is not None and memory <= request.memory_mib - _STEP_MIB
+    asked = of.promised_mib if request.memory_mib is None else request.memory_mib
+    less_memory = not request.whole and request.names_memory and memory <= asked - _STEP_MIB
     if share > request.share_milli - _STEP_MILLI and not less_memory:
         return None
-    return replace(request, share_milli=share, memory_mib=memory)
+    return replace(request, share_milli=share, memory_mib=memory, memory_percent=None)
 
 
 def _up(amount: int, *, step: int) -> int:

@@ -27,8 +27,9 @@ def asks_by_kind(ask: Ask, *, vendors: Vendors = DEFAULT_VENDORS) -> tuple[Ask, 
     feature = only_managed(ask)
     if feature:
         if not managed:
-            whole = replace(gpu, share_milli=WHOLE_MILLI, memory_mib=None, device_index=None, device_node=None)
-            raise RequestError(str(gpu), problem=f"{feature} {_NEEDS_MANAGED}", example=str(whole))
+            whole = replace(gpu, share_milli=WHOLE_MILLI, memory_mib=None, memory_percent=None)
+            anywhere = replace(whole, device_index=None, device_node=None)
+            raise RequestError(str(gpu), problem=f"{feature} {_NEEDS_MANAGED}", example=str(anywhere))
         return managed
     by_vendor = tuple(replace(ask, resource=resource) for resource in vendors.resources_for(gpu))
     return (*managed, *by_vendor) if vendors.first == "Managed" else (*by_vendor, *managed)

@@ -107,7 +107,7 @@ def mode_of(text: str | None, *, request: GPURequest) -> Mode:
             text or "", field="mode", problem="a MIG instance has one tenant at a time", example="Exclusive"
         )
     if text is None:
-        return "Exclusive" if request.whole and request.memory_mib is None else "Fractional"
+        return "Exclusive" if request.whole and not request.names_memory else "Fractional"
     if text not in MODES:
         raise RequestError(text, field="mode", problem="unknown mode", example=", ".join(MODES))
     mode: Mode = text

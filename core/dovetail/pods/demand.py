@@ -282,7 +282,9 @@ def request_of_resources(resources: ResourceRequest) -> GPURequest | None:
         count=resources.count,
         share_milli=share_milli,
         memory_mib=None if resources.memory is None else mebibytes(resources.memory),
+        memory_percent=resources.memory_percent,
         models=tuple(resources.models),
+        excluded_models=tuple(resources.excluded_models),
         vendor=resources.vendor,
         min_nominal_gb=resources.min_nominal_memory_gb,
     )

@@ -10,7 +10,7 @@ from dovetail.engine.model.claims import Ask
 from dovetail.formats.quantities import Quantity, QuantityError, whole
 from dovetail.gpu import mig
 from dovetail.gpu.device_plugins import Vendors, is_mig, is_nvidias
-from dovetail.gpu.request import GPURequest, RequestError, parse
+from dovetail.gpu.request import WHOLE_MILLI, GPURequest, RequestError, parse
 from dovetail.pods.alternatives import asks_by_kind
 from dovetail.pods.containers import Parts, cuda_numbers, every_container, managed_amounts, mode_of
 from dovetail.pods.effective_request import peak
@@ -160,7 +160,12 @@ def _annotated(annotations: Mapping[str, str], *, count: int) -> GPURequest:
     if mode_of(annotations.get(names.MODE), request=request) != "Exclusive" or request.device_index is not None:
         raise RequestError(
             str(request), problem="a vendor's plugin gives whole GPUs as it likes: no shares, turns or cuda:N",
-            example=str(GPURequest(count=count, models=request.models, min_nominal_gb=request.min_nominal_gb)),
+            example=str(
+                replace(
+                    request, count=count, share_milli=WHOLE_MILLI, memory_mib=None, memory_percent=None, vendor=None,
+                    device_index=None, device_node=None,
+                )
+            ),
         )  # fmt: skip
     return request
 

@@ -214,12 +214,7 @@ def _apart(shape: Shape) -> list[Shape]:
 def _suits(device: SnapshotDevice, *, request: GPURequest) -> bool:
     """Whether the device has the vendor, one of the models and the nominal size of a request."""
     actual = model_of(device.model, memory_mib=device.memory_mib)
-    of_model = not request.models or any(normalise(name).admits(actual) for name in request.models)
-    return (
-        of_model
-        and request.vendor in {None, device.vendor}
-        and (actual.memory_gb or 0) >= (request.min_nominal_gb or 0)
-    )
+    return request.admits(actual) and request.vendor in {None, device.vendor}
 
 
 def _request_of(job: SnapshotJob) -> GPURequest:
@@ -260,7 +255,8 @@ class _Shapes:
 
     def _models_for(self, request: GPURequest) -> tuple[str, ...]:
         """The models that a shape names for a request; where it says vendor or size, the snapshot's models with it."""
-        if request.min_nominal_gb is None and (request.vendor is None or request.models):
+        is_by_name = not request.excluded_models and request.min_nominal_gb is None
+        if is_by_name and (request.vendor is None or request.models):
             return tuple(sorted(request.models))
         found = {device.model for device in self._devices if _suits(device, request=request)}
         return tuple(sorted(found)) or (str(request),)

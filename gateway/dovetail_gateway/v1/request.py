@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from dovetail.answers.inventory import NodeUse
 from dovetail.api.gpunode import Device
-from dovetail.gpu.models import nominal_gb, normalise
+from dovetail.gpu.models import model_of, nominal_gb, normalise
 from dovetail.gpu.request import GPURequest, RequestError, parse
 from dovetail_gateway.routing.problems import RequestFailedError
 from dovetail_gateway.v1.types import Wanted
@@ -116,11 +116,9 @@ def _missing(wanted: Wanted, *, nodes: Sequence[NodeUse], specs: Specs) -> NoSuc
 
 def _asked_on_nodes(request: GPURequest, *, nodes: Sequence[NodeUse], specs: Specs) -> list[int]:
     """How many devices of each node are of the models and the size that a request text names."""
-    least = request.min_nominal_gb or 0
 
     def admits(device: Device) -> bool:
-        of_model = not request.models or any(of_type(device, gpu_type=model) for model in request.models)
-        return of_model and size_of(device, specs=specs) >= least
+        return request.admits(model_of(device.model, memory_mib=device.memory_mib, specs=specs))
 
     return [sum(map(admits, _devices(node))) for node in nodes]
 

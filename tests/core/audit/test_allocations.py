@@ -552,6 +552,22 @@ def test_a_device_of_the_nominal_size_is_what_was_asked(request_: str, model: st
     assert sized(request_, model=model, memory_mib=memory_mib) == set()
 
 
+def test_a_device_of_an_excluded_model_is_found() -> None:
+    assert sized("1(!T4)") == set()
+    (message,) = sized("1(!V100)")
+    assert message.startswith("its request 1(!V100) is not for a nvidia V100")
+
+
+def test_percent_of_memory_is_held_of_the_device_itself() -> None:
+    def messages(held_mib: int) -> list[str]:
+        pod = make_pod("x", held=((0, 500, held_mib),), asks={names.GPU_MILLI: "500"}, request="50%,0.5")
+        report = audit(nodes=[make_node("a")], gpunodes=[make_gpunode("a", reserved_mib=768)], pods=[pod])
+        return [each.message for each in report.findings]
+
+    assert messages(16000) == []
+    assert messages(15999) == ["its request 50%,0.5 is for 16000 MiB of GPU-a-0, but it holds 15999"]
+
+
 def test_a_job_on_a_device_below_its_nominal_size_is_found() -> None:
     assert sized("1(>=80G)") == {"its request 1(>=80G) is not for a V100 of 32 GB, but it holds GPU-a-0"}
     assert sized("1(V100,>=32G)", memory_mib=16160) == {

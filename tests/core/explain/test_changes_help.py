@@ -47,9 +47,27 @@ def clusters(draw: st.DrawFn) -> Cluster:
 @st.composite
 def questions(draw: st.DrawFn) -> Question:
     request = parse(
-        draw(st.sampled_from(["1", "2", "3", "0.2", "0.6", "8G,0.5", "20G,0.3", "2x4G,0.5", "1(V100)", "1(>=64G)"]))
+        draw(
+            st.sampled_from(
+                [
+                    "1",
+                    "2",
+                    "3",
+                    "0.2",
+                    "0.6",
+                    "8G,0.5",
+                    "20G,0.3",
+                    "2x4G,0.5",
+                    "60%,0.5",
+                    "2x30%,0.2",
+                    "1(!V100)",
+                    "1(V100)",
+                    "1(>=64G)",
+                ]
+            )
+        )
     )
-    whole = request.whole and request.memory_mib is None
+    whole = request.whole and not request.names_memory
     mode = draw(st.sampled_from(["Exclusive"] if whole else ["Fractional"]))
     return draw(clusters()).question(Ask(gpu=request, mode=mode, policy="Pack"))
 
@@ -71,7 +89,8 @@ def test_a_smaller_request_that_is_told_fits_and_the_next_larger_one_does_not(qu
     for change in changes:
         less = parse(change.request)
         assert answer(with_request(question, less)).fits
-        field = LEAST[change.kind]
+        by_percent = change.kind == "LessMemory" and less.memory_percent is not None
+        field = "memory_percent" if by_percent else LEAST[change.kind]
         more = replace(less, **{field: getattr(less, field) + 1})
         assert not answer(with_request(question, more)).fits
 

@@ -115,6 +115,19 @@ def test_another_model_is_told_with_the_node_that_has_it() -> None:
     )
 
 
+def test_any_model_is_told_to_whom_excludes_the_only_one() -> None:
+    change = the_one(Cluster().add(make_node("t"), model="T4").question(make_ask("1(!T4)")), "OtherModel")
+    assert change.text == "ask for any model instead of not T4: 1 fits on t"
+
+
+def test_the_most_percent_of_memory_that_fits_is_told() -> None:
+    cluster = Cluster().add(make_node("a"), gpus=1)
+    hold_devices(cluster.ledger, "a", 0, key="uid", share_milli=100, memory_mib=20_000, mode="Fractional")
+    change = the_one(cluster.question(make_ask("50%,0.5")), "LessMemory")
+    # 0.8 of 32768 MiB, less 20000, are 6214 MiB; 18 % are 5898 and 19 % are 6225.
+    assert change.text.startswith("ask for at most 18 % of the memory of each GPU instead of 50 %: 18%,0.5 fits on a")
+
+
 def test_the_most_memory_that_fits_is_told() -> None:
     cluster = Cluster().add(make_node("a"), gpus=1)
     hold_devices(cluster.ledger, "a", 0, key="uid", share_milli=100, memory_mib=20_000, mode="Fractional")

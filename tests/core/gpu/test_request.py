@@ -16,6 +16,9 @@ from dovetail.gpu.request import (
 
 MODELS = st.sampled_from(["V100", "T4", "A100-SXM4-80GB", "RTX 3090", "V100M32", "MI300X"])
 
+MEMORIES = st.just({}) | st.fixed_dictionaries(
+    {"memory_mib": st.integers(1, 10**6)}
+) | st.fixed_dictionaries({"memory_percent": st.integers(1, 100)})  # fmt: skip
 NODES = st.from_regex(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", fullmatch=True)
 
 
@@ -27,8 +30,9 @@ def requests(draw: st.DrawFn) -> GPURequest:
     return GPURequest(
         count=count,
         share_milli=share,
-        memory_mib=draw(st.none() | st.integers(1, 10**6)),
+        **draw(MEMORIES),
         models=tuple(draw(st.lists(MODELS, max_size=3))),
+        excluded_models=tuple(draw(st.lists(MODELS, max_size=2))),
         vendor=draw(st.sampled_from([None, "nvidia", "amd", "intel", "ascend"])),
         min_nominal_gb=draw(st.none() | st.integers(1, MAX_NOMINAL_GB)),
         device_index=index,
@@ -69,6 +73,12 @@ def read(text: str) -> GPURequest | RequestError:
         ("1（nvidia，V100，＞＝16gib）", GPURequest(vendor="nvidia", models=("V100",), min_nominal_gb=16)),
         ("1(>=9999G)@cuda:1", GPURequest(min_nominal_gb=9999, device_index=1)),
         ("2x32G,1", GPURequest(count=2, memory_mib=32768)),
+        ("2(!T4)", GPURequest(count=2, excluded_models=("T4",))),
+        ("2(nvidia,! T4 ,!P4)", GPURequest(count=2, vendor="nvidia", excluded_models=("T4", "P4"))),
+        ("1（V100，！V100M16，>=16G）", GPURequest(models=("V100",), excluded_models=("V100M16",), min_nominal_gb=16)),
+        ("50%,0.5", GPURequest(share_milli=500, memory_percent=50)),
+        ("2x30％，0.3(A100)", GPURequest(count=2, share_milli=300, memory_percent=30, models=("A100",))),
+        ("100%,1", GPURequest(memory_percent=100)),
         (" 3 ", GPURequest(count=3)),
         (3, GPURequest(count=3)),
     ],
@@ -107,6 +117,14 @@ def test_every_memory_unit_is_binary(unit: str, mib: int) -> None:
         ("1(amd,MI300X)", GPURequest(vendor="amd", models=("MI300X",))),
         ("2(>=32G)", GPURequest(count=2, min_nominal_gb=32)),
         ("2(nvidia,V100|A100,>=16G)", GPURequest(count=2, vendor="nvidia", models=("V100", "A100"), min_nominal_gb=16)),
+        (
+            "2(nvidia,A100,!A100M40,!T4,>=16G)",
+            GPURequest(
+                count=2, vendor="nvidia", models=("A100",), excluded_models=("A100M40", "T4"), min_nominal_gb=16
+            ),
+        ),
+        ("2x50%,1", GPURequest(count=2, memory_percent=50)),
+        ("1%,0.5(!T4)", GPURequest(share_milli=500, memory_percent=1, excluded_models=("T4",))),
         ("0.5@cuda:1", GPURequest(share_milli=500, device_index=1)),
         ("1@gpu-3.rack/cuda:0", GPURequest(device_index=0, device_node="gpu-3.rack")),
     ],
@@ -137,7 +155,7 @@ def test_the_largest_and_smallest_allowed_values_are_read(text: str, request_: G
         ("0", "must be above 0", 1),
         ("-1", 'expected a number, not "-"', 1),
         ("1.5", "a number of GPUs above 1 must be whole", 1),
-        ("8X,0.5", 'unknown memory unit "X" (allowed: M, G)', 2),
+        ("8X,0.5", 'unknown memory unit "X" (allowed: M, G, %)', 2),
         ("", "empty request", 1),
         ("NaN", 'expected a number, not "N"', 1),
         ("8G", "memory needs a share after a comma, such as 8G,0.5", 3),
@@ -156,6 +174,16 @@ def test_the_largest_and_smallest_allowed_values_are_read(text: str, request_: G
         ("2(>=32G,V100)", "a size such as >=32G comes last in the brackets", 3),
         ("2(>=32G,>=16G)", "a size such as >=32G comes last in the brackets", 3),
         ("2(,>=32G)", '"" is no model name', 3),
+        ("2(!)", '"" is no model name', 3),
+        ("2(!T4|P4)", "models that are excluded stand alone, after a comma each, such as 2(!T4,!P4)", 3),
+        ("2(!!T4)", "models that are excluded stand alone, after a comma each, such as 2(!T4,!P4)", 3),
+        ("2(V100|!T4)", "models that are excluded stand alone, after a comma each, such as 2(!T4,!P4)", 3),
+        ("2(!T4,V100)", 'unknown vendor "!T4" (allowed: nvidia, amd, intel, ascend; models are joined by |)', 3),
+        ("0%,0.5", "percent of memory must be a whole number from 1 to 100", 1),
+        ("2x101%,0.5", "percent of memory must be a whole number from 1 to 100", 3),
+        ("1.5%,0.5", "percent of memory must be a whole number from 1 to 100", 1),
+        ("50%", "memory needs a share after a comma, such as 8G,0.5", 4),
+        ("1g.10gb(!A30)", "the brackets of a MIG profile name models alone, such as 1g.10gb(H100)", 1),
         ("10000", "the number of GPUs must be whole, from 1 to 9999", 1),
         ("2@a/cuda:1", "a device index goes with one GPU only", 2),
         ("1@A/cuda:1", "expected a device such as @cuda:1 or @NODE/cuda:1", 2),
@@ -220,7 +248,7 @@ def test_the_schema_admits_every_printed_request(request_: GPURequest) -> None:
     assert re.fullmatch(PATTERN, str(request_))
 
 
-@given(st.text(max_size=24) | st.from_regex(r"[0-9xXGM.,()|@cuda:/ V（），>=-]{0,16}", fullmatch=True))
+@given(st.text(max_size=24) | st.from_regex(r"[0-9xXGM.,()|@cuda:/ V（），>=!%-]{0,16}", fullmatch=True))
 @example("²")
 @example("٣")
 def test_no_text_crashes_the_parser(text: str) -> None:

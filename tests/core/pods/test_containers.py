@@ -123,7 +123,7 @@ def test_a_pod_without_a_word_asks_nothing() -> None:
                 "write for example dovetail.dev/gpu.c: '0.5'"
             ),
         ),
-        (make_pod("a", gpu_a="8Q,1"), 'gpu "8Q,1": unknown memory unit "Q" (allowed: M, G) at character 2; '),
+        (make_pod("a", gpu_a="8Q,1"), 'gpu "8Q,1": unknown memory unit "Q" (allowed: M, G, %) at character 2; '),
     ],
 )
 def test_what_cannot_be_is_one_sentence(pod: Pod, sentence: str) -> None:

@@ -181,6 +181,12 @@ def test_a_whole_device_comes_with_all_its_memory() -> None:
     )  # fmt: skip
 
 
+def test_percent_of_memory_stays_what_was_asked() -> None:
+    assert promised(run(1, 1000), job=next_run("50%,0.5")) == (
+        "50%,0.5", "Conservative", "As asked, 50 % of each device's memory",
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize("spec", [{"memory": {"strategy": "Aggressive"}}, {"memory": {}}])
 def test_nothing_is_learned_for_who_does_not_say_dynamic(spec: dict[str, Any]) -> None:
     job = next_run(**spec)

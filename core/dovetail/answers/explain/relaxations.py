@@ -57,10 +57,12 @@ def _less_gpu(question: Question, *, gpu: GPURequest) -> Iterator[Change]:
     else:
         yield from _smaller_share(question, gpu=gpu)
     yield from _less_memory(question, gpu=gpu)
-    if gpu.models or gpu.vendor:
-        asked = " and ".join(filter(None, (" or ".join(gpu.models), gpu.vendor or "")))
+    if gpu.models or gpu.excluded_models or gpu.vendor:
+        excluded = [f"not {name}" for name in gpu.excluded_models]
+        asked = " and ".join(filter(None, (" or ".join(gpu.models), *excluded, gpu.vendor or "")))
         text = f"ask for any model instead of {asked}"
-        yield from _instead(question, gpu=replace(gpu, models=(), vendor=None), kind="OtherModel", text=text)
+        other = replace(gpu, models=(), excluded_models=(), vendor=None)
+        yield from _instead(question, gpu=other, kind="OtherModel", text=text)
     yield from _smaller_cards(question, gpu=gpu)
     if gpu.device_index is not None:
         text = f"ask for any device instead of {gpu.device}"
@@ -101,12 +103,21 @@ def _smaller_share(question: Question, *, gpu: GPURequest) -> Iterator[Change]:
 
 
 def _less_memory(question: Question, *, gpu: GPURequest) -> Iterator[Change]:
+    if gpu.memory_percent is not None:
+        yield from _less_percent(question, gpu=gpu, percent=gpu.memory_percent)
     if gpu.memory_mib is None:
         return
     most = _most(gpu.memory_mib - 1, fits=lambda mib: _fits_gpu(question, gpu=replace(gpu, memory_mib=mib)))
     if most:
         text = f"ask for at most {most} MiB of memory on each GPU instead of {gpu.memory_mib} MiB"
         yield from _instead(question, gpu=replace(gpu, memory_mib=most), kind="LessMemory", text=text)
+
+
+def _less_percent(question: Question, *, gpu: GPURequest, percent: int) -> Iterator[Change]:
+    most = _most(percent - 1, fits=lambda part: _fits_gpu(question, gpu=replace(gpu, memory_percent=part)))
+    if most:
+        text = f"ask for at most {most} % of the memory of each GPU instead of {percent} %"
+        yield from _instead(question, gpu=replace(gpu, memory_percent=most), kind="LessMemory", text=text)
 
 
 def _smaller_cards(question: Question, *, gpu: GPURequest) -> Iterator[Change]:

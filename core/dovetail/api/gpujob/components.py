@@ -85,9 +85,19 @@ class ResourceRequest(Described, frozen=True, kw_only=True):
         Annotated[str, Meta(pattern=r"^[1-9][0-9]{0,9}(Mi|Gi)$")] | None,
         Meta(description="Memory on each device, such as 8Gi or 512Mi. Unset: all of it, or the share's part."),
     ] = None
+    memory_percent: Annotated[
+        Annotated[int, Meta(ge=1, le=100)] | None,
+        Meta(
+            description="The same in percent of the memory of the device where the worker is placed. Not with `memory`."
+        ),
+    ] = None
     models: Annotated[
         list[Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._-]*$", max_length=63)]],
         Meta(description="Models that will do, such as V100; empty means any.", max_length=16),
+    ] = []
+    excluded_models: Annotated[
+        list[Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._-]*$", max_length=63)]],
+        Meta(description="Models that will not do, such as T4, whatever `models` says.", max_length=16),
     ] = []
     vendor: Annotated[
         Literal["nvidia", "amd", "intel", "ascend"] | None, Meta(description="The vendor; unset means any.")

@@ -46,7 +46,8 @@ def _places(judged: Judgement, *, gpu: GPURequest) -> Ints:
     if ask.mode == "Exclusive":
         return np.ones_like(columns.total)
     most = judged.ledger.limits.turns_per_device if ask.mode == "TimeShared" else WHOLE_MILLI // gpu.share_milli
-    needed = gpu.memory_mib or judged.usable_mib * gpu.share_milli // WHOLE_MILLI
+    of_share = judged.usable_mib * gpu.share_milli // WHOLE_MILLI
+    needed = of_share if judged.asked_mib is None else judged.asked_mib
     # Tenants that move to the host in turns do not add up.
     by_memory = np.where(judged.movable[:, np.newaxis], most, judged.usable_mib // np.maximum(1, needed))
     places = np.minimum(most, by_memory)

@@ -14,8 +14,7 @@ from dovetail.engine.ledger.partitions import profiles
 from dovetail.engine.model.claims import Ask
 from dovetail.engine.model.columns import MODE_CODES, NO_MODE, Bools, Columns, Ints
 from dovetail.engine.model.inventory import FOREIGN_LIMIT
-from dovetail.gpu.memory import CARD_MARGIN_MIB
-from dovetail.gpu.models import normalise
+from dovetail.gpu.memory import CARD_MARGIN_MIB, percent_of
 from dovetail.gpu.request import WHOLE_MILLI, GPURequest
 
 
@@ -103,10 +102,9 @@ class Feasibility:
     @cached_property
     def candidates(self) -> Bools:
         """Devices of the right kind, vendor, model and nominal size, busy or not, [n, d]."""
-        if not self.gpu.models and self.gpu.min_nominal_gb is None:
+        if not self.gpu.names_models:
             return self.of_vendor
-        wanted = [normalise(name) for name in self.gpu.models]
-        codes = self.ledger.model_codes(wanted, min_nominal_gb=self.gpu.min_nominal_gb or 0)
+        codes = self.ledger.model_codes(self.gpu.admits)
         return self._if_all_of_node(self.of_vendor & np.isin(self.columns.model, codes))
 
     @cached_property
@@ -137,9 +135,7 @@ class Feasibility:
 
     @cached_property
     def _large_enough(self) -> Bools:
-        if self.gpu.memory_mib is None:
-            return self.columns.present
-        return self.usable_mib >= self.gpu.memory_mib
+        return self.columns.present if self.asked_mib is None else self.usable_mib >= self.asked_mib
 
     def _if_all_of_node(self, devices: Bools) -> Bools:
         """The devices; where kubelet picks them, only on nodes where all devices qualify."""
@@ -177,12 +173,19 @@ class Feasibility:
         return np.floor(self.columns.total * np.minimum(self.columns.guard, self.guard_fraction)).astype(np.int64)
 
     @cached_property
+    def asked_mib(self) -> Ints | None:
+        """Memory that the request says it takes of each device, [n, d]; None where it says nothing."""
+        gpu, total = self.gpu, self.columns.total
+        if gpu.memory_percent is not None:
+            return percent_of(total, percent=gpu.memory_percent)
+        return None if gpu.memory_mib is None else np.full_like(total, gpu.memory_mib)
+
+    @cached_property
     def needed_mib(self) -> Ints:
         """Memory that the ask takes of each device, [n, d]."""
-        gpu = self.gpu
-        if gpu.memory_mib is not None and self.ask.mode != "Exclusive":
-            return np.full_like(self.columns.total, gpu.memory_mib)
-        return self.allowed_mib * gpu.share_milli // WHOLE_MILLI
+        if self.asked_mib is not None and self.ask.mode != "Exclusive":
+            return self.asked_mib
+        return self.allowed_mib * self.gpu.share_milli // WHOLE_MILLI
 
     @cached_property
     def free_mib(self) -> Ints:
@@ -261,7 +264,7 @@ class Feasibility:
             return self.free_mib >= self.needed_mib
         columns = self.columns
         quiet = columns.foreign <= columns.total * FOREIGN_LIMIT
-        return quiet if self.gpu.memory_mib is None else quiet & (self.free_mib >= self.gpu.memory_mib)
+        return quiet if self.asked_mib is None else quiet & (self.free_mib >= self.asked_mib)
 
     def free_of(self, row: int) -> FreeDevices:
         """The devices of one node that could take the ask now, to choose from."""

@@ -47,17 +47,20 @@ class FreeDevices:
                 index=self.facts[slot].index,
                 uuid=self.facts[slot].uuid,
                 share_milli=gpu.share_milli,
-                memory_mib=min(needed_mib(self.ask, allowed_mib=self.allowed_mib[slot]), self.free_mib[slot]),
+                memory_mib=min(self._needed_mib(slot), self.free_mib[slot]),
                 mig=gpu.mig,
             )
             for slot in slots
         )
 
+    def _needed_mib(self, slot: int) -> int:
+        return needed_mib(self.ask, allowed_mib=self.allowed_mib[slot], total_mib=self.total_mib[slot])
 
-def needed_mib(ask: Ask, *, allowed_mib: int) -> int:
-    """Memory that the ask takes of a device on which all tenants together may be promised `allowed_mib`."""
+
+def needed_mib(ask: Ask, *, allowed_mib: int, total_mib: int) -> int:
+    """Memory that the ask takes of a device with `total_mib`, of which all tenants may be promised `allowed_mib`."""
     gpu = ask.gpu
     assert gpu is not None, "only for an ask with a GPU request"
-    if gpu.memory_mib is not None and ask.mode != "Exclusive":
-        return gpu.memory_mib
+    if ask.mode != "Exclusive" and (asked := gpu.memory_on(total_mib)) is not None:
+        return asked
     return allowed_mib * gpu.share_milli // WHOLE_MILLI

@@ -64,7 +64,7 @@ def ask_text(kind: RefusalKind, *, ask: Ask) -> str:
         return "too little CPU or memory in addition to the GPUs"
     gpu = ask.gpu
     count = gpus(gpu.count, profile=gpu.mig)
-    memory = size_text(gpu) + ("" if gpu.memory_mib is None else f" with {gpu.memory_mib} MiB")
+    memory = size_text(gpu) + (f" with {memory_text(gpu)}" if gpu.names_memory else "")
     texts: dict[RefusalKind, str] = {
         "NoGPU": f"no MIG instance of {gpu.mig}" if gpu.mig else "no GPU reported",
         "NotManaged": f"no {ask.resource} here" if ask.resource else "not a node that Dovetail manages",
@@ -85,15 +85,21 @@ def ask_text(kind: RefusalKind, *, ask: Ask) -> str:
     return texts[kind]
 
 
+def memory_text(gpu: GPURequest) -> str:
+    """`8192 MiB` or `50 % of its memory`: the memory that a request takes of a GPU."""
+    return f"{gpu.memory_mib} MiB" if gpu.memory_percent is None else f"{gpu.memory_percent} % of its memory"
+
+
 def size_text(gpu: GPURequest) -> str:
     """` of at least 32 GB`; empty for a request that says no nominal size."""
     return "" if gpu.min_nominal_gb is None else f" of at least {gpu.min_nominal_gb} GB"
 
 
 def kind_text(gpu: GPURequest) -> str:
-    """` of model V100 or A100 of at least 32 GB`: the models and the nominal size of a request."""
+    """` of model V100 or A100 but V100M16 of at least 32 GB`: the models and the nominal size of a request."""
     models = f" of model {' or '.join(gpu.models)}" if gpu.models else ""
-    return models + size_text(gpu)
+    excluded = f" but {' and '.join(gpu.excluded_models)}" if gpu.excluded_models else ""
+    return models + excluded + size_text(gpu)
 
 
 def nominal_sizes(ledger: Ledger, *, models: Ints) -> str:

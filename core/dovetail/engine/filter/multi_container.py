@@ -67,10 +67,11 @@ def _asks(ask: Ask) -> list[tuple[int, Ask]]:
     """Each container as an ask with its position, in the order in which they choose."""
     requests = requests_of(ask)
 
-    def choosiest(at: int) -> tuple[bool, bool, int, int, int]:
+    def choosiest(at: int) -> tuple[bool, bool, int, int, int, int]:
         request = requests[at]
-        anything = not request.models and request.vendor is None and request.min_nominal_gb is None
-        return request.device_index is None, anything, -request.share_milli, -(request.memory_mib or 0), -request.count
+        anything = not request.names_models and request.vendor is None
+        memory = -(request.memory_percent or 0), -(request.memory_mib or 0)
+        return request.device_index is None, anything, -request.share_milli, *memory, -request.count
 
     return [(at, replace(ask, gpu=requests[at], more=())) for at in sorted(range(len(requests)), key=choosiest)]
 

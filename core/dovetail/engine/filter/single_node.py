@@ -12,7 +12,6 @@ from dovetail.engine.model.claims import Ask
 from dovetail.engine.model.columns import MODE_CODES, NO_MODE
 from dovetail.engine.model.inventory import FOREIGN_LIMIT
 from dovetail.engine.model.node_row import NodeRow
-from dovetail.gpu.models import normalise
 from dovetail.gpu.request import GPURequest
 
 Condition = Callable[[int], bool]
@@ -94,10 +93,9 @@ class SingleNode:
 
     def _models(self, gpu: GPURequest) -> Collection[int] | None:
         """The codes of the models that the request accepts; None for all."""
-        if not gpu.models and gpu.min_nominal_gb is None:
+        if not gpu.names_models:
             return None
-        wanted = [normalise(name) for name in gpu.models]
-        codes: list[int] = self.ledger.model_codes(wanted, min_nominal_gb=gpu.min_nominal_gb or 0).tolist()
+        codes: list[int] = self.ledger.model_codes(gpu.admits).tolist()
         return codes
 
     def _takes_all_of(self, slot: int, *, gpu: GPURequest) -> bool:
@@ -109,7 +107,7 @@ class SingleNode:
             node.mode[slot] == NO_MODE
             and node.share_left[slot] >= gpu.share_milli
             and node.foreign[slot] <= total * FOREIGN_LIMIT
-            and (gpu.memory_mib is None or min(total, free) >= gpu.memory_mib)
+            and ((asked := gpu.memory_on(total)) is None or min(total, free) >= asked)
         )
 
     def _takes_part_of(self, slot: int, *, gpu: GPURequest) -> bool:
@@ -121,8 +119,8 @@ class SingleNode:
             node.mode[slot] in {NO_MODE, MODE_CODES[ask.mode]}
             and self._has_a_turn(slot, gpu=gpu)
             and self._takes_one_more(slot)
-            and (gpu.memory_mib is None or int(total * fraction) >= gpu.memory_mib)
-            and free >= needed_mib(ask, allowed_mib=allowed)
+            and ((asked := gpu.memory_on(total)) is None or int(total * fraction) >= asked)
+            and free >= needed_mib(ask, allowed_mib=allowed, total_mib=total)
         )
 
     def _has_a_turn(self, slot: int, *, gpu: GPURequest) -> bool:

@@ -1,19 +1,18 @@
 """Why the workers of a job do not fit: one reason of the closed set, and one sentence with numbers. Pure."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from dovetail.api.gpujob import Reason
 from dovetail.engine.filter.empty_capacity import devices_on_empty, workers_on_empty, workers_without_host
 from dovetail.engine.filter.fit import Judgement
-from dovetail.engine.filter.messages import gpus, kind_text, need, nominal_sizes, size_text, tenants_text
+from dovetail.engine.filter.messages import gpus, kind_text, memory_text, need, nominal_sizes, tenants_text
 from dovetail.engine.model.availability import BLOCKING, CORDONED_NODE, Unavailable, first_of, in_order
 from dovetail.engine.model.claims import Ask
 from dovetail.engine.model.inventory import DeviceFacts
 from dovetail.engine.model.refusals import RefusalKind
-from dovetail.gpu.models import normalise
 from dovetail.gpu.request import WHOLE_MILLI, GPURequest
 
 
@@ -72,7 +71,7 @@ def _other_shortage(now: Judgement, *, after: Judgement, message: str, more_free
         return Shortage(reason="NodeUnhealthy", message=f"{message}: {_closed(now)}")
     if kinds == {"MemoryGuard"}:
         most = int(np.where(after.candidates, after.free_mib, 0).max(initial=0))
-        wanted = ask.gpu.memory_mib or int(after.needed_mib[after.candidates].min(initial=1 << 40))
+        wanted = int(after.needed_mib[after.candidates].min(initial=1 << 40))
         return Shortage(
             reason="MemoryGuard",
             message=f"{message}: need {wanted} MiB of memory on a GPU, the most left on one is {max(0, most)} MiB",
@@ -161,7 +160,7 @@ def _nothing_like_it(judged: Judgement, *, gpu: GPURequest) -> str:
         return _no_such_model(judged, gpu=gpu, there=[device.model for device in there])
     if not judged.sized_devices.any():
         most = int(np.where(judged.candidates, judged.usable_mib, 0).max())
-        return f"need {gpu.memory_mib} MiB on a GPU, the largest that could ever be promised is {most} MiB"
+        return f"need {memory_text(gpu)} on a GPU, the largest that could ever be promised is {most} MiB"
     if gpu.device_index is not None and not judged.indexed_devices.any():
         return _no_such_index(judged, gpu=gpu)
     return f"no node has the {_host(judged.ask)} in addition to its GPUs"
@@ -177,18 +176,18 @@ def _no_such_index(judged: Judgement, *, gpu: GPURequest) -> str:
 
 def _no_such_model(judged: Judgement, *, gpu: GPURequest, there: Iterable[str]) -> str:
     columns = judged.columns
-    of_model = [normalise(name) for name in gpu.models]
-    codes = judged.ledger.model_codes(of_model, min_nominal_gb=gpu.min_nominal_gb or 0)
-    wanted = np.isin(columns.model, codes)
+    wanted = np.isin(columns.model, judged.ledger.model_codes(gpu.admits))
     elsewhere = (wanted & columns.present & (columns.resource > 0)[:, np.newaxis]).any()
     if elsewhere and not judged.ask.resource:
-        what = " or ".join(gpu.models) or f"a GPU{size_text(gpu)}"
+        what = " or ".join(gpu.models) or f"a GPU{kind_text(gpu)}"
         return f"{what} is served by a vendor's plugin alone, which gives whole ones only"
     if gpu.min_nominal_gb is not None:
-        alike = judged.of_vendor & np.isin(columns.model, judged.ledger.model_codes(of_model))
+        of_any_size = replace(gpu, min_nominal_gb=None)
+        alike = judged.of_vendor & np.isin(columns.model, judged.ledger.model_codes(of_any_size.admits))
         if sizes := nominal_sizes(judged.ledger, models=columns.model[alike]):
             return f"no node has a GPU{kind_text(gpu)}, there is {sizes}"
-    return f"no node has{kind_text(gpu).removeprefix(' of')}, there is {_listed(there)}"
+    kind = kind_text(gpu).removeprefix(" of") if gpu.models else f" a GPU{kind_text(gpu)}"
+    return f"no node has{kind}, there is {_listed(there)}"
 
 
 def _no_such_nodes(judged: Judgement) -> str:

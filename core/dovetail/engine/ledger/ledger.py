@@ -5,7 +5,7 @@ so that no sequence of updates can drift. Claims outlive their node's report: a 
 the same devices or others, meets the claims that still exist.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
@@ -321,12 +321,12 @@ class Ledger:
             setattr(found, column, value.tolist() if isinstance(value, np.ndarray) else value)
         return found
 
-    def model_codes(self, wanted: Sequence[Model], *, min_nominal_gb: int = 0) -> Ints:
-        """Codes of the models that a request for `wanted` accepts, as in the column `model`, [codes].
+    def model_codes(self, admits: Callable[[Model], bool]) -> Ints:
+        """Codes of the models, with their nominal sizes, for which `admits` is true, as in the column `model`, [codes].
 
-        Without `wanted` of any model, and only of models with at least `min_nominal_gb` GB by the table.
+        A request's own `admits` says which models it takes.
         """
-        return self._table.model_codes(wanted, min_nominal_gb=min_nominal_gb)
+        return self._table.model_codes(admits)
 
     def models(self, *nodes: str) -> frozenset[Model]:
         """The models of the GPUs of the existing nodes, of these or of all, with their nominal sizes."""
@@ -371,7 +371,7 @@ class Ledger:
         columns = self._table.columns
         there = columns["present"] & columns["known"][:, np.newaxis]
         if model is not None:
-            there &= np.isin(columns["model"], self.model_codes([model]))
+            there &= np.isin(columns["model"], self.model_codes(model.admits))
         return int(there.sum()), int((there & columns["healthy"]).sum())
 
     def totals(self) -> Totals:

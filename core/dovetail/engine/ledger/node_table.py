@@ -3,7 +3,7 @@
 A node keeps its row for ever, so that claims outlive its report.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
 
 import numpy as np
@@ -176,11 +176,9 @@ class NodeTable:
             return "node is not known yet"
         return self._facts[name].obstacle
 
-    def model_codes(self, wanted: Sequence[Model], *, min_nominal_gb: int = 0) -> Ints:
-        """Codes of the models that a request for `wanted` accepts (empty: any), of at least this size, [codes]."""
-        found = (model for model in self._models if not wanted or any(want.admits(model) for want in wanted))
-        codes = [self._models[model] for model in found if (model.memory_gb or 0) >= min_nominal_gb]
-        return np.array(codes, dtype=np.int64)
+    def model_codes(self, admits: Callable[[Model], bool]) -> Ints:
+        """Codes of the models for which `admits` is true, [codes]."""
+        return np.array([code for model, code in self._models.items() if admits(model)], dtype=np.int64)
 
     def nominal_gb(self, code: int) -> int:
         """The nominal size of the model with this code, in GB."""

@@ -249,7 +249,7 @@ class LiveFragmentation(PricedTerm):
 
     def _shape_of(self, ask: Ask) -> Shape:
         memory_mib = 0
-        if ask.gpu is not None and ask.gpu.memory_mib is not None:
+        if ask.gpu is not None and ask.gpu.names_memory:
             if self._device_mib[0] != self._mirror.generation:
                 totals = self._ledger.totals()
                 self._device_mib = (self._mirror.generation, totals.memory_mib // max(1, totals.devices))

@@ -76,7 +76,8 @@ class PricedRows:
         for at, one in enumerate(judged):
             free[at, one.slots] = True
             if self._ask.gpu is not None and self._ask.mode == "Fractional":
-                taken[at] = [_milli_of(self._ask, allowed_mib=allowed) for allowed in one.allowed_mib]
+                memory = zip(one.allowed_mib, one.node.total, strict=True)
+                taken[at] = [_milli_of(self._ask, allowed_mib=most, total_mib=total) for most, total in memory]
         self._store(rows, fits=np.array([one.fits for one in judged]), free=free, taken=taken)
 
     def _store(self, rows: Ints, *, fits: Bools, free: Bools, taken: Millis) -> None:
@@ -149,7 +150,10 @@ def value_of(source: Source, *, judged: Judgement, rows: Ints) -> Floats:
 def device_values(source: Source, *, free: FreeDevices, row: int) -> list[float]:
     """The value of a share on each of the free devices of the node in ledger row `row`."""
     left = source.columns.left[row].tolist()
-    kinds = [(left[slot], _milli_of(free.ask, allowed_mib=free.allowed_mib[slot])) for slot in free.slots]
+    kinds = [
+        (left[slot], _milli_of(free.ask, allowed_mib=free.allowed_mib[slot], total_mib=free.total_mib[slot]))
+        for slot in free.slots
+    ]
     # Equal devices have equal values: appraise one of each kind, and none where there is nothing to choose.
     distinct = list(dict.fromkeys(kinds))
     if len(distinct) == 1:
@@ -160,13 +164,14 @@ def device_values(source: Source, *, free: FreeDevices, row: int) -> list[float]
     return [value[kind] for kind in kinds]
 
 
-def _milli_of(ask: Ask, *, allowed_mib: int) -> int:
+def _milli_of(ask: Ask, *, allowed_mib: int, total_mib: int) -> int:
     """Milli that a fractional ask takes of one device: by share or by memory, whichever is more."""
     gpu = ask.gpu
     assert gpu is not None, "only for an ask with a GPU request"
-    if gpu.memory_mib is None:
+    asked = gpu.memory_on(total_mib)
+    if asked is None:
         return gpu.share_milli
-    return min(WHOLE_MILLI, max(gpu.share_milli, -(-gpu.memory_mib * WHOLE_MILLI // max(1, allowed_mib))))
+    return min(WHOLE_MILLI, max(gpu.share_milli, -(-asked * WHOLE_MILLI // max(1, allowed_mib))))
 
 
 def shape_of(ask: Ask, *, memory_mib: int) -> Shape:
@@ -175,8 +180,8 @@ def shape_of(ask: Ask, *, memory_mib: int) -> Shape:
     if gpu is None:
         return Shape(cpu_milli=ask.cpu_milli, memory_mib=ask.memory_mib)
     share = gpu.share_milli if ask.mode == "Fractional" else WHOLE_MILLI
-    if ask.mode == "Fractional" and gpu.memory_mib is not None and memory_mib > 0:
-        share = max(share, min(WHOLE_MILLI, gpu.memory_mib * WHOLE_MILLI // memory_mib))
+    if ask.mode == "Fractional" and memory_mib > 0 and (asked := gpu.memory_on(memory_mib)) is not None:
+        share = max(share, min(WHOLE_MILLI, asked * WHOLE_MILLI // memory_mib))
     return Shape(
         cpu_milli=ask.cpu_milli,
         memory_mib=ask.memory_mib,
@@ -254,9 +259,9 @@ def _taken(judged: Feasibility) -> Millis:
     shape = judged.columns.total.shape
     if gpu is None or ask.mode != "Fractional":
         return np.full(shape, WHOLE_MILLI, dtype=np.int16)
-    if gpu.memory_mib is None:
+    if judged.asked_mib is None:
         return np.full(shape, gpu.share_milli, dtype=np.int16)
-    by_memory = -(-gpu.memory_mib * WHOLE_MILLI // np.maximum(1, judged.allowed_mib))
+    by_memory = -(-judged.asked_mib * WHOLE_MILLI // np.maximum(1, judged.allowed_mib))
     return np.clip(by_memory, gpu.share_milli, WHOLE_MILLI).astype(np.int16)
 
 

@@ -11,7 +11,7 @@ from typing import Final
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Ask, Claim
 from dovetail.gpu import mig
-from dovetail.gpu.models import Model, model_of, normalise, vendor_of
+from dovetail.gpu.models import Model, model_of, vendor_of
 from dovetail.gpu.request import WHOLE_MILLI, GPURequest
 
 _MIB_OF_GB: Final = 1024
@@ -92,20 +92,16 @@ def _of_worker(ask: Ask, *, models: Iterable[Model], ledger: Ledger) -> int:
 def _of_request(request: GPURequest, *, models: Iterable[Model], guard_fraction: float) -> int:
     if request.mig:
         return request.count * mig.memory_mib(request.mig)
-    if request.memory_mib is not None and not request.whole:
-        return request.count * request.memory_mib
     card = max((_size_mib(model) for model in models if _admits(request, model=model)), default=0)
     if request.whole:
         return request.count * card
+    if (asked := request.memory_on(card)) is not None:
+        return request.count * asked
     return request.count * int(card * guard_fraction * request.share_milli / WHOLE_MILLI)
 
 
 def _admits(request: GPURequest, *, model: Model) -> bool:
-    if request.models and not any(normalise(wanted).admits(model) for wanted in request.models):
-        return False
-    if request.vendor is not None and vendor_of(model.family) not in {None, request.vendor}:
-        return False
-    return (model.memory_gb or 0) >= (request.min_nominal_gb or 0)
+    return request.admits(model) and (request.vendor is None or vendor_of(model.family) in {None, request.vendor})
 
 
 def _size_mib(model: Model) -> int:

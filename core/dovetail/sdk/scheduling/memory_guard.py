@@ -99,6 +99,8 @@ class GPUMemoryGuard:
         if len(known) < len(sizes) or not (known or request.min_nominal_gb):
             return None
         smallest = max(min(known, default=0.0), float(request.min_nominal_gb or 0))
+        if request.memory_percent is not None:
+            return round(smallest * request.memory_percent / 100, 3)
         return smallest if request.whole else round(smallest * self.fraction * request.share_milli / 1000, 3)
 
 

@@ -25,10 +25,12 @@ SHARE: Final = {
     f"{_WHOLE_MILLI} - {_MILLI} < 0.000001",
     "message": "share must be from 0.001 to 1, with at most three decimals",
 }
+_MODELS: Final = 'a model is written with letters, digits, ".", "_", "-" and spaces, such as V100 or A100-SXM4-80GB'
 # What a field of `resources` must look like, in words.
 SHAPES: Final = {
     "memory": "memory must be a whole number of Gi or Mi, such as 8Gi or 512Mi",
-    "models": 'a model is written with letters, digits, ".", "_", "-" and spaces, such as V100 or A100-SXM4-80GB',
+    "excludedModels": _MODELS,
+    "models": _MODELS,
     "migProfile": "migProfile must be 1g to 7g with the memory, such as 1g.10gb or 3g.40gb",
     "device": "device must be cuda (any GPU), cuda:N (the GPU with index N of its node), "
     "NODE/cuda:N (that GPU of that node) or cpu (no GPU)",
@@ -47,9 +49,14 @@ MEMORY: Final = [
 RESOURCES: Final = [
     {
         "rule": "self.device != 'cpu' || (self.count == 1 && self.share == 1.0 && !has(self.memory) && "
-        "!has(self.models) && !has(self.vendor) && !has(self.minNominalMemoryGB))",
-        "message": "device cpu takes no GPU: count, share, memory, models, vendor and minNominalMemoryGB must be left "
-        "out",
+        "!has(self.memoryPercent) && !has(self.models) && !has(self.excludedModels) && !has(self.vendor) && "
+        "!has(self.minNominalMemoryGB))",
+        "message": "device cpu takes no GPU: count, share, memory, memoryPercent, models, excludedModels, vendor and "
+        "minNominalMemoryGB must be left out",
+    },
+    {
+        "rule": "!has(self.memory) || !has(self.memoryPercent)",
+        "message": "memory (such as 8Gi) and memoryPercent (such as 50) say the same: one of them must be left out",
     },
     {
         "rule": "!self.device.contains('cuda:') || self.count == 1",
