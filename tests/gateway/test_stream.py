@@ -249,3 +249,31 @@ def test_an_encoded_delta_that_is_read_again_stays() -> None:
     for seq in range(1, 50):
         encoded.of(a_change(seq), sees=EVERYTHING)
         assert encoded.of(a_change(0), sees=EVERYTHING) is first
+
+
+@pytest.mark.parametrize(
+    ("verbs", "status"),
+    [
+        ({"red": {"list", "watch"}, "canaryns": {"list", "watch"}}, 200),
+        ({"red": {"list", "watch"}, "canaryns": {"list"}}, 403),
+        ({"red": {"list"}, "canaryns": {"list", "watch"}}, 403),
+        ({"red": {"list", "watch"}, "canaryns": {"watch"}}, 200),
+        ({"*": {"list", "watch"}}, 200),
+        ({"*": {"list"}, "red": {"watch"}, "canaryns": {"watch"}}, 403),
+    ],
+)
+async def test_a_stream_is_of_all_that_a_snapshot_has_and_each_namespace_has_to_be_watched(
+    api: GatewayApiServer, face: Face, verbs: dict[str, set[str]], status: int
+) -> None:
+    api.users["some-token"] = User("sam", verbs)
+    async with face.session.get(face.url + STREAM, headers={"Authorization": "Bearer some-token"}) as response:
+        assert response.status == status
+
+
+async def test_a_right_to_watch_one_namespace_that_is_taken_away_ends_the_stream_of_both(api: GatewayApiServer) -> None:
+    api.users["both-token"] = User("bea", {"red": set(EDIT), "canaryns": set(EDIT)})
+    times = Times(review_seconds=0.05, heartbeat_seconds=0.05)
+    options = Options(rates=None, stream_times=times)
+    async with serving(api, options=options) as face, stream(face, token="both-token") as reader:
+        api.users["both-token"].verbs["canaryns"] = {"list"}
+        assert "may not watch" in (await reader.until("bye")).data["why"]

@@ -268,6 +268,20 @@ async def test_resources_count_all_tasks_and_name_only_those_that_the_caller_may
     assert found["limits"]["cuda:1"] == {"training": 1, "inference": 3}
 
 
+async def test_a_task_with_several_workers_on_a_device_is_one_of_its_tasks(two: GatewayApiServer, red: Face) -> None:
+    """Tasks are counted by device, not workers."""
+    two.put("gpujobs", task("wide", devices=[on("b"), on("b") | {"worker": 1}, on("a") | {"worker": 2}]))
+    two.put("gpujobs", task("infers", devices=[on("b")]) | {"spec": {"gpu": 1, "workload": "Inference"}})
+    found = await until_seen(red, f"{ROOT}/resources", holds=lambda found: len(found["active_tasks"]["cuda:0"]) >= 2)
+    assert found["device_usage"] == {
+        "cuda:0": {"training": 1, "inference": 1}, "cuda:1": {"training": 1, "inference": 0},
+    }  # fmt: skip
+    ids = {device: sorted(each["id"] for each in tasks) for device, tasks in found["active_tasks"].items()}
+    assert ids == {"cuda:0": ["infers", "wide"], "cuda:1": ["wide"]}
+    gpus = (await red.get(f"{ROOT}/resources/gpu", token="red-token")).json["devices"]
+    assert [row["current_tasks"] for row in gpus] == list(found["device_usage"].values())
+
+
 async def test_each_device_is_shown_with_what_is_promised_and_null_for_what_is_not_known(red: Face) -> None:
     found = (await red.get(f"{ROOT}/resources/gpu", token="red-token")).json
     assert (found["available"], found["count"], found["cuda_version"], found["pytorch_version"]) == (

@@ -112,7 +112,7 @@ class ClusterCache:
         # Their racks, and when a report is too old, follow from the settings.
         self._freshness = Freshness(max_age_seconds=settings.measurement_max_age, clock=time.monotonic)
         self._reader = self._new_reader()
-        self._node_uses.clear()
+        self._touch(list(self._gpunodes.store))
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -331,12 +331,16 @@ class ClusterCache:
                 self._mixes[name] = record
 
     def _on_pod(self, event: EventType, pod: Pod) -> None:
+        # Also for a pod that waits: the queue counts it.
+        self._version += 1
         key, before = key_of(pod.metadata), self._node_of.pop(key_of(pod.metadata), "")
         self._show(
             "pods", key=key, namespaces=[pod.metadata.namespace] if event != "DELETED" and _may_hold(pod) else ()
         )
         if before:
-            self._pods_on[before].pop(key, None)
+            del self._pods_on[before][key]
+            if not self._pods_on[before]:
+                del self._pods_on[before]
         now = "" if event == "DELETED" else pod.spec.node_name
         if now:
             self._pods_on[now][key] = pod

@@ -95,17 +95,17 @@ def devices_of(nodes: Iterable[NodeUse], *, indexes: Mapping[int, NodeDevice]) -
 
 
 def places_of(job: GPUJob) -> Sequence[NodeDevice]:
-    """The devices that an unfinished job holds."""
+    """The devices that an unfinished job holds, each once: several of its workers may share one."""
     if job.status.phase in FINISHED:
         return ()
-    return [NodeDevice(device.node, device.index) for device in job.status.devices]
+    return list(dict.fromkeys(NodeDevice(device.node, device.index) for device in job.status.devices))
 
 
 def usage_of(jobs: Iterable[GPUJob]) -> dict[NodeDevice, Counts]:
     """How many jobs of each workload hold each device."""
     found: dict[NodeDevice, Counts] = {}
     for job in jobs:
-        for at in set(places_of(job)) if job.spec.workload else ():
+        for at in places_of(job) if job.spec.workload else ():
             before = found.get(at, Counts(training=0, inference=0))
             found[at] = Counts(
                 training=before.training + (job.spec.workload == "Training"),
