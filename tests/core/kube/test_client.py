@@ -108,10 +108,17 @@ async def test_a_created_object_gets_the_kind_that_its_struct_leaves_out(api: Ap
     )
 
 
-async def test_a_dry_run_says_so_to_the_api_server(api: Api, client: Client) -> None:
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("dry_run", [False, True])
+async def test_a_dry_run_and_a_strict_request_say_so_to_the_api_server(
+    api: Api, client: Client, dry_run: bool, strict: bool
+) -> None:
     api.answer("POST /api/v1/namespaces/ns/configmaps", Answer(body=make_object("a", version=1)))
-    await client.create(CONFIGMAPS, body={"metadata": {"name": "a"}}, as_type=ConfigMap, namespace="ns", dry_run=True)
-    assert api.seen[0].query == {"dryRun": "All"}
+    body = {"metadata": {"name": "a"}}
+    options = {"dry_run": dry_run, "strict": strict}
+    await client.create(CONFIGMAPS, body=body, as_type=ConfigMap, namespace="ns", **options)
+    wanted = {"dryRun": "All" if dry_run else None, "fieldValidation": "Strict" if strict else None}
+    assert api.seen[0].query == {name: value for name, value in wanted.items() if value}
 
 
 async def test_a_subresource_gets_the_body_as_it_is(api: Api, client: Client) -> None:

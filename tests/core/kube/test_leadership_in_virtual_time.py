@@ -18,7 +18,10 @@ DURATION, RENEW, LOOK = 15, 4.0, 1.0
 
 
 class Leases:
-    """One Lease as the API server keeps it. `away`: no request arrives. `loses_answers`: writes happen unanswered."""
+    """One Lease as the API server keeps it.
+
+    `away`: no request arrives. `loses_answers`: writes happen unanswered. `answer_seconds`: writes are answered late.
+    """
 
     def __init__(self) -> None:
         self.lease: Lease | None = None
@@ -26,6 +29,7 @@ class Leases:
         self.reads: list[float] = []
         self.away = False
         self.loses_answers = False
+        self.answer_seconds = 0.0
         self.before_write: Callable[[], None] = lambda: None
         self._version = 0
 
@@ -43,7 +47,7 @@ class Leases:
         self._answer()
         if self.lease is not None:
             raise AlreadyExists(Status(code=409))
-        return self._write(body, **options)
+        return await self._write(body, **options)
 
     async def update(self, _: Any, *, name: str, body: Lease, **options: Any) -> Lease:
         assert name == "it"
@@ -53,7 +57,7 @@ class Leases:
             raise NotFound(Status(code=404))
         if body.metadata.resource_version != self.lease.metadata.resource_version:
             raise Conflict(Status(code=409))
-        return self._write(body, **options)
+        return await self._write(body, **options)
 
     def change(self, *, annotations: dict[str, str] | None = None, **spec: Any) -> None:
         """What somebody else writes."""
@@ -67,10 +71,11 @@ class Leases:
             msgspec.structs.replace(self.lease, metadata=meta, spec=msgspec.structs.replace(self.lease.spec, **spec))
         )
 
-    def _write(self, lease: Lease, *, as_type: type, namespace: str, deadline_seconds: float) -> Lease:
+    async def _write(self, lease: Lease, *, as_type: type, namespace: str, deadline_seconds: float) -> Lease:
         assert (namespace, as_type, deadline_seconds) == ("system", Lease, RENEW)
         self.writes.append(clock())
         kept = self._keep(lease)
+        await asyncio.sleep(self.answer_seconds)
         if self.loses_answers:
             raise Unreachable("here", problem="the answer was lost")
         return kept
@@ -207,6 +212,21 @@ async def test_a_holder_whose_lease_cannot_be_read_after_a_conflict_tries_every_
     leases.away = False
     await asyncio.sleep(LOOK)
     assert holder.remaining_seconds > DURATION - LOOK
+    await end(keeping)
+
+
+@scenario
+async def test_a_holders_time_begins_when_it_sends_a_write_and_not_with_the_answer(leases: Leases) -> None:
+    """The API server may have stored it right then, and from then on another candidate counts."""
+    leases.answer_seconds = 3.0
+    first = await leases.holder()
+    assert first.remaining_seconds == DURATION - 3
+    leases.change(holder_identity="")
+    second = await leases.holder("two")
+    assert second.remaining_seconds == DURATION - 3
+    keeping = asyncio.create_task(second.keep())
+    await asyncio.sleep(RENEW + 3.5)
+    assert second.remaining_seconds == DURATION - 3.5
     await end(keeping)
 
 

@@ -14,7 +14,7 @@ from dovetail.queue.limits.quota_usage import Counted
 from dovetail.queue.verdicts import Admitted
 from dovetail_operator.state.state import State
 from dovetail_operator.state.usage import Counts, children_of_jobs, counted_jobs
-from tests.operator_.builders import at, make_child, make_job, make_state
+from tests.operator_.builders import at, make_child, make_job, make_pod, make_state
 
 
 def quota(name: str = "q", *, pools: Sequence[str] = ()) -> GPUQuota:
@@ -55,6 +55,12 @@ def with_a_child(state: State, job: GPUJob) -> None:
     state.store.child_changed(make_child(job, parallelism=1, completions=1))
 
 
+def with_a_pod(state: State, job: GPUJob) -> None:
+    with_a_child(state, job)
+    count(state)
+    state.store.pod_event("ADDED", make_pod(node="a", devices=2))
+
+
 CHANGES = (
     Change(
         says="it is edited",
@@ -65,6 +71,7 @@ CHANGES = (
     ),
     Change(says="it is let go, with fewer workers", happens=let_go, milli=1000, queued=False),
     Change(says="a batch Job is at work", happens=with_a_child, milli=1000, queued=False),
+    Change(says="a pod of its batch Job holds more than was planned", happens=with_a_pod, milli=2000, queued=False),
     Change(says="it does not wait any more", happens=lambda *_: None, waiting=(), milli=None),
     Change(says="a quota allows no pool of its", happens=lambda state, _: forbid(state), refused=True),
 )

@@ -296,6 +296,15 @@ async def test_the_object_goes_with_its_node_and_comes_with_the_next_of_its_name
     assert scene.server.objects["n1"].metadata.owner_references[0].uid == "uid-of-the-next"
 
 
+async def test_a_node_made_again_under_its_name_becomes_the_owner_of_what_is_there(scene: Scene) -> None:
+    """The watch may bring both in one event; the garbage collector deletes what the first one owns."""
+    scene.node()
+    scene.pod()
+    await scene.until(scene.of)
+    scene.node(uid="uid-of-the-next", event="MODIFIED")
+    await scene.until(lambda: scene.server.objects["n1"].metadata.owner_references[0].uid == "uid-of-the-next")
+
+
 async def test_a_node_that_is_no_longer_one_with_gpus_loses_its_object(scene: Scene) -> None:
     scene.node()
     await scene.until(lambda: "n1" in scene.server.objects)

@@ -41,10 +41,10 @@ def record(*, uid: str = "uid-record", status: dict[str, Any] | None = None, **s
     return job_of({**made, "metadata": meta, "spec": {**made["spec"], **spec}, "status": status})
 
 
-def pod(name: str, *, gated: bool = True, seat: str = "", gpus: bool = True, gpu: str = "1") -> Pod:
+def pod(name: str, *, gated: bool = True, seat: str = "", gpus: bool = True, gpu: str = "1", run: str = "r1") -> Pod:
     """A pod of that batch Job."""
     annotations = ({names.REQUEST: gpu} if gpus else {}) | ({names.SEAT: seat} if seat else {})
-    labels = {names.RUN: "r1"} | ({names.LABEL_JOB: "job-train"} if seat else {})
+    labels = {names.RUN: run} | ({names.LABEL_JOB: "job-train"} if seat else {})
     meta = {"name": name, "namespace": "team", "uid": f"uid-{name}", "resourceVersion": "8"}
     gates = [{"name": names.QUEUE_GATE}, {"name": "other"}] if gated else []
     whole = {"metadata": {**meta, "labels": labels, "annotations": annotations}, "spec": {"schedulingGates": gates}}
@@ -326,6 +326,21 @@ async def test_no_gate_of_a_worker_opens_before_the_plan_is_seen(rig: Rig, api: 
     rig.pod(pod("one"))
     await rig.keep()
     assert not api.of(f"PATCH {PODS}/one")
+
+
+@pytest.mark.parametrize("before", [None, "r0"])
+async def test_pods_that_were_seen_before_the_run_of_their_guest_get_their_seats(
+    rig: Rig, api: Api, before: str | None
+) -> None:
+    """Another guest of the name may have been known until then: after a relist no watch tells of its end."""
+    rig.state.store.job_changed(record())
+    if before is not None:
+        rig.guest(held(suspend=False, version=6, **{names.RUN: before}))
+    rig.pod(pod("one"))
+    rig.guest(held(suspend=False))
+    api.answer(f"PATCH {PODS}/one", Answer(body=values_of(pod("one", gated=False))))
+    await rig.keep()
+    assert api.of(f"PATCH {PODS}/one")[0].body["metadata"]["annotations"][names.SEAT] == "uid-record/0"
 
 
 async def test_no_gate_opens_while_the_guest_is_held(rig: Rig, api: Api) -> None:
