@@ -45,9 +45,9 @@ Patch = list[dict[str, Any]]
 
 # The API server's default for a pod that names no scheduler.
 _DEFAULT_SCHEDULER: Final = "default-scheduler"
-# Annotations in addition to the request itself.
 # Its decimals are refused by the schema, with the field.
 _SHARE: Final = "resources.share"
+# Annotations in addition to the request itself.
 _OPTION: Final = f"{names.REQUEST}-"
 _OPTIONS: Final = (names.MODE, names.POLICY, names.SCORE_WEIGHTS, names.MEMORY_STRATEGY, names.WORKLOAD, names.PRIORITY)
 

@@ -5,7 +5,6 @@ changes nothing. The decisions are in `report`.
 """
 
 import asyncio
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -192,7 +191,7 @@ class Agent:
         """
         if self.tenants.knows(name):
             return False
-        now = time.monotonic()
+        now = asyncio.get_running_loop().time()
         return now - self._waited_since.setdefault(name, now) < _PATIENCE_SECONDS
 
     def _announce(self, name: str, *, look: Look) -> None:

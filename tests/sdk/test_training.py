@@ -48,6 +48,25 @@ async def test_gpus_are_validated_allocated_and_released(api: GatewayApiServer, 
     assert reservations(api) == []
 
 
+@pytest.mark.usefixtures("scheduling")
+async def test_of_several_allocations_on_a_node_each_is_released_once(api: GatewayApiServer, side: Side) -> None:
+    config = TrainingGPUConfig(gpu_count=2, gpu_type="V100")
+    async with side.inside(manager_of(side)) as manager:
+        one, two, three, four = [await side.call(manager.allocate, config) for _ in range(4)]
+        assert [each.node_name for each in manager.allocations] == ["b"] * 4
+        assert await side.call(manager.release, one) is True
+        assert await side.call(manager.release, one) is False
+        assert manager.allocations == [two, three, four]
+        # With a number of GPUs, the newest of so many alone.
+        assert await side.call(manager.cleanup_gpu_resources, "b", 2) is True
+        assert manager.allocations == [two, three]
+        assert set(reservations(api)) == {f"red/{each.allocation_id}" for each in (two, three)}
+        assert await side.call(manager.cleanup_gpu_resources, "a") is False
+        assert await side.call(manager.cleanup_gpu_resources, "b") is True
+        assert manager.allocations == []
+    assert reservations(api) == []
+
+
 async def test_without_room_there_is_no_node_and_the_log_says_why(side: Side, tmp_path: Path) -> None:
     config, path = TrainingGPUConfig(gpu_type="V100", memory_gb=80), tmp_path / "gpu.log"
     manager = type(manager_of(side))(side.url, token="red-token", log_file=path)

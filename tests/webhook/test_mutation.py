@@ -195,6 +195,30 @@ def test_a_misspelt_annotation_is_refused_with_those_that_there_are() -> None:
         mutated(pod)
 
 
+OPTIONS = {
+    names.MODE: "Fractional",
+    names.POLICY: "Pack",
+    names.SCORE_WEIGHTS: "cpu=0",
+    names.MEMORY_STRATEGY: "0.7",
+    names.WORKLOAD: "Training",
+    names.PRIORITY: "40",
+}
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_each_option_comes_in(option: str) -> None:
+    pod = make_pod("0.5")
+    pod["metadata"]["annotations"][option] = OPTIONS[option]
+    assert mutated(pod)["spec"]["schedulerName"] == "dovetail"
+
+
+def test_a_runtime_class_of_ones_own_is_refused_only_where_dovetail_gives_the_devices() -> None:
+    pod = make_pod("2(V100)", limits={"nvidia.com/gpu": "2"}, runtimeClassName="nvidia-cdi")
+    assert mutated(pod)["spec"]["runtimeClassName"] == "nvidia-cdi"
+    with pytest.raises(RequestError, match='runtimeClassName "nvidia-cdi"'):
+        mutated(make_pod("2(V100)", runtimeClassName="nvidia-cdi"))
+
+
 @pytest.mark.parametrize("word", [names.MODE, names.POLICY])
 def test_a_word_that_the_extender_would_refuse_does_not_come_in(word: str) -> None:
     pod = make_pod("1")

@@ -21,6 +21,7 @@ from dovetail_webhook.handler import MAX_MEMORY, Reviewer, too_heavy
 from dovetail_webhook.weight import memory_of
 from tests.core.jobs.guests.examples import example, guest, job_set_of, kind_named
 from tests.webhook.test_app import make_review
+from tests.webhook.test_mutation import AT_BIND
 
 REVIEWER = Reviewer(policy="Balanced", vendors=DEFAULT_VENDORS, mps_directory="/run/mps")
 JOB = {
@@ -258,6 +259,29 @@ def patch_in(review: dict[str, Any]) -> list[dict[str, Any]]:
     assert response["allowed"], response
     found: list[dict[str, Any]] = json.loads(base64.b64decode(response.get("patch", "W10=")))
     return found
+
+
+BOUND = {
+    "metadata": {"name": "p", "annotations": {names.REQUEST: "0.5", **AT_BIND}},
+    "spec": {"containers": [{"name": "main"}], "nodeName": "n1", "ephemeralContainers": [{"name": "debug"}]},
+}
+CHANGES: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "a new job gets its user": (make_review("GPUJob", object=JOB), ["/spec/gpu", "/metadata/annotations"]),
+    "a job that changes keeps its user": (
+        make_review("GPUJob", object=JOB, oldObject=JOB, operation="UPDATE", userInfo={"username": "root"}),
+        ["/spec/gpu"],
+    ),
+    "a pod that gets an ephemeral container keeps the rest, with what was written when it was bound": (
+        make_review(object=BOUND, oldObject=BOUND, operation="UPDATE", subResource="ephemeralcontainers"),
+        ["/spec/ephemeralContainers"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CHANGES)
+def test_a_review_changes_what_its_request_may_change(case: str) -> None:
+    review, paths = CHANGES[case]
+    assert [step["path"] for step in patch_in(review)] == paths
 
 
 def with_template(*, annotations: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:

@@ -2,9 +2,13 @@
 
 import asyncio
 import threading
+from collections import deque
+from dataclasses import dataclass, field
 from functools import partial
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from dovetail_webhook.slots import Slots
 from tests.background import eventually
@@ -104,3 +108,74 @@ async def test_a_caller_that_leaves_as_it_gets_its_turn_gives_it_to_the_next_one
     assert await asyncio.wait_for(following, timeout=30) == "second"
     await eventually(lambda: slots._free == 1)
     assert slots._memory == 10
+
+
+@dataclass
+class Model:
+    """Who runs, first come first served: the first that waits starts once there is room for it, and nobody before."""
+
+    count: int
+    memory: int
+    running: dict[int, int] = field(default_factory=dict)
+    waiting: deque[tuple[int, int]] = field(default_factory=deque)
+
+    def wake(self) -> None:
+        while self.waiting and len(self.running) < self.count:
+            who, memory = self.waiting[0]
+            if sum(self.running.values()) + memory > self.memory:
+                return
+            self.waiting.popleft()
+            self.running[who] = memory
+
+    def leave(self, who: int) -> None:
+        self.running.pop(who, None)
+        self.waiting = deque(each for each in self.waiting if each[0] != who)
+        self.wake()
+
+
+STEPS = st.lists(
+    st.tuples(st.just("arrive"), st.integers(1, 10))
+    | st.tuples(st.just("leave"), st.integers(0, 9))
+    | st.tuples(st.just("end"), st.integers(0, 9)),
+    min_size=3,
+    max_size=16,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(STEPS, st.sets(st.integers(0, 15)))
+def test_who_waits_starts_as_soon_as_there_is_room(steps: list[tuple[str, int]], unseen: set[int]) -> None:
+    """Compare with a model after each step, but for those that are followed at once, before anyone has run."""
+    asyncio.run(_compare(steps, unseen=unseen))
+
+
+async def _compare(steps: list[tuple[str, int]], *, unseen: set[int]) -> None:
+    slots, model = Slots(count=2, memory=10), Model(count=2, memory=10)
+    tasks: dict[int, asyncio.Task[None]] = {}
+    for number, (what, value) in enumerate(steps):
+        begun = [who for who in model.running if tasks[who].done()]
+        coming = [who for who in (*model.running, *(each[0] for each in model.waiting)) if not tasks[who].done()]
+        if what == "arrive":
+            tasks[number] = asyncio.create_task(slots._take(value))
+            model.waiting.append((number, value))
+            model.wake()
+        elif what == "leave" and coming:
+            tasks[who := coming[value % len(coming)]].cancel()
+            model.leave(who)
+        elif what == "end" and begun:
+            slots._give(model.running[who := begun[value % len(begun)]])
+            model.leave(who)
+        if number not in unseen:
+            await _compare_now(slots, model=model, tasks=tasks)
+    await _compare_now(slots, model=model, tasks=tasks)
+    for task in tasks.values():
+        task.cancel()
+
+
+async def _compare_now(slots: Slots, *, model: Model, tasks: dict[int, asyncio.Task[None]]) -> None:
+    for _ in range(2 * len(tasks) + 2):
+        await asyncio.sleep(0)
+    held = {who for who, task in tasks.items() if task.done() and not task.cancelled()}
+    assert held >= set(model.running)
+    assert {who for who, task in tasks.items() if not task.done()} == {who for who, _ in model.waiting}
+    assert (slots._free, slots._memory) == (2 - len(model.running), 10 - sum(model.running.values()))

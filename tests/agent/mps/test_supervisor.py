@@ -256,6 +256,38 @@ def test_a_daemon_that_hangs_is_ended_and_its_clients_told(rig: RigOf) -> None:
     assert node.daemon.pid is None
 
 
+def _crash(node: Rig) -> None:
+    node.kill()
+
+
+def _hang(node: Rig) -> None:
+    node.now += 60
+    node.mps.play("hang")
+    assert node.step(fractional(0)).state.reason == "NotAnswering"
+    node.mps.play()
+
+
+def _sweep(node: Rig) -> None:
+    node.memory.left = "2000 MiB in 3 files"
+    node.step()
+
+
+@pytest.mark.parametrize("end", [_crash, _hang, _sweep])
+def test_the_next_daemon_gets_the_limits_and_is_probed_before_they_are_claimed(
+    rig: RigOf, end: Callable[[Rig], None]
+) -> None:
+    node = rig()
+    node.until(live, fractional(0))
+    before, probes = node.mps.commands, list(node.probes)
+    assert before
+    end(node)
+    assert not node.step(fractional(0)).state.live
+    node.now += 60
+    node.until(live, fractional(0))
+    assert node.mps.commands == before * 2
+    assert node.probes == probes * 2
+
+
 def test_a_daemon_that_ends_at_its_start_is_tried_less_and_less_often(rig: RigOf) -> None:
     node = rig()
     node.mps.play("broken")

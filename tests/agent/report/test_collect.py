@@ -137,6 +137,17 @@ def test_what_kubelet_assigned_is_reported_and_is_what_its_pod_holds() -> None:
     assert [[device.uuid for device in tenant.devices] for tenant in found.tenants] == [[uuid]]
 
 
+def test_the_memory_of_a_pod_with_devices_of_kubelet_s_counts_as_its_own() -> None:
+    uuid = device_uuid("v100-0", index=1)
+    told = Assignment(uid="asked", namespace="ml", name="pod-asked", devices=[uuid])
+    _, found = eyes(SimulatedProvider(), Kubelet(told)).collect(
+        PLUGIN, gpunode=None, tenants=[asking(1, uid="asked")], now=NOON
+    )
+    used = {device.uuid: [tenant.uid for tenant in device.tenants] for device in found.status.devices if device.tenants}
+    assert used == {uuid: ["asked"]}
+    assert [device.foreign_mib for device in found.status.devices] == [0, 0]
+
+
 def test_an_answer_without_assignments_is_an_answer() -> None:
     _, found = eyes(SimulatedProvider(), Kubelet()).collect(
         PLUGIN, gpunode=None, tenants=[asking(1, uid="x")], now=NOON
