@@ -146,11 +146,13 @@ class Identities:
 
     async def _ask(self, caller: Caller, *, turn: str) -> Identity:
         async with self._queue.slot(turn), self._clients.client_for(caller) as client:
+            # An answer that comes late is about the moment of the question at best.
+            asked_at = self._clock()
             try:
                 found = await client.create(SELFSUBJECTREVIEWS, body={}, as_type=_SelfReview)
             except Unauthorized as error:
-                self._tokens.keep(caller.key, found=_Kept(error, self._clock()))
+                self._tokens.keep(caller.key, found=_Kept(error, asked_at))
                 raise
         identity = Identity.of(found.status.user_info)
-        self._tokens.keep(caller.key, found=_Kept(identity, self._clock()))
+        self._tokens.keep(caller.key, found=_Kept(identity, asked_at))
         return identity

@@ -170,17 +170,18 @@ class Reviews:
         self._budgets.spend(user)
         body = {"spec": {"resourceAttributes": _attributes(act)}}
         async with self._queue.slot(user), self._clients.client_for(caller) as client:
+            # An answer that comes late is about the moment of the question at best.
+            asked_at = self._clock()
             found = await client.create(SELFSUBJECTACCESSREVIEWS, body=body, as_type=Review)
-        self._keep(identity, act=act, allowed=found.status.allowed)
+        self._keep(identity, act=act, allowed=found.status.allowed, asked_at=asked_at)
         return found.status.allowed
 
-    def _keep(self, identity: Identity, *, act: Act, allowed: bool) -> None:
-        now = self._clock()
-        seconds = ALLOWED_SECONDS if allowed else self._denied_seconds(act, now=now)
+    def _keep(self, identity: Identity, *, act: Act, allowed: bool, asked_at: float) -> None:
+        seconds = ALLOWED_SECONDS if allowed else self._denied_seconds(act, now=asked_at)
         counts = seconds * (1 - _JITTER * self._rng.random())
         own = self._kept.setdefault(identity.key, {})
         self._number += own.pop(act, None) is None
-        own[act] = _Kept(allowed, asked_at=now, counts_seconds=counts)
+        own[act] = _Kept(allowed, asked_at=asked_at, counts_seconds=counts)
         if len(own) > _MOST_KEPT_OF_ONE:
             del own[next(iter(own))]
             self._number -= 1
