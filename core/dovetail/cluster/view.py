@@ -220,6 +220,8 @@ class ClusterView:
         facts, before = self.facts_of(name), self.ledger.obstacle(name)
         if facts.obstacle != before:
             log.warning("node %s: %s", name, facts.obstacle or f"no longer so: {before}")
+        # The obstacle is the first cause alone: the others change too.
+        if facts != self.ledger.facts(name):
             self.ledger.set_node(facts)
 
     def _read_labels(self, name: str) -> None:

@@ -69,6 +69,15 @@ def test_a_slice_closes_its_node_and_says_whose_it_is() -> None:
     assert rig.reason() == "Unhealthy: a: both Dovetail and the DRA driver gpu.nvidia.com hand out the node's GPUs"
 
 
+def test_a_slice_is_a_cause_of_a_node_that_takes_no_pods_anyway() -> None:
+    rig = Rig()
+    rig.view.node_changed(make_node("a", ready="False"))
+    rig.view.slice_changed(make_slice())
+    facts = rig.view.ledger.facts("a")
+    assert facts is not None
+    assert [each.cause for each in facts.unavailable] == ["NodeNotReady", "ServedTwice"]
+
+
 def test_a_job_that_waits_for_such_nodes_alone_is_told_why() -> None:
     rig = Rig()
     rig.view.slice_changed(make_slice(allNodes=True))

@@ -5,6 +5,7 @@ import pytest
 
 from dovetail import names
 from dovetail.api.builtin import Condition, Pod
+from dovetail.api.gpunode import Reshape
 from dovetail.cluster.view import ClusterView, device_facts, node_facts
 from dovetail.engine.filter.fit import Fit, check
 from dovetail.engine.ledger.ledger import Ledger
@@ -233,3 +234,12 @@ def test_a_node_that_turns_real_is_no_longer_simulated() -> None:
     view.node_changed(make_simulated("a"))
     view.node_changed(make_node(name="a"))
     assert not view.is_simulated(["a"])
+
+
+@pytest.mark.parametrize("reshaped", ["card", "other"])
+def test_the_instances_of_a_gpu_that_is_partitioned_again_take_no_work(reshaped: str) -> None:
+    gpunode = make_gpunode(migProfile="1g.10gb", parent="card")
+    reshape = {reshaped: Reshape(profiles=["3g.40gb"], requested_time="2026-01-01T00:00:00Z")}
+    gpunode = msgspec.structs.replace(gpunode, spec=msgspec.structs.replace(gpunode.spec, reshape=reshape))
+    causes = {each.cause for device in device_facts(gpunode) for each in device.unavailable}
+    assert causes == ({"Reshaping"} if reshaped == "card" else set())

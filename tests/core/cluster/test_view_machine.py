@@ -4,16 +4,17 @@ After each change every column and claim has to be the same, and every cached fi
 """
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, Literal, get_args
 
 import hypothesis.strategies as st
 import msgspec
 from hypothesis import settings
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from dovetail import names
 from dovetail.api.builtin import Node, Pod
 from dovetail.api.gpunode import GPUNode
+from dovetail.cluster.dra_drivers import NodeDrivers
 from dovetail.cluster.view import ClusterView
 from dovetail.engine.filter.fit import Fit, screen
 from dovetail.engine.ledger.ledger import Ledger
@@ -25,6 +26,9 @@ from dovetail.pods.allocation import AllocatedDevice, Allocation, ContainerAlloc
 from tests.core.engine.builders import make_ask
 from tests.world.tables import content_of, tables
 
+# When a new view sees the pods: before the other objects, after them one by one, or as a list.
+Ways = Literal["first", "last", "listed"]
+WAYS: Final[tuple[Ways, ...]] = get_args(Ways)
 GPU: Final = "nvidia.com/gpu"
 SMALL, LARGE = "1g.10gb", "3g.40gb"
 NODES: Final = ("managed", "mixed", "plugin", "split")
@@ -60,9 +64,17 @@ class ViewMachine(RuleBasedStateMachine):
         self.gpunodes: dict[str, GPUNode] = {}
         self.pods: dict[str, Pod] = {}
         self.asked: dict[str, Ask] = {}
-        self.view = ClusterView(ledger=Ledger())
+        self.view = empty_view()
         self.fits = FitCache(self.view.ledger)
         self.count = 0
+        self.looks = 0
+
+    @initialize(there=st.sampled_from([NODES, NODES, ()]))
+    def begin(self, there: tuple[str, ...]) -> None:
+        """All nodes are there, or none."""
+        for name in there:
+            self.node_changes(name, cordoned=False, ready="True")
+            self.report(name, form=0, sick=-1, cordoned=-1, split_again=False)
 
     # --- changes -----------------------------------------------------------------------------------------------
 
@@ -92,16 +104,22 @@ class ViewMachine(RuleBasedStateMachine):
         form=st.sampled_from([0, 0, 1]),
         sick=st.sampled_from([-1, -1, 0, 1]),
         cordoned=st.sampled_from([-1, -1, 0, 1]),
+        split_again=st.sampled_from([False, False, True]),
     )
-    def report(self, name: str, form: int, sick: int, cordoned: int) -> None:
+    def report(self, name: str, form: int, sick: int, cordoned: int, split_again: bool) -> None:
+        """With `split_again`, the one GPU with instances is to be partitioned again."""
+        card = f"{name}-card"
         devices = [
             {
                 "index": at, "uuid": f"{name}-{form}-{at}", "vendor": "nvidia", "model": model, "memoryMiB": memory,
                 "migProfile": profile, "health": "Unhealthy" if at == sick else "Healthy",
+                "parent": card if profile else "",
             }
             for at, (model, memory, profile) in enumerate(DEVICES[name][form])
         ]  # fmt: skip
-        spec = {"cordoned": [f"{name}-{form}-{cordoned}"]}
+        spec: dict[str, Any] = {"cordoned": [f"{name}-{form}-{cordoned}"]}
+        if split_again:
+            spec["reshape"] = {card: {"profiles": [LARGE], "requestedTime": "2026-01-01T00:00:00Z", "job": "uid"}}
         values = {"metadata": {"name": name}, "spec": spec, "status": {"devices": devices}}
         self.gpunodes[name] = msgspec.convert(values, GPUNode)
         self.view.gpunode_changed(self.gpunodes[name])
@@ -121,6 +139,16 @@ class ViewMachine(RuleBasedStateMachine):
             self.pods[uid] = pod_of(found.claim, ask=ask)
             self.view.pod_changed(self.pods[uid])
 
+    @rule(node=st.sampled_from(NODES))
+    def bind_with_resource_claim(self, node: str) -> None:
+        """A pod whose devices come from a DRA driver that is not known yet."""
+        self.count += 1
+        uid = f"claims-{self.count}"
+        spec = {"nodeName": node, "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "t"}]}
+        values = {"metadata": {"name": uid, "namespace": "team", "uid": uid}, "spec": spec}
+        self.pods[uid] = msgspec.convert({**values, "status": {"phase": "Running"}}, Pod)
+        self.view.pod_changed(self.pods[uid])
+
     @rule(data=st.data(), deleted=st.booleans())
     def pod_ends(self, data: st.DataObject, deleted: bool) -> None:
         if not self.pods:
@@ -136,32 +164,34 @@ class ViewMachine(RuleBasedStateMachine):
 
     # --- what is checked ---------------------------------------------------------------------------------------
 
-    def rebuilt(self, *, pods_first: bool) -> ClusterView:
-        view = ClusterView(ledger=Ledger())
-        for pod in self.pods.values() if pods_first else ():
+    def rebuilt(self, *, pods: Ways) -> ClusterView:
+        view = empty_view()
+        for pod in self.pods.values() if pods == "first" else ():
             view.pod_changed(pod)
         for gpunode in self.gpunodes.values():
             view.gpunode_changed(gpunode)
         for node in self.nodes.values():
             view.node_changed(node)
-        for pod in () if pods_first else self.pods.values():
+        for pod in self.pods.values() if pods == "last" else ():
             view.pod_changed(pod)
+        if pods == "listed":
+            view.pods_listed(self.pods.values())
         return view
 
     @invariant()
     def the_view_is_what_the_objects_say(self) -> None:
-        for pods_first in (False, True):
-            fresh = self.rebuilt(pods_first=pods_first)
-            have, want = content_of(self.view.ledger), content_of(fresh.ledger)
-            for name in have.keys() | want.keys():
-                assert have.get(name) == want.get(name), name
-            ours, theirs = tables(self.view), tables(fresh)
-            for path in ours.keys() - {"ClusterView.ledger.Ledger.content"}:
-                assert ours[path].content == theirs[path].content, path
+        self.looks += 1
+        fresh = self.rebuilt(pods=WAYS[self.looks % len(WAYS)])
+        have, want = content_of(self.view.ledger), content_of(fresh.ledger)
+        for name in have.keys() | want.keys():
+            assert have.get(name) == want.get(name), name
+        ours, theirs = tables(self.view), tables(fresh)
+        for path in ours.keys() - {"ClusterView.ledger.Ledger.content"}:
+            assert ours[path].content == theirs[path].content, path
 
     @invariant()
     def cached_fits_are_those_of_a_new_view(self) -> None:
-        fresh = self.rebuilt(pods_first=False).ledger
+        fresh = self.rebuilt(pods="last").ledger
         for ask in ASKS:
             want = screen(fresh, ask=ask, nodes=NODES, key="")
             assert self.fits.best(ask, nodes=NODES, key="") == want.fits, ask
@@ -180,10 +210,15 @@ class ViewMachine(RuleBasedStateMachine):
         assert not node.spec.unschedulable
         assert node.status.conditions[0].status == "True"
         assert report is not None
+        assert not any(pod.spec.resource_claims and pod.status.phase == "Running" for pod in self.on_node(claim.node))
         assert ask.gpu is not None
         devices = {device.uuid: device for device in report.status.devices}
         usable = [
-            each for each in devices.values() if each.health == "Healthy" and each.uuid not in report.spec.cordoned
+            each
+            for each in devices.values()
+            if each.health == "Healthy"
+            and each.uuid not in report.spec.cordoned
+            and each.parent not in report.spec.reshape
         ]
         if ask.resource:
             # Kubelet picks any of them.
@@ -201,6 +236,9 @@ class ViewMachine(RuleBasedStateMachine):
             assert sum(each.share_milli for each in taken) + device.share_milli <= 1000
             assert sum(each.memory_mib for each in taken) + device.memory_mib <= fact.memory_mib
 
+    def on_node(self, name: str) -> list[Pod]:
+        return [pod for pod in self.pods.values() if pod.spec.node_name == name]
+
     def is_on(self, uid: str, node: str) -> bool:
         return self.pods[uid].spec.node_name == node
 
@@ -216,6 +254,11 @@ class ViewMachine(RuleBasedStateMachine):
             assert not table.content or path.endswith("Ledger.content"), path
         assert not self.view.ledger.claims()
         assert not self.view.ledger.nodes()
+
+
+def empty_view() -> ClusterView:
+    """A view that has just started: a slice may have been deleted a moment ago."""
+    return ClusterView(ledger=Ledger(), drivers=NodeDrivers(clock=lambda: 0.0))
 
 
 def pod_of(claim: Claim, *, ask: Ask) -> Pod:
@@ -250,4 +293,4 @@ def held_by(pod: Pod) -> Sequence[AllocatedDevice]:
 
 
 TestView = ViewMachine.TestCase
-TestView.settings = settings(max_examples=25, stateful_step_count=15, deadline=None)
+TestView.settings = settings(max_examples=20, stateful_step_count=15, deadline=None)

@@ -1,5 +1,10 @@
-"""A scheduling cycle beside its twin without caches: both say the same of each job, and give each victim one order."""
+"""A scheduling cycle beside its twin without caches: both say the same of each job, and give each victim one order.
 
+At the end of a cycle it is counted again what the loans count, and that the rooms of those for whom others end are
+kept beside all that has started.
+"""
+
+from collections import Counter
 from collections.abc import Iterable
 from copy import deepcopy
 from typing import Any
@@ -8,12 +13,14 @@ from dovetail.engine.gang.shortage import Shortage
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Claim
 from dovetail.engine.score.fit_cache import FitCache
+from dovetail.gpu.request import WHOLE_MILLI
 from dovetail.queue.backfill.residual import ResidualCapacity
 from dovetail.queue.cycle import SchedulingCycle
 from dovetail.queue.model.candidates import Candidate, Leaving, Room, Sites
 from dovetail.queue.preemption.negative_cache import NegativeCache
-from dovetail.queue.preemption.policy import Evictor
-from dovetail.queue.verdicts import Admitted, Verdict
+from dovetail.queue.preemption.policy import Evictor, Running
+from dovetail.queue.quota_tree.loans import Loans
+from dovetail.queue.verdicts import Admitted, Verdict, Waits
 
 
 class _Residual(ResidualCapacity):
@@ -47,6 +54,7 @@ class CheckedCycle(SchedulingCycle):
         ends = list(leaving)
         self._twin = None if options.get("growth") else self._bare(ledger, sites=sites, leaving=ends, **options)
         super().__init__(ledger, sites=sites, leaving=ends, **options)
+        self._verdicts: dict[str, Verdict] = {}
 
     @staticmethod
     def _bare(ledger: Ledger, *, evictor: Evictor | None = None, gate: Any = None, **options: Any) -> SchedulingCycle:
@@ -59,6 +67,7 @@ class CheckedCycle(SchedulingCycle):
         verdict = super().at(job)
         for victim, by in ordered.items():
             assert self._evictor.orders[victim].by.key == by, f"{victim} ends for {by}, and then for {job.key}"
+        self._verdicts[job.key] = verdict
         if self._twin is not None:
             bare = self._twin.at(job)
             assert _said(verdict) == _said(bare), f"caches of the cycle: {verdict} for {bare}"
@@ -81,6 +90,53 @@ class CheckedCycle(SchedulingCycle):
         super().end()
         if self._twin is not None:
             self._twin.end()
+        if not self.now:
+            # Simulated cycles share what they count.
+            self._check_rooms()
+            self._check_loans()
+
+    def _coming(self) -> dict[str, tuple[Claim, ...]]:
+        """The rooms of the jobs for which others end, by their keys."""
+        rooms = {}
+        for order in self._evictor.orders.values():
+            verdict = self._verdicts[order.by.key]
+            assert isinstance(verdict, Waits), f"{order.victim} ends for {order.by.key}, which has room"
+            assert verdict.kept is not None, f"{order.victim} ends for {order.by.key}, for which no room is kept"
+            rooms[order.by.key] = verdict.kept.claims
+        return rooms
+
+    def _check_rooms(self) -> None:
+        """All that stays, all that has started and all that is kept for those that come fit together."""
+        ended = {key for each in self._evictor.running if self._goes(each) for key in each.claims}
+        stay = [claim for claim in self._ledger.claims() if claim.key not in ended]
+        taken = Counter[str]()
+        for claim in [*stay, *(claim for room in self._coming().values() for claim in room)]:
+            for device in claim.devices:
+                taken[device.uuid] += device.share_milli
+        assert all(milli <= WHOLE_MILLI for milli in taken.values()), f"promised twice: {taken}"
+
+    def _goes(self, each: Running) -> bool:
+        return each.left or each.key in self._evictor.orders
+
+    def _check_loans(self) -> None:
+        """The loans count those that stay, those that have started, and those for which others end."""
+        loans = self._gate.loans
+        if loans is None:
+            return
+        stay = [each.key for each in self._evictor.running if not self._goes(each)]
+        fresh = Loans(loans.tree, charges=loans.charges, running=stay)
+        started = {key: each.claims for key, each in self._verdicts.items() if isinstance(each, Admitted)}
+        for key, claims in (started | self._coming()).items():
+            if claims:
+                fresh.start(key, workers=len(claims))
+        assert _asked(loans) == _asked(fresh)
+
+
+def _asked(loans: Loans) -> object:
+    """What loans answer."""
+    quotas = range(len(loans.tree.nodes))
+    of_quotas = [(loans.used(at), loans.borrowed_milli(at), loans.level(at)) for at in quotas]
+    return of_quotas, loans.outside, {key: (loans.owner(key), loans.firm_room(key)) for key in loans.charges}
 
 
 def _said(verdict: Verdict) -> object:

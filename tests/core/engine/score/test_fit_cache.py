@@ -1,10 +1,13 @@
 """What is kept answers as a judgement from scratch would, whatever happened in between."""
 
+from unittest.mock import patch
+
 import hypothesis.strategies as st
 from hypothesis import given, settings
 
 from dovetail.engine.filter.fit import Fit, check, screen
 from dovetail.engine.ledger.ledger import Ledger
+from dovetail.engine.score import fit_cache as fit_cache_module
 from dovetail.engine.score.fit_cache import MAX_ASKS, FitCache
 from dovetail.engine.score.score import rank
 from tests.core.engine.builders import add_node, hold_devices, make_ask, make_ledger
@@ -17,21 +20,24 @@ ASKS = [
     make_ask("8G,0.25"),
     make_ask("1(T4)"),
 ]
+Step = tuple[str, str, int, str, list[str]]
 
 
 @st.composite
-def steps(draw: st.DrawFn) -> list[tuple[str, str, int, str]]:
+def steps(draw: st.DrawFn) -> list[Step]:
     one = st.tuples(
         st.sampled_from(["place", "release", "node", "drop", "ask"]),
         st.sampled_from(NODES),
         st.integers(0, 4),
         st.sampled_from(["1", "2", "0.5", "8G,0.25"]),
+        # The nodes that are asked about.
+        st.one_of(st.just(NODES), st.lists(st.sampled_from(NODES), min_size=3, max_size=3, unique=True)),
     )
     return draw(st.lists(one, min_size=1, max_size=25))
 
 
-def apply(ledger: Ledger, step: tuple[str, str, int, str]) -> None:
-    what, node, number, text = step
+def apply(ledger: Ledger, step: Step) -> None:
+    what, node, number, text, _ = step
     match what:
         case "place":
             found = check(ledger, ask=make_ask(text), node=node, key=f"pod-{number}")
@@ -45,20 +51,22 @@ def apply(ledger: Ledger, step: tuple[str, str, int, str]) -> None:
             ledger.drop_node(node)
 
 
+# Answers about few nodes keep no rows: here, two are many.
+@patch.object(fit_cache_module, "MANY_NODES", 2)
 @settings(max_examples=80, deadline=None)
 @given(steps())
-def test_what_is_kept_equals_a_judgement_from_scratch(happened: list[tuple[str, str, int, str]]) -> None:
+def test_what_is_kept_equals_a_judgement_from_scratch(happened: list[Step]) -> None:
     ledger = make_ledger(a=2, b=4)
     fit_cache = FitCache(ledger)
     for step in happened:
         apply(ledger, step)
-        ask, key = ASKS[step[2]], f"pod-{step[2]}"
-        expected = screen(ledger, ask=ask, nodes=NODES, key=key)
-        assert fit_cache.best(ask, nodes=NODES, key=key) == expected.fits
+        ask, key, nodes = ASKS[step[2]], f"pod-{step[2]}", step[4]
+        expected = screen(ledger, ask=ask, nodes=nodes, key=key)
+        assert fit_cache.best(ask, nodes=nodes, key=key) == expected.fits
         assert fit_cache.scores(ask, nodes=expected.fits, key=key) == rank(
             ledger, ask=ask, nodes=expected.fits, key=key
         )
-        refusals = fit_cache.refusals(ask, nodes=NODES, key=key)
+        refusals = fit_cache.refusals(ask, nodes=nodes, key=key)
         assert {name: (refusal.kind, refusal.text) for name, refusal in refusals.items()} == {
             name: (refusal.kind, refusal.text) for name, refusal in expected.refusals.items()
         }

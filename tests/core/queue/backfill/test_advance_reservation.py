@@ -87,6 +87,17 @@ def test_times_that_only_touch_are_kept_on_the_same_devices(
     assert sum(each.devices for each in found.get("nlp", ())) == devices
 
 
+@pytest.mark.parametrize(("begins", "devices"), [(0, 2), (1, 2), (2, 0), (3, 0), (4, 2), (5, 2)])
+def test_only_what_overlaps_a_reservation_of_a_pool_that_is_placed_first_is_in_its_way(
+    begins: int, devices: int
+) -> None:
+    """An hour each; the one of the pool, from the third hour to the fourth, is placed first whenever the other is."""
+    of_pool = replace(SOON, name="a", nodes=["n"], at_seconds=2 * HOUR, until_seconds=4 * HOUR)
+    other = replace(SOON, name="b", quota="nlp", at_seconds=begins * HOUR, until_seconds=(begins + 1) * HOUR)
+    found = placed([other, of_pool], ledger=make_ledger(n=2), leaving=())
+    assert sum(each.devices for each in found.get("nlp", ())) == devices
+
+
 @pytest.mark.parametrize(("hours", "kept_back"), [(1.0, False), (1.001, True)])
 def test_a_job_that_ends_when_the_time_comes_may_have_what_is_kept(hours: float, kept_back: bool) -> None:
     found = decide(make_job("x", "2", hours=hours), ledger=make_ledger(n=2))

@@ -10,7 +10,7 @@ import pytest
 
 from dovetail.api.gpuquota import GPUQuota
 from dovetail.engine.score.fit_cache import FitCache
-from dovetail.queue.cycle import SchedulingCycle, admit
+from dovetail.queue.cycle import admit
 from dovetail.queue.limits.guarantees import capacity_of, loans_of, quota_of
 from dovetail.queue.limits.limits import LimitGate, Takes, limits_of
 from dovetail.queue.limits.quota_usage import Counted
@@ -24,6 +24,7 @@ from dovetail.queue.verdicts import Verdict, Waits
 from tests.core.engine.builders import add_node, make_ledger
 from tests.core.queue.backfill.test_backfill import make_job
 from tests.core.queue.quota_tree.builders import make_quota
+from tests.core.queue.twin import CheckedCycle
 
 # Name, namespace, GPUs of each worker, and more facts of a running job.
 Runs = tuple[str, str, str, dict[str, Any]]
@@ -279,8 +280,9 @@ def decide(
     negative_cache = negative_cache or NegativeCache()
     evictor = Evictor(running=running, rules=case.rules, pause=pause, negative_cache=negative_cache)
     gate = LimitGate(terms, running=[each.uid for each in counted if not each.queued], loans=loans)
-    look = SchedulingCycle(ledger, sites={}, gate=gate, evictor=evictor)
+    look = CheckedCycle(ledger, sites={}, gate=gate, evictor=evictor)
     verdicts = [look.at(job) for job in look.in_order(waiting)]
+    look.end()
     ends = {key: order.by.key for key, order in evictor.orders.items()}
     return {key.removeprefix("uid-"): by.removeprefix("uid-") for key, by in ends.items()}, verdicts
 

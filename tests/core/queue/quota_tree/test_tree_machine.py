@@ -171,6 +171,7 @@ class TreeMachine(QueueMachine):
             if isinstance(verdict, Admitted):
                 self.start(job, verdict)
                 self.started.add(job.key)
+        look.end()
         self.reserved = look.reservation
         self.told = {key: each.by.key for key, each in evictor.orders.items()}
 
