@@ -12,6 +12,7 @@ from tests.containers import items_by_attribute
 from tests.core.kube.api import Api
 from tests.operator_.builders import NOW, at, condition, make_child, make_job, make_pod, make_state
 from tests.operator_.controller.test_controller import Rig
+from tests.operator_.state.test_store import report
 
 JOBS = 150
 # Containers that drop their oldest items: the number that each may have.
@@ -42,6 +43,7 @@ def come_and_go(rig: Rig, *, first: int) -> None:
         assert len(list(decide(rig.state, cycle=survey(rig.state, now=NOW)))) == 1
         changes.child_event("ADDED", child(number))
         changes.pod_event("ADDED", pod(number, phase="Running"))
+        changes.gpunode_event("MODIFIED", report("a", devices=1, utilization=0.5))
         changes.job_event("MODIFIED", job(number, phase="Running"))
         assert not list(decide(rig.state, cycle=survey(rig.state, now=NOW)))
         changes.pod_event("MODIFIED", pod(number, phase="Succeeded"))

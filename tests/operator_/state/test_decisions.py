@@ -4,6 +4,7 @@ from datetime import timedelta
 
 import pytest
 
+from dovetail.api.gpujob import Placement, PlannedWorker
 from dovetail.jobs.obstacle import Obstacle
 from dovetail_operator.job.observation import Notice
 from dovetail_operator.state.decisions import Decisions
@@ -13,6 +14,7 @@ NOTICE = Notice(by="uid-y", message="", grace_seconds=30)
 SECOND = timedelta(seconds=1)
 A, B = make_job("a"), make_job("b")
 KEYS = (A.metadata.uid, B.metadata.uid)
+PLAN = Placement(generation=1, nodes=[], worker=PlannedWorker(request="1", mode="Exclusive"))
 
 
 @pytest.fixture
@@ -173,8 +175,12 @@ def test_a_deleted_job_leaves_no_decision_and_takes_none_of_another(table: Decis
         table.set_number(job.metadata.uid, number=3)
     table.set_notices(dict.fromkeys(KEYS, NOTICE))
     table.set_overtaken(dict.fromkeys(KEYS, "no room"))
+    table.set_replacements(dict.fromkeys(KEYS, PLAN))
+    for uid in KEYS:
+        table.set_reshape_problem(uid, message="the agent is away")
     table.drop(A)
-    for column in (table.verdicts, table.notices, table.overtaken, table.numbers):
+    for column in (table.verdicts, table.notices, table.overtaken, table.numbers, table.replacements):
         assert list(column) == [B.metadata.uid]
+    assert [table.reshape_problem(uid) for uid in KEYS] == ["", "the agent is away"]
     assert (A.metadata.uid in table.failures, B.metadata.uid in table.failures) == (False, True)
     assert (table.refusal_of(A, now=NOW), table.leaves_alone(A.metadata.uid)) == (None, True)

@@ -102,6 +102,7 @@ def test_a_version_that_cannot_be_read_is_of_the_stored_job_until_one_can() -> N
     meta = ObjectMeta(name="x", namespace="team", uid="uid-x")
     assert not state.store.job_unreadable(meta, message="odd")
     job = with_job(state)
+    with_job(state, "y")
     other = ObjectMeta(name="x", namespace="team", uid="uid-other")
     assert not state.store.job_unreadable(other, message="odd")
     assert not state.store.is_unreadable("team/x")

@@ -48,9 +48,11 @@ class Server:
             raise Conflict(Status(code=409, reason="Conflict"))
         return self._put(body)
 
-    async def delete(self, _resource: Any, name: str, **_: Any) -> None:
+    async def delete(self, _resource: Any, name: str, *, uid: str) -> None:
         if name not in self.objects:
             raise NotFound(Status(code=404, reason="NotFound"))
+        if uid != self.objects[name].metadata.uid:
+            raise Conflict(Status(code=409, reason="Conflict"))
         self._tell("DELETED", self.objects.pop(name))
         self.deleted.append(name)
 
