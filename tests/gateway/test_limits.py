@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from dovetail_gateway.access.limits import Addresses, RateLimit, Rates, source
+from dovetail.process.rate_limit import Allowance
+from dovetail_gateway.access.limits import Addresses, Budgets, RateLimit, Rates, source
 from dovetail_gateway.app import Options
 from tests.gateway.api_server import EDIT, GatewayApiServer, User
 from tests.gateway.served import serving
@@ -28,6 +29,15 @@ def test_users_have_a_limit_of_their_own_that_no_address_uses_up() -> None:
     assert [limit.wait_of_address("a") > 0 for _ in range(3)] == [False, False, True]
     assert [limit.wait_of_user("rita") > 0 for _ in range(3)] == [False, False, True]
     assert limit.wait_of_user("rob") == 0
+
+
+def test_of_more_users_than_are_counted_those_who_spent_last_keep_their_debt(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dovetail_gateway.access.limits._MOST_KEYS", 2)
+    budgets = Budgets(Allowance(burst=2, every_seconds=10.0), clock=lambda: 0.0)
+    for user in ("ann", "bob", "ann", "carl"):
+        budgets.spend(user)
+    assert [budgets.wait_seconds(user) for user in ("ann", "bob", "carl")] == [10.0, 0.0, 0.0]
+    assert len(budgets._spendings) == 2
 
 
 def test_a_limit_counts_all_addresses_of_an_ipv6_network_as_one() -> None:

@@ -1,6 +1,7 @@
 """What the API server is asked about users, how long an answer counts, and what that costs at most."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -190,14 +191,22 @@ async def test_an_answer_counts_for_its_time(api: GatewayApiServer, reviews: Rev
     assert asked_about(api, "rita") == ["red", "red"]
 
 
-@pytest.mark.parametrize(("act", "seconds"), [(READ, SHORT_DENIED_SECONDS), (READ_RED, DENIED_SECONDS)])
+@pytest.mark.parametrize(
+    ("act", "seconds"),
+    [
+        (READ, SHORT_DENIED_SECONDS),
+        (READ_RED, DENIED_SECONDS),
+        (Act(verb="watch", namespace="red"), SHORT_DENIED_SECONDS),
+        (Act(verb="create", namespace="red"), SHORT_DENIED_SECONDS),
+    ],
+)
 async def test_a_denial_counts_for_its_time(
     api: GatewayApiServer, reviews: Reviews, clock: Clock, act: Act, seconds: float
 ) -> None:
     for now in (0.0, seconds * 0.8, seconds * 1.01):
         clock.now = now
         assert not await reviews.may(caller("nobody-token"), act=act)
-    assert len(asked_about(api, "nina")) == 2
+    assert api.reviews == [("nina", act.verb, act.namespace)] * 2
 
 
 async def test_a_denial_ends_where_rights_change_and_counts_little_until_all_know_of_the_change(
@@ -254,6 +263,53 @@ async def test_a_token_that_is_deleted_ends_although_another_of_its_user_lives(
     with pytest.raises(Unauthorized):
         await reviews.may(caller(one), act=READ_RED)
     assert await reviews.may(caller(two), act=READ_RED)
+
+
+async def test_who_was_asked_about_in_the_last_minute_is_known_without_a_question(
+    api: GatewayApiServer, reviews: Reviews, clock: Clock
+) -> None:
+    """Limits count by the name then, so that an old answer would count one user's requests for another one."""
+    rita, found = caller("red-token"), list[bool]()
+    await reviews.who(rita)
+    for seconds in (KNOWN_SECONDS * 0.99, KNOWN_SECONDS):
+        clock.now = seconds
+        found.append(reviews.identities.known(rita) is not None)
+    assert (found, api.identified, reviews.identities.known(caller("no-token"))) == ([True, False], ["rita"], None)
+
+
+async def test_of_many_tokens_those_used_last_stay_known_of_one_user_and_of_all(
+    api: GatewayApiServer, reviews: Reviews, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dovetail_gateway.access.identities._MOST_OF_ONE", 2)
+    monkeypatch.setattr("dovetail_gateway.access.identities._MOST", 3)
+    ann, bob = many_tokens(api, User("ann"), number=3), many_tokens(api, User("bob"), number=2)
+
+    async def known_after(*tokens: str) -> list[str]:
+        for token in tokens:
+            await reviews.who(caller(token))
+        return [each for each in [*ann, *bob] if reviews.identities.known(caller(each)) is not None]
+
+    assert await known_after(ann[0], ann[1], ann[0], ann[2]) == [ann[0], ann[2]]
+    assert await known_after(bob[0], ann[0], bob[1]) == [ann[0], bob[0], bob[1]]
+
+
+async def test_a_known_user_is_asked_about_again_in_its_own_turn_and_not_in_that_of_its_address(
+    api: GatewayApiServer, reviews: Reviews, clock: Clock
+) -> None:
+    await reviews.who(caller("red-token"), address="192.0.2.1")
+    clock.now = KNOWN_SECONDS
+    turns = list[str]()
+    queue = reviews.identities._queue
+    slot = queue.slot
+
+    def slot_of(user: str) -> Any:
+        turns.append(user)
+        return slot(user)
+
+    queue.slot = slot_of  # type: ignore[method-assign]
+    for token in ("red-token", "reader-token"):
+        await reviews.who(caller(token), address="192.0.2.1")
+    assert turns == ["rita", "address 192.0.2.1"]
 
 
 async def test_an_unknown_token_is_asked_about_once_in_a_while(
