@@ -3,6 +3,7 @@
 import asyncio
 import secrets
 from collections.abc import Sequence
+from http import HTTPStatus
 from typing import Any, Final
 
 from dovetail.answers.inventory import NodeUse
@@ -12,7 +13,7 @@ from dovetail.api.resources import GPUJOBS
 from dovetail.decoding import UnreadableError, convert
 from dovetail.gpu.request import WHOLE_MILLI
 from dovetail.kube.client import Client
-from dovetail.kube.errors import NotFound
+from dovetail.kube.errors import NotFound, StatusError
 from dovetail_gateway.access.callers import Caller, Clients
 from dovetail_gateway.access.reviews import Act, Reviews
 from dovetail_gateway.cluster.answers import Answers
@@ -94,16 +95,15 @@ class Allocations:
             return _no(reason="ExceedsCapacity", message=f"{asked.message}; {asked.suggestion}")
         name = _PREFIX + secrets.token_hex(5)
         manifest = {"metadata": {"name": name, "generateName": _PREFIX}, "spec": asked.spec}
-        async with self._clients.client_for(call.caller) as client:
-            await client.create(GPUJOBS, body=manifest, as_type=GPUJob, namespace=self._namespace, strict=True)
-        holds = False
+        creating, holds = asyncio.ensure_future(self._create(call.caller, manifest=manifest)), False
         try:
+            await asyncio.shield(creating)
             job = await self._cache.until(f"{self._namespace}/{name}", holds=_is_decided, seconds=self._wait_seconds)
             holds = job is not None and _holds(job)
         finally:
-            # Also when the client has hung up: it cannot release what it does not know of.
+            # Also when the client has hung up, or no answer says whether it was created: nobody could release it.
             if not holds:
-                await self._withdraw(call.caller, name=name)
+                await self._withdraw(call.caller, name=name, creating=creating)
         if job is None or not holds:
             return _refused(job, seconds=self._wait_seconds)
         return Answer(value=self._allocated(job, wanted=call.body))
@@ -134,10 +134,18 @@ class Allocations:
         job = await self._read(client, name=name)
         await client.delete(GPUJOBS, name=name, namespace=self._namespace, uid=job.metadata.uid)
 
-    async def _withdraw(self, caller: Caller, *, name: str) -> None:
-        """Delete the reservation even if this request is cancelled meanwhile."""
+    async def _create(self, caller: Caller, *, manifest: dict[str, Any]) -> None:
+        async with self._clients.client_for(caller) as client:
+            await client.create(GPUJOBS, body=manifest, as_type=GPUJob, namespace=self._namespace, strict=True)
+
+    async def _withdraw(self, caller: Caller, *, name: str, creating: asyncio.Future[None]) -> None:
+        """Delete the reservation even if this request is cancelled meanwhile. One that was refused is not there."""
 
         async def delete() -> None:
+            # A deletion must not overtake what it deletes.
+            await asyncio.wait({creating})
+            if not creating.cancelled() and _is_refusal(creating.exception()):
+                return
             async with self._clients.client_for(caller) as client:
                 try:
                     await client.delete(GPUJOBS, name=name, namespace=self._namespace)
@@ -231,6 +239,11 @@ def _nothing_works(nodes: Sequence[NodeUse]) -> str:
     """Why no GPU of the cluster takes work, as the first one says; empty where one does."""
     uses = [use for node in nodes for use in node.uses if not use.is_instance]
     return "" if any(use.takes_work for use in uses) else next((use.reason for use in uses), "")
+
+
+def _is_refusal(error: BaseException | None) -> bool:
+    """Whether the API server has said that the write did not happen. A proxy's 504 does not say so."""
+    return isinstance(error, StatusError) and error.code < HTTPStatus.INTERNAL_SERVER_ERROR
 
 
 def _is_decided(job: GPUJob | None) -> bool:
