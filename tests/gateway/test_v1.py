@@ -13,6 +13,7 @@ from dovetail.gpu.models import nominal_gb
 from dovetail_gateway.access.legacy_account import Account
 from dovetail_gateway.access.visibility import EVERYTHING
 from dovetail_gateway.app import Options
+from dovetail_gateway.v1.allocations import suggestion
 from dovetail_gateway.v1.request import NoSuchGPU, reservation
 from dovetail_gateway.v1.setup import pytorch, tensorflow
 from dovetail_gateway.v1.status import node_data, node_row
@@ -177,6 +178,72 @@ async def test_an_allocation_is_a_reservation_of_the_caller_that_holds_its_devic
     released = await red.ask("DELETE", f"{ROOT}/allocations/{name}", token="red-token")
     again = await red.ask("DELETE", f"{ROOT}/allocations/{name}", token="red-token")
     assert (released.json["released"], again.json["released"], again.status) == (True, False, 200)
+
+
+def held(node: str, index: int, **share: int) -> dict[str, Any]:
+    whole = {"shareMilli": 1000, "memoryMiB": 32217}
+    return {"worker": 0, "node": node, "index": index, "uuid": f"{node}-{index}"} | whole | share
+
+
+async def test_an_allocation_over_two_nodes_is_described_by_its_first_node_and_its_smallest_device(
+    api: GatewayApiServer, red: Face
+) -> None:
+    asked = {"gpu_count": 4, "distributed_training": True}
+    asking = asyncio.create_task(red.ask("POST", f"{ROOT}/allocate", token="red-token", json=asked))
+    name = await _reserved(api)
+    api.run(
+        f"red/{name}", devices=[held("b", 3), held("b", 2), held("a", 4, shareMilli=250, memoryMiB=8192), held("a", 5)]
+    )
+    found = (await asking).json
+    config = found["gpu_config"]
+    assert (found["node_name"], config["nodes"], config["visible_devices"]) == ("b", ["b", "a"], "3,2")
+    assert (config["gpu_count"], config["memory_gb"]) == (4, 8.0)
+    body = {**asked, "gpu_count": 1, "allocation_id": name}
+    for framework, strategy in (("pytorch", "ddp"), ("tensorflow", "MultiWorkerMirroredStrategy")):
+        setup = (await red.ask("POST", f"{ROOT}/setup-{framework}", token="red-token", json=body)).json
+        spread = setup["distribution"]
+        assert (setup["visible_devices"], setup["memory_limit_mib"]) == ("b-3,b-2", 8192)
+        assert (spread["strategy"], spread["world_size"], spread["processes_per_node"]) == (strategy, 4, 2)
+        assert (spread["nodes"], spread["master_address"]) == (["b", "a"], "b")
+        assert setup["environment"]["CUDA_VISIBLE_DEVICES"] == "b-3,b-2"
+
+
+T4: dict[str, Any] = {"model": "T4", "memoryMiB": 15360}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "nodes", "sentence"),
+    [
+        (
+            {"gpu_count": 9},
+            [use_of("a", gpus=4), use_of("b", gpus=3)],
+            "ask for at most 4 GPUs: as many are free on one node",
+        ),
+        (
+            {"gpu_count": 9, "distributed_training": True},
+            [use_of("a", gpus=4), use_of("b", gpus=3)],
+            "ask for at most 7 GPUs: as many are free in all",
+        ),
+        (
+            {"gpu_count": 9, "gpu_type": "T4"},
+            [use_of("a"), use_of("b", gpus=2, **T4)],
+            "ask for at most 2 T4: as many are free on one node",
+        ),
+        (
+            {"gpu_type": "V100", "memory_gb": 16},
+            [use_of("b", gpus=2, **T4)],
+            "ask for another gpu_type or at most 16 GB: no V100 of that size is free",
+        ),
+        ({}, [], "no GPU is free: wait until a job ends, or allocate with a higher priority"),
+    ],
+)
+def test_what_would_fit_is_suggested(wanted: dict[str, Any], nodes: list[NodeUse], sentence: str) -> None:
+    assert suggestion(Wanted(**wanted), nodes=nodes, specs={}) == sentence
+
+
+def test_where_no_device_takes_work_its_reason_is_suggested() -> None:
+    sick = use_of("a", gpus=1, health="Unhealthy", healthReason="XID 79")
+    assert "no GPU takes work: " in suggestion(Wanted(), nodes=[sick], specs={})
 
 
 async def _reserved(api: GatewayApiServer) -> str:
