@@ -40,7 +40,7 @@ class GatewayApiServer(ApiServer):
     the users of SelfSubjectReviews.
 
     A log that is followed ends once `log_ends` is set. `log_refusal`: logs get that answer.
-    `answer` is the status of every HistoryQuery, `questions` are their specs.
+    `events` are those of every object. `answer` is the status of every HistoryQuery, `questions` are their specs.
     Watches show changes `late_seconds` after they happen.
     """
 
@@ -72,6 +72,9 @@ class GatewayApiServer(ApiServer):
         self.questions: list[dict[str, Any]] = []
         self.answer: dict[str, Any] = {"answered": True, "records": [], "next": ""}
         self.log_refusal: tuple[int, str] | None = None
+        self.events: list[dict[str, Any]] = [
+            {"metadata": {"name": "e"}, "type": "Normal", "reason": "Queued", "message": "it waits"}
+        ]
         self.late_seconds = 0.0
         self._uids = itertools.count(1)
 
@@ -145,9 +148,8 @@ class GatewayApiServer(ApiServer):
         return web.json_response({"status": {"token": "red-token"}}, status=201)
 
     async def _events(self, request: web.Request) -> web.Response:
-        event = {"metadata": {"name": "e"}, "type": "Normal", "reason": "Queued", "message": "it waits"}
         refused = self._refused(request, "list", "x")
-        return refused or web.json_response({"metadata": {"resourceVersion": "1"}, "items": [event]})
+        return refused or web.json_response({"metadata": {"resourceVersion": "1"}, "items": self.events})
 
     async def _ask(self, request: web.Request) -> web.Response:
         if refused := self._refused(request, "create", "query"):

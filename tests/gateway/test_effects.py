@@ -1,10 +1,15 @@
 """What else a change to a job would do: true for every caller, and no name of another tenant."""
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
 
+from dovetail.api.gpujob import GPUJob
+from dovetail.decoding import decode
+from dovetail_gateway.v3.effects import _changed
+from dovetail_gateway.v3.types.effects import PlannedChange
 from tests.gateway.api_server import GatewayApiServer
 from tests.gateway.builders import make_job
 from tests.gateway.served import Face
@@ -49,6 +54,27 @@ async def asked(face: Face, change: dict[str, Any], *, token: str = "red-token")
     assert found.status == 200, found.text
     answer: dict[str, Any] = found.json
     return answer
+
+
+@pytest.mark.parametrize(
+    ("spec", "change", "expected"),
+    [
+        ({}, {}, (False, False, 10)),
+        ({}, {"cancel": True}, (True, False, 10)),
+        ({"cancel": True}, {"priority": 5}, (True, False, 5)),
+        ({"suspend": True}, {"priority": 5}, (False, True, 5)),
+        ({"suspend": True}, {"held": False}, (False, False, 10)),
+        ({"suspend": False}, {"held": True}, (False, True, 10)),
+        ({"priority": 7}, {"held": True}, (False, True, 7)),
+        ({"priority": 7}, {"priority": 0}, (False, False, 0)),
+    ],
+)
+def test_what_a_change_does_not_name_stays_as_it_is(
+    spec: dict[str, Any], change: dict[str, Any], expected: tuple[bool, bool, int]
+) -> None:
+    job = decode(json.dumps(make_job("j", namespace="red", **({"priority": 10} | spec))), as_type=GPUJob)
+    found = _changed(job, by=PlannedChange(**change)).spec
+    assert (found.cancel, found.suspend, found.priority) == expected
 
 
 @pytest.mark.usefixtures("busy")

@@ -7,7 +7,7 @@ import pytest
 
 from dovetail.answers.inventory import NodeUse, take
 from dovetail.api.builtin import Node
-from dovetail.api.gpunode import GPUNode
+from dovetail.api.gpunode import LOST, GPUNode
 from dovetail.decoding import convert
 from dovetail.gpu.models import nominal_gb
 from dovetail_gateway.access.legacy_account import Account
@@ -206,6 +206,14 @@ async def test_an_allocation_over_two_nodes_is_described_by_its_first_node_and_i
         assert (spread["strategy"], spread["world_size"], spread["processes_per_node"]) == (strategy, 4, 2)
         assert (spread["nodes"], spread["master_address"]) == (["b", "a"], "b")
         assert setup["environment"]["CUDA_VISIBLE_DEVICES"] == "b-3,b-2"
+
+
+def test_a_device_that_is_lost_counts_as_neither_idle_nor_busy() -> None:
+    made = make_gpunode("a", gpus=3, utilization=0.6)
+    made["status"]["devices"][1] |= {"health": "Unhealthy", "healthReason": LOST}
+    gpunode, node = convert(made, as_type=GPUNode), convert(make_node("a"), as_type=Node)
+    row = node_row(take([gpunode], pods=[], scheduler="", namespace="", nodes=[node]).nodes["a"])
+    assert (row.utilization, row.available_gpus) == (0.6, 2)
 
 
 T4: dict[str, Any] = {"model": "T4", "memoryMiB": 15360}

@@ -170,6 +170,7 @@ async def test_a_dry_run_creates_nothing(api: GatewayApiServer, face: Face) -> N
         ({"held": True}, {"suspend": True}),
         ({"held": False}, {"suspend": False}),
         ({"priority": 20}, {"priority": 20}),
+        ({"priority": 0}, {"priority": 0}),
         ({"renew": True}, {"reservation": {"durationSeconds": 60, "renewTime": "2026-11-01T12:00:00Z"}}),
     ],
 )
@@ -277,6 +278,24 @@ async def test_the_events_of_a_job_come_with_the_callers_token(api: GatewayApiSe
     found = await face.get(f"{TRAIN}/events", token="red-token")
     assert [(row["reason"], row["message"]) for row in found.json["items"]] == [("Queued", "it waits")]
     assert api.requests[-1][:2] == ("rita", "list")
+
+
+async def test_events_come_in_the_order_of_their_last_time_and_each_counts_once_at_least(
+    api: GatewayApiServer, face: Face
+) -> None:
+    def event(reason: str, **changes: Any) -> dict[str, Any]:
+        return {"metadata": {"name": reason}, "type": "Normal", "reason": reason, "message": "m"} | changes
+
+    times = {"firstTimestamp": "2026-11-01T01:00:00Z", "lastTimestamp": "2026-11-01T03:00:00Z"}
+    api.events = [
+        event("Often", count=7, **times),
+        event("Once", firstTimestamp="2026-11-01T02:00:00Z"),
+        event("Undated"),
+    ]
+    found = (await face.get(f"{TRAIN}/events", token="red-token")).json["items"]
+    assert [(row["reason"], row["count"], row["at"]) for row in found] == [
+        ("Undated", 1, None), ("Once", 1, "2026-11-01T02:00:00Z"), ("Often", 7, "2026-11-01T03:00:00Z"),
+    ]  # fmt: skip
 
 
 async def test_quotas_show_the_callers_namespaces_and_count_the_others(api: GatewayApiServer, face: Face) -> None:
