@@ -50,6 +50,15 @@ def test_a_session_ends_after_idle_time_and_every_use_counts() -> None:
     assert sessions.caller_of(session) is None
 
 
+@pytest.mark.parametrize(("lives", "renewed_after"), [(3600, 3540), (121, 61), (120, 60), (60, 30), (10, 5)])
+def test_a_token_is_renewed_a_minute_before_its_end_or_after_half_its_life(lives: int, renewed_after: int) -> None:
+    sessions = Sessions(clock=Clock())
+    session = sessions.open(caller_of(token_of(expiring(1000 + lives))), holder=RITA, refresh_token="r")
+    found = sessions.find(session)
+    assert found is not None
+    assert found.renew_at == 1000 + renewed_after
+
+
 def test_a_session_ends_with_its_token() -> None:
     clock = Clock()
     sessions = Sessions(clock=clock)
