@@ -71,7 +71,7 @@ async def test_a_task_that_is_cancelled_gives_its_gpu_back(airflow: Run, client:
     async with airflow() as task:
         await clients.until_pods(client, namespace=jobs.namespace, holds=partial(all_run, count=1))
         await task.prints("base")
-        task.interrupt()
+        task.terminate()
         await clients.until_pods(client, namespace=jobs.namespace, holds=lambda pods: not pods)
         assert await task.ends() != 0
     await clients.until_nothing_is_held(client, namespace=jobs.namespace)

@@ -7,6 +7,7 @@ A file `NAME.in` has the versions that a client is tested with, and `NAME.txt` t
 import asyncio
 import os
 import signal
+import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -14,8 +15,9 @@ from pathlib import Path
 from typing import Final
 
 from dovetail import names
-from dovetail.api.builtin import Event, Pod
+from dovetail.api.builtin import Event, Pod, is_terminal
 from dovetail.api.gpujob import GPUJob
+from dovetail.api.gpujob.enums import FINISHED
 from dovetail.api.resources import EVENTS, GPUJOBS, PODS
 from dovetail.kube.client import Client
 from dovetail_sandbox.cluster import Cluster
@@ -64,9 +66,9 @@ class Program:
         async with asyncio.timeout(CLIENT_SECONDS):
             return await self.process.wait()
 
-    def interrupt(self, number: signal.Signals = signal.SIGTERM) -> None:
-        """Send it a signal, as its user or its supervisor does."""
-        self.process.send_signal(number)
+    def terminate(self) -> None:
+        """End it as a supervisor does."""
+        self.process.terminate()
 
 
 @asynccontextmanager
@@ -74,16 +76,17 @@ async def running(
     *command: str, folder: Path, sandbox: Cluster, environment: Mapping[str, str] | None = None
 ) -> AsyncIterator[Program]:
     """A client's process in `folder`, with the sandbox's kubeconfig; it ends with the context."""
-    log = folder / "program.log"
     variables = {**os.environ, "HOME": str(folder), "KUBECONFIG": str(sandbox.kubeconfig), **(environment or {})}
-    with log.open("wb") as output:
+    with tempfile.NamedTemporaryFile(dir=folder, prefix="program-", suffix=".log", delete=False) as output:
+        log = Path(output.name)
         process = await asyncio.create_subprocess_exec(
             *command, cwd=folder, env=variables, stdout=output, stderr=output, start_new_session=True
         )
+        program = Program(process, log)
         try:
-            yield Program(process, log)
+            yield program
         except BaseException as error:
-            error.add_note(log.read_text(encoding="utf-8", errors="replace")[-4000:])
+            error.add_note(program.printed()[-4000:])
             raise
         finally:
             with suppress(ProcessLookupError):
@@ -125,12 +128,20 @@ async def announced(client: Client, *, pod: Pod, text: str) -> None:
 
 
 async def until_nothing_is_held(client: Client, *, namespace: str) -> None:
-    """Wait until no pod of a namespace has devices, and no job of it has a plan."""
+    """Wait until no pod of a namespace that has not ended has devices, and no job has a seat for a pod."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         while True:
             pods, _ = await client.list(PODS, as_type=Pod, namespace=namespace)
             jobs, _ = await client.list(GPUJOBS, as_type=GPUJob, namespace=namespace)
-            holding = [pod for pod in pods if names.ALLOCATION in pod.metadata.annotations]
-            if not holding and not any(job.status.placement for job in jobs):
+            alive = [pod for pod in pods if not is_terminal(pod.status.phase)]
+            holding = [pod for pod in alive if names.ALLOCATION in pod.metadata.annotations]
+            planned = [job for job in jobs if job.status.phase not in FINISHED and _seats(job)]
+            if not holding and not planned:
                 return
             await asyncio.sleep(0.1)
+
+
+def _seats(job: GPUJob) -> int:
+    """How many pods the extender keeps room for."""
+    plan = job.status.placement
+    return 0 if plan is None else sum(node.workers for node in plan.nodes) - len(plan.released)
