@@ -18,7 +18,7 @@ from dovetail.engine.score.fit_cache import FitCache
 from dovetail.jobs.cpu_fallback import BUSY, NEVER_SERVED, on_cpu
 from dovetail.queue.backfill.advance_reservation import Windows, reserve_around
 from dovetail.queue.backfill.attempts import Tries
-from dovetail.queue.backfill.reservation import Reservation, kept_now, set_aside
+from dovetail.queue.backfill.reservation import Reservation, kept_now
 from dovetail.queue.backfill.residual import ResidualCapacity
 from dovetail.queue.growing.growth import Growth
 from dovetail.queue.model.candidates import Candidate, Leaving, Room, Sites, commit, find_room, helps, order
@@ -361,15 +361,11 @@ class SchedulingCycle:
         if not self._windows.wanted and not delayed:
             return None
 
-        def beside(ledger: Ledger) -> Ledger:
+        def kept(ledger: Ledger) -> list[Reservation]:
             at = self._now + in_seconds
-            for each in self._windows.after(job, ledger=ledger, leaving=self.leaving, start_seconds=at):
-                ledger = set_aside(each, ledger=ledger, leaving=self.leaving)
-            for each in delayed:
-                ledger = set_aside(each, ledger=ledger, leaving=self.leaving)
-            return ledger
+            return [*self._windows.after(job, ledger=ledger, leaving=self.leaving, start_seconds=at), *delayed]
 
-        return beside
+        return Beside(kept=kept, leaving=self._ends.values())
 
     def _delayed_by(self, job: Candidate, *, in_seconds: float = 0.0) -> list[Reservation]:
         """The reservations of other jobs that this one would delay: those that begin before it ends."""
@@ -430,14 +426,9 @@ class SchedulingCycle:
 
     def _drop_reservation(self, job: Candidate) -> None:
         """Drop what is reserved for a job that starts."""
-        if any(each.job.key == job.key for each in self._owed):
-            self._owed = [each for each in self._owed if each.job.key != job.key]
-            self._kept.forget()
+        # A cycle judges each job once, so only the reservation that outlives a simulated cycle can be of this job.
         if self.reservation is not None and self.reservation.job.key == job.key:
             self.reservation = None
-            self._kept.forget()
-        if self._second is not None and self._second.job.key == job.key:
-            self._second = None
             self._kept.forget()
 
     def _admitted(self, job: Candidate, *, room: Room) -> Admitted:

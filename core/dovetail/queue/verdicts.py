@@ -5,11 +5,9 @@ from dataclasses import dataclass
 import msgspec
 
 from dovetail.api.gpujob import Provisioning, QueuePlace, Reason
-from dovetail.engine.filter.messages import gpus
 from dovetail.engine.gang.shortage import Shortage
 from dovetail.engine.model.claims import Ask, Claim
 from dovetail.queue.backfill.reservation import Reservation
-from dovetail.queue.dependencies import with_number
 from dovetail.queue.model.candidates import Candidate
 
 
@@ -74,18 +72,14 @@ def short_of(job: Candidate, *, shortage: Shortage) -> Waits:
 
 def kept_back(job: Candidate, *, by: Reservation, shortage: Shortage) -> Waits:
     """The verdict on a job that fits only on devices that a reservation keeps."""
+    message = f"{shortage.message}; {by.words_for(job)}"
     if by.words:
-        return Waits(key=job.key, reason="Reserved", message=f"{shortage.message}; {by.words}")
-    namespace, _, name = by.job.name.partition("/")
-    # Tenants must not see the names of other namespaces.
-    is_near = job.name.partition("/")[0] == namespace
-    who = with_number(name, number=by.job.number) if is_near else "a job of another namespace"
+        return Waits(key=job.key, reason="Reserved", message=message)
     above = by.job.priority > job.priority
     before = "which has used less recently" if by.job.share < job.share else "which is older"
-    kept = "is" if by.devices == 1 else "are"
     rank = f"of priority {by.job.priority}" if above else before
     return Waits(
         key=job.key,
         reason="Priority" if above else "Reserved",
-        message=f"{shortage.message}; {gpus(by.devices)} {kept} kept for {who}, {rank}",
+        message=f"{message}, {rank}",
     )

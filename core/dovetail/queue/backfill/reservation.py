@@ -7,9 +7,11 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from dovetail.engine.filter.messages import gpus
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Claim
 from dovetail.engine.score.fit_cache import FitCache
+from dovetail.queue.dependencies import with_number
 from dovetail.queue.model.candidates import Candidate, Leaving, NoRoom, Room, Sites, find_room
 
 
@@ -34,6 +36,16 @@ class Reservation:
     def devices(self) -> int:
         """The number of devices that are kept."""
         return sum(len(claim.devices) + claim.picked for claim in self.claims)
+
+    def words_for(self, job: Candidate) -> str:
+        """What is kept from another job, and for whom."""
+        if self.words:
+            return self.words
+        namespace, _, name = self.job.name.partition("/")
+        # Tenants must not see the names of other namespaces.
+        is_near = job.name.partition("/")[0] == namespace
+        who = with_number(name, number=self.job.number) if is_near else "a job of another namespace"
+        return f"{gpus(self.devices)} {'is' if self.devices == 1 else 'are'} kept for {who}"
 
 
 def reserve(job: Candidate, *, ledger: Ledger, sites: Sites, leaving: Iterable[Leaving]) -> Reservation | None:

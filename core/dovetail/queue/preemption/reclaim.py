@@ -42,6 +42,8 @@ class Reclaim:
         # Why no search of a shape for an owner found victims, in this cycle. The third part is None, or what keeps the
         # job waiting besides room: that is no reason for jobs of the same shape that nothing else keeps waiting.
         self._refused: dict[_Key, str] = {}
+        # The reservation without which such a search would have found some.
+        self._kept_back: dict[_Key, Reservation] = {}
         # The jobs that are counted although they wait: others end for them, and their turn has not come.
         self._expected: set[str] = set()
         # The reasons of `owner_or_refusal` since the loans last changed, by shape and the identity of the charge:
@@ -176,7 +178,9 @@ class Reclaim:
 
     def refusal_clause(self, job: Candidate, *, owner: int) -> str:
         """The end of the message of a job for which nothing comes back: why; empty where nothing was sought."""
-        return self._refused.get((job.shape, owner, None), "")
+        key = job.shape, owner, None
+        kept = self._kept_back.get(key)
+        return self._refused.get(key, "") + ("" if kept is None else f": {kept.words_for(job)}")
 
     def _message(self, job: Candidate, *, owner: int) -> str:
         return f"Is ended for GPUQuota {self._guarantee(owner)}, and a job of it needs {job.gpus:g}"
@@ -250,6 +254,7 @@ class Reclaim:
             # The message stays what the last search found.
             says = searches.turns.has_failed(job.key)
             self._refused[key] = self._why_nothing(job, owner=owner, willing=willing) if says else ""
+            self._note_kept(key, by=searches.turns.kept_back(job.key))
             return None
         found = None
         if not known:
@@ -257,11 +262,17 @@ class Reclaim:
                 found = self._choice(proofs, owner=owner, willing=willing).cheapest()
             if found is not None:
                 return found
-            searches.turns.failed(job.key)
+            kept = proofs.kept_back(willing)
+            self._note_kept(key, by=kept)
+            searches.turns.failed(job.key, kept=kept)
             if lasting:
                 negative.record(job.key, asked=question(), most=len(willing))
         self._refused[key] = self._why_nothing(job, owner=owner, willing=willing)
         return None
+
+    def _note_kept(self, key: _Key, *, by: Reservation | None) -> None:
+        if by is not None:
+            self._kept_back[key] = by
 
     def end(self) -> None:
         """Note that all waiting jobs have their verdict."""

@@ -3,18 +3,16 @@
 The fewest go, then those of the lowest priority, then the youngest.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, combinations, islice
 from typing import Final
 
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.score.fit_cache import FitCache
-from dovetail.queue.model.candidates import Candidate, NoRoom, Room, Sites, find_room
+from dovetail.queue.backfill.reservation import Reservation, set_aside
+from dovetail.queue.model.candidates import Candidate, Leaving, NoRoom, Room, Sites, find_room
 from dovetail.queue.preemption.negative_cache import Question
-
-# Gives what reservations for others leave of a ledger to the job.
-Beside = Callable[[Ledger], Ledger]
 
 # The most sets of victims that are tried one by one. Beyond that, victims are added until the job fits, and spared
 # again where it fits without them.
@@ -25,6 +23,24 @@ _NODES: Final = 32
 
 def without_pause() -> None:
     """Go on at once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beside:
+    """Gives what reservations for others leave of a ledger to a job.
+
+    - `kept`: these reservations, on a ledger from which victims may have left
+    - `leaving`: when claims are expected to end
+    """
+
+    kept: Callable[[Ledger], Sequence[Reservation]]
+    leaving: Collection[Leaving]
+
+    def __call__(self, ledger: Ledger) -> Ledger:
+        """A copy of the ledger without what is kept."""
+        for each in self.kept(ledger):
+            ledger = set_aside(each, ledger=ledger, leaving=self.leaving)
+        return ledger
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,6 +146,18 @@ class Proofs:
             found = find_room(self.job, ledger=left, fit_cache=FitCache(left), sites=sites)
         return None if isinstance(found, NoRoom) else Proof(victims=tuple(victims), room=found)
 
+    def kept_back(self, willing: Sequence[Running]) -> Reservation | None:
+        """The first reservation that takes the room that the job gets from these jobs; None where it gets none."""
+        if self.beside is None or replace(self, beside=None).without(willing) is None:
+            return None
+        with self.ledger.without(key for each in willing for key in each.claims):
+            kept = self.beside.kept(self.ledger)
+        for count, each in enumerate(kept, start=1):
+            first = Beside(kept=_always(kept[:count]), leaving=self.beside.leaving)
+            if replace(self, beside=first).without(willing) is None:
+                return each
+        return None
+
     def spared(self, proof: Proof, *, nodes: Sequence[str] | None = None) -> Proof:
         """The proof without the victims that are not necessary, tried from the last."""
         for victim in reversed(proof.victims):
@@ -215,3 +243,7 @@ def _up_to(sets: Iterable[tuple[Running, ...]], *, count: int) -> Iterator[tuple
 def _cost(victims: Sequence[Running]) -> tuple[int, list[tuple[int, float, str]]]:
     """The order of preference: the fewest, then those of the lowest priority, then the youngest."""
     return len(victims), sorted((each.priority, each.run_seconds, each.key) for each in victims)
+
+
+def _always(kept: Sequence[Reservation]) -> Callable[[Ledger], Sequence[Reservation]]:
+    return lambda _ledger: kept

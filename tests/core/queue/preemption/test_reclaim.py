@@ -10,6 +10,7 @@ import pytest
 
 from dovetail.api.gpuquota import GPUQuota
 from dovetail.engine.score.fit_cache import FitCache
+from dovetail.queue.backfill.advance_reservation import Window, Windows, placed
 from dovetail.queue.cycle import admit
 from dovetail.queue.limits.guarantees import capacity_of, loans_of, quota_of
 from dovetail.queue.limits.limits import LimitGate, Takes, limits_of
@@ -44,6 +45,7 @@ class Case:
     nodes: dict[str, int] = field(default_factory=lambda: {"n": 8})
     message: str = ""
     rules: Rules = field(default_factory=Rules)
+    windows: tuple[Window, ...] = ()
 
 
 A, B = make_quota("a", guaranteed=4), make_quota("b", guaranteed=4)
@@ -280,7 +282,8 @@ def decide(
     negative_cache = negative_cache or NegativeCache()
     evictor = Evictor(running=running, rules=case.rules, pause=pause, negative_cache=negative_cache)
     gate = LimitGate(terms, running=[each.uid for each in counted if not each.queued], loans=loans)
-    look = CheckedCycle(ledger, sites={}, gate=gate, evictor=evictor)
+    windows = Windows(reservations=placed(case.windows, ledger=ledger, leaving=()), wanted=case.windows)
+    look = CheckedCycle(ledger, sites={}, gate=gate, evictor=evictor, windows=windows)
     verdicts = [look.at(job) for job in look.in_order(waiting)]
     look.end()
     ends = {key: order.by.key for key, order in evictor.orders.items()}
@@ -326,6 +329,34 @@ def test_a_lowered_guarantee_is_noticed_at_once(rules: Rules) -> None:
     assert decide(before, negative_cache=negative_cache)[0] == {}
     after = replace(before, quotas=(own, make_quota("b", guaranteed=8)))
     assert len(decide(after, negative_cache=negative_cache)[0]) == 2
+
+
+KEPT = Window(name="class", quota="vision", at_seconds=0.0, gpus=4, until="2026-01-01T18:00:00Z")
+
+
+def test_who_gets_nothing_because_of_a_reservation_hears_of_it() -> None:
+    """The jobs of borrowers hold eight GPUs. Four of them would suffice, and any four of the others are kept."""
+    case = Case(
+        says="",
+        quotas=(make_quota("a", guaranteed=8),),
+        running=(runs("x", "b"), runs("y", "b", preemptible=False)),
+        waiting=(("mine", "a", "4"), ("more", "a", "4")),
+        ends={},
+        windows=(KEPT,),
+    )
+    ends, verdicts = decide(case)
+    assert ends == {}
+    for verdict in verdicts:
+        assert isinstance(verdict, Waits)
+        assert verdict.message.endswith(
+            "the jobs of borrowers (4 GPUs) do not leave enough room for 4 GPUs: 4 GPUs are kept by GPUQuota vision "
+            "until 2026-01-01T18:00:00Z (reservation class)"
+        )
+    _, verdicts = decide(replace(case, windows=(replace(KEPT, gpus=0),), waiting=(("mine", "a", "8"),)))
+    assert isinstance(verdicts[0], Waits)
+    assert verdicts[0].message.endswith("(4 GPUs) do not leave enough room for 8 GPUs"), (
+        "that is no reservation's fault"
+    )
 
 
 def test_jobs_of_every_size_hear_why_nothing_comes_back() -> None:
@@ -385,7 +416,8 @@ def test_no_quota_falls_below_its_guarantee_and_the_next_cycle_decides_the_same(
 class Crowd:
     """Three full nodes of a borrower, and so many jobs of an owner for which no end of a job makes room."""
 
-    def __init__(self, hopeless: int) -> None:
+    def __init__(self, hopeless: int, *, gpu: str = "0.5(T4)", windows: tuple[Window, ...] = ()) -> None:
+        self.windows = windows
         self.quotas = (make_quota("a", guaranteed=24),)
         self.ledger = make_ledger(n=8, m=8, o=8)
         self.running: list[Running] = []
@@ -399,7 +431,7 @@ class Crowd:
             self.running.append(Running(key=job.key, priority=0, run_seconds=100.0, claims=keys))
             self.counted.append(count(job, "b"))
         # No two have the same shape, so that one search does not answer for all.
-        self.waiting = [make_job(f"a{number:02d}", "0.5(T4)", cpu=number + 1, at=number) for number in range(hopeless)]
+        self.waiting = [make_job(f"a{number:02d}", gpu, cpu=number + 1, at=number) for number in range(hopeless)]
         self.last = make_job("last", "1", at=59)
         self.negative_cache = NegativeCache()
         self.searches = 0
@@ -419,7 +451,9 @@ class Crowd:
         evictor = Evictor(
             running=self.running, rules=Rules(), negative_cache=self.negative_cache, pause=self.count_search
         )
-        found = admit(waiting, ledger=self.ledger.copy(), sites={}, gate=LimitGate({}, loans=loans), evictor=evictor)
+        windows = Windows(wanted=self.windows)
+        gate = LimitGate({}, loans=loans)
+        found = admit(waiting, ledger=self.ledger.copy(), sites={}, gate=gate, evictor=evictor, windows=windows)
         verdicts = list(islice(found, 1 if partly else None))
         return {key: order.by.key for key, order in evictor.orders.items()}, verdicts
 
@@ -445,6 +479,17 @@ def test_an_owner_behind_many_that_get_nothing_has_its_turn_in_a_later_cycle() -
     for verdict in verdicts[:-1]:
         assert isinstance(verdict, Waits)
         assert "nothing comes back" in verdict.message, "a job without a turn keeps its reason"
+
+
+def test_a_job_without_a_turn_still_hears_of_the_reservation_that_keeps_it_waiting() -> None:
+    crowd = Crowd(hopeless=20, gpu="0.5", windows=(replace(KEPT, gpus=24),))
+    crowd.cycle()
+    for _ in range(2):
+        crowd.room_changes()
+        _, verdicts = crowd.cycle()
+        for verdict in verdicts:
+            assert isinstance(verdict, Waits)
+            assert verdict.message.endswith("(reservation class)"), verdict.message
 
 
 def test_once_all_have_searched_and_nothing_changes_no_further_cycle_is_necessary() -> None:
