@@ -46,6 +46,14 @@ def test_a_header_without_a_bearer_token_is_an_error(header: str) -> None:
         bearer(header)
 
 
+@pytest.mark.parametrize("user", ["", "u", "us", "use", "user"])
+@pytest.mark.parametrize("head", ["h", "he", "hea", "head"])
+def test_a_token_of_any_length_says_when_it_ends(user: str, head: str) -> None:
+    """A part of a JWT has no padding, whatever its length."""
+    payload = base64.urlsafe_b64encode(json.dumps({"exp": 1764547200, "sub": user}).encode()).decode().rstrip("=")
+    assert token_of(f"{head}.{payload}.s").expires_at == 1764547200
+
+
 @pytest.mark.parametrize("text", ["x", "a.b.c", jwt(), "a.bnVsbA.c", "....", "a.W10.c"])
 def test_a_token_that_does_not_say_when_it_ends_ends_when_the_api_server_says(text: str) -> None:
     assert token_of(text).expires_at is None

@@ -50,6 +50,17 @@ def made(*, at_once: int = 2, most_of_one: int = 1, most_waiting: int = 100) -> 
     return Calls(FairQueue(at_once=at_once, most_of_one=most_of_one, most_waiting=most_waiting))
 
 
+async def test_those_who_have_left_take_no_place_among_those_who_wait() -> None:
+    calls = made(at_once=1, most_waiting=2)
+    await calls.ask("a/1", "b/1", "b/2")
+    await calls.cancel("b/1", "b/2")
+    assert len(calls.queue) == 1, "the user who has the slot"
+    await calls.ask("b/3", "b/4", "b/5")
+    assert isinstance(calls.tasks["b/5"].exception(), CrowdedError)
+    await calls.end("a/1", "b/3", "b/4")
+    assert (calls.order, len(calls.queue)) == (["a/1", "b/3", "b/4"], 0)
+
+
 async def test_a_user_has_one_slot_at_a_time_and_others_do_not_wait_for_it() -> None:
     calls = made()
     await calls.ask("a/1", "a/2", "b/1")

@@ -24,6 +24,14 @@ def test_one_address_cannot_use_up_the_requests_of_another_but_all_share_a_limit
     assert limit.wait_of_address("b") > 0, "together they have sent three at once"
 
 
+def test_a_rate_below_one_in_two_seconds_lets_one_request_through() -> None:
+    now = [0.0]
+    limit = RateLimit(Rates(each=0.25, all=0.25), clock=lambda: now[0])
+    assert [limit.wait_of_user("rita"), limit.wait_of_user("rita")] == [0, 4]
+    now[0] = 4.0
+    assert limit.wait_of_user("rita") == 0
+
+
 def test_users_have_a_limit_of_their_own_that_no_address_uses_up() -> None:
     limit = RateLimit(Rates(each=1.0, all=1.0), clock=lambda: 0.0)
     assert [limit.wait_of_address("a") > 0 for _ in range(3)] == [False, False, True]
