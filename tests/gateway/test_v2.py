@@ -311,6 +311,16 @@ async def test_limits_are_written_to_the_device_as_the_caller_and_count_for_a_ne
         assert (await again.get(f"{ROOT}/resources", token="red-token")).json["limits"] == expected
 
 
+async def test_limits_that_were_just_written_are_there_though_the_watch_is_late(
+    two: GatewayApiServer, red: Face
+) -> None:
+    two.late_seconds = 0.2
+    body = {"max_concurrent": {"cuda:0": {"training": 2}, "cuda:1": {"training": 0}}}
+    written = await red.ask("POST", f"{ROOT}/resources/config", token="admin-token", json=body)
+    found = (await red.get(f"{ROOT}/resources", token="red-token")).json["limits"]
+    assert (written.json["limits"], [each["training"] for each in found.values()]) == (found, [2, 0])
+
+
 @pytest.mark.parametrize(
     ("limits", "sentence"),
     [
