@@ -19,7 +19,7 @@ from dovetail_local_node.limits import choice
 from dovetail_local_node.pod_life import Node, PodLife
 from dovetail_local_node.pod_object import LocalPod, LocalPodSpec, LocalPodStatus, Mount
 from dovetail_local_node.runs import Run, Runs
-from tests.core.kube.api import Answer, Api
+from tests.core.kube.api import Answer, Api, refusal
 from tests.local_node import builders
 from tests.local_node.builders import UID
 
@@ -271,6 +271,49 @@ async def test_a_process_that_ignores_sigterm_is_killed_after_its_grace(
     terminated = api.of(STATUS)[-1].body["status"]["containerStatuses"][0]["state"]["terminated"]
     assert (terminated["exitCode"], terminated["message"]) == (137, "It ended by SIGKILL.")
     await printed(output, "asked")
+    (deletion,) = api.of(f"DELETE {PODS}/train-0-abcde")
+    assert (deletion.body["preconditions"], deletion.body["gracePeriodSeconds"]) == ({"uid": UID}, 0)
+
+
+async def test_a_pod_that_was_replaced_meanwhile_ends_without_a_report_and_without_a_deletion(
+    api: Api, node: Node
+) -> None:
+    api.answer(JOB, submitted_by("alice"))
+    api.answer(STATUS, refusal(409, reason="Conflict"))
+    api.answer(f"DELETE {PODS}/train-0-abcde", refusal(409, reason="Conflict"))
+    made = builders.pod("true")
+    life = PodLife(node=node, pod=made, unreported_seconds=600)
+    living = asyncio.create_task(life.run())
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        await api.until(STATUS, count=1)
+        life.seen(replace(made, metadata=replace(made.metadata, deletion_timestamp="2026-01-31T18:00:00Z")))
+        await living
+    assert node.runs.read(UID) is None
+
+
+async def test_an_api_server_that_is_away_is_asked_again(api: Api, live: Live, tmp_path: Path) -> None:
+    api.answer(JOB, refusal(500), refusal(503), submitted_by("alice"))
+    (status,) = await live(builders.pod("sh", "-c", "exit 4"), unreported_seconds=600)
+    assert status["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 4
+
+
+async def test_a_reservation_runs_nothing_and_holds_its_devices_until_its_pod_is_deleted(
+    api: Api, node: Node, tmp_path: Path
+) -> None:
+    api.answer(JOB, submitted_by("alice"))
+    api.answer(STATUS, *[Answer(body={"metadata": {"name": "train-0-abcde"}})] * 2)
+    made = builders.pod("touch", str(tmp_path / "touched"), labels={names.LABEL_RESERVATION: "true"})
+    life = PodLife(node=node, pod=made, unreported_seconds=0)
+    living = asyncio.create_task(life.run())
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        await api.until(STATUS, count=1)
+        assert not living.done()
+        life.gone()
+        await living
+    first, last = (seen.body["status"] for seen in api.of(STATUS))
+    assert (first["phase"], last["phase"]) == ("Running", "Failed")
+    assert last["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 137
+    assert not (tmp_path / "touched").exists()
 
 
 async def printed(output: Path, text: str) -> None:

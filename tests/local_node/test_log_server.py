@@ -1,0 +1,103 @@
+"""Logs as kubectl reads them: those of the run that has the name now, from its first byte to its end."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from aiohttp.test_utils import TestClient, TestServer
+
+from dovetail_local_node.log_server import LogServer
+from dovetail_local_node.runs import Run, Runs
+
+EARLIER = "of an earlier queue\n"
+
+
+class Logs:
+    """A log server, the run `u1` of the pod `default/p`, and its output."""
+
+    def __init__(self, folder: Path) -> None:
+        self.runs = Runs(folder=folder / "runs")
+        self.output = folder / "42.log"
+        self.names = {("default", "p"): "u1"}
+        self.output.write_text(EARLIER)
+        self.record("u1")
+        server = LogServer(runs=self.runs, uid_of=lambda namespace, name: self.names.get((namespace, name)))
+        self.client = TestClient(TestServer(server.app()))
+
+    def record(self, uid: str) -> None:
+        run = Run(uid=uid, namespace="default", name="p", boot_id="b", output=str(self.output), offset=len(EARLIER))
+        self.runs.of(uid).mkdir(parents=True)
+        (self.runs.of(uid) / "run.json").write_bytes(msgspec.json.encode(run))
+        (self.runs.of(uid) / "started").write_text(Path(f"/proc/{os.getpid()}/stat").read_text())
+
+    def prints(self, text: str) -> None:
+        with self.output.open("a") as file:
+            file.write(text)
+
+    def ends(self) -> None:
+        (self.runs.of("u1") / "ended").write_text("0\n")
+
+    async def get(self, *, pod: str = "p", **query: str) -> str:
+        async with asyncio.timeout(60), self.client.get(f"/containerLogs/default/{pod}/main", params=query) as answer:
+            return await answer.text()
+
+
+@pytest.fixture
+async def logs(tmp_path: Path) -> AsyncIterator[Logs]:
+    made = Logs(tmp_path)
+    async with made.client:
+        yield made
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ({}, "one\ntwo\nthree\n"),
+        ({"tailLines": "2"}, "two\nthree\n"),
+        ({"tailLines": "0"}, ""),
+        ({"tailLines": "9"}, "one\ntwo\nthree\n"),
+        ({"tailLines": "many"}, "one\ntwo\nthree\n"),
+        ({"limitBytes": "5"}, "one\nt"),
+        ({"limitBytes": "4", "tailLines": "1"}, "thre"),
+        ({"limitBytes": "99"}, "one\ntwo\nthree\n"),
+    ],
+)
+async def test_a_log_is_that_of_its_run_alone(logs: Logs, query: dict[str, str], said: str) -> None:
+    logs.prints("one\ntwo\nthree\n")
+    assert await logs.get(**query) == said
+
+
+async def test_a_log_is_followed_until_its_run_has_ended(logs: Logs) -> None:
+    logs.prints("one\n")
+    async with asyncio.timeout(60), logs.client.get("/containerLogs/default/p/main?follow=true") as answer:
+        assert await answer.content.readline() == b"one\n"
+        logs.prints("two\n")
+        assert await answer.content.readline() == b"two\n"
+        logs.prints("last words\n")
+        logs.ends()
+        assert await answer.text() == "last words\n"
+
+
+async def test_a_log_of_a_run_that_has_ended_is_followed_no_further(logs: Logs) -> None:
+    logs.prints("one\n")
+    logs.ends()
+    assert await logs.get(follow="true") == "one\n"
+
+
+async def test_a_log_whose_shim_was_killed_is_followed_no_further(logs: Logs) -> None:
+    (logs.runs.of("u1") / "started").write_text(f"{2**22 + 1} (sh) S " + "0 " * 18 + "77 0\n")
+    assert await logs.get(follow="true") == ""
+
+
+async def test_a_pod_that_has_not_started_here_has_no_log_whoever_had_its_name_before(logs: Logs) -> None:
+    logs.names["default", "p"] = "u2"
+    assert await logs.get() == 'pod "p" has not started here, so it has no log\n'
+    assert await logs.get(pod="other") == 'pod "other" has not started here, so it has no log\n'
+
+
+async def test_output_that_is_gone_is_named(logs: Logs) -> None:
+    logs.output.unlink()
+    assert await logs.get() == f"dovetail: {logs.output}: No such file or directory\n"

@@ -1,0 +1,151 @@
+"""The pods of the local node: one life for each UID, and the end of what was deleted while no local node ran."""
+
+import asyncio
+import os
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from dovetail.kube.auth.connection import Connection
+from dovetail.kube.client import Client
+from dovetail_local_node.environments import Environments
+from dovetail_local_node.launch import MARK
+from dovetail_local_node.limits import choice
+from dovetail_local_node.pod_life import Node, PodLife
+from dovetail_local_node.pod_object import LocalPod
+from dovetail_local_node.pods import Pods
+from dovetail_local_node.runs import Run, Runs
+from tests.core import hostile
+from tests.local_node import builders
+from tests.local_node.test_pod_life import NOW
+
+OTHER = "66666666-2222-3333-4444-555555555555"
+
+
+@pytest.fixture
+async def node(tmp_path: Path) -> AsyncIterator[Node]:
+    async with Client(Connection(server="http://127.0.0.1:1")) as client:
+        yield Node(
+            client=client,
+            runs=Runs(folder=tmp_path / "runs"),
+            environments=Environments(folder=tmp_path / "environments", own={"PATH": os.defpath}),
+            place=builders.place(tmp_path),
+            boot_id="this",
+            now=lambda: NOW,
+            extra={},
+            groups=choice.none("a test"),
+        )
+
+
+def pod(uid: str, *, version: int) -> LocalPod:
+    made = builders.pod("true")
+    return replace(made, metadata=replace(made.metadata, uid=uid, resource_version=str(version)))
+
+
+class Followed:
+    """Pods whose lives are noted and not lived."""
+
+    def __init__(self, node: Node) -> None:
+        self.lives: list[PodLife] = []
+        self.pods = Pods(node, name="local")
+        self.pods._start = self.lives.append
+
+    def told(self, found: LocalPod, *, event: str = "MODIFIED") -> None:
+        hostile.feed(self.pods.reflector, msgspec.json.encode(found), event=event)
+        assert hostile.unhandled(self.pods.reflector) == []
+
+
+def test_a_pod_has_one_life_that_learns_each_version_and_its_end(node: Node) -> None:
+    scene = Followed(node)
+    for version in (1, 2):
+        scene.told(pod(builders.UID, version=version))
+    (life,) = scene.lives
+    assert life.pod.metadata.resource_version == "2"
+    assert not life._going.is_set()
+    scene.told(pod(builders.UID, version=3), event="DELETED")
+    assert life._gone.is_set()
+
+
+@pytest.mark.parametrize("is_seen", [True, False])
+def test_a_pod_that_is_made_again_under_its_name_has_a_life_of_its_own(node: Node, *, is_seen: bool) -> None:
+    scene = Followed(node)
+    scene.told(pod(builders.UID, version=1))
+    if is_seen:
+        scene.told(pod(builders.UID, version=2), event="DELETED")
+    scene.told(pod(OTHER, version=3))
+    first, second = scene.lives
+    assert (first._gone.is_set(), second._gone.is_set()) == (True, False)
+    assert (first.pod.metadata.uid, second.pod.metadata.uid) == (builders.UID, OTHER)
+    assert scene.pods.uid_of("default", "train-0-abcde") == OTHER
+
+
+async def test_a_life_that_fails_or_ends_is_forgotten_and_ends_no_other(node: Node) -> None:
+    scene = Followed(node)
+
+    class Failing(PodLife):
+        async def run(self) -> None:
+            raise ZeroDivisionError
+
+    scene.told(pod(builders.UID, version=1))
+    await scene.pods._live(Failing(node=node, pod=scene.lives[0].pod))
+    assert scene.pods._lives == {}
+
+
+@pytest.fixture
+def sleeper() -> Iterator[Any]:
+    """Starts processes with the mark of a pod, and ends them."""
+    made: list[subprocess.Popen[bytes]] = []
+
+    def start(uid: str) -> "subprocess.Popen[bytes]":
+        made.append(subprocess.Popen(["sleep", "600"], env={**os.environ, MARK: uid}, start_new_session=True))
+        return made[-1]
+
+    yield start
+    for each in made:
+        each.kill()
+        each.wait()
+
+
+def record(node: Node, uid: str, *, boot_id: str, pid: int) -> None:
+    folder = node.runs.of(uid)
+    folder.mkdir(parents=True)
+    run = Run(uid=uid, namespace="default", name="p", boot_id=boot_id, output="/dev/null")
+    (folder / "run.json").write_bytes(msgspec.json.encode(run))
+    (folder / "started").write_text(Path(f"/proc/{pid}/stat").read_text())
+
+
+@pytest.mark.parametrize(
+    ("known", "boot_id", "ends", "stays"),
+    [
+        pytest.param([], "this", True, False, id="a deleted pod's"),
+        pytest.param([builders.UID], "this", False, True, id="a pod's that is there"),
+        pytest.param([OTHER], "this", True, False, id="of one that was made again"),
+        pytest.param([], "earlier", False, False, id="of an earlier boot, whose number another one has"),
+    ],
+)
+async def test_a_process_ends_with_its_pod_also_where_no_local_node_ran(
+    node: Node, sleeper: Any, *, known: list[str], boot_id: str, ends: bool, stays: bool
+) -> None:
+    process = sleeper(builders.UID)
+    record(node, builders.UID, boot_id=boot_id, pid=process.pid)
+    scene = Followed(node)
+    for version, uid in enumerate(known, start=1):
+        scene.told(pod(uid, version=version))
+    async with asyncio.timeout(60):
+        await scene.pods._end_orphans()
+    assert (process.poll() is not None) is ends
+    assert (node.runs.read(builders.UID) is not None) is stays
+
+
+async def test_what_an_orphan_has_started_elsewhere_ends_too(node: Node, sleeper: Any) -> None:
+    shim, left = sleeper(builders.UID), sleeper(builders.UID)
+    other = sleeper(OTHER)
+    record(node, builders.UID, boot_id="this", pid=shim.pid)
+    await Followed(node).pods._end_orphans()
+    assert left.wait(timeout=60) == -9
+    assert other.poll() is None
