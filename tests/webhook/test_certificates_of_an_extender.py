@@ -16,8 +16,8 @@ from dovetail.kube.client import Client
 from dovetail_certificates import main, pairs
 from dovetail_certificates.extender import Attached, ExtenderKeeper
 from dovetail_certificates.metrics import Metrics
-from dovetail_certificates.mutual import CA_OVERLAP
-from dovetail_certificates.pairs import LIFETIME, PairError, authorities_in, make_authority
+from dovetail_certificates.mutual import CA_OVERLAP, plan_authorities
+from dovetail_certificates.pairs import LIFETIME, Authority, PairError, authorities_in, make_authority
 from dovetail_certificates.secret_store import ForeignSecretError
 from dovetail_certificates.signing import CA_LIFETIME, CLIENT_LIFETIME, Authorities, Side, plan_pair
 from tests.loopback import client_of
@@ -198,6 +198,67 @@ async def test_metrics_say_when_each_certificate_expires(scene: Scene) -> None:
         labels = {"secret": name}
         expiry = scene.metrics.registry.get_sample_value("dovetail_certificate_expiry_timestamp_seconds", labels)
         assert expiry == (START + life).timestamp()
+
+
+OLD, YOUNG, LATER = (make_authority(now=START, lifetime=CA_LIFETIME) for _ in range(3))
+UNREADABLE = Authority(certificate=b"-", key=b"-")
+WITHOUT_KEY = Authority(certificate=OLD.certificate, key=LATER.key)
+YEAR = START + CA_OVERLAP
+ENDED = START + CA_LIFETIME
+PLANS: dict[str, tuple[Authorities, datetime, Authorities]] = {
+    "a second before its year is over, the successor does not sign": (
+        both := Authorities(current=OLD, next=YOUNG, previous=LATER.certificate),
+        YEAR - timedelta(seconds=1),
+        both,
+    ),
+    "then it signs, and the CA before it is trusted in place of those before": (
+        both,
+        YEAR,
+        Authorities(current=YOUNG, previous=OLD.certificate),
+    ),
+    "a successor that cannot be read goes, and nothing else": (
+        Authorities(current=OLD, next=UNREADABLE, previous=LATER.certificate),
+        START,
+        Authorities(current=OLD, previous=LATER.certificate),
+    ),
+    "an earlier CA that has ended goes, and the others stay": (
+        Authorities(
+            current=(recent := make_authority(now=ENDED, lifetime=CA_LIFETIME)),
+            previous=OLD.certificate + (kept := make_authority(now=YEAR, lifetime=CA_LIFETIME)).certificate,
+        ),
+        ENDED,
+        Authorities(current=recent, previous=kept.certificate),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", PLANS)
+def test_the_next_content_of_the_cas_secret_follows_from_the_last_one(case: str) -> None:
+    stored, now, wanted = PLANS[case]
+    planned, reason = plan_authorities(stored, now=now)
+    assert (planned, bool(reason)) == (wanted, wanted != stored)
+
+
+@pytest.mark.parametrize(
+    ("current", "now", "trusted"),
+    [
+        (WITHOUT_KEY, START, OLD.certificate),
+        (OLD, ENDED, b""),
+        (OLD, ENDED - timedelta(seconds=1), None),
+        (UNREADABLE, START, b""),
+    ],
+    ids=["has lost its key", "has ended", "is about to end", "cannot be read"],
+)
+def test_a_ca_that_cannot_sign_is_replaced_and_trusted_as_long_as_it_counts(
+    current: Authority, now: datetime, trusted: bytes | None
+) -> None:
+    planned, _ = plan_authorities(Authorities(current=current, next=YOUNG if trusted is None else None), now=now)
+    assert planned.current is not None
+    if trusted is None:
+        assert planned.current == YOUNG
+    else:
+        assert planned.current.certificate not in {current.certificate, YOUNG.certificate}
+        assert planned.previous == trusted
 
 
 def test_without_a_ca_nothing_is_signed() -> None:
