@@ -7,7 +7,7 @@ import argparse
 import asyncio
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -101,7 +101,7 @@ class Work:
         self._list = pod_modes.path_in(args.directory)
         self._changed, self._unlisted, self._informed = asyncio.Event(), asyncio.Event(), asyncio.Event()
         before = state_file.read(self._file) or State(at=0.0)
-        self.supervisor = supervisor_of(args, kept=before.exclusive)
+        self.supervisor = supervisor_of(args, kept=before.exclusive, remember=self._remember)
         self.state = before
         self.disclaim("Starting", message="the supervisor has just begun")
         self._node: str = args.node
@@ -138,8 +138,11 @@ class Work:
     async def _step(self) -> None:
         done = await asyncio.to_thread(self.supervisor.step, self.tenants.tenants(self._node))
         self.state = done.state
-        state_file.write(self._file, state=done.state)
+        self._remember(done.state)
         self._report_lost(done.lost)
+
+    def _remember(self, state: State) -> None:
+        state_file.write(self._file, state=state)
 
     async def list_tenants(self) -> None:
         """Write the list of tenants for the volume driver, also while a step blocks.
@@ -172,7 +175,7 @@ class Work:
                 warn_pod(self.events, tenant=tenant, reason="MPSClientLost", message=message)
 
 
-def supervisor_of(args: argparse.Namespace, *, kept: Sequence[str]) -> Supervisor:
+def supervisor_of(args: argparse.Namespace, *, kept: Sequence[str], remember: Callable[[State], None]) -> Supervisor:
     """Build the supervisor from the command line and create its directories."""
     pipe, logs, state, clients, shared = (args.directory / name for name in ("pipe", "log", "state", "clients", "shm"))
     for folder in (pipe, logs, state, clients, shared):
@@ -188,6 +191,7 @@ def supervisor_of(args: argparse.Namespace, *, kept: Sequence[str]) -> Superviso
         wall=time.time,
         shared=SharedMemory(shared),
         clients=ClientFolder(clients, pipes=pipe),
+        remember=remember,
         kept=kept,
     )
 

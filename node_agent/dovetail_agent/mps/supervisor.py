@@ -47,7 +47,8 @@ class Step:
 class Supervisor:
     """The supervisor's state between steps.
 
-    `probe(uuid, size in MiB)` tests a device. `wall` is the time of day in seconds, `clock` is monotonic.
+    `probe(uuid, size in MiB)` tests a device. `wall` is the time of day in seconds, `clock` is monotonic. `remember`
+    writes a state for the next supervisor, before a device is made exclusive.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class Supervisor:
         wall: Callable[[], float],
         shared: SharedMemory,
         clients: ClientFolder,
+        remember: Callable[[State], None],
         kept: Sequence[str] = (),
         proc: Path = PROC,
     ) -> None:
@@ -73,6 +75,7 @@ class Supervisor:
         self._proc = proc
         self._shared = shared
         self._folder = clients
+        self._remember = remember
         self._swept = False
         self._kept = set(kept)
         self._verdict = _STARTING
@@ -211,9 +214,11 @@ class Supervisor:
     def _set(self, wanted: frozenset[str]) -> None:
         now = self._cards.list_devices() if wanted or self._kept else {}
         for uuid in sorted(wanted & now.keys()):
-            if not now[uuid].exclusive:
-                self._cards.keep(uuid, exclusive=True)
             self._kept.add(uuid)
+            if not now[uuid].exclusive:
+                # Killed in between, the next supervisor must know whose the mode is, or it stays when tenants are gone.
+                self._remember(self._state())
+                self._cards.keep(uuid, exclusive=True)
         for uuid in sorted(self._kept - wanted):
             if uuid in now and now[uuid].exclusive:
                 self._cards.keep(uuid, exclusive=False)

@@ -65,6 +65,7 @@ class Rig:
             wall=lambda: 1000.0 + self.now,
             shared=self.memory,
             clients=ClientFolder(self.mps.clients, pipes=self.mps.pipe),
+            remember=lambda _state: None,
             kept=self.kept,
             proc=self.proc,
         )
