@@ -14,8 +14,9 @@ from msgspec.structs import replace
 from dovetail import names
 from dovetail.kube.auth.connection import Connection
 from dovetail.kube.client import Client
+from dovetail_local_node import processes
 from dovetail_local_node.environments import Environments
-from dovetail_local_node.limits import choice
+from dovetail_local_node.limits import choice, groups
 from dovetail_local_node.pod_life import Node, PodLife
 from dovetail_local_node.pod_object import LocalPod, LocalPodSpec, LocalPodStatus, Mount
 from dovetail_local_node.runs import Run, Runs
@@ -320,3 +321,61 @@ async def printed(output: Path, text: str) -> None:
     """Wait until a job has printed a text."""
     while text not in await asyncio.to_thread(lambda: (output.exists() and output.read_text()) or ""):  # noqa: ASYNC110 - a process writes it
         await asyncio.sleep(0.005)
+
+
+async def test_a_report_that_is_on_its_way_is_answered_before_the_end_is_reported(
+    api: Api, node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the pod could be Running for ever: the later write wins."""
+    answered, over = asyncio.Event(), asyncio.Event()
+    api.answer(JOB, submitted_by("alice"))
+    pods = {"metadata": {"name": "train-0-abcde"}}
+    api.answer(STATUS, Answer(body=pods, released=answered), Answer(body=pods))
+    monkeypatch.setattr(processes, "reap", lambda _pid: over.set())
+    life = PodLife(node=node, pod=builders.pod("sleep", "0.4"), unreported_seconds=0)
+    living = asyncio.create_task(life.run())
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        await over.wait()
+        for _ in range(200):
+            await asyncio.sleep(0)
+        assert [seen.body["status"]["phase"] for seen in api.of(STATUS)] == ["Running"]
+        answered.set()
+        await api.until(STATUS, count=2)
+        life.gone()
+        await living
+    assert api.of(STATUS)[-1].body["status"]["phase"] == "Succeeded"
+
+
+async def test_a_pod_that_is_deleted_before_it_began_starts_nothing(api: Api, node: Node) -> None:
+    api.answer(f"DELETE {PODS}/train-0-abcde", Answer(body={}))
+    made = builders.pod("true")
+    deleted = replace(made, metadata=replace(made.metadata, deletion_timestamp="2026-01-31T18:00:00Z"))
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        await PodLife(node=node, pod=deleted).run()
+    assert [f"{seen.method} {seen.path}" for seen in api.seen] == [f"DELETE {PODS}/train-0-abcde"]
+
+
+async def test_a_run_that_this_boot_wrote_and_did_not_start_is_not_made_again(
+    api: Api, live: Live, node: Node, tmp_path: Path
+) -> None:
+    (left_behind(node, tmp_path, boot_id="this") / "started").unlink()
+    (status,) = await live(builders.pod("true"), unreported_seconds=600)
+    assert (status["phase"], api.of(JOB)) == ("Failed", []), "what it was to execute is gone"
+
+
+async def test_what_the_kernel_counted_is_read_before_the_end_is_reported(
+    live: Live, node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def removed(_groups: object) -> None:
+        (tmp_path / "group" / "memory.events").unlink()
+
+    monkeypatch.setattr(groups, "end", removed)
+    (tmp_path / "group").mkdir()
+    (tmp_path / "group" / "memory.events").write_text("oom 1\noom_kill 1\n")
+    folder = left_behind(node, tmp_path, boot_id="this")
+    run = node.runs.read(UID)
+    assert run is not None
+    (folder / "run.json").write_bytes(msgspec.json.encode(replace(run, groups=(str(tmp_path / "group"),))))
+    (folder / "ended").write_text("137\n")
+    (status,) = await live(running(builders.pod("true")))
+    assert status["containerStatuses"][0]["state"]["terminated"]["reason"] == "OOMKilled"

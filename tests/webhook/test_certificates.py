@@ -138,9 +138,17 @@ async def test_a_ca_whose_time_is_over_signs_nothing(installed: Scene) -> None:
         await reconcile(installed)
 
 
-async def test_another_s_secret_of_that_name_is_never_overwritten(installed: Scene) -> None:
+@pytest.mark.parametrize(
+    ("labels", "kind"),
+    [({}, "kubernetes.io/tls"), ({names.LABEL_MANAGED_BY: names.CERTIFICATES_MANAGER}, "Opaque")],
+    ids=["without our label", "of another type"],
+)
+async def test_another_s_secret_of_that_name_is_never_overwritten(
+    installed: Scene, labels: dict[str, str], kind: str
+) -> None:
     api = installed.api
-    api.secrets[LEAF] = {"metadata": {"name": LEAF, "resourceVersion": "7"}, "type": "Opaque", "data": {}}
+    metadata = {"name": LEAF, "resourceVersion": "7", "labels": labels}
+    api.secrets[LEAF] = {"metadata": metadata, "type": kind, "data": {}}
     before = json.dumps(api.secrets[LEAF])
     with pytest.raises(ForeignSecretError, match="Secret dovetail-webhook was not made by dovetail-certificates"):
         await reconcile(installed)
