@@ -1,9 +1,9 @@
 """The admission changes to a pod or a GPUJob, as a JSON patch. Pure.
 
-The same code completes and checks a pod as for the pods of GPUJobs. Where a namespace opts in, a pod that asks a
-vendor's whole GPUs is first translated into one that asks Dovetail. A GPUJob gets the name of the user who created
-it, a share and a memory strategy that are written as numbers become the strings that their schema requires, and a
-nominal size becomes text.
+The same code completes and checks a pod as for the pods of GPUJobs. Where a namespace opts in, a pod that asks for
+GPUs in other systems' words is first translated into one that asks Dovetail. A GPUJob gets the name of the user who
+created it, a share and a memory strategy that are written as numbers become the strings that their schema requires,
+and a nominal size becomes text.
 """
 
 import contextlib
@@ -39,7 +39,9 @@ from dovetail.pods.device_plugin import (
 )
 from dovetail.pods.injection import EPHEMERAL, KINDS, Manifest, completed
 from dovetail.pods.mps_client import with_mps
-from dovetail.pods.translation import translated
+from dovetail.pods.translation.annotations import SCHEDULERS
+from dovetail.pods.translation.resources import refuse_foreign
+from dovetail.pods.translation.translate import translated
 
 Patch = list[dict[str, Any]]
 
@@ -166,13 +168,14 @@ def patch_of_pod(
 
 
 def patch_of_request(pod: Manifest, *, vendors: Vendors) -> Patch:
-    """The changes by which a pod that asks a vendor's whole GPUs asks Dovetail; empty for any other pod.
+    """The changes by which a pod that asks for GPUs in other systems' words asks Dovetail; empty for any other pod.
 
-    A pod of another scheduler, or one that names its node, keeps what it says. Raises `RequestError`, and
-    `UnreadableError`.
+    A pod of another scheduler than those of these systems, or one that names its node, keeps what it says. Raises
+    `RequestError`, and `UnreadableError`.
     """
     spec = pod["spec"]
-    if spec.get("nodeName") or spec.get("schedulerName") not in {None, "", _DEFAULT_SCHEDULER, names.SCHEDULER_NAME}:
+    left_to_us = {None, "", _DEFAULT_SCHEDULER, names.SCHEDULER_NAME, *SCHEDULERS}
+    if spec.get("nodeName") or spec.get("schedulerName") not in left_to_us:
         return []
     after = translated(pod, typed=_typed(pod), vendors=vendors)
     annotations = after["metadata"].get("annotations")
@@ -345,6 +348,8 @@ def _completed(pod: Manifest, *, policy: Policy, vendors: Vendors) -> Manifest:
             spec = _asking(spec, asked=asked, resource=resource)
             asked = Parts()
     annotated = names.REQUEST in typed.metadata.annotations
+    if asked.parts or annotated or typed.spec.scheduler_name == names.SCHEDULER_NAME:
+        refuse_foreign(typed)
     if asked.parts or annotated:
         _refuse_unknown_words(typed.metadata.annotations)
         _refuse_others_choices(pod["spec"], wants_runtime=bool(asked.parts))

@@ -10,6 +10,7 @@ from dovetail import names
 from dovetail.config.settings import Settings
 from dovetail.jobs.guests.pod_group import is_run_of_pods
 from dovetail.jobs.guests.registry import KINDS
+from dovetail.pods.translation.resources import FOREIGN
 from dovetail_agent.report.node_labels import LABELS
 from tests.chart.conftest import Helm, Render
 from tests.chart.generated import CHART
@@ -193,6 +194,10 @@ def test_only_namespaces_that_opt_in_have_requests_translated_and_before_they_ar
     # Of those namespaces, only pods that ask a vendor wait for it.
     (condition,) = hook["matchConditions"]
     assert '"example.com/gpu"' in condition["expression"]
+    for resource in FOREIGN:
+        prefix = "volcano.sh/vgpu-"
+        said = f"r.startsWith('{prefix}')" if resource.startswith(prefix) else f"'{resource}'"
+        assert said in condition["expression"]
 
 
 def test_the_operator_changes_no_tenant_s_quota(render: Render) -> None:

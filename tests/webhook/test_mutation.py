@@ -338,9 +338,33 @@ def test_a_pod_that_asks_a_vendor_asks_dovetail_after_translation() -> None:
     assert "/spec/schedulerName" not in patch
 
 
-@pytest.mark.parametrize("spec", [{"schedulerName": "kai-scheduler"}, {"nodeName": "a"}])
+@pytest.mark.parametrize("spec", [{"schedulerName": "volcano"}, {"nodeName": "a"}])
 def test_a_pod_of_another_scheduler_or_with_a_node_keeps_what_it_says(spec: Manifest) -> None:
     assert translation(make_pod(limits={"nvidia.com/gpu": "2"}, **spec)) == {}
+
+
+@pytest.mark.parametrize("scheduler", ["kai-scheduler", "hami-scheduler"])
+def test_a_pod_of_the_schedulers_whose_words_are_translated_leaves_them(scheduler: str) -> None:
+    patch = translation(make_pod(limits={"nvidia.com/gpu": "2"}, schedulerName=scheduler))
+    assert patch["/spec/schedulerName"] == names.SCHEDULER_NAME
+
+
+@pytest.mark.parametrize(
+    "resource",
+    ["nvidia.com/gpumem", "nvidia.com/gpucores", "nvidia.com/gpumem-percentage", "nvidia.com/priority",
+     "volcano.sh/vgpu-number", "volcano.sh/vgpu-memory", "volcano.sh/vgpu-cores"],
+)  # fmt: skip
+@pytest.mark.parametrize(("request_", "spec"), [("8G,0.5", {}), (None, {"schedulerName": names.SCHEDULER_NAME})])
+def test_a_resource_that_no_node_has_is_refused_beside_a_request(
+    resource: str, request_: str | None, spec: Manifest
+) -> None:
+    with pytest.raises(RequestError, match=f'container main "{resource}: 3": no node has this beside Dovetail'):
+        mutated(make_pod(request_, limits={resource: "3"}, **spec))
+
+
+def test_a_pod_of_another_system_on_its_runtime_class_alone_keeps_its_resources() -> None:
+    pod = make_pod(limits={"nvidia.com/gpu": "1", "nvidia.com/gpumem": "3"}, runtimeClassName="nvidia")
+    assert mutated(pod)["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpumem"] == "3"
 
 
 def test_a_pod_that_asks_no_vendor_is_not_translated() -> None:

@@ -5,6 +5,7 @@ will ever have as many GPUs, and `Insufficient nvidia.com/gpu` for a pod that ne
 """
 
 import random
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
@@ -24,12 +25,14 @@ from dovetail.kube.retry import BACKOFF
 from dovetail.kube.retry_log import log_failure
 from dovetail.kube.workqueue import WorkQueue
 from dovetail.pods.demand import ask_of_pod
-from dovetail.pods.translation import remedy
+from dovetail.pods.translation.resources import is_foreign
+from dovetail.pods.translation.translate import remedy
 from dovetail_operator.events.announcement import Announcement
 from dovetail_operator.state.state import State
 
 _HANDS: Final = 2
-_SHORT_OF: Final = "Insufficient "
+# The resource is followed by a comma, by the end of the sentence, or by another one.
+_SHORT_OF: Final = re.compile(r"Insufficient ([^\s,]*[^\s,.])")
 # No claim has this key: the pod is not placed.
 _KEY: Final = "waiting"
 
@@ -117,10 +120,12 @@ class WaitingPods:
 
 def _is_short(pod: Pod, *, vendors: Vendors) -> bool:
     """Whether kube-scheduler has refused the pod for a resource by which GPUs are asked."""
-    resources = (*names.MANAGED_RESOURCES, *vendors.resources)
     return any(
         condition.type == "PodScheduled" and condition.status == "False"
-        and any(_SHORT_OF + resource in condition.message for resource in resources)
+        and any(
+            resource in names.MANAGED_RESOURCES or is_foreign(resource, vendors=vendors)
+            for resource in _SHORT_OF.findall(condition.message)
+        )
         for condition in pod.status.conditions
     )  # fmt: skip
 

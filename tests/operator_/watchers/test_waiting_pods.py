@@ -113,6 +113,18 @@ async def test_one_that_never_asked_dovetail_reads_how_to(rig: Rig) -> None:
     assert f'{names.REQUEST}.main: "2"' in told.message
 
 
+@pytest.mark.parametrize("resource", ["nvidia.com/gpumem", "volcano.sh/vgpu-memory"])
+async def test_one_that_waits_for_a_part_in_another_system_s_words_reads_how_to(rig: Rig, resource: str) -> None:
+    pod = make_pod(gpus=3000, resource=resource)
+    rig.stored(pod)
+    rig.changed(pod)
+    async with running(rig.watcher.run()):
+        told = await rig.events.get()
+    assert told.reason == "NotAskedOfDovetail"
+    assert f"It asks {resource}: 3000" in told.message
+    assert f'{names.REQUEST}.main: "3000M,1" and {names.MODE}: "TimeShared"' in told.message
+
+
 async def test_where_dovetail_manages_no_node_it_says_nothing_of_others_pods(api: Api, client: Client) -> None:
     rig = Rig(api, client, managed=False)
     foreign, ours = make_pod("foreign", resource=NVIDIA), make_pod("ours")

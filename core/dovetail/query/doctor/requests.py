@@ -1,10 +1,11 @@
-"""Checks of pods that wait for a vendor's GPUs while Dovetail manages nodes: what would let them start there. Pure."""
+"""Checks of pods that wait for other systems' GPUs while Dovetail manages nodes, with the cure. Pure."""
 
 from collections.abc import Iterator
 from typing import Final
 
 from dovetail import names
 from dovetail.config.settings import Settings
+from dovetail.pods.translation.resources import is_foreign
 from dovetail.query.doctor.findings import Finding, Unseen, unknown
 from dovetail.query.doctor.picture import Picture
 
@@ -12,7 +13,7 @@ CHECK: Final = "requests"
 
 
 def judge(picture: Picture, *, settings: Settings) -> Iterator[Finding]:
-    """Report namespaces whose pods wait for a vendor's resource, and whose requests are not translated."""
+    """Report namespaces whose pods wait for another system's resource, and whose requests are not translated."""
     waited, nodes, namespaces = picture.resources_waited_for, picture.nodes, picture.namespaces
     if isinstance(waited, Unseen):
         yield unknown(CHECK, unseen=waited)
@@ -24,11 +25,12 @@ def judge(picture: Picture, *, settings: Settings) -> Iterator[Finding]:
         return
     translated = {each.metadata.name for each in namespaces if each.metadata.labels.get(names.TRANSLATE) == "true"}
     for name in sorted(waited.keys() - translated):
-        for resource in sorted(waited[name] & set(settings.vendors.resources)):
+        foreign = (each for each in waited[name] if is_foreign(each, vendors=settings.vendors))
+        for resource in sorted(foreign):
             yield Finding(
                 level="warning",
                 check=CHECK,
-                message=f"{name}: pods wait for {resource}, which only nodes with a device plugin have, not those that "
+                message=f"{name}: pods wait for {resource}, which only nodes of another system have, not those that "
                 f"Dovetail manages",
                 fix=f"kubectl label namespace {name} {names.TRANSLATE}=true, and create the pods again",
             )

@@ -22,7 +22,8 @@ from dovetail.pods.demand import ask_of_job, ask_of_pod, estimated, template_spe
 from dovetail.pods.score_weights import check_job, check_pod
 from dovetail.pods.seats import misfit
 from dovetail.pods.tenancy import controller_of
-from dovetail.pods.translation import remedy
+from dovetail.pods.translation.annotations import SCHEDULERS
+from dovetail.pods.translation.translate import remedy
 from dovetail.queue.inputs.workers import sized
 
 State = Literal["asked", "waiting", "placed", "ended", "held", "invalid", "not ours"]
@@ -96,13 +97,20 @@ def _pod_state(subject: Subject, *, pod: Pod, vendors: Vendors) -> Subject:
         if text is not None:
             said = f'carries the annotation {names.REQUEST}: "{text}", but its containers ask for none of our resources'
             return replace(subject, state="not ours", said=said)
-        return replace(subject, state="not ours", said="asks Dovetail for no GPU: kube-scheduler alone places it")
+        scheduler = pod.spec.scheduler_name if pod.spec.scheduler_name in SCHEDULERS else "kube-scheduler"
+        said = f"asks Dovetail for no GPU: {scheduler} alone places it"
+        return replace(subject, state="not ours", said=said, notes=(*subject.notes, *_cure(pod, vendors=vendors)))
     if pod.spec.scheduler_name != names.SCHEDULER_NAME:
         called = pod.spec.scheduler_name or "default-scheduler"
         said = f"names the scheduler {called}, not {names.SCHEDULER_NAME}: Dovetail never sees it"
-        cure = None if pod.spec.node_name else remedy(pod, vendors=vendors)
-        return replace(subject, state="not ours", said=said, notes=(*subject.notes, *([cure] if cure else [])))
+        return replace(subject, state="not ours", said=said, notes=(*subject.notes, *_cure(pod, vendors=vendors)))
     return replace(subject, state="placed") if pod.spec.node_name else subject
+
+
+def _cure(pod: Pod, *, vendors: Vendors) -> tuple[str, ...]:
+    """How a pod without a node that asks for GPUs in other systems' words gets them from Dovetail."""
+    cure = None if pod.spec.node_name else remedy(pod, vendors=vendors)
+    return () if cure is None else (cure,)
 
 
 def _gates(pod: Pod, *, jobs: Sequence[GPUJob]) -> tuple[str, ...]:

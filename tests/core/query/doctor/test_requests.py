@@ -30,6 +30,15 @@ def test_a_namespace_whose_pods_wait_for_a_vendor_s_gpus_is_named_with_the_cure(
 
 
 @pytest.mark.parametrize(
+    "resource",
+    ["nvidia.com/gpumem-percentage", "nvidia.com/gpucores", "volcano.sh/vgpu-number", "nvidia.com/mig-1g.10gb"],
+)
+def test_what_only_another_system_has_is_named_too(resource: str) -> None:
+    (found,) = judged(resources_waited_for={"team": {resource}})
+    assert f"pods wait for {resource}, which only nodes of another system have" in found.message
+
+
+@pytest.mark.parametrize(
     "changes",
     [
         {"namespaces": [Namespace(metadata=ObjectMeta(name="team", labels={names.TRANSLATE: "true"}))]},
