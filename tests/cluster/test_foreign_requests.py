@@ -230,7 +230,7 @@ async def test_a_resource_that_stays_beside_a_request_is_refused(
 ) -> None:
     left = {"name": "main", "resources": {"limits": {"nvidia.com/gpumem": "3000"}}}
     pod = make_pod("left", left, annotations={names.REQUEST: "3000M,0.5"})
-    with pytest.raises(KubeError, match=r"nvidia\.com/gpumem: 3000.*no node has this beside Dovetail"):
+    with pytest.raises(KubeError, match=r"nvidia\.com/gpumem: 3000.*no node of Dovetail has this"):
         await create(client, pod, namespace=translating if opted_in else namespace)
 
 

@@ -358,7 +358,7 @@ def test_a_pod_of_the_schedulers_whose_words_are_translated_leaves_them(schedule
 def test_a_resource_that_no_node_has_is_refused_beside_a_request(
     resource: str, request_: str | None, spec: Manifest
 ) -> None:
-    with pytest.raises(RequestError, match=f'container main "{resource}: 3": no node has this beside Dovetail'):
+    with pytest.raises(RequestError, match=f'container main "{resource}: 3": no node of Dovetail has this'):
         mutated(make_pod(request_, limits={resource: "3"}, **spec))
 
 

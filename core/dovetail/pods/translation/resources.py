@@ -106,7 +106,7 @@ def refuse_foreign(pod: Pod) -> None:
             if amount := _amount(container, resource=name, pod=pod):
                 raise RequestError(
                     f"{name}: {amount}", field=f"resources of container {container.name}",
-                    problem="no node has this beside Dovetail: the pod would wait for ever",
+                    problem="no node of Dovetail has this: the pod would wait for ever",
                     example="the request to Dovetail alone, such as 8G,0.5, and no such resource",
                 )  # fmt: skip
 
