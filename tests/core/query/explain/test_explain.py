@@ -205,6 +205,16 @@ def test_a_pod_that_is_not_ours_to_place_says_why(pod: dict[str, Any], sentence:
     assert explanation_row(found).nodes == []
 
 
+def test_a_pod_of_kai_reads_how_to_ask_dovetail() -> None:
+    pod = raw_pod(gpu_milli="", scheduler="kai-scheduler")
+    pod["metadata"]["annotations"] = {"gpu-fraction": "0.5"}
+    subject = subjects.of_pod(pod, settings=SETTINGS)
+    assert subject.said == "asks Dovetail for no GPU: kai-scheduler alone places it"
+    (cure,) = subject.notes
+    assert cure.startswith("It asks gpu-fraction: 0.5, which only nodes of another system have")
+    assert subjects.of_pod(raw_pod(gpu_milli="", scheduler="kai-scheduler"), settings=SETTINGS).notes == ()
+
+
 def test_scheduling_gates_are_told() -> None:
     subject = subjects.of_pod(raw_pod(schedulingGates=[{"name": "wait"}]), settings=SETTINGS)
     assert subject.notes == ("kube-scheduler does not look at it while it has the gates wait",)
