@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import tomllib
+import uuid
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -102,9 +103,11 @@ async def volume(client: Client) -> AsyncIterator[None]:
         "capacity": {"storage": "60Gi"}, "accessModes": ["ReadWriteOnce"], "hostPath": {"path": "/srv/cache"},
         "persistentVolumeReclaimPolicy": "Retain",
     }  # fmt: skip
-    await client.create(VOLUMES, body={"metadata": {"name": "foreign-cache"}, "spec": spec}, as_type=Manifest)
+    # A volume that was bound lasts until its claim is gone.
+    name = f"foreign-{uuid.uuid4().hex[:8]}"
+    await client.create(VOLUMES, body={"metadata": {"name": name}, "spec": spec}, as_type=Manifest)
     yield
-    await client.delete(VOLUMES, name="foreign-cache")
+    await client.delete(VOLUMES, name=name)
 
 
 async def _devices(client: Client) -> dict[str, list[Device]]:
