@@ -14,10 +14,10 @@ from dovetail.jobs.batch_job import is_child, is_guests, is_managed
 from dovetail.jobs.guests.kind import Guest, GuestError, Kind, has_ended, is_suspended, suspend_patch, value_at
 from dovetail.jobs.guests.record import is_record_of, record_of
 from dovetail.jobs.guests.registry import KINDS, admission_patch
-from dovetail.jobs.guests.run import as_batch_job
-from dovetail.jobs.guests.trainjob import TrainJobs
+from dovetail.jobs.guests.run import POD_MAKERS, as_batch_job
+from dovetail.jobs.guests.trainjob import TrainJobs, composed
 from dovetail.pods.demand import ask_of_job
-from tests.core.jobs.guests.examples import EXPECTED, FOLDER, example, guest, kind_named
+from tests.core.jobs.guests.examples import EXPECTED, FOLDER, example, guest, job_set_of, kind_named
 
 each_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.resource.kind)
 # All but TrainJobs, whose templates are in another object.
@@ -270,3 +270,15 @@ def test_an_mpijob_without_replicas_has_the_pods_that_the_mpi_operator_makes() -
     for part in spec["mpiReplicaSpecs"].values():
         part.pop("replicas", None)
     assert {pods.path[1]: pods.count for pods in kind.pod_sets(spec)} == {"Launcher": 1, "Worker": 0}
+
+
+@pytest.mark.parametrize(
+    ("name", "makers"),
+    [("Job", ""), ("JobSet", "Job/together-driver-,Job/together-workers-"), ("TrainJob", "Job/finetune-node-")],
+)
+def test_the_objects_that_make_a_guest_s_pods_are_named_with_it(name: str, makers: str) -> None:
+    kind, found = kind_named(name), guest(kind_named(name))
+    if name == "TrainJob":
+        found = composed(found, job_set=job_set_of(found))
+    child = as_batch_job(found, kind=kind, record=job_of(record_of(found, kind=kind)), workers=1)
+    assert child.metadata.annotations.get(POD_MAKERS, "") == makers

@@ -10,8 +10,9 @@ from dovetail.engine.model.claims import Ask
 from dovetail.engine.model.ranking import DEFAULT_RANKING
 from dovetail.engine.model.topology import Spread
 from dovetail.gpu.device_plugins import Vendors
-from dovetail.jobs.guests.kind import Guest, GuestError, value_at
+from dovetail.jobs.guests.kind import Guest, GuestError, PodSet, Template, value_at
 from dovetail.jobs.guests.record import record_name, record_of
+from dovetail.jobs.guests.separation import node_ports
 from dovetail.pods.demand import ask_of_job
 from tests.core.jobs.guests.examples import guest, kind_named
 
@@ -240,3 +241,8 @@ def test_templates_that_differ_in_labels_and_ports_are_still_queued() -> None:
     assert found["workers"] == 2
     assert found["template"]["metadata"] == {"labels": {"app": "a"}}
     assert "ports" not in found["template"]["spec"]["containers"][0]
+
+
+def test_the_first_port_of_a_node_counts_and_a_container_that_is_no_object_has_none() -> None:
+    seated = [PodSet(path=(), template=Template(spec={"containers": [{"ports": [{"hostPort": 1}]}, 7]}), count=1)]
+    assert node_ports(seated) == [1]

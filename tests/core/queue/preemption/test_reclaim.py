@@ -359,6 +359,25 @@ def test_who_gets_nothing_because_of_a_reservation_hears_of_it() -> None:
     )
 
 
+@pytest.mark.parametrize("at_a_limit", [False, True])
+@pytest.mark.parametrize(("ends_in", "ends"), [(20.0, {"x": "mine"}), (100.0, {})])
+def test_a_reservation_that_is_over_before_the_borrowers_have_left_is_in_nobodys_way(
+    at_a_limit: bool, ends_in: float, ends: dict[str, str]
+) -> None:
+    top = make_quota("top", parents_only=True, **({"limit": {"gpus": 4}} if at_a_limit else {}))
+    quotas = (top, make_quota("a", parent="top", guaranteed=4), make_quota("b", parent="top", guaranteed=0))
+    case = Case(
+        says="",
+        quotas=quotas,
+        running=(runs("x", "b"),),
+        waiting=(("mine", "a", "4"),),
+        ends={},
+        nodes={"n": 4},
+        windows=(replace(KEPT, until_seconds=ends_in),),
+    )
+    assert decide(case)[0] == ends
+
+
 def test_jobs_of_every_size_hear_why_nothing_comes_back() -> None:
     case = Case(
         says="",

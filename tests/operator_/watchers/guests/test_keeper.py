@@ -1,5 +1,6 @@
 """The keeper of guests on a scripted API server: records, what is shown to them, and gates."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,7 @@ from tests.background import running
 from tests.core.jobs.guests.examples import guest, kind_named
 from tests.core.kube.api import Answer, Api, refusal
 from tests.operator_.builders import make_keeper, make_state
+from tests.world.tables import tables
 
 KIND = kind_named("Job")
 RECORDS = "/apis/dovetail.dev/v1beta1/namespaces/team/gpujobs"
@@ -504,3 +506,73 @@ async def test_a_kind_that_is_not_installed_rests_and_the_others_are_followed(ri
     async with running(rig.keeper.watches.run()):
         await rig.keeper.watches.settled()
     assert api.of("GET /apis/batch/v1/jobs")[-1].query["labelSelector"] == names.LABEL_QUEUE
+
+
+# --- what is woken and kept ----------------------------------------------------------------------------------------
+
+
+def woken(rig: Rig) -> set[str]:
+    """The keys of the records that are to be looked at."""
+    return set(rig.keeper._queue._dirty)
+
+
+def test_each_event_of_a_guest_its_record_and_its_pods_wakes_the_keeper(client: Client) -> None:
+    def is_woken_by(event: Callable[[Rig], None]) -> bool:
+        rig = Rig(client)
+        rig.guest(held())
+        rig.keeper._queue._dirty.clear()
+        event(rig)
+        return woken(rig) == {"team/job-train"}
+
+    assert woken_by_first_sight(Rig(client)) == {"team/job-train"}
+    assert is_woken_by(lambda rig: rig.guest(held(version=8)))
+    assert is_woken_by(lambda rig: rig.guest(held(), type_="DELETED"))
+    assert is_woken_by(lambda rig: rig.keeper.observe(record()))
+    assert is_woken_by(lambda rig: rig.keeper.drop(record()))
+    assert is_woken_by(lambda rig: rig.pod(pod("a")))
+
+
+def woken_by_first_sight(rig: Rig) -> set[str]:
+    rig.guest(held())
+    return woken(rig)
+
+
+def test_a_job_that_is_no_record_wakes_no_keeper(rig: Rig) -> None:
+    plain = msgspec.structs.replace(record(), spec=msgspec.structs.replace(record().spec, managed_by=None))
+    rig.keeper.observe(plain)
+    rig.keeper.drop(plain)
+    assert not woken(rig)
+
+
+def test_a_guest_that_kueue_admits_is_left_alone(rig: Rig) -> None:
+    found = held()
+    labels = {**found.metadata.labels, names.KUEUE_QUEUE: "main"}
+    rig.guest(msgspec.structs.replace(found, metadata=msgspec.structs.replace(found.metadata, labels=labels)))
+    assert not woken(rig)
+
+
+async def test_a_record_that_was_made_before_is_this_guests_or_is_in_its_way(rig: Rig, api: Api) -> None:
+    exists = refusal(409, reason="AlreadyExists")
+    mine, other = values_of(record()), values_of(record())
+    other["metadata"]["ownerReferences"][0]["uid"] = "uid-other"
+    api.answer(f"POST {RECORDS}", exists)
+    api.answer(f"GET {RECORDS}/job-train", Answer(body=mine))
+    rig.guest(held())
+    await rig.keep()
+    assert not rig.said
+    api.answer(f"POST {RECORDS}", exists)
+    api.answer(f"GET {RECORDS}/job-train", Answer(body=other))
+    await rig.keep()
+    assert "records something else" in rig.said[0].message
+
+
+async def test_nothing_is_kept_of_a_guest_that_has_gone(rig: Rig, api: Api) -> None:
+    api.answer(f"PATCH {PODS}/a", Answer(body=msgspec.to_builtins(pod("a", seat="uid-record/0"))))
+    rig.state.store.job_changed(record())
+    rig.guest(held(suspend=False))
+    rig.pod(pod("a"))
+    await rig.keep()
+    assert api.of(f"PATCH {PODS}/a"), "its seat is given and not seen yet"
+    rig.guest(held(suspend=False), type_="DELETED")
+    left = {path: table.content for path, table in tables(rig.keeper._gates).items() if table.content}
+    assert not {path for path in left if "_state" not in path and "_client" not in path and "_pods" not in path}

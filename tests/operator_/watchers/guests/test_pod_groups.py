@@ -2,12 +2,13 @@
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from dovetail import names
 from dovetail.api.builtin import Pod
 from dovetail.api.conversion import values_of
 from dovetail.api.gpujob import GPUJob, GPUJobStatus, job_of
-from dovetail.api.meta import ObjectMeta
+from dovetail.api.meta import EventType, ObjectMeta
 from dovetail.jobs.guests.kind import Guest
 from dovetail.jobs.guests.pod_group import POD_GROUPS, group_of
 from dovetail.jobs.guests.record import record_of
@@ -160,3 +161,35 @@ async def test_the_pods_of_an_object_are_no_group(groups: Groups) -> None:
     meta: ObjectMeta = msgspec.structs.replace(other.metadata, labels=labels)
     groups.seen(msgspec.structs.replace(other, metadata=meta))
     assert list(groups.keeper._guests) == []
+
+
+async def test_a_group_whose_pods_have_another_request_than_the_record_waits_without_an_error(
+    groups: Groups, api: Api
+) -> None:
+    planned, pods = (pod("a-0"), pod("a-1")), tuple(pod(name, **{names.REQUEST: "2"}) for name in ("a-0", "a-1"))
+    groups.state.store.job_changed(record(*planned))
+    groups.seen(*pods)
+    api.answer(f"GET {RECORDS}/podgroup-pair", Answer(body=values_of(record(*planned))))
+    assert await groups.keeper.hold(record(*planned), suspend=False) is None
+
+
+def test_a_group_has_the_version_of_its_newest_pod_and_never_an_older_one(groups: Groups) -> None:
+    versions: list[str] = []
+    watch = PodGroupWatch(groups.keeper._client, on_event=lambda _, group, __: versions.append(version_of(group)))
+
+    def pass_on(type_: EventType, name: str, version: str) -> None:
+        found = pod(name)
+        watch.pod_event(type_, replace(found, metadata=replace(found.metadata, resource_version=version)))
+
+    pass_on("ADDED", "a-0", "12")
+    pass_on("ADDED", "a-1", "9")
+    watch.pass_on()
+    pass_on("DELETED", "a-0", "15")
+    watch.pass_on()
+    pass_on("MODIFIED", "a-1", "13")
+    watch.pass_on()
+    assert versions == ["12", "15", "15"]
+
+
+def version_of(found: Guest) -> str:
+    return found.metadata.resource_version

@@ -4,7 +4,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from dovetail.api.gpujob import GPUJob, GPUJobSpec
-from dovetail.api.meta import ObjectMeta
+from dovetail.api.meta import ObjectMeta, OwnerReference
+from dovetail.jobs.guests.kind import Guest as JobGuest
 from dovetail.jobs.guests.pod_group import POD_GROUPS, PodGroup
 from dovetail_operator.watchers.guests.directory import Known
 from dovetail_operator.watchers.guests.seat_counts import REPLACED_SECONDS, SeatCounts
@@ -39,3 +40,12 @@ def test_a_count_that_changes_while_a_timer_runs_is_looked_at_again_when_its_own
     assert looks, "no other look is due"
     assert looks[-1] > 12.0 + REPLACED_SECONDS
     assert look(at=12.0 + REPLACED_SECONDS, failed=2) == -2
+
+
+def test_only_unfinished_pods_wait_or_run_by_themselves() -> None:
+    pod = OwnerReference(api_version="v1", kind="Pod", name="a", uid="uid-a")
+    groups = [PodGroup(going=[pod]), PodGroup(), JobGuest(spec={"going": [1]})]
+    guests: Any = SimpleNamespace(added_to=lambda _key: [SimpleNamespace(guest=each) for each in groups])
+    state: Any = SimpleNamespace()
+    counts = SeatCounts(state, guests=guests, look_again=lambda _key, _seconds: None)
+    assert counts.added(group(failed=0)) == 1

@@ -114,3 +114,12 @@ async def test_an_ended_trainjob_whose_jobset_has_gone_is_followed_without_a_wor
     await rig.keep(KEY)
     assert rig.said == []
     assert [each.type for each in rig.shown[-1][1].status.conditions] == ["Complete"]
+
+
+async def test_a_jobset_that_is_deleted_says_what_it_said_until_its_trainjob_goes(rig: Rigged) -> None:
+    rig.watch.train_job_event("ADDED", train_job())
+    rig.watch.job_set_event("ADDED", job_set_of(train_job()))
+    rig.watch.job_set_event("DELETED", job_set_of(train_job(), version=9, nodes=3))
+    assert len(rig.passed) == 2, "nobody is told"
+    rig.watch.train_job_event("MODIFIED", train_job())
+    assert rig.passed[-1][1].spec == rig.passed[1][1].spec
