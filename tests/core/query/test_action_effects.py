@@ -101,6 +101,16 @@ def test_jobs_that_depend_on_a_job_are_cancelled_with_it_released_by_its_end_or_
     assert (found.cancelled, named(found.held_up)) == ((), [needs.metadata.name, over.metadata.name])
 
 
+def test_who_is_held_or_begins_later_is_not_released_by_what_it_waits_for(cluster: RandomCluster) -> None:
+    first, other = waiting(cluster), waiting(cluster)
+    ends = [{"name": first.metadata.name, "condition": "Finished"}]
+    over = waiting(cluster, dependencies=ends)
+    waiting(cluster, dependencies=ends, suspend=True)
+    waiting(cluster, dependencies=ends, beginTime="2100-01-01T00:00:00Z")
+    waiting(cluster, dependencies=[*ends, {"name": other.metadata.name}])
+    assert named(effects(cluster, first, cancel=True).released) == [over.metadata.name]
+
+
 def test_the_end_of_a_running_job_frees_its_devices(cluster: RandomCluster) -> None:
     cluster.add_running()
     while not any(
@@ -124,6 +134,15 @@ def test_the_tasks_of_an_array_go_with_it(cluster: RandomCluster) -> None:
     found = effects(cluster, array, cancel=True)
     assert named(found.with_it) == [task.metadata.name]
     assert starts(found) == {behind.metadata.name: (BEHIND, 0.0)}
+
+
+def test_of_an_array_only_its_own_unfinished_tasks_go_with_it(cluster: RandomCluster) -> None:
+    array = waiting(cluster, array={"indexes": "0-2"})
+    label = {"dovetail.dev/array": array.metadata.name}
+    task, ended = waiting(cluster, labels=label), waiting(cluster, labels=label)
+    waiting(cluster, labels={"dovetail.dev/array": "another"})
+    cluster.jobs[cluster.jobs.index(ended)] = with_fields(ended, status=with_fields(ended.status, phase="Succeeded"))
+    assert named(effects(cluster, array, cancel=True).with_it) == [task.metadata.name]
 
 
 def test_an_ended_job_has_no_effects(cluster: RandomCluster) -> None:
