@@ -101,7 +101,7 @@ class Allocations:
             job = await self._cache.until(f"{self._namespace}/{name}", holds=_is_decided, seconds=self._wait_seconds)
             holds = job is not None and _holds(job)
         finally:
-            # Also when the client has hung up, or no answer says whether it was created: nobody could release it.
+            # Also when the client has hung up, or no answer says whether it was created: no one could release it.
             if not holds:
                 await self._withdraw(call.caller, name=name, creating=creating)
         if job is None or not holds:
