@@ -39,6 +39,7 @@ ASKED: Final = (
     ("POST", "/filter"), ("POST", "/prioritize"), ("POST", "/preempt"), ("POST", "/bind"), ("POST", "/mutate"),
     ("POST", "/convert"), ("POST", "/v3/kv/range"), ("POST", "/v3/kv/put"), ("POST", "/v3/maintenance/status"),
     ("POST", "/api/v3/jobs"), ("POST", "/run/default/a/a"), ("POST", "/exec/default/a/a"),
+    ("GET", "/api/v1/gpu/status"), ("GET", "/api/v2/tasks"), ("POST", "/api/v2/training/start"),
 )  # fmt: skip
 _KEY: Final = "L3JlZ2lzdHJ5"  # "/registry" in Base64
 _BODY: Final = json.dumps({"key": _KEY, "value": _KEY, "PodName": "a", "Node": "a", "NodeNames": ["a"], "Pod": {}})

@@ -61,6 +61,7 @@ COMMANDS: Final[dict[str, Entry]] = {
     "simulate": Entry("dovetail_cli.commands.simulate:simulate", "Run a trace or a snapshot under several policies"),
     "replay": Entry("dovetail_cli.replay.command:replay", "Submit the jobs of a recorded workload"),
     "config": Entry("dovetail_cli.commands.config:app", "Profiles: gbatch's defaults for jobs on a cluster"),
+    "migrate": Entry("dovetail_cli.commands.migrate:app", "Values of the chart for scripts of another system"),
     "completion": Entry(
         "dovetail_cli.commands.completion:completion", "Let the shell complete jobs, nodes and options"
     ),

@@ -19,6 +19,11 @@ def kubeconfig(name: str) -> Path:
     return folder.with_name(name) / "kubeconfig"
 
 
+def task_templates(name: str) -> Path:
+    """The file that says what v2's tasks run in the sandbox of that name."""
+    return kubeconfig(name).with_name("task_templates.yaml")
+
+
 def up(name: str, *, local: bool = False, nodes: str | None = None, limit_nodes: int | None = None) -> None:
     """Start a sandbox, or keep a running one. With `local`, it runs jobs on this machine.
 

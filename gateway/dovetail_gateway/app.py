@@ -44,7 +44,7 @@ from dovetail_gateway.v2.resources import ResourceCalls
 from dovetail_gateway.v2.routes import routes as v2_routes
 from dovetail_gateway.v2.tasks import WAIT_SECONDS as TASK_WAIT_SECONDS
 from dovetail_gateway.v2.tasks import Tasks
-from dovetail_gateway.v2.templates import Templates, load_templates
+from dovetail_gateway.v2.templates import TemplateFile
 from dovetail_gateway.v3.effects import Effects
 from dovetail_gateway.v3.history import SECONDS as HISTORY_SECONDS
 from dovetail_gateway.v3.history import History
@@ -71,6 +71,7 @@ class Options:
     - `rates`: the limits of requests; None for no limit
     - `proxies`: the networks of proxies whose X-Forwarded-For counts
     - `legacy`: the account of requests to v1 and v2 without a token; None refuses them
+    - `legacy_own_user`: whether that account is for processes of the gateway's own user alone
     - `namespace`: that of the release, with the numbers of the devices
     - `allocation_namespace`: the namespace of v1's allocations and v2's tasks
     - `templates`: what tasks run
@@ -85,9 +86,10 @@ class Options:
     rates: Rates | None = field(default_factory=Rates)
     proxies: tuple[Network, ...] = ()
     legacy: Account | None = None
+    legacy_own_user: bool = False
     namespace: str = "dovetail-system"
     allocation_namespace: str = "default"
-    templates: Templates = field(default_factory=lambda: load_templates(None))
+    templates: TemplateFile = TemplateFile()  # noqa: RUF009 - frozen
     allocation_wait_seconds: float = WAIT_SECONDS
     stream_times: Times = Times()  # noqa: RUF009 - frozen
     anonymous_loopback: bool = False
@@ -155,6 +157,7 @@ async def gateway(
             rates=RateLimit(options.rates),
             identities=reviews.identities,
             legacy=None if options.legacy is None else LegacyAccount(options.legacy, client=own),
+            legacy_own_user=options.legacy_own_user,
             anonymous_loopback=options.anonymous_loopback,
         )
         feed, answers = Feed(cache), Answers(cache, now=now, release=options.namespace)

@@ -23,8 +23,9 @@ from dovetail_gateway.app import Gateway, Options, gateway
 from dovetail_gateway.cluster.startup_tree import startup_tree
 from dovetail_gateway.oidc.options import add_options, provider_of
 from dovetail_gateway.routing.server import HEADER_BYTES, refuse
-from dovetail_gateway.v2.templates import load_templates
+from dovetail_gateway.v2.templates import TemplateFile
 
+_LOOPBACK: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 8000
 DEFAULT_METRICS_PORT: Final = 8085
 # How long a thread that computes an answer may keep the event loop waiting. With Python's 5 ms, each event of a socket
@@ -39,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     options = serving.parser("dovetail-gateway", description="REST for scripts, the SDK and the console.")
-    options.add_argument("--host", default="127.0.0.1", help="address of the API (default: %(default)s)")
+    options.add_argument("--host", default=_LOOPBACK, help="address of the API (default: %(default)s)")
     options.add_argument(
         "--port", type=int, default=DEFAULT_PORT, metavar="N", help="port of the API (default: %(default)s)"
     )
@@ -55,7 +56,8 @@ def _parser() -> argparse.ArgumentParser:
     options.add_argument(
         "--legacy-service-account",
         metavar="NAMESPACE/NAME",
-        help="requests to v1 and v2 without a token act as this account; without it they are refused",
+        help="requests to v1 and v2 without a token act as this account, on 127.0.0.1 those of the gateway's own user; "
+        "without it they are refused",
     )
     options.add_argument(
         "--allocation-namespace",
@@ -67,7 +69,7 @@ def _parser() -> argparse.ArgumentParser:
         "--namespace", default="dovetail-system", metavar="NAME", help="of the release (default: %(default)s)"
     )
     options.add_argument(
-        "--task-templates", type=Path, metavar="FILE", help="what v2's tasks run; without it they print what they got"
+        "--task-templates", type=Path, metavar="FILE", help="what v2's tasks run; without it they are refused"
     )
     options.add_argument(
         "--anonymous-loopback",
@@ -96,14 +98,19 @@ def options_of(args: argparse.Namespace) -> Options:
     provider = provider_of(args)
     # The browsers that the provider sends back call the gateway by this name.
     own = () if provider is None else (urlsplit(provider.public_url).hostname or "",)
+    templates = TemplateFile(args.task_templates)
+    # A file that cannot be used ends the start.
+    templates.read()
     return Options(
         hosts=(*args.allowed_host, *own),
         rates=rates,
         proxies=tuple(map(_network, args.trusted_proxy)),
         legacy=_account(args.legacy_service_account),
+        # A gateway of one machine is reached by each of its users, and serves the one whose it is.
+        legacy_own_user=args.host == _LOOPBACK,
         namespace=args.namespace,
         allocation_namespace=args.allocation_namespace,
-        templates=load_templates(args.task_templates),
+        templates=templates,
         anonymous_loopback=args.anonymous_loopback,
         provider=provider,
     )

@@ -2,9 +2,10 @@
 
 A pod runs with all rights of the user who started the node, so it runs only if that user submitted it: it must belong
 to a GPUJob (its label and its controlling Job prove it, by the policy `dovetail-job-pods`), and admission must have
-recorded that user in the GPUJob, or the account of that user's token for REST.
+recorded that user in the GPUJob, or one of the accounts that act for this user by REST.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from dovetail import names
@@ -28,14 +29,14 @@ def job_name(pod: LocalPod) -> str:
     return name if is_its else ""
 
 
-def check(pod: LocalPod, *, submitter: str | None, user: str, account: str = "") -> Refusal | None:
+def check(pod: LocalPod, *, submitter: str | None, user: str, accounts: Collection[str] = ()) -> Refusal | None:
     """Check a pod; None if it may run as `user`'s processes. `submitter` is None for a pod without a GPUJob.
 
-    `account` is the service account of the user's token; empty without one.
+    `accounts` are the service accounts that act for the user.
     """
     if submitter is None:
         return Refusal(reason="NotAJob", message="The local node runs the pods of GPUJobs only: submit it with gbatch.")
-    if submitter not in {user, account} or not submitter:
+    if submitter not in {user, *accounts} or not submitter:
         return Refusal(
             reason="ForeignUser",
             message=f"The local node runs jobs of {user} only; {submitter or 'an unknown user'} submitted this one.",

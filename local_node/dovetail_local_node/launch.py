@@ -19,10 +19,10 @@ _NO_OUTPUT: Final = "/dev/null"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where jobs run: the user and the account of its token, the node, its address, and the folder of the logs."""
+    """Where jobs run: the user and the accounts that act for it, the node, its address, and the folder of the logs."""
 
     user: str
-    account: str = ""
+    accounts: tuple[str, ...] = ()
     node: str
     address: str
     logs: Path

@@ -61,7 +61,13 @@ def parser() -> argparse.ArgumentParser:
     )
     options.add_argument("--node", required=True, metavar="NAME", help="name of the Node that this machine becomes")
     options.add_argument("--user", required=True, metavar="NAME", help="whose jobs run: the submitter of a GPUJob")
-    options.add_argument("--account", default="", metavar="NAME", help="the service account of this user's token")
+    options.add_argument(
+        "--account",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a service account that acts for this user; repeatable",
+    )
     options.add_argument("--state", type=Path, required=True, metavar="FOLDER", help="where runs are recorded")
     options.add_argument("--data", type=Path, required=True, metavar="FOLDER", help="the user's logs and environments")
     options.add_argument(
@@ -110,7 +116,7 @@ def _node(args: argparse.Namespace, *, client: Client, boot_id: str) -> Node:
         environments=Environments(folder=data.environments, own=os.environ),
         place=Place(
             user=args.user,
-            account=args.account,
+            accounts=tuple(args.account),
             node=args.node,
             address=node_object.ADDRESS,
             logs=data.logs,

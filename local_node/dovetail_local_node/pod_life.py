@@ -119,7 +119,8 @@ class PodLife:
 
     async def _begin(self) -> Refusal | None:
         place = self.node.place
-        refusal = admission.check(self.pod, submitter=await self._submitter(), user=place.user, account=place.account)
+        submitter = await self._submitter()
+        refusal = admission.check(self.pod, submitter=submitter, user=place.user, accounts=place.accounts)
         if refusal is not None:
             return refusal
         base = self.node.environments.environment(self.pod)

@@ -28,6 +28,9 @@ USER: Final = "sandbox-user"
 USER_NAMESPACE: Final = "default"
 USER_ACCOUNT: Final = f"system:serviceaccount:{USER_NAMESPACE}:{USER}"
 USER_SECONDS: Final = 8 * 3600
+# The account of scripts that send no token, on a local node.
+SCRIPTS: Final = "scripts"
+SCRIPTS_ACCOUNT: Final = f"system:serviceaccount:{NAMESPACE}:{SCRIPTS}"
 _AT_ONCE: Final = 32
 _POLL_SECONDS: Final = 0.5
 _POLL_PAUSE: Final = 4.0  # times as long as the last list took

@@ -43,6 +43,7 @@ class Output(StrEnum):
 
 @app.command()
 def up(
+    *,
     name: Name = state.DEFAULT_NAME,
     nodes: Annotated[
         Path | None,
@@ -58,6 +59,9 @@ def up(
     bare: Annotated[
         bool, typer.Option("--bare", help="Only control plane and nodes: install the chart with Helm yourself.")
     ] = False,
+    values: Annotated[
+        Path | None, typer.Option("--values", help="A file of values of the Helm chart, as in `helm --values`.")
+    ] = None,
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="A value of the Helm chart, as in `helm --set`.")
     ] = None,
@@ -96,6 +100,7 @@ def up(
             local_node=local,
             real_node=real_node,
             bare=bare,
+            values_file=values,
             overrides=set_ or (),
             without=without or (),
             with_=with_ or (),
@@ -281,5 +286,7 @@ def _show_up(made: cluster.Cluster) -> None:
     if limits := localnode.limits(made.folder):
         typer.echo(limits)
     typer.echo(f"  export KUBECONFIG={made.kubeconfig}")
+    if url := made.status().gateway:
+        typer.echo(f"  REST: {url}")
     if made.request_log.exists():
         typer.echo(f"  requests of Dovetail's accounts: {made.request_log}")

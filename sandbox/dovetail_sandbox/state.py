@@ -7,6 +7,7 @@ A sandbox is a folder, `${XDG_STATE_HOME:-~/.local/state}/dovetail/sandboxes/<na
     desired.json    what the supervisor runs; written by `up`, `restart`, `stop`
     observed.json   what runs, and how programs ended; written by the supervisor
     rendered.yaml   the chart as this sandbox uses it
+    task_templates.yaml  what v2's tasks run, which the gateway reads for each
     prometheus.yml  what a Prometheus needs that scrapes this sandbox
     credential/     what the sandbox's servers and their clients show each other
     logs/           one file for each component

@@ -1,5 +1,6 @@
 """Generated parts of the chart: its README's table of values and the descriptions in its schema, from the comments in
-values.yaml, and the schema of its value `config`, from the settings that the programs load.
+values.yaml, the schema of its value `config`, from the settings that the programs load, and that of a task's template,
+from the CRD of GPUJobs.
 
 `python -m tests.chart.generated` writes them.
 """
@@ -12,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 import yaml
 
+from dovetail.api.crd import gpujob_crd
 from dovetail.config.settings import Settings
 from dovetail_sandbox.installed.chart import BUILT_IMAGES
 
@@ -22,6 +24,10 @@ BEGIN: Final = "<!-- values: written by `python -m tests.chart.generated` -->"
 END: Final = "<!-- end of values -->"
 _KEPT: Final = ("description", "type", "enum", "pattern", "minimum", "maximum", "anyOf", "required")
 # pydantic leaves these as they are where a validator stands before them.
+_OF_CRDS: Final = (
+    "type", "enum", "minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems", "required",
+)  # fmt: skip
+_ALLOWED: Final = re.compile(r"self in \[(.*)\]")
 _BOUNDS: Final = {"gt": "exclusiveMinimum", "ge": "minimum", "lt": "exclusiveMaximum", "le": "maximum"}
 
 
@@ -63,6 +69,34 @@ def config_schema() -> dict[str, Any]:
     return pruned | {"description": described}
 
 
+def task_schema() -> dict[str, Any]:
+    """The JSON schema of a task's template: the spec of a GPUJob, with resources and a container."""
+    whole = gpujob_crd()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    schema = _plain(whole) | {"required": ["resources", "template"]}
+    pod = schema["properties"]["template"]["properties"]["spec"]
+    pod["required"] = ["containers"]
+    pod["properties"]["containers"]["minItems"] = 1
+    return schema
+
+
+def _plain(schema: dict[str, Any]) -> dict[str, Any]:
+    """A schema of a CRD as plain JSON schema: closed, and with the rules that only list what is allowed."""
+    plain = {key: schema[key] for key in _OF_CRDS if key in schema}
+    if schema.get("x-kubernetes-int-or-string"):
+        plain["type"] = ["integer", "string"]
+    for rule in schema.get("x-kubernetes-validations", ()):
+        if listed := _ALLOWED.fullmatch(rule["rule"]):
+            plain["enum"] = listed[1].replace("'", "").split(", ")
+    if "items" in schema:
+        plain["items"] = _plain(schema["items"])
+    if isinstance(schema.get("additionalProperties"), dict):
+        plain["additionalProperties"] = _plain(schema["additionalProperties"])
+    if "properties" in schema:
+        plain["properties"] = {name: _plain(value) for name, value in schema["properties"].items()}
+        plain["additionalProperties"] = bool(schema.get("x-kubernetes-preserve-unknown-fields"))
+    return plain
+
+
 def _pruned(schema: Any, *, definitions: dict[str, Any]) -> Any:
     if not isinstance(schema, dict):
         return schema
@@ -100,6 +134,7 @@ def main() -> None:
     path = CHART / "values.schema.json"
     schema = json.loads(path.read_text(encoding="utf-8"))
     schema["properties"]["config"] = config_schema()
+    schema["$defs"] = {"task": task_schema()}
     for value in values():
         at = schema
         for key in value.path.split("."):

@@ -5,6 +5,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from importlib import resources
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -13,8 +15,11 @@ from dovetail.config.settings import Settings
 from dovetail.process import connections
 from dovetail_gateway.app import Gateway, Options, gateway
 from dovetail_gateway.routing.server import HEADER_BYTES, refuse
+from dovetail_gateway.v2.templates import TemplateFile
 from tests.gateway.api_server import GatewayApiServer
 
+# What tasks run where a test does not say otherwise: what they do in a sandbox.
+TASKS = TemplateFile(Path(str(resources.files("dovetail_sandbox"))) / "data" / "task_templates.yaml")
 NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
 
 
@@ -82,10 +87,12 @@ async def serving(
     synced: bool = True,
     wait_seconds: float = 5.0,
 ) -> AsyncIterator[Face]:
+    asked = options or Options(rates=None)
+    templates = TASKS if asked.templates.path is None else asked.templates
     made = gateway(
         api.connection,
         settings=settings or Settings(),
-        options=replace(options or Options(rates=None), allocation_wait_seconds=wait_seconds),
+        options=replace(asked, templates=templates, allocation_wait_seconds=wait_seconds),
         now=lambda: NOW,
     )
     async with made as running:

@@ -3,18 +3,25 @@
 import asyncio
 import base64
 import json
+import os
+import socket
+import subprocess
+import sys
 import time
+from asyncio import to_thread
 from io import BytesIO
 
 import pytest
 
 from dovetail.process.hosts import Hosts
+from dovetail_gateway.access import loopback_peer
 from dovetail_gateway.access.callers import caller_of
 from dovetail_gateway.access.legacy_account import Account
 from dovetail_gateway.access.tokens import TokenError, bearer, token_of
 from dovetail_gateway.app import Options
 from tests.gateway.api_server import GatewayApiServer
 from tests.gateway.served import Face, serving
+from tests.other_user import NOBODY, need_root
 
 JOBS = "/api/v3/jobs"
 
@@ -182,3 +189,41 @@ async def test_a_legacy_account_is_not_for_v3(api: GatewayApiServer) -> None:
     async with serving(api, options=options) as face:
         assert (await face.get(JOBS)).status == 401
     assert api.token_requests == 0
+
+
+LEGACY = Options(rates=None, legacy=Account(namespace="dovetail-system", name="legacy"), legacy_own_user=True)
+
+
+async def test_on_one_machine_the_legacy_account_is_for_the_gateways_own_user(api: GatewayApiServer) -> None:
+    async with serving(api, options=LEGACY) as face:
+        assert (await face.get("/api/v2/resources")).status == 200
+
+
+async def test_on_one_machine_another_user_gets_nothing_without_a_token(api: GatewayApiServer) -> None:
+    need_root()
+    async with serving(api, options=LEGACY) as face:
+        asked = f"import urllib.request as u; u.urlopen({face.url + '/api/v2/resources'!r})"
+        other = f"import encodings.idna, os, urllib.request; os.setuid({NOBODY}); {asked}"
+        done = await to_thread(
+            subprocess.run, [sys.executable, "-c", other], capture_output=True, text=True, check=False
+        )
+        assert "HTTP Error 401: Unauthorized" in done.stderr
+    assert api.token_requests == 0
+
+
+@pytest.mark.parametrize(("family", "host"), [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")])
+def test_the_kernel_says_whose_the_other_end_is_while_it_is_open(family: int, host: str) -> None:
+    with socket.socket(family) as server:
+        server.bind((host, 0))
+        server.listen()
+        peer = socket.create_connection(server.getsockname()[:2])
+        accepted, address = server.accept()
+        with accepted:
+            assert loopback_peer.uid_of(address, own=accepted.getsockname()) == os.getuid()
+            # A socket without a process is root's for the kernel, so a closed one must say nothing.
+            peer.close()
+            assert loopback_peer.uid_of(address, own=accepted.getsockname()) is None
+
+
+def test_a_connection_without_addresses_has_no_user() -> None:
+    assert loopback_peer.uid_of(None, own=None) is None

@@ -10,11 +10,12 @@ import pytest
 from dovetail.config.errors import ConfigError
 from dovetail_gateway.access.legacy_account import Account
 from dovetail_gateway.app import Options
-from dovetail_gateway.v2.templates import load_templates
+from dovetail_gateway.routing.problems import RequestFailedError
+from dovetail_gateway.v2.templates import TemplateFile, Templates
 from tests.extender.builders import make_gpunode
 from tests.gateway.api_server import GatewayApiServer
 from tests.gateway.builders import make_bound_pod, make_job
-from tests.gateway.served import Face, Reply, serving
+from tests.gateway.served import TASKS, Face, Reply, serving
 
 ROOT = "/api/v2"
 RED = Options(rates=None, allocation_namespace="red")
@@ -221,10 +222,10 @@ async def test_a_model_that_fits_no_device_is_refused_before_it_starts(two: Gate
 async def test_a_task_with_more_memory_than_any_device_is_refused_before_it_starts(
     two: GatewayApiServer, tmp_path: Path
 ) -> None:
-    shipped = Path(load_templates.__code__.co_filename).with_name("task_templates.yaml").read_text(encoding="utf-8")
+    assert TASKS.path is not None
     file = tmp_path / "templates.yaml"
-    file.write_text(shipped.replace("4Gi", "60Gi"), encoding="utf-8")
-    options = Options(rates=None, allocation_namespace="red", templates=load_templates(file))
+    file.write_text(TASKS.path.read_text(encoding="utf-8").replace("4Gi", "60Gi"), encoding="utf-8")
+    options = Options(rates=None, allocation_namespace="red", templates=TemplateFile(file))
     async with serving(two, options=options) as face:
         found = await train(face)
     assert (found.status, found.json["reason"]) == (409, "ExceedsCapacity")
@@ -450,8 +451,9 @@ async def test_what_is_no_task_is_not_cancelled(red: Face, name: str) -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("training: {}", "inference"),
-        ("training: {gpu: 1}\ninference: {gpu: 1}", "needs resources"),
+        ("training: {}", "needs resources"),
+        ("inference: {gpu: 1}", "needs resources"),
+        ("training: {resources: {}, template: {spec: {containers: [{name: task, command: python}]}}}", "command"),
         ("training: [", "cannot be read"),
         ("training: {resources: {share: many}}\ninference: {}", "share"),
         ("training: {}\ninference: {}\nother: {}", "other"),
@@ -461,4 +463,67 @@ def test_a_template_that_cannot_be_used_is_refused_at_the_start(tmp_path: Path, 
     file = tmp_path / "templates.yaml"
     file.write_text(text, encoding="utf-8")
     with pytest.raises(ConfigError, match=problem):
-        load_templates(file)
+        TemplateFile(file).read()
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "line"),
+    [
+        ("training", TRAINING, "gflowd up --train 'python train.py --data {train_path} --out {save_path}'"),
+        ("inference", INFERENCE, "dovetail migrate v2 --infer 'python infer.py --weights {weight_path}"),
+    ],
+)
+async def test_a_task_without_a_template_is_refused_with_the_line_to_type(
+    two: GatewayApiServer, tmp_path: Path, kind: str, body: dict[str, Any], line: str
+) -> None:
+    file = tmp_path / "templates.yaml"
+    file.write_text("{}\n", encoding="utf-8")
+    async with serving(two, options=replace(RED, templates=TemplateFile(file))) as face:
+        found = await face.ask("POST", f"{ROOT}/{kind}/start", token="red-token", json=body)
+    assert (found.status, found.json["reason"], line in found.json["detail"]) == (409, "NoTaskTemplate", True)
+    assert not [request for request in two.requests if request[1] == "create"]
+
+
+async def test_the_templates_are_those_of_the_file_when_the_task_starts(two: GatewayApiServer, tmp_path: Path) -> None:
+    file = tmp_path / "templates.yaml"
+    file.write_text("{}\n", encoding="utf-8")
+    async with serving(two, options=replace(RED, templates=TemplateFile(file)), wait_seconds=0.05) as face:
+        before = await train(face)
+        file.write_text(PLACED, encoding="utf-8")
+        after = await train(face, lr=0.1)
+        file.write_text("training: [", encoding="utf-8")
+        broken = await train(face)
+    assert [before.status, after.status, broken.status] == [409, 200, 503], after.text
+    assert "cannot be read" in broken.json["detail"]
+
+
+PLACED = """
+training:
+  resources: {share: 0.5}
+  template:
+    spec:
+      containers:
+        - {name: task, command: [python, train.py, --data, $(TASK_TRAIN_PATH), --lr=$(TASK_LR), $$(TASK_NONE)]}
+"""
+
+
+def placed(tmp_path: Path) -> Templates:
+    file = tmp_path / "templates.yaml"
+    file.write_text(PLACED, encoding="utf-8")
+    return TemplateFile(file).read()
+
+
+def test_a_command_that_places_fields_gets_no_others_as_arguments(tmp_path: Path) -> None:
+    spec = placed(tmp_path).spec("training", device="cuda", fields={"train_path": "a $(b) $$", "lr": 0.1, "more": 1})
+    container = spec["template"]["spec"]["containers"][0]
+    assert "args" not in container
+    assert {each["name"]: each["value"] for each in container["env"]} == {
+        "TASK_TRAIN_PATH": "a $$(b) $$$$",
+        "TASK_LR": "0.1",
+        "TASK_MORE": "1",
+    }
+
+
+def test_a_request_without_a_field_that_the_command_places_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RequestFailedError, match="field lr is missing: the command of a training task uses it"):
+        placed(tmp_path).spec("training", device="cuda", fields={"train_path": "a"})

@@ -23,8 +23,8 @@ def test_a_job_of_another_user_is_refused_with_both_names() -> None:
 
 def test_a_job_by_rest_with_the_users_token_runs() -> None:
     account = "system:serviceaccount:default:sandbox-user"
-    assert admission.check(builders.pod("true"), submitter=account, user="alice", account=account) is None
-    assert admission.check(builders.pod("true"), submitter="", user="alice", account="") is not None
+    assert admission.check(builders.pod("true"), submitter=account, user="alice", accounts=[account]) is None
+    assert admission.check(builders.pod("true"), submitter="", user="alice", accounts=[""]) is not None
 
 
 def test_a_job_without_a_recorded_user_is_refused() -> None:

@@ -365,6 +365,8 @@ def test_a_job_of_the_sdk_runs_and_its_log_comes_back(rest: Machine) -> None:
 def test_a_task_of_v2_runs_on_the_cpu_with_its_fields(rest: Machine) -> None:
     paths = {"train_path": "/data/t", "val_path": "/data/v", "save_path": "/out"}
     url, token = rest.environment["DOVETAIL_GATEWAY"], rest.environment["DOVETAIL_TOKEN"]
+    (rest.work / "task.sh").write_text('echo "$@"; env | grep ^TASK_\n')
+    rest("gflowd", "up", "--train", "sh task.sh")
     with TaskClient(url, token) as client, Client(url, token=token) as jobs:
         started = client.start_training(model="resnet50", num_classes=10, device="cpu", lr=0.1, **paths)
         assert client.wait(started.task_id, timeout_seconds=PATIENCE_SECONDS).status == "completed"

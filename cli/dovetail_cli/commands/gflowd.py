@@ -1,10 +1,12 @@
 """`gflowd`: the queue of one's own machine, up and down. It is the local sandbox `default`."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from dovetail_cli import sandboxes
+from dovetail_cli.commands.migrate import Infer, Train
 
 app = typer.Typer(
     help=f"Start, show and stop the queue of this machine, the sandbox {sandboxes.DEFAULT}. A cluster needs no daemon.",
@@ -20,16 +22,28 @@ def up(
     simulated: Annotated[
         bool, typer.Option("--simulated", help="Simulated nodes with GPUs: jobs are scheduled, and nothing runs.")
     ] = False,
+    train: Train = None,
+    infer: Infer = None,
+    workdir: Annotated[
+        Path | None,
+        typer.Option("--workdir", metavar="FOLDER", help="Where these run, and relative paths count from [this one]."),
+    ] = None,
 ) -> None:
     """Start the queue of this machine: jobs run as your processes.
 
-    Prints the machine's devices. A queue that is already up stays as it is.
+    Prints the machine's devices. A queue that is already up stays as it is, but for what tasks of REST v2 run.
     """
     from dovetail_cli.nodes import startup_tree
+    from dovetail_cli.tasks import local_templates
 
+    tasks = local_templates.asked(train=train, infer=infer, workdir=workdir, simulated=simulated)
     sandboxes.up(sandboxes.DEFAULT, local=not simulated)
     runs = "Jobs are simulated: nothing runs." if simulated else "Jobs run on this machine, as your processes."
     print(f"The local sandbox is up. {runs}", flush=True)
+    if tasks is not None:
+        local_templates.keep(
+            tasks, file=sandboxes.task_templates(sandboxes.DEFAULT), kubeconfig=sandboxes.kubeconfig(sandboxes.DEFAULT)
+        )
     if not simulated:
         startup_tree.show(sandboxes.kubeconfig(sandboxes.DEFAULT))
     if not sandboxes.is_meant(sandboxes.DEFAULT):

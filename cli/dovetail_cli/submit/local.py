@@ -79,6 +79,16 @@ def for_local_node(
     )
 
 
+def leave_environment(data: Path) -> dict[str, str]:
+    """Keep the environment of this process for jobs; return the annotation of their pods.
+
+    Raises `CommandError` if it cannot be written.
+    """
+    name, environment = secrets.token_hex(16), exported(None, environ=os.environ)
+    _leave(_encoded(environment or {}), file=Folders(data).environments / name)
+    return {names.ENVIRONMENT: name}
+
+
 def exported(text: str | None, *, environ: Mapping[str, str]) -> dict[str, str] | None:
     """The variables that `--export` means, as with Slurm; None for NONE. Raises `UsageError`."""
     words = (_ALL if text is None else text).split(",")

@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import os
 import random
 import re
 import time
@@ -19,6 +20,7 @@ from dovetail.logs import get_logger
 from dovetail.process.bodies import Bodies, BodyError
 from dovetail.process.connections import Connections
 from dovetail.process.hosts import Hosts
+from dovetail_gateway.access import loopback_peer
 from dovetail_gateway.access.callers import ANONYMOUS, LOCAL, Caller, caller_of
 from dovetail_gateway.access.fair_queue import CrowdedError, FairQueue
 from dovetail_gateway.access.identities import NO_ONE, Identities, Identity
@@ -78,6 +80,8 @@ class Admission:
     identities: Identities
     sessions: RenewedSessions
     legacy: LegacyAccount | None = None
+    # Whether `legacy` is for processes of the gateway's own user alone.
+    legacy_own_user: bool = False
     # Whether requests from this machine without a token have the rights of the gateway's own kubeconfig.
     anonymous_loopback: bool = False
 
@@ -273,8 +277,18 @@ class Server:
             return LOCAL
         if self._admission.legacy is not None and not route.path.startswith("/api/v3/"):
             check_site(request)
+            if self._admission.legacy_own_user and not _from_own_user(request):
+                raise unauthorized("without a token, this gateway serves the user alone who has started it")
             return caller_of(await self._admission.legacy.token())
         raise unauthorized("send a token: Authorization: Bearer TOKEN (kubectl create token NAME gives one)")
+
+
+def _from_own_user(request: web.Request) -> bool:
+    transport = request.transport
+    if transport is None:
+        return False
+    peer, own = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
+    return loopback_peer.uid_of(peer, own=own) == os.geteuid()
 
 
 def _namespaces_in(*parts: Any) -> list[str]:

@@ -9,6 +9,7 @@ import msgspec
 from dovetail import names
 from dovetail.api.gpujob import FINISHED, GPUJob
 from dovetail.api.resources import GPUJOBS
+from dovetail.config.errors import ConfigError
 from dovetail.decoding import UnreadableError, convert
 from dovetail.gpu.device_indexes import NodeDevice
 from dovetail.gpu.request import RequestError
@@ -23,7 +24,7 @@ from dovetail_gateway.routing.numbers import whole
 from dovetail_gateway.routing.problems import RequestFailedError
 from dovetail_gateway.routing.table import Answer, Call, Nothing
 from dovetail_gateway.v2.devices import Devices, devices_of
-from dovetail_gateway.v2.templates import LABEL, Templates, as_job
+from dovetail_gateway.v2.templates import LABEL, TemplateFile, Templates, as_job
 from dovetail_gateway.v2.types import (
     KINDS,
     InferenceFields,
@@ -65,7 +66,7 @@ class Tasks:
         clients: Clients,
         reviews: Reviews,
         answers: Answers,
-        templates: Templates,
+        templates: TemplateFile,
         namespace: str,
         wait_seconds: float,
     ) -> None:
@@ -119,9 +120,9 @@ class Tasks:
 
     async def _start(self, kind: Kind, *, caller: Caller, body: dict[str, Any]) -> Answer:
         await require(self._reviews, caller=caller, act=Act(verb="create", namespace=self._namespace))
-        asked = _device_of(kind, body=body)
+        asked, templates = _device_of(kind, body=body), self._now()
         device = self._device(asked)
-        spec = self._templates.spec(kind, device=device, fields=body | {"device": _inside(device)})
+        spec = templates.spec(kind, device=device, fields=body | {"device": _inside(device)})
         await self._check(spec, caller=caller)
         name = f"{_PREFIX[kind]}-{secrets.token_hex(5)}"
         annotations = {names.TASK_DEVICE: asked}
@@ -137,6 +138,13 @@ class Tasks:
         return Answer(
             value=Started(task_id=name, status=_state(job), device=_device_name(job, devices=devices), message=why)
         )
+
+    def _now(self) -> Templates:
+        """The templates as they are now. Raises `RequestFailedError`."""
+        try:
+            return self._templates.read()
+        except ConfigError as error:
+            raise RequestFailedError(503, reason="NoTaskTemplate", message=str(error)) from error
 
     def _device(self, text: str) -> str:
         """`spec.resources.device` of a request's device. Raises `RequestFailedError`."""

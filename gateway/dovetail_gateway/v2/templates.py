@@ -2,9 +2,8 @@
 
 import copy
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,31 +18,55 @@ from dovetail_gateway.routing.problems import RequestFailedError
 from dovetail_gateway.v2.types import Kind
 
 LABEL: Final = f"{GROUP}/task-type"
-_SHIPPED: Final = "task_templates.yaml"
 _FIELD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,62}")
 _MOST_CHARACTERS: Final = 4096
 # What means nothing without a GPU.
 _OF_GPUS: Final = frozenset({"mode", "workload", "memory", "onNoGPU", "onNoGPUAfterSeconds"})
+# kubelet replaces $(NAME) in commands and arguments, and writes $$ as one $.
+_REFERENCE: Final = re.compile(r"\$(?:\$|\(TASK_([A-Z0-9_]+)\))")
+_LINES: Final[Mapping[Kind, str]] = {
+    "training": "--train 'python train.py --data {train_path} --out {save_path}'",
+    "inference": "--infer 'python infer.py --weights {weight_path} --data {source_path}'",
+}
 
 
 class _Templates(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    training: dict[str, Any]
-    inference: dict[str, Any]
+    training: dict[str, Any] | None = None
+    inference: dict[str, Any] | None = None
+
+
+class _Container(msgspec.Struct, frozen=True, kw_only=True):
+    """What a task changes in its container, or reads of it."""
+
+    command: list[str] = []
+    args: list[str] = []
+    env: list[dict[str, Any]] = []
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Templates:
-    """The spec of each kind's tasks."""
+    """The spec of each kind's tasks; a kind without one has no tasks.
+
+    A container whose command or arguments refer to fields, as `$(TASK_LR)`, gets them there and nowhere else. Any
+    other gets all fields as arguments, such as `--lr 0.1`.
+    """
 
     by_kind: Mapping[Kind, Mapping[str, Any]]
 
     def spec(self, kind: Kind, *, device: str, fields: Mapping[str, Any]) -> dict[str, Any]:
         """The spec of a task on this device, as `spec.resources.device` names it. Raises `RequestFailedError`."""
+        if kind not in self.by_kind:
+            raise _no_template(kind)
         spec = copy.deepcopy(dict(self.by_kind[kind]))
         texts = {name: _text(name, value=value) for name, value in fields.items()}
         container = spec["template"]["spec"]["containers"][0]
-        container["args"] = [*container.get("args", []), *_arguments(texts)]
-        container["env"] = [*container.get("env", []), *_variables(texts)]
+        known = convert(container, as_type=_Container)
+        container["env"] = [*known.env, *_variables(texts)]
+        if not (used := _fields_in([*known.command, *known.args])):
+            container["args"] = [*known.args, *_arguments(texts)]
+        elif missing := sorted(used - {str(each.get("name")).removeprefix("TASK_") for each in container["env"]}):
+            message = f"field {missing[0].lower()} is missing: the command of {_a(kind)} task uses it"
+            raise RequestFailedError(422, reason="Invalid", message=message)
         if device == "cpu":
             kept = {name: value for name, value in spec.items() if name not in _OF_GPUS}
             return {**kept, "resources": {"device": "cpu"}}
@@ -56,17 +79,24 @@ class Templates:
         return {"onNoGPU": "Wait", "policy": "Spread", **spec, "resources": request}
 
 
-def load_templates(path: Path | None) -> Templates:
-    """The templates of a YAML file, or those that ship. Raises `ConfigError`."""
-    origin = _SHIPPED if path is None else str(path)
-    source = resources.files(__package__) / _SHIPPED if path is None else path
-    try:
-        found = convert(load_yaml(source.read_text(encoding="utf-8")), as_type=_Templates)
-        return Templates(by_kind={"training": _checked(found.training), "inference": _checked(found.inference)})
-    except (OSError, YAMLTextError) as error:
-        raise ConfigError(origin, problem=f"cannot be read: {error}") from error
-    except UnreadableError as error:
-        raise ConfigError(origin, problem=error.problem) from error
+@dataclass(frozen=True, slots=True)
+class TemplateFile:
+    """A YAML file with templates, read for each task: it may change while the gateway runs. No file, no templates."""
+
+    path: Path | None = None
+
+    def read(self) -> Templates:
+        """The templates as they are now. Raises `ConfigError`."""
+        if self.path is None:
+            return Templates(by_kind={})
+        try:
+            found = convert(load_yaml(self.path.read_text(encoding="utf-8")), as_type=_Templates)
+            given: dict[Kind, dict[str, Any] | None] = {"training": found.training, "inference": found.inference}
+            return Templates(by_kind={kind: _checked(spec) for kind, spec in given.items() if spec is not None})
+        except (OSError, UnicodeDecodeError, YAMLTextError) as error:
+            raise ConfigError(str(self.path), problem=f"cannot be read: {error}") from error
+        except UnreadableError as error:
+            raise ConfigError(str(self.path), problem=error.problem) from error
 
 
 def as_job(spec: Mapping[str, Any], *, namespace: str) -> GPUJob:
@@ -80,7 +110,25 @@ def _checked(spec: dict[str, Any]) -> dict[str, Any]:
     pod = spec.get("template", {}).get("spec", {})
     if "resources" not in spec or not isinstance(pod, dict) or not pod.get("containers"):
         raise UnreadableError("a task's template needs resources and template.spec.containers")
+    convert(pod["containers"][0], as_type=_Container)
     return spec
+
+
+def _no_template(kind: Kind) -> RequestFailedError:
+    message = (
+        f"nothing says what {_a(kind)} task runs. On your own machine: gflowd up {_LINES[kind]}. "
+        f"On a cluster: dovetail migrate v2 {_LINES[kind]} --image IMAGE"
+    )
+    return RequestFailedError(409, reason="NoTaskTemplate", message=message)
+
+
+def _a(kind: Kind) -> str:
+    return f"an {kind}" if kind == "inference" else f"a {kind}"
+
+
+def _fields_in(words: Iterable[str]) -> set[str]:
+    """The fields that words refer to, as their variables name them without `TASK_`."""
+    return {match[1] for word in words for match in _REFERENCE.finditer(word) if match[1]}
 
 
 def _memory_of_model(fields: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -106,12 +154,16 @@ def _text(name: str, *, value: Any) -> str:
 
 
 def _arguments(texts: Mapping[str, str]) -> list[str]:
-    return [part.replace("$(", "$$(") for name, text in texts.items() for part in (f"--{name}", text)]
+    return [_literal(part) for name, text in texts.items() for part in (f"--{name}", text)]
 
 
 def _variables(texts: Mapping[str, str]) -> list[dict[str, str]]:
-    # kubelet expands $(NAME) in values; $$( is a plain $(.
     return [
-        {"name": "TASK_" + re.sub(r"[^A-Z0-9]", "_", name.upper()), "value": text.replace("$(", "$$(")}
+        {"name": "TASK_" + re.sub(r"[^A-Z0-9]", "_", name.upper()), "value": _literal(text)}
         for name, text in texts.items()
     ]
+
+
+def _literal(text: str) -> str:
+    """`text` as kubelet leaves it: it expands $(NAME), and writes $$ as one $."""
+    return text.replace("$", "$$")

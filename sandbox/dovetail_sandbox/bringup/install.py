@@ -3,6 +3,7 @@
 import shutil
 import sys
 from functools import partial
+from importlib import resources
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +19,8 @@ from dovetail_sandbox.installed.neighbours import Neighbour
 from dovetail_sandbox.localnode import setup as localnode
 from dovetail_sandbox.state import Component
 
+_GATEWAY: Final = "gateway"
+_TASKS: Final = "--task-templates="
 _NEIGHBOUR_SECONDS: Final = 120.0  # they take longer than our components
 
 
@@ -36,7 +39,12 @@ def render(work: Work) -> Rendered:
     values |= {"loopback.certificates": str(cluster.credential)}
     # Here the API server is a local process and reaches the webhook by an address.
     values |= {"webhook.url": f"https://127.0.0.1:{values['webhook.port']}", "webhook.replicas": 1}
-    rendered = chart.render(helm=work.programs["helm"], values=values, overrides=work.plan.overrides)
+    if work.plan.local_node:
+        # Scripts of the systems that Dovetail replaces send no token; the gateway serves those of this user alone.
+        values |= {"gateway.legacyServiceAccount": access.SCRIPTS}
+    rendered = chart.render(
+        helm=work.programs["helm"], values=values, values_file=work.plan.values_file, overrides=work.plan.overrides
+    )
     (cluster.folder / "rendered.yaml").write_text(rendered.text, encoding="utf-8")
     return rendered
 
@@ -62,8 +70,8 @@ def _start_deployables(work: Work, *, rendered: Rendered, namespace: str = chart
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     found = [
-        (account, localnode.with_real_devices(component) if work.plan.local_node else component)
-        for account, component in workloads.components(rendered, place=place, without=work.plan.without)
+        (account, _with_tasks(work, component=localnode.with_real_devices(each) if work.plan.local_node else each))
+        for account, each in workloads.components(rendered, place=place, without=work.plan.without)
     ]
     accounts = [account for account, _ in found]
     tokens = access.tokens(cluster.kubeconfig, accounts=accounts, namespace=namespace)
@@ -84,6 +92,17 @@ def _start_deployables(work: Work, *, rendered: Rendered, namespace: str = chart
     components = [*desired.components, *followed, *(component for _, component in found)]
     cluster.desire(msgspec.structs.replace(desired, components=components))
     return [component.name for _, component in found]
+
+
+def _with_tasks(work: Work, *, component: Component) -> Component:
+    """The gateway with a file of what v2's tasks run, unless the chart has one; `gflowd up` changes a local node's."""
+    if component.name != _GATEWAY or any(word.startswith(_TASKS) for word in component.argv):
+        return component
+    file = work.cluster.folder / "task_templates.yaml"
+    if not file.exists():
+        shipped = resources.files("dovetail_sandbox") / "data" / "task_templates.yaml"
+        file.write_text("{}\n" if work.plan.local_node else shipped.read_text(encoding="utf-8"), encoding="utf-8")
+    return msgspec.structs.replace(component, argv=[*component.argv, f"{_TASKS}{file}"])
 
 
 def install_neighbour(work: Work, *, neighbour: Neighbour) -> None:

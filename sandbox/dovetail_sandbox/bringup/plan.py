@@ -37,7 +37,8 @@ class Plan:
     local_node      this machine is a node of it
     real_node       a node with kubelet and containerd
     bare            nothing of the chart
-    overrides       values of the chart, as `key=value`
+    values_file     a YAML file with values of the chart
+    overrides       values of the chart, as `key=value`; they count more than the file's
     without         components of the chart that the user runs by hand
     neighbours      other projects' controllers
     request_log     the API server records each request of the chart's accounts
@@ -50,6 +51,7 @@ class Plan:
     local_node: bool = False
     real_node: bool = False
     bare: bool = False
+    values_file: Path | None = None
     overrides: Sequence[str] = ()
     without: Collection[str] = ()
     neighbours: Sequence[Neighbour] = ()

@@ -30,6 +30,7 @@ def up(
     local_node: bool = False,
     real_node: bool = False,
     bare: bool = False,
+    values_file: Path | None = None,
     overrides: Sequence[str] = (),
     without: Collection[str] = (),
     with_: Collection[str] = (),
@@ -47,7 +48,9 @@ def up(
     """
     if authentication is not None and not authentication.is_file():
         raise InvalidInputError("authentication-config", value=str(authentication), allowed="a file")
-    if bare and (local_node or overrides or without or request_log):
+    if values_file is not None and not values_file.is_file():
+        raise InvalidInputError("values", value=str(values_file), allowed="a file")
+    if bare and (local_node or values_file or overrides or without or request_log):
         raise InvalidInputError("bare", value="with options of the chart", allowed="--nodes, --real-node and --with")
     cluster = get(name)
     nodes = _nodes(nodes_file, limit=limit_nodes, local_node=local_node)
@@ -66,6 +69,7 @@ def up(
         local_node=local_node,
         real_node=real_node,
         bare=bare,
+        values_file=values_file and values_file.resolve(),
         overrides=overrides,
         without=without,
         neighbours=others,

@@ -69,16 +69,18 @@ def render(
     *,
     helm: Path,
     values: Mapping[str, object],
+    values_file: Path | None = None,
     overrides: Sequence[str] = (),
     release: str = RELEASE,
     namespace: str = NAMESPACE,
     source: Path | None = None,
 ) -> Rendered:
-    """Render our chart, or the one in `source`, with these values and a user's `--set` options.
+    """Render our chart, or the one in `source`, with these values, and a user's file of values and `--set` options.
 
     Raises `ChartError` with Helm's message.
     """
     settings = [argument for key, value in values.items() for argument in ("--set-json", f"{key}={json.dumps(value)}")]
+    settings += [] if values_file is None else [f"--values={values_file}"]
     settings += [argument for override in overrides for argument in ("--set", override)]
     done = subprocess.run(
         [

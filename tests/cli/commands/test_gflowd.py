@@ -39,3 +39,20 @@ def test_another_cluster_in_kubeconfig_is_noticed(tmp_path: Path) -> None:
     assert not sandboxes.is_meant("other", environ={})
     assert sandboxes.is_meant("default", environ={"KUBECONFIG": f"{ours}:{tmp_path}/else"})
     assert not sandboxes.is_meant("default", environ={"KUBECONFIG": f"{tmp_path}/else:{ours}"})
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (("--train", "a && b"), "no shell reads '&&'"),
+        (("--workdir", "."), "--workdir .: it is the folder of --train and --infer, and neither is given"),
+        (("--train", "t", "--workdir", "/none"), "--workdir /none: there is no such folder"),
+        (("--infer", "t", "--simulated"), "on simulated nodes nothing runs"),
+    ],
+)
+def test_up_refuses_what_no_task_could_run_before_anything_starts(
+    words: tuple[str, ...], problem: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert gflowd("up", *words) == 2
+    assert problem in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())

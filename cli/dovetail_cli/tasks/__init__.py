@@ -1,0 +1,1 @@
+"""What tasks of REST v2 run: the templates of `dovetail migrate` and of `gflowd up`."""
