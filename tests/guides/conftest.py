@@ -16,10 +16,12 @@ from dovetail_sandbox import cluster
 from tests.agent.nvml_stub import Scenario, built
 from tests.cluster.sandboxes import sandbox_with
 from tests.guides.manifest import ROOT, folder, guides, manifest, text_of
-from tests.guides.place import ACCOUNT, Place, place_at, until
+from tests.guides.place import Place, place_at, until
 from tests.local_node.machine import empty_machine
 
-LEGACY = f"gateway.legacyServiceAccount={ACCOUNT}"
+LEGACY = "gateway.legacyServiceAccount=guides"
+TRAIN = "python train.py --data {train_path} --out {save_path}"
+INFER = "python infer.py {cfg_path} {weight_path} {source_path}"
 CARDS = Scenario(
     cards=4, model="Tesla V100-SXM2-32GB", figures={card: {"total": 32768, "major": 7} for card in range(4)}
 )
@@ -44,7 +46,9 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     scenario.write_text(CARDS.text())
     variables = {"LD_LIBRARY_PATH": str(built()), "NVML_STUB_SCENARIO": str(scenario)}
     with empty_machine(home, **variables) as machine:
-        machine("sandbox", "up", "--local", "--set", LEGACY)
+        for name in ("train.py", "infer.py"):
+            (machine.work / name).write_text(Path(__file__).with_name("user_script.py").read_text())
+        machine("gflowd", "up", "--train", TRAIN, "--infer", INFER)
         (home / ".local").mkdir()
         (home / ".local" / "share").symlink_to(machine.environment["XDG_DATA_HOME"])
         (home / ".cache").symlink_to(Path.home() / ".cache")

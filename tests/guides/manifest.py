@@ -16,8 +16,6 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 _FILE: Final = Path(__file__).with_name("manifest.toml")
 _DEFAULT: Final = ROOT.parent / "shared" / "seeds"
 MOST_EXCEPTIONS: Final = 12
-# Described in the manifest and not run yet: remove a block from here once it has run.
-NOT_YET: Final = frozenset(f"001.{at:02}" for at in (6, 15, 17, 19, 20, 21, 23, 24, 25, 26, 27, 28, 29, 32, 35, 36))
 Run = Literal[
     "config", "curl", "device", "exception", "job", "pod", "python", "refusal", "request", "sample", "shell", "tree"
 ]
@@ -94,8 +92,7 @@ def manifest() -> tuple[Expected, ...]:
 def those(place: Place, *runs: Run) -> pytest.MarkDecorator:
     """Each block that runs so at this place, as a test with the argument `block`."""
     here = [each for each in manifest() if each.run in runs and (not each.on or place in each.on)]
-    found = [each for each in here if each.name not in NOT_YET]
-    return pytest.mark.parametrize("block", found, ids=lambda each: each.name)
+    return pytest.mark.parametrize("block", here, ids=lambda each: each.name)
 
 
 def folder() -> Path:
