@@ -21,7 +21,7 @@ from tests.chart.rights import accounts_of, render
 from tests.cluster.accounts import connection_of
 from tests.cluster.mallory import make_pod
 from tests.cluster.test_chart import run
-from tests.rights.stolen import TABLE, Stolen
+from tests.rights.stolen import LEGACY, TABLE, Stolen
 
 pytestmark = pytest.mark.cluster
 
@@ -38,9 +38,9 @@ Manifest = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def every_account(sandbox: Cluster) -> Iterator[None]:
-    """The accounts that no sandbox keeps, with their roles: those of Helm's hooks and of MPS."""
-    text = render(locate.resolve(["helm"], report=Lines(sys.stderr))["helm"])
-    kept = {"dovetail-mps", "dovetail-trust", "dovetail-cleanup", "dovetail-test"}
+    """The accounts that no sandbox keeps, with their roles: those of Helm's hooks, of MPS, and of scripts."""
+    text = render(locate.resolve(["helm"], report=Lines(sys.stderr))["helm"], LEGACY)
+    kept = {"scripts", "dovetail-mps", "dovetail-trust", "dovetail-cleanup", "dovetail-test"}
     bound = accounts_of(text)
     wanted = [
         each

@@ -16,6 +16,7 @@ PAGE: Final = CHART.parents[1] / "SECURITY.md"
 BEGIN: Final = "<!-- stolen: written by `python -m tests.rights.stolen` -->"
 END: Final = "<!-- end of stolen -->"
 ALWAYS: Final = "always"
+LEGACY: Final = "gateway.legacyServiceAccount=scripts"
 Verbs = Mapping[str, str]
 
 
@@ -318,12 +319,30 @@ TABLE: Final = (
                 },
             ),
             Can(
-                says="act as the account that this value names",
+                says="act as the account that this value names, with its rights below",
                 rights={"serviceaccounts/token:scripts": "create"},
-                option="gateway.legacyServiceAccount=scripts",
+                option=LEGACY,
             ),
         ),
         cannot=(NO_SECRETS, NO_POD_CHANGES, NO_WRITES, NO_HOOKS, NO_RIGHTS),
+    ),
+    Stolen(
+        account="scripts",
+        exists="with `gateway.legacyServiceAccount`, which names it",
+        can=(
+            Can(
+                says="run pods in `gateway.allocationNamespace`, with any account, Secret and image there; create, "
+                "change and delete any GPUJob there",
+                rights={"gpujobs.dovetail.dev": "get list create patch delete", "pods": "create"},
+                option=LEGACY,
+            ),
+            Can(
+                says="cordon devices, and change how many tasks share one",
+                rights={"gpunodes.dovetail.dev": "patch"},
+                option=LEGACY,
+            ),
+        ),
+        cannot=(NO_SECRETS_ITSELF, NO_HOOKS, NO_RIGHTS),
     ),
     Stolen(
         account="dovetail-certificates",

@@ -83,9 +83,9 @@ EXAMPLES: Final[Mapping[str, Sequence[str]]] = {
         "dovetail config check gpu_config.yaml",
         "dovetail config check -o json values.yaml",
     ),
-    "migrate v1": ("dovetail migrate v1 > migrate.yaml",),
+    "migrate v1": ("dovetail migrate v1",),
     "migrate v2": (
-        "dovetail migrate v2 --image IMAGE --train 'python train.py --data {train_path}' > migrate.yaml",
+        "dovetail migrate v2 --image IMAGE --train 'python train.py --data {train_path}'",
         "dovetail migrate v2 --image IMAGE --infer 'python infer.py' --workdir /data --volume data:/data",
     ),
     "completion": ("source <(dovetail completion bash)", "dovetail completion fish | source"),
