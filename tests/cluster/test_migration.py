@@ -40,12 +40,16 @@ def moved(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with file.open("wb") as output:
         subprocess.run([sys.executable, "-m", "dovetail_cli", *words], stdout=output, check=True)
     with sandbox_with(nodes_file=NODES, values_file=file) as made:
-        program = next((Path.home() / ".cache" / "dovetail" / "bin").glob("kubectl-*/kubectl"))
-        apply = [str(program), f"--kubeconfig={made.kubeconfig}", "apply", "--filename=-"]
-        subprocess.run(apply, input=CLAIM, text=True, check=True)
+        kubectl(made, "apply", "--filename=-", stdin=CLAIM)
         until(lambda: bool(ask(made, "GET", "/api/v2/resources/gpu").get("devices")))
         yield made
         assert not audit.prove(kubeconfig=str(made.kubeconfig), context=None).findings
+
+
+def kubectl(made: Cluster, *words: str, stdin: str | None = None) -> str:
+    program = next((Path.home() / ".cache" / "dovetail" / "bin").glob("kubectl-*/kubectl"))
+    command = [str(program), f"--kubeconfig={made.kubeconfig}", *words]
+    return subprocess.run(command, input=stdin, capture_output=True, text=True, check=True).stdout
 
 
 def ask(made: Cluster, method: str, path: str, *, body: Any = None) -> Any:
@@ -54,20 +58,15 @@ def ask(made: Cluster, method: str, path: str, *, body: Any = None) -> Any:
     return httpx2.request(method, url, json=body, timeout=PATIENCE_SECONDS).json()
 
 
-def test_a_training_runs_what_the_page_s_line_says_where_its_paths_mean(moved: Cluster) -> None:
+def pods(made: Cluster, *, job: str) -> Any:
+    selected = f"--selector=dovetail.dev/job={job}"
+    return yaml.safe_load(kubectl(made, "get", "pods", "--namespace=default", selected, "--output=yaml"))["items"]
+
+
+def test_a_training_runs_what_the_page_s_line_says_where_its_paths_are(moved: Cluster) -> None:
     name = ask(moved, "POST", "/api/v2/training/start", body=TRAINING | {"device": "cuda:0"})["task_id"]
-    until(lambda: ask(moved, "GET", f"/api/v2/tasks/{name}")["status"] == "running", what=lambda: str(
-        ask(moved, "GET", f"/api/v2/tasks/{name}")))  # fmt: skip
-    program = next((Path.home() / ".cache" / "dovetail" / "bin").glob("kubectl-*/kubectl"))
-    read = [
-        str(program),
-        f"--kubeconfig={moved.kubeconfig}",
-        "get",
-        "pods",
-        f"--selector=dovetail.dev/job={name}",
-        "--output=yaml",
-    ]
-    (pod,) = yaml.safe_load(subprocess.run(read, capture_output=True, text=True, check=True).stdout)["items"]
+    until(lambda: bool(pods(moved, job=name)), what=lambda: str(ask(moved, "GET", f"/api/v2/tasks/{name}")))
+    (pod,) = pods(moved, job=name)
     (container,) = pod["spec"]["containers"]
     assert container["command"] == ["python", "train.py", "--data", "$(TASK_TRAIN_PATH)", "--out", "$(TASK_SAVE_PATH)"]
     assert {"name": "TASK_TRAIN_PATH", "value": "data/t"} in container["env"]
