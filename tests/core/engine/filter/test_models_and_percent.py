@@ -3,11 +3,12 @@
 import pytest
 
 from dovetail.engine.filter.fit import Fit, check
+from dovetail.engine.filter.single_node import judge
 from dovetail.engine.gang.placement import place
 from dovetail.engine.gang.shortage import Shortage
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.refusals import Refusal
-from tests.core.engine.builders import add_node, make_ask, make_device
+from tests.core.engine.builders import add_node, hold_devices, make_ask, make_device
 
 CARDS = {"t4": ("T4", 15360), "v100": ("V100", 32768), "a100": ("A100", 81920)}
 
@@ -56,6 +57,17 @@ def test_two_halves_of_the_memory_do_not_share_a_device_of_which_the_guard_keeps
     third = place(ledger, ask=make_ask("50%,0.25(A100)"), workers=1, key="y")
     assert isinstance(third, Shortage)
     assert third.message.endswith("need 40960 MiB of memory on a GPU, the most left on one is 24576 MiB")
+
+
+@pytest.mark.parametrize(("promised_mib", "fits"), [(24_576, True), (24_577, False), (30_000, False)])
+def test_one_node_alone_is_judged_by_all_the_memory_of_its_device(
+    ledger: Ledger, promised_mib: int, fits: bool
+) -> None:
+    for index in range(2):
+        key = f"t{index}"
+        hold_devices(ledger, "a100", index, key=key, share_milli=100, memory_mib=promised_mib, mode="Fractional")
+    # 0.8 of 81920 MiB may be promised, and half of all is 40960.
+    assert judge(ledger, ask=make_ask("50%,0.25"), node="a100").fits is fits
 
 
 @pytest.mark.parametrize(
