@@ -10,13 +10,15 @@ import sys
 import time
 from asyncio import to_thread
 from io import BytesIO
+from typing import Any
 
 import pytest
 
+from dovetail.decoding import convert
 from dovetail.process.hosts import Hosts
 from dovetail_gateway.access import loopback_peer
 from dovetail_gateway.access.callers import caller_of
-from dovetail_gateway.access.legacy_account import Account
+from dovetail_gateway.access.legacy_account import Account, LegacyAccount
 from dovetail_gateway.access.tokens import TokenError, bearer, token_of
 from dovetail_gateway.app import Options
 from tests.gateway.api_server import GatewayApiServer
@@ -227,3 +229,26 @@ def test_the_kernel_says_whose_the_other_end_is_while_it_is_open(family: int, ho
 
 def test_a_connection_without_addresses_has_no_user() -> None:
     assert loopback_peer.uid_of(None, own=None) is None
+
+
+class Tokens:
+    """A client that gives out tokens of an hour."""
+
+    def __init__(self) -> None:
+        self.given = 0
+
+    async def create(self, _resource: Any, *, as_type: Any, **asked: Any) -> Any:
+        assert (asked["namespace"], asked["name"], asked["subresource"]) == ("red", "scripts", "token")
+        assert asked["body"]["spec"] == {"expirationSeconds": 3600}
+        self.given += 1
+        return convert({"status": {"token": f"t{self.given}"}}, as_type=as_type)
+
+
+async def test_the_token_of_the_scripts_account_is_replaced_at_four_fifths_of_its_life() -> None:
+    now, client = [10_000.0], Tokens()
+    account = LegacyAccount(Account(namespace="red", name="scripts"), client=client, clock=lambda: now[0])  # type: ignore[arg-type]
+    found = list[str]()
+    for seconds in (0, 2879, 2880, 2880 + 2879, 2 * 2880):
+        now[0] = 10_000.0 + seconds
+        found.append((await account.token()).text)
+    assert found == ["t1", "t1", "t2", "t2", "t3"]
