@@ -3,6 +3,7 @@
 import asyncio
 import os
 import subprocess
+import uuid
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,8 @@ from tests.core import hostile
 from tests.local_node import builders
 from tests.local_node.test_pod_life import NOW
 
-OTHER = "66666666-2222-3333-4444-555555555555"
+# Of this run alone: a pod's processes are found by its UID on the whole machine.
+MINE, OTHER = str(uuid.uuid4()), str(uuid.uuid4())
 
 
 @pytest.fixture
@@ -63,24 +65,24 @@ class Followed:
 def test_a_pod_has_one_life_that_learns_each_version_and_its_end(node: Node) -> None:
     scene = Followed(node)
     for version in (1, 2):
-        scene.told(pod(builders.UID, version=version))
+        scene.told(pod(MINE, version=version))
     (life,) = scene.lives
     assert life.pod.metadata.resource_version == "2"
     assert not life._going.is_set()
-    scene.told(pod(builders.UID, version=3), event="DELETED")
+    scene.told(pod(MINE, version=3), event="DELETED")
     assert life._gone.is_set()
 
 
 @pytest.mark.parametrize("is_seen", [True, False])
 def test_a_pod_that_is_made_again_under_its_name_has_a_life_of_its_own(node: Node, *, is_seen: bool) -> None:
     scene = Followed(node)
-    scene.told(pod(builders.UID, version=1))
+    scene.told(pod(MINE, version=1))
     if is_seen:
-        scene.told(pod(builders.UID, version=2), event="DELETED")
+        scene.told(pod(MINE, version=2), event="DELETED")
     scene.told(pod(OTHER, version=3))
     first, second = scene.lives
     assert (first._gone.is_set(), second._gone.is_set()) == (True, False)
-    assert (first.pod.metadata.uid, second.pod.metadata.uid) == (builders.UID, OTHER)
+    assert (first.pod.metadata.uid, second.pod.metadata.uid) == (MINE, OTHER)
     assert scene.pods.uid_of("default", "train-0-abcde") == OTHER
 
 
@@ -91,7 +93,7 @@ async def test_a_life_that_fails_or_ends_is_forgotten_and_ends_no_other(node: No
         async def run(self) -> None:
             raise ZeroDivisionError
 
-    scene.told(pod(builders.UID, version=1))
+    scene.told(pod(MINE, version=1))
     await scene.pods._live(Failing(node=node, pod=scene.lives[0].pod))
     assert scene.pods._lives == {}
 
@@ -123,7 +125,7 @@ def record(node: Node, uid: str, *, boot_id: str, pid: int) -> None:
     ("known", "boot_id", "ends", "stays"),
     [
         pytest.param([], "this", True, False, id="a deleted pod's"),
-        pytest.param([builders.UID], "this", False, True, id="a pod's that is there"),
+        pytest.param([MINE], "this", False, True, id="a pod's that is there"),
         pytest.param([OTHER], "this", True, False, id="of one that was made again"),
         pytest.param([], "earlier", False, False, id="of an earlier boot, whose number another one has"),
     ],
@@ -131,21 +133,21 @@ def record(node: Node, uid: str, *, boot_id: str, pid: int) -> None:
 async def test_a_process_ends_with_its_pod_also_where_no_local_node_ran(
     node: Node, sleeper: Any, *, known: list[str], boot_id: str, ends: bool, stays: bool
 ) -> None:
-    process = sleeper(builders.UID)
-    record(node, builders.UID, boot_id=boot_id, pid=process.pid)
+    process = sleeper(MINE)
+    record(node, MINE, boot_id=boot_id, pid=process.pid)
     scene = Followed(node)
     for version, uid in enumerate(known, start=1):
         scene.told(pod(uid, version=version))
     async with asyncio.timeout(60):
         await scene.pods._end_orphans()
     assert (process.poll() is not None) is ends
-    assert (node.runs.read(builders.UID) is not None) is stays
+    assert (node.runs.read(MINE) is not None) is stays
 
 
 async def test_what_an_orphan_has_started_elsewhere_ends_too(node: Node, sleeper: Any) -> None:
-    shim, left = sleeper(builders.UID), sleeper(builders.UID)
+    shim, left = sleeper(MINE), sleeper(MINE)
     other = sleeper(OTHER)
-    record(node, builders.UID, boot_id="this", pid=shim.pid)
+    record(node, MINE, boot_id="this", pid=shim.pid)
     await Followed(node).pods._end_orphans()
     assert left.wait(timeout=60) == -9
     assert other.poll() is None
