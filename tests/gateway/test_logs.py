@@ -43,14 +43,13 @@ async def test_a_log_is_followed_until_the_worker_ends(api: GatewayApiServer, fa
 
 async def test_each_worker_has_its_own_log_and_the_newest_pod_counts(api: GatewayApiServer, face: Face) -> None:
     api.put("gpujobs", make_job("two", namespace="red", number=2, workers=2))
-    for name, worker, hour in (("two-0", 0, 1), ("two-1-old", 1, 1), ("two-1", 1, 2)):
+    for name, worker, hour in (("two-0", 0, 1), ("two-1-old", 1, 1), ("two-1", 1, 3), ("two-1-z", 1, 2)):
         pod = make_bound_pod(name, namespace="red", job="two", number=2, device="a-3")
         pod["metadata"]["annotations"]["batch.kubernetes.io/job-completion-index"] = str(worker)
         pod["metadata"]["creationTimestamp"] = f"2026-11-01T0{hour}:00:00Z"
         api.put("pods", pod)
-    async with asyncio.timeout(20):
-        while (found := await face.get("/api/v3/jobs/red/two/logs?worker=1", token="red-token")).status != 200:
-            pass
+    await face.until_like(api)
+    found = await face.get("/api/v3/jobs/red/two/logs?worker=1", token="red-token")
     assert found.text == "lines of two-1\n"
     wrong = await face.get("/api/v3/jobs/red/two/logs?worker=2", token="red-token")
     assert (wrong.status, wrong.json["detail"]) == (422, "worker=2: this job has 2, counted from 0")

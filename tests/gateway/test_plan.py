@@ -5,6 +5,10 @@ from typing import Any
 
 import pytest
 
+from dovetail.api.gpuquota import GPUQuota
+from dovetail.decoding import convert
+from dovetail_gateway.access.visibility import Visibility
+from dovetail_gateway.v3.plan_bounds import windows
 from tests.gateway.api_server import GatewayApiServer
 from tests.gateway.builders import make_job
 from tests.gateway.served import Face
@@ -139,3 +143,23 @@ async def test_drains_and_advance_reservations_bound_the_plan(api: GatewayApiSer
     assert (found["windows"][0]["quota"], found["windows"][0]["name"]) == ("canaryquota", "course")
     [hidden] = (await plan_of(face, token="red-token"))["windows"]
     assert (hidden["quota"], hidden["name"], hidden["gpus"]) == (None, None, 4)
+
+
+@pytest.mark.parametrize(
+    ("spec", "sees", "shown"),
+    [
+        ({}, {"red"}, True),
+        ({"namespaces": ["red", "blue"]}, {"red"}, True),
+        ({"namespaces": ["blue"]}, {"red"}, False),
+        ({"users": ["rita"]}, {"red"}, False),
+        ({"users": ["rita"], "namespaces": ["red"]}, {"red"}, False),
+        ({"users": ["rita"]}, None, True),
+    ],
+)
+def test_a_window_has_its_name_for_those_to_whose_namespaces_its_quota_applies(
+    spec: dict[str, Any], sees: set[str] | None, shown: bool
+) -> None:
+    window = {"name": "w", "startTime": "2026-12-01T00:00:00Z", "endTime": "2026-12-02T00:00:00Z", "gpus": 2}
+    quota = convert({"metadata": {"name": "q"}, "spec": spec | {"advanceReservations": [window]}}, as_type=GPUQuota)
+    (found,) = windows([quota], sees=Visibility(None if sees is None else frozenset(sees)))
+    assert (found.quota, found.name, found.gpus) == (("q", "w", 2) if shown else (None, None, 2))

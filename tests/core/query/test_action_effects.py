@@ -111,7 +111,8 @@ def test_who_is_held_or_begins_later_is_not_released_by_what_it_waits_for(cluste
     assert named(effects(cluster, first, cancel=True).released) == [over.metadata.name]
 
 
-def test_the_end_of_a_running_job_frees_its_devices(cluster: RandomCluster) -> None:
+@pytest.mark.parametrize("change", [{"cancel": True}, {"suspend": True}])
+def test_the_end_or_hold_of_a_running_job_frees_its_devices(cluster: RandomCluster, change: dict[str, Any]) -> None:
     cluster.add_running()
     while not any(
         each.job == cluster.jobs[-1].metadata.uid for each in prepare(cluster.objects(), now=NOW).queue.leaving
@@ -121,7 +122,7 @@ def test_the_end_of_a_running_job_frees_its_devices(cluster: RandomCluster) -> N
         cluster.jobs.clear()
         cluster.add_running()
     runs, behind = cluster.jobs[0], waiting(cluster, gpu=2)
-    found = effects(cluster, runs, cancel=True)
+    found = effects(cluster, runs, **change)
     assert found.own is None
     assert [after for _, after in starts(found).values()] == [0.0]
     assert list(starts(found)) == [behind.metadata.name]
