@@ -402,6 +402,7 @@ async def test_a_question_that_can_never_be_answered_is_not_tried_for_ever(
     api.answer(f"DELETE {QUERIES}/q", Answer(body={}))
     async with running(Answers(client, store=store, again_seconds=0.001, most_tries=3).run()):
         await api.until(f"DELETE {QUERIES}/q", count=1)
+    assert api.of(f"DELETE {QUERIES}/q")[0].body["preconditions"] == {"uid": question["metadata"]["uid"]}
     assert len(api.of(f"PATCH {QUERIES}/q/status")) == 4
     store.close()
 

@@ -42,12 +42,17 @@ def test_it_is_tried_again_later_each_time_and_minutes_later_at_most() -> None:
     assert waits == [30, 60, 120, 240, 300, 300]
 
 
-def test_another_generation_of_the_job_is_tried_at_once() -> None:
+def test_another_generation_of_the_job_is_tried_at_once_and_its_waits_begin_anew() -> None:
     failing = Failing()
-    failing.record(make_job(), error=FAULT)
+    for seconds in (0, 30):
+        failing.obstacle_of(make_job(), now=later(seconds))
+        failing.record(make_job(), error=FAULT)
     edited = make_job(meta={"generation": 2})
     assert failing.obstacle_of(edited, now=NOW) is None
     assert failing.record(edited, error=FAULT)
+    obstacle = failing.obstacle_of(edited, now=NOW)
+    assert obstacle is not None
+    assert obstacle.until == later(30)
 
 
 def test_the_log_has_a_failure_once_for_each_generation_of_the_job() -> None:

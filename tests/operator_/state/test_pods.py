@@ -5,6 +5,7 @@ import pytest
 from dovetail.api.builtin import Job, Pod
 from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.model.claims import Claim, DeviceClaim
+from dovetail.names import SEAT
 from dovetail_operator.state.pods import JobPods
 from tests.core.engine.builders import make_ledger
 from tests.operator_.builders import at, make_child, make_job, make_pod
@@ -83,6 +84,18 @@ def test_pods_that_leave_are_each_named_once(pods: JobPods) -> None:
     assert pods.leaving(running=()) == [going, SECOND]
     pods.changed("DELETED", pod=going)
     assert pods.leaving(running={"uid-child"}) == []
+
+
+def test_a_pod_with_a_seat_that_its_deleted_owner_has_left_behind_does_not_leave() -> None:
+    index = JobPods()
+    seat = {"annotations": {SEAT: "uid-record/0"}, "ownerReferences": []}
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "uid-guest"}
+    orphan = make_pod(0, meta=seat | {"uid": "orphan"})
+    owned = make_pod(1, meta=seat | {"uid": "owned", "ownerReferences": [owner]})
+    for pod in (orphan, owned):
+        index.changed("ADDED", pod=pod)
+    assert index.of_run("uid-record") == (orphan, owned)
+    assert index.leaving(running=()) == [owned]
 
 
 def test_a_pod_of_no_job_leaves_as_well() -> None:

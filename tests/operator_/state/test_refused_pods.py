@@ -35,10 +35,11 @@ def event(
     name: str = "x",
     reason: str = "FailedCreate",
     kind: str = "Job",
+    namespace: str = "team",
 ) -> dict[str, Any]:
     return {
-        "metadata": {"name": f"e{seconds}", "namespace": "team", "resourceVersion": "5"},
-        "involvedObject": {"kind": kind, "namespace": "team", "name": name, "uid": about},
+        "metadata": {"name": f"e{seconds}", "namespace": namespace, "resourceVersion": "5"},
+        "involvedObject": {"kind": kind, "namespace": namespace, "name": name, "uid": about},
         "reason": reason,
         "message": message,
         "lastTimestamp": at(seconds),
@@ -227,6 +228,8 @@ def test_a_guest_whose_pods_are_refused_is_doubted(kind: str, about: dict[str, A
         ("JobSet", {"name": "together-workers"}),
         ("JobSet", {"name": "together-other-0"}),
         ("JobSet", WORKER | {"name": "together-workers-0"}),
+        ("JobSet", {"name": "together-workers-1", "namespace": "other"}),
+        ("RayJob", WORKER | {"name": "tune-2x7fb", "namespace": "other"}),
         ("TrainJob", {"name": "finetune-workers-0"}),
         ("RayCluster", WORKER | {"name": "notebook"}),
         ("RayJob", WORKER | {"name": "tune-other"}),

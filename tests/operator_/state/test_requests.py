@@ -66,6 +66,11 @@ def test_the_preferred_way_is_asked_until_another_is_chosen(state: State) -> Non
     assert resource(state, job) == ""
 
 
+def test_a_guest_has_the_way_alone_for_which_its_pods_were_completed(state: State) -> None:
+    job = put(state, make_job(gpu=1, managedBy=names.GUESTS_MANAGER))
+    assert [way.resource for way in state.requests.ways_of(job)] == [""]
+
+
 def test_a_batch_job_says_which_way_its_pods_go_whatever_the_verdict_is(state: State) -> None:
     job = put(state, make_job(gpu=1))
     ways = state.requests.ways_of(job)

@@ -9,6 +9,7 @@ import pytest
 from dovetail.api.conversion import values_of
 from dovetail.api.gpujob import GPUJob, GPUJobStatus
 from dovetail.api.meta import ObjectMeta
+from dovetail.jobs.guests.record import record_of
 from dovetail.jobs.obstacle import Obstacle
 from dovetail.jobs.owner_reference import owner_reference
 from dovetail.jobs.seat import Seat
@@ -134,3 +135,17 @@ async def test_a_gpujob_with_a_tasks_name_is_the_task_only_if_its_array_owns_it(
     found = await tasks.create(client, parent=array, action=action)
     assert isinstance(found, Obstacle)
     assert found.message.startswith("A GPUJob named array-0 exists and is no task of this job")
+
+
+@pytest.mark.parametrize("owner", ["uid-guest", "uid-another"])
+async def test_a_gpujob_with_a_records_name_is_the_record_only_if_it_is_of_that_guest(
+    api: Api, client: Client, owner: str
+) -> None:
+    path, manifest = f"{OURS}/namespaces/team/gpujobs", record_of(KNOWN.guest, kind=KNOWN.kind)
+    metadata = manifest["metadata"]
+    owners = [{**each, "uid": owner} for each in metadata["ownerReferences"]]
+    there = {**manifest, "metadata": {**metadata, "uid": "uid-there", "ownerReferences": owners}}
+    api.answer(f"POST {path}", refusal(409, reason="AlreadyExists"))
+    api.answer(f"GET {path}/{metadata['name']}", Answer(body=there))
+    found = await guests.create_record(client, found=KNOWN, manifest=manifest)
+    assert isinstance(found, GPUJob if owner == GUEST.uid else Obstacle)
