@@ -294,7 +294,7 @@ class Reflector(Generic[T]):
     def _deliver_again(self) -> None:
         for event, found in list(self._undelivered.values()):
             if self._deliver(event, found=found):
-                self._unreadable.discard(key_of(found.metadata))
+                self._unreadable.discard_version(found.metadata, key=key_of(found.metadata))
             successor = self._store.get(key_of(found.metadata))
             # A handler that knows objects by name only has just removed the successor too.
             if event == "DELETED" and successor is not None:

@@ -72,11 +72,12 @@ class UnreadableObjects:
     def add(self, meta: ObjectMeta, *, key: str, problem: str, error: Exception | None = None) -> None:
         """Count and report this version of an object, and log its problem once.
 
-        `error` adds its traceback to the log. A version with the same problem that was added before has no effect.
+        `error` adds its traceback to the log. A version with the same problem that was added before has no effect, and
+        neither has one that is older than the known one: it is delivered once more.
         """
         known = self._found.get(key)
         new = Unreadable(uid=meta.uid, resource_version=meta.resource_version, problem=problem)
-        if new == known:
+        if known is not None and (new == known or _is_older(new, than=known)):
             return
         self._found[key] = new
         _counts[self._kind] += 1
@@ -89,6 +90,12 @@ class UnreadableObjects:
         """Remove an object that can be read again, or that is gone."""
         self._found.pop(key, None)
 
+    def discard_version(self, meta: ObjectMeta, *, key: str) -> None:
+        """Remove this version of an object, which has been handled. A later one that cannot be read stays."""
+        known = self._found.get(key)
+        if known is not None and (known.uid, known.resource_version) == (meta.uid, meta.resource_version):
+            self.discard(key)
+
     def _announce(self, meta: ObjectMeta, *, problem: str, key: str) -> None:
         if self._report is None:
             return
@@ -96,3 +103,7 @@ class UnreadableObjects:
             self._report(meta, problem)
         except Exception:
             log.exception("%s %s %s, and reporting that failed", self._kind, key, problem)
+
+
+def _is_older(new: Unreadable, *, than: Unreadable) -> bool:
+    return new.uid == than.uid and int(new.resource_version) < int(than.resource_version)
