@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dovetail.api.builtin import ConfigMap
@@ -151,6 +151,8 @@ async def play(steps: list[Step]) -> None:
 
 
 @given(steps=STEPS)
+@example(steps=[Step("write", "a", True), Step("spoil", "a", False), Step("break", "a", False)])
+@example(steps=[Step("spoil", "a", False), Step("expire", "a", False), Step("delete", "a", False)])
 @settings(max_examples=150)
 def test_what_the_handler_knows_is_what_is_there(steps: list[Step]) -> None:
     virtual_time.run(play(steps))

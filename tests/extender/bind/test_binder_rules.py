@@ -233,6 +233,14 @@ async def test_an_unsettled_bind_may_be_repeated_to_the_same_node_and_to_no_othe
     assert (scene.desk.devices("uid-p"), scene.binder.unsettled) == (devices, 0)
 
 
+async def test_an_unsettled_bind_of_a_pod_that_is_deleted_promises_nothing_any_more() -> None:
+    scene = Scene(pods=Pods(answer=SILENT))
+    assert (await scene.bind()).result == "unsettled"
+    scene.pods.answer = GONE
+    assert (await scene.bind()).result == "gone"
+    assert (scene.promised, scene.binder.unseen) == ("", 0)
+
+
 async def test_a_request_that_cannot_be_read_is_refused_and_its_hold_ends() -> None:
     pod = make_pod("p", "1X", milli=2000)
     scene = Scene(pods=Pods(shown=msgspec.convert(pod, Pod)))

@@ -18,11 +18,13 @@ from tests.extender.desk import Desk, NoJobs
 REQUESTED = {"profiles": ["3g.40gb"], "requestedTime": "2026-01-01T12:00:00Z"}
 
 
-def partitioned(spec: dict[str, Any] | None = None, *, first: int = 0) -> GPUNode:
-    """A GPU with two instances."""
+def partitioned(
+    spec: dict[str, Any] | None = None, *, first: int = 0, parents: tuple[str, str] = ("GPU-a", "GPU-a")
+) -> GPUNode:
+    """A GPU with two instances, or two with one."""
     gpunode = make_gpunode("a", gpus=2, migProfile="1g.10gb", parent="GPU-a")
     for at, device in enumerate(gpunode["status"]["devices"], start=first):
-        device |= {"uuid": f"MIG-{at}", "model": "V100 MIG 1g.10gb"}
+        device |= {"uuid": f"MIG-{at}", "model": "V100 MIG 1g.10gb", "parent": parents[at - first]}
     return msgspec.convert(gpunode | {"spec": spec or {}}, GPUNode)
 
 
@@ -47,7 +49,8 @@ class Scene:
         if request != "1":
             self.desk.view.gpunode_changed(partitioned())
         self.gpunodes = GPUNodes(found=found)
-        self.pods = Pods(found=msgspec.convert(make_pod("p", request), Pod))
+        milli = 2000 if request.startswith("2x") else 1000
+        self.pods = Pods(found=msgspec.convert(make_pod("p", request, milli=milli), Pod))
         self.binder = Binder(
             ledger=self.desk.ledger, pods=self.pods, jobs=NoJobs(), gpunodes=self.gpunodes, office=Office(),
             decisions=self.desk.decisions, deadline_seconds=DEADLINE, clock=self.desk.clock,
@@ -82,6 +85,14 @@ async def test_no_instance_is_bound_that_may_be_about_to_go(found: GPUNode | Kub
     assert outcome.result == "failed"
     assert says in outcome.error
     assert (scene.pods.writes, scene.desk.held("uid-p")) == ([], [""])
+
+
+@pytest.mark.parametrize("parents", [("GPU-a", "GPU-b"), ("GPU-b", "GPU-a")])
+async def test_one_instance_that_may_be_about_to_go_is_enough(parents: tuple[str, str]) -> None:
+    scene = Scene(partitioned({"reshape": {"GPU-a": REQUESTED}}, parents=parents), request="2x1g.10gb")
+    outcome = await scene.bind()
+    assert (outcome.result, "is being partitioned again" in outcome.error) == ("failed", True)
+    assert scene.pods.writes == []
 
 
 async def test_a_gpu_is_bound_without_a_read() -> None:

@@ -53,6 +53,10 @@ def test_a_worker_is_what_its_job_says_whatever_its_annotation_does() -> None:
             "ownerReferences": OWNERS,
             "annotations": {names.REQUEST: "1", names.PLAN: OF_ANOTHER_PLAN},
         },
+        {
+            "labels": {names.LABEL_JOB: "train"},
+            "annotations": {names.REQUEST: "1", names.SEAT: "uid-of-another/0"},
+        },
     ],
 )
 def test_a_pod_that_only_says_so_is_of_no_job(forged: dict[str, Any]) -> None:
@@ -69,8 +73,11 @@ def test_a_worker_s_weight_is_bounded_by_what_its_user_may_have(spec: dict[str, 
     quota = msgspec.convert({"metadata": {"name": "q"}, "spec": {"maxPriority": 50, **spec}}, GPUQuota)
     known.quota_event("ADDED", quota)
     assert known.tenancy(pod_with(make_worker())).priority == counts
-    known.quota_event("DELETED", quota)
-    assert known.tenancy(pod_with(make_worker())).priority == 200
+    lifted = msgspec.structs.replace(quota, spec=msgspec.structs.replace(quota.spec, max_priority=None))
+    for event, changed in (("MODIFIED", lifted), ("DELETED", quota)):
+        known.quota_event("MODIFIED", quota)
+        known.quota_event(event, changed)  # type: ignore[arg-type]
+        assert known.tenancy(pod_with(make_worker())).priority == 200
 
 
 def test_a_worker_whose_job_is_gone_is_of_no_job() -> None:
