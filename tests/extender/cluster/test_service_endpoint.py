@@ -48,8 +48,10 @@ class Lease:
     """Held until told otherwise."""
 
     held = True
+    asked = 0
 
     def guard(self) -> None:
+        self.asked += 1
         if not self.held:
             raise KubeError("the lease is not held")
 
@@ -71,8 +73,11 @@ async def test_without_the_lease_nothing_is_written() -> None:
     api, lease = Api(), Lease()
     lease.held = False
     async with api.running() as client:
-        await ServiceEndpoint(client, endpoint=ENDPOINT, guard=lease.guard).withdraw()
-    assert api.slices == []
+        endpoint = ServiceEndpoint(client, endpoint=ENDPOINT, guard=lease.guard)
+        async with running(endpoint.run(obstacle=lambda: "")):
+            await eventually(lambda: lease.asked)
+        await endpoint.withdraw()
+    assert (lease.asked, api.slices) == (2, [])
 
 
 async def test_a_service_that_is_missing_ends_nothing() -> None:
