@@ -26,9 +26,9 @@ CLAIM: Final = """
  accessModes: [ReadWriteMany], storageClassName: own, hostPath: {path: /service},
  claimRef: {namespace: default, name: service-data}}}
 ---
-{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: service-data, namespace: default,
- annotations: {pv.kubernetes.io/bind-completed: "yes"}}, spec: {accessModes: [ReadWriteMany], storageClassName: own,
- volumeName: service-data, resources: {requests: {storage: 1Gi}}}}
+{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: service-data, namespace: default},
+ spec: {accessModes: [ReadWriteMany], storageClassName: own, volumeName: service-data,
+ resources: {requests: {storage: 1Gi}}}}
 """
 
 
@@ -65,7 +65,8 @@ def pods(made: Cluster, *, job: str) -> Any:
 
 def test_a_training_runs_what_the_page_s_line_says_where_its_paths_are(moved: Cluster) -> None:
     name = ask(moved, "POST", "/api/v2/training/start", body=TRAINING | {"device": "cuda:0"})["task_id"]
-    until(lambda: bool(pods(moved, job=name)), what=lambda: str(ask(moved, "GET", f"/api/v2/tasks/{name}")))
+    task = f"/api/v2/tasks/{name}"
+    until(lambda: ask(moved, "GET", task)["status"] == "running", what=lambda: str(ask(moved, "GET", task)))
     (pod,) = pods(moved, job=name)
     (container,) = pod["spec"]["containers"]
     assert container["command"] == ["python", "train.py", "--data", "$(TASK_TRAIN_PATH)", "--out", "$(TASK_SAVE_PATH)"]
