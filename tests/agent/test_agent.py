@@ -8,12 +8,15 @@ import msgspec
 import pytest
 
 from dovetail import names
+from dovetail.api.gpunode import GPUNodeStatus
 from dovetail.api.gpunodetenants import NodeTenant
 from dovetail.api.resources import GPUNODES, GPUNODETENANTS, NODES
 from dovetail.cluster.node_tenants import tenant_of_pod
+from dovetail.config.settings import Settings
 from dovetail.kube.errors import ServerFault, Status
 from dovetail_agent.agent import _in_loop
 from dovetail_agent.devices.simulated.provider import SimulatedProvider, device_uuid
+from dovetail_agent.feature.enforcement import with_enforcement
 from dovetail_agent.feature.protocol import Feature, Seen
 from dovetail_agent.report.publishing import Why
 from tests import virtual_time
@@ -261,6 +264,29 @@ async def test_a_node_that_is_managed_no_longer_loses_our_resources_and_labels_a
         assert set(capacity(cluster).values()) == {"0"}
         assert cluster.of(NODES)["metadata"]["labels"] == {}
         assert len(cluster.of(GPUNODES)["status"]["devices"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("turns", "checkpoint", "times"),
+    [(True, True, Settings().tenants_per_device), (True, False, 1), (False, True, 1), (False, False, 1)],
+)
+def test_memory_counts_once_a_turn_only_where_tenants_have_turns_and_are_moved(
+    *, turns: bool, checkpoint: bool, times: int
+) -> None:
+    class Enforcing(Feature):
+        def amend(self, status: GPUNodeStatus, *, seen: Seen) -> GPUNodeStatus:
+            status = with_enforcement(status, name="turns", holds=turns)
+            return with_enforcement(status, name="checkpoint", holds=checkpoint)
+
+    async def play() -> None:
+        cluster = Cluster()
+        cluster.node()
+        cluster.tenants()
+        async with cluster.served(Enforcing()):
+            await asyncio.sleep(1)
+        assert capacity(cluster)[names.GPU_MEMORY_MIB] == str(2 * 32768 * times)
+
+    virtual_time.run(play())
 
 
 @scenario
