@@ -169,7 +169,7 @@ open('result.json', 'w').write(json.dumps("compiled"))
     _, platform = yaml.safe_load_all((programs.folder / "pipeline.yaml").read_text())
     (executor,) = platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"].values()
     assert executor["podMetadata"] == {
-        "annotations": {f"{names.REQUEST}.main": "8G,0.5"},
+        "annotations": {names.REQUEST: "8G,0.5"},
         "labels": {names.LABEL_QUEUE: "default"},
     }
 
