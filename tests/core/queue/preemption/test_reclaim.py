@@ -352,6 +352,10 @@ def test_who_gets_nothing_because_of_a_reservation_hears_of_it() -> None:
             "the jobs of borrowers (4 GPUs) do not leave enough room for 4 GPUs: 4 GPUs are kept by GPUQuota vision "
             "until 2026-01-01T18:00:00Z (reservation class)"
         )
+    harmless = replace(KEPT, name="course", gpus=2, nodes=["m"])
+    _, verdicts = decide(replace(case, nodes={"n": 8, "m": 2}, windows=(harmless, KEPT)))
+    assert isinstance(verdicts[0], Waits)
+    assert verdicts[0].message.endswith("(reservation class)"), "the other one leaves the room"
     _, verdicts = decide(replace(case, windows=(replace(KEPT, gpus=0),), waiting=(("mine", "a", "8"),)))
     assert isinstance(verdicts[0], Waits)
     assert verdicts[0].message.endswith("(4 GPUs) do not leave enough room for 8 GPUs"), (
