@@ -74,7 +74,7 @@ async def test_a_job_is_submitted_listed_shown_and_cancelled(shell: Shell, jobs:
     assert await shell("gcancel", "1") == "Job 1 cancelled.\n"
     await jobs.phase("Cancelled", "train")
     assert await shell("gqueue", "-o", "json") == "[]\n"
-    assert json.loads(await shell("gqueue", "-a", "-o", "json"))[0]["st"] == "CA"
+    assert json.loads(await shell("gqueue", "-a", "-o", "json"))[0]["phase"] == "Cancelled"
 
 
 async def test_simulated_nodes_keep_no_logs_and_the_command_says_so(shell: Shell, jobs: Jobs) -> None:
@@ -107,15 +107,15 @@ async def test_json_tells_the_devices_that_the_cluster_promised(shell: Shell, jo
     submitted = json.loads(await shell("gbatch", "-g", "0.5(T4)", "--gpu-memory", "4G", "-o", "json", "sleep", "600"))
     status = await jobs.phase("Running", submitted["name"])
     (job,) = json.loads(await shell("gqueue", "-o", "json"))
-    assert (job["id"], job["state"], job["request"]) == (submitted["id"], "Running", "4G,0.5(T4)")
-    assert [(d["uuid"], d["share_milli"], d["memory_mib"]) for d in job["devices"]] == [
+    assert (job["number"], job["phase"], job["request"]) == (submitted["number"], "Running", "4G,0.5(T4)")
+    assert [(d["uuid"], d["shareMilli"], d["memoryMiB"]) for d in job["devices"]] == [
         (status.devices[0].uuid, 500, 4096)
     ]
     found = json.loads(await shell("ginfo", "-o", "json"))
     devices = {device["uuid"]: device for node in found["nodes"] for device in node["devices"]}
     assert found["totalGpus"] == len(devices) == 14
     (tenant,) = devices[status.devices[0].uuid]["tenants"]
-    assert (tenant["job"], tenant["shareMilli"]) == (job["id"], 500)
+    assert (tenant["job"], tenant["shareMilli"]) == (job["number"], 500)
 
 
 async def test_a_job_that_fits_nowhere_shows_its_reason(shell: Shell, jobs: Jobs) -> None:

@@ -12,8 +12,8 @@ from collections.abc import AsyncIterator
 import pytest
 from playwright.async_api import Browser, Page, expect
 
+from dovetail.jobs.owners import user_of
 from dovetail.kube.client import Client
-from dovetail.query.jobs.owners import user_of
 from dovetail_gateway.console import build
 from dovetail_sandbox import credential
 from dovetail_sandbox.cluster import Cluster

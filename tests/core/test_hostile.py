@@ -1,15 +1,13 @@
 """Whatever a user stores, the audit and the tables of the command line take it."""
 
-from datetime import UTC, datetime
-
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from dovetail.answers.jobs import job_row
 from dovetail.api.builtin import Pod
 from dovetail.api.gpujob import GPUJob
 from dovetail.audit.allocations import audit
 from dovetail.kube import watch_stream
-from dovetail.query.jobs.rows import job_row
 from tests.core import hostile
 
 HOSTILE = settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
@@ -39,5 +37,5 @@ def test_the_tables_take_every_job(texts: list[bytes]) -> None:
     jobs = watch_stream.page(
         page([*texts, healthy]), as_type=GPUJob, path="/gpujobs", on_unreadable=lambda *_: None
     ).items
-    rows = [job_row(job, now=datetime(2026, 11, 22, tzinfo=UTC)) for job in jobs or ()]
+    rows = [job_row(job) for job in jobs or ()]
     assert rows[-1].name == "healthy"

@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 import aiohttp
 import pytest
 
+from dovetail.answers.jobs import job_row
 from dovetail.api.gpujob import GPUJob
 from dovetail.decoding import decode
 from dovetail_gateway.access.visibility import EVERYTHING, Visibility
 from dovetail_gateway.app import Options
 from dovetail_gateway.routing.open_streams import MOST_STREAMS, Times
 from dovetail_gateway.stream.feed import _MOST_KEPT, Change, EncodedDeltas
-from dovetail_gateway.v3.rows import job_row
 from tests.gateway.api_server import EDIT, GatewayApiServer, User
 from tests.gateway.builders import make_bound_pod, make_job
 from tests.gateway.served import Face, serving

@@ -60,10 +60,10 @@ class Place:
         """All jobs as `gqueue` lists them, by number."""
         done = self.bash("gqueue -a -u all -o json")
         assert done.returncode == 0, done.stderr
-        return sorted(json.loads(done.stdout), key=lambda job: int(job["id"]))
+        return sorted(json.loads(done.stdout), key=lambda job: int(job["number"]))
 
     def show(self, number: int) -> dict[str, Any]:
-        shown: dict[str, Any] = json.loads(self.bash(f"gjob show -o json {number}").stdout)
+        shown: dict[str, Any] = json.loads(self.bash(f"gjob show -o json {number}").stdout)["row"]
         return shown
 
     def ask(self, method: str, path: str, *, body: Any = None) -> Any:
@@ -89,7 +89,7 @@ class Place:
             )
             numbers.append(int(done.stdout.split()[-1]))
         if numbers:
-            until(lambda: self.show(numbers[0])["state"] == "Running")
+            until(lambda: self.show(numbers[0])["phase"] == "Running")
         yield numbers
 
     def clear(self) -> None:

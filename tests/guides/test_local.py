@@ -59,7 +59,7 @@ def test_commands_do_and_print_what_the_guide_says(block: Expected, local: Place
             log = local.bash(f"gjob log {running[-1]}").stdout.strip()
             assert log
             assert log in "\n".join(printed)
-        made = [int(job["id"]) for job in local.jobs()[before:]]
+        made = [int(job["number"]) for job in local.jobs()[before:]]
         assert len(made) == len(block.jobs)
         for number, expected in zip(made, block.jobs, strict=True):
             _until_job(number, expected=expected, place=local)
@@ -122,9 +122,9 @@ def _until_job(number: int, *, expected: Mapping[str, Any], place: Place) -> Non
 
 def _log(number: int, *, place: Place) -> list[str]:
     """The log of a job that has ended well."""
-    until(lambda: place.show(number)["state"] in _ENDED, what=lambda: str(place.show(number)))
+    until(lambda: place.show(number)["phase"] in _ENDED, what=lambda: str(place.show(number)))
     log = place.bash(f"gjob log {number}").stdout
-    assert place.show(number)["state"] == "Succeeded", log
+    assert place.show(number)["phase"] == "Succeeded", log
     return log.splitlines()
 
 

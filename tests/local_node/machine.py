@@ -55,12 +55,12 @@ class Machine:
         return found[1]
 
     def show(self, job: str) -> dict[str, Any]:
-        shown: dict[str, Any] = json.loads(self("gjob", "show", "-o", "json", job))
+        shown: dict[str, Any] = json.loads(self("gjob", "show", "-o", "json", job))["row"]
         return shown
 
     def ended(self, job: str) -> dict[str, Any]:
         """The job once it has ended."""
-        until(lambda: self.show(job)["state"] in ENDED, what=lambda: str(self.show(job)))
+        until(lambda: self.show(job)["phase"] in ENDED, what=lambda: str(self.show(job)))
         return self.show(job)
 
     def log(self, job: str) -> str:

@@ -38,7 +38,7 @@ def write(machine: Machine, name: str, text: str) -> str:
 def test_a_script_runs_where_it_was_typed_with_the_users_environment(machine: Machine) -> None:
     script = write(machine, "train.sh", '#!/bin/sh\necho "$PWD $LR $1 [$CUDA_VISIBLE_DEVICES] $DOVETAIL_JOB_ID"\n')
     job = machine.submit(script, "first", LR="0.1")
-    assert machine.ended(job)["state"] == "Succeeded"
+    assert machine.ended(job)["phase"] == "Succeeded"
     assert machine.log(job) == f"{machine.work} 0.1 first [] {job}\n"
     assert machine("gjob", "log", job) == machine.log(job)
 
@@ -47,7 +47,7 @@ def test_a_program_runs_by_its_path(machine: Machine) -> None:
     shutil.copy("/bin/echo", machine.work / "speak")
     for program in ("./speak", str(machine.work / "speak")):
         job = machine.submit(program, "a word")
-        assert machine.ended(job)["state"] == "Succeeded"
+        assert machine.ended(job)["phase"] == "Succeeded"
         assert machine.log(job) == "a word\n"
 
 
@@ -67,7 +67,7 @@ def test_a_job_runs_in_its_conda_environment(machine: Machine, tmp_path: Path) -
 def test_the_exit_code_is_the_jobs(machine: Machine) -> None:
     job = machine.submit("sh", "-c", "exit 3")
     shown = machine.ended(job)
-    assert shown["state"] == "Failed"
+    assert shown["phase"] == "Failed"
     assert shown["message"] == "Worker 0 failed on local: container main ended with exit code 3"
 
 
@@ -96,7 +96,7 @@ def test_a_job_whose_gpus_this_machine_does_not_have_waits_and_says_why(machine:
     job = machine.submit("--gpus", "64", "sleep", "600")
     until(lambda: bool(machine.show(job)["reason"]), what=lambda: str(machine.show(job)))
     shown = machine.show(job)
-    assert shown["state"] == "Queued"
+    assert shown["phase"] == "Queued"
     assert re.match(r"Need 64 GPUs, only \d+ ", shown["message"])
     machine("gcancel", job)
 
@@ -176,7 +176,7 @@ def test_cancelling_sends_sigterm_and_leaves_no_process(machine: Machine) -> Non
     machine.printed(job, "ready")
     uid = machine.pod_uid(job)
     assert machine("gcancel", job) == f"Job {job} cancelled.\n"
-    assert machine.ended(job)["state"] == "Cancelled"
+    assert machine.ended(job)["phase"] == "Cancelled"
     machine.printed(job, "saving")
     until(lambda: identity.marked(MARK, value=uid) == [])
 
@@ -185,7 +185,7 @@ def test_a_time_limit_ends_the_processes(machine: Machine) -> None:
     job = machine.submit("-t", "00:00:02", "sh", "-c", "echo ready; exec sleep 600")
     machine.printed(job, "ready")
     uid = machine.pod_uid(job)
-    assert machine.ended(job)["state"] == "TimedOut"
+    assert machine.ended(job)["phase"] == "TimedOut"
     until(lambda: identity.marked(MARK, value=uid) == [])
 
 
@@ -217,15 +217,15 @@ def test_an_array_runs_each_index_once(machine: Machine) -> None:
 def test_a_dependent_job_starts_after_the_first_has_ended(machine: Machine) -> None:
     first = machine.submit("sh", "-c", "sleep 0.5; echo made > made")
     second = machine.submit("--depends-on", first, "cat", "made")
-    assert machine.ended(second)["state"] == "Succeeded"
+    assert machine.ended(second)["phase"] == "Succeeded"
     assert machine.log(second) == "made\n"
 
 
 def test_a_job_has_the_name_that_its_user_gave_it(machine: Machine) -> None:
     job = machine.submit("-n", "lr0.001_bs32", "-o", "%x.out", "echo", "hello")
     shown = machine.ended("lr0.001_bs32")
-    assert (shown["id"], shown["name"]) == (int(job), "lr0.001_bs32")
-    assert shown["object_name"].startswith("lr0-001-bs32-")
+    assert (shown["number"], shown["displayName"]) == (int(job), "lr0.001_bs32")
+    assert shown["name"].startswith("lr0-001-bs32-")
     assert re.search(rf"^{job} +lr0.001_bs32 +CD ", machine("gqueue", "-a"), re.MULTILINE)
     assert (machine.work / "lr0.001_bs32.out").read_text() == "hello\n"
     again = machine.submit("-n", "lr0.001_bs32", "true")
@@ -267,7 +267,7 @@ def test_a_job_that_exceeds_its_memory_is_ended_and_says_so(machine: Machine) ->
     job = machine.submit("--memory", "100M", sys.executable, "-c", EATS)
     assert machine.ended(job)["message"].endswith("exit code 137 (OOMKilled)")
     within = machine.submit("--memory", "100M", "--cpus", "0.5", "echo", "fits")
-    assert machine.ended(within)["state"] == "Succeeded"
+    assert machine.ended(within)["phase"] == "Succeeded"
     parents = [Path(path.rstrip(".")) for path in re.findall(r"/\S+", limits)]
     until(lambda: not any(group.is_dir() for parent in parents for group in parent.iterdir()))
     assert parents
@@ -303,7 +303,7 @@ def test_the_pipeline_runs_its_steps_one_after_the_other(scripts: Machine) -> No
     printed = play(scripts, "pipeline.sh")
     found = re.fullmatch(r"Submitted (\d+) -> (\d+) -> (\d+)\n", printed)
     assert found, printed
-    assert scripts.ended(found[3])["state"] == "Succeeded"
+    assert scripts.ended(found[3])["phase"] == "Succeeded"
     assert (scripts.work / "report.txt").read_text() == "words: 3\n"
 
 
@@ -313,21 +313,21 @@ def test_the_grid_search_runs_each_pair_under_its_own_name(scripts: Machine) -> 
     assert len(numbers) == 4
     assert scripts.ended(numbers[0])["name"] == "lr0.001_bs32"
     for number in numbers:
-        assert scripts.ended(number)["state"] == "Succeeded"
+        assert scripts.ended(number)["phase"] == "Succeeded"
     assert (scripts.work / "result-0.01-64.txt").read_text() == "lr=0.01 bs=64\n"
 
 
 def test_an_array_takes_its_options_from_the_script(scripts: Machine) -> None:
     script = Path(__file__).parents[2] / "examples" / "scripts" / "array.sh"
     job = scripts.submit(str(script))
-    assert scripts.ended(job)["state"] == "Succeeded"
+    assert scripts.ended(job)["phase"] == "Succeeded"
     assert sorted(path.read_text() for path in scripts.work.glob("fold-*.txt")) == [f"fold {n}\n" for n in range(4)]
 
 
 def test_the_last_job_can_be_named_by_an_at_sign(scripts: Machine) -> None:
     printed = play(scripts, "last-job.sh")
     last = re.findall(r"\d+", printed)[-1]
-    assert scripts.ended(last)["state"] == "Succeeded"
+    assert scripts.ended(last)["phase"] == "Succeeded"
     assert (scripts.work / "order.txt").read_text() == "first\nsecond\nthird\n"
 
 

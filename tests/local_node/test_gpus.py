@@ -31,7 +31,7 @@ def test_a_whole_gpu_is_the_jobs_own(machine: Machine) -> None:
     assert machine.log(job).strip() in {card_uuid(0), card_uuid(1)}
     assert "Available GPUs: 1" in machine("ginfo")
     machine("gcancel", job)
-    assert machine.ended(job)["state"] == "Cancelled"
+    assert machine.ended(job)["phase"] == "Cancelled"
 
 
 def test_two_gpus_and_a_job_that_waits_for_one(machine: Machine) -> None:
@@ -41,13 +41,13 @@ def test_two_gpus_and_a_job_that_waits_for_one(machine: Machine) -> None:
     waiting = machine.submit("--gpus", "1", "true")
     until(lambda: "(Resources: Need 1 GPU" in machine("gqueue"), what=lambda: machine("gqueue"))
     (machine.work / "go").write_text("\n")
-    assert machine.ended(both)["state"] == "Succeeded"
-    assert machine.ended(waiting)["state"] == "Succeeded"
+    assert machine.ended(both)["phase"] == "Succeeded"
+    assert machine.ended(waiting)["phase"] == "Succeeded"
 
 
 def test_a_job_finds_the_file_that_will_show_a_notice_of_preemption(machine: Machine) -> None:
     job = machine.submit("--gpus", "1", "sh", "-c", "cd $DOVETAIL_VOLUME_DOVETAIL_NOTICE && wc -c preempting-at")
-    assert machine.ended(job)["state"] == "Succeeded"
+    assert machine.ended(job)["phase"] == "Succeeded"
     assert machine.log(job) == "0 preempting-at\n"
 
 

@@ -101,7 +101,7 @@ def test_the_queue_goes_on_after_down_and_up(machine: Machine) -> None:
     assert machine.show(ended)["message"].endswith("exit code 3")
     # Its exit code 0 does not mean that it did its work.
     assert machine.ended(first)["message"].endswith("exit code 143 (Stopped)")
-    assert [machine.show(job)["state"] for job in (held, after, waiting)] == ["Queued"] * 3
+    assert [machine.show(job)["phase"] for job in (held, after, waiting)] == ["Queued"] * 3
     assert int(machine.submit("true")) == int(waiting) + 1
     for job in (held, after, waiting):
         machine("gcancel", job)
@@ -118,7 +118,7 @@ def test_a_queue_continues_although_another_program_has_taken_a_port(machine: Ma
         after = cluster.get().state().ports
     assert after["kube-apiserver"] != before["kube-apiserver"]
     assert after["gateway.port"] == before["gateway.port"]
-    assert machine.ended(machine.submit("true"))["state"] == "Succeeded"
+    assert machine.ended(machine.submit("true"))["phase"] == "Succeeded"
 
 
 def test_after_the_end_of_everything_each_job_is_followed_or_reported_and_none_runs_twice(machine: Machine) -> None:
@@ -137,8 +137,8 @@ def test_after_the_end_of_everything_each_job_is_followed_or_reported_and_none_r
     assert machine.ended(killed)["message"].endswith("exit code 137")
     assert identity.alive(shim)
     (machine.work / "go").touch()
-    assert machine.ended(survives)["state"] == "Succeeded"
-    assert machine.ended(waits)["state"] == "Succeeded"
+    assert machine.ended(survives)["phase"] == "Succeeded"
+    assert machine.ended(waits)["phase"] == "Succeeded"
     assert [machine.log(job) for job in (survives, killed, booted)] == ["begins\nends\n", "begins\n", "begins\n"]
 
 
@@ -154,7 +154,7 @@ def test_an_interrupted_up_leaves_the_queue_and_its_jobs(machine: Machine) -> No
     assert processes.programs_of(cluster.get().folder) == []
     machine("gflowd", "up")
     (machine.work / "goes").touch()
-    assert machine.ended(survives)["state"] == "Succeeded"
+    assert machine.ended(survives)["phase"] == "Succeeded"
 
 
 def test_a_queue_whose_data_etcd_cannot_read_stays_as_it_is(machine: Machine) -> None:
@@ -169,7 +169,7 @@ def test_a_queue_whose_data_etcd_cannot_read_stays_as_it_is(machine: Machine) ->
     assert "stays as it is. To remove it: gflowd down --purge\n" in failed.stderr
     log.write_bytes(written)
     machine("gflowd", "up")
-    assert machine.show(job)["state"] == "Succeeded"
+    assert machine.show(job)["phase"] == "Succeeded"
 
 
 def test_simulated_nodes_do_not_replace_a_queue_that_is_kept(machine: Machine) -> None:
@@ -179,7 +179,7 @@ def test_simulated_nodes_do_not_replace_a_queue_that_is_kept(machine: Machine) -
     refused = machine.run("gflowd", "up", "--simulated")
     assert (refused.returncode, "has the queue of this machine" in refused.stderr) == (1, True)
     machine("gflowd", "up")
-    assert machine.show(job)["state"] == "Succeeded"
+    assert machine.show(job)["phase"] == "Succeeded"
 
 
 def test_purging_removes_all_but_the_logs(machine: Machine) -> None:

@@ -39,7 +39,7 @@ async def test_gflowd_up_ends_with_an_address_that_leads_to_why_a_job_waits(mach
     job = await to_thread(machine.submit, "--gpus", "64", "sleep", "600")
     sentence = await sentence_of_first_waiting(printed)
     shown = await to_thread(machine.show, job)
-    assert (shown["state"], shown["message"]) == ("Queued", sentence)
+    assert (shown["phase"], shown["message"]) == ("Queued", sentence)
 
 
 async def sentence_of_first_waiting(printed: str) -> str:

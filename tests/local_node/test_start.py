@@ -61,4 +61,4 @@ def test_a_machine_without_gpus_says_so_and_runs_jobs(tmp_path: Path) -> None:
     with started(tmp_path, None) as (machine, printed):
         assert ": its devices cannot be read: no vendor's library can be loaded" in printed[1]
         assert "jobs that ask no GPU run" in printed[1]
-        assert machine.ended(machine.submit("true"))["state"] == "Succeeded"
+        assert machine.ended(machine.submit("true"))["phase"] == "Succeeded"

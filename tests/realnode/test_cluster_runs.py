@@ -67,7 +67,7 @@ class Person:
         return {**os.environ, **own}
 
     def until(self, job: str, state: str) -> None:
-        self.sandbox.wait_until(lambda: self.job(job)["st"] == state, deadline_s=120)
+        self.sandbox.wait_until(lambda: self.job(job)["phase"] == state, deadline_s=120)
 
     def job(self, job: str) -> dict[str, Any]:
         (found,) = json.loads(self("gqueue", "-a", "-j", job, "-o", "json"))
@@ -137,9 +137,9 @@ def test_three_modules_run_as_typed_and_results_come_back_while_it_runs(person: 
     person("config", "set", "image", "dovetail.local/agent:dev")
     write_program(person.folder)
     done = person.run("gbatch", "--gpus", "2", "-n", "modules", "python3", "train.py", "30")
-    assert done.stdout == f"Submitted batch job {person.job('modules')['id']}\n"
+    assert done.stdout == f"Submitted batch job {person.job('modules')['number']}\n"
     assert "is on no volume: what the job writes there is lost" in done.stderr
-    person.until("modules", "R")
+    person.until("modules", "Running")
     person.sandbox.wait_until(lambda: "2 GPUs" in person("gjob", "log", "modules"))
     assert person("gjob", "fetch", "modules", "results", "--to", "back").startswith("1 file of ")
     assert (person.folder / "back" / "results" / "loss.txt").read_text() == "4.0"
@@ -154,13 +154,13 @@ def test_on_a_volume_results_come_back_after_the_end_and_another_run_has_its_own
     person.on_volume()
     (person.folder / "run.sh").write_text("echo out; echo err >&2; mkdir results; cp run.sh results/copy\n")
     first = person.submit("-n", "first", "-o", "log/%j.txt", "sh", "run.sh")
-    person.until(first, "CD")
+    person.until(first, "Succeeded")
     assert f"in job-{first}" in person("gjob", "fetch", first)
     back = person.folder / f"job-{first}"
     assert sorted((back / "log" / f"{first}.txt").read_text().split()) == ["err", "out"]
     assert (back / "results" / "copy").read_text() == (person.folder / "run.sh").read_text()
     second = person("gjob", "redo", first).removeprefix("Submitted batch job ").strip()
-    person.until(second, "CD")
+    person.until(second, "Succeeded")
     assert len(list((person.volume / "runs").iterdir())) == 2
     assert sorted(person("gjob", "log", first).split()) == sorted(person("gjob", "log", second).split())
     pods = json.loads(person.sandbox.kubectl("get", "pods", f"--namespace={NAMESPACE}", "-o", "json"))["items"]
@@ -174,13 +174,13 @@ def test_a_large_directory_is_copied_onto_the_volume_and_refused_without_one(per
     assert "the largest are weights (1.9 MiB); name what the job does not need in .dovetailignore" in refused.stderr
     person.on_volume()
     job = person.submit("-n", "large", "wc -c <weights")
-    person.until(job, "CD")
+    person.until(job, "Succeeded")
     assert person("gjob", "log", job) == "2000000\n"
 
 
 def test_the_copy_of_a_directory_is_deleted_with_its_job(person: Person) -> None:
     (person.folder / "a").write_text("a")
-    person.until(person.submit("-n", "brief", "cat a"), "CD")
+    person.until(person.submit("-n", "brief", "cat a"), "Succeeded")
 
     def copies() -> str:
         return person.sandbox.kubectl(
@@ -196,13 +196,13 @@ def test_a_session_is_the_jobs_terminal_and_ends_it(person: Person) -> None:
     (person.folder / "here").write_text("here")
     said = person("gbatch", "--interactive", "-n", "session", stdin="ls; echo $((6 * 7))\nexit\n").splitlines()
     assert said[1:] == ["here", "42"]
-    person.until("session", "CD")
+    person.until("session", "Succeeded")
 
 
 def test_a_port_of_the_job_is_a_port_of_this_machine(person: Person) -> None:
     (person.folder / "page").write_text("from the job")
     job = person.submit("-n", "notebook", "httpd -f -p 8888")
-    person.until(job, "R")
+    person.until(job, "Running")
     words = person.words("gjob", "attach", "--port", "18888:8888", job)
     with subprocess.Popen(words, env=person.environment(), stdout=subprocess.PIPE, text=True) as forwarding:
         try:

@@ -1,4 +1,4 @@
-"""The SDK's values are those of the gateway's document, field for field."""
+"""The SDK's values of v1 and v2 are those of the gateway's document, field for field; those of v3 are the gateway's."""
 
 import json
 from pathlib import Path
@@ -12,14 +12,11 @@ SCHEMAS = json.loads((Path(__file__).parents[2] / "docs" / "openapi.json").read_
 OTHER_NAMES = {
     "GPU": "dovetail_gateway.v2.types.DeviceRow",
     "NodeRow": "dovetail_gateway.v1.types.NodeRow",
-    "DryRun": "DryRunAnswer",
-    "Effects": "EffectsAnswer",
-    "Explanation": "ExplanationAnswer",
 }
 ROWS = [
     value
     for value in vars(types).values()
-    if isinstance(value, type) and issubclass(value, types.Row) and value not in {types.Row, types.CamelRow}
+    if isinstance(value, type) and issubclass(value, types.Record) and value is not types.Record
 ]
 
 

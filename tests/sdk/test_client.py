@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from dovetail.answers.jobs import JobRow
 from dovetail.sdk import Client, errors
-from dovetail.sdk.types import JobRow
 from tests.gateway.api_server import GatewayApiServer
 from tests.gateway.builders import make_job
 from tests.gateway.served import Face

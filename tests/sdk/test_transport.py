@@ -9,10 +9,10 @@ import msgspec
 import pytest
 from aiohttp import web
 
+from dovetail.answers.jobs import JobRow
 from dovetail.sdk import AsyncClient, errors
 from dovetail.sdk.calls import v1, v3
 from dovetail.sdk.connection import connection
-from dovetail.sdk.types import JobRow
 
 
 @asynccontextmanager

@@ -8,10 +8,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from dovetail.answers.jobs import JobRow
+from dovetail.answers.questions import ExplainedChange, ExplainedNode, Explanation
 from dovetail.sdk import Client
 from dovetail.sdk.blocking.jobs import Job
 from dovetail.sdk.progress import sentence, shower
-from dovetail.sdk.types import ExplainedChange, ExplainedNode, Explanation, JobRow, NodeRow
+from dovetail.sdk.types import NodeRow
 
 HOSTILE = "<script>alert('&')</script>"
 ROW = JobRow(

@@ -76,7 +76,7 @@ def gbatch(
     A script's text travels in the pod; its #! line says what runs it. Options may stand in it in # GFLOW lines, and
     Slurm's in #SBATCH lines; the command line wins.
     """
-    from dovetail.query.jobs.owners import check_project
+    from dovetail.query.jobs.projects import check_project
     from dovetail_cli.jobs import session
     from dovetail_cli.submit import (
         arrays,

@@ -8,7 +8,7 @@ from dovetail_cli.ui import completers
 from dovetail_cli.ui.options import DOCUMENTS, Context, Kubeconfig, Namespace, OutputOfOne
 
 app = typer.Typer(
-    help="One job: show it, read its log, hold it, let it go, change, renew or repeat it, or go into it.",
+    help="One job: show it, its events and its log, hold it, let it go, change, renew or repeat it, or go into it.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -41,6 +41,23 @@ def show(
 
     output.check_format(form, allowed=DOCUMENTS)
     print(details.show(job, form=form, kubeconfig=kubeconfig, context=context, namespace=namespace))
+
+
+@app.command()
+def events(
+    job: Job,
+    *,
+    form: OutputOfOne = "table",
+    namespace: Namespace = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """What has happened to a job, the oldest first."""
+    from dovetail_cli.jobs import details
+    from dovetail_cli.ui import output
+
+    output.check_format(form, allowed=DOCUMENTS)
+    print(details.happened(job, form=form, kubeconfig=kubeconfig, context=context, namespace=namespace))
 
 
 @app.command()

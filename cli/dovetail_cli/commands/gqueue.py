@@ -65,7 +65,7 @@ def gqueue(
 
     Jobs that have ended are shown with -a, -c or --since, or when -s, -j or -N asks for them.
     """
-    from dovetail.query.jobs import columns, owners, selection
+    from dovetail.query.jobs import columns, projects, selection
     from dovetail.query.jobs.states import parse_states
     from dovetail_cli.jobs import layouts, listing
     from dovetail_cli.ui import output, times
@@ -80,7 +80,7 @@ def gqueue(
         everything=everything,
         completed=completed,
         users=listing.parse_users(users),
-        projects=owners.parse_projects(project, field="-P"),
+        projects=projects.parse_projects(project, field="-P"),
         by_state=by_state,
         tree=tree,
         since=None if since is None else times.since_time(since, now=times.local_now(), option="--since"),

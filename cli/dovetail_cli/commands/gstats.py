@@ -30,7 +30,7 @@ def gstats(
     context: Context = None,
 ) -> None:
     """Sum up a namespace's finished jobs: how they ended, their wait, and their GPU hours."""
-    from dovetail.query.jobs.owners import parse_projects
+    from dovetail.query.jobs.projects import parse_projects
     from dovetail_cli.jobs import listing, statistics
     from dovetail_cli.ui import output, times
 

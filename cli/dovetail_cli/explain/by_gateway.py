@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 from dovetail.answers.explain.answer import Cause, Change, NodeAnswer
+from dovetail.answers.questions import Explanation
 from dovetail.api.gpujob import GPUJob
 from dovetail.query.explain.explanation import Held
 from dovetail.query.explain.rows import ExplanationRow, node_answer_row
-from dovetail.sdk.types import Explanation
 from dovetail_cli.explain import render
 
 

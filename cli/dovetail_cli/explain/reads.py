@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from dovetail.answers import questions
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.meta import key_of
 from dovetail.api.resources import PODS
@@ -14,7 +15,6 @@ from dovetail.query.explain.explanation import Explanation, explain
 from dovetail.query.explain.requests import of_request
 from dovetail.query.explain.subjects import Subject
 from dovetail.query.jobs import selection
-from dovetail.sdk import types as sdk
 from dovetail.sdk.calls import v3
 from dovetail_cli.cluster import gateway as gateways
 from dovetail_cli.cluster import snapshot
@@ -42,7 +42,7 @@ class ByGateway:
     """A job, and what the gateway says of it."""
 
     job: GPUJob
-    explanation: sdk.Explanation
+    explanation: questions.Explanation
 
 
 def explain_job(

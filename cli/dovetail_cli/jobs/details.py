@@ -1,17 +1,32 @@
 """One job found by its number or name, and shown in sections of `key=value`."""
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
 import msgspec
 
-from dovetail.api.gpujob import GPUJob, Preemption, Tasks
+from dovetail.answers.jobs import EventRow, job_details
+from dovetail.api.gpujob import (
+    ENDS,
+    AssignedDevice,
+    GPUJob,
+    GPUJobStatus,
+    NotifySpec,
+    Preemption,
+    QueuePlace,
+    Tasks,
+)
 from dovetail.api.historyquery import HistoryQuerySpec, JobRecord
 from dovetail.gpu.request import WHOLE_MILLI
+from dovetail.jobs.display_name import display_name
+from dovetail.jobs.owners import project_of, user_of
+from dovetail.jobs.runs import run_seconds
 from dovetail.query.jobs import selection
-from dovetail.query.jobs.details import JobDetails, job_details
+from dovetail.query.jobs.places import place_or_reason
 from dovetail.query.jobs.records import last_run_seconds
-from dovetail.query.jobs.rows import JobDevice
+from dovetail.query.jobs.requests import request_text
+from dovetail.query.jobs.states import phase_of
 from dovetail_cli.cluster.connection import Cluster, list_jobs, work
 from dovetail_cli.jobs import history, job_events
 from dovetail_cli.ui import output, times
@@ -48,26 +63,32 @@ def show(word: str, *, form: str, kubeconfig: str | None, context: str | None, n
             job = await find(cluster, wanted=wanted)
         except MissingError:
             return recorded(await remembered(cluster, wanted=wanted), form=form)
-        events = await job_events.events_of(cluster, job=job)
-        return shown(job_details(job, events=events, now=times.utc_now()), form=form)
+        if form != "table":
+            return output.document(msgspec.to_builtins(job_details(job)), form=form)
+        return shown(job, events=await job_events.events_or_none(cluster, job=job), now=times.utc_now())
 
     return work(go, kubeconfig=kubeconfig, context=context, namespace=namespace)
 
 
-def shown(job: JobDetails, *, form: str) -> str:
-    """A job whose object exists, as text or for programs."""
-    if form == "table":
-        return "\n".join(part for part in (text(sections(job)), job_events.section(job.events)) if part)
-    return _printed(msgspec.to_builtins(job), form=form)
+def happened(word: str, *, form: str, kubeconfig: str | None, context: str | None, namespace: str | None) -> str:
+    """What has happened to the job, as text or for programs."""
+    wanted = selection.parse_one(word, field="JOB")
+
+    async def go(cluster: Cluster) -> str:
+        job = await find(cluster, wanted=wanted)
+        return job_events.shown(await job_events.events_of(cluster, job=job), form=form)
+
+    return work(go, kubeconfig=kubeconfig, context=context, namespace=namespace)
+
+
+def shown(job: GPUJob, *, events: Sequence[EventRow] | None, now: datetime) -> str:
+    """A job whose object exists, as text; `events` is None if the user may not list them."""
+    return "\n".join(part for part in (text(sections(job, now=now)), job_events.section(events)) if part)
 
 
 def recorded(found: JobRecord, *, form: str) -> str:
     """A job of which only its record is left, as text or for programs."""
-    return text(recorded_sections(found)) if form == "table" else _printed(msgspec.to_builtins(found), form=form)
-
-
-def _printed(value: Any, *, form: str) -> str:
-    return output.as_json(value) if form == "json" else output.as_yaml(value)
+    return text(recorded_sections(found)) if form == "table" else output.document(msgspec.to_builtins(found), form=form)
 
 
 def text(parts: Sequence[tuple[str, Pairs]]) -> str:
@@ -81,74 +102,81 @@ def _earlier(seconds: float) -> str | None:
     return times.elapsed(seconds) if seconds >= 1 else None
 
 
-def _queue(job: JobDetails) -> Pairs:
+def _queue(place: QueuePlace | None) -> Pairs:
     """Position and estimated start, with its bounds and how often such bounds have held."""
+    if place is None:
+        return []
     bounds = ""
-    if job.estimated_earliest and job.estimated_latest:
-        held = "" if job.bounds_held is None else f" ({job.bounds_held:.0%} of the latest jobs started within theirs)"
-        bounds = f"{job.estimated_earliest} to {job.estimated_latest}{held}"
+    if place.estimated_start_earliest and place.estimated_start_latest:
+        held = ""
+        if place.bounds_held is not None:
+            held = f" ({place.bounds_held:.0%} of the latest jobs started within theirs)"
+        bounds = f"{place.estimated_start_earliest} to {place.estimated_start_latest}{held}"
     return [
-        ("Position", job.position),
-        ("EstimatedStart", job.estimated_start),
+        ("Position", place.position),
+        ("EstimatedStart", place.estimated_start),
         ("Bounds", bounds),
-        ("Basis", job.estimate_basis),
+        ("Basis", place.basis),
     ]
 
 
-def sections(job: JobDetails) -> list[tuple[str, Pairs]]:
+def sections(job: GPUJob, *, now: datetime) -> list[tuple[str, Pairs]]:
     """The sections of a job whose object exists."""
+    status = job.status
     return [
         ("Job", _identity(job)),
-        ("Queue", _queue(job)),
+        ("Queue", _queue(status.queue)),
         ("Request", _request(job)),
-        ("Place", [("NodeList", job.place if job.nodes else None), *map(_device, job.devices)]),
-        ("Times", _times(job)),
-        ("Tasks", _tasks(job.tasks)),
-        ("Preemption", _preemption(job.preemption)),
-        ("Measured", _measured(job)),
-        ("Notifications", _notifications(job)),
-        ("Attempts", [(f"Attempt{each.number}", f"{each.reason}: {each.message}") for each in job.attempts]),
-        ("Depends on", [(each.name, f"{each.condition} ({each.state})") for each in job.dependencies]),
+        ("Place", [("NodeList", place_or_reason(job) if status.nodes else None), *map(_device, status.devices)]),
+        ("Times", _times(job, now=now)),
+        ("Tasks", _tasks(status.tasks)),
+        ("Preemption", _preemption(status.preemption)),
+        ("Measured", _measured(status)),
+        ("Notifications", _notifications(job.spec.notify, sent=status.notified)),
+        ("Attempts", [(f"Attempt{each.number}", f"{each.reason}: {each.message}") for each in status.attempts]),
+        ("Depends on", [(each.name, f"{each.condition} ({each.state})") for each in status.dependencies]),
     ]
 
 
-def _identity(job: JobDetails) -> Pairs:
+def _identity(job: GPUJob) -> Pairs:
+    meta, name = job.metadata, display_name(job.metadata)
     return [
-        ("JobId", job.id),
-        ("JobName", job.name),
-        ("Object", None if job.object_name == job.name else job.object_name),
-        ("Namespace", job.namespace),
-        ("UserId", job.user),
-        ("Project", job.project),
-        ("JobState", job.state),
-        ("Simulated", "yes: nothing of it really runs" if job.simulated else None),
-        ("Reason", job.reason),
-        ("Message", job.message),
-        ("Priority", job.priority),
+        ("JobId", job.status.number),
+        ("JobName", name),
+        ("Object", None if meta.name == name else meta.name),
+        ("Namespace", meta.namespace),
+        ("UserId", user_of(job)),
+        ("Project", project_of(job)),
+        ("JobState", phase_of(job)),
+        ("Simulated", "yes: nothing of it really runs" if job.status.simulated else None),
+        ("Reason", job.status.reason),
+        ("Message", job.status.message),
+        ("Priority", job.spec.priority),
     ]
 
 
-def _request(job: JobDetails) -> Pairs:
-    limit = job.time_limit_seconds
+def _request(job: GPUJob) -> Pairs:
+    limit = job.spec.active_deadline_seconds
     return [
-        ("Gpus", job.request),
-        ("Device", job.device),
-        ("Workers", job.workers),
+        ("Gpus", request_text(job)),
+        ("Device", job.status.device),
+        ("Workers", job.spec.workers),
         ("TimeLimit", "UNLIMITED" if limit is None else times.elapsed(limit)),
-        ("Retries", f"{job.retries} of {job.max_retries}"),
+        ("Retries", f"{job.status.retries} of {job.spec.backoff_limit}"),
     ]
 
 
-def _times(job: JobDetails) -> Pairs:
+def _times(job: GPUJob, *, now: datetime) -> Pairs:
+    status, run = job.status, run_seconds(job.status, now=now)
     return [
-        ("SubmitTime", job.submit_time),
-        ("BeginTime", job.begin_time),
-        ("AdmittedTime", job.admitted_time),
-        ("StartTime", job.start_time),
-        ("EndTime", job.completion_time),
-        ("LeaseEnds", job.lease_end_time),
-        ("RunTime", None if job.run_seconds is None else times.elapsed(job.run_seconds)),
-        ("EarlierRunTime", _earlier(job.earlier_run_seconds)),
+        ("SubmitTime", job.metadata.creation_timestamp),
+        ("BeginTime", job.spec.begin_time),
+        ("AdmittedTime", status.admitted_time),
+        ("StartTime", status.start_time),
+        ("EndTime", status.completion_time),
+        ("LeaseEnds", status.lease.expiration_time if status.lease else None),
+        ("RunTime", None if run is None else times.elapsed(run)),
+        ("EarlierRunTime", _earlier(status.earlier_run_seconds)),
     ]
 
 
@@ -193,7 +221,7 @@ def recorded_sections(found: JobRecord) -> list[tuple[str, Pairs]]:
     ]
 
 
-def _device(device: JobDevice) -> tuple[str, Any]:
+def _device(device: AssignedDevice) -> tuple[str, Any]:
     share, memory = device.share_milli / WHOLE_MILLI, device.memory_mib
     return f"Worker{device.worker}", f"{device.node}:{device.index} {device.uuid} share={share:g} memory={memory}MiB"
 
@@ -216,17 +244,21 @@ def _preemption(made: Preemption | None) -> Pairs:
     return [("Times", made.count or None), ("LastTime", made.last_time), ("EndsAt", made.at), ("Why", made.message)]
 
 
-def _notifications(job: JobDetails) -> Pairs:
+def _notifications(notify: NotifySpec | None, *, sent: Sequence[str]) -> Pairs:
+    if notify is None:
+        return [("Sent", ",".join(sent))]
     return [
-        ("To", ",".join(job.notify_emails)),
-        ("Events", ",".join(job.notify_events)),
-        ("Sent", ",".join(job.notified)),
+        ("To", ",".join(notify.emails)),
+        ("Events", ",".join(notify.events or ENDS)),
+        ("Sent", ",".join(sent)),
     ]
 
 
-def _measured(job: JobDetails) -> Pairs:
+def _measured(status: GPUJobStatus) -> Pairs:
+    memory, measured = status.memory, status.measured
+    mean = None if measured is None else measured.mean_utilization
     return [
-        ("PeakMemoryMiB", job.peak_memory_mib),
-        ("MemoryBasis", job.memory_basis),
-        ("MeanUtilization", None if job.mean_utilization is None else f"{job.mean_utilization:.2f}"),
+        ("PeakMemoryMiB", memory.peak_mib if memory else None),
+        ("MemoryBasis", memory.basis if memory else None),
+        ("MeanUtilization", None if mean is None else f"{mean:.2f}"),
     ]

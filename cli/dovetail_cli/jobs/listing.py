@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 
+from dovetail.answers.jobs import job_row
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpunode import GPUNode
 from dovetail.api.historyquery import HistoryQuerySpec
@@ -15,7 +16,6 @@ from dovetail.kube.errors import Forbidden, NotFound
 from dovetail.query.jobs.columns import DEFAULT_FIELDS, View
 from dovetail.query.jobs.filters import JobQuery, choose
 from dovetail.query.jobs.records import joined
-from dovetail.query.jobs.rows import job_row
 from dovetail_cli.cluster.connection import Cluster, list_jobs, work
 from dovetail_cli.jobs import history, job_rows, layouts
 from dovetail_cli.ui import live_screen, output, times
@@ -40,7 +40,7 @@ class Question(JobQuery, frozen=True, kw_only=True):
         """The text to print."""
         chosen = choose(jobs, query=self, view=view)
         if form in {"json", "yaml"}:
-            rows = [msgspec.to_builtins(job_row(job, now=view.now)) for job in chosen]
+            rows = [msgspec.to_builtins(job_row(job)) for job in chosen]
             return output.render(rows, columns=(), form=form)
         if self.by_state or self.tree:
             arrange = layouts.by_state if self.by_state else layouts.tree

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
+from dovetail.answers.jobs import job_row
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.meta import EventType
 from dovetail.api.resources import GPUJOBS
@@ -107,22 +108,10 @@ def announce(job: GPUJob) -> None:
 
 
 def submitted(job: GPUJob, *, form: str) -> str:
-    """The sentence, or its facts, that scripts read the number from."""
-    number = job.status.number
-    answer = {
-        "id": number,
-        "name": display_name(job.metadata),
-        "object_name": job.metadata.name,
-        "namespace": job.metadata.namespace,
-        "simulated": job.status.simulated,
-    }
-    match form:
-        case "json":
-            return output.as_json(answer)
-        case "yaml":
-            return output.as_yaml(answer)
-        case _:
-            return f"Submitted batch job {number}"
+    """The sentence that scripts read the number from, or the job's row."""
+    if form == "table":
+        return f"Submitted batch job {job.status.number}"
+    return output.document(msgspec.to_builtins(job_row(job)), form=form)
 
 
 async def _patiently(numbered: asyncio.Future[GPUJob], *, said: str) -> GPUJob:

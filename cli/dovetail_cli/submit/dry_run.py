@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
+from dovetail.answers import questions
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.meta import key_of
 from dovetail.cluster.objects import ClusterObjects
@@ -12,7 +13,6 @@ from dovetail.formats.timestamps import timestamp
 from dovetail.query.dry_run import DryRun, GPUsOnNode, dry_run
 from dovetail.query.preemption import Preempting
 from dovetail.queue.estimates.simulation import Start
-from dovetail.sdk import types as sdk
 from dovetail_cli.ui.errors import CommandError
 from dovetail_cli.ui.times import brief
 
@@ -38,7 +38,7 @@ def foretell(job: GPUJob, *, objects: ClusterObjects, now: datetime) -> str:
             return first + _sentences(found, job=job, now=now) + blind
 
 
-def by_gateway(found: sdk.DryRun, *, now: datetime) -> str:
+def by_gateway(found: questions.DryRun, *, now: datetime) -> str:
     """The same by the gateway, which names no other tenant.
 
     Raises `CommandError` as `foretell` does.

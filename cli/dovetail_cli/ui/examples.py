@@ -22,6 +22,7 @@ EXAMPLES: Final[Mapping[str, Sequence[str]]] = {
     "ginfo": ("ginfo", "ginfo --by-job", "ginfo -o csv"),
     "gcancel": ("gcancel 7", "gcancel --dry-run 1-5 train-resnet"),
     "gjob show": ("gjob show 7", "gjob show train-resnet -o json"),
+    "gjob events": ("gjob events 7", "gjob events train-resnet -o json"),
     "gjob log": ("gjob log 7", "gjob log -f train-resnet", "gjob log -f 7 --worker 1 --tail 20"),
     "gjob hold": ("gjob hold 7", "gjob hold 1-5 train-resnet"),
     "gjob release": ("gjob release 7", "gjob release 1-5 --at 18:00"),

@@ -44,6 +44,11 @@ def render(rows: Sequence[Row], *, columns: Sequence[str], form: str) -> str:
             return table([list(columns), *([_cell(row.get(column)) for column in columns] for row in rows)])
 
 
+def document(value: Any, *, form: str) -> str:
+    """One value as JSON or YAML."""
+    return as_json(value) if form == "json" else as_yaml(value)
+
+
 def as_json(value: Any) -> str:
     """Indented JSON."""
     return json.dumps(value, indent=2, ensure_ascii=False)

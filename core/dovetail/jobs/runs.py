@@ -1,8 +1,10 @@
 """A run in a job's status: its size, and its end, which may precede the job's end. Pure."""
 
+from datetime import datetime
+
 from dovetail.api.gpujob import GPUJob, GPUJobStatus
 from dovetail.api.meta import Condition, find_condition
-from dovetail.formats.timestamps import moment
+from dovetail.formats.timestamps import moment, seconds_between
 
 
 def end_of_run(status: GPUJobStatus) -> str | None:
@@ -22,6 +24,11 @@ def earlier_end(end: str | None, *, start: str, conditions: list[Condition]) -> 
     if since is None or moment(since) < moment(start) or (end is not None and moment(end) < moment(since)):
         return end
     return since
+
+
+def run_seconds(status: GPUJobStatus, *, now: datetime) -> float | None:
+    """How long the latest run has lasted, in seconds: until its end, or until `now`; None before its start."""
+    return seconds_between(status.start_time, end=end_of_run(status), now=now)
 
 
 def workers_of(job: GPUJob) -> int:

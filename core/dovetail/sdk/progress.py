@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, Final
 
-from dovetail.sdk.types import JobRow
+from dovetail.answers.jobs import JobRow
 
 Show = Callable[[JobRow], None]
 # True shows the progress, False nothing, None only to a person: on a terminal or in a notebook.

@@ -15,6 +15,7 @@ from dovetail.api.gpujob import GPUJob
 from dovetail.api.meta import key_of
 from dovetail.audit.allocations import Report
 from dovetail.cluster.objects import ClusterObjects
+from dovetail.jobs.owners import user_of
 from dovetail.query.action_effects import Effects, effects_of
 from dovetail.query.audit import audit_of, proven_by
 from dovetail.query.doctor import nodes
@@ -23,7 +24,6 @@ from dovetail.query.doctor.picture import Picture
 from dovetail.query.dry_run import DryRun, PreparedQueue, dry_run_on, prepare
 from dovetail.query.explain import subjects
 from dovetail.query.explain.explanation import Explanation, explain
-from dovetail.query.jobs.owners import user_of
 from dovetail_gateway.access.fair_queue import FairQueue
 from dovetail_gateway.access.identities import Identity
 from dovetail_gateway.access.visibility import EVERYTHING, Visibility

@@ -11,11 +11,10 @@ from typing import Final
 import msgspec
 
 from dovetail.answers.inventory import NodeUse
+from dovetail.answers.jobs import JobRow, job_row
 from dovetail.answers.nodes import node_row
 from dovetail_gateway.access.visibility import Visibility
 from dovetail_gateway.cluster.cache import ClusterCache
-from dovetail_gateway.v3.rows import job_row
-from dovetail_gateway.v3.types.jobs import JobRow
 from dovetail_gateway.v3.types.stream import Delta, GoneJob, Snapshot
 
 COALESCE_SECONDS: Final = 0.25

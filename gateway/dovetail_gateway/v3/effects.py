@@ -6,6 +6,8 @@ from typing import Final
 
 from msgspec.structs import replace as with_fields
 
+from dovetail.answers import effects
+from dovetail.answers.effects import CancelledJob, PlannedJob, ShiftedJob
 from dovetail.api.gpujob import GPUJob
 from dovetail.gpu.request import RequestError
 from dovetail.query.action_effects import Effects as Found
@@ -16,9 +18,8 @@ from dovetail_gateway.routing.problems import RequestFailedError
 from dovetail_gateway.routing.table import Answer, Call, Strictly
 from dovetail_gateway.v3.jobs import Jobs
 from dovetail_gateway.v3.questions import dry_run_answer
-from dovetail_gateway.v3.types.effects import CancelledJob, EffectsAnswer, PlannedChange, ShiftedJob
+from dovetail_gateway.v3.types.effects import PlannedChange
 from dovetail_gateway.v3.types.jobs import JobPath
-from dovetail_gateway.v3.types.plan import PlannedJob
 
 # How many jobs of each kind are named; the counts have all of them.
 _MOST_NAMED: Final = 50
@@ -55,12 +56,12 @@ def _changed(job: GPUJob, *, by: PlannedChange) -> GPUJob:
     )
 
 
-def _answer(found: Found, *, sees: Visibility) -> EffectsAnswer:
+def _answer(found: Found, *, sees: Visibility) -> effects.Effects:
     preempting = None if found.own is None else found.own.preempting
     victims = () if preempting is None else preempting.victims
     seen, hidden = _parted(found.shifts, sees=sees)
     preempted = [job for job in victims if sees.sees(job.metadata.namespace)]
-    return EffectsAnswer(
+    return effects.Effects(
         own=None if found.own is None else dry_run_answer(found.own),
         sooner=sum(map(_is_sooner, found.shifts)),
         later=sum(not _is_sooner(shift) for shift in found.shifts),

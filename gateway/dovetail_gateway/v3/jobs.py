@@ -9,13 +9,14 @@ from typing import Any, Final
 import msgspec
 
 from dovetail import names
+from dovetail.answers.jobs import EventList, JobList, Removed, event_rows, job_details, job_row, position_of
 from dovetail.api.builtin import Event
 from dovetail.api.gpujob import FINISHED, GPUJob
 from dovetail.api.resources import EVENTS, GPUJOBS
 from dovetail.decoding import UnreadableError, decode
 from dovetail.formats.timestamps import timestamp
+from dovetail.jobs.owners import project_of, user_of
 from dovetail.kube.errors import AlreadyExists, NotFound
-from dovetail.query.jobs.owners import project_of, user_of
 from dovetail_gateway.access.callers import Caller, Clients
 from dovetail_gateway.access.identities import Identity
 from dovetail_gateway.access.visibility import Visibility
@@ -25,20 +26,7 @@ from dovetail_gateway.routing.problems import RequestFailedError
 from dovetail_gateway.routing.table import Answer, Call, Nothing, Strictly
 from dovetail_gateway.v3.images import with_images
 from dovetail_gateway.v3.paging import page
-from dovetail_gateway.v3.rows import job_row
-from dovetail_gateway.v3.types.jobs import (
-    DryRunFlag,
-    EventList,
-    EventRow,
-    JobChange,
-    JobDetails,
-    JobFilter,
-    JobList,
-    JobPath,
-    NewJob,
-    Position,
-    Removed,
-)
+from dovetail_gateway.v3.types.jobs import DryRunFlag, JobChange, JobFilter, JobPath, NewJob
 
 IDEMPOTENCY_KEY: Final = "Idempotency-Key"
 _ENCODER: Final = msgspec.json.Encoder()
@@ -64,27 +52,11 @@ class Jobs:
 
     async def get_job(self, call: Call[JobPath, Strictly, Any]) -> Answer:
         """One job."""
-        job = self.find(call.path, sees=call.sees)
-        details = JobDetails(row=job_row(job), spec=_raw(job.spec), status=_raw(job.status))
-        return Answer(value=details)
+        return Answer(value=job_details(self.find(call.path, sees=call.sees)))
 
     async def get_position(self, call: Call[JobPath, Strictly, Any]) -> Answer:
         """The job's place in the queue."""
-        status = self.find(call.path, sees=call.sees).status
-        place = status.queue
-        return Answer(
-            value=Position(
-                phase=status.phase or "Queued",
-                reason=status.reason,
-                message=status.message,
-                position=None if place is None else place.position,
-                estimated_start=None if place is None else place.estimated_start,
-                earliest=None if place is None else place.estimated_start_earliest,
-                latest=None if place is None else place.estimated_start_latest,
-                bounds_held=None if place is None else place.bounds_held,
-                basis="" if place is None else place.basis,
-            )
-        )
+        return Answer(value=position_of(self.find(call.path, sees=call.sees)))
 
     async def list_events(self, call: Call[JobPath, Strictly, Any]) -> Answer:
         """What happened to the job, as the API server lets the caller read it."""
@@ -96,8 +68,7 @@ class Jobs:
                 namespace=job.metadata.namespace,
                 field_selector=f"involvedObject.uid={job.metadata.uid}",
             )
-        rows = sorted(map(_event, found.items), key=lambda row: row.at or "")
-        return Answer(value=EventList(items=rows))
+        return Answer(value=EventList(items=event_rows(found.items)))
 
     async def create_job(self, call: Call[Nothing, DryRunFlag, NewJob]) -> Answer:
         """Create a job as the caller. The same idempotency key gives the same job again."""
@@ -211,17 +182,3 @@ def object_of(spec: msgspec.Raw) -> dict[str, Any]:
     except UnreadableError as error:
         raise RequestFailedError(422, reason="Invalid", message=f"spec must be an object: {error.problem}") from error
     return found
-
-
-def _raw(value: msgspec.Struct) -> msgspec.Raw:
-    return msgspec.Raw(_ENCODER.encode(value))
-
-
-def _event(event: Event) -> EventRow:
-    return EventRow(
-        type=event.type,
-        reason=event.reason,
-        message=event.message,
-        count=event.count or 1,
-        at=event.last_timestamp or event.first_timestamp,
-    )

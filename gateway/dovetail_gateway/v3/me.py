@@ -3,10 +3,10 @@
 from datetime import UTC, datetime
 from typing import Any
 
+from dovetail.answers.callers import Me
 from dovetail.formats.timestamps import timestamp
 from dovetail_gateway.cluster.cache import ClusterCache
 from dovetail_gateway.routing.table import Answer, Call, Nothing, Strictly
-from dovetail_gateway.v3.types.callers import Me
 
 
 class Myself:

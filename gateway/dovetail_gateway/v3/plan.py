@@ -3,20 +3,20 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from dovetail.answers.effects import PlannedJob
+from dovetail.answers.jobs import end_of, job_device
 from dovetail.api.gpujob import GPUJob, is_finished
 from dovetail.formats.timestamps import moment
-from dovetail.query.jobs.owners import user_of
+from dovetail.jobs.owners import user_of
 from dovetail_gateway.access.visibility import Visibility
 from dovetail_gateway.cluster.cache import ClusterCache
 from dovetail_gateway.routing.table import Answer, Call, Nothing
 from dovetail_gateway.v3.paging import page
 from dovetail_gateway.v3.plan_bounds import drains, windows
-from dovetail_gateway.v3.rows import end_of, job_devices
 from dovetail_gateway.v3.types.plan import (
     FilledGap,
     KeptRoom,
     PlanFilter,
-    PlannedJob,
     PlannedWorkers,
     PlanPage,
     PlanRow,
@@ -121,7 +121,7 @@ def plan_row(job: GPUJob, *, fills: FilledGap | None = None) -> PlanRow | None:
         leaves_at=None if status.preemption is None else status.preemption.at,
         position=None if place is None else place.position,
         nodes=status.nodes,
-        devices=job_devices(job),
+        devices=[job_device(each) for each in job.status.devices],
         planned=_planned(job),
         fills=fills,
     )

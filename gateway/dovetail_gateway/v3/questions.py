@@ -3,8 +3,19 @@
 from typing import Any
 
 from dovetail.answers.explain.answer import Answer as NodeAnswers
-from dovetail.query.dry_run import DryRun
-from dovetail.query.explain.explanation import Explanation
+from dovetail.answers.questions import (
+    Audit,
+    DryRun,
+    ExplainedCause,
+    ExplainedChange,
+    ExplainedDevice,
+    ExplainedNode,
+    Explanation,
+    FindingRow,
+    NodeShare,
+)
+from dovetail.query import dry_run
+from dovetail.query.explain import explanation
 from dovetail_gateway.access.callers import Caller
 from dovetail_gateway.access.reviews import Act, Reviews
 from dovetail_gateway.access.visibility import Visibility
@@ -15,18 +26,7 @@ from dovetail_gateway.routing.table import Answer, Call, Nothing, Strictly
 from dovetail_gateway.v3.asked_job import asked_job
 from dovetail_gateway.v3.jobs import Jobs
 from dovetail_gateway.v3.types.jobs import JobPath
-from dovetail_gateway.v3.types.questions import (
-    AuditAnswer,
-    DryRunAnswer,
-    ExplainedCause,
-    ExplainedChange,
-    ExplainedDevice,
-    ExplainedNode,
-    ExplanationAnswer,
-    FindingRow,
-    NewRequest,
-    NodeShare,
-)
+from dovetail_gateway.v3.types.questions import NewRequest
 
 
 class Questions:
@@ -74,17 +74,15 @@ class Questions:
         # A finding about a device names all of its tenants.
         shown = report.findings if call.sees.everything else ()
         rows = [FindingRow(kind=each.kind, subject=each.subject, message=each.message) for each in shown]
-        return Answer(
-            value=AuditAnswer(pods=report.pods, devices=report.devices, findings=len(report.findings), items=rows)
-        )
+        return Answer(value=Audit(pods=report.pods, devices=report.devices, findings=len(report.findings), items=rows))
 
 
-def dry_run_answer(found: DryRun) -> DryRunAnswer:
+def dry_run_answer(found: dry_run.DryRun) -> DryRun:
     """A decision of the queue as an answer, without hidden names."""
     start, preempting = found.start, found.preempting
     seconds = None if start is None else start.in_seconds
     bounds = (None, None) if start is None or start.range_seconds is None else start.range_seconds
-    return DryRunAnswer(
+    return DryRun(
         outcome=found.outcome,
         reason=found.reason,
         message=readable(found.message),
@@ -99,9 +97,9 @@ def dry_run_answer(found: DryRun) -> DryRunAnswer:
     )
 
 
-def _explanation(found: Explanation) -> ExplanationAnswer:
+def _explanation(found: explanation.Explanation) -> Explanation:
     answer = found.answer
-    return ExplanationAnswer(
+    return Explanation(
         state=found.subject.state,
         summary=readable(found.summary),
         fits=None if answer is None else answer.fits,

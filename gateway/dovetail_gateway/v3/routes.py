@@ -1,6 +1,10 @@
 """The routes of v3."""
 
+from dovetail.answers.callers import Me
+from dovetail.answers.effects import Effects as EffectsAnswer
+from dovetail.answers.jobs import EventList, JobDetails, JobList, JobRow, Position, Removed
 from dovetail.answers.nodes import NodeRow
+from dovetail.answers.questions import Audit, DryRun, Explanation
 from dovetail_gateway.routing.problems import Problem
 from dovetail_gateway.routing.table import (
     READ,
@@ -23,26 +27,12 @@ from dovetail_gateway.v3.nodes import Nodes
 from dovetail_gateway.v3.plan import Plan
 from dovetail_gateway.v3.questions import Questions
 from dovetail_gateway.v3.snapshots import Snapshots
-from dovetail_gateway.v3.types.callers import Me
-from dovetail_gateway.v3.types.effects import EffectsAnswer, PlannedChange
+from dovetail_gateway.v3.types.effects import PlannedChange
 from dovetail_gateway.v3.types.history import HistoryFilter, HistoryPage
-from dovetail_gateway.v3.types.jobs import (
-    DryRunFlag,
-    EventList,
-    JobChange,
-    JobDetails,
-    JobFilter,
-    JobList,
-    JobPath,
-    JobRow,
-    LogQuery,
-    NewJob,
-    Position,
-    Removed,
-)
+from dovetail_gateway.v3.types.jobs import DryRunFlag, JobChange, JobFilter, JobPath, LogQuery, NewJob
 from dovetail_gateway.v3.types.nodes import DeviceList, NodeFilter, NodeList, NodePath
 from dovetail_gateway.v3.types.plan import PlanFilter, PlanPage
-from dovetail_gateway.v3.types.questions import AuditAnswer, DryRunAnswer, ExplanationAnswer, NewRequest
+from dovetail_gateway.v3.types.questions import NewRequest
 from dovetail_gateway.v3.types.quotas import QuotaList
 from dovetail_gateway.v3.types.stream import Delta, Snapshot, StreamQuery
 from dovetail_gateway.v3.types.waste import NodeFindings, RightSizeFilter, RightSizePage
@@ -173,16 +163,16 @@ def _questions(questions: Questions) -> list[Route]:
     return [
         route(
             "POST", "/api/v3/dry-run", questions.dry_run, summary="Ask where and when a job would start", tag="v3",
-            right=READ, answers={200: DryRunAnswer, 404: Problem}, path_type=Nothing, query_type=Strictly,
+            right=READ, answers={200: DryRun, 404: Problem}, path_type=Nothing, query_type=Strictly,
             body_type=NewRequest,
         ),
         route(
             "GET", f"{_JOB}/explain", questions.explain_job, summary="Ask why a job waits, or where it is", tag="v3",
-            right=READ, answers={200: ExplanationAnswer, 404: Problem}, path_type=JobPath, query_type=Strictly,
+            right=READ, answers={200: Explanation, 404: Problem}, path_type=JobPath, query_type=Strictly,
         ),
         route(
             "GET", "/api/v3/audit", questions.get_audit, summary="Prove that no device is promised twice", tag="v3",
-            right=READ, answers={200: AuditAnswer}, path_type=Nothing, query_type=Strictly,
+            right=READ, answers={200: Audit}, path_type=Nothing, query_type=Strictly,
         ),
     ]  # fmt: skip
 

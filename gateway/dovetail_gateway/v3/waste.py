@@ -6,9 +6,9 @@ from typing import Any, Final
 from dovetail.api.gpujob import GPUJob
 from dovetail.formats.timestamps import timestamp
 from dovetail.jobs.memory_use import name_of_runs
+from dovetail.jobs.owners import project_of, user_of
 from dovetail.jobs.right_sizes import right_size
 from dovetail.query.doctor.findings import Finding
-from dovetail.query.jobs.owners import project_of, user_of
 from dovetail_gateway.access.visibility import Visibility
 from dovetail_gateway.cluster.answers import Answers
 from dovetail_gateway.cluster.cache import ClusterCache

@@ -8,12 +8,12 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
+from dovetail.answers.questions import DryRun, Explanation
 from dovetail.api.gpujob import GPUJob
 from dovetail.decoding import decode
 from dovetail.kube.client import Client
 from dovetail.kube.errors import Forbidden, Status
 from dovetail.sdk.calls import v3
-from dovetail.sdk.types import DryRun, Explanation
 from dovetail_cli.cluster import gateway
 from dovetail_cli.cluster.connection import Cluster
 from dovetail_cli.explain import by_gateway

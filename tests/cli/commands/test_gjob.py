@@ -10,8 +10,8 @@ import yaml
 from dovetail.api.conversion import values_of
 from dovetail.api.gpujob import GPUJobSpec, Preemption, ReservationSpec, Tasks
 from dovetail.formats.timestamps import moment
+from dovetail.kube.errors import Forbidden
 from dovetail.query.errors import InvalidQueryError
-from dovetail.query.jobs.details import job_details
 from dovetail.query.jobs.selection import parse_one
 from dovetail_cli.app import run
 from dovetail_cli.cluster.connection import Cluster
@@ -29,7 +29,7 @@ JOBS = "/apis/dovetail.dev/v1beta1/namespaces/default/gpujobs"
 
 def shown(job: Any) -> str:
     if hasattr(job, "status"):
-        return details.text(details.sections(job_details(job, events=(), now=times.utc_now())))
+        return details.text(details.sections(job, now=times.utc_now()))
     return details.text(details.recorded_sections(job))
 
 
@@ -57,7 +57,6 @@ def test_a_job_that_runs_is_shown_with_its_devices() -> None:
 def test_a_job_that_runs_without_the_gpus_that_it_asked_for_is_shown_so() -> None:
     job = make_job(number=7, phase="Running", request="4(H100)", device="cpu", nodes=["a"], start_time=ago(hours=1))
     assert "  Gpus=4(H100)\n  Device=cpu\n" in shown(job)
-    assert job_details(job, events=(), now=NOW).device == "cpu"
 
 
 def test_of_a_job_that_is_gone_its_record_is_shown() -> None:
@@ -86,34 +85,39 @@ async def test_what_has_happened_to_a_job_is_shown_from_the_first_event_on(api: 
     job = make_job(number=7, phase="Running", nodes=["a"])
     api.answer(f"GET {EVENTS}", Answer(body={"metadata": {"resourceVersion": "1"}, "items": HAPPENED}))
     events = await job_events.events_of(cluster, job=job)
-    assert details.shown(job_details(job, events=events, now=NOW), form="table").endswith(
+    assert details.shown(job, events=events, now=NOW).endswith(
         "Events\n  2026-11-21T11:00:01Z  Resources: Need 4 GPUs (×3)\n  2026-11-21T11:00:05Z  Running: Running on a"
     )
-    wanted = [("2026-11-21T11:00:01Z", "Resources", 3), ("2026-11-21T11:00:05Z", "Running", 1)]
-    for found in (
-        json.loads(details.shown(job_details(job, events=events, now=NOW), form="json")),
-        yaml.safe_load(details.shown(job_details(job, events=events, now=NOW), form="yaml")),
-    ):
-        assert [(each["time"], each["reason"], each["count"]) for each in found["events"]] == wanted
     (seen,) = api.of(f"GET {EVENTS}")
     assert seen.query["fieldSelector"] == f"involvedObject.uid={job.metadata.uid}"
+
+
+async def test_events_alone_are_a_table_or_those_of_rest(api: Api, cluster: Cluster) -> None:
+    api.answer(f"GET {EVENTS}", Answer(body={"metadata": {"resourceVersion": "1"}, "items": HAPPENED}))
+    events = await job_events.events_of(cluster, job=make_job(number=7, phase="Running"))
+    wanted = [("2026-11-21T11:00:01Z", "Resources", 3), ("2026-11-21T11:00:05Z", "Running", 1)]
+    for found in (
+        json.loads(job_events.shown(events, form="json")),
+        yaml.safe_load(job_events.shown(events, form="yaml")),
+    ):
+        assert [(each["at"], each["reason"], each["count"]) for each in found["items"]] == wanted
+    head, first, _ = job_events.shown(events, form="table").splitlines()
+    assert head.split() == ["AT", "TYPE", "REASON", "COUNT", "MESSAGE"]
+    assert first.split() == ["2026-11-21T11:00:01Z", "Normal", "Resources", "3", "Need", "4", "GPUs"]
 
 
 async def test_who_may_not_list_events_sees_the_job_all_the_same(api: Api, cluster: Cluster) -> None:
     job = make_job(number=7, phase="Running", nodes=["a"])
     api.answer(f"GET {EVENTS}", refusal(403))
-    events = await job_events.events_of(cluster, job=job)
+    events = await job_events.events_or_none(cluster, job=job)
     assert events is None
-    assert "not shown: that takes the right to list events" in details.shown(
-        job_details(job, events=events, now=NOW), form="table"
-    )
-    assert json.loads(details.shown(job_details(job, events=events, now=NOW), form="json"))["events"] is None
+    assert "not shown: that takes the right to list events" in details.shown(job, events=events, now=NOW)
+    with pytest.raises(Forbidden):
+        await job_events.events_of(cluster, job=job)
 
 
 def test_a_job_of_which_no_event_is_left_has_no_such_section() -> None:
-    assert "Events" not in details.shown(
-        job_details(make_job(number=7, phase="Running"), events=[], now=NOW), form="table"
-    )
+    assert "Events" not in details.shown(make_job(number=7, phase="Running"), events=[], now=NOW)
 
 
 @pytest.mark.parametrize("word", ["1-3", "1,2", "0", "1..2"])

@@ -7,8 +7,8 @@ import pytest
 
 from dovetail import names
 from dovetail.api.gpujob import GPUJob
-from dovetail.query.jobs.details import job_details
-from dovetail.query.jobs.owners import parse_projects, project_of
+from dovetail.jobs.owners import project_of
+from dovetail.query.jobs.projects import parse_projects
 from dovetail.query.jobs.records import as_job
 from dovetail_cli.app import run
 from dovetail_cli.jobs import details, statistics
@@ -45,8 +45,8 @@ def test_gqueue_lists_projects_and_chooses_by_them() -> None:
 
 
 def test_gjob_shows_the_project_also_of_a_job_that_is_gone() -> None:
-    assert "  Project=vision" in details.text(details.sections(job_details(JOBS[0], events=(), now=NOW)))
-    assert "Project" not in details.text(details.sections(job_details(JOBS[2], events=(), now=NOW)))
+    assert "  Project=vision" in details.text(details.sections(JOBS[0], now=NOW))
+    assert "Project" not in details.text(details.sections(JOBS[2], now=NOW))
     assert "  Project=vision" in details.text(details.recorded_sections(record(project="vision")))
     assert project_of(as_job(record(project="vision"))) == "vision"
     assert project_of(as_job(record())) == ""

@@ -78,9 +78,9 @@ def test_every_column_can_be_asked_for_and_sorted_by() -> None:
 
 def test_json_has_numbers_and_full_devices() -> None:
     (job,) = json.loads(ask("json", ids=selection.parse_ids(["3"], field="-j")))
-    assert (job["id"], job["state"], job["st"], job["gpus"], job["run_seconds"]) == (3, "Running", "R", 3, 3600)
+    assert (job["number"], job["phase"], job["gpus"]) == (3, "Running", 3)
     assert job["devices"][0] == {
-        "worker": 0, "node": "b", "index": 3, "uuid": "GPU-b-3", "share_milli": 1000, "memory_mib": 1024,
+        "worker": 0, "node": "b", "index": 3, "uuid": "GPU-b-3", "shareMilli": 1000, "memoryMiB": 1024,
     }  # fmt: skip
 
 

@@ -3,7 +3,6 @@
 import pytest
 
 from dovetail.api.gpujob import NotifySpec
-from dovetail.query.jobs.details import job_details
 from dovetail_cli.jobs import details
 from dovetail_cli.submit import manifest, notify
 from dovetail_cli.ui.errors import UsageError
@@ -45,6 +44,6 @@ def test_the_job_carries_it_and_gjob_shows_it() -> None:
     job = manifest.build(submission, namespace="default")
     assert job.spec.notify == asked
     assert "Notifications\n  To=a@x.org\n  Events=Succeeded,Failed,TimedOut,Cancelled" in details.text(
-        details.sections(job_details(job, events=(), now=NOW))
+        details.sections(job, now=NOW)
     )
-    assert "Notifications" not in details.text(details.sections(job_details(make_job(), events=(), now=NOW)))
+    assert "Notifications" not in details.text(details.sections(make_job(), now=NOW))

@@ -46,9 +46,11 @@ def job_row(job: Values) -> Values:
     idle = [
         each["message"] for each in status.get("conditions", ()) if each["type"] == "Idle" and each["status"] == "True"
     ]
+    met = {each["name"]: each["state"] for each in status.get("dependencies", ())}
     return {
         "namespace": meta["namespace"],
         "name": meta["name"],
+        "displayName": meta["annotations"].get(names.DISPLAY_NAME, meta["name"]),
         "uid": meta["uid"],
         "number": status.get("number"),
         "user": meta["annotations"][names.USER],
@@ -56,9 +58,10 @@ def job_row(job: Values) -> Values:
         "phase": status.get("phase", "Queued"),
         "reason": status.get("reason", ""),
         "message": status.get("message", ""),
-        "request": status.get("request", ""),
+        "request": status.get("request") or str(spec.get("gpu", "")),
         "gpus": status.get("gpus", 0),
         "device": status.get("device"),
+        "simulated": status.get("simulated", False),
         "workers": spec.get("workers", 1),
         "priority": spec.get("priority", 10),
         "reservation": "reservation" in spec,
@@ -66,9 +69,14 @@ def job_row(job: Values) -> Values:
         "estimatedStart": queue.get("estimatedStart"),
         "earliest": queue.get("estimatedStartEarliest"),
         "latest": queue.get("estimatedStartLatest"),
-        "after": [each["name"] for each in spec.get("dependencies", ())],
+        "basis": queue.get("basis", ""),
+        "dependencies": [
+            {"name": each["name"], "condition": each.get("condition", "Succeeded"), "state": met.get(each["name"])}
+            for each in spec.get("dependencies", ())
+        ],
         "nodes": status.get("nodes", []),
         "devices": _job_devices(job),
+        "timeLimitSeconds": spec.get("activeDeadlineSeconds"),
         "submittedAt": meta["creationTimestamp"],
         "startedAt": status.get("startTime"),
         "completedAt": status.get("completionTime"),

@@ -8,11 +8,11 @@ import msgspec
 
 from dovetail.api.gpujob import GPUJob
 from dovetail.jobs.display_name import display_name
+from dovetail.jobs.owners import project_of, user_of
+from dovetail.jobs.runs import run_seconds
 from dovetail.query.errors import InvalidQueryError
-from dovetail.query.jobs.owners import project_of, user_of
 from dovetail.query.jobs.places import place_or_reason
 from dovetail.query.jobs.requests import host_memory_mib, request_milli, request_text
-from dovetail.query.jobs.rows import run_seconds
 from dovetail.query.jobs.states import phase_of, short_state
 
 DEFAULT_FIELDS: Final = ("JOBID", "NAME", "ST", "TIME", "NODES", "NODELIST(REASON)")

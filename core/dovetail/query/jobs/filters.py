@@ -8,9 +8,9 @@ import msgspec
 from dovetail.api.gpujob import GPUJob
 from dovetail.formats.timestamps import moment
 from dovetail.jobs.display_name import display_name
+from dovetail.jobs.owners import project_of, user_of
 from dovetail.query.errors import NotFoundError
 from dovetail.query.jobs.columns import View, sort_jobs
-from dovetail.query.jobs.owners import project_of, user_of
 from dovetail.query.jobs.selection import Wanted, none_such, select
 from dovetail.query.jobs.states import is_unfinished, short_state
 

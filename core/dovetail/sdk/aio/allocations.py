@@ -5,13 +5,13 @@ import os
 from types import TracebackType
 from typing import Any, Final, Self
 
+from dovetail.answers.jobs import JobDevice
 from dovetail.sdk.aio import runtime
 from dovetail.sdk.aio.jobs import AsyncJob
 from dovetail.sdk.aio.transport import AsyncTransport
 from dovetail.sdk.calls import v3
 from dovetail.sdk.errors import AllocationLostError, DovetailError, NotFoundError, WaitTimeoutError
 from dovetail.sdk.progress import FINISHED, Progress
-from dovetail.sdk.types import JobDevice
 
 LEASE_SECONDS: Final = 600
 _LOG: Final = logging.getLogger("dovetail.sdk")

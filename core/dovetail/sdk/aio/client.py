@@ -6,6 +6,8 @@ from hashlib import sha256
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from dovetail.answers.callers import Me
+from dovetail.answers.questions import DryRun
 from dovetail.sdk import specs
 from dovetail.sdk.aio.allocations import LEASE_SECONDS, AsyncAllocation
 from dovetail.sdk.aio.jobs import AsyncJob
@@ -14,7 +16,7 @@ from dovetail.sdk.calls import v1, v3
 from dovetail.sdk.calls.call import Call
 from dovetail.sdk.connection import Token, connection
 from dovetail.sdk.progress import Progress
-from dovetail.sdk.types import DryRun, Me, NodeRow, Status
+from dovetail.sdk.types import NodeRow, Status
 
 T = TypeVar("T")
 

@@ -4,13 +4,15 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Final, TypeVar
 
+from dovetail.answers.effects import Effects
+from dovetail.answers.jobs import EventRow, JobRow
+from dovetail.answers.questions import Explanation
 from dovetail.sdk.aio import runtime
 from dovetail.sdk.aio.transport import AsyncTransport
 from dovetail.sdk.calls import v3
 from dovetail.sdk.calls.call import Call
 from dovetail.sdk.errors import NotFoundError, WaitTimeoutError
 from dovetail.sdk.progress import FINISHED, Progress, sentence, shower
-from dovetail.sdk.types import Effects, EventRow, Explanation, JobRow
 
 T = TypeVar("T")
 # From the first look to those of a job that waits for hours.

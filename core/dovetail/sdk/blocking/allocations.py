@@ -6,13 +6,13 @@ import os
 from types import TracebackType
 from typing import Any, Final, Self
 
+from dovetail.answers.jobs import JobDevice
 from dovetail.sdk.blocking import runtime
 from dovetail.sdk.blocking.jobs import Job
 from dovetail.sdk.blocking.transport import Transport
 from dovetail.sdk.calls import v3
 from dovetail.sdk.errors import AllocationLostError, DovetailError, NotFoundError, WaitTimeoutError
 from dovetail.sdk.progress import FINISHED, Progress
-from dovetail.sdk.types import JobDevice
 
 LEASE_SECONDS: Final = 600
 _LOG: Final = logging.getLogger("dovetail.sdk")

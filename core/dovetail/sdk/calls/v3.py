@@ -3,8 +3,11 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
+from dovetail.answers.callers import Me
+from dovetail.answers.effects import Effects
+from dovetail.answers.jobs import EventList, JobDetails, JobList, JobRow, Removed
+from dovetail.answers.questions import DryRun, Explanation
 from dovetail.sdk.calls.call import Call, query, segment
-from dovetail.sdk.types import DryRun, Effects, EventList, Explanation, JobDetails, JobList, JobRow, Me, Removed
 
 _JOBS: Final = "/api/v3/jobs"
 

@@ -1,12 +1,10 @@
-"""What else a change to a job would do."""
+"""What is asked of a change to a job."""
 
 from typing import Annotated
 
 from msgspec import Meta
 
-from dovetail_gateway.v3.types.common import Input, Row
-from dovetail_gateway.v3.types.plan import PlannedJob
-from dovetail_gateway.v3.types.questions import DryRunAnswer
+from dovetail_gateway.v3.types.common import Input
 
 
 class PlannedChange(Input, frozen=True, kw_only=True, omit_defaults=True):
@@ -15,44 +13,3 @@ class PlannedChange(Input, frozen=True, kw_only=True, omit_defaults=True):
     held: Annotated[bool | None, Meta(description="true holds the job, false releases it.")] = None
     priority: Annotated[int, Meta(ge=0, le=255)] | None = None
     cancel: Annotated[bool, Meta(description="Cancel the job.")] = False
-
-
-class ShiftedJob(Row, frozen=True, kw_only=True):
-    """A waiting job that would start at another time, in seconds from now: 0 for now, null where no start is known."""
-
-    job: PlannedJob
-    before_seconds: float | None
-    after_seconds: float | None
-
-
-class CancelledJob(Row, frozen=True, kw_only=True):
-    """A job that would be cancelled in turn, because `after` could then never meet its dependency."""
-
-    job: PlannedJob
-    after: str
-
-
-class EffectsAnswer(Row, frozen=True, kw_only=True):
-    """What a change would do, in the likeliest future of the queue as it is now.
-
-    `own` is the queue's decision on the changed job; null for one that runs, ends or is held. `sooner` and `later`
-    count all jobs that would start at another time, and `othersSooner` and `othersLater` those of other tenants,
-    which are not among the `shifted`. `tasks` counts the tasks of an array that change with it. The `released` would
-    no longer wait for their dependencies. The `heldUp` depend on the job, and wait for as long as it is held. The
-    `preempted` would be preempted for it. Starts are compared for the next `simulatedSeconds`; null for as long as
-    ends of jobs are known.
-    """
-
-    own: DryRunAnswer | None
-    sooner: int
-    later: int
-    others_sooner: int
-    others_later: int
-    shifted: list[ShiftedJob]
-    tasks: int
-    cancelled: list[CancelledJob]
-    released: list[PlannedJob]
-    held_up: list[PlannedJob]
-    preempted: list[PlannedJob]
-    others_preempted: int
-    simulated_seconds: float | None

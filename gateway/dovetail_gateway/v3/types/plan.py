@@ -4,9 +4,10 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from dovetail.answers.effects import PlannedJob
+from dovetail.answers.jobs import JobDevice
 from dovetail.api.gpujob import Phase
 from dovetail_gateway.v3.types.common import Cursor, Input, Limit, NamespaceName, Row
-from dovetail_gateway.v3.types.jobs import JobDevice
 
 
 class PlanFilter(Input, frozen=True, kw_only=True):
@@ -18,14 +19,6 @@ class PlanFilter(Input, frozen=True, kw_only=True):
     ] = False
     limit: Limit = 100
     cursor: Cursor = ""
-
-
-class PlannedJob(Row, frozen=True, kw_only=True):
-    """A GPUJob that you may list."""
-
-    namespace: str
-    name: str
-    number: int | None
 
 
 class FilledGap(Row, frozen=True, kw_only=True):

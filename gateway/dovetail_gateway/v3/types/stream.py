@@ -4,9 +4,9 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from dovetail.answers.jobs import JobRow
 from dovetail.answers.nodes import NodeRow
 from dovetail_gateway.v3.types.common import Input, Row
-from dovetail_gateway.v3.types.jobs import JobRow
 
 
 class GoneJob(Row, frozen=True, kw_only=True):

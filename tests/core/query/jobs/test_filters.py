@@ -7,10 +7,11 @@ import pytest
 
 from dovetail import names
 from dovetail.api.gpujob import GPUJob
+from dovetail.jobs.owners import project_of
 from dovetail.query.errors import InvalidQueryError, NotFoundError
 from dovetail.query.jobs.columns import View, parse_sort
 from dovetail.query.jobs.filters import JobQuery, choose
-from dovetail.query.jobs.owners import check_project, parse_projects, project_of
+from dovetail.query.jobs.projects import check_project, parse_projects
 from dovetail.query.jobs.selection import parse_ids
 from dovetail.query.jobs.states import parse_states
 from tests.cli.builders import NOW, ago, make_job

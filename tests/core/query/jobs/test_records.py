@@ -5,10 +5,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from dovetail.answers.jobs import job_row
 from dovetail.api.historyquery import HistorySums, JobRecord
 from dovetail.api.meta import ObjectMeta
+from dovetail.jobs.runs import run_seconds as seconds_of_run
+from dovetail.query.jobs.places import place_or_reason
 from dovetail.query.jobs.records import as_job, joined, last_run_seconds
-from dovetail.query.jobs.rows import job_row
 from dovetail.query.jobs.statistics import job_statistics
 from tests.cli.builders import NOW, ago, make_job
 
@@ -30,8 +32,9 @@ def test_a_job_whose_object_exists_is_not_listed_twice() -> None:
 
 
 def test_a_record_is_a_row_like_the_job_that_it_was() -> None:
-    row = job_row(as_job(record(project="vision")), now=NOW)
-    assert (row.id, row.name, row.st, row.run_seconds, row.gpus, row.place) == (1, "job-1", "CD", 600, 1, "a")
+    job = as_job(record(project="vision"))
+    row = job_row(job)
+    assert (row.number, row.name, row.phase, row.gpus, place_or_reason(job)) == (1, "job-1", "Succeeded", 1, "a")
     assert (row.request, row.user, row.project) == ("0.5", "ada", "vision")
 
 
@@ -43,7 +46,7 @@ def test_a_record_is_a_row_like_the_job_that_it_was() -> None:
 def test_the_run_time_of_a_record_is_that_of_its_last_run(run_seconds: int, last_seconds: int) -> None:
     found = record(runSeconds=run_seconds)
     assert last_run_seconds(found) == last_seconds
-    assert job_row(as_job(found), now=NOW).run_seconds == last_seconds
+    assert seconds_of_run(as_job(found).status, now=NOW) == last_seconds
 
 
 def test_statistics_are_rates_and_hours() -> None:

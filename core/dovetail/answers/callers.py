@@ -1,6 +1,6 @@
-"""The caller."""
+"""The answer about the caller. Types only."""
 
-from dovetail_gateway.v3.types.common import Row
+from dovetail.answers import Row
 
 
 class Me(Row, frozen=True, kw_only=True):

@@ -1,24 +1,12 @@
-"""Whose a job is: its user and its project. Pure."""
+"""Projects as a query or an option names them. Pure."""
 
 import re
 from collections.abc import Iterable
 from typing import Final
 
-from dovetail import names
-from dovetail.api.gpujob import GPUJob
 from dovetail.query.errors import InvalidQueryError
 
 _PROJECT: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
-
-
-def user_of(job: GPUJob) -> str | None:
-    """The user who submitted the job; None if admission recorded none."""
-    return job.metadata.annotations.get(names.USER)
-
-
-def project_of(job: GPUJob) -> str:
-    """The job's project; empty for none."""
-    return job.metadata.labels.get(names.LABEL_PROJECT, "")
 
 
 def check_project(text: str, *, field: str) -> str:
