@@ -88,7 +88,7 @@ async def test_a_full_cluster_explains_who_waits_for_whom(
 
     done = await asyncio.to_thread(explain, "job", "a", "-o", "json")
     told = json.loads(done.stdout)
-    assert (told["state"], [device["node"] for device in told["placement"]]) == ("placed", ["a100-0", "a100-0"])
+    assert (told["state"], [device["node"] for device in told["held"]]) == ("placed", ["a100-0", "a100-0"])
     assert {device["status"] for device in told["around"]} == {f"In use by job {told['number']}"}
 
 

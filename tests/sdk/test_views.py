@@ -17,15 +17,21 @@ from dovetail.sdk.types import NodeRow
 
 HOSTILE = "<script>alert('&')</script>"
 ROW = JobRow(
-    namespace="red", name="train", uid="u", number=7, user="rita", project="p", phase="Queued", reason="Resources",
-    message=HOSTILE, request="2(V100)", gpus=2, workers=1, priority=10, reservation=False, position=3,
-    estimated_start=None, nodes=[], devices=[], submitted_at="2026-11-01T00:00:00Z", started_at=None,
-    completed_at=None, lease_ends_at=None,
+    namespace="red", name="train", display_name="train", uid="u", number=7, user="rita", project="p", phase="Queued",
+    reason="Resources", message=HOSTILE, request="2(V100)", gpus=2, device=None, simulated=False, workers=1,
+    priority=10, reservation=False, position=3, estimated_start=None, earliest=None, latest=None, basis="",
+    dependencies=[], nodes=[], devices=[], time_limit_seconds=None, submitted_at="2026-11-01T00:00:00Z",
+    started_at=None, completed_at=None, lease_ends_at=None, ends_by=None, idle="",
 )  # fmt: skip
 EXPLANATION = Explanation(
-    state="waiting", summary=HOSTILE, fits=False, reason="Resources", notes=[HOSTILE], basis="", held=[], causes=[],
+    kind="GPUJob", name="train", namespace="red", number=7, state="waiting", summary=HOSTILE, fits=False,
+    reason="Resources", asked=None, notes=[HOSTILE], basis="", held=[], causes=[], around=[],
     changes=[ExplainedChange(kind="k", text=HOSTILE, node="", request="")],
-    nodes=[ExplainedNode(node=HOSTILE, reason="r", message=HOSTILE, score=None)],
+    nodes=[
+        ExplainedNode(
+            node=HOSTILE, fits=False, reason="r", message=HOSTILE, text="", score=None, terms={}, devices=[], note=""
+        )
+    ],
 )  # fmt: skip
 NODE = NodeRow(node_name=HOSTILE, gpu_type="V100", available_gpus=1, memory_per_gpu=32, utilization=0.0)
 

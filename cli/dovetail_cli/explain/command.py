@@ -74,15 +74,12 @@ def job(
 
     If you may not list the whole cluster, the gateway answers, without the names of other tenants.
     """
-    from dovetail_cli.explain import by_gateway, reads, render
+    from dovetail_cli.explain import reads, render
     from dovetail_cli.ui import output
 
     output.check_format(form)
     found = reads.explain_job(name, gateway=gateway, kubeconfig=kubeconfig, context=context, namespace=namespace)
-    if isinstance(found, reads.ByGateway):
-        print(by_gateway.shown(found.explanation, job=found.job, form=form, everything=everything))
-    else:
-        print(render.render(found, form=form, everything=everything))
+    print(render.render(found, form=form, everything=everything))
 
 
 @app.command()

@@ -1,18 +1,18 @@
 """Reads for an explanation: the subject and the cluster's objects."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from dovetail.answers import questions
-from dovetail.api.gpujob import GPUJob
+from dovetail.answers.questions import Explanation
 from dovetail.api.meta import key_of
 from dovetail.api.resources import PODS
 from dovetail.cluster.objects import ClusterObjects
 from dovetail.kube.errors import Forbidden, NotFound
 from dovetail.query.explain import subjects
-from dovetail.query.explain.explanation import Explanation, explain
+from dovetail.query.explain.explanation import explain
 from dovetail.query.explain.requests import of_request
+from dovetail.query.explain.rows import explanation_row
 from dovetail.query.explain.subjects import Subject
 from dovetail.query.jobs import selection
 from dovetail.sdk.calls import v3
@@ -37,17 +37,9 @@ def explain_subject(find: Find, *, kubeconfig: str | None, context: str | None, 
     return work(task, kubeconfig=kubeconfig, context=context, namespace=namespace)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ByGateway:
-    """A job, and what the gateway says of it."""
-
-    job: GPUJob
-    explanation: questions.Explanation
-
-
 def explain_job(
     text: str, *, gateway: str | None, kubeconfig: str | None, context: str | None, namespace: str | None
-) -> Explanation | ByGateway:
+) -> Explanation:
     """Explain a job of the namespace.
 
     The gateway does it, if one is named and the caller may not list the whole cluster.
@@ -56,7 +48,7 @@ def explain_job(
     """
     find, wanted = find_job(text), selection.parse_one(text, field="JOB")
 
-    async def task(cluster: Cluster) -> Explanation | ByGateway:
+    async def task(cluster: Cluster) -> Explanation:
         try:
             return await _explained(cluster, find=find)
         except Forbidden as error:
@@ -65,7 +57,7 @@ def explain_job(
                 raise gateways.unnamed(error) from error
         job = await details.find(cluster, wanted=wanted)
         call = v3.explain(job.metadata.namespace, name=job.metadata.name)
-        return ByGateway(job=job, explanation=await gateways.ask(cluster, url=url, call=call))
+        return await gateways.ask(cluster, url=url, call=call)
 
     return work(task, kubeconfig=kubeconfig, context=context, namespace=namespace)
 
@@ -75,7 +67,7 @@ async def _explained(cluster: Cluster, *, find: Find) -> Explanation:
         taken = await snapshot.take(cluster, say=say)
         subject = await find(cluster, taken)
         say(f"Asking {len(taken.nodes):,} nodes …")
-        return explain(subject, objects=taken, now=times.utc_now())
+        return explanation_row(explain(subject, objects=taken, now=times.utc_now()))
 
 
 def find_pod(name: str) -> Find:

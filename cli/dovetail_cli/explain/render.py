@@ -1,104 +1,85 @@
 """An explanation in each of the output formats. Pure."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, Final
 
 import msgspec
 
-from dovetail.answers.explain.answer import Cause, Change, NodeAnswer
-from dovetail.answers.explain.nodes import devices_text
 from dovetail.answers.node_text import memory_text
-from dovetail.query.explain.explanation import Explanation
-from dovetail.query.explain.rows import ExplanationRow, NodeAnswerRow, explanation_row
+from dovetail.answers.questions import ExplainedNode, Explanation
 from dovetail_cli.ui import output
 
 NODES_SHOWN: Final = 20
 CSV_COLUMNS: Final = ("node", "fits", "reason", "message", "score", "devices")
 
 
-def render(explanation: Explanation, *, form: str, everything: bool) -> str:
+def render(found: Explanation, *, form: str, everything: bool) -> str:
     """The explanation in one of the formats; `everything` lifts the limit on nodes in the text."""
-    if form == "table":
-        return text(explanation, most=None if everything else NODES_SHOWN)
-    return document(explanation_row(explanation), form=form)
-
-
-def document(row: ExplanationRow, *, form: str) -> str:
-    """The explanation for programs."""
     match form:
-        case "json":
-            return output.as_json(msgspec.to_builtins(row))
-        case "yaml":
-            return output.as_yaml(msgspec.to_builtins(row))
+        case "table":
+            return text(found, most=None if everything else NODES_SHOWN)
+        case "csv":
+            return output.as_csv([_csv_row(node) for node in found.nodes], columns=CSV_COLUMNS)
         case _:
-            return output.as_csv([_csv_row(node) for node in row.nodes], columns=CSV_COLUMNS)
+            return output.document(msgspec.to_builtins(found), form=form)
 
 
-def text(explanation: Explanation, *, most: int | None) -> str:
+def text(found: Explanation, *, most: int | None) -> str:
     """The text for people: the sentence, what would help, the counted reasons, and the nodes."""
-    answer = explanation.answer
+    notes = "".join(f"\n{_sentence(note)}." for note in found.notes)
     parts = [
-        head(explanation.summary, notes=explanation.subject.notes),
-        *([] if answer is None else answers(answer.changes, causes=answer.causes, nodes=answer.nodes, most=most)),
-        *([f"{sentence(explanation.basis)}."] if explanation.basis else []),
-        *([_surroundings(explanation)] if explanation.around else []),
+        f"{output.bold(found.summary)}{notes}",
+        *([] if found.fits is None else _answers(found, most=most)),
+        *([f"{_sentence(found.basis)}."] if found.basis else []),
+        *([_surroundings(found)] if found.around else []),
     ]
     return "\n\n".join(parts)
 
 
-def head(summary: str, *, notes: Sequence[str]) -> str:
-    """The sentence, and the notes below it."""
-    return output.bold(summary) + "".join(f"\n{sentence(note)}." for note in notes)
-
-
-def answers(
-    changes: Sequence[Change], *, causes: Sequence[Cause], nodes: Sequence[NodeAnswer], most: int | None
-) -> Iterator[str]:
+def _answers(found: Explanation, *, most: int | None) -> Iterator[str]:
     """What would help, the counted reasons, and the nodes."""
-    if changes:
-        yield "What would have to change:\n" + "\n".join(f"  - {change.text}" for change in changes)
-    if causes:
+    if found.changes:
+        yield "What would have to change:\n" + "\n".join(f"  - {change.text}" for change in found.changes)
+    if found.causes:
         yield output.table(
-            [["NODES", "REASON", "WHY"], *([str(cause.nodes), cause.reason, cause.text] for cause in causes)]
+            [["NODES", "REASON", "WHY"], *([str(cause.nodes), cause.reason, cause.text] for cause in found.causes)]
         )
-    if not nodes:
+    if not found.nodes:
         yield "There are no nodes."
         return
-    shown = nodes[:most]
-    rest = len(nodes) - len(shown)
+    shown = found.nodes[:most]
+    rest = len(found.nodes) - len(shown)
     more = f"\n… and {rest:,} more nodes: --all shows them, -o json has everything" if rest else ""
     yield output.table([["NODE", "ANSWER", "SCORE", "WHY"], *map(_line, shown)]) + more
 
 
-def _line(node: NodeAnswer) -> list[str]:
+def _line(node: ExplainedNode) -> list[str]:
     if not node.fits:
         return [node.node, node.reason, "", "; ".join(filter(None, (node.message, node.note)))]
+    devices = f"GPU {','.join(str(device.index) for device in node.devices)}" if node.devices else ""
     terms = ", ".join(f"{name} {value:.2f}" for name, value in node.terms.items())
-    why = "; ".join(filter(None, (devices_text(node), terms, node.note)))
-    return [node.node, "fits", f"{node.score:.3f}", why]
+    return [node.node, "fits", f"{node.score:.3f}", "; ".join(filter(None, (devices, terms, node.note)))]
 
 
-def _surroundings(explanation: Explanation) -> str:
-    namespace = explanation.subject.namespace
+def _surroundings(found: Explanation) -> str:
     lines = [["NODE", "GPU", "MODEL", "MEMORY", "STATUS"]]
-    for name, uses in (explanation.around or {}).items():
-        lines += [
-            [
-                name,
-                str(use.device.index),
-                use.device.model,
-                memory_text(use),
-                use.status(namespace=namespace),
-            ]
-            for use in uses
+    lines += [
+        [
+            each.node,
+            str(each.index),
+            each.model,
+            memory_text(each.used_mib, memory_mib=each.memory_mib, stale=each.stale),
+            each.status,
         ]
+        for each in found.around
+    ]
     return output.table(lines)
 
 
-def sentence(note: str) -> str:
+def _sentence(note: str) -> str:
     """The note with a capital."""
     return note[:1].upper() + note[1:]
 
 
-def _csv_row(node: NodeAnswerRow) -> dict[str, Any]:
+def _csv_row(node: ExplainedNode) -> dict[str, Any]:
     return {**msgspec.to_builtins(node), "devices": " ".join(device.uuid for device in node.devices)}

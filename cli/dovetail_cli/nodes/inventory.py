@@ -135,7 +135,7 @@ def _device_lines(use: DeviceUse, *, namespace: str) -> list[str]:
         f"GPU {device.index}: {device.model}",
         f"  UUID: {device.uuid}",
         f"  Status: {output.paint(status, colour=colour)}",
-        f"  Memory: {memory_text(use)}",
+        f"  Memory: {memory_text(use.used_mib, memory_mib=use.device.memory_mib, stale=use.stale)}",
         f"  Utilization: {utilization_text(use, none=_NONE)}",
         f"  Temperature: {temperature_text(use, none=_NONE)}",
         f"  Power: {power_text(use, none=_NONE)}",

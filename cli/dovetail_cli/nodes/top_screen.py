@@ -94,7 +94,7 @@ class Screen:
             str(use.device.index),
             use.device.model,
             _load(use.utilization, text=utilization_text(use)),
-            memory_text(use),
+            memory_text(use.used_mib, memory_mib=use.device.memory_mib, stale=use.stale),
             temperature_text(use),
             power_text(use),
             str(tenant_counts(use.holders)) or NONE,

@@ -6,13 +6,13 @@ They start without NumPy and the engine, as lists of jobs do.
 from collections.abc import Iterable
 from typing import Annotated, Any
 
-import msgspec
 from msgspec import Meta
 
 from dovetail import names
 from dovetail.answers import Row
 from dovetail.answers.notebook import view
 from dovetail.api.builtin import Event
+from dovetail.api.conversion import values_of
 from dovetail.api.gpujob import (
     AssignedDevice,
     DependencyCondition,
@@ -28,15 +28,20 @@ from dovetail.jobs.display_name import display_name
 from dovetail.jobs.owners import project_of, user_of
 
 
-class JobDevice(Row, frozen=True, kw_only=True):
-    """A device, or a share of one, that a worker holds or held; `worker` counts from 0, `index` is that on its node."""
+class DeviceShare(Row, frozen=True, kw_only=True):
+    """A device, or a share of one; `index` is that on its node."""
 
-    worker: int
     node: str
     index: int
     uuid: str
     share_milli: int
     memory_mib: int
+
+
+class JobDevice(DeviceShare, frozen=True, kw_only=True):
+    """What a worker holds or held; `worker` counts from 0."""
+
+    worker: int
 
 
 class JobDependency(Row, frozen=True, kw_only=True):
@@ -244,7 +249,7 @@ def _idle(status: GPUJobStatus) -> str:
 
 def job_details(job: GPUJob) -> JobDetails:
     """The job with its spec and status."""
-    return JobDetails(row=job_row(job), spec=msgspec.to_builtins(job.spec), status=msgspec.to_builtins(job.status))
+    return JobDetails(row=job_row(job), spec=values_of(job.spec), status=values_of(job.status))
 
 
 def position_of(job: GPUJob) -> Position:

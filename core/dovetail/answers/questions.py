@@ -3,7 +3,12 @@
 from typing import Literal
 
 from dovetail.answers import Row
+from dovetail.answers.jobs import DeviceShare
 from dovetail.answers.notebook import view
+from dovetail.api.gpujob import Mode, Policy
+
+# How far the subject of an explanation is.
+State = Literal["asked", "waiting", "placed", "ended", "held", "invalid", "not ours"]
 
 
 class NodeShare(Row, frozen=True, kw_only=True):
@@ -33,12 +38,21 @@ class DryRun(Row, frozen=True, kw_only=True):
 
 
 class ExplainedNode(Row, frozen=True, kw_only=True):
-    """A node's answer to a job; `reason` is empty where it fits."""
+    """A node's answer. `reason` is empty where it fits; `text` is the reason in words that all nodes of a cause share.
+
+    Where it fits, `score` is from 0 to 1 and consists of `terms`, and `devices` are what the pod would get. `note` says
+    why the node's measurements do not count; empty if they do.
+    """
 
     node: str
+    fits: bool
     reason: str
     message: str
+    text: str
     score: float | None
+    terms: dict[str, float]
+    devices: list[DeviceShare]
+    note: str
 
 
 class ExplainedChange(Row, frozen=True, kw_only=True):
@@ -58,30 +72,64 @@ class ExplainedCause(Row, frozen=True, kw_only=True):
     nodes: int
 
 
-class ExplainedDevice(Row, frozen=True, kw_only=True):
-    """A device that the job holds."""
+class ExplainedDevice(DeviceShare, frozen=True, kw_only=True):
+    """What a pod of the subject holds."""
 
     pod: str
+
+
+class NeighbourDevice(Row, frozen=True, kw_only=True):
+    """A device of a node that the subject is on; `status` says in words who holds it, or why it takes no work.
+
+    `usedMiB` is null for a device that cannot report. `stale` is the age of a figure that is too old to count.
+    """
+
     node: str
     index: int
     uuid: str
-    share_milli: int
+    model: str
+    status: str
+    used_mib: int | None
+    memory_mib: int
+    stale: str
+
+
+class Asked(Row, frozen=True, kw_only=True):
+    """What a subject requests for each of its workers: GPUs as compact text, null for none, and CPU and memory."""
+
+    gpu: str | None
+    workers: int
+    mode: Mode
+    policy: Policy
+    cpu_milli: int
     memory_mib: int
 
 
 class Explanation(Row, frozen=True, kw_only=True):
-    """Why a job waits, or where it is. What belongs to other tenants is called `another tenant`."""
+    """Why a job or a pod waits, or where it is, or where a request would go.
 
-    state: str
+    `name` of a request is its text. `fits` says whether every worker has a place now; null if that is not the question.
+    `asked` is null for a subject without GPUs, and for an unreadable request. `basis` says how nodes and devices are
+    compared, if any fit. `around` are all devices of the subject's nodes. What belongs to tenants that you may not see
+    is called `another tenant`.
+    """
+
+    kind: Literal["Pod", "GPUJob", "Request"]
+    name: str
+    namespace: str
+    number: int | None
+    state: State
     summary: str
     fits: bool | None
     reason: str
+    asked: Asked | None
     notes: list[str]
     basis: str
     changes: list[ExplainedChange]
     causes: list[ExplainedCause]
     nodes: list[ExplainedNode]
     held: list[ExplainedDevice]
+    around: list[NeighbourDevice]
 
     def __str__(self) -> str:
         lines = [self.summary, *self.notes, *(f"- {change.text}" for change in self.changes)]

@@ -2,20 +2,9 @@
 
 from typing import Any
 
-from dovetail.answers.explain.answer import Answer as NodeAnswers
-from dovetail.answers.questions import (
-    Audit,
-    DryRun,
-    ExplainedCause,
-    ExplainedChange,
-    ExplainedDevice,
-    ExplainedNode,
-    Explanation,
-    FindingRow,
-    NodeShare,
-)
+from dovetail.answers.questions import Audit, DryRun, FindingRow, NodeShare
 from dovetail.query import dry_run
-from dovetail.query.explain import explanation
+from dovetail.query.explain.rows import explanation_row
 from dovetail_gateway.access.callers import Caller
 from dovetail_gateway.access.reviews import Act, Reviews
 from dovetail_gateway.access.visibility import Visibility
@@ -66,7 +55,8 @@ class Questions:
     async def explain_job(self, call: Call[JobPath, Strictly, Any]) -> Answer:
         """Why a job waits, or where it is, and what would help."""
         job = self._jobs.find(call.path, sees=call.sees)
-        return Answer(value=_explanation(await self._answers.explain(job, who=call.who, sees=call.sees)))
+        found = await self._answers.explain(job, who=call.who, sees=call.sees)
+        return Answer(value=explanation_row(found, readable=readable))
 
     async def get_audit(self, call: Call[Nothing, Strictly, Any]) -> Answer:
         """Whether any device is promised beyond its capacity."""
@@ -95,47 +85,3 @@ def dry_run_answer(found: dry_run.DryRun) -> DryRun:
         victims=0 if preempting is None else len(preempting.victims),
         cpu_in_seconds=found.cpu_in_seconds,
     )
-
-
-def _explanation(found: explanation.Explanation) -> Explanation:
-    answer = found.answer
-    return Explanation(
-        state=found.subject.state,
-        summary=readable(found.summary),
-        fits=None if answer is None else answer.fits,
-        reason="" if answer is None else answer.reason,
-        notes=list(map(readable, found.subject.notes)),
-        basis=readable(found.basis),
-        changes=[] if answer is None else _changes(answer),
-        causes=[] if answer is None else _causes(answer),
-        nodes=[] if answer is None else _nodes(answer),
-        held=[
-            ExplainedDevice(
-                pod=each.pod,
-                node=each.node,
-                index=each.index,
-                uuid=each.uuid,
-                share_milli=each.share_milli,
-                memory_mib=each.memory_mib,
-            )
-            for each in found.held
-        ],
-    )
-
-
-def _changes(answer: NodeAnswers) -> list[ExplainedChange]:
-    return [
-        ExplainedChange(kind=each.kind, text=readable(each.text), node=each.node, request=each.request)
-        for each in answer.changes
-    ]
-
-
-def _causes(answer: NodeAnswers) -> list[ExplainedCause]:
-    return [ExplainedCause(reason=each.reason, text=readable(each.text), nodes=each.nodes) for each in answer.causes]
-
-
-def _nodes(answer: NodeAnswers) -> list[ExplainedNode]:
-    return [
-        ExplainedNode(node=each.node, reason=each.reason, message=readable(each.message), score=each.score)
-        for each in answer.nodes
-    ]

@@ -8,18 +8,16 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from dovetail.answers.questions import DryRun, Explanation
-from dovetail.api.gpujob import GPUJob
+from dovetail.answers.questions import DryRun
 from dovetail.decoding import decode
 from dovetail.kube.client import Client
 from dovetail.kube.errors import Forbidden, Status
 from dovetail.sdk.calls import v3
 from dovetail_cli.cluster import gateway
 from dovetail_cli.cluster.connection import Cluster
-from dovetail_cli.explain import by_gateway
+from dovetail_cli.explain import render
 from dovetail_cli.submit import dry_run
 from dovetail_cli.ui.errors import CommandError, MissingError, NoConnectionError, UsageError
-from tests.core.query.explain.test_explain import make_job as make_api_job
 from tests.gateway.api_server import GatewayApiServer
 from tests.gateway.builders import make_bound_pod, make_job
 from tests.gateway.conftest import api, face  # noqa: F401 - fixtures
@@ -48,7 +46,7 @@ async def test_an_explanation_names_no_other_tenant(api: GatewayApiServer, face:
                 found = await gateway.ask(cluster, url=face.url, call=v3.explain("red", name="two"))
             except MissingError:
                 continue
-            text = by_gateway.text(found, everything=True)
+            text = render.text(found, most=None)
             if "another tenant" in text:
                 break
     assert ("another tenant" in text, "canary" in text) == (True, False)
@@ -154,22 +152,3 @@ def test_each_outcome_is_one_that_a_person_can_use(fields: dict[str, object], se
 def test_an_invalid_request_ends_the_command() -> None:
     with pytest.raises(CommandError, match=r"^Invalid: spec\.gpu 'x' is not allowed$"):
         dry_run.by_gateway(answer(outcome="Invalid", reason="Invalid", message="spec.gpu 'x' is not allowed"), now=NOW)
-
-
-def test_programs_get_the_fields_of_an_explanation_that_was_made_here() -> None:
-    found = decode(
-        b'{"state": "waits", "summary": "Job 9 waits", "fits": false, "reason": "Resources", "notes": [], "basis": "",'
-        b'"changes": [], "causes": [{"reason": "DevicesBusy", "text": "busy", "nodes": 1}], "held": [],'
-        b'"nodes": [{"node": "a", "reason": "DevicesBusy", "message": "only 2 available", "score": null}]}',
-        as_type=Explanation,
-    )
-    job: GPUJob = make_api_job("nine")
-    shown = by_gateway.shown(found, job=job, form="json", everything=False)
-    row = decode(shown, as_type=dict[str, object])
-    assert (row["kind"], row["name"], row["fits"], row["reasons"]) == (
-        "GPUJob",
-        "nine",
-        False,
-        [{"reason": "DevicesBusy", "text": "busy", "nodes": 1}],
-    )
-    assert "a" in by_gateway.shown(found, job=job, form="csv", everything=False).splitlines()[1]

@@ -13,6 +13,7 @@ from dovetail.cluster.objects import ClusterObjects
 from dovetail.query.errors import InvalidQueryError
 from dovetail.query.explain import subjects
 from dovetail.query.explain.requests import of_request
+from dovetail.query.explain.rows import explanation_row
 from dovetail_cli.app import main
 from dovetail_cli.explain import reads, render
 from tests.cli.builders import make_gpunode
@@ -39,24 +40,24 @@ t     Taint               the taint team=vision:NoSchedule is not tolerated"""
 
 def test_the_text_goes_from_the_sentence_down_to_the_nodes() -> None:
     found = explain(subjects.of_pod(raw_pod(), settings=SETTINGS), filled())
-    assert render.render(found, form="table", everything=False) == GOLDEN
+    assert render.render(explanation_row(found), form="table", everything=False) == GOLDEN
 
 
 def test_many_nodes_are_cut_in_the_text_only() -> None:
     nodes = [make_node(f"n{at:02d}") for at in range(30)]
     gpunodes = [make_gpunode(f"n{at:02d}") for at in range(30)]
     found = explain(ask("1"), ClusterObjects(nodes=nodes, gpunodes=gpunodes, pods=[], jobs=[], settings=SETTINGS))
-    text = render.render(found, form="table", everything=False)
+    text = render.render(explanation_row(found), form="table", everything=False)
     assert "… and 10 more nodes: --all shows them, -o json has everything" in text
-    assert "n29" in render.render(found, form="table", everything=True)
-    assert len(json.loads(render.render(found, form="json", everything=False))["nodes"]) == 30
+    assert "n29" in render.render(explanation_row(found), form="table", everything=True)
+    assert len(json.loads(render.render(explanation_row(found), form="json", everything=False))["nodes"]) == 30
 
 
 def test_json_and_yaml_have_the_same_and_csv_a_row_for_each_node() -> None:
     found = explain(ask("1"), filled())
-    record = json.loads(render.render(found, form="json", everything=False))
-    assert record == yaml.safe_load(render.render(found, form="yaml", everything=False))
-    (row, *_) = csv.DictReader(io.StringIO(render.render(found, form="csv", everything=False)))
+    record = json.loads(render.render(explanation_row(found), form="json", everything=False))
+    assert record == yaml.safe_load(render.render(explanation_row(found), form="yaml", everything=False))
+    (row, *_) = csv.DictReader(io.StringIO(render.render(explanation_row(found), form="csv", everything=False)))
     assert (row["node"], row["fits"], row["devices"]) == ("b", "True", "GPU-b-1")
 
 
@@ -66,7 +67,7 @@ def test_a_bound_pod_is_told_with_what_is_around_it() -> None:
     raw["spec"]["schedulerName"] = names.SCHEDULER_NAME
     raw["spec"]["containers"][0]["resources"] = {"requests": {names.GPU_MILLI: "1000"}}
     found = explain(subjects.of_pod(raw, settings=SETTINGS), picture)
-    text = render.render(found, form="table", everything=False)
+    text = render.render(explanation_row(found), form="table", everything=False)
     assert text.splitlines()[0] == "Pod default/other-0 is on b with GPU 0"
     assert text.splitlines()[-2:] == [
         "b     0    V100   0/32768 MiB  In use by job 18",

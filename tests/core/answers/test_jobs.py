@@ -59,7 +59,7 @@ def test_details_are_the_row_and_the_object_s_spec_and_status() -> None:
     job = make_job("run", number=3, phase="Running", start_time=ago(hours=1))
     details = msgspec.to_builtins(job_details(job))
     assert details["row"] == msgspec.to_builtins(job_row(job))
-    assert (details["spec"]["gpu"], details["status"]["startTime"]) == (1, ago(hours=1))
+    assert (details["spec"]["gpu"], details["status"]["startTime"]) == ("1", ago(hours=1))
 
 
 def test_events_are_the_oldest_first_with_the_time_that_their_writer_states() -> None:

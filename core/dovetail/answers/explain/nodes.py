@@ -58,7 +58,7 @@ def shortage_of(question: Question) -> Shortage | None:
     )
 
 
-def devices_text(answer: NodeAnswer) -> str:
+def _devices_text(answer: NodeAnswer) -> str:
     """`GPU 0,1`, or nothing for a pod without devices."""
     return f"GPU {','.join(str(device.index) for device in answer.devices)}" if answer.devices else ""
 
@@ -117,5 +117,5 @@ def _place(fitting: list[NodeAnswer], *, of: int, workers: int) -> str:
     if workers > 1:
         return f"All {workers} workers fit now: {len(fitting)} of {of} nodes have room for one"
     best = fitting[0]
-    devices = f" with {devices_text(best)}" if best.devices else ""
+    devices = f" with {_devices_text(best)}" if best.devices else ""
     return f"Fits now on {len(fitting)} of {of} nodes, best on {best.node}{devices}"

@@ -10,6 +10,7 @@ from dovetail.answers.explain.answer import Answer
 from dovetail.answers.explain.nodes import answer
 from dovetail.answers.explain.question import Holder, Question
 from dovetail.answers.inventory import DeviceUse, NodeReader, take
+from dovetail.answers.questions import ExplainedDevice
 from dovetail.api.builtin import Pod
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpunode import GPUNode, GPUNodeStatus
@@ -33,25 +34,13 @@ from dovetail.queue.model.candidates import Candidate, way_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
-    """A device, or a share of one, that the subject holds."""
-
-    pod: str
-    node: str
-    index: int
-    uuid: str
-    share_milli: int
-    memory_mib: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
     """A summary, and the nodes' answers for a waiting subject or the devices of a placed one."""
 
     subject: Subject
     summary: str
     answer: Answer | None = None
-    held: tuple[Held, ...] = ()
+    held: tuple[ExplainedDevice, ...] = ()
     # How nodes and devices are compared, if any fit.
     basis: str = ""
     # Every device of the subject's nodes.
@@ -203,13 +192,13 @@ def _placed(subject: Subject, *, objects: ClusterObjects) -> Explanation:
     return Explanation(subject=subject, summary=f"{subject.called} is on {listed}", held=held, around=around)
 
 
-def _given(pod: Pod, *, gpunodes: Sequence[GPUNode]) -> list[Held]:
+def _given(pod: Pod, *, gpunodes: Sequence[GPUNode]) -> list[ExplainedDevice]:
     """The devices that kubelet assigned to a pod for a vendor's plugin, as its node reports."""
     gpunode = next((each for each in gpunodes if each.metadata.name == pod.spec.node_name), None)
     status = GPUNodeStatus() if gpunode is None else gpunode.status
     uuids = {card_of(id_) for each in status.assignments if each.uid == pod.metadata.uid for id_ in each.devices}
     return [
-        Held(
+        ExplainedDevice(
             pod=pod.metadata.name,
             node=pod.spec.node_name,
             index=device.index,
@@ -222,17 +211,17 @@ def _given(pod: Pod, *, gpunodes: Sequence[GPUNode]) -> list[Held]:
     ]
 
 
-def _indices(held: Sequence[Held], *, node: str) -> str:
+def _indices(held: Sequence[ExplainedDevice], *, node: str) -> str:
     return ",".join(str(index) for index in sorted({each.index for each in held if each.node == node}))
 
 
-def _devices(pod: Pod) -> list[Held]:
+def _devices(pod: Pod) -> list[ExplainedDevice]:
     try:
         allocation = allocation_in(pod.metadata.annotations)
     except AllocationError:
         return []
     return [
-        Held(
+        ExplainedDevice(
             pod=pod.metadata.name,
             node=pod.spec.node_name,
             index=device.index,

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from dovetail import names
+from dovetail.answers.questions import State
 from dovetail.api.builtin import Job, Pod, is_terminated
 from dovetail.api.gpujob import FINISHED, GPUJob, GPUJobStatus
 from dovetail.cluster.batch_jobs import inferred_batch_job
@@ -25,8 +26,6 @@ from dovetail.pods.tenancy import controller_of
 from dovetail.pods.translation.annotations import SCHEDULERS
 from dovetail.pods.translation.translate import remedy
 from dovetail.queue.inputs.workers import sized
-
-State = Literal["asked", "waiting", "placed", "ended", "held", "invalid", "not ours"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

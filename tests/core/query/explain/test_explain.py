@@ -88,7 +88,7 @@ def test_a_record_has_everything_with_numbers() -> None:
     found = explain(subjects.of_pod(raw_pod(), settings=SETTINGS), filled())
     record = msgspec.to_builtins(explanation_row(found))
     assert (record["kind"], record["state"], record["fits"], record["reason"]) == ("Pod", "waiting", False, "Resources")
-    assert record["ask"]["gpu"] == "2"
+    assert record["asked"]["gpu"] == "2"
     assert [change["kind"] for change in record["changes"]] == ["Departure", "Departure", "FewerGPUs"]
     assert [(node["node"], node["reason"]) for node in record["nodes"]] == [
         ("a", "DevicesBusy"), ("b", "DevicesBusy"), ("t", "Taint"),
