@@ -118,6 +118,7 @@ def answer(**fields: object) -> DryRun:
         "earliestInSeconds": None,
         "latestInSeconds": None,
         "basis": "another tenant ends",
+        "cpuInSeconds": None,
     }
     values = {**waits, **start, "nodes": [], "victims": 0}
     return decode(msgspec.json.encode({**values, **fields}), as_type=DryRun)

@@ -108,7 +108,7 @@ async def test_events_alone_are_a_table_or_those_of_rest(api: Api, cluster: Clus
 
 async def test_who_may_not_list_events_sees_the_job_all_the_same(api: Api, cluster: Cluster) -> None:
     job = make_job(number=7, phase="Running", nodes=["a"])
-    api.answer(f"GET {EVENTS}", refusal(403))
+    api.answer(f"GET {EVENTS}", refusal(403), refusal(403))
     events = await job_events.events_or_none(cluster, job=job)
     assert events is None
     assert "not shown: that takes the right to list events" in details.shown(job, events=events, now=NOW)
