@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 import pytest
 from playwright.async_api import Browser, Page, expect
 
-from dovetail.jobs.owners import user_of
+from dovetail.answers.owners import user_of
 from dovetail.kube.client import Client
 from dovetail_gateway.console import build
 from dovetail_sandbox import credential

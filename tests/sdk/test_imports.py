@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 HEAVY = {"aiohttp", "httpx2", "numpy", "pydantic", "yaml", "torch", "tensorflow", "kopf", "rich", "typer", "IPython"}
-OURS = {"api", "decoding", "gpu", "jobs", "names", "sdk"}
+OURS = {"answers", "api", "decoding", "formats", "gpu", "jobs", "names", "sdk"}
 
 
 def loaded_by(statement: str) -> list[str]:

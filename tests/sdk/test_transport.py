@@ -118,9 +118,11 @@ async def test_a_client_works_in_several_loops_one_after_the_other() -> None:
 
 def job(**fields: Any) -> dict[str, Any]:
     known = {field.encode_name: None for field in msgspec.structs.fields(JobRow)}
-    texts = dict.fromkeys(("uid", "user", "project", "reason", "message", "request", "submittedAt"), "")
-    numbers = {"gpus": 1, "workers": 1, "priority": 10, "reservation": False, "nodes": [], "devices": []}
-    return {**known, **texts, **numbers, "namespace": "red", "name": "new", "phase": "Queued", **fields}
+    texts = dict.fromkeys(("displayName", "uid", "user", "project", "reason", "message", "request"), "")
+    texts |= dict.fromkeys(("basis", "submittedAt", "idle"), "")
+    numbers = {"gpus": 1, "workers": 1, "priority": 10, "reservation": False, "simulated": False}
+    lists = {key: list[Any]() for key in ("dependencies", "nodes", "devices")}
+    return {**known, **texts, **numbers, **lists, "namespace": "red", "name": "new", "phase": "Queued", **fields}
 
 
 async def test_a_new_job_is_asked_for_until_the_gateways_view_has_it() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from dovetail.answers.jobs import EventRow, job_details
+from dovetail.answers.owners import project_of, user_of
 from dovetail.api.gpujob import (
     ENDS,
     AssignedDevice,
@@ -20,7 +21,6 @@ from dovetail.api.gpujob import (
 from dovetail.api.historyquery import HistoryQuerySpec, JobRecord
 from dovetail.gpu.request import WHOLE_MILLI
 from dovetail.jobs.display_name import display_name
-from dovetail.jobs.owners import project_of, user_of
 from dovetail.jobs.runs import run_seconds
 from dovetail.query.jobs import selection
 from dovetail.query.jobs.places import place_or_reason

@@ -11,6 +11,7 @@ from msgspec import Meta
 from dovetail import names
 from dovetail.answers import Row
 from dovetail.answers.notebook import view
+from dovetail.answers.owners import project_of, user_of
 from dovetail.api.builtin import Event
 from dovetail.api.conversion import values_of
 from dovetail.api.gpujob import (
@@ -25,7 +26,6 @@ from dovetail.api.gpujob import (
 from dovetail.api.meta import find_condition
 from dovetail.formats.timestamps import after, moment, timestamp
 from dovetail.jobs.display_name import display_name
-from dovetail.jobs.owners import project_of, user_of
 
 
 class DeviceShare(Row, frozen=True, kw_only=True):

@@ -11,11 +11,11 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Final, TypeVar
 
+from dovetail.answers.owners import user_of
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.meta import key_of
 from dovetail.audit.allocations import Report
 from dovetail.cluster.objects import ClusterObjects
-from dovetail.jobs.owners import user_of
 from dovetail.query.action_effects import Effects, effects_of
 from dovetail.query.audit import audit_of, proven_by
 from dovetail.query.doctor import nodes

@@ -10,12 +10,12 @@ import msgspec
 
 from dovetail import names
 from dovetail.answers.jobs import EventList, JobList, Removed, event_rows, job_details, job_row, position_of
+from dovetail.answers.owners import project_of, user_of
 from dovetail.api.builtin import Event
 from dovetail.api.gpujob import FINISHED, GPUJob
 from dovetail.api.resources import EVENTS, GPUJOBS
 from dovetail.decoding import UnreadableError, decode
 from dovetail.formats.timestamps import timestamp
-from dovetail.jobs.owners import project_of, user_of
 from dovetail.kube.errors import AlreadyExists, NotFound
 from dovetail_gateway.access.callers import Caller, Clients
 from dovetail_gateway.access.identities import Identity

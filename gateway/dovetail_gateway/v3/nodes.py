@@ -7,9 +7,9 @@ import msgspec
 
 from dovetail.answers.inventory import NodeUse
 from dovetail.answers.nodes import device_rows, node_row
+from dovetail.answers.owners import project_of, user_of
 from dovetail.api.gpuquota import GPUQuota
 from dovetail.gpu.models import normalise
-from dovetail.jobs.owners import project_of, user_of
 from dovetail.query.borrowers import borrowers_from
 from dovetail_gateway.access.visibility import Visibility
 from dovetail_gateway.cluster.cache import ClusterCache

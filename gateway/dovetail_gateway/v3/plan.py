@@ -5,9 +5,9 @@ from typing import Any
 
 from dovetail.answers.effects import PlannedJob
 from dovetail.answers.jobs import end_of, job_device
+from dovetail.answers.owners import user_of
 from dovetail.api.gpujob import GPUJob, is_finished
 from dovetail.formats.timestamps import moment
-from dovetail.jobs.owners import user_of
 from dovetail_gateway.access.visibility import Visibility
 from dovetail_gateway.cluster.cache import ClusterCache
 from dovetail_gateway.routing.table import Answer, Call, Nothing

@@ -56,7 +56,7 @@ class Questions:
         """Why a job waits, or where it is, and what would help."""
         job = self._jobs.find(call.path, sees=call.sees)
         found = await self._answers.explain(job, who=call.who, sees=call.sees)
-        return Answer(value=explanation_row(found, readable=readable))
+        return Answer(value=explanation_row(found, readable=readable, everything=call.sees.everything))
 
     async def get_audit(self, call: Call[Nothing, Strictly, Any]) -> Answer:
         """Whether any device is promised beyond its capacity."""

@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
+from dovetail.answers.owners import project_of, user_of
 from dovetail.api.gpujob import GPUJob
 from dovetail.formats.timestamps import timestamp
 from dovetail.jobs.memory_use import name_of_runs
-from dovetail.jobs.owners import project_of, user_of
 from dovetail.jobs.right_sizes import right_size
 from dovetail.query.doctor.findings import Finding
 from dovetail_gateway.access.visibility import Visibility

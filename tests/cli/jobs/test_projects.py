@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from dovetail import names
+from dovetail.answers.owners import project_of
 from dovetail.api.gpujob import GPUJob
-from dovetail.jobs.owners import project_of
 from dovetail.query.jobs.projects import parse_projects
 from dovetail.query.jobs.records import as_job
 from dovetail_cli.app import run

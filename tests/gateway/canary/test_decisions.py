@@ -63,7 +63,8 @@ def decided(answer: Any, *, namespace: str) -> Any:
             found[kind] = [each for each in found[kind] if each.get("job", each)["namespace"] == namespace]
     if "othersPreempted" in found:
         found["allPreempted"] = found.pop("othersPreempted") + len(answer["preempted"])
-    for own in ("othersSooner", "othersLater"):
+    # Only who sees everything gets what is around a job.
+    for own in ("othersSooner", "othersLater", "around"):
         found.pop(own, None)
     return found
 

@@ -11,9 +11,12 @@ from dovetail.query.explain.subjects import Subject
 
 
 def explanation_row(
-    found: Explanation, *, readable: Callable[[str], str] = lambda sentence: sentence
+    found: Explanation, *, readable: Callable[[str], str] = lambda sentence: sentence, everything: bool = True
 ) -> questions.Explanation:
-    """The explanation; `readable` makes each of its sentences one that its reader may read."""
+    """The explanation; `readable` makes each of its sentences one that its reader may read.
+
+    What is around it names the tenants of its nodes, so only a reader who may list everything gets that.
+    """
     subject, answer = found.subject, found.answer
     nodes = answer.nodes if answer else ()
     return questions.Explanation(
@@ -38,7 +41,7 @@ def explanation_row(
         ],
         nodes=[node_answer_row(node, readable=readable) for node in nodes],
         held=list(found.held),
-        around=_around(found, readable=readable),
+        around=_around(found) if everything else [],
     )
 
 
@@ -80,14 +83,14 @@ def _asked(subject: Subject) -> Asked | None:
     )
 
 
-def _around(found: Explanation, *, readable: Callable[[str], str]) -> list[NeighbourDevice]:
+def _around(found: Explanation) -> list[NeighbourDevice]:
     return [
         NeighbourDevice(
             node=name,
             index=use.device.index,
             uuid=use.device.uuid,
             model=use.device.model,
-            status=readable(use.status(namespace=found.subject.namespace)),
+            status=use.status(namespace=found.subject.namespace),
             used_mib=use.used_mib,
             memory_mib=use.device.memory_mib,
             stale=use.stale,

@@ -6,9 +6,9 @@ from typing import Any, Final
 
 import msgspec
 
+from dovetail.answers.owners import project_of, user_of
 from dovetail.api.gpujob import GPUJob
 from dovetail.jobs.display_name import display_name
-from dovetail.jobs.owners import project_of, user_of
 from dovetail.jobs.runs import run_seconds
 from dovetail.query.errors import InvalidQueryError
 from dovetail.query.jobs.places import place_or_reason

@@ -5,10 +5,10 @@ from datetime import datetime
 
 import msgspec
 
+from dovetail.answers.owners import project_of, user_of
 from dovetail.api.gpujob import GPUJob
 from dovetail.formats.timestamps import moment
 from dovetail.jobs.display_name import display_name
-from dovetail.jobs.owners import project_of, user_of
 from dovetail.query.errors import NotFoundError
 from dovetail.query.jobs.columns import View, sort_jobs
 from dovetail.query.jobs.selection import Wanted, none_such, select

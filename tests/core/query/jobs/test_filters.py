@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from dovetail import names
+from dovetail.answers.owners import project_of
 from dovetail.api.gpujob import GPUJob
-from dovetail.jobs.owners import project_of
 from dovetail.query.errors import InvalidQueryError, NotFoundError
 from dovetail.query.jobs.columns import View, parse_sort
 from dovetail.query.jobs.filters import JobQuery, choose
