@@ -158,7 +158,7 @@ async def test_containers_and_a_sidecar_each_get_what_they_ask(client: Client, n
 
 
 async def test_a_request_that_cannot_be_read_is_refused_where_it_is_written(client: Client, namespace: str) -> None:
-    with pytest.raises(KubeError, match=r'gpu "8Q,0.5": unknown memory unit "Q" \(allowed: M, G\) at character 2'):
+    with pytest.raises(KubeError, match=r'gpu "8Q,0.5": unknown memory unit "Q" \(allowed: M, G, %\) at character 2'):
         await client.create(PODS, body=make_pod(annotations=asking("8Q,0.5")), as_type=Pod, namespace=namespace)
 
 
