@@ -15,8 +15,8 @@ from tests.guides.manifest import Expected, text_of, those
 from tests.guides.place import HERE, PATIENCE_SECONDS, Place, until
 
 pytestmark = pytest.mark.cluster
-# A line of devices, such as `CUDA_VISIBLE_DEVICES: 1,2`; a table that NVIDIA's program prints has commas too.
-_DEVICES = r"\D+: \d+(,\d+)*"
+# A line of devices, such as `CUDA_VISIBLE_DEVICES: 1,2`; lines that count them have a number, and tables commas.
+_DEVICES = r"(CUDA_VISIBLE_DEVICES|Allocated GPUs): \d+(,\d+)*"
 _ENDED = {"Succeeded", "Failed", "Cancelled", "TimedOut"}
 
 
