@@ -311,7 +311,7 @@ def test_the_grid_search_runs_each_pair_under_its_own_name(scripts: Machine) -> 
     printed = play(scripts, "grid-search.sh")
     numbers = re.findall(r"^Submitted batch job (\d+)$", printed, re.MULTILINE)
     assert len(numbers) == 4
-    assert scripts.ended(numbers[0])["name"] == "lr0.001_bs32"
+    assert scripts.ended(numbers[0])["displayName"] == "lr0.001_bs32"
     for number in numbers:
         assert scripts.ended(number)["phase"] == "Succeeded"
     assert (scripts.work / "result-0.01-64.txt").read_text() == "lr=0.01 bs=64\n"
