@@ -33,6 +33,7 @@ LINES = [
     "explain pod p",
     "explain request 1",
     "gjob show 7",
+    "gjob events 7",
     "gjob log 7",
     "gjob log -f 7",
     "gjob hold 7",
@@ -52,7 +53,7 @@ DOCUMENTS = [
     "explain request 1", "gjob show 7", "cordon a:1",
 ]  # fmt: skip
 # They need no cluster, or bring up their own.
-WITHOUT = {"completion", "config", "console", "demo", "gflowd", "replay", "sandbox", "simulate"}
+WITHOUT = {"completion", "config", "console", "demo", "gflowd", "migrate", "replay", "sandbox", "simulate"}
 
 
 @pytest.fixture(autouse=True)

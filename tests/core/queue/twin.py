@@ -55,6 +55,8 @@ class CheckedCycle(SchedulingCycle):
         self._twin = None if options.get("growth") else self._bare(ledger, sites=sites, leaving=ends, **options)
         super().__init__(ledger, sites=sites, leaving=ends, **options)
         self._verdicts: dict[str, Verdict] = {}
+        # With jobs that are starting, which nobody can end yet.
+        self._loans_before = None if self._gate.loans is None else self._gate.loans.copy()
 
     @staticmethod
     def _bare(ledger: Ledger, *, evictor: Evictor | None = None, gate: Any = None, **options: Any) -> SchedulingCycle:
@@ -121,10 +123,12 @@ class CheckedCycle(SchedulingCycle):
     def _check_loans(self) -> None:
         """The loans count those that stay, those that have started, and those for which others end."""
         loans = self._gate.loans
-        if loans is None:
+        if loans is None or self._loans_before is None:
             return
-        stay = [each.key for each in self._evictor.running if not self._goes(each)]
-        fresh = Loans(loans.tree, charges=loans.charges, running=stay)
+        fresh = self._loans_before.copy()
+        for each in self._evictor.running:
+            if self._goes(each):
+                fresh.end(each.key)
         started = {key: each.claims for key, each in self._verdicts.items() if isinstance(each, Admitted)}
         for key, claims in (started | self._coming()).items():
             if claims:
