@@ -11,6 +11,7 @@ PACKAGES: Final = (
     "dovetail.engine",
     "dovetail.queue",
     "dovetail.fragmentation",
+    "dovetail.jobs.guests",
     "dovetail.pods",
     "dovetail.gpu",
     "dovetail.cluster",
@@ -24,12 +25,14 @@ PACKAGES: Final = (
     "dovetail_operator.manifests",
     "dovetail_operator.queue",
     "dovetail_operator.state",
+    "dovetail_operator.watchers.guests",
     "dovetail_extender.bind",
     "dovetail_extender.decide",
     "dovetail_extender.holds",
     "dovetail_agent.guards",
     "dovetail_agent.mps.limits",
     "dovetail_agent.report",
+    "dovetail_gateway.access",
 )
 # All tests of the deployable: a rule of one package may have its test in the folder of another. Of two names the longer
 # one counts.
