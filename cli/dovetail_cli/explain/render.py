@@ -5,6 +5,7 @@ from typing import Any, Final
 
 import msgspec
 
+from dovetail.answers.explain.nodes import devices_text
 from dovetail.answers.node_text import memory_text
 from dovetail.answers.questions import ExplainedNode, Explanation
 from dovetail_cli.ui import output
@@ -56,9 +57,13 @@ def _answers(found: Explanation, *, most: int | None) -> Iterator[str]:
 def _line(node: ExplainedNode) -> list[str]:
     if not node.fits:
         return [node.node, node.reason, "", "; ".join(filter(None, (node.message, node.note)))]
-    devices = f"GPU {','.join(str(device.index) for device in node.devices)}" if node.devices else ""
     terms = ", ".join(f"{name} {value:.2f}" for name, value in node.terms.items())
-    return [node.node, "fits", f"{node.score:.3f}", "; ".join(filter(None, (devices, terms, node.note)))]
+    return [
+        node.node,
+        "fits",
+        f"{node.score:.3f}",
+        "; ".join(filter(None, (devices_text(node.devices), terms, node.note))),
+    ]
 
 
 def _surroundings(found: Explanation) -> str:

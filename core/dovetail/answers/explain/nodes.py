@@ -6,11 +6,13 @@ from typing import Final
 from dovetail.answers.explain.answer import Answer, NodeAnswer
 from dovetail.answers.explain.question import KEY, Question
 from dovetail.answers.explain.remedies import changes
+from dovetail.answers.jobs import DeviceShare
 from dovetail.engine.filter.fit import Judgement
 from dovetail.engine.filter.free_devices import FreeDevices
 from dovetail.engine.filter.messages import need
 from dovetail.engine.gang.placement import place
 from dovetail.engine.gang.shortage import Shortage
+from dovetail.engine.model.claims import DeviceClaim
 from dovetail.engine.model.refusals import UNRESOLVABLE
 from dovetail.engine.score.score import relative, terms, weigh
 from dovetail.pods.node_affinity import Exclusion, ExclusionKind
@@ -58,9 +60,9 @@ def shortage_of(question: Question) -> Shortage | None:
     )
 
 
-def _devices_text(answer: NodeAnswer) -> str:
+def devices_text(devices: Sequence[DeviceClaim] | Sequence[DeviceShare]) -> str:
     """`GPU 0,1`, or nothing for a pod without devices."""
-    return f"GPU {','.join(str(device.index) for device in answer.devices)}" if answer.devices else ""
+    return f"GPU {','.join(str(device.index) for device in devices)}" if devices else ""
 
 
 def _judged(question: Question) -> tuple[list[NodeAnswer], list[NodeAnswer]]:
@@ -117,5 +119,5 @@ def _place(fitting: list[NodeAnswer], *, of: int, workers: int) -> str:
     if workers > 1:
         return f"All {workers} workers fit now: {len(fitting)} of {of} nodes have room for one"
     best = fitting[0]
-    devices = f" with {_devices_text(best)}" if best.devices else ""
+    devices = f" with {devices_text(best.devices)}" if best.devices else ""
     return f"Fits now on {len(fitting)} of {of} nodes, best on {best.node}{devices}"
