@@ -207,7 +207,6 @@ const TEXTS = {
   effectsAfter: ["depends on {0}", "依赖 {0}"],
   effectsReleased: ["Would no longer wait for their dependencies", "不再等待其依赖"],
   effectsHeldUp: ["Depend on it, and wait until it is released", "依赖它，需等到其放行"],
-  effectsPreempted: ["Would be preempted for it", "将被它抢占"],
   effectsSooner: ["Would start sooner: {0}", "会更早启动：{0} 个"],
   effectsLater: ["Would start later: {0}", "会更晚启动：{0} 个"],
   effectsShift: ["{0} → {1}", "{0} → {1}"],

@@ -8,14 +8,27 @@ from typing import Any
 
 import pytest
 
+from dovetail.answers.questions import DryRun
 from dovetail.query.checkpoints import checkpoint
-from dovetail.query.dry_run import DryRun
 from dovetail_gateway.cluster.answers import _MOST_WAITING
 from tests.gateway.api_server import EDIT, GatewayApiServer, User
 from tests.gateway.served import Face
 
 SPEC = {"template": {"spec": {"containers": [{"name": "m", "image": "x"}]}}, "gpu": 1}
 ASKED = {"namespace": "red", "spec": SPEC}
+
+STARTS = DryRun(
+    outcome="Starts",
+    reason="",
+    message="",
+    nodes=None,
+    position=None,
+    start=None,
+    preemption=None,
+    cpu_in_seconds=None,
+    array=False,
+    limits_counted=True,
+)
 
 
 class Held:
@@ -35,7 +48,7 @@ class Held:
             while not self.may_end.is_set():
                 checkpoint()
                 time.sleep(0)
-            return DryRun(outcome="Starts")
+            return STARTS
         finally:
             with self._lock:
                 self.running -= 1

@@ -5,6 +5,7 @@ It counts all jobs of the cluster, and names none that the caller may not list.
 
 import asyncio
 import os
+from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 from dovetail.kube.errors import Forbidden
@@ -22,9 +23,29 @@ def address(option: str | None, *, profile: str | None) -> str | None:
     return option or os.environ.get(VARIABLE) or profile
 
 
-def unnamed(error: Forbidden) -> CommandError:
-    """The API server's refusal, where no gateway is named."""
-    return CommandError(f"not allowed: {error.message}; {HOW}")
+class UnansweredError(CommandError):
+    """The caller may not read what the answer takes, and no gateway is named."""
+
+
+async def answered(
+    cluster: Cluster,
+    *,
+    here: Callable[[], Awaitable[T]],
+    there: Callable[[], Awaitable[Call[T]]],
+    url: Callable[[], Awaitable[str | None]],
+) -> T:
+    """The answer that `here` computes from what the caller reads, or else the gateway's at `url` to the call `there`.
+
+    Both have the same type and say the same, but for names that the gateway hides. Raises `UnansweredError`, and what
+    `ask` raises.
+    """
+    try:
+        return await here()
+    except Forbidden as error:
+        named = await url()
+        if named is None:
+            raise UnansweredError(f"not allowed: {error.message}; {HOW}") from error
+    return await ask(cluster, url=named, call=await there())
 
 
 async def ask(cluster: Cluster, *, url: str, call: Call[T]) -> T:

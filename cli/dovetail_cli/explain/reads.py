@@ -8,7 +8,7 @@ from dovetail.answers.questions import Explanation
 from dovetail.api.meta import key_of
 from dovetail.api.resources import PODS
 from dovetail.cluster.objects import ClusterObjects
-from dovetail.kube.errors import Forbidden, NotFound
+from dovetail.kube.errors import NotFound
 from dovetail.query.explain import subjects
 from dovetail.query.explain.explanation import explain
 from dovetail.query.explain.requests import of_request
@@ -16,6 +16,7 @@ from dovetail.query.explain.rows import explanation_row
 from dovetail.query.explain.subjects import Subject
 from dovetail.query.jobs import selection
 from dovetail.sdk.calls import v3
+from dovetail.sdk.calls.call import Call
 from dovetail_cli.cluster import gateway as gateways
 from dovetail_cli.cluster import snapshot
 from dovetail_cli.cluster.connection import Cluster, work
@@ -49,15 +50,14 @@ def explain_job(
     find, wanted = find_job(text), selection.parse_one(text, field="JOB")
 
     async def task(cluster: Cluster) -> Explanation:
-        try:
-            return await _explained(cluster, find=find)
-        except Forbidden as error:
-            url = gateways.address(gateway, profile=(await effective(cluster)).profile.gateway)
-            if url is None:
-                raise gateways.unnamed(error) from error
-        job = await details.find(cluster, wanted=wanted)
-        call = v3.explain(job.metadata.namespace, name=job.metadata.name)
-        return await gateways.ask(cluster, url=url, call=call)
+        async def there() -> Call[Explanation]:
+            job = await details.find(cluster, wanted=wanted)
+            return v3.explain(job.metadata.namespace, name=job.metadata.name)
+
+        async def url() -> str | None:
+            return gateways.address(gateway, profile=(await effective(cluster)).profile.gateway)
+
+        return await gateways.answered(cluster, here=lambda: _explained(cluster, find=find), there=there, url=url)
 
     return work(task, kubeconfig=kubeconfig, context=context, namespace=namespace)
 

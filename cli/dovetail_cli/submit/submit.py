@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from dovetail.api.gpujob import GPUJob
-from dovetail.kube.errors import Forbidden
 from dovetail_cli.cluster.connection import Cluster, work
 from dovetail_cli.submit import attachments, config_file, create, manifest, on_cluster, scripts
 from dovetail_cli.submit import dependencies as depending
@@ -146,19 +145,27 @@ async def _checked(
 
 
 async def _foretold(job: GPUJob, *, profile: str | None, cluster: Cluster) -> str:
+    from dovetail.answers.questions import DryRun
+    from dovetail.query.dry_run import dry_run
     from dovetail.sdk.calls import v3
+    from dovetail.sdk.calls.call import Call
     from dovetail_cli.cluster import gateway as gateways
     from dovetail_cli.cluster import snapshot
-    from dovetail_cli.submit import dry_run as foretelling
+    from dovetail_cli.submit.dry_run import in_words
     from dovetail_cli.ui import progress, times
 
-    try:
+    async def here() -> DryRun:
         with progress.patiently() as say:
-            seen = await snapshot.take(cluster, say=say)
-    except Forbidden:
-        url = gateways.address(None, profile=(await effective(cluster, name=profile)).profile.gateway)
-        if url is None:
-            return _UNSAID
-        call = v3.dry_run(cluster.namespace, spec=create.as_manifest(job)["spec"])
-        return foretelling.by_gateway(await gateways.ask(cluster, url=url, call=call), now=times.utc_now())
-    return foretelling.foretell(job, objects=seen, now=times.utc_now())
+            return dry_run(job, objects=await snapshot.take(cluster, say=say), now=times.utc_now())
+
+    async def there() -> Call[DryRun]:
+        return v3.dry_run(cluster.namespace, spec=create.as_manifest(job)["spec"])
+
+    async def url() -> str | None:
+        return gateways.address(None, profile=(await effective(cluster, name=profile)).profile.gateway)
+
+    try:
+        found = await gateways.answered(cluster, here=here, there=there, url=url)
+    except gateways.UnansweredError:
+        return _UNSAID
+    return in_words(found, namespace=cluster.namespace, now=times.utc_now())

@@ -4,7 +4,7 @@ import { duration } from "../format";
 import { t } from "../texts";
 
 export function Verdict({ said }: { said: DryRun }) {
-  const on = said.nodes.map((each) => `${each.node} (${each.gpus})`).join(", ");
+  const on = (said.nodes ?? []).map((each) => `${each.node} (${each.gpus})`).join(", ");
   const main = {
     Starts: on ? t("verdictStarts", on) : t("verdictStartsAnywhere"),
     Waits: t("verdictWaits", said.position ?? "–"),
@@ -19,15 +19,28 @@ export function Verdict({ said }: { said: DryRun }) {
         <strong class={`outcome outcome-${said.outcome}`}>{main}</strong> {said.message}
       </p>
       {said.outcome === "Waits" && <p>{startOf(said)}</p>}
-      {said.victims > 0 && <p>{t("victims", said.victims)}</p>}
-      {said.basis && <p class="note">{said.basis}</p>}
+      {said.preemption && <p>{preemptionOf(said.preemption)}</p>}
+      {said.start?.basis && <p class="note">{said.start.basis}</p>}
     </>
   );
 }
 
+// In how many seconds it starts at the soonest; null where nothing tells.
+export function startsInSeconds({ start, preemption }: DryRun): number | null {
+  const starts = [start?.seconds, preemption?.startsInSeconds].filter((each) => each !== undefined);
+  return starts.length > 0 ? Math.min(...starts) : null;
+}
+
 function startOf(said: DryRun): string {
-  if (said.startsInSeconds === null) return t("verdictNoStart");
-  const start = t("verdictStart", duration(said.startsInSeconds));
-  if (said.earliestInSeconds === null || said.latestInSeconds === null) return `${start}.`;
-  return `${start}, ${t("between", duration(said.earliestInSeconds), duration(said.latestInSeconds))}.`;
+  const soonest = startsInSeconds(said);
+  if (soonest === null) return t("verdictNoStart");
+  const start = t("verdictStart", duration(soonest));
+  if (soonest !== said.start?.seconds || said.start.earliest === null || said.start.latest === null) return `${start}.`;
+  return `${start}, ${t("between", duration(said.start.earliest), duration(said.start.latest))}.`;
+}
+
+function preemptionOf({ victims, otherVictims }: NonNullable<DryRun["preemption"]>): string {
+  const named = victims.map((each) => `${each.namespace}/${each.name}`).join(", ");
+  const count = t("victims", victims.length + otherVictims);
+  return named ? `${count} (${named})` : count;
 }

@@ -129,6 +129,14 @@ class JobDetails(Row, frozen=True, kw_only=True):
     status: Annotated[dict[str, Any], Meta(extra_json_schema={"$ref": "#/components/schemas/GPUJobStatus"})]
 
 
+class JobReference(Row, frozen=True, kw_only=True):
+    """A GPUJob that you may list."""
+
+    namespace: str
+    name: str
+    number: int | None
+
+
 class Removed(Row, frozen=True, kw_only=True):
     """A job that is cancelled or deleted; `found` is false if it was gone already."""
 
@@ -208,6 +216,11 @@ def job_row(job: GPUJob) -> JobRow:
         ends_by=end_of(job),
         idle=_idle(status),
     )
+
+
+def job_reference(job: GPUJob) -> JobReference:
+    """What names the job."""
+    return JobReference(namespace=job.metadata.namespace, name=job.metadata.name, number=job.status.number)
 
 
 def _dependencies(job: GPUJob) -> list[JobDependency]:

@@ -3,7 +3,7 @@
 from typing import Literal
 
 from dovetail.answers import Row
-from dovetail.answers.jobs import DeviceShare
+from dovetail.answers.jobs import DeviceShare, JobReference
 from dovetail.answers.notebook import view
 from dovetail.api.gpujob import Mode, Policy
 
@@ -18,23 +18,69 @@ class NodeShare(Row, frozen=True, kw_only=True):
     gpus: int
 
 
-class DryRun(Row, frozen=True, kw_only=True):
-    """What the queue would decide now. `victims` counts the jobs that would be preempted.
+class DryRunStart(Row, frozen=True, kw_only=True):
+    """The estimated start, in seconds from now, once other jobs have ended.
 
-    `cpu_in_seconds` is when a job that waits for busy GPUs would run on the CPU; null if it would wait for them.
+    Nine of ten simulated starts are between `earliest` and `latest`; null where only the likeliest one is simulated.
+    `basis` says what the estimate assumes.
+    """
+
+    seconds: float
+    earliest: float | None
+    latest: float | None
+    basis: str
+
+
+class Victim(JobReference, frozen=True, kw_only=True):
+    """A job that would be preempted."""
+
+    priority: int
+
+
+class DryRunPreemption(Row, frozen=True, kw_only=True):
+    """The preemption that starts the job sooner than ends of other jobs do; times are in seconds from now.
+
+    It may begin `inSeconds` from now, 0 for now. The victims are warned `graceSeconds` before their end, and the job
+    starts at the latest at `startsInSeconds`. `otherVictims` counts those that you may not list.
+    """
+
+    in_seconds: float
+    grace_seconds: float
+    starts_in_seconds: float
+    victims: list[Victim]
+    other_victims: int
+
+
+class DryRun(Row, frozen=True, kw_only=True):
+    """What the queue would decide now; of an array, on its first task.
+
+    The job Starts now; Waits in the queue; Never can start here; NotBefore its begin time; is Blocked by its
+    dependencies; or the request is Invalid. `reason` and `message` say why it does not start now, as its status would;
+    of a job that starts, the message says that it runs on the CPU, or is empty. `nodes` is null unless the job starts,
+    and where kube-scheduler alone chooses, as for a job without GPUs. `position` counts from 1. Of a job that waits,
+    `start` is null if no known end makes room for it. `cpuInSeconds` is when a job that waits for busy GPUs would run
+    on the CPU; null if it would wait for them. `limitsCounted` is false where GPUQuotas could not be read.
     """
 
     outcome: Literal["Starts", "Waits", "Never", "NotBefore", "Blocked", "Invalid"]
     reason: str
     message: str
-    nodes: list[NodeShare]
+    nodes: list[NodeShare] | None
     position: int | None
-    starts_in_seconds: float | None
-    earliest_in_seconds: float | None
-    latest_in_seconds: float | None
-    basis: str
-    victims: int
+    start: DryRunStart | None
+    preemption: DryRunPreemption | None
     cpu_in_seconds: float | None
+    array: bool
+    limits_counted: bool
+
+    @property
+    def starts_in_seconds(self) -> float | None:
+        """In how many seconds the job starts at the soonest, 0 for now; None where nothing tells."""
+        if self.outcome == "Starts":
+            return 0.0
+        starts = [] if self.start is None else [self.start.seconds]
+        starts += [] if self.preemption is None else [self.preemption.starts_in_seconds]
+        return min(starts, default=None)
 
 
 class ExplainedNode(Row, frozen=True, kw_only=True):

@@ -6,17 +6,22 @@ counts as unchanged.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from math import inf
 from typing import Final
 
 from msgspec.structs import replace as with_fields
 
 from dovetail import names
+from dovetail.answers.effects import CancelledJob, Effects, ShiftedJob
+from dovetail.answers.jobs import JobReference, job_reference
+from dovetail.answers.questions import DryRun
+from dovetail.answers.readers import EVERYTHING, Reader
 from dovetail.api.gpujob import GPUJob, is_finished
 from dovetail.api.meta import key_of
 from dovetail.jobs.start_times import too_early
 from dovetail.query.checkpoints import checkpoint
-from dovetail.query.dry_run import DryRun, PreparedQueue, dry_run_on
+from dovetail.query.dry_run import PreparedQueue, dry_run_on
 from dovetail.query.jobs.dependents import ended, falling
 from dovetail.query.queue_view import QueueView
 from dovetail.queue.cycle import SchedulingCycle
@@ -40,36 +45,39 @@ class Shift:
     after: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Effects:
-    """What a change to a job would do.
-
-    - `own`: the queue's decision on the changed job; None for one that runs, or would no longer wait
-    - `shifts`: other waiting jobs that would start at another time, those that gain first
-    - `with_it`: the tasks of the array that is changed
-    - `cancelled`: jobs that are cancelled in turn, each with the name of the job that it depends on
-    - `released`: jobs that would no longer wait for their dependencies
-    - `held_up`: jobs that depend on it, and wait for as long as it is held
-    - `simulated_seconds`: how far ahead starts are compared; None for as far as any end of a job is known
-    """
-
-    own: DryRun | None = None
-    shifts: tuple[Shift, ...] = ()
-    with_it: tuple[GPUJob, ...] = ()
-    cancelled: tuple[tuple[GPUJob, str], ...] = ()
-    released: tuple[GPUJob, ...] = ()
-    held_up: tuple[GPUJob, ...] = ()
-    simulated_seconds: float | None = None
+# How many jobs of each kind are named; the counts have all of them.
+_MOST_NAMED: Final = 50
+_NONE: Final = Effects(
+    own=None,
+    sooner=0,
+    later=0,
+    others_sooner=0,
+    others_later=0,
+    shifted=[],
+    tasks=0,
+    cancelled=[],
+    released=[],
+    held_up=[],
+    simulated_seconds=None,
+)
 
 
-def effects_of(prepared: PreparedQueue, *, job: GPUJob, changed: GPUJob, most_cycles: int | None = None) -> Effects:
+def effects_of(
+    prepared: PreparedQueue,
+    *,
+    job: GPUJob,
+    changed: GPUJob,
+    most_cycles: int | None = None,
+    reader: Reader = EVERYTHING,
+) -> Effects:
     """The effects of replacing the unfinished `job` by `changed`: cancelled, held, released or of another priority.
 
-    `most_cycles` limits each simulation as in `dry_run_on`. Raises `RequestError` for a request that cannot be read.
+    `most_cycles` limits each simulation as in `dry_run_on`. What `reader` may not read is counted and not named. Raises
+    `RequestError` for a request that cannot be read.
     """
     if is_finished(job):
-        return Effects()
-    return Change(prepared, job=job, changed=changed, most_cycles=most_cycles).effects()
+        return _NONE
+    return Change(prepared, job=job, changed=changed, most_cycles=most_cycles, reader=reader).effects()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +96,16 @@ class Future:
 class Change:
     """One change, and the queue in which it happens."""
 
-    def __init__(self, prepared: PreparedQueue, *, job: GPUJob, changed: GPUJob, most_cycles: int | None) -> None:
+    def __init__(
+        self,
+        prepared: PreparedQueue,
+        *,
+        job: GPUJob,
+        changed: GPUJob,
+        most_cycles: int | None,
+        reader: Reader = EVERYTHING,
+    ) -> None:
+        self._reader = reader
         self._prepared = prepared
         self._job = job
         self._changed = changed
@@ -106,13 +123,23 @@ class Change:
         before = future_of(self._prepared.queue, most_cycles=self._most_cycles)
         after = self.after(released)
         until = min(before.until, after.until)
+        shifts = self._shifts(before, after=after, until=until)
+        seen = [each for each in shifts if self._reader.sees(each.job.metadata.namespace)]
+        sooner, seen_sooner = (sum(map(_is_sooner, each)) for each in (shifts, seen))
         return Effects(
             own=self._own(),
-            shifts=self._shifts(before, after=after, until=until),
-            with_it=tuple(self._tasks),
+            sooner=sooner,
+            later=len(shifts) - sooner,
+            others_sooner=sooner - seen_sooner,
+            others_later=len(shifts) - len(seen) - (sooner - seen_sooner),
+            shifted=[
+                ShiftedJob(job=job_reference(each.job), before_seconds=each.before, after_seconds=each.after)
+                for each in seen[:_MOST_NAMED]
+            ],
+            tasks=len(self._tasks),
             cancelled=self._cancelled(),
-            released=tuple(released),
-            held_up=() if self._ends or not self._leaves else tuple(self._waiting_for_it()),
+            released=_named(released),
+            held_up=[] if self._ends or not self._leaves else _named(self._waiting_for_it()),
             simulated_seconds=None if until == inf else until,
         )
 
@@ -132,7 +159,12 @@ class Change:
             return None
         uid = self._job.metadata.uid
         return dry_run_on(
-            self._prepared, job=self._changed, most_cycles=self._most_cycles, in_place_of=uid, submitted=True
+            self._prepared,
+            job=self._changed,
+            most_cycles=self._most_cycles,
+            in_place_of=uid,
+            submitted=True,
+            reader=self._reader,
         )
 
     def _queue_after(self, released: Sequence[GPUJob]) -> QueueView:
@@ -171,12 +203,13 @@ class Change:
                 found.append(Shift(job=self._prepared.others.jobs[key], before=then, after=now))
         return tuple(sorted(found, key=_by_gain))
 
-    def _cancelled(self) -> tuple[tuple[GPUJob, str], ...]:
+    def _cancelled(self) -> list[CancelledJob]:
         if not self._ends:
-            return ()
+            return []
         named = self._named()
         ending = [each.metadata.name for each in (self._job, *self._tasks)]
-        return tuple((named[name], why) for name, why in falling(self._namespace, cancelled=ending).items())
+        fallen = islice(falling(self._namespace, cancelled=ending).items(), _MOST_NAMED)
+        return [CancelledJob(job=job_reference(named[name]), after=why) for name, why in fallen]
 
     def _released(self) -> list[GPUJob]:
         """The jobs whose dependencies the end of this one meets."""
@@ -207,6 +240,14 @@ class Change:
 
 def _runs(job: GPUJob) -> bool:
     return job.status.phase in {"Running", "Starting"}
+
+
+def _is_sooner(shift: Shift) -> bool:
+    return (inf if shift.after is None else shift.after) < (inf if shift.before is None else shift.before)
+
+
+def _named(jobs: Iterable[GPUJob]) -> list[JobReference]:
+    return list(map(job_reference, islice(jobs, _MOST_NAMED)))
 
 
 def _by_gain(shift: Shift) -> tuple[float, str]:

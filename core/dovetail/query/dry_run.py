@@ -4,8 +4,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from math import isfinite
-from typing import Literal
+from typing import Final
 
+import msgspec
+from msgspec.structs import replace as with_fields
+
+from dovetail.answers.jobs import job_reference
+from dovetail.answers.questions import DryRun, DryRunPreemption, DryRunStart, NodeShare, Victim
+from dovetail.answers.readers import EVERYTHING, Reader
 from dovetail.api.gpujob import GPUJob, Reason
 from dovetail.api.meta import key_of
 from dovetail.cluster.objects import ClusterObjects
@@ -25,38 +31,19 @@ from dovetail.queue.model.candidates import Candidate
 from dovetail.queue.preemption.policy import Evictor
 from dovetail.queue.verdicts import Admitted, Verdict, Waits
 
-Outcome = Literal["Starts", "Waits", "Never", "NotBefore", "Blocked", "Invalid"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GPUsOnNode:
-    """A number of GPUs on one node; a share counts as one GPU."""
-
-    node: str
-    gpus: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DryRun:
-    """The queue's decision on a job that is not submitted."""
-
-    # Starts now; Waits in the queue; Never can start here; NotBefore its beginTime; Blocked by its dependencies; or the
-    # request is Invalid.
-    outcome: Outcome
-    # Why it does not start now, as the operator would write it into the status. Of a job that starts, the message says
-    # that it runs on the CPU, where it does so instead of its GPUs; else both are empty.
-    reason: Reason | Literal[""] = ""
-    message: str = ""
-    # The nodes of a job that starts; None if kube-scheduler alone chooses, as for a job without GPUs.
-    nodes: tuple[GPUsOnNode, ...] | None = None
-    # The place in the queue of a job that waits, from 1.
-    position: int | None = None
-    # The estimated start, from the expected ends of other jobs; None if no known end makes room.
-    start: Start | None = None
-    # The jobs that would be preempted for it, if that starts it sooner.
-    preempting: Preempting | None = None
-    # In how many seconds a job that waits for busy GPUs runs on the CPU instead; None if it waits for them.
-    cpu_in_seconds: float | None = None
+# What is said of a job on which the queue does not decide.
+_INVALID: Final = DryRun(
+    outcome="Invalid",
+    reason="Invalid",
+    message="",
+    nodes=None,
+    position=None,
+    start=None,
+    preemption=None,
+    cpu_in_seconds=None,
+    array=False,
+    limits_counted=True,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +59,8 @@ class PreparedQueue:
     others: PreemptionView
     # The UIDs of each job's pods, which are the keys of their claims, by the job's `namespace/name`.
     pods: Mapping[str, Sequence[str]]
+    # Whether the GPUQuotas could be read.
+    limits_counted: bool = True
 
 
 def prepare(objects: ClusterObjects, *, now: datetime) -> PreparedQueue:
@@ -82,6 +71,7 @@ def prepare(objects: ClusterObjects, *, now: datetime) -> PreparedQueue:
         queue=queue,
         others=preemption_view(objects, queue=queue),
         pods={key: [pod.metadata.uid for pod in pods] for key, pods in objects.pods_by_job().items()},
+        limits_counted=objects.quotas is not None,
     )
 
 
@@ -97,10 +87,12 @@ def dry_run_on(
     most_cycles: int | None = None,
     in_place_of: str = "",
     submitted: bool = False,
+    reader: Reader = EVERYTHING,
 ) -> DryRun:
     """The same on a prepared queue, as if the waiting job of the UID `in_place_of` were cancelled first.
 
-    With `submitted`, the job keeps its age; otherwise it comes last of its priority.
+    With `submitted`, the job keeps its age; otherwise it comes last of its priority. What `reader` may not read is not
+    named.
 
     The estimate of the start simulates many futures, which takes up to a minute on a large cluster. With `most_cycles`,
     it simulates the likeliest future alone and gives up after so many scheduling cycles. On 1,000 full nodes, one takes
@@ -109,9 +101,11 @@ def dry_run_on(
     if any(each.key == in_place_of for each in prepared.queue.waiting):
         # One that runs stays: its devices are in the ledger.
         prepared = replace(prepared, queue=prepared.queue.without(in_place_of))
+    is_array = job.spec.array is not None or job.spec.sweep is not None
+    unplaced = with_fields(_INVALID, array=is_array, limits_counted=prepared.limits_counted)
     begin = None if job.spec.begin_time is None else moment(job.spec.begin_time)
     if begin is not None and begin > prepared.queue.now:
-        return DryRun(outcome="NotBefore", reason="BeginTime", message=job.spec.begin_time or "")
+        return with_fields(unplaced, outcome="NotBefore", reason="BeginTime", message=job.spec.begin_time or "")
 
     def named(name: str) -> GPUJob | None:
         return prepared.jobs.get(f"{job.metadata.namespace}/{name}")
@@ -119,19 +113,31 @@ def dry_run_on(
     states = states_of(job.spec.dependencies, job_named=named)
     blocked = unmet(states, spec=job.spec, called=lambda name: called(name, job=named(name)))
     if blocked is not None:
-        return DryRun(outcome="Blocked", reason=blocked.reason, message=blocked.message)
+        message = reader.readable(blocked.message)
+        return with_fields(unplaced, outcome="Blocked", reason=blocked.reason, message=message)
     try:
         asked, counted = prepared.queue.asked_as(job, submitted=submitted)
     except RequestError as error:
-        return DryRun(outcome="Invalid", reason="Invalid", message=str(error))
-    return _Asked(job, asked=asked, counted=counted, prepared=prepared, most_cycles=most_cycles).answer()
+        return with_fields(unplaced, message=reader.readable(str(error)))
+    question = _Question(
+        job, asked=asked, counted=counted, prepared=prepared, most_cycles=most_cycles, reader=reader, unplaced=unplaced
+    )
+    return question.answer()
 
 
-class _Asked:
+class _Question:
     """One job of the query, and the queue that decides on it."""
 
     def __init__(
-        self, job: GPUJob, *, asked: Candidate, counted: Counted, prepared: PreparedQueue, most_cycles: int | None
+        self,
+        job: GPUJob,
+        *,
+        asked: Candidate,
+        counted: Counted,
+        prepared: PreparedQueue,
+        most_cycles: int | None,
+        reader: Reader,
+        unplaced: DryRun,
     ) -> None:
         self._job = job
         self._asked = asked
@@ -139,28 +145,50 @@ class _Asked:
         self._queue = prepared.queue
         self._others = prepared.others
         self._most_cycles = most_cycles
+        self._reader = reader
+        self._unplaced = unplaced
 
     def answer(self) -> DryRun:
         evictor = self._others.evictor()
         position, verdict = verdict_on(self._asked, counted=self._counted, queue=self._queue, evictor=evictor)
         if isinstance(verdict, Admitted):
             message = on_cpu_message(verdict.on_cpu) if verdict.on_cpu else ""
-            return DryRun(outcome="Starts", message=message, nodes=_on_nodes(verdict.claims))
+            nodes = _on_nodes(verdict.claims)
+            return with_fields(self._unplaced, outcome="Starts", reason="", message=message, nodes=nodes)
         message = _words_on(verdict) + reach(
             self._job, reason=verdict.reason, pools=self._queue.quotas.pools_of(self._job), view=self._queue.view
         )
+        refused = with_fields(self._unplaced, reason=verdict.reason, message=self._reader.readable(message))
         if verdict.reason == "ExceedsCapacity":
-            return DryRun(outcome="Never", reason=verdict.reason, message=message)
+            return with_fields(refused, outcome="Never")
         by_preemption = preempting(evictor, key=self._asked.key, others=self._others)
         start = None if by_preemption else self._start()
-        return DryRun(
+        by_preemption = by_preemption or self._preempting_later(start)
+        return with_fields(
+            refused,
             outcome="Waits",
-            reason=verdict.reason,
-            message=message,
             position=position,
-            start=start,
-            preempting=by_preemption or self._preempting_later(start),
+            start=None if start is None else self._start_row(start),
+            preemption=None if by_preemption is None else self._preemption_row(by_preemption),
             cpu_in_seconds=self._cpu_in_seconds(verdict.reason),
+        )
+
+    def _start_row(self, start: Start) -> DryRunStart:
+        earliest, latest = start.range_seconds or (None, None)
+        basis = self._reader.readable(start.basis)
+        return DryRunStart(seconds=start.in_seconds, earliest=earliest, latest=latest, basis=basis)
+
+    def _preemption_row(self, found: Preempting) -> DryRunPreemption:
+        seen = [victim for victim in found.victims if self._reader.sees(victim.metadata.namespace)]
+        return DryRunPreemption(
+            in_seconds=found.in_seconds,
+            grace_seconds=found.grace_seconds,
+            starts_in_seconds=found.starts_in_seconds,
+            victims=[
+                Victim(**msgspec.structs.asdict(job_reference(victim)), priority=victim.spec.priority)
+                for victim in seen
+            ],
+            other_victims=len(found.victims) - len(seen),
         )
 
     def _cpu_in_seconds(self, reason: Reason) -> float | None:
@@ -204,11 +232,11 @@ def _words_on(verdict: Waits) -> str:
     return f"{nodes} of pool {request.pool} would be requested"
 
 
-def _on_nodes(claims: Sequence[Claim]) -> tuple[GPUsOnNode, ...] | None:
+def _on_nodes(claims: Sequence[Claim]) -> list[NodeShare] | None:
     if not claims:
         return None
     held = {node.name: [claim for claim in claims if claim.node == node.name] for node in planned_nodes(claims)}
-    return tuple(
-        GPUsOnNode(node=name, gpus=sum(len(claim.devices) + claim.picked for claim in each))
+    return [
+        NodeShare(node=name, gpus=sum(len(claim.devices) + claim.picked for claim in each))
         for name, each in held.items()
-    )
+    ]

@@ -11,24 +11,27 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Final, TypeVar
 
+from dovetail.answers.effects import Effects
 from dovetail.answers.owners import user_of
+from dovetail.answers.questions import DryRun, Explanation
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.meta import key_of
 from dovetail.audit.allocations import Report
 from dovetail.cluster.objects import ClusterObjects
-from dovetail.query.action_effects import Effects, effects_of
+from dovetail.query.action_effects import effects_of
 from dovetail.query.audit import audit_of, proven_by
 from dovetail.query.doctor import nodes
 from dovetail.query.doctor.findings import Finding
 from dovetail.query.doctor.picture import Picture
-from dovetail.query.dry_run import DryRun, PreparedQueue, dry_run_on, prepare
+from dovetail.query.dry_run import PreparedQueue, dry_run_on, prepare
 from dovetail.query.explain import subjects
-from dovetail.query.explain.explanation import Explanation, explain
+from dovetail.query.explain.explanation import explain
+from dovetail.query.explain.rows import explanation_row
 from dovetail_gateway.access.fair_queue import FairQueue
 from dovetail_gateway.access.identities import Identity
 from dovetail_gateway.access.visibility import EVERYTHING, Visibility
 from dovetail_gateway.cluster.cache import ClusterCache
-from dovetail_gateway.cluster.other_names import OtherNames, without_commands
+from dovetail_gateway.cluster.other_names import OtherNames, reader_of, without_commands
 from dovetail_gateway.cluster.pacing import Pacing
 from dovetail_gateway.cluster.prepared import Audience, Prepared, PreparedQueues
 
@@ -80,7 +83,7 @@ class Answers:
         """
 
         def compute(queue: PreparedQueue, most_cycles: int) -> DryRun:
-            return dry_run_on(queue, job=job, most_cycles=most_cycles, in_place_of=in_place_of)
+            return dry_run_on(queue, job=job, most_cycles=most_cycles, in_place_of=in_place_of, reader=reader_of(sees))
 
         return await self._on_prepared(compute, job=job, who=who, sees=sees)
 
@@ -91,7 +94,7 @@ class Answers:
         """
 
         def compute(queue: PreparedQueue, most_cycles: int) -> Effects:
-            return effects_of(queue, job=job, changed=changed, most_cycles=most_cycles)
+            return effects_of(queue, job=job, changed=changed, most_cycles=most_cycles, reader=reader_of(sees))
 
         return await self._on_prepared(compute, job=job, who=who, sees=sees)
 
@@ -123,7 +126,7 @@ class Answers:
             pods = objects.pods_by_job().get(key_of(job.metadata), ())
             child = objects.batch_job_of([job]).get(job.metadata.uid)
             subject = subjects.of_job(job, pods=pods, settings=objects.settings, child=child)
-            return explain(subject, objects=objects, now=now)
+            return explanation_row(explain(subject, objects=objects, now=now), reader=reader_of(sees))
 
         async with self._queue.slot(who.username):
             return await self._computed(compute, sees=sees, user=who.username)

@@ -15,6 +15,7 @@ import msgspec
 from msgspec.structs import replace as with_fields
 
 from dovetail import names
+from dovetail.answers.readers import Reader
 from dovetail.api.builtin import Job, Pod
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.gpunode import GPUNode, Stranger
@@ -201,3 +202,8 @@ def readable(sentence: str) -> str:
     for phrase in _PHRASES:
         sentence = phrase.sub(ANOTHER, sentence)
     return sentence
+
+
+def reader_of(sees: Visibility) -> Reader:
+    """Who reads answers about the renamed cluster of one caller."""
+    return Reader(sees=sees.sees, readable=readable, everything=sees.everything)

@@ -18,7 +18,6 @@ from dovetail_gateway.access.callers import Caller, Clients
 from dovetail_gateway.access.reviews import Act, Reviews
 from dovetail_gateway.cluster.answers import Answers
 from dovetail_gateway.cluster.cache import ClusterCache
-from dovetail_gateway.cluster.other_names import readable
 from dovetail_gateway.routing.problems import Refused, RequestFailedError
 from dovetail_gateway.routing.table import Answer, Call, Nothing
 from dovetail_gateway.v1.request import NoSuchGPU, Specs, meets, reservation, size_of, type_of
@@ -82,7 +81,7 @@ class Allocations:
             value=Validity(
                 valid=starts,
                 reason=found.reason,
-                message=readable(found.message),
+                message=found.message,
                 suggestion="" if starts else suggestion(call.body, nodes=nodes, specs=self._specs),
             )
         )

@@ -19,7 +19,6 @@ from dovetail_gateway.access.reviews import Act, Reviews
 from dovetail_gateway.access.visibility import Visibility
 from dovetail_gateway.cluster.answers import Answers
 from dovetail_gateway.cluster.cache import ClusterCache
-from dovetail_gateway.cluster.other_names import readable
 from dovetail_gateway.routing.numbers import whole
 from dovetail_gateway.routing.problems import RequestFailedError
 from dovetail_gateway.routing.table import Answer, Call, Nothing
@@ -164,7 +163,7 @@ class Tasks:
             asked, who=who, sees=await self._cache.seen_by(caller, named=[self._namespace])
         )
         if found.outcome in _NEVER:
-            raise RequestFailedError(409, reason=found.reason or "Invalid", message=readable(found.message))
+            raise RequestFailedError(409, reason=found.reason or "Invalid", message=found.message)
 
     def _devices(self) -> Devices:
         return devices_of(self._cache.node_uses(), indexes=self._cache.device_indexes)

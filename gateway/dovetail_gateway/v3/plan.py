@@ -3,8 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from dovetail.answers.effects import PlannedJob
-from dovetail.answers.jobs import end_of, job_device
+from dovetail.answers.jobs import JobReference, end_of, job_device, job_reference
 from dovetail.answers.owners import user_of
 from dovetail.api.gpujob import GPUJob, is_finished
 from dovetail.formats.timestamps import moment
@@ -137,8 +136,5 @@ def _planned(job: GPUJob) -> list[PlannedWorkers]:
     return [PlannedWorkers(node=each.name, workers=each.workers) for each in ([] if source is None else source.nodes)]
 
 
-def _named(job: GPUJob, *, sees: Visibility) -> PlannedJob | None:
-    meta = job.metadata
-    if not sees.sees(meta.namespace):
-        return None
-    return PlannedJob(namespace=meta.namespace, name=meta.name, number=job.status.number)
+def _named(job: GPUJob, *, sees: Visibility) -> JobReference | None:
+    return job_reference(job) if sees.sees(job.metadata.namespace) else None

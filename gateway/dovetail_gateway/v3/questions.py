@@ -2,14 +2,11 @@
 
 from typing import Any
 
-from dovetail.answers.questions import Audit, DryRun, FindingRow, NodeShare
-from dovetail.query import dry_run
-from dovetail.query.explain.rows import explanation_row
+from dovetail.answers.questions import Audit, FindingRow
 from dovetail_gateway.access.callers import Caller
 from dovetail_gateway.access.reviews import Act, Reviews
 from dovetail_gateway.access.visibility import Visibility
 from dovetail_gateway.cluster.answers import Answers
-from dovetail_gateway.cluster.other_names import readable
 from dovetail_gateway.routing.problems import RequestFailedError
 from dovetail_gateway.routing.table import Answer, Call, Nothing, Strictly
 from dovetail_gateway.v3.asked_job import asked_job
@@ -37,7 +34,7 @@ class Questions:
         except ValueError as error:
             # The schema's CEL rules, which would have refused it, are the API server's.
             raise RequestFailedError(422, reason="Invalid", message=f"spec cannot be used: {error}") from error
-        return Answer(value=dry_run_answer(found))
+        return Answer(value=found)
 
     def _replaced(self, new: NewRequest, *, sees: Visibility) -> str:
         """The UID of the job that the request replaces; empty for none. Raises `RequestFailedError`."""
@@ -56,7 +53,7 @@ class Questions:
         """Why a job waits, or where it is, and what would help."""
         job = self._jobs.find(call.path, sees=call.sees)
         found = await self._answers.explain(job, who=call.who, sees=call.sees)
-        return Answer(value=explanation_row(found, readable=readable, everything=call.sees.everything))
+        return Answer(value=found)
 
     async def get_audit(self, call: Call[Nothing, Strictly, Any]) -> Answer:
         """Whether any device is promised beyond its capacity."""
@@ -65,23 +62,3 @@ class Questions:
         shown = report.findings if call.sees.everything else ()
         rows = [FindingRow(kind=each.kind, subject=each.subject, message=each.message) for each in shown]
         return Answer(value=Audit(pods=report.pods, devices=report.devices, findings=len(report.findings), items=rows))
-
-
-def dry_run_answer(found: dry_run.DryRun) -> DryRun:
-    """A decision of the queue as an answer, without hidden names."""
-    start, preempting = found.start, found.preempting
-    seconds = None if start is None else start.in_seconds
-    bounds = (None, None) if start is None or start.range_seconds is None else start.range_seconds
-    return DryRun(
-        outcome=found.outcome,
-        reason=found.reason,
-        message=readable(found.message),
-        nodes=[NodeShare(node=each.node, gpus=each.gpus) for each in found.nodes or ()],
-        position=found.position,
-        starts_in_seconds=seconds if preempting is None else preempting.starts_in_seconds,
-        earliest_in_seconds=bounds[0],
-        latest_in_seconds=bounds[1],
-        basis="" if start is None else readable(start.basis),
-        victims=0 if preempting is None else len(preempting.victims),
-        cpu_in_seconds=found.cpu_in_seconds,
-    )

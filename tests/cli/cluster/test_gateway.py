@@ -13,10 +13,11 @@ from dovetail.decoding import decode
 from dovetail.kube.client import Client
 from dovetail.kube.errors import Forbidden, Status
 from dovetail.sdk.calls import v3
+from dovetail.sdk.calls.call import Call
 from dovetail_cli.cluster import gateway
 from dovetail_cli.cluster.connection import Cluster
 from dovetail_cli.explain import render
-from dovetail_cli.submit import dry_run
+from dovetail_cli.submit.dry_run import BLIND, in_words
 from dovetail_cli.ui.errors import CommandError, MissingError, NoConnectionError, UsageError
 from tests.gateway.api_server import GatewayApiServer
 from tests.gateway.builders import make_bound_pod, make_job
@@ -55,7 +56,7 @@ async def test_an_explanation_names_no_other_tenant(api: GatewayApiServer, face:
 async def test_a_dry_run_says_where_it_would_start(api: GatewayApiServer, face: Face) -> None:  # noqa: F811
     async with cluster_of(api) as cluster:
         found = await gateway.ask(cluster, url=face.url, call=v3.dry_run("red", spec={**EIGHT, "workers": 1}))
-    assert dry_run.by_gateway(found, now=NOW) == "It would start now on b (8 GPUs)."
+    assert in_words(found, namespace="red", now=NOW) == "It would start now on b (8 GPUs)."
 
 
 async def test_a_job_that_is_hidden_does_not_exist(api: GatewayApiServer, face: Face) -> None:  # noqa: F811
@@ -105,39 +106,56 @@ def test_the_option_comes_before_the_environment_and_this_before_the_profile(mon
     assert gateway.address(None, profile=None) is None
 
 
-def test_without_a_gateway_the_refusal_says_how_to_name_one() -> None:
-    said = "you may not list pods"
-    refused = Forbidden(Status(code=403, reason="Forbidden", message=said))
-    assert str(gateway.unnamed(refused)).startswith(f"not allowed: {said}; the gateway can answer: name its URL")
+async def test_without_a_gateway_the_refusal_says_how_to_name_one(api: GatewayApiServer) -> None:  # noqa: F811
+    async def refused() -> str:
+        raise Forbidden(Status(code=403, reason="Forbidden", message="you may not list pods"))
+
+    async def unasked() -> Call[str]:
+        pytest.fail("no gateway is asked")
+
+    async def none() -> str | None:
+        return None
+
+    said = "^not allowed: you may not list pods; the gateway can answer: name its URL"
+    async with cluster_of(api) as cluster:
+        with pytest.raises(gateway.UnansweredError, match=said):
+            await gateway.answered(cluster, here=refused, there=unasked, url=none)
 
 
 def answer(**fields: object) -> DryRun:
     waits = {"outcome": "Waits", "reason": "Resources", "message": "Need 8 GPUs, only 6 available", "position": 3}
-    start = {
-        "startsInSeconds": 3600.0,
-        "earliestInSeconds": None,
-        "latestInSeconds": None,
-        "basis": "another tenant ends",
-        "cpuInSeconds": None,
-    }
-    values = {**waits, **start, "nodes": [], "victims": 0}
+    start = {"seconds": 3600.0, "earliest": None, "latest": None, "basis": "another tenant ends"}
+    rest = {"nodes": None, "start": start, "preemption": None, "cpuInSeconds": None}
+    values = {**waits, **rest, "array": False, "limitsCounted": True}
     return decode(msgspec.json.encode({**values, **fields}), as_type=DryRun)
 
 
+def preemption(*, victims: list[dict[str, object]], others: int) -> dict[str, object]:
+    times = {"inSeconds": 0.0, "graceSeconds": 60.0, "startsInSeconds": 90.0}
+    return {**times, "victims": victims, "otherVictims": others}
+
+
+MINE = {"namespace": "red", "name": "train", "number": 4, "priority": 5}
 WHY = "Resources: Need 8 GPUs, only 6 available."
 WAITS = f"It would wait at place 3. {WHY}"
-PREEMPTED = "Jobs that would be preempted for it: 2."
+AT = "it would start in about 90 s, at 2026-01-01T12:01:30Z."
 
 
 @pytest.mark.parametrize(
     ("fields", "sentence"),
     [
         ({}, f"{WAITS} It would start in about 1h00m, at 2026-01-01T13:00:00Z: another tenant ends."),
-        ({"startsInSeconds": None}, f"{WAITS} No end that is known makes room for it."),
+        ({"start": None}, f"{WAITS} No end that is known makes room for it."),
         (
-            {"startsInSeconds": 90.0, "basis": "", "victims": 2},
-            f"{WAITS} It would start in about 90 s, at 2026-01-01T12:01:30Z. {PREEMPTED}",
+            {"start": None, "preemption": preemption(victims=[], others=1)},
+            f"{WAITS} 1 job of other tenants would be preempted for it, with a warning 60 s before: {AT}",
         ),
+        (
+            {"start": None, "preemption": preemption(victims=[MINE], others=2)},
+            f"{WAITS} train (priority 5) and 2 jobs of other tenants would be preempted for it, each with a warning "
+            f"60 s before: {AT}",
+        ),
+        ({"limitsCounted": False, "outcome": "Never"}, f"It could never start here. {WHY} {BLIND}"),
         ({"outcome": "Never"}, f"It could never start here. {WHY}"),
         (
             {"outcome": "NotBefore", "message": "2026-02-01T00:00:00Z"},
@@ -147,9 +165,29 @@ PREEMPTED = "Jobs that would be preempted for it: 2."
     ],
 )
 def test_each_outcome_is_one_that_a_person_can_use(fields: dict[str, object], sentence: str) -> None:
-    assert dry_run.by_gateway(answer(**fields), now=NOW) == sentence
+    assert in_words(answer(**fields), namespace="red", now=NOW) == sentence
+
+
+def test_a_victim_of_another_namespace_has_its_namespace() -> None:
+    found = answer(start=None, preemption=preemption(victims=[MINE], others=0))
+    assert " red/train (priority 5) would be preempted" in in_words(found, namespace="blue", now=NOW)
+
+
+@pytest.mark.parametrize(
+    ("fields", "seconds"),
+    [
+        ({}, 3600.0),
+        ({"start": None}, None),
+        ({"start": None, "preemption": preemption(victims=[], others=1)}, 90.0),
+        ({"preemption": preemption(victims=[], others=1)}, 90.0),
+        ({"outcome": "Starts", "start": None}, 0.0),
+    ],
+)
+def test_the_sooner_of_both_ways_is_when_it_starts(fields: dict[str, object], seconds: float | None) -> None:
+    assert answer(**fields).starts_in_seconds == seconds
 
 
 def test_an_invalid_request_ends_the_command() -> None:
+    invalid = answer(outcome="Invalid", reason="Invalid", message="spec.gpu 'x' is not allowed")
     with pytest.raises(CommandError, match=r"^Invalid: spec\.gpu 'x' is not allowed$"):
-        dry_run.by_gateway(answer(outcome="Invalid", reason="Invalid", message="spec.gpu 'x' is not allowed"), now=NOW)
+        in_words(invalid, namespace="red", now=NOW)

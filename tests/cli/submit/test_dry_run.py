@@ -19,9 +19,11 @@ from dovetail.api.karpenter import (
     Requirement,
 )
 from dovetail.api.meta import ObjectMeta, OwnerReference
+from dovetail.cluster.objects import ClusterObjects
 from dovetail.config.growing import Growing
 from dovetail.config.settings import Settings
-from dovetail_cli.submit.dry_run import foretell
+from dovetail.query.dry_run import dry_run
+from dovetail_cli.submit.dry_run import in_words
 from dovetail_cli.ui.errors import CommandError
 from tests.cli.builders import make_pod, make_quota
 from tests.core.query.explain.test_explain import SETTINGS, job_pod, make_job, make_picture
@@ -47,7 +49,11 @@ def running(name: str, *, node: str, started: str, limit: int | None) -> tuple[G
 
 def told(job: GPUJob, *others: GPUJob, pods: list[Pod] | None = None, quotas: list[GPUQuota] | None = None) -> str:
     picture = replace(make_picture(jobs=list(others), pods=pods), quotas=quotas or [])
-    return foretell(job, objects=picture, now=NOW)
+    return foretold(job, objects=picture)
+
+
+def foretold(job: GPUJob, *, objects: ClusterObjects) -> str:
+    return in_words(dry_run(job, objects=objects, now=NOW), namespace=job.metadata.namespace, now=NOW)
 
 
 def full(*, limit: int | None = 3600) -> tuple[list[GPUJob], list[Pod]]:
@@ -145,7 +151,7 @@ def test_a_node_pool_of_karpenter_counts_as_a_pool_that_grows() -> None:
     labels = NodePoolMetadata(labels={"dovetail.dev/managed": "true"})
     template = NodePoolTemplate(metadata=labels, spec=NodePoolNodes(requirements=wants))
     pool = NodePool(metadata=ObjectMeta(name="grows"), spec=NodePoolSpec(template=template))
-    found = foretell(asked("8"), objects=replace(make_picture(), node_pools=[pool]), now=NOW)
+    found = foretold(asked("8"), objects=replace(make_picture(), node_pools=[pool]))
     assert found == "It would wait at place 1. Provisioning: 1 node of pool grows would be requested."
 
 
@@ -242,7 +248,7 @@ def test_those_who_have_used_less_of_late_go_first() -> None:
 
 
 def test_who_may_not_see_quotas_is_told_that_they_are_not_counted() -> None:
-    found = foretell(asked("1"), objects=replace(make_picture(), quotas=None), now=NOW)
+    found = foretold(asked("1"), objects=replace(make_picture(), quotas=None))
     assert found.endswith("Limits are not counted: that takes the right to list GPUQuotas.")
 
 
@@ -251,7 +257,7 @@ ONE_MAKES_WAY = Settings.model_validate({"preemption": {"priority_gap": 5, "grac
 
 def told_by(rules: Settings, job: GPUJob, *others: GPUJob, pods: list[Pod]) -> str:
     picture = replace(make_picture(jobs=list(others), pods=pods), settings=rules)
-    return foretell(job, objects=picture, now=NOW)
+    return foretold(job, objects=picture)
 
 
 def with_preemption(job: GPUJob, **said: Any) -> GPUJob:

@@ -6,9 +6,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace as with_fields
 
+from dovetail.answers.effects import Effects
+from dovetail.answers.jobs import JobReference
 from dovetail.api.gpujob import GPUJob
 from dovetail.cluster.objects import ClusterObjects
-from dovetail.query.action_effects import Change, Effects, effects_of, future_of
+from dovetail.query.action_effects import Change, effects_of, future_of
 from dovetail.query.dry_run import prepare
 from tests.core.query.clusters import RandomCluster, random_cluster
 from tests.operator_.builders import NOW
@@ -48,11 +50,11 @@ def effects(cluster: RandomCluster, job: GPUJob, **changes: Any) -> Effects:
 
 
 def starts(found: Effects) -> dict[str, tuple[float | None, float | None]]:
-    return {shift.job.metadata.name: (shift.before, shift.after) for shift in found.shifts}
+    return {shift.job.name: (shift.before_seconds, shift.after_seconds) for shift in found.shifted}
 
 
-def named(jobs: tuple[GPUJob, ...]) -> list[str]:
-    return [job.metadata.name for job in jobs]
+def named(jobs: list[JobReference]) -> list[str]:
+    return [job.name for job in jobs]
 
 
 @pytest.mark.parametrize("change", [{"cancel": True}, {"suspend": True}])
@@ -92,13 +94,13 @@ def test_jobs_that_depend_on_a_job_are_cancelled_with_it_released_by_its_end_or_
     then = waiting(cluster, dependencies=[{"name": needs.metadata.name}], onDependencyFailure="Cancel")
     over = waiting(cluster, dependencies=[{"name": first.metadata.name, "condition": "Finished"}])
     found = effects(cluster, first, cancel=True)
-    assert [(job.metadata.name, why) for job, why in found.cancelled] == [
+    assert [(each.job.name, each.after) for each in found.cancelled] == [
         (needs.metadata.name, first.metadata.name),
         (then.metadata.name, needs.metadata.name),
     ]
     assert (named(found.released), named(found.held_up)) == ([over.metadata.name], [])
     found = effects(cluster, first, suspend=True)
-    assert (found.cancelled, named(found.held_up)) == ((), [needs.metadata.name, over.metadata.name])
+    assert (found.cancelled, named(found.held_up)) == ([], [needs.metadata.name, over.metadata.name])
 
 
 def test_who_is_held_or_begins_later_is_not_released_by_what_it_waits_for(cluster: RandomCluster) -> None:
@@ -130,26 +132,27 @@ def test_the_end_or_hold_of_a_running_job_frees_its_devices(cluster: RandomClust
 
 def test_the_tasks_of_an_array_go_with_it(cluster: RandomCluster) -> None:
     array = waiting(cluster, array={"indexes": "0-1"})
-    task = waiting(cluster, labels={"dovetail.dev/array": array.metadata.name})
+    waiting(cluster, labels={"dovetail.dev/array": array.metadata.name})
     behind = waiting(cluster)
     found = effects(cluster, array, cancel=True)
-    assert named(found.with_it) == [task.metadata.name]
+    assert found.tasks == 1
     assert starts(found) == {behind.metadata.name: (BEHIND, 0.0)}
 
 
 def test_of_an_array_only_its_own_unfinished_tasks_go_with_it(cluster: RandomCluster) -> None:
     array = waiting(cluster, array={"indexes": "0-2"})
     label = {"dovetail.dev/array": array.metadata.name}
-    task, ended = waiting(cluster, labels=label), waiting(cluster, labels=label)
+    _, ended = waiting(cluster, labels=label), waiting(cluster, labels=label)
     waiting(cluster, labels={"dovetail.dev/array": "another"})
     cluster.jobs[cluster.jobs.index(ended)] = with_fields(ended, status=with_fields(ended.status, phase="Succeeded"))
-    assert named(effects(cluster, array, cancel=True).with_it) == [task.metadata.name]
+    assert effects(cluster, array, cancel=True).tasks == 1
 
 
 def test_an_ended_job_has_no_effects(cluster: RandomCluster) -> None:
     job = waiting(cluster)
     over = with_fields(job, status=with_fields(job.status, phase="Succeeded"))
-    assert effects(cluster, over, cancel=True) == Effects()
+    found = effects(cluster, over, cancel=True)
+    assert (found.own, found.sooner, found.later, found.cancelled, found.released) == (None, 0, 0, [], [])
 
 
 def test_a_limit_on_simulated_cycles_says_how_far_starts_are_compared(cluster: RandomCluster) -> None:

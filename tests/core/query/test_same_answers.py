@@ -6,6 +6,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 
+from dovetail.answers.questions import DryRun
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.meta import key_of
 from dovetail.cluster.objects import ClusterObjects
@@ -15,7 +16,7 @@ from dovetail.engine.ledger.ledger import Ledger
 from dovetail.formats.timestamps import after, timestamp
 from dovetail.jobs.cpu_fallback import on_cpu_message
 from dovetail.jobs.memory_use import Learning
-from dovetail.query.dry_run import DryRun, dry_run, dry_run_on, prepare
+from dovetail.query.dry_run import dry_run, dry_run_on, prepare
 from dovetail.query.explain.explanation import explain
 from dovetail.query.explain.subjects import of_job
 from dovetail.query.preemption import preemption_view
@@ -143,13 +144,13 @@ def test_a_dry_run_says_what_the_operator_does_with_the_job_once_it_is_submitted
 
 def assert_same_start(foretold: DryRun, *, state: State, asked: GPUJob) -> None:
     """The estimate of the start, to the second; the operator makes none by ends for a job that preempts others."""
-    if foretold.preempting is not None and not foretold.preempting.in_seconds:
+    if foretold.preemption is not None and not foretold.preemption.in_seconds:
         return
     places = dict(each for each in estimates(state, cycle=survey(state, now=NOW, foresees=True)) if each is not None)
     place = places.get(asked.metadata.uid)
     expected = None if place is None else place.estimated_start
     start = foretold.start
-    assert (None if start is None else timestamp(after(NOW, seconds=start.in_seconds + 0.5))) == expected
+    assert (None if start is None else timestamp(after(NOW, seconds=start.seconds + 0.5))) == expected
     if place is not None and start is not None:
         assert start.basis == place.basis
 

@@ -58,11 +58,11 @@ def decided(answer: Any, *, namespace: str) -> Any:
     found = {
         key: _amounts(value) if key in _TEXTS else decided(value, namespace=namespace) for key, value in answer.items()
     }
-    for kind in ("shifted", "preempted", "cancelled", "released", "heldUp"):
+    for kind in ("shifted", "victims", "cancelled", "released", "heldUp"):
         if kind in found:
             found[kind] = [each for each in found[kind] if each.get("job", each)["namespace"] == namespace]
-    if "othersPreempted" in found:
-        found["allPreempted"] = found.pop("othersPreempted") + len(answer["preempted"])
+    if "otherVictims" in found:
+        found["allVictims"] = found.pop("otherVictims") + len(answer["victims"])
     # Only who sees everything gets what is around a job.
     for own in ("othersSooner", "othersLater", "around"):
         found.pop(own, None)

@@ -51,7 +51,6 @@ function Listed({ found }: { found: Effects }) {
       <Named title={t("effectsCancelled")} jobs={found.cancelled.map(({ job, after }) => ({ job, text: t("effectsAfter", after) }))} />
       <Named title={t("effectsReleased")} jobs={found.released.map((job) => ({ job, text: "" }))} />
       <Named title={t("effectsHeldUp")} jobs={found.heldUp.map((job) => ({ job, text: "" }))} />
-      <Named title={t("effectsPreempted")} jobs={found.preempted.map((job) => ({ job, text: "" }))} others={found.othersPreempted} />
       <Named title={t("effectsSooner", found.sooner)} jobs={sooner.map(shiftLine)} others={found.othersSooner} />
       <Named title={t("effectsLater", found.later)} jobs={later.map(shiftLine)} others={found.othersLater} />
       {found.sooner + found.later === 0 && <p>{t("effectsNone")}</p>}

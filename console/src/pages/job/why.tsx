@@ -175,8 +175,9 @@ function Levers({ job, spec: base }: { job: JobRow; spec: JobSpec }) {
 }
 
 function effect(said: DryRun): string {
-  if (said.outcome === "Starts") return t("leverStartsOn", said.nodes.map((each) => each.node).join(", "));
+  if (said.outcome === "Starts") return t("leverStartsOn", (said.nodes ?? []).map((each) => each.node).join(", "));
   if (said.outcome === "Never") return t("leverNever", said.message);
-  if (said.startsInSeconds !== null) return t("leverStartsIn", duration(said.startsInSeconds));
+  const seconds = startsInSeconds(said);
+  if (seconds !== null) return t("leverStartsIn", duration(seconds));
   return t("leverWaits", said.message);
 }

@@ -1,22 +1,20 @@
 """An explanation as an answer. Pure."""
 
-from collections.abc import Callable
-
 from dovetail.answers import questions
 from dovetail.answers.explain.answer import NodeAnswer
 from dovetail.answers.jobs import DeviceShare
 from dovetail.answers.questions import Asked, ExplainedCause, ExplainedChange, ExplainedNode, NeighbourDevice
+from dovetail.answers.readers import EVERYTHING, Reader
 from dovetail.query.explain.explanation import Explanation
 from dovetail.query.explain.subjects import Subject
 
 
-def explanation_row(
-    found: Explanation, *, readable: Callable[[str], str] = lambda sentence: sentence, everything: bool = True
-) -> questions.Explanation:
-    """The explanation; `readable` makes each of its sentences one that its reader may read.
+def explanation_row(found: Explanation, *, reader: Reader = EVERYTHING) -> questions.Explanation:
+    """The explanation for `reader`.
 
-    What is around it names the tenants of its nodes, so only a reader who may list everything gets that.
+    What is around it names the tenants of its nodes, so only a reader of everything gets that.
     """
+    readable = reader.readable
     subject, answer = found.subject, found.answer
     nodes = answer.nodes if answer else ()
     return questions.Explanation(
@@ -39,14 +37,15 @@ def explanation_row(
             ExplainedCause(reason=each.reason, text=readable(each.text), nodes=each.nodes)
             for each in (answer.causes if answer else ())
         ],
-        nodes=[node_answer_row(node, readable=readable) for node in nodes],
+        nodes=[node_answer_row(node, reader=reader) for node in nodes],
         held=list(found.held),
-        around=_around(found) if everything else [],
+        around=_around(found) if reader.everything else [],
     )
 
 
-def node_answer_row(node: NodeAnswer, *, readable: Callable[[str], str] = lambda sentence: sentence) -> ExplainedNode:
+def node_answer_row(node: NodeAnswer, *, reader: Reader = EVERYTHING) -> ExplainedNode:
     """One node's answer."""
+    readable = reader.readable
     return ExplainedNode(
         node=node.node,
         fits=node.fits,

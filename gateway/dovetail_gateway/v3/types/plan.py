@@ -4,8 +4,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from dovetail.answers.effects import PlannedJob
-from dovetail.answers.jobs import JobDevice
+from dovetail.answers.jobs import JobDevice, JobReference
 from dovetail.api.gpujob import Phase
 from dovetail_gateway.v3.types.common import Cursor, Input, Limit, NamespaceName, Row
 
@@ -27,7 +26,7 @@ class FilledGap(Row, frozen=True, kw_only=True):
     `job` is null for a job of another tenant.
     """
 
-    job: PlannedJob | None
+    job: JobReference | None
     until: str
 
 
@@ -70,7 +69,7 @@ class KeptRoom(Row, frozen=True, kw_only=True):
     `job` is null for a job of another tenant.
     """
 
-    job: PlannedJob | None
+    job: JobReference | None
     node: str
     at: str
     workers: int

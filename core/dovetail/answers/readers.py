@@ -1,0 +1,22 @@
+"""Who reads an answer, and what it may name to them. Pure."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reader:
+    """The reader of an answer.
+
+    - `sees`: whether objects of a namespace may be named
+    - `readable`: a sentence without hidden names
+    - `everything`: whether nothing is hidden
+    """
+
+    sees: Callable[[str], bool]
+    readable: Callable[[str], str]
+    everything: bool
+
+
+EVERYTHING: Final = Reader(sees=lambda _namespace: True, readable=lambda sentence: sentence, everything=True)
