@@ -204,7 +204,7 @@ async def test_a_gpu_pod_that_went_past_the_extender_is_found(shell: Shell, clie
     finally:
         await remove(client, namespace=shell.namespace)
     assert done.returncode == 1
-    (finding,) = json.loads(done.stdout)["findings"]
+    (finding,) = json.loads(done.stdout)["items"]
     assert (finding["kind"], finding["subject"]) == ("NotAllocated", f"{shell.namespace}/sneak")
 
 

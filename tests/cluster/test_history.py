@@ -64,7 +64,7 @@ async def test_a_job_that_is_deleted_at_its_end_is_in_the_lists_and_the_sums(san
     listed = await dovetail(sandbox, jobs, "gqueue", "--since", "1h")
     assert [(each["name"], each["phase"]) for each in listed] == [("brief", "Succeeded"), ("broken", "Failed")]
     (sums,) = await dovetail(sandbox, jobs, "gstats", "--by", "user")
-    assert (sums["jobs"], sums["success_rate"], sums["group"]) == (2, 0.5, brief.user)
+    assert (sums["jobs"], sums["successRate"], sums["group"]) == (2, 0.5, brief.user)
     assert (await dovetail(sandbox, jobs, "gjob", "show", "brief"))["uid"] == brief.uid
 
 

@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
+from dovetail.answers.plan import windows
 from dovetail.api.gpuquota import GPUQuota
 from dovetail.decoding import convert
 from dovetail_gateway.access.visibility import Visibility
-from dovetail_gateway.v3.plan_bounds import windows
+from dovetail_gateway.cluster.other_names import reader_of
 from tests.gateway.api_server import GatewayApiServer
 from tests.gateway.builders import make_job
 from tests.gateway.served import Face
@@ -161,5 +162,5 @@ def test_a_window_has_its_name_for_those_to_whose_namespaces_its_quota_applies(
 ) -> None:
     window = {"name": "w", "startTime": "2026-12-01T00:00:00Z", "endTime": "2026-12-02T00:00:00Z", "gpus": 2}
     quota = convert({"metadata": {"name": "q"}, "spec": spec | {"advanceReservations": [window]}}, as_type=GPUQuota)
-    (found,) = windows([quota], sees=Visibility(None if sees is None else frozenset(sees)))
+    (found,) = windows([quota], reader=reader_of(Visibility(None if sees is None else frozenset(sees))))
     assert (found.quota, found.name, found.gpus) == (("q", "w", 2) if shown else (None, None, 2))

@@ -23,7 +23,7 @@ from dovetail.audit.quota_use import DatedQuota
 from dovetail.kube.errors import Forbidden
 from dovetail.kube.queries.cluster import read_settings
 from dovetail.kube.resource_slices import list_slices
-from dovetail.query.audit import confirmed, is_final, rules_of
+from dovetail.query.audit import audit_answer, confirmed, is_final, rules_of
 from dovetail_cli.cluster.connection import Cluster, read_jobs, work
 from dovetail_cli.cluster.release import release_namespace
 from dovetail_cli.ui import output
@@ -59,9 +59,9 @@ def render(report: Report, *, form: str) -> str:
     """The report to print."""
     match form:
         case "json":
-            return output.as_json(msgspec.to_builtins(report))
+            return output.as_json(msgspec.to_builtins(audit_answer(report)))
         case "yaml":
-            return output.as_yaml(msgspec.to_builtins(report))
+            return output.as_yaml(msgspec.to_builtins(audit_answer(report)))
         case "csv":
             return output.as_csv(_rows(report), columns=COLUMNS)
         case _:

@@ -16,8 +16,8 @@ from dovetail_cli.ui.times import brief
 _GROUPS: Final[dict[str, Grouping]] = {"user": "User", "name": "Name", "project": "Project", "day": "Day"}
 # What is a number, for CSV; the counts by phase are no single one.
 NUMBERS: Final = (
-    "group", "jobs", "success_rate", "gpu_hours", "run_hours", "mean_wait_seconds", "median_wait_seconds",
-    "p95_wait_seconds", "mean_run_seconds", "mean_utilization", "peak_memory_mib",
+    "group", "jobs", "successRate", "gpuHours", "runHours", "meanWaitSeconds", "medianWaitSeconds",
+    "p95WaitSeconds", "meanRunSeconds", "meanUtilization", "peakMemoryMiB",
 )  # fmt: skip
 COLUMNS: Final = ("JOBS", "SUCCEEDED", "GPU-HOURS", "WAIT-MEAN", "WAIT-MEDIAN", "WAIT-P95", "RUN-MEAN", "UTILIZATION")
 

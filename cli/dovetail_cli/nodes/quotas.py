@@ -4,10 +4,12 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace as with_fields
 
+from dovetail.answers.quotas import QuotaGuarantee, QuotaList, QuotaMemory, QuotaRow, QuotaUse, quota_list
 from dovetail.api.gpuquota import GPUQuota
 from dovetail.api.resources import GPUQUOTAS
-from dovetail.query.quotas import QuotaGuaranteeRow, QuotaMemoryRow, QuotaRow, QuotaUseRow, choose, quota_row
+from dovetail.query.errors import NotFoundError
 from dovetail_cli.cluster.connection import Cluster, work
 from dovetail_cli.ui import output
 
@@ -18,21 +20,28 @@ MEMORY_COLUMN: Final = "MEMORY_GIB"
 MEMORY_COLUMNS: Final = ("GIB_GUARANTEED", "GIB_USED", "GIB_LENT", "GIB_BORROWED", "GIB_WAITING")
 _HOUR_SECONDS: Final = 3600
 _GIB_MIB: Final = 1024
-_NO_USE: Final = QuotaUseRow(who="", gpus=0, memory_mib=0, running_jobs=0, queued_jobs=0, gpu_seconds=0)
+_NO_USE: Final = QuotaUse(who="", gpus=0, memory_mib=0, running_jobs=0, queued_jobs=0, gpu_seconds=0)
 
 
 def show(names: Collection[str], *, form: str, kubeconfig: str | None, context: str | None) -> str:
     """The text to print. Raises `NotFoundError` for a quota that does not exist."""
 
-    async def look(cluster: Cluster) -> list[GPUQuota]:
-        return list((await cluster.client.list(GPUQUOTAS, as_type=GPUQuota)).items)
+    async def look(cluster: Cluster) -> QuotaList:
+        return quota_list((await cluster.client.list(GPUQUOTAS, as_type=GPUQuota)).items)
 
-    found = work(look, kubeconfig=kubeconfig, context=context, brief=True)
-    chosen = [quota_row(quota, quotas=found) for quota in choose(found, names=names)]
+    found = choose(work(look, kubeconfig=kubeconfig, context=context, brief=True), names=names)
     if form in {"json", "yaml"}:
-        return output.render([msgspec.to_builtins(quota) for quota in chosen], columns=(), form=form)
-    table = output.render(list(rows(in_order(chosen))), columns=columns_of(chosen), form=form)
-    return "\n".join([table, *(sentences(chosen) if form == "table" else ())])
+        return output.render(msgspec.to_builtins(found.items), columns=(), form=form)
+    table = output.render(list(rows(in_order(found.items))), columns=columns_of(found.items), form=form)
+    return "\n".join([table, *(sentences(found.items) if form == "table" else ())])
+
+
+def choose(found: QuotaList, *, names: Collection[str]) -> QuotaList:
+    """The quotas of these names, or all without names. Raises `NotFoundError`."""
+    missing = sorted(set(names) - {quota.name for quota in found.items})
+    if missing:
+        raise NotFoundError(f"no GPUQuota {', '.join(missing)}")
+    return with_fields(found, items=[quota for quota in found.items if not names or quota.name in names])
 
 
 def columns_of(quotas: Iterable[QuotaRow]) -> tuple[str, ...]:
@@ -40,7 +49,7 @@ def columns_of(quotas: Iterable[QuotaRow]) -> tuple[str, ...]:
     known = list(quotas)
     in_tree = any(quota.guarantee is not None for quota in known)
     of_memory = any(quota.guarantee is not None and quota.guarantee.memory is not None for quota in known)
-    limited = of_memory or any(quota.limits.memory_mib is not None for quota in known)
+    limited = of_memory or any(quota.memory_mib_limit is not None for quota in known)
     before = TREE_COLUMNS[:7] if in_tree else TREE_COLUMNS[:2]
     return (
         *before,
@@ -76,10 +85,10 @@ def sentences(quotas: Iterable[QuotaRow]) -> Iterator[str]:
             asked = ", ".join(f"{each.name} ({each.gpus:g} GPUs)" for each in known.would_give)
             who = f"would be asked: {asked}" if asked else "no quota borrows what it could give back"
             yield f"{quota.name} waits for {known.waiting:g} of its {_guaranteed(known)}; {who}."
-        yield from (f"{problem}." for problem in quota.problems)
+        yield from (f"{problem.message}." for problem in quota.problems)
 
 
-def _guaranteed(known: QuotaGuaranteeRow) -> str:
+def _guaranteed(known: QuotaGuarantee) -> str:
     """What a quota guarantees, in words: with memory alone, no number of GPUs."""
     if known.memory is not None and known.memory.guaranteed_mib and not known.gpus:
         return f"GPUs in {known.memory.guaranteed_mib / _GIB_MIB:g} guaranteed GiB"
@@ -95,21 +104,22 @@ def rows(quotas: Iterable[QuotaRow]) -> Iterator[dict[str, Any]]:
             yield {
                 "QUOTA": quota.name,
                 "WHO": _who(quota, use=use, is_parent=quota.name in parents),
-                **_of_tree(quota.guarantee),
-                "GPUS": _of(use.gpus, most=quota.limits.gpus),
-                MEMORY_COLUMN: _of_gib(use.memory_mib, most_mib=quota.limits.memory_mib),
-                "RUNNING": _of(use.running_jobs, most=quota.limits.running_jobs),
-                "QUEUED": _of(use.queued_jobs, most=quota.limits.queued_jobs),
+                **_of_tree(quota),
+                "GPUS": _of(use.gpus, most=quota.gpus_limit),
+                MEMORY_COLUMN: _of_gib(use.memory_mib, most_mib=quota.memory_mib_limit),
+                "RUNNING": _of(use.running_jobs, most=quota.running_jobs_limit),
+                "QUEUED": _of(use.queued_jobs, most=quota.queued_jobs_limit),
                 "SHARES": "-" if quota.shares is None else quota.shares,
                 "GPU_HOURS": "-" if quota.shares is None else f"{use.gpu_seconds / _HOUR_SECONDS:.1f}",
                 "POOLS": ",".join(quota.pools) or "any",
             }
 
 
-def _of_tree(known: QuotaGuaranteeRow | None) -> dict[str, str]:
+def _of_tree(quota: QuotaRow) -> dict[str, str]:
+    known, says = quota.guarantee, quota.guaranteed
     if known is None:
         return dict.fromkeys((*TREE_COLUMNS[2:7], *MEMORY_COLUMNS), "-")
-    scaled = "" if known.says is None or known.says <= known.gpus else f"/{known.says}"
+    scaled = "" if says is None or says <= known.gpus else f"/{says}"
     return {
         "GUARANTEED": f"{known.gpus:g}{scaled}",
         "USED": f"{known.used:g}",
@@ -120,14 +130,14 @@ def _of_tree(known: QuotaGuaranteeRow | None) -> dict[str, str]:
     }
 
 
-def _of_memory(known: QuotaMemoryRow | None) -> dict[str, str]:
+def _of_memory(known: QuotaMemory | None) -> dict[str, str]:
     if known is None:
         return dict.fromkeys(MEMORY_COLUMNS, "-")
     amounts = (known.guaranteed_mib, known.used_mib, known.lent_mib, known.borrowed_mib, known.waiting_mib)
     return {column: f"{mib / _GIB_MIB:g}" for column, mib in zip(MEMORY_COLUMNS, amounts, strict=True)}
 
 
-def _who(quota: QuotaRow, *, use: QuotaUseRow, is_parent: bool) -> str:
+def _who(quota: QuotaRow, *, use: QuotaUse, is_parent: bool) -> str:
     """The namespaces or users that the numbers are of."""
     if quota.per != "Together":
         return use.who or ("-" if not quota.uses else "(no name)")

@@ -201,10 +201,12 @@ class FindingRow(Row, frozen=True, kw_only=True):
 class Audit(Row, frozen=True, kw_only=True):
     """The proof that no device is promised beyond its capacity: it holds if there is no finding.
 
-    `items` names the findings only if you may list the GPUJobs of all namespaces; `findings` counts them.
+    `items` names the findings only if you may list the GPUJobs of all namespaces; `findings` counts them. `notes` are
+    facts worth knowing that break no promise.
     """
 
     pods: int
     devices: int
     findings: int
     items: list[FindingRow]
+    notes: list[str]

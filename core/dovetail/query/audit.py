@@ -5,6 +5,8 @@
 
 from dataclasses import replace
 
+from dovetail.answers.questions import Audit, FindingRow
+from dovetail.answers.readers import EVERYTHING, Reader
 from dovetail.audit.allocations import Report, Rules, audit
 from dovetail.audit.findings import LAGGING
 from dovetail.cluster.objects import ClusterObjects
@@ -47,3 +49,18 @@ def confirmed(first: Report, *, again: Report) -> Report:
 def proven_by(report: Report) -> Report:
     """The report without what only a later look can confirm, for a reader that looks once."""
     return replace(report, findings=tuple(found for found in report.findings if found.kind not in LAGGING))
+
+
+def audit_answer(report: Report, *, reader: Reader = EVERYTHING) -> Audit:
+    """The report for `reader`.
+
+    A finding about a device names all of its tenants, so only a reader of everything gets it.
+    """
+    shown = report.findings if reader.everything else ()
+    return Audit(
+        pods=report.pods,
+        devices=report.devices,
+        findings=len(report.findings),
+        items=[FindingRow(kind=each.kind, subject=each.subject, message=each.message) for each in shown],
+        notes=list(report.notes) if reader.everything else [],
+    )

@@ -9,6 +9,7 @@ from datetime import datetime
 
 import msgspec
 
+from dovetail.answers import Row
 from dovetail.api.gpuquota import GPUQuota
 from dovetail.api.meta import key_of
 from dovetail.cluster.objects import ClusterObjects
@@ -19,7 +20,7 @@ from dovetail.queue.quota_tree.tree import Tree
 from dovetail.queue.verdicts import Admitted
 
 
-class MemoryChange(msgspec.Struct, frozen=True, kw_only=True):
+class MemoryChange(Row, frozen=True, kw_only=True):
     """A quota's device memory in MiB: what is guaranteed now, what would be, and what is used."""
 
     before_mib: int | None
@@ -27,7 +28,7 @@ class MemoryChange(msgspec.Struct, frozen=True, kw_only=True):
     used_mib: int
 
 
-class QuotaChange(msgspec.Struct, frozen=True, kw_only=True):
+class QuotaChange(Row, frozen=True, kw_only=True):
     """One quota before and after.
 
     name    its name
@@ -41,10 +42,10 @@ class QuotaChange(msgspec.Struct, frozen=True, kw_only=True):
     before: float | None
     after: float | None
     used: float
-    memory: MemoryChange | None = None
+    memory: MemoryChange | None
 
 
-class EndedJob(msgspec.Struct, frozen=True, kw_only=True):
+class EndedJob(Row, frozen=True, kw_only=True):
     """A running job that would be ended.
 
     job     its namespace and name
@@ -57,7 +58,7 @@ class EndedJob(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
-class QuotaPlan(msgspec.Struct, frozen=True, kw_only=True):
+class QuotaPlan(Row, frozen=True, kw_only=True):
     """What changed quotas would do.
 
     quotas          all quotas of the tree before or after
@@ -73,7 +74,7 @@ class QuotaPlan(msgspec.Struct, frozen=True, kw_only=True):
     starts: list[str]
     waits: list[str]
     ends: list[EndedJob]
-    is_refused: bool = False
+    is_refused: bool
 
 
 class _Outcome(msgspec.Struct, frozen=True, kw_only=True):

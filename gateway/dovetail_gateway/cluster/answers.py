@@ -13,15 +13,16 @@ from typing import Final, TypeVar
 
 from dovetail.answers.effects import Effects
 from dovetail.answers.owners import user_of
-from dovetail.answers.questions import DryRun, Explanation
+from dovetail.answers.questions import Audit, DryRun, Explanation
+from dovetail.answers.waste import NodeFindings
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.meta import key_of
-from dovetail.audit.allocations import Report
 from dovetail.cluster.objects import ClusterObjects
+from dovetail.formats.timestamps import moment
 from dovetail.query.action_effects import effects_of
-from dovetail.query.audit import audit_of, proven_by
+from dovetail.query.audit import audit_answer, audit_of, proven_by
 from dovetail.query.doctor import nodes
-from dovetail.query.doctor.findings import Finding
+from dovetail.query.doctor.findings import node_findings
 from dovetail.query.doctor.picture import Picture
 from dovetail.query.dry_run import PreparedQueue, dry_run_on, prepare
 from dovetail.query.explain import subjects
@@ -61,7 +62,7 @@ class Answers:
         self._cache = cache
         self._release = release
         # What is wrong with nodes, by what the readers see: a check may name a tenant.
-        self._findings: OrderedDict[Visibility, tuple[Sequence[Finding], datetime]] = OrderedDict()
+        self._findings: OrderedDict[Visibility, NodeFindings] = OrderedDict()
         self._now = now
         self._secret = secrets.token_bytes(32)
         # Threads of their own: each of the event loop's would keep memory of the last answer that it computed. One more
@@ -131,33 +132,33 @@ class Answers:
         async with self._queue.slot(who.username):
             return await self._computed(compute, sees=sees, user=who.username)
 
-    async def audit(self, *, who: Identity) -> Report:
-        """The proof that nothing is promised twice, for a caller who sees everything. Raises `CrowdedError`.
+    async def audit(self, *, who: Identity, sees: Visibility) -> Audit:
+        """The proof that nothing is promised twice, about the whole cluster. Raises `CrowdedError`.
 
         Without findings that last: an answer cannot wait for them.
         """
 
-        def compute(objects: ClusterObjects, _now: datetime) -> Report:
-            return proven_by(audit_of(objects))
+        def compute(objects: ClusterObjects, _now: datetime) -> Audit:
+            return audit_answer(proven_by(audit_of(objects)), reader=reader_of(sees))
 
         async with self._queue.slot(who.username):
             return await self._computed(compute, sees=EVERYTHING, user=who.username)
 
-    async def node_findings(self, *, who: Identity, sees: Visibility) -> tuple[Sequence[Finding], datetime]:
-        """What `dovetail doctor` finds on nodes, and when that was computed: at most `_FINDINGS_SECONDS` ago.
+    async def node_findings(self, *, who: Identity, sees: Visibility) -> NodeFindings:
+        """What `dovetail doctor` finds on nodes, computed at most `_FINDINGS_SECONDS` ago.
 
         Commands of processes without an allocation are for callers who see everything. Raises `CrowdedError`.
         """
         kept = self._findings.get(sees)
-        if kept is not None and (self._now() - kept[1]).total_seconds() < _FINDINGS_SECONDS:
+        if kept is not None and (self._now() - moment(kept.as_of)).total_seconds() < _FINDINGS_SECONDS:
             return kept
 
-        def compute(objects: ClusterObjects, now: datetime) -> tuple[Sequence[Finding], datetime]:
+        def compute(objects: ClusterObjects, now: datetime) -> NodeFindings:
             reports = objects.gpunodes if sees.everything else list(map(without_commands, objects.gpunodes))
             picture = Picture.of_nodes(
                 now=now, nodes=objects.nodes, gpunodes=reports, slices=objects.slices or (), release=self._release
             )
-            return list(nodes.judge(picture, settings=objects.settings)), now
+            return node_findings(list(nodes.judge(picture, settings=objects.settings)), at=now)
 
         # Nodes name no one, so nothing else is renamed.
         only_nodes = replace(self._cache.objects(), pods=(), jobs=(), batch_jobs=None, quotas=None)

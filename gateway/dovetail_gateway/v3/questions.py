@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from dovetail.answers.questions import Audit, FindingRow
 from dovetail_gateway.access.callers import Caller
 from dovetail_gateway.access.reviews import Act, Reviews
 from dovetail_gateway.access.visibility import Visibility
@@ -57,8 +56,4 @@ class Questions:
 
     async def get_audit(self, call: Call[Nothing, Strictly, Any]) -> Answer:
         """Whether any device is promised beyond its capacity."""
-        report = await self._answers.audit(who=call.who)
-        # A finding about a device names all of its tenants.
-        shown = report.findings if call.sees.everything else ()
-        rows = [FindingRow(kind=each.kind, subject=each.subject, message=each.message) for each in shown]
-        return Answer(value=Audit(pods=report.pods, devices=report.devices, findings=len(report.findings), items=rows))
+        return Answer(value=await self._answers.audit(who=call.who, sees=call.sees))

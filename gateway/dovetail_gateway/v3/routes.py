@@ -4,7 +4,10 @@ from dovetail.answers.callers import Me
 from dovetail.answers.effects import Effects as EffectsAnswer
 from dovetail.answers.jobs import EventList, JobDetails, JobList, JobRow, Position, Removed
 from dovetail.answers.nodes import NodeRow
+from dovetail.answers.plan import PlanPage
 from dovetail.answers.questions import Audit, DryRun, Explanation
+from dovetail.answers.quotas import QuotaList
+from dovetail.answers.waste import NodeFindings, RightSizePage
 from dovetail_gateway.routing.problems import Problem
 from dovetail_gateway.routing.table import (
     READ,
@@ -31,11 +34,10 @@ from dovetail_gateway.v3.types.effects import PlannedChange
 from dovetail_gateway.v3.types.history import HistoryFilter, HistoryPage
 from dovetail_gateway.v3.types.jobs import DryRunFlag, JobChange, JobFilter, JobPath, LogQuery, NewJob
 from dovetail_gateway.v3.types.nodes import DeviceList, NodeFilter, NodeList, NodePath
-from dovetail_gateway.v3.types.plan import PlanFilter, PlanPage
+from dovetail_gateway.v3.types.plan import PlanFilter
 from dovetail_gateway.v3.types.questions import NewRequest
-from dovetail_gateway.v3.types.quotas import QuotaList
 from dovetail_gateway.v3.types.stream import Delta, Snapshot, StreamQuery
-from dovetail_gateway.v3.types.waste import NodeFindings, RightSizeFilter, RightSizePage
+from dovetail_gateway.v3.types.waste import RightSizeFilter
 from dovetail_gateway.v3.waste import Waste
 
 _JOBS = "/api/v3/jobs"

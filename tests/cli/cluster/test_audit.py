@@ -20,4 +20,4 @@ def test_a_note_stands_below_and_leaves_the_audit_clean() -> None:
 def test_json_has_findings_and_notes(notes: tuple[str, ...]) -> None:
     told = json.loads(render(Report(pods=1, devices=2, findings=(FINDING,), notes=notes), form="json"))
     row = {"kind": "NotSole", "subject": "a/0", "message": "two hold it"}
-    assert told == {"pods": 1, "devices": 2, "findings": [row], "notes": list(notes)}
+    assert told == {"pods": 1, "devices": 2, "findings": 1, "items": [row], "notes": list(notes)}

@@ -138,6 +138,7 @@ def preemption(*, victims: list[dict[str, object]], others: int) -> dict[str, ob
 MINE = {"namespace": "red", "name": "train", "number": 4, "priority": 5}
 WHY = "Resources: Need 8 GPUs, only 6 available."
 WAITS = f"It would wait at place 3. {WHY}"
+BOTH = "train (priority 5) and 2 jobs of other tenants"
 AT = "it would start in about 90 s, at 2026-01-01T12:01:30Z."
 
 
@@ -152,8 +153,7 @@ AT = "it would start in about 90 s, at 2026-01-01T12:01:30Z."
         ),
         (
             {"start": None, "preemption": preemption(victims=[MINE], others=2)},
-            f"{WAITS} train (priority 5) and 2 jobs of other tenants would be preempted for it, each with a warning "
-            f"60 s before: {AT}",
+            f"{WAITS} {BOTH} would be preempted for it, each with a warning 60 s before: {AT}",
         ),
         ({"limitsCounted": False, "outcome": "Never"}, f"It could never start here. {WHY} {BLIND}"),
         ({"outcome": "Never"}, f"It could never start here. {WHY}"),

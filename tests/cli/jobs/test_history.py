@@ -151,13 +151,13 @@ def test_nothing_is_an_empty_list_for_programs_and_a_sentence_for_people() -> No
 
 def test_programs_get_numbers() -> None:
     (told,) = json.loads(statistics.render([SUMS], asked=question("day"), form="json"))
-    assert (told["gpu_hours"], told["success_rate"], told["mean_utilization"]) == (2.0, 0.75, None)
+    assert (told["gpuHours"], told["successRate"], told["meanUtilization"]) == (2.0, 0.75, None)
 
 
 def test_csv_has_the_numbers_of_json() -> None:
     (row,) = csv.DictReader(io.StringIO(statistics.render([SUMS], asked=question("user"), form="csv")))
     told = msgspec.to_builtins(SUMS)
-    assert {key for key in told if key not in row} == {"by_phase"}
+    assert {key for key in told if key not in row} == {"byPhase"}
     assert row == {key: "" if told[key] is None else str(told[key]) for key in row}
 
 

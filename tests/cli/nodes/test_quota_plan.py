@@ -140,11 +140,12 @@ def test_a_missing_file_is_named() -> None:
 
 def test_the_plan_says_who_ends_and_who_starts() -> None:
     found = QuotaPlan(
-        quotas=[QuotaChange(name="team", before=None, after=4, used=1)],
+        quotas=[QuotaChange(name="team", before=None, after=4, used=1, memory=None)],
         contradictions=[],
         starts=["team/b"],
         waits=["idle/c"],
         ends=[EndedJob(job="idle/a", by="team/b", reason="Is ended for GPUQuota team")],
+        is_refused=False,
     )
     assert list(rows(found)) == [{"QUOTA": "team", "GUARANTEED": "-", "WOULD_BE": "4", "USED": "1"}]
     assert list(sentences(found)) == [

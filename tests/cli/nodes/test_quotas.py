@@ -1,13 +1,16 @@
 """What `dovetail quota` shows."""
 
-from dovetail.query.quotas import quota_row
-from dovetail_cli.nodes.quotas import COLUMNS, rows
+import pytest
+
+from dovetail.answers.quotas import quota_list
+from dovetail.query.errors import NotFoundError
+from dovetail_cli.nodes.quotas import COLUMNS, choose, rows
 from dovetail_cli.ui import output
-from tests.core.query.test_quotas import EACH, VISION, make_quota
+from tests.core.answers.test_quotas import EACH, VISION, make_quota
 
 
 def test_used_stands_beside_what_may_be_used() -> None:
-    assert output.render(list(rows(map(quota_row, [EACH, VISION]))), columns=COLUMNS, form="table").splitlines() == [
+    assert output.render(list(rows(quota_list([VISION, EACH]).items)), columns=COLUMNS, form="table").splitlines() == [
         "QUOTA      WHO        GPUS   RUNNING  QUEUED  SHARES  GPU_HOURS  POOLS",
         "each-user  ada        0      0/2      0       -       -          a100,t4",
         "each-user  (no name)  0      0/2      0       -       -          a100,t4",
@@ -16,10 +19,18 @@ def test_used_stands_beside_what_may_be_used() -> None:
 
 
 def test_a_quota_of_which_nothing_is_used_yet_is_shown_too() -> None:
-    (row,) = rows([quota_row(make_quota("all", limit={"gpus": 4}))])
+    (row,) = rows(quota_list([make_quota("all", limit={"gpus": 4})]).items)
     assert (row["WHO"], row["GPUS"]) == ("everybody", "0/4")
 
 
 def test_a_quota_of_its_children_alone_says_so_before_its_status_does() -> None:
     above, below = make_quota("dep"), make_quota("team", parent="dep", namespaces=["team"])
-    assert [row["WHO"] for row in rows(map(quota_row, [above, below]))] == ["its children", "team"]
+    assert [row["WHO"] for row in rows(quota_list([above, below]).items)] == ["its children", "team"]
+
+
+def test_quotas_are_chosen_by_name_and_a_missing_one_is_an_error() -> None:
+    found = quota_list([VISION, EACH])
+    assert [each.name for each in choose(found, names=["vision"]).items] == ["vision"]
+    assert choose(found, names=[]) == found
+    with pytest.raises(NotFoundError, match="no GPUQuota nlp"):
+        choose(found, names=["nlp"])

@@ -5,13 +5,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from dovetail.answers.quotas import borrowers_from
 from dovetail.api.builtin import Node
 from dovetail.api.gpunode import GPUNode
 from dovetail.api.gpuquota import GPUQuota
 from dovetail.cluster.objects import ClusterObjects
 from dovetail.config.settings import Settings
 from dovetail.names import LABEL_MANAGED
-from dovetail.query.borrowers import borrowers_from
 from dovetail.query.quota_plan import plan_quotas
 from tests.operator_.builders import NOW, at, condition, make_child, make_job, make_pod
 

@@ -7,6 +7,7 @@ import { duration, withLocalTimes } from "../../format";
 import { nodes } from "../../live/store";
 import { Command, FINISHED, Section } from "../../parts/basics";
 import { specOf } from "../../requests";
+import { startsInSeconds } from "../../parts/verdict";
 import { t } from "../../texts";
 
 interface Read {

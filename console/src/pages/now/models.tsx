@@ -79,7 +79,7 @@ function Largest({ use }: { use: ModelUse }) {
         const spec = specOf({ gpu: requestOf(use, gpus), limit: "1h" });
         const said = await post<DryRun>("/api/v3/dry-run", { namespace: chosenNamespace(), spec }, { signal: stop.signal });
         if (said.outcome === "Starts") {
-          answer.value = `${requestOf(use, gpus)}: ${said.nodes.map((each) => each.node).join(", ")}`;
+          answer.value = `${requestOf(use, gpus)}: ${(said.nodes ?? []).map((each) => each.node).join(", ")}`;
           return;
         }
       }

@@ -3,28 +3,18 @@
 from collections.abc import Mapping
 from typing import Final
 
-import msgspec
-
+from dovetail.answers import Row
 from dovetail.api.historyquery import HistorySums
 
 _HOUR_SECONDS: Final = 3600.0
 
 
-class JobStatistics(msgspec.Struct, frozen=True, kw_only=True):
-    """Sums over a group of ended jobs. None is what was not measured.
+class JobStatistics(Row, frozen=True, kw_only=True):
+    """Sums over a group of ended jobs: of a user, name, project or day, or of all if `group` is empty.
 
-    group                the user, name, project or day; empty for all jobs
-    jobs                 the number of jobs
-    by_phase             the number of jobs by phase
-    success_rate         the fraction of jobs that succeeded, from 0 to 1
-    gpu_hours            GPUs times run time, in hours; a share counts as a fraction
-    run_hours            the run time of all jobs, in hours
-    mean_wait_seconds    the mean wait from submission to start, in seconds
-    median_wait_seconds  the median wait
-    p95_wait_seconds     95 % of the jobs waited no longer
-    mean_run_seconds     the mean run time, in seconds
-    mean_utilization     the mean utilization of their devices, from 0 to 1
-    peak_memory_mib      the highest use of a device by a worker, in MiB
+    A share counts as a fraction of a GPU in `gpuHours`, which are GPUs times run time. Waits are from submission to
+    start: 95 % of the jobs waited no longer than `p95WaitSeconds`. Rates and utilization are from 0 to 1, and
+    `peakMemoryMiB` is the highest use of a device by a worker. Null is what was not measured.
     """
 
     group: str

@@ -1,0 +1,50 @@
+"""Quotas as rows."""
+
+from typing import Any
+
+import msgspec
+
+from dovetail.answers.quotas import quota_list
+from dovetail.api.gpuquota import GPUQuota
+
+
+def make_quota(name: str, *, status: dict[str, Any] | None = None, **spec: Any) -> GPUQuota:
+    return msgspec.convert({"metadata": {"name": name}, "spec": spec, "status": status or {}}, GPUQuota)
+
+
+VISION = make_quota(
+    "vision",
+    namespaces=["vision"],
+    limit={"gpus": 8, "queuedJobs": 100},
+    shares=2,
+    status={"gpus": 6.5, "runningJobs": 3, "uses": [{"who": "", "gpus": 6.5, "runningJobs": 3, "gpuSeconds": 5400}]},
+)
+EACH = make_quota(
+    "each-user",
+    per="User",
+    limit={"runningJobs": 2},
+    pools=["a100", "t4"],
+    status={"uses": [{"who": "ada"}, {"who": ""}]},
+)
+
+
+def test_programs_get_numbers_and_null_for_what_is_not_limited() -> None:
+    each, vision = msgspec.to_builtins(quota_list([VISION, EACH]))["items"]
+    assert (each["name"], each["runningJobsLimit"], each["gpusLimit"], each["pools"]) == (
+        "each-user",
+        2,
+        None,
+        ["a100", "t4"],
+    )
+    limited = ("gpus", "memoryMiB", "runningJobs", "queuedJobs")
+    assert [vision[f"{name}Limit"] for name in limited] == [8, None, None, 100]
+    assert vision["uses"] == [
+        {"who": "", "gpus": 6.5, "memoryMiB": 0, "runningJobs": 3, "queuedJobs": 0, "gpuSeconds": 5400.0}
+    ]
+
+
+def test_advance_reservations_have_their_times() -> None:
+    times = {"startTime": "2026-12-01T08:00:00Z", "endTime": "2026-12-01T18:00:00Z"}
+    quota = make_quota("course", advanceReservations=[{"name": "lab", "gpus": 4, **times}])
+    (row,) = msgspec.to_builtins(quota_list([quota]))["items"]
+    assert row["advanceReservations"] == [{"name": "lab", "gpus": 4, "pool": None, **times}]
