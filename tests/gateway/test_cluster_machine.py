@@ -15,7 +15,7 @@ from hypothesis import Phase, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from dovetail import names
-from dovetail.answers.nodes import node_row
+from dovetail.answers.node_rows import node_row
 from dovetail.api.builtin import ResourceSlice
 from dovetail.api.gpujob import GPUJob
 from dovetail.api.karpenter import NodePool

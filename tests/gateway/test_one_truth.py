@@ -10,7 +10,7 @@ import pytest
 
 from dovetail import names
 from dovetail.answers.inventory import Inventory, NodeReader, NodeUse, take
-from dovetail.answers.nodes import inventory_row
+from dovetail.answers.node_rows import inventory_row
 from dovetail.api.builtin import Node, ResourceSlice
 from dovetail.api.gpunode import GPUNode, Reshape
 from dovetail.api.meta import Condition

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from dovetail.answers.plan import windows
 from dovetail.api.gpuquota import GPUQuota
 from dovetail.decoding import convert
+from dovetail.query.plan import windows
 from dovetail_gateway.access.visibility import Visibility
 from dovetail_gateway.cluster.other_names import reader_of
 from tests.gateway.api_server import GatewayApiServer

@@ -16,11 +16,11 @@ from tests.sdk.conftest import Side, until
 async def test_the_cluster_is_read(side: Side) -> None:
     async with side.inside(side.client()) as client:
         status = await side.call(client.status)
-        nodes = await side.call(client.nodes, gpu_type="V100", min_memory_gb=16)
+        nodes = await side.all(client.nodes(model="V100"))
         me = await side.call(client.me)
     assert status.total_nodes == 2
-    assert [node.node_name for node in nodes] == ["a", "b"]
-    assert nodes[0]["available_gpus"] == 6
+    assert [node.name for node in nodes] == ["a", "b"]
+    assert sum(device["available"] for device in nodes[0]["devices"]) == 6
     assert (me.username, me.namespaces) == ("rita", ["red"])
 
 

@@ -34,10 +34,10 @@ async def answered(
     there: Callable[[], Awaitable[Call[T]]],
     url: Callable[[], Awaitable[str | None]],
 ) -> T:
-    """The answer that `here` computes from what the caller reads, or else the gateway's at `url` to the call `there`.
+    """The answer of `here`, or else that of the gateway at `url` to the call `there`.
 
-    Both have the same type and say the same, but for names that the gateway hides. Raises `UnansweredError`, and what
-    `ask` raises.
+    `here` computes it from what the caller reads. Both have the same type and say the same, but for names that the
+    gateway hides. Raises `UnansweredError`, and what `ask` raises.
     """
     try:
         return await here()

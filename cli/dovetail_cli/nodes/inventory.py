@@ -11,9 +11,8 @@ import msgspec
 from dovetail import names
 from dovetail.answers import job_uses
 from dovetail.answers.inventory import DeviceUse, Inventory, NodeReader, NodeUse, enforcing, take
+from dovetail.answers.node_rows import inventory_row, tenant_counts
 from dovetail.answers.node_text import memory_text, power_text, temperature_text, utilization_text
-from dovetail.answers.nodes import inventory_row
-from dovetail.answers.tenants import tenant_counts
 from dovetail.api.builtin import Node, Pod
 from dovetail.api.gpunode import GPUNode
 from dovetail.api.resources import GPUNODES, NODES, PODS

@@ -9,7 +9,7 @@ from dovetail import names
 from dovetail.api.gpuquota import KIND, GPUAmounts, GPUQuota, Per, PreemptionPolicy
 from dovetail.api.resources import GPUQUOTAS
 from dovetail.decoding import convert
-from dovetail.jobs.quota_parents import circle_of
+from dovetail.queue.quota_tree.parents import circle_of
 from dovetail.queue.quota_tree.tree_builder import tree_of
 from dovetail_cli.cluster.connection import Cluster, work
 from dovetail_cli.nodes.quota_plan import problem_of

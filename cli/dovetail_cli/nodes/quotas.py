@@ -6,10 +6,11 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace as with_fields
 
-from dovetail.answers.quotas import QuotaGuarantee, QuotaList, QuotaMemory, QuotaRow, QuotaUse, quota_list
+from dovetail.answers.quotas import QuotaGuarantee, QuotaList, QuotaMemory, QuotaRow, QuotaUse
 from dovetail.api.gpuquota import GPUQuota
 from dovetail.api.resources import GPUQUOTAS
 from dovetail.query.errors import NotFoundError
+from dovetail.query.quotas import quota_list
 from dovetail_cli.cluster.connection import Cluster, work
 from dovetail_cli.ui import output
 

@@ -9,9 +9,9 @@ import msgspec
 
 from dovetail import names
 from dovetail.answers.inventory import DeviceUse, Holder, Inventory
+from dovetail.answers.node_rows import tenant_counts, totals
 from dovetail.answers.node_text import NONE, memory_text, power_text, temperature_text, utilization_text
-from dovetail.answers.nodes import Totals, totals
-from dovetail.answers.tenants import tenant_counts
+from dovetail.answers.nodes import Totals
 from dovetail.api.gpujob import GPUJob
 from dovetail.gpu.request import WHOLE_MILLI
 from dovetail.query.nodes.overview import job_counts, overview

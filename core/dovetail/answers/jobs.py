@@ -23,6 +23,7 @@ from dovetail.api.gpujob import (
     GPUJobStatus,
     Phase,
 )
+from dovetail.api.historyquery import JobRecord
 from dovetail.api.meta import find_condition
 from dovetail.formats.timestamps import after, moment, timestamp
 from dovetail.jobs.display_name import display_name
@@ -119,6 +120,13 @@ class JobList(Row, frozen=True, kw_only=True):
     items: list[JobRow]
     next: str | None
     total: int
+
+
+class HistoryPage(Row, frozen=True, kw_only=True):
+    """A page of jobs that have ended, the latest end first. `next` is the cursor of the next page."""
+
+    items: list[JobRecord]
+    next: str | None
 
 
 class JobDetails(Row, frozen=True, kw_only=True):

@@ -19,6 +19,11 @@ Taint = Literal["", "Strangers"]
 Ratio = Annotated[float, Meta(ge=0, le=1)]
 Mib = Annotated[int, Meta(ge=0)]
 NumaNode = Annotated[int, Meta(ge=0)]
+# Why a device takes no new work, in the order in which causes are reported: what must be repaired first comes first.
+Cause = Literal[
+    "NodeGone", "NodeNotReady", "ServedTwice", "NotManaged", "NodeCordoned", "NodeDrained", "DriverUnreadable",
+    "Unhealthy", "Reshaping", "Cordoned", "Strangers",
+]  # fmt: skip
 
 
 class TenantLimits(Described, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ import msgspec
 
 from dovetail.answers.inventory import NodeUse
 from dovetail.answers.jobs import JobRow, job_row
-from dovetail.answers.nodes import node_row
+from dovetail.answers.node_rows import node_row
 from dovetail_gateway.access.visibility import Visibility
 from dovetail_gateway.cluster.cache import ClusterCache
 from dovetail_gateway.v3.types.stream import Delta, GoneJob, Snapshot

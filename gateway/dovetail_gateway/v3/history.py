@@ -2,13 +2,14 @@
 
 from typing import Any, Final
 
+from dovetail.answers.jobs import HistoryPage
 from dovetail.api.historyquery import HistoryQuerySpec
 from dovetail.kube.queries.history import RefusedQueryError, UnansweredError, ask
 from dovetail_gateway.access.callers import Clients
 from dovetail_gateway.routing.problems import RequestFailedError
 from dovetail_gateway.routing.table import Answer, Call, Nothing
 from dovetail_gateway.v3.times import check_time
-from dovetail_gateway.v3.types.history import HistoryFilter, HistoryPage
+from dovetail_gateway.v3.types.history import HistoryFilter
 
 # Below the limit of every answer, so that the sentence says what is missing.
 SECONDS: Final = 20.0

@@ -4,15 +4,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from dovetail.answers.inventory import NodeUse
-from dovetail.answers.nodes import device_rows, node_row
-from dovetail.answers.quotas import quota_list
+from dovetail.answers.node_rows import device_rows, node_row
+from dovetail.answers.nodes import DeviceList, NodeList
 from dovetail.gpu.models import normalise
+from dovetail.query.quotas import quota_list
 from dovetail_gateway.cluster.cache import ClusterCache
 from dovetail_gateway.cluster.other_names import reader_of
 from dovetail_gateway.routing.problems import RequestFailedError
 from dovetail_gateway.routing.table import Answer, Call, Nothing, Strictly
 from dovetail_gateway.v3.paging import page
-from dovetail_gateway.v3.types.nodes import DeviceList, NodeFilter, NodeList, NodePath
+from dovetail_gateway.v3.types.nodes import NodeFilter, NodePath
 
 
 class Nodes:

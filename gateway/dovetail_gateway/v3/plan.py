@@ -2,8 +2,9 @@
 
 from typing import Any
 
-from dovetail.answers.plan import PlanPage, drains, has_room_kept, kept_rooms, plan_rows, windows
+from dovetail.answers.plan import PlanPage
 from dovetail.api.gpujob import is_finished
+from dovetail.query.plan import drains, has_room_kept, kept_rooms, plan_rows, windows
 from dovetail_gateway.cluster.cache import ClusterCache
 from dovetail_gateway.cluster.other_names import reader_of
 from dovetail_gateway.routing.table import Answer, Call, Nothing
@@ -29,7 +30,9 @@ class Plan:
         }
         chosen, following = page(sorted(rows), cursor=call.query.cursor, limit=call.query.limit)
         is_first = not call.query.cursor
-        drained = drains(self._cache.node_uses(), rules=self._cache.settings.drain) if is_first else ()
+        drained = (
+            drains(self._cache.node_uses(), restarts=self._cache.settings.drain.action == "Restart") if is_first else ()
+        )
         return Answer(
             value=PlanPage(
                 items=[rows[key] for key in chosen],

@@ -2,8 +2,8 @@
 
 from dovetail.answers.callers import Me
 from dovetail.answers.effects import Effects as EffectsAnswer
-from dovetail.answers.jobs import EventList, JobDetails, JobList, JobRow, Position, Removed
-from dovetail.answers.nodes import NodeRow
+from dovetail.answers.jobs import EventList, HistoryPage, JobDetails, JobList, JobRow, Position, Removed
+from dovetail.answers.nodes import DeviceList, NodeList, NodeRow
 from dovetail.answers.plan import PlanPage
 from dovetail.answers.questions import Audit, DryRun, Explanation
 from dovetail.answers.quotas import QuotaList
@@ -31,9 +31,9 @@ from dovetail_gateway.v3.plan import Plan
 from dovetail_gateway.v3.questions import Questions
 from dovetail_gateway.v3.snapshots import Snapshots
 from dovetail_gateway.v3.types.effects import PlannedChange
-from dovetail_gateway.v3.types.history import HistoryFilter, HistoryPage
+from dovetail_gateway.v3.types.history import HistoryFilter
 from dovetail_gateway.v3.types.jobs import DryRunFlag, JobChange, JobFilter, JobPath, LogQuery, NewJob
-from dovetail_gateway.v3.types.nodes import DeviceList, NodeFilter, NodeList, NodePath
+from dovetail_gateway.v3.types.nodes import NodeFilter, NodePath
 from dovetail_gateway.v3.types.plan import PlanFilter
 from dovetail_gateway.v3.types.questions import NewRequest
 from dovetail_gateway.v3.types.stream import Delta, Snapshot, StreamQuery

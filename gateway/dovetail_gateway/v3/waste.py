@@ -2,7 +2,8 @@
 
 from typing import Any, Final
 
-from dovetail.answers.waste import RightSizePage, RightSizeRow, right_sizes
+from dovetail.answers.waste import RightSizePage, RightSizeRow
+from dovetail.query.right_sizes import right_sizes
 from dovetail_gateway.cluster.answers import Answers
 from dovetail_gateway.cluster.cache import ClusterCache
 from dovetail_gateway.routing.table import Answer, Call, Nothing, Strictly

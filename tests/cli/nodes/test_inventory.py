@@ -7,7 +7,7 @@ import pytest
 
 from dovetail import names
 from dovetail.answers.inventory import Inventory, take
-from dovetail.answers.nodes import inventory_row
+from dovetail.answers.node_rows import inventory_row
 from dovetail.api.builtin import Pod
 from dovetail.api.gpunode import Enforcement, GPUNode
 from dovetail_cli.nodes import inventory

@@ -2,11 +2,11 @@
 
 import pytest
 
-from dovetail.answers.quotas import quota_list
 from dovetail.query.errors import NotFoundError
+from dovetail.query.quotas import quota_list
 from dovetail_cli.nodes.quotas import COLUMNS, choose, rows
 from dovetail_cli.ui import output
-from tests.core.answers.test_quotas import EACH, VISION, make_quota
+from tests.core.query.test_quotas import EACH, VISION, make_quota
 
 
 def test_used_stands_beside_what_may_be_used() -> None:

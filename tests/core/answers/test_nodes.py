@@ -6,8 +6,8 @@ import pytest
 from dovetail import names
 from dovetail.answers.inventory import Inventory, take
 from dovetail.answers.job_uses import available, job_uses
-from dovetail.answers.nodes import inventory_row, totals
-from dovetail.answers.tenants import TenantCounts, tenant_counts
+from dovetail.answers.node_rows import inventory_row, tenant_counts, totals
+from dovetail.answers.nodes import TenantCounts
 from dovetail.api.builtin import Pod
 from dovetail.api.gpunode import Assignment
 from dovetail.pods.allocation import allocation_in, annotations_of

@@ -5,7 +5,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from dovetail.answers.quotas import borrowers_from
 from dovetail.api.builtin import Node
 from dovetail.api.gpunode import GPUNode
 from dovetail.api.gpuquota import GPUQuota
@@ -13,6 +12,7 @@ from dovetail.cluster.objects import ClusterObjects
 from dovetail.config.settings import Settings
 from dovetail.names import LABEL_MANAGED
 from dovetail.query.quota_plan import plan_quotas
+from dovetail.query.quotas import borrowers_from
 from tests.operator_.builders import NOW, at, condition, make_child, make_job, make_pod
 
 

@@ -9,9 +9,10 @@ import numpy as np
 from dovetail.answers.explain.answer import Change, ChangeKind
 from dovetail.answers.explain.question import KEY, Question
 from dovetail.answers.explain.what_if import Trial, needed
+from dovetail.api.gpunode import Cause
 from dovetail.engine.filter.fit import Judgement
 from dovetail.engine.ledger.ledger import Ledger
-from dovetail.engine.model.availability import BLOCKING, BROKEN, Cause, first_of, without
+from dovetail.engine.model.availability import BLOCKING, BROKEN, first_of, without
 from dovetail.engine.model.inventory import DeviceFacts, NodeFacts
 
 TRIED_NODES: Final = 16

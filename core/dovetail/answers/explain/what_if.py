@@ -7,11 +7,12 @@ from typing import TypeVar
 import numpy as np
 
 from dovetail.answers.explain.question import KEY, Question
+from dovetail.api.gpunode import Cause
 from dovetail.engine.filter.fit import Fit, check
 from dovetail.engine.gang.placement import place
 from dovetail.engine.gang.shortage import Shortage
 from dovetail.engine.ledger.ledger import Ledger
-from dovetail.engine.model.availability import BLOCKING, Cause, without
+from dovetail.engine.model.availability import BLOCKING, without
 from dovetail.engine.model.claims import Claim
 from dovetail.engine.model.inventory import DeviceFacts
 from dovetail.engine.score.fragmentation_term import BestFit

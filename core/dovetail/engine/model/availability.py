@@ -2,13 +2,10 @@
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import Final, Literal, get_args
+from typing import Final, get_args
 
-# In the order in which they are reported: what must be repaired first comes first.
-Cause = Literal[
-    "NodeGone", "NodeNotReady", "ServedTwice", "NotManaged", "NodeCordoned", "NodeDrained", "DriverUnreadable",
-    "Unhealthy", "Reshaping", "Cordoned", "Strangers",
-]  # fmt: skip
+from dovetail.api.gpunode import Cause
+
 _ORDER: Final = {cause: at for at, cause in enumerate(get_args(Cause))}
 
 OF_NODE: Final[frozenset[Cause]] = frozenset(

@@ -8,7 +8,7 @@ from typing import Final, Literal, get_args
 from dovetail.answers.waste import NodeFinding, NodeFindings
 from dovetail.formats.timestamps import timestamp
 
-# So many findings, and so many nodes of each, are told at once.
+# So many findings, and so many nodes of each, are in one answer.
 _MOST_FINDINGS: Final = 100
 _MOST_NODES: Final = 8
 

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from dovetail.answers.inventory import NodeUse
-from dovetail.answers.tenants import tenant_counts
+from dovetail.answers.node_rows import tenant_counts
 from dovetail.api.builtin import Node
 from dovetail.api.gpunode import GPUNode
 from dovetail.cluster.availability import unreadable

@@ -5,7 +5,8 @@ from datetime import datetime
 
 from dovetail.answers import Row
 from dovetail.answers.inventory import Inventory
-from dovetail.answers.nodes import InventoryRow, inventory_row
+from dovetail.answers.node_rows import inventory_row
+from dovetail.answers.nodes import InventoryRow
 from dovetail.api.gpujob import GPUJob
 from dovetail.formats.timestamps import timestamp
 from dovetail.query.jobs.states import short_state

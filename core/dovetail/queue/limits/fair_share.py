@@ -12,8 +12,8 @@ from datetime import datetime
 from typing import Final
 
 from dovetail.api.gpuquota import GPUQuota
-from dovetail.jobs.quota_parents import acts_as_parent_alone, ancestors_of
 from dovetail.queue.limits.subjects import Subject, binding, specificity, subject_name
+from dovetail.queue.quota_tree.parents import acts_as_parent_alone, ancestors_of
 from dovetail.queue.quota_tree.tree import is_in_tree
 
 # The name of a quota, and the name that it counts the subject as.

@@ -9,12 +9,12 @@ from dovetail.engine.ledger.ledger import Ledger
 from dovetail.engine.ledger.partitions import instances_milli
 from dovetail.gpu.models import normalise
 from dovetail.gpu.request import WHOLE_MILLI
-from dovetail.jobs.quota_parents import acts_as_parent_alone
 from dovetail.queue.limits.device_memory import cluster_memory_mib
 from dovetail.queue.limits.fair_share import Account
 from dovetail.queue.limits.quota_usage import Counted, Kind
 from dovetail.queue.limits.subjects import Subject, binds, specificity
 from dovetail.queue.quota_tree.loans import Charge, Loans
+from dovetail.queue.quota_tree.parents import acts_as_parent_alone
 from dovetail.queue.quota_tree.resources import GPUS, MEMORY
 from dovetail.queue.quota_tree.tree import Capacity, Tree, is_in_tree
 from dovetail.queue.quota_tree.tree_builder import tree_of

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from dovetail.api.gpuquota import GPUQuota, GPUQuotaSpec
-from dovetail.jobs.quota_parents import acts_as_parent_alone, ancestors_of
+from dovetail.queue.quota_tree.parents import acts_as_parent_alone, ancestors_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

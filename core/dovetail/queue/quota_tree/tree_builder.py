@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dovetail.api.gpuquota import GPUAmounts, GPUQuota
-from dovetail.jobs.quota_parents import circle_of
+from dovetail.queue.quota_tree.parents import circle_of
 from dovetail.queue.quota_tree.resources import (
     GPUS,
     MEMORY,

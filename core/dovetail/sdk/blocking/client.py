@@ -5,10 +5,15 @@ import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from dovetail.answers.callers import Me
-from dovetail.answers.questions import DryRun
+from dovetail.answers.nodes import NodeRow
+from dovetail.answers.plan import PlanRow
+from dovetail.answers.questions import Audit, DryRun
+from dovetail.answers.quotas import QuotaRow
+from dovetail.answers.waste import NodeFindings, RightSizeRow
+from dovetail.api.historyquery import JobRecord
 from dovetail.sdk import specs
 from dovetail.sdk.blocking.allocations import LEASE_SECONDS, Allocation
 from dovetail.sdk.blocking.jobs import Job
@@ -17,9 +22,11 @@ from dovetail.sdk.calls import v1, v3
 from dovetail.sdk.calls.call import Call
 from dovetail.sdk.connection import Token, connection
 from dovetail.sdk.progress import Progress
-from dovetail.sdk.types import NodeRow, Status
+from dovetail.sdk.types import Status
 
 T = TypeVar("T")
+# So many rows are asked for at once.
+_PAGE: Final = 200
 
 
 class Client:
@@ -123,7 +130,7 @@ class Client:
         cursor: str | None = ""
         while cursor is not None:
             page = self._transport.send(
-                v3.jobs(namespace=namespace, phase=phase, user=user, unfinished=unfinished, limit=200, cursor=cursor)
+                v3.jobs(namespace=namespace, phase=phase, user=user, unfinished=unfinished, limit=_PAGE, cursor=cursor)
             )
             for row in page.items:
                 yield Job(row, transport=self._transport)
@@ -140,9 +147,63 @@ class Client:
         """The cluster in numbers. Raises `DovetailError`."""
         return self._transport.send(v1.status())
 
-    def nodes(self, *, gpu_type: str | None = None, min_memory_gb: float | None = None) -> list[NodeRow]:
-        """The nodes with GPUs of a type and a nominal size. Raises `DovetailError`."""
-        return self._transport.send(v1.nodes(gpu_type=gpu_type, min_memory_gb=min_memory_gb))
+    def nodes(self, *, model: str | None = None) -> Iterator[NodeRow]:
+        """The nodes with GPUs, or those with GPUs of a model, and their devices. Raises `DovetailError`."""
+        cursor: str | None = ""
+        while cursor is not None:
+            page = self._transport.send(v3.nodes(model=model, limit=_PAGE, cursor=cursor))
+            for row in page.items:
+                yield row
+            cursor = page.next
+
+    def quotas(self) -> list[QuotaRow]:
+        """The quotas of your namespaces, and what is used of them. Raises `DovetailError`."""
+        return (self._transport.send(v3.quotas())).items
+
+    def plan(self, *, namespace: str | None = None, bounded: bool = False) -> Iterator[PlanRow]:
+        """Since when jobs run, and when the others are estimated to start, by start. Raises `DovetailError`.
+
+        With `bounded`, only jobs with planned nodes, that fill a gap, or whose pods will end.
+        """
+        cursor: str | None = ""
+        while cursor is not None:
+            asked = v3.plan(namespace=namespace, bounded=bounded, limit=_PAGE, cursor=cursor)
+            page = self._transport.send(asked)
+            for row in page.items:
+                yield row
+            cursor = page.next
+
+    def right_sizes(self, *, namespace: str | None = None) -> Iterator[RightSizeRow]:
+        """What jobs should request by what they used, those that save the most GPUs first. Raises `DovetailError`."""
+        cursor: str | None = ""
+        while cursor is not None:
+            page = self._transport.send(v3.right_sizes(namespace=namespace, limit=_PAGE, cursor=cursor))
+            for row in page.items:
+                yield row
+            cursor = page.next
+
+    def findings(self) -> NodeFindings:
+        """What is wrong with nodes. Raises `DovetailError`."""
+        return self._transport.send(v3.findings())
+
+    def audit(self) -> Audit:
+        """The proof that no device is promised beyond its capacity. Raises `DovetailError`."""
+        return self._transport.send(v3.audit())
+
+    def history(
+        self, *, namespace: str | None = None, since: str | None = None, until: str | None = None
+    ) -> Iterator[JobRecord]:
+        """The jobs of a namespace that have ended, the latest end first. Raises `DovetailError`.
+
+        `since` and `until` bound the end; both are times such as 2026-01-31T18:00:00Z.
+        """
+        cursor: str | None = ""
+        while cursor is not None:
+            asked = v3.history(namespace or self._namespace, since=since, until=until, limit=_PAGE, cursor=cursor)
+            page = self._transport.send(asked)
+            for row in page.items:
+                yield row
+            cursor = page.next
 
     def me(self) -> Me:
         """Who the API server says you are. Raises `DovetailError`."""

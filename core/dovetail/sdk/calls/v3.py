@@ -5,8 +5,12 @@ from typing import Any, Final
 
 from dovetail.answers.callers import Me
 from dovetail.answers.effects import Effects
-from dovetail.answers.jobs import EventList, JobDetails, JobList, JobRow, Removed
-from dovetail.answers.questions import DryRun, Explanation
+from dovetail.answers.jobs import EventList, HistoryPage, JobDetails, JobList, JobRow, Removed
+from dovetail.answers.nodes import NodeList
+from dovetail.answers.plan import PlanPage
+from dovetail.answers.questions import Audit, DryRun, Explanation
+from dovetail.answers.quotas import QuotaList
+from dovetail.answers.waste import NodeFindings, RightSizePage
 from dovetail.sdk.calls.call import Call, query, segment
 
 _JOBS: Final = "/api/v3/jobs"
@@ -81,6 +85,45 @@ def effects(namespace: str, *, name: str, body: Mapping[str, Any]) -> Call[Effec
 def dry_run(namespace: str, *, spec: Mapping[str, Any]) -> Call[DryRun]:
     """Where and when a job would start."""
     return Call(method="POST", path="/api/v3/dry-run", as_type=DryRun, body={"namespace": namespace, "spec": spec})
+
+
+def nodes(*, model: str | None, limit: int, cursor: str) -> Call[NodeList]:
+    """A page of the nodes with GPUs."""
+    asked = query(model=model, limit=limit, cursor=cursor or None)
+    return Call(method="GET", path="/api/v3/nodes", as_type=NodeList, query=asked)
+
+
+def quotas() -> Call[QuotaList]:
+    """The quotas of your namespaces."""
+    return Call(method="GET", path="/api/v3/quotas", as_type=QuotaList)
+
+
+def plan(*, namespace: str | None, bounded: bool, limit: int, cursor: str) -> Call[PlanPage]:
+    """A page of the plan."""
+    asked = query(namespace=namespace, bounded=bounded or None, limit=limit, cursor=cursor or None)
+    return Call(method="GET", path="/api/v3/plan", as_type=PlanPage, query=asked)
+
+
+def right_sizes(*, namespace: str | None, limit: int, cursor: str) -> Call[RightSizePage]:
+    """A page of right sizes."""
+    asked = query(namespace=namespace, limit=limit, cursor=cursor or None)
+    return Call(method="GET", path="/api/v3/right-sizes", as_type=RightSizePage, query=asked)
+
+
+def findings() -> Call[NodeFindings]:
+    """What is wrong with nodes."""
+    return Call(method="GET", path="/api/v3/findings", as_type=NodeFindings)
+
+
+def audit() -> Call[Audit]:
+    """The proof that no device is promised beyond its capacity."""
+    return Call(method="GET", path="/api/v3/audit", as_type=Audit)
+
+
+def history(namespace: str, *, since: str | None, until: str | None, limit: int, cursor: str) -> Call[HistoryPage]:
+    """A page of the jobs of a namespace that have ended."""
+    asked = query(namespace=namespace, since=since, until=until, limit=limit, cursor=cursor or None)
+    return Call(method="GET", path="/api/v3/history", as_type=HistoryPage, query=asked)
 
 
 def _path(namespace: str, *, name: str) -> str:

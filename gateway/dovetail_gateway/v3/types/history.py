@@ -5,8 +5,8 @@ from typing import Annotated
 from msgspec import Meta
 
 from dovetail.api.gpujob import Phase
-from dovetail.api.historyquery import JobRecord, Moment
-from dovetail_gateway.v3.types.common import Input, Limit, NamespaceName, Row
+from dovetail.api.historyquery import Moment
+from dovetail_gateway.v3.types.common import Input, Limit, NamespaceName
 
 
 class HistoryFilter(Input, frozen=True, kw_only=True):
@@ -24,10 +24,3 @@ class HistoryFilter(Input, frozen=True, kw_only=True):
     phase: Annotated[Phase | None, Meta(description="Only jobs that ended in this phase.")] = None
     limit: Limit = 100
     cursor: Annotated[str, Meta(max_length=128, description="`next` of the page before.")] = ""
-
-
-class HistoryPage(Row, frozen=True, kw_only=True):
-    """A page of jobs that have ended, the latest end first. `next` is the cursor of the next page."""
-
-    items: list[JobRecord]
-    next: str | None

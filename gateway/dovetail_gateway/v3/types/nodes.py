@@ -4,8 +4,6 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from dovetail.answers import Row
-from dovetail.answers.nodes import DeviceRow, NodeRow
 from dovetail_gateway.routing.table import Strictly
 from dovetail_gateway.v3.types.common import Cursor, Input, Limit, ObjectName
 
@@ -24,18 +22,3 @@ class NodeFilter(Input, frozen=True, kw_only=True):
     ] = None
     limit: Limit = 100
     cursor: Cursor = ""
-
-
-class NodeList(Row, frozen=True, kw_only=True):
-    """A page of nodes."""
-
-    items: list[NodeRow]
-    next: str | None
-    total: int
-
-
-class DeviceList(Row, frozen=True, kw_only=True):
-    """The devices of a page of nodes."""
-
-    items: list[DeviceRow]
-    next: str | None

@@ -4,8 +4,8 @@ from typing import Any
 
 import msgspec
 
-from dovetail.answers.quotas import quota_list
 from dovetail.api.gpuquota import GPUQuota
+from dovetail.query.quotas import quota_list
 
 
 def make_quota(name: str, *, status: dict[str, Any] | None = None, **spec: Any) -> GPUQuota:
