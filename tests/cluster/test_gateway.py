@@ -1,6 +1,7 @@
 """The gateway in front of a real API server: what each kind of user sees, does and cannot see."""
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
@@ -111,6 +112,10 @@ async def test_the_commands_ask_the_gateway_for_who_may_not_list_everything(
     assert (code, "waits" in said, "What would have to change" in said) == (0, True, True), said
     code, said = await run("explain", "job", "mine")
     assert (code, "dovetail config set gateway URL" in said) == (1, True), said
+    code, said = await run("quota")
+    assert (code, "dovetail config set gateway URL" in said) == (1, True), said
+    code, said = await run("quota", "-o", "json", gateway=gateway.url)
+    assert (code, json.loads(said)) == (0, []), said
     async with asyncio.timeout(PATIENCE_SECONDS):
         # Jobs of earlier tests may still be leaving the node.
         while "It would start now on a100-0 (2 GPUs)." not in said:

@@ -190,3 +190,26 @@ async def test_the_blocking_client_works_inside_a_running_loop(gateway: Face) ->
             return client.me().username
 
     assert await asyncio.to_thread(asyncio.run, in_a_notebook()) == "rita"
+
+
+async def test_what_the_gateway_lists_has_the_types_of_its_answers(api: GatewayApiServer, side: Side) -> None:
+    api.put("gpuquotas", {"metadata": {"name": "team"}, "spec": {"namespaces": ["red"], "limit": {"gpus": 4}}})
+    runs = {"phase": "Running", "number": 9, "startTime": "2026-11-01T10:00:00Z", "nodes": ["a"]}
+    api.put("gpujobs", make_job("runs", namespace="red", number=9, status=runs))
+    async with side.inside(side.client()) as client:
+        (quota,) = await side.call(client.quotas)
+        plan = await side.all(client.plan(namespace="red"))
+        sizes = await side.all(client.right_sizes())
+        findings = await side.call(client.findings)
+        proof = await side.call(client.audit)
+    assert (quota.name, quota.gpus_limit) == ("team", 4.0)
+    assert [(row.name, row.starts_at) for row in plan] == [("runs", "2026-11-01T10:00:00Z")]
+    assert (sizes, findings.total, proof.findings, proof.devices) == ([], len(findings.items), 0, 16)
+
+
+async def test_the_history_is_of_the_client_s_namespace(side: Side) -> None:
+    async with side.inside(side.client()) as client:
+        records = await side.all(client.history(since="2026-01-01T00:00:00Z"))
+        with pytest.raises(errors.InvalidError, match="since"):
+            await side.all(client.history(since="2026-13-01T00:00:00Z"))
+    assert {record.namespace for record in records} <= {"red"}

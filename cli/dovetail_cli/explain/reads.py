@@ -21,7 +21,7 @@ from dovetail_cli.cluster import gateway as gateways
 from dovetail_cli.cluster import snapshot
 from dovetail_cli.cluster.connection import Cluster, work
 from dovetail_cli.jobs import details
-from dovetail_cli.submit.profiles.effective import effective
+from dovetail_cli.submit.profiles.effective import gateway_of
 from dovetail_cli.ui import times
 from dovetail_cli.ui.errors import MissingError
 from dovetail_cli.ui.progress import patiently
@@ -54,10 +54,12 @@ def explain_job(
             job = await details.find(cluster, wanted=wanted)
             return v3.explain(job.metadata.namespace, name=job.metadata.name)
 
-        async def url() -> str | None:
-            return gateways.address(gateway, profile=(await effective(cluster)).profile.gateway)
-
-        return await gateways.answered(cluster, here=lambda: _explained(cluster, find=find), there=there, url=url)
+        return await gateways.answered(
+            cluster,
+            here=lambda: _explained(cluster, find=find),
+            there=there,
+            url=lambda: gateway_of(cluster, option=gateway),
+        )
 
     return work(task, kubeconfig=kubeconfig, context=context, namespace=namespace)
 

@@ -11,7 +11,11 @@ from dovetail.api.gpuquota import GPUQuota
 from dovetail.api.resources import GPUQUOTAS
 from dovetail.query.errors import NotFoundError
 from dovetail.query.quotas import quota_list
+from dovetail.sdk.calls import v3
+from dovetail.sdk.calls.call import Call
+from dovetail_cli.cluster import gateway as gateways
 from dovetail_cli.cluster.connection import Cluster, work
+from dovetail_cli.submit.profiles.effective import gateway_of
 from dovetail_cli.ui import output
 
 COLUMNS: Final = ("QUOTA", "WHO", "GPUS", "RUNNING", "QUEUED", "SHARES", "GPU_HOURS", "POOLS")
@@ -28,7 +32,13 @@ def show(names: Collection[str], *, form: str, kubeconfig: str | None, context: 
     """The text to print. Raises `NotFoundError` for a quota that does not exist."""
 
     async def look(cluster: Cluster) -> QuotaList:
-        return quota_list((await cluster.client.list(GPUQUOTAS, as_type=GPUQuota)).items)
+        async def here() -> QuotaList:
+            return quota_list((await cluster.client.list(GPUQUOTAS, as_type=GPUQuota)).items)
+
+        async def there() -> Call[QuotaList]:
+            return v3.quotas()
+
+        return await gateways.answered(cluster, here=here, there=there, url=lambda: gateway_of(cluster))
 
     found = choose(work(look, kubeconfig=kubeconfig, context=context, brief=True), names=names)
     if form in {"json", "yaml"}:

@@ -11,7 +11,7 @@ from dovetail_cli.cluster.connection import Cluster, work
 from dovetail_cli.submit import attachments, config_file, create, manifest, on_cluster, scripts
 from dovetail_cli.submit import dependencies as depending
 from dovetail_cli.submit import local as local_node
-from dovetail_cli.submit.profiles.effective import effective
+from dovetail_cli.submit.profiles.effective import gateway_of
 from dovetail_cli.ui import output
 from dovetail_cli.ui.errors import MissingError, UsageError
 
@@ -161,11 +161,10 @@ async def _foretold(job: GPUJob, *, profile: str | None, cluster: Cluster) -> st
     async def there() -> Call[DryRun]:
         return v3.dry_run(cluster.namespace, spec=create.as_manifest(job)["spec"])
 
-    async def url() -> str | None:
-        return gateways.address(None, profile=(await effective(cluster, name=profile)).profile.gateway)
-
     try:
-        found = await gateways.answered(cluster, here=here, there=there, url=url)
+        found = await gateways.answered(
+            cluster, here=here, there=there, url=lambda: gateway_of(cluster, profile=profile)
+        )
     except gateways.UnansweredError:
         return _UNSAID
     return in_words(found, namespace=cluster.namespace, now=times.utc_now())

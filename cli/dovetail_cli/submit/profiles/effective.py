@@ -6,6 +6,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from dovetail_cli.cluster import gateway as gateways
 from dovetail_cli.cluster.connection import Cluster
 from dovetail_cli.submit.profiles import namespace_defaults, user_file
 from dovetail_cli.submit.profiles.profile import KEYS, Profile, attribute, encode, over
@@ -51,3 +52,8 @@ async def effective(cluster: Cluster, *, name: str | None = None) -> Effective:
         sources[key] = f"{sources[key]} and {theirs}" if merged else sources.get(key, theirs)
     ordered = {key: sources[key] for key in KEYS if key in sources}
     return Effective(name=own.name, profile=over(own.profile, second=defaults), sources=ordered)
+
+
+async def gateway_of(cluster: Cluster, *, option: str | None = None, profile: str | None = None) -> str | None:
+    """The URL of the cluster's gateway: of the option, the environment, or the profile; None if none names it."""
+    return gateways.address(option, profile=(await effective(cluster, name=profile)).profile.gateway)
