@@ -55,5 +55,5 @@ async def effective(cluster: Cluster, *, name: str | None = None) -> Effective:
 
 
 async def gateway_of(cluster: Cluster, *, option: str | None = None, profile: str | None = None) -> str | None:
-    """The URL of the cluster's gateway: of the option, the environment, or the profile; None if none names it."""
+    """The URL of the cluster's gateway, if the option, the environment or the profile names it."""
     return gateways.address(option, profile=(await effective(cluster, name=profile)).profile.gateway)
