@@ -12,7 +12,7 @@ import hypothesis.strategies as st
 import msgspec
 import pytest
 from hypothesis import settings
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from dovetail.api.resources import SELFSUBJECTREVIEWS
 from dovetail.kube.errors import Status, Unauthorized
@@ -86,8 +86,20 @@ class _Client:
         return msgspec.convert({"status": status}, as_type)
 
 
+def _drawn_from(part: str) -> st.SearchStrategy[Any]:
+    """One of those with which this example plays."""
+    return st.runner().flatmap(lambda machine: st.sampled_from(getattr(machine, part)))
+
+
+TOKEN: Final = _drawn_from("tokens")
+ACT: Final = _drawn_from("acts")
+
+
 class ReviewsMachine(RuleBasedStateMachine):
-    """Callers ask while their tokens and rights come and go."""
+    """Callers ask while their tokens and rights come and go.
+
+    An example plays with some tokens and acts alone: so many a step is the second or third about the same one.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -99,13 +111,20 @@ class ReviewsMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         self.runner.close()
 
-    @rule(token=st.sampled_from(sorted(USERS)))
+    @initialize(
+        tokens=st.one_of(st.just(sorted(USERS)), st.lists(st.sampled_from(sorted(USERS)), min_size=1, max_size=2)),
+        acts=st.one_of(st.just(ACTS), st.lists(st.sampled_from(ACTS), min_size=1, max_size=2)),
+    )
+    def plays_with(self, tokens: list[str], acts: list[Act]) -> None:
+        self.tokens, self.acts = tokens, acts
+
+    @rule(token=TOKEN)
     def token_comes_or_goes(self, token: str) -> None:
         self.cluster.known[token] = (self.cluster.now, not self.cluster.known[token][1])
 
-    @rule(user=st.sampled_from(sorted(set(USERS.values()))), act=st.sampled_from(ACTS), by_binding=st.booleans())
-    def right_changes(self, user: tuple[str, str], act: Act, by_binding: bool) -> None:
-        key = (user, act)
+    @rule(token=TOKEN, act=ACT, by_binding=st.booleans())
+    def right_changes(self, token: str, act: Act, by_binding: bool) -> None:
+        key = (USERS[token], act)
         self.cluster.granted[key] = (self.cluster.now, not self.cluster.granted[key][1])
         self.bound.pop(key, None)
         if by_binding:
@@ -121,7 +140,7 @@ class ReviewsMachine(RuleBasedStateMachine):
     def server_answers_after(self, seconds: float, ends_meanwhile: bool) -> None:
         self.cluster.slow_seconds, self.cluster.ends_meanwhile = seconds, ends_meanwhile
 
-    @rule(token=st.sampled_from(sorted(USERS)), oldest=st.sampled_from([5.0, KNOWN_SECONDS]))
+    @rule(token=TOKEN, oldest=st.sampled_from([5.0, KNOWN_SECONDS]))
     def who_is_it(self, token: str, oldest: float) -> None:
         began, caller = self.cluster.now, caller_of(token_of(token))
         changed_at, there = self.cluster.known[token]
@@ -134,9 +153,7 @@ class ReviewsMachine(RuleBasedStateMachine):
         assert there or changed_at > began - min(KNOWN_SECONDS, oldest)
         assert (found.username, found.groups) == (USERS[token][0], (USERS[token][1],))
 
-    @rule(
-        token=st.sampled_from(sorted(USERS)), act=st.sampled_from(ACTS), oldest=st.sampled_from([5.0, ALLOWED_SECONDS])
-    )
+    @rule(token=TOKEN, act=ACT, oldest=st.sampled_from([5.0, ALLOWED_SECONDS]))
     def may_it(self, token: str, act: Act, oldest: float) -> None:
         began, key = self.cluster.now, (USERS[token], act)
         try:
@@ -152,7 +169,7 @@ class ReviewsMachine(RuleBasedStateMachine):
                 counts = 2 * SETTLING_SECONDS
             assert changed_at > began - counts, "denied by an old answer"
 
-    @rule(token=st.sampled_from(sorted(USERS)), act=st.sampled_from(ACTS))
+    @rule(token=TOKEN, act=ACT)
     def asked_again_at_once_it_costs_nothing(self, token: str, act: Act) -> None:
         caller, self.cluster.slow_seconds = caller_of(token_of(token)), 0.0
         try:
@@ -163,7 +180,7 @@ class ReviewsMachine(RuleBasedStateMachine):
             return
         assert self.cluster.requests == requests
 
-    @rule(token=st.sampled_from(sorted(USERS)), oldest=st.sampled_from([5.0, ALLOWED_SECONDS]))
+    @rule(token=TOKEN, oldest=st.sampled_from([5.0, ALLOWED_SECONDS]))
     def what_does_it_see(self, token: str, oldest: float) -> None:
         began, caller = self.cluster.now, caller_of(token_of(token))
         try:
@@ -209,4 +226,4 @@ def test_an_answer_is_as_old_as_its_question() -> None:
 
 
 TestReviewsMachine = ReviewsMachine.TestCase
-TestReviewsMachine.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+TestReviewsMachine.settings = settings(max_examples=80, stateful_step_count=30, deadline=None)

@@ -276,6 +276,30 @@ async def test_a_process_that_ignores_sigterm_is_killed_after_its_grace(
     assert (deletion.body["preconditions"], deletion.body["gracePeriodSeconds"]) == ({"uid": UID}, 0)
 
 
+@pytest.mark.parametrize("asked_first", [True, False], ids=["asked to end", "running"])
+async def test_a_process_whose_pod_is_gone_is_killed_at_once_whatever_its_grace(
+    api: Api, node: Node, tmp_path: Path, *, asked_first: bool
+) -> None:
+    """A forced deletion, also one that comes while the process has its grace period."""
+    api.answer(JOB, submitted_by("alice"))
+    api.answer(STATUS, *[Answer(body={"metadata": {"name": "train-0-abcde"}})] * 3)
+    made = builders.pod("sh", "-c", "trap 'echo asked' TERM; echo ready; while :; do sleep 0.05; done")
+    made = replace(made, spec=replace(made.spec, termination_grace_period_seconds=600))
+    life = PodLife(node=node, pod=made)
+    living = asyncio.create_task(life.run())
+    output = tmp_path / "logs" / "42.log"
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        await printed(output, "ready")
+        if asked_first:
+            life.seen(replace(made, metadata=replace(made.metadata, deletion_timestamp="2026-01-31T18:00:00Z")))
+            await printed(output, "asked")
+            assert not living.done()
+        life.gone()
+        await living
+    assert (node.runs.read(UID), node.runs.process(UID)) == (None, None)
+    assert api.of(f"DELETE {PODS}/train-0-abcde") == [], "what does not exist is not deleted"
+
+
 async def test_a_pod_that_was_replaced_meanwhile_ends_without_a_report_and_without_a_deletion(
     api: Api, node: Node
 ) -> None:

@@ -1,14 +1,18 @@
 """The parser, the memory guard and the scheduler under the names that scripts use."""
 
 import asyncio
+from functools import cache
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from kubernetes.client import ApiClient, Configuration, CoreV1Api
 
 from dovetail.sdk import Client, errors
 from dovetail.sdk.scheduling.memory_guard import GPUMemoryGuard
 from dovetail.sdk.scheduling.parser import GPUResourceParser
+from dovetail.sdk.scheduling.reservations import Outcome
 from dovetail.sdk.scheduling.scheduler import GPUScheduler, SchedulingPolicy, SchedulingRequest
 from tests.gateway.api_server import GatewayApiServer
 from tests.gateway.served import Face
@@ -198,3 +202,64 @@ async def test_what_the_api_server_says_to_the_official_client_is_an_error_of_ou
     gone.api_client.configuration.retries = False
     with pytest.raises(errors.UnreachableError, match=r"127\.0\.0\.1:9 does not answer"):
         await asyncio.to_thread(GPUScheduler(gone).schedule_pod, wanted("p"))
+
+
+class Room:
+    """Reservations in memory: for each pod, what its next tries come to: a node, no room, or an error."""
+
+    def __init__(self, tries: dict[str, list[str | type[BaseException] | None]]) -> None:
+        self.tries = {name: list(its) for name, its in tries.items()}
+        self.held: dict[str, str] = {}
+        self.asked: list[str] = []
+
+    def reserve(self, _spec: Any, *, name: str, **_: Any) -> Outcome:
+        self.asked.append(name)
+        if name in self.held:
+            return Outcome(node=self.held[name])
+        next_one = self.tries[name].pop(0) if self.tries[name] else None
+        if isinstance(next_one, type):
+            raise next_one
+        if next_one is not None:
+            self.held[name] = next_one
+        return Outcome(node=next_one)
+
+
+@cache
+def _no_client() -> Client:
+    """A client that is made once, and asks nothing."""
+    return Client("http://127.0.0.1:1")
+
+
+@given(
+    tries=st.dictionaries(
+        st.sampled_from("abcde"),
+        st.lists(st.sampled_from([None, "a", "b", KeyboardInterrupt, OSError]), max_size=3),
+    ),
+    priorities=st.lists(st.integers(-1, 1), min_size=5, max_size=5),
+    added_later=st.sampled_from(["", "z"]),
+)
+def test_whatever_happens_in_a_round_each_request_is_placed_once_or_pending(
+    tries: dict[str, Any], priorities: list[int], added_later: str
+) -> None:
+    scheduler, room = GPUScheduler(_no_client()), Room({**tries, "z": ["a"]})
+    scheduler._reservations = room  # type: ignore[assignment]
+    by_name = dict(zip("abcde", priorities, strict=True)) | {"z": 1}
+    added = list(tries)
+    for name in added:
+        scheduler.add_scheduling_request(wanted(name, priority=by_name[name]))
+    placed = list[tuple[str, str]]()
+    for at in range(18):
+        waiting = [request.pod_name for request in scheduler.pending]
+        assert waiting == sorted(waiting, key=lambda name: (-by_name[name], added.index(name)))
+        assert sorted([*waiting, *(name for name, _ in placed)]) == sorted(added), "none is lost and none is twice"
+        room.asked.clear()
+        try:
+            placed += [(request.pod_name, node) for request, node in scheduler.process_pending_requests()]
+        except (KeyboardInterrupt, OSError):
+            assert room.asked == waiting[: len(room.asked)]
+        else:
+            assert room.asked == waiting
+        if at == 1 and added_later:
+            added.append(added_later)
+            scheduler.add_scheduling_request(wanted(added_later, priority=1))
+    assert dict(placed) == room.held, "what is held is known to the caller, with its node"

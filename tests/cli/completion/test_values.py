@@ -1,11 +1,15 @@
 """Jobs, devices and namespaces as candidates, read from an API server."""
 
 import asyncio
+import os
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from dovetail import names
 from dovetail.api.conversion import values_of
@@ -95,3 +99,49 @@ def test_what_is_old_or_cannot_be_read_is_read_again(cache: Path) -> None:
 def test_a_cache_that_cannot_be_written_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null")
     assert cached(["k"], read=lambda: [("one", "")]) == [("one", "")]
+
+
+PARTS = ("kubeconfig", "context", "namespace", "KUBECONFIG")
+CLUSTERS = st.fixed_dictionaries(dict.fromkeys(PARTS, st.sampled_from(["", "one", "two"])))
+KINDS = ("jobs", "unfinished_jobs", "devices", "namespaces")
+
+
+@given(asked=st.lists(st.tuples(st.sampled_from(KINDS), CLUSTERS), min_size=2, max_size=6))
+@example(asked=[("jobs", dict.fromkeys(PARTS, "")), ("jobs", dict.fromkeys(PARTS, "") | {"namespace": "one"})])
+def test_no_answer_is_that_of_another_question(asked: list[tuple[str, dict[str, str]]]) -> None:
+    """Each question is read once, whatever was asked before it of another kind, cluster or namespace."""
+    read = list[tuple[Any, ...]]()
+
+    def work(task: Any, **options: Any) -> list[tuple[str, str]]:
+        options.pop("brief")
+        read.append((os.environ["KUBECONFIG"], *(options[name] or "" for name in PARTS[:3])))
+        return [(f"{len(read)}", "")]
+
+    with pytest.MonkeyPatch.context() as patch, TemporaryDirectory() as folder:
+        patch.setenv("XDG_CACHE_HOME", folder)
+        patch.setattr(values, "work", work)
+        patch.setattr("dovetail_cli.completion.cache.FRESH_SECONDS", 1e9)
+        found = dict[tuple[str, ...], Any]()
+        for kind, cluster in asked:
+            patch.setenv("KUBECONFIG", cluster["KUBECONFIG"])
+            given_options = {name: cluster[name] or None for name in PARTS[:3]}
+            answer = values._asked(kind, read=values._namespaces, given=given_options)
+            before = len(found)
+            assert found.setdefault((kind, *(cluster[name] for name in PARTS)), answer) == answer
+            assert len(read) == len(found)
+            if len(found) > before:
+                assert answer == [(f"{len(read)}", "")]
+                assert read[-1] == (cluster["KUBECONFIG"], *(cluster[name] for name in PARTS[:3]))
+
+
+async def test_each_kind_of_value_has_its_own_answer(api: Api, kubeconfig: str) -> None:
+    api.answer(JOBS, *[listed(make_job("old", number=1, phase="Failed"), make_job("new", number=2))] * 2)
+    api.answer("GET /api/v1/namespaces", Answer(body={"metadata": {}, "items": [{"metadata": {"name": "vision"}}]}))
+    api.answer("GET /apis/dovetail.dev/v1beta1/gpunodes", listed(make_gpunode("a-1")))
+    found = {kind: await ask(kind, "", kubeconfig=kubeconfig) for kind in KINDS}
+    assert found == {
+        "jobs": ["2", "1"],
+        "unfinished_jobs": ["2"],
+        "devices": ["a-1:all", "a-1:0", "a-1:1"],
+        "namespaces": ["vision"],
+    }

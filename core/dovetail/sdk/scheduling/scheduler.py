@@ -1,6 +1,5 @@
 """`GPUScheduler`: GPUs for pods by name. Each pod's GPUs are a reservation in the one queue of the cluster."""
 
-import heapq
 import itertools
 import logging
 import math
@@ -81,28 +80,24 @@ class GPUScheduler:
         self._parser.parse_gpu_resource(request.gpu_requirement)
         specs.checked_name(request.pod_name)
         _checked_priority(request)
-        heapq.heappush(self._pending, (-request.priority, next(self._order), request))
+        self._pending.append((-request.priority, next(self._order), request))
 
     def process_pending_requests(self) -> list[tuple[SchedulingRequest, str]]:
         """Reserve GPUs for the pending requests, the highest priority first; those without room stay pending.
 
-        Returns each request that got its GPUs, with its node. Raises `DovetailError`.
+        Returns each request that got its GPUs, with its node. Raises `DovetailError`: then all of them are pending, and
+        the next call returns those that got their GPUs already, because the same request is one reservation.
         """
-        placed, left = list[tuple[SchedulingRequest, str]](), list[tuple[int, int, SchedulingRequest]]()
-        while self._pending:
-            entry = heapq.heappop(self._pending)
-            try:
-                node = self.schedule_pod(entry[2])
-            except BaseException:
-                self._pending += [entry, *left]
-                heapq.heapify(self._pending)
-                raise
-            if node is None:
-                left.append(entry)
-            else:
-                placed.append((entry[2], node))
-        self._pending = left
-        return placed
+        waiting, self._pending = sorted(self._pending), []
+        nodes = list[str | None]()
+        try:
+            for _, _, request in waiting:
+                nodes.append(self.schedule_pod(request))
+        except BaseException:
+            self._pending += waiting
+            raise
+        self._pending += [entry for entry, node in zip(waiting, nodes, strict=True) if node is None]
+        return [(entry[2], node) for entry, node in zip(waiting, nodes, strict=True) if node is not None]
 
     def schedule_pod(self, request: SchedulingRequest) -> str | None:
         """Reserve a pod's GPUs for a day, and return their node; None, and a line in the log, without room.
