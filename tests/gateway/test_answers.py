@@ -1,6 +1,7 @@
 """Answers that take long: whose turn it is, and what becomes of one whose caller leaves."""
 
 import asyncio
+import json
 import threading
 import time
 from collections.abc import Iterator
@@ -9,10 +10,20 @@ from typing import Any
 import pytest
 
 from dovetail.answers.questions import DryRun
+from dovetail.api.gpujob import GPUJob
+from dovetail.cluster.objects import ClusterObjects
+from dovetail.config.settings import Settings
+from dovetail.decoding import decode
 from dovetail.query.checkpoints import checkpoint
-from dovetail_gateway.cluster.answers import _MOST_WAITING
+from dovetail.query.dry_run import PreparedQueue, prepare
+from dovetail_gateway.access.identities import Identity
+from dovetail_gateway.access.visibility import EVERYTHING
+from dovetail_gateway.cluster.answers import _MOST_WAITING, Answers
+from tests.extender.builders import make_gpunode
 from tests.gateway.api_server import EDIT, GatewayApiServer, User
-from tests.gateway.served import Face
+from tests.gateway.builders import make_job
+from tests.gateway.served import NOW, Face
+from tests.gateway.test_cluster_machine import make_cache, tell
 
 SPEC = {"template": {"spec": {"containers": [{"name": "m", "image": "x"}]}}, "gpu": 1}
 ASKED = {"namespace": "red", "spec": SPEC}
@@ -116,3 +127,43 @@ async def test_a_user_who_asks_for_too_many_answers_at_once_gets_429(face: Face,
     held.may_end.set()
     statuses = [each.status for each in await asyncio.gather(*asking)]
     assert (statuses.count(200), statuses.count(429)) == (_MOST_WAITING + 1, 2)
+
+
+async def test_an_answer_knows_each_change_that_was_there_when_it_was_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also one that came while the queue was prepared of which the answer before was computed."""
+    cache, seen = make_cache(Settings()), list[int]()
+    answers = Answers(cache, now=lambda: NOW, release="dovetail-system")
+    job = decode(json.dumps(make_job("asked", namespace="red") | {"spec": SPEC}), as_type=GPUJob)
+
+    async def changed() -> None:
+        tell(cache, "gpunodes", "ADDED", versioned(make_gpunode(f"n-{len(cache.gpunodes)}"), len(cache.gpunodes)))
+
+    def prepare_slowly(_objects: ClusterObjects, **_: Any) -> PreparedQueue:
+        if len(seen) < 3:
+            # In the loop, where a change comes from.
+            asyncio.run_coroutine_threadsafe(changed(), loop).result()
+        return queue
+
+    def computed(_queue: PreparedQueue, **_: Any) -> DryRun:
+        return DryRun(outcome="Starts")
+
+    def renamed(objects: ClusterObjects, **_: Any) -> ClusterObjects:
+        seen.append(len(objects.gpunodes))
+        return objects
+
+    loop, queue = asyncio.get_running_loop(), prepare(cache.objects(), now=NOW)
+    monkeypatch.setattr("dovetail_gateway.cluster.answers.prepare", prepare_slowly)
+    monkeypatch.setattr("dovetail_gateway.cluster.answers.dry_run_on", computed)
+    monkeypatch.setattr(answers, "_renamed", renamed)
+    for _ in range(5):
+        there = len(cache.gpunodes)
+        await answers.dry_run(job, who=Identity(username="rita"), sees=EVERYTHING)
+        assert seen[-1] == there
+    assert seen == [0, 1, 2], "what has not changed is not prepared again"
+
+
+def versioned(subject: dict[str, Any], version: int) -> dict[str, Any]:
+    subject["metadata"]["resourceVersion"] = str(version + 1)
+    return subject

@@ -155,11 +155,51 @@ class ReviewsMachine(RuleBasedStateMachine):
 
     @rule(token=TOKEN, act=ACT, oldest=st.sampled_from([5.0, ALLOWED_SECONDS]))
     def may_it(self, token: str, act: Act, oldest: float) -> None:
-        began, key = self.cluster.now, (USERS[token], act)
+        began = self.cluster.now
         try:
             allowed = self.runner.run(self.reviews.may(caller_of(token_of(token)), act=act, oldest=oldest))
         except Unauthorized:
             return
+        self._judge(token, act=act, allowed=allowed, began=began, oldest=oldest)
+
+    @rule(act=ACT)
+    def all_ask_at_once(self, act: Act) -> None:
+        """Those of one name too: each gets the answer of its own identity."""
+        began = self.cluster.now
+
+        async def ask() -> list[bool | BaseException]:
+            asking = (self.reviews.may(caller_of(token_of(token)), act=act) for token in USERS)
+            return await asyncio.gather(*asking, return_exceptions=True)
+
+        for token, found in zip(USERS, self.runner.run(ask()), strict=True):
+            if isinstance(found, bool):
+                self._judge(token, act=act, allowed=found, began=began, oldest=ALLOWED_SECONDS)
+            else:
+                assert isinstance(found, Unauthorized)
+
+    @rule(token=TOKEN, act=ACT)
+    def a_binding_that_gives_a_right_counts_soon(self, token: str, act: Act) -> None:
+        """However often rights in the namespace have changed before, and whatever was denied meanwhile."""
+        if self.cluster.granted[USERS[token], act][1]:
+            self.right_changes(token, act, by_binding=True)
+            self.cluster.now += ALLOWED_SECONDS
+        self.may_it(token, act, oldest=ALLOWED_SECONDS)
+        self.right_changes(token, act, by_binding=True)
+        self.cluster.now += 2 * SETTLING_SECONDS
+        self.may_it(token, act, oldest=ALLOWED_SECONDS)
+
+    @rule(token=TOKEN)
+    def a_right_that_ends_counts_no_longer_than_asked(self, token: str) -> None:
+        act = Act(verb="list", namespace="red")
+        if not self.cluster.granted[USERS[token], act][1]:
+            self.a_binding_that_gives_a_right_counts_soon(token, act)
+        self.what_does_it_see(token, oldest=ALLOWED_SECONDS)
+        self.right_changes(token, act, by_binding=False)
+        self.cluster.now += 10.0
+        self.what_does_it_see(token, oldest=5.0)
+
+    def _judge(self, token: str, *, act: Act, allowed: bool, began: float, oldest: float) -> None:
+        key = (USERS[token], act)
         changed_at, there = self.cluster.granted[key]
         if allowed:
             assert there or changed_at > began - min(ALLOWED_SECONDS, oldest), "allowed by an old answer"

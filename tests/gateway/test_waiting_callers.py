@@ -33,16 +33,19 @@ class Step(NamedTuple):
     seconds: float
 
 
-STEPS: Final = st.lists(
-    st.builds(
+def _steps(keys: Sequence[str]) -> st.SearchStrategy[list[Step]]:
+    step = st.builds(
         Step,
-        does=st.sampled_from(["wait", "wait", "leave", "set", "set", "delete", "pass"]),
-        key=st.sampled_from(KEYS),
+        does=st.sampled_from(["wait", "wait", "wait", "leave", "set", "set", "delete", "pass"]),
+        key=st.sampled_from(keys),
         value=st.integers(0, 2),
-        seconds=st.sampled_from([0.0, 1.0, 5.0]),
-    ),
-    max_size=20,
-)
+        seconds=st.sampled_from([0.0, 5.0, 5.0]),
+    )
+    return st.lists(step, max_size=20)
+
+
+# With one key, many wait for the same one.
+STEPS: Final = st.sampled_from([KEYS, JOBS[:1], (NODE,)]).flatmap(_steps)
 
 
 @dataclass(kw_only=True)
@@ -154,6 +157,7 @@ async def _played(steps: Sequence[Step]) -> None:
 
 
 @given(steps=STEPS)
+@example(steps=[Step(does, key, 2, 5.0) for key in KEYS for does in ("set", "wait", "delete")])
 @example(
     steps=[
         Step("wait", JOBS[0], 1, 5.0),
@@ -162,6 +166,6 @@ async def _played(steps: Sequence[Step]) -> None:
         Step("set", JOBS[0], 1, 0.0),
     ]
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=90, deadline=None)
 def test_each_is_answered_at_the_change_that_it_waits_for_and_at_no_other(steps: list[Step]) -> None:
     virtual_time.run(_played(steps))
